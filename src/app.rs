@@ -64,7 +64,7 @@ pub enum Controller {
 }
 
 impl Controller {
-    /// The Lease of this controller.
+    /// Returns the Lease of this controller.
     const fn lease(self) -> metrics::Lease {
         match self {
             Self::Pipeline => metrics::Lease::Pipeline,
@@ -100,7 +100,7 @@ pub struct Options {
     pub deny_destinations: Vec<IpNet>,
     /// The proxy for all requests to receivers.
     pub proxy: Option<Proxy>,
-    /// What is traced, if anything.
+    /// Tracing options. `None`: nothing is traced.
     pub tracing: Option<Tracing>,
     /// Allow targets only in the namespace of the pipeline.
     pub no_cross_namespace_refs: bool,
@@ -149,7 +149,7 @@ pub enum AppError {
     #[error("unexpected end of a task: {0}; the process exits, and continues from the recorded state after a restart")]
     Ended(String),
     /// Older CRDs were installed while the process was running.
-    #[error("the process exits, and waits at its next start until the CRDs fit: {0}")]
+    #[error("the process exits, and waits at its next start until compatible CRDs are installed: {0}")]
     Misfit(String),
 }
 
@@ -178,8 +178,8 @@ pub async fn run(options: Options) -> Result<(), AppError> {
         // Exported from the start: a process that waits for its CRDs holds no Lease, and an alert must detect that.
         metrics.lease_held(controller.lease(), false);
     }
-    let looks = match signals.or(installed::fits(&client)).await {
-        Ok(looks) => looks,
+    let checker = match signals.or(installed::fits(&client)).await {
+        Ok(checker) => checker,
         Err(name) => {
             tracing::info!(signal = name, "stopping before the controllers were started");
             stop.cancel();
@@ -189,8 +189,8 @@ pub async fn run(options: Options) -> Result<(), AppError> {
     };
     if options.controllers.contains(&Controller::Pipeline) {
         let (mut part, lease) = Part::with_lease(&options, &client, metrics::Lease::Pipeline, &metrics, &gates);
-        let apart = access.client().await?;
-        start_pipeline(&options, (&client, apart), lease, &metrics, &tracer, &gates, &mut part.tasks, &stop);
+        let dedicated = access.client().await?;
+        start_pipeline(&options, (&client, dedicated), lease, &metrics, &tracer, &gates, &mut part.tasks, &stop);
         parts.push(part);
     }
     if options.controllers.contains(&Controller::Dispatch) {
@@ -205,7 +205,7 @@ pub async fn run(options: Options) -> Result<(), AppError> {
             Ok(())
         }
         name = first_ended(&mut parts) => Err(AppError::Ended(name)),
-        words = looks.misfit() => Err(AppError::Misfit(words)),
+        words = checker.misfit() => Err(AppError::Misfit(words)),
     };
     stop.cancel();
     let drained = Instant::now() + STOP + RELEASE;
@@ -223,7 +223,7 @@ struct Part {
 }
 
 impl Part {
-    /// A part with a Lease, which is kept until all tasks have ended.
+    /// Returns a part with a Lease, which is kept until all tasks have ended.
     fn with_lease(
         options: &Options,
         client: &Client,
@@ -232,10 +232,10 @@ impl Part {
         gates: &Gates,
     ) -> (Self, Lease) {
         let mut part = Self::default();
-        let (limiter, stop) = (gates.add(label.as_str()), part.release.clone());
+        let (gate, stop) = (gates.add(label.as_str()), part.release.clone());
         let (namespace, identity) = (options.namespace.clone(), options.identity.clone());
         let named = Named { namespace, name: label.as_str(), identity };
-        let (keeper, lease) = Keeper::new(client.clone(), named, label, metrics.clone(), move || limiter.open());
+        let (keeper, lease) = Keeper::new(client.clone(), named, label, metrics.clone(), move || gate.open());
         part.keeper.spawn(async {
             keeper.run(stop).await;
             "keeping a Lease"
@@ -279,7 +279,7 @@ fn scopes(options: &Options) -> Vec<Option<String>> {
 #[expect(clippy::too_many_arguments, reason = "the composition root passes on the parts that it created")]
 fn start_pipeline(
     options: &Options,
-    (client, apart): (&Client, Client),
+    (client, dedicated): (&Client, Client),
     lease: Lease,
     metrics: &Metrics,
     tracer: &Tracer,
@@ -296,12 +296,12 @@ fn start_pipeline(
         insecure_clusters: options.allow_insecure_clusters,
         remote: Some(options.remote.clone()),
     };
-    let (caches, woken) = cluster::Caches::new(client.clone(), apart, follow, metrics.clone());
+    let (caches, woken) = cluster::Caches::new(client.clone(), dedicated, follow, metrics.clone());
     let how = pipeline::Options {
         cluster_name: options.cluster_name.clone(),
         watch_namespaces: options.watch_namespaces.clone(),
         cross_namespace_refs: !options.no_cross_namespace_refs,
-        looks: PIPELINES,
+        max_reconciles: PIPELINES,
         tracer: tracer.clone(),
     };
     let (events, write_events) = events(client.clone(), metrics.clone(), stop.clone());
@@ -332,7 +332,7 @@ fn start_dispatch(
 ) -> Result<(), AppError> {
     let (recorded, dispatching) = (gates.add("deliveries"), gates.add("dispatcher"));
     publishing::dispatch(options, (client, &lease), tasks, stop);
-    let secrets = SecretWatches::new(client.clone(), lease.turns(), metrics.clone());
+    let secrets = SecretWatches::new(client.clone(), lease.term_numbers(), metrics.clone());
     let policy = Policy {
         allow: options.allow_destinations.clone(),
         deny: options.deny_destinations.clone(),

@@ -10,7 +10,7 @@ use crate::api::{DeliveryStatus, Outcome, now};
 /// The guarantee that is broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wrong {
-    /// A Delivery is recorded as Delivered before its request is made.
+    /// A Delivery is recorded as Delivered before its request is sent.
     OutcomeBeforeRequest,
     /// A lane continues before the outcome of its head is written.
     NextBeforeOutcome,

@@ -34,7 +34,7 @@
 //! | [`leader`] | leader election: one of any number of replicas is the leader |
 //! | [`lint`] | pure: checks manifests against everything that the API server and the controllers require |
 //! | [`manifests`] | pure: objects as written in files, with the line numbers of their fields |
-//! | [`observe`] | pure: what an application object's status says |
+//! | [`observe`] | pure: derives an observation from the status of an application object |
 //! | [`outbox`] | lanes, retries, the journal of recorded Deliveries; the only module that decides what is sent |
 //! | [`pipeline`] | the pipeline controller: turns observations into a status and a change log |
 //! | [`preview`] | shows what would be sent, without a Delivery, for people who write notifications |

@@ -1,7 +1,8 @@
-//! The house is as it was drawn: reads `src/` and fails on an arrow between rooms that the design does not have, on I/O in a
-//! pure module, on a room without its map entry or header, on a file that is too long or that no module declares.
+//! Checks that the modules follow the design. It reads `src/` and fails on a dependency between top-level modules that the rules
+//! do not allow, on I/O in a pure module, on a module without an entry in the map or without a header, on a file that is too
+//! long, and on a file that no module declares.
 //!
-//! The design itself is in `architecture/rules.rs`. To change it, change it there, with the reason beside it.
+//! The rules are in `architecture/rules.rs`. To change the design, change a rule there, and give the reason.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 #[path = "architecture/rules.rs"]
@@ -18,7 +19,7 @@ use source::{Named, Source};
 /// File → text.
 type Files = BTreeMap<String, String>;
 
-/// A module that is not only for tests.
+/// A module that is not for tests only.
 #[derive(Debug)]
 struct Module {
     file: String,
@@ -27,7 +28,8 @@ struct Module {
 }
 
 impl Module {
-    fn room(&self) -> &str {
+    /// Returns the name of the top-level module that contains this one.
+    fn top_level(&self) -> &str {
         self.path.first().map_or("lib", String::as_str)
     }
 
@@ -40,7 +42,7 @@ impl Module {
         name == of || name.strip_prefix(of).is_some_and(|rest| rest.starts_with("::"))
     }
 
-    /// A path from the crate's root, `crate` first, if it is one of ours.
+    /// Resolves a path. A path into this crate starts at its root, with `crate`; other paths are returned unchanged.
     fn resolve(&self, path: &[String]) -> Vec<String> {
         let supers = path.iter().take_while(|p| *p == "super").count();
         match path.first().map(String::as_str) {
@@ -48,8 +50,8 @@ impl Module {
             // `self::super::x` is `super::x`.
             Some("self") if path.get(1).is_some_and(|p| p == "super") => self.resolve(&path[1..]),
             Some("self") => self.rooted(self.path.len(), &path[1..]),
-            // The program sees the library as a crate of its own.
-            Some("pennant") if self.room() == "main" => [&["crate".to_owned()], &path[1..]].concat(),
+            // The program sees the library as a separate crate.
+            Some("pennant") if self.top_level() == "main" => [&["crate".to_owned()], &path[1..]].concat(),
             _ => path.to_vec(),
         }
     }
@@ -59,16 +61,16 @@ impl Module {
     }
 }
 
-/// What is found on the way through a house.
+/// The modules found so far.
 struct Walk<'f> {
     files: &'f Files,
-    /// Every file that some module declares.
+    /// Every file that a module declares.
     seen: BTreeSet<String>,
     modules: Vec<Module>,
 }
 
 impl Walk<'_> {
-    /// Follows the module declarations from a file. Of those that are only for tests, it is noted that they are declared.
+    /// Follows the module declarations from a file. Modules that are for tests only are noted as declared, and not checked.
     fn follow(&mut self, file: &str, path: &[String], only_tests: bool) {
         let Some(text) = self.files.get(file) else { return };
         self.seen.insert(file.to_owned());
@@ -93,33 +95,33 @@ impl Walk<'_> {
     }
 }
 
-/// Whether a path begins with another.
+/// Whether a path begins with another path.
 fn begins(path: &[String], with: &str) -> bool {
     with.split("::").zip(path.iter().map(Some).chain(std::iter::repeat(None))).all(|(a, b)| b.is_some_and(|b| a == b))
 }
 
-fn arrows(module: &Module, rooms: &BTreeSet<String>, named: &Named, path: &[String]) -> Option<String> {
-    let from = module.room();
+fn arrows(module: &Module, top_level: &BTreeSet<String>, named: &Named, path: &[String]) -> Option<String> {
+    let from = module.top_level();
     let to = path.get(1).map_or("", String::as_str);
     if path[0] != "crate" || to == from || from == "lib" {
         return None;
     }
     let place = format!("{}:{}", module.file, named.line);
-    if !rooms.contains(to) {
-        return Some(format!("{place}: `{}` names no room", path.join("::")));
+    if !top_level.contains(to) {
+        return Some(format!("{place}: `{}` names no module", path.join("::")));
     }
     if let Some((of, allowed, why)) = NARROWER.iter().find(|(of, ..)| module.is_in(of)) {
         return (!allowed.contains(&to)).then(|| format!("{place}: {of} must not use {to}: {why}"));
     }
     let foundation = FOUNDATION.contains(&to) && !FOUNDATION.contains(&from);
     let drawn = foundation || ARROWS.iter().any(|(f, t, _)| *f == from && [to, "*"].contains(t));
-    (!drawn).then(|| format!("{place}: there is no arrow {from} → {to}"))
+    (!drawn).then(|| format!("{place}: no rule allows {from} → {to}"))
 }
 
 fn impure(module: &Module, named: &Named, path: &[String]) -> Option<String> {
     let pure = PURE.iter().find(|of| module.is_in(of))?;
     let clock = matches!(path, [.., of, now] if now == "now" && CLOCKS.contains(&of.as_str()));
-    let clock = clock.then_some("a clock; let `now` be an argument");
+    let clock = clock.then_some("a clock; pass `now` as an argument");
     let what = IMPURE.iter().find(|(with, _)| begins(path, with)).map(|(_, what)| *what).or(clock)?;
     Some(format!("{}:{}: {pure} is pure, but names `{}`: {what}", module.file, named.line, path.join("::")))
 }
@@ -130,7 +132,7 @@ fn owned(module: &Module, named: &Named, path: &[String]) -> Option<String> {
     alien.then(|| format!("{}:{}: only {} may name `{of}`: {why}", module.file, named.line, owners.join(", ")))
 }
 
-/// What a module's file lacks, whatever it names.
+/// Checks the length and the header of a module's file.
 fn file(module: &Module) -> Vec<String> {
     let Module { file, source, .. } = module;
     let mut findings = Vec::new();
@@ -144,16 +146,17 @@ fn file(module: &Module) -> Vec<String> {
     findings
 }
 
-/// Compares the map in the crate's documentation with the rooms.
-fn map(lib: &Module, rooms: &BTreeSet<String>) -> Vec<String> {
+/// Compares the map in the crate's documentation with the top-level modules.
+fn map(lib: &Module, top_level: &BTreeSet<String>) -> Vec<String> {
     let entry = |line: &String| Some(line.trim().strip_prefix("| [`")?.split_once("`]")?.0.to_owned());
     let drawn: BTreeSet<String> = lib.source.header.iter().filter_map(entry).collect();
-    let missing = rooms.difference(&drawn).map(|room| format!("src/lib.rs: room {room} is not on the map"));
-    let gone = drawn.difference(rooms).map(|room| format!("src/lib.rs: the map has a room {room}, but the house has not"));
+    let missing = top_level.difference(&drawn).map(|name| format!("src/lib.rs: module {name} is not on the map"));
+    let gone =
+        drawn.difference(top_level).map(|name| format!("src/lib.rs: the map has a module {name}, which does not exist"));
     missing.chain(gone).collect()
 }
 
-/// What is wrong with a house. The second part are the arrows that are used, for those who want to know that it looked.
+/// Returns the findings, and the dependencies that were seen, which prove that the checker has read the files.
 fn check(files: &Files) -> (Vec<String>, BTreeSet<(String, String)>) {
     let mut walk = Walk { files, seen: BTreeSet::new(), modules: Vec::new() };
     walk.follow("src/lib.rs", &[], false);
@@ -162,25 +165,25 @@ fn check(files: &Files) -> (Vec<String>, BTreeSet<(String, String)>) {
     let mut findings: Vec<String> =
         files.keys().filter(|f| !seen.contains(*f)).map(|f| format!("{f}: no module declares it")).collect();
     let lib = modules.iter().find(|m| m.path.is_empty()).unwrap();
-    let rooms: BTreeSet<String> = lib.source.modules.iter().map(|m| m.name.clone()).collect();
-    findings.extend(map(lib, &rooms));
+    let top_level: BTreeSet<String> = lib.source.modules.iter().map(|m| m.name.clone()).collect();
+    findings.extend(map(lib, &top_level));
     let mut used = BTreeSet::new();
     for module in &modules {
         findings.extend(file(module));
         for named in &module.source.named {
             let path = module.resolve(&named.path);
-            findings.extend(arrows(module, &rooms, named, &path));
+            findings.extend(arrows(module, &top_level, named, &path));
             findings.extend(impure(module, named, &path));
             findings.extend(owned(module, named, &path));
             if path[0] == "crate" && path.len() > 1 {
-                used.insert((module.room().to_owned(), path[1].clone()));
+                used.insert((module.top_level().to_owned(), path[1].clone()));
             }
         }
     }
     (findings, used)
 }
 
-/// All Rust files beneath a folder.
+/// Reads all Rust files below a folder.
 fn read(folder: &Path, files: &mut Files) {
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
@@ -193,8 +196,8 @@ fn read(folder: &Path, files: &mut Files) {
 }
 
 #[test]
-fn rooms_use_only_the_rooms_that_the_rules_allow() {
-    // cargo runs tests in the package's folder.
+fn modules_use_only_the_modules_that_the_rules_allow() {
+    // cargo runs tests in the folder of the package.
     let mut files = Files::new();
     read(Path::new("src"), &mut files);
     let (findings, used) = check(&files);
@@ -209,10 +212,10 @@ mod the_checker {
 
     const LIB: &str = "//! | [`api`] | values |\n//! | [`observe`] | reads |\n//! | [`webhook`] | sends |\n//! | [`outbox`] | all |\n\
                        pub mod api;\npub mod observe;\npub mod webhook;\npub mod outbox;\n";
-    const HEAD: &str = "//! A room.\n//! In: this. Out: that.\n";
+    const HEAD: &str = "//! A module.\n//! In: this. Out: that.\n";
 
-    /// A small house with these files put over it.
-    fn house(over: &[(&str, &str)]) -> Vec<String> {
+    /// Returns the findings for a small crate with these files added or replaced.
+    fn findings(over: &[(&str, &str)]) -> Vec<String> {
         let head = |rest: &str| format!("{HEAD}{rest}");
         let mut files = Files::from([
             ("src/lib.rs".to_owned(), LIB.to_owned()),
@@ -232,20 +235,20 @@ mod the_checker {
 
     #[test]
     fn a_correct_layout_has_no_findings() {
-        assert_eq!(house(&[]), Vec::<String>::new());
+        assert_eq!(findings(&[]), Vec::<String>::new());
     }
 
     #[test]
     fn the_checker_finds_the_modules_that_a_file_uses() {
         let table = [
-            ("an import", "use crate::webhook::Sender;", "no arrow observe → webhook"),
-            ("one of a group", "use crate::{api::State, webhook::{self, Sender}};", "no arrow observe → webhook"),
-            ("renamed", "use crate::webhook as s;", "no arrow observe → webhook"),
-            ("in passing", "fn f() { let x = crate::webhook::go::<u8>(1); }", "no arrow observe → webhook"),
-            ("in a type", "struct A { b: Vec<crate::webhook::Sender> }", "no arrow observe → webhook"),
-            ("in a macro", "fn f() { vec![crate::webhook::new()]; }", "no arrow observe → webhook"),
-            ("by way of the parent", "use super::super::webhook;", "no arrow observe → webhook"),
-            ("by way of itself", "use self::super::super::webhook::X;", "no arrow observe → webhook"),
+            ("an import", "use crate::webhook::Sender;", "no rule allows observe → webhook"),
+            ("one of a group", "use crate::{api::State, webhook::{self, Sender}};", "no rule allows observe → webhook"),
+            ("renamed", "use crate::webhook as s;", "no rule allows observe → webhook"),
+            ("in passing", "fn f() { let x = crate::webhook::go::<u8>(1); }", "no rule allows observe → webhook"),
+            ("in a type", "struct A { b: Vec<crate::webhook::Sender> }", "no rule allows observe → webhook"),
+            ("in a macro", "fn f() { vec![crate::webhook::new()]; }", "no rule allows observe → webhook"),
+            ("by way of the parent", "use super::super::webhook;", "no rule allows observe → webhook"),
+            ("by way of itself", "use self::super::super::webhook::X;", "no rule allows observe → webhook"),
             (
                 "after what confuses",
                 "const A: char = '\"'; fn f<'a>(b: &'a str) {} use crate::webhook;",
@@ -255,8 +258,8 @@ mod the_checker {
             ("after a comment", "/* a /* b */ c */ use crate::webhook;", "observe → webhook"),
             ("after a test", "#[cfg(test)]\nuse a::{b, c};\nuse crate::webhook;", "src/observe/kinds.rs:3: "),
             ("not only in tests", "#[cfg(not(test))]\nuse crate::webhook;", "observe → webhook"),
-            ("the whole crate", "use crate::*;", "names no room"),
-            ("what is no room", "use crate::Thing;", "names no room"),
+            ("the whole crate", "use crate::*;", "names no module"),
+            ("what is no module", "use crate::Thing;", "names no module"),
             ("a runtime", "use ::tokio::sync::Mutex;", "observe is pure, but names `tokio::sync::Mutex`"),
             ("a client", "use kube::{Api, core::X};", "names `kube::Api`: the API server"),
             ("files", "fn f() { std::fs::read(\"a\"); }", "names `std::fs::read`: files"),
@@ -266,7 +269,7 @@ mod the_checker {
             ("another's type", "use crate::api::Delivery;", "only api, outbox::store::journal, audit may name"),
         ];
         for (what, text, expected) in table {
-            let findings = house(&[("src/observe/kinds.rs", text)]);
+            let findings = findings(&[("src/observe/kinds.rs", text)]);
             assert!(findings.iter().any(|f| f.contains(expected)), "{what}: {findings:?}");
         }
     }
@@ -284,30 +287,30 @@ mod the_checker {
             let tests = "use crate::webhook;\nuse tokio::sync::Mutex;";
             let over = [("src/observe/kinds.rs", text), ("src/observe/kinds_tests.rs", tests)];
             let over = if text.contains("path") { &over[..] } else { &over[..1] };
-            assert_eq!(house(over), Vec::<String>::new(), "{text}");
+            assert_eq!(findings(over), Vec::<String>::new(), "{text}");
         }
     }
 
     #[test]
-    fn parts_of_a_room_have_their_own_rules() {
-        let of = |file: &str, text: &str| house(&[(file, text)]).join("\n");
+    fn parts_of_a_module_have_their_own_rules() {
+        let of = |file: &str, text: &str| findings(&[(file, text)]).join("\n");
         assert!(
             of("src/outbox/store/journal.rs", "use crate::webhook;").contains("outbox::store::journal must not use webhook")
         );
         assert!(of("src/outbox/lane.rs", "use tokio::sync::Mutex;").contains("outbox::lane is pure"));
-        assert!(of("src/api/mod.rs", &format!("{HEAD}use crate::observe::X;")).contains("no arrow api → observe"));
-        assert!(of("src/main.rs", "use pennant::webhook::X;").contains("no arrow main → webhook"));
+        assert!(of("src/api/mod.rs", &format!("{HEAD}use crate::observe::X;")).contains("no rule allows api → observe"));
+        assert!(of("src/main.rs", "use pennant::webhook::X;").contains("no rule allows main → webhook"));
     }
 
     #[test]
     fn the_checker_requires_a_map_headers_and_short_files() {
-        let of = |file: &str, text: &str| house(&[(file, text)]).join("\n");
+        let of = |file: &str, text: &str| findings(&[(file, text)]).join("\n");
         let hidden = LIB.replace("//! | [`webhook`] | sends |\n", "");
-        assert_eq!(of("src/lib.rs", &hidden), "src/lib.rs: room webhook is not on the map");
+        assert_eq!(of("src/lib.rs", &hidden), "src/lib.rs: module webhook is not on the map");
         let ghost = format!("//! | [`attic`] | old |\n{LIB}");
-        assert_eq!(of("src/lib.rs", &ghost), "src/lib.rs: the map has a room attic, but the house has not");
-        assert!(of("src/api/mod.rs", "//! A room.\n").contains("must say what comes in"));
-        let late = format!("{}//! In: this. Out: that.\n", "//! A room.\n".repeat(HEADER));
+        assert_eq!(of("src/lib.rs", &ghost), "src/lib.rs: the map has a module attic, which does not exist");
+        assert!(of("src/api/mod.rs", "//! A module.\n").contains("must say what comes in"));
+        let late = format!("{}//! In: this. Out: that.\n", "//! A module.\n".repeat(HEADER));
         assert!(of("src/api/mod.rs", &late).contains("must say what comes in"));
         let long = "fn f() {}\n".repeat(LONGEST);
         assert_eq!(of("src/outbox/lane.rs", &long), "");
@@ -317,10 +320,10 @@ mod the_checker {
     }
 }
 
-/// The links of a page to files of this repository, as they are from its folder.
+/// Returns the links of a page to files of this repository, relative to the folder of the page.
 fn links(page: &str) -> Vec<&str> {
     let targets = page.split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next());
-    // What else stands behind a bracket and a parenthesis is a regular expression.
+    // Other text after `](` belongs to a regular expression.
     let is_path = |target: &&str| target.chars().all(|c| c.is_ascii_alphanumeric() || "_./-".contains(c));
     targets.filter(|target| !target.is_empty()).filter(is_path).collect()
 }
@@ -343,7 +346,7 @@ fn links_of_documents_are_not_broken() {
     assert_eq!(links("[a](b.md#c) [d](https://e/f) [g](#h) ![i](../j.png)"), ["b.md", "../j.png"]);
 }
 
-/// The names in the first cells of the table, without the text in brackets and without the crates of `fuzz/`.
+/// Returns the names in the first cells of the table, without the text in brackets and without the crates of `fuzz/`.
 fn crates_of_the_page(page: &str) -> BTreeSet<String> {
     let (_, section) = page.split_once("\n## Crates\n\n").unwrap();
     let rows = section.lines().take_while(|line| line.starts_with('|')).skip(2);
@@ -352,7 +355,7 @@ fn crates_of_the_page(page: &str) -> BTreeSet<String> {
     names.map(|name| name.trim().to_owned()).collect()
 }
 
-/// The names in the sections of dependencies.
+/// Returns the names in the dependency sections.
 fn crates_of_the_manifest(manifest: &str) -> BTreeSet<String> {
     let sections = manifest.split("\n[").filter(|section| section.contains("dependencies]"));
     let lines = sections.flat_map(|section| section.lines().skip(1));

@@ -1,6 +1,6 @@
-//! What the API server says of itself: the requests that it served, and the processor time that it took.
+//! The cost at the API server: the requests that it served, and its processor time.
 //!
-//! Its own counters are believed, not those of the program that is measured.
+//! The numbers come from its own counters, not from those of the measured program.
 
 use std::collections::BTreeMap;
 use std::ops::{AddAssign, Sub};
@@ -9,7 +9,7 @@ use std::time::Duration;
 use http::Request;
 use kube::Client;
 
-/// Verbs that write.
+/// Verbs of writes.
 const WRITES: [&str; 6] = ["POST", "PUT", "PATCH", "APPLY", "DELETE", "DELETECOLLECTION"];
 
 /// Requests by `VERB group/resource/subresource`.
@@ -17,7 +17,7 @@ const WRITES: [&str; 6] = ["POST", "PUT", "PATCH", "APPLY", "DELETE", "DELETECOL
 pub struct Requests(BTreeMap<String, f64>);
 
 impl Requests {
-    /// All that were ever served by this API server process.
+    /// Reads the requests that this process of the API server has served since its start.
     pub async fn served(client: &Client) -> Self {
         let request = Request::get("/metrics").body(Vec::new()).expect("a request");
         let text = client.request_text(request).await.expect("the API server serves metrics");
@@ -35,34 +35,34 @@ impl Requests {
         Self(requests)
     }
 
-    /// How many have this in their name.
+    /// Returns the number of requests with this text in the name.
     pub fn count(&self, what: &str) -> f64 {
         self.0.iter().filter(|(key, _)| key.contains(what)).map(|(_, n)| n).sum()
     }
 
-    /// Only the writes, without renewals of leases, which come with time and not with work.
+    /// Returns only the writes, without renewals of Leases, which depend on time and not on work.
     pub fn writes(&self) -> Self {
         let write = |key: &str| WRITES.iter().any(|verb| key.split(' ').next() == Some(verb)) && !key.contains("/leases");
         Self(self.0.iter().filter(|(key, _)| write(key)).map(|(k, n)| (k.clone(), *n)).collect())
     }
 
-    /// Without those that have this in their name.
+    /// Returns only requests without this text in the name.
     pub fn without(&self, what: &str) -> Self {
         Self(self.0.iter().filter(|(key, _)| !key.contains(what)).map(|(k, n)| (k.clone(), *n)).collect())
     }
 
-    /// Only those that have one of these in their name.
+    /// Returns only requests with one of these texts in the name.
     pub fn only(&self, what: &[&str]) -> Self {
         let wanted = |key: &str| what.iter().any(|w| key.contains(w));
         Self(self.0.iter().filter(|(key, _)| wanted(key)).map(|(k, n)| (k.clone(), *n)).collect())
     }
 
-    /// All of them.
+    /// Returns the number of all requests.
     pub fn total(&self) -> f64 {
         self.0.values().sum()
     }
 
-    /// Each with its share of `n`, such as `POST pennant.dev/deliveries 1.00`.
+    /// Lists the requests, each with its number divided by `n`, such as `POST pennant.dev/deliveries 1.00`.
     pub fn each(&self, n: f64) -> String {
         let parts = self.0.iter().filter(|(_, count)| **count > 0.0).map(|(key, count)| format!("{key} {:.2}", count / n));
         parts.collect::<Vec<_>>().join(", ")
@@ -86,10 +86,10 @@ impl AddAssign for Requests {
     }
 }
 
-/// A moment in the life of the control plane, and of the machine.
+/// The counters of the control plane and of the machine at one time.
 #[derive(Clone, Debug)]
 pub struct Moment {
-    /// What was served until then.
+    /// Requests served so far.
     pub requests: Requests,
     /// Processor time of the API server.
     pub cpu: Duration,
@@ -97,6 +97,6 @@ pub struct Moment {
     pub etcd: Duration,
     /// Processor time of this program: clients and receiver.
     pub bench: Duration,
-    /// Time that the cores had nothing to do.
+    /// Idle time of the cores.
     pub idle: Duration,
 }

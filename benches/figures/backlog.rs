@@ -1,7 +1,7 @@
-//! Deliveries that wait: Pennant records them while their receiver does not answer.
+//! Creates a backlog of pending deliveries: Pennant records them while their receiver does not answer.
 //!
-//! In: a namespace, how many pipelines and targets, how many changes of each target. Out: the applications, and as many deliveries in
-//! each lane. Plain clients cannot record them: Pennant deletes a delivery that it has not recorded itself.
+//! In: a namespace, the numbers of pipelines and targets, the number of changes of each target. Out: the applications, and as
+//! many deliveries in each lane. Plain clients cannot create them: Pennant deletes a delivery that it has not recorded itself.
 
 use std::time::Instant;
 
@@ -12,7 +12,7 @@ use crate::load::Log;
 use crate::source::Source;
 use crate::support::{Pennant, World};
 
-/// Pipelines and their targets in a namespace. Out: the application of each target.
+/// Creates pipelines with targets in a namespace. Returns the application of each target.
 pub async fn pipelines(world: &World, count: usize, targets: usize) -> Vec<Source> {
     let mut sources = Vec::new();
     for n in 0..count {
@@ -23,10 +23,10 @@ pub async fn pipelines(world: &World, count: usize, targets: usize) -> Vec<Sourc
     sources
 }
 
-/// Changes each application so many times, and waits until every change is recorded for each of so many notifications. No delivery of
-/// the namespace is settled meanwhile. Out: deliveries a second.
+/// Changes each application this many times, and waits until every change is recorded for each of the notifications. The
+/// receivers must not settle deliveries meanwhile. Returns the deliveries per second.
 pub async fn record(world: &World, pennant: &Pennant, sources: &mut [Source], notifications: usize, changes: usize) -> f64 {
-    // The last outcomes of what was there before are being written.
+    // The outcomes of earlier deliveries may still be in flight.
     until("nothing is pending", async || pending(pennant).await == 0).await;
     let (began, count) = (Instant::now(), sources.len() * notifications * changes);
     let log = Log::follow(world);
@@ -42,12 +42,12 @@ pub async fn record(world: &World, pennant: &Pennant, sources: &mut [Source], no
     count as f64 / began.elapsed().as_secs_f64()
 }
 
-/// How many deliveries Pennant says are pending.
+/// Returns Pennant's metric of pending deliveries.
 async fn pending(pennant: &Pennant) -> usize {
     count(pennant, "pennant_deliveries_pending").await
 }
 
-/// How many Pennant says that it has delivered, since it was started.
+/// Returns Pennant's metric of delivered deliveries since its start.
 pub async fn delivered(pennant: &Pennant) -> usize {
     count(pennant, "pennant_deliveries_total{outcome=\"Delivered\"}").await
 }

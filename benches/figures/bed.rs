@@ -1,4 +1,4 @@
-//! What everything is measured on: one control plane, one receiver, one client for what is not Pennant.
+//! The test bed: one control plane, one receiver, and one client for everything except Pennant.
 
 use std::time::{Duration, Instant};
 
@@ -13,16 +13,16 @@ use crate::receiver::Receiver;
 use crate::support::control_plane::{self, ControlPlane};
 use crate::support::world::{World, notification};
 
-/// Longer than anything here takes, also on a busy machine.
+/// Deadline of all waits. Longer than any of them takes, also on a busy machine.
 const PATIENCE: Duration = Duration::from_mins(5);
-/// Between two looks.
+/// Interval between two checks.
 const POLL: Duration = Duration::from_millis(50);
 
 pub struct Bed {
     pub plane: ControlPlane,
     pub client: Client,
     pub receiver: Receiver,
-    /// Short windows.
+    /// Whether windows are short.
     pub quick: bool,
     etcd: u32,
 }
@@ -35,12 +35,12 @@ impl Bed {
         Self { client, receiver: Receiver::start(), quick, etcd, plane }
     }
 
-    /// A namespace of its own.
+    /// Creates a namespace for a scenario and round.
     pub async fn world(&self, scenario: &str, round: u32) -> World {
         World::on(&self.plane.kubeconfig, &format!("{scenario}-{round}")).await
     }
 
-    /// The control plane as it is now.
+    /// Reads all counters.
     pub async fn now(&self) -> Moment {
         let requests = Requests::served(&self.client).await;
         Moment {
@@ -52,19 +52,19 @@ impl Bed {
         }
     }
 
-    /// A time span, or a short one.
+    /// Returns the full time, or the quick one.
     pub fn seconds(&self, full: u64, quick: u64) -> Duration {
         Duration::from_secs(if self.quick { quick } else { full })
     }
 
-    /// A notification of all changes of a namespace to the receiver; the path names the application.
+    /// Creates a notification of all changes of a namespace to the receiver. The path contains the application.
     pub async fn notification(&self, world: &World, name: &str, over: Value) -> Notification {
         let url = self.receiver.url(&format!("/{}/{{{{target.app.name}}}}", world.ns));
         notify(world, name, &url, over).await
     }
 }
 
-/// A pipeline over these Deployments, all in one environment.
+/// Creates a pipeline of these Deployments, all in one environment.
 pub async fn pipeline(world: &World, name: &str, apps: &[String]) -> Pipeline {
     let targets: Vec<_> = apps.iter().map(|app| json!({"namespace": world.ns, "appRef": {"name": app}})).collect();
     let app = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "app"});
@@ -72,7 +72,7 @@ pub async fn pipeline(world: &World, name: &str, apps: &[String]) -> Pipeline {
     world.create(json!({"metadata": {"name": name, "labels": {"pipeline": name}}, "spec": spec})).await
 }
 
-/// A notification of all changes of a namespace. Nothing of it is deleted while something is measured.
+/// Creates a notification of all changes of a namespace. Its deliveries are retained during the measurement.
 pub async fn notify(world: &World, name: &str, url: &str, over: Value) -> Notification {
     let mut object = notification(name, url, over);
     object["spec"]["delivery"]["retain"] = json!({"perLane": 1000});
@@ -84,7 +84,7 @@ pub async fn create(api: &Api<Delivery>, delivery: &Delivery) -> Delivery {
     api.create(&PostParams::default(), delivery).await.expect("created")
 }
 
-/// Waits until something is so. Slower than anything that is measured with it.
+/// Waits for a condition. Only for measurements that are much longer than [`POLL`].
 pub async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !holds().await {
@@ -93,7 +93,7 @@ pub async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     }
 }
 
-/// Waits until a process does next to nothing; the processor time that it has used since it began.
+/// Waits until a process is nearly idle, and returns its processor time since its start.
 pub async fn at_rest(pid: u32) -> Duration {
     let mut last = process::cpu(pid);
     loop {

@@ -1,10 +1,10 @@
-//! What observing costs: 500 pipelines of four targets each over three control planes, the first sight of 20,000 objects, and
-//! one control plane that hangs.
+//! Measures the cost of observing: 500 pipelines of four targets each in three control planes, the first list of 20,000 objects,
+//! and one control plane that hangs.
 //!
-//! The first sync lasts from the start of the process until every pipeline's status is written and every target in it is ready;
-//! the floor is as many writes of the same statuses by plain clients. A resync is every pipeline touched, so that each is looked
-//! at again and nothing has changed. Memory is what a cache of 20,000 objects adds, of which one is referred to. The hung control
-//! plane has its clock stopped: it accepts, and never answers.
+//! The first sync lasts from the start of the process until every pipeline's status is written with all targets ready. Its floor
+//! is the same number of writes of the same statuses by plain clients. A resync updates every pipeline without a change, so that
+//! each is reconciled again. The memory figure is what a cache of 20,000 objects adds, of which a pipeline refers to one. The hung
+//! control plane is paused with SIGSTOP: it accepts connections, and never answers.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -25,14 +25,14 @@ use crate::support::control_plane::ControlPlane;
 use crate::support::{Pennant, World};
 use crate::table::{HUNG_P99, OBJECT_MEMORY, RESYNC, RESYNC_WRITES, Reading, SYNC, quantile};
 
-/// Writes at once, by plain clients.
+/// Number of parallel writes by plain clients.
 const AT_ONCE: usize = 32;
-/// Targets of one control plane that change while one of the others hangs.
+/// Number of changing targets in each healthy control plane while the other one hangs.
 const MOVING: usize = 8;
-/// What each rests between two changes.
+/// Mean pause of each between two changes.
 const REST: Duration = Duration::from_millis(800);
 
-/// A control plane beside the one in which Pennant's resources are.
+/// A control plane beside the one that contains Pennant's resources.
 struct Remote {
     plane: ControlPlane,
     world: World,
@@ -40,7 +40,7 @@ struct Remote {
 }
 
 impl Remote {
-    /// Starts one, with a namespace of the same name, and puts its kubeconfig into a Secret.
+    /// Starts a control plane with a namespace of the same name, and writes its kubeconfig to a Secret.
     async fn start(name: &'static str, world: &World) -> Self {
         let plane = ControlPlane::start().expect("one more control plane");
         let there = World::on(&plane.kubeconfig, &world.ns).await;
@@ -49,7 +49,7 @@ impl Remote {
         Self { plane, world: there, name }
     }
 
-    /// How a pipeline refers to it.
+    /// Returns the `clusterRef` of a target in this cluster.
     fn reference(&self) -> Value {
         json!({"kind": "Secret", "name": self.name})
     }
@@ -64,7 +64,7 @@ pub async fn measure(bed: &Bed, round: u32) -> Vec<Reading> {
     readings
 }
 
-/// The first sync, and a resync.
+/// Measures the first sync, and a resync.
 async fn sync(bed: &Bed, round: u32, world: &World, a: &Remote, b: &Remote) -> Vec<Reading> {
     let count = if bed.quick { 50 } else { 500 };
     for there in [world, &a.world, &b.world] {
@@ -86,7 +86,7 @@ async fn sync(bed: &Bed, round: u32, world: &World, a: &Remote, b: &Remote) -> V
 
     let before = bed.now().await.requests;
     let (used, began) = (process::cpu(pennant.pid()), Instant::now());
-    // As it stands, by somebody else: the API server tells of each, and nothing but its version is new.
+    // Another field manager applies the current fields: the watch reports each pipeline, with only a new resource version.
     let touched = async |n| {
         let (kind, name) = (json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": app(n)}), app(n));
         let same = json!({"apiVersion": "pennant.dev/v1alpha1", "kind": "Pipeline", "metadata": {"name": name}, "spec": {"appRef": kind}});
@@ -122,7 +122,7 @@ async fn sync(bed: &Bed, round: u32, world: &World, a: &Remote, b: &Remote) -> V
     ]
 }
 
-/// What part of a core a process uses while nothing happens: probes of clusters, Leases, its own clocks.
+/// Measures the share of a core that a process uses while nothing changes: probes of clusters, Leases, timers.
 async fn idle(bed: &Bed, pid: u32) -> f64 {
     let (used, began) = (process::cpu(pid), Instant::now());
     sleep(bed.seconds(10, 2)).await;
@@ -133,7 +133,7 @@ fn app(n: usize) -> String {
     format!("shop-{n}")
 }
 
-/// A pipeline with a target here, two on one control plane and one on the other.
+/// Returns a pipeline with one target in the local cluster, two in cluster `a` and one in cluster `b`.
 fn shop(world: &World, a: &Remote, b: &Remote, n: usize) -> Value {
     let (name, ns) = (app(n), &world.ns);
     let prod = json!([
@@ -150,7 +150,7 @@ fn shop(world: &World, a: &Remote, b: &Remote, n: usize) -> Value {
     })
 }
 
-/// When the last of so many pipelines has had its status written with all of its targets ready.
+/// Waits until the status of this many pipelines is written with all targets ready, and returns the time.
 async fn all_ready(pipelines: &Api<Pipeline>, count: usize) -> Instant {
     let mut ready = BTreeSet::new();
     let mut seen = watcher(pipelines.clone(), watcher::Config::default()).default_backoff().applied_objects().boxed();
@@ -165,7 +165,7 @@ async fn all_ready(pipelines: &Api<Pipeline>, count: usize) -> Instant {
     Instant::now()
 }
 
-/// The same statuses written by plain clients to pipelines that nobody looks at.
+/// Measures plain clients that write the same statuses to pipelines that no controller watches.
 async fn floor(bed: &Bed, round: u32, of: &Api<Pipeline>) -> Duration {
     let world = bed.world("clusters-floor", round).await;
     let all = of.list(&ListParams::default()).await.expect("listed").items;
@@ -185,7 +185,7 @@ async fn floor(bed: &Bed, round: u32, of: &Api<Pipeline>) -> Duration {
     began.elapsed()
 }
 
-/// What a cache of many objects takes.
+/// Measures the memory of a cache of many objects.
 async fn memory(bed: &Bed, round: u32, b: &Remote) -> Vec<Reading> {
     let count = if bed.quick { 2_000 } else { 20_000 };
     let world = bed.world("clusters-memory", round).await;
@@ -223,7 +223,7 @@ async fn memory(bed: &Bed, round: u32, b: &Remote) -> Vec<Reading> {
     ]
 }
 
-/// Changes on two control planes while the third hangs, and while it does not; of one pipeline that has targets on all.
+/// Measures changes in two control planes while the third hangs, and while it does not. One pipeline has targets in all three.
 async fn hung(bed: &Bed, round: u32, a: &Remote, b: &Remote) -> Vec<Reading> {
     let world = bed.world("clusters-hung", round).await;
     for remote in [a, b] {
@@ -276,7 +276,7 @@ fn arrivals(bed: &Bed, world: &World, source: &Source) -> Vec<Instant> {
     bed.receiver.times(&format!("/{}/{}", world.ns, source.app))
 }
 
-/// Has all of them change again and again, each at its own pace.
+/// Changes all source objects repeatedly, with random pauses.
 async fn flip(sources: Vec<Source>, time: Duration) -> Vec<Source> {
     let end = Instant::now() + time;
     let one = async |mut source: Source| {

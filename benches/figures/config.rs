@@ -1,9 +1,9 @@
-//! What the global configuration costs Pennant: 1,000 pipelines that each lay something over 10 cluster-wide notifications, so
-//! that 10,000 effective notifications are to be understood, to be kept, and to be understood again when one of the 10 is edited.
+//! Measures the cost of the global configuration: 1,000 pipelines that each override 10 cluster-wide notifications. So Pennant
+//! resolves and caches 10,000 effective notifications, and resolves them again when one of the 10 is edited.
 //!
-//! The first computation is a start with these, less a start with the same pipelines without notifications, both of them when all
-//! has been written that there is to write. That an edit is in force is told by what the receiver gets, or by what a pipeline's
-//! status says.
+//! The cost of the first resolution is that of a start with these, minus that of a start with the same pipelines without
+//! notifications, both of them after all initial writes. Requests at the receiver, or statuses of pipelines, prove that an edit
+//! is applied.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -22,12 +22,12 @@ use crate::support::{Pennant, World};
 use crate::table::{CONFIG_EDIT, CONFIG_MEMORY, CONFIG_WRITES, Reading};
 
 const NOTIFICATIONS: usize = 10;
-/// So many pipelines have one more, which no other has.
+/// Number of pipelines with one more notification, which no other pipeline has.
 const FEW: usize = 10;
 const CONFIG_MAP: &str = "pennant-config";
-/// What Pennant writes, the Lease apart.
+/// What Pennant writes, except the Lease.
 const OURS: [&str; 2] = ["pennant.dev/", "events"];
-/// The application of one pipeline, and that of all others.
+/// The application of one pipeline, and the application of all others.
 const PROBE: &str = "probe";
 const COMMON: &str = "fence";
 
@@ -50,13 +50,13 @@ pub async fn measure(bed: &Bed, round: u32) -> Vec<Reading> {
     let written = (&bed.now().await.requests - &before).writes().only(&OURS);
 
     world.patch::<ConfigMap>(CONFIG_MAP, json!({"data": data(bed, "after", false)})).await;
-    until("the few pipelines say what is wrong", async || in_trouble(&world).await.len() == FEW).await;
+    until("the few pipelines report the problem", async || in_trouble(&world).await.len() == FEW).await;
     at_rest(pennant.pid()).await;
     let others = changed(&world, &versions).await;
 
     probe.flip().await;
     until("the edit is in force", async || !bed.receiver.times("/after").is_empty()).await;
-    assert!(bed.receiver.times("/before").is_empty(), "what is sent is as it was before the edit");
+    assert!(bed.receiver.times("/before").is_empty(), "a request went to the URL from before the edit");
     pennant.stop().await;
 
     let first = with.cpu.saturating_sub(without.cpu);
@@ -70,7 +70,7 @@ pub async fn measure(bed: &Bed, round: u32) -> Vec<Reading> {
     ]
 }
 
-/// What a start costs.
+/// The cost of a start.
 struct Cost {
     cpu: Duration,
     /// In MiB.
@@ -84,7 +84,7 @@ impl std::fmt::Display for Cost {
 }
 
 impl Cost {
-    /// Of a start when all is written that there is to write: every pipeline observed, with so many cursors at least.
+    /// Measures a start after all initial writes: every pipeline is observed and has at least this many cursors.
     async fn of(world: &World, count: usize, cursors: usize) -> (Pennant, Self) {
         let mut pennant = Pennant::start(world).await;
         until("all pipelines are observed and have their cursors", async || {
@@ -104,7 +104,7 @@ impl Cost {
     }
 }
 
-/// The pipelines. With layers, each says something of its own of each notification.
+/// Creates the pipelines. With `layers`, each overrides a parameter of each notification.
 async fn create(world: &World, count: usize, layers: bool) {
     let layer = |n: usize, of: usize| {
         let title = format!("Shop {n}: {{{{type}}}} in {{{{environment}}}}");
@@ -126,7 +126,8 @@ async fn create(world: &World, count: usize, layers: bool) {
     stream::iter(0..count).for_each_concurrent(8, async |n| drop(world.create::<Pipeline>(pipeline(n)).await)).await;
 }
 
-/// The global configuration. `path`: where the first notification is sent to. `fine`: whether that of the few can be used.
+/// Returns the global configuration. `path`: path of the URL of the first notification. `fine`: whether the notification of the
+/// few pipelines is valid.
 fn data(bed: &Bed, path: &str, fine: bool) -> Value {
     let triggers = json!([{"type": "Failed"}, {"type": "Recovered"}]);
     let notification = |n: usize| {
@@ -153,7 +154,7 @@ async fn versions(world: &World) -> BTreeMap<String, Option<String>> {
     all(world).await.iter().map(|p| (p.name_any(), p.resource_version())).collect()
 }
 
-/// The pipelines that say that something is wrong.
+/// Returns the pipelines whose status reports a problem with a notification.
 async fn in_trouble(world: &World) -> BTreeSet<String> {
     let is = |p: &Pipeline| {
         let dispatched = p.status.as_ref().and_then(|s| s.dispatched.as_ref());
@@ -162,7 +163,7 @@ async fn in_trouble(world: &World) -> BTreeSet<String> {
     all(world).await.iter().filter(|p| is(p)).map(ResourceExt::name_any).collect()
 }
 
-/// How many pipelines were written since, without those of which that was to be expected.
+/// Returns how many pipelines were written since then, except those that report a problem.
 async fn changed(world: &World, since: &BTreeMap<String, Option<String>>) -> usize {
     let expected = in_trouble(world).await;
     let now = versions(world).await;

@@ -1,5 +1,5 @@
-//! 10,000 deliveries in 100 lanes that were recorded while their receiver refused connections, and the time until all of them are
-//! settled once it does not.
+//! Measures the end of an outage: 10,000 deliveries in 100 lanes are recorded while their receiver refuses connections. The
+//! figure is the time from the end of the outage until all of them are settled.
 
 use std::time::Instant;
 
@@ -21,7 +21,7 @@ pub async fn measure(bed: &Bed, round: u32) -> Vec<Reading> {
     let world = bed.world("drain", round).await;
     let mut sources = pipelines(&world, PIPELINES, TARGETS).await;
     let mut receiver = Receiver::refusing();
-    // The end of the outage is noticed within a second, or nearly so.
+    // With a backoff of one second, Pennant notices the end of the outage within about a second.
     let over = json!({"delivery": {"retry": {"initial": "1s", "max": "1s"}}});
     notify(&world, "hook", &receiver.url("/"), over).await;
     let mut pennant = Pennant::start(&world).await;

@@ -1,5 +1,5 @@
-//! The floor: what plain clients reach on the same control plane with nothing else running. A Delivery is created and its
-//! status is patched, as for one recorded delivery, and nothing is computed or sent.
+//! The floor: what plain clients achieve on the same control plane with nothing else running. They create a Delivery and patch
+//! its status, the same two writes as for a recorded delivery, but compute and send nothing.
 
 use std::time::{Duration, Instant};
 
@@ -15,12 +15,12 @@ use crate::bed::{Bed, create};
 use crate::support::World;
 use crate::table::quantile;
 
-/// So many clients at once: more gain nothing.
+/// Number of parallel clients. More do not increase the rate.
 pub const AT_ONCE: usize = 32;
-/// Creates by one client, one after the other.
+/// Number of sequential creates by one client.
 const SINGLE: i64 = 200;
 
-/// The floor of one round: as many pairs as were made, and what they took.
+/// The floor of one round: the number of pairs of writes, and their cost.
 #[derive(Clone, Copy, Debug)]
 pub struct Floor {
     count: u32,
@@ -32,32 +32,32 @@ pub struct Floor {
 }
 
 impl Floor {
-    /// Pairs a second by [`AT_ONCE`] clients.
+    /// Returns the pairs per second of [`AT_ONCE`] clients.
     pub fn rate(&self) -> f64 {
         f64::from(self.count) / self.took.as_secs_f64()
     }
 
-    /// Processor time of the API server for a pair, in milliseconds.
+    /// Returns the processor time of the API server for one pair, in milliseconds.
     pub fn api(&self) -> f64 {
         (self.api / self.count).as_secs_f64() * 1000.0
     }
 
-    /// The same of etcd.
+    /// Returns the same for etcd.
     pub fn etcd(&self) -> f64 {
         (self.etcd / self.count).as_secs_f64() * 1000.0
     }
 
-    /// The same of all that took part, the clients too.
+    /// Returns the same for API server, etcd and clients together.
     pub fn all(&self) -> f64 {
         self.api() + self.etcd() + (self.bench / self.count).as_secs_f64() * 1000.0
     }
 
-    /// Cores that had nothing to do.
+    /// Returns the number of idle cores.
     pub fn idle(&self) -> f64 {
         self.idle.as_secs_f64() / self.took.as_secs_f64()
     }
 
-    /// Two measurements made one: what else runs on the machine is not the same before and after.
+    /// Combines two measurements, before and after the load, because the other work of the machine changes.
     pub fn and(self, other: Self) -> Self {
         Self {
             count: self.count + other.count,
@@ -70,7 +70,7 @@ impl Floor {
     }
 }
 
-/// Pairs, as fast as they are taken, in a namespace of this name.
+/// Measures pairs at full speed, in a namespace with this name.
 pub async fn pairs(bed: &Bed, name: &str, round: u32) -> Floor {
     let world = bed.world(name, round).await;
     let deliveries = world.api::<Delivery>();
@@ -99,21 +99,21 @@ async fn pairs_until(api: &Api<Delivery>, namespace: &str, first: i64, end: Inst
     done.await
 }
 
-/// Writes an outcome, as Pennant writes it.
+/// Writes an outcome as Pennant does.
 pub async fn settle(api: &Api<Delivery>, stored: &Delivery) {
     let status = json!({"metadata": {"resourceVersion": stored.resource_version()}, "status": outcome()});
     let patched = api.patch_status(&stored.name_any(), &PatchParams::default(), &Patch::Merge(status)).await;
     patched.expect("a status is written");
 }
 
-/// Deliveries of no pipeline, for plain clients to settle.
+/// Creates deliveries without a pipeline, for plain clients to settle.
 pub async fn recorded(world: &World, first: i64, count: i64) -> Vec<Delivery> {
     let api = &world.api::<Delivery>();
     let make = |n| async move { create(api, &object(sample(&world.ns, n))).await };
     stream::iter(first..first + count).map(make).buffer_unordered(AT_ONCE).collect().await
 }
 
-/// Outcomes a second by [`AT_ONCE`] clients, in a namespace of this name.
+/// Measures the outcomes per second of [`AT_ONCE`] clients, in a namespace with this name.
 pub async fn outcomes(bed: &Bed, name: &str, round: u32) -> f64 {
     let world = bed.world(name, round).await;
     let (api, stored) = (world.api::<Delivery>(), recorded(&world, 0, if bed.quick { 1000 } else { 4000 }).await);
@@ -122,7 +122,7 @@ pub async fn outcomes(bed: &Bed, name: &str, round: u32) -> f64 {
     stored.len() as f64 / began.elapsed().as_secs_f64()
 }
 
-/// One create, by one client: how long it takes, in milliseconds.
+/// Measures one create by one client, in milliseconds.
 pub async fn create_once(world: &World, n: i64) -> f64 {
     let (api, delivery) = (world.api::<Delivery>(), object(sample(&world.ns, n)));
     let began = Instant::now();
@@ -130,7 +130,7 @@ pub async fn create_once(world: &World, n: i64) -> f64 {
     began.elapsed().as_secs_f64() * 1000.0
 }
 
-/// The p50 of creates that follow each other, in milliseconds.
+/// Measures the p50 of sequential creates, in milliseconds.
 pub async fn create_p50(world: &World) -> f64 {
     let mut times = Vec::new();
     for n in 0..SINGLE {
@@ -139,7 +139,7 @@ pub async fn create_p50(world: &World) -> f64 {
     quantile(&mut times, 0.5).expect("it was measured")
 }
 
-/// A delivery as Pennant records it; its name and labels are those of the journal.
+/// Returns a delivery as Pennant records it, with the name and the labels that the journal uses.
 pub fn object(spec: DeliverySpec) -> Delivery {
     let labels = [
         ("pennant.dev/notification", spec.notification.as_str()),
@@ -154,7 +154,7 @@ pub fn object(spec: DeliverySpec) -> Delivery {
     delivery
 }
 
-/// A transition of a target such as the scenarios have.
+/// Returns a typical transition of a target in the scenarios.
 pub fn sample(namespace: &str, serial: i64) -> DeliverySpec {
     let app = AppObject { api_version: "apps/v1".into(), kind: "Deployment".into(), name: "web-0".into() };
     let target = SubjectTarget { namespace: namespace.to_owned(), cluster: "in-cluster".into(), cluster_ref: None, app };

@@ -1,9 +1,9 @@
-//! Healthy deliveries beside ten origins that hang and ten that refuse connections, each with 100 lanes of what it does not take;
-//! compared with the same without them.
+//! Measures healthy deliveries beside ten origins that hang and ten that refuse connections, each with 100 lanes of pending
+//! deliveries, and compares them with the same load without these origins.
 //!
-//! The healthy load is that of [`load`](crate::load), twice: at a pace that leaves the machine some rest, for the time that a
-//! change takes, and as fast as it goes, for how many go. With and without the sick origins takes turns in one round: without,
-//! with, with, without. Without them Pennant does not watch the namespace that they are in.
+//! The healthy load is that of [`load`](crate::load), in two ways: with pauses that leave the machine some idle time, for the
+//! latency of a change, and at full speed, for the rate. One round alternates: without, with, with, and without the sick
+//! origins. Without them, Pennant does not watch their namespace.
 
 use std::time::{Duration, Instant};
 
@@ -23,13 +23,13 @@ use crate::support::pennant::Options;
 use crate::support::{Pennant, World};
 use crate::table::{ISOLATION, ISOLATION_P99, Reading, quantile};
 
-/// Sick origins of each kind.
+/// Number of sick origins of each kind.
 const SICK: usize = 10;
-/// Lanes of each, which are the targets of one pipeline.
+/// Number of lanes of each sick origin; one for each target of one pipeline.
 const LANES: usize = 100;
 /// Deliveries in each lane.
 const IN_LANE: usize = 2;
-/// What a target rests between two changes, when the machine is to have some rest too.
+/// Mean pause of a target between two changes in the measurement of the latency.
 const REST: Duration = Duration::from_millis(800);
 
 pub async fn measure(bed: &Bed, round: u32) -> Vec<Reading> {
@@ -43,7 +43,7 @@ pub async fn measure(bed: &Bed, round: u32) -> Vec<Reading> {
         let watch = if sick { vec![fine.ns.clone(), ill.ns.clone()] } else { vec![fine.ns.clone()] };
         let mut pennant = Pennant::with(&fine, Options { watch, ..Options::of(&fine) }).await;
         fine.settled().await;
-        // The hung ones have timed out once by then.
+        // Long enough that the requests to hung origins have timed out once.
         sleep(if sick { ward.timeout + bed.seconds(8, 2) } else { bed.seconds(4, 2) }).await;
         let side = if sick { &mut with } else { &mut without };
         sources = side.measure(bed, &fine, pennant.pid(), sources).await;
@@ -59,10 +59,10 @@ pub async fn measure(bed: &Bed, round: u32) -> Vec<Reading> {
     ]
 }
 
-/// The sick origins, and what waits for them.
+/// The sick origins, and their pending deliveries.
 struct Ward {
     hung: Vec<Receiver>,
-    /// They hold their ports.
+    /// Kept to reserve their ports.
     _refusing: Vec<Receiver>,
     timeout: Duration,
 }
@@ -76,7 +76,7 @@ impl Ward {
         let refusing: Vec<_> = (0..SICK).map(|_| Receiver::refusing()).collect();
         let mut sources = backlog::pipelines(ill, 1, LANES).await;
         let timeout = bed.seconds(15, 3);
-        // As it is by default: the tests have shorter ones.
+        // The default backoff: the one of the tests is shorter.
         let over = json!({"endpoint": {"timeout": format!("{}s", timeout.as_secs())},
             "delivery": {"retry": {"initial": "5s", "max": "10m"}}});
         for (receiver, n) in hung.iter().chain(&refusing).zip(0..) {
@@ -91,20 +91,20 @@ impl Ward {
         Self { hung, _refusing: refusing, timeout }
     }
 
-    /// Connections that the hung ones took, and attempts that were written down. All must still be pending.
+    /// Returns the number of connections to hung origins, and of recorded attempts. All deliveries must still be pending.
     async fn close(self, ill: &World) -> (usize, i64) {
         let api: Api<Delivery> = ill.api();
         let all = api.list(&ListParams::default()).await.expect("listed").items;
         let statuses: Vec<_> = all.into_iter().map(|d| d.status.unwrap_or_default()).collect();
         assert_eq!(statuses.len(), 2 * SICK * LANES * IN_LANE);
-        assert!(statuses.iter().all(|status| status.outcome.is_none()), "nobody takes what they are sent");
+        assert!(statuses.iter().all(|status| status.outcome.is_none()), "a sick origin has accepted a delivery");
         let asked: Vec<_> = self.hung.iter().map(Receiver::connections).collect();
-        assert!(asked.iter().all(|n| *n > 0), "each was tried: {asked:?}");
+        assert!(asked.iter().all(|n| *n > 0), "a hung origin got no connection: {asked:?}");
         (asked.iter().sum(), statuses.iter().map(|status| status.attempts).sum())
     }
 }
 
-/// What was measured with the sick ones, or without them.
+/// The measurements with the sick origins, or without them.
 #[derive(Default)]
 struct Side {
     count: usize,
@@ -169,12 +169,12 @@ impl std::fmt::Display for Side {
     }
 }
 
-/// Whether every change of every target has been told by every notification.
+/// Whether every notification has sent every change of every target.
 fn arrived(bed: &Bed, world: &World, sources: &[Source]) -> bool {
     sources.iter().all(|s| (0..NOTIFICATIONS).all(|n| bed.receiver.times(&target(world, s, n)).len() == s.flips.len()))
 }
 
-/// From the start of the write that makes a change, as its writer sees it, to the arrival of each of its requests.
+/// Returns the times from the start of the write that makes a change to the arrival of each of its requests.
 fn times(bed: &Bed, world: &World, source: &Source, before: usize) -> Vec<f64> {
     let of = |n| {
         let arrivals = bed.receiver.times(&target(world, source, n));

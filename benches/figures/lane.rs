@@ -1,4 +1,4 @@
-//! One lane, and nothing else: how long a change takes, and what it costs at one a second.
+//! Measures a single lane: the latency of a change, and the writes per delivery at one change per second.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use crate::source::Source;
 use crate::support::{Pennant, World};
 use crate::table::{LATENCY, Reading, WRITES_SLOW, quantile};
 
-/// Cursors and figures are written within a second; then nothing more comes of a change.
+/// Time after which no more writes follow a change. Cursors and counts are written within a second.
 const TRAILING: Duration = Duration::from_secs(3);
 
 pub async fn measure(bed: &Bed, round: u32) -> Vec<Reading> {
@@ -30,8 +30,8 @@ pub async fn measure(bed: &Bed, round: u32) -> Vec<Reading> {
     readings
 }
 
-/// From the start of the status write, as its writer sees it, to the arrival of the request. In turns with creates in a namespace
-/// that Pennant does not watch, so that both meet the system in the same state.
+/// Measures the time from the start of the status write to the arrival of the request. It alternates with creates in
+/// a namespace that Pennant does not watch, so that both are measured under the same conditions.
 async fn latency(bed: &Bed, source: &mut Source, single: &World) -> Vec<Reading> {
     let (mut times, mut creates) = (Vec::new(), Vec::new());
     let mut arrivals = bed.receiver.arrivals();
@@ -52,7 +52,7 @@ async fn latency(bed: &Bed, source: &mut Source, single: &World) -> Vec<Reading>
     vec![Reading::against(&LATENCY, p(&mut times, 0.5), p(&mut creates, 0.5)), Reading::Note(note)]
 }
 
-/// Not in step with what happens once a second.
+/// Pauses for a random time, so that the changes are not in step with tasks that run once a second.
 async fn pause() {
     sleep(Duration::from_millis(100 + fastrand::u64(0..100))).await;
 }

@@ -1,7 +1,7 @@
-//! Resident memory while receivers send bodies without end, compared with answers of an ordinary size.
+//! Measures resident memory while receivers answer with bodies of 1 GiB, compared with bodies of 1 KiB.
 //!
-//! Twice the same load on a fresh process: 100 lanes whose deliveries wait for a receiver that does not answer yet, and are sent
-//! as fast as it goes once it does.
+//! Both loads run on a fresh process: 100 lanes whose deliveries wait for a receiver that does not answer, and are sent as fast
+//! as possible once it answers.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ const SMALL: usize = 1 << 10;
 const HUGE: usize = 1 << 30;
 const PIPELINES: usize = 10;
 const TARGETS: usize = 10;
-/// Between two looks at the memory.
+/// Interval between two measurements of the memory.
 const LOOK: Duration = Duration::from_millis(50);
 
 pub async fn measure(bed: &Bed, round: u32) -> Vec<Reading> {
@@ -32,7 +32,7 @@ pub async fn measure(bed: &Bed, round: u32) -> Vec<Reading> {
     ]
 }
 
-/// Resident memory while all of it was sent, in MiB.
+/// Resident memory while the deliveries were sent, in MiB.
 struct Memory {
     least: f64,
     middle: f64,

@@ -1,8 +1,8 @@
-//! Targets of one pipeline that change again and again, as fast as the system takes it or at a pace.
+//! The load: targets of one pipeline that change repeatedly, as fast as the system allows or with pauses.
 //!
-//! A target changes again when the pipeline's status shows its last change, unless the log holds so many of its changes that the
-//! next would be made one with another, or the receiver is too far behind. So the load is as high as it can be with nothing
-//! lost to compaction, which is checked.
+//! A target changes again once the pipeline's status shows its last change, the log has room for another change without
+//! coalescing, and the receiver is not too far behind. So the load is as high as possible without coalesced changes, which is
+//! checked.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -24,23 +24,23 @@ use crate::receiver::Arrived;
 use crate::source::Source;
 use crate::support::World;
 
-/// Targets of the pipeline.
+/// Number of targets of the pipeline.
 pub const TARGETS: usize = 8;
-/// Notifications, each of which tells every change.
+/// Number of notifications. Each reports every change.
 pub const NOTIFICATIONS: usize = 8;
-/// Changes of one target that may wait in the log: one more, and two would be made one.
+/// Maximum number of changes of one target in the log before its next change: with that, the log is full.
 const IN_LOG: usize = pennant::changelog::MAX_PER_SUBJECT - 1;
-/// Changes of one target that may wait for the receiver: enough to keep all of its lanes busy.
+/// Maximum number of changes of one target that wait for the receiver: enough to keep all of its lanes busy.
 const AHEAD: usize = 4;
 
-/// What the pipeline's status says of one application.
+/// The state of one application in the pipeline's status.
 #[derive(Clone, Copy, Debug, Default)]
 struct Shown {
     failed: bool,
     in_log: usize,
 }
 
-/// What the pipeline's status looked like, for whoever asks what it costs.
+/// Sums over all versions of the pipeline's status, to explain its cost.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Seen {
     pub versions: usize,
@@ -48,12 +48,12 @@ pub struct Seen {
     pub changes: usize,
 }
 
-/// What the logs of the pipelines of a namespace hold.
+/// A watch on the logs of the pipelines of a namespace.
 #[derive(Clone)]
 pub struct Log {
     shown: watch::Receiver<BTreeMap<String, Shown>>,
     seen: watch::Receiver<Seen>,
-    /// It ends with the last clone.
+    /// The watch ends with the last clone.
     _watching: Arc<AbortOnDropHandle<()>>,
 }
 
@@ -74,14 +74,14 @@ impl Log {
     }
 }
 
-/// The load: one task for each target.
+/// A running load, with one task for each target.
 pub struct Load {
     stop: Arc<AtomicBool>,
     movers: JoinSet<Source>,
     log: Log,
 }
 
-/// A pipeline of [`TARGETS`] targets and [`NOTIFICATIONS`] notifications of it; `over` is merged into each of these.
+/// Creates a pipeline of [`TARGETS`] targets and its [`NOTIFICATIONS`] notifications. `over` is merged into each of these.
 pub async fn shop(bed: &Bed, world: &World, over: &Value) -> Vec<Source> {
     let apps: Vec<_> = (0..TARGETS).map(|n| format!("web-{n}")).collect();
     let mut sources = Vec::new();
@@ -96,7 +96,7 @@ pub async fn shop(bed: &Bed, world: &World, over: &Value) -> Vec<Source> {
 }
 
 impl Load {
-    /// As fast as it is taken; with `rest`, not before a target has rested for a time around this.
+    /// Starts the load as fast as the system allows. With `rest`, a target pauses before each change, on average for this time.
     pub fn start(bed: &Bed, world: &World, sources: Vec<Source>, rest: Option<Duration>) -> Self {
         let (log, stop) = (Log::follow(world), Arc::new(AtomicBool::new(false)));
         let mut movers = JoinSet::new();
@@ -108,12 +108,12 @@ impl Load {
         Self { stop, movers, log }
     }
 
-    /// What the pipeline's status looked like until now.
+    /// Returns the sums over all versions of the pipeline's status so far.
     pub fn seen(&self) -> Seen {
         *self.log.seen.borrow()
     }
 
-    /// Lets every target end what it has begun. Gives the sources in the order of their names, for they end in any.
+    /// Stops the load after the current changes. Returns the source objects sorted by name, because they end in any order.
     pub async fn stop(self) -> Vec<Source> {
         self.stop.store(true, Ordering::Relaxed);
         let mut sources = self.movers.join_all().await;
@@ -122,7 +122,7 @@ impl Load {
     }
 }
 
-/// When one target may change again.
+/// Decides when one target may change again.
 struct Pace {
     log: Log,
     arrived: watch::Receiver<Arrived>,
@@ -133,7 +133,7 @@ struct Pace {
 async fn drive(mut source: Source, mut pace: Pace, stop: Arc<AtomicBool>) -> Source {
     while !stop.load(Ordering::Relaxed) {
         if let Some(rest) = pace.rest {
-            // Not in step with other targets.
+            // Random, so that targets do not change in step.
             sleep(rest.mul_f64(0.5 + fastrand::f64())).await;
         }
         pace.log.has_room_for(&source).await;
@@ -156,8 +156,8 @@ async fn follow(api: Api<Pipeline>, show: watch::Sender<BTreeMap<String, Shown>>
         });
         let mut changes = status.log.unwrap_or_default().changes;
         let coalesced: BTreeSet<_> = changes.iter().filter(|c| c.coalesced).map(|c| c.serial).collect();
-        assert!(coalesced.is_empty(), "changes were made one: {coalesced:?}");
-        // What all cursors have passed goes with the next change, before that is added.
+        assert!(coalesced.is_empty(), "changes were coalesced: {coalesced:?}");
+        // Changes that all cursors have passed do not count: they are removed before the next change is added.
         let passed = status.dispatched.unwrap_or_default().cursors.iter().map(|c| c.serial).min().unwrap_or(0);
         changes.retain(|c| c.serial > passed);
         let targets = status.environments.into_iter().flat_map(|e| e.targets);

@@ -1,11 +1,11 @@
-//! What it was measured on, for whoever compares.
+//! Describes the machine and the versions, so that results can be compared.
 
 use std::fs::read_to_string;
 use std::process::Command;
 
 use kube::Client;
 
-/// The machine, the versions, the commit and the command.
+/// Returns the machine, the versions, the commit and the command.
 pub async fn describe(client: Option<&Client>) -> String {
     let kubernetes = match client {
         Some(client) => client.apiserver_version().await.expect("the API server says its version").git_version,
@@ -29,7 +29,7 @@ pub async fn describe(client: Option<&Client>) -> String {
     )
 }
 
-/// The load average of the last minute: what else runs on the machine takes part in every figure.
+/// Returns the load average of the last minute, because other work on the machine affects every figure.
 pub fn load() -> String {
     read_to_string("/proc/loadavg").unwrap_or_default().split(' ').next().unwrap_or_default().to_owned()
 }

@@ -1,10 +1,10 @@
-//! The figures that Pennant promises, measured against a real API server, where one is needed.
+//! Measures the figures that Pennant promises, against a real API server if one is needed.
 //!
-//! In: the built program, a control plane of our own, a receiver on loopback. Out: a table of figures with their goals, met or
-//! missed, and what they were measured on. What each figure means, and why it is measured so, is in `docs/benchmarks.md`.
+//! In: the built program, a separate control plane, a receiver on loopback. Out: a table of the figures with their goals, met or
+//! missed, and a description of the machine. `docs/benchmarks.md` explains each figure and how it is measured.
 //!
-//! Every figure is the median of several rounds. What is compared with a floor is compared with the one of its own round: plain
-//! clients, with nothing else running on the same control plane. So a busy machine moves both, and the ratio little.
+//! Every figure is the median of several rounds. A figure with a floor is compared with the floor of the same round: plain
+//! clients, with nothing else running on the same control plane. So a busy machine changes both, but the ratio only a little.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a measurement that cannot go on has failed")]
 #![allow(clippy::print_stdout, reason = "the table is what it is for")]
 #![allow(clippy::cast_precision_loss, reason = "counts here are far below 2^52")]
@@ -48,24 +48,25 @@ use table::Table;
 /// Measures Pennant's figures.
 #[derive(Debug, Parser)]
 struct Args {
-    /// Only what has this in its name: render, throughput, lane, quiet, pending, isolation, drain, signed, slow, large, config, clusters.
+    /// Runs only scenarios with this text in the name: render, throughput, lane, quiet, pending, isolation, drain, signed, slow, large,
+    /// config, clusters.
     #[arg(long)]
     only: Option<String>,
-    /// How often everything is measured; the medians are shown.
+    /// Number of rounds; the table shows the medians.
     #[arg(long, default_value_t = 3)]
     rounds: u32,
-    /// Short windows, for working on something: the figures are rough.
+    /// Measures in short windows, for development: the figures are rough.
     #[arg(long)]
     quick: bool,
     /// Appends the table as lines of JSON to this file.
     #[arg(long)]
     json: Option<PathBuf>,
-    /// What cargo passes.
+    /// Passed by cargo.
     #[arg(long, hide = true)]
     bench: bool,
 }
 
-/// The only one that needs no control plane.
+/// The only scenario that needs no control plane.
 const RENDER: &str = "render";
 const SCENARIOS: [&str; 12] = [
     RENDER,
@@ -124,7 +125,7 @@ async fn main() {
     }
 }
 
-/// What is being done, on stderr: it takes minutes.
+/// Reports the progress on stderr, because a run takes minutes.
 fn say(what: &str) {
     eprintln!("bench: {what}");
 }

@@ -1,4 +1,4 @@
-//! 10,000 deliveries in 100 lanes that wait for a receiver which does not answer, until it does.
+//! Measures a backlog: 10,000 deliveries in 100 lanes wait for a receiver that does not answer, and are sent once it answers.
 
 use std::time::Instant;
 

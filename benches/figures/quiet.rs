@@ -1,9 +1,9 @@
-//! 200 pipelines, each with a notification of its own that has been used, and then nothing: no write may come of it, nor of new
-//! lists, nor of a restart.
+//! Counts the writes while nothing changes: 200 pipelines, each with its own notification that has sent something. Neither idle
+//! time, nor new lists, nor a restart of Pennant may cause a write.
 //!
-//! Lists are made anew because the API server is restarted: its watch cache then begins later than where the watches stood, and
-//! refuses to go on from there. That they were is checked. Its counters begin anew, too, so what it wrote at its own start is
-//! left out by counting only what Pennant could write.
+//! A restart of the API server forces new lists, which is checked: its new watch cache begins later than the resource versions of
+//! the watches, so it rejects them. Its counters restart at zero and include its own writes. So only writes of kinds that Pennant
+//! writes are counted.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use crate::support::{Pennant, World};
 use crate::table::{MEMORY_IDLE, Reading, WRITES_IDLE};
 
 const PIPELINES: usize = 200;
-/// What Pennant writes, the Lease apart.
+/// What Pennant writes, except the Lease.
 const OURS: [&str; 2] = ["pennant.dev/", "events"];
 
 pub async fn measure(bed: &mut Bed, round: u32) -> Vec<Reading> {
@@ -36,7 +36,7 @@ pub async fn measure(bed: &mut Bed, round: u32) -> Vec<Reading> {
     let start = bed.now().await.requests;
     sleep(phase).await;
     let memory = process::memory(pennant.pid());
-    // So that the watches stand before what the API server finds when it is back.
+    // A later write, so that the resource versions of the watches are older than the new watch cache.
     world.create::<ConfigMap>(json!({"metadata": {"name": "later"}})).await;
     let mut written = (&bed.now().await.requests - &start).writes().only(&OURS);
     bed.plane.restart_api_server();

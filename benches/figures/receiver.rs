@@ -1,4 +1,4 @@
-//! A receiver that costs little: it counts requests by path and answers 204, or as it is told.
+//! A receiver that uses little processor time: it counts requests by path, and answers 204 or as its [`Manner`] defines.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -10,17 +10,17 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, Buf
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::watch;
 
-/// What a body is made of.
+/// One chunk of a body.
 static CHUNK: [u8; 64 * 1024] = [b'x'; 64 * 1024];
 
-/// What has come.
+/// The requests so far.
 #[derive(Clone, Debug, Default)]
 pub struct Arrived {
-    /// Requests that were answered, or are about to be.
+    /// Number of requests that were answered, or are about to be.
     pub total: usize,
-    /// The same by path.
+    /// The same by path, without the query.
     pub by_path: HashMap<String, usize>,
-    /// When the last one came.
+    /// When the last one was counted.
     pub last: Option<Instant>,
 }
 
@@ -29,22 +29,22 @@ pub struct Arrived {
 pub enum Manner {
     /// At once, without a body.
     Empty,
-    /// After so much time, without a body.
+    /// After this time, without a body.
     Slow(Duration),
-    /// At once, with a body of so many bytes, as fast as they are taken.
+    /// At once, with a body of this many bytes, as fast as the client reads.
     Body(usize),
 }
 
 pub struct Receiver {
     address: SocketAddr,
     shared: Arc<Shared>,
-    /// Bound and not listening, while connections are refused.
+    /// The socket while it is bound but not listening, so that connections are refused.
     socket: Option<TcpSocket>,
 }
 
 struct Shared {
     arrived: watch::Sender<Arrived>,
-    /// When each request came, by path and query.
+    /// When each request arrived, by path and query.
     times: Mutex<HashMap<String, Vec<Instant>>>,
     open: watch::Sender<bool>,
     manner: watch::Sender<Manner>,
@@ -58,7 +58,7 @@ impl Receiver {
         receiver
     }
 
-    /// One that has its port, so that nobody else takes it, and refuses connections until it listens.
+    /// Returns a receiver that reserves its port and refuses connections until [`Receiver::listen`].
     pub fn refusing() -> Self {
         let socket = TcpSocket::new_v4().expect("a socket");
         socket.bind(SocketAddr::from(([127, 0, 0, 1], 0))).expect("a free port");
@@ -73,7 +73,7 @@ impl Receiver {
         Self { address, shared: Arc::new(shared), socket: Some(socket) }
     }
 
-    /// From now on connections are taken.
+    /// Starts to accept connections.
     pub fn listen(&mut self) {
         let socket = self.socket.take().expect("listens already");
         let listener = socket.listen(1024).expect("listens");
@@ -84,32 +84,32 @@ impl Receiver {
         format!("http://{}{path}", self.address)
     }
 
-    /// Closed, it takes requests and says nothing; opened, it answers those that still wait.
+    /// While it is closed, it reads requests and does not answer. When opened, it answers those that still wait.
     pub fn set_open(&self, open: bool) {
         self.shared.open.send_replace(open);
     }
 
-    /// How requests are answered from now on.
+    /// Sets how requests are answered.
     pub fn set_manner(&self, manner: Manner) {
         self.shared.manner.send_replace(manner);
     }
 
-    /// How many connections were ever made.
+    /// Returns how many connections were accepted in total.
     pub fn connections(&self) -> usize {
         self.shared.connections.load(Ordering::Relaxed)
     }
 
-    /// What comes, as it comes.
+    /// Returns a watch on the requests.
     pub fn arrivals(&self) -> watch::Receiver<Arrived> {
         self.shared.arrived.subscribe()
     }
 
-    /// How many requests were answered.
+    /// Returns the number of requests that were answered, or are about to be.
     pub fn total(&self) -> usize {
         self.shared.arrived.borrow().total
     }
 
-    /// When each request to this path and query came.
+    /// Returns when each request to this path and query arrived.
     pub fn times(&self, target: &str) -> Vec<Instant> {
         let times = self.shared.times.lock().unwrap_or_else(PoisonError::into_inner);
         times.get(target).cloned().unwrap_or_default()
@@ -124,7 +124,7 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
     }
 }
 
-/// Requests of one connection, until the other side closes it.
+/// Serves the requests of one connection, until the client closes it.
 async fn serve(stream: TcpStream, shared: &Shared) {
     let _ = stream.set_nodelay(true);
     let mut stream = BufReader::new(stream);
@@ -159,7 +159,7 @@ async fn answer(stream: &mut BufReader<TcpStream>, manner: Manner) -> std::io::R
     match manner {
         Manner::Empty => {}
         Manner::Slow(span) => {
-            // A timer of the runtime would be up to two milliseconds late.
+            // A timer of the runtime can be up to two milliseconds late.
             let slept = tokio::task::spawn_blocking(move || std::thread::sleep(span));
             slept.await?;
         }
@@ -177,7 +177,7 @@ async fn answer(stream: &mut BufReader<TcpStream>, manner: Manner) -> std::io::R
     stream.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").await
 }
 
-/// Reads one request; its path and query.
+/// Reads one request, and returns its path and query.
 async fn read(stream: &mut BufReader<TcpStream>) -> Option<String> {
     let (mut line, mut target, mut length) = (String::new(), None, 0);
     loop {

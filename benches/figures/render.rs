@@ -1,7 +1,7 @@
-//! How much processor time it takes to make a request of a transition, with each of the built-in templates. Needs no cluster.
+//! Measures the processor time to render a request for a transition, with each of the built-in templates. Needs no cluster.
 //!
-//! Counted is the time of this thread alone, so others on the machine disturb it little: what a rate says is what one core does
-//! that has nothing else to do.
+//! Only the processor time of this thread is counted, so other work on the machine has little effect. A rate is that of one core
+//! with no other work.
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -9,13 +9,13 @@ use std::time::Duration;
 use pennant::api::notification::Builtin;
 use pennant::api::{Notification, TransitionType};
 use pennant::config::{Given, Sending, resolve};
-use pennant::render::{CredentialsKind, Data, Scene, builtin};
+use pennant::render::{CredentialsKind, Data, SampleContext, builtin};
 use serde_json::{Map, Value, json};
 
 use crate::process;
 use crate::table::{RENDER, RENDER_SLOWEST, Reading};
 
-/// Renderings of each transition between two looks at the clock.
+/// Number of renderings of each transition between two reads of the clock.
 const BATCH: u32 = 50;
 
 pub fn measure(quick: bool) -> Vec<Reading> {
@@ -31,24 +31,24 @@ pub fn measure(quick: bool) -> Vec<Reading> {
     ]
 }
 
-/// Processor time of one rendering: the mean of all built-in templates and transitions.
+/// Returns the processor time of one rendering: the mean of all built-in templates and transitions.
 pub fn cost(quick: bool) -> Duration {
     mean(&costs(quick))
 }
 
 fn costs(quick: bool) -> Vec<(Builtin, Duration)> {
-    let mut scene = Scene::sample(("deploys".to_owned(), "team-a".to_owned()));
+    let mut context = SampleContext::sample(("deploys".to_owned(), "team-a".to_owned()));
     let labels = [("app.kubernetes.io/name", "podinfo"), ("app.kubernetes.io/part-of", "shop"), ("team", "a")];
-    scene.labels = labels.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+    context.labels = labels.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
     let transitions = |name| {
         let reported = TransitionType::ALL.into_iter().filter(|type_| builtin(name).metadata.reports(*type_));
-        reported.map(|type_| scene.transition(type_)).collect::<Vec<_>>()
+        reported.map(|type_| context.transition(type_)).collect::<Vec<_>>()
     };
     let window = Duration::from_millis(if quick { 20 } else { 200 });
     Builtin::ALL.into_iter().map(|name| (name, one(&sending(name), &transitions(name), window))).collect()
 }
 
-/// Processor time of one rendering with one template.
+/// Measures the processor time of one rendering with one template.
 fn one(sending: &Sending, transitions: &[Data], window: Duration) -> Duration {
     let (began, mut count) = (process::thread_cpu(), 0);
     loop {
@@ -65,7 +65,7 @@ fn one(sending: &Sending, transitions: &[Data], window: Duration) -> Duration {
     }
 }
 
-/// A built-in template as its example uses it.
+/// Resolves the example of a built-in template.
 fn sending(name: Builtin) -> Sending {
     let metadata = &builtin(name).metadata;
     let endpoint = match metadata.credentials.kind {

@@ -1,4 +1,4 @@
-//! One lane to a receiver that takes its time: what Pennant adds to that and to writing the outcome.
+//! Measures one lane to a slow receiver: how much time Pennant adds to that of the receiver and of the write of the outcome.
 
 use std::time::{Duration, Instant};
 
@@ -13,9 +13,9 @@ use crate::receiver::Manner;
 use crate::support::{Pennant, World};
 use crate::table::{Reading, SLOW, quantile};
 
-/// What the receiver takes for a request.
+/// Time of the receiver for one request.
 const TAKES: Duration = Duration::from_millis(10);
-/// Deliveries of the lane at a time.
+/// Number of deliveries that are recorded before the lane is opened.
 const BATCH: u16 = 100;
 
 pub async fn measure(bed: &Bed, round: u32) -> Vec<Reading> {
@@ -34,7 +34,7 @@ pub async fn measure(bed: &Bed, round: u32) -> Vec<Reading> {
         bed.receiver.set_open(true);
         let all = before + usize::from(BATCH);
         until("the lane is empty", async || bed.receiver.times(&target).len() >= all).await;
-        // The first had come before the others were there.
+        // The first request arrived before the other deliveries were recorded.
         let times = &bed.receiver.times(&target)[before + 1..];
         gaps.extend(times.windows(2).map(|pair| pair[1].duration_since(pair[0]).as_secs_f64() * 1000.0));
         patches.extend(plain(&single, batch).await);
@@ -52,8 +52,7 @@ pub async fn measure(bed: &Bed, round: u32) -> Vec<Reading> {
     ]
 }
 
-/// How long one plain client takes for each outcome that it writes, in milliseconds, when it waits before each as long as the
-/// receiver takes.
+/// Measures the writes of outcomes by one plain client, in milliseconds. It waits before each as long as the receiver takes.
 async fn plain(world: &World, batch: i64) -> Vec<f64> {
     let api: Api<Delivery> = world.api();
     let mut times = Vec::new();

@@ -1,4 +1,4 @@
-//! The source objects: Deployments whose status says in turn that a rollout has failed and that it has not.
+//! The source objects: Deployments whose status alternates between a failed and a finished rollout.
 //!
 //! One write is one change, and each change is reported: `Failed`, then `Recovered`.
 
@@ -16,14 +16,14 @@ pub struct Source {
     api: Api<Deployment>,
     pub app: String,
     object: Deployment,
-    /// Whether it said last that it has failed.
+    /// Whether its last status is a failed rollout.
     pub failed: bool,
-    /// When each of its changes was begun.
+    /// When each change was begun.
     pub flips: Vec<Instant>,
 }
 
 impl Source {
-    /// Creates one that is fine.
+    /// Creates a healthy Deployment.
     pub async fn create(world: &World, app: &str) -> Self {
         world.deploy(app, "1").await;
         let api = world.api::<Deployment>();
@@ -33,7 +33,7 @@ impl Source {
         Self { api, app: app.to_owned(), object, failed: false, flips: Vec::new() }
     }
 
-    /// Changes what it says, by one write; a whole status costs the API server less than a patch.
+    /// Changes its status by one write. It replaces the status, which costs the API server less than a patch.
     pub async fn flip(&mut self) {
         self.failed = !self.failed;
         self.flips.push(Instant::now());
@@ -43,7 +43,7 @@ impl Source {
     }
 }
 
-/// As the deployment controller writes it.
+/// Returns the status as the deployment controller writes it.
 fn status(failed: bool) -> Value {
     let (status, reason) = if failed { ("False", "ProgressDeadlineExceeded") } else { ("True", "NewReplicaSetAvailable") };
     let (replicas, unavailable) = if failed { (2, Some(1)) } else { (1, None) };

@@ -1,4 +1,4 @@
-//! The figures, their goals, and the table of them.
+//! The figures with their goals, and the table of results.
 //!
 //! In: the readings of each round. Out: medians, compared with the goals.
 
@@ -9,13 +9,13 @@ use std::path::Path;
 
 use serde_json::json;
 
-/// Something that is measured.
+/// One measured figure.
 pub struct Figure {
-    /// For machines.
+    /// Name in the JSON output.
     pub name: &'static str,
-    /// For people.
+    /// Description in the table.
     what: &'static str,
-    /// Of the value; a ratio to the floor has none.
+    /// Unit of the value; a ratio to the floor has none.
     unit: &'static str,
     goal: Goal,
 }
@@ -80,7 +80,7 @@ pub const OBJECT_MEMORY: Figure = at_most("object-memory", "resident memory a ca
 pub const HUNG_P99: Figure =
     at_most("hung-p99", "while one of 3 control planes hangs: from the application's status to the request, p99", "ms", 1.1);
 
-/// In the order of the table.
+/// All figures, in the order of the table.
 const FIGURES: [Figure; 28] = [
     RENDER,
     RENDER_SLOWEST,
@@ -112,12 +112,12 @@ const FIGURES: [Figure; 28] = [
     HUNG_P99,
 ];
 
-/// What one round says of a figure, or what it wants known beside it.
+/// The result of one round for a figure, or a note.
 #[derive(Clone, Debug)]
 pub enum Reading {
     /// A value, and the floor that it is compared with, if any.
     Value { figure: &'static str, value: f64, floor: Option<f64> },
-    /// For people, while it runs.
+    /// Text for the user, printed during the run.
     Note(String),
 }
 
@@ -147,12 +147,12 @@ impl fmt::Display for Reading {
 #[derive(Default)]
 pub struct Table(Vec<Reading>);
 
-/// The medians of one figure. Each column is a median by itself.
+/// The medians of one figure. Each column is a separate median.
 struct Row<'a> {
     figure: &'a Figure,
     value: f64,
     floor: Option<f64>,
-    /// What the goal is about: the value, or its ratio to the floor.
+    /// What is compared with the goal: the value, or its ratio to the floor.
     compared: f64,
 }
 
@@ -216,7 +216,7 @@ impl fmt::Display for Table {
     }
 }
 
-/// Three digits that say something.
+/// Formats a number with about three significant digits.
 fn number(n: f64) -> String {
     match n.abs() {
         n if n >= 100.0 || n == 0.0 => format!("{n:.0}"),
@@ -226,12 +226,12 @@ fn number(n: f64) -> String {
     }
 }
 
-/// The middle one, or the mean of the two in the middle; `None` of nothing.
+/// Returns the median, or `None` without values.
 pub fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
     quantile(&mut values.collect::<Vec<_>>(), 0.5)
 }
 
-/// A quantile, by linear interpolation; `None` of nothing.
+/// Returns a quantile by linear interpolation, or `None` without values.
 pub fn quantile(values: &mut [f64], q: f64) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     let at = q * (values.len().checked_sub(1)? as f64);

@@ -1,7 +1,8 @@
-//! One pipeline of 8 targets with 8 notifications, whose targets change as fast as the system takes them (see [`load`](crate::load)).
+//! Measures the throughput of one pipeline of 8 targets with 8 notifications, whose targets change as fast as the system allows
+//! (see [`load`](crate::load)).
 //!
-//! In: what the notifications are. Out: deliveries a second and what each of them costs, compared with the floor. With
-//! [`signed`] the bodies are those of a built-in template and carry a signature.
+//! In: the settings of the notifications. Out: deliveries per second and the cost of each, compared with the floor. In [`signed`],
+//! the bodies are those of a built-in template, and the requests are signed.
 
 use std::time::{Duration, Instant};
 
@@ -19,9 +20,9 @@ use crate::source::Source;
 use crate::support::{Pennant, World};
 use crate::table::{CPU, RENDER_SHARE, Reading, SIGNED, THROUGHPUT, WRITES_FAST};
 
-/// What the writers of source objects do.
+/// The writes of source objects.
 const SOURCES: &str = "apps/deployments";
-/// A key as Standard Webhooks has them.
+/// A key in the format of Standard Webhooks.
 const KEY: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 
 pub async fn measure(bed: &Bed, round: u32) -> Vec<Reading> {
@@ -38,7 +39,7 @@ pub async fn measure(bed: &Bed, round: u32) -> Vec<Reading> {
     readings
 }
 
-/// The same with a built-in template, and signed.
+/// Measures the same with a built-in template and signed requests.
 pub async fn signed(bed: &Bed, round: u32) -> Vec<Reading> {
     let world = bed.world("signed", round).await;
     world.secret("hmac", json!({"key": KEY})).await;
@@ -55,7 +56,7 @@ struct Run {
     floor: Floor,
     before: Here,
     after: Here,
-    /// API server CPU for one write of a source object.
+    /// Processor time of the API server for one write of a source object.
     alone: Duration,
     seen: Seen,
 }
@@ -87,7 +88,7 @@ impl Run {
         self.after.at.duration_since(self.before.at).as_secs_f64()
     }
 
-    /// Deliveries a second.
+    /// Returns the deliveries per second.
     fn rate(&self) -> f64 {
         (self.after.delivered - self.before.delivered) / self.seconds()
     }
@@ -96,13 +97,13 @@ impl Run {
         &self.after.api.requests - &self.before.api.requests
     }
 
-    /// Writes but those to the source objects.
+    /// Returns the writes, except those of source objects.
     fn own(&self) -> Requests {
         self.requests().writes().without(SOURCES)
     }
 
-    /// Deliveries, as the API server counts them. Half of each pair: the windows of creates and of outcomes are not quite the
-    /// same.
+    /// Returns the number of deliveries in the API server's counters: the mean of creates and outcomes, because the window
+    /// contains the create but not the outcome of some deliveries, and the other way round.
     fn count(&self) -> f64 {
         let own = self.own();
         f64::midpoint(own.count("POST pennant.dev/deliveries"), own.count("PATCH pennant.dev/deliveries/status"))
@@ -116,12 +117,12 @@ impl Run {
         time.as_secs_f64() * 1000.0 / self.count()
     }
 
-    /// Source writes a delivery.
+    /// Returns the writes of source objects per delivery.
     fn sources_each(&self) -> f64 {
         self.requests().writes().count(SOURCES) / self.count()
     }
 
-    /// API server CPU a delivery without what the source writes cost.
+    /// Returns the processor time of the API server per delivery in milliseconds, without that of the writes of source objects.
     fn cpu_own(&self) -> f64 {
         self.cpu() - self.sources_each() * self.alone.as_secs_f64() * 1000.0
     }
@@ -130,7 +131,7 @@ impl Run {
         self.millis_each(self.after.api.cpu - self.before.api.cpu)
     }
 
-    /// What explains the figures.
+    /// Returns the notes that explain the figures.
     fn notes(&self) -> impl Iterator<Item = Reading> {
         let (own, count, floor) = (self.own(), self.count(), &self.floor);
         let (before, after) = (&self.before, &self.after);
@@ -184,21 +185,21 @@ impl Run {
     }
 }
 
-/// Nothing was lost on the way, repeated, or made one with something else.
+/// Checks that no request was lost, repeated or coalesced.
 async fn check(bed: &Bed, world: &World, pennant: &Pennant, changes: usize) {
     let arrived = bed.receiver.arrivals().borrow().clone();
     let here = format!("/{}/", world.ns);
     let requests: usize = arrived.by_path.iter().filter(|(path, _)| path.starts_with(&here)).map(|(_, n)| n).sum();
-    assert_eq!(requests, changes * NOTIFICATIONS, "each change is told once by each notification");
-    assert_eq!(delivered(pennant).await, requests as f64, "and written down");
+    assert_eq!(requests, changes * NOTIFICATIONS, "each notification sends each change once");
+    assert_eq!(delivered(pennant).await, requests as f64, "each request is recorded as delivered");
 }
 
 async fn delivered(pennant: &Pennant) -> f64 {
     pennant.metrics().await["pennant_deliveries_total{outcome=\"Delivered\"}"]
 }
 
-/// API server CPU for one write of a source object, with nobody watching: the same writes, so fast that what the API server does
-/// by itself does not count.
+/// Measures the processor time of the API server for one write of a source object without a watch: the same writes, at such a
+/// rate that the background work of the API server does not matter.
 async fn alone(bed: &Bed, sources: Vec<Source>) -> Duration {
     let before = bed.now().await.cpu;
     let end = Instant::now() + bed.seconds(10, 4);
@@ -214,12 +215,12 @@ async fn alone(bed: &Bed, sources: Vec<Source>) -> Duration {
     (bed.now().await.cpu - before) / writes
 }
 
-/// A moment of the measurement.
+/// The counters at one time.
 struct Here {
     at: Instant,
     api: Moment,
     delivered: f64,
-    /// Writes that Pennant counts.
+    /// Number of writes that Pennant counts.
     counted: f64,
     pennant: Duration,
 }

@@ -1,8 +1,8 @@
-//! Any text as a URL, and as a `Retry-After`: no URL that leads to this machine, its segment, many or nobody passes the policy, and
-//! nobody is put off for too long.
+//! Fuzzes URLs and `Retry-After` with any text. No URL to a loopback, link-local, multicast or unspecified address may pass the
+//! policy, and no `Retry-After` may be longer than the maximum.
 //!
-//! In: text. Out: nothing, or a panic. What is forbidden is decided here by the standard library and by what `inet_aton` takes for
-//! an address, so that the policy is not its own judge.
+//! In: text. Out: nothing, or a panic. The forbidden addresses are determined here with the standard library and a model of
+//! `inet_aton`, so that the policy is not checked against itself.
 #![no_main]
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -16,7 +16,7 @@ use url::{Host, Url};
 fuzz_target!(|bytes: &[u8]| {
     let text = String::from_utf8_lossy(bytes);
     as_url(&text);
-    // Most texts are no URLs; as a host, more of them say something.
+    // Most texts are not valid URLs. As the host of a URL, more of them reach the policy.
     for scheme in ["http", "https"] {
         as_url(&format!("{scheme}://{text}/"));
         as_url(&format!("{scheme}://[{text}]:8443/"));
@@ -31,7 +31,7 @@ fn as_url(text: &str) {
         Some(Host::Ipv4(ip)) => IpAddr::V4(ip),
         Some(Host::Ipv6(ip)) => IpAddr::V6(ip),
         Some(Host::Domain(name)) if matches!(url.scheme(), "http" | "https") => {
-            // The system would dial it without asking anybody, and the policy would see a name.
+            // The system would connect to such a name as an address, without DNS, but the policy would see a name.
             assert!(name.parse::<IpAddr>().is_err() && aton(name).is_none(), "{text:?}: {name}");
             return;
         }
@@ -39,12 +39,12 @@ fn as_url(text: &str) {
     };
     let leads = meant(address).into_iter().flatten().find(|ip| leads_home(*ip));
     assert!(verdict.is_err() || leads.is_none(), "{text:?} leads to {leads:?}");
-    // What a library would do with the same text.
+    // Other libraries must read the same address from the text of the URL.
     let written = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
     assert_eq!(written.parse::<IpAddr>().ok(), Some(address), "{text:?}");
 }
 
-/// An address, and those that it may be translated to.
+/// Returns an address, and the IPv4 addresses that it may be translated to.
 fn meant(address: IpAddr) -> [Option<IpAddr>; 3] {
     let IpAddr::V6(ip) = address else { return [Some(address), None, None] };
     let bits = ip.to_bits();
@@ -68,7 +68,7 @@ fn leads_home(address: IpAddr) -> bool {
     local || address.is_loopback() || address.is_unspecified() || address.is_multicast()
 }
 
-/// What `inet_aton` takes for an address: up to four numbers, decimal, octal or hexadecimal, the last of which fills what is left.
+/// Parses an address as `inet_aton` does: up to four numbers, decimal, octal or hexadecimal. The last one fills the remaining bits.
 fn aton(text: &str) -> Option<Ipv4Addr> {
     let number = |part: &str| match part.strip_prefix("0x").or_else(|| part.strip_prefix("0X")) {
         Some("") => None,
@@ -76,7 +76,7 @@ fn aton(text: &str) -> Option<Ipv4Addr> {
         None if part.len() > 1 && part.starts_with('0') => u32::from_str_radix(part, 8).ok(),
         None => part.parse().ok(),
     };
-    // Rust reads a sign, too.
+    // Rust accepts a sign, `inet_aton` does not.
     if text.contains('+') {
         return None;
     }

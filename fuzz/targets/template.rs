@@ -1,7 +1,8 @@
-//! Any template with any values: it ends in a result or an error, and what it makes is right for its place.
+//! Fuzzes templates with any values. Rendering must end in a result or an error, and each result must be valid as a body, URL
+//! or header.
 //!
 //! In: a byte for the content type (from `a`), then fields in UTF-8 that end with U+001F: the template, a message, a revision,
-//! a label, a parameter; those that are missing are empty. So a seed is a text that a person can read. Out: nothing, or a panic.
+//! a label, a parameter. Missing fields are empty. So a seed is readable text. Out: nothing, or a panic.
 #![no_main]
 
 use std::collections::BTreeSet;
@@ -11,7 +12,7 @@ use libfuzzer_sys::fuzz_target;
 use pennant::api::TransitionType;
 use pennant::api::notification::Builtin;
 use pennant::render::{
-    Body, Data, HeaderTemplate, MAX_BODY, MAX_LINE, Parameters, RenderError, Scene, UrlTemplate, Values, builtin,
+    Body, Data, HeaderTemplate, MAX_BODY, MAX_LINE, Parameters, RenderError, SampleContext, UrlTemplate, Values, builtin,
 };
 
 const CONTENT_TYPES: [&str; 6] = [
@@ -23,10 +24,10 @@ const CONTENT_TYPES: [&str; 6] = [
     "application/xml",
 ];
 
-/// The parameter that no built-in has, for the template as a parameter.
+/// A parameter that no built-in template has. Its value is the template itself.
 const OWN: &str = "own";
 
-/// The names of all parameters of built-in templates, so that those compile.
+/// The names of all parameters of built-in templates, so that built-in templates compile.
 static NAMES: LazyLock<BTreeSet<&str>> = LazyLock::new(|| {
     let declared = Builtin::ALL.into_iter().flat_map(|name| &builtin(name).metadata.parameters);
     declared.map(|parameter| parameter.name.as_str()).collect()
@@ -46,7 +47,7 @@ fuzz_target!(|bytes: &[u8]| {
     as_url(template, &given, &transitions);
     as_url(&format!("https://example.com:8443/{template}"), &given, &transitions);
     as_header(template, &given, &transitions);
-    // What it makes as a parameter is a text like any other, and goes everywhere.
+    // The template as the value of a parameter, which may be used in a body, a URL and a header.
     if let Ok(own) =
         Parameters::compile([(OWN, Some(template))]).map_err(|wrong| wrong.iter().for_each(|(_, error)| told(error)))
     {
@@ -56,12 +57,12 @@ fuzz_target!(|bytes: &[u8]| {
     }
 });
 
-/// A transition of each type, with these texts.
+/// Returns a transition of each type, with these texts.
 fn transitions(message: &str, revision: &str, label: &str) -> Vec<Data> {
-    let mut scene = Scene::sample(("deploys".to_owned(), "team-a".to_owned()));
-    scene.labels = [("team", label), (label, "x")].map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+    let mut context = SampleContext::sample(("deploys".to_owned(), "team-a".to_owned()));
+    context.labels = [("team", label), (label, "x")].map(|(name, value)| (name.to_owned(), value.to_owned())).into();
     let transition = |type_| {
-        let mut data = scene.transition(type_);
+        let mut data = context.transition(type_);
         if !message.is_empty() {
             message.clone_into(&mut data.message);
         }
@@ -73,7 +74,7 @@ fn transitions(message: &str, revision: &str, label: &str) -> Vec<Data> {
     TransitionType::ALL.map(transition).into()
 }
 
-/// The parameters that a template may name, all of this value if that is one.
+/// Returns the parameters that the template may refer to, all with this value if it is a valid template.
 fn parameters(template: &str, value: &str) -> Parameters {
     let named = || NAMES.iter().filter(|name| template.contains(**name));
     let given = Parameters::compile(named().map(|name| (*name, Some(value))));
@@ -130,12 +131,12 @@ fn each(parameters: &Parameters, transitions: &[Data], mut render: impl FnMut(&V
     }
 }
 
-/// A result, or none after an error that reads well.
+/// Returns the result, or checks the error.
 fn right<T>(result: Result<T, RenderError>) -> Option<T> {
     result.inspect_err(told).ok()
 }
 
-/// An error is one line that fits into a status.
+/// Checks that an error is one line that fits into a status.
 fn told(error: &RenderError) {
     for message in error.each().map(ToString::to_string) {
         assert!(!message.contains('\n') && message.len() < 1024, "{message}");

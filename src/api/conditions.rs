@@ -6,9 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use super::Time;
 
-/// The condition type that says whether an object is valid and acted on.
+/// The condition type that reports whether an object is valid and in use.
 pub const READY: &str = "Ready";
-/// The condition type that says whether a notification's deliveries reach the receiver.
+/// The condition type that reports whether the deliveries of a notification reach the receiver.
 pub const DELIVERING: &str = "Delivering";
 /// The condition type that is present with status `False` while the global configuration below a notification is invalid.
 pub const GLOBAL_CONFIG_VALID: &str = "GlobalConfigValid";
@@ -18,7 +18,7 @@ pub const GLOBAL_CONFIG_VALID: &str = "GlobalConfigValid";
 pub enum ConditionStatus {
     /// The condition is true.
     True,
-    /// The condition is false; `reason` and `message` say why.
+    /// The condition is false. `reason` and `message` explain why.
     False,
     /// The condition is not known yet.
     Unknown,
@@ -75,7 +75,7 @@ pub fn set(
     }
 }
 
-/// The condition of this type, if the list has it.
+/// Returns the condition of this type, if the list contains it.
 #[must_use]
 pub fn get<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a Condition> {
     conditions.iter().find(|c| c.type_ == type_)

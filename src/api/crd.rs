@@ -7,7 +7,7 @@ use kube::CustomResourceExt as _;
 
 use super::{Delivery, Notification, Pipeline};
 
-/// All CRDs, in the order in which they are printed.
+/// Returns all CRDs, in the order in which they are printed.
 #[must_use]
 pub fn crds() -> Vec<CustomResourceDefinition> {
     let mut pipeline = Pipeline::crd();

@@ -14,9 +14,9 @@ pub use super::values::transition::{Family, SubjectKind, TransitionType};
 /// Replaces the uid of a notification that has a cluster-wide notification as a layer. Such a notification has no uid of its own.
 pub const GLOBAL: &str = "global";
 
-/// Whether two uids of notifications with the same name mean the same notification. With [`GLOBAL`] on either side they do: the
-/// name is the identity, and a notification continues when a cluster-wide layer below it is added or removed. Only a Notification
-/// that was deleted and created again is a different notification.
+/// Whether two uids of notifications with the same name mean the same notification. If one of them is [`GLOBAL`], they do: the name
+/// is the identity, and a notification continues when a cluster-wide layer below it is added or removed. Only a Notification that was
+/// deleted and created again is a different notification.
 #[must_use]
 pub fn is_same_notification(one: &str, other: &str) -> bool {
     one == other || one == GLOBAL || other == GLOBAL
@@ -69,7 +69,7 @@ pub struct DeliverySpec {
     /// The lane within the pipeline and the notification: the subject, or `pipeline`. Deliveries of a lane are sent in order.
     #[schemars(length(min = 1, max = 512))]
     pub lane: String,
-    /// Position in the lane: the serial. For a transition with a timer of `for`, the serial of the newest change until `due`.
+    /// Position in the lane: the serial of the change. If the trigger has a `for`, the serial of the newest change before `due`.
     #[schemars(range(min = 0, max = 9_007_199_254_740_991_i64))]
     pub order: i64,
     /// When the state had lasted for the time in `for` of the trigger. Absent if the trigger has no `for`.
@@ -172,16 +172,16 @@ pub struct AppObject {
 pub enum Outcome {
     /// The receiver answered 2xx.
     Delivered,
-    /// The receiver refused the delivery permanently, or the delivery became too old.
+    /// The receiver refused the delivery permanently, the delivery became too old, or its data could not be evaluated or rendered.
     Parked,
     /// The pipeline, target or notification of the delivery no longer exists.
     Canceled,
-    /// A later delivery about the same subject was sent in its place.
+    /// A later delivery about the same subject replaced it.
     Superseded,
 }
 
 impl Outcome {
-    /// The value in the API.
+    /// Returns the value in the API.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -200,10 +200,10 @@ pub struct DeliveryStatus {
     /// How the delivery ended. Absent while it is pending.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<Outcome>,
-    /// Why the delivery waits, or why it was parked or canceled.
+    /// Why the delivery waits, or why it was parked, canceled or superseded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Number of requests that were made.
+    /// Number of attempts.
     #[serde(default)]
     #[schemars(range(min = 0, max = 9_007_199_254_740_991_i64))]
     pub attempts: i64,
@@ -218,7 +218,7 @@ pub struct DeliveryStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     pub next_attempt_time: Option<Time>,
-    /// When the outcome was known.
+    /// When the delivery was settled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     pub settled_time: Option<Time>,
@@ -243,7 +243,7 @@ pub struct DeliveryStatus {
 /// A redelivery that was requested with the annotation `pennant.dev/redeliver`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Redelivered {
-    /// Value of the annotation. A long value is cut and gets a hash.
+    /// Value of the annotation. If it has more than 128 characters, its first 128 and a hash.
     pub value: String,
     /// When Pennant acted on it.
     #[schemars(with = "String")]

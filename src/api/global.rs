@@ -1,7 +1,7 @@
 //! The global configuration: settings for a whole cluster in one ConfigMap, under its key [`KEY`].
 //!
-//! It is not a custom resource, because a platform team writes it with the rest of an installation, and one object is replaced as
-//! a whole.
+//! It is not a custom resource, because a platform team writes it together with the rest of an installation and replaces it as a
+//! whole.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::core::schema::{OptionalEnum, OptionalIntOrString, StructuralSchemaRewriter};
@@ -12,14 +12,14 @@ use serde::{Deserialize, Serialize};
 
 use super::notification::{NotificationLayer, Settings};
 
-/// The key of the ConfigMap that holds it.
+/// The key of the ConfigMap that contains the configuration.
 pub const KEY: &str = "config.yaml";
 
 /// The global configuration.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GlobalConfig {
-    /// The layer below every notification. By itself it sends nothing.
+    /// The layer below every notification. It does not define a notification of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub defaults: Option<Settings>,
     /// Cluster-wide notifications. Each applies to every Pipeline that matches, and is a layer below Notifications of the same name.
@@ -44,7 +44,7 @@ pub struct GlobalNotification {
     pub layer: NotificationLayer,
 }
 
-/// The schema of the global configuration, in the form that CRDs have.
+/// Returns the schema of the global configuration, in the form that CRDs have.
 #[must_use]
 pub fn schema() -> serde_json::Value {
     let settings = SchemaSettings::openapi3().with(|settings| {
@@ -63,7 +63,7 @@ pub fn schema() -> serde_json::Value {
     schema
 }
 
-/// A field that only layers of the global configuration have.
+/// Returns the schema of a field that only layers of the global configuration have.
 fn share_parameters() -> serde_json::Value {
     let description = "`true`: templates in layers of teams can use the parameters. Default `false`: only templates of the global \
                        configuration can use them.";

@@ -2,8 +2,7 @@
 //!
 //! In: nothing from other modules; every module can import this one.
 //! Out: [`Pipeline`], [`Notification`], [`Delivery`], the value types that they share, and [`crds`], from which `crds/` is
-//! generated. The API server rejects at `kubectl apply` what the schema can express. The controllers report everything else in a
-//! condition.
+//! generated. The API server enforces the schema at `kubectl apply`. The controllers report all other problems in a condition.
 //!
 //! Lists and objects that one writer replaces as a whole are marked atomic (see `crd.rs`). The API server then tracks one field
 //! instead of hundreds, which makes every write a quarter to a third cheaper.
@@ -33,9 +32,9 @@ pub const VERSION: &str = "v1alpha1";
 /// that format on every write, and the controller is the only writer.
 pub type Time = jiff::Timestamp;
 
-/// A resource version as a number. Resource versions of one resource can be compared as numbers
-/// (<https://kubernetes.io/docs/reference/using-api/api-concepts/#resource-versions>). A text that is not a number counts as the
-/// newest version.
+/// Returns a resource version as a number. Resource versions of one resource can be compared as numbers
+/// (<https://kubernetes.io/docs/reference/using-api/api-concepts/#resource-versions>). An absent version, or a text that is not a
+/// number, counts as the newest version.
 #[must_use]
 pub fn version(text: Option<&str>) -> u64 {
     text.and_then(|t| t.parse().ok()).unwrap_or(u64::MAX)

@@ -42,7 +42,7 @@ pub use endpoint::{Auth, BasicAuth, CaFrom, ClientCertificate, Endpoint, Method,
 )]
 #[serde(rename_all = "camelCase")]
 pub struct NotificationSpec {
-    /// `true`: Pennant records transitions and holds them. It sends nothing.
+    /// `true`: Pennant records transitions as Deliveries, but does not send them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suspend: Option<bool>,
     /// Labels of the Pipelines that the Notification applies to. If absent, it applies to every Pipeline of the namespace.
@@ -89,7 +89,7 @@ pub struct NotificationLayer {
 #[serde(rename_all = "camelCase")]
 #[schemars(transform = without_rules)]
 pub struct Settings {
-    /// `true`: Pennant records transitions and holds them. It sends nothing.
+    /// `true`: Pennant records transitions as Deliveries, but does not send them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suspend: Option<bool>,
     /// The transitions to report. An empty list reports nothing.
@@ -152,7 +152,7 @@ pub struct Template {
     /// A built-in template of Pennant. It also provides the method, the headers and, if the URL has no path, the path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub builtin: Option<Builtin>,
-    /// A template that is written here.
+    /// An inline template.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inline: Option<InlineTemplate>,
     /// A template in a ConfigMap of this namespace.
@@ -188,7 +188,7 @@ pub struct ConfigMapTemplate {
     pub content_type: Option<String>,
 }
 
-/// A template written into the Notification.
+/// A template whose text is in the resource itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct InlineTemplate {
@@ -201,14 +201,14 @@ pub struct InlineTemplate {
     pub body: String,
 }
 
-/// How deliveries are made.
+/// How deliveries are ordered, retried, limited and retained.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DeliveryPolicy {
-    /// The lane, within which deliveries are sent in order: one for each target (the default), or one for the whole pipeline.
+    /// Scope of a lane, in which deliveries are sent in order: one target (the default), or the whole pipeline.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ordering: Option<Ordering>,
-    /// When to retry.
+    /// Delays of retries, and how long to retry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry: Option<Retry>,
     /// `true`: a newer delivery replaces older deliveries about the same subject that are not in flight.
@@ -222,7 +222,7 @@ pub struct DeliveryPolicy {
     pub retain: Option<Retain>,
 }
 
-/// The lane, within which deliveries are sent in order.
+/// Scope of a lane. The deliveries of a lane are sent in order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Ordering {
     /// One lane for each target.
@@ -239,7 +239,7 @@ pub struct Rate {
     /// Requests per second.
     #[schemars(range(min = 1, max = 1000))]
     pub per_second: u32,
-    /// Requests that can be sent at once after a pause. Default `perSecond`.
+    /// Number of requests that can be sent without delay after a pause. Default `perSecond`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1000))]
     pub burst: Option<u32>,
@@ -258,13 +258,14 @@ pub struct Retain {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1000))]
     pub per_lane: Option<u32>,
-    /// How long deliveries are kept at most, counted from the time they were settled. Default 168h.
+    /// Maximum time that deliveries are kept, counted from the time they were settled. Default 168h.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32))]
     pub max_age: Option<String>,
 }
 
-/// The delay between attempts grows exponentially from `initial` to `max`, until `maxAge` after the delivery was recorded.
+/// The delay between attempts grows exponentially from `initial` to `max`. Retries end when `maxAge` has passed since the delivery was
+/// recorded.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = [

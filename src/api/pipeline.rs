@@ -14,7 +14,7 @@ use super::Time;
 use super::conditions::Condition;
 use super::notification::NotificationLayer;
 use super::values::refs::{AppRef, ClusterAppRef, ClusterRef, PartialAppRef};
-pub use dispatched::{Armed, Cursor, Dispatched, InTrouble, LastSent};
+pub use dispatched::{Cursor, Dispatched, LastSent, NotReadyNotification, RunningTimer};
 pub use seen::{ClusterStatus, Dropped};
 
 /// Maximum number of targets in one pipeline. A pipeline with more targets is `Ready=False` with reason `TooManyTargets`.
@@ -82,7 +82,7 @@ pub struct Target {
     /// The cluster. If absent, the cluster that Pennant runs in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster_ref: Option<ClusterRef>,
-    /// Overrides fields of the pipeline's `appRef`, so that one namespace can hold many applications.
+    /// Overrides fields of the pipeline's `appRef`, so that one namespace can contain many applications.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub app_ref: Option<PartialAppRef>,
     /// Notification settings that differ for this target.
@@ -119,7 +119,7 @@ pub struct PipelineStatus {
     /// The change log: what happened, for the notifications that have not read it yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log: Option<ChangeLog>,
-    /// Changes that were dropped because the log had no room for them. Absent if no change was ever dropped.
+    /// Changes that were dropped because the log had no space for them. Absent if no change was ever dropped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dropped: Option<Dropped>,
     /// The progress of the dispatcher. Only the dispatcher writes it.
@@ -243,7 +243,7 @@ pub struct Settled {
     /// Whether the running state differs from the declared state.
     #[serde(default, skip_serializing_if = "is_false")]
     pub drifted: bool,
-    /// Hash of the rules by which the object is read. If it changes, the next observation becomes a new baseline.
+    /// Hash of the rules that read status and revision from the object. If it changes, the next observation becomes a new baseline.
     #[serde(default)]
     pub reader: String,
     /// Serial of the log when this target was first seen, or 0 if the log had no changes yet. Changes at or below it happened to
@@ -291,7 +291,7 @@ pub struct Change {
     /// When the change was observed.
     #[schemars(with = "String")]
     pub time: Time,
-    /// Whether several changes were merged into this one to save room.
+    /// Whether several changes were merged into this one to save space.
     #[serde(default, skip_serializing_if = "is_false")]
     pub coalesced: bool,
     /// For a coalesced change: when the state before it ended.
@@ -306,11 +306,11 @@ pub struct Change {
 /// When the state before the first of several merged changes ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Left {
-    /// When status or revision first changed. If absent, at the time of the change, or not at all.
+    /// When status or revision first changed. Absent if they did not change, or only at the time of the merged change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     pub status: Option<Time>,
-    /// When drift first appeared or disappeared. If absent, at the time of the change, or not at all.
+    /// When drift first appeared or disappeared. Absent if it did not change, or only at the time of the merged change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     pub drift: Option<Time>,

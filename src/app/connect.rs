@@ -12,25 +12,25 @@ use kube::config::{AuthInfo, Config, KubeConfigOptions, Kubeconfig, NamedContext
 use super::AppError;
 use crate::cluster;
 
-/// The API server to use, and the user to act as.
+/// The API server to use, and the user to impersonate.
 #[derive(Clone, Debug, Default)]
 pub struct Access {
     /// A kubeconfig that replaces `KUBECONFIG` and `~/.kube/config`.
     pub kubeconfig: Option<PathBuf>,
     /// A context of the kubeconfig that replaces its current context.
     pub context: Option<String>,
-    /// The user to act as, with these groups.
+    /// The user to impersonate, with these groups.
     pub user: Option<String>,
-    /// The groups to act as.
+    /// The groups to impersonate.
     pub groups: Vec<String>,
     /// Whether `HTTPS_PROXY` sets the proxy, as for kubectl. The controller has its own setting for outgoing requests.
     pub proxy_of_environment: bool,
 }
 
-/// What an error message says about the API server.
+/// Description of the API server for error messages.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Server {
-    /// Its URL; empty if it is not known.
+    /// URL of the server. Empty if it is not known.
     pub url: String,
     /// The context of the kubeconfig, if one was used.
     pub context: Option<String>,
@@ -60,7 +60,7 @@ impl Access {
         Ok(client.with_layer(&cluster::Deadline::HEAD).build())
     }
 
-    /// The server that a client uses, as far as it is known. This returns no error, because it serves to describe another error.
+    /// Returns the server that a client uses, as far as it is known. Returns no error, because it is used to describe another error.
     pub async fn server(&self) -> Server {
         let Ok((config, kubeconfig)) = self.config().await else { return Server::default() };
         let context = kubeconfig.as_ref().and_then(|k| self.context.clone().or_else(|| k.current_context.clone()));
@@ -120,7 +120,7 @@ fn usable(config: &Config) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// The service account of the pod, if there is one and no kubeconfig or context was given.
+/// Uses the service account of the pod, if no kubeconfig or context was given.
 fn in_pod(named: bool, error: Box<dyn std::error::Error + Send + Sync>) -> Result<(Config, Option<Kubeconfig>), AppError> {
     if named {
         return Err(AppError::Kubeconfig(error));

@@ -29,7 +29,7 @@ pub(super) struct Exporting {
 }
 
 impl Exporting {
-    /// Starts the exporter on the runtime for requests to receivers. So a collector whose answer never ends keeps no other threads
+    /// Starts the exporter on the runtime for requests to receivers. So a collector whose response never ends keeps no other threads
     /// busy.
     pub(super) fn start(options: &Options, metrics: &Metrics) -> Result<(Tracer, Self), AppError> {
         let closing = CancellationToken::new();
@@ -44,8 +44,8 @@ impl Exporting {
         Ok((tracer, Self { closing, task: Some(AbortOnDropHandle::new(task)) }))
     }
 
-    /// Called when no more spans are made. Waits for the remaining exports, but at most until `drained`: the process must have
-    /// exited by then.
+    /// Called after the last span was created. Waits for the remaining exports, but at most until `drained`: the process must have exited
+    /// by then.
     pub(super) async fn end(self, drained: Instant) {
         self.closing.cancel();
         let Some(task) = self.task else { return };

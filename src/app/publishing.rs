@@ -1,4 +1,4 @@
-//! What the controllers publish about the options with which they were started.
+//! Publishes the options with which the controllers were started.
 
 use kube::Client;
 use tokio::task::JoinSet;
@@ -6,7 +6,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Options;
 use crate::leader::Lease;
-use crate::published::{Dispatch, Entry, Pipeline, keep};
+use crate::published::{Dispatch, Entry, Pipeline, publish_while_leader};
 
 /// Publishes the options of the dispatcher while this Lease is held.
 pub(super) fn dispatch(
@@ -57,7 +57,7 @@ fn start(
     stop: &CancellationToken,
 ) {
     match entry {
-        Ok(entry) => drop(tasks.spawn(keep(client.clone(), lease.clone(), entry, stop.clone()))),
+        Ok(entry) => drop(tasks.spawn(publish_while_leader(client.clone(), lease.clone(), entry, stop.clone()))),
         Err(error) => tracing::warn!(%error, "the configuration cannot be written as YAML, so it is not published"),
     }
 }

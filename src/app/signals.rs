@@ -22,7 +22,7 @@ impl Signals {
             _ = self.int.recv() => "SIGINT",
         }
     }
-    /// The result of this work, or the name of the signal that arrived first.
+    /// Waits for the work. Returns its result, or the name of a signal that arrived first.
     pub async fn or<T>(&mut self, work: impl Future<Output = T>) -> Result<T, &'static str> {
         tokio::select! {
             name = self.next() => Err(name),

@@ -1,34 +1,34 @@
-//! Which deliveries are asked for: what the API server can select, and what is left to us. Pure.
+//! Selects deliveries: by labels and fields at the API server, and by state and time in this process. Pure.
 
 use super::Row;
 use crate::api::{Outcome, Time};
 
-/// Which deliveries are asked for; what is absent selects all.
+/// A selection of deliveries. An absent field selects all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Filter {
-    /// Of this pipeline.
+    /// Name of the pipeline.
     pub pipeline: Option<String>,
-    /// Of this notification.
+    /// Name of the notification.
     pub notification: Option<String>,
-    /// With labels that a selector selects, as for `kubectl -l`.
+    /// Label selector, as for `kubectl -l`.
     pub selector: Option<String>,
-    /// That stand so.
-    pub state: Option<Wanted>,
-    /// To which something has happened since.
+    /// The state.
+    pub state: Option<StateFilter>,
+    /// Minimum time of the last event; see [`Row::last`].
     pub since: Option<Time>,
 }
 
-/// How a delivery stands.
+/// The state of the deliveries to select.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wanted {
+pub enum StateFilter {
     /// Not settled yet.
     Pending,
-    /// Settled so.
+    /// Settled with this outcome.
     Settled(Outcome),
 }
 
-impl Wanted {
-    /// All of them.
+impl StateFilter {
+    /// All states.
     pub const ALL: [Self; 5] = [
         Self::Pending,
         Self::Settled(Outcome::Delivered),
@@ -37,7 +37,7 @@ impl Wanted {
         Self::Settled(Outcome::Superseded),
     ];
 
-    /// The word for it.
+    /// Returns the name of the state.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -48,7 +48,7 @@ impl Wanted {
 }
 
 impl Filter {
-    /// What the API server selects by the labels of deliveries.
+    /// Returns the label selector for the API server.
     #[must_use]
     pub fn labels(&self) -> String {
         let label = |name: &str, value: &Option<String>| value.as_ref().map(|value| format!("pennant.dev/{name}={value}"));
@@ -57,23 +57,24 @@ impl Filter {
         both.into_iter().flatten().chain(selector).collect::<Vec<_>>().join(",")
     }
 
-    /// What the API server selects by the fields of deliveries. One without an outcome has an empty one there.
+    /// Returns the field selector for the API server. A delivery without an outcome has an empty value there.
     #[must_use]
     pub fn fields(&self) -> String {
         match self.state {
             None => String::new(),
-            Some(Wanted::Pending) => "status.outcome=".to_owned(),
-            Some(Wanted::Settled(outcome)) => format!("status.outcome={}", outcome.as_str()),
+            Some(StateFilter::Pending) => "status.outcome=".to_owned(),
+            Some(StateFilter::Settled(outcome)) => format!("status.outcome={}", outcome.as_str()),
         }
     }
 
-    /// Whether a row is asked for: in a watch one can change under way, and times are not selected by the API server.
+    /// Whether the filter selects this row by state and time. Labels are not checked. The API server cannot select by time. It does not
+    /// select by state in a watch ([`super::changes`]), because the state of a delivery can change during the watch.
     #[must_use]
-    pub fn takes(&self, row: &Row) -> bool {
+    pub fn matches(&self, row: &Row) -> bool {
         let state = match self.state {
             None => true,
-            Some(Wanted::Pending) => row.outcome.is_none(),
-            Some(Wanted::Settled(outcome)) => row.outcome == Some(outcome),
+            Some(StateFilter::Pending) => row.outcome.is_none(),
+            Some(StateFilter::Settled(outcome)) => row.outcome == Some(outcome),
         };
         state && self.since.is_none_or(|since| row.last().is_some_and(|last| last >= since))
     }
@@ -93,21 +94,21 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_taken_by_state_and_time() {
+    fn rows_are_selected_by_state_and_time() {
         let pending = row(None, 100, None);
         let delivered = row(Some(Outcome::Delivered), 100, Some(200));
         let since = |second| Filter { since: Some(Time::from_second(second).unwrap()), ..Filter::default() };
         let state = |state| Filter { state: Some(state), ..Filter::default() };
-        for (filter, takes) in [
+        for (filter, expected) in [
             (Filter::default(), [true, true]),
-            (state(Wanted::Pending), [true, false]),
-            (state(Wanted::Settled(Outcome::Delivered)), [false, true]),
-            (state(Wanted::Settled(Outcome::Parked)), [false, false]),
+            (state(StateFilter::Pending), [true, false]),
+            (state(StateFilter::Settled(Outcome::Delivered)), [false, true]),
+            (state(StateFilter::Settled(Outcome::Parked)), [false, false]),
             (since(100), [true, true]),
             (since(150), [false, true]),
             (since(201), [false, false]),
         ] {
-            assert_eq!([filter.takes(&pending), filter.takes(&delivered)], takes, "{filter:?}");
+            assert_eq!([filter.matches(&pending), filter.matches(&delivered)], expected, "{filter:?}");
         }
     }
 
@@ -117,7 +118,7 @@ mod tests {
             selector: Some("team in (a,b)".to_owned()),
             pipeline: Some("shop".to_owned()),
             notification: Some("chat".to_owned()),
-            state: Some(Wanted::Settled(Outcome::Parked)),
+            state: Some(StateFilter::Settled(Outcome::Parked)),
             since: None,
         };
         assert_eq!(filter.labels(), "pennant.dev/pipeline=shop,pennant.dev/notification=chat,team in (a,b)");

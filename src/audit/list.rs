@@ -1,4 +1,4 @@
-//! Rows out of the API server.
+//! Reads rows from the API server: one list, or a list and a watch.
 
 use futures::{Stream, StreamExt as _, TryStreamExt as _, stream};
 use kube::api::ListParams;
@@ -14,10 +14,10 @@ const PAGE: u32 = 500;
 /// Why the deliveries cannot be listed.
 #[derive(Debug, thiserror::Error)]
 pub enum AuditError {
-    /// The API server did not list them.
+    /// The list request failed.
     #[error("deliveries cannot be listed")]
     List(#[source] Box<kube::Error>),
-    /// The API server does not watch them; it is tried again.
+    /// The watch request failed. The stream retries it.
     #[error("deliveries cannot be watched")]
     Watch(#[source] Box<watcher::Error>),
 }
@@ -29,8 +29,8 @@ fn api(client: &Client, namespace: Option<&str>) -> Api<Delivery> {
     }
 }
 
-/// The rows of a namespace, or of all, in the order of their names; read from the API server a page at a time, as they are asked
-/// for.
+/// Returns the rows of a namespace, or of all namespaces, sorted by name. Each page is read from the API server only when the caller needs
+/// its rows.
 pub fn rows(
     client: &Client,
     namespace: Option<&str>,
@@ -53,16 +53,17 @@ pub fn rows(
         Ok(Some((stream::iter(page.items.into_iter().map(Ok)), (api, next))))
     });
     let rows = pages.try_flatten().map_ok(Row::from);
-    rows.try_filter(move |row| std::future::ready(filter.takes(row)))
+    rows.try_filter(move |row| std::future::ready(filter.matches(row)))
 }
 
-/// Before Kubernetes 1.31 an API server selects custom resources by no fields but name and namespace. Then all are listed, page by
-/// page, and the filter selects the same.
+/// Whether the API server rejected the field selector. Before Kubernetes 1.31 it selects custom resources only by name and namespace. Then
+/// all are listed, page by page, and the filter selects the same rows.
 fn cannot_select(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 400 && status.message.contains("field label not supported"))
 }
 
-/// The rows that there are, together and the newest last, and then each again as it changes; ends never.
+/// Returns the existing rows as one item, the newest last, and then each row again when it changes. If the watch must list again, all rows
+/// are returned again. The stream never ends.
 pub fn changes(
     client: &Client,
     namespace: Option<&str>,
@@ -72,14 +73,14 @@ pub fn changes(
     let events = watcher(api(client, namespace), config).default_backoff();
     let mut listed = Vec::new();
     events.filter_map(move |event| {
-        let taken = |delivery: Delivery| Some(Row::from(delivery)).filter(|row| filter.takes(row));
+        let selected = |delivery: Delivery| Some(Row::from(delivery)).filter(|row| filter.matches(row));
         let rows = match event {
             Ok(watcher::Event::Init) => {
                 listed.clear();
                 None
             }
             Ok(watcher::Event::InitApply(delivery)) => {
-                listed.extend(taken(delivery));
+                listed.extend(selected(delivery));
                 None
             }
             Ok(watcher::Event::InitDone) => {
@@ -88,7 +89,7 @@ pub fn changes(
                 rows.reverse();
                 Some(Ok(rows))
             }
-            Ok(watcher::Event::Apply(delivery)) => taken(delivery).map(|row| Ok(vec![row])),
+            Ok(watcher::Event::Apply(delivery)) => selected(delivery).map(|row| Ok(vec![row])),
             Ok(watcher::Event::Delete(_)) => None,
             Err(error) => Some(Err(AuditError::Watch(Box::new(error)))),
         };

@@ -1,14 +1,14 @@
-//! What was sent, when, and what the receiver said: for people and programs that ask afterwards.
+//! Queries what was sent, when, and what the receiver answered.
 //!
-//! In: which deliveries ([`Filter`]), and a client that may list them. Out: [`Row`]s, a page of the API server at a time, or as
-//! they change. It reads, and writes only the mark with which a person asks for one to be sent again ([`redeliver()`]).
+//! In: a [`Filter`], and a client that can list deliveries. Out: [`Row`]s, read from the API server page by page, or streamed as they
+//! change. This module only reads, with one exception: [`redeliver()`] writes the annotation with which a user requests a redelivery.
 
 mod filter;
 mod list;
 mod redeliver;
 mod row;
 
-pub use filter::{Filter, Wanted};
+pub use filter::{Filter, StateFilter};
 pub use list::{AuditError, changes, rows};
 pub use redeliver::{RedeliverError, redeliver};
 pub use row::{Row, newest_first};

@@ -1,4 +1,4 @@
-//! Asking for settled deliveries to be sent again.
+//! Requests that settled deliveries are sent again.
 
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
@@ -10,19 +10,19 @@ use crate::api::delivery::REDELIVER;
 /// Why a delivery is not sent again.
 #[derive(Debug, thiserror::Error)]
 pub enum RedeliverError {
-    /// There is none of this name.
+    /// There is no delivery with this name.
     #[error("there is no delivery {0}; `pennant audit` lists them")]
     NotFound(String),
-    /// It is on its way.
-    #[error("delivery {0} is pending: it is sent when its turn comes")]
+    /// The delivery is pending.
+    #[error("delivery {0} is pending; only settled deliveries can be sent again")]
     Pending(String),
-    /// The API server refused, or could not be asked.
+    /// The API server refused the call, or the call failed.
     #[error("delivery {0} cannot be sent again")]
     Api(String, #[source] Box<kube::Error>),
 }
 
-/// Marks a settled delivery, so that it is sent again. `value`: one that was not used for it before. `dry_run`: the API server
-/// checks and changes nothing.
+/// Annotates a settled delivery, so that it is sent again. `value`: the value of the annotation; it must differ from all earlier ones of
+/// this delivery. `dry_run`: the API server only checks the call, and changes nothing.
 pub async fn redeliver(
     client: &Client,
     namespace: &str,
@@ -33,7 +33,7 @@ pub async fn redeliver(
     let api: Api<Delivery> = Api::namespaced(client.clone(), namespace);
     let failed = |error| RedeliverError::Api(name.to_owned(), Box::new(error));
     let found = api.get(name).await.map_err(|error| match error {
-        // Where the kind itself is not there, the API server gives another reason.
+        // If the CRD does not exist, the API server also answers 404, but with another reason.
         kube::Error::Api(status) if status.is_not_found() && status.reason == "NotFound" => {
             RedeliverError::NotFound(name.to_owned())
         }

@@ -6,43 +6,44 @@ use serde::{Serialize, Serializer};
 
 use crate::api::{Delivery, DeliveryStatus, Outcome, Time, TransitionType};
 
-/// One delivery. Most fields are named as in the audit log; those that the table of `pennant audit` has are its columns.
+/// One delivery. Most fields have the same names as in the audit log. The fields that the table of `pennant audit` shows have the names of
+/// its columns.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Row {
     /// Name of the Delivery.
     pub name: String,
-    /// Its namespace.
+    /// Namespace of the Delivery.
     pub namespace: String,
     /// Name of the pipeline.
     pub pipeline: String,
     /// Name of the notification.
     pub notification: String,
-    /// What it is about.
+    /// Name of the subject: a target, a cluster, an environment or the pipeline.
     pub subject: String,
     /// The transition.
     #[serde(rename = "type")]
     pub type_: TransitionType,
     /// The revision that the transition is about.
     pub revision: String,
-    /// How it ended; none while it is pending, which is written as `Pending`.
+    /// How the delivery ended. `None` while it is pending; JSON output shows this as `Pending`.
     #[serde(serialize_with = "state")]
     pub outcome: Option<Outcome>,
-    /// Why it waits, was parked or canceled.
+    /// Why the delivery waits, or why it was parked or canceled.
     pub reason: Option<String>,
-    /// The last answer: its status, and the beginning of its body as it was recorded.
+    /// The last answer: its status, and the recorded beginning of its body.
     pub answer: Option<String>,
     /// HTTP status of the last answer.
     pub code: Option<u16>,
-    /// Requests made.
+    /// Number of requests that were made.
     pub attempts: i64,
-    /// How many earlier ones it replaces.
+    /// Number of earlier deliveries that this delivery replaces.
     pub superseded: i64,
-    /// When it was recorded.
+    /// When the delivery was recorded.
     pub recorded: Option<Time>,
-    /// When the last request was begun.
+    /// When the last request was started.
     pub last_attempt: Option<Time>,
-    /// When the next one is due.
+    /// When the next request is due.
     pub next_attempt: Option<Time>,
     /// When the outcome was known.
     pub settled: Option<Time>,
@@ -85,19 +86,19 @@ impl From<Delivery> for Row {
 }
 
 impl Row {
-    /// When something last happened to it.
+    /// Returns the time of the last event: the record, the start of the last request, or the outcome.
     #[must_use]
     pub fn last(&self) -> Option<Time> {
         self.recorded.max(self.last_attempt).max(self.settled)
     }
 
-    /// `Pending`, or how it ended.
+    /// Returns `Pending`, or the outcome.
     #[must_use]
     pub fn state(&self) -> &'static str {
         word(self.outcome)
     }
 
-    /// Why it waits, was parked or canceled: the reason, and the last error where that says more than the answer.
+    /// Returns why the delivery waits, or why it was parked or canceled: the reason, and the last error unless the answer contains it.
     #[must_use]
     pub fn why(&self) -> String {
         let is_status = |error: &&String| self.answer.as_ref().is_some_and(|answer| answer.starts_with(error.as_str()));
@@ -123,7 +124,7 @@ fn answer(status: &DeliveryStatus) -> Option<String> {
     Some(body.map_or_else(|| line.clone(), |body| format!("{line}: {body}")))
 }
 
-/// Sorts rows by when something last happened to them, the newest first; of those of one moment, the newest of a lane first.
+/// Sorts rows by the time of their last event, the newest first. At equal times, the newest row of a lane is first.
 pub fn newest_first(rows: &mut [Row]) {
     rows.sort_by(|a, b| (b.last(), &b.name, &b.namespace).cmp(&(a.last(), &a.name, &a.namespace)));
 }

@@ -38,15 +38,15 @@ pub fn cut(text: &str, max: usize) -> Cow<'_, str> {
     Cow::Owned(format!("{}{ELLIPSIS}", &text[..end]))
 }
 
-/// Whether `shown` is `full`, or a cut of it that [`fit`] makes for lack of room.
+/// Whether `shown` is `full`, or one of the shortened forms of `full` that [`fit`] produces.
 #[must_use]
 pub fn is_cut_of(shown: &str, full: &str) -> bool {
     shown == full || STEPS.iter().any(|max| cut(full, *max) == shown)
 }
 
-/// Reduces a status to at most `limit` bytes of JSON. It cuts all messages shorter and shorter. Then it merges two changes of a
-/// subject at a time, oldest first. If that is not enough, it drops changes: first those of subjects that the pipeline no longer has
-/// (`is_gone`), then others, last those whose timers run. Within each of these, the oldest go first. `status.dropped` counts them.
+/// Reduces a status to at most `limit` bytes of JSON. It cuts all messages shorter and shorter. Then it merges two changes of a subject at
+/// a time, oldest first. If that is not enough, it drops changes in three groups: first those of subjects that the pipeline no longer has
+/// (`is_gone`), then others, last those whose timers run. Within a group, it drops the oldest first. `status.dropped` counts them.
 ///
 /// Returns the size. It is above `limit` only if the rest of the status leaves less than [`LEAST_LOG`] for the log. Then the log has
 /// at most [`LEAST_LOG`].
@@ -71,7 +71,7 @@ pub fn fit(status: &mut PipelineStatus, limit: usize, is_gone: impl Fn(&str) -> 
     }
     while bytes > limit {
         let excess = size(&status.log).saturating_sub(LEAST_LOG).min(bytes - limit);
-        // `status.dropped` itself needs room, and its numbers can grow.
+        // `status.dropped` itself needs space, and its numbers can grow.
         if excess == 0 || !drop_changes(status, excess + MARK, &kept, &is_gone) {
             break;
         }
@@ -153,12 +153,12 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::api::pipeline::{Armed, Cursor, Dropped, EnvironmentStatus, TargetStatus};
+    use crate::api::pipeline::{Cursor, Dropped, EnvironmentStatus, RunningTimer, TargetStatus};
     use crate::api::values::refs::ClusterAppRef;
     use crate::api::{State, Status, Time, TransitionType};
     use crate::changelog::{append, compact, open};
 
-    /// `targets` targets that have each failed `times` times with messages of 1 KiB, and a log that nobody has read.
+    /// A status with `targets` targets that have each failed `times` times with messages of 1 KiB, and a log without readers.
     fn failing(targets: usize, times: usize) -> PipelineStatus {
         let time = Time::from_second(1_763_711_200).unwrap();
         let mut log = open(time, None);
@@ -239,7 +239,7 @@ mod tests {
         status.log.as_ref().unwrap().changes.iter().map(|c| c.serial).collect()
     }
 
-    /// Targets with ever new names were added and removed, so no subject has two changes.
+    /// A log of targets that were added and removed, each with a new name. So no subject has two changes.
     fn crowded(targets: usize) -> (PipelineStatus, Vec<i64>) {
         let mut status = failing(targets, 1);
         status.environments.clear();
@@ -251,7 +251,7 @@ mod tests {
         let dispatched = status.dispatched.get_or_insert_default();
         let first = status.log.as_ref().unwrap().first;
         dispatched.cursors.push(Cursor { serial: first, notification: "stuck".to_owned(), ..Cursor::default() });
-        dispatched.armed.extend(armed.iter().map(|(subject, serial)| Armed {
+        dispatched.armed.extend(armed.iter().map(|(subject, serial)| RunningTimer {
             notification: "stuck".to_owned(),
             subject: (*subject).to_owned(),
             serial: *serial,

@@ -1,7 +1,7 @@
 //! When an environment or a pipeline is ready: all of its parts run the same revision.
 //!
 //! In: the settled state of each part (a target of an environment, an environment of a pipeline), and whether it can be observed now.
-//! Out: the common state of the parts ([`together`]), and what it means compared with the last settled state ([`settle_group`]).
+//! Out: the common state of the parts ([`group_state`]), and what it means compared with the last settled state ([`settle_group`]).
 //!
 //! A part that cannot be observed decides nothing: an unreachable cluster neither makes an environment ready nor ends its readiness.
 
@@ -20,7 +20,7 @@ pub struct Part<'a> {
 
 /// The common state of the parts of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Together<'a> {
+pub enum GroupState<'a> {
     /// All are `Current` at this revision.
     Ready(&'a str),
     /// A part is not `Current`, or the parts run different revisions. Contains the revision at which all parts were last `Current`,
@@ -32,7 +32,7 @@ pub enum Together<'a> {
 
 /// The common state of these parts.
 #[must_use]
-pub fn together<'a>(parts: impl IntoIterator<Item = Part<'a>>) -> Together<'a> {
+pub fn group_state<'a>(parts: impl IntoIterator<Item = Part<'a>>) -> GroupState<'a> {
     let (mut undecided, mut ready) = (false, true);
     // What all observed parts agree on: their revision, and the revision at which they were last `Current`.
     let (mut at, mut last): (Option<&str>, Option<Option<&str>>) = (None, None);
@@ -46,20 +46,20 @@ pub fn together<'a>(parts: impl IntoIterator<Item = Part<'a>>) -> Together<'a> {
         last = Some(last.unwrap_or(current).filter(|last| Some(*last) == current));
     }
     match at {
-        _ if !ready => Together::NotReady(last.flatten()),
-        Some(revision) if !undecided => Together::Ready(revision),
-        _ => Together::Undecided,
+        _ if !ready => GroupState::NotReady(last.flatten()),
+        Some(revision) if !undecided => GroupState::Ready(revision),
+        _ => GroupState::Undecided,
     }
 }
 
 /// Compares the common state of the parts with the last settled state of the group. `reader` identifies what makes its revisions
 /// comparable: with another `reader`, a new baseline is taken. `since` is the current serial of the log.
 #[must_use]
-pub fn settle_group(settled: Option<&Settled>, together: Together<'_>, reader: &str, since: i64) -> Verdict {
-    let (status, revision, last) = match together {
-        Together::Undecided => return Verdict::Ignored,
-        Together::Ready(revision) => (Status::Current, revision, Some(revision)),
-        Together::NotReady(last) => (Status::InProgress, "", last),
+pub fn settle_group(settled: Option<&Settled>, group: GroupState<'_>, reader: &str, since: i64) -> Verdict {
+    let (status, revision, last) = match group {
+        GroupState::Undecided => return Verdict::Ignored,
+        GroupState::Ready(revision) => (Status::Current, revision, Some(revision)),
+        GroupState::NotReady(last) => (Status::InProgress, "", last),
     };
     let old = settled.filter(|s| s.reader == reader);
     if old.is_some_and(|old| old.status == status && old.revision == revision) {
@@ -114,24 +114,24 @@ mod tests {
         let new = Part { settled: None, seen: true };
         let (rests, waits) = (Settled { current: Some("1".to_owned()), ..at(InProgress, "1") }, at(Current, "1"));
         let waits = Settled { current: Some("1".to_owned()), ..waits };
-        assert_eq!(together([seen(&rests), seen(&waits)]), Together::NotReady(Some("1")), "all ran this revision last");
-        assert_eq!(together([seen(&rests), seen(&two)]), Together::NotReady(None));
+        assert_eq!(group_state([seen(&rests), seen(&waits)]), GroupState::NotReady(Some("1")), "all ran this revision last");
+        assert_eq!(group_state([seen(&rests), seen(&two)]), GroupState::NotReady(None));
         for (name, parts, want) in [
-            ("none", vec![], Together::Undecided),
-            ("one", vec![seen(&one)], Together::Ready("1")),
-            ("the same", vec![seen(&one), seen(&one)], Together::Ready("1")),
-            ("different", vec![seen(&one), seen(&two)], Together::NotReady(None)),
-            ("one has failed", vec![seen(&one), seen(&failed)], Together::NotReady(None)),
-            ("one is in progress", vec![seen(&moving), seen(&two)], Together::NotReady(None)),
-            ("one is unseen", vec![seen(&one), unseen(&one)], Together::Undecided),
-            ("one is unseen and had another revision", vec![seen(&one), unseen(&two)], Together::Undecided),
-            ("one is unseen and had failed", vec![seen(&one), unseen(&failed)], Together::Undecided),
-            ("one is unseen, and one has failed", vec![unseen(&one), seen(&failed)], Together::NotReady(None)),
-            ("one is unseen, and others differ", vec![seen(&one), unseen(&one), seen(&two)], Together::NotReady(None)),
-            ("one is new", vec![seen(&one), new], Together::Undecided),
-            ("all are unseen", vec![unseen(&one)], Together::Undecided),
+            ("none", vec![], GroupState::Undecided),
+            ("one", vec![seen(&one)], GroupState::Ready("1")),
+            ("the same", vec![seen(&one), seen(&one)], GroupState::Ready("1")),
+            ("different", vec![seen(&one), seen(&two)], GroupState::NotReady(None)),
+            ("one has failed", vec![seen(&one), seen(&failed)], GroupState::NotReady(None)),
+            ("one is in progress", vec![seen(&moving), seen(&two)], GroupState::NotReady(None)),
+            ("one is unseen", vec![seen(&one), unseen(&one)], GroupState::Undecided),
+            ("one is unseen and had another revision", vec![seen(&one), unseen(&two)], GroupState::Undecided),
+            ("one is unseen and had failed", vec![seen(&one), unseen(&failed)], GroupState::Undecided),
+            ("one is unseen, and one has failed", vec![unseen(&one), seen(&failed)], GroupState::NotReady(None)),
+            ("one is unseen, and others differ", vec![seen(&one), unseen(&one), seen(&two)], GroupState::NotReady(None)),
+            ("one is new", vec![seen(&one), new], GroupState::Undecided),
+            ("all are unseen", vec![unseen(&one)], GroupState::Undecided),
         ] {
-            assert_eq!(together(parts), want, "{name}");
+            assert_eq!(group_state(parts), want, "{name}");
         }
     }
 
@@ -145,12 +145,12 @@ mod tests {
         };
         let (ready, left) = (group(Current, "1", Some("1")), group(InProgress, "", Some("1")));
         let table = [
-            (&ready, Together::Ready("1"), None),
-            (&ready, Together::Undecided, None),
-            (&ready, Together::NotReady(None), Some(left.clone())),
-            (&ready, Together::Ready("2"), Some(group(Current, "2", Some("2")))),
-            (&left, Together::NotReady(None), None),
-            (&left, Together::Ready("1"), Some(ready.clone())),
+            (&ready, GroupState::Ready("1"), None),
+            (&ready, GroupState::Undecided, None),
+            (&ready, GroupState::NotReady(None), Some(left.clone())),
+            (&ready, GroupState::Ready("2"), Some(group(Current, "2", Some("2")))),
+            (&left, GroupState::NotReady(None), None),
+            (&left, GroupState::Ready("1"), Some(ready.clone())),
         ];
         for (before, now, want) in table {
             match (settle_group(Some(before), now, "r", 99), want) {
@@ -162,12 +162,12 @@ mod tests {
                 (got, want) => panic!("{before:?} {now:?}: got {got:?}, want {want:?}"),
             }
         }
-        assert_eq!(settle_group(None, Together::Undecided, "r", 7), Verdict::Ignored);
-        assert_eq!(settle_group(None, Together::NotReady(None), "r", 7), Verdict::Baseline(group(InProgress, "", None)));
-        let first = settle_group(None, Together::NotReady(Some("1")), "r", 7);
+        assert_eq!(settle_group(None, GroupState::Undecided, "r", 7), Verdict::Ignored);
+        assert_eq!(settle_group(None, GroupState::NotReady(None), "r", 7), Verdict::Baseline(group(InProgress, "", None)));
+        let first = settle_group(None, GroupState::NotReady(Some("1")), "r", 7);
         assert_eq!(first, Verdict::Baseline(left.clone()), "in the middle of an interval");
         let other = Settled { reader: "other".to_owned(), ..left };
         let again = Settled { based: 99, ..ready };
-        assert_eq!(settle_group(Some(&other), Together::Ready("1"), "r", 99), Verdict::Baseline(again));
+        assert_eq!(settle_group(Some(&other), GroupState::Ready("1"), "r", 99), Verdict::Baseline(again));
     }
 }

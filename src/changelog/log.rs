@@ -1,4 +1,4 @@
-//! The log itself: each serial is used once, serials only increase, and the length is bounded while nobody reads.
+//! The log itself: each serial is used once, serials only increase, and the length is bounded while the log is not read.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ use crate::api::{Change, ChangeLog, State, Status, Time};
 /// result, then the oldest ones.
 pub const MAX_PER_SUBJECT: usize = 8;
 
-/// The log of a pipeline that is seen for the first time.
+/// Opens the log of a pipeline that is observed for the first time.
 ///
 /// It starts at the Unix time in milliseconds, so that the log of a pipeline whose status was wiped continues above the serials that
 /// it used before. It starts above `highest`, the highest serial known to be used, even if the clock was set back.
@@ -25,8 +25,8 @@ pub fn append(log: &mut ChangeLog, subject: &str, time: Time, from: State, to: S
     log.changes.push(Change { serial: log.serial, subject: subject.to_owned(), time, from, to, ..Change::default() });
 }
 
-/// Removes the changes that every cursor has passed, except those whose timers run. Without a cursor, it is unknown whether anybody
-/// has read the log, so all changes stay.
+/// Removes the changes that every cursor has passed, except those whose timers run. Without a cursor, it is unknown whether the log was
+/// read, so all changes stay.
 pub fn prune(log: &mut ChangeLog, dispatched: Option<&Dispatched>) {
     let Some(dispatched) = dispatched else { return };
     if let Some(lowest) = dispatched.cursors.iter().map(|c| c.serial).min() {
@@ -35,13 +35,13 @@ pub fn prune(log: &mut ChangeLog, dispatched: Option<&Dispatched>) {
     }
 }
 
-/// The changes whose timers run.
+/// The serials of the changes whose timers run.
 fn armed(dispatched: Option<&Dispatched>) -> BTreeSet<i64> {
     dispatched.into_iter().flat_map(|d| &d.armed).map(|clock| clock.serial).collect()
 }
 
-/// The changes that are not merged: those whose timers run, and after each of them the first changes that can end its state. The
-/// time of such a change decides whether the timer was due before it.
+/// The serials of the changes that are not merged: those whose timers run, and after each of them the first changes that can end its state.
+/// The time of such a change decides whether the timer was due before it.
 #[must_use]
 pub fn kept(log: &ChangeLog, dispatched: Option<&Dispatched>) -> BTreeSet<i64> {
     let armed = armed(dispatched);
@@ -100,7 +100,7 @@ pub(super) fn merge_two(log: &mut ChangeLog, subject: &str, kept: &BTreeSet<i64>
 mod tests {
     use super::*;
     use crate::api::TransitionType;
-    use crate::api::pipeline::{Armed, Cursor};
+    use crate::api::pipeline::{Cursor, RunningTimer};
 
     fn at(ms: i64) -> Time {
         Time::from_millisecond(ms).unwrap()
@@ -151,9 +151,9 @@ mod tests {
         assert_eq!((serials(&log), log.serial), (vec![], 1003));
     }
 
-    fn timer(serial: i64) -> Armed {
+    fn timer(serial: i64) -> RunningTimer {
         let (notification, subject) = ("n".to_owned(), "a".to_owned());
-        Armed { notification, subject, serial, type_: TransitionType::Failed, due: at(serial) }
+        RunningTimer { notification, subject, serial, type_: TransitionType::Failed, due: at(serial) }
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! Nothing is skipped, repeated or reordered, whatever happens, however it is divided into writes, and whenever a consumer reads.
-//! Merged changes are marked.
+//! Property tests: no change is skipped, repeated or reordered, for any observations, however they are divided into writes, and whenever a
+//! consumer reads. Merged changes are marked.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use crate::observe::Observation;
 
 const SUBJECTS: [&str; 3] = ["target/dev/c/a", "target/dev/c/b", "target/prod/c/a"];
 
-/// One thing that happens to a pipeline.
+/// One step of a test.
 #[derive(Clone, Debug)]
 enum Step {
     /// An object is observed.

@@ -23,7 +23,7 @@ pub enum Verdict {
         from: State,
         /// The state after, with reason and message.
         to: State,
-        /// What to compare with from now on.
+        /// The state with which later observations are compared.
         settled: Settled,
     },
 }
@@ -58,8 +58,8 @@ pub fn settle(settled: Option<&Settled>, obs: &Observation, reader: &str, since:
     Verdict::Changed { from: state(old, "", ""), to: state(&new, reason, cut(message, MAX_MESSAGE).as_ref()), settled: new }
 }
 
-/// Reason and message of a change. They are empty if they only say that the controller of the object has not processed it yet. They
-/// are also empty if the status is `Current` and only drift has changed, because the number of replicas is then not new.
+/// Reason and message of a change. They are empty if they only report that the controller of the object has not processed it yet. They are
+/// also empty if the status is `Current` and only drift has changed, because the number of replicas is then not new.
 fn words(obs: &Observation, moved: bool) -> (&str, &str) {
     let is_news = if obs.status == Status::Current { moved } else { !obs.is_unobserved() };
     if is_news { (&obs.reason, &obs.message) } else { ("", "") }
@@ -77,12 +77,12 @@ fn counts(old: &Settled, obs: &Observation) -> bool {
     }
 }
 
-/// Whether the object has drifted. If this is unknown at present, the previous value.
+/// Whether the object has drifted. Returns the previous value if this is currently unknown.
 fn drifted(old: &Settled, obs: &Observation) -> bool {
     if obs.drift_unknown { old.drifted } else { obs.drifted }
 }
 
-/// Whether a rollout of another revision is in progress. What drifts then is being replaced, so drift is checked after the rollout.
+/// Whether a rollout of another revision is in progress. Objects that drift then are being replaced, so drift is checked after the rollout.
 /// If the object is not ready for another reason, such as a deleted resource, drift counts as it does when the object is ready.
 fn is_rollout(old: &Settled, obs: &Observation) -> bool {
     old.status == Status::InProgress && obs.status == Status::InProgress
@@ -99,14 +99,15 @@ fn about(obs: &Observation) -> &str {
 
 /// The settled state after only this observation.
 fn baseline(obs: &Observation, reader: &str, since: i64) -> Settled {
-    // An object that is `Current` runs its revision, even if that is empty. Otherwise the object may say what it runs meanwhile.
+    // An object that is `Current` runs its revision, even if that is empty. Otherwise the object can report which revision it still runs.
     let runs = obs.status == Status::Current || (obs.status != Status::NotFound && !obs.revision.is_empty());
     Settled {
         status: obs.status,
         revision: about(obs).to_owned(),
         current: runs.then(|| obs.revision.clone()),
         failed: obs.status == Status::Failed,
-        // If the first observation is `InProgress`, what drifts may be what is being replaced. Such drift cannot be corrected.
+        // If the first observation is `InProgress`, the drifted objects may be the ones that are being replaced. Such drift cannot be
+        // corrected.
         drifted: obs.drifted && obs.status != Status::InProgress,
         reader: reader.to_owned(),
         since,

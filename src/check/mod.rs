@@ -1,6 +1,6 @@
 //! Checks an installation: CRDs, permissions, readiness.
 //!
-//! In: an API server, the settings of the controllers ([`Installation`]), the account whose permissions are checked ([`Whose`]), the URL
+//! In: an API server, the settings of the controllers ([`Installation`]), the account whose permissions are checked ([`Account`]), the URL
 //! of the readiness probe. Out: a [`Finding`] for each check. Nothing is changed.
 
 pub mod needs;
@@ -16,7 +16,7 @@ use kube::{Api, Client};
 pub use needs::{Installation, Need, needs};
 
 use crate::http::probe;
-use crate::installed::{Found, Looks};
+use crate::installed::{CrdChecker, CrdState};
 use crate::telemetry::chain;
 
 /// Maximum number of concurrent requests.
@@ -24,7 +24,7 @@ const PARALLEL: usize = 8;
 
 /// The account whose permissions are checked.
 #[derive(Clone, Debug)]
-pub enum Whose {
+pub enum Account {
     /// The account that runs the check.
     Own,
     /// A service account in the namespace of the controllers.
@@ -36,14 +36,14 @@ pub enum Whose {
 pub struct Finding {
     /// The subject of the check.
     pub what: String,
-    /// The problem. `None` means that the check is passed.
+    /// The problem. `None`: the check passed.
     pub wrong: Option<String>,
 }
 
 /// Runs all checks. Without a URL, readiness is not checked.
-pub async fn check(client: &Client, installation: &Installation, whose: &Whose, ready: Option<&Uri>) -> Vec<Finding> {
+pub async fn check(client: &Client, installation: &Installation, account: &Account, ready: Option<&Uri>) -> Vec<Finding> {
     let mut findings = vec![definitions(client).await];
-    let reviews = needs(installation).into_iter().map(|need| permission(client, installation, whose, need));
+    let reviews = needs(installation).into_iter().map(|need| permission(client, installation, account, need));
     findings.extend(stream::iter(reviews).buffered(PARALLEL).collect::<Vec<_>>().await);
     if let Some(url) = ready {
         let wrong = probe::ready(url).await.err().map(|error| chain(&error));
@@ -54,27 +54,29 @@ pub async fn check(client: &Client, installation: &Installation, whose: &Whose, 
 
 async fn definitions(client: &Client) -> Finding {
     let what = format!("CRDs of version {}", env!("CARGO_PKG_VERSION"));
-    match Looks::new(client).look().await {
-        Found::Fit => Finding { what, wrong: None },
-        Found::Hidden => Finding {
+    match CrdChecker::new(client).check().await {
+        CrdState::Match => Finding { what, wrong: None },
+        CrdState::Forbidden => Finding {
             what: format!("{what}: not checked, no permission to read the schemas of the API server"),
             wrong: None,
         },
-        Found::Not(words) | Found::Gone(words) => Finding { what, wrong: Some(words) },
-        Found::Unknown(error) => Finding { what, wrong: Some(format!("the API server is unreachable: {error}")) },
+        CrdState::Outdated(words) | CrdState::Missing(words) => Finding { what, wrong: Some(words) },
+        CrdState::Unknown(error) => {
+            Finding { what, wrong: Some(format!("could not read the schemas of the API server: {error}")) }
+        }
     }
 }
 
-async fn permission(client: &Client, installation: &Installation, whose: &Whose, need: Need) -> Finding {
+async fn permission(client: &Client, installation: &Installation, account: &Account, need: Need) -> Finding {
     let mut refused = Vec::new();
     for verb in need.verbs {
-        match allowed(client, installation, whose, attributes(&need, verb)).await {
+        match allowed(client, installation, account, attributes(&need, verb)).await {
             Ok(true) => {}
             Ok(false) => refused.push(*verb),
             Err(error) => {
                 return Finding {
                     what: format!("permission to {need}"),
-                    wrong: Some(format!("not known: {}", chain(&error))),
+                    wrong: Some(format!("the check failed: {}", chain(&error))),
                 };
             }
         }
@@ -98,17 +100,17 @@ fn attributes(need: &Need, verb: &str) -> ResourceAttributes {
 async fn allowed(
     client: &Client,
     installation: &Installation,
-    whose: &Whose,
+    account: &Account,
     attributes: ResourceAttributes,
 ) -> kube::Result<bool> {
     let (params, resource_attributes) = (PostParams::default(), Some(attributes));
-    let status = match whose {
-        Whose::Own => {
+    let status = match account {
+        Account::Own => {
             let spec = SelfSubjectAccessReviewSpec { resource_attributes, ..SelfSubjectAccessReviewSpec::default() };
             let review = SelfSubjectAccessReview { spec, ..SelfSubjectAccessReview::default() };
             Api::all(client.clone()).create(&params, &review).await?.status
         }
-        Whose::ServiceAccount(name) => {
+        Account::ServiceAccount(name) => {
             let namespace = &installation.namespace;
             let groups = ["system:serviceaccounts", &format!("system:serviceaccounts:{namespace}"), "system:authenticated"];
             let spec = SubjectAccessReviewSpec {

@@ -1,4 +1,4 @@
-//! Pure: the permissions that the controllers need wherever they are installed.
+//! Pure: the permissions that the controllers need in every installation.
 //!
 //! In: the settings of `pennant run` ([`Installation`]). Out: the permissions ([`Need`]), as in the chart's Roles. Observed kinds,
 //! Secrets and ConfigMaps with templates are not included, because each installation chooses them.
@@ -10,13 +10,13 @@ use crate::published;
 /// How the controllers are installed.
 #[derive(Clone, Debug, Default)]
 pub struct Installation {
-    /// The pipeline controller runs.
+    /// Whether the pipeline controller runs.
     pub pipeline: bool,
-    /// The dispatcher runs.
+    /// Whether the dispatcher runs.
     pub dispatch: bool,
     /// The namespace of the controllers.
     pub namespace: String,
-    /// The watched namespaces. Empty means all.
+    /// The watched namespaces. Empty: all namespaces.
     pub watch_namespaces: Vec<String>,
     /// The ConfigMap of the global configuration.
     pub config_map: String,
@@ -27,15 +27,15 @@ pub struct Installation {
 pub struct Need {
     /// The verbs.
     pub verbs: &'static [&'static str],
-    /// The API group. Empty means the core group.
+    /// The API group. Empty: the core group.
     pub group: &'static str,
     /// The resource, as a plural.
     pub resource: &'static str,
     /// The subresource, if the permission is for one.
     pub subresource: Option<&'static str>,
-    /// The namespace. `None` means all namespaces.
+    /// The namespace. `None`: all namespaces.
     pub namespace: Option<String>,
-    /// The name of the object. `None` means all objects.
+    /// The name of the object. `None`: all objects.
     pub name: Option<String>,
 }
 
@@ -78,36 +78,36 @@ impl fmt::Display for Need {
 
 const GROUP: &str = "pennant.dev";
 
-/// The permissions that an installation needs.
+/// Returns the permissions that an installation needs.
 #[must_use]
 pub fn needs(installation: &Installation) -> Vec<Need> {
     let Installation { dispatch, namespace, watch_namespaces, .. } = installation;
     let mut all = Vec::new();
     if watch_namespaces.is_empty() {
-        all.extend(followed(None, *dispatch));
+        all.extend(watched_namespace_needs(None, *dispatch));
     }
-    for followed_one in watch_namespaces {
-        all.extend(followed(Some(followed_one), *dispatch));
+    for watched in watch_namespaces {
+        all.extend(watched_namespace_needs(Some(watched), *dispatch));
     }
-    all.extend(own(installation));
+    all.extend(own_namespace_needs(installation));
     // Deliveries of cluster-wide notifications are in the namespace of the controllers.
     if *dispatch && !watch_namespaces.is_empty() && !watch_namespaces.contains(namespace) {
-        all.extend(kept(Some(namespace), true));
+        all.extend(delivery_needs(Some(namespace), true));
     }
     all
 }
 
-fn followed(namespace: Option<&str>, dispatch: bool) -> Vec<Need> {
+fn watched_namespace_needs(namespace: Option<&str>, dispatch: bool) -> Vec<Need> {
     const READ: &[&str] = &["get", "list", "watch"];
     let mut all = vec![Need::of(GROUP, "pipelines", READ), Need::status("pipelines")];
     if dispatch {
         all.extend([Need::of(GROUP, "notifications", READ), Need::status("notifications")]);
     }
     let all = all.into_iter().map(|need| need.within(namespace));
-    all.chain(kept(namespace, dispatch)).collect()
+    all.chain(delivery_needs(namespace, dispatch)).collect()
 }
 
-fn kept(namespace: Option<&str>, dispatch: bool) -> Vec<Need> {
+fn delivery_needs(namespace: Option<&str>, dispatch: bool) -> Vec<Need> {
     let mut all = Vec::new();
     if dispatch {
         all.extend([
@@ -119,7 +119,7 @@ fn kept(namespace: Option<&str>, dispatch: bool) -> Vec<Need> {
     all.into_iter().map(|need| need.within(namespace)).collect()
 }
 
-fn own(installation: &Installation) -> Vec<Need> {
+fn own_namespace_needs(installation: &Installation) -> Vec<Need> {
     const LEASES: &str = "coordination.k8s.io";
     let Installation { pipeline, dispatch, config_map, .. } = installation;
     let mut all = vec![Need::of(LEASES, "leases", &["create"])];

@@ -8,7 +8,7 @@ use futures::{Stream, StreamExt as _, TryStreamExt as _};
 
 use super::shared::{Connection, Place, failure, named};
 use crate::api::{Time, now};
-use crate::audit::{AuditError, Filter, Row, Wanted, changes, newest_first, rows};
+use crate::audit::{AuditError, Filter, Row, StateFilter, changes, newest_first, rows};
 use crate::telemetry::escaped;
 
 #[derive(Debug, Args)]
@@ -24,7 +24,7 @@ pub(super) struct AuditArgs {
     selector: Option<String>,
     /// Only deliveries in this state: pending, delivered, parked, canceled or superseded.
     #[arg(long, value_parser = state)]
-    outcome: Option<Wanted>,
+    outcome: Option<StateFilter>,
     /// Only deliveries that changed within this time, such as 30m, 12h or 7d.
     #[arg(long, value_name = "DURATION", value_parser = span)]
     since: Option<jiff::SignedDuration>,
@@ -49,19 +49,19 @@ enum Output {
     Json,
 }
 
-fn state(text: &str) -> Result<Wanted, String> {
-    let found = Wanted::ALL.into_iter().find(|wanted| wanted.as_str().eq_ignore_ascii_case(text));
-    found.ok_or_else(|| format!("there are {}", Wanted::ALL.map(Wanted::as_str).join(", ")))
+fn state(text: &str) -> Result<StateFilter, String> {
+    let found = StateFilter::ALL.into_iter().find(|state| state.as_str().eq_ignore_ascii_case(text));
+    found.ok_or_else(|| format!("allowed values: {}", StateFilter::ALL.map(StateFilter::as_str).join(", ")))
 }
 
-/// A duration that can have days of 24 hours.
+/// Parses a duration. It can have days, which are 24 hours long.
 pub(super) fn span(text: &str) -> Result<jiff::SignedDuration, String> {
     let days = text.strip_suffix('d').and_then(|days| days.parse::<i64>().ok()).and_then(|days| days.checked_mul(24));
     let parsed = match days {
         Some(hours) => jiff::SignedDuration::try_from_hours(hours),
         None => text.parse().ok(),
     };
-    parsed.filter(jiff::SignedDuration::is_positive).ok_or_else(|| "a duration such as 30m, 12h or 7d".to_owned())
+    parsed.filter(jiff::SignedDuration::is_positive).ok_or_else(|| "must be a duration such as 30m, 12h or 7d".to_owned())
 }
 
 /// Prints the requested deliveries.
@@ -149,7 +149,7 @@ impl Table {
         Self { all_namespaces, widths: Vec::new() }
     }
 
-    /// Writes rows, with the head before the first row.
+    /// Writes rows, with a header line before the first row.
     fn write(&mut self, out: &mut impl Write, rows: &[Row]) -> io::Result<()> {
         let mut lines: Vec<_> = rows.iter().map(|row| cells(row, self.all_namespaces)).collect();
         if self.widths.is_empty() {
@@ -166,7 +166,7 @@ impl Table {
     }
 }
 
-/// The columns and their minimum widths. They are wide enough for most later values, where those are known.
+/// The columns and their minimum widths. The minimum fits most values of later rows, where those are known.
 const COLUMNS: [(&str, usize); 12] = [
     ("NAMESPACE", 0),
     ("NAME", 0),
@@ -201,11 +201,11 @@ fn cells(row: &Row, all_namespaces: bool) -> Vec<String> {
         row.why(),
     ];
     let cells = all_namespaces.then(|| row.namespace.clone()).into_iter().chain(cells);
-    // Revisions, answers and errors come from clusters and receivers: nothing of them is a command to a terminal.
+    // Revisions, answers and errors come from clusters and receivers. They are escaped, so that they cannot control the terminal.
     cells.map(|cell| if cell == row.name { cell } else { shown(&cell) }).collect()
 }
 
-/// The text of a cell: the beginning of a value, escaped. It is `-` for an absent value, so that no column is empty.
+/// Returns the text of a cell: the beginning of a value, escaped. It is `-` for an absent value, so that no column is empty.
 fn shown(text: &str) -> String {
     if text.is_empty() {
         return "-".to_owned();
@@ -235,7 +235,7 @@ mod tests {
         for (text, seconds) in [("90s", Some(90)), ("1h30m", Some(5400)), ("7d", Some(604_800)), ("0s", None), ("x", None)] {
             assert_eq!(span(text).ok().map(|span| span.as_secs()), seconds, "{text}");
         }
-        assert_eq!(state("parked"), Ok(Wanted::ALL[2]));
+        assert_eq!(state("parked"), Ok(StateFilter::ALL[2]));
         assert!(state("lost").unwrap_err().contains("Pending"));
     }
 

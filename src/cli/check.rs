@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep};
 use super::grace;
 use super::shared::Connection;
 use crate::app::Controller;
-use crate::check::{Installation, Whose, check as ask};
+use crate::check::{Account, Installation, check as ask};
 
 /// Interval between checks.
 const AGAIN: Duration = Duration::from_secs(2);
@@ -53,20 +53,22 @@ pub(super) async fn check(args: CheckArgs) -> anyhow::Result<()> {
         watch_namespaces: args.watch_namespace,
         config_map: args.config_map,
     };
-    let whose = args.service_account.map_or(Whose::Own, Whose::ServiceAccount);
+    let account = args.service_account.map_or(Account::Own, Account::ServiceAccount);
     let client = args.connection.client().await?;
     let end = Instant::now() + args.wait.unwrap_or_default();
     let findings = loop {
         let is_over = Instant::now() + AGAIN > end;
         match client.apiserver_version().await {
-            Err(error) if is_over => return Err(anyhow::Error::from(error).context("nothing can be checked")),
+            Err(error) if is_over => {
+                return Err(anyhow::Error::from(error).context("the version of the API server cannot be read"));
+            }
             Err(_) => {
                 sleep(AGAIN).await;
                 continue;
             }
             Ok(_) => {}
         }
-        let findings = ask(&client, &installation, &whose, args.ready_url.as_ref()).await;
+        let findings = ask(&client, &installation, &account, args.ready_url.as_ref()).await;
         if findings.iter().all(|finding| finding.wrong.is_none()) || is_over {
             break findings;
         }
@@ -84,11 +86,11 @@ pub(super) async fn check(args: CheckArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The readiness endpoint has no TLS.
+/// Parses the URL of the readiness endpoint, which has no TLS.
 fn url(text: &str) -> Result<Uri, String> {
     let url: Option<Uri> = text.parse().ok();
     let fits = url.filter(|url| url.scheme_str() == Some("http") && url.host().is_some());
-    fits.ok_or_else(|| "a URL such as http://HOST:PORT/readyz".to_owned())
+    fits.ok_or_else(|| "must be a URL such as http://HOST:PORT/readyz".to_owned())
 }
 
 #[cfg(test)]

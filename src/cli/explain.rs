@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 
 use super::shared::Place;
 use super::shared::named;
-use super::shared::running::{Judged, Running};
+use super::shared::running::{Running, WithSettings};
 use crate::preview::{Asked, Known, explain as explain_all, live};
 
 #[derive(Debug, Args)]
@@ -14,7 +14,7 @@ pub(super) struct ExplainArgs {
     /// The Pipeline, as `NAME` or `pipeline/NAME`.
     #[arg(value_parser = named::pipeline)]
     pipeline: String,
-    /// One of its notifications, as `NAME` or `notification/NAME` [default: all].
+    /// A notification of the Pipeline, as `NAME` or `notification/NAME` [default: all].
     #[arg(value_parser = named::notification)]
     notification: Option<String>,
     /// One target, as `ENVIRONMENT/CLUSTER/NAMESPACE`, with `/APP` if the target names another application [default: all].
@@ -44,26 +44,26 @@ pub(super) async fn explain(args: ExplainArgs) -> anyhow::Result<()> {
     let client = place.client().await?;
     let namespace = place.namespace(&client);
     let pipeline = live::pipeline(&client, &namespace, &args.pipeline).await?;
-    let judgement = running.judge(Some(&client), &namespace).await?;
+    let settings = running.resolve(Some(&client), &namespace).await?;
     let known = Known {
         notifications: &live::notifications(&client, &namespace).await?,
-        global: &judgement.global(&client).await?,
-        config_map: &judgement.config_map(),
-        cluster: &judgement.cluster_name,
-        allow_http: judgement.allow_http,
-        egress: judgement.egress.as_ref(),
+        global: &settings.global(&client).await?,
+        config_map: &settings.config_map(),
+        cluster: &settings.cluster_name,
+        allow_http: settings.allow_http,
+        egress: settings.egress.as_ref(),
     };
     let asked = Asked { notification: args.notification.as_deref(), target: args.target.as_deref() };
     let all = explain_all(&pipeline, &known, asked)?;
     let mut out = std::io::stdout().lock();
     match args.output {
         Output::Json => {
-            let judged: Vec<_> = all.iter().map(|one| Judged { one, judged_by: &judgement }).collect();
-            writeln!(out, "{}", serde_json::to_string_pretty(&judged)?)?;
+            let list: Vec<_> = all.iter().map(|one| WithSettings { one, judged_by: &settings }).collect();
+            writeln!(out, "{}", serde_json::to_string_pretty(&list)?)?;
         }
         Output::Yaml => {
             let texts: Vec<_> = all.iter().map(crate::preview::Explained::text).collect();
-            write!(out, "{}{}", judgement.line(), texts.join("---\n"))?;
+            write!(out, "{}{}", settings.line(), texts.join("---\n"))?;
         }
     }
     Ok(out.flush()?)

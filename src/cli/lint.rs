@@ -1,11 +1,11 @@
-//! `pennant lint`: manifests, checked without a cluster.
+//! `pennant lint`: checks manifests without a cluster.
 
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 
-use super::files::{beneath, read};
+use super::files::{list_folder, read};
 use super::shared::Installation;
 use crate::lint::{File, Options, Report, lint as check};
 
@@ -17,7 +17,7 @@ pub(super) struct LintArgs {
     /// The output format.
     #[arg(short, long, default_value = "text")]
     output: Output,
-    /// The namespace of objects that name none.
+    /// The namespace of objects without a namespace.
     #[arg(short, long, default_value = "default")]
     namespace: String,
     #[command(flatten)]
@@ -29,13 +29,13 @@ pub(super) struct LintArgs {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Output {
-    /// A line each: `FILE:LINE: KIND NAME: FIELD: MESSAGE`.
+    /// One line for each problem: `FILE:LINE: KIND NAME: FIELD: MESSAGE`.
     Text,
     /// A list of `{file, line, kind, name, field, message, source}`.
     Json,
 }
 
-/// Prints what is wrong. The error counts it, or says that nothing was checked.
+/// Prints the problems. The error contains their number, or reports that nothing was checked.
 pub(super) fn lint(args: LintArgs) -> anyhow::Result<()> {
     let (mut files, mut number) = (Vec::new(), 0);
     for named in &args.files {
@@ -60,7 +60,7 @@ pub(super) fn lint(args: LintArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Why nothing was checked.
+/// Returns why nothing was checked.
 fn nothing(named: &[PathBuf], files: usize) -> String {
     let named = named.iter().map(|file| file.display().to_string()).collect::<Vec<_>>().join(", ");
     if files == 0 {
@@ -73,14 +73,14 @@ fn counted(number: usize, what: &str) -> String {
     format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
 
-/// Adds the file itself, or the manifests below a folder. Returns how many files were read.
+/// Adds the file itself, or the manifests in a folder and its subfolders. Returns how many files were read.
 fn add(named: &Path, files: &mut Vec<File>) -> anyhow::Result<usize> {
     if !named.is_dir() {
         let name = if named.as_os_str() == "-" { "<stdin>".to_owned() } else { named.display().to_string() };
         files.push(File::named(&name, read(named)?));
         return Ok(1);
     }
-    let (mut number, found) = (0, beneath(named)?);
+    let (mut number, found) = (0, list_folder(named)?);
     for templates in &found.templates {
         let remedy = "pipe the output of `helm template` into `pennant lint -`";
         writeln!(io::stderr(), "pennant: {}: templates of a Helm chart: skipped; {remedy}", templates.display())?;

@@ -1,7 +1,6 @@
 //! The command line: turns arguments into one call of the library.
 //!
-//! In: arguments and `PENNANT_…` variables. Out: data on stdout, words on stderr, and an exit code: 0 done, 1 a failure, 2 wrong
-//! usage.
+//! In: arguments and `PENNANT_…` variables. Out: data on stdout, messages on stderr, and an exit code: 0 success, 1 failure, 2 wrong usage.
 
 mod audit;
 mod check;
@@ -53,7 +52,7 @@ enum Command {
     Templates(templates::TemplatesArgs),
     /// Show deliveries: what was sent, when, and what the receiver answered.
     Audit(Box<audit::AuditArgs>),
-    /// Send settled deliveries again, with the same ID and outside the order.
+    /// Send settled deliveries again, with the same `webhook-id`, without waiting for other deliveries.
     Redeliver(Box<redeliver::RedeliverArgs>),
     /// Check an installation: CRDs, permissions of the controller, readiness.
     Check(Box<check::CheckArgs>),
@@ -122,21 +121,25 @@ struct RunArgs {
     context: Option<String>,
 }
 
-/// This can contain a password.
+/// The URL can contain a password, so errors must not repeat it.
 const PROXY: Unseen<Proxy> = Unseen::of("--proxy (or PENNANT_PROXY)");
 
-/// From one second to a day. A network can need a second at times.
+/// Parses a duration from one second to one day. The minimum is one second because a network call can take that long.
 fn grace(text: &str) -> Result<Duration, String> {
     let span = audit::span(text).ok().and_then(|span| Duration::try_from(span).ok());
     let fits = span.filter(|span| (Duration::from_secs(1)..=Duration::from_hours(24)).contains(span));
-    fits.ok_or_else(|| "a duration from 1s to 24h, such as 90s or 2m".to_owned())
+    fits.ok_or_else(|| "must be a duration from 1s to 24h, such as 90s or 2m".to_owned())
 }
 
-/// The name becomes part of subjects, so it has no slash.
+/// Parses a cluster name. It has no slash, because it becomes a part of subjects.
 fn cluster_name(text: &str) -> Result<String, String> {
     let fits =
         !text.is_empty() && text.len() <= 253 && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '.');
-    if fits { Ok(text.to_owned()) } else { Err("letters, digits, dashes and dots; at most 253".to_owned()) }
+    if fits {
+        Ok(text.to_owned())
+    } else {
+        Err("must have only letters, digits, dashes and dots, at most 253 characters".to_owned())
+    }
 }
 
 impl Cli {
@@ -148,17 +151,17 @@ impl Cli {
             Command::Run(args) => run(*args),
             Command::Crds => crds(),
             Command::Lint(args) => lint::lint(*args),
-            Command::Render(args) => asked(&args.place.connection.clone(), render::render(*args)),
-            Command::Explain(args) => asked(&args.place.connection.clone(), explain::explain(*args)),
+            Command::Render(args) => run_on_cluster(&args.place.connection.clone(), render::render(*args)),
+            Command::Explain(args) => run_on_cluster(&args.place.connection.clone(), explain::explain(*args)),
             Command::Templates(args) => templates::templates(&args),
-            Command::Audit(args) => asked(&args.place.connection.clone(), audit::audit(*args)),
-            Command::Redeliver(args) => asked(&args.place.connection.clone(), redeliver::redeliver(*args)),
-            Command::Check(args) => asked(&args.connection.clone(), check::check(*args)),
+            Command::Audit(args) => run_on_cluster(&args.place.connection.clone(), audit::audit(*args)),
+            Command::Redeliver(args) => run_on_cluster(&args.place.connection.clone(), redeliver::redeliver(*args)),
+            Command::Check(args) => run_on_cluster(&args.connection.clone(), check::check(*args)),
             Command::Completions { shell } => completions(shell),
         };
         match result {
             Ok(()) => ExitCode::SUCCESS,
-            // The reader has seen enough, as `head` does.
+            // The program that reads the output has closed the pipe, as `head` does. This is not a failure.
             Err(error) if !is_controller && failure::is_closed_pipe(error.as_ref()) => ExitCode::SUCCESS,
             Err(error) => {
                 let _ = writeln!(std::io::stderr(), "pennant: {}", chain(error.as_ref()));
@@ -173,9 +176,9 @@ fn run(args: RunArgs) -> anyhow::Result<()> {
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let own = || variable("POD_NAMESPACE");
     let host = || rustix::system::uname().nodename().to_string_lossy().into_owned();
-    // What receivers answer is read on threads of its own, so that none of them takes those that talk to the API server.
+    // Answers of receivers are read in a separate runtime, so that they never block the threads that call the API server.
     let sending = tokio::runtime::Builder::new_multi_thread().thread_name("sending").enable_all().build()?;
-    // And what other clusters send.
+    // Data from remote clusters is read in another separate runtime, for the same reason.
     let remote = tokio::runtime::Builder::new_multi_thread().thread_name("remote").enable_all().build()?;
     let options = Options {
         sending: sending.handle().clone(),
@@ -207,8 +210,8 @@ fn run(args: RunArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A command that reads from an API server and ends. If the API server rejects a request, the error is one sentence.
-fn asked(connection: &shared::Connection, work: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
+/// Runs a command that uses an API server. If a call of the API server fails, the error is one sentence.
+fn run_on_cluster(connection: &shared::Connection, work: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
     let all = async {
         match work.await {
             Err(error) if failure::is_of_server(error.as_ref()) => {

@@ -9,7 +9,7 @@ use super::audit::span;
 use super::shared::named::{self, of_delivery};
 use super::shared::{Place, failure};
 use crate::api::{Outcome, now};
-use crate::audit::{Filter, Wanted, redeliver as mark, rows};
+use crate::audit::{Filter, StateFilter, redeliver as mark, rows};
 
 /// Maximum number of concurrent writes.
 const PARALLEL: usize = 8;
@@ -51,7 +51,7 @@ pub(super) async fn redeliver(args: RedeliverArgs) -> anyhow::Result<()> {
     let own = args.place.namespace(&client);
     let those: Vec<(String, String)> = if args.parked {
         let since = args.since.map(|span| now().checked_sub(span)).transpose()?;
-        let state = Some(Wanted::Settled(Outcome::Parked));
+        let state = Some(StateFilter::Settled(Outcome::Parked));
         let filter =
             Filter { pipeline: args.pipeline, notification: args.notification, selector: args.selector, state, since };
         let namespace = Some(own.as_str()).filter(|_| !args.all_namespaces);
@@ -62,8 +62,8 @@ pub(super) async fn redeliver(args: RedeliverArgs) -> anyhow::Result<()> {
     if those.is_empty() {
         writeln!(io::stderr(), "no parked deliveries found")?;
     }
-    let is_one = those.len() == 1;
-    // Each call is a new value of the annotation, also within one second.
+    let total = those.len();
+    // Each run sets a new value of the annotation, even if two runs start in the same second.
     let value = format!("{}-{:04x}", now(), fastrand::u16(..));
     let marked = stream::iter(those).map(|(namespace, name)| {
         let (client, value, dry_run) = (client.clone(), value.clone(), args.dry_run);
@@ -74,19 +74,19 @@ pub(super) async fn redeliver(args: RedeliverArgs) -> anyhow::Result<()> {
     let words = if args.dry_run { "would be sent again" } else { "is sent again" };
     while let Some((result, namespace, name)) = marked.next().await {
         match result {
-            // If nobody reads the output, the others are marked all the same.
+            // If the output pipe is closed, the remaining deliveries are still marked.
             Ok(()) if is_read => match writeln!(out, "{} in {namespace} {words}", of_delivery(&name)) {
                 Err(error) if error.kind() == io::ErrorKind::BrokenPipe => is_read = false,
                 written => written?,
             },
             Ok(()) => {}
-            Err(error) if is_one => return Err(error.into()),
+            Err(error) if total == 1 => return Err(error.into()),
             Err(error) => {
                 failed += 1;
                 writeln!(io::stderr(), "pennant: {}", failure::said(&error, &args.place.connection).await)?;
             }
         }
     }
-    anyhow::ensure!(failed == 0, "{failed} could not be sent again");
+    anyhow::ensure!(failed == 0, "{failed} of {total} deliveries could not be sent again");
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! `pennant render`: what would be sent.
+//! `pennant render`: shows the requests that a Notification would send.
 
 use std::collections::HashMap;
 use std::io::Write as _;
@@ -11,12 +11,12 @@ use url::Url;
 use super::files::read;
 use super::shared::Place;
 use super::shared::named;
-use super::shared::running::{Judged, Judgement, Running};
+use super::shared::running::{Running, Settings, WithSettings};
 use crate::api::values::refs::{ConfigMapKey, ObjectName};
 use crate::api::{Notification, Pipeline, TransitionType};
 use crate::config::{Given, Global, Text};
-use crate::preview::{Laid, Manifests, Preview, PreviewError, live, post, previews};
-use crate::render::Scene;
+use crate::preview::{LayeredNotification, Manifests, Preview, PreviewError, live, post, previews};
+use crate::render::SampleContext;
 
 #[derive(Debug, Args)]
 pub(super) struct RenderArgs {
@@ -59,7 +59,7 @@ enum Output {
 
 fn transition(text: &str) -> Result<TransitionType, String> {
     let found = TransitionType::ALL.into_iter().find(|type_| type_.as_str().eq_ignore_ascii_case(text));
-    found.ok_or_else(|| format!("there are {}", TransitionType::ALL.map(TransitionType::as_str).join(", ")))
+    found.ok_or_else(|| format!("allowed values: {}", TransitionType::ALL.map(TransitionType::as_str).join(", ")))
 }
 
 fn receiver(text: &str) -> Result<Url, String> {
@@ -67,7 +67,8 @@ fn receiver(text: &str) -> Result<Url, String> {
     if matches!(url.scheme(), "http" | "https") { Ok(url) } else { Err("must begin with http:// or https://".to_owned()) }
 }
 
-/// Prints the request, and sends it if `--send-to` is set. If your own receiver rejects requests, the error is returned last.
+/// Prints the requests, and sends them if `--send-to` is set. If the receiver rejects requests, the error is returned after the last
+/// request.
 pub(super) async fn render(args: RenderArgs) -> anyhow::Result<()> {
     // Files without a pipeline need no cluster.
     let client = if args.pipeline.is_some() || args.files.is_empty() { Some(args.place.client().await?) } else { None };
@@ -76,23 +77,25 @@ pub(super) async fn render(args: RenderArgs) -> anyhow::Result<()> {
         None => args.place.namespace.clone().unwrap_or_else(|| "default".to_owned()),
     };
     let files = manifests(&args, &namespace)?;
-    let judgement = args.running.judge(client.as_ref(), &of_pipeline(&args, &files, &namespace)?).await?;
-    let (all, pipeline) = laid(&args, &files, (client.as_ref(), &judgement), &namespace).await?;
+    let settings = args.running.resolve(client.as_ref(), &of_pipeline(&args, &files, &namespace)?).await?;
+    let (all, pipeline) = layered(&args, &files, (client.as_ref(), &settings), &namespace).await?;
     let texts = texts(&files, client.as_ref(), &all).await?;
     let text = |key: &ConfigMapKey| texts.get(key).cloned().unwrap_or(Text::NoConfigMap);
-    let given = Given { allow_http: judgement.allow_http, text: &text };
+    let given = Given { allow_http: settings.allow_http, text: &text };
     let mut shown = Vec::new();
     for notification in &all {
-        let scene = match &pipeline {
-            Some(pipeline) => live::scene(pipeline, args.target.as_deref(), &judgement.cluster_name, &notification.name)?,
-            None => Scene::sample((notification.name.clone(), notification.namespace.clone())),
+        let context = match &pipeline {
+            Some(pipeline) => {
+                live::sample_context(pipeline, args.target.as_deref(), &settings.cluster_name, &notification.name)?
+            }
+            None => SampleContext::sample((notification.name.clone(), notification.namespace.clone())),
         };
-        shown.extend(previews(notification, &args.triggers, &given, &scene)?);
+        shown.extend(previews(notification, &args.triggers, &given, &context)?);
     }
     anyhow::ensure!(!shown.is_empty(), "the Notification has no triggers; name one with --trigger");
-    print(&shown, &judgement, args.output)?;
+    print(&shown, &settings, args.output)?;
     for preview in &shown {
-        if let Some(why) = judgement.egress.as_ref().and_then(|egress| egress.refuses(&preview.url)) {
+        if let Some(why) = settings.egress.as_ref().and_then(|egress| egress.refuses(&preview.url)) {
             let (notification, trigger) = (&preview.notification, preview.trigger.as_str());
             writeln!(std::io::stderr(), "pennant: {notification} {trigger}: the controller does not send it: {why}")?;
         }
@@ -111,18 +114,19 @@ fn manifests(args: &RenderArgs, namespace: &str) -> anyhow::Result<Manifests> {
     Ok(manifests)
 }
 
-/// The notifications to show, and the pipeline that supplies the data. The global configuration is that of the cluster, if one is used.
-async fn laid(
+/// Returns the notifications to show, and the pipeline that supplies the data. The global configuration comes from the cluster, if one is
+/// used.
+async fn layered(
     args: &RenderArgs,
     files: &Manifests,
-    (client, judgement): (Option<&Client>, &Judgement),
+    (client, settings): (Option<&Client>, &Settings),
     namespace: &str,
-) -> anyhow::Result<(Vec<Laid>, Option<Pipeline>)> {
+) -> anyhow::Result<(Vec<LayeredNotification>, Option<Pipeline>)> {
     let Some(client) = client else {
         let all = files.named(args.name.as_deref())?;
-        return Ok((all.into_iter().map(|n| Laid::alone(&Global::default(), n)).collect(), None));
+        return Ok((all.into_iter().map(|n| LayeredNotification::without_pipeline(&Global::default(), n)).collect(), None));
     };
-    let global = judgement.global(client).await?;
+    let global = settings.global(client).await?;
     let notifications: Vec<Notification> = match &args.name {
         Some(name) if args.files.is_empty() => live::notification(client, namespace, name).await?.into_iter().collect(),
         name => files.named(name.as_deref())?.into_iter().cloned().collect(),
@@ -130,16 +134,16 @@ async fn laid(
     let Some(pipeline) = &args.pipeline else {
         let name = args.name.clone().unwrap_or_default();
         return match notifications.first() {
-            Some(notification) => Ok((vec![Laid::alone(&global, notification)], None)),
+            Some(notification) => Ok((vec![LayeredNotification::without_pipeline(&global, notification)], None)),
             None if global.get(&name).is_some() => Err(PreviewError::OnlyEverywhere(name).into()),
             None => Err(PreviewError::NotFound(ObjectName { namespace: namespace.to_owned(), name }).into()),
         };
     };
     let pipeline = live::pipeline(client, &of_pipeline(args, files, namespace)?, pipeline).await?;
-    Ok((on_pipeline(args, (&global, &judgement.cluster_name), &notifications, &pipeline)?, Some(pipeline)))
+    Ok((on_pipeline(args, (&global, &settings.cluster_name), &notifications, &pipeline)?, Some(pipeline)))
 }
 
-/// The namespace of the pipeline: that of the Notification.
+/// Returns the namespace of the pipeline, which is the namespace of the Notification.
 fn of_pipeline(args: &RenderArgs, files: &Manifests, namespace: &str) -> anyhow::Result<String> {
     if args.files.is_empty() || args.place.namespace.is_some() {
         return Ok(namespace.to_owned());
@@ -148,22 +152,23 @@ fn of_pipeline(args: &RenderArgs, files: &Manifests, namespace: &str) -> anyhow:
     Ok(of.unwrap_or_else(|| namespace.to_owned()))
 }
 
-/// The named notification, or all that apply to the pipeline.
+/// Returns the named notification, or all notifications that apply to the pipeline.
 fn on_pipeline(
     args: &RenderArgs,
     (global, cluster): (&Global, &str),
     notifications: &[Notification],
     pipeline: &Pipeline,
-) -> anyhow::Result<Vec<Laid>> {
+) -> anyhow::Result<Vec<LayeredNotification>> {
     let target = args.target.as_deref();
-    let on = |name: &str, notification| Laid::on(global, (name, notification), pipeline, target, cluster);
+    let on =
+        |name: &str, notification| LayeredNotification::for_target(global, (name, notification), pipeline, target, cluster);
     if let Some(name) = &args.name {
         return Ok(vec![on(name, notifications.first())?]);
     }
     let mut all = Vec::new();
     for notification in notifications {
         match on(&notification.name_any(), Some(notification)) {
-            Ok(laid) => all.push(laid),
+            Ok(layered) => all.push(layered),
             Err(error @ PreviewError::NoSuchNotification { .. }) => writeln!(std::io::stderr(), "pennant: {error}")?,
             Err(error) => return Err(error.into()),
         }
@@ -171,9 +176,13 @@ fn on_pipeline(
     Ok(all)
 }
 
-/// The content of the ConfigMaps that these notifications refer to, from the files and from the cluster.
-async fn texts(files: &Manifests, client: Option<&Client>, all: &[Laid]) -> anyhow::Result<HashMap<ConfigMapKey, Text>> {
-    let keys = all.iter().flat_map(Laid::config_maps).map(|key| (files.text(&key), key));
+/// Returns the content of the ConfigMaps that these notifications refer to, from the files and from the cluster.
+async fn texts(
+    files: &Manifests,
+    client: Option<&Client>,
+    all: &[LayeredNotification],
+) -> anyhow::Result<HashMap<ConfigMapKey, Text>> {
+    let keys = all.iter().flat_map(LayeredNotification::config_maps).map(|key| (files.text(&key), key));
     let (elsewhere, here): (Vec<_>, Vec<_>) = keys.partition(|(text, _)| *text == Text::NoConfigMap);
     let elsewhere = elsewhere.into_iter().map(|(_, key)| key);
     let mut texts: HashMap<_, _> = here.into_iter().map(|(text, key)| (key, text)).collect();
@@ -187,12 +196,12 @@ async fn texts(files: &Manifests, client: Option<&Client>, all: &[Laid]) -> anyh
     Ok(texts)
 }
 
-fn print(all: &[Preview], judgement: &Judgement, output: Output) -> anyhow::Result<()> {
+fn print(all: &[Preview], settings: &Settings, output: Output) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     match output {
         Output::Json => {
-            let judged: Vec<_> = all.iter().map(|one| Judged { one, judged_by: judgement }).collect();
-            writeln!(out, "{}", serde_json::to_string_pretty(&judged)?)?;
+            let list: Vec<_> = all.iter().map(|one| WithSettings { one, judged_by: settings }).collect();
+            writeln!(out, "{}", serde_json::to_string_pretty(&list)?)?;
         }
         Output::Text => {
             for (index, preview) in all.iter().enumerate() {
@@ -211,6 +220,6 @@ async fn send(all: &[Preview], url: &Url) -> anyhow::Result<()> {
         refused += usize::from(!posted.accepted);
         writeln!(std::io::stderr(), "{} {}: {}", preview.notification, preview.trigger.as_str(), posted.words)?;
     }
-    anyhow::ensure!(refused == 0, "{refused} of {} were not accepted", all.len());
+    anyhow::ensure!(refused == 0, "the receiver did not accept {refused} of {} requests", all.len());
     Ok(())
 }

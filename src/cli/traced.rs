@@ -1,4 +1,4 @@
-//! The settings of tracing.
+//! The arguments and variables that configure tracing.
 
 use anyhow::Context as _;
 use clap::Args;
@@ -7,10 +7,10 @@ use super::unseen::Unseen;
 use crate::app::{Collector, Tracing};
 use crate::telemetry::Sample;
 
-/// The only variable of OpenTelemetry that Pennant reads, and only if tracing is enabled. Other users can see arguments, so credentials must
-/// not be in them.
+/// The only variable of OpenTelemetry that Pennant reads, and only if tracing is enabled. Other users can see arguments, so credentials
+/// must not be in them.
 const HEADERS: &str = "OTEL_EXPORTER_OTLP_HEADERS";
-/// A user can put a password here by mistake.
+/// A user can put a password into this URL by mistake, so errors must not repeat it.
 const COLLECTOR: Unseen<Collector> = Unseen::of("--tracing-endpoint (or PENNANT_TRACING_ENDPOINT)");
 
 #[derive(Debug, Args)]

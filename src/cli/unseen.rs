@@ -1,4 +1,4 @@
-//! A value on the command line or in the environment that may hold a password: clap's own errors repeat what they cannot read.
+//! A parser for values that may contain a password. clap's own errors would repeat a value that they cannot parse.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -9,14 +9,14 @@ use clap::builder::TypedValueParser;
 use clap::error::ErrorKind;
 use clap::{Arg, Command};
 
-/// Parses the value. An error does not repeat it.
+/// Parses a value of a flag or variable. Its errors do not repeat the value.
 pub(super) struct Unseen<T> {
     name: &'static str,
     of: PhantomData<fn() -> T>,
 }
 
 impl<T> Unseen<T> {
-    /// The parser for this flag and this variable.
+    /// Creates the parser for this flag and its variable.
     pub(super) const fn of(name: &'static str) -> Self {
         Self { name, of: PhantomData }
     }

@@ -1,5 +1,7 @@
-//! Why a cluster cannot be asked: in: the error of a call or of a watch. Out: an [`ObserveError`], in words of our own that are the
-//! same as long as the trouble is. What a remote API server says is passed on only where it refuses, and cut.
+//! Why a cluster cannot be observed. In: the error of a call or of a watch. Out: an [`ObserveError`].
+//!
+//! The message is our own and does not change while the problem is the same. A message of a remote API server is included only if it
+//! rejects a call, and is truncated.
 
 use std::error::Error;
 use std::io::ErrorKind;
@@ -12,20 +14,20 @@ use super::Reason;
 use super::remote::bound::TooLarge;
 use super::remote::dial::AllRefused;
 
-/// No more of what an API server says is passed on.
+/// Maximum length of the message of an API server, in characters.
 const MAX_WORDS: usize = 256;
 
-/// What is wrong, for machines and for people.
+/// What is wrong: a machine-readable reason and a human-readable message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ObserveError {
-    /// For machines.
+    /// The machine-readable reason.
     pub reason: Reason,
-    /// For people; names the cluster.
+    /// The human-readable message, with the name of the cluster.
     pub message: String,
 }
 
 impl ObserveError {
-    /// Whether a watch may get over it by itself.
+    /// Whether a watch can recover from it without a restart.
     pub fn is_passing(&self) -> bool {
         matches!(self.reason, Reason::Unreachable | Reason::Timeout)
     }
@@ -34,71 +36,71 @@ impl ObserveError {
         Self { reason, message }
     }
 
-    /// The cluster took a call and did not answer it.
+    /// Returns the error for a cluster that accepted a call and did not respond in time.
     pub fn timeout(cluster: &str) -> Self {
         Self::new(Reason::Timeout, format!("cluster {cluster} does not answer in time"))
     }
 
-    /// The cluster answers, but not with anything of use.
-    pub fn useless(cluster: &str) -> Self {
-        Self::new(Reason::Unreachable, format!("cluster {cluster} does not answer like an API server"))
+    /// Returns the error for a cluster whose responses are unusable.
+    pub fn unusable_response(cluster: &str) -> Self {
+        Self::new(Reason::Unreachable, format!("cluster {cluster} sent a response that is not from a Kubernetes API server"))
     }
 
-    /// What an answer other than success means.
-    pub fn answered(cluster: &str, code: u16, words: &str) -> Self {
+    /// Maps a response other than success to an error.
+    pub fn of_status(cluster: &str, code: u16, words: &str) -> Self {
         match code {
             401 => Self::new(Reason::Unauthorized, format!("cluster {cluster} does not accept the credentials")),
-            403 if words.is_empty() => Self::new(Reason::Forbidden, format!("cluster {cluster} refuses")),
-            403 => Self::new(Reason::Forbidden, format!("cluster {cluster} refuses: {}", plain(words))),
+            403 if words.is_empty() => Self::new(Reason::Forbidden, format!("cluster {cluster} denies access (403)")),
+            403 => Self::new(Reason::Forbidden, format!("cluster {cluster} denies access (403): {}", plain(words))),
             404 => Self::new(Reason::KindNotFound, format!("cluster {cluster} does not have the kind")),
-            429 | 500.. => Self::new(Reason::Unreachable, format!("cluster {cluster} answers {code}")),
-            _ => Self::useless(cluster),
+            429 | 500.. => Self::new(Reason::Unreachable, format!("cluster {cluster} returned HTTP {code}")),
+            _ => Self::unusable_response(cluster),
         }
     }
 
-    /// What an error of a call means.
+    /// Maps the error of a call.
     pub fn of_call(cluster: &str, error: &kube::Error) -> Self {
         match error {
-            kube::Error::Api(status) => Self::answered(cluster, status.code, words_of(status)),
-            kube::Error::Discovery(DiscoveryError::InvalidGroupVersion(_)) => Self::useless(cluster),
-            kube::Error::Discovery(_) => Self::answered(cluster, 404, ""),
+            kube::Error::Api(status) => Self::of_status(cluster, status.code, words_of(status)),
+            kube::Error::Discovery(DiscoveryError::InvalidGroupVersion(_)) => Self::unusable_response(cluster),
+            kube::Error::Discovery(_) => Self::of_status(cluster, 404, ""),
             other => Self::of_connection(cluster, other),
         }
     }
 
-    /// What an error of a watch means; `None` for one from which the watch recovers by listing again.
+    /// Maps the error of a watch. Returns `None` for an error from which the watch recovers with a new list.
     pub fn of_watch(cluster: &str, error: &watcher::Error) -> Option<Self> {
         match error {
             watcher::Error::InitialListFailed(e) | watcher::Error::WatchStartFailed(e) | watcher::Error::WatchFailed(e) => {
                 Some(Self::of_call(cluster, e))
             }
             watcher::Error::WatchError(status) if status.code == 410 => None,
-            watcher::Error::WatchError(status) => Some(Self::answered(cluster, status.code, words_of(status))),
-            watcher::Error::NoResourceVersion => Some(Self::useless(cluster)),
+            watcher::Error::WatchError(status) => Some(Self::of_status(cluster, status.code, words_of(status))),
+            watcher::Error::NoResourceVersion => Some(Self::unusable_response(cluster)),
         }
     }
 
-    /// Whether an error of a watch is that a page of its list is longer than is read.
+    /// Whether an error of a watch means that a page of its list exceeds the size limit.
     pub fn is_too_large(error: &watcher::Error) -> bool {
         let watcher::Error::InitialListFailed(error) = error else { return false };
         std::iter::successors(Some(error as &(dyn Error + 'static)), |&cause| cause.source()).any(is_too_large)
     }
 
-    /// No answer came: says at which step.
+    /// Maps a failure without a response: finds the step at which the connection failed.
     fn of_connection(cluster: &str, error: &(dyn Error + 'static)) -> Self {
         let mut unknown = Self::new(Reason::Unreachable, format!("cluster {cluster} does not answer"));
         let mut next = Some(error);
         while let Some(cause) = next {
-            if let Some(words) = words(cause) {
-                return match words {
-                    Words::Slow => Self::timeout(cluster),
-                    Words::Step(step) => {
+            if let Some(problem) = describe(cause) {
+                return match problem {
+                    Problem::Slow => Self::timeout(cluster),
+                    Problem::Step(step) => {
                         Self::new(Reason::Unreachable, format!("cluster {cluster} cannot be reached: {step}"))
                     }
                 };
             }
             if cause.downcast_ref::<serde_json::Error>().is_some() {
-                unknown = Self::useless(cluster);
+                unknown = Self::unusable_response(cluster);
             }
             next = cause.source();
         }
@@ -106,43 +108,43 @@ impl ObserveError {
     }
 }
 
-enum Words {
+enum Problem {
     Slow,
     Step(&'static str),
 }
 
 fn is_too_large(cause: &(dyn Error + 'static)) -> bool {
-    // What an io::Error wraps is not its source.
+    // The error inside an io::Error is not its source, so it is checked separately.
     let inner = || cause.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
     cause.is::<TooLarge>() || inner().is_some_and(|inner| is_too_large(inner))
 }
 
-/// What one cause in a chain says, if it says enough.
-fn words(cause: &(dyn Error + 'static)) -> Option<Words> {
+/// Returns what one cause in a chain means, if it is specific enough.
+fn describe(cause: &(dyn Error + 'static)) -> Option<Problem> {
     if is_too_large(cause) {
-        return Some(Words::Step("a response exceeds the size limit"));
+        return Some(Problem::Step("a response exceeds the size limit"));
     }
     if let Some(error) = cause.downcast_ref::<rustls::Error>() {
-        return Some(Words::Step(tls(error)));
+        return Some(Problem::Step(tls(error)));
     }
     if let Some(error) = cause.downcast_ref::<std::io::Error>() {
-        // What an io::Error wraps is not its source.
-        if let Some(inner) = error.get_ref().and_then(|inner| words(inner)) {
+        // The error inside an io::Error is not its source, so it is checked separately.
+        if let Some(inner) = error.get_ref().and_then(|inner| describe(inner)) {
             return Some(inner);
         }
         return match error.kind() {
-            ErrorKind::ConnectionRefused => Some(Words::Step("the connection is refused")),
+            ErrorKind::ConnectionRefused => Some(Problem::Step("the connection is refused")),
             ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable => {
-                Some(Words::Step("there is no route to the server"))
+                Some(Problem::Step("there is no route to the server"))
             }
-            ErrorKind::TimedOut => Some(Words::Slow),
+            ErrorKind::TimedOut => Some(Problem::Slow),
             _ => None,
         };
     }
-    // hyper-util has no type for it that can be named.
+    // The type of this hyper-util error is private, so its text is compared.
     (cause.to_string() == "dns error").then(|| {
         let refused = cause.source().is_some_and(<dyn Error>::is::<AllRefused>);
-        Words::Step(if refused {
+        Problem::Step(if refused {
             "the name of its server resolves only to addresses that are not allowed for an API server"
         } else {
             "the name of its server cannot be resolved"
@@ -169,13 +171,13 @@ fn tls(error: &rustls::Error) -> &'static str {
     }
 }
 
-/// The message of an API server that refuses. Another kind of server has none: kube makes a status of the page that it sent. Nobody may
-/// use a kubeconfig to read that page.
+/// Returns the message of an API server that rejects a call. The response of any other kind of server yields no message, because kube puts
+/// the whole page into the status. A kubeconfig must not be usable to read that page.
 fn words_of(status: &Status) -> &str {
     if status.reason == "Forbidden" { &status.message } else { "" }
 }
 
-/// Words of somebody else as one short line.
+/// Returns text from a remote server as one short line without control characters.
 fn plain(words: &str) -> String {
     words.chars().filter(|c| !c.is_control()).take(MAX_WORDS).collect()
 }
@@ -184,7 +186,7 @@ fn plain(words: &str) -> String {
 mod tests {
     use super::*;
 
-    /// As hyper-util wraps what a resolver says.
+    /// The error of a resolver, wrapped as hyper-util does it.
     #[derive(Debug, thiserror::Error)]
     #[error("dns error")]
     struct Dns(#[source] AllRefused);
@@ -223,14 +225,14 @@ mod tests {
             (503, Reason::Unreachable),
             (302, Reason::Unreachable),
         ] {
-            assert_eq!(ObserveError::answered("eu", code, "no").reason, reason, "{code}");
+            assert_eq!(ObserveError::of_status("eu", code, "no").reason, reason, "{code}");
         }
-        let long = ObserveError::answered("eu", 403, &"a\nb".repeat(9_000)).message;
+        let long = ObserveError::of_status("eu", 403, &"a\nb".repeat(9_000)).message;
         assert!(long.len() < 2 * MAX_WORDS && !long.contains('\n'), "{}", long.len());
         let refused = |reason| kube::Error::Api(Status::failure("secret page", reason).with_code(403).boxed());
         let said = |reason| ObserveError::of_call("eu", &refused(reason)).message;
-        assert_eq!(said("Forbidden"), "cluster eu refuses: secret page");
-        assert_eq!(said("Failed to parse error data"), "cluster eu refuses");
+        assert_eq!(said("Forbidden"), "cluster eu denies access (403): secret page");
+        assert_eq!(said("Failed to parse error data"), "cluster eu denies access (403)");
         let gone = watcher::Error::WatchError(Status::failure("old", "Expired").with_code(410).boxed());
         assert_eq!(ObserveError::of_watch("eu", &gone), None);
     }

@@ -1,11 +1,11 @@
-//! The only room that watches application objects: it follows every kind that some pipeline refers to, and remembers what each
-//! object said.
+//! The only module that watches application objects. It watches every kind that a pipeline refers to, and keeps the observed states of each
+//! object.
 //!
 //! In: what each pipeline needs ([`Caches::need`]); watch events of the clusters.
 //! Out: on a channel, the pipelines to reconcile. For each reconcile, a [`Reading`] of each object: its current state, and its states
 //! since the last one. So a state that came and went before a status write is still seen.
 //!
-//! One cache is one watch of one kind on one cluster, in one namespace or in all. It is created when first needed, and stopped a while
+//! One cache is one watch of one kind on one cluster, in one namespace or in all. It is created when first needed, and stopped [`GRACE`]
 //! after its last use. It retries without end while the kind is missing, forbidden or unreachable. It does not keep objects, only the
 //! results of [`crate::observe`]. No lock is held across I/O.
 
@@ -17,7 +17,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 pub use objects::caches::{Caches, GRACE};
-pub use objects::similar::Alike;
+pub use objects::similar::SimilarObjects;
 pub use remote::deadline::Deadline;
 pub use remote::kubeconfig::{is_same_cluster, is_token};
 
@@ -25,26 +25,26 @@ use crate::api::values::refs::ClusterAppRef;
 use crate::observe::Observation;
 use tokio::time::Instant;
 
-/// A pipeline, by its place.
+/// Namespace and name of a pipeline.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PipelineKey {
-    /// Its namespace.
+    /// Namespace of the pipeline.
     pub namespace: String,
-    /// Its name.
+    /// Name of the pipeline.
     pub name: String,
 }
 
-/// An application object, and how it is read.
+/// An application object, and the path at which its revision is read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Application {
-    /// The object; its `cluster_ref` has a namespace, so that it means the same from everywhere.
+    /// The object. Its `cluster_ref` includes a namespace, so the reference does not depend on the namespace of the pipeline.
     pub object: ClusterAppRef,
-    /// Where its revision stands, if not where its kind has it.
+    /// Path of the revision in the object. `None`: the default of its kind.
     pub revision_path: Option<String>,
 }
 
 impl Application {
-    /// The same, seen from anywhere: a cluster without a namespace is in that of the pipeline.
+    /// Adds a missing namespace to the reference of the cluster: the namespace of the pipeline.
     #[must_use]
     pub fn seen_from(mut self, namespace: &str) -> Self {
         self.object.cluster_ref = self.object.cluster_ref.map(|cluster| cluster.seen_from(namespace));
@@ -52,29 +52,29 @@ impl Application {
     }
 }
 
-/// Whether the API server of a cluster answers.
+/// Whether the API server of a cluster responds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reachability {
-    /// It is not known yet, or it has not answered for less than the grace period: what was known stands.
+    /// Not known yet, or the cluster has not responded for less than the grace period. The last known states remain valid.
     Unknown,
-    /// It answers, be it with a refusal.
+    /// The cluster responds. A rejected call counts as a response.
     Online,
-    /// It has not answered for the grace period.
+    /// The cluster has not responded for the grace period.
     Offline,
 }
 
-/// How clusters are followed.
+/// Options of the caches.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Name of the local cluster.
     pub cluster_name: String,
-    /// Where objects of the local cluster are watched; those of others are everywhere.
+    /// Namespaces in which objects of the local cluster are watched. Objects of remote clusters are watched in all namespaces.
     pub scope: Scope,
-    /// A remote cluster that has not answered for so long is offline.
+    /// Time without a response after which a remote cluster is offline.
     pub cluster_grace: Duration,
-    /// Remote clusters may be asked without TLS, or without a look at their certificates.
+    /// Whether connections to remote clusters may go without TLS, or without verification of the server certificate.
     pub insecure_clusters: bool,
-    /// Where what has to do with remote clusters runs; `None`: where the rest does.
+    /// Runtime for all tasks of remote clusters. `None`: the current runtime.
     pub remote: Option<tokio::runtime::Handle>,
 }
 
@@ -92,17 +92,17 @@ impl Default for Options {
     }
 }
 
-/// Where application objects are watched.
+/// Namespaces in which application objects are watched.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// With one watch over all namespaces.
+    /// One watch over all namespaces.
     All,
-    /// With a watch in each of these, for there is no right to more.
+    /// One watch in each of these namespaces, because the permissions do not cover more.
     Namespaces(BTreeSet<String>),
 }
 
 impl Scope {
-    /// The scope of a list of namespaces to watch, of which none means all.
+    /// Returns the scope for a list of namespaces. An empty list means all namespaces.
     #[must_use]
     pub fn new(namespaces: &[String]) -> Self {
         if namespaces.is_empty() { Self::All } else { Self::Namespaces(namespaces.iter().cloned().collect()) }
@@ -112,43 +112,43 @@ impl Scope {
 /// Why an object cannot be observed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// Its cache is being filled for the first time.
+    /// The initial list of its cache is not complete.
     CacheNotSynced,
-    /// The same, and it takes long or has a temporary problem: a pipeline that observes the object for the first time need not wait for
-    /// it.
+    /// The initial list of its cache is slow or has a temporary problem. A pipeline that has not observed the object before can continue
+    /// without it.
     CacheSlow,
-    /// The cluster does not know the kind, or not in namespaces.
+    /// The cluster does not have the kind, or the kind is not namespaced.
     KindNotFound,
     /// The object that represents the cluster does not exist, or its kind does not.
     ClusterNotFound,
-    /// The Secret with the cluster's kubeconfig is not there, or not under a key that is looked at.
+    /// The Secret with the kubeconfig of the cluster does not exist, or has none of the expected keys.
     KubeconfigMissing,
-    /// The kubeconfig cannot be used, or is refused.
+    /// The kubeconfig is invalid or is refused.
     KubeconfigInvalid,
     /// The cluster does not accept the credentials.
     Unauthorized,
-    /// The controller may not list or watch it.
+    /// The controller has no permission to list or watch the kind.
     Forbidden,
-    /// The cluster takes calls and does not answer, or not in time.
+    /// The cluster accepts connections but does not respond in time.
     Timeout,
-    /// The cluster is unreachable, or its answers are unusable.
+    /// The cluster is unreachable, or its responses are unusable.
     Unreachable,
-    /// There are more objects of the kind than are taken in.
+    /// The number of objects of the kind exceeds the limit.
     TooManyObjects,
-    /// The object is there, and does not parse.
+    /// The object exists but cannot be parsed.
     Unreadable,
     /// Its namespace is not one of the watched namespaces.
     NamespaceNotWatched,
 }
 
 impl Reason {
-    /// Whether the cache is still being filled for the first time: what it has seen so far is not all.
+    /// Whether the initial list of the cache is not complete. Objects can be missing from it.
     #[must_use]
     pub const fn is_filling(self) -> bool {
         matches!(self, Self::CacheNotSynced | Self::CacheSlow)
     }
 
-    /// The word in a status.
+    /// Returns the reason as it appears in a status.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -168,34 +168,34 @@ impl Reason {
     }
 }
 
-/// What is known of an object now.
+/// The current state of an object, as far as it is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Now {
-    /// It was seen, or seen to be absent.
+    /// The object was observed, or is known not to exist.
     Known(Observation),
-    /// It cannot be observed.
+    /// The object cannot be observed.
     Unknown {
-        /// Why, for machines.
+        /// The machine-readable reason.
         reason: Reason,
-        /// Why, for people; the same as long as the trouble is.
+        /// The human-readable reason. It does not change while the problem is the same.
         message: String,
     },
 }
 
-/// What is known of an object, and what it said since it was last asked about.
+/// The current state of an object, and its states since the last reading.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reading {
-    /// What it said after the given sequence number, oldest first: each differs from the one before in more than words. A sequence
-    /// number is the time at which it was observed, in microseconds of Unix time, or one more than the one before.
+    /// Observations after the given sequence number, oldest first. Each differs from the previous one in more than reason and message. A
+    /// sequence number is the time of the observation in microseconds of Unix time, or the previous number plus one if that is larger.
     pub observations: Vec<(u64, Observation)>,
-    /// What it says now.
+    /// The current state.
     pub now: Now,
-    /// Sequence number of what it says now: ask for what comes after it next time. 0 while nothing has been seen of it.
+    /// Sequence number of the current state, for the next reading. 0: the object was never observed.
     pub seq: u64,
-    /// When it came to say that; `None` if it said it before the given sequence number.
-    pub came: Option<Instant>,
-    /// Whether it said more after the given sequence number than could be kept.
+    /// Time at which the current state was observed. `None`: not after the given sequence number.
+    pub changed_at: Option<Instant>,
+    /// Whether observations after the given sequence number were dropped because the ring was full.
     pub overflowed: bool,
-    /// Which remote cluster it is on, if that is known: where the same reference leads to another, the object is another.
+    /// Identity of the remote cluster, if it is known. If the same reference resolves to another cluster, the object is another one.
     pub cluster: String,
 }

@@ -1,11 +1,10 @@
-//! One remote cluster: the task that finds the way to it, keeps asking whether it answers, and tells its caches.
+//! One remote cluster: a task that resolves the connection to it, probes it, and notifies its caches.
 //!
-//! In: what the reference leads to ([`Resolver`]), and a nudge when a watch of the cluster has broken. Out: a [`Link`] that
-//! all caches of the cluster follow, its [`Reachability`], and the pipelines that are woken when that changes.
+//! In: the result of the [`Resolver`], and a nudge when a watch of the cluster fails. Out: a [`Link`] that all caches of the cluster use,
+//! its [`Reachability`], and the pipelines to wake when that changes.
 //!
-//! A silent watch proves nothing: packets may be dropped on the way, and a revoked token does not end an open watch. So a cluster with a
-//! cache is probed. When it answers again after it was lost, every watch is reopened, because a connection with dropped packets may never
-//! recover.
+//! A silent watch proves nothing: packets may be lost, and a revoked token does not end an open watch. So a cluster with a cache is probed.
+//! When it responds again after it was lost, every watch is reopened, because a connection with lost packets may never recover.
 
 pub(super) mod address;
 pub(super) mod bound;
@@ -32,7 +31,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 use tower::{BoxError, Layer as _, ServiceBuilder};
 
-use super::objects::caches::{Shared, Way};
+use super::objects::caches::{ClusterConnection, Shared};
 use bound::Bounds;
 use deadline::Deadline;
 
@@ -44,54 +43,54 @@ use health::Health;
 use kubeconfig::Checked;
 use resolve::{Resolution, Resolver};
 
-/// No connection takes longer.
+/// Timeout of a connection.
 const CONNECT: Duration = Duration::from_secs(5);
-/// No probe takes longer.
+/// Timeout of a probe.
 const PROBE: Duration = Duration::from_secs(5);
 /// Minimum time between two restarts of the watches of a slow cluster.
 const REOPENED: Duration = Duration::from_mins(5);
-/// However often it is nudged, a cluster is not probed more often.
+/// Minimum pause between two probes, no matter how many watches fail.
 const LEAST_PAUSE: Duration = Duration::from_secs(1);
 
-/// The present way to a cluster.
+/// The current connection to a cluster.
 #[derive(Clone)]
 pub(super) enum Link {
-    /// It is being looked for.
+    /// The connection is being resolved.
     Resolving,
-    /// This client. Each client that is sent here is a reason to list again.
+    /// The client to use. Each client that is sent here makes the watches list again.
     Up(Client),
-    /// There is none that leads there. `sure`: it has been tried often enough.
-    Down { trouble: ObserveError, sure: bool },
+    /// There is no working connection. `confirmed`: enough attempts have failed.
+    Down { trouble: ObserveError, confirmed: bool },
 }
 
-/// What others hold of a remote cluster.
+/// Access of other components to a remote cluster.
 #[derive(Clone)]
 pub(super) struct Handle {
     pub link: watch::Receiver<Link>,
     pub reachability: watch::Receiver<Reachability>,
-    /// A watch has broken: look whether the cluster still answers.
+    /// Notified when a watch fails, to request a probe.
     pub nudge: Arc<Notify>,
 }
 
 /// The task of one remote cluster.
 pub(super) struct Remote {
     resolver: Resolver,
-    post: Post,
+    prober: Prober,
 }
 
-/// What keeps asking a cluster, and tells others.
-struct Post {
+/// The part of the task that probes the cluster and publishes the result.
+struct Prober {
     shared: Arc<Shared>,
     cluster: ClusterRef,
     link: watch::Sender<Link>,
     reachability: watch::Sender<Reachability>,
-    /// What its pipelines were last woken for.
-    told: Reachability,
+    /// The last state for which its pipelines were woken.
+    notified: Reachability,
     state: State,
     nudge: Arc<Notify>,
 }
 
-/// How a probe ended.
+/// Result of a probe.
 enum Probed {
     Answered,
     Unauthorized,
@@ -99,43 +98,44 @@ enum Probed {
 }
 
 impl Remote {
-    /// The task, and the handles of others to it. `local` is the client of the cluster with the object that represents this one.
+    /// Returns the task of a cluster, and the handle for other components. `local` is the client of the cluster that contains the object
+    /// that represents this one.
     pub fn new(shared: Arc<Shared>, cluster: ClusterRef, local: Client) -> (Self, Handle) {
         let (link, followed) = watch::channel(Link::Resolving);
         let (reachability, seen) = watch::channel(Reachability::Unknown);
         let nudge = Arc::new(Notify::new());
         let handle = Handle { link: followed, reachability: seen, nudge: nudge.clone() };
         let resolver = Resolver::new(local, cluster.clone(), shared.options.insecure_clusters, shared.metrics.clone());
-        let (told, state) = (Reachability::Unknown, State::Unknown);
+        let (notified, state) = (Reachability::Unknown, State::Unknown);
         shared.metrics.cluster(None, Some(state));
-        (Self { resolver, post: Post { shared, cluster, link, reachability, told, state, nudge } }, handle)
+        (Self { resolver, prober: Prober { shared, cluster, link, reachability, notified, state, nudge } }, handle)
     }
 
-    /// Follows the cluster until dropped.
+    /// Runs the task until dropped.
     pub async fn run(mut self) {
         let mut resolution = Resolution::Pending;
         loop {
-            // Whatever the old way still holds, connections included, goes with the future that is dropped here.
+            // The future that is dropped here owns the old connection, so its connections close with it.
             resolution = tokio::select! {
                 next = self.resolver.next() => next,
-                never = self.post.work(&resolution) => match never {},
+                never = self.prober.work(&resolution) => match never {},
             };
         }
     }
 }
 
-impl Post {
+impl Prober {
     async fn work(&mut self, resolution: &Resolution) -> Infallible {
         match resolution {
             Resolution::Pending => {}
             Resolution::ObserveError(trouble) => self.down(trouble.clone(), false),
-            Resolution::Ready(checked, _) => return self.ask(checked).await,
+            Resolution::Ready(checked, _) => return self.probe_loop(checked).await,
         }
         std::future::pending().await
     }
 
-    /// Has the caches use this kubeconfig, and asks whether the cluster answers.
-    async fn ask(&mut self, checked: &Checked) -> Infallible {
+    /// Makes the caches use this kubeconfig, and probes the cluster.
+    async fn probe_loop(&mut self, checked: &Checked) -> Infallible {
         let name = self.cluster.full_name();
         let Some(mut client) = client(checked) else {
             let words = "the certificates or the key of its kubeconfig cannot be used";
@@ -145,37 +145,37 @@ impl Post {
         self.reachability.send_replace(Reachability::Unknown);
         let mut health = Health::new(self.shared.options.cluster_grace);
         let mut up = true;
-        // A probe was swallowed: watches over older connections may have been, too, though a new one works.
-        let (mut doubt, mut opened) = (false, Instant::now());
-        self.lead_to(&checked.identity(), client.clone());
+        // A probe has timed out: older connections of the watches may be dead, even if a new connection works.
+        let (mut connections_suspect, mut opened) = (false, Instant::now());
+        self.use_client(&checked.identity(), client.clone());
         loop {
             let began = Instant::now();
             match probe(&client, &name).await {
                 Probed::Answered => {
                     health.answered();
-                    if !up || (doubt && opened.elapsed() >= REOPENED) {
+                    if !up || (connections_suspect && opened.elapsed() >= REOPENED) {
                         self.up(client.clone(), State::Reachable);
                         opened = Instant::now();
                     }
-                    (up, doubt) = (true, false);
+                    (up, connections_suspect) = (true, false);
                     let forbidden = self.shared.store().is_forbidden(&self.cluster);
                     self.note(if forbidden { State::Forbidden } else { State::Reachable });
                 }
                 Probed::Unauthorized => {
                     health.answered();
                     up = false;
-                    self.down(ObserveError::answered(&name, 401, ""), true);
+                    self.down(ObserveError::of_status(&name, 401, ""), true);
                 }
                 Probed::Failed(trouble) => {
                     health.failed(began);
-                    doubt |= trouble.reason == Reason::Timeout;
-                    // Connections that were swallowed must not be used to find out whether it answers again.
+                    connections_suspect |= trouble.reason == Reason::Timeout;
+                    // Connections that may be dead must not be used to find out whether the cluster responds again.
                     if health.is_lost(Instant::now()) {
                         client = self::client(checked).unwrap_or(client);
                         up = false;
                         self.down(trouble, true);
                     } else {
-                        let wake = self.shared.store().unfilled(&self.cluster, &trouble.message);
+                        let wake = self.shared.store().set_list_problem(&self.cluster, &trouble.message);
                         self.shared.wake(wake).await;
                     }
                 }
@@ -184,19 +184,19 @@ impl Post {
         }
     }
 
-    /// Waits until the next probe; meanwhile the grace period may end.
+    /// Waits until the next probe. The grace period may end during the wait.
     async fn wait(&mut self, health: &Health) {
         let now = Instant::now();
         let pause = health.pause(now);
         let next = now + pause + pause.mul_f64(fastrand::f64() / 5.0);
         loop {
             let now = Instant::now();
-            self.tell(health.reachability(now)).await;
+            self.publish(health.reachability(now)).await;
             let offline = health.offline_at(now).unwrap_or(next);
             tokio::select! {
                 () = sleep_until(next) => return,
                 () = sleep_until(offline), if offline < next => {}
-                // While it does not answer anyway, failing watches add no information.
+                // While the cluster does not respond, failing watches add no information.
                 () = self.nudge.notified(), if !health.is_silent() => return tokio::time::sleep(LEAST_PAUSE).await,
             }
         }
@@ -204,21 +204,21 @@ impl Post {
 
     /// Publishes whether the cluster is reachable. Dependent pipelines are woken on each change, and also when the state becomes known,
     /// because a reconcile in between may have seen it as unknown.
-    async fn tell(&mut self, now: Reachability) {
+    async fn publish(&mut self, now: Reachability) {
         let before = self.reachability.send_replace(now);
-        if now == Reachability::Unknown || (now == self.told && now == before) {
+        if now == Reachability::Unknown || (now == self.notified && now == before) {
             return;
         }
-        if now == Reachability::Offline && now != self.told {
+        if now == Reachability::Offline && now != self.notified {
             tracing::warn!(cluster = self.cluster.full_name(), "a cluster has not answered for the grace period");
         }
         let wake = self.shared.store().pipelines_of(&self.cluster);
         self.shared.wake(wake).await;
-        self.told = now;
+        self.notified = now;
     }
 
-    /// Makes the caches use this client, of the cluster with this identity. If it is another cluster, they restart.
-    fn lead_to(&mut self, identity: &str, client: Client) {
+    /// Makes the caches use this client of the cluster with this identity. If the identity is that of another cluster, the caches restart.
+    fn use_client(&mut self, identity: &str, client: Client) {
         let shared = self.shared.clone();
         // Under one lock: a cache that is created before is restarted, and one that is created after never sees the old client.
         let mut store = shared.store();
@@ -226,19 +226,19 @@ impl Post {
         self.up(client, State::Unknown);
         drop(store);
         for (id, stop) in begun {
-            let way = Way { link: self.link.subscribe(), nudge: Some(self.nudge.clone()) };
-            shared.begin(id, stop, way);
+            let connection = ClusterConnection { link: self.link.subscribe(), nudge: Some(self.nudge.clone()) };
+            shared.begin(id, stop, connection);
         }
     }
 
     fn up(&mut self, client: Client, state: State) {
-        tracing::info!(cluster = self.cluster.full_name(), "the watches of a cluster are opened");
+        tracing::info!(cluster = self.cluster.full_name(), "opening the watches of a cluster");
         self.note(state);
         self.link.send_replace(Link::Up(client));
     }
 
-    fn down(&mut self, trouble: ObserveError, sure: bool) {
-        if !sure {
+    fn down(&mut self, trouble: ObserveError, confirmed: bool) {
+        if !confirmed {
             self.reachability.send_replace(Reachability::Unknown);
         }
         self.note(match trouble.reason {
@@ -247,7 +247,7 @@ impl Post {
             Reason::Timeout | Reason::Unreachable => State::Unreachable,
             _ => State::Invalid,
         });
-        let news = Link::Down { trouble, sure };
+        let news = Link::Down { trouble, confirmed };
         self.link.send_if_modified(|link| {
             let is_news = !link.is(&news);
             if is_news {
@@ -263,17 +263,17 @@ impl Post {
     }
 }
 
-impl Drop for Post {
+impl Drop for Prober {
     fn drop(&mut self) {
         self.shared.metrics.cluster(Some(self.state), None);
     }
 }
 
 impl Link {
-    /// Whether both say that it is down, and why.
+    /// Whether both are down for the same reason.
     fn is(&self, other: &Self) -> bool {
         match (self, other) {
-            (Self::Down { trouble: a, sure: x }, Self::Down { trouble: b, sure: y }) => a == b && x == y,
+            (Self::Down { trouble: a, confirmed: x }, Self::Down { trouble: b, confirmed: y }) => a == b && x == y,
             _ => false,
         }
     }
@@ -290,7 +290,7 @@ async fn probe(client: &Client, cluster: &str) -> Probed {
     }
 }
 
-/// A client of its own, with connections of its own; `None` if the TLS library does not take the certificates or the key.
+/// Returns a client with its own connections. `None` if the TLS library rejects the certificates or the key.
 fn client(checked: &Checked) -> Option<Client> {
     let mut config = Config::new(checked.server.clone());
     config.root_cert.clone_from(&checked.roots);
@@ -303,8 +303,8 @@ fn client(checked: &Checked) -> Option<Client> {
     config.auth_info.impersonate.clone_from(&user.act_as);
     config.auth_info.impersonate_groups = Some(user.act_as_groups.clone()).filter(|groups| !groups.is_empty());
     let connector = Deadline::of(CONNECT).layer(config.rustls_https_connector_with_connector(dial::connector()).ok()?);
-    // kube's own stack, but that names are resolved by ours and that nothing is tried again: the caches have a back-off, and a
-    // probe must say what it saw.
+    // The same layers as in kube, with two differences. Names are resolved by our connector. Nothing is retried: the caches have a backoff,
+    // and a probe must report what it observed.
     let service = ServiceBuilder::new()
         .layer(Bounds::default())
         .layer(Deadline::HEAD)

@@ -12,14 +12,14 @@ use super::resolve::given::{Given, Places};
 use super::resolve::rules;
 use super::resolve::sending::{self, Sending};
 use super::resolve::template;
-use super::resolve::trust::Ways;
+use super::resolve::trust::ReceiverHistory;
 use super::selector::PipelineSelector;
 use crate::api::values::refs::ConfigMapKey;
 use crate::api::{Notification, NotificationSpec};
 use crate::render::Hidden;
 use crate::trigger::Triggers;
 
-/// Longer than any delivery waits or is kept.
+/// A duration that is longer than any delivery waits or is kept.
 const LONG: Duration = Duration::from_hours(10 * 365 * 24);
 
 /// A resolved notification. Its two halves, `intake` and `sending`, can fail separately.
@@ -38,7 +38,7 @@ pub struct EffectiveNotification {
     pub config_maps: Vec<ConfigMapKey>,
     /// How its deliveries are sent.
     pub sending: Result<Sending, Problem>,
-    /// Changes are recorded, but their deliveries are held.
+    /// Whether its deliveries are suspended. Changes are recorded, but nothing is sent.
     pub suspend: bool,
     /// Order, retries, rate and retention of deliveries. It is valid even if the rest is not, because a waiting delivery still ages.
     pub delivery: Delivering,
@@ -84,14 +84,14 @@ pub fn resolve(notification: &Notification, given: &Given<'_>) -> EffectiveNotif
 /// below, the UID of the pipeline that owns it, or [`GLOBAL`](crate::api::delivery::GLOBAL).
 #[must_use]
 pub fn resolve_layers(layers: &[Layer], namespace: &str, uid: &str, given: &Given<'_>) -> EffectiveNotification {
-    let mut ways = Ways::default();
-    let (folded, spec) = match fold(layers, |folded| ways.see(folded)).and_then(|folded| Ok((typed(&folded)?, folded))) {
+    let mut history = ReceiverHistory::default();
+    let (folded, spec) = match fold(layers, |folded| history.see(folded)).and_then(|folded| Ok((typed(&folded)?, folded))) {
         Ok((spec, folded)) => (folded, spec),
         Err(problem) => return unusable(namespace, uid, problem),
     };
-    let places = Places { folded: Some(&folded), hidden: ways.hidden(&folded, namespace), namespace };
+    let places = Places { folded: Some(&folded), hidden: history.hidden(&folded, namespace), namespace };
     // This check runs before any template is tried, because the result of a trial can reveal what the template contains.
-    let trusted = ways.check(&folded);
+    let trusted = history.check(&folded);
     let mut effective = understand(&spec, &places, uid.to_owned(), None, given, trusted);
     let author = |pointer: &str| folded.author(pointer).map(ToString::to_string);
     for problem in [effective.intake.as_mut().err(), effective.sending.as_mut().err()].into_iter().flatten() {
@@ -102,9 +102,9 @@ pub fn resolve_layers(layers: &[Layer], namespace: &str, uid: &str, given: &Give
 
 /// Merges layers into the spec of a Notification. It fails if the layers break the credential rule (see `trust`).
 pub fn flatten(layers: &[Layer]) -> Result<NotificationSpec, Problem> {
-    let mut ways = Ways::default();
-    let folded = fold(layers, |folded| ways.see(folded))?;
-    ways.check(&folded)?;
+    let mut history = ReceiverHistory::default();
+    let folded = fold(layers, |folded| history.see(folded))?;
+    history.check(&folded)?;
     typed(&folded)
 }
 

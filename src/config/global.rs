@@ -17,12 +17,12 @@ use crate::api::global::{GlobalConfig, GlobalNotification};
 #[derive(Clone, Debug, Default)]
 pub struct Global {
     defaults: Option<Arc<Layer>>,
-    notifications: BTreeMap<String, Arc<Everywhere>>,
+    notifications: BTreeMap<String, Arc<ClusterWide>>,
 }
 
 /// A cluster-wide notification.
 #[derive(Clone, Debug)]
-pub struct Everywhere {
+pub struct ClusterWide {
     /// The pipelines that it applies to.
     pub reach: Reach,
     layer: Layer,
@@ -39,30 +39,30 @@ pub struct Reach {
 /// The parts of the global configuration for one notification. Two are equal if they point to the same values in memory, see
 /// [`Global::reuse`].
 #[derive(Clone, Debug, Default)]
-pub struct Beneath {
+pub struct GlobalParts {
     defaults: Option<Arc<Layer>>,
     /// The cluster-wide notification.
-    pub everywhere: Option<Arc<Everywhere>>,
+    pub cluster_wide: Option<Arc<ClusterWide>>,
 }
 
-impl PartialEq for Beneath {
+impl PartialEq for GlobalParts {
     fn eq(&self, other: &Self) -> bool {
         is_same(self.defaults.as_ref(), other.defaults.as_ref())
-            && is_same(self.everywhere.as_ref(), other.everywhere.as_ref())
+            && is_same(self.cluster_wide.as_ref(), other.cluster_wide.as_ref())
     }
 }
 
-impl Beneath {
+impl GlobalParts {
     /// Removes the cluster-wide notification if it does not meet a condition.
     #[must_use]
-    pub fn only_if(self, fulfils: impl Fn(&Everywhere) -> bool) -> Self {
-        Self { everywhere: self.everywhere.filter(|everywhere| fulfils(everywhere)), ..self }
+    pub fn only_if(self, fulfils: impl Fn(&ClusterWide) -> bool) -> Self {
+        Self { cluster_wide: self.cluster_wide.filter(|cluster_wide| fulfils(cluster_wide)), ..self }
     }
 
     /// The layers, with a Notification as the most specific layer.
     #[must_use]
     pub fn layers(&self, notification: Option<&Notification>) -> Vec<Layer> {
-        stack(self.defaults.as_deref(), self.everywhere.as_deref(), notification)
+        stack(self.defaults.as_deref(), self.cluster_wide.as_deref(), notification)
     }
 }
 
@@ -75,8 +75,8 @@ pub fn is_same<T>(one: Option<&Arc<T>>, other: Option<&Arc<T>>) -> bool {
     }
 }
 
-fn stack(defaults: Option<&Layer>, everywhere: Option<&Everywhere>, notification: Option<&Notification>) -> Vec<Layer> {
-    let global = everywhere.map(|everywhere| everywhere.layer.clone());
+fn stack(defaults: Option<&Layer>, cluster_wide: Option<&ClusterWide>, notification: Option<&Notification>) -> Vec<Layer> {
+    let global = cluster_wide.map(|cluster_wide| cluster_wide.layer.clone());
     defaults.cloned().into_iter().chain(global).chain(notification.map(Layer::of_notification)).collect()
 }
 
@@ -115,21 +115,21 @@ impl Reach {
 }
 
 /// An invalid field, and the message about it.
-pub type Misfit = (String, String);
+pub type FieldError = (String, String);
 
 impl Global {
     /// Compiles a configuration. Its references resolve in `namespace`, the namespace of its ConfigMap.
-    pub fn new(config: &GlobalConfig, namespace: &str) -> Result<Self, Misfit> {
+    pub fn new(config: &GlobalConfig, namespace: &str) -> Result<Self, FieldError> {
         let layer = |source, settings: &_| Layer::of_settings(source, namespace, settings);
         let defaults = config.defaults.as_ref().map(|settings| Arc::new(layer(Source::Defaults, settings)));
         let mut notifications = BTreeMap::new();
         for (index, written) in config.notifications.iter().enumerate() {
-            let everywhere = Everywhere {
+            let cluster_wide = ClusterWide {
                 reach: reach(written).map_err(|(field, message)| (format!("notifications[{index}].{field}"), message))?,
                 layer: Layer::of(Source::Global, namespace, &written.layer),
                 written: written.clone(),
             };
-            if notifications.insert(written.layer.name.clone(), Arc::new(everywhere)).is_some() {
+            if notifications.insert(written.layer.name.clone(), Arc::new(cluster_wide)).is_some() {
                 let message = format!("{} occurs twice; remove one", written.layer.name);
                 return Err((format!("notifications[{index}].name"), message));
             }
@@ -138,20 +138,20 @@ impl Global {
     }
 
     /// The cluster-wide notifications, by name.
-    pub fn notifications(&self) -> impl Iterator<Item = (&String, &Everywhere)> {
-        self.notifications.iter().map(|(name, everywhere)| (name, &**everywhere))
+    pub fn notifications(&self) -> impl Iterator<Item = (&String, &ClusterWide)> {
+        self.notifications.iter().map(|(name, cluster_wide)| (name, &**cluster_wide))
     }
 
     /// The cluster-wide notification with this name.
     #[must_use]
-    pub fn get(&self, name: &str) -> Option<&Everywhere> {
-        self.notifications.get(name).map(|everywhere| &**everywhere)
+    pub fn get(&self, name: &str) -> Option<&ClusterWide> {
+        self.notifications.get(name).map(|cluster_wide| &**cluster_wide)
     }
 
     /// The parts for notifications with this name.
     #[must_use]
-    pub fn part(&self, name: &str) -> Beneath {
-        Beneath { defaults: self.defaults.clone(), everywhere: self.notifications.get(name).cloned() }
+    pub fn part(&self, name: &str) -> GlobalParts {
+        GlobalParts { defaults: self.defaults.clone(), cluster_wide: self.notifications.get(name).cloned() }
     }
 
     /// Replaces each value that equals its value in `old` with the value of `old`. So a comparison of pointers finds changes.
@@ -160,9 +160,9 @@ impl Global {
         if self.defaults == old.defaults {
             self.defaults.clone_from(&old.defaults);
         }
-        for (name, everywhere) in &mut self.notifications {
-            if let Some(known) = old.notifications.get(name).filter(|known| known.written == everywhere.written) {
-                *everywhere = known.clone();
+        for (name, cluster_wide) in &mut self.notifications {
+            if let Some(known) = old.notifications.get(name).filter(|known| known.written == cluster_wide.written) {
+                *cluster_wide = known.clone();
             }
         }
         self
@@ -171,14 +171,14 @@ impl Global {
     /// Whether it has a layer for a notification with this name in this namespace.
     #[must_use]
     pub fn concerns(&self, name: &str, namespace: &str) -> bool {
-        self.defaults.is_some() || self.get(name).is_some_and(|everywhere| everywhere.reach.covers(namespace))
+        self.defaults.is_some() || self.get(name).is_some_and(|cluster_wide| cluster_wide.reach.covers(namespace))
     }
 
     /// The layers below those of the pipeline itself. They are the defaults, the cluster-wide notification if it selects the pipeline, and
-    /// the Notification of its namespace. The caller passes `everywhere` only if the cluster-wide notification is one of them.
+    /// the Notification of its namespace. The caller passes `cluster_wide` only if the cluster-wide notification is one of them.
     #[must_use]
-    pub fn beneath(&self, everywhere: Option<&Everywhere>, notification: Option<&Notification>) -> Vec<Layer> {
-        stack(self.defaults.as_deref(), everywhere, notification)
+    pub fn layers_below(&self, cluster_wide: Option<&ClusterWide>, notification: Option<&Notification>) -> Vec<Layer> {
+        stack(self.defaults.as_deref(), cluster_wide, notification)
     }
 
     /// What differs in `new`.
@@ -188,12 +188,12 @@ impl Global {
             return Edited::Everything;
         }
         let names = self.notifications.keys().chain(new.notifications.keys());
-        let written = |global: &Self, name: &str| global.get(name).map(|everywhere| everywhere.written.clone());
+        let written = |global: &Self, name: &str| global.get(name).map(|cluster_wide| cluster_wide.written.clone());
         Edited::Names(names.filter(|name| written(self, name) != written(new, name)).cloned().collect())
     }
 }
 
-fn reach(written: &GlobalNotification) -> Result<Reach, Misfit> {
+fn reach(written: &GlobalNotification) -> Result<Reach, FieldError> {
     let selector = PipelineSelector::parse(written.pipeline_selector.as_ref());
     let selector = selector.map_err(|e| ("pipelineSelector".to_owned(), e.to_string()))?;
     let Some(globs) = &written.namespaces else { return Ok(Reach { namespaces: None, selector }) };
@@ -212,7 +212,7 @@ mod tests {
 
     use super::*;
 
-    fn global(config: Value) -> Result<Global, Misfit> {
+    fn global(config: Value) -> Result<Global, FieldError> {
         Global::new(&serde_json::from_value(config).unwrap(), "pennant-system")
     }
 

@@ -188,10 +188,8 @@ pub fn fold(layers: &[Layer], mut see: impl FnMut(&Folded)) -> Result<Folded, Pr
         folded.sources.push((layer.source.clone(), layer.namespace.clone()));
         for pointer in &layer.remove {
             if pointer.split('/').nth(1) == Some("pipelineSelector") {
-                let message = format!(
-                    "{pointer:?} in {}: a layer cannot remove the selection of pipelines; remove this entry",
-                    layer.source
-                );
+                let message =
+                    format!("{pointer:?} in {}: a layer cannot remove pipelineSelector; delete this entry", layer.source);
                 return Err(Problem::invalid("remove", message));
             }
             folded.take_away(pointer).ok_or_else(|| {
@@ -215,8 +213,8 @@ impl Folded {
         self.wrote_at(pointer).and_then(|index| self.sources.get(index)).map(|(source, _)| source)
     }
 
-    /// The namespace in which a reference at this JSON Pointer resolves: that of the most specific layer that set any part of it. So
-    /// nobody can use half of a reference to reach into another namespace.
+    /// The namespace in which a reference at this JSON Pointer resolves: that of the most specific layer that set any part of it. So a
+    /// layer cannot complete half of a reference to read an object in another namespace.
     #[must_use]
     pub fn namespace(&self, pointer: &str) -> Option<&str> {
         self.wrote_at(pointer).and_then(|index| self.sources.get(index)).map(|(_, namespace)| namespace.as_str())

@@ -4,7 +4,7 @@ use thiserror::Error;
 
 use super::selector::SelectorError;
 use crate::api::values::refs::ConfigMapKey;
-use crate::render::{RenderError, told};
+use crate::render::{RenderError, join_messages};
 use crate::trigger::TriggerError;
 
 /// Why a notification, or one half of it, cannot be used. The message names the field and the remedy.
@@ -21,14 +21,14 @@ pub enum Problem {
     #[error("spec.template.parameters.{0} is missing: set it")]
     ParameterMissing(String),
     /// Parameters that a built-in template needs are missing.
-    #[error("missing: {0}: set what the built-in template needs")]
+    #[error("missing: {0}; the built-in template requires these parameters")]
     ParametersMissing(String),
     /// Pennant has not read a referenced ConfigMap yet.
     #[error("ConfigMap {0} has not been read yet")]
     ConfigMapUnknown(ConfigMapKey),
     /// Pennant has not merged layers and compiled their templates yet. `waits`: the namespace has spent its budget, so these layers wait in
     /// the queue.
-    #[error("the layers of this namespace take long to compile; these layers wait in the queue, and no change is lost")]
+    #[error("these layers wait in the compile queue, because compile time per namespace is limited; no change is lost")]
     Compiling {
         /// Whether the namespace has spent its budget of compile time.
         waits: bool,
@@ -63,7 +63,7 @@ pub enum Problem {
     /// A template does not compile, or does not render against a sample.
     #[error("{field}: {message}")]
     Template {
-        /// The field that holds the template.
+        /// The field that contains the template.
         field: String,
         /// Line, column, name and remedy.
         message: String,
@@ -73,7 +73,7 @@ pub enum Problem {
     /// A template names a parameter that another namespace set and does not share.
     #[error("{field}: {message}")]
     ParameterHidden {
-        /// The field that holds the template.
+        /// The field that contains the template.
         field: String,
         /// Line, column, name and remedy.
         message: String,
@@ -90,7 +90,7 @@ pub enum Problem {
         problem: Box<Problem>,
     },
     /// Several problems at once. They are never nested.
-    #[error("{}", told(&lines(.0)))]
+    #[error("{}", join_messages(&lines(.0)))]
     Several(Vec<Problem>),
     /// The URL uses `http`, which is not allowed for this host.
     #[error("{field}: http is not encrypted; use https, a *.svc name, or start Pennant with --allow-http")]
@@ -227,7 +227,7 @@ impl Problem {
         }
     }
 
-    /// Each problem by itself.
+    /// Splits it into single problems.
     #[must_use]
     pub fn each(self) -> Vec<Self> {
         match self {
@@ -316,10 +316,10 @@ mod tests {
         let layer = |problem| Problem::Layer { author: "the Notification".to_owned(), problem: Box::new(problem) };
         let one = Problem::several([template("spec.a", "x")]);
         assert!(matches!(one, Problem::Template { .. }));
-        let two = Problem::several([template("spec.a", "x; there are b"), template("spec.a", "y; there are b")]);
+        let two = Problem::several([template("spec.a", "x; known names: b"), template("spec.a", "y; known names: b")]);
         let several =
             Problem::several([two, layer(template("spec.b", "z")), layer(template("spec.b", "w")), template("spec.b", "v")]);
-        assert_eq!(several.to_string(), "spec.a: x; there are b; y; spec.b: z (from the Notification); w; spec.b: v");
+        assert_eq!(several.to_string(), "spec.a: x; known names: b; y; spec.b: z (from the Notification); w; spec.b: v");
         assert_eq!((several.reason(), several.is_final(), several.is_unknown()), ("TemplateInvalid", false, false));
         assert_eq!(several.clone().each().len(), 5);
         let many = Problem::several((0..7).map(|n| template("spec.a", &n.to_string())));

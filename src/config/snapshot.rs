@@ -9,7 +9,7 @@ mod layered;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-pub use layered::{Applied, Based, Everywhere, Layered, Overridden};
+pub use layered::{Applied, Based, EffectiveClusterWide, Layered, Overridden};
 
 use super::EffectiveNotification;
 
@@ -21,7 +21,7 @@ type Labels = BTreeMap<String, String>;
 pub struct Snapshot {
     /// By namespace and name.
     notifications: HashMap<String, BTreeMap<String, Based>>,
-    everywhere: BTreeMap<String, Everywhere>,
+    cluster_wide: BTreeMap<String, EffectiveClusterWide>,
     /// By the uid of the pipeline.
     layered: HashMap<String, Layered>,
     version: u64,
@@ -50,11 +50,11 @@ impl Snapshot {
     }
 
     /// Puts or removes a cluster-wide notification.
-    pub fn put_everywhere(&mut self, name: &str, everywhere: Option<Everywhere>) {
+    pub fn put_cluster_wide(&mut self, name: &str, cluster_wide: Option<EffectiveClusterWide>) {
         self.version += 1;
-        match everywhere {
-            Some(everywhere) => drop(self.everywhere.insert(name.to_owned(), everywhere)),
-            None => drop(self.everywhere.remove(name)),
+        match cluster_wide {
+            Some(cluster_wide) => drop(self.cluster_wide.insert(name.to_owned(), cluster_wide)),
+            None => drop(self.cluster_wide.remove(name)),
         }
     }
 
@@ -82,10 +82,10 @@ impl Snapshot {
     /// The effective notification for a pipeline, without the pipeline's own layers.
     #[must_use]
     pub fn base(&self, namespace: &str, name: &str, labels: &Labels) -> Option<&Arc<EffectiveNotification>> {
-        let everywhere = self.everywhere.get(name).filter(|e| e.reach.selects(namespace, labels)).map(|e| &e.effective);
+        let cluster_wide = self.cluster_wide.get(name).filter(|e| e.reach.selects(namespace, labels)).map(|e| &e.effective);
         match self.notification(namespace, name) {
-            Some(based) => Some(based.of(everywhere, labels)),
-            None => everywhere,
+            Some(based) => Some(based.of(cluster_wide, labels)),
+            None => cluster_wide,
         }
     }
 
@@ -104,7 +104,7 @@ impl Snapshot {
     /// All notifications that can apply to a pipeline, by name.
     #[must_use]
     pub fn applied(&self, (uid, namespace, labels): (&str, &str, &Labels)) -> BTreeMap<String, Applied> {
-        let names = self.names_in(namespace).chain(self.everywhere.keys());
+        let names = self.names_in(namespace).chain(self.cluster_wide.keys());
         let base = |name: &String| Some((name.clone(), self.base(namespace, name, labels)?.clone()));
         let mut all: BTreeMap<String, Applied> =
             names.filter_map(base).map(|(name, base)| (name, Applied { base: Some(base), layered: None })).collect();
@@ -132,7 +132,8 @@ mod tests {
         let config: GlobalConfig =
             serde_json::from_value(json!({"notifications": [{"name": "n", "namespaces": ["team-*"]}]})).unwrap();
         let global = Global::new(&config, "pennant-system").unwrap();
-        let everywhere = Everywhere { reach: global.get("n").unwrap().reach.clone(), effective: effective("cluster-wide") };
+        let reach = global.get("n").unwrap().reach.clone();
+        let cluster_wide = EffectiveClusterWide { reach, effective: effective("cluster-wide") };
         let of = |alone: &str, over: Option<&str>| Based { alone: effective(alone), over: over.map(effective) };
         let one_target = || {
             let subjects = HashMap::from([("target/a".to_owned(), effective("target"))]);
@@ -144,7 +145,7 @@ mod tests {
             snapshot.effective(("p", namespace, &labels), "n", subject).map(|n| n.uid.clone()).unwrap_or_default()
         };
         assert_eq!((uid(&snapshot, "team-a", "target/a"), snapshot.version()), (String::new(), 0));
-        snapshot.put_everywhere("n", Some(everywhere));
+        snapshot.put_cluster_wide("n", Some(cluster_wide));
         assert_eq!(uid(&snapshot, "team-a", "target/a"), "cluster-wide");
         assert_eq!(uid(&snapshot, "prod", "target/a"), "", "it does not cover this namespace");
         assert!(!snapshot.put_notification("team-a", "n", Some(of("alone", Some("over")))));
@@ -155,7 +156,7 @@ mod tests {
         let applied = &snapshot.applied(("p", "team-a", &labels))["n"];
         let each = ["target/a", "target/b", "pipeline"].map(|subject| applied.of(subject).map(|n| n.uid.as_str()));
         assert_eq!(each, [Some("target"), Some("over"), Some("over")]);
-        snapshot.put_everywhere("n", None);
+        snapshot.put_cluster_wide("n", None);
         assert_eq!(uid(&snapshot, "team-a", "target/b"), "alone");
         assert!(snapshot.put_notification("team-a", "n", None));
         assert_eq!(

@@ -102,7 +102,11 @@ fn parameters_are_held_against_what_the_built_in_declares() {
         (&github, json!({}), &["missing: spec.template.parameters.owner (", "spec.template.parameters.repository ("][..]),
         (&github, json!({"owner": "a"}), &["parameters.repository"]),
         (&github, json!({"owner": "a", "repositry": "b"}), &["parameters.repositry", "did you mean repository?"]),
-        (&github, json!({"owner": "a", "repository": "b", "zzz": ""}), &["parameters.zzz", "it takes owner, repository"]),
+        (
+            &github,
+            json!({"owner": "a", "repository": "b", "zzz": ""}),
+            &["parameters.zzz", "its parameters are owner, repository"],
+        ),
         (
             &github,
             json!({"owner": "a", "repository": "{{nope}}"}),

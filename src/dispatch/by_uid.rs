@@ -1,7 +1,7 @@
 //! Values that the dispatcher keeps for objects, by uid.
 //!
-//! In: values of pipelines and notifications. Out: the values. A reconcile can end after its object was deleted, and put its value back. So
-//! the values of objects that do not exist are dropped from time to time.
+//! In: values of pipelines and notifications. Out: the values. A reconcile can end after its object was deleted, and store its value again.
+//! So the values of objects that do not exist are dropped periodically.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -21,7 +21,7 @@ impl<T> ByUid<T> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps a value.
+    /// Stores a value.
     pub(super) fn put(&self, uid: &str, value: T) {
         self.book().insert(uid.to_owned(), value);
     }
@@ -31,7 +31,7 @@ impl<T> ByUid<T> {
         self.book().remove(uid)
     }
 
-    /// A copy of a value.
+    /// Returns a copy of a value.
     pub(super) fn get(&self, uid: &str) -> Option<T>
     where
         T: Clone,
@@ -39,7 +39,7 @@ impl<T> ByUid<T> {
         self.book().get(uid).cloned()
     }
 
-    /// Changes a value, which starts as its default. Returns the value before the change.
+    /// Changes a value. A value that does not exist starts as the default. Returns the value before the change.
     pub(super) fn replace(&self, uid: &str, change: impl FnOnce(T) -> T) -> T
     where
         T: Copy + Default,

@@ -29,14 +29,14 @@ pub(super) const CALL: Duration = Duration::from_secs(10);
 /// After shutdown starts, a reconcile can continue for this time.
 const LAST_WORK: Duration = Duration::from_secs(5);
 
-/// How many pipelines and notifications are reconciled at once.
+/// Maximum number of concurrent reconciles of pipelines and notifications.
 const LOOKS: usize = 64;
 
-/// Whether a reconcile is allowed to act.
-pub(super) enum Acts {
+/// Whether this replica is the leader, so that a reconcile is allowed to act.
+pub(super) enum Leadership {
     /// Yes, in this leadership term.
     Yes(u64),
-    /// Yes, but it had to wait: reconcile the object again, in its current state.
+    /// Yes, but the reconcile had to wait: reconcile the object again, in its current state.
     Again,
     /// No. When this changes, everything is reconciled.
     No,
@@ -98,7 +98,7 @@ pub struct Context {
 
 impl Context {
     pub(super) fn new(given: Given, stop: CancellationToken) -> Self {
-        let config_maps = ConfigMaps::new(given.client.clone(), given.lease.turns(), given.metrics.clone());
+        let config_maps = ConfigMaps::new(given.client.clone(), given.lease.term_numbers(), given.metrics.clone());
         let (pipeline_index, local) =
             (given.deliveries.pipeline_index.clone(), (given.cluster_name.clone(), given.allow_http));
         Self {
@@ -121,28 +121,29 @@ impl Context {
         }
     }
 
-    /// The leadership term in which this replica is the leader. It holds the Lease for longer than a call takes, and everything was listed
-    /// in this term. `Acts::No` while another replica is the leader, and if the process stops during the wait. If a reconcile had to wait,
-    /// its object may be out of date (`Acts::Again`).
+    /// Waits until this replica can act as the leader. Then its Lease lasts longer than the deadline of a call, and every watch has
+    /// delivered its list in this leadership term. Returns `Leadership::No` if another replica is the leader, or if the process stops
+    /// during the wait. Returns `Leadership::Again` after a wait, because the object of the reconcile may be out of date.
     ///
-    /// It is awaited within a reconcile and not before the queue, so the watches continue meanwhile.
-    pub(super) async fn acts(&self) -> Acts {
-        let Some(term) = self.lease.term() else { return Acts::No };
-        if *self.complete.borrow() == Some(term.turn) && self.lease.may(CALL) {
-            return Acts::Yes(term.turn);
+    /// Each reconcile awaits it, instead of the queue, so that the watches continue in the meantime.
+    pub(super) async fn leadership(&self) -> Leadership {
+        let Some(term) = self.lease.term() else { return Leadership::No };
+        if *self.complete.borrow() == Some(term.number) && self.lease.allows(CALL) {
+            return Leadership::Yes(term.number);
         }
         let mut complete = self.complete.subscribe();
         let ready = async {
-            let listed = complete.wait_for(|turn| *turn >= Some(term.turn)).await.is_ok();
+            let listed = complete.wait_for(|turn| *turn >= Some(term.number)).await.is_ok();
             listed && self.lease.wait(CALL).await
         };
         match self.stop.run_until_cancelled(ready).await {
-            Some(true) => Acts::Again,
-            _ => Acts::No,
+            Some(true) => Leadership::Again,
+            _ => Leadership::No,
         }
     }
 
-    /// Limits the time of some work after shutdown starts, because a hanging create must not keep the Lease from other replicas.
+    /// Limits the time of some work after shutdown starts, because a hanging create must not keep the Lease from other replicas. Returns
+    /// `None` if the work did not end in time.
     pub(super) async fn before_the_end<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         let late = async {
             self.stop.cancelled().await;
@@ -154,9 +155,10 @@ impl Context {
         }
     }
 
-    /// The leadership term, if this replica is the leader now. Unlike `acts`, it does not wait. The last writes use it.
-    pub(super) fn acts_now(&self) -> Option<u64> {
-        let turn = self.lease.term().map(|term| term.turn).filter(|_| self.lease.may(CALL));
+    /// Returns the leadership term, if this replica can act as the leader now. Unlike `leadership`, it does not wait. The last writes use
+    /// it.
+    pub(super) fn leadership_now(&self) -> Option<u64> {
+        let turn = self.lease.term().map(|term| term.number).filter(|_| self.lease.allows(CALL));
         turn.filter(|turn| *self.complete.borrow() == Some(*turn))
     }
 
@@ -189,8 +191,8 @@ impl Context {
         }
     }
 
-    /// Writes a Warning Event about a notification of a pipeline. It regards the object that defines the notification, or else the
-    /// pipeline.
+    /// Writes a Warning Event about a notification of a pipeline. The Event refers to the object that defines the notification, or else to
+    /// the pipeline.
     pub(super) fn warn(&self, of: &PipelineRef, name: &str, reason: &str, action: &'static str, note: &str) {
         let regarding = match self.config.notification(&of.namespace, name) {
             Some(notification) => Some(notification.object_ref(&())),
@@ -199,7 +201,8 @@ impl Context {
         self.events.warn(regarding.unwrap_or_else(|| references::regarding(of)), reason, action, note);
     }
 
-    /// The ConfigMap with the global configuration, for Events, with its version. So an error of the next version is a new Event.
+    /// Returns the reference to the ConfigMap with the global configuration, for Events. It contains the version, so that an error of the
+    /// next version is a new Event.
     pub(super) fn global_reference(&self, version: Option<String>) -> ObjectReference {
         ObjectReference {
             resource_version: version,
@@ -211,8 +214,8 @@ impl Context {
         }
     }
 
-    /// Takes the dispatcher's state of a pipeline. Only one reconcile of a pipeline runs at a time, so no other needs it. If the
-    /// reconcile is lost, or another replica was the leader since, the next one starts from the persisted state.
+    /// Removes and returns the dispatcher's state of a pipeline. Only one reconcile of a pipeline runs at a time, so no other needs it. If
+    /// the reconcile is lost, or another replica was the leader since, the next reconcile starts from the persisted state.
     pub(super) fn take_cursor_state(&self, uid: &str, turn: u64) -> CursorState {
         let known = self.cursor_states.take(uid);
         known.filter(|cursor_state| cursor_state.turn == turn).unwrap_or_else(|| CursorState::new(turn))
@@ -228,7 +231,7 @@ impl Context {
         self.refused.forget(uid);
     }
 
-    /// Drops the data of deleted pipelines and notifications. A reconcile that was running at the deletion may have put the data back.
+    /// Drops the data of deleted pipelines and notifications. A reconcile that was running at the deletion may have stored the data again.
     /// Returns the number of remaining entries.
     pub(super) fn tidy(&self) -> usize {
         let pipelines = |uid: &str| self.deliveries.pipeline_index.pipeline(uid).is_some();

@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::context::{Acts, Again, Context, Given};
+use super::context::{Again, Context, Given, Leadership};
 use super::cursor::state::PassError;
 use super::follow::global;
 use super::follow::{Followed as _, Listed, Watched, follow};
@@ -21,12 +21,13 @@ use crate::k8s::call::CallError;
 use crate::outbox::{Note, Scope};
 use crate::telemetry::chain;
 
-/// The interval between two cleanups. A figure that nobody needs is kept for at most two intervals, and statuses are written more often.
+/// The interval between two cleanups. The figures of a notification that is idle at two cleanups in a row are dropped. Statuses are written
+/// more often than that.
 const TIDY: Duration = Duration::from_secs(15);
-/// How many last writes run at once.
+/// Maximum number of concurrent last writes.
 const CONCURRENCY: usize = 32;
-/// The limiter bounds concurrent work, and the share of one namespace. With one bound for all, a namespace with hanging writes would block
-/// the others.
+/// No limit in kube's controller, because the limiter already limits concurrent work and the share of one namespace. With one limit for
+/// all, a namespace with hanging writes would block the others.
 const UNBOUNDED: u16 = 0;
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
@@ -59,7 +60,7 @@ pub fn start(
     tasks.spawn(async move {
         ended.run_until_cancelled(wait).await;
         done.cancelled().await;
-        "the start of the dispatcher"
+        "the dispatcher's startup"
     });
     tasks.spawn(pass_on(ctx.clone(), notes, stop.clone()));
     tasks.spawn(tidy(ctx.clone(), stop.clone()));
@@ -117,15 +118,15 @@ async fn watch_pipelines(
 }
 
 async fn pipeline_pass(pipeline: Arc<Pipeline>, ctx: Arc<Context>) -> Result<Action, PassError> {
-    let turn = match ctx.acts().await {
-        Acts::Yes(turn) => turn,
-        Acts::Again => return Ok(Action::requeue(Duration::ZERO)),
-        Acts::No => return Ok(Action::await_change()),
+    let turn = match ctx.leadership().await {
+        Leadership::Yes(turn) => turn,
+        Leadership::Again => return Ok(Action::requeue(Duration::ZERO)),
+        Leadership::No => return Ok(Action::await_change()),
     };
     let uid = pipeline.uid().unwrap_or_default();
-    let mut visit = ctx.limiter.pass(&pipeline.namespace().unwrap_or_default()).await;
+    let mut permit = ctx.limiter.acquire(&pipeline.namespace().unwrap_or_default()).await;
     // The reconcile may have waited for long. It continues only if this replica is still the leader, in the same term.
-    if ctx.acts_now() != Some(turn) {
+    if ctx.leadership_now() != Some(turn) {
         return Ok(Action::requeue(Duration::ZERO));
     }
     let mut cursor_state = ctx.take_cursor_state(&uid, turn);
@@ -133,17 +134,17 @@ async fn pipeline_pass(pipeline: Arc<Pipeline>, ctx: Arc<Context>) -> Result<Act
         ctx.before_the_end(reconcile::run(&pipeline, &mut cursor_state, &ctx)).await.unwrap_or(Ok(Action::await_change()));
     ctx.put_cursor_state(&uid, cursor_state);
     let hung = matches!(result, Err(PassError::Confirm(CallError::Timeout) | PassError::Persist(CallError::Timeout)));
-    visit.note(!hung);
+    permit.record(!hung);
     if result.is_ok() {
         ctx.succeeded(&uid);
     }
     result
 }
 
-/// The last write, after the running requests have ended: the cursors, and what was sent.
+/// Persists the cursors and the last-sent times at shutdown, after the requests in flight have ended.
 async fn flush(ctx: &Context, pipelines: &[Arc<Pipeline>]) {
     ctx.deliveries.ended().await;
-    let Some(turn) = ctx.acts_now() else { return };
+    let Some(turn) = ctx.leadership_now() else { return };
     let flush = |pipeline: &Arc<Pipeline>| {
         let of = references::reference(pipeline);
         async move {
@@ -153,7 +154,7 @@ async fn flush(ctx: &Context, pipelines: &[Arc<Pipeline>]) {
                 return;
             }
             if let Err(error) = cursor_state.save(&of, None, ctx).await {
-                tracing::warn!(pipeline = %of.name, error = %chain(&error), "could not persist cursors on shutdown; changes are read again after the restart, and Deliveries that exist are found by name");
+                tracing::warn!(pipeline = %of.name, error = %chain(&error), "could not persist cursors on shutdown; changes are processed again after the restart, and existing Deliveries are not repeated");
             }
         }
     };
@@ -182,7 +183,7 @@ async fn watch_notifications(
     run.for_each(|_| future::ready(())).await;
     ctx.deliveries.ended().await;
     let tell = async |notification: Arc<Notification>| {
-        if ctx.acts_now().is_none() {
+        if ctx.leadership_now().is_none() {
             return;
         }
         if let Err(error) = status::notification::write(&notification, &ctx, true).await {
@@ -194,14 +195,14 @@ async fn watch_notifications(
 }
 
 async fn notification_status(notification: Arc<Notification>, ctx: Arc<Context>) -> Result<Action, CallError> {
-    match ctx.acts().await {
-        Acts::Yes(_) => {}
-        Acts::Again => return Ok(Action::requeue(Duration::ZERO)),
-        Acts::No => return Ok(Action::await_change()),
+    match ctx.leadership().await {
+        Leadership::Yes(_) => {}
+        Leadership::Again => return Ok(Action::requeue(Duration::ZERO)),
+        Leadership::No => return Ok(Action::await_change()),
     }
-    let mut visit = ctx.limiter.pass(&notification.namespace().unwrap_or_default()).await;
+    let mut permit = ctx.limiter.acquire(&notification.namespace().unwrap_or_default()).await;
     let told = status::notification::write(&notification, &ctx, false).await;
-    visit.note(!matches!(told, Err(CallError::Timeout)));
+    permit.record(!matches!(told, Err(CallError::Timeout)));
     let action = told?;
     ctx.succeeded(&notification.uid().unwrap_or_default());
     Ok(action)
@@ -213,7 +214,7 @@ async fn pass_on(ctx: Arc<Context>, mut notes: mpsc::Receiver<Note>, stop: Cance
     let mut sent = Box::pin(ctx.deliveries.delivery_index.sent.stream());
     loop {
         tokio::select! {
-            () = stop.cancelled() => return "the dispatcher's messenger",
+            () = stop.cancelled() => return "the dispatcher's event forwarder",
             Some((namespace, name)) = changed.next() => ctx.wake_notification(&namespace, &name),
             Some(of) = sent.next() => ctx.wake_pipeline(&of.namespace, &of.name),
             Some(note) = notes.recv() => warn(&ctx, &note),
@@ -226,7 +227,7 @@ async fn tidy(ctx: Arc<Context>, stop: CancellationToken) -> &'static str {
     while stop.run_until_cancelled(tokio::time::sleep(TIDY)).await.is_some() {
         ctx.metrics.bookkeeping(ctx.tidy());
     }
-    "the dispatcher's bookkeeping"
+    "the dispatcher's cleanup"
 }
 
 fn warn(ctx: &Context, note: &Note) {
@@ -240,8 +241,8 @@ fn warn(ctx: &Context, note: &Note) {
     ctx.warn(&spec.pipeline_ref, &spec.notification, reason, action, &text);
 }
 
-/// The delay after this number of failures in a row, from a fifth of a second to half a minute. It has jitter, so that a thousand objects
-/// do not retry at once.
+/// Returns the delay after this number of failures in a row. It grows from 0.2 to 30 seconds, with a jitter of 20 %, so that a thousand
+/// objects do not retry at once.
 fn pause(failures: u32) -> Duration {
     let base = Duration::from_millis(200).saturating_mul(1 << failures.min(8)).min(LONGEST_PAUSE);
     base.mul_f64(0.8 + 0.4 * fastrand::f64())

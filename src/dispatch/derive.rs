@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::cursor::state::Taken;
 use crate::api::delivery::{PipelineRef, SubjectKind};
 use crate::api::notification::Ordering;
-use crate::api::pipeline::{Armed, Cursor};
+use crate::api::pipeline::{Cursor, RunningTimer};
 use crate::api::{Change, ChangeLog, DeliverySpec, Time, TransitionType};
 use crate::outbox::lane::Place;
 use crate::outbox::record::{PIPELINE_LANE, webhook_id};
@@ -20,20 +20,20 @@ use crate::trigger::{Triggers, Wanted, kind, transitions};
 use subjects::Subjects;
 use timers::{Timer, Timers};
 
-/// What a notification wants to report about one subject.
+/// What a notification reports about one subject.
 #[derive(Clone, Copy, Debug)]
 pub enum Wants<'a> {
     /// Nothing: the notification does not apply to the subject.
     Nothing,
-    /// Its configuration is invalid or not known yet. Until it is valid, the cursor passes no change of the subject.
+    /// Its configuration is invalid or not known yet. Until it is valid, the cursor does not advance past a change of the subject.
     Unclear,
     /// These transitions, with this ordering of lanes.
     These(&'a Triggers, Ordering),
 }
 
-/// The pipeline to which the log belongs.
+/// A pipeline and its log.
 #[derive(Clone, Copy, Debug)]
-pub struct Of<'a> {
+pub struct PipelineLog<'a> {
     /// The reference to it in deliveries.
     pub pipeline: &'a PipelineRef,
     /// Its labels.
@@ -48,7 +48,7 @@ pub struct Of<'a> {
     pub log: &'a ChangeLog,
 }
 
-impl Of<'_> {
+impl PipelineLog<'_> {
     fn based(&self, subject: &str) -> i64 {
         self.based.get(subject).copied().unwrap_or_default()
     }
@@ -62,9 +62,9 @@ pub struct Reached<'a> {
     /// Subjects that were processed beyond the cursor.
     pub taken: &'a Taken,
     /// The running timers.
-    pub armed: &'a [Armed],
+    pub armed: &'a [RunningTimer],
     /// How many timers of this notification can run.
-    pub room: usize,
+    pub timer_limit: usize,
 }
 
 /// What the changes above a cursor mean for its notification.
@@ -75,14 +75,14 @@ pub struct Derived {
     /// By subject with [`Wants::Unclear`]: the serial of its first change.
     pub unclear: BTreeMap<String, i64>,
     /// The timers that continue.
-    pub armed: Vec<Armed>,
+    pub armed: Vec<RunningTimer>,
     /// How many timers were due.
     pub fired: usize,
-    /// The subjects of timers that fired because this copy of the log has no change that ends their state. The API server may have a later
-    /// one.
-    pub rang: BTreeSet<String>,
-    /// Whether there is no room for the timers of the change after `reached`.
-    pub full: bool,
+    /// The subjects of timers that fired at the end of this copy of the log, because it has no change that ends their state. The API server
+    /// may have a later one.
+    pub fired_at_end: BTreeSet<String>,
+    /// Whether the timers of the change after `reached` would exceed the limit of timers.
+    pub timer_limit_reached: bool,
     /// All changes up to this serial were processed.
     pub reached: i64,
     /// How long until a timer can be due.
@@ -90,7 +90,7 @@ pub struct Derived {
 }
 
 impl Derived {
-    /// How many timers continue if no delivery can be recorded.
+    /// Returns how many timers continue if no delivery can be recorded.
     #[must_use]
     pub fn timers(&self) -> usize {
         self.armed.len() + self.fired
@@ -99,7 +99,7 @@ impl Derived {
 
 /// Derives the deliveries, and the timers that continue.
 #[must_use]
-pub fn derive<'w>(of: &Of<'_>, from: &Reached<'_>, wants: impl Fn(&str) -> Wants<'w>, now: Time) -> Derived {
+pub fn derive<'w>(of: &PipelineLog<'_>, from: &Reached<'_>, wants: impl Fn(&str) -> Wants<'w>, now: Time) -> Derived {
     let mut pass = Pass {
         of,
         cursor: from.cursor,
@@ -115,7 +115,7 @@ pub fn derive<'w>(of: &Of<'_>, from: &Reached<'_>, wants: impl Fn(&str) -> Wants
     for change in of.log.changes.iter().filter(|change| change.serial > from.cursor.serial) {
         // A change that was processed before still determines the place of a timer whose delivery could not be recorded then.
         let is_news = change.serial > position(&change.subject);
-        if !pass.come_to(change) || (is_news && !pass.take(change, wants(&change.subject), from.room)) {
+        if !pass.come_to(change) || (is_news && !pass.take(change, wants(&change.subject), from.timer_limit)) {
             pass.derived.reached = change.serial - 1;
             break;
         }
@@ -125,7 +125,7 @@ pub fn derive<'w>(of: &Of<'_>, from: &Reached<'_>, wants: impl Fn(&str) -> Wants
 
 /// The state while the log is processed.
 struct Pass<'p, 'a> {
-    of: &'p Of<'a>,
+    of: &'p PipelineLog<'a>,
     cursor: &'p Cursor,
     now: Time,
     timers: Timers<'a>,
@@ -135,7 +135,7 @@ struct Pass<'p, 'a> {
 
 impl<'a> Pass<'_, 'a> {
     /// Resumes a timer that ran before. Its time is computed again, because the triggers may have been edited.
-    fn resume(&mut self, armed: &Armed, wants: Wants<'_>) {
+    fn resume(&mut self, armed: &RunningTimer, wants: Wants<'_>) {
         let (triggers, ordering) = match wants {
             Wants::Nothing => return,
             Wants::Unclear => return self.derived.armed.push(armed.clone()),
@@ -155,7 +155,8 @@ impl<'a> Pass<'_, 'a> {
         }
     }
 
-    /// Fires the timers that are due before a change, and disarms the timers that it ends. Returns `false` if the change must wait.
+    /// Fires the timers that are due before a change, and disarms the timers whose state the change ends. Returns `false` if the change
+    /// must wait.
     fn come_to(&mut self, change: &Change) -> bool {
         let (due, held) = self.timers.before(change);
         for timer in due {
@@ -167,8 +168,8 @@ impl<'a> Pass<'_, 'a> {
         !held
     }
 
-    /// Derives what one change means. Returns `false` if there is no room for its timers.
-    fn take(&mut self, change: &'a Change, wants: Wants<'_>, room: usize) -> bool {
+    /// Derives what one change means. Returns `false` if its timers would exceed the limit.
+    fn take(&mut self, change: &'a Change, wants: Wants<'_>, timer_limit: usize) -> bool {
         let (triggers, ordering) = match wants {
             Wants::Nothing => return true,
             Wants::Unclear => {
@@ -184,8 +185,8 @@ impl<'a> Pass<'_, 'a> {
         let timers: Vec<_> = timers.filter(|timer| self.runs(timer)).collect();
         // Fired timers count as well, because they continue if their deliveries cannot be recorded.
         let running = self.timers.count() + self.derived.timers();
-        if !timers.is_empty() && running + timers.len() > room {
-            self.derived.full = true;
+        if !timers.is_empty() && running + timers.len() > timer_limit {
+            self.derived.timer_limit_reached = true;
             return false;
         }
         for timer in timers {
@@ -197,12 +198,12 @@ impl<'a> Pass<'_, 'a> {
         true
     }
 
-    /// How the notification wants to report one transition. `None`: it does not.
+    /// Returns how the notification reports one transition. `None`: it does not report it.
     fn ask(&self, change: &Change, type_: TransitionType, triggers: &Triggers) -> Option<Wanted> {
         if !triggers.mention(type_) {
             return None;
         }
-        let Of { pipeline, labels, annotations, subjects, .. } = self.of;
+        let PipelineLog { pipeline, labels, annotations, subjects, .. } = self.of;
         let data = || {
             let spec = self.spec(change, type_, Ordering::default());
             Data::new(&webhook_id(&spec), &spec, labels, annotations, &pipeline.namespace)
@@ -253,7 +254,7 @@ impl<'a> Pass<'_, 'a> {
 
     fn end(mut self) -> Derived {
         for timer in self.timers.rest() {
-            self.derived.rang.insert(timer.change.subject.clone());
+            self.derived.fired_at_end.insert(timer.change.subject.clone());
             self.fire(timer, self.derived.reached);
         }
         let mut derived = self.derived;
@@ -267,7 +268,8 @@ impl<'a> Pass<'_, 'a> {
     }
 }
 
-/// The lane of a subject. The lane of the pipeline itself differs from the lane that contains everything with `ordering: Pipeline`.
+/// Returns the lane of a subject. The lane of the pipeline as a subject differs from the single lane that `ordering: Pipeline` makes for
+/// all subjects.
 fn lane(subject: &str, ordering: Ordering, pipeline: &PipelineRef) -> String {
     match ordering {
         Ordering::Pipeline => PIPELINE_LANE.to_owned(),
@@ -307,8 +309,8 @@ mod tests {
     fn run<'w>(cursor: &Cursor, taken: &Taken, wants: impl Fn(&str) -> Wants<'w>, subjects: &Subjects) -> Derived {
         let (log, pipeline, none) = (log(), PipelineRef::default(), Texts::default());
         let based = HashMap::new();
-        let of = Of { pipeline: &pipeline, labels: &none, annotations: &none, subjects, based: &based, log: &log };
-        let from = Reached { cursor, taken, armed: &[], room: timers::MOST };
+        let of = PipelineLog { pipeline: &pipeline, labels: &none, annotations: &none, subjects, based: &based, log: &log };
+        let from = Reached { cursor, taken, armed: &[], timer_limit: timers::MOST };
         derive(&of, &from, wants, Time::from_second(1000).unwrap())
     }
 

@@ -23,17 +23,17 @@ use super::Context;
 use crate::k8s::watch::Deleted;
 use crate::telemetry::metrics::Watch;
 
-/// Identifies a watch by its namespace and the resource that it watches.
+/// The key of a watch: its namespace, and the resource that it watches.
 pub(super) type Watched = (Option<String>, &'static str);
 
-/// Reports a complete list: the watch, and the leadership term in which the list started.
+/// A complete list: its watch, and the leadership term in which the list started.
 pub(super) type Listed = (Watched, u64);
 
 /// A resource of Pennant that the dispatcher follows.
 pub(super) trait Followed:
     Deleted + Resource<Scope = NamespaceResourceScope> + Clone + PartialEq + Debug + Send + Sync + 'static
 {
-    /// The name of the resource. It identifies the watches of the resource.
+    /// The name of the resource, for the keys of its watches.
     const WHAT: &'static str;
     /// The label of the watch in metrics.
     const WATCH: Watch;
@@ -41,12 +41,13 @@ pub(super) trait Followed:
     /// Applies one watch event.
     fn absorb(ctx: &Context, event: &watcher::Event<Self>) -> impl Future<Output = ()> + Send;
 
-    /// Runs after a list of one namespace, or of all. Removes the objects that are not in the list.
+    /// Removes the objects that a list does not contain. Called when the list is complete. `namespace` is the namespace of the list, or
+    /// `None` for all namespaces.
     fn sweep(ctx: &Context, namespace: Option<&str>, there: &[Arc<Self>]) -> impl Future<Output = ()> + Send;
 }
 
 /// Watches a resource in one namespace, or in all. `listed` receives a message after each list. `woken` yields (namespace, name) of each
-/// object to reconcile again.
+/// object to reconcile again. Returns the store, and the queue of objects to reconcile.
 pub(super) fn follow<K: Followed>(
     ctx: &Arc<Context>,
     namespace: Option<String>,
@@ -57,10 +58,10 @@ pub(super) fn follow<K: Followed>(
     let (reader, writer) = store::<K>();
     let client = ctx.client.clone();
     let api = namespace.as_ref().map_or_else(|| Api::all(client.clone()), |ns| Api::namespaced(client.clone(), ns));
-    let (turn, events) = crate::k8s::watch::in_turns(api, ctx.lease.turns());
+    let (term, events) = crate::k8s::watch::watch_by_term(api, ctx.lease.term_numbers());
     let (ctx, seen) = (ctx.clone(), reader.clone());
     let absorbed = events.reflect(writer).then(move |event| {
-        let turn = turn.number();
+        let turn = term.number();
         let (ctx, reader, scope, listed) = (ctx.clone(), seen.clone(), namespace.clone(), listed.clone());
         async move {
             let Some(event) = interrupted(&ctx, event) else { return Vec::new() };
@@ -82,8 +83,8 @@ fn interrupted<K: Followed>(ctx: &Context, event: watcher::Result<watcher::Event
     event.inspect_err(|_| ctx.metrics.watch_error(K::WATCH)).ok()
 }
 
-/// The objects to reconcile after an event. During a list there are none, because the store still has the old content. After the list, all
-/// objects are reconciled.
+/// Returns the objects to reconcile after an event. During a list it returns none, because the store still has the old content. After the
+/// list, it returns all objects.
 fn touched<K: Followed>(event: &watcher::Event<K>, reader: &Store<K>) -> Vec<ObjectRef<K>> {
     match event {
         watcher::Event::Apply(object) => vec![ObjectRef::from(object)],

@@ -18,8 +18,8 @@ use super::cursor::progress::{Lane, Progress, progress};
 use super::cursor::state::{CursorState, PassError, SOON, Saved};
 use super::cursor::{aged, persist};
 use super::derive::subjects::Subjects;
-use super::derive::timers::{self, Places};
-use super::derive::{self, Derived, Of, Reached, Wants};
+use super::derive::timers::{self, TimerQuota};
+use super::derive::{self, Derived, PipelineLog, Reached, Wants};
 use super::follow::pipelines;
 use super::references::reference;
 use super::status::notification::missing_of;
@@ -27,12 +27,12 @@ use super::status::refused::{Reason, Refusal};
 use super::status::troubles::{defined_wrong, lacks_commit, troubles};
 use crate::api::delivery::PipelineRef;
 use crate::api::pipeline::target::{TargetInfo, targets};
-use crate::api::pipeline::{Cursor, InTrouble};
+use crate::api::pipeline::{Cursor, NotReadyNotification};
 use crate::api::{ChangeLog, Pipeline, now, since_boot};
 use crate::config::EffectiveNotification;
 use crate::outbox::{Applied, JournalError, ToRecord, is_notification_gone};
 
-/// If it is not certain that a timer fires, it is processed again after this time.
+/// If it is not certain that a timer fires, the timer is processed again after this time.
 const UNSURE: Duration = Duration::from_secs(1);
 
 /// Reconciles one pipeline.
@@ -58,12 +58,12 @@ pub async fn run(pipeline: &Pipeline, cursor_state: &mut CursorState, ctx: &Cont
 struct Work {
     notification: String,
     derived: Derived,
-    /// How many of its lanes are tried. If creates were refused the last time, only one lane is tried, to learn whether they still are. So
-    /// a slow refusal costs the other notifications little.
+    /// How many of its lanes are tried. If creates were refused the last time, only one lane is tried, to find out whether they are still
+    /// refused. So a slow refusal costs the other notifications little time.
     tried: usize,
     /// A hash of the namespaces of its lanes. If its deliveries may have been recorded in other namespaces before, they are also looked up
     /// there.
-    homes: u64,
+    namespaces_hash: u64,
 }
 
 /// The result of a reconcile for one notification.
@@ -114,7 +114,7 @@ impl Pass<'_> {
         for (name, old) in &cursor_state.position.cursors {
             // The refusal belongs to another notification, or recording is no longer requested.
             if plan.cursors.get(name).is_none_or(|new| new.uid != old.uid) {
-                self.forgive(name);
+                self.clear_refusal(name);
             }
         }
         if !plan.fresh {
@@ -127,8 +127,8 @@ impl Pass<'_> {
         cursor_state.begin(of, plan.cursors, serial, ctx).await
     }
 
-    /// The problems of the notifications that apply to a pipeline.
-    fn wrong(&self) -> Vec<InTrouble> {
+    /// Returns the problems of the notifications that apply to the pipeline.
+    fn wrong(&self) -> Vec<NotReadyNotification> {
         let Self { pipeline, ctx, .. } = self;
         let labels = pipeline.labels();
         let applying =
@@ -153,19 +153,26 @@ impl Pass<'_> {
         let is_idle = |cursor: &Cursor| cursor.serial >= log.serial && cursor_state.armed(&cursor.notification).is_empty();
         if cursor_state.position.cursors.values().all(is_idle) {
             // This is the usual case of a reconcile, so it skips the preparation below.
-            cursor_state.position.cursors.keys().for_each(|name| self.forgive(name));
+            cursor_state.position.cursors.keys().for_each(|name| self.clear_refusal(name));
             return (work, held);
         }
         let subjects = Subjects::new(&pipeline.spec, &ctx.cluster_name, of);
         let based = pipelines::based(pipeline, &ctx.cluster_name);
         let (labels, annotations) = (pipeline.labels().clone().into(), pipeline.annotations().clone().into());
-        let about = Of { pipeline: of, labels: &labels, annotations: &annotations, subjects: &subjects, based: &based, log };
+        let about = PipelineLog {
+            pipeline: of,
+            labels: &labels,
+            annotations: &annotations,
+            subjects: &subjects,
+            based: &based,
+            log,
+        };
         let now = now();
-        let mut places = Places::new(cursor_state.position.timers());
+        let mut quota = TimerQuota::new(cursor_state.position.timers());
         for cursor in cursor_state.position.cursors.values() {
             let name = &cursor.notification;
             if is_idle(cursor) {
-                self.forgive(name);
+                self.clear_refusal(name);
                 continue;
             }
             // The cursor may belong to another notification of the same name. It is not used until the deletion of that notification is
@@ -178,24 +185,25 @@ impl Pass<'_> {
             }
             let taken = cursor_state.taken(name);
             let armed = cursor_state.armed(name);
-            let from = Reached { cursor, taken: &taken, armed, room: places.room(armed.len()) };
+            let from = Reached { cursor, taken: &taken, armed, timer_limit: quota.limit(armed.len()) };
             let derived = derive::derive(&about, &from, |subject| wants(notification, subject), now);
-            places.put(armed.len(), derived.timers());
+            quota.put(armed.len(), derived.timers());
             let probes = ctx.refused.reason(of, name) == Some(Reason::RecordRefused);
             let tried = if probes { derived.lanes.len().min(1) } else { derived.lanes.len() };
-            work.push(Work { notification: name.clone(), derived, tried, homes: homes(notification, &subjects) });
+            let namespaces_hash = namespaces_hash(notification, &subjects);
+            work.push(Work { notification: name.clone(), derived, tried, namespaces_hash });
             // The log and the data that conditions evaluate can be long, so other tasks can run in between.
             tokio::task::yield_now().await;
         }
         (work, held)
     }
 
-    /// Processes the changes above each cursor: derives, records, advances. Returns the time after which there is more to do.
+    /// Processes the changes above each cursor: derives, records, advances. Returns how long until there is more to do.
     async fn take(&self, cursor_state: &mut CursorState) -> Result<Option<Duration>, PassError> {
         let (mut work, mut held) = self.gather(cursor_state).await;
-        let mut again = self.hush(&mut work).await?;
+        let mut again = self.postpone_outdated(&mut work).await?;
         let to_record = |w: &Work| {
-            let look_elsewhere = !cursor_state.is_home(&w.notification, w.homes);
+            let look_elsewhere = !cursor_state.recorded_only_in(&w.notification, w.namespaces_hash);
             let tried = w.derived.lanes.iter().take(w.tried).cloned();
             tried.map(move |deliveries| ToRecord { deliveries, look_elsewhere }).collect::<Vec<_>>()
         };
@@ -227,27 +235,31 @@ impl Pass<'_> {
         Ok(waits.into_iter().chain(again).min())
     }
 
-    /// Removes the notifications whose timer would fire, if the API server has a later change of the subject. This copy may have waited at
-    /// the limiter, or for a stalled watch. Returns when to process them again.
-    async fn hush(&self, work: &mut Vec<Work>) -> Result<Option<Duration>, PassError> {
-        if work.iter().all(|w| w.derived.rang.is_empty()) {
+    /// Removes the notifications whose timer would fire, if the API server has a later change of the subject. It also removes them if the
+    /// pipeline is deleted, or if its log does not reach the serial of this copy. This copy can be old, because it waited at the limiter or
+    /// for a stalled watch. Returns how long until they are processed again.
+    async fn postpone_outdated(&self, work: &mut Vec<Work>) -> Result<Option<Duration>, PassError> {
+        if work.iter().all(|w| w.derived.fired_at_end.is_empty()) {
             return Ok(None);
         }
         let moved = persist::changed_since(&self.ctx.client, self.of, self.log.serial).await?;
         let all = work.len();
-        work.retain(|w| moved.as_ref().is_some_and(|moved| moved.is_disjoint(&w.derived.rang)) || w.derived.rang.is_empty());
+        work.retain(|w| {
+            let fired = &w.derived.fired_at_end;
+            fired.is_empty() || moved.as_ref().is_some_and(|moved| moved.is_disjoint(fired))
+        });
         // The watch is about to deliver the later change.
         Ok((work.len() < all).then_some(UNSURE))
     }
 
     /// Advances the cursor as far as everything is recorded.
     fn recorded(&self, work: &Work, failed: &[Option<(usize, JournalError)>], cursor_state: &mut CursorState) -> Recorded {
-        let Work { notification: name, derived, tried, homes } = work;
+        let Work { notification: name, derived, tried, namespaces_hash } = work;
         let tried_lanes = failed.iter().map(|failed| failed.as_ref().map_or(Lane::Recorded, |(at, _)| Lane::Failed(*at)));
         let probes = derived.lanes.len() > *tried;
         let lanes: Vec<_> = tried_lanes.chain(derived.lanes.iter().skip(*tried).map(|_| Lane::Later)).collect();
         let Progress { cursor, taken, armed, all } = progress(derived, &lanes, self.log);
-        cursor_state.put_home(name, Some(*homes).filter(|_| all));
+        cursor_state.put_recorded_in(name, Some(*namespaces_hash).filter(|_| all));
         cursor_state.put_armed(name, armed);
         let first = failed.iter().flatten().next();
         if first.is_some() || probes || !derived.unclear.is_empty() {
@@ -262,15 +274,15 @@ impl Pass<'_> {
             self.refuse(name, error);
             return Recorded::Held;
         }
-        let full = derived.full && !probes;
-        if full && derived.fired == 0 {
-            self.crowd(name);
+        let limit_reached = derived.timer_limit_reached && !probes;
+        if limit_reached && derived.fired == 0 {
+            self.report_timer_limit(name);
             return Recorded::Held;
         }
-        self.forgive(name);
+        self.clear_refusal(name);
         match () {
             // The timers that were due have made room.
-            () if full => Recorded::More,
+            () if limit_reached => Recorded::More,
             () if !derived.unclear.is_empty() => Recorded::Held,
             () if probes => Recorded::More,
             () => Recorded::All,
@@ -284,7 +296,7 @@ impl Pass<'_> {
         let Some(dropped) = self.pipeline.status.as_ref().and_then(|status| status.dropped) else { return };
         for name in cursor_state.misses(dropped.serial) {
             let text = format!(
-                "changes of pipeline {} were dropped before they could be recorded: its status has no room",
+                "changes of pipeline {} were dropped before they were recorded: its change log is full (status size limit)",
                 of.name
             );
             ctx.warn(of, &name, "ChangesPassed", "Record", &text);
@@ -292,7 +304,7 @@ impl Pass<'_> {
     }
 
     /// Removes the refusal of a notification, if any.
-    fn forgive(&self, name: &str) {
+    fn clear_refusal(&self, name: &str) {
         let Self { of, ctx, .. } = self;
         if ctx.refused.clear(of, name) {
             ctx.deliveries.delivery_index.changed.wake((of.namespace.clone(), name.to_owned()));
@@ -303,18 +315,18 @@ impl Pass<'_> {
     fn refuse(&self, name: &str, error: &JournalError) {
         let of = self.of;
         let detail = error.detail();
-        tracing::warn!(pipeline = %of.name, namespace = %of.namespace, notification = %name, error = %detail, "could not record a delivery; the cursor of its notification stays");
+        tracing::warn!(pipeline = %of.name, namespace = %of.namespace, notification = %name, error = %detail, "could not record a delivery; retrying, and later changes of this notification wait");
         let refused = matches!(error, JournalError::Refused(_) | JournalError::Taken(_));
         self.note(name, Refusal { reason: Reason::RecordRefused, refused, detail });
     }
 
     /// The pipeline has the maximum number of timers: only this notification waits. The report has the same backoff as that of a refused
     /// create.
-    fn crowd(&self, name: &str) {
+    fn report_timer_limit(&self, name: &str) {
         let (of, refused) = (self.of, &self.ctx.refused);
         let reason = Reason::TooManyClocks;
         if refused.is_time(of, name) || refused.reason(of, name) != Some(reason) {
-            let detail = format!("{} transitions wait for their delay (`for`), which is the maximum", timers::MOST);
+            let detail = format!("the pipeline already has {} pending `for` delays, which is the maximum", timers::MOST);
             self.note(name, Refusal { reason, refused: true, detail });
         }
     }
@@ -329,7 +341,7 @@ impl Pass<'_> {
         }
     }
 
-    /// A held cursor skips changes that are older than `maxAge`, and reports it. Returns when to try again.
+    /// Lets a held cursor skip the changes that are older than `maxAge`, and reports them. Returns how long until the next retry.
     fn hold(&self, name: &str, cursor_state: &mut CursorState) -> Option<Duration> {
         let Self { of, ctx, .. } = self;
         let max_age = self.notifications.get(name)?.all().map(|n| n.delivery.retry.max_age).max()?;
@@ -339,7 +351,7 @@ impl Pass<'_> {
             cursor_state.put_armed(name, passed.armed);
             cursor_state.advance(name, passed.serial);
             let text = format!(
-                "{} changes of pipeline {} grew older than maxAge before they could be recorded",
+                "skipped {} changes of pipeline {}: they are older than retry.maxAge and could not be recorded",
                 passed.count, of.name
             );
             ctx.warn(of, name, "ChangesPassed", "Record", &text);
@@ -356,8 +368,8 @@ fn wants<'a>(notification: &'a Applied, subject: &str) -> Wants<'a> {
     }
 }
 
-/// A hash of the namespaces of a notification's deliveries, by subject. If the hash changes, the namespaces have changed.
-fn homes(notification: &Applied, subjects: &Subjects) -> u64 {
+/// Returns a hash of the namespaces of a notification's deliveries, by subject. If the hash changes, the namespaces have changed.
+fn namespaces_hash(notification: &Applied, subjects: &Subjects) -> u64 {
     let mut hasher = DefaultHasher::new();
     for subject in subjects.names() {
         (subject, notification.of(subject).map(|n| &n.home)).hash(&mut hasher);

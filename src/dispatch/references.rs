@@ -1,4 +1,4 @@
-//! How Events and deliveries name pipelines. Pure.
+//! Builds the references to pipelines in Events and deliveries. Pure.
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{Resource as _, ResourceExt as _};
@@ -6,7 +6,7 @@ use kube::{Resource as _, ResourceExt as _};
 use crate::api::Pipeline;
 use crate::api::delivery::PipelineRef;
 
-/// The reference to a pipeline, for Events.
+/// Returns the reference to a pipeline for Events.
 #[must_use]
 pub(super) fn regarding(of: &PipelineRef) -> ObjectReference {
     ObjectReference {
@@ -19,7 +19,7 @@ pub(super) fn regarding(of: &PipelineRef) -> ObjectReference {
     }
 }
 
-/// The reference to a pipeline, for deliveries.
+/// Returns the reference to a pipeline for deliveries.
 #[must_use]
 pub(super) fn reference(pipeline: &Pipeline) -> PipelineRef {
     PipelineRef {

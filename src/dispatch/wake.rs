@@ -22,7 +22,7 @@ use crate::outbox::Scope;
 const FOLLOW: Duration = Duration::from_millis(200);
 
 /// Queues everything that a change affects: statuses, pipelines and lanes.
-pub(super) async fn wake(ctx: &Context, changed: Changed) {
+pub(super) async fn enqueue_affected(ctx: &Context, changed: Changed) {
     for (namespace, name) in changed.statuses {
         ctx.wake_notification(&namespace, &name);
     }
@@ -37,7 +37,7 @@ pub(super) async fn wake(ctx: &Context, changed: Changed) {
         ctx.wake_pipelines(|p| changed.reaches.iter().any(|reach| reach.selects(&p.namespace, &p.labels)));
         ctx.deliveries.look(Scope::Names(changed.names)).await;
     }
-    for (uid, place) in changed.uncompiled {
+    for (uid, place) in changed.due_layers {
         wake_pipeline(ctx, &place, Scope::Pipeline(uid)).await;
     }
     for (uid, place) in changed.compiled {
@@ -45,7 +45,7 @@ pub(super) async fn wake(ctx: &Context, changed: Changed) {
     }
 }
 
-/// Queues everything that depends on a Notification, except for its status.
+/// Queues the pipelines and lanes that depend on a Notification, but not its status.
 pub(super) async fn wake_lanes_of(ctx: &Context, namespace: &str, name: &str) {
     for pipeline in ctx.deliveries.pipeline_index.pipelines_in(namespace) {
         ctx.wake_pipeline(namespace, &pipeline.name);
@@ -76,10 +76,10 @@ pub(super) fn set_wanted(ctx: &Context) {
 pub(super) async fn follow_secrets(ctx: Arc<Context>, stop: CancellationToken) -> &'static str {
     let mut changes = ctx.secrets.secrets().changes();
     while let Some(secret) = stop.run_until_cancelled(changes.next()).await {
-        wake(&ctx, ctx.config.concerned(|notification| refers(notification, &secret))).await;
+        enqueue_affected(&ctx, ctx.config.concerned(|notification| refers(notification, &secret))).await;
     }
     ctx.secrets.shutdown().await;
-    "the dispatcher's secrets"
+    "the dispatcher's Secret watches"
 }
 
 fn refers(notification: &EffectiveNotification, secret: &SecretName) -> bool {
@@ -93,11 +93,11 @@ pub(super) async fn follow_config_maps(ctx: Arc<Context>, stop: CancellationToke
         let changed = ctx.config.config_map_changed(&config_map);
         if !changed.is_nothing() {
             set_wanted(&ctx);
-            wake(&ctx, changed).await;
+            enqueue_affected(&ctx, changed).await;
         }
     }
     ctx.config.config_maps.shutdown().await;
-    "the dispatcher's templates"
+    "the dispatcher's ConfigMap watches"
 }
 
 /// Compiles layers in the background until shutdown.
@@ -124,7 +124,7 @@ pub(super) async fn compile(ctx: Arc<Context>, stop: CancellationToken) -> &'sta
                 };
                 let (changed, is_compiled) = ctx.config.finish(&namespace, job, outcome);
                 is_due |= is_compiled;
-                wake(&ctx, changed).await;
+                enqueue_affected(&ctx, changed).await;
                 continue;
             }
             Next::Wait(left) => left,
@@ -136,5 +136,5 @@ pub(super) async fn compile(ctx: Arc<Context>, stop: CancellationToken) -> &'sta
             () = tokio::time::sleep(wait) => {}
         }
     }
-    "the dispatcher's layers"
+    "the dispatcher's layer compilation"
 }

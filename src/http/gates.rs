@@ -9,7 +9,7 @@ pub struct Gates {
     all: Arc<RwLock<Vec<Gate>>>,
 }
 
-/// One gate, owned by the part that opens it. It stays open.
+/// One gate. Its owner is the component that opens it. An open gate never closes again.
 #[derive(Clone, Debug)]
 pub struct Gate {
     name: &'static str,
@@ -25,7 +25,7 @@ impl Gates {
         gate
     }
 
-    /// The names of the closed gates, in the order in which they were added.
+    /// Returns the names of the closed gates, in the order in which they were added.
     #[must_use]
     pub fn closed(&self) -> Vec<&'static str> {
         let all = self.all.read().unwrap_or_else(PoisonError::into_inner);

@@ -2,9 +2,9 @@
 //!
 //! A connection carries one request: a head of at most 16 KiB within 10 s. It ends after its answer, or after a minute. At most 64
 //! connections are open. At this limit the server still accepts a new connection, and closes the oldest one without a complete head.
-//! If all have sent a complete head, it closes the oldest connection. It closes none in the first 50 ms for this reason: new
-//! connections wait until then. So clients that never finish a request only displace each other. A health probe sends its request at
-//! once and is answered.
+//! If all have sent a complete head, it closes the oldest connection. It never closes a connection in its first 50 ms to accept another
+//! one: new connections wait until then. So clients that never finish a request only displace each other. A health probe sends its
+//! request immediately and is answered.
 
 use std::collections::VecDeque;
 use std::io;
@@ -26,17 +26,18 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
-/// Minimum age at which a connection can be closed for a newer one. A request that is sent at once has arrived by then, even on a busy
-/// machine. The server accepts a full queue of the kernel ([`BACKLOG`]) within 3.2 s, and a probe has 5 s.
+/// Minimum age of a connection that is closed to accept a newer one. A request that is sent immediately has arrived by then, even on a
+/// busy machine. The server accepts a full queue of the kernel ([`BACKLOG`]) within 3.2 s, and a probe has a timeout of 5 s.
 const PROTECTED: Duration = Duration::from_millis(50);
-/// Connections that the kernel queues until they are accepted. A client retries a connection that does not fit only after a second.
+/// Maximum number of connections that the kernel queues until they are accepted. A client whose connection does not fit retries only
+/// after a second.
 const BACKLOG: u32 = 4096;
 
 /// Limits of connections.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Maximum number of open connections.
-    pub places: usize,
+    pub max_connections: usize,
     /// Maximum number of bytes in the head of a request.
     pub head: usize,
     /// Maximum time from the start of a connection to the end of the head.
@@ -47,51 +48,52 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { places: 64, head: 16 * 1024, head_time: Duration::from_secs(10), life: Duration::from_mins(1) }
+        Self { max_connections: 64, head: 16 * 1024, head_time: Duration::from_secs(10), life: Duration::from_mins(1) }
     }
 }
 
 /// An open connection.
-struct Place {
+struct Connection {
     /// Whether the complete head of its request has arrived.
-    has_asked: Arc<AtomicBool>,
+    has_request: Arc<AtomicBool>,
     since: Instant,
     task: AbortHandle,
 }
 
 /// Open connections, oldest first.
 #[derive(Default)]
-struct Places(VecDeque<Place>);
+struct Connections(VecDeque<Connection>);
 
-impl Places {
+impl Connections {
     /// Adds a connection. Closes another one if there are too many.
-    fn add(&mut self, place: Place, most: usize) {
+    fn add(&mut self, connection: Connection, most: usize) {
         if let Some(closed) = self.victim(most).and_then(|at| self.0.remove(at)) {
             closed.task.abort();
         }
-        self.0.push_back(place);
+        self.0.push_back(connection);
     }
 
-    /// The connection to close when a new one arrives, if the limit is reached.
+    /// Returns the index of the connection to close for a new one, if the limit is reached.
     fn victim(&mut self, most: usize) -> Option<usize> {
-        self.0.retain(|place| !place.task.is_finished());
-        let waits = || self.0.iter().position(|place| !place.has_asked.load(Ordering::Relaxed));
+        self.0.retain(|connection| !connection.task.is_finished());
+        let waits = || self.0.iter().position(|connection| !connection.has_request.load(Ordering::Relaxed));
         (self.0.len() >= most).then(|| waits().unwrap_or(0))
     }
 
-    /// How long to wait until another connection can be accepted.
+    /// Returns how long to wait until another connection can be accepted.
     fn wait(&mut self, most: usize) -> Duration {
         let victim = self.victim(most).and_then(|at| self.0.get(at));
-        victim.map_or(Duration::ZERO, |place| PROTECTED.saturating_sub(place.since.elapsed()))
+        victim.map_or(Duration::ZERO, |connection| PROTECTED.saturating_sub(connection.since.elapsed()))
     }
 
     /// Closes the connections that have not sent a request.
     fn close_silent(&self) {
-        self.0.iter().filter(|place| !place.has_asked.load(Ordering::Relaxed)).for_each(|place| place.task.abort());
+        let silent = self.0.iter().filter(|connection| !connection.has_request.load(Ordering::Relaxed));
+        silent.for_each(|connection| connection.task.abort());
     }
 }
 
-/// Opens a port.
+/// Listens on a TCP port.
 pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
     // As in `TcpListener::bind`, so that a restart does not wait for the connections of the previous process.
@@ -102,9 +104,9 @@ pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
 
 /// Answers requests until `stop`. Returns the connections whose requests are not answered yet.
 pub async fn answer(mut listener: TcpListener, router: Router, limits: Limits, stop: &CancellationToken) -> JoinSet<()> {
-    let (mut tasks, mut places) = (JoinSet::new(), Places::default());
+    let (mut tasks, mut connections) = (JoinSet::new(), Connections::default());
     loop {
-        let wait = places.wait(limits.places);
+        let wait = connections.wait(limits.max_connections);
         if !wait.is_zero() {
             tokio::select! {
                 () = stop.cancelled() => break,
@@ -117,18 +119,18 @@ pub async fn answer(mut listener: TcpListener, router: Router, limits: Limits, s
             (stream, _) = Listener::accept(&mut listener) => stream,
         };
         while tasks.try_join_next().is_some() {}
-        let has_asked = Arc::new(AtomicBool::new(false));
-        let task = tasks.spawn(connection(stream, router.clone(), has_asked.clone(), limits));
-        places.add(Place { has_asked, since: Instant::now(), task }, limits.places);
+        let has_request = Arc::new(AtomicBool::new(false));
+        let task = tasks.spawn(connection(stream, router.clone(), has_request.clone(), limits));
+        connections.add(Connection { has_request, since: Instant::now(), task }, limits.max_connections);
     }
-    places.close_silent();
+    connections.close_silent();
     tasks
 }
 
-/// Answers the one request of a connection. Errors are ignored, because they concern only this client.
-async fn connection(stream: TcpStream, router: Router, has_asked: Arc<AtomicBool>, limits: Limits) {
+/// Answers the one request of a connection. Errors are ignored, because they affect only this client.
+async fn connection(stream: TcpStream, router: Router, has_request: Arc<AtomicBool>, limits: Limits) {
     let service = service_fn(move |request: Request<Incoming>| {
-        has_asked.store(true, Ordering::Relaxed);
+        has_request.store(true, Ordering::Relaxed);
         router.clone().oneshot(request)
     });
     let mut builder = http1::Builder::new();
@@ -191,8 +193,8 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_request_that_is_sent_at_once_is_answered_while_all_places_are_taken() {
-        let limits = Limits { places: 4, ..Limits::default() };
+    async fn a_request_that_is_sent_at_once_is_answered_while_all_connections_are_used() {
+        let limits = Limits { max_connections: 4, ..Limits::default() };
         for held in [HALF, "GET /never HTTP/1.1\r\nhost: x\r\n\r\n"] {
             let address = running(limits);
             let mut open = Vec::new();
@@ -211,7 +213,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_connection_with_a_request_is_kept_and_silent_connections_are_closed() {
-        let address = running(Limits { places: 2, ..Limits::default() });
+        let address = running(Limits { max_connections: 2, ..Limits::default() });
         let mut asked = sent(address, "GET /begins HTTP/1.1\r\nhost: x\r\n\r\n").await;
         let mut bytes = [0; 4096];
         assert!(asked.read(&mut bytes).await.unwrap() > 0);

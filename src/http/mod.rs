@@ -1,6 +1,6 @@
 //! The HTTP port of the process: liveness, readiness and metrics.
 //!
-//! In: read-only handles ([`Metrics`], [`Gates`]), a bound listener, and the token that says when to stop.
+//! In: read-only handles ([`Metrics`], [`Gates`]), a bound listener, and the token that stops the server.
 //! Out: `/healthz` (200 as long as the process runs), `/readyz` (200, or 503 with the closed gates, one per line), `/metrics`
 //! (`OpenMetrics` text).
 //!
@@ -28,7 +28,7 @@ pub use gates::{Gate, Gates};
 use listener::Limits;
 pub use listener::listen;
 
-/// Maximum duration of requests in flight after the order to stop.
+/// Maximum duration of requests in flight after the shutdown begins.
 const LINGER: Duration = Duration::from_secs(2);
 
 /// The values that the routes serve.
@@ -42,11 +42,11 @@ pub struct Served {
     pub runtimes: Vec<Handle>,
 }
 
-/// Serves until `shutdown`. Then it answers the requests in flight, for two seconds at most.
+/// Serves until `shutdown` is canceled. Then it answers the requests in flight, for two seconds at most.
 pub async fn serve(listener: TcpListener, served: Served, shutdown: CancellationToken) {
     let mut unanswered = listener::answer(listener, router(served), Limits::default(), &shutdown).await;
     let answered = async { while unanswered.join_next().await.is_some() {} };
-    // Requests that take longer are closed.
+    // The connections of slower requests are closed.
     let _ = tokio::time::timeout(LINGER, answered).await;
 }
 
@@ -102,7 +102,7 @@ mod tests {
     }
 
     impl Running {
-        /// Head and body of the answer to one request.
+        /// Sends one request. Returns head and body of the answer.
         async fn get(&self, path: &str) -> (String, String) {
             let mut stream = TcpStream::connect(self.address).await.unwrap();
             let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");

@@ -22,8 +22,8 @@ pub enum ProbeError {
     /// The process did not answer in time.
     #[error("no answer within {} s", DEADLINE.as_secs())]
     Slow,
-    /// The process answers that it is not ready, and for what it waits.
-    #[error("it answers {status}: {waits}")]
+    /// The process answers that it is not ready, and which gates are closed.
+    #[error("not ready ({status}), waiting for: {waits}")]
     NotReady {
         /// The status of the answer.
         status: StatusCode,
@@ -32,7 +32,7 @@ pub enum ProbeError {
     },
 }
 
-/// Whether the process that serves this URL (`http://…/readyz`) is ready.
+/// Checks whether the process that serves this URL (`http://…/readyz`) is ready. Returns an error if it is not.
 pub async fn ready(url: &Uri) -> Result<(), ProbeError> {
     timeout(DEADLINE, ask(url)).await.map_err(|_| ProbeError::Slow)?
 }
@@ -44,7 +44,7 @@ async fn ask(url: &Uri) -> Result<(), ProbeError> {
     if status.is_success() {
         return Ok(());
     }
-    // A longer text does not come from Pennant.
+    // A longer text does not come from Pennant, and is ignored.
     let text = to_bytes(Body::new(answer.into_body()), LONGEST).await.unwrap_or_default();
     let waits = String::from_utf8_lossy(&text).split_whitespace().collect::<Vec<_>>().join(", ");
     Err(ProbeError::NotReady { status, waits })

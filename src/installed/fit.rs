@@ -3,8 +3,8 @@
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::{Map, Value};
 
-/// Fields of `ours` that the published schemas lack or declare differently, as `KIND.path`. A kind without a schema is listed by its
-/// name.
+/// Returns the fields of `ours` that the published schemas lack or declare differently, as `KIND.path`. A kind without a schema is listed
+/// by its name.
 ///
 /// This compares only what would be lost: names, types and allowed values. It compares neither rules nor defaults. Additional
 /// published fields belong to another version and are accepted.
@@ -24,7 +24,7 @@ pub fn missing(ours: &[CustomResourceDefinition], published: &Value) -> Vec<Stri
     lost
 }
 
-/// The published schema of a kind.
+/// Returns the published schema of a kind.
 fn of_kind<'a>(published: &'a Value, definition: &CustomResourceDefinition, kind: &str) -> Option<&'a Value> {
     let versions: Vec<&str> = definition.spec.versions.iter().map(|v| v.name.as_str()).collect();
     let is = |of: &Value| {
@@ -71,7 +71,7 @@ mod tests {
 
     use super::*;
 
-    /// Our own CRDs, as an API server would publish them.
+    /// Returns our own CRDs, as an API server would publish them.
     fn published() -> Value {
         let schemas = crate::api::crds().into_iter().map(|definition| {
             let version = &definition.spec.versions[0];

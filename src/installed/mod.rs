@@ -2,11 +2,11 @@
 //!
 //! In: the schemas that the API server publishes, which every account can read
 //! ([OpenAPI v3](https://kubernetes.io/docs/concepts/overview/kubernetes-api/#openapi-v3)).
-//! Out: nothing until they [`fit`]. Until then a log line says what is missing, and how to fix it.
+//! Out: [`fits`] returns once the CRDs [`fit`]. Until then, log lines report what is missing and how to fix it.
 //!
-//! The API server drops a field that it does not know without an error, such as a cursor or the settled state. So a version that is
-//! newer than the CRDs does not start its controllers, and the previous version, which fits them, continues. A rollback can also
-//! install older CRDs under a running version. So the process checks them periodically, and exits when they no longer fit.
+//! The API server drops a field that the CRDs do not declare, such as a cursor or the settled state, and returns no error. So a version
+//! that is newer than the CRDs does not start its controllers, and the previous version, which fits the CRDs, continues. A rollback can
+//! also install older CRDs while a version is running. So the process checks them periodically, and exits when they no longer fit.
 
 pub mod fit;
 
@@ -27,89 +27,92 @@ use fit::missing;
 const AGAIN: Duration = Duration::from_secs(2);
 /// Interval between checks once the CRDs fit. An unchanged answer costs almost nothing.
 const NOW_AND_THEN: Duration = Duration::from_secs(15);
-/// Timeout of one check; after it the next check follows.
+/// Timeout of one check. The next check follows after the usual interval.
 const DEADLINE: Duration = Duration::from_secs(5);
-/// The check is skipped after this many consecutive 403 answers, half a minute in total. A starting API server refuses all callers.
+/// Number of consecutive 403 answers after which the check is skipped: half a minute in total. Fewer answers prove nothing, because an API
+/// server that is starting refuses all callers.
 const REFUSALS: u32 = 15;
 /// Maximum number of missing fields in a message.
 const NAMED: usize = 5;
 
 /// The result of a check.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Found {
+pub enum CrdState {
     /// The CRDs have all fields that this version needs.
-    Fit,
-    /// The process is not allowed to read the schemas. After 15 such answers in a row it continues without a check.
-    Hidden,
+    Match,
+    /// The process is not allowed to read the schemas. After 15 consecutive answers of this kind it continues without a check.
+    Forbidden,
     /// Fields are missing; with a human-readable message.
-    Not(String),
+    Outdated(String),
     /// The CRDs of some kinds are missing, and the other CRDs fit; with a human-readable message.
-    Gone(String),
+    Missing(String),
     /// The API server did not answer with its schemas; with the reason.
     Unknown(String),
 }
 
 /// Waits until the CRDs fit. Logs a problem when it first occurs, and when it changes. Returns the value that continues the checks.
-pub async fn fits(client: &Client) -> Looks {
-    let (mut looks, mut said, mut refused) = (Looks::new(client), Found::Fit, 0);
+pub async fn fits(client: &Client) -> CrdChecker {
+    let (mut checker, mut logged, mut refused) = (CrdChecker::new(client), CrdState::Match, 0);
     loop {
-        let found = looks.look().await;
-        if found != said {
+        let found = checker.check().await;
+        if found != logged {
             match &found {
-                Found::Fit => {}
-                Found::Hidden => {
+                CrdState::Match => {}
+                CrdState::Forbidden => {
                     tracing::warn!("no permission to read the schemas of the API server, so the CRDs cannot be checked");
                 }
-                Found::Not(words) | Found::Gone(words) => tracing::error!("controllers are not started: {words}"),
-                Found::Unknown(error) => {
+                CrdState::Outdated(words) | CrdState::Missing(words) => {
+                    tracing::error!("controllers are not started: {words}");
+                }
+                CrdState::Unknown(error) => {
                     tracing::warn!(error, "could not read the schemas of the API server; retrying");
                 }
             }
         }
-        refused = if found == Found::Hidden { refused + 1 } else { 0 };
-        if found == Found::Fit || refused == REFUSALS {
-            return looks;
+        refused = if found == CrdState::Forbidden { refused + 1 } else { 0 };
+        if found == CrdState::Match || refused == REFUSALS {
+            return checker;
         }
-        said = found;
+        logged = found;
         tokio::time::sleep(AGAIN).await;
     }
 }
 
-/// Repeated checks, which read only a changed answer.
-pub struct Looks {
+/// A repeated check. It reads an answer only if the answer has changed.
+pub struct CrdChecker {
     client: Client,
     /// The `ETag` of the last answer, and its result.
-    last: Option<(HeaderValue, Found)>,
+    last: Option<(HeaderValue, CrdState)>,
 }
 
-impl Looks {
+impl CrdChecker {
     /// Creates the state without a check.
     #[must_use]
     pub fn new(client: &Client) -> Self {
         Self { client: client.clone(), last: None }
     }
 
-    /// Waits until CRDs that did fit no longer fit, and returns why. A missing CRD does not count: no object of its kind can be
-    /// written, so nothing is lost until the CRD is back.
+    /// Waits until the CRDs no longer fit, and returns a message. A missing CRD does not count: no object of its kind can be written, so
+    /// nothing is lost until the CRD is installed again.
     pub async fn misfit(mut self) -> String {
         let mut doubt = false;
         loop {
             tokio::time::sleep(NOW_AND_THEN).await;
-            match self.look().await {
+            match self.check().await {
                 // Two failed checks are required, because one of several API servers may still publish the CRDs from before an upgrade.
-                Found::Not(words) if doubt => return words,
-                found => doubt = matches!(found, Found::Not(_)),
+                CrdState::Outdated(words) if doubt => return words,
+                found => doubt = matches!(found, CrdState::Outdated(_)),
             }
         }
     }
 
     /// Checks once.
-    pub async fn look(&mut self) -> Found {
+    pub async fn check(&mut self) -> CrdState {
         let slow = || Err(kube::Error::Service("no answer in time".into()));
-        timeout(DEADLINE, self.ask()).await.unwrap_or_else(|_| slow()).unwrap_or_else(|e| Found::Unknown(chain(&e)))
+        timeout(DEADLINE, self.fetch()).await.unwrap_or_else(|_| slow()).unwrap_or_else(|e| CrdState::Unknown(chain(&e)))
     }
 
-    async fn ask(&mut self) -> kube::Result<Found> {
+    async fn fetch(&mut self) -> kube::Result<CrdState> {
         let path = format!("/openapi/v3/apis/{}/{}", Pipeline::group(&()), Pipeline::version(&()));
         let mut request = Request::get(path).header(ACCEPT, "application/json");
         if let Some((mark, _)) = &self.last {
@@ -122,27 +125,28 @@ impl Looks {
             StatusCode::OK => {
                 let published = answer.into_body().collect_bytes().await?;
                 let published = serde_json::from_slice(&published).map_err(kube::Error::SerdeError)?;
-                let found = judge(&missing(&crate::api::crds(), &published));
+                let found = classify(&missing(&crate::api::crds(), &published));
                 self.last = mark.map(|mark| (mark, found.clone()));
                 Ok(found)
             }
             StatusCode::NOT_MODIFIED => {
-                Ok(self.last.as_ref().map_or(Found::Unknown("304 without an ETag".to_owned()), |(_, found)| found.clone()))
+                let unknown = || CrdState::Unknown("the API server answered 304 to a request without an ETag".to_owned());
+                Ok(self.last.as_ref().map_or_else(unknown, |(_, found)| found.clone()))
             }
-            StatusCode::NOT_FOUND => Ok(judge(&missing(&crate::api::crds(), &Value::Null))),
-            StatusCode::FORBIDDEN => Ok(Found::Hidden),
-            other => Ok(Found::Unknown(format!("the API server answers {other}"))),
+            StatusCode::NOT_FOUND => Ok(classify(&missing(&crate::api::crds(), &Value::Null))),
+            StatusCode::FORBIDDEN => Ok(CrdState::Forbidden),
+            other => Ok(CrdState::Unknown(format!("the API server answers {other}"))),
         }
     }
 }
 
-fn judge(missing: &[String]) -> Found {
+fn classify(missing: &[String]) -> CrdState {
     let (named, more) = missing.split_at(missing.len().min(NAMED));
     if named.is_empty() {
-        return Found::Fit;
+        return CrdState::Match;
     }
     // A missing field has a path. A missing kind has only its name.
-    let found = if missing.iter().any(|lost| lost.contains('.')) { Found::Not } else { Found::Gone };
+    let found = if missing.iter().any(|lost| lost.contains('.')) { CrdState::Outdated } else { CrdState::Missing };
     let more = if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };
     found(format!(
         "the installed CRDs are not those of version {}; missing: {}{more}. Install them with \
@@ -158,17 +162,17 @@ mod tests {
 
     #[test]
     fn the_message_is_bounded_and_has_a_remedy() {
-        assert_eq!(judge(&[]), Found::Fit);
+        assert_eq!(classify(&[]), CrdState::Match);
         let many: Vec<String> = (0..9).map(|n| format!("K.f{n}")).collect();
-        let Found::Not(words) = judge(&many) else { panic!("it does not fit") };
+        let CrdState::Outdated(words) = classify(&many) else { panic!("it does not fit") };
         assert!(words.contains("K.f0, K.f1, K.f2, K.f3, K.f4 and 4 more") && words.contains("kubectl apply"), "{words}");
     }
 
     #[test]
     fn a_missing_kind_is_not_treated_as_a_missing_field() {
-        let judged = |missing: &[&str]| judge(&missing.iter().map(ToString::to_string).collect::<Vec<_>>());
-        assert!(matches!(judged(&["Pipeline", "Delivery"]), Found::Gone(_)));
-        assert!(matches!(judged(&["Pipeline.status.settled"]), Found::Not(_)));
-        assert!(matches!(judged(&["Pipeline", "Delivery.spec.to"]), Found::Not(_)));
+        let judged = |missing: &[&str]| classify(&missing.iter().map(ToString::to_string).collect::<Vec<_>>());
+        assert!(matches!(judged(&["Pipeline", "Delivery"]), CrdState::Missing(_)));
+        assert!(matches!(judged(&["Pipeline.status.settled"]), CrdState::Outdated(_)));
+        assert!(matches!(judged(&["Pipeline", "Delivery.spec.to"]), CrdState::Outdated(_)));
     }
 }

@@ -1,22 +1,22 @@
-//! One call of the API server, with a deadline: no call may hang for longer.
+//! One call to the API server, with a deadline.
 
 use std::time::Duration;
 
 use thiserror::Error;
 
-/// The deadline of a call.
+/// Deadline of a call.
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// Why there is no answer.
+/// Why a call has no response.
 #[derive(Debug, Error)]
 pub enum CallError {
-    /// The API server refused, or could not be asked.
+    /// The API server rejected the call or is unreachable.
     #[error("the API server rejected the call or is unreachable")]
     Api(#[source] Box<kube::Error>),
-    /// It is not known what became of the call.
+    /// The result of the call is not known.
     #[error("the API server did not answer in time")]
     Timeout,
-    /// What is to be written has no JSON form, which cannot be.
+    /// The value could not be encoded as JSON, which cannot happen in practice.
     #[error("the object could not be encoded as JSON")]
     Json(#[from] serde_json::Error),
 }
@@ -27,7 +27,7 @@ impl From<kube::Error> for CallError {
     }
 }
 
-/// Waits for the answer of a call.
+/// Waits for the response of a call, until the deadline.
 pub async fn call<T>(call: impl Future<Output = Result<T, kube::Error>>) -> Result<T, CallError> {
     Ok(tokio::time::timeout(DEADLINE, call).await.map_err(|_| CallError::Timeout)??)
 }

@@ -1,7 +1,8 @@
 //! A guarded patch of a status: it tests what it replaces. So a stale writer never overwrites a newer one, and two writers of different
 //! parts of one status never conflict.
 //!
-//! In: what must be so, and what is to be put where. Out: a JSON Patch (<https://www.rfc-editor.org/rfc/rfc6902>), and what became of it.
+//! In: values to test, and values to write, each with its path. Out: a JSON Patch (<https://www.rfc-editor.org/rfc/rfc6902>), and its
+//! result.
 
 use json_patch::jsonptr::PointerBuf;
 use json_patch::{AddOperation, Patch, PatchOperation, TestOperation};
@@ -13,43 +14,43 @@ use serde_json::Value;
 
 use super::call::{CallError, call};
 
-/// The steps of a patch; nothing of it is applied if a test fails.
+/// The operations of a patch. If a test fails, none is applied.
 #[derive(Debug, Default)]
 pub struct Guarded(Vec<PatchOperation>);
 
-/// What became of a patch.
+/// Result of a patch.
 #[derive(Debug)]
 pub enum Outcome<K> {
-    /// It is written; the object as it is now.
+    /// The patch was applied. Contains the new object.
     Written(K),
-    /// A test failed: nothing was written.
+    /// A test failed. Nothing was written.
     Stale,
     /// The object is gone.
     Gone,
 }
 
 impl Guarded {
-    /// A patch of the object with this uid, and of no other made under its name.
+    /// Creates a patch that applies only to the object with this uid, not to another object of the same name.
     #[must_use]
     pub fn of(uid: Option<&str>) -> Self {
         Self::default().test(["metadata", "uid"], uid.into())
     }
 
-    /// Tests the value at a path.
+    /// Adds a test of the value at a path.
     #[must_use]
     pub fn test<const N: usize>(mut self, path: [&str; N], value: Value) -> Self {
         self.0.push(PatchOperation::Test(TestOperation { path: PointerBuf::from_tokens(path), value }));
         self
     }
 
-    /// Puts a value at a path, or replaces it.
+    /// Adds a write of the value at a path. An existing value is replaced.
     pub fn put<const N: usize>(mut self, path: [&str; N], value: &impl Serialize) -> Result<Self, serde_json::Error> {
         let value = serde_json::to_value(value)?;
         self.0.push(PatchOperation::Add(AddOperation { path: PointerBuf::from_tokens(path), value }));
         Ok(self)
     }
 
-    /// The patch to send.
+    /// Returns the patch to send.
     #[must_use]
     pub fn patch(self) -> kube::api::Patch<()> {
         kube::api::Patch::Json(Patch(self.0))
@@ -62,7 +63,7 @@ impl Guarded {
     {
         match call(api.patch_status(name, &PatchParams::default(), &self.patch())).await {
             Ok(written) => Ok(Outcome::Written(written)),
-            // A failed test is 422 Invalid; a path that is not there is 422 too; 409 comes if several others were first.
+            // A failed test is 422 Invalid, and so is a missing path. 409 is returned if several other writers were first.
             Err(CallError::Api(error)) => match *error {
                 kube::Error::Api(status) if status.is_not_found() => Ok(Outcome::Gone),
                 kube::Error::Api(status) if status.code == 422 || status.is_conflict() => Ok(Outcome::Stale),

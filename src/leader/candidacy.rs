@@ -1,50 +1,50 @@
-//! Pure: one replica's part in who holds the Lease. What is known of the object, and what to do next.
+//! One replica in the leader election: what it knows of the Lease, and what it does next. Pure.
 //!
-//! In: what the Lease says (live reads, the watch, answers to writes) and the time since boot. Out: the next [`Step`].
+//! In: the content of the Lease (live reads, the watch, responses to writes) and the time since boot. Out: the next [`Step`].
 //!
-//! - An answered renewal makes the Lease ours for [`LASTS`] from before it was sent.
-//! - Another replica's Lease is acquired if it has not changed for its own duration, counted from our first sight. Two live reads at least
-//!   [`GRACE`] apart must confirm that. So after an outage of the API server the holder can renew first.
-//! - The holder recreates a deleted Lease at once. Others recreate it when its holder would have stopped.
-//! - A Lease in our own name of an earlier process is acquired at once, but only at the start of a process. So a restarted container
+//! - A renewal that was answered makes the Lease ours for [`LASTS`], counted from before it was sent.
+//! - The Lease of another replica is acquired if it has not changed for its own duration since we first saw it. Two live reads at least
+//!   [`GRACE`] apart must confirm that. So after an outage of the API server, the holder can renew first.
+//! - The holder recreates a deleted Lease at once. Other replicas recreate it after the time at which its holder stops.
+//! - A Lease in our own name from an earlier process is acquired at once, but only at the start of a process. So a restarted container
 //!   continues, and two processes of one name do not replace each other forever.
 
 use std::time::Duration;
 
 use crate::api::{Time, version};
 
-/// How long a renewal holds.
+/// Duration of a Lease after a renewal.
 pub const LASTS: Duration = Duration::from_secs(90);
-/// Between two renewals.
+/// Time between two renewals.
 pub const RENEW: Duration = Duration::from_secs(10);
-/// After a call that failed.
+/// Pause after a failed call.
 pub const RETRY: Duration = Duration::from_secs(2);
-/// How long an expired Lease is left to its holder while the API server answers.
+/// Time for which an expired Lease is left to its holder while the API server responds.
 pub const GRACE: Duration = Duration::from_secs(12);
-/// Another's Lease that claims more than this is not believed.
+/// Maximum duration that is accepted in the Lease of another replica.
 const LONGEST: Duration = Duration::from_mins(10);
 
-/// What a Lease object says.
+/// Content of a Lease object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seen {
     /// `resourceVersion`.
     pub version: String,
-    /// `holderIdentity`; empty: nobody.
+    /// `holderIdentity`. Empty: there is no holder.
     pub holder: String,
     /// `leaseTransitions`.
     pub epoch: i32,
-    /// `acquireTime`: with the name, it tells one process's term from another's.
+    /// `acquireTime`. Together with the name, it identifies the term of one process.
     pub acquired: Option<Time>,
     /// `leaseDurationSeconds`.
     pub lasts: Duration,
 }
 
-/// A write to be made.
+/// A write to perform.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Write {
-    /// The version that it replaces; `None`: it creates.
+    /// The version that it replaces. `None`: it creates the Lease.
     pub over: Option<String>,
-    /// Who is to hold it; `false`: nobody.
+    /// Whether this replica becomes or remains the holder. `false`: the Lease is released.
     pub ours: bool,
     /// `leaseTransitions`.
     pub epoch: i32,
@@ -52,36 +52,36 @@ pub struct Write {
     pub acquired: Time,
 }
 
-/// What to do next.
+/// The next step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Read the Lease.
     Look,
     /// Write it.
     Write(Write),
-    /// Nothing before then, unless the watch has news.
+    /// Do nothing before this time, unless the watch delivers an event.
     Wait(Duration),
 }
 
-/// What came of a write.
+/// Result of a write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wrote {
-    /// It is done, and this stands there now.
+    /// The write succeeded. Contains the stored Lease.
     Done(Seen),
-    /// Something else stood there.
+    /// The stored Lease had another version.
     Conflict,
-    /// Nobody knows.
+    /// The result is not known.
     Unknown,
 }
 
-/// This replica holds the Lease.
+/// State of this replica as the holder of the Lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Held {
     /// `leaseTransitions`.
     pub epoch: i32,
     /// `acquireTime`.
     pub acquired: Time,
-    /// Ours for sure until then.
+    /// Time until which the Lease is certainly ours.
     pub until: Duration,
     renew: Duration,
 }
@@ -89,7 +89,7 @@ pub struct Held {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Known {
     Nothing,
-    /// The previous holder may continue until then.
+    /// There is no Lease. The previous holder may continue until this time.
     Absent(Duration),
     There {
         seen: Seen,
@@ -98,32 +98,32 @@ enum Known {
     },
 }
 
-/// One replica's part.
+/// State of one replica.
 #[derive(Clone, Debug)]
 pub struct Candidacy {
     identity: String,
     known: Known,
     held: Option<Held>,
-    /// When the acquisition began whose answer was lost.
-    tried: Option<Time>,
-    /// Whether the Lease of one's own name may be taken over: at the beginning only.
+    /// `acquireTime` of an acquisition whose result is not known.
+    pending_acquire_time: Option<Time>,
+    /// Whether a Lease in our own name can be acquired at once: only at the start of a process.
     fresh: bool,
     look: bool,
-    /// In a row.
+    /// Number of consecutive conflicts.
     conflicts: u32,
     not_before: Duration,
     raised: i32,
 }
 
 impl Candidacy {
-    /// A process begins.
+    /// Returns the state at the start of a process.
     #[must_use]
     pub fn new(identity: &str) -> Self {
         Self {
             identity: identity.to_owned(),
             known: Known::Nothing,
             held: None,
-            tried: None,
+            pending_acquire_time: None,
             fresh: true,
             look: false,
             conflicts: 0,
@@ -132,27 +132,27 @@ impl Candidacy {
         }
     }
 
-    /// Whether it is ours, and until when.
+    /// Returns the state of this replica as the holder. `None`: the Lease is not ours.
     #[must_use]
     pub fn held(&self) -> Option<Held> {
         self.held
     }
 
-    /// The epoch of the Lease, for any holder. `None`: it is unknown, or there is no Lease.
+    /// Returns the epoch of the Lease, for any holder. `None`: it is unknown, or there is no Lease.
     #[must_use]
     pub fn epoch(&self) -> Option<i32> {
         if let Known::There { seen, .. } = &self.known { Some(seen.epoch) } else { None }
     }
 
-    /// Whether it is known who holds it.
+    /// Whether this or another replica is known to be the holder.
     #[must_use]
     pub fn decided(&self) -> bool {
         let others = |holder: &str| !holder.is_empty() && (holder != self.identity || !self.fresh);
         self.held.is_some() || matches!(&self.known, Known::There { seen, .. } if others(&seen.holder))
     }
 
-    /// The watch says this. That the Lease is gone is not believed: the watch may be behind our own write.
-    pub fn told(&mut self, seen: Option<Seen>, now: Duration) {
+    /// Applies an event of the watch. A deletion is not trusted, because the watch may lag behind our own write.
+    pub fn on_watch_event(&mut self, seen: Option<Seen>, now: Duration) {
         match seen {
             None => self.look = !matches!(self.known, Known::Absent(_)),
             Some(seen) if self.is_older(&seen) => {}
@@ -160,8 +160,8 @@ impl Candidacy {
         }
     }
 
-    /// A live read says this.
-    pub fn looked(&mut self, seen: Option<Seen>, now: Duration) {
+    /// Applies the result of a live read.
+    pub fn on_read(&mut self, seen: Option<Seen>, now: Duration) {
         self.look = false;
         match seen {
             None => {
@@ -186,18 +186,18 @@ impl Candidacy {
         }
     }
 
-    /// A live read was not answered.
-    pub fn look_failed(&mut self, now: Duration) {
+    /// Records that a live read failed.
+    pub fn on_read_failed(&mut self, now: Duration) {
         self.look = true;
         self.unsure(now);
     }
 
-    /// What came of a write that was sent at `sent`.
-    pub fn wrote(&mut self, write: &Write, sent: Duration, now: Duration, what: Wrote) {
+    /// Applies the result of a write that was sent at `sent`.
+    pub fn on_write_result(&mut self, write: &Write, sent: Duration, now: Duration, what: Wrote) {
         match what {
             Wrote::Done(seen) if write.ours => {
                 self.conflicts = 0;
-                (self.fresh, self.tried, self.look) = (false, None, false);
+                (self.fresh, self.pending_acquire_time, self.look) = (false, None, false);
                 self.held =
                     Some(Held { epoch: seen.epoch, acquired: write.acquired, until: sent + LASTS, renew: sent + RENEW });
                 self.known = Known::There { seen, since: now, expired: None };
@@ -212,22 +212,22 @@ impl Candidacy {
                 if self.conflicts > 1 {
                     self.unsure(now);
                 }
-                // A client that tries again by itself conflicts with its own first try.
+                // A client that retries on its own can conflict with its own first attempt.
                 if self.held.is_none() && write.ours {
-                    self.tried = Some(write.acquired);
+                    self.pending_acquire_time = Some(write.acquired);
                 }
             }
             Wrote::Unknown => {
                 self.look = true;
                 self.unsure(now);
                 if self.held.is_none() && write.ours {
-                    self.tried = Some(write.acquired);
+                    self.pending_acquire_time = Some(write.acquired);
                 }
             }
         }
     }
 
-    /// An epoch was seen somewhere that must not be above ours.
+    /// Raises our epoch above one that was read elsewhere.
     pub fn raise(&mut self, above: i32) {
         self.raised = self.raised.max(above.saturating_add(1));
         if let Some(held) = self.held.as_mut().filter(|held| held.epoch < self.raised) {
@@ -235,7 +235,7 @@ impl Candidacy {
         }
     }
 
-    /// What to do next. `wall` is the time on the wall.
+    /// Returns the next step. `wall` is the wall-clock time.
     #[must_use]
     pub fn next(&self, now: Duration, wall: Time) -> Step {
         if now < self.not_before {
@@ -275,7 +275,7 @@ impl Candidacy {
         }
     }
 
-    /// Releases it: from here on it is not ours, whatever the result of the write is.
+    /// Releases the Lease. From now on it is not ours, whatever the result of the write is.
     #[must_use]
     pub fn resign(&mut self) -> Option<Write> {
         let held = self.held.take()?;
@@ -287,7 +287,7 @@ impl Candidacy {
         Step::Write(Write { over, ours: true, epoch: epoch.saturating_add(1).max(self.raised), acquired: wall })
     }
 
-    /// Whatever was seen of its expiry was seen before the API server was away.
+    /// Delays the next step. An expiry that was observed before the API server became unavailable no longer counts.
     fn unsure(&mut self, now: Duration) {
         self.not_before = now + RETRY;
         if let Known::There { expired, .. } = &mut self.known {
@@ -303,14 +303,14 @@ impl Candidacy {
         if matches!(&self.known, Known::There { seen: known, .. } if known.version == seen.version) {
             return;
         }
-        let term = self.held.map(|held| held.acquired).or(self.tried);
+        let term = self.held.map(|held| held.acquired).or(self.pending_acquire_time);
         let ours = seen.holder == self.identity && term.is_some() && seen.acquired == term;
         match &mut self.held {
             Some(held) if ours => held.epoch = seen.epoch,
-            // The answer was lost; how long it holds is known when the next one is answered.
+            // The response of our acquisition was lost. The next answered renewal shows how long the Lease is ours.
             None if ours => {
                 let acquired = seen.acquired.unwrap_or(Time::UNIX_EPOCH);
-                (self.fresh, self.tried) = (false, None);
+                (self.fresh, self.pending_acquire_time) = (false, None);
                 self.held = Some(Held { epoch: seen.epoch, acquired, until: Duration::ZERO, renew: now });
             }
             _ => self.held = None,

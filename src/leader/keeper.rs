@@ -1,7 +1,7 @@
 //! Keeps one Lease: carries out the decisions of `candidacy`, and publishes the current state.
 //!
-//! In: the Lease object and the order to stop. Out: what [`Lease`] tells. A call is never broken off half-way, for its fate
-//! would not be known.
+//! In: the Lease object and the signal to stop. Out: the state of [`Lease`]. A call is never canceled halfway, because its result would not
+//! be known.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use super::{LeadershipTerm, Lease, View};
 use crate::api::{Time, since_boot};
 use crate::telemetry::{Metrics, chain, metrics};
 
-/// No call may hang for longer.
+/// Deadline of a call.
 const DEADLINE: Duration = Duration::from_secs(5);
 
 /// Why a Lease could not be read or written.
@@ -30,25 +30,25 @@ pub enum LeaseError {
     /// There is no such namespace.
     #[error("namespace {0} does not exist; create it, or name another with --namespace")]
     NoNamespace(String),
-    /// Rights are missing.
+    /// Permissions are missing.
     #[error("leases in namespace {0} are forbidden; the service account needs get, list, watch, create and update on them")]
     Forbidden(String, #[source] Box<kube::Error>),
     /// Everything else.
     #[error("the API server is unreachable")]
     Api(#[source] Box<kube::Error>),
-    /// It did not answer in time.
+    /// The API server did not respond in time.
     #[error("the API server did not answer in time")]
     Timeout,
 }
 
-/// Which Lease, and who asks for it.
+/// Name and namespace of a Lease, and the identity of this replica.
 #[derive(Clone, Debug)]
 pub struct Named {
     /// Namespace of the Lease.
     pub namespace: String,
     /// Name of the Lease.
     pub name: &'static str,
-    /// `holderIdentity`: the pod's name. No two processes that live at one time may share it.
+    /// `holderIdentity`: the name of the pod. Two processes that run at the same time must not share it.
     pub identity: String,
 }
 
@@ -58,18 +58,18 @@ pub struct Keeper {
     named: Named,
     state: Candidacy,
     view: watch::Sender<View>,
-    turns: watch::Sender<Option<u64>>,
+    term_numbers: watch::Sender<Option<u64>>,
     above: watch::Receiver<i32>,
     label: metrics::Lease,
     metrics: Metrics,
-    /// Told once, when it is known who holds it.
+    /// Called once, as soon as the holder of the Lease is known.
     decided: Option<Box<dyn FnOnce() + Send + Sync>>,
-    /// What was last complained about.
+    /// The last error that was logged.
     complaint: Option<String>,
 }
 
 impl Keeper {
-    /// A keeper, and what may be asked of it. `decided` is called once it is known who holds the Lease.
+    /// Returns a keeper, and access to its state. `decided` is called once, as soon as the holder of the Lease is known.
     #[must_use]
     pub fn new(
         client: Client,
@@ -80,27 +80,27 @@ impl Keeper {
     ) -> (Self, Lease) {
         metrics.lease_held(label, false);
         let (view, views) = watch::channel(View::default());
-        let (turns, numbers) = watch::channel(None);
+        let (term_numbers, numbers) = watch::channel(None);
         let (raise, above) = watch::channel(0);
         let keeper = Self {
             api: Api::namespaced(client, &named.namespace),
             state: Candidacy::new(&named.identity),
             named,
             view,
-            turns,
+            term_numbers,
             above,
             label,
             metrics,
             decided: Some(Box::new(decided)),
             complaint: None,
         };
-        (keeper, Lease { view: views, turns: numbers, above: raise })
+        (keeper, Lease { view: views, term_numbers: numbers, above: raise })
     }
 
-    /// Keeps it until `stop`, then gives it up so that another replica goes on at once.
+    /// Keeps the Lease until `stop`, then releases it so that another replica continues at once.
     pub async fn run(mut self, stop: CancellationToken) {
         let watched = watch_object(self.api.clone(), self.named.name).default_backoff();
-        // A watch that ends would leave the polling of an expired Lease; it never does.
+        // The watch never ends. If it did, an expired Lease would still be polled.
         let mut watched = watched.chain(stream::pending()).boxed();
         while !stop.is_cancelled() {
             match self.state.next(since_boot(), crate::api::now()) {
@@ -109,7 +109,7 @@ impl Keeper {
                 Step::Wait(until) => tokio::select! {
                     () = stop.cancelled() => break,
                     () = tokio::time::sleep(until.saturating_sub(since_boot())) => {}
-                    Some(event) = watched.next() => self.told(event),
+                    Some(event) = watched.next() => self.on_watch_event(event),
                     Ok(()) = self.above.changed() => self.state.raise(*self.above.borrow_and_update()),
                 },
             }
@@ -121,11 +121,11 @@ impl Keeper {
         }
     }
 
-    fn told(&mut self, event: watcher::Result<Option<Object>>) {
+    fn on_watch_event(&mut self, event: watcher::Result<Option<Object>>) {
         match event {
-            Ok(object) => self.state.told(object.as_ref().map(seen), since_boot()),
+            Ok(object) => self.state.on_watch_event(object.as_ref().map(seen), since_boot()),
             Err(error) => {
-                // Without it the Lease is still kept, and a hand-over takes longer.
+                // Without the watch the Lease is still kept, but a failover takes longer.
                 tracing::warn!(lease = self.named.name, error = %chain(&error), "the watch of the Lease was interrupted; restarting it");
             }
         }
@@ -134,10 +134,10 @@ impl Keeper {
     async fn look(&mut self) {
         let found = self.call(self.api.get_opt(self.named.name)).await;
         match found {
-            Ok(object) => self.state.looked(object.as_ref().map(seen), since_boot()),
+            Ok(object) => self.state.on_read(object.as_ref().map(seen), since_boot()),
             Err(error) => {
                 self.complain(&error);
-                self.state.look_failed(since_boot());
+                self.state.on_read_failed(since_boot());
             }
         }
     }
@@ -160,7 +160,7 @@ impl Keeper {
         if matches!(outcome, Wrote::Done(_)) {
             self.complaint = None;
         }
-        self.state.wrote(write, sent, since_boot(), outcome);
+        self.state.on_write_result(write, sent, since_boot(), outcome);
     }
 
     async fn call<T>(&self, call: impl Future<Output = Result<T, kube::Error>>) -> Result<T, LeaseError> {
@@ -179,27 +179,27 @@ impl Keeper {
         })
     }
 
-    /// Says what is wrong, once.
+    /// Logs an error once, until another error or a successful write.
     fn complain(&mut self, error: &LeaseError) {
         let text = chain(error);
         if self.complaint.as_ref() != Some(&text) {
             let held = self.state.held().is_some();
-            tracing::warn!(lease = self.named.name, held, error = %text, "could not renew the Lease; retrying every {RETRY:?}");
+            tracing::warn!(lease = self.named.name, held, error = %text, "request for the Lease failed; retrying every {RETRY:?}");
             self.complaint = Some(text);
         }
         // The holder is unknown, so a component that waits to start can start.
-        self.turns.send_if_modified(|turn| std::mem::replace(turn, turn.or(Some(0))).is_none());
+        self.term_numbers.send_if_modified(|number| std::mem::replace(number, number.or(Some(0))).is_none());
     }
 
     /// Publishes the current state, if it has changed.
     fn publish(&mut self) {
         let before = *self.view.borrow();
         let held = self.state.held();
-        // What is held without a renewal that was answered is not ours for sure.
+        // A Lease for which no renewal was answered yet is not certainly ours.
         let held = held.filter(|held| !held.until.is_zero() || before.term.is_some());
-        let turn = self.turns.borrow().unwrap_or(0);
+        let number = self.term_numbers.borrow().unwrap_or(0);
         let same = |t: &LeadershipTerm| LeadershipTerm { epoch: held.map_or(t.epoch, |h| h.epoch), ..*t };
-        let term = held.map(|h| before.term.as_ref().map_or(LeadershipTerm { turn: turn + 1, epoch: h.epoch }, same));
+        let term = held.map(|h| before.term.as_ref().map_or(LeadershipTerm { number: number + 1, epoch: h.epoch }, same));
         let view = View { term, until: held.map_or(Duration::ZERO, |h| h.until) };
         if self.state.decided() {
             self.decided.take().into_iter().for_each(|decided| decided());
@@ -209,7 +209,7 @@ impl Keeper {
             (None, Some(term)) => {
                 tracing::info!(lease, identity, epoch = term.epoch, "acquired leadership");
                 self.view.send_replace(view);
-                self.turns.send_replace(Some(term.turn));
+                self.term_numbers.send_replace(Some(term.number));
             }
             (was, _) => {
                 if was.is_some() && view.term.is_none() {
@@ -217,7 +217,7 @@ impl Keeper {
                 }
                 self.view.send_if_modified(|old| std::mem::replace(old, view) != view);
                 let known = self.state.decided();
-                self.turns.send_if_modified(|turn| known && turn.is_none() && turn.replace(0).is_none());
+                self.term_numbers.send_if_modified(|number| known && number.is_none() && number.replace(0).is_none());
             }
         }
         self.metrics.lease_held(self.label, view.term.is_some());
@@ -227,7 +227,7 @@ impl Keeper {
     }
 }
 
-/// Whether something else stood there than the write was to replace.
+/// Whether the stored Lease was not the one that the write was to replace.
 fn is_conflict(error: &kube::Error, write: &Write) -> bool {
     let kube::Error::Api(status) = error else { return false };
     status.is_conflict() || status.is_already_exists() || (write.over.is_some() && status.is_not_found())
@@ -249,7 +249,7 @@ fn seen(object: &Object) -> Seen {
 fn object(named: &Named, write: &Write) -> Object {
     let metadata =
         ObjectMeta { name: Some(named.name.to_owned()), resource_version: write.over.clone(), ..ObjectMeta::default() };
-    // One second is the least that the API server takes.
+    // The API server requires at least one second.
     let lasts = if write.ours { LASTS.as_secs() } else { 1 };
     let spec = LeaseSpec {
         holder_identity: Some(if write.ours { named.identity.clone() } else { String::new() }),

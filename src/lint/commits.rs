@@ -1,21 +1,21 @@
 //! Finds notifications that need a commit, for pipelines whose applications have none.
 //!
-//! In: a pipeline, and the content of the other files. Out: a finding if the kind of an application never names a commit, and a note if
-//! only the cluster knows. Manifests contain no revisions. The controller reports `CommitMissing` once it sees the revisions.
+//! In: a pipeline, and the content of the other files. Out: a finding if the revision of an application is never a commit, and a note if
+//! it can be one. Manifests contain no revisions. The controller reports `CommitMissing` once it observes the revisions.
 
 use std::collections::BTreeSet;
 
 use kube::ResourceExt as _;
 
 use super::pipelines::Files;
-use super::sheet::Sheet;
+use super::sheet::FindingContext;
 use super::{Report, Source};
 use crate::api::Pipeline;
 use crate::api::pipeline::target::targets;
 use crate::api::values::refs::{AppRef, ConfigMapKey};
 use crate::config::Given;
 use crate::config::layers::{Spot, names, of_pipeline};
-use crate::manifests::{beneath, has_notification, understood};
+use crate::manifests::{effective_notification, has_notification, layers_below};
 
 /// What the revision of an application consists of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -39,7 +39,7 @@ fn revision(app: &AppRef) -> Option<Revision> {
 }
 
 /// Checks the targets of a pipeline.
-pub(super) fn check(pipeline: &Pipeline, sheet: Sheet<'_>, files: Files<'_>, report: &mut Report) {
+pub(super) fn check(pipeline: &Pipeline, context: FindingContext<'_>, files: Files<'_>, report: &mut Report) {
     let namespace = pipeline.namespace().unwrap_or_default();
     let all = targets(&pipeline.spec, &files.options.cluster_name);
     if all.iter().all(|info| revision(&info.app).is_none()) {
@@ -49,10 +49,11 @@ pub(super) fn check(pipeline: &Pipeline, sheet: Sheet<'_>, files: Files<'_>, rep
     let global = files.global.notifications().map(|(name, _)| name.clone());
     for name in names(&pipeline.spec).into_iter().chain(ours).chain(global).collect::<BTreeSet<_>>() {
         for (kind, without) in lacking(pipeline, &namespace, &name, files) {
-            let subject = format!("notification {name} needs a commit, and the revision of a {kind} is");
+            let subject = format!("notification {name} needs a commit, but the revision of a {kind} is");
             if without == Revision::Version {
-                let remedy = "the version of its chart; set appRef.revisionPath to a field with a commit, or do not select the pipeline";
-                report.findings.push(sheet.finding(
+                let remedy = "its chart version; set appRef.revisionPath to a field with a commit, or exclude the pipeline with \
+                              pipelineSelector";
+                report.findings.push(context.finding(
                     "spec.appRef".to_owned(),
                     format!("{subject} {remedy}"),
                     Source::Controller,
@@ -65,11 +66,11 @@ pub(super) fn check(pipeline: &Pipeline, sheet: Sheet<'_>, files: Files<'_>, rep
     }
 }
 
-/// The kinds of applications from which a notification needs a commit, with what their revisions consist of.
+/// Returns the kinds of applications that may lack the commit that a notification needs. Each kind has the content of its revisions.
 fn lacking(pipeline: &Pipeline, namespace: &str, name: &str, files: Files<'_>) -> BTreeSet<(String, Revision)> {
     let notification = files.notifications.get(&(namespace.to_owned(), name.to_owned()));
     let notification = notification.and_then(|(_, notification)| notification.as_ref());
-    let Some(beneath) = beneath(files.global, pipeline, name, notification) else { return BTreeSet::new() };
+    let Some(below) = layers_below(files.global, pipeline, name, notification) else { return BTreeSet::new() };
     let text = |key: &ConfigMapKey| files.texts.text(key);
     let given = Given { allow_http: files.options.allow_http, text: &text };
     let infos = targets(&pipeline.spec, &files.options.cluster_name);
@@ -80,10 +81,10 @@ fn lacking(pipeline: &Pipeline, namespace: &str, name: &str, files: Files<'_>) -
     for ((environment, index), info) in places.zip(&infos) {
         let Some(without) = revision(&info.app) else { continue };
         let spot = Spot { environment, index, target: &info.name };
-        let layers = [beneath.clone(), of_pipeline(&pipeline.spec, namespace, name, spot)].concat();
+        let layers = [below.clone(), of_pipeline(&pipeline.spec, namespace, name, spot)].concat();
         let of_same = known.iter().find(|(of, _)| *of == layers).map(|(_, needs)| *needs);
         let needs = of_same.unwrap_or_else(|| {
-            let sending = || understood(&layers, namespace, &given).sending;
+            let sending = || effective_notification(&layers, namespace, &given).sending;
             has_notification(&layers) && sending().is_ok_and(|sending| sending.needs_commit)
         });
         if of_same.is_none() {

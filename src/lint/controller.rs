@@ -6,10 +6,10 @@ use kube::ResourceExt as _;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::layers::{Laid, Stack, remove, take_away};
+use super::layers::{LayerStack, PositionedLayer, remove, remove_field};
 use super::pipelines::Files;
-use super::sheet::Sheet;
-use super::{Finding, Options, Said, Source};
+use super::sheet::FindingContext;
+use super::{FieldProblem, Finding, Options, Source};
 use crate::api::pipeline::target::targets;
 use crate::api::{Notification, Pipeline};
 use crate::config::layers::{Layer, Source as Author};
@@ -17,16 +17,16 @@ use crate::manifests::field::{below, entry, steps};
 use crate::manifests::one_line;
 use crate::pipeline::plan::plan;
 
-/// Parses an object as a kind of Pennant, or returns the problem if the object does not fit the kind.
-pub(super) fn parse<K: DeserializeOwned + kube::Resource>(object: &Value, namespace: &str) -> Result<K, Said> {
+/// Parses an object as a kind of Pennant. Returns the problem if the object does not match the type.
+pub(super) fn parse<K: DeserializeOwned + kube::Resource>(object: &Value, namespace: &str) -> Result<K, FieldProblem> {
     let mut parsed: K = serde_path_to_error::deserialize(object)
         .map_err(|e| (e.path().to_string(), one_line(&e.inner().to_string()), Source::Controller))?;
     parsed.meta_mut().namespace.get_or_insert_with(|| namespace.to_owned());
     Ok(parsed)
 }
 
-/// The problem if the pipeline controller would not accept the spec.
-pub(super) fn pipeline(pipeline: &Pipeline, options: &Options) -> Option<Said> {
+/// Returns the problem for which the pipeline controller would reject the spec, if there is one.
+pub(super) fn pipeline(pipeline: &Pipeline, options: &Options) -> Option<FieldProblem> {
     let namespace = pipeline.metadata.namespace.as_deref().unwrap_or_default();
     let refused = plan(&pipeline.spec, namespace, &options.cluster_name, options.cross_namespace_refs).err()?;
     let field = match refused.reason {
@@ -36,7 +36,7 @@ pub(super) fn pipeline(pipeline: &Pipeline, options: &Options) -> Option<Said> {
     Some((field.unwrap_or_else(|| "spec.environments".to_owned()), refused.message, Source::Controller))
 }
 
-/// The first target whose name an earlier target has.
+/// Returns the field of the first target that has the same name as an earlier target.
 fn second(pipeline: &Pipeline, options: &Options) -> Option<String> {
     let all = targets(&pipeline.spec, &options.cluster_name);
     let mut names = HashSet::new();
@@ -50,28 +50,28 @@ fn second(pipeline: &Pipeline, options: &Options) -> Option<String> {
 /// Checks a Notification over the global configuration, as the dispatcher does. Fields that the API server would report are removed first.
 pub(super) fn notification(
     object: &Value,
-    sheet: Sheet<'_>,
-    said: &[Said],
+    context: FindingContext<'_>,
+    problems: &[FieldProblem],
     files: Files<'_>,
     notes: &mut Vec<String>,
 ) -> Vec<Finding> {
     let mut object = object.clone();
-    let gone: Vec<String> = said.iter().map(|(field, ..)| without(&mut object, field)).collect();
+    let removed: Vec<String> = problems.iter().map(|(field, ..)| without(&mut object, field)).collect();
     let notification: Notification = match parse(&object, &files.options.namespace) {
         Ok(notification) => notification,
-        // An object that does not fit the type does not fit the schema either. That problem is already reported.
-        Err(_) if !gone.is_empty() => return Vec::new(),
-        Err((field, message, source)) => return vec![sheet.finding(field, message, source)],
+        // An object that does not match the type does not match the schema either. That problem is already reported.
+        Err(_) if !removed.is_empty() => return Vec::new(),
+        Err((field, message, source)) => return vec![context.finding(field, message, source)],
     };
     let (name, namespace) = (notification.name_any(), notification.namespace().unwrap_or_default());
-    let everywhere = files.global.get(&name).filter(|everywhere| everywhere.reach.covers(&namespace));
-    let laid = |layer: Layer| match (&layer.source, files.found) {
-        (Author::Defaults | Author::Global, Some(found)) => found.laid(&name, layer),
-        _ => Laid { layer, sheet, field: "spec".to_owned() },
+    let cluster_wide = files.global.get(&name).filter(|cluster_wide| cluster_wide.reach.covers(&namespace));
+    let positioned = |layer: Layer| match (&layer.source, files.found) {
+        (Author::Defaults | Author::Global, Some(found)) => found.positioned(&name, layer),
+        _ => PositionedLayer { layer, context, field: "spec".to_owned() },
     };
-    let layers = files.global.beneath(everywhere, Some(&notification)).into_iter().map(laid).collect();
-    let stack = Stack { layers, namespace, partial: files.are_partial() };
-    stack.check(files.options, files.texts, gone, notes)
+    let layers = files.global.layers_below(cluster_wide, Some(&notification)).into_iter().map(positioned).collect();
+    let stack = LayerStack { layers, namespace, partial: files.are_partial() };
+    stack.check(files.options, files.texts, removed, notes)
 }
 
 /// Removes a field of an object, or replaces it with a harmless value. Returns the removed field.
@@ -80,7 +80,7 @@ fn without(object: &mut Value, field: &str) -> String {
     match object {
         Value::Object(fields) if path.len() > 1 && path[0] == "spec" => {
             let spec = fields.get_mut("spec").and_then(Value::as_object_mut);
-            take_away(spec.into_iter(), field)
+            remove_field(spec.into_iter(), field)
         }
         Value::Object(fields) => {
             remove(fields, &path);

@@ -7,32 +7,32 @@ use std::cell::RefCell;
 
 use serde_json::{Map, Value, json};
 
-use super::sheet::Sheet;
+use super::sheet::FindingContext;
 use super::{Finding, Options, Source};
 use crate::api::values::refs::ConfigMapKey;
 use crate::config::layers::{Folded, Layer, Source as Author, fold};
 use crate::config::{Given, Problem, Text};
 use crate::manifests::field::{below, is_within, steps};
-use crate::manifests::{ConfigMaps, understood};
+use crate::manifests::{ConfigMaps, effective_notification};
 
-/// A field whose content can come from a ConfigMap that is not among the files. This content has no substitute.
+/// The field with the CA certificates. If they are in a ConfigMap that is not among the files, no valid text can replace them.
 const AUTHORITIES: &str = "spec.endpoint.tls.caFrom";
-/// Maximum number of removed fields.
+/// Maximum number of passes. Each pass removes the fields that it reports.
 const MOST: usize = 20;
 
 /// A layer and its position.
 #[derive(Clone, Debug)]
-pub(super) struct Laid<'a> {
+pub(super) struct PositionedLayer<'a> {
     pub(super) layer: Layer,
-    pub(super) sheet: Sheet<'a>,
+    pub(super) context: FindingContext<'a>,
     /// The field of the object that contains the layer.
     pub(super) field: String,
 }
 
 /// The layers of one notification, least specific first. Without a layer, there are no findings.
 #[derive(Clone, Debug)]
-pub(super) struct Stack<'a> {
-    pub(super) layers: Vec<Laid<'a>>,
+pub(super) struct LayerStack<'a> {
+    pub(super) layers: Vec<PositionedLayer<'a>>,
     /// The namespace of the pipelines that the layers are resolved for.
     pub(super) namespace: String,
     /// Whether missing fields can come from layers that are not known.
@@ -48,57 +48,57 @@ struct Blame {
     is_missing: bool,
 }
 
-impl Stack<'_> {
-    /// Finds the problems of the layers. Problems of fields in `gone` are not reported.
+impl LayerStack<'_> {
+    /// Finds the problems of the layers. Problems of fields in `removed` are not reported.
     pub(super) fn check(
         &self,
         options: &Options,
         texts: &ConfigMaps,
-        mut gone: Vec<String>,
+        mut removed: Vec<String>,
         notes: &mut Vec<String>,
     ) -> Vec<Finding> {
-        let mut layers: Vec<_> = self.layers.iter().map(|laid| laid.layer.clone()).collect();
+        let mut layers: Vec<_> = self.layers.iter().map(|positioned| positioned.layer.clone()).collect();
         let mut found = Vec::new();
         let notes = RefCell::new(notes);
         for _ in 0..MOST {
             let folded = fold(&layers, |_| {}).unwrap_or_default();
-            let text = |key: &ConfigMapKey| held(key, &folded, texts, &mut notes.borrow_mut());
+            let text = |key: &ConfigMapKey| config_map_text(key, &folded, texts, &mut notes.borrow_mut());
             let given = Given { allow_http: options.allow_http, text: &text };
-            let effective = understood(&layers, &self.namespace, &given);
+            let effective = effective_notification(&layers, &self.namespace, &given);
             let problems: Vec<_> = [effective.intake.err(), effective.sending.err()].into_iter().flatten().collect();
-            if problems.iter().any(Problem::is_unknown) && !gone.iter().any(|gone| gone == AUTHORITIES) {
-                gone.push(take_away(layers.iter_mut().map(|layer| &mut layer.value), AUTHORITIES));
+            if problems.iter().any(Problem::is_unknown) && !removed.iter().any(|removed| removed == AUTHORITIES) {
+                removed.push(remove_field(layers.iter_mut().map(|layer| &mut layer.value), AUTHORITIES));
                 continue;
             }
             let each = problems.into_iter().flat_map(Problem::each);
             let mut fresh: Vec<_> = each.map(|problem| Blame::of(problem, &folded)).collect();
-            fresh.retain(|blame| !gone.iter().any(|gone| is_within(&blame.field, gone)));
+            fresh.retain(|blame| !removed.iter().any(|removed| is_within(&blame.field, removed)));
             if fresh.is_empty() {
                 break;
             }
             for blame in fresh {
-                gone.push(take_away(layers.iter_mut().map(|layer| &mut layer.value), &blame.field));
+                removed.push(remove_field(layers.iter_mut().map(|layer| &mut layer.value), &blame.field));
                 found.extend(self.finding(blame));
             }
         }
         found
     }
 
-    /// Where a problem is to be fixed: in the layer that set the field, or else in the most specific layer.
+    /// Creates a finding at the position to fix: the layer that set the field, or else the most specific layer.
     fn finding(&self, blame: Blame) -> Option<Finding> {
         if self.partial && blame.is_missing {
             return None;
         }
-        let wrote = |author: &Author| self.layers.iter().find(|laid| laid.layer.source == *author);
-        let laid = blame.author.as_ref().and_then(wrote).or(self.layers.last())?;
-        let field = format!("{}{}", laid.field, blame.field.strip_prefix("spec").unwrap_or_default());
-        Some(laid.sheet.finding(field, blame.message, Source::Controller))
+        let wrote = |author: &Author| self.layers.iter().find(|positioned| positioned.layer.source == *author);
+        let positioned = blame.author.as_ref().and_then(wrote).or(self.layers.last())?;
+        let field = format!("{}{}", positioned.field, blame.field.strip_prefix("spec").unwrap_or_default());
+        Some(positioned.context.finding(field, blame.message, Source::Controller))
     }
 }
 
-/// The content of a key of a ConfigMap. A ConfigMap that is not among the files can be in the cluster, so a note is added. If the key is a
-/// template, a valid template replaces it.
-fn held(key: &ConfigMapKey, folded: &Folded, texts: &ConfigMaps, notes: &mut Vec<String>) -> Text {
+/// Returns the content of a key of a ConfigMap. A ConfigMap that is not among the files can be in the cluster, so this adds a note. If the
+/// key contains the template, this returns a valid template instead.
+fn config_map_text(key: &ConfigMapKey, folded: &Folded, texts: &ConfigMaps, notes: &mut Vec<String>) -> Text {
     let text = texts.text(key);
     if text != Text::NoConfigMap {
         return text;
@@ -131,19 +131,19 @@ impl Blame {
     }
 }
 
-/// The field of the whole credential, because a credential without its reference is useless.
+/// Returns the field of the whole credential, because a credential without its reference is useless.
 fn credential(field: &str) -> String {
     let whole = ["spec.endpoint.auth", "spec.endpoint.signing", "spec.endpoint.tls.clientCertificate"];
     whole.into_iter().find(|whole| is_within(field, whole)).unwrap_or(field).to_owned()
 }
 
-/// A field of a Notification as a JSON Pointer into its spec. An element of a list belongs to the layer that set the list.
+/// Converts a field of a Notification to a JSON Pointer into its spec. The pointer ends at a list, because one layer sets a whole list.
 fn pointer(field: &str) -> String {
     let path = steps(field).take_while(|step| step.parse::<usize>().is_err());
     path.skip(1).flat_map(|step| ["/".to_owned(), step.replace('~', "~0").replace('/', "~1")]).collect()
 }
 
-/// Field and message of a problem. The text begins with the field if the problem has one.
+/// Splits the text of a problem into field and message. The text begins with the field if the problem has one.
 fn blamed(problem: &str) -> (String, String) {
     let end = problem.find([' ', ',', ':']).unwrap_or(problem.len());
     let (field, message) = problem.split_at(end);
@@ -162,7 +162,7 @@ fn blamed(problem: &str) -> (String, String) {
 
 /// Removes a field of `spec` from all layers, or replaces it with a harmless value. For a field in a list, it removes the whole list.
 /// Returns the removed field.
-pub(super) fn take_away<'v>(specs: impl Iterator<Item = &'v mut Map<String, Value>>, field: &str) -> String {
+pub(super) fn remove_field<'v>(specs: impl Iterator<Item = &'v mut Map<String, Value>>, field: &str) -> String {
     let mut specs: Vec<_> = specs.collect();
     let has_url = specs.iter().any(|spec| spec.get("endpoint").is_some_and(|endpoint| endpoint.get("url").is_some()));
     let url = json!({"endpoint": {"url": "https://example.com/"}});

@@ -4,32 +4,32 @@
 
 use serde_json::Value;
 
-use super::{Said, Source};
+use super::{FieldProblem, Source};
 use crate::manifests::field::{below, entry};
 
-/// The problems of the metadata.
-pub(super) fn check(object: &Value) -> Vec<Said> {
+/// Returns the problems of the metadata.
+pub(super) fn check(object: &Value) -> Vec<FieldProblem> {
     let metadata = &object["metadata"];
-    let mut said = Vec::new();
-    let mut say = |field: String, message: &str| said.push((field, message.to_owned(), Source::Schema));
+    let mut problems = Vec::new();
+    let mut report = |field: String, message: &str| problems.push((field, message.to_owned(), Source::Schema));
     match &metadata["name"] {
         Value::String(name) if is_subdomain(name) => {}
-        Value::String(_) => say(
+        Value::String(_) => report(
             "metadata.name".to_owned(),
             "must be lower-case letters, digits, dashes and dots, and begin and end with a letter or a digit",
         ),
-        Value::Null => say("metadata.name".to_owned(), "is missing: set it"),
+        Value::Null => report("metadata.name".to_owned(), "is missing: set it"),
         _ => {}
     }
     if metadata["namespace"].as_str().is_some_and(|name| !is_label(name)) {
-        say(
+        report(
             "metadata.namespace".to_owned(),
             "must be at most 63 lower-case letters, digits and dashes, and begin and end with a letter or a digit",
         );
     }
     for (index, finalizer) in metadata["finalizers"].as_array().into_iter().flatten().enumerate() {
         if finalizer.as_str().is_some_and(|finalizer| !is_key(finalizer)) {
-            say(entry("metadata.finalizers", index), "must be a name such as example.com/hold");
+            report(entry("metadata.finalizers", index), "must be a name such as example.com/hold");
         }
     }
     for (map, values) in [("labels", true), ("annotations", false)] {
@@ -38,7 +38,7 @@ pub(super) fn check(object: &Value) -> Vec<Said> {
             // The keys of annotations can have capital letters before the slash.
             let key_fits = if values { is_key(key) } else { is_key(&key.to_lowercase()) };
             if !key_fits {
-                say(
+                report(
                     below(&path, key),
                     "the key must be a name such as team or example.com/team, at most 63 characters after the slash",
                 );
@@ -46,11 +46,11 @@ pub(super) fn check(object: &Value) -> Vec<Said> {
             if values && value.as_str().is_some_and(|value| !value.is_empty() && !is_name(value)) {
                 let message = "the value must be at most 63 letters, digits, dashes, underscores and dots, and begin and end with a \
                                letter or a digit";
-                say(below(&path, key), message);
+                report(below(&path, key), message);
             }
         }
     }
-    said
+    problems
 }
 
 /// Whether the text is an RFC 1123 label.
@@ -110,8 +110,8 @@ mod tests {
             (json!({"name": "a", "finalizers": ["example.com/a", ""]}), Some("metadata.finalizers[1]")),
             (json!({"name": "a", "annotations": {"a b": ""}}), Some("metadata.annotations[a b]")),
         ] {
-            let said = check(&json!({"metadata": metadata}));
-            let fields: Vec<_> = said.iter().map(|(field, ..)| field.as_str()).collect();
+            let problems = check(&json!({"metadata": metadata}));
+            let fields: Vec<_> = problems.iter().map(|(field, ..)| field.as_str()).collect();
             assert_eq!(fields, field.into_iter().collect::<Vec<_>>(), "{metadata}");
         }
     }

@@ -32,15 +32,15 @@ use crate::config::nearest;
 use crate::manifests::{ConfigMaps, Document, read};
 use definition::Definitions;
 use pipelines::{Files, Notifications};
-use sheet::Sheet;
+use sheet::FindingContext;
 
 /// The settings of the Pennant installation that the manifests are for.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The namespace of objects that name no namespace.
     pub namespace: String,
-    /// The ConfigMap of the global configuration. A ConfigMap that names no namespace is in `namespace`. A file that is not an object
-    /// counts as this ConfigMap's content.
+    /// The ConfigMap of the global configuration. A ConfigMap that names no namespace is in `namespace`. A document that contains the
+    /// global configuration itself counts as the content of this ConfigMap.
     pub config_map: ObjectName,
     /// The name of the local cluster.
     pub cluster_name: String,
@@ -53,7 +53,7 @@ pub struct Options {
 /// The result of the checks.
 #[derive(Debug, Default)]
 pub struct Report {
-    /// In the order of files and lines.
+    /// The problems, in the order of files and lines.
     pub findings: Vec<Finding>,
     /// What could not be checked.
     pub notes: Vec<String>,
@@ -64,7 +64,7 @@ pub struct Report {
 /// One problem.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// The file, as it was named.
+    /// Name of the file, as in [`File`].
     pub file: String,
     /// The line of the field, or of the nearest field that contains it. 0 if no line is known.
     pub line: u64,
@@ -92,22 +92,22 @@ pub enum Source {
     Controller,
 }
 
-/// A CRD of Pennant that cannot be used. This is a bug, which a test would find.
+/// An invalid CRD of Pennant. This is a bug, which a test would find.
 #[derive(Clone, Debug, thiserror::Error)]
-#[error("the definition of {kind} cannot be used: {problem}")]
+#[error("the built-in CRD of {kind} is invalid: {problem}")]
 pub struct LintError {
     kind: String,
     problem: String,
 }
 
-/// Field, message and source, before the position is known.
-type Said = (String, String, Source);
+/// A problem without its position in the file: field, message and source.
+type FieldProblem = (String, String, Source);
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}: ", self.file, self.line)?;
         if !self.kind.is_empty() {
-            let name = if self.name.is_empty() { "without a name" } else { &self.name };
+            let name = if self.name.is_empty() { "(no name)" } else { &self.name };
             write!(f, "{} {name}: ", self.kind)?;
         }
         if !self.field.is_empty() {
@@ -129,14 +129,14 @@ pub struct File {
 }
 
 impl File {
-    /// A file that the user named.
+    /// Creates a file that the user named.
     #[must_use]
     pub fn named(name: &str, text: impl Into<String>) -> Self {
         Self { name: name.to_owned(), text: text.into(), is_found: false }
     }
 
-    /// A file that was found in a folder. `None`: the file cannot contain anything to check or to refer to. Every object of Pennant names
-    /// the group.
+    /// Creates a file that was found in a folder. Returns `None` if the file contains nothing to check or to refer to. An object of Pennant
+    /// contains the group, a ConfigMap its kind, and the global configuration one of its keys.
     #[must_use]
     pub fn found(name: &str, text: String) -> Option<Self> {
         let is_global = Path::new(name).file_name().is_some_and(|name| name == KEY);
@@ -148,7 +148,7 @@ impl File {
 
 /// A document, and the file that contains it.
 #[derive(Debug)]
-struct Written<'a> {
+struct FileDocument<'a> {
     file: &'a str,
     /// See [`File`].
     is_found: bool,
@@ -158,8 +158,8 @@ struct Written<'a> {
 }
 
 impl Report {
-    /// Adds findings of layers. It skips findings that are already reported, because the same layers are also checked with other layers
-    /// over them.
+    /// Adds findings of layers. Skips a field that already has a finding, because a layer is checked again with each set of layers that
+    /// override it.
     fn add(&mut self, findings: Vec<Finding>) {
         if findings.is_empty() {
             return;
@@ -170,14 +170,14 @@ impl Report {
     }
 }
 
-/// Checks files.
+/// Checks files. Returns every problem that it finds.
 pub fn lint(files: &[File], options: &Options) -> Result<Report, LintError> {
     let mut report = Report::default();
     let mut all = Vec::new();
     for File { name, text, is_found } in files {
         for document in read(text) {
             match document {
-                Ok(document) => all.push(Written { file: name, is_found: *is_found, text, document }),
+                Ok(document) => all.push(FileDocument { file: name, is_found: *is_found, text, document }),
                 // For example, a Helm template.
                 Err(broken) if *is_found && !text.contains(GROUP) => {
                     let (line, problem) = (broken.place.line, broken.problem);
@@ -205,68 +205,68 @@ pub fn lint(files: &[File], options: &Options) -> Result<Report, LintError> {
 }
 
 /// Checks Pipelines and Notifications.
-fn objects(all: &[Written<'_>], files: Files<'_>, report: &mut Report) -> Result<(), LintError> {
+fn objects(all: &[FileDocument<'_>], files: Files<'_>, report: &mut Report) -> Result<(), LintError> {
     let definitions = Definitions::known()?;
     let mut pipelines = Vec::new();
-    for written in all {
-        let document = &written.document;
+    for file_document in all {
+        let document = &file_document.document;
         if document.api_version().split('/').next() != Some(GROUP) {
             continue;
         }
         report.objects += 1;
-        let sheet = Sheet::of(written);
-        let (said, object) = match (misplaced(document), definitions.of(document.kind())) {
+        let context = FindingContext::of(file_document);
+        let (problems, object) = match (misplaced(document), definitions.of(document.kind())) {
             (None, Some(definition)) => {
-                let object = definition.as_taken(&document.value);
+                let object = definition.as_validated(&document.value);
                 (definition.check(document, &object), Some(object))
             }
-            (said, _) => (Vec::from_iter(said), None),
+            (problem, _) => (Vec::from_iter(problem), None),
         };
         match object {
-            Some(object) if document.kind() == "Pipeline" => pipelines.push((sheet, object, said)),
+            Some(object) if document.kind() == "Pipeline" => pipelines.push((context, object, problems)),
             Some(object) => {
-                let more = controller::notification(&object, sheet, &said, files, &mut report.notes);
-                report.findings.extend(said.into_iter().map(|said| finding(&sheet, said)));
+                let more = controller::notification(&object, context, &problems, files, &mut report.notes);
+                report.findings.extend(problems.into_iter().map(|problem| finding(&context, problem)));
                 report.add(more);
             }
-            None => report.findings.extend(said.into_iter().map(|said| finding(&sheet, said))),
+            None => report.findings.extend(problems.into_iter().map(|problem| finding(&context, problem))),
         }
     }
     // Problems of layers are reported after the problems of the objects below them.
-    for (sheet, object, mut said) in pipelines {
+    for (context, object, mut problems) in pipelines {
         match controller::parse::<Pipeline>(&object, &files.options.namespace) {
             Ok(pipeline) => {
-                said.extend(controller::pipeline(&pipeline, files.options));
-                let fields: Vec<_> = said.iter().map(|(field, ..)| field.clone()).collect();
-                pipelines::check(&pipeline, sheet, &fields, files, report);
-                commits::check(&pipeline, sheet, files, report);
+                problems.extend(controller::pipeline(&pipeline, files.options));
+                let fields: Vec<_> = problems.iter().map(|(field, ..)| field.clone()).collect();
+                pipelines::check(&pipeline, context, &fields, files, report);
+                commits::check(&pipeline, context, files, report);
             }
-            // An object that does not fit the type does not fit the schema either. That problem is already reported.
-            Err(_) if !said.is_empty() => {}
-            Err(misfit) => said.push(misfit),
+            // An object that does not match the type does not match the schema either. That problem is already reported.
+            Err(_) if !problems.is_empty() => {}
+            Err(misfit) => problems.push(misfit),
         }
-        report.findings.extend(said.into_iter().map(|said| finding(&sheet, said)));
+        report.findings.extend(problems.into_iter().map(|problem| finding(&context, problem)));
     }
     Ok(())
 }
 
-/// The Notifications that can be below a pipeline's layers. If several have the same name, the last one is applied.
-fn notifications<'a>(all: &'a [Written<'a>], options: &Options) -> Notifications<'a> {
-    let is_ours = |written: &&Written<'_>| {
-        let document = &written.document;
+/// Returns the Notifications that can be below a pipeline's layers. If several have the same name, the last one counts.
+fn notifications<'a>(all: &'a [FileDocument<'a>], options: &Options) -> Notifications<'a> {
+    let is_ours = |file_document: &&FileDocument<'_>| {
+        let document = &file_document.document;
         document.kind() == "Notification" && document.api_version() == format!("{GROUP}/{VERSION}")
     };
-    let place = |written: &'a Written<'a>| {
-        let namespace = written.document.value["metadata"]["namespace"].as_str().unwrap_or(&options.namespace);
-        let parsed = controller::parse::<Notification>(&written.document.value, &options.namespace).ok();
-        ((namespace.to_owned(), written.document.name().to_owned()), (Sheet::of(written), parsed))
+    let place = |file_document: &'a FileDocument<'a>| {
+        let namespace = file_document.document.value["metadata"]["namespace"].as_str().unwrap_or(&options.namespace);
+        let parsed = controller::parse::<Notification>(&file_document.document.value, &options.namespace).ok();
+        ((namespace.to_owned(), file_document.document.name().to_owned()), (FindingContext::of(file_document), parsed))
     };
     all.iter().filter(is_ours).map(place).collect()
 }
 
-fn texts(all: &[Written<'_>], namespace: &str) -> ConfigMaps {
+fn texts(all: &[FileDocument<'_>], namespace: &str) -> ConfigMaps {
     let mut texts = ConfigMaps::default();
-    let documents = all.iter().map(|written| &written.document);
+    let documents = all.iter().map(|file_document| &file_document.document);
     for document in documents.filter(|d| (d.api_version(), d.kind()) == ("v1", "ConfigMap")) {
         // A ConfigMap that the API server would reject is ignored.
         if let Ok(object) = serde_json::from_value(document.value.clone()) {
@@ -276,28 +276,28 @@ fn texts(all: &[Written<'_>], namespace: &str) -> ConfigMaps {
     texts
 }
 
-/// Reports an object of our group that people do not write.
-fn misplaced(document: &Document) -> Option<Said> {
+/// Returns the problem of an object of our group whose version or kind is unknown, or whose kind users do not write.
+fn misplaced(document: &Document) -> Option<FieldProblem> {
     let known = format!("{GROUP}/{VERSION}");
     if document.api_version() != known {
-        return Some(("apiVersion".to_owned(), format!("there is no such version; write {known}"), Source::Schema));
+        return Some(("apiVersion".to_owned(), format!("unknown version; write {known}"), Source::Schema));
     }
     let message = match document.kind() {
         "Pipeline" | "Notification" => return None,
-        "Delivery" => "Pennant alone writes it; what is sent again is told with pennant redeliver".to_owned(),
+        "Delivery" => "only Pennant creates Deliveries; to send one again, use pennant redeliver".to_owned(),
         kind => match nearest(kind, ["Pipeline", "Notification"]) {
-            Some(nearest) => format!("there is no such kind; did you mean {nearest}?"),
-            None => "there is no such kind; there are Pipeline and Notification".to_owned(),
+            Some(nearest) => format!("unknown kind; did you mean {nearest}?"),
+            None => "unknown kind; known kinds: Pipeline, Notification".to_owned(),
         },
     };
     Some(("kind".to_owned(), message, Source::Schema))
 }
 
 fn not_yaml(file: &str, line: u64, problem: &str) -> Finding {
-    let sheet = Sheet { file, kind: "", name: "", document: None, lines: sheet::Lines::OfFile };
-    sheet.finding_at(line, String::new(), format!("not YAML: {problem}"), Source::Schema)
+    let context = FindingContext { file, kind: "", name: "", document: None, lines: sheet::Lines::OfFile };
+    context.finding_at(line, String::new(), format!("not YAML: {problem}"), Source::Schema)
 }
 
-fn finding(sheet: &Sheet<'_>, (field, message, source): Said) -> Finding {
-    sheet.finding(field, message, source)
+fn finding(context: &FindingContext<'_>, (field, message, source): FieldProblem) -> Finding {
+    context.finding(field, message, source)
 }

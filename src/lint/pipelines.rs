@@ -1,12 +1,12 @@
-//! Checks the result of a pipeline's layers over the objects below them in the files.
+//! Merges the layers of each pipeline with the layers below them in the files, and checks the result.
 
 use std::collections::BTreeMap;
 
 use kube::ResourceExt as _;
 
 use super::global::Found;
-use super::layers::{Laid, Stack};
-use super::sheet::Sheet;
+use super::layers::{LayerStack, PositionedLayer};
+use super::sheet::FindingContext;
 use super::{Finding, Options, Report};
 use crate::api::notification::NotificationLayer;
 use crate::api::pipeline::target::targets;
@@ -14,12 +14,12 @@ use crate::api::{Notification, Pipeline};
 use crate::config::Global;
 use crate::config::layers::{Layer, Source as Author, Spot, fold, names, of_pipeline};
 use crate::manifests::field::{below, entry, is_within};
-use crate::manifests::{ConfigMaps, beneath, has_notification};
+use crate::manifests::{ConfigMaps, has_notification, layers_below};
 
 /// The Notifications of the files, by namespace and name; `None`: the Notification cannot be parsed.
-pub(super) type Notifications<'a> = BTreeMap<(String, String), (Sheet<'a>, Option<Notification>)>;
+pub(super) type Notifications<'a> = BTreeMap<(String, String), (FindingContext<'a>, Option<Notification>)>;
 
-/// The content of the files besides the pipeline.
+/// The content of the files, except the pipeline that is checked.
 #[derive(Clone, Copy)]
 pub(super) struct Files<'a> {
     pub(super) notifications: &'a Notifications<'a>,
@@ -38,41 +38,51 @@ impl Files<'_> {
     }
 }
 
-/// Checks the layers of a pipeline. `said` contains the fields for which a problem is already reported.
-pub(super) fn check(pipeline: &Pipeline, sheet: Sheet<'_>, said: &[String], files: Files<'_>, report: &mut Report) {
+/// Checks the layers of a pipeline. `reported_fields` contains the fields for which a problem is already reported.
+pub(super) fn check(
+    pipeline: &Pipeline,
+    context: FindingContext<'_>,
+    reported_fields: &[String],
+    files: Files<'_>,
+    report: &mut Report,
+) {
     let namespace = pipeline.namespace().unwrap_or_default();
     for name in names(&pipeline.spec) {
         let (known, notification) = match files.notifications.get(&(namespace.clone(), name.clone())) {
-            Some((sheet, notification)) => (Some(*sheet), notification.as_ref()),
+            Some((context, notification)) => (Some(*context), notification.as_ref()),
             None => (None, None),
         };
         let unchecked = |why: &str| {
-            format!("Pipeline {namespace}/{}: what it says of {name} was not checked: {why}", pipeline.name_any())
+            format!(
+                "Pipeline {namespace}/{}: its layers for notification {name} were not checked: {why}",
+                pipeline.name_any()
+            )
         };
         if known.is_some() && notification.is_none() {
             report.notes.push(unchecked("the Notification cannot be read"));
             continue;
         }
-        let Some(beneath) = beneath(files.global, pipeline, &name, notification) else {
-            report.notes.push(unchecked("the Notification does not select it"));
+        let Some(base_layers) = layers_below(files.global, pipeline, &name, notification) else {
+            report.notes.push(unchecked("the Notification does not select the Pipeline"));
             continue;
         };
-        let beneath: Vec<_> = beneath.into_iter().filter_map(|layer| laid(layer, &name, known, files.found)).collect();
-        let is_known = has_notification(&beneath.iter().map(|laid| laid.layer.clone()).collect::<Vec<_>>());
+        let base_layers: Vec<_> =
+            base_layers.into_iter().filter_map(|layer| positioned(layer, &name, known, files.found)).collect();
+        let is_known = has_notification(&base_layers.iter().map(|positioned| positioned.layer.clone()).collect::<Vec<_>>());
         let mut left_out = false;
-        for (target, own) in different(pipeline, &name, sheet, files.options) {
-            if own.iter().any(|laid| said.iter().any(|field| is_within(field, &laid.field))) {
+        for (target, own) in different(pipeline, &name, context, files.options) {
+            if own.iter().any(|positioned| reported_fields.iter().any(|field| is_within(field, &positioned.field))) {
                 continue;
             }
-            let layers = [beneath.clone(), own].concat();
+            let layers = [base_layers.clone(), own].concat();
             if !is_known && !is_whole(&layers) {
                 left_out = true;
                 continue;
             }
-            let stack = Stack { layers, namespace: namespace.clone(), partial: files.are_partial() };
+            let stack = LayerStack { layers, namespace: namespace.clone(), partial: files.are_partial() };
             let findings = stack.check(files.options, files.texts, Vec::new(), &mut report.notes);
             let of = format!("{target} of Pipeline {namespace}/{}", pipeline.name_any());
-            report.add(findings.into_iter().map(|finding| told(finding, sheet, &target, &of)).collect());
+            report.add(findings.into_iter().map(|finding| told(finding, context, &target, &of)).collect());
         }
         if left_out {
             report.notes.push(unchecked(&format!("Notification {namespace}/{name} is not among the files")));
@@ -81,22 +91,32 @@ pub(super) fn check(pipeline: &Pipeline, sheet: Sheet<'_>, said: &[String], file
 }
 
 /// Adds the target that the finding is for, because the field alone does not show it.
-fn told(finding: Finding, sheet: Sheet<'_>, target: &str, of: &str) -> Finding {
-    let is_own = (finding.kind.as_str(), finding.name.as_str()) == (sheet.kind, sheet.name);
+fn told(finding: Finding, context: FindingContext<'_>, target: &str, of: &str) -> Finding {
+    let is_own = (finding.kind.as_str(), finding.name.as_str()) == (context.kind, context.name);
     let message = format!("{} (for {})", finding.message, if is_own { target } else { of });
     Finding { message, ..finding }
 }
 
 /// Adds the position to a layer that is not from the pipeline.
-fn laid<'a>(layer: Layer, name: &str, known: Option<Sheet<'a>>, found: Option<&'a Found<'a>>) -> Option<Laid<'a>> {
+fn positioned<'a>(
+    layer: Layer,
+    name: &str,
+    known: Option<FindingContext<'a>>,
+    found: Option<&'a Found<'a>>,
+) -> Option<PositionedLayer<'a>> {
     match layer.source {
-        Author::Notification => known.map(|sheet| Laid { layer, sheet, field: "spec".to_owned() }),
-        _ => found.map(|found| found.laid(name, layer)),
+        Author::Notification => known.map(|context| PositionedLayer { layer, context, field: "spec".to_owned() }),
+        _ => found.map(|found| found.positioned(name, layer)),
     }
 }
 
-/// The different lists of layers that the pipeline has for its targets, each with the first target that has it.
-fn different<'a>(pipeline: &Pipeline, name: &str, sheet: Sheet<'a>, options: &Options) -> Vec<(String, Vec<Laid<'a>>)> {
+/// Returns each distinct list of layers that the pipeline has for a target, with the first target that has it.
+fn different<'a>(
+    pipeline: &Pipeline,
+    name: &str,
+    context: FindingContext<'a>,
+    options: &Options,
+) -> Vec<(String, Vec<PositionedLayer<'a>>)> {
     let namespace = pipeline.namespace().unwrap_or_default();
     let spec = &pipeline.spec;
     let infos = targets(spec, &options.cluster_name);
@@ -110,13 +130,14 @@ fn different<'a>(pipeline: &Pipeline, name: &str, sheet: Sheet<'a>, options: &Op
             continue;
         }
         seen.push(own.clone());
-        let laid = |layer: Layer| Laid { field: field(pipeline, &layer.source, name, (e, t)), layer, sheet };
-        all.push((info.name.clone(), own.into_iter().map(laid).collect()));
+        let positioned =
+            |layer: Layer| PositionedLayer { field: field(pipeline, &layer.source, name, (e, t)), layer, context };
+        all.push((info.name.clone(), own.into_iter().map(positioned).collect()));
     }
     all
 }
 
-/// The field of the pipeline that contains a layer.
+/// Returns the field of the pipeline that contains a layer.
 fn field(pipeline: &Pipeline, author: &Author, name: &str, (e, t): (usize, usize)) -> String {
     let environment = &pipeline.spec.environments[e];
     let outer = entry("spec.environments", e);
@@ -130,8 +151,8 @@ fn field(pipeline: &Pipeline, author: &Author, name: &str, (e, t): (usize, usize
 }
 
 /// Whether nothing is missing, so that the layers can be a notification of their own.
-fn is_whole(layers: &[Laid<'_>]) -> bool {
-    let layers: Vec<_> = layers.iter().map(|laid| laid.layer.clone()).collect();
+fn is_whole(layers: &[PositionedLayer<'_>]) -> bool {
+    let layers: Vec<_> = layers.iter().map(|positioned| positioned.layer.clone()).collect();
     let folded = fold(&layers, |_| {}).unwrap_or_default();
     ["endpoint", "triggers", "template"].iter().all(|field| folded.value.contains_key(*field))
 }

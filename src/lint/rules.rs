@@ -1,8 +1,8 @@
 //! The rules of a schema (`x-kubernetes-validations`), evaluated on an object as the API server evaluates them
 //! (<https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/#validation-rules>).
 //!
-//! kube-cel has an engine for whole schemas, but it does not parse optional syntax (`self.?max`), which our rules use. So the walk is our
-//! own, and the Kubernetes functions come from kube-cel.
+//! kube-cel has an engine for whole schemas, but it does not parse optional syntax (`self.?max`), which our rules use. So this module
+//! walks the schema itself, and uses only the Kubernetes functions of kube-cel.
 
 use kube_cel::KubeCelExt as _;
 use kube_cel::cel::common::ast::Expr;
@@ -16,9 +16,9 @@ use crate::manifests::field::{below, entry};
 /// The result of a rule for a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// The rule holds.
+    /// The rule is satisfied.
     Holds,
-    /// The rule does not hold. The text is the message of the rule.
+    /// The rule is violated. The text is the message of the rule.
     Broken(String),
     /// The rule cannot be evaluated on this value. The value has another type than the schema requires, or the rule is invalid.
     Unclear(String),
@@ -26,14 +26,14 @@ pub(super) enum Verdict {
 
 /// Evaluates every rule that applies to the object. Returns each result with the field that the rule is about.
 pub(super) fn check(schema: &Value, object: &Value) -> Vec<(String, Verdict)> {
-    let mut said = Vec::new();
+    let mut results = Vec::new();
     visit(schema, object, "", &mut |field, rule, value| {
         // A rule that forbids a change cannot be evaluated on an object that does not exist yet.
         if !text(rule, "rule").contains("oldSelf") {
-            said.push((field.to_owned(), verdict(rule, value, None)));
+            results.push((field.to_owned(), verdict(rule, value, None)));
         }
     });
-    said
+    results
 }
 
 /// Calls `show` for each rule, with the field and the value that the rule applies to.
@@ -79,7 +79,7 @@ fn evaluate(rule: &str, value: &Value, old: Option<&Value>) -> Result<bool, Stri
     }
     match CelValue::resolve(&parsed, &context) {
         Ok(CelValue::Bool(holds)) => Ok(holds),
-        Ok(_) => Err("the result is neither true nor false".to_owned()),
+        Ok(_) => Err("the rule does not return a boolean".to_owned()),
         Err(error) => Err(error.to_string()),
     }
 }

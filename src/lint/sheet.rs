@@ -1,11 +1,11 @@
 //! The object that a finding is about, and the lines of its fields in the file.
 
-use super::{Finding, Source, Written};
+use super::{FileDocument, Finding, Source};
 use crate::manifests::Document;
 
 /// An object in a file, or the global configuration in a file.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Sheet<'a> {
+pub(super) struct FindingContext<'a> {
     pub(super) file: &'a str,
     pub(super) kind: &'a str,
     pub(super) name: &'a str,
@@ -21,7 +21,7 @@ pub(super) enum Lines {
     OfFile,
     /// The lines of a text in the file. The first line of the text is this line of the file.
     From(u64),
-    /// The text is the value of a key on this line, in a form that does not keep its lines.
+    /// The text is the value of a key on this line. Its YAML form does not preserve lines, so every finding has the line of the key.
     Folded(u64),
 }
 
@@ -35,12 +35,12 @@ impl Lines {
     }
 }
 
-impl<'a> Sheet<'a> {
-    /// An object as it is in its file.
-    pub(super) fn of(written: &'a Written<'_>) -> Self {
-        let document = &written.document;
+impl<'a> FindingContext<'a> {
+    /// Creates the context of an object in a file.
+    pub(super) fn of(file_document: &'a FileDocument<'_>) -> Self {
+        let document = &file_document.document;
         Self {
-            file: written.file,
+            file: file_document.file,
             kind: document.kind(),
             name: document.name(),
             document: Some(document),
@@ -48,13 +48,13 @@ impl<'a> Sheet<'a> {
         }
     }
 
-    /// A finding about a field.
+    /// Creates a finding about a field.
     pub(super) fn finding(&self, field: String, message: String, source: Source) -> Finding {
         let line = self.document.map_or(0, |document| document.line(&field));
         self.finding_at(line, field, message, source)
     }
 
-    /// A finding about a field whose line in the text is already known.
+    /// Creates a finding about a field whose line in the text is already known.
     pub(super) fn finding_at(&self, line: u64, field: String, message: String, source: Source) -> Finding {
         Finding {
             file: self.file.to_owned(),

@@ -29,7 +29,7 @@ fn lines(text: &str) -> Vec<String> {
     report(text).findings.iter().map(ToString::to_string).collect()
 }
 
-/// Uses every field that has a rule.
+/// Returns one object of each kind. Together they use every field that has a rule.
 fn full() -> Vec<Value> {
     let secret = json!({"name": "s", "key": "k"});
     let notification = json!({
@@ -61,7 +61,7 @@ fn full() -> Vec<Value> {
     vec![pipeline, notification, delivery]
 }
 
-/// The rules of a schema, at any depth.
+/// Collects the rules of a schema at any depth.
 fn all_rules<'a>(schema: &'a Value, found: &mut BTreeSet<&'a str>) {
     match schema {
         Value::Object(fields) => {
@@ -127,6 +127,7 @@ fn of_what_is_found_in_a_folder_only_what_is_of_pennant_is_checked() {
     let helm = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: {{ .Release.Name }}}\n";
     for (name, text, findings, objects, notes) in [
         ("values.yaml", "replicas: 1\nimage: [", 0, 0, 0),
+        ("values.yaml", "replicas: 1\ndefaults: {}\n", 0, 0, 0),
         ("kustomization.yaml", "resources: [a.yaml]", 0, 0, 0),
         (
             "kustomization.yaml",
@@ -199,7 +200,7 @@ a: [
     let found = lines(text);
     for expected in [
         "a.yaml:6: Notification deploys: spec.trigers: unknown field; did you mean triggers?",
-        "a.yaml:8: Notification deploys: spec.triggers[0].type: \"Deploy\" is not known; did you mean Deployed?",
+        "a.yaml:8: Notification deploys: spec.triggers[0].type: \"Deploy\" is not a valid value; did you mean Deployed?",
         "a.yaml:10: Notification deploys: spec.triggers[1].environments[0]: \"prod,dev\" does not match",
         "a.yaml:12: Notification deploys: spec.endpoint.url: line 1, column 21: there is no field `nothing`",
         "a.yaml:15: Notification deploys: spec.endpoint.headers[X-A]: line 1, column 1: there is no field `also`",
@@ -207,9 +208,9 @@ a: [
         "a.yaml:13: Notification deploys: spec.endpoint.timeout: must be a duration from 100ms to 60s",
         "a.yaml:23: Pipeline Shop: metadata.name: must be lower-case letters",
         "a.yaml:30: Pipeline Shop: spec.environments[0].targets[1]: two targets have the name dev/in-cluster/a",
-        "a.yaml:33: Delivery without a name: kind: Pennant alone writes it",
-        "a.yaml:35: Pipeline without a name: apiVersion: there is no such version; write pennant.dev/v1alpha1",
-        "a.yaml:39: Notificaton without a name: kind: there is no such kind; did you mean Notification?",
+        "a.yaml:33: Delivery (no name): kind: only Pennant creates Deliveries",
+        "a.yaml:35: Pipeline (no name): apiVersion: unknown version; write pennant.dev/v1alpha1",
+        "a.yaml:39: Notificaton (no name): kind: unknown kind; did you mean Notification?",
         "not YAML: ",
     ] {
         assert!(found.iter().any(|line| line.contains(expected)), "{expected}\n{found:#?}");

@@ -1,7 +1,7 @@
-//! The layers below those of a pipeline, from the objects of the user, and their result.
+//! The layers below the layers of a pipeline, and the result of all layers.
 //!
-//! In: the global configuration, a pipeline, and the Notification of its namespace. Out: the layers that the controller would lay
-//! the pipeline's own over; and how it would understand the whole.
+//! In: the global configuration, a pipeline, and the Notification in its namespace. Out: the layers that the controller puts below the
+//! pipeline's own layers, and the effective notification that it computes from all layers.
 
 use kube::ResourceExt as _;
 
@@ -9,21 +9,26 @@ use crate::api::{Notification, Pipeline};
 use crate::config::layers::{Layer, Source};
 use crate::config::{EffectiveNotification, Given, Global, PipelineSelector, resolve, resolve_layers};
 
-/// The layers below, least specific first. `notification` is the one with this name in the pipeline's namespace. `None`: the notification
-/// does not apply to the pipeline, whatever its own layers contain.
+/// Returns the layers below, least specific first. `notification` is the Notification with this name in the pipeline's namespace. `None`:
+/// the notification does not apply to the pipeline, whatever the pipeline's own layers contain.
 #[must_use]
-pub fn beneath(global: &Global, pipeline: &Pipeline, name: &str, notification: Option<&Notification>) -> Option<Vec<Layer>> {
+pub fn layers_below(
+    global: &Global,
+    pipeline: &Pipeline,
+    name: &str,
+    notification: Option<&Notification>,
+) -> Option<Vec<Layer>> {
     let (namespace, labels) = (pipeline.namespace().unwrap_or_default(), pipeline.labels());
-    let everywhere = global.get(name).filter(|everywhere| everywhere.reach.selects(&namespace, labels));
-    // An invalid selector counts as selecting, and its problem is reported.
+    let cluster_wide = global.get(name).filter(|cluster_wide| cluster_wide.reach.selects(&namespace, labels));
+    // A Notification with an invalid selector counts as selecting the pipeline, so that its problem is reported.
     let selects = |n: &&Notification| {
         let selector = PipelineSelector::parse(n.spec.pipeline_selector.as_ref());
         selector.map_or(true, |selector| selector.selects(labels))
     };
     let applies = notification.filter(selects);
-    // If it does not select this pipeline, it does not override the cluster-wide one.
-    let is_untold = everywhere.is_none() && notification.is_some() && applies.is_none();
-    (!is_untold).then(|| global.beneath(everywhere, applies))
+    // A Notification that does not select this pipeline does not override the cluster-wide notification.
+    let is_excluded = cluster_wide.is_none() && notification.is_some() && applies.is_none();
+    (!is_excluded).then(|| global.layers_below(cluster_wide, applies))
 }
 
 /// Whether these layers contain a notification, and not only defaults.
@@ -32,10 +37,10 @@ pub fn has_notification(layers: &[Layer]) -> bool {
     layers.iter().any(|layer| layer.source > Source::Defaults)
 }
 
-/// The result of the layers for pipelines of this namespace, as the controller computes it. A Notification without layers below and above
+/// Returns the result of the layers for pipelines of this namespace, as the controller computes it. If a Notification is the only layer, it
 /// is resolved alone.
 #[must_use]
-pub fn understood(layers: &[Layer], namespace: &str, given: &Given<'_>) -> EffectiveNotification {
+pub fn effective_notification(layers: &[Layer], namespace: &str, given: &Given<'_>) -> EffectiveNotification {
     if let [Layer { source: Source::Notification, namespace: own, value, .. }] = layers
         && let Ok(spec) = serde_json::from_value(value.clone().into())
     {
@@ -71,7 +76,7 @@ mod tests {
                 }))
                 .unwrap()
             });
-            let layers = beneath(&global, &pipeline, name, notification.as_ref())?;
+            let layers = layers_below(&global, &pipeline, name, notification.as_ref())?;
             Some((has_notification(&layers), layers.into_iter().map(|layer| layer.source).collect::<Vec<_>>()))
         };
         let (defaults, global, own) = (Source::Defaults, Source::Global, Source::Notification);

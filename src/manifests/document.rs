@@ -1,4 +1,4 @@
-//! One document of a file, and where its fields stand.
+//! One document of a file, and the positions of its fields.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -13,12 +13,12 @@ use super::one_line;
 /// One object of a file.
 #[derive(Clone, Debug)]
 pub struct Document {
-    /// What it says.
+    /// The content of the object.
     pub value: Value,
     places: Places,
 }
 
-/// Where something stands; lines and columns begin at 1, and are 0 where they are not known.
+/// A position in a file. Lines and columns start at 1, and are 0 if they are unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
     /// The line.
@@ -33,24 +33,24 @@ impl From<serde_saphyr::Location> for Place {
     }
 }
 
-/// The position of a value, or of its key; and the positions of its content.
+/// The position of a value or of its key, and the positions of its content.
 #[derive(Clone, Debug)]
 struct Places {
     place: Place,
     below: HashMap<String, Places>,
 }
 
-/// What cannot be read of a file.
+/// A document that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Broken {
-    /// Where.
+    /// Position of the problem.
     pub place: Place,
-    /// What is wrong.
+    /// The problem.
     pub problem: String,
 }
 
-/// The documents of a file, with the items of lists as documents of their own. What follows a document that cannot be read is
-/// read where that is possible.
+/// Reads the documents of a file. Items of a `List` become separate documents. After a document that cannot be read, the rest of the file
+/// is read if possible.
 #[must_use]
 pub fn read(text: &str) -> Vec<Result<Document, Broken>> {
     let mut bytes = text.as_bytes();
@@ -68,13 +68,13 @@ pub fn read(text: &str) -> Vec<Result<Document, Broken>> {
 }
 
 impl Document {
-    /// The line of a field, or of the nearest that holds it, if it is not there.
+    /// Returns the line of a field. If the field does not exist, this is the line of the nearest field that contains it.
     #[must_use]
     pub fn line(&self, field: &str) -> u64 {
         self.place(field).line
     }
 
-    /// Where a field stands, or the nearest that holds it, if it is not there.
+    /// Returns the position of a field. If the field does not exist, this is the position of the nearest field that contains it.
     #[must_use]
     pub fn place(&self, field: &str) -> Place {
         let mut at = &self.places;
@@ -85,19 +85,19 @@ impl Document {
         at.place
     }
 
-    /// Group and version.
+    /// Returns group and version.
     #[must_use]
     pub fn api_version(&self) -> &str {
         self.word("/apiVersion")
     }
 
-    /// Its kind.
+    /// Returns the kind.
     #[must_use]
     pub fn kind(&self) -> &str {
         self.word("/kind")
     }
 
-    /// Its name; empty without one.
+    /// Returns the name. It is empty if the object has no name.
     #[must_use]
     pub fn name(&self) -> &str {
         self.word("/metadata/name")
@@ -129,7 +129,7 @@ impl<'de> Deserialize<'de> for Document {
     }
 }
 
-/// A value, before its own line is known.
+/// A value whose own position is not known yet.
 struct Node {
     value: Value,
     below: HashMap<String, Places>,
@@ -153,7 +153,7 @@ impl<'de> Visitor<'de> for Reader {
     type Value = Node;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("what JSON can say")
+        f.write_str("a JSON value")
     }
 
     fn visit_bool<E>(self, value: bool) -> Result<Node, E> {
@@ -169,7 +169,7 @@ impl<'de> Visitor<'de> for Reader {
     }
 
     fn visit_f64<E>(self, value: f64) -> Result<Node, E> {
-        // The API server keeps 5.0 as 5.
+        // The API server stores 5.0 as 5.
         #[allow(clippy::cast_possible_truncation, reason = "it is whole, and far within the range")]
         if value.fract() == 0.0 && value.abs() < 9e15 {
             return Ok(Value::from(value as i64).into());
@@ -265,7 +265,7 @@ items:
             ("metadata.labels.a", 5),
             ("metadata.labels[example.com/c]", 6),
             ("spec.list[0].name", 9),
-            // For the parser, an entry whose dash stands alone begins with its first key.
+            // For the parser, an entry whose dash is alone on its line starts at its first key.
             ("spec.list[1]", 11),
             ("spec.list[1].name", 11),
             ("spec.list[1].other", 11),

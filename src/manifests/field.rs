@@ -1,6 +1,6 @@
-//! How a field is written, and taken apart again.
+//! Paths of fields: writes and splits them.
 
-/// A field of an object.
+/// Returns the path of a field of an object.
 #[must_use]
 pub fn below(object: &str, name: &str) -> String {
     if object.is_empty() {
@@ -10,13 +10,13 @@ pub fn below(object: &str, name: &str) -> String {
     if plain { format!("{object}.{name}") } else { format!("{object}[{name}]") }
 }
 
-/// An entry of a list.
+/// Returns the path of an entry of a list.
 #[must_use]
 pub fn entry(list: &str, index: usize) -> String {
     format!("{list}[{index}]")
 }
 
-/// The names and indices of a path, from the outermost.
+/// Returns the names and indexes of a path, outermost first.
 pub fn steps(field: &str) -> impl Iterator<Item = &str> {
     let mut rest = field;
     std::iter::from_fn(move || {
@@ -32,7 +32,7 @@ pub fn steps(field: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Whether a field is this one or a part of it.
+/// Whether a field is the field `outer` or a part of it.
 #[must_use]
 pub fn is_within(field: &str, outer: &str) -> bool {
     let mut steps = steps(field);

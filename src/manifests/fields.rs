@@ -1,12 +1,12 @@
-//! Fields that a schema does not know.
+//! Fields that a schema does not contain.
 
 use serde_json::Value;
 
 use super::field::{below, entry};
 use crate::config::nearest;
 
-/// The fields that the schema does not know, each with a word on what was most likely meant. The API server refuses them, or
-/// drops them.
+/// Returns the fields that the schema does not contain. Each has a message with the most similar name, or with all valid names. The API
+/// server rejects or drops such fields.
 #[must_use]
 pub fn unknown(value: &Value, schema: &Value) -> Vec<(String, String)> {
     let mut found = Vec::new();

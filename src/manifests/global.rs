@@ -1,4 +1,4 @@
-//! The global configuration as it is written: strict, and every error with its place.
+//! Parses the global configuration. The parser is strict, and each problem has a position.
 
 use std::fmt;
 use std::sync::LazyLock;
@@ -15,17 +15,17 @@ static STRUCTURE: LazyLock<Structure> = LazyLock::new(|| Structure::new(schema()
 
 /// Maximum length of a reported field, because statuses and Events have size limits.
 const LONGEST_FIELD: usize = 128;
-/// And of a message.
+/// Maximum length of a reported message, for the same reason.
 const LONGEST_MESSAGE: usize = 384;
 
-/// Something that is wrong with it.
+/// A problem of the global configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wrong {
-    /// Where in the text.
+    /// Position in the text.
     pub place: Place,
-    /// The field; empty if it is about the whole.
+    /// The field. It is empty if the problem is about the whole text.
     pub field: String,
-    /// What is wrong, and what to write instead.
+    /// The problem, and how to fix it.
     pub message: String,
 }
 
@@ -41,12 +41,12 @@ impl fmt::Display for Wrong {
     }
 }
 
-/// Reads it; an empty text says nothing, which is no error. `namespace` is that of its ConfigMap.
+/// Parses the global configuration. An empty text is valid and sets nothing. `namespace` is the namespace of its ConfigMap.
 pub fn parse(text: &str, namespace: &str) -> Result<Global, Vec<Wrong>> {
     document(text)?.map_or_else(|| Ok(Global::default()), |document| understand(&document, namespace))
 }
 
-/// The one document of a text, if there is any.
+/// Returns the only document of a text, or `None` if the text has no document.
 pub fn document(text: &str) -> Result<Option<Document>, Vec<Wrong>> {
     let mut documents = read(text).into_iter();
     match (documents.next(), documents.next()) {
@@ -60,7 +60,7 @@ pub fn document(text: &str) -> Result<Option<Document>, Vec<Wrong>> {
     }
 }
 
-/// Understands a document; one that is null says nothing.
+/// Converts a document to the global configuration. A document that is null sets nothing.
 pub fn understand(document: &Document, namespace: &str) -> Result<Global, Vec<Wrong>> {
     if document.value.is_null() {
         return Ok(Global::default());
@@ -82,7 +82,7 @@ fn typed(object: Value, namespace: &str) -> Result<Global, (String, String)> {
 }
 
 fn wrong(document: &Document, (field, message): (String, String)) -> Wrong {
-    let message = cut(&discreet(document, &field, message), LONGEST_MESSAGE);
+    let message = cut(&without_secret(document, &field, message), LONGEST_MESSAGE);
     Wrong { place: document.place(&field), field: cut(&field, LONGEST_FIELD), message }
 }
 
@@ -91,8 +91,9 @@ fn not_yaml(broken: &Broken) -> Wrong {
     Wrong { place: broken.place, field: String::new(), message }
 }
 
-/// A message without the value, if that may be a credential that stands where a reference belongs: others read it than who wrote it.
-fn discreet(document: &Document, field: &str, message: String) -> String {
+/// Returns a message without the value, if the value may be a credential that was written where a reference is required. The message can be
+/// read by more people than the configuration.
+fn without_secret(document: &Document, field: &str, message: String) -> String {
     if !(field.contains("endpoint") && is_secret(field)) {
         return message;
     }
@@ -142,7 +143,7 @@ notifications:
         let audit = global.get("audit").unwrap();
         let tier = [("tier".to_owned(), "one".to_owned())].into();
         assert!(audit.reach.selects("team-a", &tier) && !audit.reach.covers("other"));
-        let layers = global.beneath(Some(audit), None);
+        let layers = global.layers_below(Some(audit), None);
         assert_eq!(layers.len(), 2);
         assert!(layers.iter().all(|layer| layer.namespace == "pennant-system"));
         assert_eq!(layers[1].remove, ["/delivery/retry/maxAge"]);
@@ -164,13 +165,13 @@ notifications:
                 &[
                     "line 3, column 16: notifications[0].endpoint.ulr: unknown field; did you mean url?",
                     "line 3, column 24: notifications[0].endpoint.url: this is not of type \"string\"",
-                    "line 4, column 17: notifications[0].triggers[0].type: \"Deploy\" is not known; did you mean Deployed?",
+                    "line 4, column 17: notifications[0].triggers[0].type: \"Deploy\" is not a valid value; did you mean Deployed?",
                 ],
             ),
             ("notifications:\n  - triggers: []\n", &["line 2, column 5: notifications[0].name: is missing: set it"]),
             (
                 "notifications:\n- name: a\n- name: a\n",
-                &["line 3, column 3: notifications[1]: occurs twice (name \"a\"); leave one out"],
+                &["line 3, column 3: notifications[1]: duplicate entry (name \"a\"); remove one"],
             ),
             (
                 "notifications:\n- name: a\n  namespaces: [\"[x\"]\n",

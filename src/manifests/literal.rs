@@ -1,7 +1,7 @@
-//! The position of a text value in a file. So an error within the text is reported with the line of the file.
+//! Finds the position of a text value in a file, so that an error within the text is reported with the line of the file.
 
-/// The line of a file at which the first line of a text stands: the value of a key, written as a literal block (`|`). `None`: it is
-/// written in another way, in which the lines of the file are not its own.
+/// Returns the line of a file that contains the first line of the value of a key. The value must be written as a literal block (`|`).
+/// `None`: it is written in another form, so its lines are not those of the file.
 #[must_use]
 pub fn first_line(file: &str, key: &str, line_of_key: u64) -> Option<u64> {
     let index = usize::try_from(line_of_key.checked_sub(1)?).ok()?;

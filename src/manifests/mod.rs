@@ -1,8 +1,8 @@
-//! Manifests as they stand in files; pure, the files are opened elsewhere.
+//! Pure: manifests as they are written in files. Other modules open the files.
 //!
 //! In: the text of a file, YAML or JSON, with any number of documents. Out: [`Document`]s with the positions of their fields
 //! ([`read()`]), the schema of our kinds ([`schema()`]) and its violations ([`Structure`]). Also the content of ConfigMaps
-//! ([`ConfigMaps`]), the global configuration ([`global`]), and the layers below a pipeline ([`beneath()`]).
+//! ([`ConfigMaps`]), the global configuration ([`global`]), and the layers below a pipeline ([`layers_below()`]).
 //!
 //! A field is written as in `spec.environments[0].name` or `metadata.labels[example.com/team]`.
 
@@ -18,14 +18,14 @@ mod schema;
 mod structure;
 mod texts;
 
-pub use beneath::{beneath, has_notification, understood};
+pub use beneath::{effective_notification, has_notification, layers_below};
 pub use document::{Broken, Document, Place, read};
 pub use fields::unknown;
 pub use schema::schema;
 pub use structure::{Misfit, NotASchema, Structure};
 pub use texts::ConfigMaps;
 
-/// The first line of what a library says.
+/// Returns the first line of a message of a library.
 pub fn one_line(text: &str) -> String {
     text.lines().next().unwrap_or_default().trim().to_owned()
 }

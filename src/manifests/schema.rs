@@ -1,10 +1,10 @@
-//! The schema that a manifest of one of our kinds must follow.
+//! The schemas of manifests of Pennant's kinds.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use schemars::generate::SchemaSettings;
 use serde_json::{Value, json};
 
-/// The schema of a kind: that of its definition, and beside it what every object has.
+/// Returns the schema of a kind: the schema of its CRD, with the fields that every object has.
 #[must_use]
 pub fn schema(kind: &str) -> Option<Value> {
     let crd = crate::api::crds().into_iter().find(|crd| crd.spec.names.kind == kind)?;

@@ -1,4 +1,4 @@
-//! What a schema asks of an object, and what it does not know.
+//! Checks an object against a schema, and finds its unknown fields.
 
 use std::collections::HashSet;
 
@@ -11,17 +11,17 @@ use super::field::{below, entry, steps};
 use super::fields::unknown;
 use crate::config::nearest;
 
-/// Field and message of what does not fit.
+/// Field and message of a violation.
 pub type Misfit = (String, String);
 
-/// A schema, ready to be held against objects.
+/// A compiled schema.
 pub struct Structure {
-    /// As it was given.
+    /// The schema as it was given.
     pub schema: Value,
     validator: Validator,
 }
 
-/// The schema cannot be used: a bug, which a test would find.
+/// The schema cannot be compiled. This is a bug, which a test finds.
 #[derive(Debug, thiserror::Error)]
 #[error("not a schema: {0}")]
 pub struct NotASchema(String);
@@ -34,7 +34,7 @@ impl Structure {
         Ok(Self { schema, validator })
     }
 
-    /// An object as the API server looks at it: fields that are null are taken for fields that are not there.
+    /// Returns an object as the API server handles it: fields that are null count as absent.
     #[must_use]
     pub fn without_nulls(&self, object: &Value) -> Value {
         let mut object = object.clone();
@@ -42,19 +42,19 @@ impl Structure {
         object
     }
 
-    /// All violations of an object: unknown fields in `written`, schema violations in `object` (the parsed form), and duplicate entries
-    /// of lists. Each field is reported once.
+    /// Returns all violations of an object: unknown fields in `written`, schema violations in `object` (the parsed form), and duplicate
+    /// entries of lists. Schema violations are reported once for each field, and not for an unknown field.
     #[must_use]
     pub fn misfits(&self, written: &Value, object: &Value) -> Vec<Misfit> {
         let mut all = unknown(written, &self.schema);
         let mut told: HashSet<_> = all.iter().map(|(field, _)| field.clone()).collect();
         for (field, message) in self.validator.iter_errors(object).map(|error| structural(&error)) {
-            // What is of the wrong type is of many wrong things.
+            // A value of the wrong type violates more than one rule. Only the first violation is reported.
             if told.insert(field.clone()) {
                 all.push((field, message));
             }
         }
-        twice(object, &self.schema, "", &mut all);
+        find_duplicates(object, &self.schema, "", &mut all);
         all
     }
 }
@@ -65,7 +65,7 @@ fn drop_nulls(value: &mut Value, schema: &Value) {
             let below = |name: &str| {
                 schema.get("properties").and_then(|p| p.get(name)).or_else(|| schema.get("additionalProperties"))
             };
-            // Where only certain values may stand, null is not among them.
+            // A field with an enum cannot be null. It is kept, so that it is reported as a violation.
             fields.retain(|name, value| !value.is_null() || below(name).is_some_and(|schema| schema.get("enum").is_some()));
             for (name, value) in fields {
                 drop_nulls(value, below(name).unwrap_or(&Value::Null));
@@ -80,7 +80,7 @@ fn drop_nulls(value: &mut Value, schema: &Value) {
     }
 }
 
-/// Field and message of what the schema refuses.
+/// Returns field and message of a schema violation.
 fn structural(error: &ValidationError<'_>) -> (String, String) {
     let path = error.instance_path().segments().fold(String::new(), |path, segment| match segment {
         LocationSegment::Property(name) => below(&path, &name),
@@ -103,7 +103,7 @@ fn structural(error: &ValidationError<'_>) -> (String, String) {
     }
 }
 
-/// Whether a value is too long to be quoted: a message must be readable, and a body may have 64 KiB.
+/// Whether a value is too long to be quoted. A message must be readable, and a body may have 64 KiB.
 fn is_long(value: &Value) -> bool {
     const QUOTED: usize = 80;
     value.as_str().is_some_and(|text| text.len() > QUOTED)
@@ -111,25 +111,25 @@ fn is_long(value: &Value) -> bool {
 
 /// Whether the field can contain credentials. Then errors do not quote its value.
 fn may_be_secret(field: &str) -> bool {
-    steps(field).any(|step| ["url", "headers", "parameters", "body"].contains(&step))
+    steps(field).any(|step| ["url", "headers", "parameters", "body", "auth", "signing"].contains(&step))
 }
 
 fn one_of(given: &Value, options: &Value) -> String {
     let names: Vec<&str> = options.as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     match given.as_str().and_then(|given| nearest(given, names.iter().copied())) {
-        Some(nearest) => format!("{given} is not known; did you mean {nearest}?"),
+        Some(nearest) => format!("{given} is not a valid value; did you mean {nearest}?"),
         None => format!("{given} is not one of {}", names.join(", ")),
     }
 }
 
-/// Entries of lists that the API server takes for maps, with the same keys.
-fn twice(value: &Value, schema: &Value, path: &str, said: &mut Vec<Misfit>) {
+/// Finds duplicate entries of lists that the API server treats as maps. Duplicate entries have the same keys.
+fn find_duplicates(value: &Value, schema: &Value, path: &str, found: &mut Vec<Misfit>) {
     match value {
         Value::Object(fields) => {
             let known = schema.get("properties").and_then(Value::as_object);
             for (name, value) in fields {
                 if let Some(schema) = known.and_then(|k| k.get(name)) {
-                    twice(value, schema, &below(path, name), said);
+                    find_duplicates(value, schema, &below(path, name), found);
                 }
             }
         }
@@ -142,11 +142,11 @@ fn twice(value: &Value, schema: &Value, path: &str, said: &mut Vec<Misfit>) {
                     let key: Vec<_> = keys.iter().filter_map(Value::as_str).map(|k| (k, item.get(k))).collect();
                     if !seen.insert(format!("{key:?}")) {
                         let key: Vec<_> = key.iter().filter_map(|(k, v)| Some(format!("{k} {}", (*v)?))).collect();
-                        let message = format!("occurs twice ({}); leave one out", key.join(", "));
-                        said.push((field.clone(), message));
+                        let message = format!("duplicate entry ({}); remove one", key.join(", "));
+                        found.push((field.clone(), message));
                     }
                 }
-                twice(item, schema.get("items").unwrap_or(&Value::Null), &field, said);
+                find_duplicates(item, schema.get("items").unwrap_or(&Value::Null), &field, found);
             }
         }
         _ => {}
@@ -165,6 +165,8 @@ mod tests {
             "inline": {"type": "object"},
             "name": {"type": "string", "maxLength": 63},
             "type": {"type": "string", "enum": ["Deployed"]},
+            "auth": {"type": "object", "properties": {"token": {"type": "object"}}},
+            "signing": {"type": "object"},
         }});
         let structure = Structure::new(schema).unwrap();
         let said = |object: Value| structure.misfits(&object, &object);
@@ -176,6 +178,10 @@ mod tests {
             ("type", "this is not one of \"Deployed\""),
         ] {
             assert_eq!(said(json!({field: long})), [(field.to_owned(), expected.to_owned())]);
+        }
+        // A user who writes a credential itself instead of a reference must not find it in a log.
+        for object in [json!({"auth": {"token": "s3cr3t"}}), json!({"auth": "s3cr3t"}), json!({"signing": "s3cr3t"})] {
+            assert_eq!(said(object.clone())[0].1, "this is not of type \"object\"", "{object}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What the ConfigMaps hold that lie beside other manifests.
+//! The content of the ConfigMaps in files.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,13 +14,13 @@ use crate::config::Text;
 pub struct ConfigMaps(BTreeMap<(String, String), ConfigMap>);
 
 impl ConfigMaps {
-    /// Adds one. If it has no namespace, it is in this one.
+    /// Adds a ConfigMap. If it has no namespace, it is in `namespace`.
     pub fn insert(&mut self, object: ConfigMap, namespace: &str) {
         let namespace = object.namespace().unwrap_or_else(|| namespace.to_owned());
         self.0.insert((namespace, object.name_any()), object);
     }
 
-    /// What a key holds.
+    /// Returns the value of a key.
     #[must_use]
     pub fn text(&self, key: &ConfigMapKey) -> Text {
         let Some(object) = self.0.get(&(key.namespace.clone(), key.name.clone())) else {

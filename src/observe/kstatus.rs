@@ -1,19 +1,18 @@
-//! The rules that hold for any kind, as kstatus has them
-//! (<https://github.com/kubernetes-sigs/cli-utils/blob/master/pkg/kstatus/README.md>).
+//! The rules that apply to every kind, as in kstatus (<https://github.com/kubernetes-sigs/cli-utils/blob/master/pkg/kstatus/README.md>).
 //!
-//! Two things differ. An object without any status is `InProgress`, for what is watched here has a controller that has not
-//! come to it yet. And `Stalled` is looked at before `Reconciling`, whichever is listed first.
+//! There are two differences. An object without a status is `InProgress`, because each watched object has a controller that has not
+//! processed it yet. And `Stalled` is checked before `Reconciling`, in whatever order the conditions are listed.
 
 use super::view::{Condition, View};
 use crate::api::Status;
 
-/// The reason of what its controller has not looked at since its spec was edited.
+/// The reason for an object whose controller has not observed the current spec yet.
 const UNOBSERVED: &str = "LatestGenerationNotObserved";
-/// The reason of what its controller has not looked at at all.
+/// The reason for an object that its controller has not processed at all.
 const NO_STATUS: &str = "NoStatus";
 
-/// A status with its reason; both texts are empty when it is `Current`, but for the message of a workload, which says how many
-/// replicas run.
+/// A status with its reason and message. Both texts are empty if it is `Current`, except that the message of a workload contains the number
+/// of replicas that run.
 #[derive(Debug)]
 pub(super) struct Verdict {
     pub(super) status: Status,
@@ -30,7 +29,7 @@ impl Verdict {
         Self { status: Status::InProgress, reason: reason.to_owned(), message: message.into() }
     }
 
-    /// On its way, in the words of a condition.
+    /// `InProgress`, with the reason and message of a condition.
     pub(super) fn in_progress_as(condition: &Condition<'_>) -> Self {
         Self::in_progress(condition.reason, condition.message)
     }
@@ -39,7 +38,7 @@ impl Verdict {
         Self { status: Status::Failed, reason: reason.to_owned(), message: message.to_owned() }
     }
 
-    /// Failed, in the words of a condition.
+    /// `Failed`, with the reason and message of a condition.
     pub(super) fn failed_as(condition: &Condition<'_>) -> Self {
         Self::failed(condition.reason, condition.message)
     }
@@ -54,14 +53,15 @@ pub(super) fn terminating(view: &View<'_>) -> Option<Verdict> {
     })
 }
 
-/// `InProgress` while the status speaks of another generation than the spec has. A status that names none is taken at its word.
+/// Returns `InProgress` while the status describes another generation than that of the spec. A status without a generation counts as
+/// current.
 pub(super) fn unobserved(view: &View<'_>) -> Option<Verdict> {
     let (generation, observed) = (view.generation()?, view.observed_generation()?);
     (generation != observed)
         .then(|| Verdict::in_progress(UNOBSERVED, "its controller has not observed the current spec yet"))
 }
 
-/// Whether these are the words of an object that its controller has not looked at yet.
+/// Whether this status and reason mean that the controller has not processed the object or its current spec yet.
 pub(super) fn is_unobserved(status: Status, reason: &str) -> bool {
     status == Status::InProgress && [UNOBSERVED, NO_STATUS].contains(&reason)
 }
@@ -86,7 +86,7 @@ pub(super) fn general(view: &View<'_>) -> Verdict {
     }
 }
 
-/// Whether a condition says that something else runs than was declared.
+/// Whether a condition reports that the cluster differs from what was declared.
 pub(super) fn drifted(view: &View<'_>) -> bool {
     ["Drifted", "Modified"].iter().any(|type_| view.condition_true(type_).is_some())
 }

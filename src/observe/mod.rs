@@ -1,14 +1,13 @@
-//! What an application object's status says: pure, no clock, no I/O.
+//! What the status of an application object reports. Pure: no clock, no I/O.
 //!
-//! In: one object of any kind from the API server, or `None` if it does not exist. Its kind is read from `types`, which the caller must
-//! have set. The rest is JSON of any shape, because a remote cluster may contain anything. Also the path of the revision, if the pipeline
-//! sets one.
-//! Out: an [`Observation`]: kstatus, the running and the attempted revision, the reason, and whether it has drifted. The change log
-//! decides what counts as a change. [`reader`] identifies the rules for a kind. For kinds that need other objects, [`see`] reads each of
-//! them, and [`fn@whole`] combines the results.
+//! In: one object of any kind from the API server, or `None` if it does not exist, and the pipeline's revision path, if any. The caller
+//! sets `types`, from which the kind is read. The rest is JSON of any shape, because a remote cluster may contain anything.
+//! Out: an [`Observation`]: kstatus, the running and the attempted revision, the reason, and whether it has drifted. The change log decides
+//! what counts as a change. For kinds that need other objects, [`see`] reads each object, and [`combine`] combines the results. [`reader`]
+//! identifies the rules for a kind.
 //!
-//! `kstatus` has the rules for any kind, and `kinds` those of each kind in its own file. `revision` has the format of revisions, `path`
-//! the revision path of a pipeline, and `view` safe access to the JSON.
+//! `kstatus` contains the rules for every kind, `kinds` those of each kind. `revision`: the format of revisions. `path`: the revision path.
+//! `view`: safe access to the JSON.
 
 mod kinds;
 mod kstatus;
@@ -25,7 +24,7 @@ pub use kinds::parts_of;
 use kinds::{Reading, Rules};
 pub use path::{RevisionPath, RevisionPathError};
 use view::View;
-pub use whole::{Came, Family, Member, Parent, Part, Parts, Ties, whole};
+pub use whole::{EventOrigin, Family, Member, Parent, Part, Parts, Relation, combine};
 
 /// Maximum length of a message in bytes.
 const MAX_MESSAGE: usize = 1024;
@@ -34,63 +33,63 @@ const MAX_REASON: usize = 128;
 /// Number of hexadecimal digits of a path's hash in a reader's name.
 const PATH_HASH: usize = 8;
 
-/// What an application object's status says now.
+/// What the status of an application object reports now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Observation {
-    /// kstatus. `Unknown` never comes out of an object: it is what a cluster gives that cannot be asked.
+    /// The kstatus. An object never results in `Unknown`. That status is for objects on a cluster that cannot be read.
     pub status: Status,
-    /// The revision that runs; empty where the object does not say, at most 256 bytes.
+    /// The revision that runs. Empty if the object does not report it. At most 256 bytes.
     pub revision: String,
-    /// The revision that it tries to run; empty where the object does not say, at most 256 bytes.
+    /// The revision that the object tries to run. Empty if the object does not report it. At most 256 bytes.
     pub attempted_revision: String,
-    /// One word on why, for machines; empty when `Current`, cut at 128 bytes.
+    /// One word for the cause, for machines. Empty if `Current`. Cut at 128 bytes.
     pub reason: String,
-    /// A sentence on why, for people, cut at 1 KiB on a character's boundary. When `Current` it is empty, or says how many replicas
-    /// of a workload run.
+    /// A sentence for people about the cause, cut at 1 KiB at a character boundary. If `Current`, it is empty, or it contains the number of
+    /// running replicas of a workload.
     pub message: String,
-    /// Whether it runs something else than was declared.
+    /// Whether the cluster differs from what was declared.
     pub drifted: bool,
-    /// Whether that is unknown at present: then the earlier state is kept.
+    /// Whether drift is currently unknown. Then the previous drift state is kept.
     pub drift_unknown: bool,
-    /// Suspended or paused: the previous state stands until it goes on. The other fields say what they would if it were not, so
-    /// that a first sight has a baseline.
+    /// Whether it is suspended or paused. Then the previous state is kept until it resumes. The other fields have the values that they
+    /// would have without the suspension, so that the first observation has a baseline.
     pub suspended: bool,
 }
 
 impl Observation {
-    /// Whether its controller has not observed the current spec yet. Then reason and message say only that.
+    /// Whether its controller has not observed the current spec yet. Then reason and message report nothing else.
     #[must_use]
     pub fn is_unobserved(&self) -> bool {
         kstatus::is_unobserved(self.status, &self.reason)
     }
 }
 
-/// What an object says, and what of it counts where it is read together with others.
+/// What is read from an object, and what it contributes if it is read together with others.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Seen {
-    /// What it says by itself, as if there were no others.
+pub struct ReadObject {
+    /// Its own observation, as if there were no other objects.
     pub observation: Observation,
-    /// Absent of an object that is read alone.
-    pub ties: Option<Box<Ties>>,
+    /// What it contributes if it is read together with others. `None`: it is read alone.
+    pub relation: Option<Box<Relation>>,
 }
 
-impl Seen {
-    /// What is seen of an object that does not exist.
+impl ReadObject {
+    /// Returns the result for an object that does not exist.
     #[must_use]
     pub fn nothing() -> Self {
         see(None, None)
     }
 }
 
-/// Reads an application object by itself; `None` is one that does not exist. With a path, the revision is what stands there.
+/// Reads an application object alone. `None`: it does not exist. With a path, the revision is the value at that path.
 #[must_use]
 pub fn observe(object: Option<&DynamicObject>, revision_path: Option<&RevisionPath>) -> Observation {
     see(object, revision_path).observation
 }
 
-/// The same, with what counts of it where it is read together with others.
+/// Reads an application object, also with what it contributes if it is read together with others.
 #[must_use]
-pub fn see(object: Option<&DynamicObject>, revision_path: Option<&RevisionPath>) -> Seen {
+pub fn see(object: Option<&DynamicObject>, revision_path: Option<&RevisionPath>) -> ReadObject {
     let Some(object) = object else {
         let observation = Observation {
             status: Status::NotFound,
@@ -98,7 +97,7 @@ pub fn see(object: Option<&DynamicObject>, revision_path: Option<&RevisionPath>)
             message: "the application object does not exist".to_owned(),
             ..Observation::default()
         };
-        return Seen { observation, ties: None };
+        return ReadObject { observation, relation: None };
     };
     let view = View::new(object);
     let mut reading = (Rules::of_object(object).read)(&view);
@@ -116,15 +115,15 @@ pub fn see(object: Option<&DynamicObject>, revision_path: Option<&RevisionPath>)
         drift_unknown: reading.drift_unknown,
         suspended: reading.suspended,
     };
-    match reading.ties.map(|ties| *ties) {
-        Some(Ties::Parent(parent)) => match parent.saying(&observation, revision_path.map(RevisionPath::is_in_status)) {
+    match reading.relation.map(|relation| *relation) {
+        Some(Relation::Parent(parent)) => match parent.saying(&observation, revision_path.map(RevisionPath::is_in_status)) {
             Some(mut parent) => {
-                let alone = whole(&mut parent, &[]);
-                Seen { observation: alone, ties: Some(Box::new(Ties::Parent(parent))) }
+                let alone = combine(&mut parent, &[]);
+                ReadObject { observation: alone, relation: Some(Box::new(Relation::Parent(parent))) }
             }
-            None => Seen { observation, ties: None },
+            None => ReadObject { observation, relation: None },
         },
-        part => Seen { observation, ties: part.map(Box::new) },
+        part => ReadObject { observation, relation: part.map(Box::new) },
     }
 }
 
@@ -136,8 +135,8 @@ fn at(path: &RevisionPath, object: &DynamicObject, reading: Reading) -> Reading 
     Reading { running: if runs { tried.clone() } else { String::new() }, tried, ..reading }
 }
 
-/// Identifies the rules for a kind, with their edition, and the path of its revision. When it changes, states that were settled by the
-/// old rules cannot be compared, and a new baseline is taken.
+/// Returns a name for the rules of a kind with their edition, and for the path of the revision. If the name changes, states that the old
+/// rules settled cannot be compared with new states, and Pennant takes a new baseline.
 #[must_use]
 pub fn reader(api_version: &str, kind: &str, revision_path: Option<&str>) -> String {
     let rules = Rules::of(api_version, kind).reader;

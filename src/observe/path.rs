@@ -1,11 +1,11 @@
-//! `revisionPath`: where in an application object its revision stands, in the words of the person who wrote the pipeline.
+//! `revisionPath`: the place of the revision in an application object, as the author of the pipeline wrote it.
 //!
-//! In: the path as it was written, in JSONPath (RFC 9535, <https://www.rfc-editor.org/rfc/rfc9535>) or as kubectl has it
+//! In: the path as written, in JSONPath (RFC 9535, <https://www.rfc-editor.org/rfc/rfc9535>) or in kubectl's notation
 //! (<https://kubernetes.io/docs/reference/kubectl/jsonpath/>): `$.spec.version`, `.spec.version`, `{.spec.version}`,
-//! `.metadata.labels.acme\.example/version`. Out: what stands there, as one line.
+//! `.metadata.labels.acme\.example/version`. Out: the value at that path, as one line.
 //!
-//! Objects and paths come from anybody. So the cost of a path is at most the size of the object times its own length. It descends step by
-//! step, and neither `..` nor a list of selectors multiplies its results.
+//! Objects and paths come from untrusted users. So the cost of a path is at most the size of the object times the length of the path. The
+//! path descends step by step. Neither `..` nor a list of selectors can multiply its results, because both are rejected.
 
 use kube::core::DynamicObject;
 use serde_json::{Value, json};
@@ -18,53 +18,53 @@ const MAX_DEPTH: usize = 4;
 /// Maximum number of joined values.
 const MAX_NODES: usize = 16;
 
-/// A path that can be followed in any object.
+/// A path that can be evaluated in any object.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RevisionPath {
     query: JsonPath,
     place: Place,
 }
 
-/// The field in which a path begins.
+/// The field in which a path starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     Metadata,
     Status,
-    /// Any other, most often `spec`.
+    /// Any other field, usually `spec`.
     Declared,
 }
 
-/// Why a path cannot be followed.
+/// Why a path is invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum RevisionPathError {
     /// Longer than 256 bytes.
     #[error("is longer than {MAX_PATH} bytes")]
     TooLong,
-    /// Not the name of a field in front.
+    /// The path does not start with the name of a field.
     #[error("must begin with the name of a field, such as .spec.version")]
     NoField,
-    /// Something follows a step that is neither `.` nor `[`, a name is empty, or brackets do not match; from here on.
-    #[error("cannot be read from '{0}' on")]
+    /// The path is invalid from this text on: a step starts with neither `.` nor `[`, a name is empty, or brackets do not match.
+    #[error("is invalid from '{0}' on")]
     Step(String),
-    /// `..`
+    /// The path contains `..`.
     #[error("must name each step: '..' is not allowed")]
     Descends,
-    /// A `$` that is not in front.
+    /// The path contains a `$` that is not at the start.
     #[error("can contain '$' only at the start")]
     Root,
     /// Several selectors in one pair of brackets.
     #[error("can have only one selector in a pair of brackets")]
     List,
-    /// Brackets within brackets.
-    #[error("has more than {MAX_DEPTH} brackets within each other")]
+    /// Brackets are nested too deeply.
+    #[error("has more than {MAX_DEPTH} levels of nested brackets")]
     TooDeep,
-    /// Not a path by RFC 9535.
-    #[error("is no JSONPath")]
+    /// Not a valid path according to RFC 9535.
+    #[error("is not a valid JSONPath")]
     Syntax(#[source] ParseError),
 }
 
 impl RevisionPath {
-    /// Understands a path.
+    /// Parses a path.
     pub fn parse(text: &str) -> Result<Self, RevisionPathError> {
         if text.len() > MAX_PATH {
             return Err(RevisionPathError::TooLong);
@@ -81,12 +81,13 @@ impl RevisionPath {
         Ok(Self { query, place })
     }
 
-    /// Whether it says what runs, because a controller has written it; else it says what is tried.
+    /// Whether the path leads into the status. Then its value is the running revision, because a controller has written it. Otherwise its
+    /// value is the attempted revision.
     pub(super) fn is_in_status(&self) -> bool {
         self.place == Place::Status
     }
 
-    /// The strings, numbers and booleans that stand there, the first 16 of them, joined by `,`; empty where there are none.
+    /// Returns the first 16 strings, numbers and booleans at the path, joined by `,`. Returns an empty string if there are none.
     pub(super) fn find(&self, object: &DynamicObject) -> String {
         let metadata;
         let root = match self.place {
@@ -109,7 +110,7 @@ fn scalar(value: &Value) -> Option<String> {
     }
 }
 
-/// A path on its way from how people write it to how the RFC does, with every name in brackets and quotes.
+/// The conversion of a path from the user's notation to the notation of the RFC, with every name in brackets and quotes.
 struct Steps {
     left: Vec<char>,
     at: usize,
@@ -153,7 +154,7 @@ impl Steps {
         Ok(())
     }
 
-    /// `.name`, in which a backslash takes the next character as it is; or `.*`, which is no name.
+    /// Reads `.name`, in which a backslash escapes the next character, or `.*`. Returns the name. Returns `None` for `.*`.
     fn take_name(&mut self) -> Result<Option<String>, RevisionPathError> {
         let begin = self.at;
         self.at += 1;
@@ -190,7 +191,7 @@ impl Steps {
         Ok(Some(name))
     }
 
-    /// `[…]` as it stands; the name in it, if there is but one in quotes.
+    /// Copies `[…]` without changes. Returns the name in it if it contains only one name in quotes.
     fn take_brackets(&mut self) -> Result<Option<String>, RevisionPathError> {
         let begin = self.at;
         let (mut depth, mut quote, mut before) = (0_usize, None, ' ');
@@ -306,7 +307,7 @@ mod tests {
             (".spec.$x", "'$' only at the start"),
             (".spec['a','b']", "only one selector"),
             (".spec[0,0]", "only one selector"),
-            (&deep, "more than 4 brackets"),
+            (&deep, "more than 4 levels of nested brackets"),
             (&long, "longer than 256 bytes"),
             (".spec.a b", "from '.a b' on"),
             (".spec.version}", "from '.version}' on"),
@@ -316,9 +317,9 @@ mod tests {
             (".spec]", "from '.spec]' on"),
             (".spec[0]a", "from 'a' on"),
             (".spec.a\\", "from '.a\\' on"),
-            (".spec[]", "is no JSONPath"),
+            (".spec[]", "is not a valid JSONPath"),
             (".spec[?(@.a=='b'", "from '[?(@.a=='b'' on"),
-            (".spec[(])", "is no JSONPath"),
+            (".spec[(])", "is not a valid JSONPath"),
         ] {
             let said = RevisionPath::parse(path).err().map(|e| e.to_string());
             assert!(said.as_ref().is_some_and(|said| said.contains(want)), "{path}: {said:?}");

@@ -1,4 +1,4 @@
-//! Any JSON at all over every kind.
+//! Property tests: arbitrary JSON for every kind.
 
 use proptest::prelude::*;
 
@@ -30,7 +30,7 @@ const WORDS: &[&str] = &[
     "",
 ];
 
-/// Fields that they look into.
+/// Fields that the rules read.
 const KEYS: &[&str] = &[
     "conditions",
     "operation",
@@ -91,7 +91,7 @@ const KEYS: &[&str] = &[
     "offSchedule",
 ];
 
-/// Any JSON, rich in the words that the rules look for.
+/// Arbitrary JSON that often contains the values and fields of the rules.
 fn anything() -> impl Strategy<Value = Value> {
     let word = prop::sample::select(WORDS);
     let key = prop::sample::select(KEYS);
@@ -112,7 +112,7 @@ fn anything() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Fields of the right names and mostly the right types, so that the rules are passed through to their ends.
+/// Fields with the right names and mostly the right types, so that the tests reach all branches of the rules.
 fn plausible() -> impl Strategy<Value = (Value, Value)> {
     let small = || -1..4_i64;
     let texts =
@@ -146,7 +146,7 @@ fn plausible() -> impl Strategy<Value = (Value, Value)> {
     })
 }
 
-/// Anything that somebody could write as a path, mostly out of the pieces of real ones.
+/// Arbitrary text as a path, mostly composed of parts of real paths.
 fn path() -> impl Strategy<Value = String> {
     let piece = prop::sample::select(vec![
         "$",
@@ -187,7 +187,7 @@ fn path() -> impl Strategy<Value = String> {
     prop_oneof![prop::collection::vec(piece, 0..40).prop_map(|all| all.concat()), "\\PC{0,80}"]
 }
 
-/// Paths that can be followed, wherever they lead.
+/// Valid paths, to any field.
 fn good_path() -> impl Strategy<Value = RevisionPath> {
     let field = prop::sample::select(vec!["spec", "status", "metadata", "operation"]);
     let step = prop::sample::select(vec![
@@ -204,7 +204,7 @@ fn good_path() -> impl Strategy<Value = RevisionPath> {
         .prop_filter_map("no path", |(field, steps)| RevisionPath::parse(&format!(".{field}{}", steps.concat())).ok())
 }
 
-/// A Bundle of these labels with any status.
+/// A Bundle with these labels and any status.
 fn any_bundle() -> impl Strategy<Value = DynamicObject> {
     let revision = || prop::sample::select(vec!["c1", "c2", ""]);
     let status = prop_oneof![
@@ -224,7 +224,7 @@ fn any_bundle() -> impl Strategy<Value = DynamicObject> {
 }
 
 proptest! {
-    /// Whatever a parent and its Bundles are: what is `Current` runs what it tries, and so does each of them.
+    /// For any parent and its Bundles: if the result is `Current`, the parent runs the attempted revision, and so does each Bundle.
     #[test]
     fn no_whole_is_current_without_its_parts(
         kind in prop::sample::select(vec![GIT_REPO, HELM_OP, BUNDLE_DEPLOYMENT]),
@@ -242,21 +242,21 @@ proptest! {
     ) {
         let mut parent = object(kind, &spec, &status);
         parent.metadata.labels = Some([("fleet.cattle.io/commit".to_owned(), label.to_owned())].into());
-        let Some(ties) = see(Some(&parent), None).ties else {
+        let Some(relation) = see(Some(&parent), None).relation else {
             prop_assert!(kind == BUNDLE_DEPLOYMENT && label.is_empty());
             return Ok(());
         };
-        let Ties::Parent(mut parent) = *ties else { panic!("a part") };
-        let read: Vec<Option<Seen>> = bundles.iter().map(|bundle| bundle.as_ref().map(|b| see(Some(b), None))).collect();
-        let member = |read: &'_ Option<Seen>| {
-            read.as_ref().and_then(|seen| Some((seen.observation.clone(), seen.ties.as_deref()?.as_part()?.clone())))
+        let Relation::Parent(mut parent) = *relation else { panic!("a part") };
+        let read: Vec<Option<ReadObject>> = bundles.iter().map(|bundle| bundle.as_ref().map(|b| see(Some(b), None))).collect();
+        let member = |read: &'_ Option<ReadObject>| {
+            read.as_ref().and_then(|seen| Some((seen.observation.clone(), seen.relation.as_deref()?.as_part()?.clone())))
         };
         let read: Vec<_> = read.iter().map(member).collect();
         let members: Vec<_> = read.iter().map(|read| Member { name: "b", read: read.as_ref().map(|(o, p)| (o, p)) }).collect();
-        let said = whole(&mut parent, &members);
+        let said = combine(&mut parent, &members);
         prop_assert!(matches!(said.status, Current | InProgress | Failed));
         prop_assert!(said.message.len() <= MAX_MESSAGE && said.reason.len() <= MAX_REASON);
-        prop_assert_eq!(whole(&mut parent, &members), said.clone(), "the same objects say the same");
+        prop_assert_eq!(combine(&mut parent, &members), said.clone(), "the same objects say the same");
         if said.status == Current {
             prop_assert!(said.message.is_empty() && said.reason.is_empty());
             prop_assert_eq!(&said.revision, &said.attempted_revision);
@@ -271,18 +271,18 @@ proptest! {
         }
     }
 
-    /// No path makes it panic, and what is understood is understood again from the start.
+    /// No path causes a panic. Parsing a path again gives the same result.
     #[test]
     fn any_path_is_understood_or_refused(text in path()) {
         if let Ok(path) = RevisionPath::parse(&text) {
-            // A dot may be part of a name.
+            // A dot can be part of a name.
             let quoted = text.contains(['\'', '"', '\\']);
             prop_assert!(text.len() <= 256 && (quoted || !text.contains("..")));
             prop_assert_eq!(RevisionPath::parse(&text).ok(), Some(path));
         }
     }
 
-    /// No shape of an object makes it panic or say what it must not.
+    /// No object causes a panic or an invalid observation.
     #[test]
     fn any_object_is_observed(
         kind in prop::sample::select(ALL.to_vec()),
@@ -312,7 +312,7 @@ proptest! {
         prop_assert_eq!(observe(Some(&object), path.as_ref()), seen, "the same object says the same");
     }
 
-    /// Counting pods can change what a workload is, never which revision it tries.
+    /// The number of pods can change the status of a workload, but never its attempted revision.
     #[test]
     fn scaling_is_no_new_revision(
         kind in prop::sample::select(vec![DEPLOYMENT, STATEFUL_SET, DAEMON_SET]),

@@ -1,11 +1,11 @@
-//! How revisions are written down.
+//! The format of revisions.
 
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 use super::view::View;
 
-/// Maximum length of a revision in bytes: it occurs several times in a pipeline's status and in every delivery.
+/// Maximum length of a revision in bytes. A revision occurs several times in a pipeline's status and in every delivery.
 const MAX: usize = 256;
 /// Number of hexadecimal digits of the hash that distinguishes a cut revision from others with the same start.
 const HASH: usize = 16;
@@ -34,7 +34,7 @@ fn of_image(image: &str) -> &str {
     name.split_once(':').map_or("latest", |(_, tag)| tag)
 }
 
-/// Cuts a revision that is too long so that different ones stay different.
+/// Cuts a revision that is too long and appends a hash, so that different revisions stay different.
 pub(super) fn bounded(mut revision: String) -> String {
     if revision.len() > MAX {
         let hash = hex::encode(Sha256::digest(revision.as_bytes()));

@@ -1,4 +1,4 @@
-//! Small objects, and what is seen of them: the words in which the tables of tests are written.
+//! Helpers for the tables of tests: small objects, and their observations.
 // The tables write their JSON in place.
 #![allow(clippy::needless_pass_by_value)]
 
@@ -23,7 +23,7 @@ pub(super) const HELM_OP: (&str, &str) = ("fleet.cattle.io/v1alpha1", "HelmOp");
 pub(super) const FLEET_CLUSTER: (&str, &str) = ("fleet.cattle.io/v1alpha1", "Cluster");
 pub(super) const KNATIVE_SERVICE: (&str, &str) = ("serving.knative.dev/v1", "Service");
 pub(super) const OTHER: (&str, &str) = ("acme.example/v1", "Widget");
-/// One of each set of rules.
+/// One kind for each set of rules.
 pub(super) const ALL: [(&str, &str); 15] = [
     KUSTOMIZATION,
     HELM_RELEASE,
@@ -42,7 +42,7 @@ pub(super) const ALL: [(&str, &str); 15] = [
     OTHER,
 ];
 
-/// An object of generation 2.
+/// An object with generation 2.
 pub(super) fn object((api_version, kind): (&str, &str), spec: &Value, status: &Value) -> DynamicObject {
     serde_json::from_value(json!({
         "apiVersion": api_version,
@@ -58,17 +58,17 @@ pub(super) fn look(kind: (&str, &str), spec: Value, status: Value) -> Observatio
     seen(&object(kind, &spec, &status))
 }
 
-/// What is seen of a whole object.
+/// The observation of an object.
 pub(super) fn seen(object: &DynamicObject) -> Observation {
     observe(Some(object), None)
 }
 
-/// Status, what runs and what is tried.
+/// The status, the running revision and the attempted revision.
 pub(super) fn summary(o: &Observation) -> (Status, &str, &str) {
     (o.status, o.revision.as_str(), o.attempted_revision.as_str())
 }
 
-/// A condition that speaks of a generation.
+/// A condition with an observed generation.
 pub(super) fn condition(type_: &str, status: &str, reason: &str, generation: i64) -> Value {
     json!({"type": type_, "status": status, "reason": reason, "message": "why", "observedGeneration": generation})
 }
@@ -83,7 +83,7 @@ pub(super) fn workload(more: Value) -> Value {
     spec
 }
 
-/// `base` with the fields of `more` put over it.
+/// `base`, with its fields overwritten by those of `more`.
 pub(super) fn with(base: &Value, more: Value) -> Value {
     let mut all: Map<String, Value> = base.as_object().unwrap().clone();
     all.extend(more.as_object().unwrap().clone());

@@ -1,4 +1,4 @@
-//! What holds for every kind.
+//! Tests of the rules that apply to every kind.
 
 use super::testing::*;
 use super::*;

@@ -1,4 +1,4 @@
-//! A look at an object's JSON that has an answer whatever its shape: what is missing or of another type is simply not there.
+//! Safe access to the JSON of an object. A field that is missing or has another type counts as absent.
 
 use kube::core::DynamicObject;
 use serde_json::Value;
@@ -37,12 +37,12 @@ impl<'a> View<'a> {
         Self { object }
     }
 
-    /// What stands at a JSON Pointer.
+    /// The value at a JSON Pointer.
     pub(super) fn at(&self, pointer: &str) -> Option<&'a Value> {
         self.object.data.pointer(pointer)
     }
 
-    /// The string at a JSON Pointer, else the empty one.
+    /// The string at a JSON Pointer, or an empty string.
     pub(super) fn text(&self, pointer: &str) -> &'a str {
         self.at(pointer).and_then(Value::as_str).unwrap_or_default()
     }
@@ -52,17 +52,17 @@ impl<'a> View<'a> {
         self.at(pointer).and_then(Value::as_i64)
     }
 
-    /// Whether `true` stands at a JSON Pointer.
+    /// Whether the value at a JSON Pointer is `true`.
     pub(super) fn flag(&self, pointer: &str) -> bool {
         self.at(pointer).and_then(Value::as_bool).unwrap_or_default()
     }
 
-    /// The list at a JSON Pointer, else the empty one.
+    /// The list at a JSON Pointer, or an empty list.
     pub(super) fn list(&self, pointer: &str) -> &'a [Value] {
         self.at(pointer).and_then(Value::as_array).map_or(&[], Vec::as_slice)
     }
 
-    /// The value of a label, else the empty string.
+    /// The value of a label, or an empty string.
     pub(super) fn label(&self, name: &str) -> &'a str {
         self.object.metadata.labels.as_ref().and_then(|l| l.get(name)).map_or("", String::as_str)
     }
@@ -98,12 +98,12 @@ impl<'a> View<'a> {
         self.object.metadata.deletion_timestamp.is_some()
     }
 
-    /// The generation of the spec; kinds without a status subresource have none.
+    /// The generation of the spec. Kinds without a status subresource have none.
     pub(super) fn generation(&self) -> Option<i64> {
         self.object.metadata.generation
     }
 
-    /// The generation that the status speaks of: its own word, else that of its `Ready` condition.
+    /// The generation that the status describes: `status.observedGeneration`, or else that of its `Ready` condition.
     pub(super) fn observed_generation(&self) -> Option<i64> {
         self.int("/status/observedGeneration").or_else(|| self.condition("Ready").and_then(|c| c.observed_generation))
     }

@@ -1,20 +1,20 @@
-//! Objects of two kinds that are read together, for neither says by itself what runs.
+//! Objects of two kinds that are read together, because neither kind alone reports which revision runs.
 //!
-//! In: a [`Parent`] as its rules have read it, and its parts as theirs have. Out: what they say together ([`whole`]). Which parts
-//! belong to a parent is its [`Family`], and a [`Part`] knows the families to which it belongs.
+//! In: a [`Parent`] and its parts, each read by the rules of its own kind. Out: their combined observation ([`combine`]). A [`Family`]
+//! identifies the parts that belong to a parent. A [`Part`] knows the families to which it belongs.
 //!
-//! Two things are asked of the parts. They must all run the revision of their parent ([`Parent::of_revision`]). Or they confirm that
-//! a label, which may be newer than what it stands on, is of the revision that was staged ([`Parent::labelled`]).
+//! The parts must meet one of two conditions. All of them must run the revision of their parent ([`Parent::of_revision`]). Or one of them
+//! must confirm that the parent's label belongs to the staged revision, because the label can be newer ([`Parent::labelled`]).
 
 use super::Observation;
 use crate::api::Status;
 
-/// The objects that belong to one parent: those in a namespace that have a name, or a label with a value.
+/// The objects that belong to one parent: the object in a namespace with a name, or the objects with a label value.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Family {
     /// Their namespace.
     pub namespace: String,
-    /// By what they belong together.
+    /// How the objects are identified.
     by: By,
 }
 
@@ -25,7 +25,7 @@ enum By {
 }
 
 impl Family {
-    /// The one object of this name.
+    /// The single object with this name.
     pub(super) fn named(namespace: &str, name: &str) -> Self {
         Self { namespace: namespace.to_owned(), by: By::Name(name.to_owned()) }
     }
@@ -36,28 +36,28 @@ impl Family {
     }
 }
 
-/// How an event came of which an object is read.
+/// How the event arrived with the current state of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Came {
-    /// In a list: what it said in between was not seen.
+pub enum EventOrigin {
+    /// In a list. States between the previous one and this one can be missing.
     Listed,
-    /// Right after what it said before.
+    /// In a watch event right after the previous state.
     Changed,
-    /// Right after it was created.
+    /// In the watch event of its creation.
     Created,
 }
 
-/// What of an object counts where it is read together with others.
+/// What an object contributes if it is read together with others.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Ties {
+pub enum Relation {
     /// It is read with its parts.
     Parent(Parent),
     /// It is a part of others.
     Part(Part),
 }
 
-impl Ties {
-    /// The parent, of an object that is one.
+impl Relation {
+    /// The data of a parent, if the object is one.
     #[must_use]
     pub const fn as_parent(&self) -> Option<&Parent> {
         match self {
@@ -66,7 +66,7 @@ impl Ties {
         }
     }
 
-    /// The part, of an object that is one.
+    /// The data of a part, if the object is one.
     #[must_use]
     pub const fn as_part(&self) -> Option<&Part> {
         match self {
@@ -75,19 +75,19 @@ impl Ties {
         }
     }
 
-    /// The same, with what was known of the object before.
+    /// Carries over from the previous state whether the label of a parent is confirmed.
     #[must_use]
-    pub fn following(mut self, before: Option<&Self>, came: Came) -> Self {
-        if let Self::Parent(Parent { asks: Asks::Label(label), .. }) = &mut self {
-            let before = before.and_then(Self::as_parent).and_then(|parent| match &parent.asks {
-                Asks::Label(label) => Some(label),
-                Asks::Revision(_) => None,
+    pub fn following(mut self, before: Option<&Self>, origin: EventOrigin) -> Self {
+        if let Self::Parent(Parent { requirement: Requirement::Label(label), .. }) = &mut self {
+            let before = before.and_then(Self::as_parent).and_then(|parent| match &parent.requirement {
+                Requirement::Label(label) => Some(label),
+                Requirement::Revision(_) => None,
             });
-            label.believed = match before {
-                Some(before) if (&before.commit, &before.staged) == (&label.commit, &label.staged) => before.believed,
-                // Fleet writes what it stages and the label together.
-                Some(before) => came == Came::Changed && before.staged != label.staged,
-                None => came == Came::Created,
+            label.is_confirmed = match before {
+                Some(before) if (&before.commit, &before.staged) == (&label.commit, &label.staged) => before.is_confirmed,
+                // Fleet writes the staged ID and the label in one write.
+                Some(before) => origin == EventOrigin::Changed && before.staged != label.staged,
+                None => origin == EventOrigin::Created,
             };
         }
         self
@@ -98,64 +98,65 @@ impl Ties {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parent {
     family: Family,
-    /// What it says by itself: `Current` where nothing of its own is in the way.
+    /// Its own observation. `Current` if nothing in its own status prevents that.
     own: Observation,
-    asks: Asks,
+    requirement: Requirement,
 }
 
-/// What is asked of the parts.
+/// The condition that the parts must meet.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Asks {
+enum Requirement {
     Revision(Revision),
     Label(Label),
 }
 
-/// All parts run it, and are `Current`.
+/// All parts run this revision and are `Current`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Revision {
     wanted: String,
-    /// There may be no part at all.
+    /// Whether the parent can be without parts.
     may_be_none: bool,
-    /// What was modified is put right without anybody.
+    /// Whether modifications are corrected automatically. Then they are not drift.
     corrects_drift: bool,
-    /// The revision stands in the status, and so it is what runs whatever the parts say.
+    /// Whether the revision is from the status. Then it is the running revision, regardless of the parts.
     in_status: bool,
 }
 
-/// It may be newer than what was staged.
+/// A label that can be newer than the staged revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Label {
     commit: String,
     staged: String,
-    /// It came with what was staged, or was confirmed since.
-    believed: bool,
+    /// Whether the label came with the staged revision, or a part has confirmed it since.
+    is_confirmed: bool,
 }
 
 impl Parent {
-    /// One that runs a revision when all of its parts do.
-    pub(super) fn of_revision(family: Family, revision: &str, may_be_none: bool, corrects_drift: bool) -> Box<Ties> {
+    /// A parent that runs a revision when all of its parts run it.
+    pub(super) fn of_revision(family: Family, revision: &str, may_be_none: bool, corrects_drift: bool) -> Box<Relation> {
         let revision = Revision { wanted: revision.to_owned(), may_be_none, corrects_drift, in_status: false };
-        Box::new(Ties::Parent(Self { family, own: Observation::default(), asks: Asks::Revision(revision) }))
+        let requirement = Requirement::Revision(revision);
+        Box::new(Relation::Parent(Self { family, own: Observation::default(), requirement }))
     }
 
-    /// One whose label is that of the staged revision if its part confirms it.
-    pub(super) fn labelled(family: Family, commit: &str, staged: &str) -> Box<Ties> {
-        let label = Label { commit: commit.to_owned(), staged: staged.to_owned(), believed: false };
-        Box::new(Ties::Parent(Self { family, own: Observation::default(), asks: Asks::Label(label) }))
+    /// A parent whose label belongs to the staged revision if a part confirms it.
+    pub(super) fn labelled(family: Family, commit: &str, staged: &str) -> Box<Relation> {
+        let label = Label { commit: commit.to_owned(), staged: staged.to_owned(), is_confirmed: false };
+        Box::new(Relation::Parent(Self { family, own: Observation::default(), requirement: Requirement::Label(label) }))
     }
 
-    /// Which parts are its own.
+    /// The family of its parts.
     #[must_use]
     pub const fn family(&self) -> &Family {
         &self.family
     }
 
-    /// The same with what it says by itself. `path`: whether its revision stands in its status, where a pipeline names the place;
-    /// then no label is read, and nothing needs to be confirmed.
+    /// Adds its own observation. `path`: `None` if the pipeline sets no revision path, otherwise whether that path leads into the status.
+    /// With a path, the label is not used and needs no confirmation. So the result for a parent with a label is then `None`.
     pub(super) fn saying(mut self, own: &Observation, path: Option<bool>) -> Option<Self> {
-        match (&mut self.asks, path) {
-            (Asks::Label(_), Some(_)) => return None,
-            (Asks::Revision(revision), Some(in_status)) => revision.in_status = in_status,
+        match (&mut self.requirement, path) {
+            (Requirement::Label(_), Some(_)) => return None,
+            (Requirement::Revision(revision), Some(in_status)) => revision.in_status = in_status,
             (_, None) => {}
         }
         self.own = own.clone();
@@ -167,15 +168,15 @@ impl Parent {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
     families: Vec<Family>,
-    /// The revision that it was made from.
+    /// The revision that it was created from.
     revision: String,
-    /// Whether all that belongs to it has been staged at that revision.
+    /// Whether everything that belongs to it is staged at that revision.
     staged: bool,
 }
 
 impl Part {
-    pub(super) fn tied(families: Vec<Family>, revision: &str, staged: bool) -> Box<Ties> {
-        Box::new(Ties::Part(Self { families, revision: revision.to_owned(), staged }))
+    pub(super) fn of_families(families: Vec<Family>, revision: &str, staged: bool) -> Box<Relation> {
+        Box::new(Relation::Part(Self { families, revision: revision.to_owned(), staged }))
     }
 
     /// The families to which it belongs.
@@ -185,64 +186,67 @@ impl Part {
     }
 }
 
-/// A part as it was read last.
+/// A part as it was last read.
 #[derive(Clone, Copy, Debug)]
 pub struct Member<'a> {
     /// Its name.
     pub name: &'a str,
-    /// What it says by itself, and what of it counts; `None` if it cannot be read.
+    /// Its own observation, and what it contributes. `None`: it cannot be read.
     pub read: Option<(&'a Observation, &'a Part)>,
 }
 
-/// The kind of the parts of another.
+/// The kind of the parts of a parent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parts {
-    /// Of the same API version.
+    /// The kind. Its API version is the same as that of the parent.
     pub kind: &'static str,
-    /// Whether they may be in another namespace than their parent.
+    /// Whether the parts can be in another namespace than their parent.
     pub elsewhere: bool,
 }
 
-/// What a parent and its parts say together. `members` has all parts of its family, in an order that stays. What they confirm is
-/// remembered in the parent.
+/// Combines a parent and its parts into one observation. `members` contains all parts of its family, in a stable order. The parent
+/// remembers that a part has confirmed its label.
 #[must_use]
-pub fn whole(parent: &mut Parent, members: &[Member<'_>]) -> Observation {
-    match &mut parent.asks {
-        Asks::Revision(revision) => of_revision(&parent.own, revision, members),
-        Asks::Label(label) => {
+pub fn combine(parent: &mut Parent, members: &[Member<'_>]) -> Observation {
+    match &mut parent.requirement {
+        Requirement::Revision(revision) => of_revision(&parent.own, revision, members),
+        Requirement::Label(label) => {
             let confirms = |part: &Part| part.staged && part.revision == label.commit;
-            label.believed |= members.iter().any(|member| member.read.is_some_and(|(_, part)| confirms(part)));
-            if label.believed { parent.own.clone() } else { unconfirmed(&parent.own, &label.commit) }
+            label.is_confirmed |= members.iter().any(|member| member.read.is_some_and(|(_, part)| confirms(part)));
+            if label.is_confirmed { parent.own.clone() } else { unconfirmed(&parent.own, &label.commit) }
         }
     }
 }
 
-fn of_revision(own: &Observation, asked: &Revision, members: &[Member<'_>]) -> Observation {
+fn of_revision(own: &Observation, required: &Revision, members: &[Member<'_>]) -> Observation {
     let drifts = |member: &Member<'_>| member.read.is_some_and(|(said, _)| said.drifted);
-    let drifted = own.drifted || (!asked.corrects_drift && members.iter().any(drifts));
+    let drifted = own.drifted || (!required.corrects_drift && members.iter().any(drifts));
     let said = Observation { drifted, ..own.clone() };
-    let Some((status, reason, message)) = (own.status == Status::Current).then(|| in_the_way(asked, members)).flatten()
+    let Some((status, reason, message)) = (own.status == Status::Current).then(|| in_the_way(required, members)).flatten()
     else {
         return said;
     };
-    let revision = if asked.in_status { own.revision.clone() } else { String::new() };
+    let revision = if required.in_status { own.revision.clone() } else { String::new() };
     Observation { status, reason, message: super::cut(message, super::MAX_MESSAGE), revision, ..said }
 }
 
-/// What keeps the parts from being the revision of their parent: status, reason, message.
-fn in_the_way(asked: &Revision, members: &[Member<'_>]) -> Option<(Status, String, String)> {
+/// Returns why the parts do not run the revision of their parent: status, reason and message.
+fn in_the_way(required: &Revision, members: &[Member<'_>]) -> Option<(Status, String, String)> {
     let waits = |reason: &str, message: String| Some((Status::InProgress, reason.to_owned(), message));
     if members.is_empty() {
         let nothing = "none of its Bundles exists yet".to_owned();
-        return if asked.may_be_none { None } else { waits("NotObserved", nothing) };
+        return if required.may_be_none { None } else { waits("NotObserved", nothing) };
     }
     if let Some(member) = members.iter().find(|member| member.read.is_none()) {
         return waits("NotObserved", format!("Bundle {} cannot be read", member.name));
     }
     let read = || members.iter().filter_map(|member| member.read.map(|(said, part)| (member.name, said, part)));
-    if let Some((name, _, part)) = read().find(|(_, _, part)| part.revision != asked.wanted) {
-        let of = if part.revision.is_empty() { "of no revision" } else { part.revision.as_str() };
-        return waits("BundleNotUpdated", format!("Bundle {name} is {of}, not {}", asked.wanted));
+    if let Some((name, _, part)) = read().find(|(_, _, part)| part.revision != required.wanted) {
+        let found = match part.revision.as_str() {
+            "" => "has no revision".to_owned(),
+            revision => format!("is at revision {revision}"),
+        };
+        return waits("BundleNotUpdated", format!("Bundle {name} {found}; expected {}", required.wanted));
     }
     let failed = read().find(|(_, said, _)| said.status == Status::Failed);
     let (name, said, _) = failed.or_else(|| read().find(|(_, said, _)| said.status != Status::Current))?;
@@ -250,14 +254,14 @@ fn in_the_way(asked: &Revision, members: &[Member<'_>]) -> Option<(Status, Strin
     Some((status, said.reason.clone(), format!("Bundle {name}: {}", said.message)))
 }
 
-/// What an object says whose label is not believed.
+/// Returns the observation of an object whose label is not confirmed.
 fn unconfirmed(own: &Observation, commit: &str) -> Observation {
     match own.status {
         Status::Current | Status::Failed => Observation {
             status: Status::InProgress,
             revision: String::new(),
             reason: "NotStaged".to_owned(),
-            message: format!("the Bundle has not staged {commit} here"),
+            message: format!("the Bundle has not staged commit {commit} on this cluster yet"),
             ..own.clone()
         },
         Status::InProgress => Observation { revision: String::new(), ..own.clone() },

@@ -1,12 +1,12 @@
-//! What Pennant reports about a delivery outside its object: the audit line, the label of a metric, and the trouble of its lane.
+//! What Pennant reports about a delivery outside its object: the audit line, the label of a metric, and the reason why its lane is blocked.
 
 use super::record::Record;
-use super::store::delivery_index::Trouble;
+use super::store::figures::Trouble;
 use crate::api::Outcome;
 use crate::telemetry::logging::AUDIT;
 use crate::telemetry::metrics;
 
-/// Writes one log line for every settled delivery, for users who keep audits elsewhere.
+/// Writes one log line for each settled delivery, for users who keep their audit trail elsewhere.
 pub(super) fn audit(record: &Record, outcome: Outcome) {
     let (spec, status) = (&record.spec, &record.status);
     tracing::info!(
@@ -29,7 +29,7 @@ pub(super) fn audit(record: &Record, outcome: Outcome) {
     );
 }
 
-/// The outcome as a metric label.
+/// Converts an outcome to a metric label.
 pub(super) fn label(outcome: Outcome) -> metrics::Outcome {
     match outcome {
         Outcome::Delivered => metrics::Outcome::Delivered,
@@ -39,7 +39,7 @@ pub(super) fn label(outcome: Outcome) -> metrics::Outcome {
     }
 }
 
-/// Why a lane makes no progress, for the Notification's condition.
+/// Returns why a lane makes no progress, for the Notification's condition. `None`: the status contains no reason.
 pub(super) fn trouble(record: &Record) -> Option<Trouble> {
     let reason = record.status.reason.clone()?;
     let error = record.status.error.clone().unwrap_or_default();

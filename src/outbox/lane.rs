@@ -1,7 +1,7 @@
-//! One lane: a FIFO with at most one delivery at work. Pure.
+//! One lane: a FIFO with at most one delivery in progress. Pure.
 //!
 //! The central rule: a delivery is first sent only after the previous delivery is settled *and* its outcome is written. So a lane is busy
-//! from the moment its head is taken until the write of the head is answered. Only [`Lane::take`] hands out work.
+//! from the moment its head is taken until the write for the head is answered. Only [`Lane::take`] starts work on a delivery.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -12,15 +12,15 @@ use crate::api::{DeliverySpec, Time, TransitionType};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Place {
     order: i64,
-    /// The due time of a delivery whose state had to hold for a time. Such a delivery comes after the change that its order names. Among
-    /// several, the earliest due time comes first.
+    /// The due time of a delivery that is sent only if a state lasts for a given time. Such a delivery follows the change that its `order`
+    /// names. If there are several, the earliest due time comes first.
     due: Option<Time>,
     serial: i64,
     type_: TransitionType,
 }
 
 impl Place {
-    /// The serial of the change.
+    /// Returns the serial of the change.
     #[must_use]
     pub fn serial(self) -> i64 {
         self.serial
@@ -38,42 +38,42 @@ impl From<&DeliverySpec> for Place {
 enum Phase {
     /// The head can be taken.
     Open,
-    /// The head is retried at `until`. `asked`: the receiver named the time.
+    /// The head is retried at `until`. `asked`: whether the receiver requested that time.
     Waiting { until: Instant, asked: bool },
-    /// The head cannot be sent at present. Something outside must change, or the lane checks again at `until`.
+    /// The head cannot be sent at present. The lane checks it again after an event, or at `until`.
     Held { until: Option<Instant> },
-    /// The delivery at this place is at work: it is being checked or sent, or its outcome is being written.
+    /// The delivery at this place is in progress: it is being checked or sent, or its outcome is being written.
     Busy(Place),
 }
 
-/// Whether the lane has something to do.
+/// Whether the lane has something to do, and when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Due {
     /// Nothing is pending.
     Empty,
-    /// The head is at work.
+    /// The head is in progress, or a write of a superseded delivery is.
     Busy,
-    /// Not before this time.
+    /// The head is due at this time.
     At(Instant),
-    /// Only after something changes.
+    /// The head is due only after an event.
     Held,
-    /// Now.
+    /// The head is due now.
     Now,
 }
 
-/// The result for the delivery that was at work.
+/// The result for the delivery that was in progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum After {
-    /// The delivery is settled and its outcome is written. `answered`: the receiver responded, so the next failure counts as the first one.
+    /// The delivery is settled and its outcome is written. If the receiver responded, the count of failures restarts.
     Settled {
-        /// Whether the receiver gave a final response.
+        /// Whether the receiver sent a final response.
         answered: bool,
     },
-    /// The attempt failed and that is written.
+    /// The attempt failed and its result is written.
     Retry {
         /// When to try again.
         until: Instant,
-        /// Whether the receiver named that time.
+        /// Whether the receiver requested that time.
         asked: bool,
     },
     /// Nothing was sent.
@@ -81,7 +81,7 @@ pub enum After {
         /// When the lane checks again without an event.
         until: Option<Instant>,
     },
-    /// Nothing was done; the delivery can be taken again at once.
+    /// Nothing was sent; the delivery can be taken again at once.
     Nothing,
 }
 
@@ -113,41 +113,43 @@ impl<T> Lane<T> {
         }
     }
 
-    /// Removes a delivery that a user has deleted or another replica has settled. A delivery at work stays until its write detects that.
+    /// Removes a delivery that a user has deleted or another replica has settled. A delivery in progress stays until its own write detects
+    /// that.
     pub fn remove(&mut self, place: Place) -> Option<T> {
         if self.phase == Phase::Busy(place) {
             return None;
         }
         let was_head = self.queue.keys().next() == Some(&place);
         let item = self.queue.remove(&place)?;
-        // A time that the receiver has named applies to the lane, so it stays. A gap of our own applied only to the removed delivery.
+        // A time that the receiver has requested applies to the whole lane, so it stays. A backoff of our own applied only to the removed
+        // delivery.
         if was_head && matches!(self.phase, Phase::Held { .. } | Phase::Waiting { asked: false, .. }) {
             self.phase = Phase::Open;
         }
         Some(item)
     }
 
-    /// Replaces a delivery that is not at work with a newer copy.
+    /// Replaces a delivery that is not in progress with a newer copy.
     pub fn replace(&mut self, place: Place, item: T) {
         if self.phase != Phase::Busy(place) {
             self.queue.insert(place, item);
         }
     }
 
-    /// At the start of a leadership term, makes the head wait as its object says. The object contains the time, the number of failures, and
-    /// whether the receiver named that time. A delivery that is in flight continues.
+    /// Sets the wait of the head from its stored object, at the start of a leadership term. `waits`: the time of the next attempt, the
+    /// number of failures, and whether the receiver requested that time. `None`: the head does not wait, and the failures are counted
+    /// from 0, because another replica may have settled the previous head. A delivery that is in progress continues.
     pub fn resume(&mut self, waits: Option<(Instant, u32, bool)>) {
         if matches!(self.phase, Phase::Busy(_)) {
             return;
         }
-        self.phase = Phase::Open;
-        if let Some((until, failures, asked)) = waits {
-            self.phase = Phase::Waiting { until, asked };
-            self.failures = failures;
-        }
+        (self.phase, self.failures) = match waits {
+            Some((until, failures, asked)) => (Phase::Waiting { until, asked }, failures),
+            None => (Phase::Open, 0),
+        };
     }
 
-    /// Whether the lane has something to do.
+    /// Returns whether the lane has something to do.
     #[must_use]
     pub fn due(&self, now: Instant) -> Due {
         match self.phase {
@@ -160,30 +162,30 @@ impl<T> Lane<T> {
         }
     }
 
-    /// Whether the head cannot be sent at present.
+    /// Returns whether the head cannot be sent at present.
     #[must_use]
     pub fn is_held(&self) -> bool {
         matches!(self.phase, Phase::Held { .. })
     }
 
-    /// The first delivery in order.
+    /// Returns the first delivery in order.
     #[must_use]
     pub fn head(&self) -> Option<&T> {
         self.queue.values().next()
     }
 
-    /// All deliveries, in order.
+    /// Returns all deliveries, in order.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = (Place, &T)> + ExactSizeIterator {
         self.queue.iter().map(|(place, item)| (*place, item))
     }
 
-    /// How many deliveries are pending.
+    /// Returns the number of pending deliveries.
     #[must_use]
     pub fn count(&self) -> usize {
         self.queue.len()
     }
 
-    /// The place of the delivery at work.
+    /// Returns the place of the delivery in progress.
     #[must_use]
     pub fn at_work(&self) -> Option<Place> {
         match self.phase {
@@ -193,7 +195,7 @@ impl<T> Lane<T> {
     }
 
     /// Removes deliveries that later ones supersede. Nothing is sent until [`Lane::superseded`] was called for each of them. The lane keeps
-    /// its wait, because the back-off and the time that the receiver named apply to the lane.
+    /// its wait, because the backoff and the time that the receiver requested apply to the lane.
     pub fn supersede(&mut self, places: &[Place]) -> Vec<T> {
         let head = self.queue.keys().next().copied();
         let taken: Vec<_> = places.iter().filter_map(|place| self.queue.remove(place)).collect();
@@ -204,24 +206,24 @@ impl<T> Lane<T> {
         taken
     }
 
-    /// Records that one superseded delivery is written.
+    /// Ends the write of one superseded delivery.
     pub fn superseded(&mut self) {
         self.marking = self.marking.saturating_sub(1);
     }
 
-    /// Whether a write of a superseded delivery is in progress.
+    /// Returns whether a write of a superseded delivery is in progress.
     #[must_use]
     pub fn is_marking(&self) -> bool {
         self.marking > 0
     }
 
-    /// The delivery at this place.
+    /// Returns the delivery at this place.
     #[must_use]
     pub fn get(&self, place: Place) -> Option<&T> {
         self.queue.get(&place)
     }
 
-    /// The delivery at work.
+    /// Returns the delivery in progress.
     pub fn busy(&mut self) -> Option<&mut T> {
         match self.phase {
             Phase::Busy(place) => self.queue.get_mut(&place),
@@ -229,7 +231,7 @@ impl<T> Lane<T> {
         }
     }
 
-    /// Takes the head as the delivery at work, if it is due.
+    /// Takes the head if it is due. It is then in progress.
     pub fn take(&mut self, now: Instant) -> Option<&T> {
         if self.due(now) != Due::Now {
             return None;
@@ -239,7 +241,7 @@ impl<T> Lane<T> {
         Some(item)
     }
 
-    /// Ends the work on the delivery that was taken. Returns it if it is settled.
+    /// Ends the work on the delivery in progress. Returns the delivery if it is settled.
     pub fn done(&mut self, after: After) -> Option<T> {
         let Phase::Busy(place) = self.phase else { return None };
         self.phase = match after {
@@ -262,8 +264,8 @@ impl<T> Lane<T> {
         }
     }
 
-    /// Something outside the lane has changed, so a held head is checked again. `retry`: the change may fix the cause of the last failure.
-    /// Then a head that waits for a time of our own choice is retried, too.
+    /// Makes the lane check a held head again, because something outside the lane has changed. `retry`: whether the change may fix the
+    /// cause of the last failure. Then a head in backoff is retried, too, unless the receiver requested the wait.
     pub fn wake(&mut self, retry: bool) {
         match self.phase {
             Phase::Held { .. } => self.phase = Phase::Open,
@@ -272,14 +274,15 @@ impl<T> Lane<T> {
         }
     }
 
-    /// The head's object is no longer needed, for example because its pipeline is gone. The head is taken no matter what it waits for.
+    /// Ends the wait of the head, whatever it waits for. Callers use this if the head can be canceled, for example because its pipeline is
+    /// gone.
     pub fn hurry(&mut self) {
         if !matches!(self.phase, Phase::Busy(_)) {
             self.phase = Phase::Open;
         }
     }
 
-    /// Number of failed attempts in a row.
+    /// Returns the number of consecutive failed attempts.
     #[must_use]
     pub fn failures(&self) -> u32 {
         self.failures

@@ -2,9 +2,9 @@
 //!
 //! In: transitions from the dispatcher, through [`Deliveries::record`]; facts about pipelines and notifications, through the
 //! [`PipelineIndex`]; notices of changes, through [`Deliveries::look`]. Out: requests (by `webhook`), outcomes (by the [journal](Journal)),
-//! figures (in the [`DeliveryIndex`]), and notes about deliveries that need a user's attention.
+//! counts and times (in the [`DeliveryIndex`]), and notes about deliveries that need a user's attention.
 //!
-//! The path of a delivery: [`store`] keeps it. [`scheduler`] takes it from its [`lane`] in order. [`send_gate`] decides whether it can be
+//! The path of a delivery: [`store`] stores it. [`scheduler`] takes it from its [`lane`] in order. [`send_gate`] decides whether it can be
 //! sent. `attempt` sends it and stores the result.
 
 mod attempt;
@@ -27,7 +27,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::api::DeliverySpec;
-pub use crate::config::snapshot::{Applied, Based, Everywhere, Layered, Overridden};
+pub use crate::config::snapshot::{Applied, Based, EffectiveClusterWide, Layered, Overridden};
 pub use attempt::work::Parts;
 pub use lane::parked::{Park, Parked};
 use record::LaneKey;
@@ -36,7 +36,8 @@ pub use scheduler::work_queue::WorkQueue;
 pub use send_gate::facts::subject;
 pub use send_gate::index::{PipelineFacts, PipelineIndex};
 pub use send_gate::live_check::is_notification_gone;
-pub use store::delivery_index::{DeliveryIndex, Figures};
+pub use store::delivery_index::DeliveryIndex;
+pub use store::figures::Figures;
 use store::journal::New;
 pub use store::journal::{Journal, JournalError};
 
@@ -76,7 +77,7 @@ impl Scope {
 pub struct ToRecord {
     /// The deliveries to record.
     pub deliveries: Vec<DeliverySpec>,
-    /// Whether they may have been recorded in a different namespace from the one in which their lane is kept now.
+    /// Whether they may have been recorded in another namespace than the one in which new deliveries of their lane are stored.
     pub look_elsewhere: bool,
 }
 
@@ -94,12 +95,12 @@ pub struct Note {
     pub record: Record,
 }
 
-/// How many requests run at once, and how many deliveries are kept.
+/// Limits on concurrent requests, and on the deliveries that are kept.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Maximum number of concurrent requests.
     pub workers: usize,
-    /// Maximum number of settled deliveries that are kept, in all.
+    /// Maximum number of settled deliveries that are kept, in total.
     pub keep: usize,
 }
 
@@ -125,9 +126,9 @@ pub struct Deliveries {
 }
 
 impl Deliveries {
-    /// Records lanes of transitions and hands them over to the engine. Within a lane the creates are sequential. A lane ends at its first
-    /// error. The result has one entry for each lane: its error, if any, with the number of recorded deliveries. A delivery that is already
-    /// recorded costs nothing.
+    /// Records lanes of transitions and passes them to the engine. Within a lane the creates are sequential. A lane ends at its first
+    /// error. The result has one entry for each lane: its error, if any, with the index of the delivery that failed. All deliveries before
+    /// that index are recorded. A delivery that is already recorded costs no call.
     pub async fn record(&self, lanes: Vec<ToRecord>) -> Vec<Option<(usize, JournalError)>> {
         let global = self.pipeline_index.source().config_map.map(|of| of.namespace);
         let unknown = lanes.into_iter().map(|lane| self.unknown(lane, global.as_deref()));
@@ -136,7 +137,7 @@ impl Deliveries {
         let mut answers = Box::pin(self.journal.record(lanes));
         while let Some((lane, records, error)) = answers.next().await {
             errors[lane] = error.and_then(|error| Some((*places[lane].get(records.len())?, error)));
-            // This must happen before any component can read that the cursor has moved past them.
+            // The index must know them before any component can read that the cursor has moved past them.
             self.delivery_index.recorded(&records);
             if !records.is_empty() {
                 // A closed channel means that the engine has stopped. The records are found at the next start.
@@ -146,8 +147,8 @@ impl Deliveries {
         errors
     }
 
-    /// The deliveries of a lane that are not known to be recorded, with their places in the lane. A delivery is kept where its URL is set:
-    /// in the namespace of the pipeline, or in the namespace of the global configuration.
+    /// Returns the deliveries of a lane that are not known to be recorded, with their indexes in the lane. A delivery is stored in the
+    /// namespace where its URL is set: the namespace of the pipeline, or that of the global configuration.
     fn unknown(&self, lane: ToRecord, global: Option<&str>) -> Vec<(usize, New)> {
         let new = |spec: DeliverySpec| {
             let own = spec.pipeline_ref.namespace.clone();
@@ -175,13 +176,13 @@ impl Deliveries {
         self.commands.closed().await;
     }
 
-    /// Tells the engine that something has changed on which lanes depend.
+    /// Makes the engine check lanes again, because something that they depend on has changed.
     pub async fn look(&self, scope: Scope) {
         let _ = self.commands.send(Command::Look(scope)).await;
     }
 }
 
-/// Starts the engine and its watches. They end after `stop`, once the requests in flight are over.
+/// Starts the engine and its watches. After `stop`, they end once the requests in flight have ended.
 ///
 /// `namespaces`: the namespaces to watch, or one `None` for all. `ready` is called in each leadership term, once all recorded deliveries
 /// are known.
@@ -197,7 +198,7 @@ pub fn start(
     let (commands, command_queue) = mpsc::channel(QUEUE);
     let (events, event_queue) = mpsc::channel(QUEUE);
     for (source, namespace) in namespaces.iter().enumerate() {
-        let mut watch = Box::pin(parts.journal.watch(namespace.as_deref(), parts.lease.turns()));
+        let mut watch = Box::pin(parts.journal.watch(namespace.as_deref(), parts.lease.term_numbers()));
         let (events, stop) = (events.clone(), stop.clone());
         tasks.spawn(async move {
             while let Some(Some(event)) = stop.run_until_cancelled(watch.next()).await {

@@ -1,4 +1,4 @@
-//! A delivery as the other files of this folder see it: values, independent of the store.
+//! A delivery as the other files of this module use it: values that do not depend on the store.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use sha2::{Digest as _, Sha256};
 use crate::api::delivery::{Family, SubjectKind};
 use crate::api::{Age, DeliverySpec, DeliveryStatus, Time, version};
 
-/// Where a record is kept. It is also the key of its identity.
+/// The namespace and the name under which a record is stored. They identify the record.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RecordId {
     /// Namespace of the object.
@@ -19,7 +19,7 @@ pub struct RecordId {
 /// A delivery that has been recorded.
 #[derive(Clone, Debug)]
 pub struct Record {
-    /// Where the record is kept.
+    /// Namespace and name of the stored object.
     pub id: RecordId,
     /// Identity of the stored object. An object that is created again under the same name has a different uid.
     pub uid: String,
@@ -27,20 +27,20 @@ pub struct Record {
     pub version: String,
     /// When the delivery was recorded.
     pub recorded: Time,
-    /// How long the delivery has been waiting to be sent; `maxAge` is compared with it. This process measures it from when it first saw the
-    /// delivery.
+    /// How long the delivery has been waiting to be sent. `maxAge` limits this age. The process measures it with its own clock from the
+    /// moment when it first reads the delivery.
     pub age: Age,
     /// What the delivery reports.
     pub spec: Arc<DeliverySpec>,
     /// The state of the delivery.
     pub status: DeliveryStatus,
-    /// How many 404 responses in a row the receiver has sent. Only this process knows the number; after a restart it counts from 0.
+    /// Number of consecutive 404 responses from the receiver. It is not stored; after a restart it counts from 0.
     pub not_found: u32,
-    /// Whether the delivery was settled and is now redelivered, outside the order and in its own lane.
+    /// Whether the delivery was settled and is now redelivered, in a lane of its own and outside the order.
     pub again: bool,
-    /// The value of its redeliver annotation.
+    /// Value of the annotation that requests a redelivery.
     pub asked: Option<String>,
-    /// Whether the status is ahead of the stored object, because the last attempt was not written.
+    /// Whether the status is newer than the stored object, because the last attempt was not written.
     pub unwritten: bool,
 }
 
@@ -50,20 +50,20 @@ pub const PIPELINE_LANE: &str = "pipeline";
 const AGAIN: &str = "again/";
 
 impl Record {
-    /// Whether another copy of the same object is newer.
+    /// Returns whether `other`, a copy of the same object, is newer.
     #[must_use]
     pub fn is_older_than(&self, other: &Self) -> bool {
         version(Some(&self.version)) < version(Some(&other.version))
     }
 
-    /// The lane in which the delivery is sent.
+    /// Returns the lane in which the delivery is sent.
     #[must_use]
     pub fn lane(&self) -> LaneKey {
         let lane = if self.again { format!("{AGAIN}{}", self.id.name) } else { self.spec.lane.clone() };
         LaneKey { lane, ..self.home() }
     }
 
-    /// The lane in which the delivery was recorded.
+    /// Returns the lane in which the delivery was recorded.
     #[must_use]
     pub fn home(&self) -> LaneKey {
         LaneKey {
@@ -74,28 +74,29 @@ impl Record {
         }
     }
 
-    /// The key of what the delivery is about. A later delivery with the same key contains everything that this one contains.
+    /// Returns the key of what the delivery is about. A later delivery with the same key contains everything that this one contains.
     #[must_use]
     pub fn supersede_key(&self) -> SupersedeKey<'_> {
         let subject = &self.spec.subject;
         SupersedeKey { kind: subject.kind, subject: &subject.name, family: self.spec.type_.family() }
     }
 
-    /// Why the delivery is parked instead of sent: it was recorded with an error. A user can still redeliver it.
+    /// Returns the error with which the delivery was recorded. Such a delivery is parked instead of sent. A redelivery ignores the error,
+    /// because a user has requested it.
     #[must_use]
     pub fn refusal(&self) -> Option<&str> {
         self.spec.error.as_deref().filter(|_| !self.again)
     }
 
-    /// Copies from an older copy what only this process knows.
-    pub fn goes_on_from(&mut self, known: &Self) {
+    /// Copies the values that are not stored from an older copy.
+    pub fn copy_local_state_from(&mut self, known: &Self) {
         self.not_found = known.not_found;
         if self.since() == known.since() {
             self.age = known.age;
         }
     }
 
-    /// When the wait to be sent started; `maxAge` counts from then.
+    /// Returns when the delivery started to wait to be sent. `maxAge` counts from this time.
     #[must_use]
     pub fn since(&self) -> Time {
         let redelivered = self.status.redelivered.as_ref().filter(|_| self.again);
@@ -114,10 +115,10 @@ pub struct SupersedeKey<'a> {
     pub family: Family,
 }
 
-/// The unit of order: the deliveries of one notification for one subject, no matter in which namespace they are kept.
+/// The unit of order: the deliveries of one notification for one subject, in whichever namespace they are stored.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LaneKey {
-    /// Namespace of the pipeline. The uid would be enough; the namespace saves a look-up.
+    /// Namespace of the pipeline. The uid is sufficient as a key; the namespace saves a look-up.
     pub namespace: String,
     /// Uid of the pipeline.
     pub pipeline: String,
@@ -128,29 +129,29 @@ pub struct LaneKey {
 }
 
 impl LaneKey {
-    /// Whether it is the lane of a redelivery, outside the order.
+    /// Returns whether it is the lane of a redelivery, which is outside the order.
     #[must_use]
     pub fn is_again(&self) -> bool {
         self.lane.starts_with(AGAIN)
     }
 
-    /// The lane of the same notification for the whole pipeline.
+    /// Returns the lane of the same notification for the whole pipeline.
     #[must_use]
     pub fn of_pipeline(&self) -> Self {
         Self { lane: PIPELINE_LANE.to_owned(), ..self.clone() }
     }
 
-    /// Whether both belong to the same notification and pipeline.
+    /// Returns whether both lanes belong to the same notification and pipeline.
     #[must_use]
-    pub fn is_beside(&self, other: &Self) -> bool {
+    pub fn has_same_notification(&self, other: &Self) -> bool {
         self.pipeline == other.pipeline && self.notification == other.notification && self.namespace == other.namespace
     }
 }
 
-/// The name of a delivery is its key: a transition can be recorded only once, by the first writer.
+/// Returns the name of a delivery. The name is its key: only the first writer can record a transition, and only once.
 ///
 /// The parts are: pipeline, notification, hash of (pipeline uid, notification, subject), serial, type. The first two parts are for users.
-/// The hash keeps the name unique when they are cut.
+/// If they are cut, the hash keeps the name unique.
 #[must_use]
 pub fn name(spec: &DeliverySpec) -> String {
     let hash = hash(&[&spec.pipeline_ref.uid, &spec.notification, &subject(spec)]);
@@ -164,8 +165,8 @@ pub fn name(spec: &DeliverySpec) -> String {
     )
 }
 
-/// The `webhook-id` of every attempt (<https://www.standardwebhooks.com>): a hash of the same key. With it, a receiver can distinguish a
-/// repetition from a new delivery, even if the transition was recorded twice.
+/// Returns the `webhook-id` of every attempt (<https://www.standardwebhooks.com>): a hash of the same key. A receiver uses it to
+/// distinguish a repetition from a new delivery, even if the transition was recorded twice.
 #[must_use]
 pub fn webhook_id(spec: &DeliverySpec) -> String {
     let serial = spec.serial.to_string();
@@ -177,7 +178,7 @@ fn subject(spec: &DeliverySpec) -> String {
     format!("{:?}/{}", spec.subject.kind, spec.subject.name)
 }
 
-/// Each part ends with a byte that no part can contain, so different keys never give the same input.
+/// Hashes the parts. Each part ends with a byte that no part can contain, so different keys never give the same input.
 fn hash(parts: &[&str]) -> String {
     let mut hasher = Sha256::new();
     for part in parts {
@@ -225,12 +226,12 @@ mod tests {
         // Read after the wall clock jumped by a year.
         let mut newer = Record { age: age(0, 31_536_020, 110), ..crate::outbox::testing::record(1) };
         let mut again = newer.clone();
-        newer.goes_on_from(&known);
+        newer.copy_local_state_from(&known);
         assert_eq!((newer.not_found, newer.age.at(std::time::Duration::from_mins(2)).as_secs()), (2, 30));
         again.again = true;
         again.status.redelivered = Some(crate::api::delivery::Redelivered { value: "1".into(), time: at(15) });
         again.age = age(15, 20, 110);
-        again.goes_on_from(&known);
+        again.copy_local_state_from(&known);
         assert_eq!(again.age, age(15, 20, 110));
     }
 

@@ -1,4 +1,4 @@
-//! Values for the tests of this folder.
+//! Values for the tests of this module.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use crate::api::delivery::{PipelineRef, Subject};
 use crate::api::{Age, DeliverySpec, DeliveryStatus, Notification, Time, TransitionType};
 use crate::config::{EffectiveNotification, Given, resolve};
 
-/// A transition of pipeline `p1`, notification `deploys`, target `prod/in-cluster/podinfo`.
+/// Returns a transition of pipeline `p1`, notification `deploys`, target `prod/in-cluster/podinfo`.
 pub(crate) fn spec(serial: i64) -> DeliverySpec {
     DeliverySpec {
         notification: "deploys".into(),
@@ -27,7 +27,7 @@ pub(crate) fn spec(serial: i64) -> DeliverySpec {
     }
 }
 
-/// A record of the same transition.
+/// Returns a record of the same transition.
 pub(crate) fn record(serial: i64) -> Record {
     let spec = spec(serial);
     Record {
@@ -45,7 +45,7 @@ pub(crate) fn record(serial: i64) -> Record {
     }
 }
 
-/// A notification that can be sent, with this uid.
+/// Returns a notification with this uid, whose deliveries can be sent.
 pub(crate) fn notification(uid: &str) -> EffectiveNotification {
     let mut object: Notification = serde_json::from_value(serde_json::json!({
         "apiVersion": "pennant.dev/v1alpha1", "kind": "Notification",

@@ -1,4 +1,4 @@
-//! The spans of a delivery: one from its record to its outcome, and one below it for each request. Pure.
+//! The spans of a delivery: one from its recording to its outcome, and one child span for each request. Pure.
 //!
 //! In: a record, an attempt. Out: [`Span`]s. They contain no more than the status of the Delivery and the spec of the Notification. They
 //! contain no path of a URL, no header, no body, and nothing from a Secret.
@@ -20,8 +20,8 @@ pub(super) struct Call {
 }
 
 impl Call {
-    /// Starts the next request for a delivery, if it is traced. `lot` distinguishes it from all other requests. If a process is killed
-    /// during a request, the request is made again and counts as a different request.
+    /// Starts the span of the next request for a delivery, if the delivery is traced. `lot` is a random number that distinguishes the
+    /// request from all others. If a process is killed during a request, the next process repeats the request with a span of its own.
     pub(super) fn begin(tracer: &Tracer, record: &Record, outgoing: &Outgoing, lot: u64) -> Option<Self> {
         let spec = &record.spec;
         let trace = tracer.trace(&spec.pipeline_ref.uid, spec.serial)?;
@@ -39,12 +39,12 @@ impl Call {
         Some(Self { trace, id: SpanId::of(lot), parent: own(record), attributes })
     }
 
-    /// The header that identifies the request to the receiver.
+    /// Returns the value of the header that identifies the request to the receiver.
     pub(super) fn header(&self) -> Option<HeaderValue> {
         HeaderValue::from_str(&self.trace.parent_header(self.id)).ok()
     }
 
-    /// Ends the request. A request that was never made has no span.
+    /// Ends the span of the request. A request that was never made has no span.
     pub(super) fn end(mut self, attempt: &Attempt) -> Option<Span> {
         let error = match &attempt.result {
             AttemptResult::NotSent(_) => return None,
@@ -70,7 +70,7 @@ impl Call {
     }
 }
 
-/// The span of a settled delivery.
+/// Returns the span of a settled delivery, if the delivery is traced.
 pub(super) fn settled(tracer: &Tracer, record: &Record, outcome: Outcome, now: Time) -> Option<Span> {
     let (spec, status) = (&record.spec, &record.status);
     let trace = tracer.sampled(&spec.pipeline_ref.uid, spec.serial)?;
@@ -89,7 +89,7 @@ pub(super) fn settled(tracer: &Tracer, record: &Record, outcome: Outcome, now: T
     if record.again {
         attributes.push(("pennant.redelivery", Value::from("true")));
     }
-    // The API server stores whole seconds, but nothing is recorded before it is observed.
+    // The API server stores whole seconds, so the recording can seem to precede the observation.
     let start = record.since().max(spec.time);
     let parked = outcome == Outcome::Parked;
     Some(Span {
@@ -105,7 +105,7 @@ pub(super) fn settled(tracer: &Tracer, record: &Record, outcome: Outcome, now: T
     })
 }
 
-/// The span ID of a delivery. It is the same in every process. A redelivery has a different ID.
+/// Returns the span ID of a delivery. It is the same in every process. A redelivery has a different ID.
 fn own(record: &Record) -> SpanId {
     let again = record.status.redelivered.as_ref().filter(|_| record.again);
     let again = again.map(|redelivered| redelivered.time.to_string()).unwrap_or_default();

@@ -1,7 +1,7 @@
 //! The loop of the controller: one watch of pipelines in each watched namespace, and the wake-ups of these pipelines.
 //!
-//! It is built from kube's `applier`, the layer below its `Controller`, because the loop must also notice a deleted pipeline. The
-//! watches of a deleted pipeline are no longer needed.
+//! It is built from kube's `applier`, the layer below its `Controller`, because the loop must also notice deleted pipelines. When a
+//! pipeline is deleted, its watches are no longer needed.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, MutexGuard, PoisonError};
@@ -23,47 +23,47 @@ use super::write::tracker::WriteTracker;
 use super::{Context, Error};
 use crate::api::Pipeline;
 use crate::cluster::PipelineKey;
-use crate::k8s::watch::{Turn, in_turns};
+use crate::k8s::watch::{TermNumber, watch_by_term};
 use crate::telemetry::chain;
 use crate::telemetry::metrics::Watch;
 
-/// Maximum number of wake-ups that wait for the loop of one namespace.
+/// Maximum number of queued wake-ups for the loop of one namespace.
 const WAKE_BUFFER: usize = 1024;
 
 impl Context {
-    fn memories(&self) -> MutexGuard<'_, HashMap<PipelineKey, WriteTracker>> {
-        self.memories.lock().unwrap_or_else(PoisonError::into_inner)
+    fn trackers(&self) -> MutexGuard<'_, HashMap<PipelineKey, WriteTracker>> {
+        self.trackers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The leadership term in which the pipelines of this namespace were last listed.
+    /// Returns the leadership term in which the pipelines of this namespace were last listed.
     fn listed(&self, namespace: &str) -> Option<u64> {
         let listed = self.listed.lock().unwrap_or_else(PoisonError::into_inner);
         listed.get(&None).or_else(|| listed.get(&Some(namespace.to_owned()))).copied()
     }
 
-    fn note_listed(&self, namespace: Option<&String>, turn: u64) {
-        self.listed.lock().unwrap_or_else(PoisonError::into_inner).insert(namespace.cloned(), turn);
+    fn note_listed(&self, namespace: Option<&String>, term: u64) {
+        self.listed.lock().unwrap_or_else(PoisonError::into_inner).insert(namespace.cloned(), term);
     }
 
-    /// A reconcile starts in this leadership term. The first reconcile of a term restarts all caches. At the start of the process
-    /// there are no caches yet.
-    fn begin(&self, turn: u64) {
-        let mut begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
-        if turn > *begun {
-            *begun = turn;
+    /// Notes that a reconcile starts in this leadership term. The first reconcile of a term restarts all caches. At the start of the
+    /// process there are no caches yet.
+    fn begin(&self, term: u64) {
+        let mut last = self.last_term.lock().unwrap_or_else(PoisonError::into_inner);
+        if term > *last {
+            *last = term;
             self.caches.renew();
         }
     }
 
     /// Forgets a deleted pipeline and releases its watches.
     fn forget(&self, key: &PipelineKey) {
-        self.memories().remove(key);
+        self.trackers().remove(key);
         self.caches.need(key, HashSet::new());
     }
 }
 
-/// Runs the controller until it is stopped. Then it lets writes in flight finish and stops the caches. `woken` receives the
-/// wake-ups of the caches. `ready` is called after every watched namespace has been listed.
+/// Runs the controller until it is stopped. Then it waits for writes in flight and stops the caches. `woken` receives the wake-ups of the
+/// caches. `ready` is called after every watched namespace has been listed.
 pub async fn run(
     context: Context,
     woken: mpsc::Receiver<PipelineKey>,
@@ -110,7 +110,7 @@ enum Task {
     Passing,
 }
 
-/// Calls `ready` after everything is listed.
+/// Calls `ready` after all namespaces are listed.
 async fn announce(listed: Vec<oneshot::Receiver<()>>, ready: impl FnOnce() + Send, stop: CancellationToken) -> Task {
     let all = future::try_join_all(listed);
     if let Some(Ok(_)) = stop.run_until_cancelled(all).await {
@@ -139,7 +139,7 @@ fn wakes(woken: mpsc::Receiver<PipelineKey>) -> impl Stream<Item = PipelineKey> 
     stream::unfold(woken, |mut woken| async { woken.recv().await.map(|key| (key, woken)) })
 }
 
-/// Starts the loop of one namespace, or of all namespaces. The returned receiver is notified when its pipelines are listed.
+/// Starts the loop of one namespace, or of all namespaces. The returned receiver is notified after the first list of its pipelines.
 fn follow(
     tasks: &mut JoinSet<Task>,
     context: &Arc<Context>,
@@ -154,8 +154,8 @@ fn follow(
     };
     let (store, writer) = reflector::store();
     let (done, listed) = oneshot::channel();
-    let (turn, events) = in_turns(api, context.lease.turns());
-    let requests = requests(events.reflect(writer), turn, store.clone(), context.clone(), namespace.cloned(), done);
+    let (term, events) = watch_by_term(api, context.lease.term_numbers());
+    let requests = requests(events.reflect(writer), term, store.clone(), context.clone(), namespace.cloned(), done);
     let woken = woken.map(|key| Ok(request(ObjectRef::new(&key.name).within(&key.namespace), ReconcileReason::Unknown)));
     let queue = stream::select(requests.boxed(), woken.boxed()).take_until(stop.clone().cancelled_owned());
     // The limit of `applier` counts all namespaces together, so one namespace whose writes hang could use it up. The
@@ -173,12 +173,12 @@ fn follow(
     listed
 }
 
-/// The pipelines to reconcile after an event. During a list no pipeline is reconciled, because the store still has the old content.
-/// After a list all pipelines are reconciled, also those that were deleted unnoticed. `listed` is notified of the first list
-/// (`Store::wait_until_ready` wakes only one waiter, and `applier` is already a waiter).
+/// Returns the pipelines to reconcile after each event. During a list no pipeline is reconciled, because the store still has the old
+/// content. After a list all pipelines are reconciled, including pipelines whose deletion was missed. `listed` is notified of the first
+/// list (`Store::wait_until_ready` wakes only one waiter, and `applier` is already a waiter).
 fn requests(
     events: impl Stream<Item = watcher::Result<Event<Pipeline>>> + Send + 'static,
-    turn: Turn,
+    term: TermNumber,
     store: Store<Pipeline>,
     context: Arc<Context>,
     namespace: Option<String>,
@@ -190,11 +190,11 @@ fn requests(
             Ok(Event::Apply(p) | Event::Delete(p)) => vec![Ok(ObjectRef::from_obj(&p))],
             Ok(Event::Init | Event::InitApply(_)) => Vec::new(),
             Ok(Event::InitDone) => {
-                context.note_listed(namespace.as_ref(), turn.number());
+                context.note_listed(namespace.as_ref(), term.number());
                 let mut all: HashSet<ObjectRef<Pipeline>> =
                     store.state().iter().map(|p| ObjectRef::from_obj(&**p)).collect();
-                let memories = context.memories();
-                let here = memories.keys().filter(|k| namespace.as_ref().is_none_or(|n| *n == k.namespace));
+                let trackers = context.trackers();
+                let here = trackers.keys().filter(|k| namespace.as_ref().is_none_or(|n| *n == k.namespace));
                 all.extend(here.map(|k| ObjectRef::new(&k.name).within(&k.namespace)));
                 // The receiver is dropped only when the controller stops.
                 listed.take().map(|told| told.send(()));
@@ -212,39 +212,39 @@ fn request(obj_ref: ObjectRef<Pipeline>, reason: ReconcileReason) -> ReconcileRe
 
 /// Reconciles one pipeline with its tracker. Two reconciles of the same pipeline never overlap.
 ///
-/// On standby, and before the first list of a leadership term, the replica only fills its caches. It may not know yet what the
-/// previous leader has written.
+/// On standby, and before the first list of a leadership term, it only fills the caches. The replica may not know yet what the previous
+/// leader has written.
 fn look(pipeline: Arc<Pipeline>, context: Arc<Context>) -> BoxFuture<'static, Result<Action, Error>> {
     async move {
         let key = key_of(&pipeline);
         let uid = &pipeline.metadata.uid;
-        // An empty tracker stays in the map. It shows that the pipeline was reconciled.
-        let mut writes = std::mem::take(context.memories().entry(key.clone()).or_default());
-        let term = context.lease.term().filter(|t| context.listed(&key.namespace) == Some(t.turn));
-        let turn = term.map_or(0, |t| t.turn);
+        // An empty tracker stays in the map. It shows that the pipeline was reconciled before.
+        let mut writes = std::mem::take(context.trackers().entry(key.clone()).or_default());
+        let term = context.lease.term().filter(|t| context.listed(&key.namespace) == Some(t.number));
+        let number = term.map_or(0, |t| t.number);
         if writes.uid != *uid {
-            writes = WriteTracker::new(uid.clone(), turn);
-        } else if writes.turn != turn {
-            writes = writes.anew(turn);
+            writes = WriteTracker::new(uid.clone(), number);
+        } else if writes.term != number {
+            writes = writes.for_term(number);
         }
         let result = if let Some(term) = term {
-            context.begin(turn);
+            context.begin(number);
             reconcile(&context, &key, &pipeline, &mut writes, term.epoch).await
         } else {
             keep_warm(&context, &key, &pipeline, &mut writes);
             Ok(Action::await_change())
         };
         writes.ended(result.is_ok());
-        context.memories().insert(key, writes);
+        context.trackers().insert(key, writes);
         result
     }
     .boxed()
 }
 
-/// When to retry after a failure.
+/// Returns when to retry after a failure.
 #[allow(clippy::needless_pass_by_value, reason = "the signature is kube's")]
 fn again(pipeline: Arc<Pipeline>, _: &Error, context: Arc<Context>) -> Action {
-    let wait = context.memories().get(&key_of(&pipeline)).map(WriteTracker::retry);
+    let wait = context.trackers().get(&key_of(&pipeline)).map(WriteTracker::retry);
     wait.map_or_else(Action::await_change, Action::requeue)
 }
 
@@ -253,7 +253,7 @@ fn key_of(pipeline: &Pipeline) -> PipelineKey {
     PipelineKey { namespace: meta.namespace.clone().unwrap_or_default(), name: meta.name.clone().unwrap_or_default() }
 }
 
-/// Records the result of a reconcile.
+/// Handles the result of a reconcile.
 fn ended(context: &Context, result: Result<(ObjectRef<Pipeline>, Action), controller::Error<Error, watcher::Error>>) {
     match result {
         Ok(_) => {}

@@ -1,14 +1,13 @@
-//! The pipeline controller: it turns the observations at the targets of each pipeline into its status and its change log.
+//! The pipeline controller: turns the observations of the targets of each pipeline into a status and a change log.
 //!
 //! In: the pipelines of the cluster, from its own watch; the application objects, through [`crate::cluster`].
 //! Out: `Pipeline.status` except `dispatched`. It is written only if something other than time has changed, and only by the
 //! leader. Standby replicas keep their caches warm. A status update is the record of a change: other components read it from the
 //! API and report it.
 //!
-//! One reconcile of a pipeline runs `plan` → `gather` → `status` → `write`. `plan` checks whether the spec is valid, `gather` reads
-//! what the objects say, `status` computes what follows from that, and `write` sends one guarded JSON Patch. The `tracker` of
-//! `write` keeps what must survive between two reconciles: writes whose answer was lost, and up to where observations were
-//! processed.
+//! One reconcile of a pipeline runs `plan` → `gather` → `status` → `write`. `plan` validates the spec. `gather` reads the current state of
+//! the objects. `status` computes the next status and the changes. `write` sends one guarded JSON Patch. The `tracker` of `write` keeps the
+//! state that must survive between two reconciles: writes whose answer was lost, and up to where observations were processed.
 
 mod controller;
 pub mod plan;
@@ -33,7 +32,7 @@ use crate::report::events::Events;
 use crate::telemetry::{Metrics, Tracer};
 use write::tracker::WriteTracker;
 
-/// Errors of the pipeline controller. Metrics and Events name the variant; the message is human-readable.
+/// Errors of the pipeline controller. The messages are human-readable.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The API server did not accept a status, or it is unknown whether it did. Retried later, after a live read.
@@ -45,10 +44,10 @@ pub enum Error {
     /// The API server did not answer in time. Retried later.
     #[error("the API server did not answer in time")]
     Deadline,
-    /// A status has no JSON form, which is a programming error.
+    /// A status cannot be encoded as JSON, which is a programming error.
     #[error("the status could not be encoded")]
     Encode(#[source] serde_json::Error),
-    /// A watch of pipelines ended by itself, which must never happen.
+    /// An essential task, such as a watch of pipelines, ended although the controller was not stopped. This must never happen.
     #[error("the watch of pipelines has ended")]
     Ended,
 }
@@ -60,10 +59,10 @@ pub struct Options {
     pub cluster_name: String,
     /// The namespaces whose pipelines are watched. An empty list means all namespaces.
     pub watch_namespaces: Vec<String>,
-    /// Whether a target is allowed in another namespace than its pipeline.
+    /// Whether targets in another namespace than their pipeline are allowed.
     pub cross_namespace_refs: bool,
-    /// Maximum number of pipelines that are reconciled at once. One namespace gets only a part of it.
-    pub looks: usize,
+    /// Maximum number of pipelines that are reconciled concurrently. One namespace gets only a part of it.
+    pub max_reconciles: usize,
     /// Where spans are sent.
     pub tracer: Tracer,
 }
@@ -77,11 +76,11 @@ pub struct Context {
     limiter: NamespaceLimiter,
     events: Events,
     metrics: Metrics,
-    memories: Mutex<HashMap<PipelineKey, WriteTracker>>,
-    /// By watched namespace, or `None` for all namespaces: the leadership term in which its pipelines were last listed.
+    trackers: Mutex<HashMap<PipelineKey, WriteTracker>>,
+    /// Leadership term in which pipelines were last listed, by watched namespace. The key `None` means all namespaces.
     listed: Mutex<HashMap<Option<String>, u64>>,
     /// The latest leadership term in which a pipeline was reconciled.
-    begun: Mutex<u64>,
+    last_term: Mutex<u64>,
     stop: CancellationToken,
 }
 
@@ -101,13 +100,13 @@ impl Context {
             client,
             lease,
             caches,
-            limiter: NamespaceLimiter::new(options.looks),
+            limiter: NamespaceLimiter::new(options.max_reconciles),
             options,
             events,
             metrics,
-            memories: Mutex::default(),
+            trackers: Mutex::default(),
             listed: Mutex::default(),
-            begun: Mutex::default(),
+            last_term: Mutex::default(),
             stop,
         }
     }

@@ -1,4 +1,4 @@
-//! Pure: whether the spec of a pipeline is accepted, and which objects must be observed for it.
+//! Pure: validates the spec of a pipeline, and lists the objects that must be observed for it.
 
 use std::collections::{HashMap, HashSet};
 
@@ -20,7 +20,7 @@ pub struct Refused {
     pub message: String,
 }
 
-/// The targets of a pipeline in `namespace`, or why its spec is refused.
+/// Returns the targets of a pipeline in `namespace`, or why its spec is refused.
 pub fn plan(
     spec: &PipelineSpec,
     namespace: &str,
@@ -64,15 +64,15 @@ pub fn plan(
     }
 }
 
-/// A name that two different clusters have: their changes could not be distinguished.
+/// Returns a name that two different clusters have. Their changes could not be distinguished.
 fn ambiguous<'a>(targets: &'a [TargetInfo], local: &'a str) -> Option<&'a str> {
     let mut known: HashMap<&str, Option<&ClusterRef>> = HashMap::from([(local, None)]);
     let mut others = targets.iter().map(|t| (t.cluster.as_str(), t.cluster_ref.as_ref()));
     others.find_map(|(name, of)| (*known.entry(name).or_insert(of) != of).then_some(name))
 }
 
-/// Why the object of a target is not read. Users who can write a pipeline are not necessarily allowed to read objects of this kind,
-/// or the revisionPath is invalid.
+/// Returns why the object of a target is not read. Some kinds are forbidden, because users who can write a pipeline are not necessarily
+/// allowed to read such objects. An invalid revisionPath is another reason.
 fn unreadable(target: &TargetInfo) -> Option<Refused> {
     let app = &target.app;
     if app.api_version == "v1" && matches!(app.kind.as_str(), "Secret" | "ConfigMap") {
@@ -86,7 +86,7 @@ fn unreadable(target: &TargetInfo) -> Option<Refused> {
     })
 }
 
-/// Why a target is refused because of the namespaces that it refers to.
+/// Returns why a target is refused because of the namespaces that it refers to.
 fn elsewhere(target: &TargetInfo, own: &str, cross_namespace_refs: bool) -> Option<Refused> {
     let name = &target.name;
     let Some(cluster) = &target.cluster_ref else {
@@ -98,8 +98,7 @@ fn elsewhere(target: &TargetInfo, own: &str, cross_namespace_refs: bool) -> Opti
         });
     };
     let is_elsewhere = cluster.namespace.as_ref().is_some_and(|namespace| namespace != own);
-    // The schema also refuses the namespace of a Secret. But the protection of Secrets in other namespaces must not depend on the
-    // schema.
+    // The schema also refuses the namespace of a Secret. But the protection of Secrets in other namespaces must not depend on the schema.
     let refused = is_elsewhere && (!cross_namespace_refs || cluster.kind == ClusterKind::Secret);
     refused.then(|| Refused {
         reason: "CrossNamespaceCluster",

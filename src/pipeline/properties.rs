@@ -1,5 +1,5 @@
-//! The log contains each change once, whatever happens to a write. Answers are lost, writes fail or are applied long after the
-//! controller gave up, the watch lags, and a consumer reads what it finds. A restarted controller continues from what is stored.
+//! Property tests: the log contains each change once, whatever happens to a write. Answers are lost. Writes fail, or are applied long after
+//! the controller stopped waiting. The watch lags. The consumer reads what is stored. A restarted controller continues from what is stored.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use super::status::target::source;
 use super::status::{Base, Gathered, Next, Observed, next};
-use super::write::tracker::{Attempt, WriteTracker, serial, taken};
+use super::write::tracker::{Attempt, WriteTracker, processed, serial};
 use crate::api::pipeline::target::TargetInfo;
 use crate::api::pipeline::{Cursor, Dispatched};
 use crate::api::values::refs::AppRef;
@@ -32,7 +32,7 @@ enum Step {
     Say(Status, u8),
     /// The controller reconciles. If it writes, the write has this fate.
     Look(Fate),
-    /// The write that has been in flight for longest is applied, if its tests pass.
+    /// The oldest write in flight is applied, if its tests pass.
     Land,
     /// The watch delivers the newest object.
     Watch,
@@ -64,12 +64,12 @@ struct World {
     watched: Pipeline,
     writes: WriteTracker,
     consumed: Vec<(State, State, bool)>,
-    /// Writes in flight: the object that each is based on, and its content.
+    /// Writes in flight: the object that each write is based on, and the content of the write.
     flying: VecDeque<(Pipeline, Next)>,
     clock: i64,
 }
 
-/// Maximum number of writes in flight. The tracker remembers more than that.
+/// Maximum number of writes in flight. It is below the number of writes that the tracker remembers.
 const FLYING: usize = 4;
 
 impl World {
@@ -96,10 +96,10 @@ impl World {
         Self { target, said: vec![], server, watched, writes, consumed: vec![], flying: VecDeque::new(), clock: 1 }
     }
 
-    /// The world after these steps, when nothing is in flight.
+    /// Returns the world after these steps, when no write is in flight.
     fn after(steps: Vec<Step>) -> Self {
         let mut world = Self::new();
-        // The first observation is stored. It is the baseline of later changes.
+        // The first observation is stored. Later changes are compared with it.
         while world.look(Fate::Answered) {}
         for step in steps {
             world.step(step);
@@ -108,7 +108,7 @@ impl World {
         world
     }
 
-    /// Changes the stored object as the API server would: with a new resource version.
+    /// Changes the stored object with a new resource version, as the API server does.
     fn store(&mut self, change: impl FnOnce(&mut Pipeline)) {
         change(&mut self.server);
         self.clock += 1;
@@ -122,13 +122,13 @@ impl World {
             observations: self.said.iter().filter(|(seq, _)| *seq > after).cloned().collect(),
             now: Now::Known(now),
             seq: self.said.last().map_or(0, |(seq, _)| *seq),
-            came: None,
+            changed_at: None,
             overflowed: false,
             cluster: String::new(),
         }
     }
 
-    /// One pass of the loop in `reconcile`. Returns whether something was sent.
+    /// Runs one iteration of the loop in `reconcile`. Returns whether a write was sent.
     fn look(&mut self, fate: Fate) -> bool {
         if self.writes.is_uncertain() {
             self.writes.learn(self.server.clone());
@@ -139,10 +139,10 @@ impl World {
             (base, observed, found) = self.find();
         }
         let Some(next) = found else {
-            self.writes.settle(taken(&observed));
+            self.writes.settle(processed(&observed));
             return false;
         };
-        self.writes.sending(Attempt::of(&base, &next.status, taken(&observed)));
+        self.writes.sending(Attempt::of(&base, &next.status, processed(&observed)));
         if !self.passes(&base, &next) {
             return true;
         }
@@ -165,7 +165,7 @@ impl World {
         }
     }
 
-    /// The object that the write is based on, the readings, and the next status.
+    /// Returns the object that the write is based on, the readings, and the next status.
     fn find(&mut self) -> (Arc<Pipeline>, Vec<Observed>, Option<Next>) {
         let base = self.writes.newest(&Arc::new(self.watched.clone()));
         let observed: Vec<Observed> = vec![(self.target.clone(), self.reading())];
@@ -190,10 +190,10 @@ impl World {
         }
     }
 
-    /// Observations from before that were not written are lost, except the last one.
+    /// Restarts the controller. Observations that were not written before are lost, except the last one.
     fn restart(&mut self) {
         self.watched = self.server.clone();
-        self.writes = WriteTracker::new(self.server.metadata.uid.clone(), self.writes.turn + 1);
+        self.writes = WriteTracker::new(self.server.metadata.uid.clone(), self.writes.term + 1);
         let seq = self.said.len() as u64;
         self.writes.declare(Some(1), std::slice::from_ref(&self.target), seq);
         // The object is listed again.
@@ -250,7 +250,7 @@ impl World {
     }
 }
 
-/// What happened to the object, with each observation processed alone.
+/// The changes of the object, computed from one observation at a time.
 #[derive(Default)]
 struct Model {
     settled: Option<Settled>,
@@ -269,7 +269,7 @@ impl Model {
         }
     }
 
-    /// The model of all observations.
+    /// Returns the model of all observations.
     fn of(said: &[(u64, Observation)]) -> Self {
         let mut model = Self::default();
         model.take(&crate::observe::observe(None, None));
@@ -284,7 +284,7 @@ fn is_decided(status: Status) -> bool {
     matches!(status, Status::Current | Status::Failed | Status::NotFound)
 }
 
-/// Status and revision. In a merged change, the other fields also describe the changes in between.
+/// Returns status and revision. In a merged change, the other fields also describe the changes in between.
 fn moved(state: &State) -> (Status, &str) {
     (state.status, &state.revision)
 }
@@ -310,14 +310,14 @@ proptest! {
         let mut world = World::after(steps);
         prop_assert!(!world.look(Fate::Answered), "there is nothing left to write");
         let model = Model::of(&world.said);
-        // `InProgress` can be a change for a controller that missed that the object was already at this revision.
+        // `InProgress` can be a change for a controller that did not see that the object was already at this revision.
         let decided = |to: &State| is_decided(to.status);
         let told = world.consumed.iter().filter(|(_, to, _)| decided(to)).count();
         prop_assert!(told <= model.happened.iter().filter(|(_, to)| decided(to)).count(), "{:?}", world.consumed);
         for pair in world.consumed.windows(2) {
             prop_assert_eq!(moved(&pair[0].1), moved(&pair[1].0), "each change starts where the one before it ended");
         }
-        // Whether `InProgress` counts depends on the state before it. The other states count by themselves.
+        // Whether `InProgress` counts depends on the state before it. The other states always count.
         if let Some((_, last)) = world.said.last()
             && is_decided(last.status)
         {

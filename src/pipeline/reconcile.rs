@@ -1,4 +1,4 @@
-//! One reconcile of one pipeline: plan, gather, compute, write. A reconcile that finds nothing new makes no API call.
+//! One reconcile of one pipeline: plan, gather, compute, write. A reconcile without any change makes no API call.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,18 +14,18 @@ use super::status::ready::Notice;
 use super::status::similar::Place;
 use super::status::target::source;
 use super::status::{Base, Gathered, Next, next};
-use super::write::events::told;
+use super::write::events::events_for;
 use super::write::patch::{Failure, failure, patch};
 use super::write::trace::recorded;
-use super::write::tracker::{Attempt, WriteTracker, serial, taken};
+use super::write::tracker::{Attempt, WriteTracker, processed, serial};
 use super::{Context, Error};
-use crate::api::pipeline::Armed;
+use crate::api::pipeline::RunningTimer;
 use crate::api::pipeline::target::TargetInfo;
 use crate::api::values::refs::ClusterRef;
 use crate::api::{Change, Pipeline, Time, now};
 use crate::cluster::PipelineKey;
-use crate::k8s::limiter::Turn;
-use crate::report::events::Told;
+use crate::k8s::limiter::Permit;
+use crate::report::events::ChangeEvent;
 use crate::telemetry::chain;
 use crate::telemetry::metrics::{ApiWrite, WriteResult};
 
@@ -33,20 +33,20 @@ use crate::telemetry::metrics::{ApiWrite, WriteResult};
 const DEADLINE: Duration = Duration::from_secs(10);
 /// The owner of the fields that this controller writes.
 const FIELD_MANAGER: &str = "pennant-pipeline";
-/// Delay after a log with a higher epoch than ours was read. By then it is known which replica is the leader.
-const DEPOSED: Duration = Duration::from_secs(1);
-/// A timer fires at most this long after it is due, and a write takes at most this long.
-const RINGS: Duration = Duration::from_secs(1);
-/// A patch that turns out to be stale is computed again immediately, up to this many tries. Then it is retried later.
+/// Delay after a log with a higher epoch than ours was read. After this delay it is known which replica is the leader.
+const LEADER_RECHECK: Duration = Duration::from_secs(1);
+/// Maximum time from the due time of a timer until it fires. The same time is reserved for a status write.
+const TIMER_SLACK: Duration = Duration::from_secs(1);
+/// Maximum number of tries of one reconcile. A stale patch is computed again immediately. After the last try it is retried later.
 const TRIES: u32 = 3;
 
-/// Fills the caches with what a pipeline needs, while another replica is the leader.
+/// Fills the caches with the objects that a pipeline needs, while another replica is the leader.
 pub(super) fn keep_warm(ctx: &Context, key: &PipelineKey, watched: &Pipeline, writes: &mut WriteTracker) {
     // A pipeline with a refused spec needs nothing.
     let _ = gather(ctx, key, watched, writes);
 }
 
-/// Reconciles a pipeline as the watch delivered it. `epoch`: that of the Lease that is held.
+/// Reconciles a pipeline. `watched` is the object that the watch delivered. `epoch` is the epoch of the Lease of this leader.
 pub(super) async fn reconcile(
     ctx: &Context,
     key: &PipelineKey,
@@ -55,7 +55,7 @@ pub(super) async fn reconcile(
     epoch: i32,
 ) -> Result<Action, Error> {
     let api = Api::<Pipeline>::namespaced(ctx.client.clone(), &key.namespace);
-    let Some(mut turn) = ctx.stop.run_until_cancelled(ctx.limiter.pass(&key.namespace)).await else {
+    let Some(mut permit) = ctx.stop.run_until_cancelled(ctx.limiter.acquire(&key.namespace)).await else {
         return Ok(Action::await_change());
     };
     let mut last = Error::Deadline;
@@ -74,7 +74,7 @@ pub(super) async fn reconcile(
         }
         let base = writes.newest(watched);
         // Announce changes whose write was applied although its answer was lost.
-        announce(ctx, writes.untold(), &base, writes);
+        announce(ctx, writes.take_unannounced(), &base, writes);
         if base.metadata.uid != writes.uid {
             // The pipeline was created again under the same name. The watch will report it soon.
             return Ok(Action::await_change());
@@ -85,27 +85,27 @@ pub(super) async fn reconcile(
         }
         if let Some(above) = base.status.as_ref().and_then(|s| s.log.as_ref()).map(|l| l.epoch).filter(|e| *e > epoch) {
             ctx.lease.raise(above);
-            return Ok(Action::requeue(DEPOSED));
+            return Ok(Action::requeue(LEADER_RECHECK));
         }
         let gathered = gather(ctx, key, &base, writes);
         let known = Base { generation: base.metadata.generation, status: base.status.as_ref(), highest: writes.highest };
-        let taken = gathered.as_ref().map(|g| taken(&g.targets)).unwrap_or_default();
+        let processed = gathered.as_ref().map(|g| processed(&g.targets)).unwrap_or_default();
         let Some(mut next) = next(known, gathered.as_ref(), now()) else {
-            writes.settle(taken);
+            writes.settle(processed);
             return Ok(Action::await_change());
         };
         if next.merged && !live {
-            // Before changes are merged, read the current cursors live: they may have moved on, and then there is room.
+            // Before changes are merged, read the pipeline live. If its cursors have moved on, there is space without a merge.
             lossy = true;
             continue;
         }
         next.status.log.iter_mut().for_each(|log| log.epoch = epoch);
-        writes.sending(Attempt::of(&base, &next.status, taken));
-        let came = gathered.iter().flat_map(|g| &g.targets).filter_map(|(_, reading)| reading.came).min();
-        match write(ctx, &api, &base, &next, writes, &mut turn).await? {
+        writes.sending(Attempt::of(&base, &next.status, processed));
+        let changed_at = gathered.iter().flat_map(|g| &g.targets).filter_map(|(_, reading)| reading.changed_at).min();
+        match write(ctx, &api, &base, &next, writes, &mut permit).await? {
             None => {
-                if let Some(came) = came {
-                    ctx.metrics.observation_lag(came.elapsed());
+                if let Some(changed_at) = changed_at {
+                    ctx.metrics.observation_lag(changed_at.elapsed());
                 }
                 return Ok(Action::await_change());
             }
@@ -115,20 +115,20 @@ pub(super) async fn reconcile(
     Err(last)
 }
 
-/// How long to delay a write that can wait for `wait`. It is not delayed while a timer can fire. A change that ends the state of
-/// the timer must be written by then, however large the status is.
+/// Returns how long to delay a write. The delay is at most `wait`, and ends one second before the next timer is due. A change that ends the
+/// state of the timer must be written before the timer fires, whatever the size of the status is.
 fn held_back(base: &Pipeline, wait: Duration, now: Time) -> Option<Duration> {
     let armed = base.status.iter().filter_map(|status| status.dispatched.as_ref()).flat_map(|d| &d.armed);
-    // A timer that is past, or whose time is unknown, is no reason to hurry.
-    let until = |clock: &Armed| {
-        let rings = clock.due.checked_add(RINGS).ok().filter(|last| *last >= now)?.duration_since(now);
-        Some(Duration::try_from(rings).ok()?.saturating_sub(RINGS * 2))
+    // A timer that must have fired already, or whose time is out of range, does not shorten the delay.
+    let until = |timer: &RunningTimer| {
+        let fires_in = timer.due.checked_add(TIMER_SLACK).ok().filter(|last| *last >= now)?.duration_since(now);
+        Some(Duration::try_from(fires_in).ok()?.saturating_sub(TIMER_SLACK * 2))
     };
     let wait = armed.into_iter().filter_map(until).fold(wait, Duration::min);
     Some(wait).filter(|wait| !wait.is_zero())
 }
 
-/// The readings of all targets and clusters, or why the spec is refused.
+/// Returns the readings of all targets and clusters, or why the spec is refused.
 fn gather(ctx: &Context, key: &PipelineKey, base: &Pipeline, writes: &mut WriteTracker) -> Result<Gathered, Refused> {
     let options = &ctx.options;
     let planned = plan(&base.spec, &key.namespace, &options.cluster_name, options.cross_namespace_refs);
@@ -151,7 +151,7 @@ fn gather(ctx: &Context, key: &PipelineKey, base: &Pipeline, writes: &mut WriteT
     };
     let (clusters, targets) = (clusters.into_iter().map(reach).collect(), planned.into_iter().map(read).collect::<Vec<_>>());
     let place = Place { namespace: &key.namespace, cross: options.cross_namespace_refs };
-    let similar = writes.similar.of(&targets, place, |missing| ctx.caches.alike(missing));
+    let similar = writes.similar.of(&targets, place, |missing| ctx.caches.similar_to(missing));
     Ok(Gathered { targets, clusters, similar })
 }
 
@@ -162,14 +162,14 @@ async fn write(
     base: &Pipeline,
     next: &Next,
     writes: &mut WriteTracker,
-    turn: &mut Turn,
+    permit: &mut Permit,
 ) -> Result<Option<Error>, Error> {
     let name = base.metadata.name.as_deref().unwrap_or_default();
     let patch = patch(base, &next.status, next.merged).map_err(Error::Encode)?;
     let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
     let answer = timeout(DEADLINE, api.patch_status(name, &params, &patch)).await;
     writes.spent(next.bytes, Instant::now());
-    turn.note(answer.is_ok());
+    permit.record(answer.is_ok());
     let error = match answer {
         Ok(Ok(live)) => {
             announce(ctx, serial(base), &live, writes);
@@ -202,43 +202,43 @@ async fn write(
     }
 }
 
-/// Creates a span and Events for each change that was just recorded. `before`: serial of the log before the write.
+/// Creates a span and Events for each change that was just recorded. `before` is the serial of the log before the write.
 fn announce(ctx: &Context, before: Option<i64>, live: &Pipeline, writes: &WriteTracker) {
     let tracer = &ctx.options.tracer;
-    news(before, live).filter_map(|change| recorded(tracer, live, change, now())).for_each(|span| tracer.take(span));
-    for told in news(before, live).flat_map(told) {
-        if !writes.may_tell() {
+    new_changes(before, live).filter_map(|change| recorded(tracer, live, change, now())).for_each(|span| tracer.take(span));
+    for event in new_changes(before, live).flat_map(events_for) {
+        if !writes.may_emit_event() {
             tracing::debug!(
                 pipeline = live.metadata.name,
-                reason = &*told.reason,
+                reason = &*event.reason,
                 "event dropped: too many events about this pipeline"
             );
             return;
         }
-        ctx.events.tell(live.object_ref(&()), told);
+        ctx.events.report_change(live.object_ref(&()), event);
     }
 }
 
-/// Creates Events for what is new about a pipeline as a whole.
+/// Creates Events for new information about a pipeline as a whole.
 fn notify(ctx: &Context, live: &Pipeline, writes: &mut WriteTracker) {
-    for Notice { warning, reason, note } in writes.announced.news(live) {
-        if writes.may_tell() {
-            let told = Told { serial: now().as_microsecond(), warning, reason: reason.into(), note };
-            ctx.events.tell(live.object_ref(&()), told);
+    for Notice { warning, reason, note } in writes.announced.new_notices(live) {
+        if writes.may_emit_event() {
+            let event = ChangeEvent { serial: now().as_microsecond(), warning, reason: reason.into(), note };
+            ctx.events.report_change(live.object_ref(&()), event);
         } else {
             tracing::debug!(pipeline = live.metadata.name, reason, "event dropped: too many events about this pipeline");
         }
     }
 }
 
-/// The changes in the log above this serial. The changes of the first log of a pipeline are not announced.
-fn news(before: Option<i64>, live: &Pipeline) -> impl Iterator<Item = &Change> {
+/// Returns the changes in the log above this serial. The changes of the first log of a pipeline are not announced.
+fn new_changes(before: Option<i64>, live: &Pipeline) -> impl Iterator<Item = &Change> {
     let log = live.status.as_ref().and_then(|status| status.log.as_ref());
     let changes = before.and(log).into_iter().flat_map(|log| &log.changes);
     changes.filter(move |change| Some(change.serial) > before)
 }
 
-/// The object as the API server has it now. `None` if it no longer exists.
+/// Reads the current object from the API server. Returns `None` if it no longer exists.
 async fn read(api: &Api<Pipeline>, name: &str) -> Result<Option<Pipeline>, Error> {
     timeout(DEADLINE, api.get_opt(name)).await.map_err(|_| Error::Deadline)?.map_err(Error::Read)
 }
@@ -253,7 +253,7 @@ mod tests {
     fn writes_are_not_delayed_while_a_timer_can_fire() {
         let at = |second| Time::from_second(second).unwrap();
         let base = |due: &[i64]| {
-            let armed = due.iter().map(|due| Armed {
+            let armed = due.iter().map(|due| RunningTimer {
                 notification: "n".into(),
                 subject: "pipeline".into(),
                 serial: 1,

@@ -1,4 +1,4 @@
-//! Pure: the next status, computed from the last status and the readings, and whether it must be written.
+//! Pure: computes the next status from the last status and the readings, and decides whether it must be written.
 
 pub(super) mod apply;
 pub(super) mod ready;
@@ -15,8 +15,8 @@ use crate::changelog::{MAX_STATUS, compact, cut, fit, kept, open, prune};
 use crate::cluster::{Reachability, Reading};
 
 use super::plan::Refused;
-use apply::{take_all, take_clusters};
-use ready::{judge, name_missing, set_ready};
+use apply::{apply_all, apply_clusters};
+use ready::{name_missing, set_ready, set_ready_from_targets};
 
 /// Prefix of the subjects of targets.
 const TARGET: &str = "target/";
@@ -30,27 +30,27 @@ pub(super) struct Base<'a> {
     pub generation: Option<i64>,
     /// Its status; absent before the first write.
     pub status: Option<&'a PipelineStatus>,
-    /// The highest serial that was ever used for it, as far as known, whatever its status says.
+    /// The highest known serial that was ever used for the pipeline, even if its status no longer contains it.
     pub highest: Option<i64>,
 }
 
-/// What should be written.
+/// The status to write.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Next {
     /// The whole status, with `dispatched` unchanged.
     pub status: PipelineStatus,
     /// Size of the status as JSON, in bytes.
     pub bytes: usize,
-    /// Two changes were merged. A newer base, with cursors that have moved on, may have room for both.
+    /// Whether changes were merged. With a newer base whose cursors have moved on, there may be space for each of them.
     pub merged: bool,
-    /// Number of changes that were dropped for lack of room.
+    /// Number of changes that were dropped because the status was full.
     pub dropped: u64,
 }
 
 /// One target and its reading.
 pub(super) type Observed = (TargetInfo, Reading);
 
-/// What was read for one pipeline.
+/// The data that was read for one pipeline.
 #[derive(Debug, Default)]
 pub(super) struct Gathered {
     /// Its targets, in spec order.
@@ -68,16 +68,16 @@ impl Gathered {
     }
 }
 
-/// The next status, or `None` if nothing except time would change. Changes that can be removed from the log are no reason for a
-/// write. They are removed with the next write.
+/// Returns the next status, or `None` if nothing except time would change. If changes can be removed from the log, this alone is no reason
+/// for a write. They are removed with the next write.
 pub(super) fn next(base: Base<'_>, gathered: Result<&Gathered, &Refused>, now: Time) -> Option<Next> {
     let empty = PipelineStatus::default();
     let before = base.status.unwrap_or(&empty);
     let mut status = before.clone();
     let log = status.log.get_or_insert_with(|| {
-        // If the log was wiped, the past is lost: the current state becomes the silent baseline.
+        // If the log was wiped, the past is lost. The current state becomes the baseline, without a change.
         let cursors = before.dispatched.iter().flat_map(|d| d.cursors.iter().map(|c| c.serial));
-        // The log also starts above the cursors. Otherwise a wall clock that was set back would hide the next changes from them.
+        // The log also starts above the cursors. Otherwise, after a wall clock was set back, the cursors would skip the next changes.
         open(now, cursors.chain(base.highest).max())
     });
     let known = if before.log.is_some() { before } else { &empty };
@@ -90,22 +90,22 @@ pub(super) fn next(base: Base<'_>, gathered: Result<&Gathered, &Refused>, now: T
         }
         Ok(gathered) => {
             let serial = log.serial;
-            let taken = take_all(&gathered.targets, known, log, now);
-            if taken.pending && before.log.is_none() {
+            let applied = apply_all(&gathered.targets, known, log, now);
+            if applied.pending && before.log.is_none() {
                 return None;
             }
-            status.clusters = take_clusters(&gathered.clusters, &known.clusters, log, now);
+            status.clusters = apply_clusters(&gathered.clusters, &known.clusters, log, now);
             let happened = log.serial > serial;
-            (status.environments, status.settled) = (taken.environments, taken.settled);
+            (status.environments, status.settled) = (applied.environments, applied.settled);
             name_missing(&mut status.environments, &known.environments, &gathered.targets, &gathered.similar);
-            summarise(&mut status, gathered.targets.len());
-            if !taken.pending {
+            set_print_columns(&mut status, gathered.targets.len());
+            if !applied.pending {
                 status.observed_generation = base.generation;
             }
-            // A target whose cache is being filled keeps its status, if it had one before.
+            // A target whose cache is still being filled keeps its previous status, if it has one.
             let shown = status.environments.iter().map(|e| e.targets.len()).sum::<usize>();
             if status.observed_generation == base.generation && shown == gathered.targets.len() {
-                judge(&mut status, &gathered.targets, base.generation, now);
+                set_ready_from_targets(&mut status, &gathered.targets, base.generation, now);
             }
             if !happened && let (Some(log), Some(old)) = (status.log.as_mut(), before.log.as_ref()) {
                 log.clone_from(old);
@@ -123,7 +123,7 @@ pub(super) fn next(base: Base<'_>, gathered: Result<&Gathered, &Refused>, now: T
     if let Some(log) = status.log.as_mut() {
         compact(log, &kept(log, status.dispatched.as_ref()));
     }
-    // While the targets of the pipeline are unknown, no target counts as gone.
+    // While the targets of the pipeline are unknown, no target counts as removed.
     let bytes = fit(&mut status, MAX_STATUS, |subject| gathered.is_ok_and(|gathered| gathered.is_gone(subject)));
     let merged = count(&status) < wanted;
     let dropped = |status: &PipelineStatus| status.dropped.map_or(0, |dropped| dropped.count);
@@ -131,20 +131,20 @@ pub(super) fn next(base: Base<'_>, gathered: Result<&Gathered, &Refused>, now: T
     Some(Next { status, bytes, merged, dropped })
 }
 
-/// Sets what `kubectl get` shows: how many of `targets` are ready, and which revisions run in the last environment.
-fn summarise(status: &mut PipelineStatus, targets: usize) {
+/// Sets the columns of `kubectl get`: how many of `targets` are ready, and which revisions run in the last environment.
+fn set_print_columns(status: &mut PipelineStatus, targets: usize) {
     let ready = status.environments.iter().flat_map(|e| &e.targets).filter(|t| t.ready).count();
     status.ready_targets = format!("{ready}/{targets}");
     let last = status.environments.last().into_iter().flat_map(|e| &e.targets);
-    let revisions: BTreeSet<&str> = last.map(runs).filter(|r| !r.is_empty()).collect();
+    let revisions: BTreeSet<&str> = last.map(running_revision).filter(|r| !r.is_empty()).collect();
     let joined = revisions.into_iter().collect::<Vec<_>>().join(",");
     status.revision = cut(&joined, LONGEST_REVISIONS).into_owned();
 }
 
-/// The running revision, as far as it is known. For a target that cannot be observed now, the revision that was seen last.
-fn runs(target: &TargetStatus) -> &str {
+/// Returns the running revision, as far as it is known. For a target that cannot be observed now, it is the revision that was seen last.
+fn running_revision(target: &TargetStatus) -> &str {
     match (&target.settled, target.status) {
-        // Without a reader, the settled state belongs to another application.
+        // If `reader` is empty, the settled state belongs to another application.
         (Some(settled), Status::Unknown) if !settled.reader.is_empty() => settled.current.as_deref().unwrap_or_default(),
         _ => &target.revision,
     }
@@ -193,7 +193,7 @@ mod tests {
             observations: vec![(1, now.clone())],
             now: Now::Known(now),
             seq: 1,
-            came: None,
+            changed_at: None,
             overflowed: false,
             cluster: String::new(),
         }
@@ -209,7 +209,7 @@ mod tests {
 
     fn unknown(reason: Reason) -> Reading {
         let now = Now::Unknown { reason, message: "why".into() };
-        Reading { observations: vec![], now, seq: 0, came: None, overflowed: false, cluster: String::new() }
+        Reading { observations: vec![], now, seq: 0, changed_at: None, overflowed: false, cluster: String::new() }
     }
 
     fn base(status: Option<&PipelineStatus>) -> Base<'_> {
@@ -238,7 +238,7 @@ mod tests {
         }
         observed[0].1 = runs("10");
         assert!(look(base(Some(&status)), &observed, at(40)).unwrap().merged);
-        // The API server has a newer cursor meanwhile.
+        // Meanwhile a cursor has moved on.
         let passed = Cursor { serial: status.log.as_ref().unwrap().first + 4, ..Cursor::default() };
         status.dispatched = Some(Dispatched { cursors: vec![passed], ..Dispatched::default() });
         assert!(!look(base(Some(&status)), &observed, at(40)).unwrap().merged);
@@ -260,14 +260,14 @@ mod tests {
         assert_eq!(look(base(Some(&status)), &observed, at(99)), None);
         observed[0].1 = unknown(Reason::CacheNotSynced);
         assert_eq!(look(base(Some(&status)), &observed, at(99)), None, "as after a restart");
-        // The log could be pruned; that alone is no reason to write.
+        // The log could be pruned. This alone is no reason for a write.
         observed[0].1 = runs("2");
         status = look(base(Some(&status)), &observed, at(99)).unwrap().status;
         let serial = status.log.as_ref().unwrap().serial;
         let cursors = vec![Cursor { notification: "n".into(), serial, ..Cursor::default() }];
         status.dispatched = Some(Dispatched { cursors, ..Dispatched::default() });
         assert_eq!(look(base(Some(&status)), &observed, at(100)), None);
-        // The log is pruned with the next write, which does not change the part of the other writer.
+        // The log is pruned with the next write. That write does not change the part of the dispatcher.
         observed[0].1 = runs("3");
         let after = look(base(Some(&status)), &observed, at(101)).unwrap().status;
         let log = after.log.unwrap();

@@ -1,4 +1,4 @@
-//! Whether the controller refuses to send to a URL.
+//! Checks whether the controller refuses to send to a URL.
 
 use url::Url;
 
@@ -9,15 +9,16 @@ use crate::webhook::{NotSent, Policy};
 pub struct Egress(Policy);
 
 impl Egress {
-    /// Creates it from the ranges of `--allow-destination` and `--deny-destination`. `None` if one of them is not a range.
+    /// Creates it from the values of `--allow-destination` and `--deny-destination`. Returns `None` if a value is not an address range.
     #[must_use]
     pub fn new(allow: &[String], deny: &[String]) -> Option<Self> {
         let ranges = |texts: &[String]| texts.iter().map(|text| text.parse().ok()).collect::<Option<Vec<_>>>();
-        // Schemes are judged with the notification.
+        // The scheme of a URL is checked with the notification, not here.
         Some(Self(Policy { allow: ranges(allow)?, deny: ranges(deny)?, allow_http: true }))
     }
 
-    /// Why the controller does not send to the address in this URL. For a host name it is unknown, because names are not resolved here.
+    /// Returns why the controller does not send to the address in this URL. A host name is not checked, because names are not resolved
+    /// here.
     #[must_use]
     pub fn refuses(&self, url: &str) -> Option<String> {
         match self.0.url(&Url::parse(url).ok()?) {

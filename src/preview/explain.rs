@@ -1,7 +1,7 @@
-//! The effective notifications of a pipeline, with the author of each field. Pure.
+//! Pure: the effective notifications of a pipeline, with the layer that set each field.
 //!
-//! In: the pipeline, and the layers that can be below its own ([`Known`]). Out: for each notification and each group of targets,
-//! environments and the pipeline with the same layers, the effective settings ([`Explained`]).
+//! In: the pipeline, and the layers that can be below its own layers ([`Known`]). Out: the effective settings of each notification
+//! ([`Explained`]). Targets, environments and the pipeline form one group if their settings come from the same layers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,15 +9,15 @@ use kube::ResourceExt as _;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use super::laid::status_of;
 use super::{Egress, PreviewError};
 use crate::api::delivery::SubjectKind;
-use crate::api::pipeline::TargetStatus;
 use crate::api::pipeline::target::{PIPELINE, TargetInfo, targets};
 use crate::api::values::refs::ObjectName;
 use crate::api::{Notification, Pipeline, Status, Time, TransitionType};
 use crate::config::layers::{Folded, Layer, Source, Spot, fold, names, of_environment, of_pipeline, of_whole_pipeline};
 use crate::config::{Given, Global, Text, is_secret};
-use crate::manifests::{beneath, has_notification, understood};
+use crate::manifests::{effective_notification, has_notification, layers_below};
 
 const MASK: &str = "******";
 
@@ -25,27 +25,28 @@ const MASK: &str = "******";
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Explained {
-    /// Its name.
+    /// Name of the notification.
     pub notification: String,
-    /// The targets.
+    /// Names of the targets.
     pub targets: Vec<String>,
-    /// The other subjects that it reports, as a change names them: `environment/NAME`, and `pipeline`, which includes its clusters.
+    /// The other subjects that the notification reports, as a change names them: `environment/NAME`, and `pipeline`, which includes its
+    /// clusters.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub subjects: Vec<String>,
     /// The effective settings. Possible credentials are masked.
     pub spec: Map<String, Value>,
-    /// By JSON Pointer into `spec`: the author of the field.
+    /// The author of each field, by JSON Pointer into `spec`. The author is the object or the part of it that set the field.
     pub fields: BTreeMap<String, String>,
     /// When a receiver last answered 2xx to this notification for this pipeline.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_sent_time: Option<Time>,
-    /// By target or subject: its last successful delivery, by any notification.
+    /// The last successful delivery by any notification, by target or subject.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub last_sent: BTreeMap<String, LastDelivery>,
-    /// By target: why its state is currently unknown, from the status of the pipeline.
+    /// Why the state of a target is currently unknown, by target. It comes from the status of the pipeline.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub unobserved: BTreeMap<String, Wrong>,
-    /// Why it cannot be recorded or sent, as far as the definition shows.
+    /// Why the notification cannot be recorded or sent, as far as its definition shows.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub problem: Option<Wrong>,
 }
@@ -55,27 +56,27 @@ pub struct Explained {
 pub struct LastDelivery {
     /// When the receiver answered 2xx.
     pub time: Time,
-    /// The notification; empty in a status that an earlier version wrote.
+    /// Name of the notification. It is empty in a status that an earlier version wrote.
     pub notification: String,
 }
 
 /// A problem of a definition.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Wrong {
-    /// The reason, one word.
+    /// Machine-readable reason.
     pub reason: String,
-    /// Layer, field and remedy.
+    /// Human-readable message with the layer, the field and the remedy.
     pub message: String,
 }
 
-/// The layers that can be below a pipeline's, and the settings of Pennant.
+/// The layers that can be below the layers of a pipeline, and the settings of Pennant.
 #[derive(Clone, Copy, Debug)]
 pub struct Known<'a> {
     /// The global configuration.
     pub global: &'a Global,
-    /// Its ConfigMap.
+    /// The ConfigMap of the global configuration.
     pub config_map: &'a ObjectName,
-    /// The Notifications of the pipeline's namespace.
+    /// The Notifications in the namespace of the pipeline.
     pub notifications: &'a [Notification],
     /// The name of the local cluster.
     pub cluster: &'a str,
@@ -88,9 +89,9 @@ pub struct Known<'a> {
 /// The part of a pipeline to explain. `None` means all.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Asked<'a> {
-    /// This notification.
+    /// Name of a notification.
     pub notification: Option<&'a str>,
-    /// This target.
+    /// Name of a target.
     pub target: Option<&'a str>,
 }
 
@@ -107,9 +108,9 @@ pub fn explain(pipeline: &Pipeline, known: &Known<'_>, asked: Asked<'_>) -> Resu
     let names: BTreeSet<&String> = own.iter().chain(bases.keys()).chain(everywhere).collect();
     let mut explained = Vec::new();
     for name in names.into_iter().filter(|known| asked.notification.is_none_or(|name| name == *known)) {
-        // One that does not select the pipeline is not told of it, whatever the pipeline says of it.
-        let Some(beneath) = beneath(known.global, pipeline, name, bases.get(name).copied()) else { continue };
-        let groups = Whole { pipeline, known, name, beneath }.groups(&all, asked.target);
+        // A notification that does not select the pipeline does not apply to it, even if the pipeline has a layer with its name.
+        let Some(below) = layers_below(known.global, pipeline, name, bases.get(name).copied()) else { continue };
+        let groups = Whole { pipeline, known, name, below }.groups(&all, asked.target);
         explained.extend(groups.into_iter().map(|group| group.with_last_sent(pipeline)));
     }
     match asked.notification {
@@ -125,7 +126,7 @@ struct Whole<'a> {
     pipeline: &'a Pipeline,
     known: &'a Known<'a>,
     name: &'a str,
-    beneath: Vec<Layer>,
+    below: Vec<Layer>,
 }
 
 impl Whole<'_> {
@@ -158,15 +159,15 @@ impl Whole<'_> {
         groups
     }
 
-    /// Applies these layers of the pipeline over the layers below. `None` if the result is not a notification.
+    /// Returns the result of these layers of the pipeline over the layers below. `None`: the result is not a notification.
     fn explained(&self, own: &[Layer]) -> Option<Explained> {
-        let layers = [self.beneath.as_slice(), own].concat();
+        let layers = [self.below.as_slice(), own].concat();
         if !has_notification(&layers) {
             return None;
         }
         let namespace = self.pipeline.namespace().unwrap_or_default();
         let given = Given { allow_http: self.known.allow_http, text: &|_| Text::Unknown };
-        let effective = understood(&layers, &namespace, &given);
+        let effective = effective_notification(&layers, &namespace, &given);
         let problem = effective.intake.err().or(effective.sending.err()).filter(|problem| !problem.is_unknown());
         let problem = problem.map(|p| Wrong { reason: p.reason().to_owned(), message: p.to_string() });
         let whole: Vec<_> = std::iter::once(Layer::built_in()).chain(layers.iter().cloned()).collect();
@@ -182,7 +183,7 @@ impl Whole<'_> {
         Some(Explained { notification, targets, subjects, spec, fields, last_sent_time, last_sent, unobserved, problem })
     }
 
-    /// Whether the controller does not send to this address.
+    /// Returns a problem if the controller does not send to the address of the endpoint.
     fn refused(&self, spec: &Map<String, Value>) -> Option<Wrong> {
         let url = spec.get("endpoint")?.get("url")?.as_str()?;
         let message = self.known.egress?.refuses(url)?;
@@ -204,7 +205,7 @@ impl Whole<'_> {
     }
 }
 
-/// Adds a target to the group with the same settings.
+/// Adds an entry to the group with the same settings, or starts a new group.
 fn join(groups: &mut Vec<Explained>, one: Option<Explained>) {
     let Some(one) = one else { return };
     match groups.iter_mut().find(|g| g.spec == one.spec && g.fields == one.fields && g.problem == one.problem) {
@@ -217,17 +218,9 @@ fn join(groups: &mut Vec<Explained>, one: Option<Explained>) {
     }
 }
 
-/// Why the state of a target is currently unknown, from the status of its pipeline.
+/// Returns why the state of a target is currently unknown, from the status of its pipeline.
 fn unobserved(pipeline: &Pipeline, target: &TargetInfo) -> Option<Wrong> {
-    let environments = &pipeline.status.as_ref()?.environments;
-    let shown = environments.iter().filter(|e| e.name == target.environment).flat_map(|e| &e.targets);
-    let is = |shown: &&TargetStatus| {
-        let object = &shown.cluster_app_ref;
-        let app = (&object.api_version, &object.kind, &object.name)
-            == (&target.app.api_version, &target.app.kind, &target.app.name);
-        app && object.namespace == target.namespace && object.cluster_ref == target.cluster_ref
-    };
-    let shown = shown.into_iter().find(is).filter(|shown| matches!(shown.status, Status::NotFound | Status::Unknown))?;
+    let shown = status_of(pipeline, target).filter(|shown| matches!(shown.status, Status::NotFound | Status::Unknown))?;
     let reason = if shown.status == Status::NotFound { "TargetNotFound" } else { &shown.reason };
     Some(Wrong { reason: reason.to_owned(), message: shown.message.clone() })
 }
@@ -257,12 +250,12 @@ impl Explained {
         Self { last_sent_time: cursor.and_then(|cursor| cursor.last_sent_time), last_sent: last_sent.collect(), ..self }
     }
 
-    /// The targets and subjects.
+    /// Returns the targets and the subjects.
     fn places(&self) -> impl Iterator<Item = &str> {
         self.targets.iter().chain(&self.subjects).map(String::as_str)
     }
 
-    /// The last successful delivery of each subject.
+    /// Returns a comment line for the notification, and one for the last successful delivery of each target and subject.
     fn last_sent_lines(&self) -> impl Iterator<Item = String> {
         let own = self.last_sent_time.map_or_else(|| "never".to_owned(), |time| time.to_string());
         let places = self.places().map(|place| match self.last_sent.get(place) {
@@ -281,7 +274,7 @@ impl Explained {
         types.into_iter().any(|type_| kinds.contains(&type_.subject()))
     }
 
-    /// The YAML text, with the author beside each field.
+    /// Returns the settings as YAML, with the author beside each field.
     #[must_use]
     pub fn text(&self) -> String {
         let places = self.places().collect::<Vec<_>>();
@@ -317,19 +310,19 @@ impl Explained {
                     lines.push((format!("{indent}{}:", key(name)), None));
                     self.lines(inner, &pointer, depth + 1, lines);
                 }
-                // JSON is YAML, too.
+                // A JSON value is also valid YAML.
                 other => lines.push((format!("{indent}{}: {other}", key(name)), self.fields.get(&pointer).cloned())),
             }
         }
     }
 }
 
-/// Converts a text to one line. The text comes from a cluster, and must not become YAML.
+/// Converts a text to one line. The text comes from a cluster, and must not leave the YAML comment.
 fn comment(message: &str) -> String {
     message.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
-/// The column of comments. Longer lines have their comment further right.
+/// Maximum column at which comments are aligned. The comment of a longer line follows the line directly.
 const WIDEST: usize = 72;
 
 fn key(name: &str) -> String {
@@ -458,7 +451,7 @@ notifications:
             told(None),
             [
                 line("audit", 3, "environment/dev environment/prod"),
-                // Its own triggers override those below, and apply only to targets.
+                // The triggers of the Notification override those of the global configuration. They report only on targets.
                 line("deploys", 2, ""),
                 line("deploys", 1, ""),
                 line("own", 1, ""),

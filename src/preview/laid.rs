@@ -1,37 +1,40 @@
-//! A notification with all its layers, from the global configuration to the layers of a target. Pure.
+//! Pure: a notification with all its layers, from the global configuration to the layers of a target.
 
 use kube::ResourceExt as _;
 
 use super::PreviewError;
+use crate::api::pipeline::TargetStatus;
 use crate::api::pipeline::target::{TargetInfo, targets};
 use crate::api::values::refs::ConfigMapKey;
 use crate::api::{Notification, Pipeline, TransitionType};
 use crate::config::layers::{Layer, Spot, of_pipeline};
 use crate::config::{Given, Global, Problem, Sending, Text, flatten};
-use crate::manifests::{beneath, has_notification, understood};
+use crate::manifests::{effective_notification, has_notification, layers_below};
 
 /// The layers of one notification, least specific first.
 #[derive(Clone, Debug)]
-pub struct Laid {
-    /// Its name.
+pub struct LayeredNotification {
+    /// Name of the notification.
     pub name: String,
     /// The namespace of the pipeline.
     pub namespace: String,
     layers: Vec<Layer>,
 }
 
-impl Laid {
-    /// The layers of a Notification for a pipeline of its namespace that it selects. They include the cluster-wide notification of its name.
+impl LayeredNotification {
+    /// Returns the layers of a Notification for a pipeline that it selects in its namespace. They include the layer of the cluster-wide
+    /// notification with its name.
     #[must_use]
-    pub fn alone(global: &Global, notification: &Notification) -> Self {
+    pub fn without_pipeline(global: &Global, notification: &Notification) -> Self {
         let (name, namespace) = (notification.name_any(), notification.namespace().unwrap_or_default());
-        let everywhere = global.get(&name).filter(|everywhere| everywhere.reach.covers(&namespace));
-        let layers = global.beneath(everywhere, Some(notification));
+        let cluster_wide = global.get(&name).filter(|cluster_wide| cluster_wide.reach.covers(&namespace));
+        let layers = global.layers_below(cluster_wide, Some(notification));
         Self { name, namespace, layers }
     }
 
-    /// The layers for a target of a pipeline, or for its first target. `notification` is the Notification of this name, if it exists.
-    pub fn on(
+    /// Returns the layers for a target of a pipeline, or for its first target. `notification` is the Notification with this name, if it
+    /// exists.
+    pub fn for_target(
         global: &Global,
         (name, notification): (&str, Option<&Notification>),
         pipeline: &Pipeline,
@@ -41,30 +44,30 @@ impl Laid {
         let (environment, index, info) = place(pipeline, target, cluster)?;
         let namespace = pipeline.namespace().unwrap_or_default();
         let own = of_pipeline(&pipeline.spec, &namespace, name, Spot { environment, index, target: &info.name });
-        let layers = beneath(global, pipeline, name, notification).map(|beneath| [beneath, own].concat());
+        let layers = layers_below(global, pipeline, name, notification).map(|below| [below, own].concat());
         match layers.filter(|layers| has_notification(layers)) {
             Some(layers) => Ok(Self { name: name.to_owned(), namespace, layers }),
             None => Err(PreviewError::NoSuchNotification { pipeline: pipeline.name_any(), name: name.to_owned() }),
         }
     }
 
-    /// The keys of ConfigMaps that the notification refers to.
+    /// Returns the keys of ConfigMaps that the notification refers to.
     #[must_use]
     pub fn config_maps(&self) -> Vec<ConfigMapKey> {
         let given = Given { allow_http: true, text: &|_| Text::Unknown };
-        understood(&self.layers, &self.namespace, &given).config_maps
+        effective_notification(&self.layers, &self.namespace, &given).config_maps
     }
 
-    /// The compiled settings, and the transitions that the notification reports.
-    pub(super) fn understood(&self, given: &Given<'_>) -> Result<(Sending, Vec<TransitionType>), Problem> {
-        let effective = understood(&self.layers, &self.namespace, given);
+    /// Returns the compiled settings, and the transitions that the notification reports.
+    pub(super) fn compiled(&self, given: &Given<'_>) -> Result<(Sending, Vec<TransitionType>), Problem> {
+        let effective = effective_notification(&self.layers, &self.namespace, given);
         let sending = effective.intake.and(effective.sending)?;
         let reported = flatten(&self.layers)?.triggers.into_iter().flatten().map(|trigger| trigger.type_).collect();
         Ok((sending, reported))
     }
 }
 
-/// The indexes of the environment and the target in the spec, or those of the first target.
+/// Returns the indexes of the environment and the target in the spec. Without a name, these are the indexes of the first target.
 pub(super) fn place(
     pipeline: &Pipeline,
     target: Option<&str>,
@@ -75,11 +78,23 @@ pub(super) fn place(
     let places = environments.flat_map(|(e, environment)| (0..environment.targets.len()).map(move |t| (e, t)));
     let known = all.iter().map(|t| t.name.as_str()).collect::<Vec<_>>().join(", ");
     let found = places.zip(all).find(|(_, info)| target.is_none_or(|name| info.name == name));
-    found.map(|((e, t), info)| (e, t, info)).ok_or_else(|| PreviewError::NoTarget {
-        pipeline: pipeline.name_any(),
-        target: target.unwrap_or("at all").to_owned(),
-        known,
+    found.map(|((e, t), info)| (e, t, info)).ok_or_else(|| match target {
+        Some(target) => PreviewError::NoTarget { pipeline: pipeline.name_any(), target: target.to_owned(), known },
+        None => PreviewError::NoTargets(pipeline.name_any()),
     })
+}
+
+/// Returns the status of a target. `None`: it has not been observed yet.
+pub(super) fn status_of<'a>(pipeline: &'a Pipeline, target: &TargetInfo) -> Option<&'a TargetStatus> {
+    let environments = &pipeline.status.as_ref()?.environments;
+    let shown = environments.iter().filter(|e| e.name == target.environment).flat_map(|e| &e.targets);
+    let is = |shown: &&TargetStatus| {
+        let object = &shown.cluster_app_ref;
+        let app = (&object.api_version, &object.kind, &object.name)
+            == (&target.app.api_version, &target.app.kind, &target.app.name);
+        app && object.namespace == target.namespace && object.cluster_ref == target.cluster_ref
+    };
+    shown.into_iter().find(is)
 }
 
 #[cfg(test)]
@@ -89,7 +104,7 @@ mod tests {
     use super::*;
     use crate::manifests::global::parse;
     use crate::preview::previews;
-    use crate::render::Scene;
+    use crate::render::SampleContext;
 
     const GLOBAL: &str = "
 defaults:
@@ -117,15 +132,15 @@ notifications:
     #[test]
     fn what_only_the_global_configuration_has_is_shown_of_a_pipeline() {
         let global = parse(GLOBAL, "pennant-system").unwrap();
-        let laid = Laid::on(&global, ("audit", None), &shop("a"), None, "c").unwrap();
-        let keys: Vec<_> = laid.config_maps().iter().map(ToString::to_string).collect();
+        let layered = LayeredNotification::for_target(&global, ("audit", None), &shop("a"), None, "c").unwrap();
+        let keys: Vec<_> = layered.config_maps().iter().map(ToString::to_string).collect();
         assert_eq!(keys, ["pennant-system/texts, key body"]);
         let text = |key: &ConfigMapKey| {
             assert_eq!(key.namespace, "pennant-system");
             Text::Found("{{type}} for {{notification.namespace}}".into())
         };
-        let scene = Scene::sample((laid.name.clone(), laid.namespace.clone()));
-        let shown = previews(&laid, &[], &Given { allow_http: false, text: &text }, &scene).unwrap();
+        let context = SampleContext::sample((layered.name.clone(), layered.namespace.clone()));
+        let shown = previews(&layered, &[], &Given { allow_http: false, text: &text }, &context).unwrap();
         assert_eq!((shown.len(), shown[0].url.as_str()), (1, "https://audit.example.com/in"));
         assert_eq!((shown[0].body.as_str(), shown[0].headers["x-team"].as_str()), ("Deployed for team-a", "a"));
     }
@@ -137,7 +152,11 @@ notifications:
         for (name, namespace, layers) in [("audit", "team-a", 3), ("audit", "prod", 2), ("other", "team-a", 2)] {
             let mut notification = Notification::new(name, crate::api::NotificationSpec::default());
             notification.metadata.namespace = Some(namespace.to_owned());
-            assert_eq!(Laid::alone(&global, &notification).layers.len(), layers, "{namespace}/{name}");
+            assert_eq!(
+                LayeredNotification::without_pipeline(&global, &notification).layers.len(),
+                layers,
+                "{namespace}/{name}"
+            );
         }
     }
 
@@ -146,21 +165,23 @@ notifications:
         let global = parse(GLOBAL, "pennant-system").unwrap();
         for (name, team, target, applies) in [
             ("audit", "a", None, true),
-            // Its own layer with that name is a separate notification there, which has only the defaults below it.
+            // The layer of the pipeline with this name is then a separate notification. Only the defaults are below it.
             ("audit", "b", None, true),
             ("own", "a", None, false),
             ("own", "a", Some("dev/c/y"), true),
             ("other", "a", None, false),
         ] {
-            let laid = Laid::on(&global, (name, None), &shop(team), target, "c");
-            assert_eq!(laid.is_ok(), applies, "{name} {team} {target:?}");
+            let layered = LayeredNotification::for_target(&global, (name, None), &shop(team), target, "c");
+            assert_eq!(layered.is_ok(), applies, "{name} {team} {target:?}");
         }
         let notification: Notification = serde_json::from_value(json!({
             "apiVersion": "pennant.dev/v1alpha1", "kind": "Notification", "metadata": {"name": "audit", "namespace": "team-a"},
             "spec": {"pipelineSelector": {"matchLabels": {"team": "c"}}},
         }))
         .unwrap();
-        let error = Laid::on(&global, ("audit", Some(&notification)), &shop("b"), None, "c").unwrap_err().to_string();
+        let error = LayeredNotification::for_target(&global, ("audit", Some(&notification)), &shop("b"), None, "c")
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("no notification audit applies to Pipeline shop"), "{error}");
     }
 }

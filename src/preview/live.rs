@@ -8,54 +8,55 @@ use kube::api::ListParams;
 use kube::{Api, Client, Resource, ResourceExt as _};
 
 use super::PreviewError;
-use super::laid::place;
+use super::laid::{place, status_of};
 use crate::api::delivery::PipelineRef;
 use crate::api::global::KEY;
 use crate::api::pipeline::target::TargetInfo;
-use crate::api::values::refs::{ClusterAppRef, ConfigMapKey, ObjectName};
+use crate::api::values::refs::{ConfigMapKey, ObjectName};
 use crate::api::{Notification, Pipeline};
 use crate::config::{Global, Text};
 use crate::manifests::global::{Wrong, parse};
-use crate::render::Scene;
+use crate::render::SampleContext;
 
 /// Maximum number of reported problems of the global configuration.
-const TOLD: usize = 3;
+const MAX_REPORTED: usize = 3;
 
 /// Why the current global configuration cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub enum NotTaken {
+pub enum GlobalUnavailable {
     /// The permission to read it is missing.
     #[error("no permission to read it; grant get on configmaps in {0}")]
     Forbidden(String),
-    /// Its ConfigMap does not have the key.
+    /// The ConfigMap does not have the key of the configuration.
     #[error("there is no key {KEY} in its data; the controller keeps the last valid version")]
     NoKey,
-    /// It is invalid.
+    /// The configuration is invalid.
     #[error("{KEY}: {}; the controller keeps the last valid version", first(.0))]
     Wrong(Vec<Wrong>),
 }
 
 fn first(wrongs: &[Wrong]) -> String {
-    let told: Vec<_> = wrongs.iter().take(TOLD).map(ToString::to_string).collect();
-    let more = wrongs.len().saturating_sub(TOLD);
+    let told: Vec<_> = wrongs.iter().take(MAX_REPORTED).map(ToString::to_string).collect();
+    let more = wrongs.len().saturating_sub(MAX_REPORTED);
     let more = if more > 0 { format!("; and {more} more") } else { String::new() };
     format!("{}{more}", told.join("; "))
 }
 
-/// Reads the global configuration from a ConfigMap. It is empty without a ConfigMap. A command continues after the inner error.
-pub async fn global(client: &Client, of: &ObjectName) -> Result<Result<Global, NotTaken>, PreviewError> {
+/// Reads the global configuration from a ConfigMap. It is empty if the ConfigMap does not exist. The inner error means that it cannot be
+/// used. Commands then continue without it.
+pub async fn global(client: &Client, of: &ObjectName) -> Result<Result<Global, GlobalUnavailable>, PreviewError> {
     let api: Api<ConfigMap> = Api::namespaced(client.clone(), &of.namespace);
     match api.get_opt(&of.name).await {
-        Ok(object) => Ok(taken(object, &of.namespace)),
-        Err(kube::Error::Api(status)) if status.code == 403 => Ok(Err(NotTaken::Forbidden(of.namespace.clone()))),
+        Ok(object) => Ok(from_config_map(object, &of.namespace)),
+        Err(kube::Error::Api(status)) if status.code == 403 => Ok(Err(GlobalUnavailable::Forbidden(of.namespace.clone()))),
         Err(e) => Err(PreviewError::Read { what: format!("ConfigMap {of}"), source: Box::new(e) }),
     }
 }
 
-fn taken(object: Option<ConfigMap>, namespace: &str) -> Result<Global, NotTaken> {
+fn from_config_map(object: Option<ConfigMap>, namespace: &str) -> Result<Global, GlobalUnavailable> {
     let Some(object) = object else { return Ok(Global::default()) };
-    let text = object.data.unwrap_or_default().remove(KEY).ok_or(NotTaken::NoKey)?;
-    parse(&text, namespace).map_err(NotTaken::Wrong)
+    let text = object.data.unwrap_or_default().remove(KEY).ok_or(GlobalUnavailable::NoKey)?;
+    parse(&text, namespace).map_err(GlobalUnavailable::Wrong)
 }
 
 /// Reads a Notification, if it exists.
@@ -64,13 +65,13 @@ pub async fn notification(client: &Client, namespace: &str, name: &str) -> Resul
     api.get_opt(name).await.map_err(|e| unread::<Notification>(namespace, name, e))
 }
 
-/// A Pipeline.
+/// Reads a Pipeline.
 pub async fn pipeline(client: &Client, namespace: &str, name: &str) -> Result<Pipeline, PreviewError> {
     let api: Api<Pipeline> = Api::namespaced(client.clone(), namespace);
     api.get(name).await.map_err(|e| unread::<Pipeline>(namespace, name, e))
 }
 
-/// All Notifications of a namespace.
+/// Reads all Notifications of a namespace.
 pub async fn notifications(client: &Client, namespace: &str) -> Result<Vec<Notification>, PreviewError> {
     let api: Api<Notification> = Api::namespaced(client.clone(), namespace);
     let what = format!("the Notifications of {namespace}");
@@ -101,30 +102,32 @@ pub async fn texts(
     Ok(texts)
 }
 
-/// The data of a pipeline's target, or of its first target: its names, labels and revisions.
-pub fn scene(pipeline: &Pipeline, target: Option<&str>, cluster: &str, notification: &str) -> Result<Scene, PreviewError> {
+/// Returns the data of a target of a pipeline: names, labels and revisions. Without a name, it is the first target.
+pub fn sample_context(
+    pipeline: &Pipeline,
+    target: Option<&str>,
+    cluster: &str,
+    notification: &str,
+) -> Result<SampleContext, PreviewError> {
     let (_, _, found) = place(pipeline, target, cluster)?;
-    let mut scene = Scene::sample((notification.to_owned(), pipeline.namespace().unwrap_or_default()));
-    scene.pipeline = PipelineRef {
+    let mut context = SampleContext::sample((notification.to_owned(), pipeline.namespace().unwrap_or_default()));
+    context.pipeline = PipelineRef {
         namespace: pipeline.namespace().unwrap_or_default(),
         name: pipeline.name_any(),
         uid: pipeline.uid().unwrap_or_default(),
     };
-    scene.labels.clone_from(pipeline.labels());
-    scene.annotations.clone_from(pipeline.annotations());
-    scene.subject = found.as_subject();
+    context.labels.clone_from(pipeline.labels());
+    context.annotations.clone_from(pipeline.annotations());
+    context.subject = found.as_subject();
     if let Some((runs, tried)) = revisions(pipeline, &found) {
-        (scene.old, scene.new) = (runs, tried);
+        (context.old, context.new) = (runs, tried);
     }
-    Ok(scene)
+    Ok(context)
 }
 
-/// The current revision of a target, and the revision of its rollout. `None` before the first observation.
+/// Returns the current revision of a target, and the revision of its rollout. `None`: the target has not been observed yet.
 fn revisions(pipeline: &Pipeline, target: &TargetInfo) -> Option<(String, String)> {
-    let environments = &pipeline.status.as_ref()?.environments;
-    let environment = environments.iter().find(|e| e.name == target.environment)?;
-    let same = |app: &ClusterAppRef| app.namespace == target.namespace && app.name == target.app.name;
-    let seen = environment.targets.iter().find(|t| same(&t.cluster_app_ref))?;
+    let seen = status_of(pipeline, target)?;
     let tried = if seen.attempted_revision.is_empty() { &seen.revision } else { &seen.attempted_revision };
     Some((seen.revision.clone(), tried.clone())).filter(|(_, tried)| !tried.is_empty())
 }
@@ -153,14 +156,18 @@ mod tests {
 
     #[test]
     fn a_scene_has_the_names_and_revisions_of_its_target() {
-        let data = |target| scene(&shop(), target, "c", "n").unwrap().transition(TransitionType::Failed);
+        let data = |target| sample_context(&shop(), target, "c", "n").unwrap().transition(TransitionType::Failed);
         let prod = data(Some("prod/c/y"));
         assert_eq!((prod.revision.as_str(), prod.running_revision.as_str(), prod.environment.as_str()), ("2", "1", "prod"));
         assert_eq!((prod.pipeline.labels["team"].as_str(), prod.target.app.kind.as_str()), ("b", "Deployment"));
+        let mut elsewhere = shop();
+        elsewhere.status.as_mut().unwrap().environments[0].targets[0].cluster_app_ref.kind = "StatefulSet".to_owned();
+        let other = sample_context(&elsewhere, Some("prod/c/y"), "c", "n").unwrap().transition(TransitionType::Failed);
+        assert!(other.revision.starts_with("main@sha1:"), "another object was observed: {}", other.revision);
         let dev = data(None);
         assert_eq!(dev.environment, "dev");
         assert!(dev.revision.starts_with("main@sha1:"), "nothing has been seen there: {}", dev.revision);
-        let error = scene(&shop(), Some("prod/c/z"), "c", "n").unwrap_err().to_string();
+        let error = sample_context(&shop(), Some("prod/c/z"), "c", "n").unwrap_err().to_string();
         assert!(error.contains("prod/c/z") && error.contains("dev/c/x, prod/c/y"), "{error}");
     }
 
@@ -169,11 +176,11 @@ mod tests {
         let held = |text: &str| -> Option<ConfigMap> {
             Some(serde_json::from_value(json!({"metadata": {"name": "c"}, "data": {"config.yaml": text}})).unwrap())
         };
-        assert!(taken(None, "n").is_ok());
-        assert!(taken(held("notifications: [{name: a}]"), "n").unwrap().get("a").is_some());
-        let error = taken(Some(ConfigMap::default()), "n").unwrap_err().to_string();
+        assert!(from_config_map(None, "n").is_ok());
+        assert!(from_config_map(held("notifications: [{name: a}]"), "n").unwrap().get("a").is_some());
+        let error = from_config_map(Some(ConfigMap::default()), "n").unwrap_err().to_string();
         assert!(error.starts_with("there is no key config.yaml"), "{error}");
-        let error = taken(held("a: 1\nb: 1\nc: 1\nd: 1\n"), "n").unwrap_err().to_string();
+        let error = from_config_map(held("a: 1\nb: 1\nc: 1\nd: 1\n"), "n").unwrap_err().to_string();
         assert!(error.starts_with("config.yaml: line 1, column 1: a: unknown field"), "{error}");
         assert!(error.contains("and 1 more; the controller keeps the last valid version"), "{error}");
     }

@@ -1,4 +1,4 @@
-//! Manifests in files: the relevant objects, checked against the CRD of their kind.
+//! Manifests in files: the Notifications and ConfigMaps. Notifications are checked against their CRD.
 
 use kube::{Resource as _, ResourceExt as _};
 use serde::de::DeserializeOwned;
@@ -13,7 +13,7 @@ use crate::manifests::{Broken, ConfigMaps, Document, one_line, read, schema, unk
 /// The Notifications and ConfigMaps of some files.
 #[derive(Debug, Default)]
 pub struct Manifests {
-    /// In the order of the files.
+    /// The Notifications, in the order of the files.
     pub notifications: Vec<Notification>,
     config_maps: ConfigMaps,
 }
@@ -42,7 +42,7 @@ impl Manifests {
         Ok(())
     }
 
-    /// The Notification of this name, or all.
+    /// Returns the Notifications with this name, or all Notifications. Fails if there is none.
     pub fn named(&self, name: Option<&str>) -> Result<Vec<&Notification>, PreviewError> {
         let wanted = |n: &&Notification| name.is_none_or(|name| n.name_any() == name);
         let found: Vec<_> = self.notifications.iter().filter(wanted).collect();
@@ -52,7 +52,7 @@ impl Manifests {
         Ok(found)
     }
 
-    /// The value of a key of a ConfigMap, if the files have it.
+    /// Returns the value of a key of a ConfigMap in the files.
     #[must_use]
     pub fn text(&self, key: &ConfigMapKey) -> Text {
         self.config_maps.text(key)
@@ -73,7 +73,7 @@ fn described(document: &Document) -> String {
     format!("{} {name}", document.kind())
 }
 
-/// The API server rejects or drops unknown fields. They are rejected here too.
+/// Rejects unknown fields, because the API server rejects or drops them.
 fn known_fields(file: &str, document: &Document) -> Result<(), PreviewError> {
     let schema = schema(document.kind()).unwrap_or(Value::Null);
     match unknown(&document.value, &schema).into_iter().next() {

@@ -1,10 +1,10 @@
 //! Previews of requests, without a delivery, for users who write notifications.
 //!
 //! In: Notifications and the ConfigMaps with their templates, from files ([`Manifests`]) or a cluster ([`live`]), over the global
-//! configuration ([`Laid`]); a [`Scene`](crate::render::Scene) with sample data.
+//! configuration ([`LayeredNotification`]); a [`SampleContext`](crate::render::SampleContext) with sample data.
 //! Out: [`Preview`]s, with all possible credentials masked, and a request to the user's own receiver ([`post()`]). A built-in template
-//! becomes a Notification to start from ([`starter()`]) or a page of the documentation ([`page()`]). [`explain()`] gives the effective
-//! notifications of a pipeline, with the author of each field.
+//! becomes a Notification to start from ([`starter()`]) or a page of the documentation ([`page()`]). [`explain()`] returns the effective
+//! notifications of a pipeline, with the layer that set each field.
 
 mod egress;
 mod explain;
@@ -18,7 +18,7 @@ mod starter;
 
 pub use egress::Egress;
 pub use explain::{Asked, Explained, Known, explain};
-pub use laid::Laid;
+pub use laid::LayeredNotification;
 pub use manifests::Manifests;
 pub use page::page;
 pub use post::{Posted, post};
@@ -39,7 +39,7 @@ pub enum PreviewError {
         /// The place and the problem.
         problem: String,
     },
-    /// An object does not fit its kind.
+    /// An object does not match the schema of its kind.
     #[error("{file}: {object}: {field}: {problem}")]
     Object {
         /// The file.
@@ -62,6 +62,9 @@ pub enum PreviewError {
         /// The problem.
         problem: Problem,
     },
+    /// A pipeline without targets.
+    #[error("Pipeline {0} has no targets")]
+    NoTargets(String),
     /// A pipeline has no such target.
     #[error("Pipeline {pipeline} has no target {target}; it has {known}")]
     NoTarget {

@@ -4,11 +4,11 @@ use std::fmt::Write as _;
 
 use super::request::Preview;
 use super::starter::example;
-use super::{Laid, PreviewError, previews};
+use super::{LayeredNotification, PreviewError, previews};
 use crate::config::{Given, Global};
-use crate::render::{BuiltinTemplate, CredentialsKind, Declared, Limit, Scene, Unreported};
+use crate::render::{BuiltinTemplate, CredentialsKind, Declared, Limit, SampleContext, Unreported};
 
-/// The page, Markdown.
+/// Returns the page as Markdown.
 pub fn page(template: &BuiltinTemplate) -> Result<String, PreviewError> {
     let metadata = &template.metadata;
     let mut page = format!(
@@ -57,7 +57,7 @@ fn credentials(template: &BuiltinTemplate) -> String {
     if let Some(path) = template.metadata.path.as_ref().filter(|_| credentials.kind != CredentialsKind::Url) {
         let _ = write!(
             text,
-            " The path `{path}` follows an `endpoint.url` that has none; a URL out of a Secret is taken as it is."
+            " The path `{path}` is appended if `endpoint.url` has no path. A URL from a Secret is not changed."
         );
     }
     text
@@ -80,14 +80,19 @@ fn parameters(declared: &[Declared]) -> String {
     table
 }
 
-/// The requests of the example for its last trigger, and for `Failed` if that is another one.
+/// Returns the requests of the example for its first transition type, and for `Failed` if that is another type.
 fn sent(template: &BuiltinTemplate) -> Result<String, PreviewError> {
     let mut manifests = super::Manifests::default();
     manifests.add("example", &example(template), "team-a")?;
-    let scene = Scene::sample((template.name.as_str().to_owned(), "team-a".to_owned()));
+    let context = SampleContext::sample((template.name.as_str().to_owned(), "team-a".to_owned()));
     let mut text = String::new();
     for notification in manifests.named(None)? {
-        let all = previews(&Laid::alone(&Global::default(), notification), &[], &Given::nothing(), &scene)?;
+        let all = previews(
+            &LayeredNotification::without_pipeline(&Global::default(), notification),
+            &[],
+            &Given::nothing(),
+            &context,
+        )?;
         let failed = all.iter().find(|p| p.trigger == crate::api::TransitionType::Failed);
         let shown: Vec<&Preview> = all.iter().take(1).chain(failed).collect();
         for (index, preview) in shown.iter().enumerate() {
@@ -112,7 +117,7 @@ fn limits(limits: &[Limit]) -> String {
     table
 }
 
-/// A text in a cell of a table.
+/// Formats a text for a cell of a Markdown table: one line, with escaped pipes.
 fn cell(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ").replace('|', "\\|")
 }

@@ -15,17 +15,17 @@ use crate::webhook::{Attempt, Destination, Hidden, Outgoing, Policy, Secrets, Se
 
 const TIMEOUT: Duration = Duration::from_secs(15);
 
-/// The result.
+/// Result of sending a preview.
 #[derive(Clone, Debug)]
 pub struct Posted {
-    /// Whether the receiver accepted it.
+    /// Whether the receiver accepted the request.
     pub accepted: bool,
-    /// One line for people.
+    /// Human-readable result in one line.
     pub words: String,
 }
 
-/// Sends a preview to this URL instead of its own. The user who sets the URL is responsible for it, so any address is allowed.
-/// Credentials are not sent.
+/// Sends a preview to this URL instead of the URL of the notification. The user who sets the URL is responsible for it, so any address is
+/// allowed. Credentials are not sent.
 pub async fn post(preview: &Preview, url: &Url) -> Result<Posted, PreviewError> {
     let anywhere = ["0.0.0.0/0", "::/0"].iter().filter_map(|net| net.parse().ok()).collect();
     let policy = Policy { allow: anywhere, deny: Vec::new(), allow_http: true };

@@ -1,4 +1,4 @@
-//! One request, as users see it.
+//! The preview of one request.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,11 +6,11 @@ use serde::Serialize;
 use serde_json::Value;
 use url::Url;
 
-use super::{Laid, PreviewError};
+use super::{LayeredNotification, PreviewError};
 use crate::api::TransitionType;
 use crate::api::notification::credentials::AuthRef;
 use crate::config::{Address, Given, Sending};
-use crate::render::{Data, Scene};
+use crate::render::{Data, SampleContext};
 
 /// The replacement for a secret.
 const MASK: &str = "***";
@@ -36,19 +36,20 @@ pub struct Preview {
     pub body: String,
 }
 
-/// The requests of a notification for a scene: for these transitions, or for those that it reports.
+/// Returns the requests of a notification for a sample context. They are for the `wanted` transitions, or for all that it reports if
+/// `wanted` is empty.
 pub fn previews(
-    notification: &Laid,
+    notification: &LayeredNotification,
     wanted: &[TransitionType],
     given: &Given<'_>,
-    scene: &Scene,
+    context: &SampleContext,
 ) -> Result<Vec<Preview>, PreviewError> {
     let name = &notification.name;
     let wrong = |problem| PreviewError::Notification { name: name.clone(), problem };
-    let (sending, reported) = notification.understood(given).map_err(wrong)?;
+    let (sending, reported) = notification.compiled(given).map_err(wrong)?;
     let chosen = if wanted.is_empty() { &reported } else { wanted };
     let in_order = TransitionType::ALL.into_iter().filter(|type_| chosen.contains(type_));
-    in_order.map(|type_| preview(name, &sending, &scene.transition(type_)).map_err(wrong)).collect()
+    in_order.map(|type_| preview(name, &sending, &context.transition(type_)).map_err(wrong)).collect()
 }
 
 fn preview(name: &str, sending: &Sending, data: &Data) -> Result<Preview, crate::config::Problem> {
@@ -82,7 +83,7 @@ fn preview(name: &str, sending: &Sending, data: &Data) -> Result<Preview, crate:
     Ok(Preview { notification, trigger, method, url, headers, masked, body })
 }
 
-/// The headers with values from Secrets, masked.
+/// Returns the headers whose values come from Secrets, with masked values.
 fn credentials(sending: &Sending) -> Vec<(String, String)> {
     let auth = match &sending.auth {
         Some(AuthRef::Basic { .. }) => Some(("authorization".to_owned(), format!("Basic {MASK}"))),
@@ -96,7 +97,7 @@ fn credentials(sending: &Sending) -> Vec<(String, String)> {
     auth.into_iter().chain(signature).collect()
 }
 
-/// A URL, with masked values of the query parameters that usually are credentials.
+/// Returns a URL in which the values of query parameters are masked if they usually are credentials.
 fn shown(url: &Url) -> String {
     if url.query_pairs().all(|(name, _)| !may_be_credential(&name)) {
         return url.to_string();
@@ -117,7 +118,7 @@ fn may_be_credential(name: &str) -> bool {
 }
 
 impl Preview {
-    /// The text for users: request line, headers, and the body with JSON pretty-printed. Control characters are replaced by U+FFFD.
+    /// Returns the text for users: request line, headers, and the body with JSON pretty-printed. Control characters are replaced by U+FFFD.
     #[must_use]
     pub fn text(&self) -> String {
         let headers: String = self.headers.iter().flat_map(|(name, value)| [name, ": ", value, "\n"]).collect();
@@ -125,7 +126,7 @@ impl Preview {
         text.replace(|c: char| c.is_control() && !matches!(c, '\n' | '\t'), "\u{fffd}")
     }
 
-    /// The body, with JSON pretty-printed.
+    /// Returns the body, with JSON pretty-printed.
     #[must_use]
     pub fn pretty_body(&self) -> String {
         let json: Option<Value> = serde_json::from_str(&self.body).ok();
@@ -138,16 +139,16 @@ mod tests {
     use super::*;
     use crate::config::Global;
 
-    fn notification(spec: &Value) -> Laid {
+    fn notification(spec: &Value) -> LayeredNotification {
         let object = serde_json::json!({
             "apiVersion": "pennant.dev/v1alpha1", "kind": "Notification",
             "metadata": {"name": "deploys", "namespace": "team-a"}, "spec": spec,
         });
-        Laid::alone(&Global::default(), &serde_json::from_value(object).unwrap())
+        LayeredNotification::without_pipeline(&Global::default(), &serde_json::from_value(object).unwrap())
     }
 
-    fn sample() -> Scene {
-        Scene::sample(("deploys".to_owned(), "team-a".to_owned()))
+    fn sample() -> SampleContext {
+        SampleContext::sample(("deploys".to_owned(), "team-a".to_owned()))
     }
 
     #[test]
@@ -199,7 +200,12 @@ mod tests {
             let all = manifests.named(None).unwrap();
             assert!(all.len() >= least, "{} were found", all.len());
             for notification in all {
-                let shown = previews(&Laid::alone(&Global::default(), notification), &[], &Given::nothing(), &sample());
+                let shown = previews(
+                    &LayeredNotification::without_pipeline(&Global::default(), notification),
+                    &[],
+                    &Given::nothing(),
+                    &sample(),
+                );
                 assert!(shown.is_ok(), "{}", shown.unwrap_err());
             }
         }

@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use crate::api::notification::Method;
 use crate::render::{BuiltinTemplate, CredentialsKind, Declared};
 
-/// A Notification that sends the same requests as the built-in template, with all settings written out. Users can start from it. It has only
-/// the objects that it needs. Its comments name the settings that users must change.
+/// Returns a Notification that sends the same requests as the built-in template, with all settings written out. Users can start from it. It
+/// contains no Secret. Its comments give the title, the documentation of the receiver and the meaning of each parameter.
 #[must_use]
 pub fn starter(template: &BuiltinTemplate) -> String {
     let metadata = &template.metadata;
@@ -37,7 +37,7 @@ pub fn starter(template: &BuiltinTemplate) -> String {
     yaml
 }
 
-/// The Secret that the example needs, if any, and a Notification that refers to the built-in template.
+/// Returns the Secret that the example needs, if any, and a Notification that refers to the built-in template.
 pub(super) fn example(template: &BuiltinTemplate) -> String {
     let metadata = &template.metadata;
     let mut yaml = secret(template);
@@ -60,7 +60,7 @@ fn head(template: &BuiltinTemplate) -> String {
     )
 }
 
-/// The endpoint. `path` is appended to a URL without a path.
+/// Returns the address of the endpoint. `path` is appended to the URL of the example.
 fn address(template: &BuiltinTemplate, path: &str) -> String {
     let metadata = &template.metadata;
     if metadata.credentials.kind == CredentialsKind::Url {
@@ -69,7 +69,7 @@ fn address(template: &BuiltinTemplate, path: &str) -> String {
     format!("    url: {}\n", scalar(&format!("{}{path}", metadata.example.url.trim_end_matches('/'))))
 }
 
-/// References to credentials. `spelled_out`: with header and scheme, which the built-in template would set.
+/// Returns the references to credentials. `spelled_out`: with header and scheme, which the built-in template would set.
 fn auth(template: &BuiltinTemplate, spelled_out: bool) -> String {
     let credentials = &template.metadata.credentials;
     let name = secret_name(template);
@@ -99,7 +99,7 @@ fn secret(template: &BuiltinTemplate) -> String {
     format!("apiVersion: v1\nkind: Secret\nmetadata:\n  name: {}\nstringData:\n{data}---\n", secret_name(template))
 }
 
-/// The Secret has the name of its receiver.
+/// Returns the name of the Secret, which is the name of its receiver.
 fn secret_name(template: &BuiltinTemplate) -> &'static str {
     let name = template.name.as_str();
     name.split_once('-').map_or(name, |(receiver, _)| receiver)
@@ -118,7 +118,7 @@ fn parameters<'a>(declared: &'a [Declared], value: impl Fn(&'a Declared) -> Opti
     yaml
 }
 
-/// A text as YAML. It has no quotes if every parser reads it as the same text.
+/// Formats a text as a YAML scalar. It has no quotes if every parser reads it as the same text without them.
 fn scalar(text: &str) -> String {
     let is_plain = text.starts_with(|c: char| c.is_ascii_alphabetic())
         && !text.ends_with([' ', ':'])
@@ -137,16 +137,21 @@ mod tests {
     use crate::api::TransitionType;
     use crate::api::notification::Builtin;
     use crate::config::{Given, Global};
-    use crate::preview::{Laid, Manifests, Preview, previews};
-    use crate::render::{Scene, builtin};
+    use crate::preview::{LayeredNotification, Manifests, Preview, previews};
+    use crate::render::{SampleContext, builtin};
 
     fn shown(yaml: &str, types: &[TransitionType]) -> Vec<Preview> {
         let mut manifests = Manifests::default();
         manifests.add("starter", yaml, "team-a").unwrap_or_else(|e| panic!("{e}\n{yaml}"));
         let notification = manifests.named(None).unwrap()[0];
-        let scene = Scene::sample((notification.name_any(), "team-a".to_owned()));
-        previews(&Laid::alone(&Global::default(), notification), types, &Given::nothing(), &scene)
-            .unwrap_or_else(|e| panic!("{e}\n{yaml}"))
+        let context = SampleContext::sample((notification.name_any(), "team-a".to_owned()));
+        previews(
+            &LayeredNotification::without_pipeline(&Global::default(), notification),
+            types,
+            &Given::nothing(),
+            &context,
+        )
+        .unwrap_or_else(|e| panic!("{e}\n{yaml}"))
     }
 
     #[test]

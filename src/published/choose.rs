@@ -1,66 +1,66 @@
-//! Which of the published configurations holds for a namespace. Pure.
+//! Selects the published configuration that applies to a namespace. Pure.
 
 use std::collections::BTreeMap;
 
 use super::{Dispatch, NAME};
 
-/// Namespaces that a message names at most.
+/// Maximum number of namespaces in a message.
 const NAMED: usize = 5;
 
 /// The configuration of a running dispatcher.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Installation {
-    /// The namespace that it runs in.
+    /// The namespace in which the dispatcher runs.
     pub namespace: String,
-    /// What it published.
+    /// The published configuration.
     pub dispatch: Dispatch,
 }
 
-/// Why the configuration that holds for a namespace is unknown.
+/// Why the configuration for a namespace is unknown.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unknown {
-    /// No cluster is asked.
-    #[error("no cluster is asked")]
-    Offline,
-    /// There is no ConfigMap in this namespace, and other namespaces were not asked, or could not be.
-    #[error("there is no ConfigMap {NAME} in namespace {0}; name the controller's namespace with --controller-namespace")]
-    NotThere(String),
-    /// There is none in any namespace.
+pub enum LookupError {
+    /// The command runs without a cluster.
+    #[error("no cluster is used")]
+    NoCluster,
+    /// This namespace has no ConfigMap. Other namespaces were not read, or could not be read.
+    #[error("ConfigMap {NAME} not found in namespace {0}; set --controller-namespace to the controller's namespace")]
+    NoConfigMap(String),
+    /// No namespace has a ConfigMap.
     #[error("there is no ConfigMap {NAME} in any namespace")]
-    Nowhere,
-    /// The permission to read it is missing.
-    #[error("reading ConfigMap {NAME} in namespace {0} is forbidden; value rbac.infoReaders of the chart permits it")]
+    NoInstallation,
+    /// The permission to read the ConfigMap is missing.
+    #[error("reading ConfigMap {NAME} in namespace {0} is forbidden; the chart value rbac.infoReaders grants access")]
     Forbidden(String),
     /// No installation watches the namespace.
-    #[error("no controller that was found watches namespace {namespace}: those in {}; name another with --controller-namespace", list(.found))]
-    Elsewhere {
+    #[error("no known controller watches namespace {namespace} (known controllers in: {}); select another with --controller-namespace", list(.found))]
+    NotWatched {
         /// The namespace of the pipeline.
         namespace: String,
         /// The namespaces of the installations.
         found: Vec<String>,
     },
-    /// More than one watches it.
-    #[error("more than one controller watches namespace {namespace}: those in {}; choose one with --controller-namespace", list(.found))]
+    /// More than one installation watches the namespace.
+    #[error("several controllers watch namespace {namespace} (in: {}); select one with --controller-namespace", list(.found))]
     Several {
         /// The namespace of the pipeline.
         namespace: String,
         /// The namespaces of the installations.
         found: Vec<String>,
     },
-    /// The dispatcher has published nothing, or something that this version cannot read.
+    /// The ConfigMap contains no configuration of a dispatcher, or one that this version cannot read.
     #[error("ConfigMap {NAME} in namespace {namespace} cannot be used: {problem}")]
     Unusable {
         /// The namespace of the ConfigMap.
         namespace: String,
-        /// What is wrong with it.
+        /// Why it cannot be used.
         problem: String,
     },
-    /// The API server did not give it.
+    /// The read failed.
     #[error("ConfigMap {NAME} in namespace {namespace} cannot be read: {problem}")]
     Unread {
         /// The namespace of the ConfigMap.
         namespace: String,
-        /// What the API server said.
+        /// The error.
         problem: String,
     },
 }
@@ -73,8 +73,8 @@ fn list(namespaces: &[String]) -> String {
 
 impl Installation {
     /// Reads the data of the ConfigMap in this namespace.
-    pub(super) fn read(namespace: &str, data: Option<&BTreeMap<String, String>>) -> Result<Self, Unknown> {
-        let unusable = |problem: String| Unknown::Unusable { namespace: namespace.to_owned(), problem };
+    pub(super) fn read(namespace: &str, data: Option<&BTreeMap<String, String>>) -> Result<Self, LookupError> {
+        let unusable = |problem: String| LookupError::Unusable { namespace: namespace.to_owned(), problem };
         let text = data.and_then(|data| data.get(Dispatch::KEY));
         let text = text.ok_or_else(|| unusable(format!("it has no key {}", Dispatch::KEY)))?;
         let dispatch = serde_saphyr::from_str(text);
@@ -82,7 +82,7 @@ impl Installation {
         Ok(Self { namespace: namespace.to_owned(), dispatch })
     }
 
-    /// Whether it watches this namespace.
+    /// Whether the dispatcher watches this namespace.
     #[must_use]
     pub fn watches(&self, namespace: &str) -> bool {
         let watched = &self.dispatch.watch_namespaces;
@@ -90,18 +90,18 @@ impl Installation {
     }
 }
 
-/// The one of all installations that watches a namespace. One that cannot be used counts only if no other is there.
-pub(super) fn choose(all: Vec<Result<Installation, Unknown>>, namespace: &str) -> Result<Installation, Unknown> {
+/// Returns the only installation that watches a namespace. Errors of installations are returned only if no installation is usable.
+pub(super) fn choose(all: Vec<Result<Installation, LookupError>>, namespace: &str) -> Result<Installation, LookupError> {
     let names = |all: &[Installation]| all.iter().map(|one| one.namespace.clone()).collect();
     let (mut usable, mut unusable) = (Vec::new(), None);
     for one in all {
         match one {
             Ok(one) => usable.push(one),
-            Err(unknown) => unusable = unusable.or(Some(unknown)),
+            Err(error) => unusable = unusable.or(Some(error)),
         }
     }
     if usable.is_empty() {
-        return Err(unusable.unwrap_or(Unknown::Nowhere));
+        return Err(unusable.unwrap_or(LookupError::NoInstallation));
     }
     let found = names(&usable);
     let mut fit: Vec<_> = usable.into_iter().filter(|one| one.watches(namespace)).collect();
@@ -110,13 +110,13 @@ pub(super) fn choose(all: Vec<Result<Installation, Unknown>>, namespace: &str) -
         (Some(one), true) => Ok(one),
         (Some(last), false) => {
             fit.push(last);
-            Err(Unknown::Several { namespace, found: names(&fit) })
+            Err(LookupError::Several { namespace, found: names(&fit) })
         }
-        (None, _) => Err(Unknown::Elsewhere { namespace, found }),
+        (None, _) => Err(LookupError::NotWatched { namespace, found }),
     }
 }
 
-/// A parser's message has lines of its own, with the text that it is about.
+/// Returns the first line of a message. The other lines of a parser error quote the text that was parsed.
 fn one_line(message: &str) -> String {
     message.lines().next().unwrap_or_default().trim().to_owned()
 }
@@ -149,18 +149,18 @@ mod tests {
             (vec![], "team-a", Err("there is no ConfigMap pennant-info in any namespace")),
             (vec![&all], "team-a", Ok("all")),
             (vec![&a, &ab], "team-b", Ok("two")),
-            (vec![&a, &ab], "team-c", Err("no controller that was found watches namespace team-c: those in one, two;")),
-            (vec![&a, &ab], "team-a", Err("more than one controller watches namespace team-a: those in one, two;")),
-            (vec![&a, &all], "team-a", Err("those in one, all; choose one with --controller-namespace")),
+            (vec![&a, &ab], "team-c", Err("no known controller watches namespace team-c (known controllers in: one, two);")),
+            (vec![&a, &ab], "team-a", Err("several controllers watch namespace team-a (in: one, two);")),
+            (vec![&a, &all], "team-a", Err("(in: one, all); select one with --controller-namespace")),
         ] {
             let installations = installations.into_iter().cloned().map(Ok).collect();
             match (choose(installations, namespace), expected) {
                 (Ok(found), Ok(expected)) => assert_eq!(found.namespace, expected),
-                (Err(unknown), Err(words)) => assert!(unknown.to_string().contains(words), "{unknown}"),
+                (Err(error), Err(words)) => assert!(error.to_string().contains(words), "{error}"),
                 (found, expected) => panic!("{namespace}: {found:?}, not {expected:?}"),
             }
         }
-        let unusable = || Err(Unknown::NotThere("x".to_owned()));
+        let unusable = || Err(LookupError::NoConfigMap("x".to_owned()));
         assert_eq!(choose(vec![unusable(), Ok(a), unusable()], "team-a").unwrap().namespace, "one");
         assert_eq!(choose(vec![unusable()], "team-a"), unusable());
         let many: Vec<_> = (0..7).map(|n| format!("ns-{n}")).collect();

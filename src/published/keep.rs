@@ -1,4 +1,4 @@
-//! Writes what a controller publishes, while it is the leader.
+//! Writes the published configuration of a controller, while this replica is the leader.
 
 use std::time::Duration;
 
@@ -14,14 +14,14 @@ use crate::k8s::call::{CallError, call};
 use crate::leader::Lease;
 use crate::telemetry::chain;
 
-/// No call may hang for longer.
+/// Maximum duration of a call; see [`call`]. One update needs at most two calls.
 const CALL: Duration = Duration::from_secs(10);
-/// What was changed or deleted by somebody else is written again after so long.
-const NOW_AND_THEN: Duration = Duration::from_mins(10);
-/// After a failure it is tried again after so long.
-const AGAIN: Duration = Duration::from_secs(30);
+/// How often the ConfigMap is compared, to restore it after another client changed or deleted it.
+const RECHECK_INTERVAL: Duration = Duration::from_mins(10);
+/// The pause after a failure.
+const RETRY_DELAY: Duration = Duration::from_secs(30);
 
-/// What one controller publishes.
+/// The published configuration of one controller.
 #[derive(Clone, Debug)]
 pub struct Entry {
     namespace: String,
@@ -31,12 +31,12 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Of the dispatcher that runs in this namespace.
+    /// Creates the entry of the dispatcher that runs in this namespace.
     pub fn of_dispatch(namespace: &str, dispatch: &Dispatch) -> Result<Self, serde_saphyr::SerializeError> {
         Self::new(namespace, Dispatch::KEY, "pennant-dispatch", dispatch)
     }
 
-    /// Of the pipeline controller that runs in this namespace.
+    /// Creates the entry of the pipeline controller that runs in this namespace.
     pub fn of_pipeline(namespace: &str, pipeline: &Pipeline) -> Result<Self, serde_saphyr::SerializeError> {
         Self::new(namespace, Pipeline::KEY, "pennant-pipeline", pipeline)
     }
@@ -51,23 +51,24 @@ impl Entry {
     }
 }
 
-/// Keeps it published until `stop`, as long as the Lease is ours. A failure is logged once and tried again; nothing waits for it.
-pub async fn keep(client: Client, lease: Lease, entry: Entry, stop: CancellationToken) -> &'static str {
-    let mut turns = lease.turns();
-    let mut said = None;
+/// Keeps the entry published until `stop` is canceled, while this replica holds the Lease. Failures are retried. The same failure is logged
+/// only once in succession. No other work waits for this task.
+pub async fn publish_while_leader(client: Client, lease: Lease, entry: Entry, stop: CancellationToken) -> &'static str {
+    let mut turns = lease.term_numbers();
+    let mut last_error = None;
     let work = async {
         loop {
             turns.borrow_and_update();
-            let mut pause = NOW_AND_THEN;
+            let mut pause = RECHECK_INTERVAL;
             if lease.wait(CALL * 2).await {
                 match publish(&client, &entry).await {
-                    Ok(()) => said = None,
+                    Ok(()) => last_error = None,
                     Err(error) => {
-                        pause = AGAIN;
+                        pause = RETRY_DELAY;
                         let error = chain(&error);
-                        if said.as_ref() != Some(&error) {
+                        if last_error.as_ref() != Some(&error) {
                             tracing::warn!(config_map = NAME, error, "could not publish the configuration; retrying");
-                            said = Some(error);
+                            last_error = Some(error);
                         }
                     }
                 }
@@ -81,7 +82,7 @@ pub async fn keep(client: Client, lease: Lease, entry: Entry, stop: Cancellation
     stop.run_until_cancelled(work).await.unwrap_or("publishing the configuration")
 }
 
-/// Writes it if something else is there.
+/// Writes the entry if the ConfigMap differs from it.
 async fn publish(client: &Client, entry: &Entry) -> Result<(), CallError> {
     let api: Api<ConfigMap> = Api::namespaced(client.clone(), &entry.namespace);
     let found = call(api.get_opt(NAME)).await?;
@@ -105,6 +106,6 @@ async fn publish(client: &Client, entry: &Entry) -> Result<(), CallError> {
     let params = PatchParams::apply(entry.manager).force();
     let patch = Patch::Apply(&object);
     call(api.patch(NAME, &params, &patch)).await?;
-    tracing::info!(config_map = NAME, key = entry.key, "the configuration is published");
+    tracing::info!(config_map = NAME, key = entry.key, "published the configuration");
     Ok(())
 }

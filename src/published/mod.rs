@@ -1,11 +1,11 @@
-//! The configuration by which the running controllers judge, published for people and their tools.
+//! The configuration of the running controllers, in a ConfigMap for users and the command line.
 //!
-//! In: how a controller was started, and its Lease. Out: one ConfigMap in its own namespace ([`NAME`], labelled [`LABEL`]), written
-//! by the leader when it says something else ([`keep()`]), and read by the command line ([`find()`]). It holds nothing secret: no
-//! proxy, no header, no credential.
+//! In: the settings with which a controller was started, and its Lease. Out: one ConfigMap in its namespace ([`NAME`], with the label
+//! [`LABEL`]). The leader writes it when its content differs ([`publish_while_leader()`]), and the command line reads it ([`find()`]).
+//! It contains no secrets: no proxy, no headers, no credentials.
 //!
-//! Each controller publishes what it acts by itself, under a key and with a field manager of its own: [`Dispatch`] and
-//! [`Pipeline`]. So two processes with different flags do not overwrite each other.
+//! Each controller publishes its own settings ([`Dispatch`], [`Pipeline`]), with its own key and field manager. So two processes with
+//! different flags do not overwrite each other.
 
 mod choose;
 mod find;
@@ -13,22 +13,22 @@ mod keep;
 
 use serde::{Deserialize, Serialize};
 
-pub use choose::{Installation, Unknown};
+pub use choose::{Installation, LookupError};
 pub use find::find;
-pub use keep::{Entry, keep};
+pub use keep::{Entry, publish_while_leader};
 
 /// The name of the ConfigMap.
 pub const NAME: &str = "pennant-info";
-/// Its label, by which it is found in any namespace; the value is `true`.
+/// The label of the ConfigMap, by which it is found in all namespaces. Its value is `true`.
 pub const LABEL: &str = "pennant.dev/info";
 
-/// What the dispatcher acts by. A field that a later version adds is optional, so that an older one can be read.
+/// The settings of the dispatcher. Fields that a later version adds are optional, so that it can read the text of an older version.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Dispatch {
     /// The version of the program.
     pub version: String,
-    /// The namespaces that it watches, sorted; none: all.
+    /// The watched namespaces, sorted. If empty, all namespaces are watched.
     pub watch_namespaces: Vec<String>,
     /// The name of the local cluster in the names of targets.
     pub cluster_name: String,
@@ -42,13 +42,13 @@ pub struct Dispatch {
     pub deny_destinations: Vec<String>,
 }
 
-/// What the pipeline controller acts by.
+/// The settings of the pipeline controller.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Pipeline {
     /// The version of the program.
     pub version: String,
-    /// The namespaces that it watches, sorted; none: all.
+    /// The watched namespaces, sorted. If empty, all namespaces are watched.
     pub watch_namespaces: Vec<String>,
     /// The name of the local cluster in the names of targets.
     pub cluster_name: String,

@@ -1,4 +1,4 @@
-//! Request bodies.
+//! Templates of request bodies.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -6,60 +6,60 @@ use std::sync::Arc;
 
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 
-use super::data::parameters::{Parameter, Sight};
+use super::data::parameters::{Parameter, Visibility};
 use super::error::RenderError;
 use super::escape::context::EscapeContext;
 use super::lang::commits::needs_commit;
 use super::lang::compile;
 use super::lang::eval::Program;
-use super::shared::{MadeOf, Shared};
+use super::shared::{BodyKey, Shared};
 use super::{MAX_BODY, Parameters, Values};
 
 static SHARED: Shared<Inner> = Shared::new();
 
-/// The template of a body, compiled; one that is made of the same is the same. Values are escaped for the content type; what is JSON
-/// by its content type is JSON.
+/// The compiled template of a body. Equal templates share one compiled program. Values are escaped for the content type. If the content
+/// type is JSON, the rendered body is valid JSON.
 #[derive(Clone, Debug)]
-pub struct Body(Arc<Inner>, Sight);
+pub struct Body(Arc<Inner>, Visibility);
 
 #[derive(Debug)]
 struct Inner {
     content_type: String,
     is_json: bool,
     program: Program,
-    /// The parameters that it names.
+    /// Names of the parameters that the template uses.
     named: BTreeSet<String>,
 }
 
 impl Body {
-    /// Compiles a template. `content_type` is the header's value, parameters included.
+    /// Compiles a template. `content_type` is the whole value of the header, including its parameters.
     pub fn compile(content_type: &str, source: &str, parameters: &Parameters) -> Result<Self, RenderError> {
-        // Every branch is compiled, so it compiles wherever there are the parameters that it names.
+        // Every branch is compiled, so the program is valid wherever the parameters that it uses have a value.
         let suits = |inner: &Inner| inner.named.iter().all(|name| parameters.get(name) == Parameter::Set);
-        let made = SHARED.get_or_make(MadeOf::new(content_type, source), suits, || {
+        let made = SHARED.get_or_compile(BodyKey::new(content_type, source), suits, || {
             let is_one_line = content_type.chars().all(|c| matches!(c, ' '..='~'));
-            let place =
+            let context =
                 EscapeContext::of_content_type(content_type).filter(|_| is_one_line).ok_or(RenderError::ContentType)?;
-            let program = compile::compile(source, place, parameters)?;
-            let (is_json, named) = (matches!(place, EscapeContext::Json(_)), program.parameters());
+            let program = compile::compile(source, context, parameters)?;
+            let (is_json, named) = (matches!(context, EscapeContext::Json(_)), program.parameters());
             Ok(Inner { content_type: content_type.to_owned(), is_json, program, named })
         });
-        made.map(|made| Self(made, parameters.sight()))
+        made.map(|made| Self(made, parameters.visibility()))
     }
 
-    /// The value of the content-type header.
+    /// Returns the value of the content-type header.
     #[must_use]
     pub fn content_type(&self) -> &str {
         &self.0.content_type
     }
 
-    /// Whether it fails for each revision that names no commit.
+    /// Whether rendering fails for every revision that contains no commit.
     #[must_use]
     pub fn needs_commit(&self, parameters: &Parameters) -> bool {
         needs_commit(&self.0.program, parameters)
     }
 
-    /// The body for one transition, at most [`MAX_BODY`] bytes.
+    /// Renders the body for one transition, with at most [`MAX_BODY`] bytes.
     pub fn render(&self, values: &Values) -> Result<String, RenderError> {
         let output = self.0.program.run(values, self.1, MAX_BODY)?;
         if self.0.is_json {
@@ -70,7 +70,8 @@ impl Body {
     }
 }
 
-/// Any JSON, read and not kept: as strict as reading a `Value`, which `IgnoredAny` is not (it takes half a surrogate pair).
+/// Any JSON value, parsed and discarded. This is as strict as parsing a `Value`. `IgnoredAny` is less strict: it accepts half of a
+/// surrogate pair.
 struct Json;
 
 impl<'de> Deserialize<'de> for Json {

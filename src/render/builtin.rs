@@ -1,7 +1,7 @@
-//! The templates that come with Pennant: what they send, and what a person must know to use them.
+//! The built-in templates: what they send, and what users must know to use them.
 //!
-//! Each is two files in `templates/`: `NAME.hbs`, the body, and `NAME.yaml`, read into [`Metadata`]. They are compiled like any
-//! other template, with the notification that uses them.
+//! Each template has two files in `templates/`: `NAME.hbs` contains the body, and `NAME.yaml` contains the [`Metadata`]. They are compiled
+//! like any other template, together with the notification that uses them.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::LazyLock;
@@ -11,26 +11,26 @@ use serde::{Deserialize, Serialize};
 use crate::api::TransitionType;
 use crate::api::notification::{Builtin, Method};
 
-/// A template that comes with Pennant.
+/// A built-in template.
 #[derive(Debug)]
 pub struct BuiltinTemplate {
     /// Its name.
     pub name: Builtin,
-    /// What must be known to use it.
+    /// What users must know to use it.
     pub metadata: Metadata,
     /// Source of the body.
     pub body: &'static str,
 }
 
-/// What must be known to use a built-in template.
+/// What users must know to use a built-in template.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Metadata {
-    /// What it makes, for lists.
+    /// What it sends; a short text for lists.
     pub title: String,
-    /// The receiver's own page.
+    /// URL of the documentation of the receiver.
     pub documentation: String,
-    /// What people see there, and what becomes of each transition.
+    /// What users see in the receiver, and how each transition appears there.
     pub description: String,
     /// Transitions that it cannot report.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -38,26 +38,26 @@ pub struct Metadata {
     /// HTTP method.
     #[serde(default)]
     pub method: Method,
-    /// Path and query, a template; used where the URL has no path of its own.
+    /// Template of path and query. It is used if the URL has no path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
     /// Media type of the body.
     #[serde(default = "json")]
     pub content_type: String,
-    /// Headers, templates.
+    /// Templates of the header values, by header name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub headers: BTreeMap<String, String>,
-    /// The credentials that the receiver wants.
+    /// The credentials that the receiver requires.
     pub credentials: Credentials,
-    /// What may be set in `template.parameters`.
+    /// The parameters that users can set in `template.parameters`.
     #[serde(default)]
     pub parameters: Vec<Declared>,
-    /// What the receiver takes at most.
+    /// The limits of the receiver.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub limits: Vec<Limit>,
     /// The worked example.
     pub example: Example,
-    /// What else is good to know, Markdown.
+    /// Further notes, in Markdown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub notes: Option<String>,
 }
@@ -70,13 +70,13 @@ impl Metadata {
     }
 }
 
-/// Transitions that a template cannot report, for the receiver has no place for them.
+/// Transitions that a template cannot report, because the receiver has no equivalent for them.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Unreported {
-    /// These.
+    /// The types of these transitions.
     pub types: Vec<TransitionType>,
-    /// Why, as the end of a sentence.
+    /// The reason, as the end of a sentence.
     pub because: String,
 }
 
@@ -84,23 +84,23 @@ fn json() -> String {
     "application/json".to_owned()
 }
 
-/// The credentials that a receiver wants.
+/// The credentials that a receiver requires.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Credentials {
-    /// How they are given.
+    /// How they are configured.
     pub kind: CredentialsKind,
     /// The header of a token, if it is not `Authorization`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub header: Option<String>,
-    /// The word before a token, if it is not the usual one.
+    /// The scheme before a token, if it is not the default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scheme: Option<String>,
-    /// What they must allow.
+    /// A description of the required credentials and permissions.
     pub description: String,
 }
 
-/// How credentials are given.
+/// How credentials are configured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CredentialsKind {
@@ -110,7 +110,7 @@ pub enum CredentialsKind {
     Basic,
     /// The URL is secret: `endpoint.urlFrom`.
     Url,
-    /// Not at all, or as the receiver's operator wants.
+    /// No credentials, or those that the operator of the receiver requires.
     None,
 }
 
@@ -120,21 +120,21 @@ pub enum CredentialsKind {
 pub struct Declared {
     /// Its name.
     pub name: String,
-    /// What it is for.
+    /// Its purpose.
     pub description: String,
     /// The default value, a template. Without a default the parameter is required.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub default: Option<String>,
-    /// What it could be.
+    /// An example of a value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub example: Option<String>,
 }
 
-/// What a receiver takes at most.
+/// A limit of a receiver.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Limit {
-    /// JSON Pointer (RFC 6901) into the body, in which `*` matches every index; or `body`, for the whole.
+    /// JSON Pointer (RFC 6901) into the body, in which `*` matches every index. `body` means the whole body.
     pub field: String,
     /// Maximum number of characters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -150,13 +150,13 @@ pub struct Limit {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Example {
-    /// The URL; the form of it, where it is secret.
+    /// The URL. If it is secret, only its form.
     pub url: String,
-    /// The transitions that one would report.
+    /// The transitions that a typical notification reports.
     pub triggers: Vec<TransitionType>,
 }
 
-/// The template of this name.
+/// Returns the template with this name.
 #[must_use]
 pub fn builtin(name: Builtin) -> &'static BuiltinTemplate {
     static ALL: LazyLock<HashMap<Builtin, BuiltinTemplate>> =
@@ -177,7 +177,7 @@ macro_rules! files {
     };
 }
 
-/// Body and metadata.
+/// Returns body and metadata.
 const fn sources(name: Builtin) -> (&'static str, &'static str) {
     match name {
         Builtin::GithubCommitStatus => files!("github-commit-status"),
@@ -252,7 +252,7 @@ mod tests {
         }
     }
 
-    /// Each parameter is used, or a user would set it for nothing.
+    /// An unused parameter would have no effect for a user who sets it.
     #[test]
     fn every_parameter_is_used() {
         for name in Builtin::ALL {

@@ -1,4 +1,4 @@
-//! What templates (and `when` expressions) see of a transition.
+//! The data of a transition that templates and `when` expressions can read.
 
 pub(super) mod parameters;
 pub(super) mod sample;
@@ -13,15 +13,15 @@ use crate::api::delivery::{AppObject, Subject, SubjectKind};
 use crate::api::values::refs::ClusterRef;
 use crate::api::{DeliverySpec, Status, Time, TransitionType};
 
-/// Number of hexadecimal digits of an image's digest in a message, as in container tools.
+/// Number of hexadecimal digits of an image digest in a message, as in container tools.
 const DIGITS: usize = 12;
 
-/// The data of one transition. All fields are always there, empty where something is unknown, so that a template that
-/// compiles finds what it names; only labels and annotations need not have an entry. `docs/templates.md` lists them.
+/// The data of one transition. All fields always exist, and unknown ones are empty. So a compiled template finds every field that it uses.
+/// Only an entry of labels or annotations can be missing. `docs/templates.md` lists the fields.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Data {
-    /// The `webhook-id`: the same in every attempt.
+    /// The `webhook-id`, which is the same in every attempt.
     pub id: String,
     /// Serial of the change that is reported.
     pub serial: i64,
@@ -30,53 +30,53 @@ pub struct Data {
     pub type_: TransitionType,
     /// When the change was observed.
     pub time: Time,
-    /// How much it matters.
+    /// The severity of the transition.
     pub severity: Severity,
     /// The pipeline.
     pub pipeline: PipelineData,
-    /// What the transition is about.
+    /// The subject of the transition.
     pub subject: SubjectData,
-    /// Name of the environment; empty where the subject is a cluster or the pipeline.
+    /// Name of the environment; empty if the subject is a cluster or the pipeline.
     pub environment: String,
-    /// The target; empty where the subject is another, but for the cluster of a subject that is one.
+    /// The target; empty if the subject is not a target. If the subject is a cluster, only the field `cluster` is set.
     pub target: TargetData,
-    /// The revision that the status is about: what runs when `Current`, what was tried when `InProgress` or `Failed`.
+    /// The revision that the status refers to: the running one for `Current`, the attempted one for `InProgress` and `Failed`.
     pub revision: String,
-    /// The revision that runs; empty before the first and after the application object is gone.
+    /// The running revision; empty before the first one and after the application object is deleted.
     pub running_revision: String,
-    /// The revision that ran before; empty before the first.
+    /// The revision that ran before the transition; empty if there was none.
     pub previous_revision: String,
-    /// kstatus.
+    /// The status of the subject, as in kstatus.
     pub status: Status,
-    /// kstatus before.
+    /// The status before the transition.
     pub previous_status: Status,
-    /// One word on why; often empty.
+    /// The reason in one word; often empty.
     pub reason: String,
-    /// A sentence for people, often empty: why, from the cluster, with any characters in it; of a workload that was deployed, from
-    /// what to what and how many replicas.
+    /// A human-readable message; often empty. It comes from the cluster and can contain any characters. For a deployed workload it contains
+    /// the old revision, the new revision and the number of replicas.
     pub message: String,
-    /// Whether the target runs something else than was declared.
+    /// Whether the target has drifted from its declared state.
     pub drifted: bool,
-    /// Whether several changes were merged before this was recorded.
+    /// Whether several changes were merged before this transition was recorded.
     pub coalesced: bool,
-    /// How many earlier transitions of this subject were not sent because this one was to follow.
+    /// Number of earlier transitions of this subject that were not sent because this one replaces them.
     pub superseded: i64,
-    /// The notification.
+    /// The notification that reports the transition.
     pub notification: NotificationData,
 }
 
-/// How much a transition matters.
+/// The severity of a transition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// As it should be.
+    /// No action is needed.
     Info,
-    /// Somebody should look.
+    /// A user should look at it.
     Error,
 }
 
 impl Severity {
-    /// The severity of a type of transition.
+    /// Returns the severity of a transition type.
     #[must_use]
     pub const fn of(type_: TransitionType) -> Self {
         match type_ {
@@ -102,34 +102,34 @@ pub struct PipelineData {
     pub namespace: String,
     /// Its uid.
     pub uid: String,
-    /// Its labels now.
+    /// Its current labels.
     #[serde(serialize_with = "shared")]
     pub labels: Texts,
-    /// Its annotations now.
+    /// Its current annotations.
     #[serde(serialize_with = "shared")]
     pub annotations: Texts,
 }
 
-/// Labels or annotations: they may be long, and many transitions share them.
+/// Labels or annotations. Many transitions share them, because they can be large.
 pub type Texts = Arc<BTreeMap<String, String>>;
 
 fn shared<S: Serializer>(texts: &Texts, serializer: S) -> Result<S::Ok, S::Error> {
     texts.as_ref().serialize(serializer)
 }
 
-/// What a transition is about, whatever it is.
+/// The subject of a transition, of any kind.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SubjectData {
     /// Its kind.
     pub kind: SubjectKind,
-    /// Its name as people see it: of a target that of the target, of a cluster `NAMESPACE.NAME`.
+    /// Its displayed name. For a target it is the name of the target, for a cluster `NAMESPACE.NAME`.
     pub name: String,
 }
 
 /// The target of a transition.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct TargetData {
-    /// `ENVIRONMENT/CLUSTER/NAMESPACE`, with `/APP` where the target names another; empty where the subject is no target.
+    /// `ENVIRONMENT/CLUSTER/NAMESPACE`, with `/APP` if the target names another application object; empty if the subject is not a target.
     pub name: String,
     /// The namespace of the application object.
     pub namespace: String,
@@ -139,7 +139,7 @@ pub struct TargetData {
     pub app: AppObject,
 }
 
-/// The cluster of a target, or the one that a transition is about.
+/// The cluster of a target, or the cluster that is the subject of a transition.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ClusterData {
     /// Name of the object that represents it. For the local cluster, the name that Pennant uses.
@@ -160,7 +160,7 @@ pub struct NotificationData {
 }
 
 impl Data {
-    /// The data of a recorded transition. `id` is its `webhook-id`; `labels` and `annotations` are the pipeline's.
+    /// Returns the data of a recorded transition. `id` is its `webhook-id`. `labels` and `annotations` belong to the pipeline.
     #[must_use]
     pub fn new(id: &str, spec: &DeliverySpec, labels: &Texts, annotations: &Texts, notification_namespace: &str) -> Self {
         Self {
@@ -194,8 +194,8 @@ impl Data {
     }
 }
 
-/// The human-readable message of the record. For a deployed workload it is the number of replicas, which follows the revisions. The
-/// revisions are in the record already. For a coalesced change they can differ from those at the observation.
+/// Returns the human-readable message. For a deployed workload the recorded message is the number of replicas, and the revisions are added
+/// before it. They come from the record, because the revisions of a coalesced change can differ from those of the observation.
 fn message(spec: &DeliverySpec) -> String {
     let (before, now, recorded) = (spec.from.current.as_deref().unwrap_or_default(), &spec.to.revision, &spec.to.message);
     let is_known = ![before, now, recorded].iter().any(|text| text.is_empty());
@@ -206,7 +206,7 @@ fn message(spec: &DeliverySpec) -> String {
     }
 }
 
-/// A revision in which no digest of an image is longer than people read it.
+/// Returns a revision with short image digests.
 fn legible(revision: &str) -> String {
     let short = |image: &str| match image.strip_prefix("sha256:") {
         Some(digest) => format!("sha256:{}", digest.chars().take(DIGITS).collect::<String>()),
@@ -215,7 +215,7 @@ fn legible(revision: &str) -> String {
     revision.split(',').map(short).collect::<Vec<_>>().join(",")
 }
 
-/// The environment that a subject belongs to, or is.
+/// Returns the environment that a subject belongs to, or that is the subject.
 fn environment(subject: &Subject) -> String {
     match subject.kind {
         SubjectKind::Environment => subject.name.clone(),
@@ -225,7 +225,8 @@ fn environment(subject: &Subject) -> String {
 }
 
 impl TargetData {
-    /// The target that a subject is, or the cluster that it is, or nothing; `namespace` is the pipeline's.
+    /// Returns the target of a subject. For a cluster, only the cluster is set. For an environment or a pipeline, all fields are empty.
+    /// `namespace` is the namespace of the pipeline.
     fn new(subject: &Subject, namespace: &str) -> Self {
         let target = subject.target.clone().unwrap_or_default();
         let of = |cluster: Option<&ClusterRef>, local: &str| match cluster {
@@ -242,7 +243,7 @@ impl TargetData {
 }
 
 impl ClusterData {
-    /// A reference without a namespace leads to the pipeline's own.
+    /// Resolves a reference. Without a namespace, it refers to the namespace of the pipeline.
     fn new(cluster: &ClusterRef, namespace: &str) -> Self {
         Self {
             name: cluster.name.clone(),
@@ -254,7 +255,7 @@ impl ClusterData {
 
 #[cfg(test)]
 impl Data {
-    /// With no parameters.
+    /// Returns the values of this data without parameters.
     pub(super) fn values(&self) -> super::Values {
         super::Values::new(self, &super::Parameters::default()).unwrap()
     }
@@ -365,7 +366,7 @@ mod tests {
             (Deployed, Some(""), "1.1", "3 replicas", "3 replicas"),
             (Deployed, Some("1.1"), "1.1", "3 replicas", "3 replicas"),
             (Deployed, Some("1.0"), "", "3 replicas", "3 replicas"),
-            // A kind that counts nothing; the revisions are fields of their own.
+            // A kind without a number of replicas. The revisions are in other fields.
             (Deployed, Some("1.0"), "1.1", "", ""),
             (Recovered, Some("1.0"), "1.0", "3 replicas", "3 replicas"),
             (DriftCorrected, Some("1.0"), "1.1", "", ""),

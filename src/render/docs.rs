@@ -1,4 +1,4 @@
-//! The tables of `docs/templates.md` and `docs/template-gallery.md` are correct: each row is rendered.
+//! Tests that the tables of `docs/templates.md` and `docs/template-gallery.md` are correct. Each row is rendered.
 
 use serde_json::Value;
 
@@ -9,7 +9,7 @@ use crate::api::TransitionType;
 
 const PAGES: [&str; 2] = [include_str!("../../docs/templates.md"), include_str!("../../docs/template-gallery.md")];
 
-/// The rows of all tables whose columns have these names; code without its backquotes.
+/// Returns the rows of all tables with these column names. Code has no backquotes.
 fn rows<const N: usize>(columns: [&str; N]) -> Vec<[String; N]> {
     let cells = |line: &str| {
         let inner = line.trim_matches('|').split('|').map(|cell| cell.trim().trim_matches('`').to_owned());

@@ -1,23 +1,23 @@
-//! What can be wrong with a template, or with one rendering of it.
+//! The errors of a template, and of one rendering of it.
 
 use std::fmt;
 
 use super::{MAX_SOURCE, MAX_TAGS};
 
-/// A place in a template source; both count from 1, columns in characters.
+/// A position in a template source. Lines and columns start at 1. Columns count characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Position {
-    /// Line.
+    /// The line.
     pub line: usize,
     /// Column of the tag or text.
     pub column: usize,
 }
 
 impl Position {
-    /// That of the first character.
+    /// The position of the first character.
     pub(super) const START: Self = Self { line: 1, column: 1 };
 
-    /// The position behind a text that begins here.
+    /// Returns the position after a text that starts here.
     pub(super) fn after(self, text: &str) -> Self {
         match text.rfind('\n') {
             Some(last) => {
@@ -27,7 +27,7 @@ impl Position {
         }
     }
 
-    /// The position of a byte offset of a source.
+    /// Returns the position of a byte offset in a source.
     pub(super) fn of(source: &str, offset: usize) -> Self {
         let before = source.get(..offset).unwrap_or(source);
         let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
@@ -41,8 +41,8 @@ impl fmt::Display for Position {
     }
 }
 
-/// Why a template was refused, or could not be rendered with this data. Each message is one line that says where, what, and
-/// what to write instead. Literal text of a template is never quoted: URLs and headers may hold secrets.
+/// Why a template is rejected, or cannot be rendered with this data. Each message is one line with the position, the problem and its
+/// correction. A message never quotes literal text of a template, because URLs and headers may contain secrets.
 #[derive(Debug, thiserror::Error)]
 pub enum RenderError {
     /// The source is too long.
@@ -51,186 +51,186 @@ pub enum RenderError {
     /// The source has too many tags.
     #[error("the template has more than {MAX_TAGS} tags; write fewer")]
     TooManyTags,
-    /// Not Handlebars, or a part of it that is not supported.
+    /// The source is not valid Handlebars, or uses a feature that is not supported.
     #[error("{at}: {problem}")]
     Syntax {
-        /// Where.
+        /// The position in the source.
         at: Position,
-        /// What is wrong, and what to write instead.
+        /// The problem and its correction.
         problem: String,
     },
-    /// No such helper.
+    /// The helper does not exist.
     #[error("{at}: there is no helper `{name}`; {known}")]
     UnknownHelper {
-        /// Where.
+        /// The position in the source.
         at: Position,
-        /// The name that was written.
+        /// The name in the source.
         name: String,
-        /// What to write instead.
+        /// The alternatives.
         known: String,
     },
-    /// No such field.
+    /// The field does not exist.
     #[error("{at}: there is no field `{field}`; {known}")]
     UnknownField {
-        /// Where.
+        /// The position in the source.
         at: Position,
-        /// The path that was written.
+        /// The path in the source.
         field: String,
-        /// What to write instead.
+        /// The alternatives.
         known: String,
     },
-    /// A parameter of another namespace, which does not share it.
+    /// The parameter belongs to another namespace, which does not share it.
     #[error(
         "{at}: `parameters.{name}` is from {owner}, which does not share its parameters with templates of other namespaces; set \
          spec.template.parameters.{name} where this template is written, or template.shareParameters: true in {owner}"
     )]
     ParameterHidden {
-        /// Where.
+        /// The position in the source.
         at: Position,
         /// Its name.
         name: String,
-        /// Who wrote it.
+        /// The owner of the parameter.
         owner: String,
     },
-    /// A parameter could not be rendered; the position is in its value.
+    /// A parameter could not be rendered. The position in the cause is a position in its value.
     #[error("parameter `{name}`: {source}")]
     Parameter {
         /// Its name.
         name: String,
-        /// Why.
+        /// The cause.
         source: Box<RenderError>,
     },
-    /// A parameter that the template declares, and nobody set.
+    /// The template declares the parameter, but it has no value.
     #[error("{at}: `parameters.{name}` has no value; set spec.template.parameters.{name}")]
     ParameterMissing {
-        /// Where.
+        /// The position in the source.
         at: Position,
         /// Its name.
         name: String,
     },
-    /// A label or annotation that an object need not have.
+    /// The label or annotation can be missing.
     #[error("{at}: `{field}` may be missing; set a default: (default {field} \"...\")")]
     MayBeMissing {
-        /// Where.
+        /// The position in the source.
         at: Position,
-        /// The path that was written.
+        /// The path in the source.
         field: String,
     },
-    /// An object stands where a text belongs.
+    /// An object is used where a text is required.
     #[error("{at}: `{field}` is an object, not a text; name one of its fields, or use `json`")]
     NotText {
-        /// Where.
+        /// The position in the source.
         at: Position,
-        /// The path that was written.
+        /// The path in the source.
         field: String,
     },
-    /// A helper is called in a way that it does not understand, whatever the data.
+    /// The call of a helper is invalid for any data.
     #[error("{at}: `{helper}` {problem}")]
     Helper {
-        /// Where.
+        /// The position in the source.
         at: Position,
         /// Its name.
         helper: &'static str,
-        /// What is wrong.
+        /// The problem.
         problem: String,
     },
-    /// A helper cannot work with the values of this data.
+    /// A helper cannot use the values of this data.
     #[error("{at}: `{helper}` {problem}")]
     HelperFailed {
-        /// Where.
+        /// The position in the source.
         at: Position,
         /// Its name.
         helper: &'static str,
-        /// What is wrong.
+        /// The problem.
         problem: String,
     },
-    /// A value of this data cannot be written where the template has it.
+    /// A value of this data is not allowed at this position of the template.
     #[error("{at}: `{field}` {problem}")]
-    Unfit {
-        /// Where.
+    ValueNotAllowed {
+        /// The position in the source.
         at: Position,
-        /// The expression that was written.
+        /// The expression in the source.
         field: String,
-        /// What is wrong with its value.
+        /// The problem with its value.
         problem: &'static str,
     },
-    /// A value, or the end of a branch, stands where it cannot be made safe.
+    /// A value, or the end of a branch, is at a position where it cannot be escaped.
     #[error("{at}: {problem}")]
     EscapeContext {
-        /// Where.
+        /// The position in the source.
         at: Position,
-        /// What is wrong, and what to write instead.
+        /// The problem and its correction.
         problem: String,
     },
-    /// A media type for which no escaping is known.
+    /// No escaping is known for the media type.
     #[error(
         "values cannot be escaped for this content type; use application/json, application/x-www-form-urlencoded, text/html, \
          application/xml, text/plain, text/markdown, or a type that ends in +json or +xml"
     )]
     ContentType,
-    /// Not a URL that may be sent to.
+    /// The URL is invalid or not allowed.
     #[error("the URL {0}")]
     Url(&'static str),
-    /// With this data it becomes a URL that may not be sent to.
+    /// The URL is invalid or not allowed with this data.
     #[error("the URL {0}")]
     UrlValue(&'static str),
-    /// Not the name of a header.
+    /// The name of a header is invalid.
     #[error("a header's name consists of letters, digits and dashes")]
     HeaderName,
-    /// The rendered body does not parse.
+    /// The rendered body is not valid JSON.
     #[error("the rendered body is not JSON at its line {}, column {}; check commas, quotes and braces", .0.line(), .0.column())]
     NotJson(#[source] serde_json::Error),
-    /// The data could not be laid out as JSON.
-    #[error("the data could not be read")]
+    /// The data could not be converted to JSON.
+    #[error("the data could not be converted to JSON")]
     Data(#[source] serde_json::Error),
     /// The result is too long.
     #[error("the rendered text is longer than {0} bytes; shorten values with `truncate`")]
     OutputTooLong(usize),
-    /// The template does too much.
+    /// The template exceeds the budget of work.
     #[error("{at}: the template does too much work; use fewer loops, or shorten values with `truncate`")]
     TooMuchWork {
-        /// Where it ran out.
+        /// The position at which the budget was exhausted.
         at: Position,
     },
-    /// One of these, and a label or an annotation of the pipeline has a part in it: neither is recorded, both may change.
+    /// An error that depends on a label or an annotation of the pipeline. They are not recorded and may change.
     #[error("{0}")]
     Changeable(Box<RenderError>),
-    /// Several problems of one template that does not compile, in its order.
-    #[error("{}", told(.0))]
+    /// Several problems of one template that does not compile, in the order of the source.
+    #[error("{}", join_messages(.0))]
     Several(Vec<RenderError>),
 }
 
 /// Maximum number of problems in one message.
-const TOLD: usize = 5;
+const MAX_JOINED: usize = 5;
 
-/// Several problems in one message: the first of them, and each remedy once, which is what follows a semicolon.
-pub fn told(problems: &[impl fmt::Display]) -> String {
+/// Joins the first problems in one message. The remedy follows the first semicolon of a problem. Each remedy occurs only once.
+pub fn join_messages(problems: &[impl fmt::Display]) -> String {
     let mut remedies = Vec::new();
-    let mut told = Vec::new();
-    for problem in problems.iter().take(TOLD).map(ToString::to_string) {
+    let mut messages = Vec::new();
+    for problem in problems.iter().take(MAX_JOINED).map(ToString::to_string) {
         match problem.split_once("; ") {
-            Some((first, remedy)) if remedies.iter().any(|known| known == remedy) => told.push(first.to_owned()),
+            Some((first, remedy)) if remedies.iter().any(|known| known == remedy) => messages.push(first.to_owned()),
             Some((_, remedy)) => {
                 remedies.push(remedy.to_owned());
-                told.push(problem);
+                messages.push(problem);
             }
-            None => told.push(problem),
+            None => messages.push(problem),
         }
     }
-    let more = problems.len().saturating_sub(TOLD);
+    let more = problems.len().saturating_sub(MAX_JOINED);
     if more > 0 {
-        told.push(format!("and {more} more"));
+        messages.push(format!("and {more} more"));
     }
-    told.join("; ")
+    messages.join("; ")
 }
 
 impl RenderError {
-    /// What is wrong, as one error; nothing if nothing is.
+    /// Combines problems in one error. Returns `None` if there are none.
     pub(super) fn all(mut problems: Vec<Self>) -> Option<Self> {
         if problems.len() > 1 { Some(Self::Several(problems)) } else { problems.pop() }
     }
 
-    /// Each problem by itself.
+    /// Returns each problem as a separate error.
     pub fn each(&self) -> impl Iterator<Item = &Self> {
         match self {
             Self::Several(all) => all.iter(),
@@ -238,14 +238,14 @@ impl RenderError {
         }
     }
 
-    /// One word for conditions, Events and metric labels.
+    /// Returns the reason in one word, for conditions, Events and metric labels.
     #[must_use]
     pub const fn reason(&self) -> &'static str {
         if self.is_final() { "TemplateFailed" } else { "TemplateInvalid" }
     }
 
-    /// Whether the same recorded data gives this error each time, so that waiting does not help. What is wrong with the template
-    /// itself is not final: an edit of it is expected.
+    /// Whether the same recorded data causes this error in every attempt, so that a retry does not help. A problem of the template itself
+    /// is not final, because a user can edit the template.
     #[must_use]
     pub const fn is_final(&self) -> bool {
         match self {
@@ -266,7 +266,7 @@ impl RenderError {
             | Self::Changeable(_)
             | Self::Several(_) => false,
             Self::HelperFailed { .. }
-            | Self::Unfit { .. }
+            | Self::ValueNotAllowed { .. }
             | Self::UrlValue(_)
             | Self::NotJson(_)
             | Self::Data(_)
@@ -276,14 +276,14 @@ impl RenderError {
         }
     }
 
-    /// The same, with the note that what is not recorded has a part in it, if it has.
+    /// Marks a final error as [`Changeable`](Self::Changeable) if it depends on values that are not recorded.
     pub(super) fn changeable_if(self, changeable: bool) -> Self {
         if changeable && self.is_final() { Self::Changeable(Box::new(self)) } else { self }
     }
 }
 
-/// A name or value as it may stand in a message: short, and on one line.
-pub(super) fn shown(text: &str) -> String {
+/// Returns a name or value for a message: short, and on one line.
+pub(super) fn for_message(text: &str) -> String {
     let mut short: String = text.chars().take(64).map(|c| if c.is_control() { ' ' } else { c }).collect();
     if text.chars().nth(64).is_some() {
         short.push('…');
@@ -311,20 +311,22 @@ mod tests {
             known: known.to_owned(),
         };
         assert!(RenderError::all(Vec::new()).is_none());
-        let one = RenderError::all(vec![unknown("a", "there are b, c")]).unwrap();
+        let one = RenderError::all(vec![unknown("a", "known names: b, c")]).unwrap();
         assert!(matches!(one, RenderError::UnknownField { .. }) && one.each().count() == 1);
-        let all =
-            ["x", "y"].map(|field| unknown(field, "there are b, c")).into_iter().chain([unknown("bb", "did you mean `b`?")]);
+        let all = ["x", "y"]
+            .map(|field| unknown(field, "known names: b, c"))
+            .into_iter()
+            .chain([unknown("bb", "did you mean `b`?")]);
         let several = RenderError::all(all.collect()).unwrap();
         let at = "line 1, column 1: there is no field";
-        assert_eq!(several.to_string(), format!("{at} `x`; there are b, c; {at} `y`; {at} `bb`; did you mean `b`?"));
+        assert_eq!(several.to_string(), format!("{at} `x`; known names: b, c; {at} `y`; {at} `bb`; did you mean `b`?"));
         assert_eq!((several.each().count(), several.is_final()), (3, false));
     }
 
     #[test]
     fn what_is_shown_is_short_and_on_one_line() {
-        assert_eq!(shown("a\nb\u{7}c"), "a b c");
-        assert_eq!(shown(&"x".repeat(99)).chars().count(), 65);
+        assert_eq!(for_message("a\nb\u{7}c"), "a b c");
+        assert_eq!(for_message(&"x".repeat(99)).chars().count(), 65);
     }
 
     #[test]
@@ -336,7 +338,7 @@ mod tests {
         let finals = || {
             vec![
                 RenderError::HelperFailed { at, helper: "commit", problem: name() },
-                RenderError::Unfit { at, field: name(), problem },
+                RenderError::ValueNotAllowed { at, field: name(), problem },
                 RenderError::UrlValue(problem),
                 RenderError::NotJson(not_json()),
                 RenderError::Data(not_json()),

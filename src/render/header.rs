@@ -1,9 +1,9 @@
-//! Header values.
+//! Templates of header values.
 
 use std::fmt;
 use std::sync::Arc;
 
-use super::data::parameters::Sight;
+use super::data::parameters::Visibility;
 use super::error::RenderError;
 use super::escape::context::EscapeContext;
 use super::lang::commits::needs_commit;
@@ -11,43 +11,43 @@ use super::lang::compile;
 use super::lang::eval::Program;
 use super::{MAX_LINE, Parameters, Values};
 
-/// The template of a header's value, compiled. What it renders to is one line of visible ASCII, spaces and tabs.
+/// The compiled template of a header value. It renders one line of visible ASCII characters, spaces and tabs.
 #[derive(Clone)]
 pub struct HeaderTemplate(Arc<Inner>);
 
 struct Inner {
     name: String,
     program: Program,
-    sight: Sight,
+    visibility: Visibility,
 }
 
 impl HeaderTemplate {
-    /// Compiles the value of the header of this name.
+    /// Compiles the value of the header with this name.
     pub fn compile(name: &str, source: &str, parameters: &Parameters) -> Result<Self, RenderError> {
         http::HeaderName::from_bytes(name.as_bytes()).map_err(|_| RenderError::HeaderName)?;
         let program = compile::compile(source, EscapeContext::Header, parameters)?;
-        Ok(Self(Arc::new(Inner { name: name.to_owned(), program, sight: parameters.sight() })))
+        Ok(Self(Arc::new(Inner { name: name.to_owned(), program, visibility: parameters.visibility() })))
     }
 
-    /// The header's name, as written.
+    /// Returns the name of the header as written.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.0.name
     }
 
-    /// Whether it fails for each revision that names no commit.
+    /// Whether rendering fails for every revision that contains no commit.
     #[must_use]
     pub fn needs_commit(&self, parameters: &Parameters) -> bool {
         needs_commit(&self.0.program, parameters)
     }
 
-    /// The value for one transition, at most [`MAX_LINE`] bytes.
+    /// Renders the value for one transition, with at most [`MAX_LINE`] bytes.
     pub fn render(&self, values: &Values) -> Result<String, RenderError> {
-        Ok(self.0.program.run(values, self.0.sight, MAX_LINE)?.text)
+        Ok(self.0.program.run(values, self.0.visibility, MAX_LINE)?.text)
     }
 }
 
-/// Without the value, which may be a credential.
+/// Omits the value, because it may be a credential.
 impl fmt::Debug for HeaderTemplate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("HeaderTemplate").field(&self.0.name).finish_non_exhaustive()

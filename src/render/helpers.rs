@@ -1,7 +1,7 @@
-//! The helpers: what may be called in a tag.
+//! The helpers: functions that a template can call in a tag.
 //!
-//! Each takes values and gives one, without side effects. A helper that cannot do its work says why; it never makes something
-//! up. The examples below are those of `docs/templates.md`, which a test runs.
+//! A helper computes one value from its arguments, without side effects. If it cannot compute a value, it returns the reason, and never an
+//! invented value. The examples below are those of `docs/templates.md`, which a test runs.
 
 use std::borrow::Cow;
 use std::ops::RangeInclusive;
@@ -15,64 +15,64 @@ use super::escape::markup::Markup;
 use super::lang::commits::COMMIT_REMEDY;
 use crate::api::Time;
 
-/// Maximum length of a date format in bytes: each directive can be padded to many times its length.
+/// Maximum length of a date format in bytes. The result can be much longer, because each directive can be padded.
 const MAX_DATE_FORMAT: usize = 128;
 
-/// Maximum number of values of a helper [call](Function::call).
+/// Maximum number of arguments of a helper [call](Function::call).
 pub(super) const MOST_ARGS: usize = 3;
 
 /// A helper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Function {
-    /// `(and a b …)`: whether all hold: `{{#if (and drifted coalesced)}}…{{/if}}`.
+    /// `(and a b …)`: whether all arguments are true: `{{#if (and drifted coalesced)}}…{{/if}}`.
     And,
-    /// `(or a b …)`: whether any holds: `{{#if (or drifted coalesced)}}…{{/if}}`.
+    /// `(or a b …)`: whether at least one argument is true: `{{#if (or drifted coalesced)}}…{{/if}}`.
     Or,
-    /// `(not a)`: whether it does not hold: `{{not drifted}}` → `true`.
+    /// `(not a)`: whether a is false: `{{not drifted}}` → `true`.
     Not,
-    /// `(eq a b)`: whether both are the same: `{{eq type "Deployed"}}` → `true`.
+    /// `(eq a b)`: whether both are equal: `{{eq type "Deployed"}}` → `true`.
     Eq,
-    /// `default a b`: b when a is missing or empty: `{{default pipeline.labels.team "nobody"}}` → `nobody`.
+    /// `default a b`: a, or b if a is missing or empty: `{{default pipeline.labels.team "nobody"}}` → `nobody`.
     Default,
-    /// `lookup map name`: the label or annotation of a computed name: `{{default (lookup pipeline.labels environment) "-"}}`.
+    /// `lookup map name`: the label or annotation with a computed name: `{{default (lookup pipeline.labels environment) "-"}}`.
     Lookup,
     /// `json a`: a as JSON: `{{json drifted}}` → `false`.
     Json,
-    /// `truncate a n`: at most n characters of a, the last of them `…` if something was cut: `{{truncate "abcdef" 4}}` → `abc…`. A third
-    /// argument replaces the `…`.
+    /// `truncate a n`: a, cut to n characters: `{{truncate "abcdef" 4}}` → `abc…`. A text that is cut ends with `…`, or with the third
+    /// argument if there is one.
     Truncate,
-    /// `upper a`: in capitals: `{{upper environment}}` → `PROD`.
+    /// `upper a`: a in upper case: `{{upper environment}}` → `PROD`.
     Upper,
-    /// `lower a`: in small letters: `{{lower status}}` → `current`.
+    /// `lower a`: a in lower case: `{{lower status}}` → `current`.
     Lower,
-    /// `replace a from to`: every `from` in a as `to`: `{{replace target.name "/" "-"}}` → `prod-in-cluster-podinfo`.
+    /// `replace a from to`: a with every `from` replaced by `to`: `{{replace target.name "/" "-"}}` → `prod-in-cluster-podinfo`.
     Replace,
-    /// `date a format`: a time in UTC, formatted as by `strftime`: `{{date time "%Y-%m-%d"}}` → `2025-11-21`. Without a
-    /// format: RFC 3339.
+    /// `date a format`: a time in UTC, in a format of `strftime`: `{{date time "%Y-%m-%d"}}` → `2025-11-21`. The default format is RFC
+    /// 3339.
     Date,
-    /// `commit a`: the hash in a revision such as `main@sha1:…`: `{{commit "main@sha1:5f3d…"}}` → `5f3d…`, in full.
+    /// `commit a`: the full commit hash in a revision such as `main@sha1:…`: `{{commit "main@sha1:5f3d…"}}` → `5f3d…`.
     Commit,
-    /// `mrkdwn a n`: a as text in Slack's markup, at most n characters of it: `{{mrkdwn "<!here>"}}` → `&lt;!here&gt;`.
+    /// `mrkdwn a n`: a, escaped for Slack's markup and cut to n characters: `{{mrkdwn "<!here>"}}` → `&lt;!here&gt;`.
     Mrkdwn,
-    /// `markdown a n`: a as text in Markdown, at most n characters of it: `{{markdown "*a*"}}` → `\*a\*`.
+    /// `markdown a n`: a, escaped for Markdown and cut to n characters: `{{markdown "*a*"}}` → `\*a\*`.
     Markdown,
-    /// `html a n`: a as text in HTML, at most n characters of it: `{{html "<b>"}}` → `&lt;b&gt;`.
+    /// `html a n`: a, escaped for HTML and cut to n characters: `{{html "<b>"}}` → `&lt;b&gt;`.
     Html,
-    /// `urlencode a`: percent-encoded, for a URL that is built in a text: `{{urlencode "a b&c"}}` → `a%20b%26c`.
+    /// `urlencode a`: a, percent-encoded for a URL within a text: `{{urlencode "a b&c"}}` → `a%20b%26c`.
     Urlencode,
-    /// `bmp a`: a with U+FFFD in the place of each character beyond U+FFFF, such as emoji, for receivers that refuse those.
+    /// `bmp a`: a with each character above U+FFFF, such as an emoji, replaced by U+FFFD. Some receivers reject these characters.
     Bmp,
-    /// `sha256 a`: 64 hexadecimal digits that stand for a, where a name is too long to be a key.
+    /// `sha256 a`: the SHA-256 hash of a, as 64 hexadecimal digits. It is a key for a name that is too long to be a key itself.
     Sha256,
-    /// `unix a`: a time as seconds since 1970, a number: `{{unix time}}` → `1763711234`.
+    /// `unix a`: a time as a number of seconds since 1970: `{{unix time}}` → `1763711234`.
     Unix,
-    /// `unixMilli a`: a time as milliseconds since 1970, a number: `{{unixMilli time}}` → `1763711234567`.
+    /// `unixMilli a`: a time as a number of milliseconds since 1970: `{{unixMilli time}}` → `1763711234567`.
     UnixMilli,
-    /// `short a`: the first seven characters of the hash in a, or of a itself: `{{short revision}}` → `5f3d2c1`.
+    /// `short a`: the first seven characters of the commit hash in a, or of a if it has no hash: `{{short revision}}` → `5f3d2c1`.
     Short,
 }
 
-/// What a helper says of values that it cannot work with, without the values; reads on after the helper's name.
+/// Why a helper cannot use its arguments. The text does not contain their values. In a message it follows the name of the helper.
 pub(super) type Problem = Cow<'static, str>;
 
 impl Function {
@@ -101,17 +101,17 @@ impl Function {
         Self::UnixMilli,
     ];
 
-    /// The helper of this name.
+    /// Returns the helper with this name.
     pub(super) fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|f| f.name() == name)
     }
 
-    /// The names of all.
+    /// Returns the names of all helpers.
     pub(super) fn names() -> impl Iterator<Item = &'static str> {
         Self::ALL.into_iter().map(Self::name)
     }
 
-    /// Its name.
+    /// Returns the name of the helper.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::And => "and",
@@ -139,7 +139,7 @@ impl Function {
         }
     }
 
-    /// How many arguments it takes.
+    /// Returns the allowed numbers of arguments.
     pub(super) const fn arity(self) -> RangeInclusive<usize> {
         match self {
             Self::And | Self::Or => 2..=16,
@@ -161,7 +161,8 @@ impl Function {
         }
     }
 
-    /// What is wrong, for people; `of` is the expression that its first argument is. Values are never told: they may be secret.
+    /// Returns the human-readable problem. `of` is the expression of the first argument. The text never contains values, because they may
+    /// be secret.
     pub(super) fn explained(self, problem: &str, of: Option<&str>) -> String {
         match (self, of) {
             (Self::Commit, Some(of)) => format!("{problem} in `{of}`; {COMMIT_REMEDY}"),
@@ -169,8 +170,8 @@ impl Function {
         }
     }
 
-    /// Its result for values; as many as [`arity`](Self::arity) says. `And`, `Or`, `Default` and `Lookup` need not have all
-    /// of theirs and are the evaluator's.
+    /// Returns the result for these arguments. [`arity`](Self::arity) defines their number. The evaluator handles `And`, `Or`, `Default`
+    /// and `Lookup`, because they can skip arguments or have no result.
     pub(super) fn call(self, args: &[Cow<'_, Value>]) -> Result<Value, Problem> {
         let arg = |n: usize| args.get(n).map_or(&Value::Null, AsRef::as_ref);
         match self {
@@ -184,7 +185,7 @@ impl Function {
             Self::Date => date(&text(arg(0)), args.get(1).map(|a| text(a)).as_deref()).map(Value::String),
             Self::Commit => match commit(&text(arg(0))) {
                 Some(hash) => Ok(Value::String(hash.to_owned())),
-                None => Err("finds no commit hash".into()),
+                None => Err("found no commit hash".into()),
             },
             Self::Short => Ok(Value::String(short(&text(arg(0))).to_owned())),
             Self::Mrkdwn => marked(Markup::Mrkdwn, &text(arg(0)), args.get(1).map(AsRef::as_ref)),
@@ -203,7 +204,7 @@ impl Function {
     }
 }
 
-/// A value as text.
+/// Converts a value to text.
 pub(super) fn text(value: &Value) -> Cow<'_, str> {
     match value {
         Value::String(text) => text.into(),
@@ -212,7 +213,7 @@ pub(super) fn text(value: &Value) -> Cow<'_, str> {
     }
 }
 
-/// Whether a value counts as true: not `false`, zero or empty.
+/// Whether a value counts as true: it is not `false`, zero, null or empty.
 pub(super) fn is_true(value: &Value) -> bool {
     match value {
         Value::Null => false,
@@ -228,7 +229,7 @@ fn truncate(text: &str, length: &Value, mark: Option<&str>) -> Result<String, Pr
     let mark = mark.unwrap_or("…");
     let length = length.as_u64().and_then(|n| usize::try_from(n).ok()).filter(|n| *n > 0);
     let Some((length, kept)) = length.and_then(|n| Some((n, n.checked_sub(mark.chars().count())?))) else {
-        return Err("requires a length with room for the mark of the cut, as in (truncate message 100)".into());
+        return Err("requires a positive length with room for the ending, as in (truncate message 100)".into());
     };
     if text.char_indices().nth(length).is_none() {
         return Ok(text.to_owned());
@@ -238,9 +239,9 @@ fn truncate(text: &str, length: &Value, mark: Option<&str>) -> Result<String, Pr
 
 fn replace(text: &str, from: &str, to: &str) -> Result<String, Problem> {
     if from.is_empty() {
-        return Err("cannot look for an empty text".into());
+        return Err("cannot replace an empty text".into());
     }
-    // Counted before it is made: each replacement can make a text many times longer.
+    // The length is checked before the text is created, because replacements can make a text many times longer.
     let length = text.matches(from).count().saturating_mul(to.len()).saturating_add(text.len());
     if length > MAX_BODY {
         return Err("would make the text too long".into());
@@ -248,7 +249,7 @@ fn replace(text: &str, from: &str, to: &str) -> Result<String, Problem> {
     Ok(text.replace(from, to))
 }
 
-/// A value as text of a markup, cut to this number of characters.
+/// Escapes a text for a markup. The result has at most `length` characters.
 fn marked(markup: Markup, text: &str, length: Option<&Value>) -> Result<Value, Problem> {
     let most = match length.map(|length| length.as_u64().and_then(|n| usize::try_from(n).ok()).filter(|n| *n > 0)) {
         None => usize::MAX,
@@ -266,14 +267,16 @@ fn date(time: &str, format: Option<&str>) -> Result<String, Problem> {
     let time = instant(time)?;
     match format {
         None => Ok(time.to_string()),
-        Some(format) if format.len() > MAX_DATE_FORMAT => Err("takes a shorter format".into()),
+        Some(format) if format.len() > MAX_DATE_FORMAT => {
+            Err(format!("requires a format of at most {MAX_DATE_FORMAT} bytes").into())
+        }
         Some(format) => jiff::fmt::strtime::format(format, time)
             .map_err(|_| "does not support this format; use the directives of strftime, as in \"%Y-%m-%d\"".into()),
     }
 }
 
-/// The Git hash, in full, at the end of a revision. SHA-256 is taken where it stands alone only: after `@sha256:` or a tag
-/// it is the digest of an artifact.
+/// Returns the full Git hash at the end of a revision. A SHA-256 hash counts only without a prefix, because after `@sha256:` or a tag it is
+/// the digest of an artifact.
 pub(super) fn commit(revision: &str) -> Option<&str> {
     let (prefix, last) = match revision.rfind(['@', ':', '/']) {
         Some(separator) => (&revision[..separator], &revision[separator + 1..]),
@@ -360,7 +363,7 @@ mod tests {
             (Function::Replace, json!(["a".repeat(2000), "a", "b".repeat(2000)]), "too long"),
             (Function::Date, json!(["yesterday"]), "time"),
             (Function::Date, json!(["2025-11-21T07:47:14Z", "%!"]), "format"),
-            (Function::Date, json!(["2025-11-21T07:47:14Z", "%Y".repeat(99)]), "shorter"),
+            (Function::Date, json!(["2025-11-21T07:47:14Z", "%Y".repeat(99)]), "128 bytes"),
             (Function::Commit, json!(["6.5.0"]), "no commit"),
             (Function::Commit, json!([""]), "no commit"),
             (Function::Commit, json!([hex(41)]), "no commit"),

@@ -1,4 +1,4 @@
-//! What holds for every template and every value.
+//! Property tests: what is true for every template and every value.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use super::{
 };
 use crate::api::TransitionType;
 
-/// Data whose free texts are all this one.
+/// Returns data with this text as message, as revision, and in labels.
 fn data(text: &str) -> Data {
     let mut data = Data::sample(TransitionType::Failed);
     text.clone_into(&mut data.message);
@@ -22,7 +22,7 @@ fn data(text: &str) -> Data {
     data
 }
 
-/// Data in which every text is this one.
+/// Returns data with this text in all fields that can contain any text.
 fn everywhere(text: &str) -> Data {
     let mut data = data(text);
     let texts = [
@@ -48,14 +48,14 @@ fn everywhere(text: &str) -> Data {
     data
 }
 
-/// Data with many labels, for loops.
+/// Returns data with many labels, for loops.
 fn many_labels(count: usize) -> Data {
     let mut data = data("x");
     data.pipeline.labels = (0..count).map(|n| (format!("label-{n}"), "v".repeat(20))).collect::<BTreeMap<_, _>>().into();
     data
 }
 
-/// Runs on a small stack: what overflows it would take the process down.
+/// Runs on a small stack. A stack overflow would abort the process.
 fn on_small_stack<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().stack_size(768 * 1024);
@@ -71,7 +71,7 @@ const PIECES: &str = r#"{{ }} {{{ }}} {{{{ }}}} {{# {{/ {{~ ~}} {{! {{!-- --}} {
     {{#if~drifted}} {{#unless~drifted}} {{#if~(eq~type~"Failed")}} {{else~if~drifted}} {{else~unless~coalesced}} {{elseif~drifted}}
     {{#each~pipeline.labels}} {{#with~target.app}} {{/if}} {{/unless}} {{/each}} {{/with}} {{~#if~status~}} {{~else~}} {{~/if~}}"#;
 
-/// Pieces of templates in any order and balance. A `~` within a piece is a space, at its ends it is itself.
+/// Returns pieces of templates in any order, balanced or not. A `~` within a piece means a space. At the ends of a piece it is a `~`.
 fn template() -> impl Strategy<Value = String> {
     let spaced = |piece: &str| {
         let inner = piece.trim_start_matches("{{~").trim_end_matches("~}}");
@@ -84,7 +84,7 @@ fn template() -> impl Strategy<Value = String> {
     })
 }
 
-/// What holds or not, at any depth of scopes.
+/// Returns conditions that are valid at any depth of scopes.
 fn condition() -> impl Strategy<Value = String> {
     let leaf = select(vec![
         "@root.status",
@@ -106,7 +106,7 @@ fn condition() -> impl Strategy<Value = String> {
     })
 }
 
-/// Well-formed templates of what Pennant has in common with Handlebars.
+/// Returns well-formed templates with the features that Pennant shares with Handlebars.
 fn common_template() -> impl Strategy<Value = String> {
     let leaf = prop_oneof![
         "[a-z \n\t\\\\{\"}]{0,4}"
@@ -149,7 +149,7 @@ fn common_template() -> impl Strategy<Value = String> {
     })
 }
 
-/// Text with what is special somewhere.
+/// Returns texts with characters that have a special meaning in some context.
 fn text() -> impl Strategy<Value = String> {
     prop_oneof![
         any::<String>(),
@@ -350,7 +350,7 @@ fn work_is_bounded() {
             RenderError::TooMuchWork { .. } | RenderError::OutputTooLong(MAX_BODY) | RenderError::HelperFailed { .. }
         );
         assert!(named, "{error}");
-        // Without optimisation and beside other tests; the point is that it ends.
+        // The limit is generous, because tests run without optimisation and in parallel. It only shows that the run ends.
         assert!(start.elapsed().as_secs() < 10, "{:?}", start.elapsed());
     }
 }

@@ -1,33 +1,34 @@
-//! Bodies that are compiled are shared: what is made of the same is the same, and need not be made or kept twice.
+//! A cache of compiled bodies. Bodies with the same content type and source are compiled and stored only once.
 //!
-//! In: what a body is made of. Out: the one that is in use already, or the new one. Thousands of effective notifications differ in a
-//! parameter and have one template. What nobody uses any more is let go.
+//! In: the content type and the source of a body. Out: the compiled body that is already in use, or a new one. Thousands of effective
+//! notifications can have the same template and differ only in a parameter. Unused bodies are dropped.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 
-/// Below this number of entries, none are dropped.
+/// Below this number of entries, no entry is dropped.
 const FEW: usize = 64;
 
-/// What a body is made of, besides the parameters that it names: what these say makes no difference, only that there are such.
+/// The key of a compiled body. The values of parameters are not part of it, because they do not affect compilation. Callers check that the
+/// parameters exist.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct MadeOf {
+pub(super) struct BodyKey {
     content_type: String,
     source: String,
 }
 
-impl MadeOf {
+impl BodyKey {
     pub(super) fn new(content_type: &str, source: &str) -> Self {
         Self { content_type: content_type.to_owned(), source: source.to_owned() }
     }
 }
 
-/// What was made, by what it was made of, as long as somebody uses it.
+/// The values in use, by key. The references are weak, so an unused value is freed.
 pub(super) struct Shared<T>(LazyLock<Mutex<Made<T>>>);
 
 struct Made<T> {
-    all: HashMap<MadeOf, Weak<T>>,
-    /// At this number of entries, unused ones are dropped.
+    all: HashMap<BodyKey, Weak<T>>,
+    /// The number of entries at which unused entries are dropped.
     most: usize,
 }
 
@@ -36,16 +37,16 @@ impl<T> Shared<T> {
         Self(LazyLock::new(|| Mutex::new(Made { all: HashMap::new(), most: FEW })))
     }
 
-    /// The one that is in use, if it `suits`, or else a new one. Two who ask at the same time may both make it; one of the two is then
+    /// Returns the value in use if it `suits`, or else a new one. Two concurrent callers can both create a value. One of the two is then
     /// shared.
-    pub(super) fn get_or_make<E>(
+    pub(super) fn get_or_compile<E>(
         &self,
-        of: MadeOf,
+        key: BodyKey,
         suits: impl FnOnce(&T) -> bool,
         make: impl FnOnce() -> Result<T, E>,
     ) -> Result<Arc<T>, E> {
         let known = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(made) = known().all.get(&of).and_then(Weak::upgrade).filter(|made| suits(made)) {
+        if let Some(made) = known().all.get(&key).and_then(Weak::upgrade).filter(|made| suits(made)) {
             return Ok(made);
         }
         let new = Arc::new(make()?);
@@ -54,7 +55,7 @@ impl<T> Shared<T> {
             known.all.retain(|_, made| made.strong_count() > 0);
             known.most = FEW.max(2 * known.all.len());
         }
-        known.all.insert(of, Arc::downgrade(&new));
+        known.all.insert(key, Arc::downgrade(&new));
         Ok(new)
     }
 }
@@ -63,33 +64,33 @@ impl<T> Shared<T> {
 mod tests {
     use super::*;
 
-    fn of(content_type: &str, source: &str) -> MadeOf {
-        MadeOf::new(content_type, source)
+    fn of(content_type: &str, source: &str) -> BodyKey {
+        BodyKey::new(content_type, source)
     }
 
     #[test]
     fn what_is_made_of_the_same_is_made_once() {
         let shared = Shared::new();
-        let get = |of, value: u8| shared.get_or_make(of, |_| true, || Ok::<_, ()>(value)).unwrap();
+        let get = |of, value: u8| shared.get_or_compile(of, |_| true, || Ok::<_, ()>(value)).unwrap();
         let one = get(of("text/plain", "a"), 1);
         assert!(Arc::ptr_eq(&one, &get(of("text/plain", "a"), 2)));
         for other in [of("text/html", "a"), of("text/plain", "b")] {
             assert_eq!(*get(other, 3), 3);
         }
         assert_eq!(
-            shared.get_or_make(of("text/plain", "a"), |_| false, || Err(4)),
+            shared.get_or_compile(of("text/plain", "a"), |_| false, || Err(4)),
             Err(4),
             "what does not suit is not given"
         );
         drop(one);
         assert_eq!(*get(of("text/plain", "a"), 5), 5);
-        assert_eq!(shared.get_or_make(of("text/plain", "c"), |_| true, || Err(6)), Err(6));
+        assert_eq!(shared.get_or_compile(of("text/plain", "c"), |_| true, || Err(6)), Err(6));
     }
 
     #[test]
     fn what_nobody_uses_is_forgotten() {
         let shared = Shared::new();
-        let make = |n: i32| shared.get_or_make(of("text/plain", &n.to_string()), |_| true, || Ok::<_, ()>(n)).unwrap();
+        let make = |n: i32| shared.get_or_compile(of("text/plain", &n.to_string()), |_| true, || Ok::<_, ()>(n)).unwrap();
         let kept: Vec<_> = (0..10_000).map(make).filter(|n| **n % 100 == 0).collect();
         let known = shared.0.lock().unwrap().all.len();
         assert!((kept.len()..4 * kept.len()).contains(&known), "{known} are known, {} are used", kept.len());

@@ -1,10 +1,10 @@
-//! URLs.
+//! Templates of URLs.
 
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::data::parameters::Sight;
+use super::data::parameters::Visibility;
 use super::error::{Position, RenderError};
 use super::escape::context::EscapeContext;
 use super::lang::commits::needs_commit;
@@ -12,8 +12,8 @@ use super::lang::compile;
 use super::lang::eval::{Output, Program};
 use super::{MAX_LINE, Parameters, Values};
 
-/// The compiled template of a URL. Scheme, host and port are literal, so the origin is known before any data. A value can neither change
-/// it nor add or remove a segment of the path or a pair of the query.
+/// The compiled template of a URL. Scheme, host and port are literal, so the origin does not depend on data. A value cannot change the
+/// origin, and cannot add or remove a path segment or a query parameter.
 #[derive(Clone)]
 pub struct UrlTemplate(Arc<Inner>);
 
@@ -22,53 +22,53 @@ struct Inner {
     host: String,
     origin: String,
     program: Program,
-    sight: Sight,
+    visibility: Visibility,
 }
 
 impl UrlTemplate {
-    /// Compiles a URL: http or https, without user info, with templates in path and query only.
+    /// Compiles the template of an http or https URL without user info. Tags are allowed only in path and query.
     pub fn compile(source: &str, parameters: &Parameters) -> Result<Self, RenderError> {
         let authority = authority(source)?;
         let program = compile::compile(source, EscapeContext::URL, parameters)?;
         let prefix = prefix(source, &authority)?;
         let (scheme, host) = (prefix.scheme().to_owned(), prefix.host_str().unwrap_or_default().to_owned());
-        Ok(Self(Arc::new(Inner { origin: origin(&prefix), scheme, host, program, sight: parameters.sight() })))
+        Ok(Self(Arc::new(Inner { origin: origin(&prefix), scheme, host, program, visibility: parameters.visibility() })))
     }
 
-    /// `scheme://host:port`, normalised; the port is always there.
+    /// Returns the normalised origin as `scheme://host:port`, always with the port.
     #[must_use]
     pub fn origin(&self) -> &str {
         &self.0.origin
     }
 
-    /// `http` or `https`.
+    /// Returns `http` or `https`.
     #[must_use]
     pub fn scheme(&self) -> &str {
         &self.0.scheme
     }
 
-    /// The host, normalised: in lower case, an international name as ASCII, an IPv6 address in brackets.
+    /// Returns the normalised host: in lower case, an international name as ASCII, an IPv6 address in brackets.
     #[must_use]
     pub fn host(&self) -> &str {
         &self.0.host
     }
 
-    /// Whether it fails for each revision that names no commit.
+    /// Whether rendering fails for every revision that contains no commit.
     #[must_use]
     pub fn needs_commit(&self, parameters: &Parameters) -> bool {
         needs_commit(&self.0.program, parameters)
     }
 
-    /// The URL for one transition, at most [`MAX_LINE`] bytes.
+    /// Renders the URL for one transition, with at most [`MAX_LINE`] bytes.
     pub fn render(&self, values: &Values) -> Result<::url::Url, RenderError> {
-        let output = self.0.program.run(values, self.0.sight, MAX_LINE)?;
+        let output = self.0.program.run(values, self.0.visibility, MAX_LINE)?;
         self.checked(&output).map_err(|error| error.changeable_if(output.changeable))
     }
 
     fn checked(&self, output: &Output) -> Result<::url::Url, RenderError> {
         check_parts(output)?;
         let url = ::url::Url::parse(&output.text).map_err(|_| RenderError::UrlValue(UNPARSABLE))?;
-        // Literal text beyond ASCII is percent-encoded only now, which makes three bytes of one.
+        // `parse` percent-encodes literal text that is not ASCII, and each byte becomes three bytes.
         if url.as_str().len() > MAX_LINE {
             return Err(RenderError::OutputTooLong(MAX_LINE));
         }
@@ -80,12 +80,12 @@ impl UrlTemplate {
     }
 }
 
-/// The origin of a URL template, as [`UrlTemplate::origin`] has it; its path and query are not looked at.
+/// Returns the origin of a URL template, in the form of [`UrlTemplate::origin`]. Path and query are not checked.
 pub fn origin_of(source: &str) -> Result<String, RenderError> {
     prefix(source, &authority(source)?).map(|prefix| origin(&prefix))
 }
 
-/// Where the authority of a URL template stands, which is literal and without user info.
+/// Returns the byte range of the authority of a URL template. It must be literal and without user info.
 fn authority(source: &str) -> Result<Range<usize>, RenderError> {
     let start = ["https://", "http://"].iter().find(|scheme| source.starts_with(**scheme)).map(|scheme| scheme.len());
     let start = start.ok_or(RenderError::Url("must begin with https:// or http://"))?;
@@ -101,14 +101,14 @@ fn authority(source: &str) -> Result<Range<usize>, RenderError> {
     Ok(start..start + length)
 }
 
-/// The URL up to the end of its authority.
+/// Parses the URL up to the end of its authority.
 fn prefix(source: &str, authority: &Range<usize>) -> Result<::url::Url, RenderError> {
     let prefix = parse(&source[..authority.end])?;
     let names_a_host = !authority.is_empty() && prefix.host_str().is_some();
     if names_a_host { Ok(prefix) } else { Err(RenderError::Url("must name a host")) }
 }
 
-/// Without path and query, which may be a secret.
+/// Omits path and query, because they may contain a secret.
 impl fmt::Debug for UrlTemplate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("UrlTemplate").field(&self.0.origin).finish_non_exhaustive()
@@ -126,8 +126,8 @@ fn origin(url: &::url::Url) -> String {
     format!("{}://{host}:{port}", url.scheme())
 }
 
-/// Segments and pairs that depend on a value must not vanish: a parser drops empty pairs, and dot segments with what is before
-/// them. Values are percent-encoded, so each separator in the output is literal.
+/// Checks that no value makes a path segment or a query parameter vanish. A parser can drop empty parameters, and drops `..` with the
+/// segment before it. Values are percent-encoded, so each separator in the output is literal.
 fn check_parts(output: &Output) -> Result<(), RenderError> {
     let text = output.text.split('#').next().unwrap_or_default();
     let authority = text.find("://").map_or(0, |scheme| scheme + 3);
@@ -145,7 +145,7 @@ fn check_parts(output: &Output) -> Result<(), RenderError> {
     Ok(())
 }
 
-/// Whether a part that depends on a value is such. The parts begin after the character at `start` and end at `end`.
+/// Whether `is_such` is true for a part that depends on a value. The parts start after the character at `start` and end at `end`.
 fn any_by_value(output: &Output, start: usize, end: usize, separator: char, is_such: impl Fn(&str) -> bool) -> bool {
     let mut first = start + 1;
     output.text.get(first..end).unwrap_or_default().split(separator).any(|part| {

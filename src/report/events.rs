@@ -1,9 +1,9 @@
-//! Events for what has happened, and for what a person must do something about
+//! Writes Kubernetes Events about changes, and about problems that require action by a user
 //! (<https://kubernetes.io/docs/reference/kubernetes-api/cluster-resources/event-v1/>).
 //!
-//! In: texts from any component, without waiting. Out: Events, written one after the other. kube's recorder merges repeated warnings and
-//! counts them. A change is reported once, by an Event whose name contains its serial, because the recorder would treat two changes of
-//! one type as a repetition.
+//! In: texts from any component, without waiting. Out: Events, written one after the other. The recorder of kube merges repeated Events
+//! and counts them. It would treat two changes of one type as a repetition. So the name of the Event of a change contains its serial, and
+//! each change is reported once.
 
 use std::borrow::Cow;
 
@@ -19,61 +19,62 @@ use tokio_util::sync::CancellationToken;
 use crate::telemetry::chain;
 use crate::telemetry::metrics::{ApiWrite, Metrics, WriteResult};
 
-/// Events that may wait to be written; more are dropped, for the statuses say the same.
+/// Maximum number of Events in the queue. Further Events are dropped, because the statuses contain the same information.
 const QUEUE: usize = 256;
-/// The API server refuses longer notes.
+/// Maximum length of a note in bytes. The API server rejects longer notes.
 const LONGEST_NOTE: usize = 1024;
-/// Who says it.
+/// The reporting controller.
 const CONTROLLER: &str = "pennant.dev/pennant";
 
-/// What is to be said.
+/// An entry of the queue.
 #[derive(Debug)]
-enum Said {
-    Word { type_: EventType, regarding: ObjectReference, reason: String, action: &'static str, note: String },
-    Change { regarding: ObjectReference, change: Told },
+enum QueuedEvent {
+    Recurring { type_: EventType, regarding: ObjectReference, reason: String, action: &'static str, note: String },
+    Change { regarding: ObjectReference, change: ChangeEvent },
 }
 
-/// What is said of a change, or of anything else that has happened once.
+/// The content of an Event about a change, or about another fact that is reported once.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Told {
-    /// Serial of the change, or another number that tells it from others with the same reason.
+pub struct ChangeEvent {
+    /// Serial of the change, or another number that is unique among the Events with the same reason.
     pub serial: i64,
-    /// Whether somebody should look.
+    /// Whether the type of the Event is `Warning`.
     pub warning: bool,
-    /// The type of transition, or another word for machines.
+    /// The type of transition, or another machine-readable reason.
     pub reason: Cow<'static, str>,
-    /// A sentence.
+    /// Human-readable message: one sentence.
     pub note: String,
 }
 
-/// The way to say something; cheap to clone.
+/// The sender of the queue of Events. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Events(mpsc::Sender<Said>);
+pub struct Events(mpsc::Sender<QueuedEvent>);
 
 impl Events {
-    /// Warns of something, without waiting.
+    /// Queues an Event of type `Warning`. Does not wait.
     pub fn warn(&self, regarding: ObjectReference, reason: &str, action: &'static str, note: &str) {
-        self.word(EventType::Warning, regarding, reason, action, note);
+        self.queue_recurring(EventType::Warning, regarding, reason, action, note);
     }
 
-    /// Says something that is as it should be, without waiting.
+    /// Queues an Event of type `Normal`. Does not wait.
     pub fn inform(&self, regarding: ObjectReference, reason: &str, action: &'static str, note: &str) {
-        self.word(EventType::Normal, regarding, reason, action, note);
+        self.queue_recurring(EventType::Normal, regarding, reason, action, note);
     }
 
-    fn word(&self, type_: EventType, regarding: ObjectReference, reason: &str, action: &'static str, note: &str) {
-        self.say(Said::Word { type_, regarding, reason: reason.to_owned(), action, note: cut(note) });
+    fn queue_recurring(&self, type_: EventType, regarding: ObjectReference, reason: &str, action: &'static str, note: &str) {
+        self.queue(QueuedEvent::Recurring { type_, regarding, reason: reason.to_owned(), action, note: cut(note) });
     }
 
-    /// Says what has happened, without waiting; saying it again is saying it once.
-    pub fn tell(&self, regarding: ObjectReference, mut change: Told) {
+    /// Queues the Event of a change. Does not wait. While that Event exists, a second call for the same object, serial and reason has no
+    /// effect.
+    pub fn report_change(&self, regarding: ObjectReference, mut change: ChangeEvent) {
         change.note.truncate(change.note.floor_char_boundary(LONGEST_NOTE));
-        self.say(Said::Change { regarding, change });
+        self.queue(QueuedEvent::Change { regarding, change });
     }
 
-    fn say(&self, said: Said) {
-        if let Err(error) = self.0.try_send(said) {
-            tracing::debug!(%error, "an event was dropped");
+    fn queue(&self, event: QueuedEvent) {
+        if let Err(error) = self.0.try_send(event) {
+            tracing::debug!(%error, "could not queue an event; event dropped");
         }
     }
 }
@@ -82,25 +83,25 @@ fn cut(note: &str) -> String {
     note[..note.floor_char_boundary(LONGEST_NOTE)].to_owned()
 }
 
-/// The way to say something, and the task that writes it.
+/// Returns the sender of Events, and the task that writes them until `stop` is canceled. Events in the queue are then dropped.
 pub fn events(
     client: Client,
     metrics: Metrics,
     stop: CancellationToken,
 ) -> (Events, impl Future<Output = ()> + Send + 'static) {
-    let (sender, mut queue) = mpsc::channel::<Said>(QUEUE);
+    let (sender, mut queue) = mpsc::channel::<QueuedEvent>(QUEUE);
     let instance = std::env::var("POD_NAME").ok();
     let reporter = Reporter { controller: CONTROLLER.to_owned(), instance: instance.clone() };
     let recorder = Recorder::new(client.clone(), reporter);
     let instance = instance.unwrap_or_else(|| CONTROLLER.to_owned());
     let write = async move {
-        while let Some(Some(said)) = stop.run_until_cancelled(queue.recv()).await {
-            let written = match said {
-                Said::Word { type_, regarding, reason, action, note } => {
+        while let Some(Some(event)) = stop.run_until_cancelled(queue.recv()).await {
+            let written = match event {
+                QueuedEvent::Recurring { type_, regarding, reason, action, note } => {
                     let (action, note) = (action.to_owned(), Some(note));
                     recorder.publish(&Event { type_, reason, note, action, secondary: None }, &regarding).await
                 }
-                Said::Change { regarding, change } => record(&client, regarding, change, &instance).await,
+                QueuedEvent::Change { regarding, change } => record(&client, regarding, change, &instance).await,
             };
             let result = written.map_or_else(
                 |error| {
@@ -115,9 +116,9 @@ pub fn events(
     (Events(sender), write)
 }
 
-/// Writes the Event of a change, unless it is there.
-async fn record(client: &Client, regarding: ObjectReference, change: Told, instance: &str) -> Result<(), Error> {
-    let Told { serial, warning, reason, note } = change;
+/// Writes the Event of a change, unless it already exists.
+async fn record(client: &Client, regarding: ObjectReference, change: ChangeEvent, instance: &str) -> Result<(), Error> {
+    let ChangeEvent { serial, warning, reason, note } = change;
     let namespace = regarding.namespace.clone().unwrap_or_default();
     let about = regarding.name.as_deref().unwrap_or_default();
     let name = format!("{about}.{serial:x}.{}", reason.to_ascii_lowercase());

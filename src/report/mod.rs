@@ -1,7 +1,7 @@
-//! What people see.
+//! Kubernetes Events, and the status of Notifications.
 //!
-//! In: what the controllers have decided. Out: Kubernetes Events ([`events`]) and the status of Notifications ([`status`]).
-//! Nobody waits for an Event; a status is written only when it says something new.
+//! In: what the controllers report. Out: Events ([`events`]) and status patches ([`status`]), written to the API server. No caller waits
+//! for an Event. Callers write a status only if it has changed.
 
 pub mod events;
 pub mod status;

@@ -1,4 +1,4 @@
-//! The status of a Notification: one writer, one patch, and none that would change nothing.
+//! Writes the status of a Notification with one patch. The dispatcher is the only writer.
 
 use kube::{Api, Client, ResourceExt as _};
 
@@ -7,8 +7,8 @@ use crate::k8s::call::CallError;
 use crate::k8s::guarded::{Guarded, Outcome};
 use crate::telemetry::metrics::{ApiWrite, Metrics, WriteResult};
 
-/// Writes the status of `notification`. Returns the new version of the object, or `None` if the object is deleted. After an error the
-/// status is computed again on the next occasion, so nothing is lost.
+/// Writes the status of `notification`. Returns the new version of the object, or `None` if the object was deleted, recreated, or changed
+/// by others at the same time. Then nothing is written. After an error the caller computes the status again later, so nothing is lost.
 pub async fn write(
     client: &Client,
     metrics: &Metrics,
@@ -28,7 +28,7 @@ pub async fn write(
     );
     Ok(match written? {
         Outcome::Written(stored) => stored.resource_version(),
-        // It is gone, or another now: there is nobody to tell.
+        // A recreated object gets a status of its own. After a change by others, the watch triggers a new computation.
         Outcome::Stale | Outcome::Gone => None,
     })
 }

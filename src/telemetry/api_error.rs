@@ -11,19 +11,19 @@ use kube::config::{KubeconfigError, LoadDataError};
 use kube::core::Status;
 use kube::runtime::watcher;
 
-/// The error of the client, if this is one, directly or in a box.
+/// Returns the error of the client, if this is one, directly or in a box.
 #[must_use]
 pub fn find<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a KubeError> {
     error.downcast_ref::<KubeError>().or_else(|| error.downcast_ref::<Box<KubeError>>().map(|boxed| &**boxed))
 }
 
-/// The message for an error whose own message is not suitable for people; `None` for other errors. The message includes the causes.
-pub(super) fn said(error: &(dyn Error + 'static)) -> Option<String> {
+/// Returns the message for an error whose own message is not human-readable, or `None` for other errors. The message includes the causes.
+pub(super) fn readable_message(error: &(dyn Error + 'static)) -> Option<String> {
     let watch = error.downcast_ref::<watcher::Error>().or_else(|| error.downcast_ref::<Box<watcher::Error>>().map(|e| &**e));
-    find(error).map(words).or_else(|| watch.map(of_watch)).or_else(|| error.downcast_ref().map(of_kubeconfig))
+    find(error).map(client_error_message).or_else(|| watch.map(of_watch)).or_else(|| error.downcast_ref().map(of_kubeconfig))
 }
 
-/// What is wrong with a kubeconfig, and how to fix it.
+/// Returns the problem with a kubeconfig, and how to fix it.
 fn of_kubeconfig(error: &KubeconfigError) -> String {
     let data = |what: &str, error: &LoadDataError| match error {
         LoadDataError::ReadFile(error, file) => format!("its {what} cannot be read from {}: {error}", file.display()),
@@ -53,9 +53,9 @@ fn first_line(text: &str) -> String {
     text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default().to_owned()
 }
 
-/// The message for an error of the client.
+/// Returns the message for an error of the client.
 #[must_use]
-pub fn words(error: &KubeError) -> String {
+pub fn client_error_message(error: &KubeError) -> String {
     match error {
         KubeError::Api(status) => answer(status),
         KubeError::Auth(error) => of_auth(error),
@@ -71,7 +71,7 @@ pub fn words(error: &KubeError) -> String {
     }
 }
 
-/// The error of the API server.
+/// Returns the error of the API server.
 fn answer(status: &Status) -> String {
     match (status.message.as_str(), status.reason.as_str()) {
         ("", "") => format!("the API server answers {}", status.code),
@@ -82,15 +82,16 @@ fn answer(status: &Status) -> String {
 
 fn of_watch(error: &watcher::Error) -> String {
     match error {
-        watcher::Error::InitialListFailed(error) => format!("the list failed: {}", words(error)),
-        watcher::Error::WatchStartFailed(error) => format!("the watch could not start: {}", words(error)),
-        watcher::Error::WatchFailed(error) => format!("the watch was interrupted: {}", words(error)),
+        watcher::Error::InitialListFailed(error) => format!("the list failed: {}", client_error_message(error)),
+        watcher::Error::WatchStartFailed(error) => format!("the watch could not start: {}", client_error_message(error)),
+        watcher::Error::WatchFailed(error) => format!("the watch was interrupted: {}", client_error_message(error)),
         watcher::Error::WatchError(status) => format!("the API server ended the watch: {}", answer(status)),
-        watcher::Error::NoResourceVersion => "the API server named no resource version".to_owned(),
+        watcher::Error::NoResourceVersion => "the API server returned no resource version".to_owned(),
     }
 }
 
-/// Exec plugins write tokens to stdout. So the message contains only the first line of their stderr.
+/// Returns the message for an error of authentication. Exec plugins write tokens to stdout, so the message contains only the first line of
+/// their stderr.
 fn of_auth(error: &AuthError) -> String {
     match error {
         AuthError::AuthExecStart(error) => format!("the exec plugin cannot be started: {error}"),
@@ -107,8 +108,8 @@ fn of_auth(error: &AuthError) -> String {
     }
 }
 
-/// The causes of a failed call. It omits a cause that repeats a deeper one, and the generic texts of the HTTP library
-/// (`client error (Connect)`).
+/// Returns the causes of a failed call. It omits a cause that repeats a deeper one, and the generic texts of the HTTP library (`client
+/// error (Connect)`).
 fn innermost(error: &(dyn Error + 'static)) -> String {
     let causes = std::iter::successors(Some(error), |&cause| cause.source()).map(ToString::to_string);
     let all: Vec<String> = causes.filter(|text| !text.is_empty()).collect();
@@ -117,8 +118,8 @@ fn innermost(error: &(dyn Error + 'static)) -> String {
         let repeats = all.iter().skip(n + 1).any(|deeper| text.contains(deeper.as_str()) || deeper.contains(text.as_str()));
         (!is_generic && !repeats).then(|| text.clone())
     };
-    let told: Vec<_> = all.iter().enumerate().filter_map(informative).collect();
-    if told.is_empty() { all.last().cloned().unwrap_or_default() } else { told.join(": ") }
+    let parts: Vec<_> = all.iter().enumerate().filter_map(informative).collect();
+    if parts.is_empty() { all.last().cloned().unwrap_or_default() } else { parts.join(": ") }
 }
 
 #[cfg(test)]
@@ -168,7 +169,7 @@ mod tests {
                 "proxy-url begins with ftp://, which is not supported; use http:// or https://",
             ),
         ] {
-            assert_eq!(words(&error), expected);
+            assert_eq!(client_error_message(&error), expected);
             let (whole, expected) =
                 (chain(&Wrapped(Box::new(error))), format!("Pipeline team-a/nope cannot be read: {expected}"));
             assert_eq!(whole, expected);
@@ -179,6 +180,6 @@ mod tests {
     fn a_watch_error_contains_the_error_of_the_api_server_once() {
         let error = watcher::Error::InitialListFailed(api(403, "no", "Forbidden"));
         assert_eq!(chain(&error), "the list failed: no");
-        assert_eq!(chain(&watcher::Error::NoResourceVersion), "the API server named no resource version");
+        assert_eq!(chain(&watcher::Error::NoResourceVersion), "the API server returned no resource version");
     }
 }

@@ -4,19 +4,19 @@ use std::error::Error;
 
 use super::api_error;
 
-/// `message: cause: cause of that`. If a message already contains its cause, the cause is not repeated. An error of the Kubernetes
+/// Returns `message: cause: cause of that`. If a message already contains its cause, the cause is not repeated. An error of the Kubernetes
 /// client becomes one sentence without its causes.
 #[must_use]
 pub fn chain(error: &(dyn Error + 'static)) -> String {
     let (mut text, mut next) = (String::new(), Some(error));
     while let Some(cause) = next {
-        let words = api_error::said(cause);
-        next = if words.is_some() { None } else { cause.source() };
-        let words = words.unwrap_or_else(|| cause.to_string());
+        let message = api_error::readable_message(cause);
+        next = if message.is_some() { None } else { cause.source() };
+        let message = message.unwrap_or_else(|| cause.to_string());
         if text.is_empty() {
-            text = words;
-        } else if !text.contains(&words) {
-            text = format!("{text}: {words}");
+            text = message;
+        } else if !text.contains(&message) {
+            text = format!("{text}: {message}");
         }
     }
     text

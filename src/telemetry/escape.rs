@@ -12,7 +12,7 @@ use tracing_subscriber::registry::LookupSpan;
 
 use super::chain;
 
-/// Control characters, line and paragraph separators, and characters that are invisible or change the direction of text.
+/// Whether a character is unsafe: a control character, a line or paragraph separator, invisible, or one that changes the direction of text.
 fn is_unsafe(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}')
@@ -37,7 +37,7 @@ impl Write for Escaped<'_> {
     }
 }
 
-/// A text for a terminal: on one line, and without control sequences.
+/// Returns a text for a terminal: on one line, and without control sequences.
 #[must_use]
 pub fn escaped(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());

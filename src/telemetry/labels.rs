@@ -69,7 +69,7 @@ label_value! {
         Refused => "4xx",
         /// The answer was 5xx, or a status that HTTP does not define.
         ServerError => "5xx",
-        /// No answer: name, connection, TLS or time limit.
+        /// There was no answer: name resolution, connection or TLS failed, or the request timed out.
         Network => "network",
         /// No request was made.
         NotSent => "not_sent",
@@ -159,7 +159,7 @@ label_value! {
     WriteResult {
         /// The write succeeded.
         Ok => "ok",
-        /// Another write was earlier.
+        /// Another write came first.
         Conflict => "conflict",
         /// The API server refused the write, or did not answer.
         Error => "error",

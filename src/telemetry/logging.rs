@@ -81,7 +81,7 @@ pub fn init(format: Format) -> Result<(), TelemetryError> {
     tracing::subscriber::set_global_default(subscriber).map_err(TelemetryError::AlreadySet)
 }
 
-/// The filter of the environment, by default `info`, with the fixed directive added.
+/// Returns the filter of the environment, by default `info`, with the fixed directive added.
 fn filter(environment: impl Fn(&str) -> Option<String>) -> Result<EnvFilter, TelemetryError> {
     let asked = VARIABLES.into_iter().find_map(|v| environment(v).filter(|text| !text.is_empty()).map(|text| (v, text)));
     let (variable, text) = asked.unwrap_or(("the default", "info".to_owned()));
@@ -90,7 +90,7 @@ fn filter(environment: impl Fn(&str) -> Option<String>) -> Result<EnvFilter, Tel
     Ok(filter.add_directive(FIXED.parse().map_err(wrong)?))
 }
 
-/// A subscriber that writes lines of this format.
+/// Returns a subscriber that writes lines of this format.
 fn subscriber<W>(format: Format, filter: EnvFilter, colour: bool, writer: W) -> Box<dyn Subscriber + Send + Sync>
 where
     W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
@@ -126,7 +126,7 @@ mod tests {
         }
     }
 
-    /// The log output for some events with this environment.
+    /// Returns the log output for some events with this environment.
     fn printed(format: Format, environment: &[(&str, &str)]) -> String {
         let get = |v: &str| environment.iter().find(|(name, _)| *name == v).map(|(_, text)| (*text).to_owned());
         page(format, filter(get).unwrap(), false, || {

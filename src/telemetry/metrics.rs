@@ -253,7 +253,7 @@ impl Metrics {
         self.families.tasks.set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
-    /// All metrics as `OpenMetrics` text (see [`CONTENT_TYPE`]).
+    /// Returns all metrics as `OpenMetrics` text (see [`CONTENT_TYPE`]).
     pub fn encode(&self) -> Result<String, fmt::Error> {
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &self.families.registry)?;

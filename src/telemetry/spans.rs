@@ -43,7 +43,7 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// The trace of the change with this serial in the log of this pipeline.
+    /// Returns the trace of the change with this serial in the log of this pipeline.
     #[must_use]
     pub fn of_change(pipeline: &str, serial: i64, sample: Sample) -> Self {
         let hash = hash(&["change", pipeline, &serial.to_string()]);
@@ -57,7 +57,7 @@ impl Trace {
         Self { id, root: SpanId::of(u64::from_be_bytes(root)), sampled }
     }
 
-    /// The span of the change itself.
+    /// Returns the id of the span of the change itself.
     #[must_use]
     pub const fn root(&self) -> SpanId {
         self.root
@@ -69,13 +69,13 @@ impl Trace {
         self.sampled
     }
 
-    /// The id of the trace.
+    /// Returns the id of the trace.
     #[must_use]
     pub const fn id(&self) -> [u8; 16] {
         self.id
     }
 
-    /// The value of `traceparent`, from which a receiver learns to which span its request belongs.
+    /// Returns the value of `traceparent`, which identifies the span of the request for the receiver.
     #[must_use]
     pub fn parent_header(&self, span: SpanId) -> String {
         format!("00-{}-{span}-{:02x}", hex::encode(self.id), u8::from(self.sampled))
@@ -87,13 +87,13 @@ impl Trace {
 pub struct SpanId([u8; 8]);
 
 impl SpanId {
-    /// The id for a number, such as a random one.
+    /// Returns the id for a number, such as a random one.
     #[must_use]
     pub fn of(number: u64) -> Self {
         Self(number.max(1).to_be_bytes())
     }
 
-    /// The id for a unique key of any length.
+    /// Returns the id for a unique key of any length.
     #[must_use]
     pub fn hashed(key: &[&str]) -> Self {
         let mut bytes = [0; 8];
@@ -101,7 +101,7 @@ impl SpanId {
         Self::of(u64::from_be_bytes(bytes))
     }
 
-    /// The bytes of the id.
+    /// Returns the bytes of the id.
     #[must_use]
     pub const fn bytes(self) -> [u8; 8] {
         self.0

@@ -22,26 +22,26 @@ struct On {
 }
 
 impl Tracer {
-    /// A tracer that accepts the spans of this share of changes, and the receiving end of its queue.
+    /// Returns a tracer that accepts the spans of this share of changes, and the receiving end of its queue.
     #[must_use]
     pub fn on(sample: Sample, metrics: Metrics) -> (Self, mpsc::Receiver<Span>) {
         let (queue, spans) = mpsc::channel(QUEUE);
         (Self(Some(Arc::new(On { sample, queue, metrics }))), spans)
     }
 
-    /// The trace of a change, sampled or not; `None` if tracing is off.
+    /// Returns the trace of a change, sampled or not. Returns `None` if tracing is off.
     #[must_use]
     pub fn trace(&self, pipeline: &str, serial: i64) -> Option<Trace> {
         self.0.as_ref().map(|on| Trace::of_change(pipeline, serial, on.sample))
     }
 
-    /// The trace of a change, if it is sampled.
+    /// Returns the trace of a change, if it is sampled.
     #[must_use]
     pub fn sampled(&self, pipeline: &str, serial: i64) -> Option<Trace> {
         self.trace(pipeline, serial).filter(Trace::is_sampled)
     }
 
-    /// Adds a span to the queue if there is room. Never waits.
+    /// Adds a span to the queue, or drops it if the queue is full. Never waits.
     pub fn take(&self, span: Span) {
         if let Some(on) = self.0.as_ref().filter(|_| span.trace.is_sampled())
             && on.queue.try_send(span).is_err()

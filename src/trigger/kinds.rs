@@ -245,7 +245,10 @@ fn text(args: &[Expression]) -> Option<&str> {
 fn function<'a>(call: &CallExpr) -> Result<Kind<'a>, String> {
     let name = call.func_name.as_str();
     let Some((_, kind)) = FUNCTIONS.iter().find(|(known, _)| *known == name) else {
-        let name = if name.starts_with(|c: char| c.is_ascii_alphabetic()) { name } else { "with this name" };
+        // The parser names an operator by its symbols, such as `_?._`.
+        if !name.chars().all(|c| c.is_ascii_alphanumeric() || "_.".contains(c)) {
+            return Err("the expression uses an operator that is not supported".to_owned());
+        }
         return Err(match nearest(name, FUNCTIONS.iter().map(|(known, _)| *known)) {
             Some(meant) => format!("there is no function {name}(); did you mean {meant}()?"),
             None => format!("there is no function {name}()"),

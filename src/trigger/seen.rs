@@ -13,13 +13,13 @@ use serde_json::{Result, Value, to_value};
 use crate::render::Data;
 
 /// The data of one transition.
-pub struct Seen<F: FnOnce() -> Data> {
+pub struct ConditionData<F: FnOnce() -> Data> {
     data: LazyCell<Data, F>,
     fields: RefCell<BTreeMap<String, CelValue>>,
 }
 
-impl<F: FnOnce() -> Data> Seen<F> {
-    /// Nothing is computed yet.
+impl<F: FnOnce() -> Data> ConditionData<F> {
+    /// Creates the data without computing it yet.
     pub fn new(data: F) -> Self {
         Self { data: LazyCell::new(data), fields: RefCell::default() }
     }
@@ -98,7 +98,7 @@ mod tests {
     #[test]
     fn data_is_computed_once_and_only_when_it_is_read() {
         let made = Cell::new(0);
-        let seen = Seen::new(|| {
+        let seen = ConditionData::new(|| {
             made.set(made.get() + 1);
             Data::sample(TransitionType::Failed)
         });

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use globset::{Glob, GlobSet, GlobSetBuilder};
 
-use super::seen::Seen;
+use super::seen::ConditionData;
 use super::when::{When, WhenError};
 use crate::api::notification::Trigger;
 use crate::api::{TransitionType, duration};
@@ -114,7 +114,7 @@ impl Triggers {
     /// How a transition is reported whose subject is at these places. `None`: it is not reported. `data` is called only if a trigger
     /// with a condition matches otherwise.
     pub fn ask(&self, type_: TransitionType, places: &[Place], data: impl FnOnce() -> Data) -> Option<Wanted> {
-        let seen = Seen::new(data);
+        let seen = ConditionData::new(data);
         let (mut clear, mut unclear): (Option<Wanted>, Option<Wanted>) = (None, None);
         for trigger in self.0.iter().filter(|trigger| trigger.fits(type_, places)) {
             match trigger.when.as_ref().map_or(Ok(true), |when| when.holds(&seen)) {

@@ -18,7 +18,7 @@ use serde_json::Value;
 use thiserror::Error;
 
 use super::kinds::{Checked, check};
-use super::seen::Seen;
+use super::seen::ConditionData;
 use crate::api::TransitionType;
 use crate::render::Data;
 
@@ -102,7 +102,7 @@ impl When {
     }
 
     /// Whether the expression is true for a transition.
-    pub fn holds(&self, seen: &Seen<impl FnOnce() -> Data>) -> Result<bool, Undecided> {
+    pub fn holds(&self, seen: &ConditionData<impl FnOnce() -> Data>) -> Result<bool, Undecided> {
         let mut context = Context::default().with_all();
         for field in &self.fields {
             let value = seen.field(field).map_err(|error| Undecided(short(&error.to_string())))?;
@@ -167,7 +167,7 @@ mod tests {
     }
 
     fn holds(source: &str) -> Result<bool, String> {
-        When::compile(source).map_err(|e| e.to_string())?.holds(&Seen::new(data)).map_err(|e| e.to_string())
+        When::compile(source).map_err(|e| e.to_string())?.holds(&ConditionData::new(data)).map_err(|e| e.to_string())
     }
 
     #[test]
@@ -263,7 +263,7 @@ mod tests {
     fn messages_have_a_maximum_length() {
         let name = "é".repeat(450);
         let when = When::compile(&format!("pipeline.labels['{name}'] == 'x'")).unwrap();
-        let told = when.holds(&Seen::new(data)).unwrap_err().to_string();
+        let told = when.holds(&ConditionData::new(data)).unwrap_err().to_string();
         assert!(told.starts_with("there is no \"") && told.chars().count() == TOLD, "{told}");
     }
 
@@ -280,7 +280,7 @@ mod tests {
             "pipeline.annotations[revision].size() > 1",
         ] {
             let when = When::compile(source).unwrap_or_else(|error| panic!("{source}: {error}"));
-            let Err(error) = when.holds(&Seen::new(made)) else { panic!("{source} holds") };
+            let Err(error) = when.holds(&ConditionData::new(made)) else { panic!("{source} holds") };
             let told = format!("{error} {error:?}");
             assert!(!told.contains(secret), "{source}: {told}");
         }
@@ -344,7 +344,7 @@ mod tests {
         ]), 0..20)) {
             let source = parts.concat();
             if let Ok(when) = When::compile(&source) {
-                let _ = when.holds(&Seen::new(data));
+                let _ = when.holds(&ConditionData::new(data));
             }
         }
     }

@@ -1,4 +1,4 @@
-//! The result of one request, in words that can be shown to everyone.
+//! The result of one request. All of its text can be shown to every user.
 
 pub(super) mod classify;
 pub(super) mod failure;
@@ -84,7 +84,7 @@ pub enum NotSent {
 pub struct Failure {
     /// The part of the request that failed.
     pub kind: FailureKind,
-    /// One human-readable line. It consists of fixed words and never contains the message of a library.
+    /// One human-readable line of fixed text, with host and port only if they can be shown. It never contains the message of a library.
     pub text: String,
 }
 
@@ -97,7 +97,7 @@ pub enum FailureKind {
     Connect,
     /// No trusted connection was established.
     Tls,
-    /// No connection in time.
+    /// No connection was established in time.
     ConnectTimeout,
     /// No answer in time.
     Timeout,
@@ -106,13 +106,13 @@ pub enum FailureKind {
 }
 
 impl FailureKind {
-    /// Whether no connection was established, independent of the request.
+    /// Whether the receiver is unreachable: no connection was established, so the content of the request is not the cause.
     #[must_use]
     pub const fn is_unreachable(self) -> bool {
         matches!(self, Self::Dns | Self::Connect | Self::ConnectTimeout)
     }
 
-    /// One word for programs.
+    /// Returns the machine-readable name.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -127,7 +127,7 @@ impl FailureKind {
 }
 
 impl AttemptResult {
-    /// HTTP status of the answer, if there was one.
+    /// Returns the HTTP status of the answer, if there was one.
     #[must_use]
     pub fn status(&self) -> Option<u16> {
         match self {
@@ -136,7 +136,7 @@ impl AttemptResult {
         }
     }
 
-    /// The error in one line, such as `503 Service Unavailable`; `None` after a 2xx.
+    /// Returns the error as one line, such as `503 Service Unavailable`, or `None` after a 2xx.
     #[must_use]
     pub fn error(&self) -> Option<String> {
         match self {
@@ -150,7 +150,7 @@ impl AttemptResult {
         }
     }
 
-    /// The label under which the attempt is counted.
+    /// Returns the metric label of the attempt.
     pub(super) fn class(&self) -> AttemptClass {
         match self {
             Self::Answered { status: 200..=299, .. } => AttemptClass::Success,

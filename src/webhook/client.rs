@@ -35,7 +35,7 @@ use trust::Verifies;
 
 /// Maximum estimated memory of all clients, in bytes. Beyond it the least recently used clients are removed.
 const MEMORY: usize = 32 * 1024 * 1024;
-/// Estimated memory of a client in bytes, in addition to the length of its certificates and keys. Measured are 10 KiB and half of
+/// Estimated memory of a client in bytes, in addition to the length of its certificates and keys. Measurements show 10 KiB plus half of
 /// that length. The rest is reserved for cached TLS sessions.
 const CLIENT: usize = 32 * 1024;
 /// A client that is unused for this time is removed when another client is created.
@@ -58,23 +58,23 @@ const CONNECTION_WINDOW: u32 = 256 * 1024;
 /// Sent as `user-agent`.
 pub(super) const USER_AGENT: &str = concat!("pennant/", env!("CARGO_PKG_VERSION"));
 
-/// A client.
+/// An HTTP client that uses our [`Connector`].
 pub(super) type Http = legacy::Client<Connector, Timely>;
 
-/// The clients.
+/// All HTTP clients of one sender, by their settings.
 #[derive(Debug)]
 pub struct Clients {
-    maker: Arc<Maker>,
-    made: Mutex<HashMap<Settings, Entry>>,
+    factory: Arc<ClientFactory>,
+    entries: Mutex<HashMap<Settings, Entry>>,
     builders: Semaphore,
 }
 
 /// The settings that all clients share.
 #[derive(Debug)]
-struct Maker {
+struct ClientFactory {
     policy: Arc<Policy>,
     proxy: Option<Proxy>,
-    /// Verifies with the CA certificates of the system. They are read only once, because that is slow.
+    /// Verifies with the CA certificates of the system and the extra roots. They are read only once, because that is slow.
     system: Verifies,
 }
 
@@ -105,7 +105,7 @@ pub enum ClientError {
     /// The URL of the proxy cannot be used.
     #[error("the URL of the proxy cannot be used")]
     Proxy(#[from] http::uri::InvalidUri),
-    /// The process exits.
+    /// The creation panicked, or the process exits.
     #[error("the creation of the client was aborted")]
     Unfinished,
 }
@@ -119,56 +119,56 @@ impl Clients {
         roots: Vec<CertificateDer<'static>>,
         connect_timeout: Duration,
     ) -> Result<Self, ClientError> {
-        let maker = Arc::new(Maker { policy, proxy, system: tls::system(roots)? });
+        let factory = Arc::new(ClientFactory { policy, proxy, system: tls::system(roots)? });
         let tls = Tls::default();
-        let client = maker.make(connect_timeout, &tls)?;
+        let client = factory.create(connect_timeout, &tls)?;
         let entry = Entry { client: Arc::new(OnceCell::new_with(Some(client))), cost: cost(&tls), used: Instant::now() };
-        let made = HashMap::from([((connect_timeout, tls.fingerprint()), entry)]);
-        Ok(Self { maker, made: Mutex::new(made), builders: Semaphore::new(BUILDERS) })
+        let entries = HashMap::from([((connect_timeout, tls.fingerprint()), entry)]);
+        Ok(Self { factory, entries: Mutex::new(entries), builders: Semaphore::new(BUILDERS) })
     }
 
-    /// The proxy for all requests.
+    /// Returns the proxy for all requests, if there is one.
     pub fn proxy(&self) -> Option<&Proxy> {
-        self.maker.proxy.as_ref()
+        self.factory.proxy.as_ref()
     }
 
-    /// The client with this connect timeout and TLS.
+    /// Returns the client with these settings, and creates it if necessary.
     pub async fn get(&self, connect_timeout: Duration, tls: &Tls) -> Result<Http, ClientError> {
         let settings = (connect_timeout, tls.fingerprint());
-        let place = self.place(settings, cost(tls));
-        let client = place.get_or_try_init(|| self.build(connect_timeout, tls.clone())).await.cloned();
+        let slot = self.slot(settings, cost(tls));
+        let client = slot.get_or_try_init(|| self.build(connect_timeout, tls.clone())).await.cloned();
         if client.is_err() {
-            self.forget(&settings, &place);
+            self.forget(&settings, &slot);
         }
         client
     }
 
-    /// The slot for the client with these settings.
-    fn place(&self, settings: Settings, cost: usize) -> Arc<OnceCell<Http>> {
-        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Returns the slot for the client with these settings, and creates it if necessary.
+    fn slot(&self, settings: Settings, cost: usize) -> Arc<OnceCell<Http>> {
+        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
-        if let Some(entry) = made.get_mut(&settings) {
+        if let Some(entry) = entries.get_mut(&settings) {
             entry.used = now;
             return Arc::clone(&entry.client);
         }
-        make_room(&mut made, cost, now);
+        make_room(&mut entries, cost, now);
         let client = Arc::default();
-        made.insert(settings, Entry { client: Arc::clone(&client), cost, used: now });
+        entries.insert(settings, Entry { client: Arc::clone(&client), cost, used: now });
         client
     }
 
     /// Removes the slot of a client that could not be created.
-    fn forget(&self, settings: &Settings, place: &Arc<OnceCell<Http>>) {
-        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
-        if made.get(settings).is_some_and(|entry| Arc::ptr_eq(&entry.client, place)) && !place.initialized() {
-            made.remove(settings);
+    fn forget(&self, settings: &Settings, slot: &Arc<OnceCell<Http>>) {
+        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        if entries.get(settings).is_some_and(|entry| Arc::ptr_eq(&entry.client, slot)) && !slot.initialized() {
+            entries.remove(settings);
         }
     }
 
     async fn build(&self, connect_timeout: Duration, tls: Tls) -> Result<Http, ClientError> {
-        let _turn = self.builders.acquire().await.map_err(|_| ClientError::Unfinished)?;
-        let maker = Arc::clone(&self.maker);
-        let building = tokio::task::spawn_blocking(move || maker.make(connect_timeout, &tls));
+        let _permit = self.builders.acquire().await.map_err(|_| ClientError::Unfinished)?;
+        let factory = Arc::clone(&self.factory);
+        let building = tokio::task::spawn_blocking(move || factory.create(connect_timeout, &tls));
         building.await.map_err(|_| ClientError::Unfinished)?
     }
 }
@@ -178,26 +178,26 @@ fn cost(tls: &Tls) -> usize {
     CLIENT + tls.length()
 }
 
-/// Removes unused clients, and then the least recently used ones, until there is room for another client. Requests in flight keep
+/// Removes unused clients, and then the least recently used ones, until the memory limit allows another client. Requests in flight keep
 /// their client until they end.
-fn make_room(made: &mut HashMap<Settings, Entry>, cost: usize, now: Instant) {
-    made.retain(|_, entry| now.duration_since(entry.used) < UNUSED);
-    let mut all: usize = made.values().map(|entry| entry.cost).sum();
+fn make_room(entries: &mut HashMap<Settings, Entry>, cost: usize, now: Instant) {
+    entries.retain(|_, entry| now.duration_since(entry.used) < UNUSED);
+    let mut all: usize = entries.values().map(|entry| entry.cost).sum();
     while all + cost > MEMORY {
-        let Some(oldest) = made.iter().min_by_key(|(_, entry)| entry.used).map(|(settings, _)| *settings) else { return };
-        all -= made.remove(&oldest).map_or(0, |entry| entry.cost);
+        let Some(oldest) = entries.iter().min_by_key(|(_, entry)| entry.used).map(|(settings, _)| *settings) else { return };
+        all -= entries.remove(&oldest).map_or(0, |entry| entry.cost);
     }
 }
 
-impl Maker {
-    fn make(&self, connect_timeout: Duration, tls: &Tls) -> Result<Http, ClientError> {
+impl ClientFactory {
+    fn create(&self, connect_timeout: Duration, tls: &Tls) -> Result<Http, ClientError> {
         let proxy = self.proxy.as_ref();
         let tls = tls.config(&self.system, proxy)?;
         Ok(http(Connector::new(Guarded::new(&self.policy, proxy), tls, proxy, connect_timeout)?))
     }
 }
 
-/// A client with this connector.
+/// Creates a client with this connector.
 pub(super) fn http(connector: Connector) -> Http {
     legacy::Client::builder(TokioExecutor::new())
         .timer(TokioTimer::new())
@@ -223,7 +223,7 @@ impl Exchange {
     pub(super) async fn head(&mut self) -> Result<Response<Incoming>, legacy::Error> {
         poll_fn(|cx| {
             let head = Pin::new(&mut self.answering).poll(cx);
-            self.call.look();
+            self.call.track_connection();
             head
         })
         .await
@@ -235,7 +235,7 @@ impl Exchange {
     }
 }
 
-/// A user name and a password as the value of a header (RFC 7617).
+/// Returns a user name and a password as a header value for basic authentication (RFC 7617).
 pub(super) fn basic(username: &str, password: &str) -> Option<HeaderValue> {
     let mut value = HeaderValue::try_from(format!("Basic {}", base64(format!("{username}:{password}").as_bytes()))).ok()?;
     value.set_sensitive(true);
@@ -252,7 +252,7 @@ mod tests {
     }
 
     fn timeouts(clients: &Clients) -> Vec<u64> {
-        let mut all: Vec<_> = clients.made.lock().unwrap().keys().map(|(timeout, _)| timeout.as_secs()).collect();
+        let mut all: Vec<_> = clients.entries.lock().unwrap().keys().map(|(timeout, _)| timeout.as_secs()).collect();
         all.sort_unstable();
         all
     }
@@ -276,12 +276,12 @@ mod tests {
     async fn an_unused_client_is_removed_when_another_is_created() {
         let clients = clients();
         drop(clients.get(Duration::from_secs(6), &Tls::default()).await.unwrap());
-        let mut made = clients.made.lock().unwrap();
-        let first = made.values().map(|entry| entry.used).min().unwrap();
-        make_room(&mut made, CLIENT, first + UNUSED - Duration::from_nanos(1));
-        assert_eq!(made.len(), 2);
-        make_room(&mut made, CLIENT, first + UNUSED);
-        assert_eq!(made.len(), 1);
+        let mut entries = clients.entries.lock().unwrap();
+        let first = entries.values().map(|entry| entry.used).min().unwrap();
+        make_room(&mut entries, CLIENT, first + UNUSED - Duration::from_nanos(1));
+        assert_eq!(entries.len(), 2);
+        make_room(&mut entries, CLIENT, first + UNUSED);
+        assert_eq!(entries.len(), 1);
     }
 
     #[tokio::test]
@@ -296,7 +296,7 @@ mod tests {
         };
         for number in 10..60 {
             clients.get(Duration::from_secs(6), &large(number)).await.unwrap();
-            let costs: usize = clients.made.lock().unwrap().values().map(|entry| entry.cost).sum();
+            let costs: usize = clients.entries.lock().unwrap().values().map(|entry| entry.cost).sum();
             assert!(costs <= MEMORY, "{costs}");
         }
         assert_eq!(timeouts(&clients).len(), MEMORY / (CLIENT + 1_000_002));

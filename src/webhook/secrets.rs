@@ -27,7 +27,7 @@ use redact::Hidden;
 pub struct Secrets {
     slots: Arc<RwLock<HashMap<SecretName, Slot>>>,
     changes: Announcements,
-    /// When this process last saw each Secret change from its known value.
+    /// When this process last saw a known value of each Secret change.
     edits: Arc<RwLock<HashMap<SecretName, Time>>>,
     /// The state of a Secret that is not in `slots`.
     others: State,
@@ -52,12 +52,12 @@ pub(super) enum State {
 }
 
 impl Secrets {
-    /// Creates the values for watches. All Secrets are unknown.
+    /// Creates an instance for watches. All Secrets are unknown.
     pub(super) fn unknown() -> Self {
         Self { slots: Arc::default(), changes: Announcements::default(), edits: Arc::default(), others: State::Unknown }
     }
 
-    /// Creates values that never change, without other Secrets. This is for tests and for runs without a cluster.
+    /// Creates an instance with values that never change. All other Secrets do not exist. This is for tests and for runs without a cluster.
     #[must_use]
     pub fn fixed(values: impl IntoIterator<Item = (SecretKey, String)>) -> Self {
         let mut data: HashMap<SecretName, BTreeMap<String, SecretSlice<u8>>> = HashMap::new();
@@ -70,7 +70,7 @@ impl Secrets {
         Self { slots: Arc::new(RwLock::new(slots)), changes, edits: Arc::default(), others: State::Missing }
     }
 
-    /// Whether all required Secrets exist and are usable. Otherwise returns the first error.
+    /// Checks that all required Secrets exist and are usable. Returns the first error.
     pub fn check<'k>(&self, needed: impl IntoIterator<Item = &'k Needed>) -> Result<(), NotSent> {
         for needed in needed {
             let contents = self.now(&needed.secret())?;
@@ -84,27 +84,27 @@ impl Secrets {
         Ok(())
     }
 
-    /// The names of Secrets that change from now on. A change is a new value, a creation, a deletion, or a new state of knowledge. A
-    /// slow listener misses no name.
+    /// Returns a listener for the names of Secrets that change from now on. A change is a new value, a creation, a deletion, or the first
+    /// result of a watch, even if Pennant must not read the Secret. A slow listener misses no name.
     #[must_use]
     pub fn changes(&self) -> Changes {
         self.changes.listen()
     }
 
-    /// When this process last saw one of these Secrets change from its known value. The first read is not a change.
+    /// Returns when this process last saw a known value of one of these Secrets change. The first read is not a change.
     #[must_use]
     pub fn edited<'k>(&self, needed: impl IntoIterator<Item = &'k Needed>) -> Option<Time> {
         let edits = self.edits.read().unwrap_or_else(PoisonError::into_inner);
         needed.into_iter().filter_map(|needed| edits.get(&needed.secret()).copied()).max()
     }
 
-    /// The contents of a Secret, as far as they are known.
+    /// Returns the contents of a Secret, if they are known.
     pub(super) fn now(&self, name: &SecretName) -> Result<Arc<Contents>, NotSent> {
         let state = self.slot(name).map_or_else(|| self.others.clone(), |slot| slot.borrow().clone());
         state.contents(name)
     }
 
-    /// The contents of a Secret. If its watch has not reported yet, this waits for it until the deadline.
+    /// Returns the contents of a Secret. If its watch has not reported yet, waits for the first report until the deadline.
     pub(super) async fn read(&self, name: &SecretName, deadline: Instant) -> Result<Arc<Contents>, NotSent> {
         let Some(slot) = self.slot(name) else { return self.others.contents(name) };
         let mut state = slot.subscribe();

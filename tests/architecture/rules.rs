@@ -1,75 +1,83 @@
-//! The design as data: which room may use which, what is pure, and what belongs to one room alone.
+//! The design as data: which top-level module may use which, which modules are pure, and what only certain modules may name.
 
-/// The arrows between rooms: from, to (`*`: all), why. Every room may use `api` and `telemetry`, which use nothing of ours.
+/// The allowed dependencies between top-level modules: from, to (`*`: all), why. Every module may use `api` and `telemetry`,
+/// which use no other module.
 pub const ARROWS: &[(&str, &str, &str)] = &[
     ("main", "cli", "the program is the command line"),
     ("cli", "app", "each command calls one function of the library"),
-    ("cli", "audit", "tells what was sent"),
+    ("cli", "audit", "shows what was sent"),
     ("cli", "check", "checks an installation"),
-    ("check", "installed", "asks whether the CRDs are those of this version"),
-    ("check", "http", "asks whether the controller is ready"),
-    ("check", "published", "asks for the permission to write it"),
+    ("check", "installed", "checks whether the CRDs are those of this version"),
+    ("check", "http", "checks whether the controller is ready"),
+    ("check", "published", "checks the permission to write it"),
     ("cli", "lint", "checks manifests"),
     ("cli", "preview", "shows what would be sent"),
     ("cli", "render", "knows the built-in templates by name"),
-    ("cli", "published", "asks how the running controllers are configured"),
-    ("cli", "config", "says what a notification is understood with"),
-    ("lint", "config", "asks what the dispatcher would say of a notification"),
+    ("cli", "published", "reads how the running controllers are configured"),
+    ("cli", "config", "passes the configuration with which a notification is resolved"),
+    ("lint", "config", "validates notifications as the dispatcher does"),
     ("lint", "manifests", "reads what it checks"),
-    ("lint", "pipeline", "asks whether a pipeline's spec would be followed"),
+    ("lint", "pipeline", "validates the specs of pipelines as the pipeline controller does"),
     (
         "manifests",
         "config",
-        "gives templates and the global configuration as it takes them, and guesses at misspelt names as it does",
+        "reads templates and the global configuration in its types, and suggests corrections of misspelt names as it does",
     ),
-    ("preview", "manifests", "reads notifications out of files"),
-    ("preview", "config", "understands notifications"),
+    ("preview", "manifests", "reads notifications from files"),
+    ("preview", "config", "resolves notifications"),
     ("preview", "render", "renders samples"),
-    ("preview", "webhook", "sends to a receiver of one's own"),
-    ("app", "*", "composition root: makes all parts and joins them"),
-    ("cluster", "observe", "objects are reduced to what they say as they arrive"),
-    ("cluster", "k8s", "watches the objects that stand for clusters, and their Secrets; leaves out what nobody reads"),
+    ("preview", "webhook", "sends to a receiver that the user chooses"),
+    ("app", "*", "composition root: creates all parts and connects them"),
+    ("cluster", "observe", "reduces objects to observations as they arrive"),
+    ("cluster", "k8s", "watches the objects that represent clusters, and their Secrets; drops fields that no module reads"),
     ("changelog", "observe", "a change is a difference between a settled state and an observation"),
-    ("pipeline", "cluster", "asks what the application objects say"),
+    ("pipeline", "cluster", "reads the state of application objects"),
     ("pipeline", "observe", "names the rules that read a kind"),
     ("pipeline", "changelog", "settles observations and keeps the log"),
-    ("pipeline", "report", "tells people what has happened, and what they must do something about"),
-    ("pipeline", "trigger", "calls a change by the name that triggers have for it, in Events"),
-    ("pipeline", "k8s", "watches pipelines, and looks at so many at once, and at so many of each namespace"),
+    ("pipeline", "report", "reports to users what has happened and what needs their action"),
+    ("pipeline", "trigger", "names changes in Events as triggers do"),
+    ("pipeline", "k8s", "watches pipelines; limits how many are reconciled at once, in total and per namespace"),
     ("config", "render", "compiles templates"),
     ("config", "trigger", "compiles triggers"),
-    ("trigger", "render", "a condition reads what a template would"),
-    ("dispatch", "render", "says what a template would see of a transition, for conditions"),
-    ("dispatch", "config", "understands notifications"),
+    ("trigger", "render", "a condition reads the data that a template would"),
+    ("dispatch", "render", "builds the template data of a transition, for conditions"),
+    ("dispatch", "config", "resolves notifications"),
     ("dispatch", "manifests", "reads the global configuration"),
-    ("dispatch", "trigger", "asks what a change means and who wants to know"),
-    ("dispatch", "outbox", "has transitions recorded"),
+    ("dispatch", "trigger", "derives transitions from a change, and selects the notifications that report them"),
+    ("dispatch", "outbox", "hands over transitions, which it records"),
     ("dispatch", "report", "writes the status of notifications, and Events"),
-    ("dispatch", "webhook", "says which Secrets are to be watched, and asks whether they are there"),
-    ("dispatch", "k8s", "watches pipelines and notifications, and goes over so many at once, and so many of each namespace"),
-    ("outbox", "leader", "asks whether it may act"),
-    ("dispatch", "leader", "asks whether it may act"),
-    ("pipeline", "leader", "asks whether it may act"),
-    ("published", "leader", "asks whether it may act"),
-    ("published", "k8s", "no call without a deadline"),
+    ("dispatch", "webhook", "selects the Secrets to watch, and checks whether they exist"),
+    (
+        "dispatch",
+        "k8s",
+        "watches pipelines and notifications; limits how many are reconciled at once, in total and per namespace",
+    ),
+    ("outbox", "leader", "checks whether this replica is the leader"),
+    ("dispatch", "leader", "checks whether this replica is the leader"),
+    ("pipeline", "leader", "checks whether this replica is the leader"),
+    ("published", "leader", "checks whether this replica is the leader"),
+    ("published", "k8s", "every call has a deadline"),
     ("report", "k8s", "writes the status of a Notification by a guarded patch"),
-    ("outbox", "config", "sends as the effective notification says"),
+    ("outbox", "config", "sends as the effective notification defines"),
     ("outbox", "render", "renders a recorded transition"),
     ("outbox", "webhook", "makes the request"),
-    ("outbox", "k8s", "watches deliveries, and makes so many calls at once, and so many in each namespace"),
+    ("outbox", "k8s", "watches deliveries; limits how many calls are in flight, in total and per namespace"),
     ("webhook", "k8s", "watches Secrets"),
-    ("outbox", "broken", "breaks its promises where a test wants it, with the feature only"),
-    ("dispatch", "broken", "breaks its promises where a test wants it, with the feature only"),
+    ("outbox", "broken", "breaks a promise on purpose for a test; only with the feature `broken`"),
+    ("dispatch", "broken", "breaks a promise on purpose for a test; only with the feature `broken`"),
 ];
 
-/// Rooms that every other may use.
+/// Top-level modules that every other module may use.
 pub const FOUNDATION: &[&str] = &["api", "telemetry"];
 
-/// Modules with fewer arrows than their room: these and no others.
-pub const NARROWER: &[(&str, &[&str], &str)] =
-    &[("outbox::store::journal", &["api", "telemetry", "k8s"], "one kind of I/O a file: it stores, `webhook` sends")];
+/// Modules that may use fewer modules than their top-level module: only those listed here.
+pub const NARROWER: &[(&str, &[&str], &str)] = &[(
+    "outbox::store::journal",
+    &["api", "telemetry", "k8s"],
+    "one kind of I/O per file: the journal stores, `webhook` sends",
+)];
 
-/// Modules that are functions over values: no I/O, no clock, no chance of their own.
+/// Modules that only compute: no I/O, no clock, no random numbers.
 pub const PURE: &[&str] = &[
     "observe",
     "changelog",
@@ -114,7 +122,7 @@ pub const PURE: &[&str] = &[
     "telemetry::spans",
 ];
 
-/// What no pure module names: the beginning of a path, and what it stands for.
+/// What no pure module may name: the beginning of a path, and what it means.
 pub const IMPURE: &[(&str, &str)] = &[
     ("tokio", "an async runtime"),
     ("tokio_util", "an async runtime"),
@@ -135,48 +143,48 @@ pub const IMPURE: &[(&str, &str)] = &[
     ("std::net", "the network"),
     ("std::process", "other processes"),
     ("std::thread", "threads"),
-    ("fastrand", "chance; let it be an argument"),
-    ("crate::api::now", "a clock; let `now` be an argument"),
-    ("crate::api::since_boot", "a clock; let `now` be an argument"),
+    ("fastrand", "random numbers; pass them as an argument"),
+    ("crate::api::now", "a clock; pass `now` as an argument"),
+    ("crate::api::since_boot", "a clock; pass `now` as an argument"),
 ];
 
-/// Types whose `now` is a clock.
+/// Types whose `now` reads a clock.
 pub const CLOCKS: &[&str] = &["Instant", "SystemTime", "Time", "Timestamp", "Zoned"];
 
-/// What only these modules name: the beginning of a path, the modules, why.
+/// What only certain modules may name: the beginning of a path, the modules, why.
 pub const OWNED: &[(&str, &[&str], &str)] = &[
-    ("reqwest", &["webhook"], "one room makes requests"),
-    ("hyper", &["webhook", "http"], "one room makes requests, and one serves HTTP"),
+    ("reqwest", &["webhook"], "one module makes requests"),
+    ("hyper", &["webhook", "http"], "one module makes requests, and one serves HTTP"),
     (
         "hyper_util",
         &["webhook", "cluster", "http"],
-        "one room makes requests, one watches other clusters, and one serves HTTP",
+        "one module makes requests, one watches other clusters, and one serves HTTP",
     ),
     (
         "secrecy",
         &["webhook", "cluster::remote::kubeconfig"],
-        "one room knows credentials of receivers, one file those of clusters",
+        "one module reads the credentials of receivers, one file those of clusters",
     ),
-    ("opentelemetry_proto", &["webhook::otlp::encode"], "one file knows how spans are written"),
-    ("prost", &["webhook::otlp::encode"], "one file knows how spans are written"),
-    ("handlebars", &["render"], "one room knows how templates are written"),
-    ("axum", &["http"], "one room serves HTTP"),
-    ("prometheus_client", &["telemetry"], "metrics are typed methods for everyone else"),
-    ("clap", &["main", "cli", "app"], "nothing else knows that there is a command line"),
+    ("opentelemetry_proto", &["webhook::otlp::encode"], "one file knows the encoding of spans"),
+    ("prost", &["webhook::otlp::encode"], "one file knows the encoding of spans"),
+    ("handlebars", &["render"], "one module knows the template engine"),
+    ("axum", &["http"], "one module serves HTTP"),
+    ("prometheus_client", &["telemetry"], "all other modules use typed methods for metrics"),
+    ("clap", &["main", "cli", "app"], "no other module depends on the command line"),
     ("anyhow", &["main", "cli"], "errors of a library are typed"),
     (
         "crate::api::Delivery",
         &["api", "outbox::store::journal", "audit"],
-        "one file writes deliveries, and one room reads them for people",
+        "one file writes deliveries, and one module reads them for users",
     ),
     (
         "crate::api::delivery::Delivery",
         &["api", "outbox::store::journal", "audit"],
-        "one file writes deliveries, and one room reads them for people",
+        "one file writes deliveries, and one module reads them for users",
     ),
 ];
 
-/// Lines of a file before its tests.
+/// Maximum number of lines of a file, without its tests.
 pub const LONGEST: usize = 400;
-/// Lines in which a room says what comes in and what goes out.
+/// Number of lines at the start of a top-level module that must contain `In:` and `Out:`.
 pub const HEADER: usize = 10;

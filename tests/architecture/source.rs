@@ -1,9 +1,9 @@
-//! As much of Rust as it takes to know what a file names: tokens without comments, items that are only for tests, module
-//! declarations, and paths with their groups spelled out. No macro is expanded; what a macro's arguments name counts.
+//! A minimal reader of Rust that finds the paths in a file. It knows tokens without comments, items for tests only, module
+//! declarations, and paths with their groups expanded. Macros are not expanded, but paths in their arguments count.
 
 use std::ops::RangeInclusive;
 
-/// One token; what decides nothing here (numbers, lifetimes) is left out.
+/// One token. Numbers and lifetimes are left out, because they do not matter here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Token {
     Word(String),
@@ -25,22 +25,22 @@ pub struct ModuleFile {
     pub test: bool,
 }
 
-/// A path as it is written, with its line: `crate`, `super` and `self` are not resolved.
+/// A path as written, with its line. `crate`, `super` and `self` are not resolved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Named {
     pub line: usize,
     pub path: Vec<String>,
 }
 
-/// What a file says.
+/// The parts of a file that the rules check.
 #[derive(Clone, Debug, Default)]
 pub struct Source {
     pub modules: Vec<ModuleFile>,
-    /// Outside of tests.
+    /// Paths outside of tests.
     pub named: Vec<Named>,
-    /// Lines outside of tests.
+    /// Number of lines outside of tests.
     pub lines: usize,
-    /// The lines of `//!` that it begins with.
+    /// The `//!` lines at its start.
     pub header: Vec<String>,
 }
 
@@ -74,7 +74,7 @@ fn tokens(text: &str) -> Tokens {
     tokens
 }
 
-/// The length of what comes next, and the token that it is, if it is one.
+/// Returns the length of the next element, and its token if it has one.
 fn next(rest: &[char]) -> (usize, Option<Token>) {
     let starts = |prefix: &str| prefix.chars().enumerate().all(|(i, c)| rest.get(i) == Some(&c));
     if starts("//") {
@@ -104,7 +104,7 @@ fn is_word(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 
-/// The index of the first character from `from` on that ends what begins there.
+/// Returns the index of the first character at or after `from` that satisfies `ends`.
 fn until(rest: &[char], from: usize, ends: fn(char) -> bool) -> usize {
     rest[from..].iter().position(|c| ends(*c)).map_or(rest.len(), |length| from + length)
 }
@@ -124,7 +124,7 @@ fn block_comment(rest: &[char]) -> usize {
     at
 }
 
-/// A string of any kind: its length with prefix and quotes, and what is in it.
+/// Reads a string of any kind: returns its length with prefix and quotes, and its content.
 fn string(rest: &[char]) -> Option<(usize, String)> {
     let prefix = rest.iter().take_while(|c| matches!(c, 'b' | 'c' | 'r')).count();
     let raw = rest[..prefix].contains(&'r');
@@ -146,7 +146,7 @@ fn string(rest: &[char]) -> Option<(usize, String)> {
     Some(((end + 1 + hashes).min(rest.len()), rest[begin..end].iter().collect()))
 }
 
-/// A character or a lifetime.
+/// Returns the length of a character literal, or 1 for the quote of a lifetime.
 fn quoted(rest: &[char]) -> usize {
     match rest.get(1) {
         Some('\\') => rest[3..].iter().position(|c| *c == '\'').map_or(rest.len(), |length| length + 4),
@@ -155,7 +155,7 @@ fn quoted(rest: &[char]) -> usize {
     }
 }
 
-/// The index after the bracket that closes the one at `open`.
+/// Returns the index after the bracket that closes the one at `open`.
 fn closing(tokens: &[(usize, Token)], open: usize) -> usize {
     let mut depth = 0_usize;
     for (i, (_, token)) in tokens.iter().enumerate().skip(open) {
@@ -182,7 +182,7 @@ fn word(tokens: &[(usize, Token)], at: usize) -> Option<&str> {
     }
 }
 
-/// Takes out the items under `#[cfg(test)]`, each with its lines.
+/// Separates the items under `#[cfg(test)]`, each with its lines, from the other tokens.
 fn without_tests(tokens: &[(usize, Token)]) -> (Tokens, Vec<(RangeInclusive<usize>, Tokens)>) {
     let (mut kept, mut tests) = (Vec::new(), Vec::new());
     let mut at = 0;
@@ -204,7 +204,7 @@ fn is_test(attribute: &[(usize, Token)]) -> bool {
     word(attribute, 0) == Some("cfg") && has("test") && !has("not") && !has("any")
 }
 
-/// The index after the item that begins, with its attributes, at `at`.
+/// Returns the index after the item that begins, with its attributes, at `at`.
 fn item_end(tokens: &[(usize, Token)], mut at: usize) -> usize {
     while is(tokens, at, '#') {
         at = closing(tokens, at + 1);
@@ -221,7 +221,7 @@ fn item_end(tokens: &[(usize, Token)], mut at: usize) -> usize {
     at
 }
 
-/// The declarations of modules that are files of their own.
+/// Returns the declarations of modules in separate files.
 fn modules(tokens: &[(usize, Token)], test: bool) -> Vec<ModuleFile> {
     let declared = |at: usize| {
         let name = word(tokens, at + 1).filter(|_| word(tokens, at) == Some("mod") && is(tokens, at + 2, ';'))?;
@@ -236,7 +236,7 @@ fn modules(tokens: &[(usize, Token)], test: bool) -> Vec<ModuleFile> {
     (0..tokens.len()).filter_map(declared).collect()
 }
 
-/// All paths of two words and more, and all that is imported.
+/// Returns all paths of two or more words, and all imports.
 fn named(tokens: &[(usize, Token)]) -> Vec<Named> {
     let mut all = Vec::new();
     let mut at = 0;
@@ -257,7 +257,7 @@ fn named(tokens: &[(usize, Token)]) -> Vec<Named> {
     all
 }
 
-/// Spells out a path or a tree of imports. Gives the index after it.
+/// Expands a path or a tree of imports, and returns the index after it.
 fn tree(tokens: &[(usize, Token)], at: usize, before: &[String], paths: &mut Vec<Vec<String>>) -> usize {
     match tokens.get(at).map(|(_, t)| t) {
         Some(Token::Word(word)) => {
@@ -281,7 +281,7 @@ fn tree(tokens: &[(usize, Token)], at: usize, before: &[String], paths: &mut Vec
             paths.push([before, &["*".to_owned()]].concat());
             at + 1
         }
-        // Arguments of a generic: what stands before them has been named.
+        // Arguments of a generic: the path ends before them.
         _ => {
             paths.push(before.to_vec());
             at + 1

@@ -1,7 +1,7 @@
-//! The replicas of Pennant: killed, stopped, frozen, and started again when it is time.
+//! The replicas of Pennant: killed, stopped, paused, and started again.
 //!
-//! In: who is to be hit, and time that passes. Out: processes that run again, when they were down, and how often each ended by
-//! itself.
+//! In: the replica to hit, and the passing of time. Out: restarted processes, the times when each was down, and the exits
+//! that nothing had requested.
 
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::PathBuf;
@@ -10,47 +10,48 @@ use std::time::{Duration, Instant};
 use crate::support::pennant::Options;
 use crate::support::{Pennant, World};
 
-/// Names of the replicas; the first so many run.
+/// Names of the replicas. A run with fewer replicas uses the first ones.
 pub const NAMES: [&str; 2] = ["pennant-0", "pennant-1"];
-/// A process that has ended by itself is started again after this, as a kubelet would.
+/// Delay before a process that has ended by itself is started again, as a kubelet would do.
 const AGAIN: Duration = Duration::from_millis(200);
-/// So long after its start a process cannot have sent anything, and what it sent before it was killed has been read.
+/// Time after a start in which the process cannot have sent a request, and after which all requests of the killed process have
+/// been read.
 const AWAKE: Duration = Duration::from_millis(100);
-/// So long after its start a process on a busy machine may not have begun to listen for signals.
+/// Time after a start in which a process on a busy machine may not yet handle signals.
 const YOUNG: Duration = Duration::from_secs(2);
 const SIGTERM: i32 = 15;
-/// Between two looks at the processes.
+/// Interval between checks of the processes.
 const LOOK: Duration = Duration::from_millis(10);
 
 /// All replicas.
 pub struct Crew {
     replicas: Vec<Replica>,
-    /// From each SIGKILL until the same replica was started again.
+    /// Time of each SIGKILL, and of the next start of the same replica.
     pub kills: Vec<(Instant, Instant)>,
-    /// When a replica went on that had stood still.
+    /// When a paused replica was resumed.
     pub frozen: Vec<Instant>,
-    /// From when to when a replica stood still for so long that another took over.
+    /// Start and end of each pause that was so long that another replica became the leader.
     pub deposed: Vec<(Instant, Instant)>,
-    /// When a process was killed, asked to stop, started or let go on.
+    /// When a process was killed, asked to stop, started or resumed.
     pub changes: Vec<Instant>,
-    /// How processes ended that nobody had killed or asked to.
+    /// Exits of processes that were neither killed nor asked to stop.
     pub ended: Vec<String>,
-    /// What was done to them, and when.
+    /// All events, for the diagnosis of failures.
     pub diary: Vec<(Instant, String)>,
 }
 
 struct Replica {
     pennant: Pennant,
-    /// When it is started again; `None`: it runs.
+    /// Time of the next start; `None`: running.
     back: Option<Instant>,
-    /// Its entry in `kills`, while it is down from one.
+    /// Its entry in `kills`, while it is down after a kill.
     killed: Option<usize>,
     asked: bool,
     started: Instant,
 }
 
 impl Crew {
-    /// Starts so many replicas, with this way to the API server.
+    /// Starts this many replicas, with this kubeconfig.
     pub async fn start(world: &World, count: usize, kubeconfig: PathBuf, program: PathBuf) -> Self {
         let mut replicas = Vec::new();
         for name in NAMES.iter().take(count) {
@@ -70,12 +71,12 @@ impl Crew {
         }
     }
 
-    /// Notes what happens now.
+    /// Adds an event to the diary.
     pub fn note(&mut self, what: impl Into<String>) {
         self.diary.push((Instant::now(), what.into()));
     }
 
-    /// Kills one that runs, and has it started again after a while.
+    /// Kills a replica if it is running, and schedules its next start.
     pub fn kill(&mut self, replica: usize, down: Duration) {
         let one = &mut self.replicas[replica];
         if one.back.is_some() {
@@ -91,7 +92,7 @@ impl Crew {
         self.note(format!("{} is killed, for {down:?}", NAMES[replica]));
     }
 
-    /// Asks one to stop; once it has, it is started again.
+    /// Asks a replica to stop. It is started again after it has ended.
     pub fn stop(&mut self, replica: usize) {
         let one = &mut self.replicas[replica];
         if one.back.is_none() && one.pennant.has_ended().is_none() {
@@ -102,7 +103,7 @@ impl Crew {
         }
     }
 
-    /// Stops one's clock.
+    /// Pauses a replica.
     pub fn freeze(&mut self, replica: usize) {
         let one = &mut self.replicas[replica];
         if one.back.is_none() && one.pennant.has_ended().is_none() {
@@ -111,7 +112,7 @@ impl Crew {
         }
     }
 
-    /// Lets one go on.
+    /// Resumes a replica.
     pub fn thaw(&mut self, replica: usize) {
         let one = &mut self.replicas[replica];
         if one.back.is_none() && one.pennant.has_ended().is_none() {
@@ -122,7 +123,7 @@ impl Crew {
         }
     }
 
-    /// Lets time pass, and starts who is to be started.
+    /// Waits, and meanwhile starts the replicas that are due.
     pub async fn pass(&mut self, span: Duration) {
         let until = Instant::now() + span;
         loop {
@@ -152,7 +153,7 @@ impl Crew {
                 None => {
                     let Some(status) = one.pennant.has_ended() else { continue };
                     self.diary.push((Instant::now(), format!("{} has ended: {status}", NAMES[number])));
-                    // Asked before it could listen, it ends as any process does, with nothing to finish.
+                    // SIGTERM kills a process that does not handle signals yet. It has nothing to finish.
                     let unborn = status.signal() == Some(SIGTERM) && one.started.elapsed() < YOUNG;
                     if !one.asked || !(status.success() || unborn) {
                         self.ended.push(format!("{} ended by itself: {status}", NAMES[number]));
@@ -164,7 +165,7 @@ impl Crew {
         }
     }
 
-    /// Stops one in an orderly way and starts it as another program, as a rolling update does; waits until it is ready.
+    /// Stops a replica with SIGTERM, starts it as another program, as a rolling update does, and waits until it is ready.
     pub async fn replace(&mut self, replica: usize, program: PathBuf) {
         self.note(format!("{} becomes {}", NAMES[replica], program.display()));
         self.changes.push(Instant::now());
@@ -176,7 +177,7 @@ impl Crew {
         one.pennant.wait_ready().await;
     }
 
-    /// Waits until all run and are ready.
+    /// Waits until all replicas are running and ready.
     pub async fn ready(&mut self) {
         while self.replicas.iter().any(|one| one.back.is_some() || one.asked) {
             self.pass(LOOK).await;
@@ -186,14 +187,14 @@ impl Crew {
         }
     }
 
-    /// Stops all in an orderly way and starts them again.
+    /// Stops all replicas with SIGTERM and starts them again, one after the other.
     pub async fn restart(&mut self) {
         for one in &mut self.replicas {
             one.pennant.restart().await;
         }
     }
 
-    /// The logs of all, by name.
+    /// Returns the logs of all replicas, by name.
     pub fn logs(&self) -> impl Iterator<Item = (&'static str, String)> {
         self.replicas.iter().zip(NAMES).map(|(one, name)| (name, one.pennant.log()))
     }

@@ -1,8 +1,8 @@
-//! The load: applications that live their lives, receivers with their moods, and what every lane must therefore say.
+//! The load: applications that change, receivers that react, and the expected steps of every lane.
 //!
-//! In: a seed. Out: changes, one at a time for each application and each only when the one before has been observed, so that no
-//! change is lost by design (what comes and goes unobserved, what is made one for lack of room); what was done in all, and what
-//! it means for each lane.
+//! In: a seed. Out: changes, one at a time for each application, and each only after the previous one has been observed, so that
+//! no change is lost by design (because it is reverted before it is observed, or coalesced in a full log); the number of all
+//! changes, and the expected steps of each lane.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,42 +24,42 @@ use crate::support::lanes::{Lane, Step};
 use crate::support::receiver::Request;
 use crate::support::world::{BODY, notification};
 
-/// Pipelines, and the applications of each.
+/// The pipelines, with the applications of each.
 pub const PIPELINES: [(&str, [&str; 5]); 2] =
     [("north", ["n0", "n1", "n2", "n3", "n4"]), ("south", ["s0", "s1", "s2", "s3", "s4"])];
-/// All types of transitions that there are here.
+/// All types of transitions in this test.
 const ALL: &[&str] = &["Deployed", "Failed", "Recovered"];
 
 /// A notification.
 pub struct Told {
     /// Its name.
     pub name: &'static str,
-    /// Which receiver it tells.
+    /// Index of its receiver.
     receiver: usize,
-    /// And what.
+    /// The transitions that it reports.
     types: &'static [&'static str],
-    /// How.
+    /// Its special setting.
     pub how: How,
 }
 
-/// What is special about a notification.
+/// The special setting of a notification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum How {
-    /// Nothing.
+    /// No special setting.
     Plain,
-    /// The receiver wants to see the token of the day.
+    /// The receiver requires the current token.
     Guarded,
     /// The whole pipeline is one lane.
     Ordered,
-    /// No more than [`RATE`] requests.
+    /// The rate is limited to [`RATE`].
     Paced,
-    /// Newer ones replace older ones.
+    /// Newer deliveries replace older ones.
     Latest,
-    /// The receiver, which is its own, goes away now and then. Not all attempts are seen.
+    /// It has a receiver of its own, which is sometimes down. Not all attempts are seen.
     Fickle,
 }
 
-/// Notifications.
+/// The notifications.
 pub const NOTIFICATIONS: [Told; 7] = [
     Told { name: "plain", receiver: 0, types: ALL, how: How::Plain },
     Told { name: "guarded", receiver: 1, types: ALL, how: How::Guarded },
@@ -69,31 +69,31 @@ pub const NOTIFICATIONS: [Told; 7] = [
     Told { name: "latest", receiver: 0, types: ALL, how: How::Latest },
     Told { name: "fickle", receiver: RECEIVERS - 1, types: ALL, how: How::Fickle },
 ];
-/// Requests a second, and at once after a rest, of a notification that is paced.
+/// Requests per second and burst of a notification with a limited rate.
 pub const RATE: (u32, u32) = (3, 2);
-/// Receivers, each an origin of its own.
+/// Number of receivers, each with its own origin.
 const RECEIVERS: usize = 4;
-/// Where a redirect leads.
+/// Target of redirects, which must not be followed.
 pub const ELSEWHERE: &str = "/elsewhere";
-/// The Secret with the token of the day, and its key.
+/// The Secret with the current token, and its key.
 pub const TOKEN: (&str, &str) = ("token", "token");
-/// Where every target is.
+/// The environment of all targets.
 const ENVIRONMENT: &str = "dev";
-/// No more changes than this of one target may stand untaken in the log: from 8 on some would be made one.
+/// Maximum number of unprocessed changes of one target in the log: with more than 8, some would be coalesced.
 const UNTAKEN: usize = 4;
-/// No lane may be further behind its application.
+/// Maximum number of changes that a lane may be behind its application.
 const BEHIND: usize = 8;
-/// The longest that anything may take that must happen.
+/// Maximum time for anything that must happen.
 pub const PATIENCE: Duration = Duration::from_secs(150);
 
 impl How {
-    /// How the notification of a lane is told, if it is one of these.
+    /// Returns the special setting of a lane's notification, if it is one of [`NOTIFICATIONS`].
     pub fn of(lane: &Lane) -> Option<Self> {
         let name = lane.path.split('/').nth(1)?;
         NOTIFICATIONS.iter().find(|told| told.name == name).map(|told| told.how)
     }
 
-    /// What is said of it in a notification.
+    /// Returns the part of the spec for this setting.
     fn over(self) -> Value {
         let (per_second, burst) = RATE;
         match self {
@@ -109,7 +109,7 @@ impl How {
     }
 }
 
-/// What the receivers have taken or refused for good, by path, and whom they let in.
+/// State of the receivers: the messages that they accepted or refused finally, by path, and the token that they accept.
 #[derive(Default)]
 pub struct Desk {
     numbers: HashMap<String, u64>,
@@ -117,7 +117,7 @@ pub struct Desk {
     token: String,
 }
 
-/// One run's load.
+/// The load of one run.
 pub struct Load {
     seed: u64,
     world: Arc<World>,
@@ -130,7 +130,7 @@ pub struct Load {
 }
 
 impl Load {
-    /// Puts everything into the world that is there before the first change.
+    /// Creates all objects that must exist before the first change.
     pub async fn new(seed: u64, world: Arc<World>) -> Self {
         let desk: Arc<Mutex<Desk>> = Arc::new(Mutex::new(Desk { token: "day-0".to_owned(), ..Desk::default() }));
         let friendly = Arc::new(AtomicBool::new(false));
@@ -160,24 +160,24 @@ impl Load {
         Self { seed, world, receivers, desk, friendly, lives, view }
     }
 
-    /// The receiver that goes away now and then.
+    /// Returns the receiver that is sometimes down.
     pub fn fickle(&self) -> &Receiver {
         &self.receivers[RECEIVERS - 1]
     }
 
-    /// From now on only this token is let in.
+    /// Sets the token that the receivers accept.
     pub fn let_in(&self, token: &str) {
         token.clone_into(&mut lock(&self.desk).token);
     }
 
-    /// A person has deleted this delivery, so nobody need wait for it.
+    /// Notes that the user has deleted this delivery, so the load does not wait for it.
     pub fn never_mind(&self, delivery: &Delivery) {
         let app = delivery.spec.subject.target.as_ref().map_or("", |target| &target.app.name);
         let path = format!("/{}/{app}", delivery.spec.notification);
         lock(&self.desk).done.entry(path).or_default().insert(delivery.name_any());
     }
 
-    /// All applications live, until it is enough; then each ends the act that it is in. Gives who got stuck.
+    /// Performs acts of all applications until `enough`, then finishes the current acts. Returns the applications that got stuck.
     pub async fn run(&self, enough: &AtomicBool) -> Vec<String> {
         let stuck = join_all(Self::apps().map(async |(number, pipeline, app)| {
             while !enough.load(Ordering::Relaxed) {
@@ -195,7 +195,7 @@ impl Load {
         stuck.await.into_iter().filter_map(Result::err).collect()
     }
 
-    /// One more act of each meaning for every application.
+    /// Performs one more act of each kind for every application.
     pub async fn finale(&self) -> Vec<String> {
         let stuck = join_all(Self::apps().map(async |(number, pipeline, app)| {
             let acts = self.life(number).0.finale();
@@ -207,12 +207,12 @@ impl Load {
         stuck.await.into_iter().filter_map(Result::err).collect()
     }
 
-    /// From now on receivers take what they want to have, at once.
+    /// Stops the faults of the receivers: from now on each message is accepted or refused finally at the first request.
     pub fn be_friendly(&self) {
         self.friendly.store(true, Ordering::Relaxed);
     }
 
-    /// What every lane must say, after all that was done.
+    /// Returns the expected steps of every lane, after all acts so far.
     pub fn expected(&self) -> BTreeMap<Lane, Vec<Step>> {
         let mut lanes = BTreeMap::new();
         for ((number, pipeline, app), Told { name: notification, types, .. }) in
@@ -229,7 +229,7 @@ impl Load {
         lanes
     }
 
-    /// How many acts were done.
+    /// Returns the number of acts so far.
     pub fn acts(&self) -> usize {
         (0..self.lives.len()).map(|number| self.life(number).1.len()).sum()
     }
@@ -243,7 +243,7 @@ impl Load {
         self.lives[number].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether neither the log nor a lane is too far behind.
+    /// Whether the log and all lanes are close enough to the application for another act.
     fn may_go_on(&self, number: usize, pipeline: &str, app: &str) -> bool {
         let done: Vec<_> = self.life(number).1.iter().map(|act| act.means().0).collect();
         let desk = lock(&self.desk);
@@ -251,13 +251,13 @@ impl Load {
             let due = done.iter().filter(|type_| told.types.contains(type_)).count();
             due.saturating_sub(desk.done.get(&format!("/{}/{app}", told.name)).map_or(0, BTreeSet::len))
         };
-        // Of what is replaced by newer ones, none is waited for.
+        // Deliveries that newer ones may replace are not waited for.
         let behind = |told: &Told| if told.how == How::Latest { 0 } else { behind(told) };
         let untaken = self.view.borrow().get(pipeline).map_or(usize::MAX, |p| untaken(p, app));
         untaken <= UNTAKEN && NOTIFICATIONS.iter().map(behind).all(|behind| behind < BEHIND)
     }
 
-    /// Does one thing, and waits until it is observed.
+    /// Performs one act, and waits until it is observed.
     async fn perform(&self, number: usize, pipeline: &str, app: &str, act: Act) -> Result<(), String> {
         let (world, revision) = (&self.world, act.means().1.to_owned());
         let (status, is) = match &act {
@@ -281,12 +281,12 @@ impl Load {
         let waited = tokio::time::timeout(PATIENCE, view.wait_for(observed)).await;
         match waited {
             Ok(found) => found.map(drop).map_err(|e| e.to_string()),
-            Err(_) => Err(format!("nobody has observed within {PATIENCE:?} that {app} {is} {revision}")),
+            Err(_) => Err(format!("not observed within {PATIENCE:?}: {app} {is} {revision}")),
         }
     }
 }
 
-/// What a receiver does with a request.
+/// Returns the reaction of a receiver to a request.
 fn reply(seed: u64, request: &Request, desk: &mut Desk, friendly: bool) -> Reply {
     let answer = |status, headers: &str, body, after| Reply::Answer { status, headers: headers.to_owned(), body, after };
     if request.path.starts_with("/guarded/") && request.header("authorization") != format!("Bearer {}", desk.token) {
@@ -325,7 +325,7 @@ fn words(wait: Wait) -> String {
     }
 }
 
-/// Changes of a target that not every cursor has passed.
+/// Returns the number of changes of a target that not every cursor has passed.
 fn untaken(pipeline: &Pipeline, app: &str) -> usize {
     let status = pipeline.status.clone().unwrap_or_default();
     let cursors = status.dispatched.unwrap_or_default().cursors;
@@ -335,7 +335,7 @@ fn untaken(pipeline: &Pipeline, app: &str) -> usize {
     changes.iter().filter(|c| c.serial > lowest && c.subject.ends_with(&subject)).count()
 }
 
-/// The pipelines as they are, read again and again past the proxy.
+/// Lists the pipelines periodically, without the proxy.
 fn watch_pipelines(world: Arc<World>) -> watch::Receiver<BTreeMap<String, Pipeline>> {
     let (sender, receiver) = watch::channel(BTreeMap::new());
     tokio::spawn(async move {
@@ -350,7 +350,8 @@ fn watch_pipelines(world: Arc<World>) -> watch::Receiver<BTreeMap<String, Pipeli
     receiver
 }
 
-/// Tries until it is certain. A call has no deadline of its own: one that was given up could still be done, late.
+/// Repeats a call until it succeeds. A single call has no timeout, because a call that was given up could still be executed
+/// later.
 pub async fn insist<T>(call: impl AsyncFn() -> kube::Result<T>) -> T {
     let deadline = Instant::now() + PATIENCE;
     loop {

@@ -1,12 +1,13 @@
-//! Chaos: the built program against a real API server, under load, abused at random. `make chaos` runs it.
+//! The chaos test: the built program against a real API server, under load, with random faults. `make chaos` runs it.
 //!
-//! In: `--seed N` (default: a new one), `--seconds N` or `--kills N` (how long it is abused), `--replicas N`, `--must-find KIND`
-//! (for a build that is broken on purpose: succeed only if this is found), `--before PROGRAM` (nothing is abused: the replicas are
-//! those of another version with its definitions, and are upgraded one after the other, and back again). Out: a report on stdout; exit 1 if anything is missing, out of
-//! order, repeated without a reason, or not as the audit says.
+//! In: `--seed N` (default: a new one), `--seconds N` or `--kills N` (duration of the faults), `--replicas N`, `--must-find KIND`
+//! (for a build that is broken on purpose: the run succeeds only if it finds this), `--before PROGRAM` (a rolling update without
+//! faults: the replicas start as another version with its CRDs, and are upgraded one after the other, and back again).
+//! Out: a report on stdout; exit code 1 if a delivery is missing, out of order, repeated without a reason, or different from
+//! the audit.
 //!
-//! A seed is a plan: who is hit when and for how long ([`plan`]), what the applications go through and what the receivers do
-//! with each request ([`script`]). What cannot be repeated is the timing of processes.
+//! The seed determines the faults with their order and duration ([`plan`]), the changes of the applications, and the reaction
+//! of the receivers to each request ([`script`]). Only the timing of processes is not reproducible.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot go on has failed")]
 #![allow(clippy::print_stdout, reason = "the report")]
 #![allow(clippy::needless_pass_by_value, reason = "JSON is made where it is passed")]
@@ -41,15 +42,15 @@ use support::control_plane::ControlPlane;
 use support::{Proxy, World};
 use verdict::{Evidence, Figures};
 
-/// How many replicas of Pennant run.
+/// Default number of replicas of Pennant.
 const REPLICAS: usize = 2;
-/// How long it is abused if nothing else is said.
+/// Default duration of the faults.
 const SECONDS: u64 = 90;
 
-/// A run of so many kills or seconds is long: replicas are away until others have taken over, too.
+/// A run of this many kills or seconds is long: it also contains faults that last until another replica is the leader.
 const LONG: (usize, u64) = (50, 400);
 
-/// What a run is asked for.
+/// Arguments of a run.
 struct Order {
     seed: u64,
     seconds: Option<u64>,
@@ -85,7 +86,7 @@ impl Order {
         self.replicas > 1 && (self.kills.is_some_and(|k| k >= kills) || self.seconds.is_some_and(|s| s >= seconds))
     }
 
-    /// Whether it has been abused enough.
+    /// Whether the requested number of kills or seconds is reached.
     fn is_met(&self, kills: usize, since: Instant) -> bool {
         match (self.kills, self.seconds) {
             (Some(wanted), None) => kills >= wanted,
@@ -112,7 +113,7 @@ async fn main() -> ExitCode {
 
 async fn run(order: &Order) -> ExitCode {
     let began = Instant::now();
-    // Two runs at a time share the folder of logs.
+    // The process ID keeps two parallel runs apart, which share the folder of logs.
     let name = format!("chaos-{}", std::process::id());
     let first = order.before.as_deref().map_or_else(pennant::api::crds, upgrade::definitions);
     let control_plane = tokio::task::spawn_blocking(|| ControlPlane::with(first)).await.unwrap().unwrap();
@@ -147,7 +148,7 @@ async fn run(order: &Order) -> ExitCode {
     let mut person = Person::default();
     let (mut findings, (), ()) = tokio::join!(load.run(&enough), abuse, person.act(order.seed, &world, &load, &enough));
     verdict::settle(&world, &load, &crew, &person).await;
-    // A start is silent; and whatever it might send would come before what happens next.
+    // A restart must send nothing. A wrong request would arrive before those of the changes below, and is found with them.
     crew.restart().await;
     findings.extend(load.finale().await);
     let evidence = verdict::settle(&world, &load, &crew, &person).await;
@@ -183,10 +184,10 @@ async fn run(order: &Order) -> ExitCode {
     }
 }
 
-/// A copy of the program: what is built meanwhile must not take part.
+/// Copies the program, so that a build during the run does not replace it.
 fn program(name: &str) -> PathBuf {
     let built = Path::new(env!("CARGO_BIN_EXE_pennant"));
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("chaos");
+    let folder = crate::support::tmp().join("chaos");
     std::fs::create_dir_all(&folder).expect("a folder");
     let copy = folder.join(name);
     std::fs::copy(built, &copy).expect("copied");
@@ -226,9 +227,9 @@ fn report<'a>(
     }
 }
 
-/// Keeps what is needed to find out why.
+/// Writes the files that are needed to find the cause of a failure.
 fn keep(crew: &Crew, evidence: &Evidence, seed: u64, began: Instant) {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("chaos/seed-{seed}"));
+    let folder = crate::support::tmp().join(format!("chaos/seed-{seed}"));
     std::fs::create_dir_all(&folder).expect("a folder");
     for (name, log) in crew.logs() {
         std::fs::write(folder.join(format!("{name}.log")), log).expect("written");

@@ -1,7 +1,7 @@
-//! A person who has hands in it: deletes what is pending, labels what is in flight, changes the token.
+//! A user who interferes: deletes and labels pending deliveries, and changes the token.
 //!
-//! In: the deliveries as they are, past the proxy. Out: what the person did; which deliveries they may have deleted is for the
-//! verdict to find out, for an answer may have been lost.
+//! In: the deliveries, read without the proxy. Out: what the user did. The answer to a deletion may be lost, so the verdict
+//! checks which of these deliveries still exist.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,20 +18,20 @@ use crate::load::{How, Load, TOKEN, insist};
 use crate::support::World;
 use crate::support::lanes::Lane;
 
-/// Between two acts, in milliseconds.
+/// Pause between two acts, in milliseconds.
 const PAUSE: std::ops::Range<u64> = 100..700;
 
-/// What a person did.
+/// What the user did.
 #[derive(Default)]
 pub struct Person {
-    /// Deliveries that were pending, and which they have deleted, or tried to.
+    /// Pending deliveries that the user deleted, or tried to delete.
     pub deleted: Vec<Delivery>,
-    /// How often they did what.
+    /// How often the user did what.
     pub acts: BTreeMap<&'static str, usize>,
 }
 
 impl Person {
-    /// Acts until it is enough.
+    /// Acts until `enough`.
     pub async fn act(&mut self, seed: u64, world: &World, load: &Load, enough: &AtomicBool) {
         let mut rng = Rng::with_seed(seed);
         let mut day = 0;
@@ -52,15 +52,15 @@ impl Person {
         }
     }
 
-    /// Deletes one that is pending, if it still is what was seen.
+    /// Deletes a pending delivery, if it has not changed since it was read.
     async fn delete(&mut self, world: &World, load: &Load, rng: &mut Rng) -> bool {
-        // In a lane in which newer ones replace older ones nobody could tell what it would have been.
+        // In a lane in which newer deliveries replace older ones, the effect of a deletion cannot be predicted.
         let told = |d: &Delivery| How::of(&Lane::of(d)) != Some(How::Latest);
         let Some(delivery) = pending(world, rng).await.filter(told) else { return false };
         let preconditions = Preconditions { uid: delivery.uid(), resource_version: delivery.resource_version() };
         let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
         let done = world.api::<Delivery>().delete(&delivery.name_any(), &params).await;
-        // Not to be there may mean that it was deleted by a first try, whose answer was lost.
+        // "Not found" may mean that a first request, whose answer was lost, has deleted it.
         let refused = matches!(&done, Err(kube::Error::Api(status)) if status.is_conflict());
         if !refused {
             load.never_mind(&delivery);
@@ -70,7 +70,7 @@ impl Person {
     }
 }
 
-/// One that is pending; often one at the head of its lane, on which work is done.
+/// Returns a pending delivery; in half of the cases one at the head of its lane, which may be in flight.
 async fn pending(world: &World, rng: &mut Rng) -> Option<Delivery> {
     let listed = world.api::<Delivery>().list(&ListParams::default()).await.ok()?;
     let mut all: Vec<_> = listed.into_iter().filter(|d| d.status.as_ref().is_none_or(|s| s.outcome.is_none())).collect();
@@ -85,7 +85,7 @@ async fn pending(world: &World, rng: &mut Rng) -> Option<Delivery> {
     if all.is_empty() { None } else { Some(all.swap_remove(rng.usize(0..all.len()))) }
 }
 
-/// Writes something on one that is pending, which is no matter to anybody but makes it another version.
+/// Labels a pending delivery. The label has no meaning, but changes the resource version.
 async fn label(world: &World, rng: &mut Rng) -> bool {
     let Some(delivery) = pending(world, rng).await else { return false };
     let seen = rng.u32(..).to_string();
@@ -94,7 +94,7 @@ async fn label(world: &World, rng: &mut Rng) -> bool {
     world.api::<Delivery>().patch(&delivery.name_any(), &PatchParams::default(), &Patch::Merge(patch)).await.is_ok()
 }
 
-/// Gives Pennant another token, and tells the receiver once it is written.
+/// Writes another token to the Secret, and then sets it at the receivers.
 async fn rotate(world: &World, load: &Load, token: &str) {
     let patch = Patch::Merge(json!({"stringData": {TOKEN.1: token}}));
     insist(async || world.api::<Secret>().patch(TOKEN.0, &PatchParams::default(), &patch).await).await;

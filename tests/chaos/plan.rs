@@ -1,115 +1,115 @@
-//! What is done to Pennant and to its API server, and when. Pure.
+//! The plan of a run: which faults hit Pennant, its API server and a receiver, and when. Pure.
 //!
-//! In: a seed. Out: blows without end, always the same ones for the same seed. In each round every kind of weather comes once,
-//! in another order; what a run does is the beginning of it.
+//! In: a seed. Out: an endless sequence of blows, which only depends on the seed. Each round contains every kind of weather at
+//! least once, in a random order. A run executes the first part of the sequence.
 
 use std::time::Duration;
 
 use fastrand::Rng;
 
-/// One blow: what goes wrong meanwhile, and who is killed in it.
+/// One blow: a fault for some time, and a kill during it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Blow {
-    /// Nothing goes wrong for so long before.
+    /// Time without faults before it.
     pub pause: Duration,
-    /// What goes wrong.
+    /// The fault.
     pub weather: Weather,
-    /// For so long.
+    /// Duration of the fault.
     pub span: Duration,
-    /// Who is killed with SIGKILL meanwhile.
+    /// The SIGKILL during the fault.
     pub kill: Option<Kill>,
 }
 
-/// What goes wrong for a while.
+/// A fault that lasts for a while.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Weather {
-    /// Nothing: only the kill.
+    /// No fault, only the kill.
     Calm,
-    /// A replica is asked to stop, and started again once it has.
+    /// A replica receives SIGTERM, and is started again after it has ended.
     Stopped(usize),
-    /// A replica's clock stands still.
+    /// A replica is paused with SIGSTOP.
     Frozen(usize),
     /// The API server is killed, and started again.
     ApiKilled,
-    /// The API server's clock stands still.
+    /// The API server is paused with SIGSTOP.
     ApiFrozen,
     /// Connections to the API server are closed.
     Cut,
-    /// Of these calls to the API server, so many in a hundred take up to two seconds longer.
+    /// This percentage of these calls to the API server takes up to two seconds longer.
     Slow(Calls, u8),
     /// A receiver refuses all connections.
     ReceiverGone,
-    /// A receiver takes connections, and nothing that is sent.
+    /// A receiver accepts connections, but reads nothing.
     ReceiverAsleep,
-    /// A replica is killed, and started again only after others have taken over.
+    /// A replica is killed, and started again only after another one has become the leader.
     Lost(usize),
-    /// A replica's clock stands still until others have taken over.
+    /// A replica is paused until another one has become the leader.
     FrozenOut(usize),
-    /// Some calls fail, so many in a hundred.
+    /// This percentage of these calls fails.
     Faulty(Calls, Harm, u8),
 }
 
 /// Calls to the API server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Calls {
-    /// Those that record a delivery.
+    /// Calls that record a delivery.
     Creates,
-    /// Those that settle one.
+    /// Calls that settle a delivery.
     Outcomes,
-    /// Those that persist cursors.
+    /// Calls that persist cursors.
     Cursors,
-    /// Those of the pipeline controller.
+    /// Calls of the pipeline controller that write the status of a pipeline.
     PipelineStatus,
-    /// Those that write of a delivery what is known of it.
+    /// Calls that write the status of a delivery.
     DeliveryStatus,
-    /// Those of both controllers that write the status of a pipeline.
+    /// Calls of both controllers that write the status of a pipeline.
     Pipelines,
-    /// Those that read Secrets.
+    /// Calls that read Secrets.
     Secrets,
-    /// Those that renew or take the Lease.
+    /// Calls that renew or acquire the Lease.
     Lease,
-    /// All writes of statuses and deliveries.
+    /// All writes of deliveries, and of the statuses of deliveries and pipelines.
     Writes,
-    /// Everything.
+    /// All calls.
     All,
 }
 
-/// What becomes of a call.
+/// How a call fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Harm {
-    /// It is made, and its answer lost.
+    /// The call is executed, but its answer is lost.
     AnswerLost,
-    /// It is not made.
+    /// The call does not reach the API server.
     RequestLost,
-    /// It is refused with this code.
+    /// The call is refused with this code.
     Refused(u16),
 }
 
 /// A SIGKILL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kill {
-    /// Of whom.
+    /// Number of the replica.
     pub replica: usize,
-    /// How long after the weather began.
+    /// Time from the beginning of the fault to the kill.
     pub after: Duration,
-    /// How long it stays down.
+    /// Time until the replica is started again.
     pub down: Duration,
 }
 
-/// Blows in the order in which they come.
+/// The sequence of blows.
 pub struct Plan {
     rng: Rng,
     replicas: usize,
-    /// Whether there is time for replicas to take over from each other.
+    /// Whether there is time for another replica to become the leader.
     long: bool,
     round: Vec<Weather>,
 }
 
-/// Longer than a Lease lasts, and the respite that its holder has after that.
+/// Longer than the duration of a Lease plus the grace period of its holder after that.
 const TAKEN_OVER: Duration = Duration::from_secs(110);
 
 impl Plan {
-    /// The plan of a seed; a long one has in each round a replica that is away until others have taken over.
+    /// Returns the plan of a seed. In each round of a long plan, one replica is down or paused until another is the leader.
     pub fn new(seed: u64, replicas: usize, long: bool) -> Self {
         Self { rng: Rng::with_seed(seed), replicas, long, round: Vec::new() }
     }
@@ -181,7 +181,7 @@ impl Iterator for Plan {
             let kill = Some(Kill { replica, after: Duration::ZERO, down: span });
             return Some(Blow { pause: Duration::ZERO, weather, span, kill });
         }
-        // Between an attempt and its outcome a crash costs most.
+        // A kill between an attempt and its outcome is the most difficult case.
         let always = matches!(weather, Weather::Calm | Weather::Faulty(Calls::Outcomes, ..));
         let killed = always || (rng.bool() && !matches!(weather, Weather::FrozenOut(_)));
         let kill = killed.then(|| Kill {
@@ -204,7 +204,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_seed_is_a_plan() {
+    fn a_seed_determines_the_plan() {
         let plan = |seed| Plan::new(seed, 2, false).take(100).collect::<Vec<_>>();
         assert_eq!(plan(7), plan(7));
         assert_ne!(plan(7), plan(8));

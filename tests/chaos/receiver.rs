@@ -1,9 +1,10 @@
-//! An HTTP receiver with bad manners, which writes down what it gets.
+//! An HTTP receiver that misbehaves, and logs its requests.
 //!
-//! In: what is to be done with each request, and whether there is a receiver at all. Out: the requests, as the judge reads them.
-//! What is broken here on purpose, no library would send: so it speaks HTTP/1.1 by itself.
+//! In: the reaction to each request, and whether the receiver is up. Out: the requests, in the form that the oracle reads.
+//! It implements HTTP/1.1 itself, because no library would send answers that are broken on purpose.
 //!
-//! It has two sockets of one port. One holds the port and never listens, so that nobody else gets it while the other is away.
+//! It has two sockets with one port. One reserves the port and never listens, so that no other process gets the port while
+//! the receiver is down.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,48 +19,48 @@ use tokio::time::sleep;
 use crate::script::Body;
 use crate::support::receiver::{Request, closed, read};
 
-/// Between two bytes of what drips.
+/// Pause between two bytes of a slow answer.
 const DRIP: Duration = Duration::from_millis(100);
-/// What a body without end is made of.
+/// One chunk of an endless body.
 static ENDLESS: [u8; 32 * 1024] = [b'x'; 32 * 1024];
-/// More than any client takes for the head of an answer.
+/// A head of this size is larger than any client accepts.
 const BOMB: usize = 8 << 20;
 
-/// What is done with a request.
+/// The reaction to a request.
 #[derive(Clone, Debug)]
 pub enum Reply {
-    /// An answer.
+    /// Sends an answer.
     Answer { status: u16, headers: String, body: Body, after: Duration },
-    /// Nothing, ever.
+    /// Never answers.
     Hang,
-    /// The connection is closed.
+    /// Closes the connection.
     Close,
-    /// The head of an answer, a byte at a time and without end.
+    /// Sends the head of an answer, one byte at a time and without end.
     DripHead,
-    /// The head of an answer, larger than anybody reads.
+    /// Sends a head that is larger than any client accepts.
     Bomb,
 }
 
-/// Whether there is a receiver.
+/// Whether the receiver is up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Presence {
-    /// There is.
+    /// It works.
     Here,
-    /// Connections are refused, those that were there are closed.
+    /// Connections are refused, and open ones are closed.
     Gone,
-    /// Connections are taken, and nothing is read from any of them.
+    /// The kernel accepts connections, but nothing is read from them.
     Asleep,
 }
 
-/// What is done with a request.
+/// Function that chooses the reaction to a request.
 type Decide = Box<dyn FnMut(&Request) -> Reply + Send>;
 
-/// The receiver; it is gone when dropped.
+/// A running receiver. It stops when dropped.
 pub struct Receiver {
     address: SocketAddr,
     book: Arc<Mutex<Book>>,
     presence: watch::Sender<Presence>,
-    /// Holds the port.
+    /// Reserves the port.
     _held: TcpSocket,
     _tasks: JoinSet<()>,
 }
@@ -70,7 +71,7 @@ struct Book {
 }
 
 impl Receiver {
-    /// One that does with each request what this says.
+    /// Starts a receiver that calls `decide` for each request.
     pub fn start(decide: impl FnMut(&Request) -> Reply + Send + 'static) -> Self {
         let held = socket(SocketAddr::from(([127, 0, 0, 1], 0)));
         let address = held.local_addr().expect("its address");
@@ -81,17 +82,17 @@ impl Receiver {
         Self { address, book, presence, _held: held, _tasks: tasks }
     }
 
-    /// The URL of a path here.
+    /// Returns the URL of a path of this receiver.
     pub fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.address)
     }
 
-    /// Whether it is there from now on.
+    /// Sets whether it is up.
     pub fn be(&self, presence: Presence) {
         self.presence.send_replace(presence);
     }
 
-    /// Everything that came so far, in the order in which it came.
+    /// Returns all requests so far, in order of arrival.
     pub fn log(&self) -> Vec<Request> {
         lock(&self.book).log.clone()
     }
@@ -108,8 +109,8 @@ fn socket(address: SocketAddr) -> TcpSocket {
     socket
 }
 
-/// Takes connections while it is there, and closes all of them when that changes: what was sent to one that slept must not be
-/// read when it wakes up, for whoever sent it has given it up by then.
+/// Accepts connections while the receiver is up, and closes all of them when that changes: a request that was sent while it
+/// was asleep must not be read later, because the client has given it up by then.
 async fn be_there(address: SocketAddr, book: Arc<Mutex<Book>>, mut presence: watch::Receiver<Presence>) {
     loop {
         let now = *presence.borrow_and_update();
@@ -137,12 +138,12 @@ async fn be_there(address: SocketAddr, book: Arc<Mutex<Book>>, mut presence: wat
     }
 }
 
-/// Requests of one connection, until either side closes it.
+/// Serves the requests of one connection, until either side closes it.
 async fn serve(stream: TcpStream, book: Arc<Mutex<Book>>) {
     let mut stream = BufReader::new(stream);
     while let Some(request) = read(&mut stream).await {
         let (number, reply) = lock(&book).note(request);
-        // Whoever asked may go away meanwhile, and is not answered then.
+        // The client may close the connection during the delay. It then gets no answer.
         let go_on = match reply {
             Reply::Answer { status, headers, body, after } => {
                 let gone = tokio::select! {
@@ -153,7 +154,7 @@ async fn serve(stream: TcpStream, book: Arc<Mutex<Book>>) {
                     return;
                 }
                 let head = format!("HTTP/1.1 {status} Scripted\r\n{headers}{}\r\n", length(body));
-                // Noted first: once the answer is out, whoever reads it may act before this goes on.
+                // Noted before the write, because the client may act on the answer before this task continues.
                 lock(&book).log[number].answered = Some((status, Instant::now()));
                 stream.write_all(head.as_bytes()).await.is_ok() && say(&mut stream, body).await
             }
@@ -176,7 +177,7 @@ async fn serve(stream: TcpStream, book: Arc<Mutex<Book>>) {
 }
 
 impl Book {
-    /// Writes a request down and says what is done with it.
+    /// Logs a request, and returns its number and the reaction to it.
     fn note(&mut self, request: Request) -> (usize, Reply) {
         let reply = (self.decide)(&request);
         self.log.push(request);
@@ -184,7 +185,7 @@ impl Book {
     }
 }
 
-/// What the head of an answer says of its body. A body that drips or has no end ends with its connection.
+/// Returns the header for the length of a body. A slow or endless body ends with its connection.
 fn length(body: Body) -> String {
     match body {
         Body::None => String::new(),
@@ -194,7 +195,7 @@ fn length(body: Body) -> String {
     }
 }
 
-/// Whether the connection can be used again.
+/// Sends a body, and returns whether the connection can be used again.
 async fn say(stream: &mut BufReader<TcpStream>, body: Body) -> bool {
     match body {
         Body::None => true,
@@ -211,7 +212,7 @@ async fn say(stream: &mut BufReader<TcpStream>, body: Body) -> bool {
     }
 }
 
-/// Says this, and then a byte at a time, until nobody listens.
+/// Sends `first`, and then one byte at a time until the client closes the connection. Returns `false`.
 async fn drip(stream: &mut BufReader<TcpStream>, first: &[u8]) -> bool {
     let mut said = stream.write_all(first).await;
     while said.is_ok() {

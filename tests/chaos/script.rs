@@ -1,25 +1,25 @@
-//! What the applications go through, and what the receivers do with each request. Pure.
+//! The script of a run: the changes of the applications, and the reaction of the receivers to each request. Pure.
 //!
-//! In: a seed. Out: for each application acts without end, and what each of them means; for each request a behaviour. All are
-//! the same for the same seed, so what every lane must say is known, however far a run gets.
+//! In: a seed. Out: for each application an endless sequence of acts with their transitions; for each request a behaviour. Both
+//! only depend on the seed, so the expected steps of every lane are known at any point of a run.
 
 use std::time::Duration;
 
 use fastrand::Rng;
 
-/// What happens to an application.
+/// A change of an application.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Act {
-    /// This revision is rolled out.
+    /// Rolls out this revision.
     Ship(String),
-    /// A rollout of this revision fails.
+    /// Rolls out this revision, which fails.
     Break(String),
-    /// Back to this revision, after a failure.
+    /// Rolls back to this revision after a failure.
     RollBack(String),
 }
 
 impl Act {
-    /// What it means: type and revision of the transition.
+    /// Returns type and revision of the transition.
     pub fn means(&self) -> (&'static str, &str) {
         match self {
             Self::Ship(revision) => ("Deployed", revision),
@@ -29,7 +29,7 @@ impl Act {
     }
 }
 
-/// The life of one application.
+/// Generator of the acts of one application.
 pub struct Life {
     rng: Rng,
     running: u32,
@@ -38,17 +38,17 @@ pub struct Life {
 }
 
 impl Life {
-    /// Of an application that runs revision 0.
+    /// Starts with an application that runs revision 0.
     pub fn new(seed: u64, app: &str) -> Self {
         Self { rng: Rng::with_seed(mix(seed, &["life", app])), running: 0, newest: 0, failed: false }
     }
 
-    /// How long nothing happens before the next act.
+    /// Returns the pause before the next act.
     pub fn pause(&mut self) -> Duration {
         Duration::from_millis(if self.rng.bool() { 0 } else { self.rng.u64(0..600) })
     }
 
-    /// The next act.
+    /// Returns the next act.
     pub fn act(&mut self) -> Act {
         match self.rng.u8(0..100) {
             0..40 if self.failed => self.roll_back(),
@@ -57,7 +57,7 @@ impl Life {
         }
     }
 
-    /// Acts with which a life ends: one of each meaning.
+    /// Returns the last acts: one of each kind.
     pub fn finale(&mut self) -> [Act; 3] {
         [self.ship(), self.break_(), self.roll_back()]
     }
@@ -80,31 +80,31 @@ impl Life {
     }
 }
 
-/// What a receiver does with a request.
+/// The reaction of a receiver to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Behaviour {
-    /// It takes so long.
+    /// Delay before it.
     pub after: Duration,
-    /// And then does this.
+    /// What the receiver then does.
     pub then: Then,
 }
 
 /// How a request ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Then {
-    /// It is taken, with this code; the body of the answer is no matter.
+    /// The request is accepted with this code. The body of the answer must not matter.
     Take(u16, Body),
-    /// It fails, with this code.
+    /// The request fails with this code.
     Fail(u16),
-    /// The receiver wants to be left alone, and says for how long.
+    /// The receiver answers 429 with this `Retry-After`.
     Throttle(Wait),
-    /// Nothing is ever said.
+    /// The receiver never answers.
     Hang,
     /// The connection is closed.
     Close,
-    /// The head of an answer drips and has no end.
+    /// The receiver sends the head of an answer slowly and without end.
     DripHead,
-    /// The head of an answer is larger than anybody reads.
+    /// The receiver sends a head that is larger than any client accepts.
     Bomb,
 }
 
@@ -113,33 +113,33 @@ pub enum Then {
 pub enum Body {
     /// None.
     None,
-    /// A word.
+    /// Two bytes.
     Short,
-    /// A byte now and then, without end.
+    /// One byte at a time, without end.
     Drips,
-    /// As much as is taken, without end.
+    /// As much as the client reads, without end.
     Endless,
-    /// Less than was announced.
+    /// Less than `Content-Length`.
     BreaksOff,
 }
 
-/// What `Retry-After` says.
+/// The value of `Retry-After`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
-    /// A second.
+    /// One second.
     Second,
-    /// The date of a second from now.
+    /// The date one second from now.
     Date,
-    /// A date of long ago.
+    /// A date in the past.
     Past,
-    /// Nothing that can be understood.
+    /// An invalid value.
     Junk,
 }
 
-/// Codes with which a receiver refuses a message for good.
+/// Codes that refuse a message finally.
 pub const REFUSALS: [u16; 8] = [400, 410, 422, 301, 302, 303, 307, 308];
 
-/// What is done with the so many-th request to a path.
+/// Returns the behaviour for request `number` to a path.
 pub fn behaviour(seed: u64, path: &str, number: u64) -> Behaviour {
     let mut rng = Rng::with_seed(mix(seed, &["request", path]).wrapping_add(number));
     let then = match rng.u8(0..100) {
@@ -152,7 +152,7 @@ pub fn behaviour(seed: u64, path: &str, number: u64) -> Behaviour {
         67..71 => Then::Fail(503),
         71..74 => Then::Fail(401),
         74..77 => Then::Fail(403),
-        // The third one in a row would be for good.
+        // Three 404 in a row would be a final refusal.
         77..81 if !number.is_multiple_of(3) => Then::Fail(404),
         77..83 => Then::Fail(408),
         83..87 => Then::Throttle([Wait::Second, Wait::Date, Wait::Past, Wait::Junk][rng.usize(0..4)]),
@@ -165,14 +165,14 @@ pub fn behaviour(seed: u64, path: &str, number: u64) -> Behaviour {
     Behaviour { after: Duration::from_millis(after), then }
 }
 
-/// With what code a receiver refuses this message for good, where it would have taken another.
+/// Returns the code with which the receiver refuses this message finally; `None`: it accepts the message.
 pub fn refusal(seed: u64, path: &str, type_: &str, revision: &str) -> Option<u16> {
     let chance = mix(seed, &["unwanted", path, type_, revision]);
     let code = usize::try_from(chance / 16 % REFUSALS.len() as u64).ok()?;
     chance.is_multiple_of(16).then(|| REFUSALS[code])
 }
 
-/// One number out of a seed and words (FNV-1a).
+/// Hashes a seed and words to a number (FNV-1a).
 fn mix(seed: u64, words: &[&str]) -> u64 {
     let bytes = words.iter().flat_map(|word| word.bytes().chain([0]));
     bytes.fold(seed ^ 0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_seed_is_a_script() {
+    fn a_seed_determines_the_script() {
         let acts = |seed, app| {
             let mut life = Life::new(seed, app);
             (0..50).map(|_| life.act()).collect::<Vec<_>>()
@@ -232,7 +232,7 @@ mod tests {
             assert!(all(1).iter().any(|b| b.then == then), "{then:?}");
         }
         let lost = |b: &[Behaviour]| b.iter().all(|b| b.then == Then::Fail(404));
-        assert!(!all(1).windows(3).any(lost), "the third would be for good");
+        assert!(!all(1).windows(3).any(lost), "three 404 in a row are a final refusal");
         let refused: BTreeSet<_> = (0..1000).filter_map(|n| refusal(1, "/all/a", "Deployed", &n.to_string())).collect();
         assert_eq!(refused.len(), REFUSALS.len());
     }

@@ -1,7 +1,7 @@
-//! What notifications promise that are told in a special way, beyond what the judge knows.
+//! Checks of notifications with special settings, which the oracle does not know.
 //!
 //! In: all requests and deliveries, and when Pennant was killed or disturbed. Out: findings about lanes in which newer
-//! deliveries replace older ones, pipelines that are one lane, and rates.
+//! deliveries replace older ones, about pipelines that are one lane, and about rates.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -14,18 +14,18 @@ use crate::support::lanes::Lane;
 use crate::support::oracle::repeats::is_taken;
 use crate::support::oracle::{Expected, Finding, Row, Seen, judge, row};
 
-/// Requests that may be late, so that more come at once than were sent at once.
+/// Tolerance of the rate: requests that were delayed and arrive together with later ones.
 const LATE: f64 = 3.0;
-/// So long after the process changed, requests may come from both.
+/// Time after a change of process in which requests of both processes may arrive.
 const CHANGE: Duration = Duration::from_secs(3);
-/// A request that was taken is written down within this, or the process has ended.
+/// Maximum time to record an accepted request, unless the process has ended.
 const WRITTEN: Duration = Duration::from_secs(30);
 
 fn finding(kind: &'static str, text: String) -> Finding {
     Finding { final_: true, kind, text }
 }
 
-/// All findings but those of [`ordered`].
+/// Returns all findings except those of [`ordered`].
 pub fn findings(deliveries: &[Delivery], seen: &[Seen], crew: &Crew) -> Vec<Finding> {
     let told = |how: How| seen.iter().filter(move |s| How::of(&s.lane) == Some(how));
     let mut found = Vec::from_iter(paced(told(How::Paced).map(|s| s.at).collect(), crew));
@@ -33,13 +33,13 @@ pub fn findings(deliveries: &[Delivery], seen: &[Seen], crew: &Crew) -> Vec<Find
     found
 }
 
-/// Deliveries that newer ones have replaced, as they may have where that is wanted.
+/// Returns the deliveries that newer ones have replaced, in the lanes that allow it.
 pub fn replaced(rows: &[Row]) -> Vec<Row> {
     let rows = rows.iter().filter(|r| How::of(&r.lane) == Some(How::Latest));
     rows.filter(|r| r.step.outcome == Some(Outcome::Superseded)).cloned().collect()
 }
 
-/// More requests in some time than the rate allows. With each process it begins anew.
+/// Finds more requests in some time than the rate allows. Each new process starts with a full burst.
 fn paced(mut times: Vec<Instant>, crew: &Crew) -> Option<Finding> {
     times.sort();
     let (per_second, burst) = RATE;
@@ -59,8 +59,8 @@ fn paced(mut times: Vec<Instant>, crew: &Crew) -> Option<Finding> {
     None
 }
 
-/// The judge's findings about order, with each pipeline as one lane. `seen`: without what a person has deleted, which may have been
-/// in flight when the next one went.
+/// Returns the oracle's findings about order, with each pipeline as one lane. `seen` must not contain requests of deliveries
+/// that the user has deleted: such a request may have been in flight when the next one was sent.
 pub fn ordered(seen: &[Seen]) -> Vec<Finding> {
     let whole = |s: &Seen| {
         let path = s.lane.path.rsplit_once('/').map_or("", |(path, _)| path);
@@ -72,7 +72,7 @@ pub fn ordered(seen: &[Seen]) -> Vec<Finding> {
     found.into_iter().filter(|f| f.kind == "order").collect()
 }
 
-/// Lanes in which newer deliveries replace older ones.
+/// Checks the lanes in which newer deliveries replace older ones.
 fn latest(deliveries: &[Delivery], seen: &[&Seen], crew: &Crew) -> Vec<Finding> {
     let mut lanes: BTreeMap<Lane, Vec<&Delivery>> = BTreeMap::new();
     for delivery in deliveries.iter().filter(|d| How::of(&Lane::of(d)) == Some(How::Latest)) {
@@ -89,7 +89,8 @@ fn latest(deliveries: &[Delivery], seen: &[&Seen], crew: &Crew) -> Vec<Finding> 
         for (place, delivery) in deliveries.iter().enumerate() {
             let (status, row) = (delivery.status.clone().unwrap_or_default(), row(delivery));
             let replaced = status.outcome == Some(Outcome::Superseded);
-            // One too many after a kill: what was taken before it, and written down only after the next process had replaced it.
+            // One too many after a kill: a delivery that was accepted before the kill, and recorded only after the next process had
+            // replaced it.
             let right = status.superseded == due || (status.superseded == due + 1 && !crew.kills.is_empty());
             if status.outcome.is_some() && !replaced && !right {
                 let text = format!("{lane}: {} says that it replaces {}, and there are {due}", row.step, status.superseded);
@@ -108,7 +109,7 @@ fn latest(deliveries: &[Delivery], seen: &[&Seen], crew: &Crew) -> Vec<Finding> 
     found
 }
 
-/// Whether the process that sent it may have ended before it wrote down that it was taken.
+/// Whether the process that sent the request may have ended before it recorded that the receiver had accepted it.
 fn is_explained(taken: &Seen, crew: &Crew) -> bool {
     let ends = crew.kills.iter().chain(&crew.deposed);
     ends.into_iter().any(|(from, to)| *to >= taken.at && *from <= taken.at + WRITTEN)

@@ -1,7 +1,7 @@
-//! What goes wrong with the API server and on the way there, and with one of the receivers.
+//! Executes the faults: of the replicas, of the API server and the connections to it, and of one of the receivers.
 //!
-//! In: the weather of a blow. Out: calls that fail or are late, an API server or a receiver that is away, and how often each kind of
-//! fault was hit.
+//! In: the weather of a blow. Out: calls that fail or are late, an API server or a receiver that is down, and how often each
+//! kind of fault was hit.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -15,15 +15,15 @@ use crate::receiver::{Presence, Receiver};
 use crate::support::control_plane::ControlPlane;
 use crate::support::proxy::{Call, Fault, Proxy, RuleId};
 
-/// Of all writes, so many in a hundred lose their answer in any weather.
+/// Percentage of all writes that lose their answer at any time.
 const DRIZZLE: u8 = 2;
 
-/// So long it takes until all connections are closed.
+/// Time after which all connections are closed.
 const CUT: Duration = Duration::from_millis(100);
-/// A call that is slow takes longer by one of these, in milliseconds.
+/// The delays of slow calls, in milliseconds.
 const LATE: [u64; 3] = [100, 600, 2000];
 
-/// The control plane and the way there.
+/// The control plane and the proxy in front of it.
 pub struct Sky {
     control_plane: Option<ControlPlane>,
     proxy: Proxy,
@@ -34,14 +34,14 @@ pub struct Sky {
 }
 
 impl Sky {
-    /// With drizzle from now on.
+    /// Starts the permanent low rate of lost answers.
     pub fn new(control_plane: ControlPlane, proxy: Proxy, seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed);
         let drizzle = rule(&proxy, &mut rng, Calls::Writes, Fault::LoseAnswer, DRIZZLE);
         Self { control_plane: Some(control_plane), proxy, rng, drizzle, hits: BTreeMap::new() }
     }
 
-    /// Carries out one blow. It is over when this returns.
+    /// Executes one blow, until its end.
     pub async fn strike(&mut self, blow: &Blow, crew: &mut Crew, fickle: &Receiver) {
         crew.pass(blow.pause).await;
         crew.note(format!("{:?} for {:?}", blow.weather, blow.span));
@@ -111,7 +111,7 @@ impl Sky {
             Weather::Faulty(calls, harm, percent) => {
                 let id = rule(&self.proxy, &mut self.rng, calls, fault(harm), percent);
                 if calls == Calls::Secrets {
-                    // What is watched already is not asked for.
+                    // Secrets that are already watched are only read again after the watch breaks.
                     self.proxy.cut();
                     crew.pass(CUT).await;
                     self.proxy.heal();
@@ -123,7 +123,7 @@ impl Sky {
         crew.note(format!("{:?} is over", blow.weather));
     }
 
-    /// Ends the drizzle: nothing goes wrong any more.
+    /// Ends the permanent lost answers. After that there are no faults.
     pub fn clear_up(&mut self) {
         self.end(self.drizzle, "drizzle: AnswerLost");
     }
@@ -141,7 +141,7 @@ impl Sky {
         self.control_plane.as_ref().expect("here between two orders")
     }
 
-    /// Has the launcher do something, while time passes for the replicas.
+    /// Executes an order of the launcher, while due replicas are still restarted.
     async fn order(&mut self, crew: &mut Crew, order: fn(&mut ControlPlane)) {
         let mut control_plane = self.control_plane.take().expect("here between two orders");
         let mut ordered = tokio::task::spawn_blocking(move || {
@@ -158,7 +158,7 @@ impl Sky {
     }
 }
 
-/// The time of a blow, with the kill in it.
+/// Waits for the duration of a blow, and executes its kill.
 async fn meanwhile(blow: &Blow, crew: &mut Crew) {
     let Some(Kill { replica, after, down }) = blow.kill else { return crew.pass(blow.span).await };
     crew.pass(after).await;

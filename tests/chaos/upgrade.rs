@@ -1,8 +1,8 @@
-//! A rolling update under load: first the definitions, then one replica after the other; and back, with the definitions as they
-//! are, for whoever goes back does not take fields away.
+//! A rolling update under load: first the CRDs, then one replica after the other; then back, and forward again. The CRDs stay
+//! those of the new version, because a rollback does not remove fields.
 //!
-//! In: the program of the version before. Out: nothing; the load goes on meanwhile, nobody is killed, so the verdict allows for
-//! nothing: no change is missing, none is out of order, and none is sent twice.
+//! In: the program of the previous version. Out: nothing. The load continues meanwhile and no process is killed, so the verdict
+//! allows no exceptions: no change may be missing, out of order, or sent twice.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -15,10 +15,10 @@ use kube::api::{Api, Patch, PatchParams};
 use crate::crew::{Crew, NAMES};
 use crate::support::World;
 
-/// The load between two steps.
+/// Time under load between two steps.
 const BETWEEN: Duration = Duration::from_secs(8);
 
-/// The definitions that a program brings.
+/// Returns the CRDs that a program prints.
 pub fn definitions(program: &Path) -> Vec<CustomResourceDefinition> {
     let printed = Command::new(program).arg("crds").output().expect("the program runs");
     assert!(printed.status.success(), "{} crds: {}", program.display(), printed.status);
@@ -26,7 +26,7 @@ pub fn definitions(program: &Path) -> Vec<CustomResourceDefinition> {
     serde_saphyr::from_multiple(&text).expect("definitions")
 }
 
-/// Upgrades all replicas and takes them back again.
+/// Upgrades all replicas, rolls them back, and upgrades them again.
 pub async fn there_and_back(world: &World, crew: &mut Crew, before: &Path, now: &Path) {
     crew.pass(BETWEEN).await;
     let api: Api<CustomResourceDefinition> = Api::all(world.client.clone());

@@ -1,12 +1,12 @@
-//! What came of it, told by the API server and the receivers alone.
+//! The verdict on a run, from the API server and the receivers only.
 //!
-//! In: what every lane must say, when Pennant was killed, what a person has deleted, the Delivery objects, the receivers' books.
-//! Out: findings, and the figures of the report. Nothing that Pennant counts is believed; its counts are compared with what is
-//! there.
+//! In: the expected steps of every lane, when Pennant was killed, what the user has deleted, the Delivery objects, the logs of
+//! the receivers. Out: findings, and the figures of the report. Pennant's own counts are not used; they are compared with the
+//! objects that exist.
 //!
-//! A delivery that a person has deleted is as if it had never been, and so are its requests: it may have been in flight, and
-//! after a crash it may have been recorded again. So is one that a newer one has replaced where that is wanted: what holds of such
-//! is [`special`]'s to say.
+//! Deliveries that the user has deleted are ignored, with their requests: such a delivery may have been in flight, and after
+//! a crash it may have been recorded again. Deliveries that newer ones have replaced, in lanes that allow it, are ignored
+//! here, too; [`special`] checks them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -27,39 +27,40 @@ use crate::support::lanes::{Lane, Step};
 use crate::support::oracle::repeats::{Repeats, beyond, is_taken, repeated};
 use crate::support::oracle::{Expected, Finding, Row, Seen, judge, row, seen};
 
-/// Between two looks.
+/// Interval between two checks.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// Everything that can be known, at one time.
+/// Everything that is known at one time.
 pub struct Evidence {
-    /// What every lane must say.
+    /// The expected steps of every lane.
     pub lanes: Lanes,
     /// The Delivery objects.
     pub rows: Vec<Row>,
-    /// The requests, in the order in which they came to each receiver.
+    /// The requests, in order of arrival at each receiver.
     pub seen: Vec<Seen>,
-    /// What is not as it should be.
+    /// All findings.
     pub findings: Vec<Finding>,
 }
 
 /// Figures of the report.
 pub struct Figures {
-    /// Delivery objects.
+    /// Number of Delivery objects.
     pub recorded: usize,
-    /// Messages that a receiver has taken.
+    /// Number of messages that a receiver accepted.
     pub delivered: usize,
-    /// Messages that a receiver has refused for good.
+    /// Number of messages that a receiver refused finally.
     pub parked: usize,
-    /// Transitions that were due and were neither taken nor refused for good by their receiver.
+    /// Number of expected transitions that their receiver neither accepted nor refused finally.
     pub missing: usize,
-    /// Requests that came again after they had been answered for good.
+    /// Number of requests that were repeated after a final answer.
     pub duplicates: usize,
 }
 
-/// The steps of each lane.
+/// The expected steps of each lane.
 type Lanes = BTreeMap<Lane, Vec<Step>>;
 
-/// Waits until nothing is missing, or nothing more can come: every cursor at the end of its log and every delivery settled.
+/// Waits until every cursor is at the end of its log and every delivery is settled, and until there are no findings or the
+/// findings no longer change.
 pub async fn settle(world: &World, load: &Load, crew: &Crew, person: &Person) -> Evidence {
     let kills = crew.kills.iter().chain(&crew.deposed).copied().collect();
     let expected = Expected { duplicates: Repeats::Across(kills), frozen: crew.frozen.clone(), ..Expected::default() };
@@ -68,7 +69,7 @@ pub async fn settle(world: &World, load: &Load, crew: &Crew, person: &Person) ->
     loop {
         let evidence = collect(world, load, &expected, crew, person).await;
         let texts: Vec<_> = evidence.findings.iter().map(|f| f.text.clone()).collect();
-        // What is pending may change what is found; what is at rest twice in a row does not.
+        // Pending deliveries may change the findings. Findings that are equal twice in a row, with nothing pending, are final.
         let at_rest = evidence.rows.iter().all(|r| r.step.outcome.is_some()) && taken(world).await;
         let done = at_rest && (texts.is_empty() || before.as_ref() == Some(&texts));
         if done || Instant::now() > deadline {
@@ -80,7 +81,7 @@ pub async fn settle(world: &World, load: &Load, crew: &Crew, person: &Person) ->
 }
 
 async fn collect(world: &World, load: &Load, expected: &Expected, crew: &Crew, person: &Person) -> Evidence {
-    // First what was received: what is sent has been recorded before, so nothing can be seen without its row.
+    // Requests are read first: each is recorded before it is sent, so no request can be seen without its row.
     let requests: Vec<_> = load.receivers.iter().flat_map(Receiver::log).collect();
     let followed = requests.iter().filter(|r| r.path.starts_with(ELSEWHERE)).map(|r| Finding {
         final_: true,
@@ -96,7 +97,7 @@ async fn collect(world: &World, load: &Load, expected: &Expected, crew: &Crew, p
         person.deleted.iter().filter(|d| d.uid().is_none_or(|uid| !there.contains(&uid))).map(row).collect();
     findings.extend(special::findings(&deliveries, &seen, crew));
     gone.extend(special::replaced(&rows));
-    // The newest first: what is taken out then does not move the place of another.
+    // The newest first: removing it does not change the positions of the others.
     gone.sort_by_key(|one| std::cmp::Reverse(one.serial));
     let mut lanes = load.expected();
     for one in &gone {
@@ -123,7 +124,7 @@ async fn collect(world: &World, load: &Load, expected: &Expected, crew: &Crew, p
     Evidence { lanes, rows, seen, findings }
 }
 
-/// Takes the step of a deleted delivery out of its lane: of those that read the same, it is the one at the same place.
+/// Removes the step of a deleted delivery from its lane. Among equal steps, it is the one at the same position.
 fn strike(lanes: &mut Lanes, one: &Row, rows: &[Row], gone: &[Row]) {
     let same = |r: &&Row| r.lane == one.lane && r.step.what == one.step.what;
     let earlier: BTreeSet<_> = rows.iter().chain(gone).filter(same).map(|r| r.serial).filter(|s| *s < one.serial).collect();
@@ -134,8 +135,9 @@ fn strike(lanes: &mut Lanes, one: &Row, rows: &[Row], gone: &[Row]) {
     }
 }
 
-/// How findings begin that are none: a process was killed while its write was on the way, and that was applied after the next one
-/// had listed what there is. So the message was sent once more, and the audit says what came of it before, which is true.
+/// Returns the beginnings of audit findings to ignore. A process was killed while its write was in flight, and the write was
+/// applied after the next process had listed the deliveries. So the message was sent again, and the audit contains the
+/// result of the earlier request, which is correct.
 fn written_late(crew: &Crew, seen: &[Seen], rows: &[Row]) -> Vec<String> {
     let mut texts = Vec::new();
     for row in rows {
@@ -151,7 +153,7 @@ fn written_late(crew: &Crew, seen: &[Seen], rows: &[Row]) -> Vec<String> {
     texts
 }
 
-/// Requests that came again although they had been refused for good, and no kill explains it. The judge knows of 2xx and 400 only.
+/// Finds requests that were repeated after a final refusal without a kill that explains it. The oracle only knows 2xx and 400.
 fn refused_twice(forgiven: &Repeats, seen: &[Seen]) -> Vec<Finding> {
     let others = |s: &&Seen| s.answered.is_none_or(|(code, _)| !is_taken(code) && code != 400);
     let as_400 = |s: &Seen| Seen {
@@ -174,7 +176,7 @@ async fn list(world: &World) -> Vec<Delivery> {
     insist(async || world.api::<Delivery>().list(&ListParams::default()).await).await.items
 }
 
-/// Whether every cursor stands at the end of its log.
+/// Whether every cursor is at the end of its log.
 async fn taken(world: &World) -> bool {
     let pipelines = insist(async || world.api::<Pipeline>().list(&ListParams::default()).await).await;
     pipelines.into_iter().filter_map(|p| p.status).all(|status| {
@@ -183,7 +185,7 @@ async fn taken(world: &World) -> bool {
     })
 }
 
-/// Waits until the status of each notification agrees with what there is of it; gives what does not.
+/// Waits until the counts in the status of each notification are right, and returns those that are not.
 pub async fn counts(world: &World) -> Vec<String> {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -211,7 +213,7 @@ fn miscounted(notification: &Notification, rows: &[Delivery]) -> Option<String> 
     (said != there).then_some(text)
 }
 
-/// The figures of what is known.
+/// Returns the figures of the report.
 pub fn figures(evidence: &Evidence) -> Figures {
     let mut messages: BTreeMap<(&Lane, &str), Vec<&Seen>> = BTreeMap::new();
     for one in &evidence.seen {
@@ -234,12 +236,12 @@ pub fn figures(evidence: &Evidence) -> Figures {
 }
 
 impl Evidence {
-    /// How many findings of these kinds there are.
+    /// Returns the number of findings of these kinds.
     pub fn count(&self, kinds: &[&str]) -> usize {
         self.findings.iter().filter(|f| kinds.contains(&f.kind)).count()
     }
 
-    /// Everything that is known about the lanes in which something was found, in milliseconds since then.
+    /// Describes the lanes that have findings, with times in milliseconds since `begin`.
     pub fn of_the_lanes_in_question(&self, begin: Instant) -> String {
         let mut text = String::new();
         let ms = |at: Instant| at.saturating_duration_since(begin).as_millis();

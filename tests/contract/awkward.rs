@@ -1,7 +1,7 @@
-//! Transitions as awkward as a cluster can make them.
+//! Transitions with the most extreme data that a cluster can produce.
 //!
-//! Messages and reasons are whatever a controller wrote, revisions whatever a source calls its versions. Names keep to what
-//! Kubernetes allows, so they are long and no more: 63 characters, or 253 for clusters and application objects.
+//! Messages and reasons can be any text of a controller, and revisions any version of a source. Names follow the rules of
+//! Kubernetes, so they can only be long: 63 characters, or 253 for clusters and application objects.
 
 use std::collections::BTreeMap;
 
@@ -9,10 +9,10 @@ use pennant::api::TransitionType;
 use pennant::api::delivery::SubjectKind;
 use pennant::render::Data;
 
-/// The hash in the revisions of all rows.
+/// The commit hash in the revisions of all rows.
 pub const COMMIT: &str = "5f3d2c1b0a9e8d7c6b5a4f3e2d1c0b9a8f7e6d5c";
 
-/// Text that many receivers would take for a mention, a link, a command, or formatting.
+/// Text that receivers could interpret as a mention, a link, a command, or formatting.
 pub const MARKUP: &str = "<!channel> <!here|here> <@U1> <#C1> @here @everyone @all @user <users/all> <at>x</at> \
     [x](http://evil.example) <http://evil.example|x> ![i](http://evil.example/i.png) *b* _i_ ~s~ **b** `c` ```p``` \
     <b>b</b> <a href=\"http://evil.example\">x</a> &lt;!channel&gt; #1 /command %%% ${{ github.token }} $CI_JOB_TOKEN \
@@ -20,7 +20,7 @@ pub const MARKUP: &str = "<!channel> <!here|here> <@U1> <#C1> @here @everyone @a
 
 type Change = fn(&mut Data);
 
-/// What is changed in a sample, by name.
+/// The changes to a sample, by name.
 const ROWS: &[(&str, Change)] = &[
     ("as the sample is", |_| {}),
     ("nothing known", |data| {
@@ -54,7 +54,7 @@ const ROWS: &[(&str, Change)] = &[
     ("long ago", |data| data.time = pennant::api::Time::UNIX_EPOCH),
 ];
 
-/// A transition of this type for each row, with type and name of the row.
+/// Returns a transition of this type for each row, with the type and the name of the row.
 pub fn rows(type_: TransitionType) -> impl Iterator<Item = (TransitionType, &'static str, Data)> {
     ROWS.iter().map(move |(name, change)| {
         let mut data = Data::sample(type_);
@@ -68,7 +68,7 @@ fn text(data: &mut Data, text: &str) {
     text.clone_into(&mut data.message);
 }
 
-/// A revision of this branch, if there was one.
+/// Returns a revision of this branch, or an empty text if the old revision is empty.
 fn revision(old: &str, branch: &str) -> String {
     if old.is_empty() { String::new() } else { format!("{branch}@sha1:{COMMIT}") }
 }
@@ -83,7 +83,7 @@ fn long_names(data: &mut Data) {
         SubjectKind::Cluster => [63, 253].map(name).join("."),
         SubjectKind::Environment | SubjectKind::Pipeline => name(63),
     };
-    // What is empty stays so.
+    // Empty fields stay empty.
     let texts = [
         (63, &mut data.environment),
         (63, &mut data.target.namespace),

@@ -1,4 +1,4 @@
-//! Which commit a status is set on.
+//! Commit statuses are set on the commit of the revision.
 
 use pennant::api::TransitionType;
 use pennant::api::notification::Builtin;
@@ -15,7 +15,7 @@ const STATUSES: [Builtin; 5] = [
     Builtin::AzureDevopsGitStatus,
 ];
 
-/// The path of a status for a revision, or why there is none.
+/// Returns the path of the status request for a revision, or the error.
 fn path(builtin: Builtin, revision: &str, previous: &str) -> Result<String, String> {
     let mut data = Data::sample(TransitionType::Deployed);
     revision.clone_into(&mut data.revision);

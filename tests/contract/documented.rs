@@ -1,7 +1,6 @@
-//! What receivers document of their requests and do not publish as a schema: written down here from the pages that are
-//! linked.
+//! Schemas of receivers that document their requests, but publish no schema. They are written from the linked pages.
 //!
-//! Out: documents in the form of `OpenAPI`, to be read by the same code as those that are published.
+//! Out: `OpenAPI` documents, which the same code reads as the published ones.
 
 use serde_json::{Value, json};
 

@@ -1,8 +1,8 @@
-//! Walking through a body.
+//! Finding values in a JSON body.
 
 use serde_json::Value;
 
-/// All values that a JSON Pointer names, in which `*` stands for every index or member; with the pointers of each.
+/// Returns all values that match a JSON Pointer, each with its own pointer. In the pattern, `*` matches every index or member.
 pub fn select<'a>(value: &'a Value, pointer: &str) -> Vec<(String, &'a Value)> {
     let mut found = vec![(String::new(), value)];
     for step in pointer.split('/').skip(1) {
@@ -18,7 +18,7 @@ pub fn select<'a>(value: &'a Value, pointer: &str) -> Vec<(String, &'a Value)> {
     found
 }
 
-/// All texts, with the pointer of each.
+/// Returns all texts, each with its pointer.
 pub fn texts(value: &Value) -> Vec<(String, &str)> {
     match value {
         Value::String(text) => vec![(String::new(), text)],

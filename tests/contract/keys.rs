@@ -1,4 +1,4 @@
-//! What belongs together has one key: what ends an alert is about the alert that a failure began, and about no other.
+//! Related transitions have the same key: a transition that ends an alert ends the alert of the failure, and no other.
 
 use std::collections::BTreeSet;
 
@@ -13,14 +13,14 @@ use serde_json::Value;
 use crate::awkward;
 use crate::subject::{Parameters, Request, Subject};
 
-/// Where an alert's key is.
+/// Function that returns the key of an alert.
 type Key = fn(&Request) -> Option<Value>;
 
 fn pagerduty(request: &Request) -> Option<Value> {
     request.json().get("dedup_key").cloned()
 }
 
-/// In the body of what begins it, in the path of what ends it.
+/// The key is in the body of the request that creates the alert, and in the path of the request that closes it.
 fn opsgenie(request: &Request) -> Option<Value> {
     let in_path = || request.url.path().strip_prefix("/v2/alerts/")?.split('/').next().map(Value::from);
     request.json().get("alias").cloned().or_else(in_path)
@@ -33,7 +33,7 @@ fn alertmanager(request: &Request) -> Option<Value> {
 const ALERTS: [(Builtin, Key); 3] =
     [(Builtin::Pagerduty, pagerduty), (Builtin::Opsgenie, opsgenie), (Builtin::Alertmanager, alertmanager)];
 
-/// What begins an alert, and what ends it.
+/// The transitions that begin an alert, each with those that end it.
 const ENDS: &[(TransitionType, &[TransitionType])] =
     &[(Failed, &[Deployed, Recovered, Removed]), (Drifted, &[DriftCorrected]), (ClusterOffline, &[ClusterOnline])];
 
@@ -47,7 +47,7 @@ fn a_transition_that_ends_an_alert_has_the_key_of_the_one_that_started_it() {
                 let began = of(&Data::sample(*begins));
                 assert!(began.is_some(), "{} has a key", builtin.as_str());
                 for type_ in *ends {
-                    // Another revision, reason and time are the same target all the same.
+                    // Revision, reason and time must not be part of the key.
                     for (_, row, data) in awkward::rows(*type_).filter(|(_, row, _)| *row != "long names") {
                         assert_eq!(of(&data), began, "{}, {}, {row}", builtin.as_str(), type_.as_str());
                     }
@@ -57,7 +57,7 @@ fn a_transition_that_ends_an_alert_has_the_key_of_the_one_that_started_it() {
     }
 }
 
-/// Or what ends one would end the other, which goes on.
+/// With the same key, the end of one problem would close the alert of another that still exists.
 #[test]
 fn failures_drift_and_clusters_have_separate_keys() {
     for (builtin, key) in ALERTS {
@@ -96,7 +96,7 @@ fn another_target_has_another_key() {
     }
 }
 
-/// What is under way, or all in place, neither begins nor ends an alert.
+/// `Progressing`, `EnvironmentReady` and `PipelineReady` neither begin nor end an alert.
 #[test]
 fn other_transitions_do_not_change_alerts() {
     for type_ in [Progressing, EnvironmentReady, PipelineReady] {
@@ -107,7 +107,7 @@ fn other_transitions_do_not_change_alerts() {
     }
 }
 
-/// Alertmanager tells from the end whether an alert fires.
+/// In Alertmanager, `endsAt` decides whether an alert fires. Opsgenie closes alerts by a request to another path.
 #[test]
 fn a_failure_fires_an_alert_and_a_recovery_resolves_it() {
     let subject = Subject::example(Builtin::Alertmanager, Parameters::Required);
@@ -128,7 +128,7 @@ fn a_failure_fires_an_alert_and_a_recovery_resolves_it() {
     }
 }
 
-/// Statuses of one commit are told apart by a name that may have to be cut; what was cut is still told apart.
+/// The statuses of one commit have different names, even if the names are so long that they are cut.
 #[test]
 fn statuses_of_different_targets_do_not_replace_each_other() {
     let names = [

@@ -1,11 +1,12 @@
-//! What the built-in templates make, held against what their receivers ask for. No cluster, no network.
+//! Checks the requests of the built-in templates against the requirements of their receivers. Needs no cluster, and no network
+//! once the schemas are fetched.
 //!
-//! In: the templates, through the same `resolve` and `render` that the controller uses; data that is as awkward as a
-//! cluster's can be ([`awkward`]); what receivers publish, fetched by `hack/schemas/fetch.mjs` when it is not there yet
-//! ([`published`]). Out: a request of each template for each transition and each row of data, which must be JSON within the
-//! limits that the template names, and valid where there is a schema ([`requests`]); say the right thing in the receiver's
-//! words ([`words`]); read the commit out of a revision ([`commits`]); keep one key for what belongs together ([`keys`]);
-//! mention nobody ([`markup`]); and be what somebody has looked at ([`snapshots`]).
+//! In: the templates, through the same `resolve` and `render` that the controller uses; transitions with extreme data
+//! ([`awkward`]); the schemas that receivers publish, which `hack/schemas/fetch.mjs` fetches if they are missing
+//! ([`published`]). Out: a request of each template for each transition and each row of data. It must be JSON within the
+//! limits that the template declares, and valid if there is a schema ([`requests`]). It must use the right status of the
+//! receiver ([`words`]), the commit of the revision ([`commits`]), and one key for related transitions ([`keys`]). It must not
+//! mention users or format text ([`markup`]), and it must equal the reviewed snapshot ([`snapshots`]).
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot go on has failed")]
 
 mod awkward;

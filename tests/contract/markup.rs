@@ -1,8 +1,7 @@
-//! Nothing that a cluster says mentions, links, formats or commands at the receiver.
+//! Text from a cluster must not become a mention, a link, formatting or a command at the receiver.
 //!
-//! Each template is rendered with reasons, messages, revisions and, where there is one, a title that are full of markup
-//! ([`MARKUP`]). Then the fields that the receiver reads as markup are looked at: what stands there must be the template's
-//! own.
+//! Each template is rendered with [`MARKUP`] in the reason, the message, the revision and, if there is one, the title. Then the
+//! tests check the fields that the receiver interprets as markup: all markup in them must come from the template.
 
 use pennant::api::TransitionType;
 use pennant::api::notification::Builtin;
@@ -12,7 +11,7 @@ use crate::awkward::{COMMIT, MARKUP};
 use crate::json::{select, texts};
 use crate::subject::{Parameters, Subject};
 
-/// The body with markup wherever a text can be.
+/// Renders the body with markup in every text.
 fn body(builtin: Builtin) -> Value {
     Subject::example(builtin, Parameters::Messages).body(TransitionType::Failed, |data| {
         MARKUP.clone_into(&mut data.reason);
@@ -21,7 +20,7 @@ fn body(builtin: Builtin) -> Value {
     })
 }
 
-/// The texts at these places, of which each must be found.
+/// Returns the texts at these pointers. Each pointer must match.
 fn at(body: &Value, pointers: &[&str]) -> Vec<String> {
     let one = |pointer: &&str| -> Vec<String> {
         let found = select(body, pointer).into_iter().filter_map(|(_, value)| Some(value.as_str()?.to_owned()));
@@ -32,13 +31,13 @@ fn at(body: &Value, pointers: &[&str]) -> Vec<String> {
     pointers.iter().flat_map(one).collect()
 }
 
-/// All objects.
+/// Returns all objects in a value.
 fn objects(value: &Value) -> Vec<&Value> {
     let below = select(value, "/*").into_iter().flat_map(|(_, child)| objects(child));
     std::iter::once(value).filter(|v| v.is_object()).chain(below).collect()
 }
 
-/// <https://docs.slack.dev/messaging/formatting-message-text/>: commands stand in angle brackets.
+/// <https://docs.slack.dev/messaging/formatting-message-text/>: commands are written in angle brackets.
 #[test]
 fn slack_does_not_interpret_text() {
     let body = body(Builtin::Slack);
@@ -56,7 +55,7 @@ fn slack_does_not_interpret_text() {
     }
 }
 
-/// A `TextBlock` and a fact read Markdown, a `TextRun` does not; a mention needs an entity.
+/// `TextBlock` and facts interpret Markdown, `TextRun` does not; a mention requires an entity.
 /// <https://learn.microsoft.com/en-us/microsoftteams/platform/task-modules-and-cards/cards/cards-format>
 #[test]
 fn teams_does_not_interpret_markdown() {
@@ -82,7 +81,7 @@ fn mattermost_does_not_interpret_markdown() {
     let body = body(Builtin::Mattermost);
     let pointers = ["/attachments/0/text", "/attachments/0/fields/*/value"];
     assert_plain_markdown(&at(&body, &pointers));
-    // What is shown as it is must not be read for mentions either.
+    // `text` and `pretext` are parsed for mentions.
     assert!(body.get("text").is_none() && body["attachments"][0].get("pretext").is_none());
 }
 
@@ -101,8 +100,8 @@ fn a_github_comment_does_not_interpret_markdown() {
     assert_plain_markdown(&lines.map(without).collect::<Vec<_>>());
 }
 
-/// No character that means something is without a backslash, and no name or number follows an `@` or a `#` that begins a
-/// word.
+/// Checks that every special character is escaped with a backslash, and that no letter or digit follows an `@` or a `#` at
+/// the beginning of a word.
 fn assert_plain_markdown(texts: &[String]) {
     for text in texts {
         let (mut escaped, mut previous, mut characters) = (false, ' ', text.chars().peekable());
@@ -118,7 +117,7 @@ fn assert_plain_markdown(texts: &[String]) {
     }
 }
 
-/// <https://core.telegram.org/bots/api#html-style>: a text with other tags or entities is refused.
+/// <https://core.telegram.org/bots/api#html-style>: Telegram refuses a text with other tags or entities.
 #[test]
 fn telegram_interprets_only_the_tags_of_the_template() {
     let body = body(Builtin::Telegram);
@@ -126,7 +125,7 @@ fn telegram_interprets_only_the_tags_of_the_template() {
     let text = body["text"].as_str().unwrap();
     let plain = without_tags(text, &["b", "code", "pre"]);
     assert!(plain.contains("&lt;!channel&gt;"), "{plain}");
-    // In a title they would be links; in `code` and `pre` they are not.
+    // In a title, these would be links; in `code` and `pre` they are not.
     let title = text.split("</b>").next().unwrap();
     for (at, sign) in title.match_indices(['@', '#', '/']) {
         let next = title[at + sign.len()..].chars().next();
@@ -153,8 +152,8 @@ fn grafana_interprets_only_the_tags_of_the_template() {
     assert!(plain.contains("&lt;b&gt;"), "{plain}");
 }
 
-/// A text without tags, which must be these, be closed and be nested; what stands between has no angle bracket, and no `&`
-/// that is not an entity.
+/// Removes the tags of a text. Only the tags in `own` are allowed, and they must be closed and nested. The text between them
+/// must have no angle bracket, and no `&` that is not an entity.
 fn without_tags(html: &str, own: &[&str]) -> String {
     let (mut plain, mut open) = (String::new(), Vec::new());
     let mut rest = html;
@@ -186,7 +185,7 @@ fn datadog_notifies_nobody() {
     }
 }
 
-/// These read no markup in the fields that are used; those in which they would must not come in.
+/// These receivers interpret no markup in the fields that the templates use. Fields with markup must not be present.
 #[test]
 fn plain_text_stays_plain() {
     let webex = body(Builtin::Webex);
@@ -197,7 +196,7 @@ fn plain_text_stays_plain() {
     assert!(body(Builtin::Ntfy).get("markdown").is_none());
 }
 
-/// <https://docs.gitlab.com/ci/variables/#prevent-cicd-variable-expansion>: `$$` stands for `$`.
+/// <https://docs.gitlab.com/ci/variables/#prevent-cicd-variable-expansion>: `$$` is an escaped `$`.
 #[test]
 fn gitlab_expands_no_variables() {
     for text in at(&body(Builtin::GitlabPipelineTrigger), &["/variables/*"]) {
@@ -205,8 +204,8 @@ fn gitlab_expands_no_variables() {
     }
 }
 
-/// A template of GitHub Actions in a payload is text: only workflows have expressions. What matters is that it arrives as it
-/// was.
+/// An expression of GitHub Actions in a payload is only text: GitHub evaluates expressions in workflows only. So the payload
+/// must arrive unchanged.
 #[test]
 fn github_receives_the_payload_unchanged() {
     assert_eq!(body(Builtin::GithubRepositoryDispatch)["client_payload"]["state"]["message"], MARKUP);

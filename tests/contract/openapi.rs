@@ -1,8 +1,8 @@
-//! `OpenAPI` documents as validators of requests.
+//! Validates requests against `OpenAPI` documents.
 //!
-//! In: an `OpenAPI` 3.0 or Swagger 2 document, and one of its operations. Out: [`Operation`], which says what is wrong with
-//! a request. A document stays whole, so that each `$ref` in it still leads somewhere; its schemas are put into the words of
-//! JSON Schema in place, and closed, so that a misspelt field is an error although receivers would pass over it.
+//! In: an `OpenAPI` 3.0 or Swagger 2 document, and one of its operations. Out: [`Operation`], which finds the problems of a
+//! request. The document is kept as a whole, so that each `$ref` in it still resolves. Its schemas are converted to JSON Schema
+//! in place, and closed, so that a misspelt field is an error although receivers would ignore it.
 
 use jsonschema::{Draft, Validator};
 use serde_json::{Map, Value, json};
@@ -11,18 +11,18 @@ use crate::subject::Request;
 
 /// One operation of a document.
 pub struct Operation {
-    /// In capitals.
+    /// In upper case.
     method: String,
-    /// Path with `{…}`, below the document's base.
+    /// Path with the base of the document, and with `{…}` for variable segments.
     path: String,
-    /// The operation's own parameters, those of its path included.
+    /// The parameters of the operation and of its path.
     parameters: Vec<Value>,
     content_types: Vec<String>,
     body: Validator,
 }
 
 impl Operation {
-    /// The operation of this method and path.
+    /// Reads the operation with this method and path.
     pub fn of(mut document: Value, method: &str, path: &str) -> Self {
         let item = format!("/paths/{}", escaped(path));
         let own = format!("{item}/{method}");
@@ -40,7 +40,7 @@ impl Operation {
         Self { method: method.to_uppercase(), path, parameters, content_types, body }
     }
 
-    /// What is wrong with method, path, query, headers and body.
+    /// Describes the problems of method, path, query, headers and body.
     pub fn problems(&self, request: &Request, body: &Value) -> Vec<String> {
         let mut problems = self.body_problems(request, body);
         if serde_json::to_value(request.method).unwrap() != self.method {
@@ -62,12 +62,12 @@ impl Operation {
         problems
     }
 
-    /// Whether a request is for this operation.
+    /// Whether the path of a request is that of this operation.
     pub fn is_for(&self, request: &Request) -> bool {
         matches(&self.path, request.url.path())
     }
 
-    /// What is wrong with content type and body alone, where the receiver gives the URL.
+    /// Describes the problems of content type and body only, for receivers that provide the URL.
     pub fn body_problems(&self, request: &Request, body: &Value) -> Vec<String> {
         let given = request.content_type.split(';').next().unwrap_or_default();
         let other = !self.content_types.iter().any(|t| t.split(';').next() == Some(given));
@@ -76,12 +76,12 @@ impl Operation {
     }
 }
 
-/// What is wrong with a value.
+/// Describes the problems of a value.
 pub fn errors(validator: &Validator, value: &Value) -> Vec<String> {
     validator.iter_errors(value).map(|e| format!("{}: {e}", e.instance_path())).collect()
 }
 
-/// Where the schema of the body is, and the content types that it may have.
+/// Returns the pointer to the schema of the body, and the allowed content types.
 fn body(document: &Value, operation: &str) -> (String, Vec<String>) {
     let at = document.pointer(operation).unwrap_or_else(|| panic!("there is no {operation}"));
     if let Some(parameters) = at["parameters"].as_array()
@@ -97,21 +97,21 @@ fn body(document: &Value, operation: &str) -> (String, Vec<String>) {
     (format!("{body}/content/{}/schema", escaped(json)), types)
 }
 
-/// What stands before every path.
+/// Returns the prefix of all paths.
 fn base(document: &Value) -> String {
     let server = document.pointer("/servers/0/url").or(document.get("basePath")).and_then(Value::as_str).unwrap_or_default();
     let path = server.split_once("://").map_or(server, |(_, rest)| rest.find('/').map_or("", |slash| &rest[slash..]));
     path.trim_end_matches('/').to_owned()
 }
 
-/// Whether a path is made of a template, in which `{…}` stands for one segment.
+/// Whether a path matches a template, in which `{…}` matches one segment.
 fn matches(template: &str, path: &str) -> bool {
     let (template, path): (Vec<_>, Vec<_>) = (template.split('/').collect(), path.split('/').collect());
     let same = |(t, p): (&&str, &&str)| if t.starts_with('{') { !p.is_empty() } else { t == p };
     template.len() == path.len() && template.iter().zip(&path).all(same)
 }
 
-/// A validator for a schema whose references lead into a document.
+/// Returns a validator for a schema whose references point into a document.
 fn validator(mut document: Value, schema: &Value) -> Validator {
     document["$defs"] = json!({"body": schema});
     document["$ref"] = json!("#/$defs/body");
@@ -119,7 +119,7 @@ fn validator(mut document: Value, schema: &Value) -> Validator {
     options.build(&document).expect("the document is JSON Schema now")
 }
 
-/// `OpenAPI` 3.0 has its own words for what may be null, and for bounds that do not belong to the range.
+/// Converts the keywords that `OpenAPI` 3.0 writes differently: `nullable`, and exclusive bounds.
 /// <https://spec.openapis.org/oas/v3.0.3#schema-object>
 fn in_words_of_json_schema(value: &mut Value) {
     if let Value::Object(schema) = value {
@@ -149,8 +149,8 @@ fn nullable(schema: &mut Map<String, Value>) {
     }
 }
 
-/// Closes every record that is a member of something, or an item of a list. Not the branches of `allOf` and its kin: the
-/// whole has the members of all of them.
+/// Closes every record that is a member or an item of a list. The branches of `allOf`, `anyOf` and `oneOf` are not closed,
+/// because the whole has the members of all of them.
 fn close_below(value: &mut Value, whole: &Value) {
     if let Value::Object(schema) = value {
         let members = schema.get_mut("properties").and_then(Value::as_object_mut).into_iter().flat_map(Map::values_mut);
@@ -166,13 +166,13 @@ fn close(schema: &mut Value, whole: &Value) {
     }
 }
 
-/// Whether a schema names its members and says nothing of others.
+/// Whether a schema names its members and has no rule for other members.
 fn is_record(schema: &Value, whole: &Value) -> bool {
     let parts = parts(schema, whole, 0);
     parts.iter().any(|p| p.get("properties").is_some()) && parts.iter().all(|p| p.get("additionalProperties").is_none())
 }
 
-/// A schema with what it refers to and consists of.
+/// Returns a schema, resolved, with all of its branches.
 fn parts<'a>(schema: &'a Value, whole: &'a Value, depth: usize) -> Vec<&'a Value> {
     assert!(depth < 16, "a schema that consists of itself");
     let schema = resolved(whole, schema);
@@ -181,7 +181,7 @@ fn parts<'a>(schema: &'a Value, whole: &'a Value, depth: usize) -> Vec<&'a Value
     std::iter::once(schema).chain(below).collect()
 }
 
-/// What a `$ref` leads to, or the value itself.
+/// Returns the target of a `$ref`, or the value itself.
 fn resolved<'a>(document: &'a Value, value: &'a Value) -> &'a Value {
     let Some(reference) = value.get("$ref").and_then(Value::as_str) else { return value };
     let found = document.pointer(&reference[1..]).unwrap_or_else(|| panic!("there is no {reference}"));
@@ -196,7 +196,7 @@ fn children(value: &mut Value) -> Box<dyn Iterator<Item = &mut Value> + '_> {
     }
 }
 
-/// As a step of a JSON Pointer.
+/// Escapes a step of a JSON Pointer.
 fn escaped(step: &str) -> String {
     step.replace('~', "~0").replace('/', "~1")
 }

@@ -1,7 +1,7 @@
-//! What receivers say of the requests that they take.
+//! The contracts of the receivers: which requests they accept.
 //!
-//! [`contract`] says for every built-in template where its receiver's word is found: in what the receiver publishes, which
-//! is fetched once by `hack/schemas/fetch.mjs` (a tenth of a second when it is there), or else in [`documented`].
+//! [`contract`] returns the contract for each built-in template: a schema that the receiver publishes, which
+//! `hack/schemas/fetch.mjs` fetches once (a tenth of a second if it is present), or otherwise one of [`documented`].
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -15,15 +15,15 @@ use crate::documented;
 use crate::openapi::{Operation, errors};
 use crate::subject::Request;
 
-/// What a request is held against.
+/// What a request is checked against.
 pub enum Contract {
     /// An operation of an `OpenAPI` document: method, path, query, headers, body.
     Operation(Operation),
-    /// The same, where the receiver gives the URL: content type and body.
+    /// The same, if the receiver provides the URL: only content type and body.
     Body(Operation),
     /// The same, with a member that the schema requires and the receiver's documentation does not.
     With(Operation, &'static str, Value),
-    /// What the receiver published last, and what it documents now.
+    /// The schema that the receiver published last, and the one that it documents now.
     Both(Operation, Operation),
     /// A schema of the body.
     Schema(Validator),
@@ -31,13 +31,13 @@ pub enum Contract {
     Pagerduty { event: Validator, change: Validator },
     /// The types of the CDEvents SDK for Rust, in a CloudEvent.
     Cdevents(Validator),
-    /// Whichever operation the path is of.
+    /// The operation of these that has the path of the request.
     OneOf(Vec<Operation>),
-    /// Our own form, for whoever reads it.
+    /// Pennant's own format, which has no external contract.
     Ours,
 }
 
-/// What the requests of a template are held against.
+/// Returns the contract for the requests of a template.
 pub fn contract(builtin: Builtin) -> Contract {
     use Contract::{Body, Both, Cdevents, OneOf, Operation, Ours, Pagerduty, Schema, With};
     match builtin {
@@ -78,7 +78,7 @@ pub fn contract(builtin: Builtin) -> Contract {
 }
 
 impl Contract {
-    /// What is wrong with a request.
+    /// Describes the problems of a request.
     pub fn problems(&self, request: &Request) -> Vec<String> {
         let mut body = request.json();
         match self {
@@ -111,8 +111,8 @@ fn post(name: &str, path: &str) -> Operation {
     Operation::of(document(name), "post", path)
 }
 
-/// GitLab's description is of version 3 of its API, in which a status is what it is in version 4; and of forms, in the place of
-/// which it takes JSON (<https://docs.gitlab.com/api/rest/#request-payload>).
+/// GitLab publishes the schema of version 3 of its API, in which a status is the same as in version 4. The schema describes
+/// forms, instead of which GitLab also accepts JSON (<https://docs.gitlab.com/api/rest/#request-payload>).
 fn gitlab_status() -> Operation {
     let mut document = document("gitlab");
     let mut item = document["paths"]["/v3/projects/{id}/statuses/{sha}"].take();
@@ -122,7 +122,7 @@ fn gitlab_status() -> Operation {
     Operation::of(document, "post", "/v4/projects/{id}/statuses/{sha}")
 }
 
-/// The one operation of a document.
+/// Returns the only operation of a document.
 fn documented(document: Value) -> Operation {
     let first = |value: &Value| value.as_object().and_then(|o| o.keys().next().cloned()).unwrap();
     let path = first(&document["paths"]);
@@ -141,7 +141,7 @@ fn document(name: &str) -> Value {
     serde_json::from_str(&text).unwrap_or_else(|e| panic!("{}: {e}", file.display()))
 }
 
-/// Where the documents are, fetched if need be.
+/// Folder of the published documents. The script fetches the missing ones.
 static FOLDER: LazyLock<PathBuf> = LazyLock::new(|| {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/hack/schemas/fetch.mjs");
     let output = Command::new("node").arg(script).output().expect("Node is installed");
@@ -158,10 +158,10 @@ mod tests {
     use super::*;
     use crate::subject::{Parameters, Subject};
 
-    /// Documents that allow members that they do not name: events have extensions, and Bitbucket's says so.
+    /// Contracts that allow unknown members: events have extensions, and Bitbucket's schema allows them explicitly.
     const OPEN: [Builtin; 2] = [Builtin::Cloudevents, Builtin::BitbucketBuildStatus];
 
-    /// Where the members are that a document speaks of.
+    /// Returns the pointer to the object whose members the contract defines.
     fn record(builtin: Builtin) -> &'static str {
         match builtin {
             Builtin::Alertmanager => "/0",
@@ -170,7 +170,7 @@ mod tests {
         }
     }
 
-    /// A check that cannot fail is none.
+    /// Proves that each contract can fail: it rejects a wrong type of each member, and a misspelt member.
     #[test]
     fn a_wrong_body_is_detected() {
         for builtin in Builtin::ALL {
@@ -189,7 +189,7 @@ mod tests {
                 contract.problems(&request)
             };
             let members = good.pointer(record(builtin)).unwrap().as_object().unwrap().keys();
-            // What is the sender's own may be anything.
+            // These members belong to the sender and may have any type.
             let free = |name: &&String| match builtin {
                 Builtin::Cloudevents => *name == "data",
                 Builtin::Cdevents => *name == "customData",

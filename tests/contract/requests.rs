@@ -1,4 +1,4 @@
-//! Every template, for every transition, with every row of awkward data.
+//! Checks that apply to the requests of every template, for every transition and every row of extreme data.
 
 use pennant::api::TransitionType;
 use pennant::api::notification::Builtin;
@@ -10,10 +10,10 @@ use crate::json::select;
 use crate::published::contract;
 use crate::subject::{Parameters, Request, Subject};
 
-/// What is shown of a template with which much is wrong.
+/// Maximum number of problems that are shown for one template.
 const SHOWN: usize = 8;
 
-/// Calls a check with each request, and shows what it finds wrong.
+/// Calls a check for each request, and fails with the problems that it returns.
 fn each_request(mut check: impl FnMut(&Subject, &Request) -> Vec<String>) {
     let mut wrong = Vec::new();
     for builtin in Builtin::ALL {
@@ -50,7 +50,7 @@ fn every_request_is_json_within_its_limits_and_stays_at_its_receiver() {
     });
 }
 
-/// One that is not would never be looked at.
+/// A limit of a field that does not exist would never be checked.
 #[test]
 fn every_limit_belongs_to_a_field_that_is_sent() {
     for builtin in Builtin::ALL {
@@ -67,7 +67,7 @@ fn every_limit_belongs_to_a_field_that_is_sent() {
 fn every_request_matches_the_published_schema() {
     let mut known = Vec::new();
     each_request(|subject, request| {
-        // Schemas are compiled once; templates come one after the other.
+        // The schema of a template is compiled once: all of its requests follow each other.
         if known.last().is_none_or(|(builtin, _)| *builtin != subject.builtin) {
             known.push((subject.builtin, contract(subject.builtin)));
         }
@@ -86,7 +86,7 @@ fn github_requests_name_the_api_version_of_the_templates() {
     }
 }
 
-/// Where a request is over a limit.
+/// Describes the fields of a request that exceed a limit.
 fn over(limit: &Limit, request: &Request, body: &Value) -> Vec<String> {
     if limit.field == "body" {
         let most = limit.bytes.unwrap_or(usize::MAX);

@@ -1,4 +1,4 @@
-//! The requests of the worked examples, for people to look at. `INSTA_UPDATE=always make test` writes them anew.
+//! The requests of the worked examples equal the reviewed snapshots. `INSTA_UPDATE=always make test` updates the snapshots.
 
 use std::fmt::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -24,7 +24,7 @@ fn the_examples_match_the_reviewed_snapshots() {
     assert!(changed.is_empty(), "these have changed: {changed:?}");
 }
 
-/// All transitions with what must be set, and a failure with all that may be.
+/// Shows the requests of all transitions with the required parameters, and of a failure with all parameters.
 fn shown(builtin: Builtin) -> String {
     let mut text = String::new();
     let required = Subject::example(builtin, Parameters::Required);

@@ -1,4 +1,4 @@
-//! A built-in template in use: its worked example as a Notification, and the requests that come of it.
+//! A built-in template in use: its worked example as a Notification, and the rendered requests.
 
 use std::collections::BTreeMap;
 
@@ -11,14 +11,14 @@ use pennant::render::{CredentialsKind, Data, Declared, Metadata};
 use serde_json::{Value, json};
 use url::Url;
 
-/// How much of a template's parameters is set.
+/// Which parameters of a template are set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Parameters {
-    /// Those that have no default.
+    /// Parameters without a default.
     Required,
-    /// All that have an example.
+    /// All parameters that have an example.
     Examples,
-    /// Those that have no default, and titles, descriptions and names that are made of what the cluster says.
+    /// Parameters without a default, and titles, descriptions and names that contain text from the cluster.
     Messages,
 }
 
@@ -38,26 +38,26 @@ impl Parameters {
     }
 }
 
-/// A template in use.
+/// A resolved Notification with a built-in template.
 pub struct Subject {
     pub builtin: Builtin,
     pub metadata: &'static Metadata,
     sending: Sending,
 }
 
-/// What is sent.
+/// A rendered request.
 pub struct Request {
     pub method: Method,
     pub url: Url,
     pub headers: Vec<(HeaderName, String)>,
-    /// How the credentials are shown, such as `Authorization: Bearer <token>`.
+    /// The header of the credentials without their value, such as `authorization: Bearer <token>`.
     pub credentials: Option<String>,
     pub content_type: String,
     pub body: String,
 }
 
 impl Subject {
-    /// Its worked example.
+    /// Resolves the worked example of a template.
     pub fn example(builtin: Builtin, parameters: Parameters) -> Self {
         let metadata = &pennant::render::builtin(builtin).metadata;
         let parameters = parameters.of(metadata);
@@ -75,12 +75,12 @@ impl Subject {
         Self { builtin, metadata, sending }
     }
 
-    /// The transitions that it can report.
+    /// Returns the transitions that the template can report.
     pub fn types(&self) -> impl Iterator<Item = TransitionType> {
         TransitionType::ALL.into_iter().filter(|type_| self.metadata.reports(*type_))
     }
 
-    /// The request for one transition.
+    /// Renders the request for one transition.
     pub fn render(&self, data: &Data) -> Result<Request, Problem> {
         let rendered = self.sending.render(data)?;
         let url = match rendered.address {
@@ -97,7 +97,7 @@ impl Subject {
         })
     }
 
-    /// The body for a sample of a transition, changed.
+    /// Renders the body for a changed sample of a transition.
     pub fn body(&self, type_: TransitionType, change: impl FnOnce(&mut Data)) -> Value {
         let mut data = Data::sample(type_);
         change(&mut data);
@@ -117,7 +117,7 @@ impl Request {
     }
 }
 
-/// As the documentation of the template tells people to write it.
+/// Returns the endpoint as the documentation of the template shows it.
 fn endpoint(metadata: &Metadata) -> Value {
     let url = &metadata.example.url;
     let key = json!({"secretKeyRef": {"name": "receiver", "key": "key"}});

@@ -1,4 +1,4 @@
-//! What each transition is in the words of each receiver.
+//! Each transition is reported with the right status, color, priority or type of each receiver.
 
 use pennant::api::delivery::SubjectKind;
 use pennant::api::notification::Builtin;
@@ -8,14 +8,15 @@ use serde_json::{Value, json};
 use crate::json::texts;
 use crate::subject::{Parameters, Subject};
 
-/// Where the body says it, and what it says of each transition, in the order of `TransitionType::ALL`.
+/// The expected value at a pointer in the body for each transition, in the order of `TransitionType::ALL`.
 struct Words {
     builtin: Builtin,
     pointer: &'static str,
     said: [Value; 11],
 }
 
-/// The first line of a row is of what happens to the status of a target, the second of all else. `null` where the body does not say it, or the template does not report it.
+/// The first line of a row has the transitions of a target's status, the second all others. `null`: the body has no such value,
+/// or the template does not report the transition.
 macro_rules! words {
     ($($builtin:ident $pointer:literal [$($said:tt)*])*) => {
         [$(Words { builtin: Builtin::$builtin, pointer: $pointer, said: [$(json!($said)),*] }),*]
@@ -126,7 +127,7 @@ fn each_transition_has_a_status_of_the_receiver() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// A target that is failing, or on its way, is no better for having its drift corrected.
+/// A target that is failing or in progress stays so after its drift is corrected.
 #[test]
 fn corrected_drift_restores_the_status() {
     let states = [
@@ -145,7 +146,7 @@ fn corrected_drift_restores_the_status() {
     }
 }
 
-/// Those that have everything name the type itself.
+/// Templates with a complete payload contain the name of the type.
 #[test]
 fn each_transition_is_named_in_a_payload() {
     let places = [
@@ -165,7 +166,7 @@ fn each_transition_is_named_in_a_payload() {
     }
 }
 
-/// What is about an environment, a cluster or the pipeline names that, and speaks of no target.
+/// Messages about an environment, a cluster or the pipeline do not contain the word "Target" or an empty place for it.
 #[test]
 fn only_targets_are_called_targets() {
     for builtin in Builtin::ALL {
@@ -191,7 +192,7 @@ fn only_targets_are_called_targets() {
     }
 }
 
-/// Chats have no field for it: the sign of the outcome is the first thing that people see.
+/// Chats have no field for a status, so the message begins with an emoji for it.
 #[test]
 fn each_transition_has_an_emoji_in_a_chat() {
     // In the order of `TransitionType::ALL`.
@@ -219,7 +220,7 @@ fn each_transition_has_an_emoji_in_a_chat() {
     }
 }
 
-/// Those that have neither say it in words.
+/// Receivers without a status and without an emoji get the name of the type in the text.
 #[test]
 fn each_transition_is_named_if_there_is_no_emoji() {
     let places = [

@@ -1,6 +1,7 @@
-//! Removed and made again under the same name: the new one begins in silence, and nothing of the old one is sent for it.
+//! Tests objects that are deleted and created again under the same name: the new object starts with a silent baseline, and no delivery
+//! of the old one is sent for it.
 //!
-//! In each case a delivery of the old one waits at a receiver that fails, and that is healed when the new one is there.
+//! In each test, deliveries of the old object are pending because the receiver fails. The receiver recovers after the new object exists.
 
 use kube::api::PostParams;
 use pennant::api::{Delivery, Notification, Pipeline, PipelineStatus};
@@ -10,12 +11,12 @@ use crate::support::receiver::Receiver;
 use crate::support::world::{self, apps::Kind};
 use crate::support::{Oracle, Pennant, Reply, World, eventually};
 
-/// A pipeline, a notification whose receiver fails, and a delivery that waits there.
+/// A pipeline and a notification with two pending deliveries, because the receiver fails.
 struct Stuck {
     world: World,
     receiver: Receiver,
     pennant: Pennant,
-    /// How often it was killed: a request that was under way then may not have been written down.
+    /// Number of kills. The attempt in flight at a kill may not be recorded.
     crashes: usize,
 }
 
@@ -36,7 +37,7 @@ impl Stuck {
         Self { world, receiver, pennant, crashes: 0 }
     }
 
-    /// Everything is there again: heals the receiver, lets something happen, and looks.
+    /// Lets the receiver recover, makes two more changes, and checks all deliveries of the lane.
     async fn goes_on_with(&self, steps: &[&str]) {
         self.world.settled().await;
         self.receiver.always("/hook/web", Reply::status(200));
@@ -74,7 +75,7 @@ impl Stuck {
         self.world.notification("hook", &self.receiver, json!({})).await;
     }
 
-    /// Somebody replaces the status with nothing.
+    /// Replaces the status of the pipeline by an empty one, as a user could.
     async fn wipe_status(&self) {
         eventually("the status is wiped", async || {
             let mut pipeline = self.world.get_pipeline("shop").await;
@@ -85,7 +86,7 @@ impl Stuck {
         .await;
     }
 
-    /// The old ones arrive before their time is up.
+    /// Lets the receiver recover, and waits until the pending deliveries are delivered.
     async fn heal_and_drain(&self) {
         self.receiver.always("/hook/web", Reply::status(200));
         let delivered = |d: &Delivery| d.status.as_ref().is_some_and(|s| s.outcome.is_some());
@@ -97,7 +98,7 @@ const OLD_ONES_CANCELED: [&str; 4] = ["Deployed 2 [Canceled]", "Deployed 3 [Canc
 const ALL: [&str; 4] = ["Deployed 2", "Deployed 3", "Deployed 4", "Deployed 5"];
 
 #[tokio::test]
-async fn a_target() {
+async fn a_recreated_target_cancels_deliveries_of_its_predecessor() {
     let stuck = Stuck::new("again-target").await;
     stuck.targets(&[]).await;
     stuck.canceled("TargetGone").await;
@@ -106,7 +107,7 @@ async fn a_target() {
 }
 
 #[tokio::test]
-async fn a_target_that_was_removed_while_pennant_was_stopped() {
+async fn a_target_that_was_removed_while_pennant_was_stopped_cancels_its_deliveries() {
     let mut stuck = Stuck::new("again-target-out").await;
     stuck.kill9();
     stuck.targets(&[]).await;
@@ -129,7 +130,7 @@ async fn a_target_that_was_removed_and_added_unnoticed_is_the_same_target() {
 }
 
 #[tokio::test]
-async fn a_pipeline() {
+async fn a_recreated_pipeline_cancels_deliveries_of_its_predecessor() {
     let stuck = Stuck::new("again-pipeline").await;
     stuck.make_pipeline_again().await;
     stuck.goes_on_with(&OLD_ONES_CANCELED).await;
@@ -137,7 +138,7 @@ async fn a_pipeline() {
 }
 
 #[tokio::test]
-async fn a_pipeline_while_pennant_was_stopped() {
+async fn a_pipeline_recreated_while_pennant_was_stopped_cancels_deliveries_of_its_predecessor() {
     let mut stuck = Stuck::new("again-pipeline-down").await;
     stuck.kill9();
     stuck.make_pipeline_again().await;
@@ -147,7 +148,7 @@ async fn a_pipeline_while_pennant_was_stopped() {
 }
 
 #[tokio::test]
-async fn a_notification() {
+async fn a_recreated_notification_cancels_deliveries_of_its_predecessor() {
     let stuck = Stuck::new("again-notification").await;
     stuck.make_notification_again().await;
     stuck.goes_on_with(&OLD_ONES_CANCELED).await;
@@ -155,7 +156,7 @@ async fn a_notification() {
 }
 
 #[tokio::test]
-async fn a_notification_while_pennant_was_stopped() {
+async fn a_notification_recreated_while_pennant_was_stopped_cancels_deliveries_of_its_predecessor() {
     let mut stuck = Stuck::new("again-notification-down").await;
     stuck.kill9();
     stuck.make_notification_again().await;
@@ -177,7 +178,7 @@ async fn a_pipeline_that_was_temporarily_not_selected_keeps_its_pending_deliveri
 }
 
 #[tokio::test]
-async fn a_recreated_notification_does_not_send_deliveries_of_its_predecessor() {
+async fn a_recreated_notification_that_selects_no_pipeline_cancels_deliveries_of_its_predecessor() {
     let stuck = Stuck::new("again-for-others").await;
     stuck.world.delete::<Notification>("hook").await;
     let selector = json!({"pipelineSelector": {"matchLabels": {"nobody": "has this"}}});

@@ -1,5 +1,5 @@
-//! Every row of the table in `docs/delivery.md` that an answer decides: what is given up at once, what is tried again, and what
-//! people read of it meanwhile.
+//! Tests every row of the table in `docs/delivery.md` that depends on the answer: which answers park a delivery at once, which are
+//! retried, and what users see in the meantime.
 
 use std::net::SocketAddr;
 
@@ -14,7 +14,7 @@ use tokio::net::TcpListener;
 use crate::support::receiver::{Gate, gaps};
 use crate::support::{Oracle, Pennant, Receiver, Reply, World, eventually};
 
-/// Answers after which nothing is tried again.
+/// Answers that park the delivery after one request.
 const FOR_GOOD: [(u16, &str); 20] = [
     (300, "Redirected"),
     (301, "Redirected"),
@@ -38,7 +38,7 @@ const FOR_GOOD: [(u16, &str); 20] = [
     (499, "ReceiverRejected"),
 ];
 
-/// Answers after which it is tried again, on schedule.
+/// Answers after which the request is retried on schedule.
 const NOT_FOR_GOOD: [(u16, &str); 15] = [
     (401, "CredentialsRejected"),
     (403, "CredentialsRejected"),
@@ -57,7 +57,7 @@ const NOT_FOR_GOOD: [(u16, &str); 15] = [
     (999, "ReceiverError"),
 ];
 
-/// Pipeline `shop` with an application for each code, and notification `hook` to `/hook/c404` and so on.
+/// Creates pipeline `shop` with an application for each code, and notification `hook` with the URLs `/hook/c404` and so on.
 async fn shop(ns: &str, codes: &[u16], hook: serde_json::Value) -> (World, Receiver, Vec<String>) {
     let world = World::new(ns).await;
     let receiver = Receiver::start();
@@ -69,7 +69,7 @@ async fn shop(ns: &str, codes: &[u16], hook: serde_json::Value) -> (World, Recei
     (world, receiver, apps)
 }
 
-/// The status of the delivery of revision 2 to an application, once it says something.
+/// Waits until the delivery of revision 2 of an application has a reason. Returns its status.
 async fn said(world: &World, app: &str) -> DeliveryStatus {
     let about = |d: &Delivery| d.spec.subject.target.as_ref().is_some_and(|t| t.app.name == app);
     let delivery = world.delivery("Deployed 2", |d| about(d) && d.status.as_ref().is_some_and(|s| s.reason.is_some())).await;
@@ -124,7 +124,7 @@ async fn a_permanent_rejection_is_parked_after_one_request() {
 async fn a_temporary_failure_is_retried_on_schedule_and_shows_when() {
     let codes = NOT_FOR_GOOD.map(|(code, _)| code);
     let slow = json!({"endpoint": {"timeout": "3s"}, "delivery": {"retry": {"initial": "10m", "max": "10m"}}});
-    // Two more: 1 for a connection that is closed, 2 for one that says nothing.
+    // Two more applications: 1 for a connection that is closed, 2 for a receiver that never answers.
     let (world, receiver, apps) = shop("answers-retried", &[&codes[..], &[1, 2]].concat(), slow).await;
     for (code, app) in codes.iter().zip(&apps) {
         receiver.script(&format!("/hook/{app}"), [Reply::status(*code).body("later")]);
@@ -146,10 +146,10 @@ async fn a_temporary_failure_is_retried_on_schedule_and_shows_when() {
         let gap = status.next_attempt_time.unwrap().duration_since(status.last_attempt_time.unwrap()).as_secs();
         assert!((600..=780).contains(&gap), "{app} is tried again in {gap} s");
     }
-    let waits = world.condition("hook", "Delivering", |c| c.message.starts_with("17 lanes wait")).await;
+    let waits = world.condition("hook", "Delivering", |c| c.message.starts_with("17 lanes are blocked")).await;
     assert_eq!(waits.status, ConditionStatus::False);
 
-    // An edit has all of them tried at once.
+    // An edit of the notification makes all lanes retry at once.
     let quick = json!({"spec": {"delivery": {"retry": {"initial": "100ms", "max": "1s"}}}});
     world.patch::<Notification>("hook", quick).await;
     world.fence("shop", &["hook"]).await;
@@ -166,7 +166,7 @@ async fn a_temporary_failure_is_retried_on_schedule_and_shows_when() {
 #[tokio::test]
 async fn a_404_is_tried_three_times() {
     let quick = json!({"delivery": {"retry": {"initial": "100ms", "max": "10s"}}});
-    // By what they are answered first: 404 for good, 404 at first, and another word between.
+    // c3 gets 404 three times, c2 only twice, and c5 gets another status in between, which restarts the count.
     let (world, receiver, _) = shop("answers-404", &[3, 2, 5], quick).await;
     receiver.script("/hook/c3", [404, 404, 404].map(Reply::status));
     receiver.script("/hook/c2", [404, 404, 200].map(Reply::status));
@@ -275,7 +275,7 @@ async fn an_unreachable_or_untrusted_receiver_is_reported_and_recovers() {
     assert_eq!((refusing.to("/refused/web").len(), receiver.to("/tls/web").len()), (2, 2));
 }
 
-/// Where somebody listens who takes everything for HTTP, and says so.
+/// Starts a server that does not support TLS and answers everything with HTTP 400. Returns its address.
 async fn without_tls() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();

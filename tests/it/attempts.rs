@@ -1,4 +1,4 @@
-//! What an answer means, and how often a request is made.
+//! Tests what an answer means for a delivery, and how many requests are made.
 
 use pennant::api::Outcome;
 use serde_json::json;

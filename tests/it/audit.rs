@@ -1,4 +1,4 @@
-//! `pennant audit`: what was sent, when, and what the receiver said.
+//! Tests `pennant audit` and the table of kubectl: what was sent, when, and what the receiver answered.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader};
@@ -11,20 +11,20 @@ use serde_json::{Value, json};
 use crate::support::pennant::command;
 use crate::support::{Oracle, Pennant, Receiver, Reply, World};
 
-/// What `pennant audit -o json` says.
+/// Runs `pennant audit -o json`. Returns its rows.
 async fn audit(world: &World, args: &[&str]) -> Vec<Value> {
     let output = command(world, &[&["audit", "-o", "json"], args].concat()).await;
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     serde_json::from_slice(&output.stdout).expect("a list")
 }
 
-/// When something last happened to a row.
+/// Returns the latest time in a row.
 fn last(row: &Value) -> Time {
     let times = ["recorded", "lastAttempt", "settled"].map(|field| row[field].as_str().map(|time| time.parse().unwrap()));
     times.into_iter().flatten().max().expect("it was recorded")
 }
 
-/// The table that kubectl shows of the deliveries of a namespace: its columns, with those of `-o wide` marked, and its rows.
+/// Returns the table of deliveries that kubectl shows: the names of its columns, with those of `-o wide` marked, and its rows.
 async fn kubectl(world: &World) -> (Vec<String>, Vec<Vec<Value>>) {
     let path = format!("/apis/pennant.dev/v1alpha1/namespaces/{}/deliveries", world.ns);
     let request = http::Request::get(path).header("accept", "application/json;as=Table;v=v1;g=meta.k8s.io");
@@ -97,7 +97,7 @@ async fn the_audit_shows_the_current_state_of_deliveries() {
     let table =
         command(&world, &["audit", "-A", "--pipeline", "shop", "--notification", "hook", "--outcome", "parked"]).await;
     let table = String::from_utf8(table.stdout).unwrap();
-    // How wide a column is depends on what other tests have in theirs.
+    // The width of a column depends on the deliveries of other tests.
     let head: Vec<_> = table.lines().next().unwrap_or_default().split_whitespace().collect();
     assert_eq!(head[..4], ["NAMESPACE", "NAME", "LAST", "ATTEMPT"], "{table}");
     let name = parked[0]["name"].as_str().unwrap();
@@ -140,7 +140,7 @@ async fn the_audit_shows_more_than_one_page() {
     assert!(places.iter().rev().is_sorted(), "the newest comes first, and of one second the newest of the lane: {places:?}");
     let revisions: BTreeSet<_> = places.iter().map(|(_, revision)| *revision).collect();
     assert_eq!((rows.len(), revisions), (1100, (1..=1100).collect()));
-    // Whoever has seen enough closes the pipe, and that is no failure.
+    // A reader that closes the pipe early does not make the command fail.
     let mut child = Command::new(env!("CARGO_BIN_EXE_pennant"))
         .args(["audit", "-n", "pages"])
         .env("KUBECONFIG", &world.kubeconfig)
@@ -179,9 +179,9 @@ async fn watch_prints_deliveries_as_they_change() {
     let found = tokio::time::timeout(crate::support::wait::DEADLINE, seen).await;
     child.kill().unwrap();
     child.wait().unwrap();
-    assert_eq!(found.expect("it is told in time").unwrap().as_deref(), Some("3"));
+    assert_eq!(found.expect("revision 3 is printed in time").unwrap().as_deref(), Some("3"));
 
-    // What there is comes first, the newest last, for it goes on behind it.
+    // The existing deliveries come first, with the newest last, because later changes are printed below.
     let mut child = Command::new(env!("CARGO_BIN_EXE_pennant"))
         .args(["audit", "-n", "looks-on", "--watch"])
         .env("KUBECONFIG", &world.kubeconfig)

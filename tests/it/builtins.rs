@@ -1,4 +1,4 @@
-//! Templates that come with Pennant, their parameters, and templates in ConfigMaps.
+//! Tests the built-in templates and their parameters, and templates in ConfigMaps.
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use pennant::api::conditions::ConditionStatus;
@@ -13,7 +13,7 @@ use crate::support::{Oracle, Pennant, Receiver, World};
 const OLD: &str = "main@sha1:9c1e1fd35d2e0b7a4a1bd2ae8e0a2b6a0f4f3e21";
 const NEW: &str = "main@sha1:5f3d2c1b0a9e8d7c6b5a4f3e2d1c0b9a8f7e6d5c";
 
-/// Everything in `dev`: the fence has no commit.
+/// Returns triggers of these types for `dev` only, because the revision of the fence is not a commit.
 fn in_dev(types: &[&str]) -> Value {
     types.iter().map(|type_| json!({"type": type_, "environments": ["dev"]})).collect()
 }
@@ -77,7 +77,7 @@ async fn a_revision_without_a_commit_is_parked_at_once() {
     let over = json!({"triggers": in_dev(&["Deployed"])});
     world.builtin("hook", &receiver, template, over).await;
     let _pennant = Pennant::start(&world).await;
-    // Known before the first change: the tag of an image is no commit.
+    // This is reported before the first change, because an image tag is not a commit.
     let told = world.condition("hook", "Ready", |c| c.status == ConditionStatus::False).await;
     assert_eq!(told.reason, "CommitMissing", "{told:?}");
     assert!(told.message.contains("appRef.revisionPath"), "{}", told.message);
@@ -97,13 +97,13 @@ async fn a_revision_without_a_commit_is_parked_at_once() {
     assert!(world.warning("hook", "DeliveryParked").await.contains("no commit hash"));
     assert!(receiver.log().is_empty());
     let delivering = world.condition("hook", "Delivering", |c| c.status == ConditionStatus::True).await;
-    assert_eq!(delivering.message, "nothing is stuck");
+    assert_eq!(delivering.message, "no lane is blocked");
 
-    // A tag that is one is sent, and the lane was not held for it.
+    // A tag that is a commit hash is sent. The parked deliveries did not block the lane.
     world.ship("web", &NEW[10..]).await;
     receiver.wait(&format!("/repos/acme/podinfo/statuses/{}", &NEW[10..]), 1).await;
     world.ready("hook").await;
-    // Another template is chosen, and what was parked is sent when somebody asks for it.
+    // After the template is replaced, a redelivery sends what was parked.
     let other = json!({"spec": {"template": {"builtin": "generic", "parameters": null}}});
     world.patch::<Notification>("hook", other).await;
     world.settled().await;
@@ -116,7 +116,7 @@ async fn a_revision_without_a_commit_is_parked_at_once() {
     world.delivery("Deployed 6.5.0", sent).await;
 }
 
-/// What is recorded could be sent with another label, so it is not given up.
+/// The delivery is not parked, because it could be sent with another label.
 #[tokio::test]
 async fn a_missing_label_blocks_deliveries_until_it_is_set() {
     let world = World::new("label-breaks").await;
@@ -175,12 +175,12 @@ async fn parameters_are_checked_by_name() {
     world.ship("web", "2").await;
     world.fence("shop", &["hook"]).await;
     Oracle::new(&world, &receiver).lane("shop/hook/dev/web", &["Deployed 2"]).check().await;
-    // The fence is another lane, and may come first.
+    // The fence is in another lane, so its request may come first.
     let revision = |r: &Request| r.json()["client_payload"]["revision"] == "2";
     assert!(receiver.to("/repos/acme/shop/dispatches").iter().any(revision));
 }
 
-/// Waits until a delivery waits for this reason; gives its error.
+/// Waits until a delivery has this reason. Returns its error.
 async fn waits(world: &World, what: &str, reason: &str) -> String {
     let is = |d: &Delivery| d.status.as_ref().is_some_and(|s| s.reason.as_deref() == Some(reason));
     world.delivery(what, is).await.status.unwrap().error.unwrap_or_default()
@@ -212,7 +212,7 @@ async fn a_template_in_a_config_map_is_followed() {
     world.ready("hook").await;
     receiver.wait("/hook/web", 1).await;
 
-    // An edit that breaks it holds back what comes; the next one lets it go as it then is.
+    // An invalid edit blocks later deliveries. The next valid edit unblocks them, and they use its template.
     text(format!("\n  {{{{pipline.name}}}}{BODY}")).await;
     let broken = world.condition("hook", "Ready", |c| c.reason == "TemplateInvalid").await;
     assert!(

@@ -1,16 +1,17 @@
-//! From what objects say to the deliveries that come of it, through the pure rooms: however much is looked at at once, whenever
-//! either controller is killed, and whenever the dispatcher comes by, the same is told as one by one, or it says `coalesced`.
+//! Tests the pure modules together, from observations to deliveries. Observations that are processed in batches, kills of either
+//! controller and delayed passes of the dispatcher lead to the same deliveries as changes that are processed one by one. Deliveries that
+//! are marked `coalesced` are the exception.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use pennant::api::delivery::PipelineRef;
 use pennant::api::notification::Ordering;
-use pennant::api::pipeline::{Armed, Cursor, Dispatched};
+use pennant::api::pipeline::{Cursor, Dispatched, RunningTimer};
 use pennant::api::{ChangeLog, DeliverySpec, PipelineSpec, Settled, Status, Time};
-use pennant::changelog::{Part, Verdict, append, compact, kept, open, prune, settle, settle_group, together};
+use pennant::changelog::{Part, Verdict, append, compact, group_state, kept, open, prune, settle, settle_group};
 use pennant::dispatch::derive::subjects::Subjects;
-use pennant::dispatch::derive::{Of, Reached, Wants, derive};
+use pennant::dispatch::derive::{PipelineLog, Reached, Wants, derive};
 use pennant::observe::Observation;
 use pennant::trigger::Triggers;
 use proptest::prelude::*;
@@ -18,24 +19,24 @@ use serde_json::json;
 
 const TARGETS: [&str; 2] = ["target/dev/c/a", "target/dev/c/b"];
 const ENVIRONMENT: &str = "environment/dev";
-/// Longer than any clock and its slack.
+/// Longer than the delay (`for`) of any trigger and its tolerance.
 const REST: i64 = 120;
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// An object says something.
+    /// An application object reports a state.
     Say(usize, Observation),
-    /// The pipeline controller looks, and writes.
+    /// The pipeline controller processes all observations, and writes the status.
     Look,
-    /// It is killed: what it had not looked at is lost, but for what is so now.
+    /// The pipeline controller is killed. Of the unprocessed observations, only the latest of each target remain.
     ObserverDies,
-    /// The dispatcher passes.
+    /// The dispatcher makes a pass.
     Pass,
-    /// What it has in memory is persisted.
+    /// The dispatcher persists its cursor and timers.
     Persist,
-    /// It is killed.
+    /// The dispatcher is killed.
     DispatcherDies,
-    /// Seconds go by.
+    /// This number of seconds passes.
     Wait(i64),
 }
 
@@ -61,7 +62,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 0..60)
 }
 
-/// The status of a pipeline, and who writes it.
+/// The status of a pipeline, and the state of both controllers.
 struct World {
     settled: [Option<Settled>; 2],
     environment: Option<Settled>,
@@ -106,7 +107,7 @@ impl World {
         }
     }
 
-    /// Takes these observations in and writes.
+    /// Applies these observations as the pipeline controller does, and writes the log.
     fn look(&mut self, said: &[(usize, Observation)]) {
         let (now, since) = (at(self.now), 0);
         for (target, obs) in said {
@@ -119,7 +120,7 @@ impl World {
                 }
             }
             let parts = self.settled.iter().map(|settled| Part { settled: settled.as_ref(), seen: true });
-            match settle_group(self.environment.as_ref(), together(parts), "g", since) {
+            match settle_group(self.environment.as_ref(), group_state(parts), "g", since) {
                 Verdict::Ignored => {}
                 Verdict::Baseline(new) => self.environment = Some(new),
                 Verdict::Changed { from, to, settled } => {
@@ -133,10 +134,10 @@ impl World {
         compact(&mut self.log, &kept);
     }
 
-    /// The dispatcher passes; what it records is there for good.
+    /// Makes a pass of the dispatcher. The deliveries that it records survive a kill.
     fn pass(&mut self) {
         let (labels, annotations, taken, based) = (Arc::default(), Arc::default(), HashMap::new(), HashMap::new());
-        let of = Of {
+        let of = PipelineLog {
             pipeline: &self.pipeline,
             labels: &labels,
             annotations: &annotations,
@@ -144,12 +145,12 @@ impl World {
             log: &self.log,
             based: &based,
         };
-        let armed: Vec<Armed> = self.memory.armed.clone();
-        let from = Reached { cursor: &self.memory.cursors[0], taken: &taken, armed: &armed, room: 1000 };
+        let armed: Vec<RunningTimer> = self.memory.armed.clone();
+        let from = Reached { cursor: &self.memory.cursors[0], taken: &taken, armed: &armed, timer_limit: 1000 };
         let derived = derive(&of, &from, |_| Wants::These(&self.triggers, Ordering::Target), at(self.now));
         for delivery in derived.lanes.into_iter().flatten() {
             let key = (delivery.lane.clone(), delivery.serial, delivery.type_.as_str().to_owned());
-            // A name is recorded once, by whoever comes first.
+            // The first delivery with a name wins. Later ones with the same name are not recorded.
             if !self.told.contains_key(&key) {
                 self.order.push(key.clone());
                 self.told.insert(key, delivery);
@@ -164,7 +165,7 @@ impl World {
         self.persisted = self.memory.clone();
     }
 
-    /// What was told of a subject, in the order of its lane.
+    /// Returns the deliveries of a lane, in the order of the lane.
     fn lane(&self, lane: &str) -> Vec<&DeliverySpec> {
         let mut all: Vec<_> = self.told.values().filter(|d| d.lane == lane).collect();
         all.sort_by_key(|d| (d.order, d.due, d.serial, d.type_));
@@ -208,7 +209,7 @@ proptest! {
                 Step::DispatcherDies => all.memory = all.persisted.clone(),
                 Step::Wait(seconds) => {
                     all.now += seconds;
-                    // Whoever is always there sees each second.
+                    // The reference makes a pass every second.
                     for _ in 0..seconds {
                         one.now += 1;
                         one.pass();
@@ -223,7 +224,7 @@ proptest! {
             if got.iter().all(|d| !d.coalesced) && !all.log.changes.iter().any(|c| c.coalesced) {
                 prop_assert_eq!(words(&got), words(&want));
             }
-            // What was made one after a pass that was forgotten may mean something anew; it says that it is coalesced.
+            // A merge after a pass whose cursor was lost can give a change another meaning. Its deliveries are `coalesced`.
             let whole = |key: &&(String, i64, String)| key.0 == lane && !all.told[*key].coalesced;
             let recorded: Vec<_> = all.order.iter().filter(whole).map(|(_, serial, type_)| (*serial, type_.as_str())).collect();
             let sorted = got.iter().filter(|d| !d.coalesced).map(|d| (d.serial, d.type_.as_str()));

@@ -1,4 +1,4 @@
-//! States that are reported only when they have held for a time.
+//! Tests triggers with `for`: a state is reported only after it has lasted that long.
 
 use std::time::{Duration, Instant};
 
@@ -11,12 +11,12 @@ use crate::support::proxy::Call;
 use crate::support::receiver::Gate;
 use crate::support::{Fault, Oracle, Pennant, Proxy, Receiver, World, eventually};
 
-/// Failures after a time, and what a fence needs.
+/// Returns triggers for failures that last this long, and for the fence.
 fn failed_for(time: &str) -> Value {
     json!({"triggers": [{"type": "Failed", "for": time}, {"type": "Deployed"}]})
 }
 
-/// Pipeline `shop` with `dev/one` and `dev/two`, notification `hook`.
+/// Starts Pennant with pipeline `shop` (`dev/one` and `dev/two`) and notification `hook`.
 async fn stage(ns: &str, time: &str) -> (World, Receiver, Pennant) {
     let world = World::new(ns).await;
     let receiver = Receiver::start();
@@ -30,9 +30,9 @@ async fn stage(ns: &str, time: &str) -> (World, Receiver, Pennant) {
     (world, receiver, pennant)
 }
 
-/// Waits until so many clocks are persisted.
+/// Waits until exactly this number of timers is persisted.
 async fn armed(world: &World, count: usize) {
-    eventually(&format!("{count} clocks run"), async || {
+    eventually(&format!("{count} timers run"), async || {
         let dispatched = world.get_pipeline("shop").await.status.unwrap_or_default().dispatched.unwrap_or_default();
         if dispatched.armed.len() == count { Ok(()) } else { Err(format!("{:?}", dispatched.armed)) }
     })
@@ -46,6 +46,7 @@ async fn a_for_trigger_fires_after_its_delay_and_not_before() {
     world.break_("one", "2", "no").await;
     world.break_("two", "2", "no").await;
     armed(&world, 2).await;
+    // The failure of `one` ends just before its timer would fire.
     sleep(Duration::from_secs(4).saturating_sub(began.elapsed())).await;
     world.ship("one", "3").await;
     receiver.wait("/hook/one", 1).await;
@@ -54,7 +55,7 @@ async fn a_for_trigger_fires_after_its_delay_and_not_before() {
     let delivery = world.delivery("Failed 2", |d| d.status.is_some()).await;
     let (spec, due) = (&delivery.spec, delivery.spec.due.unwrap());
     assert_eq!(due.duration_since(spec.time).as_secs(), 5);
-    assert!(spec.order > spec.serial, "behind what the other target did meanwhile");
+    assert!(spec.order > spec.serial, "queued behind the later change of the other target");
     armed(&world, 0).await;
     world.fence("shop", &["hook"]).await;
     let lanes = Oracle::new(&world, &receiver).lane("shop/hook/dev/one", &["Deployed 3"]);
@@ -69,7 +70,7 @@ async fn a_timer_continues_after_a_kill() {
     world.break_("two", "2", "no").await;
     armed(&world, 2).await;
     pennant.kill9();
-    // While nobody looks, one of them is mended.
+    // One of the applications recovers while Pennant is stopped.
     world.ship("one", "3").await;
     pennant.start_again().await;
     receiver.wait("/hook/one", 1).await;
@@ -92,7 +93,7 @@ async fn an_edit_of_the_delay_applies_to_running_timers() {
     edit(failed_for("1s")).await;
     receiver.wait("/hook/one", 1).await;
     armed(&world, 0).await;
-    // Nobody asks for it any more, and then again.
+    // If the trigger is removed, its timer ends. If it is added again, the timer does not come back.
     edit(failed_for("1h")).await;
     world.ready("hook").await;
     world.break_("two", "2", "no").await;
@@ -101,7 +102,7 @@ async fn an_edit_of_the_delay_applies_to_running_timers() {
     armed(&world, 0).await;
     edit(failed_for("1s")).await;
     world.ready("hook").await;
-    // Without a time it is told at once.
+    // A trigger without `for` reports at once, even if a timer was started before a restart.
     edit(failed_for("1h")).await;
     world.ready("hook").await;
     world.break_("one", "3", "no").await;
@@ -130,9 +131,9 @@ async fn an_object_that_was_deleted_unobserved_is_dated_by_its_observation() {
     let (began, earliest) = (Instant::now(), Time::now());
     pennant.start_again().await;
     let told = receiver.wait("/hook/one", 1).await;
-    assert!(told[0].at.duration_since(began) >= Duration::from_secs(5), "it has held for so long");
+    assert!(told[0].at.duration_since(began) >= Duration::from_secs(5), "the delay starts at the observation");
     let delivery = world.delivery("Removed", |_| true).await;
-    assert!(delivery.spec.time > earliest, "{}, not {}", earliest, delivery.spec.time);
+    assert!(delivery.spec.time > earliest, "dated before {}: {}", earliest, delivery.spec.time);
     world.fence("shop", &["hook"]).await;
     Oracle::new(&world, &receiver).lane("shop/hook/dev/one", &["Removed"]).check().await;
 }
@@ -170,8 +171,9 @@ async fn a_timer_does_not_fire_because_of_a_stalled_watch() {
     world.ship("one", "1").await;
     world.observed_at("shop", "1", &["one"]).await;
     assert!(began.elapsed() < Duration::from_secs(8), "too slow for this test");
+    // The dispatcher does not see the recovery. Its timer of 8 s must not fire while the watch is stalled.
     sleep(Duration::from_secs(11).saturating_sub(began.elapsed())).await;
-    assert!(receiver.to("/hook/one").is_empty(), "it was mended in time");
+    assert!(receiver.to("/hook/one").is_empty(), "the application recovered before the delay ended");
     gate.open();
     receiver.wait("/hook/two", 1).await;
     world.fence("shop", &["hook"]).await;

@@ -1,5 +1,5 @@
-//! Targets on other clusters: real control planes beside the one that Pennant runs in, and ways to them on which things go
-//! wrong.
+//! Tests targets on other clusters. These are real control planes next to the one in which Pennant runs. Some are reached through a proxy
+//! that injects faults.
 
 mod kinds;
 mod parts;
@@ -19,7 +19,7 @@ use crate::support::pennant::Options;
 use crate::support::wait::within;
 use crate::support::{Oracle, Pennant, Receiver, World, control_plane};
 
-/// What takes its time by promise: three probes that are not answered, or a watch that is begun again.
+/// Deadline for what is slow by design: three probes without an answer, or a watch that is restarted.
 const TAKES: Duration = Duration::from_secs(90);
 
 /// A namespace on the local cluster, and one of the same name on another.
@@ -29,9 +29,9 @@ struct Stage {
 }
 
 impl Stage {
-    /// With `web` at revision 1 on the other cluster.
+    /// Creates both namespaces, with `web` at revision 1 on the other cluster.
     async fn new(ns: &str) -> Self {
-        // Starting one blocks.
+        // The start of a control plane blocks the thread.
         tokio::task::spawn_blocking(|| (control_plane::shared(), control_plane::remote())).await.expect("started");
         Self::with(ns, World::on(control_plane::remote(), ns).await).await
     }
@@ -41,7 +41,7 @@ impl Stage {
         Self { local: World::new(ns).await, remote }
     }
 
-    /// A Pennant that takes kubeconfigs with `http`, which lead through a proxy.
+    /// Starts a Pennant that accepts kubeconfigs with `http`, because the fault proxy uses `http`.
     async fn pennant(&self) -> Pennant {
         self.pennant_with(&["--allow-insecure-clusters"]).await
     }
@@ -51,7 +51,7 @@ impl Stage {
         Pennant::with(&self.local, Options { args, ..Options::of(&self.local) }).await
     }
 
-    /// Puts a kubeconfig into a Secret, or another into the same.
+    /// Writes a kubeconfig to a Secret, whether the Secret exists or not.
     async fn kubeconfig(&self, secret: &str, file: &Path) {
         let text = std::fs::read_to_string(file).expect("a kubeconfig");
         self.kubeconfig_text(secret, &text).await;
@@ -65,7 +65,7 @@ impl Stage {
         }
     }
 
-    /// A notification about everything but what is on its way, with its cursor in this pipeline.
+    /// Creates notification `hook` for all settled states, and waits until it has its cursor in this pipeline.
     async fn witness(&self, pipeline: &str, receiver: &Receiver) {
         let types =
             ["Deployed", "Failed", "Recovered", "Removed", "Drifted", "DriftCorrected", "ClusterOffline", "ClusterOnline"];
@@ -76,7 +76,7 @@ impl Stage {
         self.local.cursor(pipeline, "hook").await;
     }
 
-    /// What the witness has told of each environment, from the beginning, and nothing else.
+    /// Checks that `hook` has sent exactly these steps for each environment, from the beginning.
     async fn told(&self, pipeline: &str, receiver: &Receiver, lanes: &[&[&str]]) {
         self.local.fence(pipeline, &["hook"]).await;
         let oracle = Oracle::new(&self.local, receiver);
@@ -85,7 +85,7 @@ impl Stage {
         lanes.check().await;
     }
 
-    /// A pipeline with one environment for each of these clusters, each with `web` as its target, and the fence.
+    /// Creates a pipeline with one environment for each of these clusters, each with `web` as its target, and one for the fence.
     async fn pipeline(&self, name: &str, clusters: &[Value]) {
         self.local.create::<Pipeline>(self.spec(name, clusters)).await;
     }
@@ -100,7 +100,7 @@ impl Stage {
         json!({"metadata": {"name": name}, "spec": {"appRef": app, "environments": environments}})
     }
 
-    /// Waits until this holds of the target of environment `e0`, `e1`, …
+    /// Waits until this is true for the target of environment `e0`, `e1`, …
     async fn seen(
         &self,
         pipeline: &str,
@@ -120,7 +120,7 @@ impl Stage {
         self.seen(pipeline, environment, &format!("runs {revision}"), |t| t.ready && t.revision == revision).await;
     }
 
-    /// Waits until the target is `Unknown` for this reason; gives the message.
+    /// Waits until the target is `Unknown` for this reason. Returns the message.
     async fn unknown(&self, pipeline: &str, environment: usize, reason: &str) -> String {
         let is = |t: &TargetStatus| t.status == Status::Unknown && t.reason == reason;
         self.seen(pipeline, environment, reason, is).await.message

@@ -1,4 +1,5 @@
-//! Triggers with a condition: what holds is sent, what cannot be understood is said, what cannot be told is parked.
+//! Tests triggers with a condition (`when`): matching transitions are sent, an invalid expression is reported, and a delivery whose
+//! expression cannot be evaluated is parked.
 
 use kube::ResourceExt as _;
 use kube::api::{Patch, PatchParams};
@@ -8,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::support::{Oracle, Pennant, Receiver, World};
 
-/// Deployments on a condition, and what a fence needs.
+/// Returns triggers for deployments under a condition, and for the fence.
 fn deployed_when(condition: &str) -> Value {
     json!({"triggers": [
         {"type": "Deployed", "environments": ["dev"], "when": condition},
@@ -16,7 +17,7 @@ fn deployed_when(condition: &str) -> Value {
     ]})
 }
 
-/// Pipeline `shop` with `dev/web`.
+/// Starts Pennant with pipeline `shop` (`dev/web`) and these notifications.
 async fn stage(ns: &str, notifications: &[(&str, &str)]) -> (World, Receiver, Pennant) {
     let world = World::new(ns).await;
     let receiver = Receiver::start();
@@ -56,7 +57,7 @@ async fn an_invalid_condition_blocks_only_its_notification() {
     receiver.wait("/hook/web", 1).await;
     world.fence("shop", &["hook"]).await;
     assert!(receiver.to("/broken/web").is_empty());
-    // What has happened meanwhile is told when it is mended.
+    // Transitions that occurred in the meantime are sent after the expression is fixed.
     world.patch::<Notification>("broken", json!({"spec": deployed_when("revision == '2'")})).await;
     receiver.wait("/broken/web", 1).await;
     world.fence("shop", &["hook", "broken"]).await;
@@ -77,13 +78,13 @@ async fn a_condition_that_cannot_be_evaluated_parks_the_delivery() {
     let status = parked.status.clone().unwrap();
     assert_eq!((parked.spec.error.as_deref(), status.error.as_deref(), status.attempts), (Some(error), Some(error), 0));
     assert!(world.warning("hook", "DeliveryParked").await.contains(error));
-    // As if Pennant had died between recording and parking it.
+    // As if Pennant had been killed between recording the delivery and parking it.
     pennant.kill9();
     let pending = Patch::Merge(json!({"status": {"outcome": null, "settledTime": null, "reason": null, "error": null}}));
     world.api::<Delivery>().patch_status(&parked.name_any(), &PatchParams::default(), &pending).await.unwrap();
     pennant.start_again().await;
     world.delivery("Deployed 2", is_parked).await;
-    // With the label it can be told.
+    // With the label, the condition can be evaluated.
     world.patch::<Pipeline>("shop", json!({"metadata": {"labels": {"team": "red"}}})).await;
     world.settled().await;
     world.ship("web", "3").await;

@@ -1,4 +1,4 @@
-//! Deliveries that a person deletes before they are settled: they are over, and their lane goes on.
+//! Tests deliveries that a user deletes before they are settled: they are not sent again, and their lane continues.
 
 use kube::ResourceExt as _;
 use kube::api::{DeleteParams, ListParams};
@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::support::receiver::Gate;
 use crate::support::{Oracle, Pennant, Receiver, Reply, World, eventually};
 
-/// Notification `hook`, about to say three things about `web`.
+/// Notification `hook` with three deliveries for `web`. The receiver has got the first request.
 struct Stage {
     world: World,
     receiver: Receiver,
@@ -32,31 +32,31 @@ impl Stage {
             world.observed_at("shop", tag, &["web"]).await;
         }
         receiver.wait("/hook/web", 1).await;
-        // Whatever is deleted from here on has been passed by the cursor.
+        // The cursor has passed all three changes, so what is deleted from here on is not recorded again.
         world.fence("shop", &["other"]).await;
         world.delivery("Deployed 4", |d| d.spec.notification == "hook").await;
         Self { world, receiver, _pennant: pennant }
     }
 
-    /// Deletes what `hook` has to say of this revision.
+    /// Deletes the delivery of `hook` with this type and revision.
     async fn delete(&self, what: &str) {
         let found = self.world.delivery(what, |d| d.spec.notification == "hook").await;
         self.world.delete::<Delivery>(&found.name_any()).await;
     }
 
-    /// Waits until what `hook` has to say of this revision has been taken.
+    /// Waits until the delivery of `hook` with this type and revision is delivered.
     async fn delivered(&self, what: &str) {
         let taken = |d: &Delivery| d.status.as_ref().is_some_and(|s| s.outcome == Some(Outcome::Delivered));
         self.world.delivery(what, |d| d.spec.notification == "hook" && taken(d)).await;
     }
 
-    /// All that came, in the words of the oracle, which has no audit of what was deleted.
+    /// Checks all requests that were received. The audit is not checked, because deleted deliveries are missing there.
     async fn received(&self, steps: &[&str]) {
         self.world.fence("shop", &["hook", "other"]).await;
         let oracle = Oracle::new(&self.world, &self.receiver).without_audit();
         let all = ["Deployed 2", "Deployed 3", "Deployed 4"];
         oracle.lane("shop/hook/dev/web", steps).lane("shop/other/dev/web", &all).check().await;
-        eventually("nothing waits any more", async || {
+        eventually("no delivery is pending", async || {
             let status = self.world.get_notification("hook").await.status.unwrap_or_default();
             if status.pending == 0 { Ok(()) } else { Err(format!("{} are pending", status.pending)) }
         })

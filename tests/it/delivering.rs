@@ -1,5 +1,5 @@
-//! What a Notification says of itself, and for how long: that deliveries wait or were parked, over restarts and take-overs, until one is
-//! delivered or a person acts; and that it selects no pipeline.
+//! Tests how long a Notification reports blocked and parked deliveries: over restarts and failovers, until one is delivered or a user acts.
+//! Also tests that a Notification reports that it selects no pipeline.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -19,7 +19,7 @@ use crate::support::pennant::Options;
 use crate::support::wait::{heavy, within};
 use crate::support::{Pennant, Receiver, Reply, World, eventually};
 
-/// Every version of a condition of a notification, from now on.
+/// All versions of a condition of a notification, from the start of the recording.
 struct History {
     seen: Arc<Mutex<Vec<Condition>>>,
     watch: JoinHandle<()>,
@@ -49,7 +49,7 @@ impl History {
         Self { seen, watch }
     }
 
-    /// All of it, and no more.
+    /// Ends the recording. Returns all versions.
     fn end(self) -> Vec<Condition> {
         assert!(!self.watch.is_finished(), "the watch has ended");
         self.watch.abort();
@@ -57,14 +57,14 @@ impl History {
     }
 }
 
-/// It was `False` all the time, since the same time.
+/// Asserts that the condition was always `False`, without a transition.
 fn always_false(history: &[Condition]) {
     let first = &history[0];
     let same = |c: &Condition| (c.status, c.last_transition_time) == (ConditionStatus::False, first.last_transition_time);
     assert!(history.iter().all(same), "{history:#?}");
 }
 
-/// Type and count of the Events about a notification with this reason.
+/// Returns type and count of the Events about a notification with this reason.
 async fn events(world: &World, notification: &str, reason: &str) -> Vec<(String, i32)> {
     let all = world.api::<Event>().list(&ListParams::default()).await.unwrap();
     let about = |e: &Event| {
@@ -84,7 +84,7 @@ async fn has_events(world: &World, notification: &str, reason: &str, expected: &
     .await;
 }
 
-/// The row of the only notification in the table that kubectl shows.
+/// Returns the row of the only notification in the table that kubectl shows.
 async fn row(world: &World) -> BTreeMap<String, Value> {
     let path = format!("/apis/pennant.dev/v1alpha1/namespaces/{}/notifications", world.ns);
     let request = http::Request::get(path).header("accept", "application/json;as=Table;v=v1;g=meta.k8s.io");
@@ -93,16 +93,16 @@ async fn row(world: &World) -> BTreeMap<String, Value> {
     names.zip(table["rows"][0]["cells"].as_array().unwrap().iter().cloned()).collect()
 }
 
-/// Waits until the status counts so many delivered: it was written since, with all conditions.
+/// Waits until the status counts this number of deliveries as delivered. All conditions were written with that count.
 async fn delivered(world: &World, count: i64) {
-    eventually(&format!("{count} are counted"), async || {
+    eventually(&format!("{count} delivered deliveries are counted"), async || {
         let status = world.get_notification("hook").await.status.unwrap_or_default();
         if status.delivered == count { Ok(()) } else { Err(format!("{status:?}")) }
     })
     .await;
 }
 
-/// A lane that waits 10 minutes after a 401, and another that nothing has been sent in.
+/// Prepares a lane that waits 10 minutes after a 401, and another lane in which nothing was sent.
 async fn waiting(ns: &str, receiver: &Receiver) -> World {
     let world = World::new(ns).await;
     receiver.always("/hook/web", Reply::status(401));
@@ -126,7 +126,7 @@ async fn a_blocked_lane_is_still_reported_after_a_restart() {
     let history = History::of(&world, "hook", "Delivering").await;
     pennant.kill9();
     pennant.start_again().await;
-    // One that is delivered has its figures written, and with them what the new process thinks of all lanes.
+    // A delivered delivery makes the new process write the counts, together with its own view of all lanes.
     world.ship("api", "2").await;
     delivered(&world, 1).await;
     pennant.restart().await;
@@ -136,7 +136,7 @@ async fn a_blocked_lane_is_still_reported_after_a_restart() {
     always_false(&history);
     let last = history.last().unwrap();
     assert_eq!((&last.reason, &last.message), (&before.reason, &before.message));
-    assert_eq!(receiver.to("/hook/web").len(), 1, "it waits");
+    assert_eq!(receiver.to("/hook/web").len(), 1, "no retry before its time");
     has_events(&world, "hook", "CredentialsRejected", &[("Warning", 1)]).await;
     assert_eq!(events(&world, "hook", "Delivering").await, []);
 }
@@ -156,7 +156,7 @@ async fn a_blocked_lane_is_still_reported_after_a_failover() {
     world.ship("api", "2").await;
     delivered(&world, 1).await;
     always_false(&history.end());
-    assert_eq!(receiver.to("/hook/web").len(), 1, "it waits");
+    assert_eq!(receiver.to("/hook/web").len(), 1, "no retry before its time");
 }
 
 #[tokio::test]
@@ -186,7 +186,7 @@ async fn the_last_parked_delivery_is_reported_until_one_is_delivered() {
 
     let history = History::of(&world, "hook", "Delivering").await;
     pennant.kill9();
-    // As retention does it.
+    // Deleted as by retention.
     let gone = world.delivery("Deployed 2", |_| true).await;
     world.delete::<Delivery>(&gone.name_any()).await;
     pennant.start_again().await;
@@ -195,7 +195,7 @@ async fn the_last_parked_delivery_is_reported_until_one_is_delivered() {
         world.delete::<Delivery>(&delivery.name_any()).await;
     }
     pennant.restart().await;
-    eventually("nothing is kept", async || {
+    eventually("no parked delivery is counted", async || {
         let status = world.get_notification("hook").await.status.unwrap();
         if status.parked == 0 { Ok(()) } else { Err(format!("{status:?}")) }
     })
@@ -208,10 +208,10 @@ async fn the_last_parked_delivery_is_reported_until_one_is_delivered() {
     has_events(&world, "hook", "Delivering", &[("Normal", 1)]).await;
     let wrong: i32 = events(&world, "hook", "ReceiverNotFound").await.iter().map(|(_, count)| count).sum();
     let rejects: i32 = events(&world, "hook", "ReceiverRejects").await.iter().map(|(_, count)| count).sum();
-    assert_eq!(wrong + rejects, 1, "it got wrong once");
+    assert_eq!(wrong + rejects, 1, "the failure is reported once");
 }
 
-/// Three that were parked; what a person does then, and what comes of it over a restart.
+/// Parks three deliveries, lets a user act, and checks that the condition stays reset over a restart.
 async fn acted(ns: &str, act: impl AsyncFnOnce(&World)) {
     let world = World::new(ns).await;
     let receiver = Receiver::start();
@@ -234,9 +234,9 @@ async fn acted(ns: &str, act: impl AsyncFnOnce(&World)) {
     pennant.kill9();
     pennant.start_again().await;
     world.settled().await;
-    // What the new process thinks is written with the next figures.
+    // The new process writes its view of the condition with the next change of the counts.
     world.delete::<Delivery>(&world.delivery("Deployed 2", |_| true).await.name_any()).await;
-    eventually("one less is counted", async || {
+    eventually("one delivery less is counted", async || {
         let status = world.get_notification("hook").await.status.unwrap();
         if status.parked + status.delivered == 2 { Ok(()) } else { Err(format!("{status:?}")) }
     })
@@ -317,7 +317,7 @@ async fn pipelines_and_notifications_that_come_and_go_leave_nothing_in_memory() 
         })
         .await
     };
-    let before = entries("what there is in the beginning", &|entries| entries > 0.0).await;
+    let before = entries("some bookkeeping entries exist", &|entries| entries > 0.0).await;
     let names: Vec<_> = (0..20).map(|n| format!("n{n}")).collect();
     for name in &names {
         world.pipeline(name, &["dev/web"]).await;
@@ -331,12 +331,12 @@ async fn pipelines_and_notifications_that_come_and_go_leave_nothing_in_memory() 
         if done == 21 * 21 { Ok(()) } else { Err(format!("{done} of {}", all.len())) }
     })
     .await;
-    entries("more", &|entries| entries >= before + 40.0).await;
+    entries("40 more bookkeeping entries exist", &|entries| entries >= before + 40.0).await;
     join_all(names.iter().map(async |name| {
         world.delete::<Pipeline>(name).await;
         world.delete::<Notification>(name).await;
     }))
     .await;
     world.api::<Delivery>().delete_collection(&DeleteParams::default(), &ListParams::default()).await.unwrap();
-    entries("as before", &|entries| entries <= before).await;
+    entries("no more bookkeeping entries than before exist", &|entries| entries <= before).await;
 }

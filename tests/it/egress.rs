@@ -1,4 +1,4 @@
-//! Where requests go, and where they do not: the policy, redirects, and the proxy.
+//! Tests where requests can go and where they cannot: the egress policy, redirects, and the proxy.
 
 use std::io::ErrorKind;
 
@@ -69,7 +69,7 @@ async fn no_spelling_of_a_forbidden_address_is_accepted() {
 async fn a_denied_address_takes_precedence_over_an_allowed_one() {
     let world = World::new("egress-denied").await;
     let receiver = Receiver::start();
-    // Nobody accepts here: what is in its queue at the end has connected.
+    // No connection is accepted here. A connection that was made would still be in the queue at the end.
     let denied = std::net::TcpListener::bind("127.0.0.9:0").unwrap();
     denied.set_nonblocking(true).unwrap();
     let address = denied.local_addr().unwrap();
@@ -127,7 +127,7 @@ async fn redirects_are_not_followed_and_leak_no_credentials() {
     assert_eq!(second.connections(), 0);
 }
 
-/// Everything that tells programs of a proxy.
+/// All environment variables that configure a proxy.
 const ELSEWHERE: [&str; 6] = ["HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"];
 
 #[tokio::test]
@@ -149,7 +149,7 @@ async fn proxy_variables_of_the_environment_are_ignored() {
 #[tokio::test]
 async fn all_requests_use_the_proxy_and_its_password_is_not_shown() {
     let world = World::new("egress-proxy").await;
-    // What comes to a proxy over http is a request with a whole URL; this one answers it itself.
+    // A proxy for http gets requests with an absolute URL. This one answers them itself.
     let proxy = Receiver::start();
     world.deploy("web", "1").await;
     world.pipeline("shop", &["dev/web"]).await;
@@ -157,7 +157,7 @@ async fn all_requests_use_the_proxy_and_its_password_is_not_shown() {
     world.notification("hook", &proxy, json!({"endpoint": {"url": url}})).await;
     let literal = json!({"endpoint": {"url": "http://169.254.169.254/latest"}});
     world.notification("literal", &proxy, literal).await;
-    // It knows no tunnels, and says so with a status that is not 200.
+    // It does not support tunnels, so it answers CONNECT with a status that is not 200.
     proxy.always("hooks.example:443", Reply::status(502));
     world.notification("tunnel", &proxy, json!({"endpoint": {"url": "https://hooks.example/"}})).await;
     let address = proxy.url("").trim_start_matches("http://").to_owned();

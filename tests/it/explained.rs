@@ -1,4 +1,4 @@
-//! `pennant explain`: what holds for a target, and who said so.
+//! Tests `pennant explain`: the effective notification of each target, and the layer that set each field.
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use pennant::api::Pipeline;
@@ -43,7 +43,7 @@ async fn explain_shows_each_field_with_its_layer() {
     assert_eq!(all[0]["fields"]["/endpoint/timeout"], "Pipeline explained/shop");
     assert!(all[0].get("problem").is_none(), "{shown}");
 
-    // Of a target without an object, that is told beside what holds for it.
+    // For a target without an application object, that is shown next to its effective notification.
     let spec =
         json!({"spec": {"environments": [{"name": "dev", "targets": [{"namespace": ns, "appRef": {"name": "wbe"}}]}]}});
     world.patch::<Pipeline>("shop", spec).await;
@@ -89,7 +89,7 @@ async fn explain_shows_the_global_configuration_if_it_can_be_read() {
         assert!(shown.status.success(), "{}", String::from_utf8_lossy(&shown.stderr));
         let all: Value = serde_json::from_slice(&shown.stdout).expect("JSON");
         let said = String::from_utf8(shown.stderr).expect("text");
-        // No controller runs there.
+        // No controller runs in that namespace, so its configuration is unknown.
         let unknown = "pennant: the configuration of the controller is unknown: ";
         let rest = said.split_inclusive('\n').filter(|line| !line.starts_with(unknown)).collect::<String>();
         assert!(said.len() > rest.len(), "{said}");
@@ -100,7 +100,7 @@ async fn explain_shows_the_global_configuration_if_it_can_be_read() {
     };
 
     let (all, said) = explain(&world, &["-o", "json"]).await;
-    assert_eq!((names(&all), said.as_str()), (vec!["hook".to_owned()], ""), "none is an empty one");
+    assert_eq!((names(&all), said.as_str()), (vec!["hook".to_owned()], ""), "a missing ConfigMap counts as empty");
 
     let data = json!({"metadata": {"name": "pennant-config"}, "data": {"config.yaml": GLOBAL}});
     platform.create::<ConfigMap>(data).await;

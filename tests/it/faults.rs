@@ -1,5 +1,5 @@
-//! What goes wrong between Pennant and the API server: calls and answers that are lost, late or refused, an API server that is
-//! out of reach, and a process that is killed in between.
+//! Tests faults between Pennant and the API server: calls and answers that are lost, late or refused, an API server that is unreachable,
+//! and a process that is killed in between.
 
 mod crowd;
 mod cut;
@@ -44,7 +44,7 @@ impl Stage {
         Options { kubeconfig: Some(self.proxy.kubeconfig.clone()), ..Options::of(&self.world) }
     }
 
-    /// Releases a revision everywhere, and waits until it is in the log: what comes and goes unobserved is no change.
+    /// Releases a revision of all applications, and waits until it is in the log. A state that ends unobserved is not a change.
     async fn ship(&self, tag: &str) {
         join_all(self.apps.iter().map(|app| self.world.ship(app, tag))).await;
         let apps: Vec<_> = self.apps.iter().map(String::as_str).collect();
@@ -62,12 +62,12 @@ impl Stage {
         .await;
     }
 
-    /// How many requests came for the applications of this stage.
+    /// Returns the number of requests about the applications of this stage.
     fn requests(&self) -> usize {
         self.apps.iter().map(|app| self.receiver.to(&format!("/hook/{app}")).len()).sum()
     }
 
-    /// Waits until so many deliveries about the applications of this stage are recorded.
+    /// Waits until exactly this number of deliveries about the applications of this stage is recorded.
     async fn recorded(&self, count: usize) -> Vec<Delivery> {
         eventually(&format!("{count} deliveries"), async || {
             let all = self.world.deliveries().await.into_iter().filter(|d| !Lane::of(d).is_fence());
@@ -78,7 +78,7 @@ impl Stage {
     }
 }
 
-/// Type and revision of a delivery.
+/// Whether a delivery has this type and revision.
 fn is(delivery: &Delivery, step: &str) -> bool {
     what(delivery.spec.type_.as_str(), &delivery.spec.to.revision) == step
 }

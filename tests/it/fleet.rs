@@ -1,4 +1,5 @@
-//! Fleet's objects as its controllers write them, write after write: what its agents have reported is told, at the commit that runs.
+//! Tests Fleet's objects, written one by one as Fleet's controllers write them: Pennant reports what the agents have reported, with the
+//! commit that runs.
 
 mod drift;
 mod failing;
@@ -19,7 +20,7 @@ use crate::support::{Oracle, Pennant, Receiver, World, control_plane, eventually
 const GROUP: &str = "fleet.cattle.io";
 const VERSION: &str = "v1alpha1";
 
-/// Fleet's kinds in a namespace, and a pipeline that follows some of them.
+/// A namespace with Fleet's kinds, and a pipeline whose targets are some of their objects.
 struct Fleet {
     world: World,
     receiver: Receiver,
@@ -54,12 +55,12 @@ impl Fleet {
         patch(&self.world, kind, name, json!({"metadata": {"labels": labels}, "spec": spec})).await;
     }
 
-    /// Writes fields of a status, as a controller that has observed the present generation.
+    /// Writes fields of a status, as a controller that has observed the current generation.
     async fn status(&self, kind: &str, name: &str, status: Value) {
         status_of(&self.world, kind, name, status).await;
     }
 
-    /// Follows these objects, `KIND/NAME`, with a notification `hook` of these triggers.
+    /// Starts Pennant with a pipeline that has these objects (`KIND/NAME`) as targets, and notification `hook` with these fields.
     async fn follow(&mut self, objects: &[&str], over: Value) {
         let target = |object: &&str| {
             let (kind, name) = object.split_once('/').expect("KIND/NAME");
@@ -83,7 +84,7 @@ impl Fleet {
         self.pennant.as_mut().expect("it runs").restart().await;
     }
 
-    /// Waits until the target of this name is this.
+    /// Waits until the target of this name has this state.
     async fn is(&self, name: &str, status: Status, reason: &str, attempted: &str) -> TargetStatus {
         eventually(&format!("{name} is {status:?} {reason} {attempted}"), async || {
             let pipeline = self.world.get_pipeline("shop").await.status.unwrap_or_default();
@@ -100,7 +101,7 @@ impl Fleet {
         assert_eq!((target.ready, target.revision.as_str()), (true, revision));
     }
 
-    /// What was told of each target from the beginning, and nothing else.
+    /// Checks that exactly these steps were sent for each target, from the beginning.
     async fn told(&self, lanes: &BTreeMap<&str, &[&str]>) {
         self.world.fence("shop", &["hook"]).await;
         let oracle = Oracle::new(&self.world, &self.receiver);
@@ -138,12 +139,12 @@ pub async fn status_of(world: &World, kind: &str, name: &str, mut status: Value)
     api.patch_status(name, &PatchParams::default(), &patch).await.expect("patched");
 }
 
-/// The labels of a Bundle of a repository, at a commit.
+/// Returns the labels of a Bundle of a repository, at a commit.
 pub fn of_repo(repo: &str, commit: &str) -> Value {
     json!({"fleet.cattle.io/repo-name": repo, "fleet.cattle.io/commit": commit})
 }
 
-/// The status of a Bundle of which so many deployments are ready, of so many; the others wait.
+/// Returns the status of a Bundle with this number of ready deployments, of this total. The others wait.
 pub fn counted(ready: i64, desired: i64) -> Value {
     let all = ready == desired;
     let ready_is =
@@ -156,7 +157,7 @@ pub fn counted(ready: i64, desired: i64) -> Value {
     })
 }
 
-/// The same, after a look at deployments which are moved on only then: the counts are of before.
+/// Returns the status that Fleet writes just before it updates the deployments: the counts are the old ones.
 fn begun(desired: i64) -> Value {
     let mut status = counted(desired, desired);
     status["unavailable"] = json!(desired);
@@ -164,7 +165,7 @@ fn begun(desired: i64) -> Value {
     status
 }
 
-/// The same with one that could not be applied.
+/// Returns the status of a Bundle with one deployment that could not be applied. The others are ready.
 fn failed(desired: i64) -> Value {
     let mut status = counted(desired - 1, desired);
     status["summary"] = json!({"desiredReady": desired, "ready": desired - 1, "waitApplied": 0, "errApplied": 1,
@@ -173,19 +174,19 @@ fn failed(desired: i64) -> Value {
     status
 }
 
-/// The labels of a `BundleDeployment`.
+/// Returns the labels of a `BundleDeployment`.
 fn of_bundle(ns: &str, bundle: &str, commit: Option<&str>) -> Value {
     json!({"fleet.cattle.io/bundle-name": bundle, "fleet.cattle.io/bundle-namespace": ns, "fleet.cattle.io/commit": commit})
 }
 
-/// What the agent writes when it has applied a deployment, and all is ready.
+/// Returns the status that the agent writes when it has applied a deployment and all of it is ready.
 fn applied(id: &str) -> Value {
     json!({"appliedDeploymentID": id, "ready": true, "nonModified": true, "modifiedStatus": null, "nonReadyStatus": null,
         "display": {"state": "Ready"},
         "conditions": [condition("Deployed", "True", "", ""), condition("Ready", "True", "", "")]})
 }
 
-/// What the agent writes when it could not apply one.
+/// Returns the status that the agent writes when it could not apply a deployment.
 fn refused(message: &str) -> Value {
     json!({"conditions": [condition("Deployed", "False", "Error", message), condition("Ready", "True", "", "")]})
 }

@@ -1,4 +1,4 @@
-//! Deliveries that somebody else has made: none of them is ever sent, none holds up what Pennant has recorded.
+//! Tests Deliveries that Pennant has not created: none of them is ever sent, and none delays what Pennant has recorded.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ use crate::support::pennant::Options;
 use crate::support::world;
 use crate::support::{Oracle, Pennant, Receiver, Reply, World, eventually};
 
-/// A team, its attacker in another namespace, and the namespace of the controller with a token of the platform.
+/// A team, an attacker in another namespace, and the namespace of the controller with a token of the platform.
 struct Stage {
     system: World,
     team: World,
@@ -60,12 +60,12 @@ impl Stage {
         pennant
     }
 
-    /// A genuine delivery of the team, to make forgeries from.
+    /// Waits for a genuine delivery of the team. Returns its spec, from which forgeries are made.
     async fn genuine(&self, notification: &str) -> DeliverySpec {
         self.team.delivery("Deployed 2", |d| d.spec.notification == notification && is(d, Outcome::Delivered)).await.spec
     }
 
-    /// Waits until none of these objects is there any more, or until none of them has been given a status.
+    /// Waits until none of these objects exists.
     async fn are_deleted(&self, forged: &[(String, String)]) {
         eventually("forged deliveries are deleted", async || {
             let mut left = Vec::new();
@@ -87,11 +87,11 @@ fn is(delivery: &Delivery, outcome: Outcome) -> bool {
 async fn make(world: &World, called: Option<&str>, spec: DeliverySpec) -> (String, String) {
     let name = called.map_or_else(|| name(&spec), str::to_owned);
     let object = Delivery::new(&name, spec);
-    world.api::<Delivery>().create(&PostParams::default(), &object).await.expect("the API server takes it");
+    world.api::<Delivery>().create(&PostParams::default(), &object).await.expect("the API server accepts it");
     (world.ns.clone(), name)
 }
 
-/// Edits of a genuine delivery, by what they try.
+/// Returns edited copies of a genuine delivery, each with a description of the edit.
 fn edits(own: &DeliverySpec, serial: i64) -> Vec<(&'static str, DeliverySpec)> {
     let with = |edit: &dyn Fn(&mut DeliverySpec)| {
         let mut spec = own.clone();
@@ -133,10 +133,10 @@ async fn a_forged_delivery_is_deleted_and_never_sent() {
     let mut forged = Vec::new();
     for genuine in [&hook, &audit] {
         for (_, spec) in edits(genuine, serial) {
-            // In the namespace of the pipeline, and from the one of somebody else.
+            // In the namespace of the pipeline, and in the namespace of the attacker.
             forged.push(make(team, None, spec.clone()).await);
             forged.push(make(other, None, spec.clone()).await);
-            // With a pipeline of one's own.
+            // With the uid of the attacker's own pipeline.
             let mut spec = spec;
             spec.pipeline_ref.uid.clone_from(&own_uid);
             forged.push(make(other, None, spec).await);
@@ -147,7 +147,7 @@ async fn a_forged_delivery_is_deleted_and_never_sent() {
     assert!(forged.len() >= 30, "{}", forged.len());
     stage.are_deleted(&forged).await;
 
-    // What was forged for a change that is still to come gives way to what Pennant records then.
+    // A forgery for a change that is still to come is replaced by what Pennant records for that change.
     let mut next = hook.clone();
     let last = team.get_pipeline("shop").await.status.and_then(|s| s.log).expect("a log").serial;
     (next.serial, next.order, next.to.message) = (last + 1, last + 1, "FORGED".into());
@@ -159,7 +159,7 @@ async fn a_forged_delivery_is_deleted_and_never_sent() {
     team.fence("shop", &["hook", "audit"]).await;
     stage.are_deleted(&[later]).await;
 
-    // Nor does a restart make anything of what is made meanwhile, with a wish to have it sent.
+    // Forgeries that are created while Pennant is stopped are not sent either, even with an annotation that requests a redelivery.
     pennant.kill9();
     team.younger("shop").await;
     let mut away = Vec::new();
@@ -187,7 +187,7 @@ async fn a_forged_delivery_is_deleted_and_never_sent() {
     assert!(pennant.metrics().await["pennant_deliveries_foreign_total"] >= 20.0);
 }
 
-/// A finalizer keeps it there: to the next process it would look like what was recorded before.
+/// A finalizer keeps the object. To the next process, it could look like a delivery that was recorded before.
 #[tokio::test]
 async fn a_forged_delivery_with_a_finalizer_is_never_sent() {
     let stage = Stage::new("forged-kept").await;
@@ -240,7 +240,7 @@ async fn pending_deliveries_of_before_a_restart_are_still_sent() {
         team.ship("web", tag).await;
         team.observed_at("shop", tag, &["web"]).await;
     }
-    // All are recorded, and no longer in the log.
+    // All are recorded, and the log no longer contains them.
     eventually("the log is pruned", async || {
         team.fence("shop", &["hook", "audit"]).await;
         let log = team.get_pipeline("shop").await.status.and_then(|s| s.log).expect("a log");
@@ -283,7 +283,7 @@ async fn texts_that_pennant_never_writes_are_rejected() {
         serde_json::from_value::<Delivery>(object).expect("a Delivery")
     };
     let dry = PostParams { dry_run: true, ..PostParams::default() };
-    // The longest that Pennant writes.
+    // The longest texts that Pennant writes.
     world.api::<Delivery>().create(&dry, &spec(1024, 256)).await.expect("taken");
     for (message, revision) in [(30_000, 1), (1, 30_000)] {
         let refused = world.api::<Delivery>().create(&dry, &spec(message, revision)).await.expect_err("refused").to_string();

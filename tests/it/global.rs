@@ -1,5 +1,5 @@
-//! The global configuration: what lies beneath the notifications of all namespaces, and what becomes of it when it is edited,
-//! broken, or gone.
+//! Tests the global configuration: its defaults and notifications for all namespaces, and what happens when it is edited, invalid or
+//! deleted.
 
 mod attacks;
 mod broken;
@@ -20,7 +20,7 @@ use crate::support::{Pennant, Receiver, World, eventually};
 
 const MAP: &str = "pennant-config";
 
-/// The controller's own namespace, and that of a team, which alone is watched.
+/// The controller's own namespace, and the namespace of a team. Only the latter is watched.
 struct Stage {
     system: World,
     team: World,
@@ -46,7 +46,7 @@ impl Stage {
         pennant
     }
 
-    /// Writes the global configuration, whether it is there or not.
+    /// Writes the global configuration, whether it exists or not.
     async fn configure(&self, config: &Value) {
         self.configure_text(&config.to_string()).await;
     }
@@ -62,7 +62,7 @@ impl Stage {
         }
     }
 
-    /// Waits until a pipeline has the cursor of a notification, with this in the place of its uid.
+    /// Waits until a pipeline has the cursor of a notification with this value as its uid.
     async fn cursor(&self, pipeline: &str, notification: &str, uid: &str) {
         eventually(&format!("the cursor of {notification} in {pipeline}"), async || {
             let dispatched = self.team.get_pipeline(pipeline).await.status.and_then(|s| s.dispatched).unwrap_or_default();
@@ -80,7 +80,7 @@ impl Stage {
         self.team.observed_at("shop", tag, &["web", "api"]).await;
     }
 
-    /// Waits for a Warning about the ConfigMap; gives its note.
+    /// Waits for a Warning about the ConfigMap. Returns its note.
     async fn warning(&self, reason: &str) -> String {
         eventually(&format!("Event {reason} about the ConfigMap"), async || {
             let all = self.system.api::<Event>().list(&ListParams::default()).await.expect("listed");
@@ -98,7 +98,7 @@ impl Stage {
     }
 }
 
-/// A cluster-wide notification, complete.
+/// Returns a complete cluster-wide notification.
 fn everywhere(name: &str, receiver: &Receiver, over: Value) -> Value {
     let mut all = over;
     let mut spec =
@@ -107,7 +107,7 @@ fn everywhere(name: &str, receiver: &Receiver, over: Value) -> Value {
     spec
 }
 
-/// In which namespace the deliveries of a notification are kept, each once.
+/// Returns the namespaces in which the deliveries of a notification are stored, without repeats.
 async fn homes(team: &World, notification: &str) -> Vec<String> {
     let all = team.deliveries().await;
     let those = all.iter().filter(|d| d.spec.notification == notification);

@@ -1,4 +1,5 @@
-//! Receivers that never come to an end: each attempt ends at its timeout, others are not delayed, and no memory is lost to them.
+//! Tests receivers and clients that never finish: each attempt ends at its timeout, they do not delay others, and they do not use up
+//! the memory.
 
 use std::io::ErrorKind;
 use std::net::SocketAddr;
@@ -15,7 +16,7 @@ use tokio::time::timeout;
 use crate::support::wait::heavy;
 use crate::support::{Oracle, Pennant, Receiver, World};
 
-/// A receiver that answers with this, and then with that so many times at once again and again, with a pause in between.
+/// A receiver that answers with `before`, and then endlessly repeats `times` copies of `again`, followed by a pause.
 #[derive(Clone, Copy)]
 struct Endless {
     name: &'static str,
@@ -30,7 +31,7 @@ const fn slow(name: &'static str, before: &'static str, again: &'static str, rea
     Endless { name, before, again, times: 1, pause: Duration::from_millis(50), reason }
 }
 
-/// Some 8 MB a second; more would starve the machine that the test runs on.
+/// About 8 MB/s. More would starve the machine on which the test runs.
 const fn flood(name: &'static str, before: &'static str, again: &'static str, reason: &'static str) -> Endless {
     Endless { name, before, again, times: 16_384 / again.len(), pause: Duration::from_millis(2), reason }
 }
@@ -38,7 +39,7 @@ const fn flood(name: &'static str, before: &'static str, again: &'static str, re
 const LENGTH: &str = "HTTP/1.1 503 X\r\ncontent-length: 1073741824\r\n\r\n";
 const CHUNKED: &str = "HTTP/1.1 503 X\r\ntransfer-encoding: chunked\r\n\r\n";
 
-/// Those that keep a worker busy with next to nothing.
+/// Receivers that keep a worker busy with almost no data.
 const SLOW: [Endless; 4] = [
     slow("silent", "", "", "Timeout"),
     slow("slow-head", "HTTP/1.1 200 OK\r\nx: ", "y", "Timeout"),
@@ -46,7 +47,7 @@ const SLOW: [Endless; 4] = [
     slow("slow-chunks", CHUNKED, "1\r\ny\r\n", "ReceiverError"),
 ];
 
-/// Those that send as much as they can.
+/// Receivers that send as much as they can.
 const FLOODS: [Endless; 7] = [
     flood("length", LENGTH, "yyyyyyyy", "ReceiverError"),
     flood("chunks", CHUNKED, "8\r\nyyyyyyyy\r\n", "ReceiverError"),
@@ -57,7 +58,7 @@ const FLOODS: [Endless; 7] = [
     flood("hints", "", "HTTP/1.1 103 Early Hints\r\nlink: </x>\r\n\r\n", "Timeout"),
 ];
 
-/// Serves until dropped, in a thread of its own, so that it does not keep the test from looking.
+/// A server that runs until it is dropped. It has its own thread, so it does not block the checks of the test.
 struct Running {
     address: SocketAddr,
     _stop: oneshot::Sender<()>,
@@ -92,7 +93,7 @@ impl Endless {
                 let again = self.again.repeat(self.times);
                 while stream.write_all(again.as_bytes()).await.is_ok() {
                     tokio::time::sleep(self.pause).await;
-                    // To write nothing does not tell whether the other side has gone.
+                    // A write of nothing does not show whether the other side has closed the connection.
                     let heard = stream.try_read(&mut request);
                     if again.is_empty() && !heard.is_err_and(|e| e.kind() == ErrorKind::WouldBlock) {
                         return;
@@ -102,7 +103,7 @@ impl Endless {
         }
     }
 
-    /// Has a notification sent there.
+    /// Creates a notification with this receiver as its endpoint.
     async fn notify(self, world: &World, running: &Running, quick: &Receiver, timeout: &str) {
         let endpoint = json!({"url": format!("http://{}/", running.address), "timeout": timeout});
         world.notification(self.name, quick, json!({"endpoint": endpoint})).await;
@@ -112,7 +113,7 @@ impl Endless {
         let status = delivery.status.clone().unwrap_or_default();
         delivery.spec.notification == self.name
             && status.attempts >= attempts
-            // On a machine that is busy with something else, the time is over before there is too much of it.
+            // On a busy machine, the timeout can end the attempt before the size limit does.
             && status.reason.is_some_and(|reason| reason == self.reason || reason == "Timeout")
             && status.outcome.is_none()
     }
@@ -145,7 +146,7 @@ async fn dripping_receivers_end_at_the_timeout_and_delay_no_other() {
     let _pennant = Pennant::start(&world).await;
     world.settled().await;
 
-    // Every slow receiver holds as many requests as it gets before the others are timed.
+    // Every slow receiver has as many requests open as it ever gets before the time of the others is measured.
     for app in APPS {
         world.ship(app, "1a").await;
     }
@@ -162,7 +163,7 @@ async fn dripping_receivers_end_at_the_timeout_and_delay_no_other() {
             took.push(came - begun);
         }
     }
-    // On a machine that is busy with something else, the API server alone takes longer than that.
+    // On a busy machine, the API server alone takes longer than 1 s.
     let limit = Duration::from_secs(1).max(8 * p99(&mut writes));
     let p99 = p99(&mut took);
     assert!(p99 < limit, "p99 {p99:?} of {}: {took:?}", took.len());
@@ -188,8 +189,8 @@ async fn dripping_receivers_end_at_the_timeout_and_delay_no_other() {
 
 #[tokio::test]
 async fn endless_responses_use_no_memory() {
-    /// In KiB: what one flood sends in the time that it has; all of them send fourteen times as much. Half of it is in
-    /// use for certain: seven connections at once, with as much of a head as is read at most.
+    /// In KiB: the amount that one flood sends until its timeout. All floods together send fourteen times as much. Half of this limit
+    /// is certainly used: seven connections at once, each with the longest head that Pennant reads.
     const MORE: u64 = 64 * 1024;
     const ATTEMPTS: i64 = 2;
     let _alone = heavy().await;
@@ -200,7 +201,7 @@ async fn endless_responses_use_no_memory() {
     world.notification("quick", &quick, json!({})).await;
     let pennant = Pennant::start(&world).await;
     world.settled().await;
-    // What a first request brings with it, such as the authorities that are trusted, is there before it is measured.
+    // The first request allocates memory, for example for the trusted CA certificates. So it is sent before the measurement.
     world.ship("web", "2").await;
     quick.wait("/quick/web", 1).await;
     let before = pennant.peak_memory();
@@ -235,14 +236,14 @@ async fn unfinished_requests_to_the_metrics_port_use_no_memory_and_delay_no_prob
     const THREADS: usize = 6;
     const HEAD: usize = 390 * 1024;
     const PROBES: usize = 20;
-    /// What the chart gives a probe of the kubelet.
+    /// Timeout of a kubelet probe in the chart.
     const PROBE: Duration = Duration::from_secs(5);
-    /// As many in a row as the kubelet takes for a failure.
+    /// Number of failed probes in a row after which the kubelet acts.
     const MISSED: usize = 3;
     let _alone = heavy().await;
     let world = World::new("hostile-clients").await;
     let pennant = Pennant::start(&world).await;
-    // What the first requests bring with them is there before it is measured.
+    // The first requests allocate memory, so they are sent before the measurement.
     for path in ["/healthz", "/readyz", "/metrics"] {
         pennant.page(path).await;
     }
@@ -251,12 +252,12 @@ async fn unfinished_requests_to_the_metrics_port_use_no_memory_and_delay_no_prob
     let attack = |thread: usize| {
         use std::io::Write as _;
         let (address, head) = (pennant.address().to_owned(), head.clone());
-        // In threads of their own, so that they do not keep the probes of this test from being sent.
+        // The clients have their own threads, so that they do not delay the probes of this test.
         std::thread::spawn(move || {
             let mut open = Vec::new();
             for n in 0..CLIENTS / THREADS {
                 let Ok(mut stream) = std::net::TcpStream::connect(&address) else { continue };
-                // Every other one sends less than is too much, and then nothing.
+                // Every other client stays below the limit, and then sends nothing more.
                 let part = if (n + thread).is_multiple_of(2) { &head[..] } else { &head[..15 * 1024] };
                 let _ = stream.write_all(part);
                 open.push(stream);
@@ -265,12 +266,12 @@ async fn unfinished_requests_to_the_metrics_port_use_no_memory_and_delay_no_prob
         })
     };
     let attacks: Vec<_> = (0..THREADS).map(attack).collect();
-    let (mut probes, mut missed) = (0, 0);
+    let (mut probes, mut missed) = (0, [0; 2]);
     while probes < PROBES || attacks.iter().any(|attack| !attack.is_finished()) {
-        for path in ["/healthz", "/readyz"] {
+        for (path, missed) in ["/healthz", "/readyz"].into_iter().zip(&mut missed) {
             let answer = timeout(PROBE, pennant.get(path)).await;
-            missed = if matches!(answer, Ok(Ok(_))) { 0 } else { missed + 1 };
-            assert!(missed < MISSED, "{path}: {answer:?}");
+            *missed = if matches!(answer, Ok(Ok(_))) { 0 } else { *missed + 1 };
+            assert!(*missed < MISSED, "{path}: {answer:?}");
         }
         probes += 1;
     }

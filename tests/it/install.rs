@@ -1,5 +1,5 @@
-//! The installation: what the chart and the kustomize bases say is taken by a real API server, gives the rights that the program
-//! needs and no others, and comes and goes as Helm has it.
+//! Tests the installation: a real API server accepts the manifests of the chart and of the kustomize bases, they grant the permissions
+//! that the program needs and no others, and Helm can install and remove them.
 
 use std::path::Path;
 use std::sync::OnceLock;
@@ -26,13 +26,13 @@ mod values;
 /// The value sets of the chart, `charts/pennant/ci/*-values.yaml`.
 const SETS: [&str; 7] = ["default", "everything", "isolated", "minimal", "namespaced", "observer", "secrets-listed"];
 
-/// A control plane for whole installations, whose names nobody else uses.
+/// A control plane for whole installations. No other test uses their names there.
 fn kubeconfig() -> &'static Path {
     static PLANE: OnceLock<ControlPlane> = OnceLock::new();
     &PLANE.get_or_init(|| ControlPlane::start().expect("a control plane")).kubeconfig
 }
 
-/// Makes namespaces that are not there.
+/// Creates those of the namespaces that do not exist.
 async fn namespaces(client: &Client, names: &[&str]) {
     for name in names {
         let namespace: Namespace = serde_json::from_value(json!({"metadata": {"name": name}})).expect("a namespace");
@@ -44,14 +44,14 @@ async fn namespaces(client: &Client, names: &[&str]) {
     }
 }
 
-/// Makes all namespaces that a release has something in.
+/// Creates all namespaces in which a release has objects.
 async fn room(client: &Client, release: &Release) {
     let homes = release.objects.iter().filter_map(|object| object["metadata"]["namespace"].as_str());
     let names: Vec<_> = homes.chain([release.namespace.as_str()]).collect();
     namespaces(client, &names).await;
 }
 
-/// The release of a value set of the chart, which is called like the set.
+/// Returns the release of a value set of the chart. Its name is that of the set.
 fn of_set(name: &str) -> Release {
     let values = chart::value_sets().remove(name).unwrap_or_else(|| panic!("there is no set {name}"));
     render(name, &format!("own-{name}"), &values)

@@ -1,5 +1,5 @@
-//! The custom resource definitions: with older ones nothing is done, with those of this version it goes on, and when they are
-//! taken away nothing stays behind.
+//! Tests the CRDs: with older ones the controllers do not run, with those of this version they start, and after the CRDs are deleted
+//! nothing is left. With CRDs without selectable fields, the command line filters by itself.
 
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -16,7 +16,7 @@ fn definition(kind: &str) -> CustomResourceDefinition {
     pennant::api::crds().into_iter().find(|crd| crd.spec.names.kind == kind).expect("one of ours")
 }
 
-/// As of a version that does not know a field.
+/// Returns the CRD of an older version, whose status does not have this field.
 fn older(kind: &str, field: &str) -> CustomResourceDefinition {
     let mut crd = definition(kind);
     let schema = crd.spec.versions[0].schema.as_mut().and_then(|s| s.open_api_v3_schema.as_mut()).expect("a schema");
@@ -36,11 +36,11 @@ async fn older_crds_stop_the_controllers_until_they_are_updated() {
     let plane = ControlPlane::start().expect("a control plane");
     let world = World::on(&plane.kubeconfig, "installed-older").await;
     let api: Api<CustomResourceDefinition> = Api::all(world.client.clone());
-    // What a field manager never owned it cannot take away: so it is made by the one that changes it.
+    // A field manager can only remove fields that it owns. So the manager that changes the CRD also creates it.
     api.delete("pipelines.pennant.dev", &DeleteParams::default()).await.expect("deleted");
-    eventually("the definition is gone", async || {
+    eventually("the CRD is gone", async || {
         let gone = api.get_opt("pipelines.pennant.dev").await.expect("read").is_none();
-        if gone { Ok(()) } else { Err("it is there".to_owned()) }
+        if gone { Ok(()) } else { Err("it still exists".to_owned()) }
     })
     .await;
     let output = command(&world, &["explain", "shop", "-n", "installed-older"]).await;
@@ -50,14 +50,14 @@ async fn older_crds_stop_the_controllers_until_they_are_updated() {
     put(&world, &older("Pipeline", "settled")).await;
     let mut pennant = Pennant::begin(&world, Options::of(&world)).await;
     pennant.wait_listening().await;
-    eventually("it says what is missing", async || {
+    eventually("the log names the missing field", async || {
         let log = pennant.log();
         if log.contains("missing: Pipeline.status.settled. Install them") { Ok(()) } else { Err(log) }
     })
     .await;
     let waits = pennant.ready().await.expect_err("it is not ready");
     assert!(waits.contains("definitions"), "{waits}");
-    // That nobody acts is there to be seen, and to wake somebody.
+    // The metrics show that there is no leader, so that an alert can fire.
     for lease in ["pennant-pipeline", "pennant-dispatch"] {
         let series = format!("pennant_lease_held{{lease=\"{lease}\"}}");
         assert_eq!(pennant.metrics().await.get(&series), Some(&0.0), "{series}");
@@ -76,7 +76,7 @@ async fn older_crds_stop_the_controllers_until_they_are_updated() {
     world.fence("shop", &["hook"]).await;
     assert_eq!(receiver.to("/hook/web").len(), 1);
 
-    // To look again while nothing has changed costs next to nothing.
+    // While the CRDs are unchanged, a repeated check costs almost nothing: the API server answers 304.
     let ask = || http::Request::get("/openapi/v3/apis/pennant.dev/v1alpha1");
     let body = kube::client::Body::empty;
     let first = world.client.send(ask().body(body()).unwrap()).await.expect("answered");
@@ -84,7 +84,7 @@ async fn older_crds_stop_the_controllers_until_they_are_updated() {
     let again = ask().header(http::header::IF_NONE_MATCH, mark).body(body()).unwrap();
     assert_eq!(world.client.send(again).await.expect("answered").status(), http::StatusCode::NOT_MODIFIED);
 
-    // A roll-back puts older ones beneath it.
+    // A rollback installs older CRDs while Pennant runs.
     put(&world, &older("Pipeline", "settled")).await;
     let status = pennant.ended().await;
     assert!(!status.success(), "{status}");
@@ -92,7 +92,7 @@ async fn older_crds_stop_the_controllers_until_they_are_updated() {
     assert!(log.contains("waits at its next start") && log.contains("Pipeline.status.settled"), "{log}");
 }
 
-/// Nothing of ours has a finalizer, so whoever takes Pennant away, in whichever order, waits for nothing.
+/// No object of Pennant has a finalizer, so an uninstall in any order never has to wait.
 #[tokio::test]
 async fn an_uninstall_leaves_nothing_behind() {
     let plane = ControlPlane::start().expect("a control plane");
@@ -111,13 +111,13 @@ async fn an_uninstall_leaves_nothing_behind() {
     for crd in pennant::api::crds() {
         api.delete(&crd.name_any(), &DeleteParams::default()).await.expect("deleted");
     }
-    eventually("the definitions are gone with all that there was", async || {
+    eventually("the CRDs are gone with all their objects", async || {
         let left = api.list(&ListParams::default()).await.expect("listed").items;
         let left: Vec<_> = left.iter().filter(|crd| crd.spec.group == "pennant.dev").map(ResourceExt::name_any).collect();
         if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
     })
     .await;
-    // Installed again while it runs, it begins anew: what is there now is the silent baseline.
+    // The CRDs are installed again while Pennant runs. None of the old objects exists.
     for crd in pennant::api::crds() {
         crate::support::control_plane::install(&world.client, &crd).await;
     }
@@ -126,8 +126,8 @@ async fn an_uninstall_leaves_nothing_behind() {
     pennant.stop().await;
 }
 
-/// Definitions as an API server has them that selects custom resources by no fields, such as one before Kubernetes 1.31: it
-/// refuses such a selector with the same words.
+/// Returns CRDs without selectable fields. With them, an API server answers as one before Kubernetes 1.31, which cannot select custom
+/// resources by fields: it refuses such a selector with the same message.
 fn without_selectable_fields() -> Vec<CustomResourceDefinition> {
     let mut all = pennant::api::crds();
     let mut taken = all.iter_mut().flat_map(|crd| &mut crd.spec.versions).map(|version| version.selectable_fields.take());

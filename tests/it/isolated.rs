@@ -1,4 +1,4 @@
-//! One notification's trouble is that notification's alone.
+//! Tests that a problem of one notification does not affect other notifications.
 
 use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding};
 use kube::Api;
@@ -60,7 +60,7 @@ async fn a_receiver_that_never_answers_delays_only_its_own_lanes() {
     world.condition("slow", "Delivering", |c| c.reason == "Timeout").await;
     world.condition("quick", "Delivering", |c| c.status == ConditionStatus::True).await;
     let told: Vec<_> = hung.to("/slow/web").iter().map(|r| r.id().to_owned()).collect();
-    assert!(told.iter().all(|id| *id == told[0]), "the first of the lane is not settled: {told:?}");
+    assert!(told.iter().all(|id| *id == told[0]), "the next delivery did not wait for the first: {told:?}");
 
     hung.always("/slow/web", Reply::status(200));
     hung.always("/slow/fence", Reply::status(200));
@@ -104,7 +104,7 @@ fn reason<'a>(delivery: &'a Delivery, notification: &str) -> Option<&'a str> {
     delivery.status.as_ref().filter(|_| ours).and_then(|s| s.reason.as_deref())
 }
 
-/// Has the API server refuse new deliveries of one notification in this namespace, and waits until it does.
+/// Makes the API server refuse new deliveries of one notification in this namespace, and waits until it does.
 async fn forbid(world: &World, notification: &str) {
     let policy = json!({
         "metadata": {"name": world.ns},
@@ -144,7 +144,7 @@ async fn forbid(world: &World, notification: &str) {
     .await;
 }
 
-/// Takes the policy away.
+/// Deletes the policy.
 async fn allow(world: &World) {
     let (policies, bindings) = policies(world);
     bindings.delete(&world.ns, &DeleteParams::default()).await.expect("deleted");

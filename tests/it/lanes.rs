@@ -1,5 +1,5 @@
-//! What a lane does with more than it can send: one stands for others, a bound, a rate, one order for a whole pipeline, and
-//! receivers that are not there.
+//! Tests lanes that have more deliveries than they can send: superseding, the limit of a lane, a rate, one order for a whole pipeline, and
+//! receivers that are absent.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ fn outcome(delivery: &Delivery) -> Option<Outcome> {
     delivery.status.as_ref().and_then(|status| status.outcome)
 }
 
-/// The deliveries of a notification about an application, in order.
+/// Returns the deliveries of a notification about an application, in order.
 async fn about(world: &World, notification: &str, app: &str) -> Vec<Delivery> {
     let mut all = world.deliveries().await;
     all.retain(|d| d.spec.notification == notification && d.spec.subject.name.ends_with(&format!("/{app}")));
@@ -23,7 +23,7 @@ async fn about(world: &World, notification: &str, app: &str) -> Vec<Delivery> {
     all
 }
 
-/// What a template says of how many others one stands for.
+/// Adds a header with the number of deliveries that this one supersedes.
 fn with_count(mut over: serde_json::Value) -> serde_json::Value {
     json_patch::merge(&mut over, &json!({"endpoint": {"headers": {"x-superseded": "{{superseded}}"}}}));
     over
@@ -33,7 +33,7 @@ fn count(request: &Request) -> i64 {
     request.header("x-superseded").parse().unwrap()
 }
 
-/// So many more changes, each of which is recorded before the next.
+/// Makes this number of changes. Each is recorded before the next is made.
 async fn followed_by(world: &World, number: usize) {
     for n in 1..=number {
         world.ship("web", &format!("r{n}")).await;
@@ -63,13 +63,13 @@ async fn a_newer_delivery_supersedes_all_waiting_ones_and_counts_them() {
         world.ship("web", tag).await;
         world.observed_at("shop", tag, &["web"]).await;
     }
-    eventually("the newest stands for the others", async || {
+    eventually("the newest supersedes the others", async || {
         let outcomes: Vec<_> = about(&world, "hook", "web").await.iter().map(outcome).collect();
         let expected = [None, Some(Outcome::Superseded), Some(Outcome::Superseded), Some(Outcome::Superseded), None];
         if outcomes == expected { Ok(()) } else { Err(format!("{outcomes:?}")) }
     })
     .await;
-    // The count is told from what is stored, also by a process that begins in between. To it 2 is no longer in flight.
+    // The count comes from the stored objects, also in a process that starts in between. For that process, 2 is no longer in flight.
     pennant.kill9();
     gate.open();
     pennant.start_again().await;
@@ -79,7 +79,7 @@ async fn a_newer_delivery_supersedes_all_waiting_ones_and_counts_them() {
         if outcomes.len() == 6 && outcomes.iter().all(Option::is_some) { Ok(()) } else { Err(format!("{outcomes:?}")) }
     })
     .await;
-    // 7 may have come while 6 still waited, or when it was on its way.
+    // 7 may have been recorded while 6 was still queued, or while 6 was in flight.
     let all = about(&world, "hook", "web").await;
     let replaced = all.iter().filter(|d| outcome(d) == Some(Outcome::Superseded)).count();
     let sixth = if replaced == 5 { "Deployed 6 [Superseded]" } else { "Deployed 6" };
@@ -100,7 +100,7 @@ async fn a_thousand_changes_back_and_forth_end_with_the_last_state() {
     receiver.always("/hook/web", Reply::status(200).after(Duration::from_millis(100)));
     world.deploy("web", "0").await;
     world.pipeline("shop", &["dev/web"]).await;
-    // On a busy machine it takes so long that retention would begin.
+    // On a busy machine, the test takes so long that retention would delete deliveries.
     let hook = json!({"delivery": {"supersede": true, "retain": {"perLane": 1000}}});
     world.notification("hook", &receiver, with_count(hook)).await;
     let _pennant = Pennant::start(&world).await;
@@ -135,7 +135,7 @@ async fn a_lane_holds_a_hundred_deliveries_and_the_newest_supersedes_the_rest() 
     world.ship("web", "2").await;
     receiver.wait("/hook/web", 1).await;
     followed_by(&world, 129).await;
-    eventually("a hundred wait", async || {
+    eventually("a hundred are pending", async || {
         let all = about(&world, "hook", "web").await;
         let pending = all.iter().filter(|d| outcome(d).is_none()).count();
         if (all.len(), pending) == (130, 100) { Ok(()) } else { Err(format!("{pending} of {}", all.len())) }
@@ -147,7 +147,7 @@ async fn a_lane_holds_a_hundred_deliveries_and_the_newest_supersedes_the_rest() 
     let serials: Vec<_> = requests.iter().map(|r| r.json()["serial"].as_str().unwrap().parse::<i64>().unwrap()).collect();
     let recorded: Vec<_> = about(&world, "hook", "web").await.iter().map(|d| d.spec.serial).collect();
     let expected = [&recorded[..99], &recorded[129..]].concat();
-    assert_eq!(serials, expected, "what is oldest comes as it happened");
+    assert_eq!(serials, expected, "the oldest 99 are sent in order, then the newest");
     assert_eq!(requests.iter().map(count).collect::<Vec<_>>(), [vec![0; 99], vec![30]].concat());
     let reasons = about(&world, "hook", "web").await;
     let full = |d: &&Delivery| d.status.as_ref().unwrap().reason.as_deref() == Some("LaneFull");
@@ -173,13 +173,13 @@ async fn a_rate_applies_to_all_lanes_of_one_notification() {
         let all = receiver.log().into_iter();
         all.filter(|r| r.path.starts_with(&format!("/{name}/"))).map(|r| r.at).collect::<Vec<_>>()
     };
-    eventually("all are told", async || {
+    eventually("all are sent", async || {
         let (slow, fast) = (of("slow").len(), of("fast").len());
         if (slow, fast) == (12, 12) { Ok(()) } else { Err(format!("{slow} and {fast}")) }
     })
     .await;
     let slow = of("slow");
-    // Four at once, and then two a second: never five in less than half a second.
+    // Four at once, then two per second: never five in less than half a second (with a tolerance of 50 ms).
     for five in slow.windows(5) {
         assert!(five[4] - five[0] >= Duration::from_millis(450), "{:?}", five[4] - five[0]);
     }
@@ -227,7 +227,7 @@ async fn an_edit_of_the_ordering_keeps_the_order_of_pending_deliveries() {
         }
     };
     assert_eq!(recorded("api", 1).await[0].spec.lane, "pipeline");
-    // From now on each target has a lane of its own; what stands before stays before.
+    // From now on each target has its own lane. Deliveries of the old lane still precede them.
     world.patch::<Notification>("hook", json!({"spec": {"delivery": {"ordering": "Target"}}})).await;
     world.ready("hook").await;
     world.ship("api", "3").await;
@@ -263,7 +263,7 @@ async fn deliveries_behind_a_lane_of_the_old_ordering_are_sent_when_it_is_empty(
     world.settled().await;
     world.ship("web", "2").await;
     receiver.wait("/hook/web", 1).await;
-    // The only one of its lane is in flight when the order is edited.
+    // The only delivery of its lane is in flight when the ordering is edited.
     world.patch::<Notification>("hook", json!({"spec": {"delivery": {"ordering": "Pipeline"}}})).await;
     world.ready("hook").await;
     world.ship("api", "2").await;
@@ -284,27 +284,27 @@ async fn an_absent_receiver_is_probed_and_its_lanes_continue_when_it_is_back() {
     join_all(apps.iter().map(|app| world.deploy(app, "1"))).await;
     let targets: Vec<_> = apps.iter().map(|app| format!("dev/{app}")).collect();
     world.pipeline("shop", &targets.iter().map(String::as_str).collect::<Vec<_>>()).await;
-    // By their own schedule, lanes that have failed would wait for minutes.
+    // On their own schedule, lanes that have failed would wait for minutes.
     world.notification("hook", &receiver, json!({"delivery": {"retry": {"initial": "4s", "max": "1h"}}})).await;
     let pennant = Pennant::start(&world).await;
     world.settled().await;
     join_all(apps.iter().map(|app| world.ship(app, "2"))).await;
     world.observed_at("shop", "2", &apps.iter().map(String::as_str).collect::<Vec<_>>()).await;
-    eventually("it is known that nobody is there", async || {
+    eventually("the receiver is known to be unreachable", async || {
         let metrics = pennant.metrics().await;
         let (origins, lanes) = (metrics["pennant_origins_unreachable"], metrics["pennant_lanes{state=\"unreachable\"}"]);
         if (origins, lanes > 10.0) == (1.0, true) { Ok(()) } else { Err(format!("{origins}, {lanes}")) }
     })
     .await;
-    // Two more probes, at the pace at which a lane would try.
+    // Waits for two more probes. They come at the pace of a lane's retries.
     let before = pennant.attempts().await;
-    eventually("it is probed", async || {
+    eventually("the receiver is probed", async || {
         let attempts = pennant.attempts().await;
         if attempts >= before + 2.0 { Ok(()) } else { Err(format!("{attempts} attempts, {before} before")) }
     })
     .await;
     let tried = world.deliveries().await.iter().filter(|d| d.status.as_ref().is_some_and(|s| s.attempts > 0)).count();
-    assert!(tried < 20, "{tried} were charged");
+    assert!(tried < 20, "attempts are counted for {tried} deliveries");
     receiver.listen();
     let oracle = apps.iter().fold(Oracle::new(&world, &receiver).with_attempts_unseen(), |oracle, app| {
         oracle.lane(&format!("shop/hook/dev/{app}"), &["Deployed 2"])

@@ -1,5 +1,5 @@
-//! Layers of a pipeline, its environments and its targets over notifications: what is sent where, what waits, and what is said of
-//! it.
+//! Tests the layers of a pipeline, its environments and its targets over notifications: what is sent where, what waits, and what is
+//! reported about it.
 
 mod budget;
 mod edits;
@@ -10,7 +10,7 @@ mod storm;
 mod trouble;
 
 use kube::ResourceExt as _;
-use pennant::api::pipeline::InTrouble;
+use pennant::api::pipeline::NotReadyNotification;
 use pennant::api::{Delivery, Pipeline};
 use serde_json::{Value, json};
 
@@ -18,27 +18,27 @@ use crate::support::world::apps::Kind;
 use crate::support::world::{self, BODY};
 use crate::support::{Pennant, Receiver, World, eventually};
 
-/// The text that the oracle reads, signed by whoever wrote the template.
+/// Returns the body that the oracle reads, with the name of the template's author.
 fn body(by: &str) -> String {
     BODY.replacen('{', &format!(r#"{{"by": "{by}", "#), 1)
 }
 
-/// A template of ours.
+/// Returns an inline template with the name of its author.
 fn template(by: &str) -> Value {
     json!({"inline": {"body": body(by)}})
 }
 
-/// Who signed what came to a path, in order.
+/// Returns the authors of the requests to a path, in order.
 fn signed(receiver: &Receiver, path: &str) -> Vec<String> {
     receiver.to(path).iter().map(|r| r.json()["by"].as_str().unwrap_or_default().to_owned()).collect()
 }
 
-/// A layer that leads to another URL.
+/// Returns layers with one entry that sets another URL.
 fn to(name: &str, receiver: &Receiver, path: &str) -> Value {
     json!([{"name": name, "endpoint": {"url": receiver.url(path)}}])
 }
 
-/// A whole notification of its own.
+/// Returns a layer that is a complete notification.
 fn own(name: &str, receiver: &Receiver) -> Value {
     let url = receiver.url(&format!("/{name}/{{{{target.app.name}}}}"));
     let mut layer = world::notification(name, &url, json!({}))["spec"].take();
@@ -46,7 +46,7 @@ fn own(name: &str, receiver: &Receiver) -> Value {
     layer
 }
 
-/// Lays these over notifications: at an empty place the pipeline, at `dev` an environment, at `dev/web` a target.
+/// Sets these layers: with an empty `at` on the pipeline, with `dev` on an environment, with `dev/web` on a target.
 fn lay(pipeline: &mut Value, at: &str, layers: Value) {
     let (environment, app) = at.split_once('/').unwrap_or((at, ""));
     let spec = &mut pipeline["spec"];
@@ -73,7 +73,7 @@ async fn shop(world: &World, targets: &[&str], layers: &[(&str, Value)]) -> Pipe
     world.create(pipeline).await
 }
 
-/// Edits the layers of pipeline `shop`. What happens from then on is seen by the dispatcher after the edit.
+/// Edits the layers of pipeline `shop`, and waits until it is observed. The dispatcher sees later changes after the edit.
 async fn relay(world: &World, at: &str, layers: Value) {
     let mut pipeline = serde_json::to_value(world.get_pipeline("shop").await).unwrap();
     lay(&mut pipeline, at, layers);
@@ -81,16 +81,16 @@ async fn relay(world: &World, at: &str, layers: Value) {
     world.observed("shop").await;
 }
 
-/// What `Pipeline.status.dispatched.notifications` of `shop` says.
-async fn troubles(world: &World) -> Vec<InTrouble> {
+/// Returns `Pipeline.status.dispatched.notifications` of `shop`.
+async fn troubles(world: &World) -> Vec<NotReadyNotification> {
     world.get_pipeline("shop").await.status.and_then(|s| s.dispatched).unwrap_or_default().notifications
 }
 
-/// Waits until it says this of an application; `None`: of all.
-async fn trouble(world: &World, name: &str, app: Option<&str>, reason: &str) -> InTrouble {
+/// Waits until a notification has a problem with this reason for an application, or for all targets (`None`). Returns the problem.
+async fn trouble(world: &World, name: &str, app: Option<&str>, reason: &str) -> NotReadyNotification {
     eventually(&format!("{reason} of {name} for {app:?}"), async || {
         let all = troubles(world).await;
-        let of = |t: &InTrouble| match (app, &t.target) {
+        let of = |t: &NotReadyNotification| match (app, &t.target) {
             (None, None) => true,
             (Some(app), Some(target)) => target.ends_with(&format!("/{app}")),
             _ => false,
@@ -101,16 +101,16 @@ async fn trouble(world: &World, name: &str, app: Option<&str>, reason: &str) -> 
     .await
 }
 
-/// Waits until nothing is wrong.
+/// Waits until no problem is reported.
 async fn no_trouble(world: &World) {
-    eventually("no trouble", async || {
+    eventually("no problem is reported", async || {
         let all = troubles(world).await;
         if all.is_empty() { Ok(()) } else { Err(format!("{all:?}")) }
     })
     .await;
 }
 
-/// Waits until a notification that `shop` has of its own has its cursor: whatever happens next is recorded.
+/// Waits until a notification that is defined in `shop` has its cursor. Later changes are recorded.
 async fn begun(world: &World, name: &str) {
     let uid = world.get_pipeline("shop").await.uid().unwrap();
     eventually(&format!("the cursor of {name}"), async || {
@@ -121,7 +121,7 @@ async fn begun(world: &World, name: &str) {
     .await;
 }
 
-/// Waits for a delivery of a notification about an application, and until this holds of its outcome or reason.
+/// Waits for a delivery of a notification about an application for which `holds` is true.
 async fn told(world: &World, name: &str, app: &str, what: &str, holds: impl Fn(&Delivery) -> bool) -> Delivery {
     let about = |d: &Delivery| {
         d.spec.notification == name && d.spec.subject.target.as_ref().is_some_and(|t| t.app.name == app) && holds(d)
@@ -137,7 +137,7 @@ fn attempts(delivery: &Delivery) -> i64 {
     delivery.status.as_ref().map_or(0, |s| s.attempts)
 }
 
-/// Starts Pennant and waits until all is observed.
+/// Starts Pennant, and waits until all pipelines are observed and all notifications are ready.
 async fn start(world: &World) -> Pennant {
     let pennant = Pennant::start(world).await;
     world.settled().await;

@@ -1,8 +1,7 @@
-//! `pennant lint` and the API server agree: each manifest is tried against both.
+//! Tests that `pennant lint` and the API server agree: both check the same manifests. Also tests the command line of `pennant lint`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
-use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use pennant::api::values::refs::ObjectName;
@@ -12,32 +11,32 @@ use serde_json::{Value, json};
 use crate::support::World;
 use crate::validation::{app, bad, endpoint, environments, good, named, notification, object, pipeline, post, prune};
 
-/// What the API server takes and lint does not, and why.
+/// Cases that the API server accepts and lint refuses, with the reason.
 const MORE: &[(&str, &str)] = &[
     ("a delivery", "the controller creates them by the same API; people do not write them"),
     ("a name that the API server makes", "kubectl apply cannot apply it"),
     ("a field that no transition has", "templates are compiled by the controller"),
     ("a header with an unknown helper", "templates are compiled by the controller"),
-    ("a header twice, but for capitals", "keys of maps cannot be compared by a rule within its budget"),
-    ("a literal IPv6 address", "http takes a flag of the controller"),
+    ("a header twice, but for capitals", "a rule that compares keys of maps exceeds its budget"),
+    ("a literal IPv6 address", "http requires a flag of the controller"),
     ("a parameter that the template does not take", "parameters are known to the controller"),
-    ("a selector with an unknown operator", "the schema is that of all label selectors, which says string"),
-    ("a template that a layer brings", "by itself it is incomplete, and the controller says so where no layer brings one"),
+    ("a selector with an unknown operator", "the common schema of label selectors allows any string"),
+    ("a template that a layer brings", "without a layer it is incomplete, which only the controller reports"),
     ("a template that is no JSON", "templates are compiled by the controller"),
-    ("http to any host", "http takes a flag of the controller"),
-    ("many targets", "all have one name, which a rule cannot say within its budget"),
-    ("more than 256 targets", "the schema bounds the targets of one environment"),
+    ("http to any host", "http requires a flag of the controller"),
+    ("many targets", "all have the same name, which a rule cannot check within its budget"),
+    ("more than 256 targets", "the schema limits only the targets of one environment"),
     ("no parameter where one is needed", "parameters are known to the controller"),
-    ("the least notification", "it sends nothing as it is"),
-    ("two targets of one name", "names are put together by the controller"),
+    ("the least notification", "it is incomplete, so it sends nothing"),
+    ("two targets of one name", "the controller composes the names"),
 ];
 
-/// A manifest, and what is special about it.
+/// What is special about a manifest, and the manifest.
 type Case = (&'static str, Value);
 
 fn cases() -> Vec<Case> {
     let mut all: Vec<Case> = bad().into_iter().map(|(what, object, _)| (what, object)).chain(good()).collect();
-    // Both tables leave out fields by null.
+    // Both tables omit fields by setting them to null.
     for (_, object) in &mut all {
         prune(object);
     }
@@ -156,7 +155,7 @@ fn named_null() -> Value {
     object
 }
 
-/// What only the controllers can refuse, and what they take.
+/// Manifests that only the controllers can refuse, and manifests that they accept.
 fn controllers() -> Vec<Case> {
     let body = |body: &str| notification(json!({"template": {"inline": {"body": body}}}));
     let builtin = |name: &str, parameters: Value| {
@@ -210,7 +209,7 @@ fn options() -> Options {
     }
 }
 
-/// What lint says of each case. Pipelines are looked at apart from the Notifications, which would lie beneath their layers.
+/// Returns the findings of lint for each case. Pipelines are checked separately, because their layers would override the Notifications.
 fn verdicts(cases: &[Case]) -> BTreeMap<&'static str, Vec<String>> {
     let (pipelines, others): (Vec<_>, Vec<_>) = cases.iter().partition(|(_, object)| object["kind"] == "Pipeline");
     let findings = [pipelines, others].map(|cases| {
@@ -238,16 +237,16 @@ async fn lint_and_the_api_server_agree() {
                 assert!(!by_schema, "{what}: a rule of the schema: {findings:?}");
                 more.insert(*what);
             }
-            (Ok(_), findings) => wrong.push(format!("{what}: the API server takes it, lint says {findings:#?}")),
-            (Err(refused), _) => wrong.push(format!("{what}: lint takes it, the API server says {refused}")),
+            (Ok(_), findings) => wrong.push(format!("{what}: the API server accepts it, lint refuses it: {findings:#?}")),
+            (Err(refused), _) => wrong.push(format!("{what}: lint accepts it, the API server refuses it: {refused}")),
         }
     }
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
     let listed: BTreeSet<_> = MORE.iter().map(|(what, _)| *what).collect();
-    assert_eq!(more, listed, "what is listed is no more than what differs");
+    assert_eq!(more, listed, "MORE must list exactly the cases that only lint refuses");
 }
 
-/// Every manifest that comes of replacing one value by something else.
+/// Collects every manifest in which one value is replaced by an odd one.
 fn mutants(of: &Value, at: &str, found: &mut Vec<(String, Value)>) {
     let odd = [json!(null), json!("x"), json!(""), json!(-1), json!(1.5), json!([]), json!({"x": 1})];
     for (index, odd) in odd.into_iter().enumerate().filter(|_| at.starts_with("/spec") || at.starts_with("/metadata/")) {
@@ -265,7 +264,7 @@ fn mutants(of: &Value, at: &str, found: &mut Vec<(String, Value)>) {
     }
 }
 
-/// Uses most fields.
+/// Returns a Notification and a Pipeline that use most fields.
 fn full() -> [Value; 2] {
     let secret = json!({"name": "s", "key": "k"});
     let notification = notification(json!({
@@ -304,20 +303,20 @@ async fn lint_and_the_api_server_agree_on_every_field() {
         let report = lint(&files, &options()).unwrap();
         for (what, object) in &all {
             let taken = post(&world, object, true).await;
-            // The controllers come after the API server, and may say more.
+            // Findings of the controllers do not count: they check more than the API server.
             let said: Vec<_> =
                 report.findings.iter().filter(|f| f.file == *what && f.source != Source::Controller).collect();
             match (taken, said.is_empty()) {
                 (Ok(_), true) | (Err(_), false) => {}
-                (Ok(_), false) => wrong.push(format!("{what}: the API server takes it, lint says {said:?}")),
-                (Err(refused), true) => wrong.push(format!("{what}: lint takes it, the API server says {refused}")),
+                (Ok(_), false) => wrong.push(format!("{what}: the API server accepts it, lint refuses it: {said:?}")),
+                (Err(refused), true) => wrong.push(format!("{what}: lint accepts it, the API server refuses it: {refused}")),
             }
         }
     }
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
 }
 
-/// Two tables may have a case of the same name.
+/// Makes the names of the cases unique, because two tables may use the same name.
 fn renamed(cases: Vec<Case>) -> Vec<Case> {
     let mut seen = BTreeSet::new();
     let name = |what: &'static str, seen: &mut BTreeSet<&'static str>| {
@@ -350,7 +349,7 @@ fn words(bytes: &[u8]) -> String {
 
 #[test]
 fn lint_works_in_a_pre_commit_hook() {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("linted");
+    let folder = crate::support::tmp().join("linted");
     std::fs::create_dir_all(&folder).unwrap();
     let write = |name: &str, text: &str| {
         let file = folder.join(name);
@@ -435,7 +434,7 @@ fn the_global_configuration_is_checked_with_the_layers_over_it() {
 
 #[test]
 fn lint_reads_folders_recursively_and_fails_without_manifests() {
-    let root = Path::new(env!("CARGO_TARGET_TMPDIR")).join("linted-tree");
+    let root = crate::support::tmp().join("linted-tree");
     let _ = std::fs::remove_dir_all(&root);
     let write = |name: &str, text: &str| {
         let file = root.join(name);
@@ -456,7 +455,7 @@ fn lint_reads_folders_recursively_and_fails_without_manifests() {
     write("nested/chart/templates/notification.yaml", "apiVersion: pennant.dev/v1alpha1\n{{ if .Values.chat }}\n");
     write("nested/templates/config-map.yaml", "kind: ConfigMap\nmetadata: {name: {{ .Release.Name }}}\n");
     std::fs::write(root.join("nested/binary.json"), [0xff, 0xfe]).unwrap();
-    // Nothing of these is read: hidden ones, other extensions, links that lead in a circle or nowhere.
+    // None of these is read: hidden files, other extensions, and links that form a cycle or lead nowhere.
     let broken = notification(json!({"hidden": true})).to_string();
     write("nested/.git/hidden.yaml", &broken);
     write("nested/.hidden.yaml", &broken);

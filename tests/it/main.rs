@@ -1,8 +1,8 @@
-//! The integration tests: the built program against a real API server and real sockets.
+//! The integration tests: they run the built program against a real API server and real sockets.
 //!
-//! Each test has a namespace and a Pennant of its own, so that all run side by side; what they stand on is in
-//! `tests/support`. To prove that nothing is sent, tests let something happen later that must be sent (the *fence*) and look
-//! at everything that came until then.
+//! Each test has its own namespace and its own Pennant, so all tests can run in parallel. `tests/support` contains what they need. To
+//! prove that nothing is sent, a test later makes a change that must be sent (the *fence*), and checks everything that was received
+//! until then.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot go on has failed")]
 #![allow(clippy::float_cmp, reason = "what is compared are counts")]
 #![allow(clippy::needless_pass_by_value, reason = "JSON is made where it is passed")]

@@ -1,4 +1,5 @@
-//! Targets that cannot be observed: `Ready` says which and why, an Event says it once, and the other targets go on.
+//! Targets that cannot be observed: the condition `Ready` names them with the reason, one Event reports it once, and the other
+//! targets continue to work.
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Secret;
@@ -14,10 +15,11 @@ use crate::support::world::apps::Kind;
 use crate::support::world::pipeline;
 use crate::support::{Oracle, Pennant, Receiver, World, eventually};
 
-/// A cluster that was never in reach is called so after 30 s.
+/// Time limit for the report of a cluster that was never reachable. Pennant reports it after 30 s.
 const TAKES: std::time::Duration = std::time::Duration::from_secs(90);
 
-/// Type, reason and note of the Events about a pipeline as a whole; more than one for each time that it was said.
+/// Returns type, reason and note of the Events about a pipeline as a whole. An Event that was repeated is returned once for each
+/// repetition.
 async fn notices(world: &World, name: &str) -> Vec<String> {
     let all = world.api::<Event>().list(&ListParams::default()).await.expect("listed");
     let about = |e: &Event| {
@@ -37,7 +39,7 @@ async fn notices(world: &World, name: &str) -> Vec<String> {
     told
 }
 
-/// Waits until these are all the Events about the pipeline as a whole.
+/// Waits until the Events about the pipeline as a whole are exactly these, in any order.
 async fn told(world: &World, name: &str, lines: &[String]) {
     eventually(&format!("Events about {name}"), async || {
         let mut told = notices(world, name).await;
@@ -89,20 +91,20 @@ async fn a_missing_target_is_reported_with_existing_names() {
     world.ready("hook").await;
     assert_eq!(world.get_pipeline("shop").await.status.unwrap().ready_targets, "2/4");
 
-    // The others go on, another process says nothing again, and what it has come to is the same.
+    // The other targets continue. A restarted process reports nothing again, and finds the same condition.
     pennant.restart().await;
     prod.ship("podinfo", "2").await;
     world.fence("shop", &["hook"]).await;
     assert_eq!(not_ready(&world, "shop", "TargetNotFound").await.message, ready.message);
     assert_eq!(notices(&world, "shop").await, [first]);
 
-    // An application that comes later.
+    // The missing application is created.
     world.deploy("wbe", "1").await;
     world.patch::<Pipeline>("shop", json!({"spec": {"environments": environments("target-missing-prod")}})).await;
     let well = world.pipeline_condition("shop", "Ready", |c| c.status == ConditionStatus::True).await;
     assert_eq!((well.reason.as_str(), well.message.as_str()), ("Observed", "4 of 4 targets found, 4 ready"));
 
-    // One that is taken away.
+    // An application is deleted.
     world.delete::<Deployment>("wbe").await;
     let gone = not_ready(&world, "shop", "TargetNotFound").await;
     assert!(gone.message.starts_with("target dev/in-cluster/target-missing/wbe: "), "{}", gone.message);
@@ -149,7 +151,7 @@ async fn a_cluster_that_was_never_reachable_is_reported() {
     let missing = not_ready(&world, "shop", "KubeconfigMissing").await;
     told(&world, "shop", &[warning(&missing)]).await;
 
-    // Nobody listens there, and its address comes from a Secret.
+    // No server listens at this address. The address comes from a Secret, so no message may contain it.
     let text = "contexts: [{name: a, context: {cluster: c, user: u}}]\nusers: [{name: u, user: {token: t}}]\n\
         clusters: [{name: c, cluster: {server: 'https://127.0.0.1:1'}}]\n";
     world.create::<Secret>(json!({"metadata": {"name": "eu"}, "stringData": {"kubeconfig": text}})).await;
@@ -161,7 +163,7 @@ async fn a_cluster_that_was_never_reachable_is_reported() {
     assert!(away.message.contains("eu") && !away.message.contains("127.0.0.1"), "{}", away.message);
     told(&world, "shop", &[warning(&missing), warning(&away)]).await;
     let target = world.get_pipeline("shop").await.status.unwrap().environments[0].targets[0].clone();
-    assert_eq!(target.status, Status::Unknown, "what cannot be asked for is not missing");
+    assert_eq!(target.status, Status::Unknown, "a target on an unreachable cluster is Unknown, not missing");
 }
 
 #[tokio::test]
@@ -174,18 +176,18 @@ async fn a_gap_in_the_log_is_reported_on_the_notification_that_missed_it() {
     let _pennant = Pennant::start(&world).await;
     world.settled().await;
     world.cursor("shop", "hook").await;
-    // As the pipeline controller writes it when there is no more room.
+    // As the pipeline controller writes it when the status is full.
     let serial = world.get_pipeline("shop").await.status.unwrap().log.unwrap().serial;
     let dropped = json!({"status": {"dropped": {"serial": serial + 1, "count": 7}}});
     let api: Api<Pipeline> = world.api();
     api.patch_status("shop", &PatchParams::default(), &Patch::Merge(dropped)).await.expect("patched");
     let note = world.warning("hook", "ChangesPassed").await;
-    assert!(note.contains("pipeline shop") && note.contains("no room"), "{note}");
+    assert!(note.contains("pipeline shop") && note.contains("change log is full"), "{note}");
     told(
         &world,
         "shop",
-        &["Warning ChangesDropped: 7 changes were dropped because the status has no room for them; a \
-        notification that had not read them yet does not report them"
+        &["Warning ChangesDropped: 7 changes were dropped because the status is full; \
+        notifications that had not read them will not send them"
             .to_owned()],
     )
     .await;

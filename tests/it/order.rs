@@ -1,4 +1,4 @@
-//! Order within a lane, whatever the receiver, the user or the dispatcher do.
+//! Deliveries of a lane stay in order if the receiver fails, a user suspends the notification, or the dispatcher is down.
 
 use std::collections::BTreeMap;
 
@@ -33,7 +33,7 @@ async fn a_lane_waits_for_each_outcome_and_other_lanes_continue() {
     world.ship("api", "3").await;
     receiver.wait("/hook/api", 2).await;
     world.fence("shop", &["hook"]).await;
-    assert_eq!(receiver.to("/hook/web").len(), 3, "the one before is still in flight");
+    assert_eq!(receiver.to("/hook/web").len(), 3, "Deployed 3 waits, because Deployed 2 is still in flight");
 
     gate.open();
     Oracle::new(&world, &receiver)
@@ -66,7 +66,7 @@ async fn a_receiver_gets_everything_in_order_after_an_outage() {
         .delivery("Deployed 2", |d| d.spec.notification == "hook" && d.status.as_ref().is_some_and(|s| s.attempts > 2))
         .await;
     let condition = world.condition("hook", "Delivering", |c| c.reason == "ConnectionFailed").await;
-    assert!(condition.message.contains("wait"), "{}", condition.message);
+    assert!(condition.message.contains("blocked"), "{}", condition.message);
 
     away.listen();
     world.fence("shop", &["hook", "other"]).await;
@@ -95,11 +95,11 @@ async fn a_suspended_notification_records_and_sends_in_order_when_resumed() {
     world.fence("shop", &["other"]).await;
     world.condition("hook", "Delivering", |c| c.reason == "Suspended").await;
     let is_held = |d: &Delivery| d.spec.notification == "hook";
-    eventually("what is held is recorded", async || {
+    eventually("the suspended deliveries are recorded", async || {
         let held: Vec<_> = world.deliveries().await.into_iter().filter(is_held).collect();
         let pending = held.iter().all(|d| d.status.as_ref().is_none_or(|s| s.outcome.is_none() && s.attempts == 0));
         assert!(pending, "{held:#?}");
-        // The fence is held as well.
+        // The fourth delivery is that of the fence, which is also suspended.
         if held.len() == 4 { Ok(()) } else { Err(format!("{} are recorded", held.len())) }
     })
     .await;
@@ -126,8 +126,8 @@ async fn a_notification_that_is_resumed_while_it_is_held_continues() {
     world.settled().await;
 
     join_all(apps.iter().map(|app| world.ship(app, "2"))).await;
-    // Some say already that they are held, others are about to: each of them must hear that they may go on.
-    eventually("one is held", async || {
+    // At this time, some deliveries already have the reason `Suspended`, and others are about to get it. All of them must resume.
+    eventually("one delivery is suspended", async || {
         let held = |d: &Delivery| d.status.as_ref().is_some_and(|s| s.reason.as_deref() == Some("Suspended"));
         world.deliveries().await.iter().any(held).then_some(()).ok_or_else(|| "none".to_owned())
     })
@@ -173,7 +173,7 @@ async fn more_changes_than_the_log_holds_are_merged_and_marked() {
     let _dispatcher = Pennant::with(&world, Options { controllers: "dispatch", ..Options::of(&world) }).await;
     world.settled().await;
     world.fence("shop", &["hook"]).await;
-    // Beginnings are left out first, then the oldest; where something is left out, the next that is told says so.
+    // The log keeps 8 changes of a target. The starts of rollouts are merged first, then the oldest changes. A merged change is marked.
     let steps: Vec<_> = (5..=12).map(|tag| format!("Deployed {tag}")).collect();
     let steps: Vec<_> = steps.iter().map(String::as_str).collect();
     Oracle::new(&world, &receiver).lane("shop/hook/dev/web", &steps).check().await;

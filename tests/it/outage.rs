@@ -1,4 +1,5 @@
-//! A receiver that is away for long: everything arrives in order when it is back, and nobody else has noticed.
+//! A receiver that refuses connections for a long time: it gets everything in order when it is back, and other receivers get their
+//! requests without delay.
 
 use std::time::Duration;
 
@@ -7,7 +8,7 @@ use serde_json::json;
 
 use crate::support::{Oracle, Pennant, Receiver, World};
 
-/// Between two changes while it is away.
+/// Time between two changes during the outage.
 const BETWEEN: Duration = Duration::from_secs(4);
 
 #[tokio::test]
@@ -36,7 +37,7 @@ async fn an_absent_receiver_delays_no_other_and_gets_everything_later() {
         tokio::time::sleep(BETWEEN).await;
     }
     let first = world.delivery("Deployed 2", |d| d.spec.notification == "hook").await.status.unwrap_or_default();
-    // Over 20 s with gaps from half a second to 2.4 s.
+    // The outage lasts 20 s, and the delay between attempts is 0.5 s to 2.4 s (2 s and up to a fifth more).
     assert!((6..=20).contains(&first.attempts), "{} attempts", first.attempts);
     assert_eq!(first.reason.as_deref(), Some("ConnectionFailed"));
     let untouched = |d: &Delivery| d.status.as_ref().is_none_or(|s| s.attempts == 0 && s.outcome.is_none());

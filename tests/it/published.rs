@@ -1,6 +1,6 @@
-//! The configuration that the controllers publish, and the commands that judge by it.
+//! The controllers publish their settings in the ConfigMap `pennant-info`. `pennant explain` and `pennant render` use these settings.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt as _;
@@ -14,7 +14,7 @@ use crate::support::{Fault, Pennant, Proxy, Receiver, World, eventually};
 
 const NAME: &str = "pennant-info";
 
-/// A namespace of a team, with a notification that needs `--allow-http`.
+/// Creates the namespace of a team, with a notification that needs `--allow-http`.
 async fn team(plane: &ControlPlane, ns: &str) -> World {
     let world = World::on(&plane.kubeconfig, ns).await;
     world.pipeline("shop", &["dev/web"]).await;
@@ -22,7 +22,7 @@ async fn team(plane: &ControlPlane, ns: &str) -> World {
     world
 }
 
-/// What a command prints as JSON, and what it says on stderr.
+/// Runs a command. Returns the first element of its JSON output, and its stderr.
 async fn run(world: &World, args: &[&str]) -> (Value, String) {
     let output = command(world, &[args, &["-n", &world.ns, "-o", "json"]].concat()).await;
     let said = String::from_utf8(output.stderr).unwrap();
@@ -30,7 +30,7 @@ async fn run(world: &World, args: &[&str]) -> (Value, String) {
     (serde_json::from_slice::<Value>(&output.stdout).expect("JSON")[0].clone(), said)
 }
 
-/// Waits until the ConfigMap has this in a key.
+/// Waits until this key of the ConfigMap contains these words.
 async fn published(world: &World, key: &str, words: &str) -> ConfigMap {
     eventually(&format!("{key} with {words}"), async || {
         let found = world.api::<ConfigMap>().get_opt(NAME).await.map_err(|e| e.to_string())?.ok_or("none")?;
@@ -40,13 +40,13 @@ async fn published(world: &World, key: &str, words: &str) -> ConfigMap {
     .await
 }
 
-/// A kubeconfig of a person who has an account, and no permissions but those that others give.
+/// Writes the kubeconfig of a user who has no permissions of their own.
 fn person(plane: &ControlPlane, name: &str) -> PathBuf {
     let mut file = Kubeconfig::read_from(&plane.kubeconfig).expect("a kubeconfig");
     for user in file.auth_infos.iter_mut().filter_map(|named| named.auth_info.as_mut()) {
         user.impersonate = Some(name.to_owned());
     }
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("published-{name}"));
+    let path = crate::support::tmp().join(format!("published-{name}"));
     // JSON is YAML.
     std::fs::write(&path, serde_json::to_vec(&file).expect("JSON")).expect("written");
     path
@@ -63,7 +63,7 @@ async fn explain_and_render_use_the_settings_of_the_running_controller() {
     let (tools, system) =
         (World::on(&plane.kubeconfig, "tools").await, World::on(&plane.kubeconfig, "pennant-system").await);
 
-    // While nobody has published anything, that is said, and what is assumed.
+    // As long as no controller has published its settings, the commands say so, and name the settings that they assume.
     let (one, said) = run(&a, &["explain", "shop"]).await;
     assert_eq!(
         (&one["judgedBy"]["configuration"], &one["problem"]["reason"]),
@@ -77,7 +77,7 @@ async fn explain_and_render_use_the_settings_of_the_running_controller() {
     let mut first = options(&tools, &a, &["--cluster-name", "eu-1"]);
     first.env.push(("PENNANT_PROXY", "http://someone:sesame@127.0.0.1:9".to_owned()));
     let mut pennant = Pennant::with(&tools, first).await;
-    // This one does not send to loopback.
+    // The second controller does not send to loopback addresses.
     let second = Options { loopback: false, ..options(&system, &b, &["--cluster-name", "us-1"]) };
     let _other = Pennant::with(&system, second).await;
     for (world, cluster) in [(&tools, "eu-1"), (&system, "us-1")] {
@@ -100,14 +100,14 @@ async fn explain_and_render_use_the_settings_of_the_running_controller() {
         }
         let (one, _) = run(world, &["explain", "shop"]).await;
         assert_eq!(one["targets"][0], format!("dev/{cluster}/{}/web", world.ns));
-        // A flag counts before what is published.
+        // A flag overrides the published settings.
         let (one, said) = run(world, &["explain", "shop", "--allow-http=false"]).await;
         assert_eq!((said.as_str(), &one["problem"]["reason"]), ("", &json!("InsecureScheme")));
         let text = command(world, &["explain", "shop", "-n", &world.ns]).await.stdout;
-        let line = format!("# judged by ConfigMap {controller}/pennant-info of the running controller, version ");
+        let line = format!("# settings from ConfigMap {controller}/pennant-info of the running controller, version ");
         assert!(String::from_utf8_lossy(&text).starts_with(&line), "{}", String::from_utf8_lossy(&text));
     }
-    // That of a namespace which is named counts, and it is said that it does not watch the pipeline.
+    // `--controller-namespace` selects the settings. The command warns that this controller does not watch the pipeline.
     let (one, said) = run(&a, &["explain", "shop", "--controller-namespace", "pennant-system"]).await;
     assert_eq!(one["judgedBy"]["clusterName"], "us-1");
     assert!(said.contains("the controller in namespace pennant-system does not watch namespace team-a"), "{said}");
@@ -117,7 +117,7 @@ async fn explain_and_render_use_the_settings_of_the_running_controller() {
     written_only_when_it_changes(&tools, &a).await;
 }
 
-/// A person who may not list ConfigMaps is told so, or may read this one.
+/// Checks that the commands report a missing permission to read the ConfigMap, and that `rbac.infoReaders` grants it.
 async fn few_permissions(plane: &ControlPlane, team: &World, controller: &World) {
     let mut jane = World::on(&plane.kubeconfig, "of-jane").await;
     jane.ns.clone_from(&team.ns);
@@ -137,7 +137,7 @@ async fn few_permissions(plane: &ControlPlane, team: &World, controller: &World)
     .await;
     for (args, namespace) in [(&["explain", "shop"][..], "pennant-system"), (&explain, "tools")] {
         let (one, said) = run(&jane, args).await;
-        let words = format!("reading ConfigMap pennant-info in namespace {namespace} is forbidden; value rbac.infoReaders");
+        let words = format!("reading ConfigMap pennant-info in namespace {namespace} is forbidden; the chart value rbac");
         assert!(said.contains(&words), "{said}");
         assert_eq!(
             (&one["judgedBy"]["configuration"], &one["problem"]["reason"]),
@@ -157,7 +157,8 @@ async fn few_permissions(plane: &ControlPlane, team: &World, controller: &World)
     .await;
 }
 
-/// A restart with the same flags writes nothing, one with others does, and what somebody took away comes back.
+/// Checks that a restart with the same flags writes nothing, that a restart with other flags does, and that a deleted ConfigMap is
+/// created again.
 async fn written_only_when_it_changes(world: &World, watch: &World) {
     let proxy = Proxy::start(&world.kubeconfig, "published").await;
     let start = async |args: &[&str]| {

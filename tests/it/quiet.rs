@@ -1,4 +1,4 @@
-//! When nothing has happened, nothing is sent, and nothing is written.
+//! Unchanged state causes no request and no write: at the first installation, after a restart, and while controllers reconcile.
 
 use std::collections::BTreeMap;
 
@@ -31,12 +31,12 @@ async fn a_first_installation_on_a_hundred_healthy_pipelines_is_silent() {
     let _pennant = Pennant::start(&world).await;
     world.settled().await;
 
-    // The fence is a target of each.
+    // All pipelines have the fence as a target.
     world.fence("p0", &["hook"]).await;
     receiver.wait("/hook/fence", names.len()).await;
     Oracle::new(&world, &receiver).check().await;
     assert_eq!(receiver.log().len(), names.len());
-    // And what happens from now on is told.
+    // Changes from now on are reported.
     world.ship("p7", "2").await;
     receiver.wait("/hook/p7", 2).await;
     let told = Oracle::new(&world, &receiver).lane("p7/hook/dev/p7", &["Deployed 2"]);
@@ -51,7 +51,7 @@ async fn without_changes_nothing_is_sent_or_written() {
     let mut shop = pipeline(&world.ns, "shop", Kind::Deployment, &["dev/web", "prod/web"]);
     without_fence(&mut shop);
     world.create::<Pipeline>(shop.clone()).await;
-    // What passes the fence is watched by others, so that it changes nothing here.
+    // The fence belongs to another pipeline and another notification, so that it changes nothing in the ones under test.
     world.pipeline("other", &[]).await;
     let of = |name: &str| json!({"pipelineSelector": {"matchLabels": {"of": name}}});
     for name in ["shop", "other"] {
@@ -70,7 +70,7 @@ async fn without_changes_nothing_is_sent_or_written() {
     let oracle = || lanes.iter().fold(Oracle::new(&world, &receiver), |oracle, lane| oracle.lane(lane, &steps));
     oracle().check().await;
 
-    // The audit is deleted, which the counts tell.
+    // All deliveries are deleted. Then the counts in the statuses fall to zero.
     let all = ListParams::default();
     world.api::<Delivery>().delete_collection(&DeleteParams::default(), &all).await.unwrap();
     eventually("no delivery is counted any more", async || {
@@ -80,7 +80,7 @@ async fn without_changes_nothing_is_sent_or_written() {
         if counts.iter().all(|c| *c == Some((0, 0))) { Ok(()) } else { Err(format!("{counts:?}")) }
     })
     .await;
-    eventually("the pipeline says when it was last told of", async || {
+    eventually("the status of the pipeline contains lastSent of both targets", async || {
         let dispatched = world.get_pipeline("shop").await.status.unwrap().dispatched.unwrap();
         if dispatched.last_sent.len() == 2 { Ok(()) } else { Err(format!("{:?}", dispatched.last_sent)) }
     })
@@ -88,7 +88,7 @@ async fn without_changes_nothing_is_sent_or_written() {
     pennant.stop().await;
     let before = versions(&world).await;
 
-    // It is started again, which reads everything anew, and everything is applied again.
+    // A restart lists everything again, and all objects are applied again without a change.
     pennant.start_again().await;
     world.patch::<Pipeline>("shop", shop).await;
     for name in ["hook", "bell"] {
@@ -97,7 +97,7 @@ async fn without_changes_nothing_is_sent_or_written() {
     }
     world.settled().await;
     assert_eq!(pennant.writes().await, 0.0);
-    // Touched in what nobody reads. (An annotation of a Deployment would raise its generation.)
+    // A label that Pennant does not read is added. (An annotation of a Deployment would increase its generation.)
     world.patch::<Deployment>("web", json!({"metadata": {"labels": {"touched": "now"}}})).await;
     world.fence("other", &["bell"]).await;
     let after = versions(&world).await;
@@ -107,7 +107,7 @@ async fn without_changes_nothing_is_sent_or_written() {
     let recorded: f64 = pennant.metrics().await.iter().filter(|(n, _)| n.contains("delivery_create")).map(|(_, n)| n).sum();
     assert_eq!(recorded, 1.0, "the fence");
 
-    // Only the words differ.
+    // Only the message differs.
     world.fail("web", "will not start, again").await;
     world.fence("other", &["bell"]).await;
     assert_eq!(receiver.to("/hook/web").len(), 4);
@@ -180,12 +180,12 @@ async fn an_hour_of_intervals_is_silent_and_failing_retries_are_one_failure() {
     assert_eq!((pennant.attempts().await, receiver.log().len()), (3.0, 3), "these two and the fence");
 }
 
-/// Takes away the environment that stands for the fence.
+/// Removes the environment of the fence.
 fn without_fence(pipeline: &mut Value) {
     pipeline["spec"]["environments"].as_array_mut().unwrap().retain(|e| e["name"] != "fence");
 }
 
-/// The version of each pipeline and notification.
+/// Returns the resource version of each pipeline and notification.
 async fn versions(world: &World) -> BTreeMap<String, Option<String>> {
     let all = ListParams::default();
     let pipelines = world.api::<Pipeline>().list(&all).await.unwrap();

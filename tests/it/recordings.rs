@@ -1,6 +1,6 @@
-//! What real controllers wrote is written again, object by object, to the API server: exactly what happened is told.
+//! Replays recordings of real controllers to the API server, and checks that each transition is sent.
 //!
-//! See [`crate::replay`] for what is in the recordings and for what may come out of them.
+//! [`crate::replay`] describes the recordings and the expected transitions.
 
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
@@ -13,40 +13,40 @@ use crate::support::world::all_triggers;
 use crate::support::world::apps::Kind;
 use crate::support::{Oracle, Pennant, Receiver, World, eventually};
 
-/// Holds an object back when it is deleted, as Flux does.
+/// Delays the deletion of an object, as the finalizer of Flux does.
 const FINALIZER: &str = "finalizers.fluxcd.io";
 
 #[tokio::test]
-async fn a_kustomization_event_by_event() {
+async fn kustomization_events_written_one_by_one_are_all_reported() {
     one_by_one("replay-flux", Kind::Kustomization, include_str!("../data/kustomization.jsonl"), replay::KUSTOMIZATION).await;
 }
 
 #[tokio::test]
-async fn a_deployment_event_by_event() {
+async fn deployment_events_written_one_by_one_are_all_reported() {
     one_by_one("replay-deploy", Kind::Deployment, include_str!("../data/deployment.jsonl"), replay::DEPLOYMENT).await;
 }
 
 #[tokio::test]
-async fn rollbacks_event_by_event() {
+async fn rollback_events_written_one_by_one_are_all_reported() {
     one_by_one("replay-back", Kind::Deployment, include_str!("../data/rollback.jsonl"), replay::ROLLBACK).await;
 }
 
 #[tokio::test]
-async fn a_kustomization_in_one_batch() {
+async fn kustomization_events_written_at_once_are_reported_or_coalesced() {
     at_once("burst-flux", Kind::Kustomization, include_str!("../data/kustomization.jsonl"), replay::KUSTOMIZATION).await;
 }
 
 #[tokio::test]
-async fn a_deployment_in_one_batch() {
+async fn deployment_events_written_at_once_are_reported_or_coalesced() {
     at_once("burst-deploy", Kind::Deployment, include_str!("../data/deployment.jsonl"), replay::DEPLOYMENT).await;
 }
 
 #[tokio::test]
-async fn rollbacks_in_one_batch() {
+async fn rollback_events_written_at_once_are_reported_or_coalesced() {
     at_once("burst-back", Kind::Deployment, include_str!("../data/rollback.jsonl"), replay::ROLLBACK).await;
 }
 
-/// Each event is observed before the next one is written.
+/// Writes the next event only after the previous one was observed. Every transition must be sent, and none coalesced.
 async fn one_by_one(ns: &str, kind: Kind, recording: &str, expected: &str) {
     let mut stage = Stage::new(ns, kind, recording).await;
     while stage.play().await {
@@ -59,8 +59,8 @@ async fn one_by_one(ns: &str, kind: Kind, recording: &str, expected: &str) {
     assert!(stage.world.deliveries().await.iter().all(|d| !d.spec.coalesced));
 }
 
-/// As fast as the API server takes it: what happened is told in order up to the end, and if something is left out, a delivery
-/// says so.
+/// Writes the events as fast as the API server accepts them. Transitions must be sent in order, up to the last one. If some are
+/// missing, a delivery must be marked as coalesced.
 async fn at_once(ns: &str, kind: Kind, recording: &str, expected: &str) {
     let mut stage = Stage::new(ns, kind, recording).await;
     while stage.play().await {}
@@ -81,7 +81,7 @@ async fn at_once(ns: &str, kind: Kind, recording: &str, expected: &str) {
     Oracle::new(&stage.world, &stage.receiver).lane("shop/hook/dev/web", &steps).check().await;
 }
 
-/// A recorded object on its way through the API server.
+/// A recording that is written to the API server, with all that the test needs for it.
 struct Stage {
     world: World,
     receiver: Receiver,
@@ -89,14 +89,15 @@ struct Stage {
     kind: Kind,
     api: Api<DynamicObject>,
     events: Vec<Value>,
-    /// How many of the events have been written.
+    /// Number of events that have been written.
     next: usize,
-    /// How often the marker has been moved.
+    /// Number of changes of the marker.
     marks: i64,
 }
 
 impl Stage {
-    /// Writes the first event, which is the baseline, and lets it be observed with every trigger on.
+    /// Writes the first event, and starts Pennant with a notification that has all triggers. The first event is the baseline, so it is
+    /// not sent.
     async fn new(ns: &str, kind: Kind, recording: &str) -> Self {
         let world = World::new(ns).await;
         let receiver = Receiver::start();
@@ -124,7 +125,7 @@ impl Stage {
         Self { world, receiver, _pennant: pennant, kind, api, events, next: 1, marks: 0 }
     }
 
-    /// Writes the next event, or deletes the object after the last one and says `false`.
+    /// Writes the next event and returns `true`. After the last event, deletes the object and returns `false`.
     async fn play(&mut self) -> bool {
         let Some(event) = self.events.get(self.next) else {
             self.remove().await;
@@ -144,7 +145,7 @@ impl Stage {
             live = Some(put(&self.api, "web", "status", &event["status"]).await);
         }
         if let Some(live) = live {
-            // The API server counts as it did then, so that every `observedGeneration` means the same.
+            // The generation must be the recorded one. Otherwise `observedGeneration` would have another meaning.
             assert_eq!(json!(live.metadata.generation), event["metadata"]["generation"], "event {}", self.next);
         }
         true
@@ -160,14 +161,14 @@ impl Stage {
         }
     }
 
-    /// Waits until all that was written is observed: a later event of the same watch stands in the pipeline's status. It is one
-    /// of the marker, of whose status nothing changes but the message.
+    /// Waits until everything that was written is observed. For this, it changes the marker and waits until the pipeline's status
+    /// contains this later event of the same watch. Only the message of the marker changes, so no transition is sent.
     async fn observed(&mut self) {
         self.marks += 1;
         let message = format!("mark {}", self.marks);
         let failed = json!({"type": "Progressing", "status": "True", "reason": "ReplicaSetUpdated", "message": message});
         let (status, shown) = match self.kind {
-            // Shown is how many of a thousand there are.
+            // The message contains the number of replicas, of 1000.
             Kind::Deployment => (
                 json!({"observedGeneration": 2, "replicas": self.marks, "conditions": [failed]}),
                 format!("{} of", self.marks),
@@ -194,7 +195,7 @@ impl Stage {
         .await;
     }
 
-    /// A step with the revision as it stands in the recording.
+    /// Returns a step with its number replaced by the revision of the recording.
     fn full(&self, step: &str) -> String {
         let Some((type_, number)) = step.split_once(' ') else { return step.to_owned() };
         let pointers = ["/status/lastAppliedRevision", "/status/lastAttemptedRevision"];
@@ -205,7 +206,7 @@ impl Stage {
     }
 }
 
-/// Makes an object as it is recorded, under this name.
+/// Creates the recorded object with this name.
 async fn create(api: &Api<DynamicObject>, name: &str, event: &Value) {
     let mut metadata = json!({"name": name});
     if event["kind"] == "Kustomization" && name == "web" {
@@ -218,7 +219,7 @@ async fn create(api: &Api<DynamicObject>, name: &str, event: &Value) {
     put(api, name, "status", &event["status"]).await;
 }
 
-/// Replaces one part of an object as it is recorded.
+/// Replaces the spec or the status of an object by the recorded one.
 async fn put(api: &Api<DynamicObject>, name: &str, part: &str, value: &Value) -> DynamicObject {
     let patch = json!([{"op": "add", "path": format!("/{part}"), "value": value}]);
     let patch = Patch::Json::<()>(serde_json::from_value(patch).expect("a patch"));

@@ -1,4 +1,4 @@
-//! What is told of a target's life: each transition once, in the order in which it happened.
+//! Each transition of a target is sent once and in order: releases, failures, recoveries, removal and recreation.
 
 use serde_json::json;
 
@@ -16,14 +16,14 @@ async fn a_failure_and_its_recovery_are_each_reported_once() {
     let _pennant = Pennant::start(&world).await;
     world.settled().await;
 
-    // Its pods fail and come back.
+    // The pods fail and recover.
     world.fail("web", "out of memory").await;
     world.fail("web", "still out of memory").await;
     world.finish("web").await;
     // A release fails and is rolled back.
     world.break_("web", "2", "will not start").await;
     world.ship("web", "1").await;
-    // A release fails and is mended by the next one, which was never there before: nothing has recovered.
+    // A release fails, and the next release fixes it. Its revision is new, so this is `Deployed` and not `Recovered`.
     world.break_("web", "3", "will not start either").await;
     world.ship("web", "4").await;
     world.fence("shop", &["hook"]).await;
@@ -46,7 +46,7 @@ async fn a_kustomization_that_fails_and_is_reverted_recovers() {
     let _pennant = Pennant::start(&world).await;
     world.settled().await;
 
-    // The health check of what runs fails, and is good again.
+    // The health check of the running revision fails, and then succeeds.
     let fails = |reason, message| {
         let reconciling = condition("Reconciling", "True", "ProgressingWithRetry", "retries");
         vec![reconciling, condition("Ready", "False", reason, message)]
@@ -76,7 +76,7 @@ async fn a_whole_life_cycle_is_reported_and_again_after_recreation() {
     world.ship("web", "2").await;
     world.break_("web", "3", "will not start").await;
     world.ship("web", "2").await;
-    // Before it is made again, its end must have been seen: a name that is never found missing is one life.
+    // The test waits for `Removed` before it creates the object again. Pennant can only report a deletion that it observes.
     world.take_away("web").await;
     receiver.wait("/hook/web", 9).await;
     world.deploy("web", "2").await;

@@ -1,4 +1,4 @@
-//! Settled deliveries that a person wants to have sent again.
+//! Redelivery: a new value of the annotation `pennant.dev/redeliver`, or the command `pennant redeliver`, sends a delivery again.
 
 use kube::ResourceExt as _;
 use pennant::api::{Delivery, Outcome};
@@ -8,7 +8,7 @@ use crate::support::pennant::command;
 use crate::support::receiver::Gate;
 use crate::support::{Pennant, Receiver, Reply, World, eventually};
 
-/// Pipeline `shop` with `dev/web`, notification `hook`.
+/// Starts Pennant with the pipeline `shop`, its target `dev/web`, and the notification `hook`.
 async fn stage(ns: &str, replies: Vec<Reply>) -> (World, Receiver, Pennant) {
     let world = World::new(ns).await;
     let receiver = Receiver::start();
@@ -26,7 +26,7 @@ async fn annotate(world: &World, delivery: &Delivery, value: &str) {
     world.patch::<Delivery>(&delivery.name_any(), patch).await;
 }
 
-/// Waits until a delivery is settled so, after that value of the annotation was acted on.
+/// Waits until a delivery has this outcome, and `status.redelivered` has this value of the annotation.
 async fn settled(world: &World, what: &str, outcome: Outcome, value: Option<&str>) -> Delivery {
     world
         .delivery(what, |d| {
@@ -59,7 +59,7 @@ async fn each_new_value_redelivers_once_with_the_same_id() {
     let status = world.get_notification("hook").await.status.unwrap();
     assert_eq!((status.pending, status.parked), (0, 0));
     assert_eq!(pennant.metrics().await["pennant_redeliveries_total"], 0.0, "since the restart");
-    // What was asked for while nobody acted is done at the next start.
+    // A redelivery that is requested while Pennant is stopped is sent after the next start.
     pennant.stop().await;
     annotate(&world, &delivered, "3").await;
     pennant.start_again().await;
@@ -78,12 +78,12 @@ async fn a_redelivery_is_outside_the_order_of_its_lane() {
     receiver.wait("/hook/web", 2).await;
     annotate(&world, &first, "x").await;
     let requests = receiver.wait("/hook/web", 3).await;
-    assert_eq!(requests[2].id(), requests[0].id(), "while the lane's own is on its way");
-    // The lane does not wait for it either.
+    assert_eq!(requests[2].id(), requests[0].id(), "the redelivery is sent while a request of the lane is in flight");
+    // The lane does not wait for the redelivery either.
     gate.open();
     world.ship("web", "4").await;
     settled(&world, "Deployed 4", Outcome::Delivered, None).await;
-    // One that is on its way when the process dies is taken up again, and is still what it was.
+    // A redelivery that is in flight when the process is killed is repeated after the restart, again outside the order of the lane.
     pennant.kill9();
     again.open();
     pennant.start_again().await;
@@ -110,7 +110,7 @@ async fn a_redelivery_of_a_pending_delivery_sends_it_once() {
     let words = String::from_utf8(output.stderr).unwrap();
     assert!(output.status.code() == Some(1) && words.contains("is pending"), "{words}");
     gate.open();
-    // The request that was in flight when its annotation came answers the annotation, too.
+    // The request that was in flight when the annotation was set also counts as the redelivery.
     for what in ["Deployed 2", "Deployed 3"] {
         settled(&world, what, Outcome::Delivered, Some("x")).await;
     }
@@ -151,7 +151,7 @@ async fn the_command_redelivers_by_name_and_all_parked_deliveries() {
     let (code, out, err) = run(&[&format!("dlv/{}", last.name_any()), "nobody"]).await;
     assert!(code == Some(1) && out.contains(&last.name_any()) && err.contains("there is no delivery nobody"), "{out}{err}");
     receiver.wait("/hook/web", 6).await;
-    // What is printed can be given again.
+    // The command accepts the names that it prints.
     let again =
         |d: &Delivery| d.status.as_ref().is_some_and(|s| s.outcome == Some(Outcome::Delivered) && s.redelivered.is_some());
     world.delivery("Deployed 4", again).await;

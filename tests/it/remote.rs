@@ -1,5 +1,5 @@
-//! Targets on a second and a third control plane: what happens there is told as if it were here, and what happens to them is told
-//! too.
+//! Targets on a second and a third control plane. Their changes are sent like those of the local cluster, and changes of the
+//! clusters themselves are sent, too.
 
 mod changes;
 mod groups;

@@ -1,4 +1,4 @@
-//! `pennant render` against a cluster: what it shows is what is sent.
+//! `pennant render` shows exactly the request that Pennant sends, without the credentials.
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use pennant::api::Pipeline;
@@ -38,7 +38,7 @@ async fn render_of_a_live_pipeline_shows_what_is_sent() {
     assert_eq!(shown[0]["body"].as_str().unwrap().as_bytes(), sent[0].body);
     assert_eq!(shown[0]["headers"]["authorization"], "Bearer ***");
 
-    // To a receiver of one's own, without credentials.
+    // `--send-to` sends to another receiver, without credentials.
     let own = Receiver::start();
     let to = own.url("/mine?a=b");
     let posted = command(&world, &[&live[..], &["--trigger", "Failed", "--send-to", &to]].concat()).await;
@@ -48,7 +48,7 @@ async fn render_of_a_live_pipeline_shows_what_is_sent() {
     let mine = &own.to("/mine?a=b")[0];
     assert_eq!((mine.json()["type"].as_str(), mine.json()["revision"].as_str()), (Some("Failed"), Some("2")));
     assert!(!mine.headers.contains_key("authorization"), "{:?}", mine.headers);
-    assert_eq!(receiver.to("/hook/web").len(), 1, "nothing else was sent");
+    assert_eq!(receiver.to("/hook/web").len(), 1, "render sends nothing to the receiver of the notification");
 }
 
 #[tokio::test]
@@ -88,7 +88,7 @@ async fn render_with_the_global_configuration_shows_what_is_sent() {
     assert_eq!(shown[0]["body"].as_str().unwrap().as_bytes(), sent[0].body);
     assert_eq!((shown[0]["headers"]["x-team"].as_str(), sent[0].header("x-team")), (Some("shown-team"), "shown-team"));
 
-    // By itself it speaks of no pipeline.
+    // A cluster-wide notification can only be rendered for a pipeline.
     let alone = command(&team, &of).await;
     let said = String::from_utf8_lossy(&alone.stderr).into_owned();
     assert!(alone.status.code() == Some(1) && said.contains("--pipeline"), "{said}");
@@ -117,7 +117,7 @@ async fn render_reports_missing_objects() {
 #[tokio::test]
 async fn render_works_with_files_only() {
     let world = World::new("from-files").await;
-    let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("from-files");
+    let folder = crate::support::tmp().join("from-files");
     std::fs::create_dir_all(&folder).unwrap();
     let (notification, texts) = (folder.join("notification.yaml"), folder.join("texts.yaml"));
     std::fs::write(
@@ -144,5 +144,5 @@ async fn render_works_with_files_only() {
     let said = String::from_utf8(alone.stderr).unwrap();
     assert!(alone.status.code() == Some(1) && said.contains("ConfigMap default/texts is not among the files"), "{said}");
     let listed = command(&world, &["templates"]).await;
-    assert_eq!(String::from_utf8(listed.stdout).unwrap().lines().count(), 28, "a line each, and the head");
+    assert_eq!(String::from_utf8(listed.stdout).unwrap().lines().count(), 28, "a header, and one line for each template");
 }

@@ -1,8 +1,8 @@
-//! What real controllers wrote, watch event by watch event, read through `observe`, `changelog` and `trigger`: exactly the
-//! transitions that happened come out, however the events are batched.
+//! Replays recorded watch events of real controllers through `observe`, `changelog` and `trigger`, and checks the transitions. No
+//! subset of the events may cause a transition that did not happen.
 //!
 //! `tests/data/*.jsonl` are recordings of kustomize-controller 1.7 (interval 8 s, retry 4 s) and of the deployment controller
-//! 1.36 (`progressDeadlineSeconds` 5), one JSON object `{scenario, at, object}` a line, `at` in seconds from the start.
+//! 1.36 (`progressDeadlineSeconds` 5). Each line is a JSON object `{scenario, at, object}`, with `at` in seconds from the start.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -14,17 +14,20 @@ use pennant::observe::{Observation, observe, reader};
 use pennant::trigger::transitions;
 use proptest::prelude::*;
 
-/// Also: the interval's Ready=Unknown, a spec edit, a suspension while the source moves, a dependency that is not ready.
+/// The transitions of the Kustomization. The recording also contains events without a transition: Ready=Unknown in each interval, a
+/// spec edit, a suspension while the source changes, and a dependency that is not ready.
 pub const KUSTOMIZATION: &str = "Progressing 1, Deployed 1, Progressing 2, Deployed 2, Progressing 3, Failed 3, \
     Progressing 4, Deployed 4, Progressing 5, Failed 5, Progressing 4, Recovered 4, Progressing 6, Deployed 6, Removed";
-/// Progressing 1 is the baseline. Also: scaling, a deleted pod, a restart without a new image, a new image while paused.
+/// The transitions of the Deployment. Progressing 1 is the baseline, so it is not in the list. The recording also contains scaling, a
+/// deleted pod, a restart without a new image, and a new image while the Deployment is paused.
 pub const DEPLOYMENT: &str = "Deployed 1, Progressing 2, Deployed 2, Progressing 3, Failed 3, Progressing 4, Deployed 4, \
     Progressing 5, Failed 5, Progressing 4, Recovered 4, Progressing 6, Deployed 6, Removed";
-/// One replica, so that a rollback moves no count at first and the verdict on the rollout before stands beside it.
+/// The transitions of rollbacks. The Deployment has one replica. So a rollback changes no replica count at first, and the status still
+/// contains the result of the previous rollout.
 pub const ROLLBACK: &str = "Progressing 2, Failed 2, Progressing 1, Recovered 1, Progressing 3, Failed 3, \
     Progressing 2, Failed 2, Progressing 1, Recovered 1, Removed";
 
-/// The revisions of the Kustomization by their last digits, from the first to the sixth.
+/// The last digits of the six revisions of the Kustomization, in order.
 const COMMITS: [&str; 6] = ["5428ab", "9010b0", "6e83bb", "31647a", "5e6ac4", "56e278"];
 
 struct Event {
@@ -60,7 +63,7 @@ impl Recording {
         Self { reader: name, events, expected: expected.split(", ").map(str::to_owned).collect() }
     }
 
-    /// The transitions that come out when only the events that `seen` lets through are seen, and then that the object is gone.
+    /// Returns the transitions if only the events are observed for which `seen` returns `true`, and after them the deletion.
     fn replay(&self, mut seen: impl FnMut(usize) -> bool) -> Vec<String> {
         let gone = observe(None, None);
         let observations = self.events.iter().enumerate().filter(|(i, _)| seen(*i)).map(|(_, e)| &e.seen);
@@ -81,7 +84,7 @@ impl Recording {
         transitions
     }
 
-    /// Whether this event is the last of its scenario.
+    /// Returns whether this event is the last one of its scenario.
     fn ends_scenario(&self, i: usize) -> bool {
         self.events.get(i + 1).is_none_or(|next| next.scenario != self.events[i].scenario)
     }
@@ -91,7 +94,7 @@ fn name(type_: TransitionType, revision: &str) -> String {
     format!("{} {revision}", type_.as_str()).trim_end().to_owned()
 }
 
-/// A revision by its number in the recording.
+/// Returns the number of a revision in the recording.
 pub fn number(revision: &str) -> String {
     let commit = (1..).zip(COMMITS).find(|(_, digits)| revision.ends_with(digits));
     commit.map_or_else(|| revision.to_owned(), |(n, _)| n.to_string())
@@ -102,7 +105,7 @@ fn is_subsequence(part: &[String], whole: &[String]) -> bool {
     part.iter().all(|p| rest.any(|w| w == p))
 }
 
-/// How often each came, a recovery counted as a deployment.
+/// Counts each transition. `Recovered` counts as `Deployed`.
 fn counts(list: &[String]) -> BTreeMap<String, usize> {
     let mut counts = BTreeMap::new();
     for item in list {
@@ -128,7 +131,7 @@ fn a_first_observation_at_any_time_is_silent() {
     }
 }
 
-/// Which events are seen: few, many, or anything between.
+/// Generates which events are observed, from almost none to almost all.
 fn masks() -> impl Strategy<Value = Vec<bool>> {
     (0.0..1.0).prop_flat_map(|weight| prop::collection::vec(prop::bool::weighted(weight), 123))
 }
@@ -136,8 +139,8 @@ fn masks() -> impl Strategy<Value = Vec<bool>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
-    /// Events that were never seen can only take transitions away, and what is left stays in order, as long as the state in
-    /// which each scenario ends is seen.
+    /// Events that are not observed can only remove transitions. The others stay in order, if the last event of each scenario is
+    /// observed.
     #[test]
     fn batches_only_omit_changes(mask in masks()) {
         for recording in RECORDINGS.iter() {
@@ -146,8 +149,8 @@ proptest! {
         }
     }
 
-    /// Whatever is lost, and wherever it begins, nothing is told more often than it happened. (A recovery of what was never
-    /// seen to run is told as Deployed.)
+    /// With any events lost, and any first event, no transition is reported more often than it happened. (A recovery to a revision
+    /// that was never observed to run is reported as `Deployed`.)
     #[test]
     fn replays_report_no_extra_changes(mask in masks(), from in 0..123_usize) {
         for recording in RECORDINGS.iter() {

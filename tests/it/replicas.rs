@@ -1,5 +1,5 @@
-//! Any number of replicas may run, and one acts: whoever is killed, frozen, told to stop or robbed of its Lease, nothing is
-//! missing, and no more is repeated than the one request that was in flight in each lane.
+//! Leader election with two replicas. If the leader is killed, frozen, stopped, or loses its Lease, no transition is missing, and at
+//! most the one request that was in flight in each lane is repeated.
 
 use std::time::Duration;
 
@@ -15,20 +15,20 @@ use crate::support::{Fault, Oracle, Pennant, Proxy, Receiver, Reply, World, even
 
 const DISPATCH: &str = "pennant-dispatch";
 const PIPELINE: &str = "pennant-pipeline";
-/// A Lease lasts 90 s, and the machine may be busy.
+/// Time limit for a takeover. A Lease lasts 90 s, and the machine can be busy.
 const EXPIRY: Duration = Duration::from_secs(150);
 
-/// A replica.
+/// Starts a replica and waits until it is ready.
 async fn replica(world: &World, pod: &'static str) -> Pennant {
     Pennant::with(world, Options { pod: Some(pod), ..Options::of(world) }).await
 }
 
-/// Whether it holds a Lease, as it says itself.
+/// Returns whether a replica holds a Lease, according to its own metrics.
 async fn holds(pennant: &Pennant, lease: &str) -> bool {
     pennant.metrics().await[&format!("pennant_lease_held{{lease=\"{lease}\"}}")] > 0.0
 }
 
-/// Waits until a replica says this of a Lease, whoever holds it.
+/// Waits until the metrics of a replica contain this epoch of a Lease. The replica need not hold the Lease.
 async fn epoch(pennant: &Pennant, lease: &str, expected: i32) {
     eventually(&format!("the epoch of {lease} is {expected}"), async || {
         let epoch = pennant.metrics().await[&format!("pennant_lease_epoch{{lease=\"{lease}\"}}")];
@@ -37,7 +37,7 @@ async fn epoch(pennant: &Pennant, lease: &str, expected: i32) {
     .await;
 }
 
-/// Waits until a replica holds both.
+/// Waits until a replica holds both Leases.
 async fn acts(pennant: &Pennant, limit: Duration) {
     within(limit, "the replica acts", async || match (holds(pennant, DISPATCH).await, holds(pennant, PIPELINE).await) {
         (true, true) => Ok(()),
@@ -47,10 +47,10 @@ async fn acts(pennant: &Pennant, limit: Duration) {
 }
 
 async fn lease(world: &World, name: &str) -> k8s_openapi::api::coordination::v1::LeaseSpec {
-    world.api::<Lease>().get(name).await.expect("the Lease is there").spec.expect("and says something")
+    world.api::<Lease>().get(name).await.expect("the Lease is there").spec.expect("the Lease has a spec")
 }
 
-/// A pipeline of five targets, and two replicas of which the first acts.
+/// Starts two replicas with a pipeline of five targets. The first replica is the leader.
 async fn two(ns: &str, receiver: &Receiver) -> (World, Pennant, Pennant) {
     let world = World::new(ns).await;
     for app in APPS {
@@ -75,7 +75,7 @@ async fn ship_all(world: &World, tags: std::ops::RangeInclusive<u32>) {
     }
 }
 
-/// Everything from 1 to `last` has come, in order.
+/// Checks that the revisions 1 to `last` of each target were sent in order.
 async fn judge(world: &World, receiver: &Receiver, last: u32, crashes: usize) {
     world.fence("shop", &["hook"]).await;
     let steps: Vec<_> = (1..=last).map(|tag| format!("Deployed {tag}")).collect();
@@ -84,8 +84,8 @@ async fn judge(world: &World, receiver: &Receiver, last: u32, crashes: usize) {
     APPS.iter().fold(oracle, |o, app| o.lane(&format!("shop/hook/dev/{app}"), &steps)).check().await;
 }
 
-/// The one that acts is killed with a request in flight in every lane; the other goes on when the Lease has run out, and not
-/// before.
+/// The leader is killed with a request in flight in every lane. The other replica continues when the Lease has expired, and not
+/// earlier.
 async fn killed() {
     let receiver = Receiver::start();
     let (world, mut first, second) = two("replicas-killed", &receiver).await;
@@ -103,7 +103,7 @@ async fn killed() {
     acts(&second, EXPIRY).await;
     let taken = lease(&world, DISPATCH).await;
     let after = taken.acquire_time.expect("acquired").0.duration_since(renewed);
-    assert!(after.as_secs() >= 85, "taken over {after} after a renewal that holds for 90 s");
+    assert!(after.as_secs() >= 85, "taken over {after} after the last renewal, but the Lease lasts 90 s");
     assert_eq!((taken.holder_identity.as_deref(), taken.lease_transitions), (Some("second"), Some(2)));
     ship_all(&world, 5..=5).await;
     judge(&world, &receiver, 5, 1).await;
@@ -111,8 +111,8 @@ async fn killed() {
     assert_eq!(status.log.unwrap().epoch, 2);
 }
 
-/// The one that acts is frozen with a request in flight in every lane, until the other has taken over and sent everything; then it
-/// goes on, and finds out.
+/// The leader is frozen with a request in flight in every lane, until the other replica has taken over and sent everything. Then it
+/// resumes, and must notice that it is no longer the leader before it sends anything.
 async fn frozen() {
     let receiver = Receiver::start();
     let (world, first, second) = two("replicas-frozen", &receiver).await;
@@ -132,7 +132,7 @@ async fn frozen() {
     world.fence("shop", &["hook"]).await;
     let before = receiver.log().len();
     first.thaw();
-    eventually("it has found out", async || {
+    eventually("the first replica has noticed that it lost its Leases", async || {
         if holds(&first, DISPATCH).await || holds(&first, PIPELINE).await { Err("not yet".to_owned()) } else { Ok(()) }
     })
     .await;
@@ -173,7 +173,7 @@ async fn one_replica_restarted_under_its_name_continues_at_once() {
     first.kill9();
     first.start_again().await;
     acts(&first, Duration::from_secs(30)).await;
-    // Nothing else tells of it: the same one acts as before.
+    // The same replica is the leader again, so only the epoch shows the restart.
     for pennant in [&first, &second] {
         epoch(pennant, DISPATCH, before + 1).await;
     }
@@ -196,20 +196,19 @@ async fn a_replica_that_lost_its_lease_does_nothing_until_it_has_it_again() {
 
     let robbed = json!({"spec": {"holderIdentity": "robber", "leaseDurationSeconds": 3, "leaseTransitions": 40}});
     world.patch::<Lease>(DISPATCH, robbed).await;
-    eventually(
-        "it has found out",
-        async || if holds(&pennant, DISPATCH).await { Err("not yet".to_owned()) } else { Ok(()) },
-    )
+    eventually("the replica has noticed that it lost its Lease", async || {
+        if holds(&pennant, DISPATCH).await { Err("not yet".to_owned()) } else { Ok(()) }
+    })
     .await;
     let writes = pennant.metrics().await;
     world.ship("a", "2").await;
     world.observed_at("shop", "2", &["a"]).await;
-    assert!(holds(&pennant, PIPELINE).await, "the other Lease is another matter");
+    assert!(holds(&pennant, PIPELINE).await, "the replica still holds the other Lease");
     assert_eq!(receiver.to("/hook/a").len(), 1);
     let creates = "pennant_api_writes_total{kind=\"delivery_create\",result=\"ok\"}";
     assert_eq!(pennant.metrics().await[creates], writes[creates]);
 
-    // The robber does not renew it.
+    // The other holder does not renew the Lease, so it expires and the replica gets it back.
     acts(&pennant, Duration::from_mins(1)).await;
     assert_eq!(lease(&world, DISPATCH).await.lease_transitions, Some(41));
     world.ship("a", "3").await;
@@ -227,7 +226,7 @@ async fn a_deleted_lease_is_recreated_with_an_epoch_above_the_logs() {
     world.notification("hook", &receiver, json!({})).await;
     let mut pennant = replica(&world, "first").await;
     world.settled().await;
-    // Restarts, each of which is a new epoch.
+    // Each restart starts a new epoch.
     for tag in ["1", "2"] {
         pennant.restart().await;
         world.settled().await;
@@ -239,7 +238,7 @@ async fn a_deleted_lease_is_recreated_with_an_epoch_above_the_logs() {
     for name in [PIPELINE, DISPATCH] {
         world.delete_any::<Lease>(name).await;
     }
-    // What is written before it is noticed is still of the old epoch.
+    // A write before the replica notices the deletion would still have the old epoch. So the test waits for the new Leases.
     eventually("the Leases are made again", async || {
         let leases = world.api::<Lease>().list(&ListParams::default()).await.map_err(|e| e.to_string())?;
         if leases.items.len() == 2 { Ok(()) } else { Err(format!("there are {}", leases.items.len())) }
@@ -253,8 +252,8 @@ async fn a_deleted_lease_is_recreated_with_an_epoch_above_the_logs() {
     Oracle::new(&world, &receiver).lane("shop/hook/dev/a", &steps).check().await;
 }
 
-/// Why a replica that takes over lists the application objects again, although it has watched them: what it knows may be older than
-/// what the former holder has recorded, and would be recorded as a change back.
+/// A replica that takes over must list the application objects again, although it has watched them. Its cache can be older than the
+/// state that the previous leader recorded, and the old state would then be recorded as a change back.
 #[tokio::test]
 async fn stale_data_of_a_standby_is_not_reported() {
     let receiver = Receiver::start();
@@ -264,7 +263,7 @@ async fn stale_data_of_a_standby_is_not_reported() {
     world.notification("hook", &receiver, json!({})).await;
     let mut first = replica(&world, "first").await;
     world.settled().await;
-    // The watch of the second one lists, and is then silent.
+    // The second replica lists the Deployments, but its watch then receives no events.
     let (proxy, silent) = (Proxy::start(&world.kubeconfig, "replicas-stale").await, Gate::new());
     let hold = Fault::Times(1, Box::new(Fault::HoldRequest(silent)));
     let rule = proxy.rule(|call| call.is_watch() && call.concerns("deployments"), hold);

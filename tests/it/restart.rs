@@ -1,4 +1,5 @@
-//! What a crash, an orderly stop, or a restart of the API server may do: repeat the one request in flight, and nothing else.
+//! A crash, a graceful stop or a restart of the API server loses nothing. A crash repeats at most the one request that was in flight in
+//! each lane.
 #![allow(clippy::float_cmp, reason = "counts are whole numbers")]
 
 use std::time::{Duration, Instant};
@@ -35,7 +36,7 @@ async fn a_delivery_that_waits_for_a_retry_survives_a_kill() {
     let requests = receiver.wait("/hook/web", 2).await;
     let (wall, mono) = (Time::now(), Instant::now());
     let second = wall.checked_sub(mono - requests[1].at).unwrap();
-    // The object says it in whole milliseconds, cut.
+    // The status contains the time cut to whole milliseconds.
     assert!(second.as_millisecond() >= due.as_millisecond(), "{second} is before {due}");
     assert_eq!(requests[0].id(), requests[1].id());
     assert_eq!(requests[0].body, requests[1].body);
@@ -78,7 +79,7 @@ async fn ten_kills_over_a_stream_of_changes_lose_nothing() {
     }
     world.pipeline("shop", &apps.map(|app| ["dev/", app].concat()).each_ref().map(String::as_str)).await;
     world.notification("hook", &receiver, json!({})).await;
-    // Observed by another process, which lives: so every change is in the log, whenever the dispatcher dies.
+    // Another process runs the pipeline controller and is not killed. So every change is in the log.
     let _observer = Pennant::with(&world, Options { controllers: "pipeline", ..Options::of(&world) }).await;
     let mut dispatcher = Pennant::with(&world, Options { controllers: "dispatch", ..Options::of(&world) }).await;
     world.settled().await;
@@ -115,7 +116,7 @@ async fn a_graceful_stop_finishes_requests_in_flight_and_a_restart_is_silent() {
     world.ship("web", "2").await;
     receiver.wait("/hook/web", 1).await;
     pennant.ask_to_stop();
-    crate::support::eventually("it has heard", async || {
+    crate::support::eventually("Pennant has received SIGTERM", async || {
         if pennant.log().contains("stopping: no new work is started") { Ok(()) } else { Err("not yet".to_owned()) }
     })
     .await;
@@ -127,7 +128,7 @@ async fn a_graceful_stop_finishes_requests_in_flight_and_a_restart_is_silent() {
     assert_eq!(dispatched.cursors[0].serial, log.serial, "the cursors were flushed");
     assert_eq!(dispatched.last_sent.len(), 1);
 
-    // The counts of the Notification follow at the next start; from then on there is nothing to write.
+    // The next start updates the counts of the Notification. After that, there is nothing to write.
     pennant.start_again().await;
     let counted = |n: &Notification| n.status.as_ref().is_some_and(|s| s.pending == 0 && s.delivered == 1);
     crate::support::eventually("the counts follow", async || {
@@ -144,7 +145,7 @@ async fn a_graceful_stop_finishes_requests_in_flight_and_a_restart_is_silent() {
     let old = world.delivery("Deployed 2", |_| true).await.resource_version();
     world.fence("shop", &["hook"]).await;
     Oracle::new(&world, &receiver).lane("shop/hook/dev/web", &["Deployed 2"]).check().await;
-    assert_eq!(pennant.attempts().await, 1.0, "the fence's");
+    assert_eq!(pennant.attempts().await, 1.0, "the request of the fence");
     assert_eq!(world.delivery("Deployed 2", |_| true).await.resource_version(), old);
 }
 
@@ -157,7 +158,7 @@ async fn a_restart_of_the_api_server_loses_nothing() {
     let apps = ["a", "b", "c"];
     for app in apps {
         world.deploy(app, "1").await;
-        // So that outcomes are to be written while nobody takes them.
+        // The retries cause status writes while the API server is down.
         receiver.script(&format!("/hook/{app}"), [500, 200, 500, 500, 500].map(Reply::status));
     }
     world.pipeline("shop", &["dev/a", "dev/b", "dev/c"]).await;
@@ -175,7 +176,7 @@ async fn a_restart_of_the_api_server_loses_nothing() {
     })
     .await
     .unwrap();
-    // What comes and goes while no watch is open cannot be observed; the fence says that it is open again.
+    // Changes between two watches can be missed. The fence proves that the watches are open again.
     world.fence("shop", &["hook"]).await;
     for tag in ["5", "6"] {
         join_all(apps.map(|app| world.ship(app, tag))).await;
@@ -187,7 +188,7 @@ async fn a_restart_of_the_api_server_loses_nothing() {
     drop(control_plane);
 }
 
-/// Names and versions of everything of ours.
+/// Returns names and resource versions of all Pipelines, Notifications and Deliveries.
 async fn versions(world: &World) -> Vec<(String, Option<String>)> {
     async fn of<K>(world: &World) -> Vec<(String, Option<String>)>
     where

@@ -1,5 +1,5 @@
-//! What a backup brings back: a delivery without its status looks as if it had never been sent, and it was created later than what
-//! Pennant has recorded.
+//! Objects that are restored from a backup cause no second request. A Delivery that is restored without its status looks as if it was
+//! never sent, and its creation time is later than everything that Pennant has recorded.
 
 use kube::ResourceExt as _;
 use kube::api::{Patch, PatchParams};
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::support::{Pennant, Receiver, World, eventually};
 
-/// As a tool restores it that does not know of the status, or leaves it out.
+/// Returns a Delivery as a backup tool restores it that does not restore the status.
 fn without_status(delivery: &Delivery) -> Value {
     json!({"metadata": {"name": delivery.name_any(), "labels": delivery.labels()}, "spec": delivery.spec})
 }
@@ -44,9 +44,9 @@ async fn a_delivery_that_lost_its_status_is_not_sent_again() {
     world.settled().await;
     world.fence("shop", &["hook"]).await;
     let requests = || receiver.to("/hook/web").len();
-    assert_eq!(requests(), 1, "it is not sent once more");
+    assert_eq!(requests(), 1, "the restored delivery is not sent again");
 
-    // Everything is restored: the pipeline is another object of the same name.
+    // Everything is restored, so the pipeline is a new object with the same name.
     pennant.stop().await;
     world.delete::<Pipeline>("shop").await;
     world.pipeline("shop", &["dev/web"]).await;
@@ -56,9 +56,9 @@ async fn a_delivery_that_lost_its_status_is_not_sent_again() {
     assert_eq!(canceled.status.unwrap().reason.as_deref(), Some("PipelineGone"));
     world.settled().await;
     world.fence("shop", &["hook"]).await;
-    assert_eq!(requests(), 1, "nothing more was sent of it");
+    assert_eq!(requests(), 1, "the delivery of the old pipeline is not sent again");
 
-    // As the documentation says after a snapshot of etcd was restored.
+    // The documented step after an etcd snapshot was restored: the status of the pipeline is deleted.
     pennant.stop().await;
     let nothing = Patch::Merge(json!({"status": null}));
     world.api::<Pipeline>().patch_status("shop", &PatchParams::default(), &nothing).await.expect("taken");
@@ -66,7 +66,7 @@ async fn a_delivery_that_lost_its_status_is_not_sent_again() {
     pennant.start_again().await;
     world.settled().await;
     let begun = world.get_pipeline("shop").await.status.unwrap_or_default().log.expect("a log");
-    assert!(begun.first > sent.spec.serial + 1000, "it begins at the present time: {begun:?}");
+    assert!(begun.first > sent.spec.serial + 1000, "the log starts at the current time: {begun:?}");
     world.fence("shop", &["hook"]).await;
-    assert_eq!(requests(), 1, "in silence");
+    assert_eq!(requests(), 1, "nothing is sent for the new log");
 }

@@ -1,4 +1,4 @@
-//! What is kept of settled deliveries, and that nothing comes back with what is not.
+//! Retention of settled deliveries: which ones are deleted, and that a deleted delivery is not recorded or sent again.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use crate::support::pennant::Options;
 use crate::support::wait::within;
 use crate::support::{Pennant, Receiver, Reply, World};
 
-/// Nothing goes in its first minute.
+/// Time limit for the deletion. A settled delivery is kept for at least one minute.
 const LIMIT: Duration = Duration::from_mins(3);
 
-/// Type and outcome of what is kept, but for the fence.
+/// Returns revision and outcome of the kept deliveries, except those of the fence.
 async fn kept(world: &World, notification: &str) -> Vec<String> {
     let mut all: Vec<Delivery> = world.deliveries().await;
     all.retain(|d| d.spec.notification == notification && d.spec.subject.environment == "dev");
@@ -44,7 +44,7 @@ async fn the_newest_deliveries_of_a_lane_are_kept_and_parked_ones_longer() {
     .await;
     assert_eq!(kept(&world, "many").await.len(), 5);
     assert_eq!(pennant.metrics().await["pennant_deliveries_removed_total{reason=\"per_lane\"}"], 2.0);
-    // What is gone is not recorded once more, not by a crash either.
+    // Deleted deliveries are not recorded again, even after a crash.
     pennant.kill9();
     pennant.start_again().await;
     world.settled().await;

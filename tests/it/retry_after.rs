@@ -1,4 +1,5 @@
-//! A receiver that names the time: never earlier than it asks, never later than an hour, and what makes no sense is ignored.
+//! `Retry-After`: a retry is never earlier than the receiver requests. It delays a retry by at most one hour, and invalid values are
+//! ignored.
 
 use std::time::{Duration, Instant};
 
@@ -9,8 +10,8 @@ use serde_json::json;
 use crate::support::{Oracle, Pennant, Receiver, Reply, World, eventually};
 
 const MINUTE: i64 = 60;
-/// What the receiver says in its first answer about each application, and in what time it is then tried again at the earliest
-/// and at the latest, where the schedule says 10 minutes and up to a fifth more.
+/// Application, value of `Retry-After` in its first response, and minimum and maximum delay of the retry. The schedule of the
+/// notification is 10 minutes and up to a fifth more.
 const ASKED: [(&str, &str, [i64; 2]); 8] = [
     ("past", "Sun, 06 Nov 1994 08:49:37 GMT", [10 * MINUTE, 12 * MINUTE]),
     ("junk", "soon", [10 * MINUTE, 12 * MINUTE]),
@@ -21,10 +22,10 @@ const ASKED: [(&str, &str, [i64; 2]); 8] = [
     ("month", "2592000", [60 * MINUTE, 60 * MINUTE]),
     ("endless", "99999999999999999999999", [60 * MINUTE, 60 * MINUTE]),
 ];
-/// Between the beginning of an attempt, which the status says, and the answer, from which the time is counted.
+/// Maximum duration of an attempt. The status contains the start of the attempt, but the delay begins with the response.
 const UNDER_WAY: i64 = 20;
 
-/// The form of a date in HTTP (RFC 9110, section 5.6.7).
+/// Formats a time as an HTTP date (RFC 9110, section 5.6.7).
 fn http_date(time: Time) -> String {
     time.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string()
 }
@@ -38,7 +39,7 @@ async fn a_retry_is_never_earlier_than_retry_after() {
     world.pipeline("shop", &apps.map(|app| ["dev/", app].concat()).each_ref().map(String::as_str)).await;
     world.notification("hook", &receiver, json!({})).await;
     receiver.script("/hook/seconds", [Reply::status(429).header("retry-after", "3")]);
-    // Sooner than the schedule would have it: that changes nothing.
+    // A value that is earlier than the schedule changes nothing.
     world.notification("slowly", &receiver, json!({"delivery": {"retry": {"initial": "3s", "max": "3s"}}})).await;
     receiver.script("/slowly/seconds", [Reply::status(429).header("retry-after", "1")]);
     receiver.script("/hook/unavailable", [Reply::status(503).header("retry-after", "2")]);
@@ -62,7 +63,7 @@ async fn a_retry_is_never_earlier_than_retry_after() {
         oracle = oracle.lane(&lane, &["Deployed 2", "Deployed 3"]);
     }
     oracle.check().await;
-    // A date has no parts of a second: 4 seconds ahead are more than 3.
+    // An HTTP date has whole seconds, so a date in 4 s is at least 3 s ahead.
     for (path, least) in [("/hook/seconds", 3), ("/hook/date", 3), ("/hook/unavailable", 2), ("/slowly/seconds", 3)] {
         let requests = receiver.to(path);
         assert_eq!(requests.len(), 3, "{path}");
@@ -100,7 +101,7 @@ async fn retry_after_only_delays_and_by_one_hour_at_most() {
     }
     world.fence("shop", &["other"]).await;
 
-    // An edit has those tried at once that wait by the schedule alone.
+    // After an edit, the lanes that wait only because of the schedule retry at once.
     let quick = json!({"spec": {"delivery": {"retry": {"initial": "100ms", "max": "1s"}}}});
     world.patch::<Notification>("hook", quick).await;
     let names_the_time = |app: &&&str| ["more", "month", "endless", "month-date"].contains(*app);
@@ -109,7 +110,7 @@ async fn retry_after_only_delays_and_by_one_hour_at_most() {
         receiver.wait(&format!("/hook/{app}"), 2).await;
     }
     let before: Vec<_> = join_all(asked.iter().map(|app| waiting(&world, app))).await;
-    // Nor does a new process forget what was asked.
+    // A restarted process also respects the time that the receiver requested.
     pennant.kill9();
     pennant.start_again().await;
     world.fence("shop", &["other", "hook"]).await;
@@ -126,7 +127,7 @@ async fn retry_after_only_delays_and_by_one_hour_at_most() {
     oracle.check().await;
 }
 
-/// What the delivery of `hook` to this application says while it waits after one attempt.
+/// Waits until the delivery of `hook` for this application has made one attempt and waits for a retry. Returns its status.
 async fn waiting(world: &World, app: &str) -> DeliveryStatus {
     let is =
         |d: &Delivery| d.spec.notification == "hook" && d.spec.subject.target.as_ref().is_some_and(|t| t.app.name == app);

@@ -1,4 +1,5 @@
-//! What one process watches, and what it says of itself and of what it cannot watch.
+//! What one process watches: several namespaces, one of the two controllers, kinds that are added later, and pipelines that it cannot
+//! observe. Also checks the names of the metrics.
 #![allow(clippy::float_cmp, reason = "counts are whole numbers")]
 
 use std::collections::BTreeSet;
@@ -30,7 +31,7 @@ async fn the_same_names_in_two_namespaces_are_independent() {
 
     a.ship("web", "2").await;
     b.ship("web", "3").await;
-    // What nobody has observed before the restart, and is over after it, is not promised.
+    // A change that is neither observed before the restart nor visible after it can be missed. So the test waits here.
     a.observed_at("shop", "2", &["web"]).await;
     b.observed_at("shop", "3", &["web"]).await;
     pennant.restart().await;
@@ -52,7 +53,7 @@ async fn a_notification_without_any_pipeline_is_ready() {
     let status = world.get_notification("hook").await.status.unwrap();
     assert_eq!((status.pipelines, status.targets), (0, 0));
 
-    // And when there is one, it is told of all that happens from first sight.
+    // If a pipeline is created later, all changes after its first observation are sent.
     world.deploy("web", "1").await;
     world.pipeline("shop", &["dev/web"]).await;
     world.observed("shop").await;
@@ -106,7 +107,7 @@ async fn a_kind_that_is_added_later_is_observed() {
         "metadata": {"name": "web", "labels": {"app.kubernetes.io/version": "1"}},
     });
     widgets.create(&PostParams::default(), &serde_json::from_value(widget).unwrap()).await.unwrap();
-    // No controller has come to it yet.
+    // No controller has written a status yet, so the widget is in progress.
     let seen = async |what: &str, holds: &dyn Fn(&TargetStatus) -> bool| {
         eventually(what, async || {
             let status = world.get_pipeline("shop").await.status.unwrap_or_default();
@@ -150,7 +151,7 @@ async fn a_pipeline_that_cannot_be_observed_shows_the_reason() {
         assert!(ready.message.contains(words), "{}", ready.message);
     }
 
-    // They hold up nobody, and work once they are mended.
+    // The invalid pipelines do not delay the other one, and work as soon as they are fixed.
     world.ready("hook").await;
     world.observed("shop").await;
     world.ship("web", "2").await;
@@ -178,7 +179,7 @@ async fn metrics_have_stable_names_and_labels() {
     let pennant = Pennant::start(&world).await;
     assert_eq!(pennant.page("/readyz").await, "ok\n");
     assert_eq!(pennant.page("/healthz").await, "ok\n");
-    // One family has series for what people name, while something waits.
+    // Only this family has series for each notification, and only while it has pending or parked deliveries.
     let stays = |name: &String| !name.starts_with("pennant_notification_deliveries{");
     let before: BTreeSet<_> = pennant.metrics().await.into_keys().filter(stays).collect();
     world.settled().await;
@@ -193,7 +194,7 @@ async fn metrics_have_stable_names_and_labels() {
     assert_eq!(families, expected);
     let after = pennant.metrics().await;
     let series: BTreeSet<_> = after.keys().filter(|name| stays(name)).cloned().collect();
-    assert_eq!(before, series, "every series is there from the start, and none is added by what people name things");
+    assert_eq!(before, series, "every series exists from the start, and no series depends on the names of objects");
     assert_eq!(after["pennant_deliveries_total{outcome=\"Delivered\"}"], 2.0);
 }
 

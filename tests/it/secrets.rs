@@ -1,4 +1,4 @@
-//! Credentials out of Secrets: always the newest, never without, and never shown.
+//! Credentials from Secrets: Pennant uses the newest value, sends nothing while a value is missing, and never shows a value.
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::api::events::v1::Event;
@@ -64,7 +64,7 @@ async fn nothing_is_sent_until_the_secret_exists() {
     world.delivery("Deployed 2", |d| waits(d, "later")).await;
     world.condition("hook", "Delivering", |c| c.reason == "SecretMissing").await;
 
-    // There is one now, without the key.
+    // The Secret now exists, but without the key.
     world.secret("later", json!({"other": "value"})).await;
     world.condition("hook", "Ready", |c| c.reason == "SecretMissing" && c.message.contains("pass-key")).await;
     world.delivery("Deployed 2", |d| waits(d, "pass-key")).await;
@@ -79,7 +79,7 @@ async fn nothing_is_sent_until_the_secret_exists() {
     assert!(receiver.log().iter().all(|r| r.header("x-api-key") == "open sesame" && r.header("authorization").is_empty()));
     world.condition("hook", "Delivering", |c| c.status == ConditionStatus::True).await;
 
-    // It is taken away again.
+    // The Secret is deleted again.
     world.delete::<Secret>("later").await;
     world.condition("hook", "Ready", |c| c.reason == "SecretMissing").await;
     world.ship("web", "4").await;
@@ -117,7 +117,7 @@ async fn the_url_and_basic_credentials_come_from_secrets() {
     let moved = Receiver::start();
     world.patch::<Secret>("url", json!({"stringData": {"url": moved.url("/services/T1")}})).await;
     world.patch::<Secret>("login", json!({"stringData": {"password": "changed"}})).await;
-    eventually("requests come to the new place with the new password", async || {
+    eventually("requests arrive at the new URL with the new password", async || {
         world.fence("shop", &["hook"]).await;
         let changed = |r: &crate::support::receiver::Request| r.header("authorization") == "Basic dXNlcjpjaGFuZ2Vk";
         if moved.to("/services/T1").iter().any(changed) { Ok(()) } else { Err(format!("{:?}", moved.log())) }
@@ -129,7 +129,7 @@ async fn the_url_and_basic_credentials_come_from_secrets() {
     oracle.lane("shop/hook/dev/web", &["Deployed 2", "Deployed 3"]).check().await;
 }
 
-/// The values that must not be seen anywhere, and what they look like on the wire.
+/// The values that must not appear anywhere, and the base64 text of the basic credentials in the request.
 const VALUES: [&str; 6] =
     ["tok-8c1f4e", "path-77ab31", "query-5d20c9", "pass-e19a42", "dXNlci1iNDM6cGFzcy1lMTlhNDI=", "user-b43"];
 
@@ -138,7 +138,7 @@ async fn a_value_of_a_secret_is_shown_nowhere() {
     let world = World::new("unseen").await;
     let receiver = Receiver::start();
     let refusing = Receiver::refusing();
-    // Receivers that repeat what they were sent, in every way in which an attempt can end.
+    // The receivers repeat the credentials in their responses, for each way in which an attempt can end.
     let (token, login) = VALUES.split_at(1);
     let echoes = |values: &[&str]| {
         let echo = values.join(" ");
@@ -164,7 +164,7 @@ async fn a_value_of_a_secret_is_shown_nowhere() {
     world.settled().await;
 
     world.ship("web", "2").await;
-    // One attempt is made of each at least, and all that came of them is written down.
+    // Waits until each notification has made at least one attempt, and all results are written.
     for notification in ["token", "basic", "refused"] {
         world
             .delivery("Deployed 2", |d| {
@@ -183,7 +183,7 @@ async fn a_value_of_a_secret_is_shown_nowhere() {
         .lane("shop/basic/dev/web", &steps);
     oracle.lane("shop/refused/dev/web", &["Deployed 2 [pending]"]).check().await;
 
-    // A value that cannot be used is not repeated in the complaint about it.
+    // The error about an unusable value does not contain the value.
     world.patch::<Secret>("values", json!({"stringData": {"url": "tok-8c1f4e path-77ab31 pass-e19a42"}})).await;
     world.ship("web", "3").await;
     world
@@ -213,7 +213,7 @@ async fn a_value_of_a_secret_is_shown_nowhere() {
 const FIRST: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 const SECOND: &str = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD";
 
-/// Whether the published verifier takes a request.
+/// Returns whether the reference implementation of Standard Webhooks accepts the signature of a request.
 fn verifies(request: &Request, key: &str) -> bool {
     let mut headers = http::HeaderMap::new();
     for name in ["webhook-id", "webhook-timestamp", "webhook-signature"] {
@@ -242,7 +242,7 @@ async fn every_key_of_the_secret_signs_during_a_rotation() {
     world.ship("web", "2").await;
     receiver.wait("/hook/web", 2).await;
     keys(json!({"a": FIRST, "b": SECOND})).await;
-    // Once both sign, the receiver may forget the old one.
+    // When requests have both signatures, the receiver can drop the old key.
     eventually("both keys sign", async || {
         world.fence("shop", &["hook"]).await;
         let last = receiver.to("/hook/fence").last().cloned().unwrap();
@@ -252,7 +252,7 @@ async fn every_key_of_the_secret_signs_during_a_rotation() {
     })
     .await;
     world.patch::<Secret>("hmac", json!({"data": {"a": null}})).await;
-    eventually("the old key signs no more", async || {
+    eventually("only the new key signs", async || {
         world.fence("shop", &["hook"]).await;
         let last = receiver.to("/hook/fence").last().cloned().unwrap();
         (!verifies(&last, FIRST) && verifies(&last, SECOND))

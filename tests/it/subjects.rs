@@ -1,4 +1,4 @@
-//! Transitions of environments and of the pipeline, beside those of targets.
+//! Transitions of environments and of the pipeline, in addition to those of targets.
 
 use pennant::api::Outcome;
 use pennant::api::delivery::SubjectKind;
@@ -29,11 +29,11 @@ async fn environments_and_the_pipeline_are_reported_with_their_own_layers() {
 
     world.ship("web", "f1").await;
     world.observed_at("shop", "f1", &["web"]).await;
-    assert!(receiver.log().is_empty(), "one target of two");
+    assert!(receiver.log().is_empty(), "only one of two targets runs the revision, so the environment is not ready");
     world.ship("api", "f1").await;
     let told = receiver.wait("/dev/EnvironmentReady", 1).await[0].json();
     assert_eq!((told["target"].as_str(), told["revision"].as_str()), (Some("dev/"), Some("f1")));
-    // The last environment runs it, too.
+    // The fence is the last environment. Its first revision is f1, too, so now the whole pipeline runs f1.
     world.fence("shop", &["hook"]).await;
     receiver.wait("/PipelineReady/Current", 1).await;
     receiver.wait("/EnvironmentReady/Current", 1).await;

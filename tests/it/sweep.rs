@@ -1,6 +1,6 @@
-//! Secrets in every place that can hold one, everything turned to the loudest, and then a search through all that can be read.
+//! Puts secrets in every place that can contain one, runs Pennant at the most verbose log level, and searches all readable output.
 //!
-//! Receivers repeat what they were sent, in the words of the status, in headers and in the body, as it is and in other spellings.
+//! The receivers repeat the request in the status line, in headers and in the body of the response, unchanged and encoded.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::support::pennant::{Options, command};
 use crate::support::tls::{Authority, Pair, params};
 use crate::support::{Oracle, Pennant, Receiver, World, eventually, world};
 
-/// What is put into Secrets, and must not be seen anywhere else. Hosts are secret where the whole URL is.
+/// The values in Secrets, which must not appear anywhere else. A host is secret if its whole URL is secret.
 const VALUES: [&str; 16] = [
     "tok-8c1f4e/+x",
     "path-77ab31",
@@ -40,7 +40,7 @@ const VALUES: [&str; 16] = [
     "pr0xy-user-71d5",
 ];
 
-/// An echo on this address; on another than that of the tests, it can be looked for.
+/// Starts a server that repeats requests, on this IP address. If no other test server uses the address, the test can search for it.
 async fn echo(ip: &str, tasks: &mut JoinSet<()>) -> SocketAddr {
     let listener = TcpListener::bind((ip, 0)).await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -61,12 +61,12 @@ async fn echo(ip: &str, tasks: &mut JoinSet<()>) -> SocketAddr {
     address
 }
 
-/// An answer that repeats a request.
+/// Returns a response that repeats a request.
 fn repeat(request: &str) -> String {
     let line = request.lines().next().unwrap_or_default();
     let authorization = request.lines().find(|l| l.starts_with("authorization: ") || l.starts_with("x-key: "));
     let authorization = authorization.unwrap_or_default();
-    // Short enough for the 256 bytes that are kept.
+    // Short enough for the 256 bytes of a response that Pennant keeps.
     let place = line.split(' ').nth(1).unwrap_or_default();
     let token = authorization.rsplit(' ').next().unwrap_or_default();
     let sent = VALUES.into_iter().filter(|v| request.contains(v));
@@ -80,7 +80,7 @@ fn repeat(request: &str) -> String {
     )
 }
 
-/// A receiver with a certificate for another name, where it may be looked for.
+/// Starts a receiver with a certificate for another host name, on an IP address that the test can search for.
 async fn mistaken(authority: &Authority, tasks: &mut JoinSet<()>) -> SocketAddr {
     let listener = TcpListener::bind("127.83.19.8:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -93,9 +93,9 @@ async fn mistaken(authority: &Authority, tasks: &mut JoinSet<()>) -> SocketAddr 
     address
 }
 
-/// How a value may be written down; capitals are told apart by nobody who looks.
+/// Returns the encodings in which a value can appear. The search ignores upper and lower case.
 fn spellings(value: &str) -> Vec<String> {
-    // In base64, a value in the middle of something longer looks differently at each of three offsets, but for its edges.
+    // In base64, a value inside a longer text has three encodings, one for each offset. The characters at its edges vary, so they are cut.
     let within = (0..3).map(|offset| {
         let text = base64(format!("{}{value}", "x".repeat(offset)));
         text[[0, 2, 3][offset]..text.len() - 2].to_owned()
@@ -122,13 +122,14 @@ async fn notify(world: &World, receiver: &Receiver, name: &str, endpoint: Value)
     world.notification(name, receiver, json!({"endpoint": endpoint})).await;
 }
 
-/// An endpoint whose URL is in a Secret of the notification's name.
+/// Returns an endpoint whose URL is in a Secret with the name of the notification.
 async fn hidden(world: &World, name: &str, url: &str) -> Value {
     world.secret(name, json!({"url": url})).await;
     json!({"url": null, "urlFrom": {"secretKeyRef": {"name": name, "key": "url"}}})
 }
 
-/// Notifications, one for each way in which a secret could come out; the names, each with what becomes of its deliveries.
+/// Creates notifications, one for each way in which a secret could leak. Returns their names, each with the expected reason of its
+/// delivery.
 async fn notifications(
     world: &World,
     ours: &Receiver,
@@ -172,7 +173,7 @@ async fn notifications(
     notify(world, ours, "control", json!({"url": open, "auth": basic("control")})).await;
     notify(world, ours, "spoilt", json!({"url": open, "auth": token("spoilt")})).await;
     notify(world, ours, "no-hmac", json!({"url": open, "signing": signing("no-hmac")})).await;
-    // The controller's own namespace is this one, too.
+    // This namespace is also the controller's, so it contains the global configuration.
     let mut everywhere = world::notification("everywhere", &open, json!({}))["spec"].take();
     let own = json!({"name": "everywhere", "endpoint": {
         "headers": {"Authorization": format!("Bearer {}", VALUES[12])}, "signing": signing("hmac"),
@@ -200,7 +201,7 @@ async fn notifications(
     ]
 }
 
-/// Waits until the delivery of each notification has come to that, and is written down.
+/// Waits until the delivery of each notification has the expected reason in its status.
 async fn all_have(world: &World, what: &str, notifications: &[(&str, &str)]) {
     for (name, reason) in notifications {
         let is = |d: &Delivery| {
@@ -211,7 +212,7 @@ async fn all_have(world: &World, what: &str, notifications: &[(&str, &str)]) {
     }
 }
 
-/// All that people and programs can read, but for the Secrets, and for what people wrote into specs themselves.
+/// Returns everything that users and programs can read, except Secrets and the specs that users write.
 async fn seen(world: &World, names: &[(&str, &str)]) -> Vec<(String, String)> {
     let all = ListParams::default();
     let mut seen = Vec::new();
@@ -239,7 +240,7 @@ async fn seen(world: &World, names: &[(&str, &str)]) -> Vec<(String, String)> {
     for args in told {
         let output = command(world, &args).await;
         let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
-        // What stands in a header of the spec, and is not a credential by its name, was never hidden.
+        // The value of the header `X-Key` is in the spec, and its name is not that of a credential. So `render` may show it.
         seen.push((args.join(" "), text.replace(VALUES[13], "")));
     }
     seen
@@ -266,9 +267,9 @@ async fn no_secret_appears_anywhere_at_any_log_level() {
     let mut tasks = JoinSet::new();
     world.deploy("web", "1").await;
     world.pipeline("shop", &["dev/web"]).await;
-    // The system trusts it, so that a certificate is wrong in its name only, which a complaint would tell.
+    // The system trusts this CA. So the certificate is only wrong in its host name, which the TLS error could contain.
     let authority = Authority::new();
-    let bundle = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("sweep.pem");
+    let bundle = crate::support::tmp().join("sweep.pem");
     std::fs::write(&bundle, authority.pem()).unwrap();
     let notifications = notifications(&world, &ours, &authority, &mut tasks).await;
     let pem = world.api::<k8s_openapi::api::core::v1::Secret>().get("client").await.unwrap().data.unwrap();
@@ -302,7 +303,7 @@ async fn no_secret_appears_anywhere_at_any_log_level() {
     search(&seen_first, &key_lines);
     drop(pennant);
 
-    // Once more, by a proxy that is not there.
+    // The same through a proxy that does not exist.
     let url = format!("http://{}:{}@127.0.0.1:1", VALUES[15], VALUES[14]);
     let dead = Options { env: vec![loud, trusted, ("PENNANT_PROXY", url)], ..Options::of(&world) };
     let mut pennant = Pennant::with(&world, dead).await;

@@ -1,4 +1,4 @@
-//! Templates: what they make of awkward values, and what is wrong with them told before anything is sent.
+//! Templates: the messages are readable, special characters arrive unchanged, and errors are reported before anything is sent.
 
 use k8s_openapi::api::apps::v1::Deployment;
 use pennant::api::conditions::ConditionStatus;
@@ -10,7 +10,7 @@ use crate::support::world::WITNESS;
 use crate::support::world::apps::condition;
 use crate::support::{Oracle, Pennant, Receiver, World};
 
-/// The built-in templates with a message as text, and the parameters without which they are not complete.
+/// The built-in templates that contain a message as text, with their required parameters.
 const TEXTS: [(&str, &[(&str, &str)]); 16] = [
     ("slack", &[]),
     ("teams", &[]),
@@ -30,7 +30,7 @@ const TEXTS: [(&str, &[(&str, &str)]); 16] = [
     ("generic", &[]),
 ];
 
-/// Type, revision and texts of each request of a notification, as a reader of its JSON and, in some, its HTML has them.
+/// Returns type, revision and all strings of each request of a notification, with JSON and HTML escapes decoded.
 fn texts_of(log: &[Request], notification: &str) -> Vec<(String, Vec<String>)> {
     fn all(value: &Value, texts: &mut Vec<String>) {
         match value {
@@ -51,7 +51,7 @@ fn texts_of(log: &[Request], notification: &str) -> Vec<(String, Vec<String>)> {
     log.iter().filter(|request| !request.header(WITNESS).is_empty()).filter_map(read).collect()
 }
 
-/// As a chat room shows it: Markdown's escapes are gone.
+/// Removes the escapes of Markdown, as a chat client does.
 fn read(text: &str) -> String {
     let mut read = String::new();
     let mut rest = text.chars().peekable();
@@ -85,7 +85,7 @@ async fn messages_are_human_readable() {
     world.break_("web", "1.2", failed).await;
     let names: Vec<&str> = TEXTS.iter().map(|(name, _)| *name).chain(["hook"]).collect();
     world.fence("shop", &names).await;
-    // What is first seen when the rollout is under way has counts.
+    // Pennant first observes this rollout while it is in progress, so the message contains replica counts.
     pennant.stop().await;
     world.patch::<Deployment>("web", json!({"spec": {"replicas": 3}})).await;
     world.roll_out("web", "1.3").await;
@@ -169,7 +169,7 @@ async fn a_missing_field_is_reported_before_the_first_request_and_recovers() {
     let status = waiting.status.unwrap();
     assert_eq!((status.reason.as_deref(), status.attempts, status.outcome), (Some("TemplateInvalid"), 0, None));
     assert!(status.error.unwrap().contains("pipline.name"));
-    // The other notification is not held up by it.
+    // The invalid notification does not block the other one.
     world.fence("shop", &["good"]).await;
     Oracle::new(&world, &receiver)
         .lane("shop/good/dev/web", &["Deployed 2", "Deployed 3"])
@@ -198,7 +198,7 @@ async fn a_value_stays_within_its_place_in_the_url() {
     world.kustomize("fence", "0").await;
     world.flux_pipeline("shop", &["dev/web"]).await;
     let url = receiver.url("/{{target.app.name}}/{{revision}}/set?of={{revision}}&by=pennant");
-    // What is removed has no revision, and so no such URL.
+    // `Removed` has no revision, so it has no URL. The only trigger is `Deployed`.
     let hook = json!({"endpoint": {"url": url}, "triggers": [{"type": "Deployed"}]});
     world.notification("hook", &receiver, hook).await;
     let _pennant = Pennant::start(&world).await;

@@ -1,4 +1,4 @@
-//! Receivers over TLS: the right ones are trusted, the wrong ones are not, and the delivery says why.
+//! Receivers over TLS: a valid certificate is accepted, an invalid one is rejected, and the delivery contains the reason.
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use pennant::api::Delivery;
@@ -11,7 +11,7 @@ use crate::support::{Oracle, Pennant, Receiver, World};
 
 const HERE: &str = "127.0.0.1";
 
-/// A notification whose receiver is verified by the authority of `ca-map`, unless something else is said.
+/// Creates a notification whose receiver must have a certificate of the CA in `ca-map`. `tls` overrides this.
 async fn notification(world: &World, name: &str, receiver: &Receiver, tls: Value) {
     let mut endpoint = json!({"tls": {"caFrom": {"configMapKeyRef": {"name": "ca-map", "key": "ca.crt"}}}});
     json_patch::merge(&mut endpoint, &json!({"tls": tls}));
@@ -42,9 +42,9 @@ async fn an_invalid_certificate_is_rejected_with_the_reason() {
     let pairs = [
         ("expired", authority.issue(&expired), "the certificate has expired"),
         ("early", authority.issue(&early), "the certificate is not valid yet"),
-        ("elsewhere", authority.issue(&params("hooks.example")), "the certificate is for another name"),
+        ("elsewhere", authority.issue(&params("hooks.example")), "the certificate is not valid for this host name"),
         ("alone", Pair::self_signed(&params(HERE)), "self-signed or signed by an unknown CA"),
-        ("unknown", unknown.issue(&params(HERE)), "the certificate is not signed by the CA that it names"),
+        ("unknown", unknown.issue(&params(HERE)), "the certificate is not signed by the CA that it names as issuer"),
     ];
     let receivers = pairs.each_ref().map(|(_, pair, _)| Receiver::over_tls(pair.server(None)));
     world.deploy("web", "1").await;
@@ -52,7 +52,7 @@ async fn an_invalid_certificate_is_rejected_with_the_reason() {
     for ((name, ..), receiver) in pairs.iter().zip(&receivers) {
         notification(&world, name, receiver, json!({})).await;
     }
-    // Right, but not one that the system trusts.
+    // A valid certificate of a CA that the system does not trust.
     let right = Receiver::over_tls(authority.issue(&params(HERE)).server(None));
     notification(&world, "system", &right, json!({"caFrom": null})).await;
     let _pennant = Pennant::start(&world).await;
@@ -74,8 +74,8 @@ async fn an_invalid_certificate_is_rejected_with_the_reason() {
     }
     oracle.check().await;
     for receiver in receivers.iter().chain([&right]) {
-        assert!(receiver.connections() > 0, "it was spoken to");
-        assert!(receiver.log().is_empty(), "and told nothing: {:?}", receiver.log());
+        assert!(receiver.connections() > 0, "Pennant connected to it");
+        assert!(receiver.log().is_empty(), "it got no request: {:?}", receiver.log());
     }
 }
 
@@ -88,7 +88,7 @@ async fn custom_ca_and_client_certificates_work_and_follow_their_secret() {
     let plain = Receiver::over_tls(right.server(None));
     let demanding = Receiver::over_tls(right.server(Some(&clients)));
     let alone = Receiver::over_tls(Pair::self_signed(&params("elsewhere.example")).server(None));
-    // The first certificate is from somebody whom the receiver does not know.
+    // The receiver does not trust the CA of the first client certificate.
     let (stranger, known) = (authority.issue(&params("pennant")), clients.issue(&params("pennant")));
     let pair = |pair: &Pair| json!({"tls.crt": pair.certificate.pem(), "tls.key": pair.key.serialize_pem()});
     world.secret("me", pair(&stranger)).await;
@@ -101,8 +101,8 @@ async fn custom_ca_and_client_certificates_work_and_follow_their_secret() {
     notification(&world, "any", &alone, json!({"caFrom": null, "insecureSkipVerify": true})).await;
     notification(&world, "mutual", &demanding, json!({"clientCertificate": {"secretRef": {"name": "me"}}})).await;
     notification(&world, "nobody", &demanding, json!({})).await;
-    // What the system trusts is what this file says.
-    let bundle = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("tls-own.pem");
+    // The CA certificates of the system are replaced by this file.
+    let bundle = crate::support::tmp().join("tls-own.pem");
     std::fs::write(&bundle, authority.pem()).unwrap();
     let env = vec![("SSL_CERT_FILE", bundle.display().to_string())];
     let _pennant = Pennant::with(&world, Options { env, ..Options::of(&world) }).await;
@@ -110,7 +110,7 @@ async fn custom_ca_and_client_certificates_work_and_follow_their_secret() {
 
     world.ship("web", "2").await;
     for name in ["mutual", "nobody"] {
-        // In TLS 1.3 a server may refuse a client only after the client has spoken.
+        // In TLS 1.3, a server can reject the client certificate after the client has sent its request. Then the connection fails.
         let refused = |d: &Delivery| ["TlsFailed", "ConnectionFailed"].iter().any(|reason| told(d, name, reason, ""));
         world.delivery("Deployed 2", refused).await;
     }

@@ -1,4 +1,4 @@
-//! Traces from a change to its outcome, as a collector sees them: over restarts, without secrets, and without being in anybody's way.
+//! Traces from a change to its outcome: they continue after a restart, contain no secrets, and a failing collector delays nothing.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -13,17 +13,17 @@ use crate::support::pennant::Options;
 use crate::support::receiver::Request;
 use crate::support::{Oracle, Pennant, Receiver, Reply, World, eventually};
 
-/// Where a collector takes spans.
+/// The path at which a collector receives spans.
 const PATH: &str = "/v1/traces";
 
-/// What a collector has been sent.
+/// Returns all spans that a collector has received.
 fn spans(collector: &Receiver) -> Vec<Span> {
     let read = |request: &Request| ExportTraceServiceRequest::decode(&*request.body).expect("protobuf");
     let all = collector.to(PATH).iter().map(read).flat_map(|request| request.resource_spans).collect::<Vec<_>>();
     all.into_iter().flat_map(|resource| resource.scope_spans).flat_map(|scope| scope.spans).collect()
 }
 
-/// Attributes as text.
+/// Returns the attributes as text.
 fn texts(pairs: &[KeyValue]) -> BTreeMap<String, String> {
     let text = |pair: &KeyValue| match pair.value.as_ref().and_then(|value| value.value.as_ref()) {
         Some(any_value::Value::StringValue(text)) => text.clone(),
@@ -33,7 +33,7 @@ fn texts(pairs: &[KeyValue]) -> BTreeMap<String, String> {
     pairs.iter().map(|pair| (pair.key.clone(), text(pair))).collect()
 }
 
-/// Waits until a collector has these many spans of one name in a trace, and gives them as they were begun.
+/// Waits until a collector has this number of spans with this name in a trace. Returns them ordered by start time.
 async fn wait(collector: &Receiver, trace: &str, name: &str, count: usize) -> Vec<Span> {
     eventually(&format!("{count} spans {name} of {trace}"), async || {
         let all = spans(collector);
@@ -46,7 +46,7 @@ async fn wait(collector: &Receiver, trace: &str, name: &str, count: usize) -> Ve
     .await
 }
 
-/// Trace, span and flags of a `traceparent`.
+/// Returns trace ID, span ID and flags of the `traceparent` of a request.
 fn parent(request: &Request) -> (String, String, String) {
     let header = request.header("traceparent");
     let parts: Vec<_> = header.split('-').map(str::to_owned).collect();
@@ -123,7 +123,7 @@ async fn a_trace_goes_from_the_change_to_the_outcome_also_over_a_kill() {
     let in_time = |span: &Span| change.start_time_unix_nano <= span.start_time_unix_nano;
     assert!(attempts.iter().chain([&whole]).all(in_time) && whole.end_time_unix_nano >= attempts[1].start_time_unix_nano);
 
-    // Another change is another trace.
+    // Each change has its own trace.
     world.fence("shop", &["hook"]).await;
     assert_ne!(parent(&receiver.to("/hook/fence")[0]).0, trace);
     Oracle::new(&world, &receiver).lane("shop/hook/dev/web", &["Deployed 2"]).check().await;
@@ -156,7 +156,7 @@ async fn a_hanging_collector_delays_nothing() {
     world.fence("shop", &["hook"]).await;
     assert_eq!(pennant.metrics().await["pennant_spans_total{result=\"exported\"}"], 0.0);
 
-    // Nothing else is under way, and the spans of the fence are: all that the stop waits for is the collector.
+    // No request to the receiver is in flight, but the spans of the fence are not exported yet. So the stop waits only for the collector.
     let asked = Instant::now();
     pennant.stop().await;
     assert!(asked.elapsed() < Duration::from_secs(8), "{:?}", asked.elapsed());

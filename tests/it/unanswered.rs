@@ -1,4 +1,5 @@
-//! What commands say when the API server does not give what is asked for, and how they get there: kubeconfig, proxy, user, selector.
+//! Error messages of the commands if the API server is unreachable or rejects the request. Also checks that kubeconfig, proxy, user and
+//! selector work as in kubectl.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -12,25 +13,25 @@ use serde_json::{Value, json};
 
 use crate::support::{Pennant, Receiver, World};
 
-/// A kubeconfig as that of the world, but for its cluster or its user.
+/// Writes a copy of the world's kubeconfig in which one field is changed.
 fn kubeconfig(world: &World, name: &str, field: &str, change: impl Fn(&mut Value)) -> PathBuf {
     let mut file = serde_json::to_value(Kubeconfig::read_from(&world.kubeconfig).expect("a kubeconfig")).expect("JSON");
-    change(file.pointer_mut(field).expect("it is there"));
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("unanswered");
+    change(file.pointer_mut(field).expect("the kubeconfig has this field"));
+    let folder = crate::support::tmp().join("unanswered");
     std::fs::create_dir_all(&folder).expect("a folder");
     let path = folder.join(name);
     std::fs::write(&path, serde_json::to_vec(&file).expect("JSON")).expect("written");
     path
 }
 
-/// Runs a command. What the environment names is not used.
+/// Runs a command with `--kubeconfig`. The variable `KUBECONFIG` names a file that does not exist, and must not be used.
 async fn run(kubeconfig: &Path, args: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_pennant"));
     command.args(args).arg("--kubeconfig").arg(kubeconfig).env("KUBECONFIG", "/nowhere").stdin(Stdio::null());
     tokio::task::spawn_blocking(move || command.output().expect("pennant runs")).await.expect("joined")
 }
 
-/// The line that a command which fails ends with.
+/// Runs a command that must fail. Returns the last line of its stderr.
 async fn failure(kubeconfig: &Path, args: &[&str]) -> String {
     let output = run(kubeconfig, args).await;
     let said = String::from_utf8(output.stderr).expect("text");
@@ -86,7 +87,7 @@ async fn an_api_server_error_is_one_sentence_with_place_and_remedy() {
     for (args, what) in [
         (&explain[..], what),
         (&["redeliver", "nope"], "delivery nope cannot be sent again: "),
-        (&["check"], "nothing can be checked: "),
+        (&["check"], "the version of the API server cannot be read: "),
     ] {
         let said = failure(&down, args).await;
         assert!(said.starts_with(&format!("{what}Connection refused")) && said.ends_with(&remedy), "{said}");
@@ -138,11 +139,11 @@ async fn an_unusable_kubeconfig_is_reported_with_a_remedy() {
     };
     let output = run(&failing("echo log in first >&2; exit 3"), &["audit"]).await;
     let said = String::from_utf8(output.stderr).expect("text");
-    assert!(said.contains("the exec plugin failed with exit status: 3") && said.contains("run sh by itself"), "{said}");
+    assert!(said.contains("the exec plugin failed with exit status: 3") && said.contains("run sh manually"), "{said}");
     assert!(said.contains("log in first") && !said.contains("no error"), "{said}");
 }
 
-/// A proxy that opens tunnels, and how many it has opened.
+/// Starts an HTTP proxy that supports CONNECT. Returns its URL, and the number of tunnels that it has opened.
 fn tunnels() -> (String, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let (url, opened) = (format!("http://{}", listener.local_addr().expect("its address")), Arc::new(AtomicUsize::new(0)));
@@ -215,7 +216,7 @@ async fn a_closed_pipe_ends_every_command_silently() {
     world.settled().await;
     world.ship("web", "2").await;
     world.fence("shop", &["hook"]).await;
-    let wrong = Path::new(env!("CARGO_TARGET_TMPDIR")).join("piped.yaml");
+    let wrong = crate::support::tmp().join("piped.yaml");
     std::fs::write(&wrong, "apiVersion: pennant.dev/v1alpha1\nkind: Pipeline\nmetadata: {name: a}\n").expect("written");
     let wrong = wrong.to_str().expect("a path");
     for args in [
@@ -236,7 +237,7 @@ async fn a_closed_pipe_ends_every_command_silently() {
         command.args(args).env("KUBECONFIG", &world.kubeconfig).stdin(Stdio::null());
         let output = tokio::task::spawn_blocking(move || {
             let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("pennant runs");
-            // Nobody reads, from the first byte on.
+            // The reading end of stdout is closed before the first byte.
             drop(child.stdout.take());
             child.wait_with_output().expect("it ends")
         })

@@ -1,4 +1,4 @@
-//! What the API server refuses at `kubectl apply`, with words that say what to write instead; and what it takes.
+//! What the API server rejects at `kubectl apply`, with messages that say how to fix it, and what it accepts.
 #![allow(clippy::needless_pass_by_value, reason = "tables read better with values")]
 
 use http::Request;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::support::{Pennant, Receiver, World};
 
-/// What is wrong, what is written, and what the answer must say.
+/// What is invalid, the object, and the text that the error message must contain.
 pub type Bad = (&'static str, Value, &'static str);
 
 pub fn pipeline(spec: Value) -> Value {
@@ -77,12 +77,12 @@ fn bad_pipelines() -> Vec<Bad> {
         ),
         ("no environments", environments(json!([])), "should have at least 1 items"),
         ("no targets", environments(json!([{"name": "dev", "targets": []}])), "should have at least 1 items"),
-        ("an environment that is no label", environments(json!([{"name": "Dev_1", "targets": one}])), "should match"),
         (
-            "a namespace that is none",
-            environments(json!([{"name": "dev", "targets": [{"namespace": "A/b"}]}])),
+            "an environment that is not a valid label",
+            environments(json!([{"name": "Dev_1", "targets": one}])),
             "should match",
         ),
+        ("an invalid namespace", environments(json!([{"name": "dev", "targets": [{"namespace": "A/b"}]}])), "should match"),
         ("no appRef", pipeline(json!({"environments": [{"name": "dev", "targets": one}]})), "spec.appRef: Required value"),
         (
             "a long name",
@@ -116,7 +116,7 @@ fn bad_endpoints() -> Vec<Bad> {
         ("neither basic nor token", endpoint(json!({"auth": {}})), "set exactly one of basic and token"),
         ("a method without a body", endpoint(json!({"method": "GET"})), "supported values: \"POST\", \"PUT\", \"PATCH\""),
         ("a timeout over 60s", endpoint(json!({"timeout": "61s"})), "from 100ms to 60s"),
-        ("no timeout at all", endpoint(json!({"timeout": "0s"})), "from 100ms to 60s"),
+        ("a timeout of zero", endpoint(json!({"timeout": "0s"})), "from 100ms to 60s"),
         ("a timeout without a unit", endpoint(json!({"timeout": "15"})), "such as 15s"),
         ("a timeout that is negative", endpoint(json!({"timeout": "-1s"})), "such as 15s"),
         ("a timeout in words", endpoint(json!({"timeout": "soon"})), "such as 15s"),
@@ -126,16 +126,16 @@ fn bad_endpoints() -> Vec<Bad> {
             endpoint(json!({"headers": {"Content-Type": "text/plain"}})),
             "the template determines the content type",
         ),
-        ("a header of ours", endpoint(json!({"headers": {"webhook-id": "1"}})), "are set by Pennant"),
-        ("a header that is no name", endpoint(json!({"headers": {"X Team": "a"}})), "letters, digits and dashes"),
+        ("a header that Pennant sets", endpoint(json!({"headers": {"webhook-id": "1"}})), "are set by Pennant"),
+        ("an invalid header name", endpoint(json!({"headers": {"X Team": "a"}})), "letters, digits and dashes"),
         (
-            "a token's header that is no name",
+            "an invalid header name for a token",
             endpoint(json!({"auth": {"token": {"secretKeyRef": secret, "header": "X:Y"}}})),
             "should match",
         ),
-        ("a header of the connection", endpoint(json!({"headers": {"Upgrade": "h2c"}})), "are set by Pennant"),
+        ("a hop-by-hop header", endpoint(json!({"headers": {"Upgrade": "h2c"}})), "are set by Pennant"),
         (
-            "a token in a header of ours",
+            "a token in a header that Pennant sets",
             endpoint(json!({"auth": {"token": {"secretKeyRef": secret, "header": "Transfer-Encoding"}}})),
             "use another name, such as X-Token",
         ),
@@ -146,23 +146,27 @@ fn bad_endpoints() -> Vec<Bad> {
 fn bad_notifications() -> Vec<Bad> {
     vec![
         (
-            "a trigger that is none",
+            "an unknown trigger type",
             notification(json!({"triggers": [{"type": "Exploded"}]})),
             "supported values: \"Deployed\"",
         ),
         (
-            "a glob that is none",
+            "an invalid glob",
             notification(json!({"triggers": [{"type": "Failed", "environments": ["prod,dev"]}]})),
             "should match",
         ),
         (
-            "a trigger for no environment",
+            "a trigger with an empty list of environments",
             notification(json!({"triggers": [{"type": "Failed", "environments": []}]})),
             "should have at least 1 items",
         ),
-        ("a CA of nowhere", endpoint(json!({"tls": {"caFrom": {}}})), "set exactly one of configMapKeyRef and secretKeyRef"),
         (
-            "everybody and somebody trusted",
+            "a CA without a source",
+            endpoint(json!({"tls": {"caFrom": {}}})),
+            "set exactly one of configMapKeyRef and secretKeyRef",
+        ),
+        (
+            "caFrom and insecureSkipVerify",
             endpoint(json!({"tls": {"caFrom": {"secretKeyRef": {"name": "a", "key": "b"}}, "insecureSkipVerify": true}})),
             "set only one of them",
         ),
@@ -178,15 +182,11 @@ fn bad_notifications() -> Vec<Bad> {
         ),
         ("an unknown built-in", notification(json!({"template": {"inline": null, "builtin": "slak"}})), "slak"),
         (
-            "the name of a parameter",
+            "an invalid parameter name",
             notification(json!({"template": {"parameters": {"a-b": "c"}}})),
             "letters, digits and underscores",
         ),
-        (
-            "a content type that is none",
-            notification(json!({"template": {"inline": {"contentType": "json"}}})),
-            "should match",
-        ),
+        ("an invalid content type", notification(json!({"template": {"inline": {"contentType": "json"}}})), "should match"),
         (
             "initial over max",
             retry(json!({"initial": "10s", "max": "5s"})),
@@ -198,20 +198,20 @@ fn bad_notifications() -> Vec<Bad> {
             "initial (default 5s) must not be greater than max (default 10m)",
         ),
         (
-            "an order of its own",
+            "an unknown ordering",
             delivery_policy(json!({"ordering": "Cluster"})),
             "supported values: \"Target\", \"Pipeline\"",
         ),
-        ("a rate of nothing", delivery_policy(json!({"rate": {"perSecond": 0}})), "greater than or equal to 1"),
+        ("a rate of zero", delivery_policy(json!({"rate": {"perSecond": 0}})), "greater than or equal to 1"),
         ("a rate without a number", delivery_policy(json!({"rate": {"burst": 5}})), "perSecond: Required value"),
-        ("nothing kept", delivery_policy(json!({"retain": {"perLane": 0}})), "greater than or equal to 1"),
-        ("kept for ever", delivery_policy(json!({"retain": {"maxAge": "9000h"}})), "from 1m to 8760h"),
-        ("kept in words", delivery_policy(json!({"retain": {"maxAge": "a week"}})), "such as 24h or 168h"),
+        ("a perLane of zero", delivery_policy(json!({"retain": {"perLane": 0}})), "greater than or equal to 1"),
+        ("a retain.maxAge that is too long", delivery_policy(json!({"retain": {"maxAge": "9000h"}})), "from 1m to 8760h"),
+        ("a retain.maxAge in words", delivery_policy(json!({"retain": {"maxAge": "a week"}})), "such as 24h or 168h"),
         ("initial under 100ms", retry(json!({"initial": "1ms"})), "initial must be at least 100ms"),
         ("max over an hour", retry(json!({"max": "2h"})), "max at most 1h"),
-        ("a gap in words", retry(json!({"initial": "a while"})), "durations such as 5s, 10m or 24h"),
-        ("a gap as ISO 8601 has it", retry(json!({"initial": "PT5S"})), "durations such as 5s, 10m or 24h"),
-        ("a gap that is negative", retry(json!({"initial": "-5s"})), "durations such as 5s, 10m or 24h"),
+        ("an initial delay in words", retry(json!({"initial": "a while"})), "durations such as 5s, 10m or 24h"),
+        ("an initial delay in ISO 8601 format", retry(json!({"initial": "PT5S"})), "durations such as 5s, 10m or 24h"),
+        ("a negative initial delay", retry(json!({"initial": "-5s"})), "durations such as 5s, 10m or 24h"),
         ("a maxAge that is too long", retry(json!({"maxAge": "1000h"})), "from 1s to 720h"),
         ("a maxAge without a unit", retry(json!({"maxAge": "3600"})), "durations such as 5s, 10m or 24h"),
         ("a long name", named("n".repeat(64), notification(json!({}))), "at most 63 characters"),
@@ -219,12 +219,12 @@ fn bad_notifications() -> Vec<Bad> {
     ]
 }
 
-/// What must be refused.
+/// Returns the objects that must be rejected.
 pub fn bad() -> Vec<Bad> {
     bad_pipelines().into_iter().chain(bad_endpoints()).chain(bad_notifications()).collect()
 }
 
-/// What must be taken.
+/// Returns the objects that must be accepted.
 pub fn good() -> Vec<(&'static str, Value)> {
     let one = json!([{"namespace": "a"}]);
     let secret = json!({"name": "s", "key": "k"});
@@ -239,7 +239,7 @@ pub fn good() -> Vec<(&'static str, Value)> {
         ("a name of 63 characters", named("p".repeat(63), environments(json!([{"name": "d".repeat(63), "targets": one}])))),
         ("many targets", environments(json!([{"name": "dev", "targets": vec![json!({"namespace": "a"}); 256]}]))),
         ("the least notification", object("Notification", "n", json!({}))),
-        ("silence", notification(json!({"triggers": []}))),
+        ("no triggers", notification(json!({"triggers": []}))),
         ("a template that a layer brings", notification(json!({"template": {"inline": null, "parameters": {"a": "b"}}}))),
         ("globs", notification(json!({"triggers": [{"type": "Failed", "environments": ["prod", "staging-*", "dev-?"]}]}))),
         (
@@ -251,14 +251,14 @@ pub fn good() -> Vec<(&'static str, Value)> {
         ("a literal IPv6 address", endpoint(json!({"url": "http://[2001:db8::1]:8080/in"}))),
         ("a URL from a Secret", endpoint(json!({"url": null, "urlFrom": {"secretKeyRef": secret}}))),
         ("a token", endpoint(json!({"auth": {"token": {"secretKeyRef": secret, "header": "X-Token", "scheme": ""}}}))),
-        ("basic", endpoint(json!({"auth": {"basic": {"secretRef": {"name": "s"}}}, "method": "PUT"}))),
+        ("basic authentication", endpoint(json!({"auth": {"basic": {"secretRef": {"name": "s"}}}, "method": "PUT"}))),
         ("the longest timeout", endpoint(json!({"timeout": "1m", "connectTimeout": "500ms"}))),
         ("headers", endpoint(json!({"headers": {"X-Team": "{{pipeline.name}}", "Accept": "application/json"}}))),
         (
             "a content type with a charset",
             notification(json!({"template": {"inline": {"contentType": "text/plain; charset=utf-8"}}})),
         ),
-        ("a schedule", retry(json!({"initial": "100ms", "max": "1h", "maxAge": "720h"}))),
+        ("a retry schedule", retry(json!({"initial": "100ms", "max": "1h", "maxAge": "720h"}))),
         ("a delivery", delivery()),
     ]
 }
@@ -335,20 +335,20 @@ fn set(object: &mut Value, pointer: &str, value: Value) {
     object.pointer_mut(parent).unwrap()[key] = value;
 }
 
-/// Creates an object as `kubectl apply` does, which has unknown fields refused.
+/// Creates an object without its nulls. Like `kubectl apply`, rejects unknown fields.
 async fn create(world: &World, object: &Value, dry: bool) -> Result<Value, String> {
     let mut object = object.clone();
     prune(&mut object);
     post(world, &object, dry).await
 }
 
-/// The same with whatever nulls there are.
+/// Creates an object as it is, with its nulls. Rejects unknown fields.
 pub async fn post(world: &World, object: &Value, dry: bool) -> Result<Value, String> {
     let dry = if dry { "&dryRun=All" } else { "" };
     send(&world.client, "POST", &path(world, object, &format!("?fieldValidation=Strict{dry}")), object).await
 }
 
-/// A merge leaves no nulls behind, but a table may.
+/// Removes all nulls. A merge patch removes them, but an object in a table can contain some.
 pub fn prune(value: &mut Value) {
     if let Value::Object(map) = value {
         map.retain(|_, v| !v.is_null());

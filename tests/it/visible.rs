@@ -1,4 +1,4 @@
-//! What people see of a notification: times, counts, conditions, Events.
+//! What users see of a notification: times, counts, conditions and Events.
 
 use pennant::api::conditions::ConditionStatus;
 use pennant::api::{Outcome, Time};
@@ -21,7 +21,7 @@ async fn statuses_show_what_was_sent_and_what_waits() {
     let _pennant = Pennant::start(&world).await;
     world.settled().await;
     let status = world.get_notification("hook").await.status.unwrap();
-    assert_eq!((status.pipelines, status.targets), (1, 3), "with the fence");
+    assert_eq!((status.pipelines, status.targets), (1, 3), "two targets and the fence");
     assert_eq!((status.last_sent_time, status.last_attempt_time, status.last_error), (None, None, None));
 
     world.ship("web", "2").await;
@@ -31,7 +31,7 @@ async fn statuses_show_what_was_sent_and_what_waits() {
     assert_eq!(first.last_error, None);
     world.condition("hook", "Delivering", |c| c.status == ConditionStatus::True).await;
     let settled = delivered.status.unwrap().settled_time;
-    eventually("the pipeline says when its target was last told of", async || {
+    eventually("the status of the pipeline contains lastSent of the target", async || {
         let dispatched = world.get_pipeline("shop").await.status.unwrap().dispatched.unwrap();
         let told: Vec<_> = dispatched.last_sent.iter().map(|l| (l.subject.clone(), l.time)).collect();
         let [(subject, time)] = &told[..] else { return Err(format!("{told:?}")) };
@@ -68,7 +68,7 @@ async fn statuses_show_what_was_sent_and_what_waits() {
         .await;
 }
 
-/// The status of the notification, once it has counted so many pending, delivered and parked.
+/// Waits until the notification has these counts of pending, delivered and parked deliveries. Returns its status.
 async fn counted(world: &World, counts: [i64; 3]) -> pennant::api::NotificationStatus {
     eventually(&format!("counts of {counts:?}"), async || {
         let status = world.get_notification("hook").await.status.unwrap();
@@ -78,7 +78,7 @@ async fn counted(world: &World, counts: [i64; 3]) -> pennant::api::NotificationS
     .await
 }
 
-/// Times are written with milliseconds.
+/// Returns the current time, cut to milliseconds like the times in statuses.
 fn now() -> Time {
     Time::from_millisecond(Time::now().as_millisecond()).unwrap()
 }
@@ -90,11 +90,11 @@ async fn a_forbidden_destination_is_never_connected_to() {
     world.deploy("web", "1").await;
     world.pipeline("shop", &["dev/web"]).await;
     world.notification("hook", &receiver, json!({})).await;
-    // Another spelling of the same address.
+    // The same address as an IPv4-mapped IPv6 address.
     let port = receiver.url("").rsplit(':').next().unwrap().to_owned();
     let mapped = json!({"endpoint": {"url": format!("http://[::ffff:127.0.0.1]:{port}/mapped")}});
     world.notification("mapped", &receiver, mapped).await;
-    // And a name that resolves to it.
+    // A host name that resolves to a loopback address.
     let named = json!({"endpoint": {"url": format!("http://localhost:{port}/named")}});
     world.notification("named", &receiver, named).await;
     let options = Options { loopback: false, ..Options::of(&world) };

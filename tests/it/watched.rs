@@ -1,8 +1,8 @@
-//! The dashboard and the alerts name nothing that `/metrics` does not have, and the documentation names all of it.
+//! Checks that the dashboard and the alerts use only metrics that `/metrics` contains, and that the documentation lists all metrics.
 //!
-//! A query that names a metric which is not there is no error: its panel is empty, and its alert never fires. So the names, labels
-//! and values in the queries are held against one real run in which every family has series. That the queries can be
-//! understood, and when the alerts fire, is what `make rules` finds out, with the figures that are recorded here.
+//! A query with an unknown metric is no error: its panel stays empty, and its alert never fires. So the names, labels and values in the
+//! queries are compared with one real run in which every family has series. `make rules` checks the syntax of the queries and when the
+//! alerts fire. It uses the scrapes that are recorded here.
 
 mod queries;
 mod scrape;
@@ -17,11 +17,11 @@ use self::scrape::Scrape;
 use crate::support::pennant::Options;
 use crate::support::{Oracle, Pennant, Receiver, Reply, World, eventually};
 
-/// What a scrape adds to every series.
+/// The labels that a scrape adds to every series.
 const OF_THE_TARGET: [&str; 4] = ["namespace", "job", "pod", "instance"];
-/// So many scrapes are recorded.
+/// Number of recorded scrapes.
 const SCRAPES: u32 = 5;
-/// Where the runbook is read: in the documentation of the version that is installed.
+/// The start of each runbook link: the page in the documentation of the installed version.
 const RUNBOOK: &str = "docs/monitoring.md#";
 
 fn file(path: &str) -> PathBuf {
@@ -42,7 +42,7 @@ fn alerts() -> Vec<Value> {
     groups.flat_map(|group| group["rules"].as_array().expect("rules")).cloned().collect()
 }
 
-/// Where each query stands, and the query.
+/// Returns all queries of the dashboard and the alerts, each with its panel, variable or alert.
 fn queries() -> Vec<(String, Query)> {
     let dashboard = dashboard();
     let panels = dashboard["panels"].as_array().expect("panels").iter();
@@ -57,7 +57,7 @@ fn queries() -> Vec<(String, Query)> {
     shown.chain(asked).chain(alerted).map(|(at, query)| (at, Query::parse(&query))).collect()
 }
 
-/// What a query names that is not in a scrape.
+/// Returns the metrics, labels and values of a query that a scrape does not contain.
 fn missing(scrape: &Scrape, query: &Query) -> Vec<String> {
     let mut known: BTreeSet<&str> = OF_THE_TARGET.into();
     let mut wrong = Vec::new();
@@ -73,7 +73,7 @@ fn missing(scrape: &Scrape, query: &Query) -> Vec<String> {
                 wrong.push(format!("{name} has no label {label}"));
                 continue;
             };
-            // Words that stand beside each other are the only regular expressions that are in use on our own labels.
+            // On the labels of Pennant, the queries use only one form of regular expression: alternatives such as `a|b`.
             let words = if *op == Op::Matches { value.split('|').collect() } else { vec![value.as_str()] };
             let strange = words.into_iter().filter(|word| !values.contains(word));
             wrong.extend(strange.map(|word| format!("{label} of {name} is never {word}")));
@@ -118,13 +118,13 @@ async fn what_the_dashboard_and_the_alerts_query_exists_and_is_documented() {
     let wrong = |(at, query): &(String, Query)| {
         missing(last, query).into_iter().map(|what| format!("{at}: {what}")).collect::<Vec<_>>()
     };
-    assert_eq!(queries().iter().flat_map(wrong).collect::<Vec<_>>(), [""; 0], "what is named and not there");
+    assert_eq!(queries().iter().flat_map(wrong).collect::<Vec<_>>(), [""; 0], "used in a query, but not in /metrics");
     scrape::recorded(&file("hack/rules/recorded.txt"), &scrapes);
-    assert_eq!(told(), last.families(), "the table of metrics in docs/monitoring.md, and what there is");
+    assert_eq!(told(), last.families(), "the table of metrics in docs/monitoring.md differs from /metrics");
 }
 
 #[tokio::test]
-async fn what_is_blocked_and_what_is_suspended_are_separate_metrics_of_the_leader() {
+async fn blocked_and_suspended_lanes_are_counted_separately_and_only_by_the_leader() {
     let world = World::new("watched-lanes").await;
     let receiver = Receiver::start();
     world.deploy("web", "1").await;
@@ -160,7 +160,7 @@ async fn what_is_blocked_and_what_is_suspended_are_separate_metrics_of_the_leade
         .await;
 }
 
-/// A scrape in which what the notifications have is told: so many changes of two targets each.
+/// Waits until the gauges of the notifications include this number of changes of two targets each. Returns that scrape.
 async fn scrape_of_all(pennant: &Pennant, changes: u32) -> Scrape {
     eventually("the gauges have caught up", async || {
         let scrape = Scrape::parse(&pennant.page("/metrics").await);
@@ -177,7 +177,7 @@ async fn scrape_of_all(pennant: &Pennant, changes: u32) -> Scrape {
     .await
 }
 
-/// The table of metrics in the documentation: name, type and labels.
+/// Returns the table of metrics in the documentation: name, type and labels.
 fn told() -> BTreeSet<(String, String, BTreeSet<String>)> {
     let page = text("docs/monitoring.md");
     let rows = page.lines().filter(|line| line.starts_with("| `pennant_"));
@@ -209,7 +209,7 @@ fn each_alert_has_a_summary_and_a_runbook() {
         let tested = ["flow", "state"].map(|name| text(&format!("hack/rules/{name}.yaml"))).concat();
         let cases = tested.matches(&format!("alertname: {name}\n")).count();
         let quiet = tested.matches(&format!("alertname: {name}, ")).count();
-        assert!(cases > 0 && quiet > 0, "{name}: tests in which it fires, and in which it does not");
+        assert!(cases > 0 && quiet > 0, "{name} has no test in which it fires, or none in which it does not");
     }
     assert_eq!(sections.len(), alerts.len(), "{sections:?}");
 }
@@ -228,7 +228,11 @@ fn each_panel_has_a_description_and_a_unit() {
         for target in panel["targets"].as_array().expect("queries") {
             let query = target["expr"].as_str().expect("a query");
             let selectors = query.matches("{namespace=\"$namespace\", job=~\"$job\", pod=~\"$pod\"").count();
-            assert_eq!(selectors, Query::parse(query).selectors.len(), "all of {title} is of what is chosen above: {query}");
+            assert_eq!(
+                selectors,
+                Query::parse(query).selectors.len(),
+                "{title} has a selector without the variables of the dashboard: {query}"
+            );
         }
     }
 }

@@ -1,7 +1,7 @@
-//! The chart, as Helm renders it, and the rights that it gives.
+//! The chart as Helm renders it, and the permissions that it grants.
 //!
-//! In: values. Out: the objects of a release ([`Release`]), put into a real API server as `kubectl apply` does
-//! ([`Release::apply`]), and a kubeconfig that may do what the chart's `ServiceAccount` may, and nothing else
+//! In: values. Out: the objects of a release ([`Release`]), applied to a real API server as `kubectl apply` does
+//! ([`Release::apply`]), and a kubeconfig with exactly the permissions of the chart's `ServiceAccount`
 //! ([`Release::as_its_account`]).
 
 use std::collections::BTreeMap;
@@ -22,15 +22,15 @@ use serde_json::{Value, json};
 use super::control_plane;
 use super::wait::eventually;
 
-/// Kinds that say who may do what.
+/// Kinds of the objects that grant permissions.
 const RIGHTS: [&str; 5] = ["ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"];
 
-/// The repository.
+/// The root folder of the repository.
 pub fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The program that renders; built once on a machine, in minutes, which its script says.
+/// Path of Helm. The first call on a machine builds it, which takes minutes; the script reports that on stderr.
 pub fn helm() -> &'static Path {
     static HELM: OnceLock<PathBuf> = OnceLock::new();
     HELM.get_or_init(|| {
@@ -41,35 +41,35 @@ pub fn helm() -> &'static Path {
     })
 }
 
-/// Runs a program with something on stdin.
+/// Runs a program with this text on stdin.
 pub fn run(program: &Path, args: &[&str], stdin: &str) -> Output {
     let mut command = Command::new(program);
     command.args(args).current_dir(root()).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    // What this machine's user keeps for Helm is none of the tests' business.
-    command.env_remove("KUBECONFIG").env("HELM_CONFIG_HOME", env!("CARGO_TARGET_TMPDIR"));
+    // The Helm settings of the user of this machine must not affect the tests.
+    command.env_remove("KUBECONFIG").env("HELM_CONFIG_HOME", crate::support::tmp());
     let mut child = command.spawn().unwrap_or_else(|e| panic!("{} cannot be run: {e}", program.display()));
     let mut pipe = child.stdin.take().expect("piped");
     let text = stdin.to_owned();
     let writing = std::thread::spawn(move || pipe.write_all(text.as_bytes()));
     let output = child.wait_with_output().expect("it ends");
-    // Whoever does not read its stdin has ended before.
+    // The write fails if the program ends without reading its stdin.
     let _ = writing.join().expect("no panic");
     output
 }
 
-/// What it printed; or what it complained about.
+/// Returns stdout of a program that succeeded, or stderr of one that failed.
 pub fn answer(output: Output) -> Result<String, String> {
     let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
     if output.status.success() { Ok(text(output.stdout)) } else { Err(text(output.stderr)) }
 }
 
-/// The documents of a YAML text.
+/// Returns the documents of a YAML text.
 pub fn documents(text: &str) -> Vec<Value> {
     let all: Vec<Value> = serde_saphyr::from_multiple(text).unwrap_or_else(|e| panic!("not YAML: {e}\n{text}"));
     all.into_iter().filter(|document| !document.is_null()).collect()
 }
 
-/// The sets of values in `charts/pennant/ci`, by name.
+/// Returns the sets of values in `charts/pennant/ci`, by name.
 pub fn value_sets() -> BTreeMap<String, Value> {
     let folder = std::fs::read_dir(root().join("charts/pennant/ci")).expect("the folder of value sets");
     let files = folder.map(|entry| entry.expect("an entry").path());
@@ -81,25 +81,25 @@ pub fn value_sets() -> BTreeMap<String, Value> {
     files.filter_map(set).collect()
 }
 
-/// What the chart renders.
+/// The objects that the chart renders.
 pub struct Release {
-    /// Its own namespace.
+    /// Namespace of the release.
     pub namespace: String,
-    /// All objects but for hooks.
+    /// All objects except hooks.
     pub objects: Vec<Value>,
     /// The objects of `helm test`.
     pub hooks: Vec<Value>,
 }
 
 impl Release {
-    /// Renders; or says what Helm complains about. Values that name no image get one.
+    /// Renders the chart, or returns Helm's error. Adds an image to values that name none.
     pub fn render(name: &str, namespace: &str, values: &Value) -> Result<Self, String> {
         let mut with_image = json!({"image": {"repository": "registry.example.com/pennant"}});
         json_patch::merge(&mut with_image, values);
         Self::as_given(name, namespace, &with_image)
     }
 
-    /// The same with these values and no others.
+    /// Renders the chart with exactly these values.
     pub fn as_given(name: &str, namespace: &str, values: &Value) -> Result<Self, String> {
         let args = ["template", name, "charts/pennant", "--namespace", namespace, "--values", "-"];
         let text = answer(run(helm(), &args, &values.to_string()))?;
@@ -108,33 +108,34 @@ impl Release {
         Ok(Self { namespace: namespace.to_owned(), objects, hooks })
     }
 
-    /// The objects of a kind.
+    /// Returns the objects of a kind.
     pub fn of(&self, kind: &str) -> impl Iterator<Item = &Value> {
         self.objects.iter().filter(move |object| object["kind"] == kind)
     }
 
-    /// The Pods' specification.
+    /// Returns the Pod specification of the Deployment.
     pub fn pod(&self) -> &Value {
         &self.of("Deployment").next().expect("a Deployment")["spec"]["template"]["spec"]
     }
 
-    /// The arguments of the program.
+    /// Returns the arguments of the program.
     pub fn args(&self) -> Vec<&str> {
         let args = self.pod()["containers"][0]["args"].as_array().expect("a list");
         args.iter().map(|arg| arg.as_str().expect("a text")).collect()
     }
 
-    /// The name of the account that the Pods run under.
+    /// Returns the name of the `ServiceAccount` of the Pods.
     pub fn account(&self) -> &str {
         self.pod()["serviceAccountName"].as_str().expect("a name")
     }
 
-    /// The Pod of `helm test`.
+    /// Returns the Pod specification of `helm test`.
     pub fn test_pod(&self) -> &Value {
         &self.hooks.iter().find(|object| object["kind"] == "Pod").expect("a Pod")["spec"]
     }
 
-    /// The rules of its account's `Role`s and `ClusterRole`s, each with the namespace in which it holds (`None`: everywhere).
+    /// Returns the rules of the `Role`s and `ClusterRole`s of the account, each with the namespace in which it applies
+    /// (`None`: all namespaces).
     pub fn rules(&self) -> Vec<(Option<&str>, &Value)> {
         let roles = self.of("ClusterRole").chain(self.of("Role")).filter(|role| self.is_of_account(role));
         let all = roles.flat_map(|role| {
@@ -144,7 +145,7 @@ impl Release {
         all.collect()
     }
 
-    /// Whether its account has this role; people have others.
+    /// Whether this role is bound to the account. Other roles of the chart are for users.
     fn is_of_account(&self, role: &Value) -> bool {
         let binds = |binding: &Value| {
             let same = |field: &str| binding["metadata"][field] == role["metadata"][field];
@@ -156,8 +157,8 @@ impl Release {
         self.of("ClusterRoleBinding").chain(self.of("RoleBinding")).any(binds)
     }
 
-    /// Puts the objects that `which` takes into an API server, as `kubectl apply --server-side` does. `dry`: it only says
-    /// whether it would take them.
+    /// Applies the objects that `which` selects with `kubectl apply --server-side`. With `dry`, the API server only reports
+    /// whether it would accept them.
     pub fn apply(&self, kubeconfig: &Path, dry: bool, which: impl Fn(&Value) -> bool) -> Result<String, String> {
         let items: Vec<_> = self.objects.iter().filter(|object| which(object)).collect();
         let list = json!({"apiVersion": "v1", "kind": "List", "items": items});
@@ -167,7 +168,7 @@ impl Release {
         answer(run(&control_plane::kubectl(), &args, &list.to_string()))
     }
 
-    /// Puts what says who may do what into an API server, and waits until it holds there.
+    /// Applies the objects that grant permissions, and waits until the API server enforces them.
     pub async fn grant(&self, kubeconfig: &Path) -> Account {
         let applied = self.apply(kubeconfig, false, |object| RIGHTS.iter().any(|kind| object["kind"] == *kind));
         applied.unwrap_or_else(|why| panic!("the rights are refused: {why}"));
@@ -196,7 +197,7 @@ impl Release {
         account
     }
 
-    /// The same, and a kubeconfig with a token of the account.
+    /// Applies the permissions, and returns a kubeconfig with a token of the account.
     pub async fn as_its_account(&self, kubeconfig: &Path) -> PathBuf {
         self.grant(kubeconfig).await.kubeconfig(kubeconfig, &self.namespace).await
     }
@@ -205,14 +206,14 @@ impl Release {
 /// A `ServiceAccount` in an API server.
 pub struct Account {
     client: Client,
-    /// Its namespace.
+    /// Namespace of the account.
     pub namespace: String,
-    /// Its name.
+    /// Name of the account.
     pub name: String,
 }
 
 impl Account {
-    /// A new `ServiceAccount` with the permissions of a `ClusterRole` in its namespace.
+    /// Creates a `ServiceAccount` with the permissions of a `ClusterRole` in its namespace.
     pub async fn bound(client: &Client, namespace: &str, name: &str, role: &str) -> Self {
         let account = serde_json::from_value(json!({"metadata": {"name": name}})).expect("an account");
         let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), namespace);
@@ -227,7 +228,8 @@ impl Account {
         Self { client: client.clone(), namespace: namespace.to_owned(), name: name.to_owned() }
     }
 
-    /// Whether it may do something: `VERB RESOURCE[.GROUP][/SUBRESOURCE] [NAMESPACE [NAME]]`; without a namespace everywhere.
+    /// Whether the account has a permission, written as `VERB RESOURCE[.GROUP][/SUBRESOURCE] [NAMESPACE [NAME]]`. Without
+    /// a namespace: in all namespaces.
     pub async fn may(&self, words: &str) -> bool {
         let mut words = words.split(' ').map(str::to_owned);
         let verb = words.next();
@@ -254,7 +256,7 @@ impl Account {
         api.create(&PostParams::default(), &review).await.expect("reviewed").status.expect("an answer").allowed
     }
 
-    /// A kubeconfig with a token of it, for the API server of another kubeconfig; `unique` is for its file.
+    /// Returns a kubeconfig with a token of the account, for the API server of another kubeconfig. `unique` is the file name.
     pub async fn kubeconfig(&self, of: &Path, unique: &str) -> PathBuf {
         let api: Api<ServiceAccount> = Api::namespaced(self.client.clone(), &self.namespace);
         let asked = TokenRequest { spec: Some(TokenRequestSpec::default()), ..TokenRequest::default() };
@@ -264,7 +266,7 @@ impl Account {
         for user in file.auth_infos.iter_mut().filter_map(|named| named.auth_info.as_mut()) {
             *user = AuthInfo { token: Some(token.clone().into()), ..AuthInfo::default() };
         }
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("accounts");
+        let folder = crate::support::tmp().join("accounts");
         std::fs::create_dir_all(&folder).expect("a folder for kubeconfigs");
         let path = folder.join(unique);
         // JSON is YAML.

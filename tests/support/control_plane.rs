@@ -1,6 +1,6 @@
 //! A real kube-apiserver with its etcd, run by the launcher in `hack/control-plane`.
 //!
-//! The launcher ends with its stdin or its parent, so nothing is left behind, however the tests end.
+//! The launcher ends when its stdin is closed or its parent ends, so no process is left behind, however the tests end.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
@@ -15,18 +15,18 @@ use serde_json::{Value, json};
 
 use super::wait::eventually;
 
-/// One control plane.
+/// A running control plane.
 pub struct ControlPlane {
-    /// Path of a kubeconfig that may do all.
+    /// Path of a kubeconfig with all permissions.
     pub kubeconfig: PathBuf,
-    /// Process of the API server.
+    /// Process ID of the API server.
     pub api_server: u32,
     launcher: Child,
     stdin: Option<ChildStdin>,
     stdout: BufReader<ChildStdout>,
 }
 
-/// The one that all tests share, with Pennant's definitions in it. It is started when first needed.
+/// The control plane that all tests share, with Pennant's CRDs installed. The first call starts it.
 pub fn shared() -> &'static Path {
     static SHARED: OnceLock<Result<ControlPlane, String>> = OnceLock::new();
     match SHARED.get_or_init(ControlPlane::start) {
@@ -35,7 +35,7 @@ pub fn shared() -> &'static Path {
     }
 }
 
-/// Another, which stands for a remote cluster in all tests that do not stop it. It is started when first needed.
+/// A second shared control plane: the remote cluster in all tests that do not stop it. The first call starts it.
 #[allow(dead_code, reason = "the integration tests use it")]
 pub fn remote() -> &'static Path {
     static REMOTE: OnceLock<Result<ControlPlane, String>> = OnceLock::new();
@@ -45,7 +45,7 @@ pub fn remote() -> &'static Path {
     }
 }
 
-/// The kubectl that belongs to the control plane.
+/// Path of the kubectl that belongs to the control plane.
 #[allow(dead_code, reason = "the integration tests use it")]
 pub fn kubectl() -> PathBuf {
     let built = Command::new(launcher().expect("the launcher")).arg("build").output().expect("the launcher can be run");
@@ -53,7 +53,7 @@ pub fn kubectl() -> PathBuf {
     Path::new(String::from_utf8_lossy(&built.stdout).trim()).join("kubectl")
 }
 
-/// A client for this kubeconfig. It belongs to the runtime in which it was made.
+/// Returns a client for this kubeconfig. The client belongs to the runtime in which it was created.
 pub async fn client(kubeconfig: &Path) -> Client {
     static PROVIDER: Once = Once::new();
     PROVIDER.call_once(|| rustls::crypto::ring::default_provider().install_default().expect("installed once"));
@@ -62,7 +62,7 @@ pub async fn client(kubeconfig: &Path) -> Client {
     Client::try_from(config).expect("and makes a client")
 }
 
-/// Installs a definition and waits until it is served.
+/// Installs a CRD and waits until the API server serves it.
 pub async fn install(client: &Client, crd: &CustomResourceDefinition) {
     let api: Api<CustomResourceDefinition> = Api::all(client.clone());
     match api.create(&PostParams::default(), crd).await {
@@ -79,7 +79,7 @@ pub async fn install(client: &Client, crd: &CustomResourceDefinition) {
     .await;
 }
 
-/// The definition of somebody else's kind, as far as tests need it: anything goes, and status is a subresource.
+/// Returns a minimal CRD of a third-party kind: all fields are allowed, and status is a subresource.
 pub fn foreign(group: &str, version: &str, kind: &str, plural: &str) -> CustomResourceDefinition {
     let definition = json!({
         "metadata": {"name": format!("{plural}.{group}")},
@@ -98,18 +98,18 @@ pub fn foreign(group: &str, version: &str, kind: &str, plural: &str) -> CustomRe
 }
 
 impl ControlPlane {
-    /// Starts one and installs Pennant's definitions. The first start on a machine builds the programs, which takes minutes;
-    /// the launcher says so on stderr.
+    /// Starts a control plane and installs Pennant's CRDs. The first start on a machine builds the programs, which takes minutes;
+    /// the launcher reports that on stderr.
     pub fn start() -> Result<Self, String> {
         Self::with(pennant::api::crds())
     }
 
-    /// Starts one with these definitions in it.
+    /// Starts a control plane and installs these CRDs.
     pub fn with(definitions: Vec<CustomResourceDefinition>) -> Result<Self, String> {
         Self::launch(definitions, &[])
     }
 
-    /// Starts one in which the controller of kube-controller-manager aggregates `ClusterRole`s, and installs Pennant's definitions.
+    /// Starts a control plane with Pennant's CRDs, in which kube-controller-manager's controller aggregates `ClusterRole`s.
     #[allow(dead_code, reason = "the integration tests use it")]
     pub fn aggregating() -> Result<Self, String> {
         Self::launch(pennant::api::crds(), &["--aggregation"])
@@ -131,7 +131,7 @@ impl ControlPlane {
         started.kubeconfig = announced["kubeconfig"].as_str().ok_or("no kubeconfig announced")?.into();
         started.api_server = pid(&announced["pids"]["kube-apiserver"])?;
         let kubeconfig = started.kubeconfig.clone();
-        // In a thread of its own, for the caller may be inside a runtime.
+        // On a separate thread, because the caller may already be inside a runtime.
         let installed = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
             runtime.block_on(async {
@@ -145,32 +145,32 @@ impl ControlPlane {
         Ok(started)
     }
 
-    /// Has the API server killed and started again, on the same port and with the same data.
+    /// Kills the API server and starts it again, on the same port and with the same data.
     pub fn restart_api_server(&mut self) {
         self.kill_api_server();
         self.start_api_server();
     }
 
-    /// Has the API server killed.
+    /// Kills the API server.
     pub fn kill_api_server(&mut self) {
         let answer = self.order("stop-apiserver");
         assert_eq!(answer["event"], "apiserver-stopped");
     }
 
-    /// Has the API server started again, after it was killed.
+    /// Starts the API server again after it was killed.
     pub fn start_api_server(&mut self) {
         let answer = self.order("start-apiserver");
         assert_eq!(answer["event"], "apiserver-ready");
         self.api_server = pid(&answer["pid"]).expect("announced");
     }
 
-    /// Stops the API server's clock: connections stay open and nothing is answered, until [`ControlPlane::thaw_api_server`].
+    /// Pauses the API server with SIGSTOP: connections stay open without an answer, until [`ControlPlane::thaw_api_server`].
     #[allow(dead_code, reason = "chaos uses it")]
     pub fn freeze_api_server(&self) {
         super::pennant::signal(self.api_server, "STOP");
     }
 
-    /// Lets the API server go on.
+    /// Resumes the API server.
     #[allow(dead_code, reason = "chaos uses it")]
     pub fn thaw_api_server(&self) {
         super::pennant::signal(self.api_server, "CONT");
@@ -203,11 +203,11 @@ impl Drop for ControlPlane {
     }
 }
 
-/// Builds the launcher, which takes a second, and nothing when it is there.
+/// Builds the launcher, which takes about a second the first time.
 fn launcher() -> Result<PathBuf, String> {
     static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     let build = || {
-        let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("control-plane");
+        let program = crate::support::tmp().join("control-plane");
         let built = Command::new("go")
             .args(["build", "-o"])
             .arg(&program)

@@ -1,4 +1,4 @@
-//! The words in which tests say what they expect: lanes, and the steps in them.
+//! The notation in which tests write what they expect: lanes, and the steps in each lane.
 
 use std::fmt;
 
@@ -9,18 +9,18 @@ use pennant::api::{Delivery, Outcome};
 pub struct Lane {
     /// Namespace of the pipeline.
     pub namespace: String,
-    /// `PIPELINE/NOTIFICATION/ENVIRONMENT/APP`; without the application for an environment, without either for the pipeline,
-    /// and with the cluster's name in its place for a cluster.
+    /// `PIPELINE/NOTIFICATION/ENVIRONMENT/APP`. `APP` is empty for an environment, and the cluster's name for a cluster.
+    /// Both are empty for the pipeline.
     pub path: String,
 }
 
 impl Lane {
-    /// Whether it is about the fence, which is there for waiting and not for what a test is about.
+    /// Whether this is the lane of the fence, which tests only use for waiting.
     pub fn is_fence(&self) -> bool {
         self.path.ends_with("/fence/fence")
     }
 
-    /// The lane of a delivery.
+    /// Returns the lane of a delivery.
     pub fn of(delivery: &Delivery) -> Self {
         let spec = &delivery.spec;
         let cluster = spec.subject.cluster_ref.as_ref().map_or("", |c| &c.name);
@@ -39,17 +39,17 @@ impl fmt::Display for Lane {
     }
 }
 
-/// One expected transition and how its delivery ends.
+/// One expected transition and the outcome of its delivery.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
     /// Type and revision, such as `Deployed 2`; the revision is empty for `Removed`.
     pub what: String,
-    /// How it ends; `None`: it is still on its way.
+    /// The outcome; `None`: still pending.
     pub outcome: Option<Outcome>,
 }
 
 impl Step {
-    /// From `Deployed 2`, which is delivered, or `Deployed 2 [Parked]`, `[Canceled]` or `[pending]`.
+    /// Parses `Deployed 2`, which is delivered, or `Deployed 2` followed by `[Parked]`, `[Canceled]`, `[Superseded]` or `[pending]`.
     pub fn new(text: &str) -> Self {
         let (what, outcome) = match text.split_once(" [") {
             None => (text, Some(Outcome::Delivered)),
@@ -69,7 +69,7 @@ impl fmt::Display for Step {
     }
 }
 
-/// Type and revision in the words of a [`Step`].
+/// Returns type and revision in the notation of a [`Step`].
 pub fn what(type_: &str, revision: &str) -> String {
     format!("{type_} {revision}").trim_end().to_owned()
 }

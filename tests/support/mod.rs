@@ -1,13 +1,13 @@
-//! What the integration tests stand on: real parts, started by the tests and gone with them.
+//! Shared test support: real components that the tests start, and that end with the tests.
 //!
-//! In: the launcher in `hack/control-plane`, the built `pennant`. Out: a control plane ([`control_plane`]), a way to it on which
-//! calls and answers are lost ([`proxy`]), Pennant as a child process ([`pennant`]), HTTP receivers on loopback that do what a
-//! script says ([`receiver`]), certificates good and bad ([`tls`]), the chart as it renders and the rights that it gives
-//! ([`chart`], [`under`]), objects as people and their controllers write them ([`world`]), waiting without luck ([`wait`]),
-//! and the judge of it all ([`oracle`]), with which every test ends: nothing missing, nothing unexpected, no order violated, no
-//! duplicate beyond what the test allows, and an audit that says what the receiver saw.
+//! In: the launcher in `hack/control-plane`, the built `pennant`. Out: a control plane ([`control_plane`]), a proxy in front of it
+//! that loses calls and answers ([`proxy`]), Pennant as a child process ([`pennant`]), scripted HTTP receivers on loopback
+//! ([`receiver`]), valid and invalid certificates ([`tls`]), the rendered chart and its permissions ([`chart`], [`under`]),
+//! objects as users and their controllers write them ([`world`]), waiting for a condition ([`wait`]), and the [`oracle`], which
+//! every test calls at its end: nothing missing, nothing unexpected, no order violated, no duplicate beyond what the test
+//! allows, and an audit that agrees with what the receiver saw.
 //!
-//! Nothing here looks into Pennant. Of its library only the API types and `crds()` are used.
+//! Nothing here depends on the internals of Pennant: only the API types and `crds()` of its library are used.
 
 #[allow(dead_code, reason = "the integration tests use it")]
 pub mod chart;
@@ -30,5 +30,15 @@ pub use oracle::Oracle;
 pub use pennant::Pennant;
 pub use proxy::{Fault, Proxy};
 pub use receiver::{Receiver, Reply};
+use std::path::{Path, PathBuf};
+
 pub use wait::eventually;
 pub use world::World;
+
+/// Returns the folder for files of tests. Each mode of `PENNANT_TEST_RIGHTS` has its own, because the modes run in parallel.
+pub fn tmp() -> PathBuf {
+    let mode = std::env::var("PENNANT_TEST_RIGHTS").ok().filter(|mode| !mode.is_empty());
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(mode.as_deref().unwrap_or("all"));
+    std::fs::create_dir_all(&folder).expect("a folder for what tests write");
+    folder
+}

@@ -1,7 +1,7 @@
-//! The judge: compares what a test expects with what the receivers saw and with what the Delivery objects say.
+//! The oracle: compares what a test expects with the requests that the receivers saw and with the Delivery objects.
 //!
-//! Five kinds of findings: `missing`, `unexpected`, `duplicate`, `order` and `audit`. What may still come right is waited for;
-//! what cannot is a failure at once.
+//! Five kinds of findings: `missing`, `unexpected`, `duplicate`, `order` and `audit`. The oracle waits while a finding can still
+//! resolve; a final finding fails the test at once.
 
 pub mod repeats;
 
@@ -18,69 +18,69 @@ use super::receiver::{Receiver, Request};
 use super::wait::DEADLINE;
 use super::world::{WITNESS, World};
 
-/// One request, as far as it matters here.
+/// The part of a request that the oracle compares.
 #[derive(Clone, Debug)]
 pub struct Seen {
     /// Its lane.
     pub lane: Lane,
-    /// Type and revision.
+    /// Type and revision, such as `Deployed 2`.
     pub what: String,
     /// Serial of the change.
     pub serial: i64,
-    /// `webhook-id`.
+    /// The `webhook-id` header.
     pub id: String,
-    /// Its bytes.
+    /// Its body.
     pub body: Vec<u8>,
-    /// When it came.
+    /// Time of arrival.
     pub at: Instant,
-    /// What was answered, and when.
+    /// Status code and time of the answer.
     pub answered: Option<(u16, Instant)>,
 }
 
-/// One Delivery object, as far as it matters here.
+/// The part of a Delivery object that the oracle compares.
 #[derive(Clone, Debug)]
 pub struct Row {
     /// Its lane.
     pub lane: Lane,
-    /// What it reports, and how it ended.
+    /// Its transition and outcome.
     pub step: Step,
     /// Serial of the change.
     pub serial: i64,
-    /// Its place in the lane.
+    /// Its position in the lane.
     pub order: i64,
-    /// Requests made.
+    /// Number of requests made.
     pub attempts: i64,
-    /// The last answer.
+    /// Status code of the last answer.
     pub status_code: Option<u16>,
 }
 
-/// What a test promises.
+/// What a test expects.
 #[derive(Clone, Debug, Default)]
 pub struct Expected {
     /// The steps of each lane, in order.
     pub lanes: BTreeMap<Lane, Vec<Step>>,
-    /// Which requests a lane may repeat after they were taken, or without having written them down.
+    /// Which requests a lane may repeat although they were answered finally, or make without recording them.
     pub duplicates: Repeats,
-    /// Whether the Delivery objects were deleted, so that only the receivers can tell.
+    /// Whether the Delivery objects were deleted, so that only the receivers' logs can be compared.
     pub forgotten: bool,
-    /// Whether attempts were made that no receiver saw, for it refused the connection.
+    /// Whether attempts were made that no receiver saw, because it refused the connection.
     pub unseen: bool,
-    /// When Pennant went on after it had stood still: an attempt may have run out of time before its request was written.
+    /// When Pennant resumed after SIGSTOP: an attempt may have timed out before its request was written.
     pub frozen: Vec<Instant>,
 }
 
 /// A finding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// Whether time cannot mend it.
+    /// Whether the finding is final: waiting cannot resolve it.
     pub final_: bool,
     /// `missing`, `unexpected`, `duplicate`, `order` or `audit`.
     pub kind: &'static str,
-    /// The lane and what is the matter there.
+    /// The lane and the problem.
     pub text: String,
 }
 
-/// Collects what is expected, then checks it.
+/// Collects the expectations of a test, then checks them.
 pub struct Oracle<'a> {
     world: &'a World,
     receivers: Vec<&'a Receiver>,
@@ -89,25 +89,25 @@ pub struct Oracle<'a> {
 }
 
 impl<'a> Oracle<'a> {
-    /// For everything that happened in this namespace and at this receiver.
+    /// Creates an oracle for everything in this namespace and at this receiver.
     pub fn new(world: &'a World, receiver: &'a Receiver) -> Self {
         let namespaces = world.namespaces().cloned().collect();
         Self { world, receivers: vec![receiver], namespaces, expected: Expected::default() }
     }
 
-    /// And at this one.
+    /// Adds a receiver.
     pub fn and(mut self, receiver: &'a Receiver) -> Self {
         self.receivers.push(receiver);
         self
     }
 
-    /// What is expected in one lane, `PIPELINE/NOTIFICATION/ENVIRONMENT/APP`. In all others: nothing.
+    /// Expects these steps in one lane, `PIPELINE/NOTIFICATION/ENVIRONMENT/APP`. All lanes without steps must be empty.
     pub fn lane(self, path: &str, steps: &[&str]) -> Self {
         let namespace = self.world.ns.clone();
         self.lane_in(&namespace, path, steps)
     }
 
-    /// The same in another namespace.
+    /// Expects these steps in a lane of another namespace.
     pub fn lane_in(mut self, namespace: &str, path: &str, steps: &[&str]) -> Self {
         let lane = Lane { namespace: namespace.to_owned(), path: path.to_owned() };
         self.namespaces.insert(namespace.to_owned());
@@ -115,38 +115,38 @@ impl<'a> Oracle<'a> {
         self
     }
 
-    /// Pennant was killed: one request of each lane may have been repeated.
+    /// Allows one repeated request in each lane, because Pennant was killed.
     pub fn after_a_crash(mut self) -> Self {
         self.expected.duplicates = Repeats::AtMost(1);
         self
     }
 
-    /// Pennant was killed so many times: each time one request of each lane may have been repeated.
+    /// Allows as many repeated requests in each lane as Pennant was killed.
     pub fn after_crashes(mut self, times: usize) -> Self {
         self.expected.duplicates = Repeats::AtMost(times);
         self
     }
 
-    /// A receiver refused connections: attempts were made that it has not seen.
+    /// Allows attempts that no receiver saw, because one refused connections.
     pub fn with_attempts_unseen(mut self) -> Self {
         self.expected.unseen = true;
         self
     }
 
-    /// The Delivery objects were deleted: only the receivers can tell.
+    /// Ignores the Delivery objects, because they were deleted, and compares the receivers' logs only.
     pub fn without_audit(mut self) -> Self {
         self.expected.forgotten = true;
         self
     }
 
-    /// Waits until all is as expected; panics with everything that is not.
+    /// Waits until everything is as expected; panics with all findings otherwise.
     pub async fn check(&self) {
         let deadline = Instant::now() + DEADLINE;
         let mut before = Vec::new();
         loop {
-            // First what was received: what is sent has been recorded before, so nothing can be seen without its row.
+            // Requests are read first: each is recorded before it is sent, so no request can be seen without its row.
             let mut seen: Vec<_> = self.receivers.iter().flat_map(|r| r.log()).map(|r| seen(&r)).collect();
-            // A lane may go from one receiver to another.
+            // A lane may move from one receiver to another.
             seen.sort_by_key(|seen| seen.at);
             let mut rows = Vec::new();
             for namespace in &self.namespaces {
@@ -156,7 +156,7 @@ impl<'a> Oracle<'a> {
             if findings.is_empty() {
                 return;
             }
-            // Receivers and API server are not read at one moment: what is found for good is found twice.
+            // Receivers and API server are not read at the same time, so a final finding counts only if it is found twice.
             let hopeless = findings.iter().any(|f| f.final_ && before.contains(f)) || Instant::now() > deadline;
             assert!(!hopeless, "{}", report(&findings, &seen, &rows));
             before = findings;
@@ -165,7 +165,7 @@ impl<'a> Oracle<'a> {
     }
 }
 
-/// A request as the judge reads it: its body is that of [`super::world::BODY`], or such a text stands in the header of
+/// Converts a request. The fields are in its body, which [`super::world::BODY`] has rendered, or in the header
 /// [`super::world::WITNESS`].
 pub fn seen(request: &Request) -> Seen {
     let witness = request.headers.get(WITNESS);
@@ -184,7 +184,7 @@ pub fn seen(request: &Request) -> Seen {
     }
 }
 
-/// A delivery as the judge reads it.
+/// Converts a delivery.
 pub fn row(delivery: &Delivery) -> Row {
     let status = delivery.status.clone().unwrap_or_default();
     let spec = &delivery.spec;
@@ -198,7 +198,7 @@ pub fn row(delivery: &Delivery) -> Row {
     }
 }
 
-/// Everything that is not as expected. Requests in the order in which they came to each receiver; rows in any.
+/// Returns all findings. The requests must be in the order of their arrival at each receiver; rows may be in any order.
 pub fn judge(expected: &Expected, seen: &[Seen], rows: &[Row]) -> Vec<Finding> {
     let lanes: BTreeSet<_> =
         expected.lanes.keys().chain(seen.iter().map(|s| &s.lane)).chain(rows.iter().map(|r| &r.lane)).collect();
@@ -227,7 +227,7 @@ pub fn judge(expected: &Expected, seen: &[Seen], rows: &[Row]) -> Vec<Finding> {
     findings
 }
 
-/// Takes down the findings of one lane.
+/// Collects the findings of one lane.
 struct Bench<'a> {
     lane: &'a Lane,
     findings: &'a mut Vec<Finding>,
@@ -248,7 +248,7 @@ impl Bench<'_> {
             match have.get(i) {
                 Some(one) if one == step => {}
                 Some(one) if one.what == step.what => {
-                    // What is on its way can still end well; what has ended has ended.
+                    // A pending delivery can still reach the expected outcome; a settled one cannot.
                     self.find(one.outcome.is_some(), "missing", format!("{step}, but there is {one}"));
                 }
                 Some(one) => return self.find(true, "unexpected", format!("{one} where {step} should be")),

@@ -1,8 +1,8 @@
-//! Pennant as people run it: the built program, as a child process.
+//! The built `pennant` program as a child process, as users run it.
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 
 use serde_json::Value;
@@ -12,10 +12,10 @@ use super::under::Under;
 use super::wait::eventually;
 use super::world::World;
 
-/// So many lines of the log are shown when a test fails.
+/// Number of log lines that are shown when a test fails.
 const TAIL: usize = 40;
 
-/// One running Pennant. Killed when dropped; its log is kept if the test fails.
+/// A running Pennant. Killed when dropped; its log is kept if the test fails.
 pub struct Pennant {
     command: Start,
     child: Child,
@@ -23,7 +23,7 @@ pub struct Pennant {
     under: Option<Under>,
 }
 
-/// What it is started with, each time.
+/// The command of each start.
 struct Start {
     args: Vec<String>,
     kubeconfig: PathBuf,
@@ -33,29 +33,29 @@ struct Start {
     env: Vec<(&'static str, String)>,
 }
 
-/// How one is started. The default watches the world's namespace and may send to loopback.
+/// Options of a start. The default watches the namespace of the world and may send to loopback.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Namespaces to watch.
     pub watch: Vec<String>,
     /// `--controllers`.
     pub controllers: &'static str,
-    /// Whether loopback is allowed.
+    /// Whether loopback is an allowed destination.
     pub loopback: bool,
-    /// `POD_NAME`: one of several replicas. `None`: the only one, which is called by the name of the host.
+    /// `POD_NAME`, for one of several replicas. `None`: the only replica, which is named after the host.
     pub pod: Option<&'static str>,
-    /// Another way to the API server than the world's own.
+    /// Kubeconfig to use instead of the one of the world.
     pub kubeconfig: Option<PathBuf>,
-    /// The program.
+    /// Path of the program.
     pub program: PathBuf,
-    /// More of its command line.
+    /// Additional arguments.
     pub args: Vec<String>,
-    /// More of its environment.
+    /// Additional environment variables.
     pub env: Vec<(&'static str, String)>,
 }
 
 impl Options {
-    /// For this world.
+    /// Returns the defaults for this world.
     pub fn of(world: &World) -> Self {
         Self {
             watch: vec![world.ns.clone()],
@@ -71,19 +71,19 @@ impl Options {
 }
 
 impl Pennant {
-    /// Starts one and waits until it is ready.
+    /// Starts Pennant and waits until it is ready.
     pub async fn start(world: &World) -> Self {
         Self::with(world, Options::of(world)).await
     }
 
-    /// Starts one with options and waits until it is ready.
+    /// Starts Pennant with options and waits until it is ready.
     pub async fn with(world: &World, options: Options) -> Self {
         let mut pennant = Self::begin(world, options).await;
         pennant.wait_ready().await;
         pennant
     }
 
-    /// Starts one with options.
+    /// Starts Pennant with options, without waiting.
     pub async fn begin(world: &World, options: Options) -> Self {
         let mut args: Vec<String> =
             ["run", "--http-addr", "127.0.0.1:0", "--log-format", "json", "--allow-http"].map(str::to_owned).to_vec();
@@ -94,7 +94,7 @@ impl Pennant {
             args.extend(["--allow-destination".to_owned(), "127.0.0.0/8".to_owned()]);
         }
         args.extend(options.args);
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("logs");
+        let folder = crate::support::tmp().join("logs");
         std::fs::create_dir_all(&folder).expect("a folder for logs");
         let log = folder.join(format!("{}-{}-{}.log", world.ns, options.controllers, options.pod.unwrap_or("0")));
         let _ = std::fs::remove_file(&log);
@@ -110,42 +110,42 @@ impl Pennant {
         Self { command, child, address: String::new(), under }
     }
 
-    /// Kills it as `kill -9` does.
+    /// Kills the process with SIGKILL and waits for its end.
     pub fn kill9(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
         reaper::dead(self.child.id());
     }
 
-    /// The next start is one of this program.
+    /// Sets the program of the next start.
     #[allow(dead_code, reason = "chaos uses it")]
     pub fn become_program(&mut self, program: PathBuf) {
         self.command.program = program;
     }
 
-    /// Whether it has ended, and how.
+    /// Returns the exit status if the process has ended.
     #[allow(dead_code, reason = "chaos uses it")]
     pub fn has_ended(&mut self) -> Option<ExitStatus> {
         let status = self.child.try_wait().expect("a child can be asked");
         status.inspect(|_| reaper::dead(self.child.id()))
     }
 
-    /// Sends SIGTERM and goes on.
+    /// Sends SIGTERM without waiting.
     pub fn ask_to_stop(&self) {
         signal(self.pid(), "TERM");
     }
 
-    /// Stops its clock, as a frozen node does, until [`Pennant::thaw`].
+    /// Pauses the process with SIGSTOP, as on a frozen node, until [`Pennant::thaw`].
     pub fn freeze(&self) {
         signal(self.pid(), "STOP");
     }
 
-    /// Lets it go on after [`Pennant::freeze`].
+    /// Resumes the process after [`Pennant::freeze`].
     pub fn thaw(&self) {
         signal(self.pid(), "CONT");
     }
 
-    /// The most memory that it ever had, in KiB.
+    /// Returns the peak resident memory of the process, in KiB.
     #[allow(dead_code, reason = "the integration tests use it")]
     pub fn peak_memory(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).expect("it runs, on Linux");
@@ -153,18 +153,18 @@ impl Pennant {
         line.trim().trim_end_matches(" kB").parse().expect("a number")
     }
 
-    /// Where it serves health and metrics.
+    /// Returns the address of health and metrics.
     #[allow(dead_code, reason = "the integration tests use it")]
     pub fn address(&self) -> &str {
         &self.address
     }
 
-    /// Its process.
+    /// Returns the process ID.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Waits until it has ended by itself.
+    /// Waits until the process has ended.
     pub async fn ended(&mut self) -> ExitStatus {
         let status = eventually("pennant ends", async || match self.child.try_wait() {
             Ok(Some(status)) => Ok(status),
@@ -175,58 +175,58 @@ impl Pennant {
         status
     }
 
-    /// Stops it with SIGTERM, which must go well.
+    /// Stops the process with SIGTERM, and requires exit status 0.
     pub async fn stop(&mut self) {
         self.ask_to_stop();
         let status = self.ended().await;
         assert!(status.success(), "after SIGTERM: {status}");
     }
 
-    /// Starts it again, after it has ended, and waits until it is ready. The log goes on in the same file.
+    /// Starts Pennant again after it has ended, and waits until it is ready. The log is appended to the same file.
     pub async fn start_again(&mut self) {
         self.launch();
         self.wait_ready().await;
     }
 
-    /// Starts it again, after it has ended, and goes on at once.
+    /// Starts Pennant again after it has ended, without waiting.
     pub fn launch(&mut self) {
         self.child = self.command.spawn();
     }
 
-    /// Stops it in an orderly way and starts it again.
+    /// Stops Pennant with SIGTERM and starts it again.
     pub async fn restart(&mut self) {
         self.stop().await;
         self.start_again().await;
     }
 
-    /// All metrics, by name with labels.
+    /// Returns all metrics, by name with labels.
     pub async fn metrics(&self) -> BTreeMap<String, f64> {
         let text = self.get("/metrics").await.expect("metrics are served");
         let lines = text.lines().filter(|line| !line.starts_with('#'));
         lines.filter_map(|line| line.rsplit_once(' ')).map(|(k, v)| (k.to_owned(), v.parse().unwrap_or(0.0))).collect()
     }
 
-    /// How many writes it has sent to the API server.
+    /// Returns how many writes Pennant has sent to the API server.
     pub async fn writes(&self) -> f64 {
         self.metrics().await.iter().filter(|(name, _)| name.starts_with("pennant_api_writes_total")).map(|(_, n)| n).sum()
     }
 
-    /// How many requests it has made.
+    /// Returns how many requests Pennant has made.
     pub async fn attempts(&self) -> f64 {
         self.metrics().await.iter().filter(|(name, _)| name.starts_with("pennant_attempts_total")).map(|(_, n)| n).sum()
     }
 
-    /// What it serves at this path.
+    /// Returns the page at this path, which must be served.
     pub async fn page(&self, path: &str) -> String {
         self.get(path).await.expect("it is served")
     }
 
-    /// What it has written to its log.
+    /// Returns the log.
     pub fn log(&self) -> String {
         std::fs::read_to_string(&self.command.log).unwrap_or_default()
     }
 
-    /// What it serves at this path, if it answers with 2xx.
+    /// Returns the page at this path, if the status code is 2xx.
     pub async fn get(&self, path: &str) -> Result<String, String> {
         let answer = reqwest::get(format!("http://{}{path}", self.address)).await.map_err(|e| e.to_string())?;
         let status = answer.status();
@@ -234,13 +234,13 @@ impl Pennant {
         if status.is_success() { Ok(text) } else { Err(format!("{status}: {text}")) }
     }
 
-    /// Waits until it is ready.
+    /// Waits until `/readyz` succeeds.
     pub async fn wait_ready(&mut self) {
         self.wait_listening().await;
         eventually("pennant is ready", async || self.get("/readyz").await).await;
     }
 
-    /// Waits until it serves health and metrics.
+    /// Waits until the log reports the address of health and metrics.
     pub async fn wait_listening(&mut self) {
         self.address = eventually("pennant listens", async || {
             if let Ok(Some(status)) = self.child.try_wait() {
@@ -251,13 +251,13 @@ impl Pennant {
         .await;
     }
 
-    /// What it waits for before it is ready; an error while it waits for something.
+    /// Returns the text of `/readyz`. It is an error while Pennant is not ready.
     pub async fn ready(&self) -> Result<String, String> {
         self.get("/readyz").await
     }
 }
 
-/// Where it listens, from the last line that says so after the last start.
+/// Finds the address in the first line after the last start that reports it.
 fn address(log: &str) -> Option<String> {
     let since = log.rfind(STARTED).unwrap_or(0);
     let lines = log[since..].lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
@@ -265,7 +265,7 @@ fn address(log: &str) -> Option<String> {
     said.find_map(|line| line["address"].as_str().map(str::to_owned))
 }
 
-/// Stands in the log before each start.
+/// The line that precedes each start in the log.
 const STARTED: &str = "--- started\n";
 
 impl Start {
@@ -289,15 +289,15 @@ impl Start {
     }
 }
 
-/// Runs another command of the program, as people do at a terminal, and waits for its end.
+/// Runs another command of the program, as users do in a terminal, and waits for its end.
 pub async fn command(world: &World, args: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_pennant"));
     command.args(args).env("KUBECONFIG", &world.kubeconfig).stdin(Stdio::null());
-    // Receivers go on meanwhile.
+    // On a blocking thread, so that the receivers of this runtime keep running.
     tokio::task::spawn_blocking(move || command.output().expect("pennant runs")).await.expect("joined")
 }
 
-/// Sends a signal to one process, by its pid.
+/// Sends a signal to a process.
 pub fn signal(pid: u32, name: &str) {
     let told = Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).status();
     assert!(told.expect("kill runs").success(), "SIG{name} to {pid}");

@@ -1,10 +1,10 @@
-//! A way to the API server on which things go wrong.
+//! A proxy in front of the API server that injects faults.
 //!
-//! In: the calls of whoever uses [`Proxy::kubeconfig`], and rules that say which of them fail, and how. Out: the calls as they
-//! came, made to the real API server; its answers, watches as they stream; and how often each rule has matched.
+//! In: the calls of clients of [`Proxy::kubeconfig`], and rules that define which of them fail, and how. Out: the calls,
+//! forwarded unchanged to the real API server; its answers, with watches as streams; and how often each rule has matched.
 //!
-//! It speaks plain HTTP on loopback, so that it can look into calls, and TLS to the API server. It runs in a thread of its
-//! own and is gone when dropped.
+//! The proxy accepts plain HTTP on loopback, so that it can inspect calls, and uses TLS to the API server. It runs in a
+//! separate thread, and ends when dropped.
 
 mod call;
 
@@ -34,9 +34,9 @@ use super::receiver::Gate;
 use super::wait::eventually;
 pub use call::Call;
 
-/// The proxy.
+/// A running proxy.
 pub struct Proxy {
-    /// Path of the kubeconfig that leads through it.
+    /// Path of the kubeconfig that points to the proxy.
     pub kubeconfig: PathBuf,
     rules: Rules,
     state: watch::Sender<State>,
@@ -44,33 +44,33 @@ pub struct Proxy {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What goes wrong with a call.
+/// The fault of a call.
 #[derive(Clone, Debug)]
 pub enum Fault {
-    /// It is not made, and the connection is closed.
+    /// The call is not forwarded, and the connection is closed.
     LoseRequest,
-    /// It is made, its answer is waited for and dropped, and the connection is closed.
+    /// The call is forwarded, its answer is awaited and dropped, and the connection is closed.
     LoseAnswer,
-    /// It is not made before the gate is opened; never, if whoever made it has gone by then.
+    /// The call is forwarded when the gate is opened; never, if the client has closed the connection by then.
     HoldRequest(Gate),
-    /// It is made, and its answer waits for the gate.
+    /// The call is forwarded, and its answer waits for the gate.
     HoldAnswer(Gate),
-    /// It is not made before so much time has passed.
+    /// The call is forwarded after this delay.
     Late(Duration),
-    /// The connection is closed at once, and it is made after so much time, though nobody waits for it any more.
+    /// The connection is closed at once, and the call is forwarded after this delay, although no client waits for it.
     #[allow(dead_code, reason = "the integration tests use it")]
     Stray(Duration),
-    /// It is not made, and answered with this code.
+    /// The call is not forwarded, and answered with this code.
     Refuse(u16),
-    /// So often; then calls that match are made as if there were no rule.
+    /// The fault applies this many times; after that, matching calls are forwarded as if there were no rule.
     Times(usize, Box<Fault>),
 }
 
-/// Names a rule.
+/// Identifier of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RuleId(usize);
 
-/// What passes.
+/// State of the connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Open,
@@ -88,21 +88,21 @@ struct Rule {
 #[derive(Default)]
 struct Book {
     rules: Vec<Rule>,
-    /// By number of the rule, removed ones included.
+    /// By number of the rule, including removed rules.
     hits: Vec<usize>,
-    /// Calls that the API server itself refused for want of a right: which, and their method and path.
+    /// Calls that the API server refused for a missing permission: the permission, then method and path.
     forbidden: Vec<(String, String)>,
-    /// The rights of those that it answered.
+    /// The permissions of calls that succeeded.
     granted: HashSet<String>,
 }
 
 type Rules = Arc<Mutex<Book>>;
 
-/// So often, once a second, what was refused is asked for again.
+/// Number of retries of a refused read, one per second.
 const ASKED_AGAIN: u32 = 30;
 
 impl Proxy {
-    /// One that leads to the API server of another kubeconfig. The name is for its own.
+    /// Starts a proxy to the API server of another kubeconfig. `name` is the file name of its own kubeconfig.
     pub async fn start(upstream: &Path, name: &str) -> Self {
         let mut file = Kubeconfig::read_from(upstream).expect("a kubeconfig");
         let config = Config::from_custom_kubeconfig(file.clone(), &KubeConfigOptions::default()).await.expect("a valid one");
@@ -114,7 +114,7 @@ impl Proxy {
             cluster.certificate_authority = None;
             cluster.certificate_authority_data = None;
         }
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("proxies");
+        let folder = crate::support::tmp().join("proxies");
         std::fs::create_dir_all(&folder).expect("a folder for kubeconfigs");
         let kubeconfig = folder.join(name);
         // JSON is YAML.
@@ -130,7 +130,7 @@ impl Proxy {
         Self { kubeconfig, rules, state, open, thread: Some(thread) }
     }
 
-    /// What goes wrong with the calls that match; the first rule that does so counts.
+    /// Adds a rule: calls that match have this fault. The first rule that matches counts.
     pub fn rule(&self, matches: impl Fn(&Call) -> bool + Send + Sync + 'static, fault: Fault) -> RuleId {
         let mut book = lock(&self.rules);
         let id = RuleId(book.hits.len());
@@ -139,25 +139,25 @@ impl Proxy {
         id
     }
 
-    /// Method and path of each call that the API server has refused for want of a right. Not of one that it also has answered:
-    /// while it starts it knows of nobody's rights.
+    /// Returns method and path of each call that the API server refused for a missing permission. Calls whose permission it
+    /// also granted are left out: an API server that starts refuses all calls.
     #[allow(dead_code, reason = "the integration tests use it")]
     pub fn forbidden(&self) -> Vec<String> {
         let book = lock(&self.rules);
         book.forbidden.iter().filter(|(right, _)| !book.granted.contains(right)).map(|(_, call)| call.clone()).collect()
     }
 
-    /// Takes a rule away. What it holds already is still held.
+    /// Removes a rule. Calls that it already holds back stay held.
     pub fn remove(&self, rule: RuleId) {
         lock(&self.rules).rules.retain(|r| r.id != rule);
     }
 
-    /// How often a rule has matched.
+    /// Returns how often a rule has matched.
     pub fn hits(&self, rule: RuleId) -> usize {
         lock(&self.rules).hits[rule.0]
     }
 
-    /// Waits until a rule has matched so often.
+    /// Waits until a rule has matched this many times.
     pub async fn hit(&self, rule: RuleId, count: usize) {
         eventually(&format!("rule {} has matched {count} times", rule.0), async || {
             let hits = self.hits(rule);
@@ -166,23 +166,23 @@ impl Proxy {
         .await;
     }
 
-    /// How many connections are open.
+    /// Returns the number of open connections.
     #[allow(dead_code, reason = "the integration tests use it")]
     pub fn open(&self) -> usize {
         self.open.load(Ordering::SeqCst)
     }
 
-    /// Closes all connections; new ones are accepted and closed at once.
+    /// Closes all connections. New ones are accepted and closed at once.
     pub fn cut(&self) {
         self.state.send_replace(State::Cut);
     }
 
-    /// Lets connections stay open and nothing pass, in either direction; new ones are accepted and hang.
+    /// Keeps connections open, but forwards nothing in either direction. New ones are accepted and hang.
     pub fn freeze(&self) {
         self.state.send_replace(State::Frozen);
     }
 
-    /// Lets everything pass again.
+    /// Forwards everything again.
     pub fn heal(&self) {
         self.state.send_replace(State::Open);
     }
@@ -198,15 +198,15 @@ impl Drop for Proxy {
     }
 }
 
-/// The real API server, and what goes wrong on the way there.
+/// The real API server, and the rules in front of it.
 struct Upstream {
     rules: Rules,
     client: reqwest::Client,
-    /// With a slash at the end.
+    /// With a trailing slash.
     url: String,
 }
 
-/// The connection is to be closed without an answer.
+/// Closes the connection without an answer.
 #[derive(Debug, thiserror::Error)]
 #[error("the connection is closed, as a rule or a broken answer wants it")]
 struct Closed;
@@ -262,7 +262,7 @@ impl Upstream {
         Some(fault)
     }
 
-    /// Makes the call. Its answer is there when this returns; the body streams.
+    /// Forwards the call, and returns when the head of the answer has arrived. The body is streamed.
     async fn make(self: &Arc<Self>, head: hyper::http::request::Parts, call: Call) -> Result<Response<Body>, Closed> {
         let target = head.uri.path_and_query().map_or("/", |p| p.as_str());
         let url = format!("{}{target}", self.url.trim_end_matches('/'));
@@ -287,8 +287,8 @@ impl Upstream {
         Ok(answer)
     }
 
-    /// Whether what was refused is answered before long: an API server that starts refuses everybody, and what is seldom read may
-    /// not be read again.
+    /// Repeats a refused read, and notes the permission as granted if it succeeds before long. An API server that starts refuses
+    /// all calls, and the client may not repeat a rare read in time.
     async fn ask_again(self: Arc<Self>, url: String, headers: HeaderMap, right: String) {
         for _ in 0..ASKED_AGAIN {
             tokio::time::sleep(Duration::from_secs(1)).await;
@@ -300,7 +300,7 @@ impl Upstream {
         }
     }
 
-    /// Notes a call that was refused for want of a right; not one that a quota, or a rule of a proxy behind this, refuses.
+    /// Notes a call that was refused for a missing permission; not one that a quota, or a rule of another proxy, refused.
     async fn note(&self, call: (String, String), answer: Response<Body>) -> Result<Response<Body>, Closed> {
         let (mut head, body) = answer.into_parts();
         let text = axum::body::to_bytes(axum::body::Body::new(body), usize::MAX).await.map_err(|_| Closed)?;
@@ -312,7 +312,7 @@ impl Upstream {
     }
 }
 
-/// What an API server answers when it refuses.
+/// Returns the answer of an API server that refuses a call.
 fn refusal(code: u16) -> Response<Body> {
     let reason = match code {
         403 => "Forbidden",
@@ -330,7 +330,7 @@ fn refusal(code: u16) -> Response<Body> {
     answer.body(Body::from(status.to_string())).expect("an answer")
 }
 
-/// A client that trusts the API server and nobody else.
+/// Returns a client that trusts only the CA certificates of this configuration.
 fn client(config: &Config) -> reqwest::Client {
     let mut roots = rustls::RootCertStore::empty();
     for der in config.root_cert.iter().flatten() {
@@ -347,7 +347,7 @@ fn lock(rules: &Rules) -> MutexGuard<'_, Book> {
     rules.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Takes connections until the proxy ends.
+/// Accepts connections until the proxy ends.
 async fn run(
     listener: std::net::TcpListener,
     upstream: Arc<Upstream>,
@@ -370,7 +370,7 @@ async fn run(
     }
 }
 
-/// Serves one connection. While it is frozen nobody reads from it or writes to it.
+/// Serves one connection. While the proxy is frozen, it neither reads nor writes.
 async fn connection(stream: TcpStream, upstream: Arc<Upstream>, mut state: watch::Receiver<State>) {
     let _ = stream.set_nodelay(true);
     let serve = service_fn(|request| upstream.clone().serve(request));

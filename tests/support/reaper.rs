@@ -1,13 +1,13 @@
-//! Sees to it that no child outlives the tests, also when these are killed and nothing is dropped.
+//! Kills child processes that would outlive the tests, even if the tests are killed and nothing is dropped.
 //!
-//! A shell reads from a pipe which processes there are. The pipe ends when the test process does, however that happens; what
-//! has not been signed off by then is killed.
+//! A shell reads the list of processes from a pipe. The pipe is closed when the test process ends, for whatever reason. The
+//! shell then kills the processes that were not signed off.
 
 use std::io::Write as _;
 use std::process::{ChildStdin, Command, Stdio};
 use std::sync::{LazyLock, Mutex, PoisonError};
 
-/// Signals of a terminal go to the shell, too: it must live until the pipe ends.
+/// Ignores the signals of a terminal, which also reach the shell: it must run until the pipe is closed.
 const SCRIPT: &str = r#"
 trap '' INT TERM HUP
 alive=' '
@@ -26,12 +26,12 @@ static REAPER: LazyLock<Mutex<ChildStdin>> = LazyLock::new(|| {
     Mutex::new(shell.stdin.take().expect("it was asked for"))
 });
 
-/// Signs a process on: it is killed should the tests end before it.
+/// Registers a process: it is killed if the tests end before it.
 pub fn born(pid: u32) {
     say('+', pid);
 }
 
-/// Signs a process off, once it has been waited for.
+/// Signs a process off after it has been waited for.
 pub fn dead(pid: u32) {
     say('-', pid);
 }

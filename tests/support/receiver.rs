@@ -1,6 +1,7 @@
-//! An HTTP receiver on loopback that writes down what it gets and answers by script.
+//! An HTTP receiver on loopback that logs its requests and answers by script.
 //!
-//! It speaks HTTP/1.1 by itself: a test must be able to say nothing, to hang up, or to be slow, which no framework offers.
+//! It implements HTTP/1.1 itself: a test must be able to send no answer, to close the connection, or to be slow, which no
+//! framework offers.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::SocketAddr;
@@ -17,53 +18,53 @@ use tokio_rustls::TlsAcceptor;
 
 use super::wait::eventually;
 
-/// One request as it came.
+/// One request as received.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// When all of it was there.
+    /// When the request was complete.
     pub at: Instant,
     /// Its method.
     pub method: String,
     /// Path and query.
     pub path: String,
-    /// Its headers; the names in lower case.
+    /// Its headers, with names in lower case.
     pub headers: BTreeMap<String, String>,
     /// Its body.
     pub body: Vec<u8>,
-    /// What was answered, and when; nothing while it is open, or if nothing ever was.
+    /// Status code and time of the answer; `None` while the request is open, or if it was never answered.
     pub answered: Option<(u16, Instant)>,
 }
 
 impl Request {
-    /// The `webhook-id`.
+    /// Returns the `webhook-id`.
     pub fn id(&self) -> &str {
         self.header("webhook-id")
     }
 
-    /// A header, empty if it is not there.
+    /// Returns a header, or an empty text if it is missing.
     pub fn header(&self, name: &str) -> &str {
         self.headers.get(name).map_or("", String::as_str)
     }
 
-    /// The body, which must be JSON.
+    /// Returns the body, which must be JSON.
     pub fn json(&self) -> Value {
         serde_json::from_slice(&self.body)
             .unwrap_or_else(|e| panic!("not JSON: {e}: {}", String::from_utf8_lossy(&self.body)))
     }
 }
 
-/// What is done with a request.
+/// The reaction to a request.
 #[derive(Clone, Debug)]
 pub enum Reply {
-    /// An answer.
+    /// Sends an answer.
     Answer(Answer),
-    /// Nothing, ever.
+    /// Never answers.
     Hang,
-    /// The connection is closed.
+    /// Closes the connection.
     Close,
 }
 
-/// An answer in the making.
+/// An answer that is being built.
 #[derive(Clone, Debug)]
 pub struct Answer {
     status: u16,
@@ -74,27 +75,27 @@ pub struct Answer {
 }
 
 impl Reply {
-    /// An empty answer of this status.
+    /// Returns an empty answer with this status.
     pub fn status(status: u16) -> Self {
         Self::Answer(Answer { status, headers: String::new(), body: String::new(), gate: None, after: Duration::ZERO })
     }
 
-    /// With a body.
+    /// Sets the body.
     pub fn body(self, body: &str) -> Self {
         self.with(|answer| body.clone_into(&mut answer.body))
     }
 
-    /// With a header.
+    /// Adds a header.
     pub fn header(self, name: &str, value: &str) -> Self {
         self.with(|answer| answer.headers.extend([name, ": ", value, "\r\n"]))
     }
 
-    /// Not before the gate is opened.
+    /// Delays the answer until the gate is opened.
     pub fn behind(self, gate: &Gate) -> Self {
         self.with(|answer| answer.gate = Some(gate.clone()))
     }
 
-    /// Not before so much time has passed.
+    /// Delays the answer by this time.
     pub fn after(self, span: Duration) -> Self {
         self.with(|answer| answer.after = span)
     }
@@ -107,28 +108,28 @@ impl Reply {
     }
 }
 
-/// Holds answers back until it is opened.
+/// Delays answers until it is opened.
 #[derive(Clone, Debug)]
 pub struct Gate(Arc<Semaphore>);
 
 impl Gate {
-    /// A closed one.
+    /// Returns a closed gate.
     pub fn new() -> Self {
         Self(Arc::new(Semaphore::new(0)))
     }
 
-    /// Lets all pass, now and later.
+    /// Opens the gate permanently.
     pub fn open(&self) {
         self.0.close();
     }
 
-    /// Waits until it is open.
+    /// Waits until the gate is open.
     pub async fn pass(&self) {
         let _ = self.0.acquire().await;
     }
 }
 
-/// What is done with a request.
+/// Function that chooses the reaction to a request.
 type Decide = Box<dyn FnMut(&Request) -> Reply + Send>;
 
 #[derive(Default)]
@@ -141,7 +142,7 @@ struct Book {
 }
 
 impl Book {
-    /// Writes a request down and says what is done with it.
+    /// Logs a request, and returns its number and the reaction to it.
     fn note(&mut self, request: Request) -> (usize, Reply) {
         let scripted = self.scripts.get_mut(&request.path).and_then(VecDeque::pop_front);
         let ruled = || self.rules.get(&request.path).cloned();
@@ -152,26 +153,26 @@ impl Book {
     }
 }
 
-/// The receiver; it is gone when dropped.
+/// A running receiver. It stops when dropped.
 pub struct Receiver {
     address: SocketAddr,
     book: Arc<Mutex<Book>>,
-    /// Bound and not listening, while connections are refused.
+    /// The socket while it is bound but not listening, so that connections are refused.
     socket: Option<TcpSocket>,
-    /// Over TLS, with this certificate.
+    /// `None`: plain HTTP.
     tls: Option<TlsAcceptor>,
     tasks: JoinSet<()>,
 }
 
 impl Receiver {
-    /// One that answers 200, unless a script says otherwise.
+    /// Starts a receiver that answers 200, unless a script or a rule decides otherwise.
     pub fn start() -> Self {
         let mut receiver = Self::refusing();
         receiver.listen();
         receiver
     }
 
-    /// The same over TLS.
+    /// Starts such a receiver with TLS.
     #[allow(dead_code, reason = "the integration tests use it")]
     pub fn over_tls(config: ServerConfig) -> Self {
         let mut receiver = Self { tls: Some(Arc::new(config).into()), ..Self::refusing() };
@@ -179,7 +180,7 @@ impl Receiver {
         receiver
     }
 
-    /// One that has its port and refuses connections until [`Receiver::listen`].
+    /// Returns a receiver that reserves its port and refuses connections until [`Receiver::listen`].
     pub fn refusing() -> Self {
         let socket = TcpSocket::new_v4().expect("a socket");
         socket.bind(SocketAddr::from(([127, 0, 0, 1], 0))).expect("a free port");
@@ -187,7 +188,7 @@ impl Receiver {
         Self { address, book: Arc::default(), socket: Some(socket), tls: None, tasks: JoinSet::new() }
     }
 
-    /// From now on connections are taken.
+    /// Starts to accept connections.
     pub fn listen(&mut self) {
         let socket = self.socket.take().expect("listens already");
         let listener = socket.listen(1024).expect("listens");
@@ -200,7 +201,7 @@ impl Receiver {
                 connections.spawn(async move {
                     match tls {
                         None => serve(stream, book).await,
-                        // Whoever does not trust us says so in the handshake, and is not heard of again.
+                        // A client that does not trust this receiver fails the handshake and closes the connection.
                         Some(tls) => {
                             if let Ok(stream) = tls.accept(stream).await {
                                 serve(stream, book).await;
@@ -212,43 +213,43 @@ impl Receiver {
         });
     }
 
-    /// The URL of a path here.
+    /// Returns the URL of a path of this receiver.
     pub fn url(&self, path: &str) -> String {
         let scheme = if self.tls.is_some() { "https" } else { "http" };
         format!("{scheme}://{}{path}", self.address)
     }
 
-    /// What is done with the next requests to this path, one after the other.
+    /// Appends to the script of this path: one reaction for each of the next requests.
     pub fn script(&self, path: &str, replies: impl IntoIterator<Item = Reply>) {
         lock(&self.book).scripts.entry(path.to_owned()).or_default().extend(replies);
     }
 
-    /// What is done with all requests to this path for which there is no script.
+    /// Sets the reaction to all requests to this path that no script covers.
     pub fn always(&self, path: &str, reply: Reply) {
         lock(&self.book).rules.insert(path.to_owned(), reply);
     }
 
-    /// Decides what is done with requests for which there is neither a script nor a rule.
+    /// Sets the function for requests that neither a script nor a rule covers.
     pub fn decide(&self, decide: impl FnMut(&Request) -> Reply + Send + 'static) {
         lock(&self.book).decide = Some(Box::new(decide));
     }
 
-    /// Everything that came so far, in the order in which it came.
+    /// Returns all requests so far, in order of arrival.
     pub fn log(&self) -> Vec<Request> {
         lock(&self.book).log.clone()
     }
 
-    /// What came to one path.
+    /// Returns the requests to one path.
     pub fn to(&self, path: &str) -> Vec<Request> {
         self.log().into_iter().filter(|r| r.path == path).collect()
     }
 
-    /// How many connections were ever made.
+    /// Returns how many connections were accepted in total.
     pub fn connections(&self) -> usize {
         lock(&self.book).connections
     }
 
-    /// Waits until so many requests have come to this path, and gives them.
+    /// Waits until this many requests to a path have arrived, and returns all requests to it.
     pub async fn wait(&self, path: &str, count: usize) -> Vec<Request> {
         eventually(&format!("{count} requests to {path}"), async || {
             let requests = self.to(path);
@@ -262,7 +263,7 @@ fn lock(book: &Mutex<Book>) -> MutexGuard<'_, Book> {
     book.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Requests of one connection, until either side closes it.
+/// Serves the requests of one connection, until either side closes it.
 async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin, book: Arc<Mutex<Book>>) {
     let mut stream = BufReader::new(stream);
     while let Some(request) = read(&mut stream).await {
@@ -287,7 +288,7 @@ async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin, book: Arc<Mutex<Book
         let Answer { status, headers, body, .. } = answer;
         let length = if status == 204 { String::new() } else { format!("content-length: {}\r\n", body.len()) };
         let text = format!("HTTP/1.1 {status} Scripted\r\n{headers}{length}\r\n{body}");
-        // Noted first: once the answer is out, whoever reads it may act before this goes on.
+        // Noted before the write, because the client may act on the answer before this task continues.
         lock(&book).log[number].answered = Some((status, Instant::now()));
         if stream.write_all(text.as_bytes()).await.is_err() {
             return;
@@ -295,12 +296,12 @@ async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin, book: Arc<Mutex<Book
     }
 }
 
-/// Waits until the other side has gone.
+/// Waits until the other side closes the connection.
 pub async fn closed(stream: &mut (impl AsyncRead + Unpin)) {
     while let Ok(1..) = stream.read(&mut [0; 1024]).await {}
 }
 
-/// One request; nothing when the connection ends before it is whole.
+/// Reads one request. Returns `None` if the connection ends before the request is complete.
 pub async fn read(stream: &mut BufReader<impl AsyncRead + Unpin>) -> Option<Request> {
     let mut head = Vec::new();
     loop {
@@ -323,7 +324,7 @@ pub async fn read(stream: &mut BufReader<impl AsyncRead + Unpin>) -> Option<Requ
     Some(Request { at: Instant::now(), method, path, headers, body, answered: None })
 }
 
-/// The gaps between requests.
+/// Returns the times between consecutive requests.
 pub fn gaps(requests: &[Request]) -> Vec<Duration> {
     requests.windows(2).map(|pair| pair[1].at - pair[0].at).collect()
 }

@@ -1,4 +1,4 @@
-//! Clusters beside the one in which Pennant runs: real control planes, and the ways in which a pipeline refers to them.
+//! Remote clusters: real control planes beside the one in which Pennant runs, and how pipelines refer to them.
 
 use std::path::Path;
 use std::sync::OnceLock;
@@ -9,27 +9,27 @@ use serde_json::{Value, json};
 use super::World;
 use super::control_plane::{self, ControlPlane};
 
-/// A second control plane that all tests share; for those that do not stop it.
+/// The second control plane, shared by all tests that do not stop it.
 pub fn second() -> &'static Path {
     control_plane::remote()
 }
 
-/// A third one.
+/// The third control plane.
 pub fn third() -> &'static Path {
     static THIRD: OnceLock<ControlPlane> = OnceLock::new();
     &THIRD.get_or_init(|| ControlPlane::start().expect("a third control plane")).kubeconfig
 }
 
-/// A namespace of another cluster, which has the same name as that of the world that refers to it.
+/// A namespace of another cluster. It has the same name as the namespace of the world that refers to it.
 pub struct Remote {
-    /// What is in it.
+    /// The namespace in the remote cluster.
     pub world: World,
-    /// The Secret with its kubeconfig, and so the cluster's name.
+    /// Name of the Secret with its kubeconfig, which is also the name of the cluster.
     pub name: &'static str,
 }
 
 impl Remote {
-    /// Makes the namespace there, and a Secret with the kubeconfig here.
+    /// Creates the namespace in the remote cluster, and a Secret with its kubeconfig in `world`.
     pub async fn of(world: &World, kubeconfig: &Path, name: &'static str) -> Self {
         let there = World::on(kubeconfig, &world.ns).await;
         let text = std::fs::read_to_string(kubeconfig).expect("a kubeconfig");
@@ -37,13 +37,14 @@ impl Remote {
         Self { world: there, name }
     }
 
-    /// How a pipeline refers to it.
+    /// Returns the `clusterRef` of a target in this cluster.
     pub fn reference(&self) -> Value {
         json!({"kind": "Secret", "name": self.name})
     }
 }
 
-/// A pipeline of Deployments, and the fence here. Each target is `ENVIRONMENT/APP`, and where it is.
+/// Creates a pipeline of Deployments, with the fence in the local cluster. Each target is `ENVIRONMENT/APP` and its cluster
+/// (`None`: local).
 pub async fn pipeline(world: &World, name: &str, targets: &[(&str, Option<&Remote>)]) -> Pipeline {
     let names: Vec<_> = targets.iter().map(|(target, _)| *target).collect();
     let mut object = super::world::pipeline(&world.ns, name, super::world::apps::Kind::Deployment, &names);

@@ -1,4 +1,4 @@
-//! Certificates, good and bad, and receivers that show them.
+//! Valid and invalid certificates, and TLS configurations of receivers that present them.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use rustls::pki_types::PrivateKeyDer;
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
 
-/// Who vouches for certificates.
+/// A certificate authority.
 pub struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 /// A certificate and its key.
@@ -18,13 +18,13 @@ pub struct Pair {
     pub key: KeyPair,
 }
 
-/// What a certificate says when nothing is wrong with it: it is for this name, and valid now.
+/// Returns the parameters of a valid certificate: issued for this name, and valid now.
 pub fn params(name: &str) -> CertificateParams {
     CertificateParams::new(vec![name.to_owned()]).expect("a name")
 }
 
 impl Authority {
-    /// A new one. A world must be there: its client brings the provider of cryptography.
+    /// Creates an authority. A world must exist, because its client installs the cryptography provider.
     pub fn new() -> Self {
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, "an authority");
@@ -33,12 +33,12 @@ impl Authority {
         Self(CertifiedIssuer::self_signed(params, key).expect("a certificate"))
     }
 
-    /// Its own certificate in PEM.
+    /// Returns its own certificate in PEM.
     pub fn pem(&self) -> String {
         self.0.pem()
     }
 
-    /// Vouches for what these say.
+    /// Issues a certificate with these parameters.
     pub fn issue(&self, params: &CertificateParams) -> Pair {
         let key = KeyPair::generate().expect("a key");
         let certificate = params.signed_by(&key, &self.0).expect("a certificate");
@@ -47,14 +47,15 @@ impl Authority {
 }
 
 impl Pair {
-    /// That nobody vouches for.
+    /// Creates a self-signed certificate.
     pub fn self_signed(params: &CertificateParams) -> Self {
         let key = KeyPair::generate().expect("a key");
         let certificate = params.self_signed(&key).expect("a certificate");
         Self { certificate, key }
     }
 
-    /// For a receiver that shows it; one that demands certificates takes those of an authority only.
+    /// Returns the configuration of a receiver that presents this certificate. With `demanding`, clients must present a
+    /// certificate of that authority.
     pub fn server(&self, demanding: Option<&Authority>) -> ServerConfig {
         let builder = match demanding {
             None => ServerConfig::builder().with_no_client_auth(),

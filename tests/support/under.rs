@@ -1,7 +1,8 @@
-//! All behaviour tests under the rights of the chart, when `PENNANT_TEST_RIGHTS` says so: `cluster` or `namespaced`.
+//! Runs Pennant with the chart's permissions in all behaviour tests, if `PENNANT_TEST_RIGHTS` is `cluster` or `namespaced`.
 //!
-//! In: a kubeconfig that may do all, or leads to where things go wrong. Out: another that leads there too, by a proxy, with a
-//! token of the chart's `ServiceAccount`; the arguments of the chart's Pods; and a failed test for each call that the API server refuses for want of a right.
+//! In: a kubeconfig with all permissions, possibly of a fault-injecting proxy. Out: a kubeconfig to the same API server through
+//! another proxy, with a token of the chart's `ServiceAccount`; the arguments of the chart's Pods; and a failed test for each
+//! call that the API server refuses for a missing permission.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -13,15 +14,15 @@ use super::chart::Release;
 use super::proxy::Proxy;
 use super::world::World;
 
-/// The way of one Pennant to its API server.
+/// The connection of one Pennant to its API server, with the permissions of the chart.
 pub struct Under {
     proxy: Proxy,
-    /// What the chart tells the program.
+    /// The arguments that the chart passes to the program.
     args: Vec<String>,
 }
 
 impl Under {
-    /// If the tests are to run so.
+    /// Grants the permissions of the chart, and starts the proxy. Returns `None` if `PENNANT_TEST_RIGHTS` is not set.
     pub async fn rights(world: &World, watch: &[String], kubeconfig: &Path) -> Option<Self> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let mode = std::env::var("PENNANT_TEST_RIGHTS").ok().filter(|mode| !mode.is_empty())?;
@@ -38,7 +39,7 @@ impl Under {
         Some(Self { proxy: Proxy::start(&way, &format!("{unique}-rights")).await, args })
     }
 
-    /// The chart's command line, with what the test says in the place of what the chart says of the same.
+    /// Returns the arguments of the chart, with each flag that the test sets replaced by the test's.
     pub fn args(&self, of_test: Vec<String>) -> Vec<String> {
         let flag = |arg: &str| arg.split('=').next().unwrap_or_default().to_owned();
         let said: BTreeSet<String> = of_test.iter().map(|arg| flag(arg)).collect();
@@ -46,19 +47,19 @@ impl Under {
         of_test.iter().chain(left).cloned().collect()
     }
 
-    /// What Pennant is given.
+    /// Returns the kubeconfig for Pennant.
     pub fn kubeconfig(&self) -> PathBuf {
         self.proxy.kubeconfig.clone()
     }
 
-    /// Ends the test if something was refused.
+    /// Fails the test if a call was refused.
     pub fn check(&self) {
         let forbidden = self.proxy.forbidden();
         assert!(forbidden.is_empty(), "the chart gives no right to {forbidden:#?}");
     }
 }
 
-/// As people would install it who follow what the tests follow.
+/// Returns the chart values of a user who watches the kinds that the tests use.
 fn values(watch: &[String]) -> Value {
     let kinds =
         [("late.example.com", "widgets"), ("far.example.com", "gadgets"), ("source.toolkit.fluxcd.io", "gitrepositories")];

@@ -1,4 +1,4 @@
-//! Waiting for something to be so, with a deadline. Nothing here sleeps in the hope that it will be enough.
+//! Waiting for a condition, with a deadline. Nothing here relies on a fixed sleep.
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -6,19 +6,19 @@ use std::time::Duration;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, sleep};
 
-/// Generous, for the machine may be busy; only a failing test waits so long.
+/// Default deadline. Generous, because the machine may be busy; only a failing test waits this long.
 pub const DEADLINE: Duration = Duration::from_mins(1);
-/// Between the first two looks. What takes longer is looked at less often: a look costs the API server as much as a write.
+/// Pause between the first two checks. It grows, because a check costs the API server as much as a write.
 const FIRST_PAUSE: Duration = Duration::from_millis(25);
-/// Between two looks at most.
+/// Longest pause between two checks.
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 
-/// Looks again and again until `look` finds it, and gives what it found. What it said last is part of the panic.
+/// Calls `look` until it succeeds, and returns its result. Panics with its last error at the deadline.
 pub async fn eventually<T>(what: &str, look: impl AsyncFnMut() -> Result<T, String>) -> T {
     within(DEADLINE, what, look).await
 }
 
-/// The same with another deadline, for what takes its time by promise.
+/// The same with another deadline, for behaviour that is slow by design.
 pub async fn within<T>(limit: Duration, what: &str, mut look: impl AsyncFnMut() -> Result<T, String>) -> T {
     let (deadline, mut pause) = (Instant::now() + limit, FIRST_PAUSE);
     loop {
@@ -31,7 +31,7 @@ pub async fn within<T>(limit: Duration, what: &str, mut look: impl AsyncFnMut() 
     }
 }
 
-/// Held by tests that load the machine, so that no two of them do at once.
+/// Returns the permit that tests hold while they load the machine, so that only one of them does at a time.
 pub async fn heavy() -> SemaphorePermit<'static> {
     static HEAVY: LazyLock<Semaphore> = LazyLock::new(|| Semaphore::new(1));
     HEAVY.acquire().await.expect("the semaphore is never closed")

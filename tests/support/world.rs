@@ -1,6 +1,6 @@
-//! A namespace with what people and their controllers put into it.
+//! A namespace with the objects of users and their controllers.
 //!
-//! No controllers run in the control plane: tests move the status of application objects by themselves, as the real
+//! No controllers run in the control plane: tests write the status of application objects themselves, as the real
 //! controllers would (see [`apps`]).
 
 pub mod apps;
@@ -26,14 +26,14 @@ use super::receiver::Receiver;
 use super::wait::eventually;
 use apps::Kind;
 
-/// What the oracle reads. Revisions and messages are put in by the escaping of the template.
+/// The template of the body that the oracle reads. Revisions and messages are escaped by the template engine.
 pub const BODY: &str = r#"{"id": "{{id}}", "serial": "{{serial}}", "namespace": "{{pipeline.namespace}}",
     "pipeline": "{{pipeline.name}}", "notification": "{{notification.name}}", "target": "{{environment}}/{{default target.app.name target.cluster.name}}",
     "type": "{{type}}", "revision": "{{revision}}", "reason": "{{reason}}", "message": "{{message}}"}"#;
 
-/// The header in which the oracle reads what the body of a template of another kind does not say.
+/// The header in which the oracle reads the same fields if the body comes from another template.
 pub const WITNESS: &str = "x-witness";
-/// What stands in it; names and revisions of these tests are ASCII.
+/// The template of that header; names and revisions of these tests are ASCII.
 const TESTIMONY: &str = r#"{"id": "{{id}}", "serial": "{{serial}}", "namespace": "{{pipeline.namespace}}",
  "pipeline": "{{pipeline.name}}", "notification": "{{notification.name}}", "target": "{{environment}}/{{default target.app.name target.cluster.name}}",
  "type": "{{type}}", "revision": "{{revision}}"}"#;
@@ -42,22 +42,22 @@ const TESTIMONY: &str = r#"{"id": "{{id}}", "serial": "{{serial}}", "namespace":
 pub struct World {
     /// Its name.
     pub ns: String,
-    /// A client that may do all.
+    /// A client with all permissions.
     pub client: Client,
-    /// Where it is from.
+    /// Path of the kubeconfig of the client.
     pub kubeconfig: PathBuf,
     fences: AtomicU32,
-    /// Another namespace in which deliveries of its pipelines are kept.
+    /// Another namespace that contains deliveries of its pipelines.
     beside: Option<String>,
 }
 
 impl World {
-    /// A namespace of its own in the shared control plane, with the fence's Deployment in it.
+    /// Creates a namespace in the shared control plane, with the fence's Deployment in it.
     pub async fn new(ns: &str) -> Self {
         Self::on(control_plane::shared(), ns).await
     }
 
-    /// The same in another control plane.
+    /// Creates such a namespace in another control plane.
     pub async fn on(kubeconfig: &Path, ns: &str) -> Self {
         let client = control_plane::client(kubeconfig).await;
         let namespace = Namespace {
@@ -70,23 +70,23 @@ impl World {
         world
     }
 
-    /// A namespace that the test creates in another way, without a fence.
+    /// Returns a namespace that the test creates itself, without a fence.
     pub async fn of_others(kubeconfig: &Path, ns: &str) -> Self {
         let client = control_plane::client(kubeconfig).await;
         Self { ns: ns.to_owned(), client, kubeconfig: kubeconfig.to_owned(), fences: AtomicU32::new(0), beside: None }
     }
 
-    /// The same, if some of its deliveries are kept in the namespace of another.
+    /// Creates a namespace of which some deliveries are in the namespace of another world.
     pub async fn beside(ns: &str, other: &Self) -> Self {
         Self { beside: Some(other.ns.clone()), ..Self::on(&other.kubeconfig, ns).await }
     }
 
-    /// The namespaces in which deliveries of its pipelines are kept.
+    /// Returns the namespaces that contain deliveries of its pipelines.
     pub fn namespaces(&self) -> impl Iterator<Item = &String> {
         std::iter::once(&self.ns).chain(&self.beside)
     }
 
-    /// The API of a kind in this namespace.
+    /// Returns the API of a kind in this namespace.
     pub fn api<K>(&self) -> Api<K>
     where
         K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
@@ -94,7 +94,7 @@ impl World {
         Api::namespaced(self.client.clone(), &self.ns)
     }
 
-    /// Creates an object; only what is not metadata of every object need be given.
+    /// Creates an object. `apiVersion`, `kind` and the namespace may be left out.
     pub async fn create<K>(&self, object: Value) -> K
     where
         K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned,
@@ -103,7 +103,7 @@ impl World {
         self.api::<K>().create(&PostParams::default(), &object).await.expect("created")
     }
 
-    /// Changes an object by a merge patch.
+    /// Applies a merge patch to an object.
     pub async fn patch<K>(&self, name: &str, patch: Value) -> K
     where
         K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Debug + DeserializeOwned,
@@ -111,7 +111,7 @@ impl World {
         self.api::<K>().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.expect("patched")
     }
 
-    /// Deletes an object that somebody may make again at once.
+    /// Deletes an object without waiting, because a controller may create it again at once.
     pub async fn delete_any<K>(&self, name: &str)
     where
         K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Debug + DeserializeOwned,
@@ -132,24 +132,24 @@ impl World {
         .await;
     }
 
-    /// A pipeline over Deployments; targets as `ENVIRONMENT/APP`. The fence is one more environment of it.
+    /// Creates a pipeline of Deployments, with targets as `ENVIRONMENT/APP` and the fence as one more environment.
     pub async fn pipeline(&self, name: &str, targets: &[&str]) -> Pipeline {
         self.create(pipeline(&self.ns, name, Kind::Deployment, targets)).await
     }
 
-    /// A pipeline over Kustomizations. The fence is one, too.
+    /// Creates a pipeline of Kustomizations. Its fence is a Kustomization, too.
     pub async fn flux_pipeline(&self, name: &str, targets: &[&str]) -> Pipeline {
         self.create(pipeline(&self.ns, name, Kind::Kustomization, targets)).await
     }
 
-    /// A notification of all but `Progressing` to `/NOTIFICATION/APP` of a receiver, with short gaps between attempts; `over` is
-    /// merged into its spec.
+    /// Creates a notification of `Deployed`, `Failed`, `Recovered` and `Removed` to `/NOTIFICATION/APP` of a receiver, with a short
+    /// backoff. `over` is merged into its spec.
     pub async fn notification(&self, name: &str, receiver: &Receiver, over: Value) -> Notification {
         let url = receiver.url(&format!("/{name}/{{{{target.app.name}}}}"));
         self.create(notification(name, &url, over)).await
     }
 
-    /// A notification with a built-in template; its URL is the receiver's, without a path.
+    /// Creates a notification with a built-in template. Its URL is the receiver's, without a path.
     pub async fn builtin(&self, name: &str, receiver: &Receiver, template: Value, over: Value) -> Notification {
         let mut object = notification(name, &receiver.url(""), json!({"template": {"inline": null}}));
         let witness = json!({(WITNESS): TESTIMONY.replace('\n', "")});
@@ -158,22 +158,22 @@ impl World {
         self.create(object).await
     }
 
-    /// A Secret.
+    /// Creates a Secret.
     pub async fn secret(&self, name: &str, data: Value) -> Secret {
         self.create(json!({"metadata": {"name": name}, "stringData": data})).await
     }
 
-    /// A pipeline as it is now.
+    /// Reads a pipeline.
     pub async fn get_pipeline(&self, name: &str) -> Pipeline {
         self.api().get(name).await.expect("the pipeline is there")
     }
 
-    /// A notification as it is now.
+    /// Reads a notification.
     pub async fn get_notification(&self, name: &str) -> Notification {
         self.api().get(name).await.expect("the notification is there")
     }
 
-    /// Waits until every target of a pipeline is observed. One whose application does not exist yet is observed to be absent.
+    /// Waits until every target of a pipeline is observed. A target without its application counts as observed.
     pub async fn observed(&self, pipeline: &str) {
         eventually(&format!("pipeline {pipeline} is observed"), async || {
             let p = self.get_pipeline(pipeline).await;
@@ -187,12 +187,12 @@ impl World {
         .await;
     }
 
-    /// Waits until a notification says `Ready=True` of its present spec. From then on every change is reported.
+    /// Waits until a notification is `Ready=True` for its current generation. From then on every change is reported.
     pub async fn ready(&self, notification: &str) {
         self.condition(notification, "Ready", |c| c.status == ConditionStatus::True).await;
     }
 
-    /// Waits until all pipelines are observed and all notifications ready, so that whatever happens next is reported.
+    /// Waits until all pipelines are observed and all notifications ready, so that every later change is reported.
     pub async fn settled(&self) {
         for pipeline in self.api::<Pipeline>().list(&ListParams::default()).await.expect("listed") {
             self.observed(&pipeline.name_any()).await;
@@ -202,8 +202,8 @@ impl World {
         }
     }
 
-    /// Waits until a notification has its cursor in a pipeline: whatever happens next is recorded, even if the notification is
-    /// not fit to be sent.
+    /// Waits until a notification has its cursor in a pipeline. Every later change is then recorded, even if the notification
+    /// cannot be sent.
     pub async fn cursor(&self, pipeline: &str, notification: &str) {
         let uid = self.get_notification(notification).await.metadata.uid;
         eventually(&format!("the cursor of {notification} in {pipeline}"), async || {
@@ -214,7 +214,7 @@ impl World {
         .await;
     }
 
-    /// Waits for a Warning about a notification, told by its reason; gives its note.
+    /// Waits for a Warning with this reason about a notification, and returns its note.
     pub async fn warning(&self, notification: &str, reason: &str) -> String {
         eventually(&format!("Event {reason} about {notification}"), async || {
             let all = self.api::<Event>().list(&ListParams::default()).await.expect("listed");
@@ -231,7 +231,7 @@ impl World {
         .await
     }
 
-    /// Reason and note of every Warning of this namespace, but for those that only say what has happened to a target.
+    /// Returns reason and note of every Warning of this namespace, except those that only report a change of a target.
     pub async fn events(&self) -> Vec<(String, String)> {
         let all = self.api::<Event>().list(&ListParams::default()).await.expect("listed");
         let warnings = all.into_iter().filter(|e| e.type_.as_deref() == Some("Warning"));
@@ -239,7 +239,7 @@ impl World {
         warnings.map(|e| (e.reason.unwrap_or_default(), e.note.unwrap_or_default())).collect()
     }
 
-    /// Waits for a condition of a notification, about its present spec.
+    /// Waits for a condition of a notification, for its current generation.
     pub async fn condition(&self, notification: &str, type_: &str, holds: impl Fn(&Condition) -> bool) -> Condition {
         eventually(&format!("{type_} of notification {notification}"), async || {
             let n = self.get_notification(notification).await;
@@ -250,7 +250,8 @@ impl World {
         .await
     }
 
-    /// Waits until what is created next is younger than all that Pennant has recorded of a pipeline: creation times have whole seconds.
+    /// Waits until the next object has a later creation time than the last change recorded for a pipeline: creation times have
+    /// whole seconds.
     pub async fn younger(&self, pipeline: &str) {
         let dispatched = self.get_pipeline(pipeline).await.status.unwrap_or_default().dispatched.unwrap_or_default();
         let recorded = dispatched.recorded.expect("something was recorded").as_second();
@@ -261,7 +262,7 @@ impl World {
         .await;
     }
 
-    /// All deliveries of this namespace, and of its pipelines in the one beside it.
+    /// Returns all deliveries of this namespace, and those of its pipelines in the other namespace.
     pub async fn deliveries(&self) -> Vec<Delivery> {
         let mut all = Vec::new();
         for namespace in self.namespaces() {
@@ -271,13 +272,13 @@ impl World {
         all
     }
 
-    /// All deliveries of a namespace.
+    /// Returns all deliveries of a namespace.
     pub async fn deliveries_in(&self, namespace: &str) -> Vec<Delivery> {
         let api: Api<Delivery> = Api::namespaced(self.client.clone(), namespace);
         api.list(&ListParams::default()).await.expect("listed").items
     }
 
-    /// Waits until a pipeline's status says that these applications run this revision: then it is in the log.
+    /// Waits until a pipeline's status shows this revision for these applications. The change is then in the log.
     pub async fn observed_at(&self, pipeline: &str, revision: &str, apps: &[&str]) {
         eventually(&format!("pipeline {pipeline} says {revision} of {apps:?}"), async || {
             let status = self.get_pipeline(pipeline).await.status.unwrap_or_default();
@@ -289,7 +290,7 @@ impl World {
         .await;
     }
 
-    /// Waits for a condition of a pipeline, about its present spec.
+    /// Waits for a condition of a pipeline, for its current generation.
     pub async fn pipeline_condition(&self, pipeline: &str, type_: &str, holds: impl Fn(&Condition) -> bool) -> Condition {
         eventually(&format!("{type_} of pipeline {pipeline}"), async || {
             let p = self.get_pipeline(pipeline).await;
@@ -300,7 +301,7 @@ impl World {
         .await
     }
 
-    /// Waits for a delivery, told by type and revision such as `Deployed 2`, of which something holds.
+    /// Waits for a delivery with this type and revision, such as `Deployed 2`, that satisfies `holds`.
     pub async fn delivery(&self, what: &str, holds: impl Fn(&Delivery) -> bool) -> Delivery {
         let is = |d: &Delivery| super::lanes::what(d.spec.type_.as_str(), &d.spec.to.revision) == what;
         eventually(&format!("delivery {what}"), async || {
@@ -313,8 +314,8 @@ impl World {
         .await
     }
 
-    /// Proves that all that has happened so far has been taken: a later change of the fence has arrived through these
-    /// notifications, and their cursors have passed it. What was to be sent before it has then been recorded.
+    /// Proves that all changes so far are processed: a later change of the fence has been delivered by these notifications, and
+    /// their cursors have passed it. Every delivery before it has then been recorded.
     pub async fn fence(&self, pipeline: &str, notifications: &[&str]) {
         let revision = format!("f{}", self.fences.fetch_add(1, Ordering::Relaxed) + 1);
         self.release(fence_kind(&self.get_pipeline(pipeline).await), "fence", &revision).await;
@@ -341,7 +342,7 @@ impl World {
     }
 }
 
-/// A pipeline as JSON. Every target names its application; the fence is the last environment.
+/// Returns a pipeline as JSON. Every target names its application; the fence is the last environment.
 pub fn pipeline(ns: &str, name: &str, kind: Kind, targets: &[&str]) -> Value {
     let mut environments: Vec<Value> = Vec::new();
     for target in targets.iter().chain(&["fence/fence"]) {
@@ -357,7 +358,7 @@ pub fn pipeline(ns: &str, name: &str, kind: Kind, targets: &[&str]) -> Value {
     json!({"metadata": {"name": name}, "spec": {"appRef": app, "environments": environments}})
 }
 
-/// A notification as JSON.
+/// Returns a notification as JSON.
 pub fn notification(name: &str, url: &str, over: Value) -> Value {
     let mut spec = json!({
         "triggers": [{"type": "Deployed"}, {"type": "Failed"}, {"type": "Recovered"}, {"type": "Removed"}],
@@ -369,7 +370,7 @@ pub fn notification(name: &str, url: &str, over: Value) -> Value {
     json!({"metadata": {"name": name}, "spec": spec})
 }
 
-/// What makes a notification report all transitions of targets.
+/// Returns the part of a spec that makes a notification report all transitions of targets.
 pub fn all_triggers() -> Value {
     let of_targets = TransitionType::ALL.into_iter().filter(|t| t.subject() == SubjectKind::Target);
     let triggers: Vec<_> = of_targets.map(|t| json!({"type": t})).collect();

@@ -64,7 +64,7 @@ pub enum Builtin {
 }
 
 impl Builtin {
-    /// All of them, in the order of the documentation.
+    /// All built-in templates, in the order of the documentation.
     pub const ALL: [Self; 27] = [
         Self::GithubCommitStatus,
         Self::GithubRepositoryDispatch,
@@ -95,7 +95,7 @@ impl Builtin {
         Self::Cdevents,
     ];
 
-    /// The name, as it is written in the resource.
+    /// Returns the name, as it is written in the resource.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -129,7 +129,7 @@ impl Builtin {
         }
     }
 
-    /// The built-in template with this name.
+    /// Returns the built-in template with this name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|builtin| builtin.as_str() == name)

@@ -1,4 +1,4 @@
-//! Credentials by reference, after the namespace of each reference is known.
+//! Credentials by reference. Each reference contains the namespace of its Secret.
 
 use std::fmt;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ pub enum AuthRef {
     },
     /// One header with a token.
     Token {
-        /// The key that holds the token.
+        /// The key that contains the token.
         secret: SecretKey,
         /// The header.
         header: HeaderName,
@@ -90,7 +90,7 @@ pub enum Needed {
 }
 
 impl Needed {
-    /// The Secret.
+    /// Returns the Secret.
     #[must_use]
     pub fn secret(&self) -> SecretName {
         match self {
@@ -101,7 +101,7 @@ impl Needed {
 }
 
 impl AuthRef {
-    /// The keys that these credentials need.
+    /// Returns the keys that these credentials need.
     #[must_use]
     pub fn keys(&self) -> Vec<SecretKey> {
         match self {
@@ -112,13 +112,13 @@ impl AuthRef {
 }
 
 impl SecretKey {
-    /// A key of a Secret.
+    /// Creates a reference to one key of a Secret.
     #[must_use]
     pub fn new(namespace: &str, name: &str, key: &str) -> Self {
         Self { namespace: namespace.to_owned(), name: name.to_owned(), key: key.to_owned() }
     }
 
-    /// The Secret that contains the key.
+    /// Returns the Secret that contains the key.
     #[must_use]
     pub fn secret(&self) -> SecretName {
         SecretName { namespace: self.namespace.clone(), name: self.name.clone() }

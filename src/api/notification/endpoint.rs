@@ -70,7 +70,7 @@ pub struct Endpoint {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct UrlFrom {
-    /// The key that holds the whole URL.
+    /// The key that contains the whole URL.
     pub secret_key_ref: SecretKeyRef,
 }
 
@@ -140,7 +140,7 @@ pub struct Signing {
 impl Method {
     const ALL: [Self; 3] = [Self::Post, Self::Put, Self::Patch];
 
-    /// The name, as it is written in the resource.
+    /// Returns the name, as it is written in the resource.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -150,7 +150,7 @@ impl Method {
         }
     }
 
-    /// The method with this name.
+    /// Returns the method with this name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|method| method.as_str() == name)
@@ -184,7 +184,7 @@ pub struct BasicAuth {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TokenAuth {
-    /// The key that holds the token.
+    /// The key that contains the token.
     pub secret_key_ref: SecretKeyRef,
     /// Name of the header. Default `Authorization`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -200,7 +200,7 @@ pub struct TokenAuth {
     pub scheme: Option<String>,
 }
 
-/// A map from names to values of at most 4096 characters.
+/// Returns the schema of a map from names to values of at most 4096 characters.
 pub(in crate::api) fn texts(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
     schemars::json_schema!({
         "type": "object",

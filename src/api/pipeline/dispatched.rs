@@ -15,7 +15,7 @@ pub struct Dispatched {
     pub cursors: Vec<Cursor>,
     /// Running timers: transitions that are reported when their state has lasted for the time in `for` of the trigger.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub armed: Vec<Armed>,
+    pub armed: Vec<RunningTimer>,
     /// The last successful delivery for each subject, with its time and notification.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub last_sent: Vec<LastSent>,
@@ -36,13 +36,13 @@ pub struct Dispatched {
     pub recorded: Option<Time>,
     /// Notifications that have a problem for one target or for all targets. At most 100 entries.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub notifications: Vec<InTrouble>,
+    pub notifications: Vec<NotReadyNotification>,
 }
 
 /// A notification that cannot be sent at present.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct InTrouble {
+pub struct NotReadyNotification {
     /// Name of the notification.
     pub name: String,
     /// The environment. If absent, all environments.
@@ -80,7 +80,7 @@ pub struct Cursor {
 /// A transition whose timer is running.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Armed {
+pub struct RunningTimer {
     /// Name of the notification.
     pub notification: String,
     /// The subject, as in the change log.

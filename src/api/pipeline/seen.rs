@@ -1,4 +1,4 @@
-//! Other parts of a pipeline's status: which clusters are reachable, and which changes the log had no room for.
+//! Other parts of a pipeline's status: which clusters are reachable, and which changes the log had no space for.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -24,7 +24,7 @@ pub struct ClusterStatus {
     pub serial: i64,
 }
 
-/// Changes that were dropped from the log because the status had no room for them, before every notification had read them.
+/// Changes that were dropped from the log before every notification had read them, because the status had no space for them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Dropped {

@@ -29,7 +29,7 @@ pub struct TargetInfo {
 }
 
 impl TargetInfo {
-    /// The subject of deliveries about this target.
+    /// Returns the subject of deliveries about this target.
     #[must_use]
     pub fn as_subject(&self) -> Subject {
         let app = AppObject {
@@ -52,7 +52,7 @@ impl TargetInfo {
     }
 }
 
-/// All targets in spec order. Two targets can have the same name; the pipeline controller refuses such a spec.
+/// Returns all targets in spec order. Two targets can have the same name. The pipeline controller refuses such a spec.
 #[must_use]
 pub fn targets(spec: &PipelineSpec, cluster: &str) -> Vec<TargetInfo> {
     let mut all = Vec::new();
@@ -79,7 +79,7 @@ pub fn targets(spec: &PipelineSpec, cluster: &str) -> Vec<TargetInfo> {
     all
 }
 
-/// All subjects of a pipeline, by their names in the change log: targets, environments, clusters except the local one, and the
+/// Returns the names of all subjects of a pipeline in the change log: targets, environments, clusters except the local one, and the
 /// pipeline.
 #[must_use]
 pub fn subjects(spec: &PipelineSpec, cluster: &str) -> BTreeSet<String> {

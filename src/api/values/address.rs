@@ -19,7 +19,7 @@ pub const METADATA: [IpAddr; 6] = [
     IpAddr::V4(Ipv4Addr::new(192, 0, 0, 192)),
 ];
 
-/// The IPv4 addresses that an IPv6 address represents.
+/// Returns the IPv4 addresses that an IPv6 address represents.
 #[must_use]
 pub fn embedded(address: IpAddr) -> [Option<Ipv4Addr>; 3] {
     let IpAddr::V6(ip) = address else { return [None; 3] };

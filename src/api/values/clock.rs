@@ -7,15 +7,15 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::api::Time;
 
-/// The current time, cut to milliseconds. So a time is equal to itself after it was written and read back.
+/// Returns the current time, truncated to milliseconds. So a time that is written and read back is equal to the original.
 #[must_use]
 pub fn now() -> Time {
     let now = Time::now();
     Time::from_millisecond(now.as_millisecond()).unwrap_or(now)
 }
 
-/// Time since this machine was started, including the time in which it was suspended. `std::time::Instant` leaves that time out on
-/// Linux. Promises to other replicas, such as "I am leader until then", are measured with this clock.
+/// Returns the time since this machine was started, including the time in which it was suspended. `std::time::Instant` does not
+/// include that time on Linux. Promises to other replicas, such as "I am leader until then", are measured with this clock.
 #[must_use]
 pub fn since_boot() -> Duration {
     #[cfg(target_os = "linux")]
@@ -25,8 +25,8 @@ pub fn since_boot() -> Duration {
     Duration::try_from(clock_gettime(clock)).unwrap_or_default()
 }
 
-/// The age of something. The wall clock counts once, when the thing is first seen. After that only [`since_boot`] counts, so a jump of
-/// the wall clock does not change the age.
+/// The age of a thing. The wall clock is read only once, when the thing is first seen. After that only [`since_boot`] counts, so a jump
+/// of the wall clock does not change the age.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Age {
     first: SignedDuration,
@@ -34,13 +34,13 @@ pub struct Age {
 }
 
 impl Age {
-    /// The age of something that began at `since` and is first seen when the clocks show `wall` and `boot`.
+    /// Returns the age of a thing that began at `since` and is first seen when the clocks show `wall` and `boot`.
     #[must_use]
     pub fn new(since: Time, wall: Time, boot: Duration) -> Self {
         Self { first: wall.duration_since(since), seen: boot }
     }
 
-    /// The age when [`since_boot`] returns `boot`. Zero for something that begins later.
+    /// Returns the age at the time when [`since_boot`] returns `boot`. Zero for a thing that begins later.
     #[must_use]
     pub fn at(self, boot: Duration) -> Duration {
         let passed = SignedDuration::try_from(boot.saturating_sub(self.seen)).unwrap_or(SignedDuration::MAX);

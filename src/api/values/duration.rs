@@ -23,8 +23,8 @@ pub fn duration(text: &str) -> Option<Duration> {
     Some(sum).filter(|_| !text.is_empty())
 }
 
-/// Formats a duration as [`duration`] parses it, in the largest units: `24h`, `1h30m`, `10m`, `300ms`. A part below one millisecond
-/// is left out.
+/// Formats a duration as [`duration`] parses it, in the largest units: `24h`, `1h30m`, `10m`, `300ms`. Fractions of a millisecond are
+/// left out.
 #[must_use]
 pub fn duration_text(duration: Duration) -> String {
     let mut rest = duration.as_millis();

@@ -1,20 +1,21 @@
 //! The known name that a user most likely meant by an unknown name.
 
-/// A longer name is not a misspelling of any known name.
+/// Maximum length of a name in bytes. A longer name is not a misspelling of any known name.
 const LONGEST: usize = 64;
 
-/// What to write instead of an unknown name, for a message: the name that was most likely meant with the path `before` it, or all
-/// known names.
+/// Returns the last part of a message about an unknown name: the name that the user most likely meant, with the path `before` it, or
+/// all known names.
 #[must_use]
 pub fn instead(name: &str, known: impl IntoIterator<Item = &'static str>, before: &str) -> String {
     let known: Vec<_> = known.into_iter().collect();
     match nearest(name, known.iter().copied()) {
         Some(meant) => format!("did you mean `{before}{meant}`?"),
-        None => format!("there are {}", known.join(", ")),
+        None => format!("known names: {}", known.join(", ")),
     }
 }
 
-/// The known name that differs least, if it differs in at most a third of its letters, or in one letter.
+/// Returns the known name with the smallest edit distance, ignoring case. Returns `None` if the distance is more than a third of the
+/// length of the known name, or more than 1 for a short name.
 #[must_use]
 pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     if name.len() > LONGEST {
@@ -43,6 +44,6 @@ mod tests {
         assert_eq!(nearest("x", []), None);
         assert_eq!(nearest(&"x".repeat(65), ["x".repeat(64).as_str()]), None);
         assert_eq!(instead("chanel", ["channel", "room"], "parameters."), "did you mean `parameters.channel`?");
-        assert_eq!(instead("x", ["channel", "room"], ""), "there are channel, room");
+        assert_eq!(instead("x", ["channel", "room"], ""), "known names: channel, room");
     }
 }

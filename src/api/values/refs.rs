@@ -24,7 +24,7 @@ pub struct SecretKeyRef {
     pub key: String,
 }
 
-/// An object in a namespace that is known. Shown as `namespace/name`.
+/// Namespace and name of an object. Shown as `namespace/name`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ObjectName {
     /// Namespace.
@@ -39,7 +39,7 @@ impl std::fmt::Display for ObjectName {
     }
 }
 
-/// One key of a ConfigMap, after the namespace of the reference is known. Shown as `namespace/name, key k`.
+/// One key of a ConfigMap, with the namespace of the ConfigMap. Shown as `namespace/name, key k`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ConfigMapKey {
     /// Namespace of the ConfigMap.
@@ -51,7 +51,7 @@ pub struct ConfigMapKey {
 }
 
 impl ConfigMapKey {
-    /// The ConfigMap that contains the key.
+    /// Returns the ConfigMap that contains the key.
     #[must_use]
     pub fn object(&self) -> ObjectName {
         ObjectName { namespace: self.namespace.clone(), name: self.name.clone() }
@@ -117,7 +117,7 @@ pub enum ClusterKind {
 }
 
 impl ClusterKind {
-    /// The value in the API.
+    /// Returns the value in the API.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -129,19 +129,19 @@ impl ClusterKind {
 }
 
 impl ClusterRef {
-    /// Display name, also used in the change log: `NAMESPACE.NAME`, or `NAME` if the reference has no namespace.
+    /// Returns the display name, also used in the change log: `NAMESPACE.NAME`, or `NAME` if the reference has no namespace.
     #[must_use]
     pub fn full_name(&self) -> String {
         self.namespace.as_ref().map_or_else(|| self.name.clone(), |namespace| format!("{namespace}.{}", self.name))
     }
 
-    /// The name of the subject in the change log.
+    /// Returns the name of the subject in the change log.
     #[must_use]
     pub fn subject(&self) -> String {
         format!("cluster/{}", self.full_name())
     }
 
-    /// The same reference with an explicit namespace: that of the pipeline if the reference has none.
+    /// Returns the same reference with an explicit namespace: `namespace`, that of the pipeline, if the reference has none.
     #[must_use]
     pub fn seen_from(&self, namespace: &str) -> Self {
         Self { namespace: Some(self.namespace.clone().unwrap_or_else(|| namespace.to_owned())), ..self.clone() }
@@ -164,7 +164,7 @@ pub struct PartialAppRef {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub name: Option<String>,
-    /// Where the revision is in the object, as a JSONPath.
+    /// JSONPath of the revision in the object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 256))]
     pub revision_path: Option<String>,
@@ -183,14 +183,14 @@ pub struct AppRef {
     /// Name of the object.
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
-    /// Where the revision is in the object, as a JSONPath such as `.spec.version`. If absent, the usual place of the kind.
+    /// JSONPath of the revision in the object, such as `.spec.version`. If absent, the default of the kind.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 256))]
     pub revision_path: Option<String>,
 }
 
 impl AppRef {
-    /// This reference, with the fields that a target overrides.
+    /// Returns this reference, with the fields that a target overrides.
     #[must_use]
     pub fn overlaid(&self, over: Option<&PartialAppRef>) -> Self {
         let pick = |over: Option<&String>, base: &String| over.unwrap_or(base).clone();

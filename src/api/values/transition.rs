@@ -32,7 +32,7 @@ pub enum TransitionType {
 }
 
 impl TransitionType {
-    /// All of them, in the order of the documentation.
+    /// All types, in the order of the documentation.
     pub const ALL: [Self; 11] = [
         Self::Deployed,
         Self::Progressing,
@@ -47,7 +47,7 @@ impl TransitionType {
         Self::PipelineReady,
     ];
 
-    /// The family of the type. A later transition of the same family and subject makes an earlier one obsolete.
+    /// Returns the family of the type. A later transition of the same family and subject makes an earlier one obsolete.
     #[must_use]
     pub const fn family(self) -> Family {
         match self {
@@ -64,7 +64,7 @@ impl TransitionType {
         }
     }
 
-    /// The kind of its subject.
+    /// Returns the kind of its subject.
     #[must_use]
     pub const fn subject(self) -> SubjectKind {
         match self {
@@ -81,7 +81,7 @@ impl TransitionType {
         }
     }
 
-    /// The value in the API.
+    /// Returns the value in the API.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {

@@ -11,12 +11,12 @@ use super::Connection;
 use crate::app::Server;
 use crate::telemetry::{api_error, chain};
 
-/// Whether an error comes from asking an API server.
+/// Whether an error was caused by a call of the API server.
 pub(in crate::cli) fn is_of_server(error: &(dyn Error + 'static)) -> bool {
     cause(error).is_some()
 }
 
-/// Whether nobody reads the output any more.
+/// Whether the output pipe was closed by the program that reads it.
 pub(in crate::cli) fn is_closed_pipe(error: &(dyn Error + 'static)) -> bool {
     let is_pipe = |cause: &(dyn Error + 'static)| {
         cause.downcast_ref::<std::io::Error>().is_some_and(|e| e.kind() == std::io::ErrorKind::BrokenPipe)
@@ -24,17 +24,17 @@ pub(in crate::cli) fn is_closed_pipe(error: &(dyn Error + 'static)) -> bool {
     !is_of_server(error) && std::iter::successors(Some(error), |&cause| cause.source()).any(is_pipe)
 }
 
-/// The message about one failure of a command that continues.
+/// Returns the message about a failure after which the command continues.
 pub(in crate::cli) async fn said(error: &(dyn Error + 'static), connection: &Connection) -> String {
     if is_of_server(error) { sentence(error, &connection.server().await) } else { chain(error) }
 }
 
-/// Whether a retry is useless: the answer stays the same until a person changes something.
+/// Whether a retry is useless, because the answer stays the same until a person changes something.
 pub(in crate::cli) fn is_final(error: &(dyn Error + 'static)) -> bool {
     matches!(cause(error), Some(KubeError::Api(status)) if matches!(status.code, 401 | 403 | 404))
 }
 
-/// The sentence.
+/// Returns the sentence about a failed call of this API server.
 pub(in crate::cli) fn sentence(error: &(dyn Error + 'static), server: &Server) -> String {
     let place = match (server.url.as_str(), &server.context) {
         ("", _) => String::new(),
@@ -81,7 +81,7 @@ fn remedy(error: &KubeError, server: &Server) -> String {
             format!("install {plugin}, the credential plugin of this context{hint}")
         }
         KubeError::Auth(AuthError::AuthExecRun { .. } | AuthError::AuthExecParse(_)) => {
-            format!("run {plugin} by itself, or log in again")
+            format!("run {plugin} manually to see its error, or log in again")
         }
         KubeError::Auth(_) => "check the user of this context in the kubeconfig".to_owned(),
         KubeError::Service(cause) if speaks_of_certificate(&**cause) => {
@@ -94,14 +94,14 @@ fn remedy(error: &KubeError, server: &Server) -> String {
     }
 }
 
-/// The path of a resource that the API server does not have.
+/// Whether the API server does not know the resource: it has no such path.
 fn is_of_no_kind(message: &str) -> bool {
     message.contains("page not found") || message.contains("could not find the requested resource")
 }
 
 fn speaks_of_certificate(error: &(dyn Error + 'static)) -> bool {
     std::iter::successors(Some(error), |&cause| cause.source()).any(|cause| {
-        // What an io::Error wraps is not its source.
+        // The inner error of an `io::Error` is not its `source()`.
         let inner = cause.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
         cause.is::<rustls::Error>() || inner.is_some_and(|inner| speaks_of_certificate(inner))
     })

@@ -57,7 +57,7 @@ impl Connection {
         Ok(self.access().client().await?)
     }
 
-    /// The address of the API server, for messages.
+    /// Returns the address of the API server, for messages.
     pub(super) async fn server(&self) -> Server {
         self.access().server().await
     }
@@ -91,13 +91,14 @@ pub(super) struct Installation {
 }
 
 impl Installation {
-    /// The ConfigMap of the global configuration.
+    /// Returns the ConfigMap of the global configuration.
     pub(super) fn config_map(&self) -> ObjectName {
         ObjectName { namespace: self.controller_namespace.clone(), name: self.config_map.clone() }
     }
 }
 
-/// The global configuration in this ConfigMap. If it cannot be used, a message on stderr reports it, and the command continues without it.
+/// Reads the global configuration from this ConfigMap. If it cannot be used, a message on stderr reports it, and the command continues
+/// without it.
 pub(super) async fn global(client: &Client, of: &ObjectName) -> anyhow::Result<Global> {
     match live::global(client, of).await? {
         Ok(global) => Ok(global),

@@ -7,7 +7,7 @@ use crate::api::{GROUP, VERSION};
 #[derive(Debug)]
 struct Kind {
     kind: &'static str,
-    /// The singular first.
+    /// The singular, the plural and the short name of the type.
     types: [&'static str; 3],
 }
 
@@ -15,22 +15,22 @@ const PIPELINE: Kind = Kind { kind: "Pipeline", types: ["pipeline", "pipelines",
 const NOTIFICATION: Kind = Kind { kind: "Notification", types: ["notification", "notifications", "pnn"] };
 const DELIVERY: Kind = Kind { kind: "Delivery", types: ["delivery", "deliveries", "dlv"] };
 
-/// The name of a Pipeline.
+/// Parses the name of a Pipeline.
 pub(in crate::cli) fn pipeline(text: &str) -> Result<String, String> {
     PIPELINE.name(text)
 }
 
-/// The name of a Notification.
+/// Parses the name of a Notification.
 pub(in crate::cli) fn notification(text: &str) -> Result<String, String> {
     NOTIFICATION.name(text)
 }
 
-/// The name of a Delivery.
+/// Parses the name of a Delivery.
 pub(in crate::cli) fn delivery(text: &str) -> Result<String, String> {
     DELIVERY.name(text)
 }
 
-/// A Delivery as `kubectl get -o name` prints it, and as [`delivery`] reads it.
+/// Returns the name of a Delivery as `kubectl get -o name` prints it. [`delivery`] can parse it.
 pub(in crate::cli) fn of_delivery(name: &str) -> String {
     format!("{}.{GROUP}/{name}", DELIVERY.types[0])
 }
@@ -52,7 +52,7 @@ impl Kind {
         Ok(name.to_owned())
     }
 
-    /// Whether a type such as `dlv`, `Delivery.pennant.dev` or `deliveries.v1alpha1.pennant.dev` is this one.
+    /// Whether a type such as `dlv`, `Delivery.pennant.dev` or `deliveries.v1alpha1.pennant.dev` means this kind.
     fn has(&self, type_: &str) -> bool {
         let type_ = type_.to_ascii_lowercase();
         let (short, group) = type_.split_once('.').unwrap_or((&type_, GROUP));

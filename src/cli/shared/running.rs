@@ -1,4 +1,4 @@
-//! The configuration of the controllers that a command uses: from flags, otherwise as the controllers publish it, otherwise the defaults.
+//! The configuration of the controllers that a command uses: from flags, otherwise as published by the controllers, otherwise defaults.
 
 use std::io::Write as _;
 
@@ -10,7 +10,7 @@ use super::global;
 use crate::api::values::refs::ObjectName;
 use crate::config::Global;
 use crate::preview::Egress;
-use crate::published::{Installation, NAME, Unknown, find};
+use crate::published::{Installation, LookupError, NAME, find};
 
 /// The defaults of `pennant run`. A command assumes them if nothing else is known.
 const CLUSTER_NAME: &str = "in-cluster";
@@ -39,7 +39,7 @@ pub(in crate::cli) struct Running {
 /// The settings that a command uses.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(in crate::cli) struct Judgement {
+pub(in crate::cli) struct Settings {
     /// The source of the controller's configuration.
     configuration: Source,
     /// The namespace of the controller.
@@ -47,15 +47,15 @@ pub(in crate::cli) struct Judgement {
     /// The version of the controller.
     #[serde(skip_serializing_if = "Option::is_none")]
     version: Option<String>,
-    /// Why its configuration is unknown.
+    /// Why the configuration of the controller is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     why: Option<String>,
-    /// The settings that are assumed instead.
+    /// The settings that are assumed because they are unknown.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     assumed: Vec<String>,
     /// The name of the local cluster in the names of targets.
     pub(in crate::cli) cluster_name: String,
-    /// Whether Whether `http` is allowed to any host.
+    /// Whether `http` is allowed to any host.
     pub(in crate::cli) allow_http: bool,
     /// The name of the ConfigMap with the global configuration.
     config_map: String,
@@ -66,46 +66,46 @@ pub(in crate::cli) struct Judgement {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 enum Source {
-    /// Flags set everything.
+    /// Flags set all of the configuration.
     Flags,
-    /// The controller publishes it. Flags take precedence.
+    /// The controller publishes its configuration. Flags take precedence.
     Published,
-    /// No controller publishes it. Flags apply, and defaults are assumed for the rest.
+    /// No published configuration was found. Flags apply, and defaults are assumed for the rest.
     Unknown,
 }
 
 /// One object of a command's output, with the settings that were used.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(in crate::cli) struct Judged<'a, T> {
+pub(in crate::cli) struct WithSettings<'a, T> {
     #[serde(flatten)]
     pub(in crate::cli) one: &'a T,
-    pub(in crate::cli) judged_by: &'a Judgement,
+    pub(in crate::cli) judged_by: &'a Settings,
 }
 
 impl Running {
-    /// The settings for the pipelines of a namespace. If the controller's configuration is unknown, a message on stderr reports it.
-    pub(in crate::cli) async fn judge(&self, client: Option<&Client>, namespace: &str) -> anyhow::Result<Judgement> {
-        let Some(client) = client else { return Ok(self.with(Err(Unknown::Offline))) };
+    /// Returns the settings for the pipelines of a namespace. If the controller's configuration is unknown, a message on stderr reports it.
+    pub(in crate::cli) async fn resolve(&self, client: Option<&Client>, namespace: &str) -> anyhow::Result<Settings> {
+        let Some(client) = client else { return Ok(self.with(Err(LookupError::NoCluster))) };
         if self.is_complete() {
-            return Ok(self.with(Err(Unknown::Offline)));
+            return Ok(self.with(Err(LookupError::NoCluster)));
         }
         let found = find(client, self.controller_namespace.as_deref(), namespace).await;
         let elsewhere = found.as_ref().is_ok_and(|found| !found.watches(namespace));
-        let judgement = self.with(found);
+        let settings = self.with(found);
         let mut err = std::io::stderr();
         if elsewhere {
-            let controller = &judgement.controller_namespace;
+            let controller = &settings.controller_namespace;
             writeln!(err, "pennant: the controller in namespace {controller} does not watch namespace {namespace}")?;
         }
-        if let Some(why) = &judgement.why {
-            let assumed = judgement.assumed.join(", ");
+        if let Some(why) = &settings.why {
+            let assumed = settings.assumed.join(", ");
             writeln!(err, "pennant: the configuration of the controller is unknown: {why}; assumed: {assumed}")?;
         }
-        Ok(judgement)
+        Ok(settings)
     }
 
-    /// Whether the flags set everything.
+    /// Whether flags set all of the configuration.
     fn is_complete(&self) -> bool {
         self.cluster_name.is_some()
             && self.allow_http.is_some()
@@ -113,10 +113,10 @@ impl Running {
             && self.controller_namespace.is_some()
     }
 
-    fn with(&self, found: Result<Installation, Unknown>) -> Judgement {
+    fn with(&self, found: Result<Installation, LookupError>) -> Settings {
         let (found, why) = match found {
             Ok(found) => (Some(found), None),
-            Err(unknown) => (None, Some(unknown.to_string())),
+            Err(error) => (None, Some(error.to_string())),
         };
         let configuration = match &found {
             _ if self.is_complete() => Source::Flags,
@@ -128,7 +128,7 @@ impl Running {
         let or = |given: &Option<String>, published: Option<String>, assumed: &str| {
             given.clone().or(published).unwrap_or_else(|| assumed.to_owned())
         };
-        let mut judgement = Judgement {
+        let mut settings = Settings {
             configuration,
             controller_namespace: or(&self.controller_namespace, published(|i| &i.namespace), NAMESPACE),
             version: published(|i| &i.dispatch.version),
@@ -140,14 +140,14 @@ impl Running {
             egress: known.and_then(|i| Egress::new(&i.dispatch.allow_destinations, &i.dispatch.deny_destinations)),
         };
         if configuration == Source::Unknown {
-            judgement.assumed = self.assumptions(&judgement);
+            settings.assumed = self.assumptions(&settings);
         }
-        judgement
+        settings
     }
 
-    /// The settings without a flag, written as the flags that would set them.
-    fn assumptions(&self, judgement: &Judgement) -> Vec<String> {
-        let Judgement { cluster_name, config_map, controller_namespace, .. } = judgement;
+    /// Returns the settings without a flag, written as the flags that would set them.
+    fn assumptions(&self, settings: &Settings) -> Vec<String> {
+        let Settings { cluster_name, config_map, controller_namespace, .. } = settings;
         let all = [
             self.cluster_name.is_none().then(|| format!("--cluster-name={cluster_name}")),
             self.allow_http.is_none().then(|| "--allow-http=false".to_owned()),
@@ -158,23 +158,23 @@ impl Running {
     }
 }
 
-impl Judgement {
-    /// The ConfigMap of the global configuration.
+impl Settings {
+    /// Returns the ConfigMap of the global configuration.
     pub(in crate::cli) fn config_map(&self) -> ObjectName {
         ObjectName { namespace: self.controller_namespace.clone(), name: self.config_map.clone() }
     }
 
-    /// The global configuration. If it cannot be used, a message on stderr reports it, and the command continues without it.
+    /// Reads the global configuration. If it cannot be used, a message on stderr reports it, and the command continues without it.
     pub(in crate::cli) async fn global(&self, client: &Client) -> anyhow::Result<Global> {
         global(client, &self.config_map()).await
     }
 
-    /// One line for users. Empty if flags or assumptions apply, which stderr already shows.
+    /// Returns one line for users. It is empty if flags or assumptions apply, because stderr already reports those.
     pub(in crate::cli) fn line(&self) -> String {
         match &self.version {
             Some(version) if self.configuration == Source::Published => {
                 let namespace = &self.controller_namespace;
-                format!("# judged by ConfigMap {namespace}/{NAME} of the running controller, version {version}\n")
+                format!("# settings from ConfigMap {namespace}/{NAME} of the running controller, version {version}\n")
             }
             _ => String::new(),
         }
@@ -222,19 +222,19 @@ mod tests {
             (&["--allow-http"], false, (Source::Unknown, "in-cluster", true, "pennant-system/pennant-config")),
             (&complete, false, (Source::Flags, "a", true, "c/b")),
         ] {
-            let found = if published { Ok(installation()) } else { Err(Unknown::Nowhere) };
-            let judged = running(args).with(found);
-            let config_map = judged.config_map().to_string();
-            let Judgement { configuration, cluster_name, allow_http, .. } = &judged;
+            let found = if published { Ok(installation()) } else { Err(LookupError::NoInstallation) };
+            let settings = running(args).with(found);
+            let config_map = settings.config_map().to_string();
+            let Settings { configuration, cluster_name, allow_http, .. } = &settings;
             assert_eq!((*configuration, cluster_name.as_str(), *allow_http, config_map.as_str()), expected, "{args:?}");
-            assert_eq!(judged.why.is_some(), expected.0 == Source::Unknown, "{args:?}");
-            assert_eq!(judged.line().is_empty(), expected.0 != Source::Published, "{args:?}");
+            assert_eq!(settings.why.is_some(), expected.0 == Source::Unknown, "{args:?}");
+            assert_eq!(settings.line().is_empty(), expected.0 != Source::Published, "{args:?}");
         }
     }
 
     #[test]
     fn what_is_assumed_is_named() {
-        let unknown = |args: &[&str]| running(args).with(Err(Unknown::Nowhere)).assumed.join(" ");
+        let unknown = |args: &[&str]| running(args).with(Err(LookupError::NoInstallation)).assumed.join(" ");
         assert_eq!(
             unknown(&[]),
             "--cluster-name=in-cluster --allow-http=false --config-map=pennant-config --controller-namespace=pennant-system"

@@ -1,4 +1,4 @@
-//! What one cache knows: plain data.
+//! The data of one cache. Plain data, without locks or I/O.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
@@ -7,50 +7,51 @@ use tokio_util::sync::CancellationToken;
 
 use crate::api::values::refs::{ClusterAppRef, ClusterRef};
 use crate::cluster::{Application, Reason};
-use crate::observe::{Family, Observation, Ties};
+use crate::observe::{Family, Observation, Relation};
 
 /// Maximum number of different observations of an object that are kept until they are read.
 pub(in crate::cluster) const RING: usize = 16;
 
-/// One watch: of a kind, on a cluster, in one namespace or in all.
+/// Key of one watch: one kind on one cluster, in one namespace or in all.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(in crate::cluster) struct CacheKey {
-    /// The cluster; `None`: the local one.
+    /// The cluster. `None`: the local one.
     pub cluster: Option<ClusterRef>,
-    /// Where the revision stands, for those who ask for another place than the kind has.
+    /// Path of the revision. `None`: the default of the kind.
     pub revision_path: Option<String>,
     /// API version of the kind.
     pub api_version: String,
     /// The kind.
     pub kind: String,
-    /// The namespace, or all.
+    /// The namespace. `None`: all.
     pub namespace: Option<String>,
 }
 
-/// One life of a cache. A watch that was stopped may still deliver something to a successor of the same key.
+/// One generation of a cache. Late events of a stopped watch carry an old generation, so they do not reach the next cache with the same
+/// key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::cluster) struct CacheId {
-    /// What it watches.
+    /// Key of the cache.
     pub key: CacheKey,
-    /// Which life it is.
-    pub life: u64,
+    /// Number of the generation.
+    pub generation: u64,
 }
 
 /// Namespace and name of an object.
 pub(in crate::cluster) type ObjectName = (String, String);
 
-/// How a cache is doing.
+/// State of a cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::cluster) enum Phase {
-    /// It has listed everything.
+    /// The list is complete and the data is valid.
     Synced,
-    /// It has not, or what it knows can no longer be relied on.
+    /// The initial list is not complete, or the data is no longer reliable.
     Unknown(Reason, String),
 }
 
 impl Phase {
-    /// Whether the other problem says nothing new. A cluster can be unreachable in many ways, one after the other, and its refusals can
-    /// have ever new texts. Neither is a change.
+    /// Whether a change to the other phase is not worth reporting. An unreachable cluster can fail in many ways, one after the other. The
+    /// text of a refusal can differ each time. Neither counts as a change.
     pub fn covers(&self, other: &Self) -> bool {
         let away = |reason: &Reason| matches!(reason, Reason::Timeout | Reason::Unreachable);
         match (self, other) {
@@ -61,47 +62,48 @@ impl Phase {
     }
 }
 
-/// What one cache knows.
+/// One cache and its data.
 pub(in crate::cluster) struct Cache {
-    /// Which life it is.
-    pub life: u64,
-    /// Ends its watch.
+    /// Number of its generation.
+    pub generation: u64,
+    /// Stops its watch.
     pub stop: CancellationToken,
-    /// How it is doing.
+    /// Its state.
     pub phase: Phase,
-    /// What it knows.
+    /// The objects that it has observed.
     pub objects: HashMap<ObjectName, Tracked>,
-    /// How many objects of this cache somebody refers to.
+    /// Number of referenced objects whose observation needs this cache.
     pub wanted: usize,
-    /// Set when nobody does.
+    /// Mark for a later expiry. `Some` while no pipeline needs the cache.
     pub idle: Option<u64>,
-    /// Of objects that are parts of others: which of them belong together.
+    /// For objects that are parts of others: the members of each family.
     pub families: HashMap<Family, BTreeSet<ObjectName>>,
-    /// Objects that could never be read, so that nobody knows where they belong.
+    /// Objects that could never be parsed, so their family is not known.
     pub unread: BTreeSet<ObjectName>,
 }
 
 impl Cache {
-    /// Nothing is known yet.
-    pub fn new(life: u64, stop: CancellationToken) -> Self {
+    /// Returns an empty cache that is not synced.
+    pub fn new(generation: u64, stop: CancellationToken) -> Self {
         let (objects, families) = (HashMap::new(), HashMap::new());
         let unread = BTreeSet::new();
-        Self { life, stop, phase: not_synced(), objects, wanted: 0, idle: None, families, unread }
+        Self { generation, stop, phase: not_synced(), objects, wanted: 0, idle: None, families, unread }
     }
 
-    /// Forgets all objects.
+    /// Removes all objects.
     pub fn clear(&mut self) {
         self.objects.clear();
         self.families.clear();
         self.unread.clear();
     }
 
-    /// Says where an object belongs from now on. The families in which that, or the object, may have changed.
-    pub fn tie(&mut self, name: &ObjectName, ties: Option<&Ties>) -> Vec<Family> {
-        let families_of =
-            |ties: Option<&Ties>| ties.and_then(Ties::as_part).map_or(&[][..], |part| part.families()).to_vec();
-        let before = families_of(self.objects.get(name).and_then(|tracked| tracked.ties.as_deref()));
-        let mut touched = families_of(ties);
+    /// Updates the families of an object. Returns the families in which the object or its membership may have changed.
+    pub fn update_families(&mut self, name: &ObjectName, relation: Option<&Relation>) -> Vec<Family> {
+        let families_of = |relation: Option<&Relation>| {
+            relation.and_then(Relation::as_part).map_or(&[][..], |part| part.families()).to_vec()
+        };
+        let before = families_of(self.objects.get(name).and_then(|tracked| tracked.relation.as_deref()));
+        let mut touched = families_of(relation);
         for family in &touched {
             self.families.entry(family.clone()).or_default().insert(name.clone());
         }
@@ -117,37 +119,37 @@ impl Cache {
         touched
     }
 
-    /// Whether it is being filled for the first time.
+    /// Whether the initial list is not complete.
     pub fn is_filling(&self) -> bool {
         matches!(&self.phase, Phase::Unknown(reason, _) if reason.is_filling())
     }
 }
 
-/// One object.
+/// One object of a cache.
 pub(in crate::cluster) struct Tracked {
-    /// What it says now.
+    /// The current observation.
     pub current: Observation,
-    /// Its place among what all objects said; 0 before anything was seen.
+    /// Sequence number of the current observation. 0: never observed.
     pub seq: u64,
-    /// When it came to say what it says now.
-    pub came: Instant,
-    /// Whether what it says now cannot be read: `current` is what it said last.
+    /// Time at which the current observation was recorded.
+    pub changed_at: Instant,
+    /// Whether the current object cannot be parsed. `current` is then the last valid observation.
     pub unreadable: bool,
-    /// Only where somebody refers to it.
+    /// Recent observations. `None` if no pipeline refers to the object.
     pub ring: Option<Ring>,
-    /// What of it counts where it is read together with others; `current` is then what they say together.
-    pub ties: Option<Box<Ties>>,
+    /// Its role as parent or part of a family. For a parent, `current` is the combined observation of the parent and its parts.
+    pub relation: Option<Box<Relation>>,
 }
 
 impl Tracked {
-    /// Nothing has been seen of it yet.
+    /// Returns an entry for an object that has not been observed.
     pub fn unseen(wanted: bool) -> Self {
         let ring = wanted.then(Ring::default);
-        Self { current: Observation::default(), seq: 0, came: Instant::now(), unreadable: false, ring, ties: None }
+        Self { current: Observation::default(), seq: 0, changed_at: Instant::now(), unreadable: false, ring, relation: None }
     }
 
-    /// Takes in what it says. Whether that is news.
-    pub fn say(&mut self, seq: u64, obs: Observation) -> bool {
+    /// Records an observation. Returns whether it differs from the previous one.
+    pub fn record(&mut self, seq: u64, obs: Observation) -> bool {
         if self.seq > 0 && self.current == obs {
             return false;
         }
@@ -155,42 +157,42 @@ impl Tracked {
             ring.push(seq, &obs);
         }
         self.current = obs;
-        (self.seq, self.came) = (seq, Instant::now());
+        (self.seq, self.changed_at) = (seq, Instant::now());
         true
     }
 }
 
-/// The last different things that an object said.
+/// The most recent different observations of an object.
 #[derive(Default)]
 pub(in crate::cluster) struct Ring {
-    /// Each with its place, oldest first.
-    pub said: VecDeque<(u64, Observation)>,
-    /// Sequence number of the newest that had to go.
+    /// The observations with their sequence numbers, oldest first.
+    pub observations: VecDeque<(u64, Observation)>,
+    /// Sequence number of the newest observation that was dropped.
     pub lost: u64,
 }
 
 impl Ring {
-    /// Adds what differs from the last in more than words.
+    /// Adds an observation if it differs from the last one in more than reason and message.
     pub fn push(&mut self, seq: u64, obs: &Observation) {
-        if self.said.back().is_some_and(|(_, last)| same_but_words(last, obs)) {
+        if self.observations.back().is_some_and(|(_, last)| equal_ignoring_text(last, obs)) {
             return;
         }
-        if self.said.len() == RING
-            && let Some((seq, _)) = self.said.pop_front()
+        if self.observations.len() == RING
+            && let Some((seq, _)) = self.observations.pop_front()
         {
             self.lost = seq;
         }
-        self.said.push_back((seq, obs.clone()));
+        self.observations.push_back((seq, obs.clone()));
     }
 }
 
-/// It is being filled for the first time.
+/// Returns the phase of a cache whose initial list is not complete.
 pub(in crate::cluster) fn not_synced() -> Phase {
     Phase::Unknown(Reason::CacheNotSynced, "the objects are being listed".to_owned())
 }
 
-/// Whether two observations say the same, whatever their words.
-fn same_but_words(a: &Observation, b: &Observation) -> bool {
+/// Whether two observations are equal apart from reason and message.
+fn equal_ignoring_text(a: &Observation, b: &Observation) -> bool {
     let strip = |o: &Observation| Observation { reason: String::new(), message: String::new(), ..o.clone() };
     strip(a) == strip(b)
 }

@@ -1,4 +1,4 @@
-//! The registry: begins a watch when some pipeline first needs it, and ends it a while after the last one has gone.
+//! Starts a watch when a pipeline first needs it, and stops it [`GRACE`] after the last use.
 
 use std::collections::HashSet;
 use std::panic::AssertUnwindSafe;
@@ -12,39 +12,39 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::cache::CacheId;
-use super::kind_watcher::Feed;
+use super::kind_watcher::KindWatcher;
 use super::store::Store;
 use crate::api::values::refs::ClusterRef;
 use crate::cluster::remote::registry::Remotes;
 use crate::cluster::remote::{Handle, Link, Remote};
-use crate::cluster::{Alike, Application, Options, PipelineKey, Reachability, Reading};
+use crate::cluster::{Application, Options, PipelineKey, Reachability, Reading, SimilarObjects};
 use crate::telemetry::Metrics;
 
-/// A watch that nobody needs goes on for so long, so that an edit back and forth does not list everything again.
+/// Time that an unused watch continues to run, so that reverting an edit does not cause a new list.
 pub const GRACE: Duration = Duration::from_secs(30);
 
 /// Capacity of the queue of pipelines. If it is full, the watches wait for the controller.
 const WAKE_BUFFER: usize = 1024;
 
-/// All caches, of the local cluster and of all others. A handle: clones share them.
+/// All caches, of the local cluster and of the remote clusters. Clones share the same caches.
 #[derive(Clone)]
 pub struct Caches {
     /// The dedicated client for the objects that represent other clusters. The task that opens a connection drives it, so these
     /// connections run on the remote runtime. No other call may use this client.
-    apart: Client,
+    dedicated: Client,
     shared: Arc<Shared>,
-    /// The way to the local cluster.
+    /// The connection to the local cluster.
     local: Arc<watch::Sender<Link>>,
 }
 
-/// How a feed comes to its cluster.
-pub(in crate::cluster) struct Way {
+/// The connection to a cluster, as a watch uses it.
+pub(in crate::cluster) struct ClusterConnection {
     pub link: watch::Receiver<Link>,
-    /// Notified when a watch fails; the local cluster is not probed.
+    /// Notified when a watch fails. `None` for the local cluster, which is not probed.
     pub nudge: Option<Arc<Notify>>,
 }
 
-/// What the registry and its watches share.
+/// State that the registry and its watches share.
 pub(in crate::cluster) struct Shared {
     store: Mutex<Store>,
     wake: mpsc::Sender<PipelineKey>,
@@ -65,12 +65,12 @@ impl Shared {
         (Arc::new(Self { store, wake, tasks, stop, broken, remotes, metrics, options }), woken)
     }
 
-    /// The store, for a moment. A panic elsewhere leaves it usable: every method leaves it whole.
+    /// Locks the store. A panic in another task leaves it usable, because each method keeps it consistent.
     pub fn store(&self) -> MutexGuard<'_, Store> {
         self.store.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Hands over pipelines to look at; waits while the controller is behind. Nobody listening means the process is ending.
+    /// Queues pipelines for a reconcile. Waits while the queue is full. A closed queue means that the process stops.
     pub async fn wake(&self, pipelines: Vec<PipelineKey>) {
         for pipeline in pipelines {
             if self.wake.send(pipeline).await.is_err() {
@@ -79,48 +79,49 @@ impl Shared {
         }
     }
 
-    /// Tells how many caches there are, and how many objects they know.
+    /// Updates the metrics: number of caches and of objects.
     pub fn count(&self) {
         let (caches, objects) = self.store().counts();
         self.metrics.caches(caches, objects);
     }
 
-    /// What ends all watches.
+    /// Returns the token that stops all watches.
     pub fn stop(&self) -> &CancellationToken {
         &self.stop
     }
 
-    /// Begins a watch.
-    pub fn begin(self: &Arc<Self>, id: CacheId, stop: CancellationToken, way: Way) {
+    /// Starts a watch.
+    pub fn begin(self: &Arc<Self>, id: CacheId, stop: CancellationToken, connection: ClusterConnection) {
         tracing::debug!(
             cluster = id.key.cluster.as_ref().map(ClusterRef::full_name),
             api_version = id.key.api_version,
             kind = id.key.kind,
-            "watch begins"
+            "starting a watch"
         );
         let remote = id.key.cluster.is_some();
-        let followed = Box::pin(Feed::new(self.clone(), id, way.nudge).run(way.link));
-        let feed = async move {
+        let followed = Box::pin(KindWatcher::new(self.clone(), id, connection.nudge).run(connection.link));
+        let task = async move {
             stop.run_until_cancelled(followed).await;
         };
-        if remote { self.spawn_remote(feed) } else { self.spawn(feed) }
+        if remote { self.spawn_remote(task) } else { self.spawn(task) }
     }
 
     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        self.tasks().spawn(self.watched_over(task));
+        self.tasks().spawn(self.catch_panics(task));
     }
 
-    /// What has to do with another cluster takes its time on other threads, however much that cluster sends.
+    /// Spawns a task of a remote cluster on the runtime of [`Options::remote`]. So the amount of data from that cluster cannot slow down
+    /// other tasks.
     fn spawn_remote(&self, task: impl Future<Output = ()> + Send + 'static) {
-        let task = self.watched_over(task);
+        let task = self.catch_panics(task);
         match &self.options.remote {
             Some(runtime) => self.tasks().spawn_on(task, runtime),
             None => self.tasks().spawn(task),
         };
     }
 
-    /// A task that panics would never update its objects again. So the process exits with it and restarts.
-    fn watched_over(&self, task: impl Future<Output = ()> + Send + 'static) -> impl Future<Output = ()> + Send + 'static {
+    /// Wraps a task so that a panic stops the process. A task that panicked would never update its objects again, so a restart is needed.
+    fn catch_panics(&self, task: impl Future<Output = ()> + Send + 'static) -> impl Future<Output = ()> + Send + 'static {
         let broken = self.broken.clone();
         async move {
             if AssertUnwindSafe(task).catch_unwind().await.is_err() {
@@ -130,7 +131,7 @@ impl Shared {
         }
     }
 
-    /// Those that have ended are joined on the way.
+    /// Locks the set of tasks and joins the finished ones.
     fn tasks(&self) -> MutexGuard<'_, JoinSet<()>> {
         let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
         while tasks.try_join_next().is_some() {}
@@ -139,16 +140,22 @@ impl Shared {
 }
 
 impl Caches {
-    /// No caches yet. `client` and `apart` lead to the local cluster and share no connections. The receiver yields pipelines whose objects have changed, each maybe more than once; it must be drained.
+    /// Creates an empty registry. `client` and `dedicated` connect to the local cluster and share no connections. The receiver yields
+    /// pipelines whose objects have changed, possibly more than once. It must be drained.
     #[must_use]
-    pub fn new(client: Client, apart: Client, options: Options, metrics: Metrics) -> (Self, mpsc::Receiver<PipelineKey>) {
+    pub fn new(
+        client: Client,
+        dedicated: Client,
+        options: Options,
+        metrics: Metrics,
+    ) -> (Self, mpsc::Receiver<PipelineKey>) {
         let (shared, woken) = Shared::new(options, metrics);
         let local = Arc::new(watch::Sender::new(Link::Up(client)));
-        (Self { apart, shared, local }, woken)
+        (Self { dedicated, shared, local }, woken)
     }
 
-    /// Says which objects a pipeline needs from now on; an empty list forgets the pipeline. Returns the sequence number of now:
-    /// what was seen before, on behalf of others, is at or below it.
+    /// Replaces the list of objects that a pipeline needs. An empty list removes the pipeline. Returns the current sequence number:
+    /// observations that were made earlier, for other pipelines, are at or below it.
     pub fn need(&self, pipeline: &PipelineKey, objects: HashSet<Application>) -> u64 {
         let (now, declared) = {
             let mut store = self.shared.store();
@@ -164,7 +171,7 @@ impl Caches {
         now
     }
 
-    /// Restarts all watches, with a list: the state known here may be older than what another replica has seen and acted on.
+    /// Restarts all watches, with a list. The data here may be older than what another replica has observed and acted on.
     pub fn renew(&self) {
         let started = self.shared.store().renew(&self.shared.stop);
         self.begin(started);
@@ -175,39 +182,40 @@ impl Caches {
             self.shared.count();
         }
         for (id, stop) in watches {
-            let way = self.way(id.key.cluster.as_ref());
-            self.shared.begin(id, stop, way);
+            let connection = self.connection(id.key.cluster.as_ref());
+            self.shared.begin(id, stop, connection);
         }
     }
 
-    /// The way to a cluster, whose task begins if it has none.
-    fn way(&self, cluster: Option<&ClusterRef>) -> Way {
-        let Some(cluster) = cluster else { return Way { link: self.local.subscribe(), nudge: None } };
+    /// Returns the connection to a cluster. Starts the task of the cluster if there is none.
+    fn connection(&self, cluster: Option<&ClusterRef>) -> ClusterConnection {
+        let Some(cluster) = cluster else { return ClusterConnection { link: self.local.subscribe(), nudge: None } };
         let Handle { link, nudge, .. } = self.shared.remotes.get(cluster, |ended| {
-            let (remote, handle) = Remote::new(self.shared.clone(), cluster.clone(), self.apart.clone());
+            let (remote, handle) = Remote::new(self.shared.clone(), cluster.clone(), self.dedicated.clone());
             let (stop, followed) = (self.shared.stop.clone(), Box::pin(remote.run()));
             self.shared.spawn_remote(async move {
                 stop.run_until_cancelled(ended.run_until_cancelled(followed)).await;
             });
             handle
         });
-        Way { link, nudge: Some(nudge) }
+        ClusterConnection { link, nudge: Some(nudge) }
     }
 
-    /// What an object says, and what it said after the sequence number `after` (0: all that is kept). Objects that the
-    /// pipeline has not declared are read without their past.
+    /// Returns the current state of an object, and its observations after the sequence number `after`. 0 returns all that are kept. An
+    /// object that no pipeline has declared is read without its past.
     #[must_use]
     pub fn read(&self, object: &Application, after: u64) -> Reading {
         self.shared.store().read(object, after)
     }
 
-    /// What there is instead of each of these objects, which do not exist.
+    /// Returns similar objects for each of these objects, which do not exist.
     #[must_use]
-    pub fn alike(&self, objects: &[Application]) -> Vec<Alike> {
-        self.shared.store().alike(objects)
+    pub fn similar_to(&self, objects: &[Application]) -> Vec<SimilarObjects> {
+        self.shared.store().similar_to(objects)
     }
 
-    /// Whether a remote cluster can be reached; `cluster` has a namespace. Pipelines that need it are woken when that changes.
+    /// Returns whether a remote cluster is reachable. `cluster` must have a namespace. Pipelines that depend on it are woken on each
+    /// change.
     #[must_use]
     pub fn reachability(&self, cluster: &ClusterRef) -> Reachability {
         self.shared.remotes.reachability(cluster)
@@ -218,7 +226,7 @@ impl Caches {
         self.shared.broken.cancelled().await;
     }
 
-    /// Ends all watches at once and waits until they have ended. Nothing begins after that.
+    /// Stops all watches at once and waits until they have ended. No watch starts after that.
     pub async fn shutdown(&self) {
         self.shared.stop.cancel();
         let mut tasks = std::mem::take(&mut *self.shared.tasks.lock().unwrap_or_else(PoisonError::into_inner));
@@ -226,12 +234,12 @@ impl Caches {
     }
 }
 
-/// Ends a cache after the grace period, unless somebody needs it again.
+/// Stops a cache after the grace period, unless it is needed again.
 async fn expire(shared: Arc<Shared>, id: CacheId, mark: u64) {
     if shared.stop.run_until_cancelled(tokio::time::sleep(GRACE)).await.is_some() {
         let mut store = shared.store();
         let ended = store.expire(&id, mark);
-        // Under the same lock: a cache of this cluster that is made later finds no task and begins one.
+        // Under the same lock: a cache of this cluster that is created later finds no task and starts one.
         if let Some(cluster) = id.key.cluster.filter(|cluster| ended && !store.has(cluster)) {
             shared.remotes.end(&cluster);
             store.forget(&cluster);

@@ -1,5 +1,4 @@
-//! One watch, followed for as long as its cache lives: discover the kind, list and watch it, and when that fails say why, wait
-//! and begin again.
+//! Runs one watch while its cache exists: discovers, lists and watches the kind; after a failure reports the reason, waits, restarts.
 
 use std::collections::HashSet;
 use std::convert::Infallible;
@@ -24,100 +23,96 @@ use crate::api::values::refs::ClusterRef;
 use crate::cluster::error::ObserveError;
 use crate::cluster::remote::Link;
 use crate::cluster::{PipelineKey, Reason};
-use crate::observe::{Came, RevisionPath, Seen, see};
+use crate::observe::{EventOrigin, ReadObject, RevisionPath, see};
 use crate::telemetry::metrics::Watch;
 
-/// A single call, or the wait for the next object of a list, takes no longer.
+/// Timeout of a single call, and of the wait for the next object of a list.
 const DEADLINE: Duration = Duration::from_secs(30);
-/// A cluster that was in reach is called unreachable, or forbidden (an API server that has just started refuses everyone), only
-/// after so long; until then the last observations stand.
+/// A cluster that was reachable is reported as unreachable or forbidden only after this time. An API server that has just started can
+/// refuse every call. Until then the last observations remain valid.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// A watch is restarted, with a list, after this number of failures in a row: only a list proves that nothing was missed.
 const FAILURES: u32 = 3;
-
-/// A cache that is filled for the first time takes long after so much time.
+/// Time after which a cache whose initial list is not complete is reported as slow.
 const SLOW: Duration = Duration::from_secs(5);
-
-/// No more of one kind are taken in: a cluster may send pages without end.
+/// Maximum number of objects of one kind. A cluster may send pages without end.
 const MAX_OBJECTS: usize = 100_000;
-/// A kind with more objects is not listed again before this time, because that many objects are a burden for the cluster, too.
+/// Pause before a kind with more objects is listed again, because that many objects are a burden for the cluster, too.
 const CROWDED: Duration = Duration::from_mins(5);
-/// Objects in a page of a list, of which the text is held as a whole. An API server takes objects of more than a megabyte.
+/// Number of objects in a page of a list. The text of a whole page is kept in memory, and an API server accepts objects of more than 1 MB.
 const PAGE: u32 = 50;
 /// A page that exceeds the size limit is requested in this number of parts.
 const PARTS: u32 = 10;
-
-/// A watch is alive if it has lasted this long after its list.
-const LIVES: Duration = Duration::from_secs(5);
-/// The longest name or namespace that an object can have
-/// (<https://kubernetes.io/docs/concepts/overview/working-with-objects/names/>).
+/// Time after its list that a watch must last to count as working.
+const WORKING_AFTER: Duration = Duration::from_secs(5);
+/// Maximum length of a name or namespace (<https://kubernetes.io/docs/concepts/overview/working-with-objects/names/>).
 const MAX_NAME: usize = 253;
 
-/// How one attempt to follow the kind ended.
+/// How one attempt to watch the kind ended.
 #[derive(Debug, PartialEq, Eq)]
 struct Ended {
     trouble: ObserveError,
-    /// Whether a page of the list was longer than is read.
+    /// Whether a page of the list exceeded the size limit.
     too_large: bool,
-    /// Whether it had listed everything before, and then been watched for a while: only that is a new beginning.
-    lived: bool,
+    /// Whether the list was complete and the watch then worked for a while. Only then the backoff restarts at its first delay.
+    worked: bool,
 }
 
-/// One attempt to follow the kind, so far.
+/// State of one attempt to watch the kind.
 struct Round {
-    /// Whether a list is coming in.
+    /// Whether a list is in progress.
     listing: bool,
-    /// What it held.
+    /// Names of the objects in that list.
     seen: HashSet<ObjectName>,
-    /// When the first one was whole.
+    /// Time at which the first list was complete.
     listed: Option<Instant>,
-    /// Whether what was listed was taken for all there is.
-    believed: bool,
-    /// Whether the watch has said something after that, or has stood for a while.
-    lives: bool,
-    /// Failures in a row.
+    /// Whether a complete list was applied to the cache.
+    applied: bool,
+    /// Whether the watch has delivered an event after the list, or has lasted for [`WORKING_AFTER`].
+    is_working: bool,
+    /// Number of consecutive failures.
     failures: u32,
 }
 
 impl Round {
     fn new() -> Self {
-        Self { listing: true, seen: HashSet::new(), listed: None, believed: false, lives: false, failures: 0 }
+        Self { listing: true, seen: HashSet::new(), listed: None, applied: false, is_working: false, failures: 0 }
     }
 
     fn ended(&self, trouble: ObserveError) -> Ended {
-        Ended { trouble, too_large: false, lived: self.lives }
+        Ended { trouble, too_large: false, worked: self.is_working }
     }
 }
 
 /// The watch of one cache.
-pub(in crate::cluster) struct Feed {
+pub(in crate::cluster) struct KindWatcher {
     shared: Arc<Shared>,
     id: CacheId,
-    /// The cluster, as people know it.
+    /// Display name of the cluster.
     cluster: String,
-    /// Where the revision stands, if not where the kind has it.
+    /// Path of the revision. `None`: the default of the kind.
     path: Option<RevisionPath>,
     /// Notified when the watch fails.
     nudge: Option<Arc<Notify>>,
-    /// No more objects are taken in.
+    /// Maximum number of objects.
     most: usize,
 }
 
-impl Feed {
+impl KindWatcher {
     pub fn new(shared: Arc<Shared>, id: CacheId, nudge: Option<Arc<Notify>>) -> Self {
         let cluster = id.key.cluster.as_ref().map_or_else(|| shared.options.cluster_name.clone(), ClusterRef::full_name);
-        // One that is no path is refused where the spec is planned.
+        // An invalid path is rejected when the spec is planned.
         let path = id.key.revision_path.as_deref().and_then(|path| RevisionPath::parse(path).ok());
         Self { shared, id, cluster, path, nudge, most: MAX_OBJECTS }
     }
 
-    /// Follows the kind until dropped, by whatever way leads to the cluster.
+    /// Watches the kind until dropped, over the current connection to the cluster.
     pub async fn run(self, link: watch::Receiver<Link>) {
-        tokio::join!(self.grow_slow(), self.follow_link(link));
+        tokio::join!(self.mark_slow(), self.follow_link(link));
     }
 
-    /// Reports once that the cache takes long to fill: a component that waits for all caches of a pipeline continues without it.
-    async fn grow_slow(&self) {
+    /// Marks the cache as slow after [`SLOW`], so that a component that waits for all caches of a pipeline continues without it.
+    async fn mark_slow(&self) {
         tokio::time::sleep(SLOW).await;
         let wake = self.shared.store().slow(&self.id);
         self.shared.wake(wake).await;
@@ -128,20 +123,20 @@ impl Feed {
             let now = link.borrow_and_update().clone();
             tokio::select! {
                 changed = link.changed() => if changed.is_err() { return },
-                never = self.under(now) => match never {},
+                never = self.run_link(now) => match never {},
             }
         }
     }
 
-    /// Follows the kind, or says why that is not possible.
-    async fn under(&self, link: Link) -> Infallible {
+    /// Watches the kind, or reports why that is not possible.
+    async fn run_link(&self, link: Link) -> Infallible {
         match link {
             Link::Resolving => {}
-            Link::Up(client) => return self.try_again_and_again(client).await,
-            Link::Down { trouble, sure } => {
-                if !self.report(&trouble, if sure { PATIENCE } else { Duration::ZERO }).await {
-                    // An earlier sender may have been stopped before all were woken.
-                    let wake = self.shared.store().blind(&self.id);
+            Link::Up(client) => return self.watch_with_retries(client).await,
+            Link::Down { trouble, confirmed } => {
+                if !self.report(&trouble, if confirmed { PATIENCE } else { Duration::ZERO }).await {
+                    // The watch before this one may have been stopped before it had woken all pipelines.
+                    let wake = self.shared.store().dependents_if_unsynced(&self.id);
                     self.shared.wake(wake).await;
                 }
                 tokio::time::sleep(PATIENCE).await;
@@ -151,8 +146,8 @@ impl Feed {
         std::future::pending().await
     }
 
-    async fn try_again_and_again(&self, client: Client) -> Infallible {
-        // Jitter adds up to as much again, so attempts are at most 15 s apart.
+    async fn watch_with_retries(&self, client: Client) -> Infallible {
+        // Jitter can double a delay, so attempts are at most 15 s apart.
         let schedule = ExponentialBuilder::new()
             .with_min_delay(Duration::from_millis(500))
             .with_max_delay(Duration::from_millis(7_500))
@@ -164,12 +159,12 @@ impl Feed {
         loop {
             let ended = match self.open(&client, page).await {
                 Ok(events) => self.follow(events, failing.is_some_and(|since| since.elapsed() >= PATIENCE)).await,
-                Err(trouble) => Ended { trouble, too_large: false, lived: false },
+                Err(trouble) => Ended { trouble, too_large: false, worked: false },
             };
             if ended.too_large {
                 page = (page / PARTS).max(1);
             }
-            if ended.lived {
+            if ended.worked {
                 delays = schedule.build();
                 failing = None;
             }
@@ -183,7 +178,7 @@ impl Feed {
         }
     }
 
-    /// Discovers how the kind is served, and watches it, after a list in pages of this size.
+    /// Discovers how the kind is served. Returns the events of a watch that starts with a list in pages of this size.
     async fn open(
         &self,
         client: &Client,
@@ -209,62 +204,69 @@ impl Feed {
         Ok(watcher(api, watcher::Config::default().page_size(page)).default_backoff())
     }
 
-    /// Takes in events until the watch cannot go on by itself. `doubtful`: it has not lived for long, however often it was listed, so
-    /// a list is believed only when the watch after it lives.
-    async fn follow(&self, events: impl Stream<Item = watcher::Result<Event<Raw>>>, doubtful: bool) -> Ended {
+    /// Applies events until the watch fails. `recent_failures`: earlier attempts have failed for a while, although their lists may have
+    /// succeeded. Then a list is applied only after the watch that follows it works.
+    async fn follow(&self, events: impl Stream<Item = watcher::Result<Event<Raw>>>, recent_failures: bool) -> Ended {
         let mut events = std::pin::pin!(events);
         let mut round = Round::new();
         loop {
             let limit = match round.listed {
                 _ if round.listing => DEADLINE,
-                Some(at) if !round.lives => (at + LIVES).saturating_duration_since(Instant::now()),
+                Some(at) if !round.is_working => (at + WORKING_AFTER).saturating_duration_since(Instant::now()),
                 _ => {
-                    let Some(ended) = self.take(events.next().await, &mut round, doubtful).await else { continue };
+                    let Some(ended) = self.handle_event(events.next().await, &mut round, recent_failures).await else {
+                        continue;
+                    };
                     return ended;
                 }
             };
             match timeout(limit, events.next()).await {
                 Ok(next) => {
-                    if let Some(ended) = self.take(next, &mut round, doubtful).await {
+                    if let Some(ended) = self.handle_event(next, &mut round, recent_failures).await {
                         return ended;
                     }
                 }
                 Err(_) if round.listing => return round.ended(ObserveError::timeout(&self.cluster)),
                 Err(_) => {
-                    round.lives = true;
-                    if !round.believed {
-                        self.believe(&mut round).await;
+                    round.is_working = true;
+                    if !round.applied {
+                        self.apply_list(&mut round).await;
                     }
                 }
             }
         }
     }
 
-    /// Takes in what the watch says next.
-    async fn take(&self, next: Option<watcher::Result<Event<Raw>>>, round: &mut Round, doubtful: bool) -> Option<Ended> {
+    /// Applies one event or error of the watch. Returns how the attempt ended, if it ended.
+    async fn handle_event(
+        &self,
+        next: Option<watcher::Result<Event<Raw>>>,
+        round: &mut Round,
+        recent_failures: bool,
+    ) -> Option<Ended> {
         match next {
             Some(Ok(Event::Init)) => {
                 round.seen.clear();
                 round.listing = true;
             }
-            Some(Ok(Event::InitApply(object))) => round.seen.extend(self.record(object, Some(Came::Listed)).await),
+            Some(Ok(Event::InitApply(object))) => round.seen.extend(self.record(object, Some(EventOrigin::Listed)).await),
             Some(Ok(Event::InitDone)) => {
                 round.listing = false;
-                if round.lives {
+                if round.is_working {
                     round.failures = 0;
                 }
                 round.listed.get_or_insert_with(Instant::now);
-                if !doubtful || round.lives {
-                    self.believe(round).await;
+                if !recent_failures || round.is_working {
+                    self.apply_list(round).await;
                 }
             }
             Some(Ok(event @ (Event::Apply(_) | Event::Delete(_)))) => {
-                (round.failures, round.lives) = (0, true);
-                if !round.believed {
-                    self.believe(round).await;
+                (round.failures, round.is_working) = (0, true);
+                if !round.applied {
+                    self.apply_list(round).await;
                 }
                 match event {
-                    Event::Apply(object) => self.record(object, Some(Came::Changed)).await,
+                    Event::Apply(object) => self.record(object, Some(EventOrigin::Changed)).await,
                     Event::Delete(object) => self.record(object, None).await,
                     _ => None,
                 };
@@ -274,9 +276,9 @@ impl Feed {
                 self.shared.metrics.watch_error(Watch::ApplicationObjects);
                 self.nudge();
                 match ObserveError::of_watch(&self.cluster, &error) {
-                    // It lists again by itself, and that must have a time limit, too.
-                    None if round.lives || round.failures + 1 < FAILURES => round.failures += 1,
-                    None => return Some(round.ended(ObserveError::useless(&self.cluster))),
+                    // The watch lists again without a restart, so the number of such lists needs a limit, too.
+                    None if round.is_working || round.failures + 1 < FAILURES => round.failures += 1,
+                    None => return Some(round.ended(ObserveError::unusable_response(&self.cluster))),
                     Some(trouble) if trouble.is_passing() && round.listed.is_some() && round.failures + 1 < FAILURES => {
                         round.failures += 1;
                     }
@@ -286,79 +288,80 @@ impl Feed {
                     }
                 }
             }
-            None => return Some(round.ended(ObserveError::useless(&self.cluster))),
+            None => return Some(round.ended(ObserveError::unusable_response(&self.cluster))),
         }
         self.give_up().await
     }
 
-    /// Lets go of a kind of which there are too many objects.
+    /// Clears the cache and ends the attempt if there are too many objects of the kind.
     async fn give_up(&self) -> Option<Ended> {
         if self.shared.store().len(&self.id) <= self.most {
             return None;
         }
-        let words = format!("cluster {} holds more than {} objects of the kind", self.cluster, self.most);
+        let (most, kind) = (self.most, &self.id.key.kind);
+        let words = format!("cluster {} has more than {most} objects of kind {kind}, which is the limit", self.cluster);
         let trouble = ObserveError::new(Reason::TooManyObjects, words);
         let told = self.shared.store().empty(&self.id, trouble.reason, &trouble.message);
         self.shared.count();
-        self.tell(&trouble, told).await;
-        Some(Ended { trouble, too_large: false, lived: false })
+        self.log_and_wake(&trouble, told).await;
+        Some(Ended { trouble, too_large: false, worked: false })
     }
 
-    /// What was listed is all there is.
-    async fn believe(&self, round: &mut Round) {
+    /// Applies a complete list: objects that it does not contain are gone.
+    async fn apply_list(&self, round: &mut Round) {
         if round.listing {
             return;
         }
-        // The watch before may have been dropped before all whom an event concerned were woken.
-        let first = !std::mem::replace(&mut round.believed, true);
+        // The watch before this one may have been dropped before it had woken all pipelines.
+        let first = !std::mem::replace(&mut round.applied, true);
         let wake = self.shared.store().listed(&self.id, &std::mem::take(&mut round.seen), first);
         self.shared.count();
         self.shared.wake(wake).await;
     }
 
-    /// Takes in what an object says and how it came, or that it is gone. Returns its name. Only here are objects read.
-    async fn record(&self, object: Raw, came: Option<Came>) -> Option<ObjectName> {
+    /// Records an object of an event, or its removal. Returns its name. Objects are parsed only here.
+    async fn record(&self, object: Raw, origin: Option<EventOrigin>) -> Option<ObjectName> {
         let name = (object.meta().namespace.clone()?, object.meta().name.clone()?);
         if name.0.len().max(name.1.len()) > MAX_NAME {
             return None;
         }
-        let seen = if came.is_some() { self.read(&object) } else { Some(Seen::nothing()) };
+        let seen = if origin.is_some() { self.read(&object) } else { Some(ReadObject::nothing()) };
         let wake = match seen {
-            Some(seen) => self.shared.store().record(&self.id, name.clone(), seen, came.unwrap_or(Came::Changed)),
+            Some(seen) => self.shared.store().record(&self.id, name.clone(), seen, origin.unwrap_or(EventOrigin::Changed)),
             None => self.shared.store().unreadable(&self.id, &name),
         };
         self.shared.wake(wake).await;
         Some(name)
     }
 
-    /// What an object says; `None` if it does not parse.
-    fn read(&self, object: &Raw) -> Option<Seen> {
+    /// Returns the observation of an object, or `None` if it cannot be parsed.
+    fn read(&self, object: &Raw) -> Option<ReadObject> {
         let mut object = object.parse()?;
-        // In a list, the objects of built-in kinds do not say what they are.
+        // In a list, objects of built-in kinds have no apiVersion and no kind.
         let key = &self.id.key;
         object.types = Some(TypeMeta { api_version: key.api_version.clone(), kind: key.kind.clone() });
         Some(see(Some(&object), self.path.as_ref()))
     }
 
-    /// Has the cluster asked whether it still answers.
+    /// Requests a probe of the cluster.
     fn nudge(&self) {
         if let Some(nudge) = &self.nudge {
             nudge.notify_one();
         }
     }
 
-    /// With the kind in its words, where it is that which is missing.
+    /// Adds the kind to the message if the error is that the kind is missing.
     fn named(&self, trouble: ObserveError) -> ObserveError {
         kinds::named(&self.cluster, &self.id.key, trouble)
     }
 
-    /// The same, with what was most likely meant.
+    /// Adds the kind, and a suggestion if there is one.
     async fn meant(&self, client: &Client, trouble: ObserveError) -> ObserveError {
         let meant = kinds::meant(client, &self.id.key, self.named(trouble.clone()));
         timeout(DEADLINE, meant).await.unwrap_or_else(|_| self.named(trouble))
     }
 
-    /// Tells what is wrong, unless that may pass by itself. Whether it was news.
+    /// Reports an error, unless the watch may still recover from it. Returns whether the error is new.
     async fn report(&self, trouble: &ObserveError, failing: Duration) -> bool {
         let told = {
             let mut store = self.shared.store();
@@ -371,11 +374,11 @@ impl Feed {
             let reason = if waits { Reason::CacheSlow } else { trouble.reason };
             store.set_phase(&self.id, Phase::Unknown(reason, trouble.message.clone()))
         };
-        self.tell(trouble, told).await
+        self.log_and_wake(trouble, told).await
     }
 
-    /// Tells those who want to know of a trouble, if it is news. Whether it is.
-    async fn tell(&self, trouble: &ObserveError, (is_news, wake): (bool, Vec<PipelineKey>)) -> bool {
+    /// Logs an error if it is new, and wakes the given pipelines. Returns whether it is new.
+    async fn log_and_wake(&self, trouble: &ObserveError, (is_news, wake): (bool, Vec<PipelineKey>)) -> bool {
         if is_news {
             tracing::warn!(
                 reason = trouble.reason.as_str(),
@@ -390,7 +393,7 @@ impl Feed {
     }
 }
 
-/// How long to wait until the kind is followed again; after most troubles it is as long as usual.
+/// Returns the pause before the kind is watched again: `usual`, except after too many objects.
 fn pause_after(trouble: &ObserveError, usual: Duration) -> Duration {
     if trouble.reason == Reason::TooManyObjects { CROWDED } else { usual }
 }
@@ -434,8 +437,8 @@ mod tests {
         std::iter::once(Ok(Event::Init)).chain(middle).chain([Ok(Event::InitDone)]).collect()
     }
 
-    /// Why an object cannot be observed, if it cannot.
-    fn reason(feed: &Feed, name: &str) -> Option<Reason> {
+    /// Returns why an object cannot be observed, if it cannot.
+    fn reason(feed: &KindWatcher, name: &str) -> Option<Reason> {
         match feed.shared.store().read(&app(name), 0).now {
             Now::Known(_) => None,
             Now::Unknown { reason, .. } => Some(reason),
@@ -453,14 +456,14 @@ mod tests {
         Application { object, revision_path: None }
     }
 
-    /// A feed whose cache one pipeline needs for the objects `web` and `gone`.
-    fn feed() -> (Feed, Receiver<PipelineKey>) {
+    /// Returns a watcher whose cache one pipeline needs for the objects `web` and `gone`.
+    fn feed() -> (KindWatcher, Receiver<PipelineKey>) {
         let (shared, woken) = Shared::new(Options::default(), crate::telemetry::Metrics::new());
         let pipeline = PipelineKey { namespace: "team".into(), name: "p".into() };
         let refs = [app("web"), app("gone")].into();
         let declared = shared.store().declare(&pipeline, refs, &CancellationToken::new());
         let id = declared.started.into_iter().next().unwrap().0;
-        (Feed::new(shared, id, None), woken)
+        (KindWatcher::new(shared, id, None), woken)
     }
 
     fn error(code: u16) -> watcher::Error {
@@ -472,10 +475,10 @@ mod tests {
     }
 
     fn unreachable() -> ObserveError {
-        ObserveError::useless("in-cluster")
+        ObserveError::unusable_response("in-cluster")
     }
 
-    async fn follow(feed: &Feed, events: Events) -> Ended {
+    async fn follow(feed: &KindWatcher, events: Events) -> Ended {
         feed.follow(stream::iter(events), false).await
     }
 
@@ -487,7 +490,7 @@ mod tests {
     async fn nothing_is_known_before_the_list_has_ended() {
         let (feed, mut receiver) = feed();
         let ended = follow(&feed, vec![Ok(Event::Init), Ok(Event::InitApply(deployment("web", "1")))]).await;
-        assert_eq!(ended, Ended { trouble: unreachable(), too_large: false, lived: false });
+        assert_eq!(ended, Ended { trouble: unreachable(), too_large: false, worked: false });
         assert!(matches!(feed.shared.store().read(&app("web"), 0).now, Now::Unknown { reason: Reason::CacheNotSynced, .. }));
         assert_eq!(woken(&mut receiver), 0);
     }
@@ -498,7 +501,7 @@ mod tests {
         let mut events = list(vec![deployment("web", "1"), deployment("gone", "1")]);
         events.push(Err(watcher::Error::WatchError(Status::failure("old", "Expired").with_code(410).boxed())));
         events.extend(list(vec![deployment("web", "1")]));
-        assert!(!follow(&feed, events).await.lived, "lists alone are no life");
+        assert!(!follow(&feed, events).await.worked, "lists alone are no life");
         let read = |name| feed.shared.store().read(&app(name), 0);
         assert_eq!(read("web").observations.len(), 1);
         let said: Vec<_> = read("gone").observations.into_iter().map(|(_, o)| o.status).collect();
@@ -509,22 +512,22 @@ mod tests {
     #[tokio::test]
     async fn a_list_is_not_believed_while_the_watch_after_it_does_not_live() {
         let (feed, _woken) = feed();
-        let synced = |feed: &Feed| feed.shared.store().is_synced(&feed.id);
+        let synced = |feed: &KindWatcher| feed.shared.store().is_synced(&feed.id);
         let list = || vec![Ok(Event::Init), Ok(Event::InitApply(deployment("web", "1"))), Ok(Event::InitDone)];
         let mut refused = list();
         refused.push(Err(error(403)));
         let ended = feed.follow(stream::iter(refused), true).await;
-        assert_eq!((ended.trouble.reason, ended.lived, synced(&feed)), (Reason::Forbidden, false, false));
+        assert_eq!((ended.trouble.reason, ended.worked, synced(&feed)), (Reason::Forbidden, false, false));
         let mut again: Events = Vec::new();
         for _ in 0..FAILURES {
             again.extend(list());
             again.push(Err(watcher::Error::WatchError(Status::failure("old", "Expired").with_code(410).boxed())));
         }
         again.push(Ok(Event::Apply(deployment("web", "2"))));
-        assert!(!feed.follow(stream::iter(again), true).await.lived, "it lists again and again");
+        assert!(!feed.follow(stream::iter(again), true).await.worked, "it lists again and again");
         let quiet = || stream::iter(list()).chain(stream::pending());
         let (other, _other_woken) = super::tests::feed();
-        let stands = LIVES + Duration::from_secs(1);
+        let stands = WORKING_AFTER + Duration::from_secs(1);
         let _ = tokio::join!(timeout(stands, feed.follow(quiet(), true)), timeout(stands, other.follow(quiet(), false)));
         for feed in [&feed, &other] {
             assert!(synced(feed), "nothing is said, and the watch stands");
@@ -541,7 +544,7 @@ mod tests {
         events.extend([Err(error(500)), Err(error(503)), Ok(Event::Apply(deployment("web", "2")))]);
         events.extend([Err(error(500)), Err(error(500)), Err(error(500)), Ok(Event::Apply(deployment("web", "3")))]);
         let ended = follow(&feed, events).await;
-        assert_eq!((ended.trouble.reason, ended.lived), (Reason::Unreachable, true));
+        assert_eq!((ended.trouble.reason, ended.worked), (Reason::Unreachable, true));
         assert_eq!(feed.shared.store().read(&app("web"), 0).observations.len(), 1, "it ended at the third in a row");
 
         for (code, reason, words) in [(404, Reason::KindNotFound, "Deployment in apps/v1"), (403, Reason::Forbidden, "no")] {
@@ -558,7 +561,7 @@ mod tests {
         let long = PATIENCE + Duration::from_secs(1);
         feed.report(&unreachable(), Duration::ZERO).await;
         feed.report(&unreachable(), Duration::ZERO).await;
-        // A pipeline that knows the object is not affected yet. A pipeline that does not know it gets the reason.
+        // A pipeline that has observed the object is not affected yet. A pipeline that has not gets the reason.
         assert_eq!((reason(&feed, "web"), woken(&mut receiver)), (Some(Reason::CacheSlow), 1));
         let now = feed.shared.store().read(&app("web"), 0).now;
         assert!(matches!(now, Now::Unknown { message, .. } if message == unreachable().message));
@@ -593,13 +596,14 @@ mod tests {
         let mut events = list(vec![deployment("web", "1")]);
         events.extend(["a", "b"].map(|name| Ok(Event::Apply(deployment(name, "1")))));
         let ended = follow(&feed, events).await;
-        assert_eq!((ended.trouble.reason, ended.lived), (Reason::TooManyObjects, false));
-        assert_eq!(ended.trouble.message, "cluster in-cluster holds more than 2 objects of the kind");
+        assert_eq!((ended.trouble.reason, ended.worked), (Reason::TooManyObjects, false));
+        let words = "cluster in-cluster has more than 2 objects of kind Deployment, which is the limit";
+        assert_eq!(ended.trouble.message, words);
         assert_eq!((reason(&feed, "web"), woken(&mut receiver)), (Some(Reason::TooManyObjects), 2));
         assert_eq!(feed.shared.store().counts(), (1, 0));
-        let pauses = [&ended.trouble, &unreachable()].map(|after| pause_after(after, LIVES));
-        assert_eq!(pauses, [CROWDED, LIVES], "so many are not listed again at once");
-        // A list of too many is never believed, not even for a moment.
+        let pauses = [&ended.trouble, &unreachable()].map(|after| pause_after(after, WORKING_AFTER));
+        assert_eq!(pauses, [CROWDED, WORKING_AFTER], "so many are not listed again at once");
+        // A list of too many objects is never applied, not even for a moment.
         let all = || list(["a", "b", "web"].map(|name| deployment(name, "1")).into());
         assert_eq!(follow(&feed, all()).await.trouble.reason, Reason::TooManyObjects);
         assert_eq!((reason(&feed, "web"), woken(&mut receiver)), (Some(Reason::TooManyObjects), 0));
@@ -624,9 +628,9 @@ mod tests {
             (vec![Ok(Event::Delete(bad.clone()))], false, 1),
         ] {
             let mut round = Round::new();
-            (round.listing, round.believed) = (false, true);
+            (round.listing, round.applied) = (false, true);
             for event in events {
-                feed.take(Some(event), &mut round, false).await;
+                feed.handle_event(Some(event), &mut round, false).await;
             }
             assert_eq!((reason(&feed, "gone").is_some(), woken(&mut receiver)), (unreadable, wakes));
         }
@@ -639,7 +643,7 @@ mod tests {
         assert!(matches!(now, Now::Known(Observation { status: crate::api::Status::NotFound, .. })), "{now:?}");
     }
 
-    /// A cluster with this number of Deployments, which sends pages of at most this size. Requests are recorded.
+    /// Returns a client of a cluster with this number of Deployments, which sends pages of at most this size. The requests are recorded.
     fn cluster(objects: usize, most: usize) -> (Client, Arc<Mutex<Vec<String>>>) {
         let asked = Arc::<Mutex<Vec<String>>>::default();
         let noted = asked.clone();
@@ -682,7 +686,7 @@ mod tests {
             }
         };
         tokio::select! {
-            never = feed.try_again_and_again(client) => match never {},
+            never = feed.watch_with_retries(client) => match never {},
             done = timeout(DEADLINE, synced) => done.unwrap(),
         }
         assert_eq!(feed.shared.store().counts(), (1, 12));
@@ -690,22 +694,22 @@ mod tests {
         assert_eq!(limits, ["limit=50", "limit=5", "limit=5&continue=5", "limit=5&continue=10"]);
     }
 
-    /// What is said of `web` once its feed has followed this link for a moment.
-    async fn under(feed: &Feed, link: Link) -> Option<Reason> {
-        let _ = timeout(Duration::from_millis(50), feed.under(link)).await;
+    /// Returns why `web` cannot be observed after its watcher has used this link for a short time.
+    async fn run_link(feed: &KindWatcher, link: Link) -> Option<Reason> {
+        let _ = timeout(Duration::from_millis(50), feed.run_link(link)).await;
         reason(feed, "web")
     }
 
     #[tokio::test]
     async fn a_way_that_is_down_is_told_at_once_if_nothing_is_known_or_it_was_tried_enough() {
-        let down = |reason, sure| Link::Down { trouble: trouble(reason), sure };
+        let down = |reason, confirmed| Link::Down { trouble: trouble(reason), confirmed };
         let (feed, mut receiver) = feed();
-        assert_eq!(under(&feed, Link::Resolving).await, Some(Reason::CacheNotSynced));
-        assert_eq!(under(&feed, down(Reason::KubeconfigMissing, false)).await, Some(Reason::KubeconfigMissing));
+        assert_eq!(run_link(&feed, Link::Resolving).await, Some(Reason::CacheNotSynced));
+        assert_eq!(run_link(&feed, down(Reason::KubeconfigMissing, false)).await, Some(Reason::KubeconfigMissing));
         follow(&feed, vec![Ok(Event::Init), Ok(Event::InitDone)]).await;
         woken(&mut receiver);
-        assert_eq!(under(&feed, down(Reason::KubeconfigMissing, false)).await, None, "what was seen stands for a while");
-        assert_eq!(under(&feed, down(Reason::Timeout, true)).await, Some(Reason::Timeout));
+        assert_eq!(run_link(&feed, down(Reason::KubeconfigMissing, false)).await, None, "what was seen stands for a while");
+        assert_eq!(run_link(&feed, down(Reason::Timeout, true)).await, Some(Reason::Timeout));
         assert_eq!(woken(&mut receiver), 1);
         follow(&feed, vec![Ok(Event::Init), Ok(Event::InitDone)]).await;
         woken(&mut receiver);

@@ -1,7 +1,7 @@
-//! Which kind was meant by one that a cluster does not have: asked of the cluster itself.
+//! Suggests a kind or API version when a cluster does not have the requested one. The cluster itself provides the candidates.
 //!
-//! In: a kind and its API version. Out: the kind or the version that differs least from it, if the cluster has one; it is a guess,
-//! and nothing depends on it.
+//! In: a kind and its API version. Out: the most similar kind or version of the cluster, if there is one. It is a guess, and no decision
+//! depends on it.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIGroupList, APIResourceList};
 use kube::Client;
@@ -11,14 +11,14 @@ use crate::api::values::nearest::nearest;
 use crate::cluster::Reason;
 use crate::cluster::error::ObserveError;
 
-/// Longer names of a cluster are neither compared nor passed on.
+/// Maximum length of a name. Longer names of a cluster are neither compared nor passed on.
 const LONGEST: usize = 128;
-/// Maximum number of wrong letters of an API version for a suggestion.
+/// Maximum edit distance between an API version and a suggestion.
 const SLIP: usize = 2;
-/// No more of them are compared: a cluster may send names without end.
+/// Maximum number of names that are compared. A cluster may send names without end.
 const MOST: usize = 1000;
 
-/// The trouble, with the kind in its words, where it is that which is missing.
+/// Adds the kind to the message if the error is that the kind is missing.
 pub(in crate::cluster) fn named(cluster: &str, key: &CacheKey, trouble: ObserveError) -> ObserveError {
     if trouble.reason != Reason::KindNotFound {
         return trouble;
@@ -26,7 +26,7 @@ pub(in crate::cluster) fn named(cluster: &str, key: &CacheKey, trouble: ObserveE
     ObserveError::new(trouble.reason, format!("cluster {cluster} has no kind {} in {}", key.kind, key.api_version))
 }
 
-/// The trouble, and what the cluster has instead of a kind that is missing.
+/// Adds a suggestion to the message if the error is that the kind is missing.
 pub(in crate::cluster) async fn meant(client: &Client, key: &CacheKey, trouble: ObserveError) -> ObserveError {
     if trouble.reason != Reason::KindNotFound {
         return trouble;
@@ -35,7 +35,7 @@ pub(in crate::cluster) async fn meant(client: &Client, key: &CacheKey, trouble: 
     ObserveError::new(trouble.reason, format!("{}; {instead}", trouble.message))
 }
 
-/// What the cluster has instead, in words.
+/// Returns the suggestion as text.
 async fn instead(client: &Client, key: &CacheKey) -> Option<String> {
     let version = &key.api_version;
     let resources = if version.contains('/') {
@@ -53,19 +53,19 @@ async fn instead(client: &Client, key: &CacheKey) -> Option<String> {
     }
 }
 
-/// The kind with namespaces that differs least.
+/// Returns the most similar namespaced kind.
 fn kind<'a>(resources: &'a APIResourceList, meant: &str) -> Option<&'a str> {
     let all = resources.resources.iter().filter(|r| r.namespaced && !r.name.contains('/'));
     closest(meant, all.map(|r| r.kind.as_str()))
 }
 
-/// Another version of the same group, or else the group and version that differ least.
+/// Returns another version of the same group, or else the most similar group and version.
 fn api_version<'a>(groups: &'a APIGroupList, meant: &str) -> Option<&'a str> {
     let group = meant.split_once('/').map_or("", |(group, _)| group);
     let own = groups.groups.iter().find(|g| g.name == group);
     let preferred = own.and_then(|g| g.preferred_version.as_ref()).map(|v| v.group_version.as_str());
     let all = groups.groups.iter().flat_map(|g| &g.versions).map(|v| v.group_version.as_str());
-    // Most of a group is the same for all of one vendor, so that a third of the letters may differ says nothing.
+    // Groups of one vendor share most of their letters, so the usual limit of one third is too lenient here.
     let slip = |v: &&str| strsim::damerau_levenshtein(meant, v) <= SLIP;
     let near = || closest(meant, all.chain(["v1"])).filter(slip);
     preferred.filter(|v| is_plain(v) && *v != meant).or_else(near)
@@ -76,7 +76,7 @@ fn closest<'a>(meant: &str, all: impl Iterator<Item = &'a str>) -> Option<&'a st
     nearest(meant, all.take(MOST))
 }
 
-/// Whether it is a name and nothing else: it comes from a cluster that may be anybody's.
+/// Whether the text is a plain name. It comes from an untrusted cluster.
 fn is_plain(name: &str) -> bool {
     name.len() <= LONGEST && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '/'))
 }

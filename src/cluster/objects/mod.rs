@@ -1,7 +1,7 @@
-//! Application objects of all clusters: watched while some pipeline refers to them.
+//! Application objects of all clusters, which are watched while a pipeline refers to them.
 //!
-//! In: which objects pipelines want to know about. Out: what each says, reduced by `observe` as it arrives, and wake-ups for those who
-//! wanted it. One `cache` a kind and cluster, made by `caches` and kept right by a `kind_watcher`.
+//! In: the objects that pipelines need. Out: the observations of each object, reduced by `observe` on arrival, and wake-ups of the
+//! pipelines that need it. There is one `cache` for each kind and cluster. `caches` creates it and a `kind_watcher` keeps it up to date.
 
 pub(super) mod cache;
 pub(super) mod caches;

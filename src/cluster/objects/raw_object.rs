@@ -1,7 +1,7 @@
-//! An application object as it came: text, which is parsed when its turn comes, and as far as it can be.
+//! An application object as raw text. It is parsed only when needed, and as far as possible.
 //!
-//! In: objects in lists and events of a watch. Out: their names, and one at a time the object itself. An object never prevents reading
-//! the others of its kind, whatever it contains. Only the text of a page of a list is held.
+//! In: objects in lists and events of a watch. Out: their names, and one at a time the parsed object. No object, whatever it contains,
+//! prevents the others of its kind from being read. Only the text of one page of a list is kept in memory.
 
 use std::borrow::Cow;
 
@@ -12,17 +12,17 @@ use serde::Deserialize;
 
 use crate::k8s::watch::Lean;
 
-/// An object is read so deep. The API server takes what is nested some 10,000 deep, and a parser that calls itself must stop long
-/// before: `serde_json` does at 128.
+/// Maximum depth of an object that is parsed. The API server accepts about 10,000 levels. A recursive parser must stop long before that:
+/// `serde_json` stops at 128.
 const DEEPEST: usize = 120;
 
-/// An object as text, without what nobody reads.
+/// An object as text, without the fields that no component reads.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(transparent)]
 pub(in crate::cluster) struct Raw(Lean);
 
 impl Raw {
-    /// The object; `None` if it does not parse. What is nested deeper than is read is `null` in it.
+    /// Returns the object, or `None` if it cannot be parsed. Parts that are nested too deeply are `null`.
     pub fn parse(&self) -> Option<DynamicObject> {
         let Self(lean) = self;
         parse(lean, &lean.text).or_else(|| parse(lean, &shallow(&lean.text)))
@@ -33,7 +33,7 @@ fn parse(lean: &Lean, text: &str) -> Option<DynamicObject> {
     lean.parse(text).ok()
 }
 
-/// The same JSON with `null` in place of the parts that are nested too deeply.
+/// Returns the same JSON with `null` in place of the parts that are nested too deeply.
 fn shallow(text: &str) -> String {
     let mut kept = String::with_capacity(text.len());
     let (mut depth, mut from) = (0_usize, 0);
@@ -100,7 +100,7 @@ mod tests {
 
     use super::*;
 
-    /// This number of nested objects, with a bracket and a quote in each name.
+    /// Returns this number of nested objects, with a bracket and a quote in each name.
     fn nested(levels: usize) -> String {
         format!("{}1{}", r#"{"a]\"{": [2], "b": "#.repeat(levels), "}".repeat(levels))
     }

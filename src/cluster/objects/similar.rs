@@ -1,8 +1,8 @@
-//! What there is where an object is not: objects of the same kind that somebody may have meant.
+//! Finds objects that the user may have meant when an object does not exist.
 //!
 //! In: objects that do not exist. Out: for each the namespaces with an object of that name, and names in its own namespace for a
-//! suggestion. Only a cache of the same cluster and kind that has listed everything is used. So no name comes from another cluster or
-//! from an unwatched namespace.
+//! suggestion. Only caches of the same cluster and kind with a complete list are used. So no name comes from another cluster or from an
+//! unwatched namespace.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -13,24 +13,24 @@ use crate::cluster::Application;
 
 /// Maximum number of reported namespaces.
 const NAMESPACES: usize = 3;
-/// In a namespace with more names of about the same length nobody is helped by a guess.
+/// Maximum number of names. With more names of about the same length in a namespace, a suggestion does not help.
 const NAMES: usize = 256;
-/// Longer names are not compared.
+/// Maximum length of a name that is compared.
 const LONGEST: usize = 63;
 
-/// What there is instead of one object.
+/// Objects similar to one that does not exist.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Alike {
-    /// The first namespaces, by name, that hold an object of its name.
+pub struct SimilarObjects {
+    /// The first namespaces, by name, that contain an object of the same name.
     pub namespaces: BTreeSet<String>,
-    /// Names of about the same length in its own namespace; empty if there are very many.
+    /// Names of about the same length in its own namespace. Empty if there are more than the limit.
     pub names: BTreeSet<String>,
 }
 
 impl Store {
-    /// Looks for objects that are like these.
-    pub fn alike(&self, objects: &[Application]) -> Vec<Alike> {
-        let mut found: Vec<Alike> = objects.iter().map(|_| Alike::default()).collect();
+    /// Returns similar objects for each of these objects.
+    pub fn similar_to(&self, objects: &[Application]) -> Vec<SimilarObjects> {
+        let mut found: Vec<SimilarObjects> = objects.iter().map(|_| SimilarObjects::default()).collect();
         let mut kinds: HashMap<CacheKey, Vec<usize>> = HashMap::new();
         for (at, object) in objects.iter().enumerate() {
             kinds.entry(kind_of(object)).or_default().push(at);
@@ -49,8 +49,8 @@ impl Store {
     }
 }
 
-impl Alike {
-    /// Takes an object into account.
+impl SimilarObjects {
+    /// Adds an existing object, if it is similar to the missing one.
     fn note(&mut self, meant: &Application, namespace: &str, name: &str) {
         let meant = &meant.object;
         if !is_plain(namespace) || !is_plain(name) {
@@ -70,7 +70,7 @@ impl Alike {
     }
 }
 
-/// Where objects of its kind are, in whatever namespace.
+/// Returns the key of the kind of an object, without a namespace.
 fn kind_of(object: &Application) -> CacheKey {
     let app = &object.object;
     CacheKey {
@@ -82,7 +82,7 @@ fn kind_of(object: &Application) -> CacheKey {
     }
 }
 
-/// Whether it is a name as objects have them: it may come from a cluster that is anybody's.
+/// Whether the text is a plain name. It can come from an untrusted cluster.
 fn is_plain(name: &str) -> bool {
     name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-'))
 }
@@ -101,7 +101,7 @@ mod tests {
     use crate::api::values::refs::{ClusterAppRef, ClusterKind, ClusterRef};
     use crate::cluster::objects::cache::CacheId;
     use crate::cluster::{PipelineKey, Scope};
-    use crate::observe::{Came, Observation, Seen};
+    use crate::observe::{EventOrigin, Observation, ReadObject};
 
     fn app(cluster: Option<&str>, kind: &str, namespace: &str, name: &str) -> Application {
         let cluster_ref = cluster.map(|name| ClusterRef {
@@ -120,7 +120,7 @@ mod tests {
         Application { object, revision_path: None }
     }
 
-    /// A store whose caches are asked for these objects and hold those others, each in the cache of its kind.
+    /// Returns a store with the objects of `there`, each in the cache of its kind. A pipeline needs the objects of `wanted`.
     fn store(scope: Scope, wanted: &[Application], there: &[Application], listed: bool) -> Store {
         let mut store = Store::new(scope);
         let pipeline = PipelineKey { namespace: "team".into(), name: "shop".into() };
@@ -134,7 +134,7 @@ mod tests {
             let names: HashSet<_> = here.map(|app| (app.object.namespace.clone(), app.object.name.clone())).collect();
             for name in &names {
                 let observation = Observation { status: Status::Current, ..Observation::default() };
-                store.record(id, name.clone(), Seen { observation, ties: None }, Came::Listed);
+                store.record(id, name.clone(), ReadObject { observation, relation: None }, EventOrigin::Listed);
             }
             if listed {
                 store.listed(id, &names, true);
@@ -143,7 +143,7 @@ mod tests {
         store
     }
 
-    fn words(alike: &Alike) -> String {
+    fn words(alike: &SimilarObjects) -> String {
         let join = |all: &BTreeSet<String>| all.iter().map(String::as_str).collect::<Vec<_>>().join(",");
         format!("{} {}", join(&alike.namespaces), join(&alike.names))
     }
@@ -165,10 +165,10 @@ mod tests {
         let remote = app(Some("eu"), "Deployment", "podinfo-prd", "podinfo");
         let set = app(None, "StatefulSet", "podinfo-prd", "podinfo");
         let wanted = [meant, remote, set];
-        let found = store(Scope::All, &wanted, &there, true).alike(&wanted);
+        let found = store(Scope::All, &wanted, &there, true).similar_to(&wanted);
         assert_eq!(found.iter().map(words).collect::<Vec<_>>(), ["podinfo-prod podinfro", "eu ", "sets "]);
-        let filling = store(Scope::All, &wanted, &there, false).alike(&wanted);
-        assert_eq!(filling, vec![Alike::default(); 3], "nothing is known before all is listed");
+        let filling = store(Scope::All, &wanted, &there, false).similar_to(&wanted);
+        assert_eq!(filling, vec![SimilarObjects::default(); 3], "nothing is known before all is listed");
     }
 
     #[test]
@@ -176,7 +176,7 @@ mod tests {
         let there = ["a", "b", "c"].map(|namespace| app(None, "Deployment", namespace, "web"));
         let wanted = [app(None, "Deployment", "d", "web"), app(None, "Deployment", "a", "web")];
         let watched = Scope::Namespaces(["a", "d"].map(str::to_owned).into());
-        assert_eq!(words(&store(watched, &wanted, &there, true).alike(&wanted)[0]), "a ");
+        assert_eq!(words(&store(watched, &wanted, &there, true).similar_to(&wanted)[0]), "a ");
     }
 
     #[test]
@@ -184,6 +184,6 @@ mod tests {
         let mut there: Vec<_> = (0..9).map(|i| app(None, "Deployment", &format!("n{i}"), "web")).collect();
         there.extend((0..2 * NAMES).map(|i| app(None, "Deployment", "here", &format!("w{i:03}"))));
         let wanted = [app(None, "Deployment", "here", "web")];
-        assert_eq!(words(&store(Scope::All, &wanted, &there, true).alike(&wanted)[0]), "n0,n1,n2 ");
+        assert_eq!(words(&store(Scope::All, &wanted, &there, true).similar_to(&wanted)[0]), "n0,n1,n2 ");
     }
 }

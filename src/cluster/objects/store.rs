@@ -1,4 +1,4 @@
-//! What all caches know, and who wants to know it: plain data behind one lock.
+//! The data of all caches, and the pipelines that depend on it. Plain data behind one lock.
 
 mod kin;
 
@@ -11,32 +11,33 @@ use crate::api::Status;
 use crate::api::values::refs::ClusterRef;
 use crate::cluster::remote::kubeconfig::is_same_cluster;
 use crate::cluster::{Application, Now, PipelineKey, Reading, Reason, Scope};
-use crate::observe::{Came, Family, Seen, Ties, observe};
+use crate::observe::{EventOrigin, Family, ReadObject, Relation, observe};
 
-/// What changes for the watches when a pipeline says what it needs.
+/// Changes to the watches after a pipeline has declared what it needs.
 #[derive(Debug, Default)]
 pub(in crate::cluster) struct Declared {
-    /// Caches to begin.
+    /// Caches whose watch must be started.
     pub started: Vec<(CacheId, CancellationToken)>,
-    /// Caches that nobody needs any more; each with the mark by which it can be ended later.
+    /// Caches that no pipeline needs. Each has the mark that [`Store::expire`] requires.
     pub idle: Vec<(CacheId, u64)>,
 }
 
-/// Everything that is known.
+/// The data of all caches.
 pub(in crate::cluster) struct Store {
     scope: Scope,
     caches: HashMap<CacheKey, Cache>,
     needs: HashMap<PipelineKey, HashSet<Application>>,
     wanted_by: HashMap<Application, HashSet<PipelineKey>>,
-    /// Who needs something of a cache, and how much.
+    /// By cache: the pipelines that need it, each with the number of objects for which it does.
     needed_by: HashMap<CacheKey, HashMap<PipelineKey, usize>>,
-    /// By the cache of their parts: the objects that somebody refers to and that are read with a family of parts.
+    /// By the cache of their parts: referenced objects that are read together with a family of parts.
     parents: HashMap<CacheKey, HashMap<Family, HashSet<Application>>>,
-    /// The same by object.
+    /// The cache and family of each entry of `parents`.
     family_of: HashMap<Application, (CacheKey, Family)>,
-    /// By remote cluster: which one it is, so that a reference that leads to another is noticed.
+    /// By reference: the identity of the remote cluster, so that a change to another cluster is detected.
     identities: HashMap<ClusterRef, String>,
-    /// Sequence numbers, lives and marks; they rise over all caches, so that none returns when a cache is made again.
+    /// Source of sequence numbers, generations and marks. It increases across all caches, so a cache that is created again never repeats
+    /// one.
     counter: u64,
 }
 
@@ -55,23 +56,23 @@ impl Store {
         }
     }
 
-    /// Replaces what a pipeline needs.
+    /// Replaces the set of objects that a pipeline needs.
     pub fn declare(&mut self, pipeline: &PipelineKey, refs: HashSet<Application>, parent: &CancellationToken) -> Declared {
         let mut declared = Declared::default();
         let old = self.needs.remove(pipeline).unwrap_or_default();
         for object in refs.difference(&old) {
             if self.wanted_by.entry(object.clone()).or_default().insert(pipeline.clone()) {
-                self.enrol(object, pipeline);
-                self.want(object, parent, &mut declared);
+                self.count_need(object, pipeline);
+                self.retain_caches(object, parent, &mut declared);
             }
         }
         for object in old.difference(&refs) {
-            self.strike(object, pipeline);
+            self.uncount_need(object, pipeline);
             let Some(by) = self.wanted_by.get_mut(object) else { continue };
             by.remove(pipeline);
             if by.is_empty() {
                 self.wanted_by.remove(object);
-                self.unwant(object, &mut declared);
+                self.release_caches(object, &mut declared);
             }
         }
         if !refs.is_empty() {
@@ -80,8 +81,9 @@ impl Store {
         declared
     }
 
-    /// Sets the cluster that a reference resolves to. If it is another one, the data of its caches are useless: they restart, and their
-    /// objects have no past. Returns the watches to start; later events of the old watches belong to the old cluster.
+    /// Sets the cluster that a reference resolves to. If the cluster is another one, the data of its caches is invalid: they restart, and
+    /// their objects have no past. Returns the watches to start. Later events of the old watches are ignored, because their generation is
+    /// old.
     pub fn identify(
         &mut self,
         cluster: &ClusterRef,
@@ -92,35 +94,35 @@ impl Store {
         if before.is_none_or(|before| is_same_cluster(&before, identity)) {
             return Vec::new();
         }
-        self.begin_anew(|key| key.cluster.as_ref() == Some(cluster), parent)
+        self.restart_caches(|key| key.cluster.as_ref() == Some(cluster), parent)
     }
 
-    /// Nobody needs anything of this cluster any more.
+    /// Removes the identity of a cluster that no pipeline needs any more.
     pub fn forget(&mut self, cluster: &ClusterRef) {
         self.identities.remove(cluster);
     }
 
-    /// How many objects a cache knows.
+    /// Returns the number of objects in a cache.
     pub fn len(&self, id: &CacheId) -> usize {
         self.cache(id).map_or(0, |cache| cache.objects.len())
     }
 
-    /// Forgets all objects of a cache, and says why: what is not known any more is not gone. Returns whether the reason is new, and
-    /// who wants to know.
+    /// Removes all objects of a cache and sets the reason. Unknown objects do not count as deleted. Returns whether the reason is new, and
+    /// the pipelines that depend on the cache.
     pub fn empty(&mut self, id: &CacheId, reason: Reason, message: &str) -> (bool, Vec<PipelineKey>) {
-        if let Some(cache) = self.caches.get_mut(&id.key).filter(|c| c.life == id.life) {
+        if let Some(cache) = self.caches.get_mut(&id.key).filter(|c| c.generation == id.generation) {
             cache.clear();
         }
         self.set_phase(id, Phase::Unknown(reason, message.to_owned()))
     }
 
-    /// Restarts all caches: their data may be older than what another replica has seen and written. Returns the watches to start.
+    /// Restarts all caches. Their data may be older than what another replica has observed and written. Returns the watches to start.
     pub fn renew(&mut self, parent: &CancellationToken) -> Vec<(CacheId, CancellationToken)> {
-        self.begin_anew(|_| true, parent)
+        self.restart_caches(|_| true, parent)
     }
 
-    /// Restarts these caches empty. Returns the watches to start.
-    fn begin_anew(
+    /// Restarts the selected caches without objects. Returns the watches to start.
+    fn restart_caches(
         &mut self,
         which: impl Fn(&CacheKey) -> bool,
         parent: &CancellationToken,
@@ -129,24 +131,24 @@ impl Store {
         for (key, cache) in self.caches.iter_mut().filter(|(key, _)| which(key)) {
             cache.stop.cancel();
             self.counter += 1;
-            (cache.life, cache.stop) = (self.counter, parent.child_token());
+            (cache.generation, cache.stop) = (self.counter, parent.child_token());
             cache.phase = not_synced();
             cache.clear();
-            started.push((CacheId { key: key.clone(), life: cache.life }, cache.stop.clone()));
+            started.push((CacheId { key: key.clone(), generation: cache.generation }, cache.stop.clone()));
         }
         started
     }
 
-    /// One more pipeline refers to an object.
-    fn want(&mut self, object: &Application, parent: &CancellationToken, declared: &mut Declared) {
+    /// Creates the caches of an object when the first pipeline refers to it.
+    fn retain_caches(&mut self, object: &Application, parent: &CancellationToken, declared: &mut Declared) {
         if self.wanted_by.get(object).is_some_and(|by| by.len() > 1) {
             return;
         }
         for key in self.all_caches(object) {
             if !self.caches.contains_key(&key) {
-                let (life, stop) = (self.next(), parent.child_token());
-                self.caches.insert(key.clone(), Cache::new(life, stop.clone()));
-                declared.started.push((CacheId { key: key.clone(), life }, stop));
+                let (generation, stop) = (self.next(), parent.child_token());
+                self.caches.insert(key.clone(), Cache::new(generation, stop.clone()));
+                declared.started.push((CacheId { key: key.clone(), generation }, stop));
             }
             let Some(cache) = self.caches.get_mut(&key) else { continue };
             cache.wanted += 1;
@@ -155,9 +157,9 @@ impl Store {
         self.begin_ring(object);
     }
 
-    /// No pipeline refers to an object any more.
-    fn unwant(&mut self, object: &Application, declared: &mut Declared) {
-        self.leave(object);
+    /// Releases the caches of an object when no pipeline refers to it any more.
+    fn release_caches(&mut self, object: &Application, declared: &mut Declared) {
+        self.unregister_parent(object);
         let Some(key) = self.locate(object) else { return };
         let name = name_of(object);
         if let Some(cache) = self.caches.get_mut(&key) {
@@ -173,14 +175,14 @@ impl Store {
             cache.wanted -= 1;
             if cache.wanted == 0 {
                 cache.idle = Some(mark);
-                declared.idle.push((CacheId { key, life: cache.life }, mark));
+                declared.idle.push((CacheId { key, generation: cache.generation }, mark));
             }
         }
     }
 
-    /// Ends a cache that nobody has needed since it was marked. Returns whether it did.
+    /// Stops a cache that was not needed since it was marked. Returns whether it was stopped.
     pub fn expire(&mut self, id: &CacheId, mark: u64) -> bool {
-        // No mark is used twice. Its life may be another one, if all caches were restarted meanwhile.
+        // No mark is used twice. The generation can differ, if all caches were restarted in the meantime.
         if self.caches.get(&id.key).is_some_and(|c| c.idle == Some(mark))
             && let Some(cache) = self.caches.remove(&id.key)
         {
@@ -195,27 +197,28 @@ impl Store {
         self.caches.keys().any(|key| key.cluster.as_ref() == Some(cluster))
     }
 
-    /// Whether a kind that is needed of this cluster may not be listed or watched there.
+    /// Whether a kind that is needed from this cluster must not be listed or watched there.
     pub fn is_forbidden(&self, cluster: &ClusterRef) -> bool {
         let refused = |cache: &Cache| matches!(cache.phase, Phase::Unknown(Reason::Forbidden, _));
         self.caches.iter().any(|(key, cache)| key.cluster.as_ref() == Some(cluster) && refused(cache))
     }
 
-    /// The pipelines that need something of this cluster.
+    /// Returns the pipelines that need at least one object of this cluster.
     pub fn pipelines_of(&self, cluster: &ClusterRef) -> Vec<PipelineKey> {
-        let concerned = self.wanted_by.iter().filter(|(object, _)| object.object.cluster_ref.as_ref() == Some(cluster));
-        concerned.flat_map(|(_, by)| by).cloned().collect::<HashSet<_>>().into_iter().collect()
+        let dependents = self.wanted_by.iter().filter(|(object, _)| object.object.cluster_ref.as_ref() == Some(cluster));
+        dependents.flat_map(|(_, by)| by).cloned().collect::<HashSet<_>>().into_iter().collect()
     }
 
-    /// Says why the caches of this cluster that have not been filled yet are not; it may pass. Returns who wants to know.
-    pub fn unfilled(&mut self, cluster: &ClusterRef, message: &str) -> Vec<PipelineKey> {
+    /// Sets a message for the caches of this cluster whose initial list is not complete. The problem may be temporary. Returns the
+    /// pipelines that depend on these caches.
+    pub fn set_list_problem(&mut self, cluster: &ClusterRef, message: &str) -> Vec<PipelineKey> {
         let of = self.caches.iter().filter(|(key, cache)| key.cluster.as_ref() == Some(cluster) && cache.is_filling());
-        let ids: Vec<CacheId> = of.map(|(key, cache)| CacheId { key: key.clone(), life: cache.life }).collect();
+        let ids: Vec<CacheId> = of.map(|(key, cache)| CacheId { key: key.clone(), generation: cache.generation }).collect();
         let phase = Phase::Unknown(Reason::CacheSlow, message.to_owned());
         ids.iter().flat_map(|id| self.set_phase(id, phase.clone()).1).collect::<HashSet<_>>().into_iter().collect()
     }
 
-    /// Says that a cache takes long to be filled, if that is all that is wrong with it. Returns who wants to know.
+    /// Marks a cache as slow, if its initial list is not complete and no other problem is known. Returns the pipelines that depend on it.
     pub fn slow(&mut self, id: &CacheId) -> Vec<PipelineKey> {
         if self.cache(id).is_none_or(|cache| cache.phase != not_synced()) {
             return Vec::new();
@@ -223,18 +226,18 @@ impl Store {
         self.set_phase(id, Phase::Unknown(Reason::CacheSlow, "the objects are still being listed".to_owned())).1
     }
 
-    /// Takes in what an object says. Returns who wants to know.
-    pub fn record(&mut self, id: &CacheId, name: ObjectName, seen: Seen, came: Came) -> Vec<PipelineKey> {
-        let Some(cache) = self.caches.get_mut(&id.key).filter(|c| c.life == id.life) else { return Vec::new() };
-        let touched = cache.tie(&name, seen.ties.as_deref());
+    /// Records what was observed of an object. Returns the pipelines that depend on it.
+    pub fn record(&mut self, id: &CacheId, name: ObjectName, seen: ReadObject, origin: EventOrigin) -> Vec<PipelineKey> {
+        let Some(cache) = self.caches.get_mut(&id.key).filter(|c| c.generation == id.generation) else { return Vec::new() };
+        let touched = cache.update_families(&name, seen.relation.as_deref());
         let was_unread = cache.unread.remove(&name).then(|| name.0.clone());
-        let mut wake = self.record_own(id, name, seen, came);
-        wake.extend(self.reconsider_families(&id.key, &touched, was_unread.as_deref()));
+        let mut wake = self.record_own(id, name, seen, origin);
+        wake.extend(self.recombine_families(&id.key, &touched, was_unread.as_deref()));
         wake
     }
 
-    /// The same, as far as it is about the object alone.
-    fn record_own(&mut self, id: &CacheId, name: ObjectName, seen: Seen, came: Came) -> Vec<PipelineKey> {
+    /// Records an observation for the object itself, without the parents that it is a part of.
+    fn record_own(&mut self, id: &CacheId, name: ObjectName, seen: ReadObject, origin: EventOrigin) -> Vec<PipelineKey> {
         let (seq, object) = (self.next(), object_of(&id.key, &name));
         let by = self.wanted_by.get(&object);
         let Some(cache) = self.caches.get_mut(&id.key) else { return Vec::new() };
@@ -242,90 +245,99 @@ impl Store {
             cache.objects.remove(&name);
             return Vec::new();
         }
-        let created = came == Came::Changed
-            && cache.objects.get(&name).is_none_or(|t| t.ties.is_none() && t.current.status == Status::NotFound);
+        let created = origin == EventOrigin::Changed
+            && cache.objects.get(&name).is_none_or(|t| t.relation.is_none() && t.current.status == Status::NotFound);
         let tracked = cache.objects.entry(name).or_insert_with(|| Tracked::unseen(by.is_some()));
         let was_unreadable = std::mem::take(&mut tracked.unreadable);
-        let came = if created { Came::Created } else { came };
-        tracked.ties = seen.ties.map(|ties| Box::new(ties.following(tracked.ties.as_deref(), came)));
-        if matches!(tracked.ties.as_deref(), Some(Ties::Parent(_))) {
-            return if by.is_some() { self.enter(&object, was_unreadable) } else { Vec::new() };
+        let origin = if created { EventOrigin::Created } else { origin };
+        tracked.relation = seen.relation.map(|relation| Box::new(relation.following(tracked.relation.as_deref(), origin)));
+        if matches!(tracked.relation.as_deref(), Some(Relation::Parent(_))) {
+            return if by.is_some() { self.register_parent(&object, was_unreadable) } else { Vec::new() };
         }
-        let wakes = (tracked.say(seq, seen.observation) || was_unreadable) && cache.phase == Phase::Synced;
+        let wakes = (tracked.record(seq, seen.observation) || was_unreadable) && cache.phase == Phase::Synced;
         let wake = if wakes { by.into_iter().flatten().cloned().collect() } else { Vec::new() };
-        self.leave(&object);
+        self.unregister_parent(&object);
         wake
     }
 
-    /// An object is there, and cannot be read: what it said last is not what it says, and it is not gone. Returns who wants to
-    /// know.
+    /// Records that an object exists and cannot be parsed. Its last observation is outdated, but the object is not deleted. Returns the
+    /// pipelines that depend on it.
     pub fn unreadable(&mut self, id: &CacheId, name: &ObjectName) -> Vec<PipelineKey> {
         let by = self.wanted_by.get(&object_of(&id.key, name));
-        let Some(cache) = self.caches.get_mut(&id.key).filter(|c| c.life == id.life) else { return Vec::new() };
+        let Some(cache) = self.caches.get_mut(&id.key).filter(|c| c.generation == id.generation) else { return Vec::new() };
         let tracked = cache.objects.entry(name.clone()).or_insert_with(|| Tracked::unseen(by.is_some()));
         let is_news = !std::mem::replace(&mut tracked.unreadable, true);
-        let part = tracked.ties.as_deref().and_then(Ties::as_part);
+        let part = tracked.relation.as_deref().and_then(Relation::as_part);
         let touched = part.map_or(&[][..], |part| part.families()).to_vec();
         let wakes = is_news && cache.phase == Phase::Synced;
         let mut wake: Vec<_> = by.into_iter().flatten().filter(|_| wakes).cloned().collect();
-        let unread = tracked.seq == 0 && tracked.ties.is_none() && cache.unread.insert(name.clone());
-        wake.extend(self.reconsider_families(&id.key, &touched, unread.then_some(name.0.as_str())));
+        let unread = tracked.seq == 0 && tracked.relation.is_none() && cache.unread.insert(name.clone());
+        wake.extend(self.recombine_families(&id.key, &touched, unread.then_some(name.0.as_str())));
         wake
     }
 
-    /// A list has ended: what it did not hold is gone, and the cache can be relied on. Returns who wants to know: with `all`,
-    /// everyone.
+    /// Completes a list: objects that it does not contain are gone, and the cache is synced. Returns the pipelines that are affected, or
+    /// with `all` every pipeline that depends on the cache.
     pub fn listed(&mut self, id: &CacheId, seen: &HashSet<ObjectName>, all: bool) -> Vec<PipelineKey> {
         let Some(cache) = self.cache(id) else { return Vec::new() };
         let gone: Vec<ObjectName> = cache.objects.keys().filter(|n| !seen.contains(*n)).cloned().collect();
         let mut wake = HashSet::new();
         for name in gone {
-            wake.extend(self.record(id, name, Seen::nothing(), Came::Listed));
+            wake.extend(self.record(id, name, ReadObject::nothing(), EventOrigin::Listed));
         }
         wake.extend(self.set_phase(id, Phase::Synced).1);
-        wake.extend(self.reconsider_all(&id.key));
+        wake.extend(self.recombine_all(&id.key));
         if all {
-            wake.extend(self.concerned(&id.key));
+            wake.extend(self.dependents(&id.key));
         }
         wake.into_iter().collect()
     }
 
-    /// Says how a cache is doing. Returns whether that is new, and who wants to know.
+    /// Sets the phase of a cache. Returns whether it is new, and the pipelines that depend on the cache.
     pub fn set_phase(&mut self, id: &CacheId, phase: Phase) -> (bool, Vec<PipelineKey>) {
-        let Some(cache) = self.caches.get_mut(&id.key).filter(|c| c.life == id.life && !c.phase.covers(&phase)) else {
+        let Some(cache) = self.caches.get_mut(&id.key).filter(|c| c.generation == id.generation) else {
             return (false, Vec::new());
         };
+        if cache.phase.covers(&phase) {
+            return (false, Vec::new());
+        }
         cache.phase = phase;
-        (true, self.concerned(&id.key))
+        (true, self.dependents(&id.key))
     }
 
-    /// The pipelines that need something of this cache.
-    fn concerned(&self, key: &CacheKey) -> Vec<PipelineKey> {
+    /// Returns the pipelines that depend on this cache.
+    fn dependents(&self, key: &CacheKey) -> Vec<PipelineKey> {
         self.needed_by.get(key).into_iter().flat_map(HashMap::keys).cloned().collect()
     }
 
-    /// The pipelines that need something of a cache that cannot be relied on.
-    pub fn blind(&self, id: &CacheId) -> Vec<PipelineKey> {
-        if self.is_synced(id) { Vec::new() } else { self.concerned(&id.key) }
+    /// Returns the pipelines that depend on this cache, if it is not synced.
+    pub fn dependents_if_unsynced(&self, id: &CacheId) -> Vec<PipelineKey> {
+        if self.is_synced(id) { Vec::new() } else { self.dependents(&id.key) }
     }
 
-    /// Whether what the cache knows can be relied on.
+    /// Whether the data of the cache is complete and valid.
     pub fn is_synced(&self, id: &CacheId) -> bool {
         self.cache(id).is_some_and(|c| c.phase == Phase::Synced)
     }
 
-    /// Whether the cache is being filled for the first time.
+    /// Whether the initial list of the cache is not complete.
     pub fn is_filling(&self, id: &CacheId) -> bool {
         self.cache(id).is_some_and(Cache::is_filling)
     }
 
-    /// What is known of an object, and what it said after `after`.
+    /// Returns the current state of an object, and its observations after the sequence number `after`.
     pub fn read(&self, object: &Application, after: u64) -> Reading {
         let unknown = |reason, message: &str| Now::Unknown { reason, message: message.to_owned() };
         let cluster = object.object.cluster_ref.as_ref().and_then(|cluster| self.identities.get(cluster));
         let cluster = cluster.cloned().unwrap_or_default();
-        let nothing =
-            |now| Reading { observations: Vec::new(), now, seq: 0, came: None, overflowed: false, cluster: cluster.clone() };
+        let nothing = |now| Reading {
+            observations: Vec::new(),
+            now,
+            seq: 0,
+            changed_at: None,
+            overflowed: false,
+            cluster: cluster.clone(),
+        };
         let Some(key) = self.locate(object) else {
             let message = format!("namespace {} is not one of the watched namespaces", object.object.namespace);
             return nothing(unknown(Reason::NamespaceNotWatched, &message));
@@ -338,7 +350,7 @@ impl Store {
         let now = match &cache.phase {
             Phase::Unknown(reason, message) => unknown(*reason, message),
             Phase::Synced if tracked.is_some_and(|t| t.unreadable) => {
-                unknown(Reason::Unreadable, "the object does not parse")
+                unknown(Reason::Unreadable, "the object cannot be parsed")
             }
             Phase::Synced => match tracked.and_then(|tracked| self.without_parts(object, tracked)) {
                 Some((reason, message)) => unknown(reason, &message),
@@ -346,38 +358,38 @@ impl Store {
             },
         };
         Reading {
-            observations: ring.iter().flat_map(|r| &r.said).filter(|(seq, _)| *seq > after).cloned().collect(),
+            observations: ring.iter().flat_map(|r| &r.observations).filter(|(seq, _)| *seq > after).cloned().collect(),
             now,
             seq: tracked.map_or(0, |t| t.seq),
-            came: tracked.filter(|t| t.seq > after).map(|t| t.came),
+            changed_at: tracked.filter(|t| t.seq > after).map(|t| t.changed_at),
             overflowed: ring.is_some_and(|r| r.lost > after),
             cluster,
         }
     }
 
-    /// What is known of all objects of a kind, whatever the namespace, by caches that have listed everything.
+    /// Returns the objects of a kind in all namespaces, from synced caches.
     pub fn listed_of(&self, kind: &CacheKey) -> impl Iterator<Item = (&ObjectName, &Tracked)> {
         let same = |key: &CacheKey| CacheKey { namespace: None, ..key.clone() } == *kind;
         let caches = self.caches.iter().filter(move |(key, cache)| cache.phase == Phase::Synced && same(key));
         caches.flat_map(|(_, cache)| &cache.objects)
     }
 
-    /// The highest sequence number that was given.
+    /// Returns the highest sequence number so far.
     pub fn seq(&self) -> u64 {
         self.counter
     }
 
-    /// How many caches there are, and how many objects they know.
+    /// Returns the number of caches and the number of their objects.
     pub fn counts(&self) -> (usize, usize) {
         (self.caches.len(), self.caches.values().map(|c| c.objects.len()).sum())
     }
 
     fn cache(&self, id: &CacheId) -> Option<&Cache> {
-        self.caches.get(&id.key).filter(|c| c.life == id.life)
+        self.caches.get(&id.key).filter(|c| c.generation == id.generation)
     }
 
     fn next(&mut self) -> u64 {
-        // By the wall clock, because a later reader needs the time; the clock may be set back.
+        // From the wall clock, because readers use it as a time. The maximum is needed because the clock may be set back.
         let clock = u64::try_from(crate::api::now().as_microsecond()).unwrap_or_default();
         self.counter = clock.max(self.counter + 1);
         self.counter
@@ -429,7 +441,7 @@ mod tests {
             self.store.declare(&pipeline(name), refs.iter().cloned().collect(), &self.parent)
         }
 
-        /// Declares the object `a` and lets its cache list `says` of it.
+        /// Declares the object `a`. Its cache completes a list with the observation `says`, or an empty list.
         fn synced(&mut self, says: Option<Observation>) -> CacheId {
             let id = self.need("p", &[app("K", "ns", "a")]).started.remove(0).0;
             let mut seen = HashSet::new();
@@ -442,8 +454,8 @@ mod tests {
         }
 
         fn record(&mut self, id: &CacheId, name: &str, obs: Observation) -> Vec<PipelineKey> {
-            let seen = Seen { observation: obs, ties: None };
-            self.store.record(id, ("ns".to_owned(), name.to_owned()), seen, Came::Changed)
+            let seen = ReadObject { observation: obs, relation: None };
+            self.store.record(id, ("ns".to_owned(), name.to_owned()), seen, EventOrigin::Changed)
         }
 
         fn said(&self, after: u64) -> Vec<String> {
@@ -596,7 +608,7 @@ mod tests {
         assert!(unreadable(&read(&bench, "a")) && bench.said(0) == ["1"]);
         assert_eq!(bench.record(&id, "a", runs("1", "")), [pipeline("p")], "the same as before, and it can be read again");
         assert_eq!((read(&bench, "a").now, bench.said(0)), (Now::Known(runs("1", "")), vec!["1".to_owned()]));
-        // One that was never read, and is referred to later.
+        // An object that could never be parsed, and that a pipeline refers to later.
         assert_eq!(bench.store.unreadable(&id, &name("b")), []);
         bench.need("q", &[app("K", "ns", "b")]);
         let reading = read(&bench, "b");
@@ -620,7 +632,7 @@ mod tests {
         assert!(bench.store.is_synced(&id));
 
         let (again, stop) = identify(&mut bench, "three.y").remove(0);
-        assert!(!stop.is_cancelled() && again.key == id.key && again.life != id.life);
+        assert!(!stop.is_cancelled() && again.key == id.key && again.generation != id.generation);
         // The last page of the old cluster's list.
         bench.record(&id, "a", runs("1", ""));
         assert_eq!(bench.store.listed(&id, &[name].into(), true), []);
@@ -645,9 +657,9 @@ mod tests {
         assert_eq!((id.key.namespace.as_ref(), bench.store.counts().0), (None, 1));
         let cluster = id.key.cluster.clone().unwrap();
         bench.need("q", &[far("a")]);
-        let mut concerned = bench.store.pipelines_of(&cluster);
-        concerned.sort();
-        assert_eq!(concerned, [pipeline("p"), pipeline("q")]);
+        let mut dependents = bench.store.pipelines_of(&cluster);
+        dependents.sort();
+        assert_eq!(dependents, [pipeline("p"), pipeline("q")]);
         bench.need("q", &[]);
         let (idle, mark) = bench.need("p", &[]).idle.remove(0);
         assert!(!bench.store.expire(&idle, mark - 1) && bench.store.has(&cluster));
@@ -666,15 +678,15 @@ mod tests {
         assert_eq!(bench.store.slow(&id), [pipeline("p")]);
         assert_eq!(reason(&bench), Some(Reason::CacheSlow));
         assert_eq!(bench.store.slow(&id), [], "said once");
-        assert_eq!(bench.store.unfilled(&cluster, "why"), [pipeline("p")]);
+        assert_eq!(bench.store.set_list_problem(&cluster, "why"), [pipeline("p")]);
         let now = bench.store.read(&far("a"), 0).now;
         assert_eq!(now, Now::Unknown { reason: Reason::CacheSlow, message: "why".to_owned() }, "it may pass");
         assert_eq!(bench.store.slow(&id), [], "there is a better reason");
         bench.store.set_phase(&id, Phase::Unknown(Reason::Timeout, "so long".to_owned()));
-        assert_eq!(bench.store.unfilled(&cluster, "why"), [], "it has not passed");
+        assert_eq!(bench.store.set_list_problem(&cluster, "why"), [], "it has not passed");
         assert_eq!(reason(&bench), Some(Reason::Timeout));
         assert_eq!(bench.store.listed(&id, &HashSet::new(), false), [pipeline("p")]);
-        assert_eq!(bench.store.unfilled(&cluster, "why"), [], "what was seen stands");
+        assert_eq!(bench.store.set_list_problem(&cluster, "why"), [], "what was seen stands");
         assert_eq!(bench.store.listed(&id, &HashSet::new(), false), []);
         assert_eq!(bench.store.listed(&id, &HashSet::new(), true), [pipeline("p")]);
         assert!(!bench.store.is_forbidden(&cluster));

@@ -1,20 +1,20 @@
-//! Addresses that no API server of a remote cluster has.
+//! Addresses that are refused for remote API servers.
 //!
-//! In: an address, as it stands in a kubeconfig or as a name leads to it. Out: whether it is refused, for what is there belongs
-//! to this machine's surroundings. Private addresses and loopback are where API servers are.
+//! In: an address from a kubeconfig or from name resolution. Out: whether it is refused, because it belongs to the environment of this
+//! machine. Private and loopback addresses are allowed, because API servers use them.
 
 use std::net::IpAddr;
 
 use crate::api::values::address::{METADATA, embedded};
 
-/// Whether it is link-local, multicast, unspecified or of a metadata service, in whatever spelling.
+/// Whether the address is link-local, multicast, unspecified or that of a metadata service, in any notation.
 pub(in crate::cluster) fn is_refused(address: IpAddr) -> bool {
     METADATA.contains(&address)
         || address.is_multicast()
         || match address {
             IpAddr::V4(ip) => ip.is_link_local() || ip.is_broadcast() || ip.octets()[0] == 0,
             IpAddr::V6(ip) => {
-                // Nobody else knows what an address of a local NAT64 (RFC 8215) translates to.
+                // The translation of a local NAT64 prefix (RFC 8215) depends on the network, so the actual target is not known.
                 let local_nat64 = ip.segments()[..3] == [0x64, 0xff9b, 1];
                 local_nat64
                     || ip.is_unspecified()

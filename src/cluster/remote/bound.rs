@@ -1,4 +1,4 @@
-//! A bound on what is read of a remote API server, which may send without end, and on how often it is asked.
+//! Limits on how much is read from a remote API server, which may send without end, and on how often it is called.
 //!
 //! In: the responses of a client. Out: the same, with limits. A list or any other response ends with [`TooLarge`] above 64 MiB, an error
 //! response above 1 MiB. One line of a watch, which is one event, ends above 8 MiB. Everything except a watch must be complete after a
@@ -24,15 +24,15 @@ use pace::Pace;
 const MAX_ANSWER: u64 = 64 << 20;
 const MAX_REFUSAL: u64 = 1 << 20;
 const MAX_LINE: u64 = 8 << 20;
-/// No body takes longer after its head, but that of a watch.
+/// Maximum time of a response body after its head, except for a watch.
 const LONGEST: Duration = Duration::from_mins(1);
 
-/// An answer is longer than is read.
+/// A response exceeds the size limit.
 #[derive(Debug, thiserror::Error)]
 #[error("the response is too large")]
 pub(in crate::cluster) struct TooLarge;
 
-/// Puts the bound into a client.
+/// The layer that adds the limits to a client.
 #[derive(Clone, Debug, Default)]
 pub(in crate::cluster) struct Bounds(Pace);
 
@@ -44,7 +44,7 @@ impl<S> Layer<S> for Bounds {
     }
 }
 
-/// A client with bounds.
+/// A client with limits.
 pub(in crate::cluster) struct Bounding<S> {
     inner: S,
     pace: Pace,
@@ -66,7 +66,7 @@ where
     fn call(&mut self, request: Request<R>) -> Self::Future {
         let pace = self.pace.clone();
         let watched = is_watch(request.uri()).then(|| request.uri().path().to_owned());
-        // Nothing is sent before it is polled.
+        // The request is sent only when the future is polled.
         let answer = self.inner.call(request);
         async move {
             if let Some(path) = &watched {
@@ -84,17 +84,17 @@ fn is_watch(uri: &Uri) -> bool {
     uri.query().is_some_and(|query| query.split('&').any(|pair| pair == "watch=true"))
 }
 
-/// How much is read of a body.
+/// The size limit of a response body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Bound {
-    /// So much of it.
+    /// Maximum size of the whole body, in bytes.
     Whole(u64),
-    /// Any number of lines, each of which has a bound of its own.
+    /// Any number of lines, each with its own limit.
     Lines,
 }
 
 impl Bound {
-    /// kube reads line by line only where a watch has begun; any other answer it collects.
+    /// Returns the limit of a response. kube reads line by line only if a watch was accepted. It collects any other response as a whole.
     fn of(watch: bool, status: StatusCode) -> Self {
         match (status.is_success(), watch) {
             (true, true) => Self::Lines,
@@ -103,7 +103,7 @@ impl Bound {
         }
     }
 
-    /// Whether so much more may be read, after so much.
+    /// Counts the data in `read`. Returns whether it is within the limit.
     fn takes(self, read: &mut u64, data: &[u8]) -> bool {
         if let Self::Whole(most) = self {
             *read += data.len() as u64;
@@ -119,12 +119,12 @@ impl Bound {
     }
 }
 
-/// The body of an answer.
+/// A response body with a limit.
 pub(in crate::cluster) struct Bounded<B> {
     body: B,
     bound: Bound,
     read: u64,
-    /// When it must have come, if it has an end.
+    /// Deadline of the body. `None` for a watch.
     end: Option<Pin<Box<Sleep>>>,
 }
 
@@ -174,7 +174,7 @@ mod tests {
 
     use super::*;
 
-    /// A body that says the same for ever, or nothing.
+    /// A body that repeats the same data without end, or never sends any.
     struct Endless(Option<Bytes>);
 
     impl Body for Endless {

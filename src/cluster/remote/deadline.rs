@@ -1,8 +1,8 @@
-//! A bound on the time until a service answers, for kube's client has none: a watch that an API server takes and never answers
-//! would be waited for without end.
+//! Limits the time until a service responds, because the client of kube does not. Without it, a watch that an API server accepts and never
+//! answers would wait without end.
 //!
-//! In: calls of a service. Out: the same, which fail as timed out where no answer has begun in time. How long the body of an
-//! answer takes is not its subject.
+//! In: calls of a service. Out: the same calls, which fail with a timeout if no response has started in time. The duration of the response
+//! body is not limited here.
 
 use std::io::{Error, ErrorKind};
 use std::task::{Context, Poll};
@@ -13,15 +13,15 @@ use futures::future::BoxFuture;
 use tokio::time::timeout;
 use tower::{BoxError, Layer, Service};
 
-/// Puts the bound into a client, or into what makes connections for one.
+/// The layer that adds the limit to a client or to a connector.
 #[derive(Clone, Copy, Debug)]
 pub struct Deadline(Duration);
 
 impl Deadline {
-    /// No head of an answer of an API server takes longer.
+    /// Timeout for the head of a response of an API server.
     pub const HEAD: Self = Self(Duration::from_secs(30));
 
-    /// No answer takes longer than this.
+    /// Returns a layer with this timeout.
     pub(in crate::cluster) const fn of(longest: Duration) -> Self {
         Self(longest)
     }
@@ -35,7 +35,7 @@ impl<S> Layer<S> for Deadline {
     }
 }
 
-/// A service with the bound.
+/// A service with a timeout.
 #[derive(Clone, Debug)]
 pub struct Timely<S> {
     inner: S,

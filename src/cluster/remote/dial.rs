@@ -1,7 +1,7 @@
-//! Names of remote API servers to addresses: what was checked is what is dialled.
+//! Resolves names of remote API servers. Exactly the addresses that were checked are dialled.
 //!
-//! In: a name. Out: its addresses without the forbidden ones ([`address`]), in the component that opens the connections of a client.
-//! Addresses in a kubeconfig never come here; the parser of the kubeconfig checks them.
+//! In: a name. Out: its addresses without the forbidden ones ([`address`]), for the connector of a client. Addresses in a kubeconfig are
+//! not resolved here; the parser of the kubeconfig checks them.
 
 use std::net::SocketAddr;
 use std::task::{Context, Poll};
@@ -15,19 +15,19 @@ use tower::{BoxError, Service};
 
 use super::address;
 
-/// All that a name leads to is refused.
+/// All addresses of a name are forbidden.
 #[derive(Debug, thiserror::Error)]
 #[error("all addresses of the name are forbidden")]
 pub(in crate::cluster) struct AllRefused;
 
-/// The system's resolver, without what is refused.
+/// The resolver of the system, without forbidden addresses.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::cluster) struct Guarded;
 
-/// What makes connections, below TLS.
+/// Returns the connector for TCP connections, without TLS.
 pub(in crate::cluster) fn connector() -> HttpConnector<Guarded> {
     let mut connector = HttpConnector::new_with_resolver(Guarded);
-    // TLS is put upon it, so the URLs are not only `http`.
+    // TLS is added on top, so URLs can have schemes other than `http`.
     connector.enforce_http(false);
     connector
 }
@@ -42,12 +42,12 @@ impl Service<Name> for Guarded {
     }
 
     fn call(&mut self, name: Name) -> Self::Future {
-        // The port is the URL's, and is put in place of the zero.
+        // The port of the URL replaces the zero.
         async move { Ok(permitted(tokio::net::lookup_host((name.as_str(), 0)).await?)?.into_iter()) }.boxed()
     }
 }
 
-/// The addresses that may be dialled; an error if there are none.
+/// Returns the allowed addresses, or an error if there are none.
 fn permitted(found: impl Iterator<Item = SocketAddr>) -> Result<Vec<SocketAddr>, AllRefused> {
     let permitted: Vec<_> = found.filter(|at| !address::is_refused(at.ip())).collect();
     if permitted.is_empty() { Err(AllRefused) } else { Ok(permitted) }

@@ -1,7 +1,7 @@
-//! Whether a cluster answers: what the probes of one cluster come to.
+//! State of a remote cluster, computed from the results of its probes.
 //!
-//! In: how each probe ended, and when. Out: what to believe of the watches ([`Health::is_lost`]), and whether the cluster is
-//! online or offline ([`Health::reachability`]). No clock of its own.
+//! In: the result and time of each probe. Out: whether the data of the watches is still valid ([`Health::is_lost`]), and whether the
+//! cluster is online or offline ([`Health::reachability`]). It reads no clock.
 
 use std::time::Duration;
 
@@ -9,44 +9,44 @@ use tokio::time::Instant;
 
 use crate::cluster::Reachability;
 
-/// After this number of unanswered probes in a row, the data of the watches no longer count.
+/// Number of consecutive failed probes after which the data of the watches is no longer valid, if [`RESTART`] has passed, too.
 const LOST_AFTER: u32 = 3;
-/// And for so long: an API server that is restarted refuses connections for some seconds.
+/// Minimum time of these failures. An API server that is restarted refuses connections for some seconds.
 const RESTART: Duration = Duration::from_secs(15);
-/// Or nothing has answered for so long.
+/// Time without a response after which the data is no longer valid, no matter how many probes failed.
 const LOST_SILENCE: Duration = Duration::from_secs(30);
-/// Between two probes; jitter adds up to a fifth.
+/// Pause between two probes. Jitter adds up to a fifth.
 const PAUSE: Duration = Duration::from_secs(10);
-/// The same while it is about to be lost.
+/// Pause between two probes while the cluster does not respond but is not lost yet.
 const DOUBT: Duration = Duration::from_secs(2);
 
-/// What the probes of one cluster come to.
+/// State of one cluster, computed from its probes.
 #[derive(Debug)]
 pub(in crate::cluster) struct Health {
     grace: Duration,
     answered: bool,
-    /// Since when nothing has answered, and how often it was asked since.
+    /// Start of the first probe without a response, and the number of failed probes since then.
     silent: Option<(Instant, u32)>,
 }
 
 impl Health {
-    /// Nothing is known yet. `grace` is how long a cluster may say nothing until it is offline.
+    /// Returns the state before the first probe. `grace` is the time without a response after which the cluster is offline.
     pub fn new(grace: Duration) -> Self {
         Self { grace, answered: false, silent: None }
     }
 
-    /// It has answered.
+    /// Records a response.
     pub fn answered(&mut self) {
         (self.answered, self.silent) = (true, None);
     }
 
-    /// A probe that began then was not answered.
+    /// Records a failed probe that started at `began`.
     pub fn failed(&mut self, began: Instant) {
         let (since, failures) = self.silent.unwrap_or((began, 0));
         self.silent = Some((since, failures + 1));
     }
 
-    /// Whether watches that say nothing can no longer be taken to have nothing to say.
+    /// Whether the data of the watches is no longer valid: their silence may mean that the cluster is unreachable.
     pub fn is_lost(&self, now: Instant) -> bool {
         self.silent.is_some_and(|(since, failures)| {
             let silence = now.duration_since(since);
@@ -54,12 +54,12 @@ impl Health {
         })
     }
 
-    /// Whether nothing has answered since it was last asked.
+    /// Whether the latest probe failed.
     pub fn is_silent(&self) -> bool {
         self.silent.is_some()
     }
 
-    /// Whether it can be reached.
+    /// Returns whether the cluster is reachable.
     pub fn reachability(&self, now: Instant) -> Reachability {
         match self.silent {
             Some((since, _)) if now.duration_since(since) >= self.grace => Reachability::Offline,
@@ -68,12 +68,12 @@ impl Health {
         }
     }
 
-    /// When it will be offline, if nothing answers.
+    /// Returns when the cluster becomes offline, if it does not respond before.
     pub fn offline_at(&self, now: Instant) -> Option<Instant> {
         self.silent.map(|(since, _)| since + self.grace).filter(|at| *at > now)
     }
 
-    /// How long to wait until it is asked again.
+    /// Returns the pause before the next probe.
     pub fn pause(&self, now: Instant) -> Duration {
         if self.is_silent() && !self.is_lost(now) { DOUBT } else { PAUSE }
     }

@@ -1,7 +1,7 @@
-//! A kubeconfig as somebody put it into a Secret: read, and refused where it would do harm.
+//! Parses the kubeconfig of a Secret, and refuses settings that could do harm.
 //!
 //! In: bytes, and whether insecure connections are allowed. Out: a [`Checked`] connection to one API server, or an [`Invalid`] with the
-//! field and the remedy. The author of the Secret is not trusted. No program is run, no file is read, no address of the machine is
+//! field and the remedy. The author of the Secret is not trusted. No program is run, no file is read, no address of the machine itself is
 //! contacted, and errors contain no value of the kubeconfig.
 
 mod raw;
@@ -21,27 +21,27 @@ use url::{Host, Url};
 use super::address;
 use raw::{Cluster, File, User};
 
-/// No kubeconfig is larger.
+/// Maximum size of a kubeconfig.
 const MAX_BYTES: usize = 64 * 1024;
 
-/// A way to one API server that may be gone.
+/// An allowed connection to one API server.
 #[derive(Clone, Debug)]
 pub(in crate::cluster) struct Checked {
-    /// Where it is.
+    /// URL of the API server.
     pub server: Uri,
-    /// The certificates that its own is held against, in DER; absent: those of the system.
+    /// CA certificates in DER that verify the server certificate. `None`: those of the system.
     pub roots: Option<Vec<Vec<u8>>>,
-    /// Any certificate will do.
+    /// Whether the server certificate is not verified.
     pub any_certificate: bool,
-    /// The name that its certificate is for, if not that of the URL.
+    /// Name in the server certificate. `None`: the host of the URL.
     pub server_name: Option<String>,
-    /// As whom.
+    /// Credentials of the user.
     pub user: Credentials,
 }
 
 impl Checked {
-    /// Which cluster it leads to: hashes of its address and of the authority of its certificates. Each of them may change alone
-    /// (another name before it, a new authority), see [`is_same_cluster`].
+    /// Returns the identity of the cluster: hashes of its address and of its CA certificates. Each of them can change alone, for example
+    /// with a new host name or a new CA. See [`is_same_cluster`].
     pub fn identity(&self) -> String {
         let hash = |hash: Sha256| hex::encode(&hash.finalize()[..4]);
         let server = hash(Sha256::new_with_prefix(self.server.to_string()));
@@ -50,36 +50,36 @@ impl Checked {
     }
 }
 
-/// Whether two identities are of one cluster: its address is the same, or the authority of its certificates, where it has one of
-/// its own.
+/// Whether two identities belong to the same cluster: the address is the same, or the CA certificates are the same and not those of the
+/// system.
 #[must_use]
 pub fn is_same_cluster(one: &str, other: &str) -> bool {
     let (one, other) = (one.split_once('.').unwrap_or((one, "")), other.split_once('.').unwrap_or((other, "")));
     one.0 == other.0 || (one.1 == other.1 && !one.1.is_empty())
 }
 
-/// Whether a token can be sent: the client panics at another one.
+/// Whether a token can be sent in a header. The client panics on a token that cannot.
 #[must_use]
 pub fn is_token(token: &SecretString) -> bool {
     http::HeaderValue::from_str(token.expose_secret()).is_ok()
 }
 
-/// As whom an API server is asked. All may be absent: then as nobody.
+/// Credentials for an API server. All can be absent: requests are then anonymous.
 #[derive(Clone, Debug, Default)]
 pub(in crate::cluster) struct Credentials {
     /// A bearer token.
     pub token: Option<SecretString>,
-    /// Name and password.
+    /// User name and password.
     pub basic: Option<(String, SecretString)>,
-    /// Certificate and key, both PEM in base64.
+    /// Certificate and key, both base64-encoded PEM.
     pub certificate: Option<(String, SecretString)>,
-    /// The user to act as.
+    /// The user to impersonate.
     pub act_as: Option<String>,
-    /// The groups to act as.
+    /// The groups to impersonate.
     pub act_as_groups: Vec<String>,
 }
 
-/// Why a kubeconfig is not used: in words that hold nothing of it but names of fields.
+/// Why a kubeconfig is refused. The message contains nothing of the kubeconfig except names of fields.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::cluster) struct Invalid(String);
 
@@ -93,16 +93,20 @@ impl Invalid {
     fn of(field: &str, words: &str) -> Self {
         Self(format!("{field} {words}"))
     }
+
+    fn unknown_reference(field: &str, kind: &str) -> Self {
+        Self(format!("{field} refers to a {kind} that the file does not contain"))
+    }
 }
 
-/// Reads a kubeconfig. `insecure` allows what `--allow-insecure-clusters` allows.
+/// Parses a kubeconfig. `insecure` is the value of `--allow-insecure-clusters`.
 pub(in crate::cluster) fn read(bytes: &[u8], insecure: bool) -> Result<Checked, Invalid> {
     let file = parse(bytes)?;
     let (cluster, user) = file.chosen()?;
     let server = server(cluster, insecure)?;
     let any_certificate = cluster.insecure_skip_tls_verify.unwrap_or(false);
     if any_certificate && !insecure {
-        let words = "is refused; take it away and put the authority's certificate into certificate-authority-data \
+        let words = "is not allowed; remove it and set certificate-authority-data to the CA certificate \
              (or run Pennant with --allow-insecure-clusters)";
         return Err(Invalid::of("clusters[].cluster.insecure-skip-tls-verify", words));
     }
@@ -114,15 +118,15 @@ pub(in crate::cluster) fn read(bytes: &[u8], insecure: bool) -> Result<Checked, 
     if cluster.proxy_url.as_ref().is_some_and(|url| !url.is_empty()) {
         return Err(Invalid::of(
             "clusters[].cluster.proxy-url",
-            "is not supported; name a server that can be reached without",
+            "is not supported; use a server that is reachable without a proxy",
         ));
     }
     let server_name = cluster.tls_server_name.clone().filter(|name| !name.is_empty());
     if server_name.as_ref().is_some_and(|name| ServerName::try_from(name.as_str()).is_err()) {
-        return Err(Invalid::of("clusters[].cluster.tls-server-name", "is not the name of a host"));
+        return Err(Invalid::of("clusters[].cluster.tls-server-name", "is not a valid host name"));
     }
     let roots = cluster.certificate_authority_data.as_ref().filter(|data| !data.is_empty());
-    // With it, kube would check names that nobody asked for.
+    // With CA certificates, kube would verify host names although verification is off.
     let roots = roots.filter(|_| !any_certificate).map(|data| authorities(data)).transpose()?;
     Ok(Checked { server, roots, any_certificate, server_name, user: credentials(user)? })
 }
@@ -131,7 +135,7 @@ fn parse(bytes: &[u8]) -> Result<File, Invalid> {
     if bytes.len() > MAX_BYTES {
         return Err(Invalid(format!("the kubeconfig is larger than {} KiB", MAX_BYTES / 1024)));
     }
-    let Ok(text) = std::str::from_utf8(bytes) else { return Err(Invalid("the kubeconfig is not text".to_owned())) };
+    let Ok(text) = std::str::from_utf8(bytes) else { return Err(Invalid("the kubeconfig is not UTF-8 text".to_owned())) };
     let options = serde_saphyr::options! {
         with_snippet: false,
         budget: serde_saphyr::budget! {
@@ -145,30 +149,30 @@ fn parse(bytes: &[u8]) -> Result<File, Invalid> {
             max_total_scalar_bytes: 2 * MAX_BYTES,
         },
     };
-    // The parser's own words may hold what it could not read.
+    // The message of the parser may contain the text that it could not parse.
     serde_saphyr::from_str_with_options(text, options).map_err(|error| match error.location() {
         Some(at) => Invalid(format!("the kubeconfig cannot be read, at line {}, column {}", at.line(), at.column())),
-        None => Invalid("the kubeconfig cannot be read: it is not YAML, or too much of it".to_owned()),
+        None => Invalid("the kubeconfig cannot be read: it is not valid YAML, or exceeds a size limit".to_owned()),
     })
 }
 
 impl File {
-    /// The cluster and the user of the context that is to be used.
+    /// Returns the cluster and the user of the current context.
     fn chosen(&self) -> Result<(&Cluster, &User), Invalid> {
         let context = match self.current_context.as_deref().filter(|name| !name.is_empty()) {
             Some(current) => self.contexts().find(|c| c.name == current),
             None => match &self.contexts.as_deref().unwrap_or_default() {
                 [one] => Some(one),
                 [] => return Err(Invalid::of("contexts", "are missing; this is not a kubeconfig")),
-                _ => return Err(Invalid::of("current-context", "is missing, and there are several contexts; name one")),
+                _ => return Err(Invalid::of("current-context", "is missing; set it to one of the contexts")),
             },
         };
-        let context = context.ok_or_else(|| Invalid::of("current-context", "names no context of the file"))?;
+        let context = context.ok_or_else(|| Invalid::unknown_reference("current-context", "context"))?;
         let named = context.context.as_ref().ok_or_else(|| Invalid::of("contexts[].context", "is missing"))?;
         let cluster = self.clusters.iter().flatten().find(|c| c.name == named.cluster).and_then(|c| c.cluster.as_ref());
-        let cluster = cluster.ok_or_else(|| Invalid::of("contexts[].context.cluster", "names no cluster of the file"))?;
+        let cluster = cluster.ok_or_else(|| Invalid::unknown_reference("contexts[].context.cluster", "cluster"))?;
         let user = self.users.iter().flatten().find(|u| Some(&u.name) == named.user.as_ref()).and_then(|u| u.user.as_ref());
-        let user = user.ok_or_else(|| Invalid::of("contexts[].context.user", "names no user of the file"))?;
+        let user = user.ok_or_else(|| Invalid::unknown_reference("contexts[].context.user", "user"))?;
         Ok((cluster, user))
     }
 
@@ -177,7 +181,7 @@ impl File {
     }
 }
 
-/// The URL of the API server.
+/// Returns the URL of the API server.
 fn server(cluster: &Cluster, insecure: bool) -> Result<Uri, Invalid> {
     let invalid = |words| Invalid::of("clusters[].cluster.server", words);
     let text = cluster.server.as_deref().filter(|s| !s.is_empty()).ok_or_else(|| invalid("is missing"))?;
@@ -189,10 +193,10 @@ fn server(cluster: &Cluster, insecure: bool) -> Result<Uri, Invalid> {
         _ => return Err(invalid("must begin with https://")),
     }
     if !url.username().is_empty() || url.password().is_some() {
-        return Err(invalid("must not hold a user or a password; put them into users[].user"));
+        return Err(invalid("must not contain a user or a password; set them in users[].user"));
     }
     if url.query().is_some() || url.fragment().is_some() {
-        return Err(invalid("must be without query and fragment"));
+        return Err(invalid("must not have a query or a fragment"));
     }
     if url.host().is_none_or(|host| is_refused(&host)) {
         return Err(invalid(
@@ -214,7 +218,7 @@ fn is_refused(host: &Host<&str>) -> bool {
 fn no_file(field: &str, path: Option<&String>, instead: &str) -> Result<(), Invalid> {
     match path {
         Some(path) if !path.is_empty() => {
-            Err(Invalid::of(field, &format!("names a file, and none is read; put what is in it into {instead}")))
+            Err(Invalid::of(field, &format!("refers to a file, which is not supported; put the content into {instead}")))
         }
         _ => Ok(()),
     }
@@ -223,11 +227,11 @@ fn no_file(field: &str, path: Option<&String>, instead: &str) -> Result<(), Inva
 fn credentials(user: &User) -> Result<Credentials, Invalid> {
     for (field, given) in [("exec", user.exec.is_some()), ("auth-provider", user.auth_provider.is_some())] {
         if given {
-            let words = "has a program run, which is refused; use a token, or client-certificate-data and client-key-data";
+            let words = "runs a program, which is not allowed; use a token, or client-certificate-data and client-key-data";
             return Err(Invalid::of(&format!("users[].user.{field}"), words));
         }
     }
-    // Without it one would be somebody else.
+    // If these fields were ignored, the requests would have another identity.
     for (field, given) in [("as-uid", user.as_uid.is_some()), ("as-user-extra", user.as_user_extra.is_some())] {
         if given {
             return Err(Invalid::of(&format!("users[].user.{field}"), "is not supported; use as and as-groups"));
@@ -245,12 +249,12 @@ fn credentials(user: &User) -> Result<Credentials, Invalid> {
         ("as-groups", groups.iter().all(|name| visible(name))),
     ] {
         if !fits {
-            let words = "has characters that cannot be sent; a line break at its end, perhaps";
+            let words = "has characters that are not allowed, for example a line break at the end";
             return Err(Invalid::of(&format!("users[].user.{field}"), words));
         }
     }
     let basic = user.username.clone().filter(|name| !name.is_empty()).zip(user.password.clone());
-    // kube takes one of the two, and a token is what Kubernetes itself prefers.
+    // kube uses one of the two. Kubernetes itself prefers the token.
     let basic = basic.filter(|_| token.is_none());
     let act_as = user.act_as.clone().filter(|name| !name.is_empty());
     Ok(Credentials { token, basic, certificate: certificate(user)?, act_as, act_as_groups: groups })
@@ -262,8 +266,8 @@ fn certificate(user: &User) -> Result<Option<(String, SecretString)>, Invalid> {
     let (certificate, key) = match (certificate, key) {
         (None, None) => return Ok(None),
         (Some(certificate), Some(key)) => (certificate, key),
-        (None, Some(_)) => return Err(Invalid::of("users[].user.client-certificate-data", "is missing beside the key")),
-        (Some(_), None) => return Err(Invalid::of("users[].user.client-key-data", "is missing beside the certificate")),
+        (None, Some(_)) => return Err(Invalid::of("users[].user.client-certificate-data", "is missing; the key is set")),
+        (Some(_), None) => return Err(Invalid::of("users[].user.client-key-data", "is missing; the certificate is set")),
     };
     let pem = decoded(certificate).and_then(|pem| CertificateDer::from_pem_slice(&pem).ok());
     pem.ok_or_else(|| Invalid::of("users[].user.client-certificate-data", "is not a certificate as PEM in base64"))?;

@@ -1,6 +1,6 @@
-//! Which Secret holds the kubeconfig of a cluster: pure. In: a reference, and the object that it names. Out: the Secret's name
-//! and the keys to look under, or why there is none. The Secret is always in the namespace of the object that names it, so
-//! that nobody reaches through an object into a namespace whose Secrets are not theirs.
+//! Finds the Secret with the kubeconfig of a cluster. Pure. In: a reference, and the object that it names. Out: the name and the keys of
+//! the Secret, or why there is none. The Secret is always in the namespace of that object, so an object cannot give access to the Secrets
+//! of another namespace.
 
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 
@@ -8,16 +8,16 @@ use crate::api::values::refs::{ClusterKind, ClusterRef};
 use crate::cluster::Reason;
 use crate::cluster::error::ObserveError;
 
-/// A kubeconfig in a Secret.
+/// The place of a kubeconfig: a Secret and its possible keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::cluster) struct Place {
-    /// The Secret.
+    /// Name of the Secret.
     pub secret: String,
-    /// The keys under which it may stand, in the order in which they are looked at.
+    /// Possible keys, in the order in which they are checked.
     pub keys: &'static [&'static str],
 }
 
-/// The kind of the object that represents a cluster; `None` for a Secret, which represents itself.
+/// Returns the kind of the object that represents a cluster. `None` for a Secret, which represents itself.
 pub(in crate::cluster) fn kind(cluster: &ClusterRef) -> Option<ApiResource> {
     let given = cluster.api_version.as_deref();
     let (api_version, plural) = match cluster.kind {
@@ -29,12 +29,12 @@ pub(in crate::cluster) fn kind(cluster: &ClusterRef) -> Option<ApiResource> {
     Some(ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, cluster.kind.as_str()), plural))
 }
 
-/// The keys of the kubeconfig in a Secret that represents a cluster.
+/// Returns the place of the kubeconfig if a Secret represents the cluster.
 pub(in crate::cluster) fn itself(cluster: &ClusterRef) -> Place {
     Place { secret: cluster.name.clone(), keys: &["kubeconfig", "value"] }
 }
 
-/// Where the kubeconfig of this object is.
+/// Returns the place of the kubeconfig for this object.
 pub(in crate::cluster) fn place(cluster: &ClusterRef, object: &DynamicObject) -> Result<Place, ObserveError> {
     let text = |pointer: &str| object.data.pointer(pointer).and_then(|v| v.as_str()).filter(|s| !s.is_empty());
     let of_cluster_api = |name: &str| Place { secret: format!("{name}-kubeconfig"), keys: &["value"] };
@@ -59,7 +59,7 @@ pub(in crate::cluster) fn place(cluster: &ClusterRef, object: &DynamicObject) ->
         ClusterKind::Cluster => (Some(of_cluster_api(&cluster.name)), ""),
     };
     let found = found.ok_or_else(|| invalid(cluster, &format!("names no Secret; set {field}")))?;
-    // It becomes part of a selector, in which other characters have a meaning.
+    // The name becomes part of a field selector, in which other characters have a meaning.
     let is_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.';
     if found.secret.len() > 253 || !found.secret.chars().all(is_name) {
         return Err(invalid(cluster, &format!("names an invalid Secret name; correct {field}")));

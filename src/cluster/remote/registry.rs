@@ -1,5 +1,5 @@
-//! Which remote clusters are followed: in: the caches that begin and end. Out: the [`Handle`] of each cluster that has a cache,
-//! whose task begins with the first of them and ends with the last.
+//! The tasks of remote clusters. In: caches that start and stop. Out: the [`Handle`] of each cluster that has a cache. The task of a
+//! cluster starts with its first cache and stops with its last one.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -20,7 +20,7 @@ struct Followed {
 }
 
 impl Remotes {
-    /// The handle of a cluster; `begin` makes it where there is none, and is given what ends the task.
+    /// Returns the handle of a cluster. If there is none, `begin` creates it. Its argument is the token that stops the task.
     pub fn get(&self, cluster: &ClusterRef, begin: impl FnOnce(CancellationToken) -> Handle) -> Handle {
         let mut all = self.all();
         if let Some(followed) = all.get(cluster) {
@@ -32,14 +32,14 @@ impl Remotes {
         handle
     }
 
-    /// The cluster has no cache any more.
+    /// Stops the task of a cluster that has no cache any more.
     pub fn end(&self, cluster: &ClusterRef) {
         if let Some(followed) = self.all().remove(cluster) {
             followed.stop.cancel();
         }
     }
 
-    /// Whether a cluster can be reached; of one that is not followed nothing is known.
+    /// Returns whether a cluster is reachable. `Unknown` for a cluster without a task.
     pub fn reachability(&self, cluster: &ClusterRef) -> Reachability {
         self.all().get(cluster).map_or(Reachability::Unknown, |followed| *followed.handle.reachability.borrow())
     }

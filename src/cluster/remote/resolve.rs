@@ -1,4 +1,4 @@
-//! From a reference to a kubeconfig. In: watches of the object that represents the cluster and of its Secret, each by its name, on the
+//! Resolves a reference to a kubeconfig. In: watches of the object that represents the cluster and of its Secret, each by its name, on the
 //! local cluster. Out: each new connection to the cluster, or why there is none. An unchanged result, for example after a resync or an
 //! edited label, is not sent.
 
@@ -19,14 +19,14 @@ use crate::k8s::watch;
 use crate::telemetry::Metrics;
 use crate::telemetry::metrics::Watch;
 
-/// What a reference leads to.
+/// The result for a reference.
 #[derive(Clone, Debug)]
 pub(in crate::cluster) enum Resolution {
-    /// It is not known yet.
+    /// Not known yet.
     Pending,
-    /// To a kubeconfig; its digest tells it from others.
+    /// A usable kubeconfig, and the digest of its text to detect changes.
     Ready(Box<Checked>, [u8; 32]),
-    /// To nothing.
+    /// No usable kubeconfig.
     ObserveError(ObserveError),
 }
 
@@ -41,7 +41,7 @@ impl Resolution {
     }
 }
 
-/// Follows one reference.
+/// Resolves one reference, again after each change.
 pub(in crate::cluster) struct Resolver {
     client: Client,
     cluster: ClusterRef,
@@ -50,14 +50,14 @@ pub(in crate::cluster) struct Resolver {
     metrics: Metrics,
     /// The object that represents the cluster; `None` for a Secret.
     object: Option<Seen<DynamicObject>>,
-    /// Where the kubeconfig is said to be.
+    /// The Secret and key with the kubeconfig, according to the object.
     place: Result<Place, ObserveError>,
     secret: Option<Seen<Secret>>,
     told: Resolution,
 }
 
 impl Resolver {
-    /// Begins to look. `cluster` has a namespace.
+    /// Starts the first watch. `cluster` must have a namespace.
     pub fn new(client: Client, cluster: ClusterRef, insecure: bool, metrics: Metrics) -> Self {
         let namespace = cluster.namespace.clone().unwrap_or_default();
         let object = reference::kind(&cluster).map(|kind| {
@@ -73,7 +73,7 @@ impl Resolver {
         new
     }
 
-    /// Waits until the reference leads elsewhere than it did.
+    /// Waits until the result changes, and returns the new one.
     pub async fn next(&mut self) -> Resolution {
         loop {
             tokio::select! {
@@ -81,7 +81,7 @@ impl Resolver {
                 () = next(&mut self.secret, &self.metrics) => {}
             }
             let now = self.resolve();
-            // What was known stands until something else is.
+            // The previous result remains valid until another one is known.
             if !matches!(now, Resolution::Pending) && !now.is(&self.told) {
                 self.told = now.clone();
                 return now;
@@ -93,7 +93,7 @@ impl Resolver {
         let found = match self.object.as_ref().map(|seen| &seen.state) {
             Some(State::Is(object)) => reference::place(&self.cluster, object),
             Some(State::Absent | State::NoKind) => {
-                // Nobody refers to its Secret any more.
+                // Its Secret is not needed any more.
                 self.secret = None;
                 return;
             }
@@ -104,7 +104,7 @@ impl Resolver {
         }
     }
 
-    /// Watches the Secret of this place, and no other.
+    /// Starts a watch of the Secret at this place, and stops the previous watch.
     fn follow(&mut self, place: Result<Place, ObserveError>) {
         self.secret = place.as_ref().ok().map(|place| {
             let namespace = self.cluster.namespace.as_deref().unwrap_or_default();
@@ -158,7 +158,7 @@ impl Resolver {
     }
 }
 
-/// Takes in the next event of a watch, if there is one.
+/// Applies the next event of a watch, if there is one.
 async fn next<K>(seen: &mut Option<Seen<K>>, metrics: &Metrics) {
     match seen {
         Some(seen) => seen.next(metrics).await,
@@ -166,7 +166,7 @@ async fn next<K>(seen: &mut Option<Seen<K>>, metrics: &Metrics) {
     }
 }
 
-/// What a watch knows of its one object.
+/// State of the one object of a watch.
 enum State<K> {
     Unseen,
     Is(Box<K>),
@@ -175,7 +175,7 @@ enum State<K> {
     Forbidden,
 }
 
-/// One object, followed.
+/// The watch of one object.
 struct Seen<K> {
     events: BoxStream<'static, watcher::Result<Event<K>>>,
     listed: Option<Box<K>>,
@@ -198,12 +198,13 @@ impl<K> Seen<K> {
                 metrics.watch_error(Watch::Clusters);
                 self.failed(&error);
             }
-            // It never ends; if it did, what was seen would stand.
+            // The watch never ends. If it did, the last state would remain valid.
             None => std::future::pending().await,
         }
     }
 
-    /// What was seen stands while the local API server is away or refuses: it refuses everyone while it starts.
+    /// Applies an error. A known object remains valid while the local API server is unavailable or refuses calls, because it refuses every
+    /// call during its start.
     fn failed(&mut self, error: &watcher::Error) {
         let code = match error {
             watcher::Error::InitialListFailed(kube::Error::Api(status))
@@ -262,7 +263,7 @@ mod tests {
         serde_json::from_value(json!({"metadata": {"name": "eu"}, "spec": {"secretRef": {"name": secret}}})).unwrap()
     }
 
-    /// One whose watches of the local cluster say nothing by themselves.
+    /// Returns a resolver whose watches of the local cluster deliver no events.
     fn resolver(kind: ClusterKind) -> Resolver {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let client = Client::try_from(Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap();
@@ -273,7 +274,7 @@ mod tests {
         resolver
     }
 
-    /// Reason and words of what it comes to.
+    /// Returns the reason and the message of the next result.
     async fn next(resolver: &mut Resolver) -> (&'static str, String) {
         match resolver.next().await {
             Resolution::Ready(..) => ("Ready", String::new()),

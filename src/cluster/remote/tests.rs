@@ -19,8 +19,8 @@ fn app(cluster_ref: Option<ClusterRef>) -> Application {
     Application { object, revision_path: None }
 }
 
-/// The source of cluster `eu`, which one pipeline of three needs, twice.
-fn post() -> (Post, Receiver<PipelineKey>) {
+/// Returns the task of cluster `eu`. One of three pipelines needs two objects of it.
+fn prober() -> (Prober, Receiver<PipelineKey>) {
     let (shared, woken) = Shared::new(Options::default(), crate::telemetry::Metrics::new());
     let mut twice = app(Some(cluster("eu")));
     twice.object.name = "another".to_owned();
@@ -32,28 +32,28 @@ fn post() -> (Post, Receiver<PipelineKey>) {
         let pipeline = PipelineKey { namespace: "team".into(), name: name.into() };
         shared.store().declare(&pipeline, apps.into_iter().collect(), &CancellationToken::new());
     }
-    let post = Post {
+    let prober = Prober {
         shared,
         cluster: cluster("eu"),
         link: watch::Sender::new(Link::Resolving),
         reachability: watch::Sender::new(Reachability::Unknown),
-        told: Reachability::Unknown,
+        notified: Reachability::Unknown,
         state: State::Unknown,
         nudge: Arc::new(Notify::new()),
     };
-    (post, woken)
+    (prober, woken)
 }
 
 #[tokio::test]
 async fn who_needs_the_cluster_is_woken_once_for_each_change_and_when_it_is_known_again() {
     use Reachability::{Offline, Online, Unknown};
-    let (mut post, mut receiver) = post();
+    let (mut prober, mut receiver) = prober();
     for (now, wakes) in [
         (Unknown, 0),
         (Online, 1),
         (Online, 0),
         (Unknown, 0),
-        // One that has come meanwhile has looked at an unknown one.
+        // A pipeline that was reconciled in the meantime has seen the state as unknown.
         (Online, 1),
         (Online, 0),
         (Unknown, 0),
@@ -63,38 +63,38 @@ async fn who_needs_the_cluster_is_woken_once_for_each_change_and_when_it_is_know
         (Offline, 1),
         (Online, 1),
     ] {
-        post.tell(now).await;
+        prober.publish(now).await;
         let woken: Vec<String> = std::iter::from_fn(|| receiver.try_recv().ok()).map(|p| p.name).collect();
         assert_eq!(woken, vec!["far"; wakes], "{now:?}");
-        assert_eq!(*post.reachability.borrow(), now);
+        assert_eq!(*prober.reachability.borrow(), now);
     }
 }
 
 #[test]
 fn the_same_trouble_is_no_news() {
-    let (mut post, _woken) = post();
-    let mut link = post.link.subscribe();
-    for (reason, sure, news) in [
+    let (mut prober, _woken) = prober();
+    let mut link = prober.link.subscribe();
+    for (reason, confirmed, news) in [
         (Reason::Timeout, true, true),
         (Reason::Timeout, true, false),
         (Reason::Unreachable, true, true),
         (Reason::KubeconfigMissing, false, true),
     ] {
-        post.down(ObserveError::new(reason, "why".to_owned()), sure);
+        prober.down(ObserveError::new(reason, "why".to_owned()), confirmed);
         assert_eq!(link.has_changed().unwrap(), news, "{reason:?}");
         link.mark_unchanged();
     }
-    assert_eq!(post.state, State::Invalid);
+    assert_eq!(prober.state, State::Invalid);
 }
 
-/// What a server does with a connection.
+/// Behavior of a server on each connection.
 #[derive(Clone, Copy)]
 enum Manner {
-    /// Answers this, and no more.
+    /// Sends this response and nothing else.
     Says(&'static str),
     /// Sends a body without end.
     Floods,
-    /// Reads and says nothing.
+    /// Reads the request and sends nothing.
     Mute,
 }
 
@@ -129,7 +129,7 @@ async fn said(checked: &Checked) -> String {
     }
 }
 
-/// What a probe says of a server of this manner.
+/// Returns the message of a probe of a server with this behavior.
 async fn of_server(manner: Manner) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -150,7 +150,7 @@ async fn what_servers_do_is_told_apart() {
         (answer("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}"), "answered"),
         (answer("HTTP/1.1 403 Forbidden\r\ncontent-length: 2\r\n\r\nno"), "answered"),
         (answer("HTTP/1.1 401 Unauthorized\r\ncontent-length: 2\r\n\r\nno"), "unauthorized"),
-        (answer("HTTP/1.1 503 Sorry\r\ncontent-length: 2\r\n\r\nno"), "cluster eu answers 503"),
+        (answer("HTTP/1.1 503 Sorry\r\ncontent-length: 2\r\n\r\nno"), "cluster eu returned HTTP 503"),
         (answer("SSH-2.0-OpenSSH_9.9\r\n"), "cluster eu does not answer"),
         (Manner::Floods, "cluster eu cannot be reached: a response exceeds the size limit"),
         (Manner::Mute, "cluster eu does not answer in time"),

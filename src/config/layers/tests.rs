@@ -14,7 +14,7 @@ fn folded(layers: &[Layer]) -> Folded {
     fold(layers, |_| {}).unwrap()
 }
 
-/// The algorithm of RFC 7386, section 2, word for word.
+/// The algorithm of RFC 7386, section 2, without changes.
 fn merge_patch(target: Value, patch: &Value) -> Value {
     let Value::Object(patch) = patch else { return patch.clone() };
     let Value::Object(mut target) = target else { return merge_patch(json!({}), &Value::Object(patch.clone())) };

@@ -44,7 +44,7 @@ impl Default for Retry {
 pub struct Rate {
     /// Requests per second.
     pub per_second: NonZeroU32,
-    /// Requests at once after an idle time.
+    /// Maximum number of requests at once after an idle time.
     pub burst: NonZeroU32,
 }
 
@@ -53,7 +53,7 @@ pub struct Rate {
 pub struct Retain {
     /// How many of the newest deliveries of a lane are kept, at least one. Parked deliveries do not count.
     pub per_lane: usize,
-    /// The time from when the delivery was settled.
+    /// Maximum time since the delivery was settled.
     pub max_age: Duration,
 }
 

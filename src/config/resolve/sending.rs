@@ -49,9 +49,9 @@ pub struct Sending {
     pub needs_commit: bool,
     /// The namespaces of the layers that set literal credentials. These are headers and parameters whose names suggest credentials.
     pub literal_credentials: BTreeSet<String>,
-    /// The field that holds the template of the URL, for messages.
+    /// The field that contains the template of the URL, for messages.
     pub url_field: String,
-    /// The field that holds the template of the body, for messages.
+    /// The field that contains the template of the body, for messages.
     pub body_field: String,
 }
 
@@ -143,7 +143,8 @@ impl Sending {
         };
         let headers = self.headers.iter().map(header).collect::<Result<_, Problem>>()?;
         let body = self.body.render(&values).map_err(|e| Problem::template(&self.body_field, &e))?;
-        let credentials = values.read().filter(|(name, _)| is_secret(name)).map(|(_, value)| value.to_owned()).collect();
+        let parameters = values.rendered_parameters();
+        let credentials = parameters.filter(|(name, _)| is_secret(name)).map(|(_, value)| value.to_owned()).collect();
         Ok(Rendered { address, headers, body, credentials })
     }
 }
@@ -171,7 +172,7 @@ pub(in crate::config) fn sending(
 fn compiled(endpoint: &spec::Endpoint, chosen: &Chosen, places: &Places<'_>, given: &Given<'_>) -> Result<Sending, Problem> {
     let mut missing: Vec<String> = Vec::new();
     loop {
-        let parameters = chosen.parameters(&missing)?.hiding(places.hidden.clone());
+        let parameters = chosen.parameters(&missing)?.with_hidden(places.hidden.clone());
         let problems = match compile(endpoint, chosen, parameters, places, given) {
             Ok(sending) if missing.is_empty() => return Ok(sending),
             Ok(_) => Vec::new(),
@@ -362,7 +363,7 @@ fn secret_key(reference: &SecretKeyRef, namespace: &str) -> SecretKey {
     SecretKey::new(namespace, &reference.name, &reference.key)
 }
 
-/// The transitions that this notification wants. All transitions if `triggers` is not set.
+/// Returns the transitions for which this notification has a trigger. Returns all transitions if `triggers` is not set.
 fn wanted(spec: &NotificationSpec) -> Vec<TransitionType> {
     let Some(triggers) = &spec.triggers else { return TransitionType::ALL.to_vec() };
     TransitionType::ALL.into_iter().filter(|type_| triggers.iter().any(|t| t.type_ == *type_)).collect()

@@ -19,7 +19,7 @@ const CONTENT_TYPE: &str = "application/json";
 
 /// A template and its endpoint settings. The user's own settings override them.
 pub(in crate::config) struct Chosen {
-    /// The field that holds it.
+    /// The field that contains the template.
     pub(in crate::config) field: String,
     /// The JSON Pointer of the field that chooses the template. The layer that set this field is also the author of the template's endpoint
     /// settings.
@@ -52,7 +52,8 @@ const TEMPLATE: &str = "/template/configMapKeyRef";
 const INLINE: &str = "/template/inline/body";
 pub(in crate::config) const AUTHORITIES: &str = "/endpoint/tls/caFrom/configMapKeyRef";
 
-/// The same for a spec that can come from several layers. `place` returns the namespace in which the reference at a JSON Pointer resolves.
+/// Returns the keys of ConfigMaps that a spec refers to. The spec can be the result of several layers. `place` returns the namespace in
+/// which the reference at a JSON Pointer resolves.
 pub(in crate::config) fn references<'a>(spec: &NotificationSpec, place: impl Fn(&str) -> &'a str) -> Vec<ConfigMapKey> {
     let template = spec.template.as_ref().and_then(|t| t.config_map_key_ref.as_ref());
     let ca = spec.endpoint.as_ref().and_then(|e| e.tls.as_ref()?.ca_from.as_ref()?.config_map_key_ref.as_ref());
@@ -141,14 +142,18 @@ fn from_builtin(name: Builtin, template: &Template) -> Result<Chosen, Problem> {
 fn unknown_parameter(builtin: Builtin, unknown: &str, declared: &[Declared]) -> Problem {
     let names: Vec<_> = declared.iter().map(|p| p.name.as_str()).collect();
     let meant = nearest(unknown, names.iter().copied()).map_or_else(String::new, |name| format!(" (did you mean {name}?)"));
-    let known = if names.is_empty() { "it takes none".to_owned() } else { format!("it takes {}", names.join(", ")) };
+    let known = if names.is_empty() {
+        "it has no parameters".to_owned()
+    } else {
+        format!("its parameters are {}", names.join(", "))
+    };
     let message = format!("{} has no parameter with this name{meant}; {known}", builtin.as_str());
     Problem::invalid(format!("spec.template.parameters.{unknown}"), message)
 }
 
 impl Chosen {
-    /// The wanted transitions that the template can report. It is an error if the user asked for a transition that the template cannot
-    /// report.
+    /// Returns the wanted transitions that the template can report. If the user set triggers (`asked_for`), a transition that the template
+    /// cannot report is an error.
     pub(in crate::config) fn reported(
         &self,
         wanted: Vec<TransitionType>,

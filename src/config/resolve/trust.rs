@@ -21,13 +21,13 @@ const SHARES: &str = "/template/shareParameters";
 
 /// Where the credentials of a layer would go if there were no more specific layer.
 #[derive(Clone, Debug, PartialEq)]
-struct Way {
+struct Receiver {
     /// The origin, or the reference to it.
     to: Option<To>,
     /// `tls.caFrom`.
     authorities: Option<Reference>,
     /// `tls.insecureSkipVerify`.
-    anybody: bool,
+    skips_verification: bool,
     /// Whether the layers of this namespace so far share their parameters with other namespaces.
     shares: bool,
 }
@@ -47,7 +47,7 @@ struct Reference {
     namespace: Option<String>,
 }
 
-impl Way {
+impl Receiver {
     fn of(folded: &Folded) -> Self {
         let endpoint = |path: &str| folded.value.get("endpoint").and_then(|e| e.pointer(path));
         let reference = |path: &str| {
@@ -59,7 +59,7 @@ impl Way {
         Self {
             to: to.or_else(|| reference("/urlFrom").map(To::Secret)),
             authorities: reference("/tls/caFrom"),
-            anybody: endpoint("/tls/insecureSkipVerify").and_then(Value::as_bool).unwrap_or(false),
+            skips_verification: endpoint("/tls/insecureSkipVerify").and_then(Value::as_bool).unwrap_or(false),
             shares: folded.last_namespace() == folded.namespace(SHARES)
                 && folded.value.get("template").and_then(|t| t.get("shareParameters")) == Some(&Value::Bool(true)),
         }
@@ -68,12 +68,12 @@ impl Way {
 
 /// Where credentials would go after each layer, for the credential rule.
 #[derive(Clone, Debug, Default)]
-pub(in crate::config) struct Ways(Vec<Way>);
+pub(in crate::config) struct ReceiverHistory(Vec<Receiver>);
 
-impl Ways {
+impl ReceiverHistory {
     /// Records the state after one more layer.
     pub(in crate::config) fn see(&mut self, folded: &Folded) {
-        self.0.push(Way::of(folded));
+        self.0.push(Receiver::of(folded));
     }
 
     /// The parameters that templates of this namespace are not allowed to see.
@@ -83,7 +83,7 @@ impl Ways {
         let hidden = names.filter_map(|name| {
             let pointer = format!("/template/parameters/{}", escape(name));
             let owner = folded.namespace(&pointer).filter(|owner| *owner != namespace)?;
-            let shares = folded.last_of(owner).and_then(|index| self.0.get(index)).is_some_and(|way| way.shares);
+            let shares = folded.last_of(owner).and_then(|index| self.0.get(index)).is_some_and(|receiver| receiver.shares);
             (!shares).then(|| (name.clone(), self::name(folded.author(&pointer))))
         });
         hidden.collect()
@@ -96,7 +96,7 @@ impl Ways {
             let Some(then) = folded.wrote_first(&credential).and_then(|index| self.0.get(index)) else { continue };
             let field = if last.to != then.to || last.to == Some(To::Unreadable) {
                 destination(folded)
-            } else if last.anybody && !then.anybody {
+            } else if last.skips_verification && !then.skips_verification {
                 "/endpoint/tls/insecureSkipVerify"
             } else if last.authorities != then.authorities {
                 "/endpoint/tls/caFrom"

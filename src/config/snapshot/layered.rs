@@ -1,7 +1,7 @@
 //! The effective notifications that layers result in. Values only.
 //!
-//! In: the effective notifications of Notifications ([`Based`]), of cluster-wide notifications ([`Everywhere`]) and of the layers of
-//! pipelines ([`Layered`]). The dispatcher puts them here. Out: the effective notification for a subject. Most pipelines have no layers.
+//! In: the effective notifications of Notifications ([`Based`]), of cluster-wide notifications ([`EffectiveClusterWide`]) and of the layers
+//! of pipelines ([`Layered`]). The dispatcher puts them here. Out: the effective notification for a subject. Most pipelines have no layers.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ pub struct Based {
 
 /// A cluster-wide notification, for pipelines without a Notification or layers for it.
 #[derive(Clone, Debug)]
-pub struct Everywhere {
+pub struct EffectiveClusterWide {
     /// The pipelines that it applies to.
     pub reach: Reach,
     /// The effective notification.
@@ -33,17 +33,17 @@ impl Based {
         self.over.iter().chain([&self.alone])
     }
 
-    /// The effective notification for a pipeline with these labels. `everywhere` is what applies without this Notification.
+    /// The effective notification for a pipeline with these labels. `cluster_wide` is what applies without this Notification.
     #[must_use]
     pub fn of<'a>(
         &'a self,
-        everywhere: Option<&'a Arc<EffectiveNotification>>,
+        cluster_wide: Option<&'a Arc<EffectiveNotification>>,
         labels: &BTreeMap<String, String>,
     ) -> &'a Arc<EffectiveNotification> {
-        match (everywhere, &self.over) {
+        match (cluster_wide, &self.over) {
             (Some(_), Some(over)) if over.selects(labels) => over,
             // The Notification does not select this pipeline. The cluster-wide notification does.
-            (Some(everywhere), Some(_)) => everywhere,
+            (Some(cluster_wide), Some(_)) => cluster_wide,
             _ => &self.alone,
         }
     }

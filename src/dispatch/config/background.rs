@@ -1,7 +1,7 @@
 //! The background compilation of layers: chooses the next job, runs it for a time slice, and applies its result.
 //!
 //! In: the layers to compile. Out: results in the snapshot, and what they affect. Namespaces take turns, and each has a time budget
-//! ([`budget`](super::budget)). So no namespace delays the others.
+//! ([`budget`](super::budget)), so that no namespace delays the others.
 
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,7 @@ pub(in crate::dispatch) enum Outcome {
 }
 
 impl Configuration {
-    /// The next job to run.
+    /// Returns the next job to run.
     pub(in crate::dispatch) fn next_job(&self) -> Next<LayerJob> {
         self.state().turns.next(self.began.elapsed())
     }
@@ -44,7 +44,7 @@ impl Configuration {
         (if is_done { Outcome::Done } else { Outcome::Paused }, began.elapsed())
     }
 
-    /// Applies the outcome of a time slice. The second value is `true` if the layers of a notification are compiled now.
+    /// Applies the outcome of a time slice. Returns what the outcome affects, and whether the layers of a notification were compiled.
     pub(in crate::dispatch) fn finish(
         &self,
         namespace: &str,
@@ -87,7 +87,7 @@ impl Configuration {
             for layers in state.pipelines.values().filter(|layers| layers.site.place.namespace == namespace) {
                 if layers.layers.values().any(|layer| layer.is_due) {
                     self.pipeline_index.put_layers(&layers.site.uid, state.layered(layers, &self.pipeline_index));
-                    changed.uncompiled.push((layers.site.uid.clone(), layers.site.place.clone()));
+                    changed.due_layers.push((layers.site.uid.clone(), layers.site.place.clone()));
                 }
             }
         }

@@ -1,4 +1,4 @@
-//! Decides whose templates are compiled next. Each namespace has a time budget. Values only.
+//! Decides which namespace's templates are compiled next. Each namespace has a time budget. Pure.
 //!
 //! In: work of namespaces, its cost, and the current time. Out: the next work. Namespaces take turns. A namespace that has spent its budget
 //! waits until it has regained enough. The others continue.
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 /// The time that a namespace can spend at once.
 const BUDGET: Duration = Duration::from_secs(2);
-/// The budget regains one part in this number of the elapsed time.
+/// A namespace regains the elapsed time divided by this number.
 const PART: u32 = 4;
 
 /// The work of all namespaces. All times are relative to one fixed moment.
@@ -25,7 +25,7 @@ pub(in crate::dispatch) struct Turns<J> {
 struct Account<J> {
     work: VecDeque<J>,
     spent: Duration,
-    /// The time at which `spent` was correct.
+    /// The time of the last update of `spent`.
     at: Duration,
     waits: bool,
 }
@@ -106,7 +106,7 @@ impl<J> Account<J> {
         self.at = now;
     }
 
-    /// How long the namespace must wait.
+    /// Returns how long the namespace must wait.
     fn left(&self) -> Duration {
         self.spent.saturating_sub(BUDGET) * PART
     }

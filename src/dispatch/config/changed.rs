@@ -18,8 +18,9 @@ pub(in crate::dispatch) struct Changed {
     pub(in crate::dispatch) names: BTreeSet<String>,
     /// The pipelines that any of these selects.
     pub(in crate::dispatch) reaches: Vec<Reach>,
-    /// The pipelines, by uid, whose layers must be compiled again. This is no reason to retry failed deliveries, but the result can be one.
-    pub(in crate::dispatch) uncompiled: Vec<(String, ObjectName)>,
+    /// The pipelines, by uid, whose layers must be compiled again. This alone is no reason to retry failed deliveries. The compiled result
+    /// can be a reason.
+    pub(in crate::dispatch) due_layers: Vec<(String, ObjectName)>,
     /// The pipelines, by uid, whose layers are compiled.
     pub(in crate::dispatch) compiled: Vec<(String, ObjectName)>,
     /// Set if the change affects everything.
@@ -37,16 +38,16 @@ pub(in crate::dispatch) enum All {
 
 impl Changed {
     /// Adds a cluster-wide notification, and the pipelines that it selects in this version of the global configuration.
-    pub(super) fn add_everywhere(&mut self, global: &Global, name: &str) {
+    pub(super) fn add_cluster_wide(&mut self, global: &Global, name: &str) {
         self.names.insert(name.to_owned());
-        self.reaches.extend(global.get(name).map(|everywhere| everywhere.reach.clone()));
+        self.reaches.extend(global.get(name).map(|cluster_wide| cluster_wide.reach.clone()));
     }
 
     pub(in crate::dispatch) fn is_nothing(&self) -> bool {
         self.notifications.is_empty()
             && self.statuses.is_empty()
             && self.names.is_empty()
-            && self.uncompiled.is_empty()
+            && self.due_layers.is_empty()
             && self.compiled.is_empty()
             && self.all.is_none()
     }

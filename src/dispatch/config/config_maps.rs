@@ -41,13 +41,13 @@ enum State {
 }
 
 impl ConfigMaps {
-    /// Starts without watches. The client needs `list` and `watch` on the ConfigMaps that will be wanted.
+    /// Starts without watches. The client needs `list` and `watch` on the ConfigMaps that notifications can refer to.
     pub(in crate::dispatch) fn new(client: Client, turns: Receiver<Option<u64>>, metrics: Metrics) -> Self {
         let watches = NamedWatches::new(client, turns, Watch::ConfigMaps, metrics);
         Self { watches, known: Arc::default(), edits: Arc::default(), changed: WorkQueue::default() }
     }
 
-    /// The text of a key, as far as it is known.
+    /// Returns the text of a key, or why it is not available.
     pub(in crate::dispatch) fn text(&self, key: &ConfigMapKey) -> Text {
         let slot = self.known.lock().unwrap_or_else(PoisonError::into_inner).get(&key.object()).cloned();
         let Some(slot) = slot else { return Text::Unknown };
@@ -60,7 +60,7 @@ impl ConfigMaps {
         }
     }
 
-    /// When this process last saw one of these ConfigMaps change from a known state. The first read is not a change.
+    /// Returns when this process last saw one of these ConfigMaps change from a known state. The first read is not a change.
     pub(in crate::dispatch) fn edited<'k>(&self, keys: impl IntoIterator<Item = &'k ConfigMapKey>) -> Option<Time> {
         let edits = self.edits.lock().unwrap_or_else(PoisonError::into_inner);
         keys.into_iter().filter_map(|key| edits.get(&key.object()).copied()).max()
@@ -122,7 +122,7 @@ fn take(slot: &Slot, seen: Seen<ConfigMap>) -> bool {
     is_news
 }
 
-/// The data of a ConfigMap. It has at most 1 MiB, because the API server rejects larger ConfigMaps.
+/// Returns the data of a ConfigMap. Its size is at most 1 MiB, because the API server rejects larger ConfigMaps.
 fn texts(object: ConfigMap) -> BTreeMap<String, Arc<str>> {
     object.data.unwrap_or_default().into_iter().map(|(key, text)| (key, Arc::from(text))).collect()
 }

@@ -3,9 +3,10 @@
 //! In: Notifications, pipelines, the global configuration and texts of ConfigMaps, from the watches. Out: the
 //! [snapshot](crate::config::snapshot) in the pipeline index of the outbox, and what each change affects.
 //!
-//! Every result knows its sources, so all changes are handled in one way: a result whose sources differ from the current ones is compiled
-//! again. Notifications are compiled at once, outside of the lock. Layers of pipelines, possibly thousands, are compiled in the background
-//! (see `layer_job`). Until then the snapshot marks them: changes and deliveries wait, and nothing is sent with an outdated configuration.
+//! Every result is stored with its sources, so all changes are handled in one way. A result whose sources differ from the current ones is
+//! compiled again. Notifications are compiled at once, outside of the lock. Layers of pipelines, possibly thousands, are compiled in the
+//! background (see `layer_job`). Until then, the snapshot marks these layers. Their changes and deliveries wait, so nothing is sent with an
+//! outdated configuration.
 
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -25,7 +26,7 @@ use crate::api::values::refs::ObjectName;
 use crate::api::{Notification, Pipeline, Time, now};
 use crate::config::EffectiveNotification;
 use crate::config::layers::names;
-use crate::config::snapshot::{Everywhere, Layered};
+use crate::config::snapshot::{EffectiveClusterWide, Layered};
 use crate::outbox::{PipelineFacts, PipelineIndex};
 
 /// The configuration of all pipelines.
@@ -95,8 +96,8 @@ impl Configuration {
         self.recompile_layers(state, |_, layers, of, _| layers.site.place.namespace == *namespace && of == name);
     }
 
-    /// Applies the current version of a pipeline. If its layers have changed, the layers and the facts are put into the pipeline index
-    /// together.
+    /// Applies the current version of a pipeline. If its layers have changed, the layers and the facts are put into the pipeline index in
+    /// one step.
     pub(in crate::dispatch) fn put_pipeline(&self, pipeline: &Pipeline, facts: &PipelineFacts) -> LayerChange {
         let uid = pipeline.uid().unwrap_or_default();
         let mut state = self.state();
@@ -178,14 +179,14 @@ impl Configuration {
         self.work.notify_one();
     }
 
-    /// All effective notifications. They include results that must be compiled again, because the objects that these refer to are still
-    /// watched.
+    /// Returns all effective notifications. They include results that must be compiled again, because the objects that these results refer
+    /// to are still watched.
     pub(in crate::dispatch) fn all(&self) -> Vec<Arc<EffectiveNotification>> {
         let state = self.state();
         let notifications = state.notifications.values().filter_map(|known| known.compiled.as_ref());
         let layers = state.pipelines.values().flat_map(|layers| layers.layers.values()).filter_map(|l| l.compiled.as_ref());
-        let everywhere = state.everywhere.values().map(|compiled| &compiled.result);
-        let all = everywhere.chain(notifications.flat_map(|c| c.result.all())).chain(layers.flat_map(|c| c.result.all()));
+        let cluster_wide = state.cluster_wide.values().map(|compiled| &compiled.result);
+        let all = cluster_wide.chain(notifications.flat_map(|c| c.result.all())).chain(layers.flat_map(|c| c.result.all()));
         all.cloned().collect()
     }
 
@@ -218,35 +219,35 @@ impl Configuration {
     }
 
     /// Compiles a cluster-wide notification until the result is current.
-    pub(super) fn compile_everywhere(&self, name: &str) {
+    pub(super) fn compile_cluster_wide(&self, name: &str) {
         loop {
-            let sources = Sources::of_everywhere(&self.state().global(), name);
-            let Some(reach) = sources.global.everywhere.as_ref().map(|everywhere| everywhere.reach.clone()) else { return };
+            let sources = Sources::of_cluster_wide(&self.state().global(), name);
+            let Some(reach) = sources.global.cluster_wide.as_ref().map(|found| found.reach.clone()) else { return };
             let with = self.compiler();
             let result = Arc::new(with.layers(&sources.layers(), &self.global_map.namespace, GLOBAL));
             let compiled = Compiled { sources, texts: with.texts.into_inner(), result: result.clone() };
             let mut state = self.state();
-            let now = Sources::of_everywhere(&state.global(), name);
-            if now.global.everywhere.is_none()
-                || state.everywhere.get(name).is_some_and(|c| c.is_current(&now, &self.config_maps))
+            let now = Sources::of_cluster_wide(&state.global(), name);
+            if now.global.cluster_wide.is_none()
+                || state.cluster_wide.get(name).is_some_and(|c| c.is_current(&now, &self.config_maps))
             {
                 return;
             }
-            self.pipeline_index.put_everywhere(name, Some(Everywhere { reach, effective: result }));
+            self.pipeline_index.put_cluster_wide(name, Some(EffectiveClusterWide { reach, effective: result }));
             let is_current = compiled.is_current(&now, &self.config_maps);
-            state.everywhere.insert(name.to_owned(), compiled);
+            state.cluster_wide.insert(name.to_owned(), compiled);
             if is_current {
                 return;
             }
         }
     }
 
-    /// The global configuration.
+    /// Returns the state of the global configuration.
     pub(in crate::dispatch) fn global(&self) -> GlobalState {
         self.state().global.clone()
     }
 
-    /// The problem with the global configuration, if it affects a Notification of this namespace and name.
+    /// Returns the problem with the global configuration, if it affects a Notification of this namespace and name.
     pub(in crate::dispatch) fn global_problem(&self, namespace: &str, name: &str) -> Option<String> {
         let state = self.global();
         let concerns = state.in_force.as_ref().is_none_or(|global| global.concerns(name, namespace));
@@ -254,23 +255,23 @@ impl Configuration {
         state.problem.filter(|_| concerns).map(|problem| format!("ConfigMap {}: {problem}; {instead}", self.global_map))
     }
 
-    /// The Notification of this namespace and name.
+    /// Returns the Notification with this namespace and name.
     pub(in crate::dispatch) fn notification(&self, namespace: &str, name: &str) -> Option<Arc<Notification>> {
         let at = (namespace.to_owned(), name.to_owned());
         self.state().notifications.get(&at).map(|known| known.notification.clone())
     }
 
-    /// When the current spec of this Notification was first seen.
+    /// Returns when the current spec of this Notification was first seen.
     pub(in crate::dispatch) fn since(&self, namespace: &str, name: &str) -> Option<Time> {
         self.state().notifications.get(&(namespace.to_owned(), name.to_owned())).map(|known| known.since)
     }
 
-    /// Namespaces and names of all Notifications.
+    /// Returns namespaces and names of all Notifications.
     pub(in crate::dispatch) fn places(&self) -> Vec<Place> {
         self.state().notifications.keys().cloned().collect()
     }
 
-    /// The uids of all Notifications.
+    /// Returns the uids of all Notifications.
     pub(in crate::dispatch) fn uids(&self) -> HashSet<String> {
         self.state().notifications.values().filter_map(|known| known.notification.metadata.uid.clone()).collect()
     }

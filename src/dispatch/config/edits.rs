@@ -28,27 +28,27 @@ impl Configuration {
             state.global.in_force = Some(Arc::new(Arc::unwrap_or_clone(new).reuse(&before.global())));
         }
         let (after, global) = (state.global.clone(), state.global());
-        let uncompiled = self.recompile_layers(&mut state, |state, layers, name, layer| {
+        let due_layers = self.recompile_layers(&mut state, |state, layers, name, layer| {
             let beneath = || state.beneath(&layers.site, name);
             layer.is_due || layer.compiled.as_ref().is_some_and(|compiled| compiled.sources != beneath())
         });
         let edited = edited(&before, &after);
         let notifications = edited_notifications(&state, &global);
         let is_gone = |name: &String| global.get(name).is_none();
-        let gone: Vec<_> = state.everywhere.extract_if(.., |name, _| is_gone(name)).map(|(name, _)| name).collect();
+        let gone: Vec<_> = state.cluster_wide.extract_if(.., |name, _| is_gone(name)).map(|(name, _)| name).collect();
         drop(state);
         for name in gone {
-            self.pipeline_index.put_everywhere(&name, None);
+            self.pipeline_index.put_cluster_wide(&name, None);
         }
         for (name, _) in global.notifications().filter(|(name, _)| edited.concerns(name)) {
-            self.compile_everywhere(name);
+            self.compile_cluster_wide(name);
         }
         for at in &notifications {
             self.compile_notification(at);
         }
-        // This is the last step. So a reader that sees this version of the live ConfigMap also finds its content.
+        // This must be the last step, so that a reader that finds this version of the live ConfigMap also finds its content.
         self.put_source(version, &after);
-        let mut changed = Changed { uncompiled, ..concerned(&before, &global, edited) };
+        let mut changed = Changed { due_layers, ..concerned(&before, &global, edited) };
         changed.statuses.extend(notifications);
         if before.problem.is_some() != after.problem.is_some() {
             // The affected Notifications show it in their status.
@@ -67,27 +67,27 @@ impl Configuration {
         });
     }
 
-    /// A ConfigMap with templates or certificates has changed.
+    /// Handles a change of a ConfigMap with templates or CA certificates. Returns what the change affects.
     pub(in crate::dispatch) fn config_map_changed(&self, config_map: &ObjectName) -> Changed {
         let mut state = self.state();
         // Layers that are due are skipped. When their job ends, its sources are compared with the current ones.
-        let uncompiled = self.recompile_layers(&mut state, |_, _, _, layer| {
+        let due_layers = self.recompile_layers(&mut state, |_, _, _, layer| {
             !layer.is_due && layer.compiled.as_ref().is_some_and(|c| c.is_stale(&self.config_maps, config_map))
         });
-        let mut changed = Changed { uncompiled, ..Changed::default() };
+        let mut changed = Changed { due_layers, ..Changed::default() };
         for (at, known) in &state.notifications {
             if known.compiled.as_ref().is_some_and(|c| c.is_stale(&self.config_maps, config_map)) {
                 changed.notifications.insert(at.clone());
             }
         }
-        for (name, compiled) in &state.everywhere {
+        for (name, compiled) in &state.cluster_wide {
             if compiled.is_stale(&self.config_maps, config_map) {
-                changed.add_everywhere(&state.global(), name);
+                changed.add_cluster_wide(&state.global(), name);
             }
         }
         drop(state);
         for name in &changed.names {
-            self.compile_everywhere(name);
+            self.compile_cluster_wide(name);
         }
         for at in &changed.notifications {
             self.compile_notification(at);
@@ -95,14 +95,14 @@ impl Configuration {
         changed
     }
 
-    /// What a change affects if it concerns the notifications for which `is` returns true.
+    /// Returns the Notifications, cluster-wide notifications and pipelines with an effective notification for which `is` returns true.
     pub(in crate::dispatch) fn concerned(&self, is: impl Fn(&EffectiveNotification) -> bool) -> Changed {
         let state = self.state();
         let mut changed = Changed::default();
         let those = |known: &Known| known.compiled.as_ref().is_some_and(|c| c.result.all().any(|n| is(n)));
         changed.notifications.extend(state.notifications.iter().filter(|(_, known)| those(known)).map(|(at, _)| at.clone()));
-        for (name, _) in state.everywhere.iter().filter(|(_, compiled)| is(&compiled.result)) {
-            changed.add_everywhere(&state.global(), name);
+        for (name, _) in state.cluster_wide.iter().filter(|(_, compiled)| is(&compiled.result)) {
+            changed.add_cluster_wide(&state.global(), name);
         }
         let has = |layer: &Layer| layer.compiled.as_ref().is_some_and(|c| c.result.all().any(|n| is(n)));
         let layered = state.pipelines.values().filter(|layers| layers.layers.values().any(has));
@@ -119,7 +119,7 @@ fn edited(before: &GlobalState, after: &GlobalState) -> Edited {
     }
 }
 
-/// The Notifications for which the global configuration has changed.
+/// Returns the Notifications for which the global configuration has changed.
 fn edited_notifications(state: &State, global: &Global) -> Vec<Place> {
     let is_edited = |(_, known): &(&Place, &Known)| {
         let now = Sources::of_notification(global, &known.notification);
@@ -128,7 +128,7 @@ fn edited_notifications(state: &State, global: &Global) -> Vec<Place> {
     state.notifications.iter().filter(is_edited).map(|(at, _)| at.clone()).collect()
 }
 
-/// The pipelines and lanes that an edit of the global configuration affects.
+/// Returns the pipelines and lanes that an edit of the global configuration affects.
 fn concerned(before: &GlobalState, global: &Global, edited: Edited) -> Changed {
     let names = match edited {
         Edited::Names(names) => names,
@@ -139,8 +139,8 @@ fn concerned(before: &GlobalState, global: &Global, edited: Edited) -> Changed {
     };
     let mut changed = Changed::default();
     for name in &names {
-        changed.add_everywhere(&before.global(), name);
-        changed.add_everywhere(global, name);
+        changed.add_cluster_wide(&before.global(), name);
+        changed.add_cluster_wide(global, name);
     }
     changed
 }

@@ -1,5 +1,5 @@
-//! A copy of the last valid global configuration, in a ConfigMap of its own. With the copy, the configuration stays in force after a
-//! restart, and when another replica becomes the leader.
+//! A copy of the last valid global configuration, in a separate ConfigMap. The copy keeps the configuration in force after a restart, and
+//! when another replica becomes the leader.
 //!
 //! In: the text of each valid global configuration. Out: that text, if the current one is invalid or cannot be read. The copy is written
 //! only if its meaning changes.
@@ -19,18 +19,18 @@ use crate::k8s::call::{CallError, call};
 pub(in crate::dispatch) struct LastGood {
     client: Client,
     place: ObjectName,
-    /// The text of the copy, if it is known. Empty if there is no copy.
+    /// Text of the copy. `None`: not known. Empty: there is no copy.
     known: Mutex<Option<String>>,
 }
 
 impl LastGood {
-    /// The copy of this ConfigMap.
+    /// Prepares access to the copy of this ConfigMap. Sends no request.
     pub(in crate::dispatch) fn new(client: Client, of: &ObjectName) -> Self {
         let place = ObjectName { namespace: of.namespace.clone(), name: format!("{}-last-good", of.name) };
         Self { client, place, known: Mutex::default() }
     }
 
-    /// Namespace and name of the copy.
+    /// Returns namespace and name of the copy.
     pub(in crate::dispatch) fn place(&self) -> &ObjectName {
         &self.place
     }

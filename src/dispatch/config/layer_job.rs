@@ -1,7 +1,8 @@
 //! Compiles the layers of a pipeline over one notification, in steps.
 //!
 //! In: the pipeline, and the sources below its layers. Out: an effective notification for the whole pipeline, and for each environment and
-//! target that has layers. Targets with the same layers share one. A pipeline can have thousands, so a job can pause after each step.
+//! target that has layers. Targets with the same layers share one effective notification. A pipeline can have thousands of targets, so a
+//! job can pause after each step.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -70,7 +71,8 @@ impl LayerJob {
         is_done
     }
 
-    /// The result, if it was compiled from this pipeline and these sources.
+    /// Returns the result, if it was compiled from this pipeline and these sources. The next run of the job starts again with the first
+    /// step.
     pub(super) fn finish(&mut self, site: &Arc<Site>, sources: &Sources) -> Option<Compiled<Arc<Overridden>>> {
         let Begun { sources, texts, result, .. } = self.begun.take().filter(|begun| begun.is_of(site, sources))?;
         Some(Compiled { sources, texts, result: Arc::new(result) })

@@ -2,7 +2,7 @@
 //! change.
 //!
 //! In: those objects, from the watches. Out: the [snapshot](crate::config::snapshot) in the outbox, and [what each change
-//! affects](changed::Changed). The [`configuration`] holds the objects. `sources` describes what a result was compiled from. `layer_job`
+//! affects](changed::Changed). The [`configuration`] contains the objects. `sources` describes what a result was compiled from. `layer_job`
 //! compiles the layers of a pipeline in the `background`, within the [`budget`] of its namespace.
 
 pub(super) mod background;

@@ -13,7 +13,7 @@ use super::config_maps::ConfigMaps;
 use crate::api::delivery::GLOBAL;
 use crate::api::values::refs::{ConfigMapKey, ObjectName};
 use crate::api::{Notification, PipelineSpec};
-use crate::config::global::{Beneath, is_same};
+use crate::config::global::{GlobalParts, is_same};
 use crate::config::layers::Layer;
 use crate::config::snapshot::Based;
 use crate::config::{EffectiveNotification, Given, Global, PipelineSelector, Text, resolve, resolve_layers};
@@ -37,7 +37,7 @@ pub(super) struct Site {
 /// The objects from which a notification is compiled. Two values are equal if they refer to the same objects in memory.
 #[derive(Clone, Default)]
 pub(super) struct Sources {
-    pub(super) global: Beneath,
+    pub(super) global: GlobalParts,
     pub(super) notification: Option<Arc<Notification>>,
 }
 
@@ -48,30 +48,31 @@ impl PartialEq for Sources {
 }
 
 impl Sources {
-    /// The sources of a cluster-wide notification by itself.
-    pub(super) fn of_everywhere(global: &Global, name: &str) -> Self {
+    /// Returns the sources of a cluster-wide notification, without a Notification over it.
+    pub(super) fn of_cluster_wide(global: &Global, name: &str) -> Self {
         Self { global: global.part(name), notification: None }
     }
 
-    /// The sources of a Notification.
+    /// Returns the sources of a Notification.
     pub(super) fn of_notification(global: &Global, notification: &Arc<Notification>) -> Self {
         let (namespace, name) = place(notification);
-        let global = global.part(&name).only_if(|everywhere| everywhere.reach.covers(&namespace));
+        let global = global.part(&name).only_if(|found| found.reach.covers(&namespace));
         Self { global, notification: Some(notification.clone()) }
     }
 
-    /// The sources below the layers of a pipeline.
+    /// Returns the sources below the layers of a pipeline.
     pub(super) fn of_layers(global: &Global, notification: Option<&Arc<Notification>>, site: &Site, name: &str) -> Self {
-        let global = global.part(name).only_if(|everywhere| everywhere.reach.selects(&site.place.namespace, &site.labels));
+        let global = global.part(name).only_if(|found| found.reach.selects(&site.place.namespace, &site.labels));
         // A Notification that does not select this pipeline does not override the cluster-wide one.
-        let applies = |n: &&Arc<Notification>| global.everywhere.is_none() || selects(n, &site.labels);
+        let applies = |n: &&Arc<Notification>| global.cluster_wide.is_none() || selects(n, &site.labels);
         let notification = notification.filter(applies).cloned();
         Self { global, notification }
     }
 
-    /// The uid of the notification to which a pipeline's layers over these sources belong. Without one, it is the uid of the pipeline.
+    /// Returns the uid of the notification to which a pipeline's layers over these sources belong. If there is no such notification,
+    /// returns the uid of the pipeline.
     pub(super) fn uid<'a>(&'a self, pipeline: &'a str) -> &'a str {
-        if self.global.everywhere.is_some() {
+        if self.global.cluster_wide.is_some() {
             return GLOBAL;
         }
         self.notification.as_ref().and_then(|n| n.metadata.uid.as_deref()).unwrap_or(pipeline)
@@ -106,7 +107,7 @@ pub(super) fn are_stale(config_maps: &ConfigMaps, texts: &Texts) -> bool {
     texts.iter().any(|(key, text)| config_maps.text(key) != *text)
 }
 
-/// Compiles, and remembers which texts of ConfigMaps were read.
+/// A compiler that records which texts of ConfigMaps it reads.
 pub(super) struct Compiler<'a> {
     pub(super) config_maps: &'a ConfigMaps,
     pub(super) allow_http: bool,
@@ -122,7 +123,7 @@ impl Compiler<'_> {
     /// Compiles a Notification alone, and over the cluster-wide notification of the same name.
     pub(super) fn notification(&self, sources: &Sources, notification: &Notification) -> Based {
         let ((namespace, _), uid) = (place(notification), notification.uid().unwrap_or_default());
-        let over = sources.global.everywhere.is_some();
+        let over = sources.global.cluster_wide.is_some();
         let over = over.then(|| Arc::new(self.layers(&sources.layers(), &namespace, GLOBAL)));
         let alone = match sources.global.clone().only_if(|_| false).layers(Some(notification)).as_slice() {
             [_] => self.with(|given| resolve(notification, given)),

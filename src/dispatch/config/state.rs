@@ -1,4 +1,4 @@
-//! The objects of the configuration, and their last compiled results. Values only.
+//! The objects of the configuration, and their last compiled results. Plain values, without I/O.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -21,14 +21,17 @@ pub(in crate::dispatch) struct GlobalState {
 }
 
 impl GlobalState {
-    /// The configuration in force. Empty while it is unknown.
+    /// Returns the configuration in force, or an empty one while it is unknown.
     pub(in crate::dispatch) fn global(&self) -> Arc<Global> {
         self.in_force.clone().unwrap_or_default()
     }
 
-    /// What applies instead of an invalid ConfigMap, for messages.
+    /// Returns what applies instead of an invalid ConfigMap, for messages.
     pub(in crate::dispatch) fn instead(&self) -> &'static str {
-        if self.in_force.is_some() { "keeping the last valid version" } else { "ignored until it is valid" }
+        match self.in_force {
+            Some(_) => "keeping the last valid version",
+            None => "until it is valid, cluster-wide notifications wait and no defaults apply",
+        }
     }
 }
 
@@ -36,14 +39,14 @@ impl GlobalState {
 #[derive(Default)]
 pub(super) struct State {
     pub(super) global: GlobalState,
-    pub(super) everywhere: BTreeMap<String, Compiled<Arc<EffectiveNotification>>>,
+    pub(super) cluster_wide: BTreeMap<String, Compiled<Arc<EffectiveNotification>>>,
     pub(super) notifications: HashMap<Place, Known>,
     /// The pipelines that have layers, by uid.
     pub(super) pipelines: HashMap<String, Layers>,
     pub(super) turns: Turns<LayerJob>,
 }
 
-/// A Notification.
+/// A Notification, and its compiled result.
 pub(super) struct Known {
     pub(super) notification: Arc<Notification>,
     /// When its current spec was first seen.
@@ -57,8 +60,8 @@ pub(super) struct Layers {
     pub(super) layers: BTreeMap<String, Layer>,
 }
 
-/// The layers of a pipeline over one notification. The old result stays until there is a new one. So the ConfigMaps and Secrets that it
-/// refers to are still watched.
+/// The layers of a pipeline over one notification. The old result stays until there is a new one, so that the ConfigMaps and Secrets that
+/// it refers to are still watched.
 #[derive(Default)]
 pub(super) struct Layer {
     /// Whether the layer must be compiled.
@@ -81,14 +84,14 @@ impl State {
         self.global.global()
     }
 
-    /// The sources below the layers of a pipeline over one notification.
+    /// Returns the sources below the layers of a pipeline over one notification.
     pub(super) fn beneath(&self, site: &Site, name: &str) -> Sources {
         let at = (site.place.namespace.clone(), name.to_owned());
         let notification = self.notifications.get(&at).map(|known| &known.notification);
         Sources::of_layers(&self.global(), notification, site, name)
     }
 
-    /// The results of a pipeline's layers, with placeholders for layers that are not compiled yet.
+    /// Returns the results of a pipeline's layers, with placeholders for layers that are not compiled yet.
     pub(super) fn layered(&self, layers: &Layers, pipeline_index: &PipelineIndex) -> Layered {
         let known = |(name, layer): (&String, &Layer)| {
             let compiled = layer.compiled.as_ref().filter(|_| !layer.is_due).map(|compiled| compiled.result.clone());
@@ -98,7 +101,8 @@ impl State {
         layers.layers.iter().map(known).collect()
     }
 
-    /// A placeholder for layers that are not compiled yet. Deliveries that are recorded meanwhile go to the same namespace as before.
+    /// Returns a placeholder for layers that are not compiled yet. It has the same namespaces as before, so deliveries that a running
+    /// reconcile still records go to the same namespace.
     fn placeholder(
         &self,
         Layers { site, .. }: &Layers,

@@ -1,4 +1,5 @@
-//! Computes what a held cursor skips because it is too old to be recorded. Pure.
+//! Computes what a held cursor skips because it is too old to be recorded. A cursor is held while deliveries of its notification cannot be
+//! recorded. Pure.
 //!
 //! In: the log, the serial of the cursor, its timers, `maxAge`, and the ages of changes and timers. Out: the serial to which the cursor can
 //! advance, and the timers that continue.
@@ -6,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::api::pipeline::Armed;
+use crate::api::pipeline::RunningTimer;
 use crate::api::{Age, Change, ChangeLog, Time};
 use crate::trigger::ends;
 
@@ -16,7 +17,7 @@ pub struct Passed {
     /// The cursor can advance to this serial.
     pub serial: i64,
     /// The timers that continue.
-    pub armed: Vec<Armed>,
+    pub armed: Vec<RunningTimer>,
     /// The number of skipped changes and due timers. Their transitions are never reported.
     pub count: usize,
 }
@@ -28,7 +29,7 @@ pub struct Ages(BTreeMap<Time, Age>);
 impl Ages {
     /// Notes the times of all changes and timers, and forgets other times. `wall` is the current time of the wall clock, and `boot` the
     /// current time since boot.
-    pub fn note(&mut self, log: &ChangeLog, armed: &[&Armed], wall: Time, boot: Duration) {
+    pub fn note(&mut self, log: &ChangeLog, armed: &[&RunningTimer], wall: Time, boot: Duration) {
         let times = log.changes.iter().map(|change| change.time).chain(armed.iter().map(|timer| timer.due));
         let age = |time| self.0.get(&time).copied().unwrap_or_else(|| Age::new(time, wall, boot));
         self.0 = times.map(|time| (time, age(time))).collect();
@@ -47,11 +48,11 @@ impl Ages {
 /// Skips what is older than `max_age`: changes after the cursor, and timers that were due. Also drops timers whose state a skipped change
 /// ends, because nothing else would ever disarm them.
 #[must_use]
-pub fn pass(log: &ChangeLog, after: i64, armed: &[Armed], max_age: Duration, ages: &Ages, boot: Duration) -> Passed {
+pub fn pass(log: &ChangeLog, after: i64, armed: &[RunningTimer], max_age: Duration, ages: &Ages, boot: Duration) -> Passed {
     let is_old = |time: Time| ages.is_older(time, max_age, boot);
     let changes = log.changes.iter().filter(|change| change.serial > after);
     let changes: Vec<&Change> = changes.take_while(|change| is_old(change.time)).collect();
-    let is_ended = |timer: &Armed| {
+    let is_ended = |timer: &RunningTimer| {
         let own = |change: &&&Change| change.subject == timer.subject && change.serial > timer.serial;
         changes.iter().filter(own).any(|change| ends(timer.type_, change))
     };
@@ -77,9 +78,9 @@ mod tests {
         Change { serial, subject: subject.to_owned(), time: at(serial), to, ..Change::default() }
     }
 
-    fn timer(serial: i64, subject: &str, due: i64) -> Armed {
+    fn timer(serial: i64, subject: &str, due: i64) -> RunningTimer {
         let (notification, subject) = ("n".to_owned(), subject.to_owned());
-        Armed { notification, subject, serial, type_: TransitionType::Failed, due: at(due) }
+        RunningTimer { notification, subject, serial, type_: TransitionType::Failed, due: at(due) }
     }
 
     fn log() -> ChangeLog {
@@ -89,8 +90,8 @@ mod tests {
         ChangeLog { epoch: 0, first: 8, serial: 13, changes: changes.collect() }
     }
 
-    /// The result if everything was seen when it happened.
-    fn passed(after: i64, armed: &[Armed], now: i64) -> Passed {
+    /// Returns the result if everything was seen when it happened.
+    fn passed(after: i64, armed: &[RunningTimer], now: i64) -> Passed {
         let boot = |second| Duration::from_secs(1000 + u64::try_from(second).unwrap());
         let mut ages = Ages::default();
         ages.note(&log(), &armed.iter().collect::<Vec<_>>(), at(0), boot(0));

@@ -17,7 +17,7 @@ use crate::k8s::guarded::{Guarded, Outcome};
 /// The dispatcher's part of the status, as the API server has it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Stored {
-    /// The exact value in the API server, for the next test. `null` if there is none.
+    /// The exact value in the API server, for the test of the next write. `null` if there is none.
     pub raw: Value,
     /// Version of the object, to detect a stale copy.
     pub version: u64,
@@ -55,7 +55,8 @@ pub async fn write(
     })
 }
 
-/// The subjects of the changes above this serial in the API server. `None`: the pipeline is deleted, or its log does not reach this serial.
+/// Returns the subjects of the changes above this serial in the API server. `None`: the pipeline is deleted, or its log does not reach this
+/// serial.
 pub async fn changed_since(
     client: &Client,
     pipeline: &PipelineRef,
@@ -80,7 +81,7 @@ pub async fn read(client: &Client, pipeline: &PipelineRef) -> Result<Option<(Sto
     }))
 }
 
-/// The current object. `None` if it is deleted, or if another one has its name now.
+/// Returns the current object. `None` if it is deleted, or if another one has its name now.
 async fn get(client: &Client, pipeline: &PipelineRef) -> Result<Option<DynamicObject>, CallError> {
     let resource = ApiResource::erase::<Pipeline>(&());
     let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), &pipeline.namespace, &resource);

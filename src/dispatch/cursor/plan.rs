@@ -1,4 +1,4 @@
-//! Plans which cursors a pipeline has, and at which serials they are. Pure.
+//! Plans which cursors a pipeline has, and the serial of each. Pure.
 //!
 //! The log is a stream and the cursors are its consumers. A notification that is new to a pipeline starts at the log's current serial,
 //! because the earlier state is the silent baseline. Only in a pipeline that the dispatcher has never seen, it starts at the log's first
@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use crate::api::delivery::{GLOBAL, is_same_notification};
-use crate::api::pipeline::{Armed, Cursor, Dispatched, InTrouble, LastSent};
+use crate::api::pipeline::{Cursor, Dispatched, LastSent, NotReadyNotification, RunningTimer};
 use crate::api::{ChangeLog, Time};
 use crate::dispatch::status::sent::{Sent, newest, summary};
 
@@ -17,7 +17,7 @@ pub struct Position {
     /// The cursors, by notification.
     pub cursors: BTreeMap<String, Cursor>,
     /// By notification: the running timers.
-    pub armed: BTreeMap<String, Vec<Armed>>,
+    pub armed: BTreeMap<String, Vec<RunningTimer>>,
     /// By subject: the last successful delivery.
     pub last_sent: BTreeMap<String, Sent>,
     /// By notification: the time of its last successful delivery.
@@ -25,12 +25,12 @@ pub struct Position {
     /// When the newest Delivery was recorded.
     pub recorded: Option<Time>,
     /// The notifications that cannot be sent at present.
-    pub troubles: Vec<InTrouble>,
+    pub troubles: Vec<NotReadyNotification>,
 }
 
 impl From<&Dispatched> for Position {
     fn from(dispatched: &Dispatched) -> Self {
-        let mut armed: BTreeMap<String, Vec<Armed>> = BTreeMap::new();
+        let mut armed: BTreeMap<String, Vec<RunningTimer>> = BTreeMap::new();
         for timer in &dispatched.armed {
             armed.entry(timer.notification.clone()).or_default().push(timer.clone());
         }
@@ -77,7 +77,7 @@ impl From<&Position> for Dispatched {
 }
 
 impl Position {
-    /// Replaces the cursors. If a cursor ends, or belongs to another notification now, its timers and its last-sent time are dropped.
+    /// Replaces the cursors. If a cursor is removed, or belongs to another notification now, its timers and its last-sent time are dropped.
     pub fn put_cursors(&mut self, cursors: BTreeMap<String, Cursor>) {
         let old = std::mem::replace(&mut self.cursors, cursors);
         let goes_on = |name: &String| {
@@ -111,7 +111,7 @@ impl Position {
         changed
     }
 
-    /// How many timers of all notifications run.
+    /// Returns how many timers of all notifications run.
     #[must_use]
     pub fn timers(&self) -> usize {
         self.armed.values().map(Vec::len).sum()
@@ -190,7 +190,7 @@ pub fn plan(
     plan
 }
 
-/// The cursor of a notification that is new to a pipeline.
+/// Returns the cursor of a notification that is new to a pipeline.
 pub(in crate::dispatch) fn begin(name: &str, uid: &str, sight: Sight, log: &ChangeLog) -> Cursor {
     let serial = if sight == Sight::First { log.first } else { log.serial };
     Cursor { notification: name.to_owned(), serial, uid: uid.to_owned(), last_sent_time: None }
@@ -304,9 +304,9 @@ mod tests {
         assert_eq!(position.armed.into_keys().collect::<Vec<_>>(), ["a"], "that of another and of none are gone");
     }
 
-    fn timer(notification: &str) -> Armed {
+    fn timer(notification: &str) -> RunningTimer {
         let (subject, type_) = ("target/x".to_owned(), crate::api::TransitionType::Failed);
-        Armed { notification: notification.to_owned(), subject, serial: 102, type_, due: Time::UNIX_EPOCH }
+        RunningTimer { notification: notification.to_owned(), subject, serial: 102, type_, due: Time::UNIX_EPOCH }
     }
 
     fn sent(notification: &str) -> Sent {
@@ -347,7 +347,7 @@ mod tests {
             last_sent: BTreeMap::from([("target/x".to_owned(), sent("a"))]),
             last_sent_by: BTreeMap::from([("a".to_owned(), Time::UNIX_EPOCH)]),
             recorded: Some(Time::UNIX_EPOCH),
-            troubles: vec![InTrouble { name: "a".to_owned(), ..InTrouble::default() }],
+            troubles: vec![NotReadyNotification { name: "a".to_owned(), ..NotReadyNotification::default() }],
         };
         assert_eq!(Position::from(&Dispatched::from(&position)), position);
     }

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::api::pipeline::Armed;
+use crate::api::pipeline::RunningTimer;
 use crate::api::{ChangeLog, DeliverySpec};
 use crate::dispatch::derive::Derived;
 use crate::outbox::subject;
@@ -24,12 +24,12 @@ pub enum Lane {
 /// How far the log is processed for a notification.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// All changes up to this serial are processed. The cursor never moves back to it.
+    /// All changes up to this serial are processed. This serial can be lower than the current cursor, which never moves back.
     pub cursor: i64,
     /// By subject of the log: the serial up to which its changes are processed.
     pub taken: BTreeMap<String, i64>,
     /// The timers that continue.
-    pub armed: Vec<Armed>,
+    pub armed: Vec<RunningTimer>,
     /// Whether everything that was derived is recorded, and no subject is unclear.
     pub all: bool,
 }
@@ -61,15 +61,15 @@ pub fn progress(derived: &Derived, lanes: &[Lane], log: &ChangeLog) -> Progress 
     Progress { cursor, taken, armed, all: whole && unclear.is_empty() }
 }
 
-/// The serial up to which changes can count as processed while this delivery is not recorded. A timer stays armed, so the change that armed
-/// it can count as processed.
+/// Returns the serial up to which changes can count as processed while this delivery is not recorded. A timer stays armed, so the change
+/// that armed it can count as processed.
 fn limit(spec: &DeliverySpec) -> i64 {
     if spec.due.is_some() { spec.order } else { spec.serial - 1 }
 }
 
-/// The timer from which a delivery comes, if any.
-fn timer(spec: &DeliverySpec) -> Option<Armed> {
-    Some(Armed {
+/// Returns the timer from which a delivery comes, if any.
+fn timer(spec: &DeliverySpec) -> Option<RunningTimer> {
+    Some(RunningTimer {
         notification: spec.notification.clone(),
         subject: subject(spec),
         serial: spec.serial,

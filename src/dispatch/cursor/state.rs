@@ -12,7 +12,7 @@ use super::aged::Ages;
 use super::persist::{self, Persisted, Stored};
 use super::plan::{Position, Sight};
 use crate::api::delivery::PipelineRef;
-use crate::api::pipeline::{Armed, Cursor, Dispatched, InTrouble};
+use crate::api::pipeline::{Cursor, Dispatched, NotReadyNotification, RunningTimer};
 use crate::api::{self, Pipeline, Time};
 use crate::dispatch::Context;
 use crate::dispatch::status::sent::Sent;
@@ -23,7 +23,7 @@ use crate::telemetry::metrics::{ApiWrite, WriteResult};
 /// log adds to the cost of every write.
 const PERSIST_EVERY: Duration = Duration::from_secs(1);
 /// The interval while only last-sent times change. Under load, a write of the whole status each second would be a noticeable cost, and
-/// nobody needs these times to the second.
+/// these times need not be exact to the second.
 const SENT_EVERY: Duration = Duration::from_secs(10);
 /// The delay after a stale copy: the watch is about to deliver the newer one.
 pub const SOON: Duration = Duration::from_millis(50);
@@ -46,7 +46,7 @@ pub enum PassError {
     #[error("the cursor could not be persisted")]
     Persist(#[from] CallError),
     /// A live read was not possible.
-    #[error("could not read whether a notification still exists")]
+    #[error("could not check whether a notification still exists")]
     Confirm(#[source] CallError),
     /// The API server has the expected value, but does not replace it. Something in the API server rejects the write.
     #[error("the API server rejects the cursor; check for an admission policy on pipelines/status")]
@@ -64,7 +64,7 @@ struct Dirty {
 }
 
 impl Dirty {
-    /// When the next write is due. `persisted` is the time of the last write.
+    /// Returns when the next write is due. `persisted` is the time of the last write.
     fn due(self, persisted: Option<Instant>) -> Option<Instant> {
         let cursors = self.cursors.map(|since| since + PERSIST_EVERY);
         let sent =
@@ -82,18 +82,18 @@ pub struct CursorState {
     stored: Stored,
     /// When the pipeline was first seen.
     first: Option<Time>,
-    /// Whether the pipeline was reconciled in this leadership term. This need not be persisted before something has happened.
+    /// Whether the pipeline was reconciled in this leadership term. It is persisted when the log has a change, or when a cursor starts.
     noted: bool,
     dirty: Dirty,
     /// When it was last persisted.
     persisted: Option<Instant>,
-    /// By notification with a held cursor: how far each subject was processed. Processed changes are not read again, even if a user has
-    /// deleted their deliveries, for example to make room under a quota. The same applies if changes are merged, which can then have
-    /// another meaning.
+    /// By notification with a held cursor: how far each subject was processed. Processed changes are not processed again, even if a user
+    /// has deleted their deliveries, for example because of a quota. The same applies to changes that were merged since, because a merged
+    /// change can have another meaning.
     above: HashMap<String, Taken>,
-    /// By notification: a hash of the namespaces of its deliveries when all requested deliveries were recorded. Before that, and if the
-    /// namespaces have changed, deliveries may have been recorded in other namespaces.
-    homes: HashMap<String, u64>,
+    /// By notification: a hash of the namespaces of its deliveries, stored when all requested deliveries were recorded. If there is no
+    /// hash, or if the namespaces have changed, deliveries may have been recorded in other namespaces.
+    recorded_in: HashMap<String, u64>,
     /// While a cursor is held: the ages of all changes and timers.
     pub(in crate::dispatch) ages: Ages,
     /// By notification: the serial up to which dropped changes were reported.
@@ -101,21 +101,21 @@ pub struct CursorState {
 }
 
 impl CursorState {
-    /// The initial state of a leadership term: nothing is known yet.
+    /// Creates the initial state of a leadership term: nothing is known yet.
     pub(in crate::dispatch) fn new(turn: u64) -> Self {
         Self { turn, ..Self::default() }
     }
 
     /// Whether the deliveries of a notification can have been recorded only in these namespaces.
-    pub(in crate::dispatch) fn is_home(&self, notification: &str, homes: u64) -> bool {
-        self.homes.get(notification) == Some(&homes)
+    pub(in crate::dispatch) fn recorded_only_in(&self, notification: &str, namespaces_hash: u64) -> bool {
+        self.recorded_in.get(notification) == Some(&namespaces_hash)
     }
 
     /// Notes that all requested deliveries are recorded in these namespaces. `None`: not all are recorded.
-    pub(in crate::dispatch) fn put_home(&mut self, notification: &str, homes: Option<u64>) {
-        match homes {
-            Some(homes) => drop(self.homes.insert(notification.to_owned(), homes)),
-            None => drop(self.homes.remove(notification)),
+    pub(in crate::dispatch) fn put_recorded_in(&mut self, notification: &str, namespaces_hash: Option<u64>) {
+        match namespaces_hash {
+            Some(hash) => drop(self.recorded_in.insert(notification.to_owned(), hash)),
+            None => drop(self.recorded_in.remove(notification)),
         }
     }
 
@@ -140,7 +140,7 @@ impl CursorState {
         let dispatched: Option<Dispatched> = serde_json::from_value(stored.raw.clone()).ok().flatten();
         let known = std::mem::replace(&mut self.position, dispatched.as_ref().map(Position::from).unwrap_or_default());
         (self.dirty, self.noted) = (Dirty::default(), false);
-        // Another writer may have replaced the cursors; what was recorded and sent before remains true.
+        // Another writer may have replaced the cursors. The times of earlier records and sends remain correct.
         self.position.recorded = self.position.recorded.max(known.recorded);
         if dispatched.is_some() && self.position.merge_sent(known.last_sent, known.last_sent_by) {
             self.dirty.sent.get_or_insert_with(Instant::now);
@@ -181,7 +181,7 @@ impl CursorState {
     }
 
     /// Replaces the running timers of a notification.
-    pub(in crate::dispatch) fn put_armed(&mut self, notification: &str, mut armed: Vec<Armed>) {
+    pub(in crate::dispatch) fn put_armed(&mut self, notification: &str, mut armed: Vec<RunningTimer>) {
         armed.sort_unstable_by_key(|timer| (timer.serial, timer.type_));
         if self.armed(notification) != armed {
             self.position.armed.insert(notification.to_owned(), armed);
@@ -190,13 +190,13 @@ impl CursorState {
         }
     }
 
-    /// The running timers of a notification.
-    pub(in crate::dispatch) fn armed(&self, notification: &str) -> &[Armed] {
+    /// Returns the running timers of a notification.
+    pub(in crate::dispatch) fn armed(&self, notification: &str) -> &[RunningTimer] {
         self.position.armed.get(notification).map_or(&[], Vec::as_slice)
     }
 
     /// Replaces the list of notifications that cannot be sent at present.
-    pub(in crate::dispatch) fn put_troubles(&mut self, troubles: Vec<InTrouble>) {
+    pub(in crate::dispatch) fn put_troubles(&mut self, troubles: Vec<NotReadyNotification>) {
         if troubles != self.position.troubles {
             self.position.troubles = troubles;
             self.moved();
@@ -233,7 +233,7 @@ impl CursorState {
         }
     }
 
-    /// The notifications whose cursors had not reached this dropped change, unless this was reported already.
+    /// Returns the notifications whose cursors have not reached this dropped change, except those for which this was already returned.
     pub(in crate::dispatch) fn misses(&mut self, dropped: i64) -> Vec<String> {
         let cursors = &self.position.cursors;
         self.missed.retain(|name, _| cursors.contains_key(name));
@@ -243,7 +243,7 @@ impl CursorState {
         new
     }
 
-    /// How far the subjects were processed above a held cursor.
+    /// Returns how far the subjects were processed above a held cursor.
     pub(in crate::dispatch) fn taken(&self, notification: &str) -> Taken {
         self.above.get(notification).cloned().unwrap_or_default()
     }
@@ -334,7 +334,8 @@ impl CursorState {
         (self.stored, self.dirty, self.persisted) = (stored, Dirty::default(), Some(Instant::now()));
     }
 
-    /// After an unexpected result, the value in the API server counts. If it is our own write, only the response was lost.
+    /// Reads the value from the API server after an unexpected result, because that value counts. If it is our own write, only the response
+    /// was lost.
     async fn reread(
         &mut self,
         of: &PipelineRef,

@@ -28,7 +28,7 @@ pub struct About {
 }
 
 impl Subjects {
-    /// The subjects of a spec. `cluster` is the name of the local cluster.
+    /// Returns the subjects of a spec. `cluster` is the name of the local cluster.
     #[must_use]
     pub fn new(spec: &PipelineSpec, cluster: &str, pipeline: &PipelineRef) -> Self {
         let mut known: BTreeMap<String, About> = BTreeMap::new();
@@ -54,12 +54,12 @@ impl Subjects {
         Self { pipeline: pipeline.clone(), known }
     }
 
-    /// All names.
+    /// Returns the names of all subjects.
     pub fn names(&self) -> impl Iterator<Item = &String> {
         self.known.keys()
     }
 
-    /// The subject with this name. A subject that is no longer in the spec has only its name.
+    /// Returns the subject with this name. If the subject is no longer in the spec, the result contains only what its name contains.
     #[must_use]
     pub fn get(&self, name: &str) -> Arc<About> {
         self.known.get(name).cloned().unwrap_or_else(|| {
@@ -84,7 +84,7 @@ fn place(info: &TargetInfo, namespace: &str) -> Place {
     Place { environment: info.environment.clone(), cluster: own, full_cluster: full }
 }
 
-/// The subject, as far as its name alone describes it.
+/// Returns a subject with only the data that its name contains.
 fn named(name: &str, pipeline: &PipelineRef) -> Subject {
     let kind = kind(name);
     let short = name.split_once('/').map_or(name, |(_, short)| short);

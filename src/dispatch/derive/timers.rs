@@ -2,21 +2,22 @@
 //!
 //! In: the changes of a log, one after the other, and the current time. Out: the timers that are due, each at its place between the
 //! changes, and the timers that continue. Only the times of the changes decide about a timer. The first change that ends its state before
-//! the timer is due disarms the timer. Otherwise the timer becomes due. So it does not matter when or how often the log is processed. No
-//! change of the notification is processed past a timer that may be due before the change.
+//! the timer is due disarms the timer. Otherwise the timer becomes due. So it does not matter when or how often the log is processed. A
+//! change waits as long as a timer of the same notification may be due before it.
 
 use std::time::Duration;
 
 use crate::api::notification::Ordering;
-use crate::api::pipeline::Armed;
+use crate::api::pipeline::RunningTimer;
 use crate::api::{Change, ChangeLog, Time, TransitionType};
 use crate::trigger::{ended_at, ends};
 
-/// Maximum number of timers of one pipeline. The cursor of a notification that needs another one waits.
+/// Maximum number of timers of one pipeline. If a notification needs another timer, its cursor waits.
 pub const MOST: usize = 1000;
 /// For this time after a timer is due, an earlier change can still arrive.
 pub const SLACK: Duration = Duration::from_millis(500);
-/// A change is in the future if its time is this much ahead of the dispatcher's: the wall clock of its writer was wrong.
+/// A change is from the future if its time is ahead of the dispatcher's clock by more than this. Then the wall clock of its writer was
+/// wrong.
 const AHEAD: Duration = Duration::from_mins(1);
 
 /// One timer.
@@ -59,7 +60,7 @@ impl<'a> Timers<'a> {
         self.running.insert(at, timer);
     }
 
-    /// How many timers run.
+    /// Returns how many timers run.
     #[must_use]
     pub fn count(&self) -> usize {
         self.running.len()
@@ -104,7 +105,7 @@ impl<'a> Timers<'a> {
         due
     }
 
-    /// How long until a timer can be due.
+    /// Returns how long until a timer can be due.
     #[must_use]
     pub fn next(&self) -> Option<Duration> {
         let over = |timer: &Timer<'_>| Duration::try_from(self.now.duration_since(timer.fires)).unwrap_or_default();
@@ -112,9 +113,9 @@ impl<'a> Timers<'a> {
         self.running.iter().min_by_key(|timer| timer.fires).map(|timer| (until(timer) + SLACK).saturating_sub(over(timer)))
     }
 
-    /// The timers that continue, in their persisted form.
-    pub fn armed(&self, notification: &str) -> impl Iterator<Item = Armed> {
-        self.running.iter().map(|timer| Armed {
+    /// Returns the timers that continue, in their persisted form.
+    pub fn armed(&self, notification: &str) -> impl Iterator<Item = RunningTimer> {
+        self.running.iter().map(|timer| RunningTimer {
             notification: notification.to_owned(),
             subject: timer.change.subject.clone(),
             serial: timer.change.serial,
@@ -140,35 +141,35 @@ impl<'a> Timers<'a> {
 
 /// The number of running timers of one pipeline, while its notifications are processed one after the other.
 #[derive(Clone, Copy, Debug)]
-pub struct Places(usize);
+pub struct TimerQuota(usize);
 
-impl Places {
-    /// The number of running timers.
+impl TimerQuota {
+    /// Starts with the number of running timers.
     #[must_use]
     pub fn new(running: usize) -> Self {
         Self(running)
     }
 
-    /// The number of timers that a notification can have, given the number of its own that run.
+    /// Returns the number of timers that a notification can have. `own` is the number of its timers that run.
     #[must_use]
-    pub fn room(self, own: usize) -> usize {
+    pub fn limit(self, own: usize) -> usize {
         MOST.saturating_sub(self.0.saturating_sub(own))
     }
 
-    /// Notes that a notification was processed. It had `own` running timers, and has `now` of them.
+    /// Records that a notification was processed. It had `own` running timers before, and has `now` running timers after.
     pub fn put(&mut self, own: usize, now: usize) {
         self.0 = self.0.saturating_sub(own) + now;
     }
 }
 
-/// When a state that started at `begun` has lasted for `hold`.
+/// Returns when a state that started at `begun` has lasted for `hold`.
 #[must_use]
 pub fn due(begun: Time, hold: Option<Duration>) -> Time {
     hold.and_then(|hold| begun.checked_add(hold).ok()).unwrap_or(begun)
 }
 
-/// The same time by the dispatcher's own clock. If `begun` is in the future, the time is counted from now. An earlier result (`known`) is
-/// kept if it is sooner, because otherwise the time would move on with each reconcile.
+/// Returns the same time by the dispatcher's own clock. If `begun` is in the future, the time is counted from now. An earlier result
+/// (`known`) is kept if it is sooner, because otherwise each reconcile would postpone the time.
 #[must_use]
 pub fn fires(begun: Time, hold: Option<Duration>, now: Time, known: Option<Time>) -> Time {
     if Duration::try_from(begun.duration_since(now)).is_ok_and(|ahead| ahead > AHEAD) {

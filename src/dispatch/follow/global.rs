@@ -22,12 +22,12 @@ use crate::config::{Edited, Global};
 use crate::dispatch::config::last_good::LastGood;
 use crate::dispatch::context::{CALL, Context};
 use crate::dispatch::wake;
-use crate::k8s::watch::{is_forbidden, one_in_turns};
+use crate::k8s::watch::{is_forbidden, watch_one_by_term};
 use crate::manifests::global::parse;
 use crate::telemetry::chain;
 use crate::telemetry::metrics::Watch;
 
-/// Maximum number of listed problems of a text.
+/// Maximum number of problems that one message lists.
 const LISTED: usize = 3;
 /// If the copy could not be written, the write is retried after this time.
 const AGAIN: Duration = Duration::from_secs(10);
@@ -36,7 +36,7 @@ const AGAIN: Duration = Duration::from_secs(10);
 pub(in crate::dispatch) const WATCHED: Watched = (None, "the global configuration");
 
 /// Watches the ConfigMap. `listed` receives a message after each list, even if the list was forbidden. Without that permission, everything
-/// else continues.
+/// else still works.
 pub(in crate::dispatch) async fn watch(
     ctx: Arc<Context>,
     listed: mpsc::Sender<Listed>,
@@ -44,7 +44,7 @@ pub(in crate::dispatch) async fn watch(
 ) -> &'static str {
     let of = ctx.config.global_map.clone();
     let api = Api::namespaced(ctx.client.clone(), &of.namespace);
-    let (turn, mut events) = one_in_turns::<ConfigMap>(api, &of.name, ctx.lease.turns());
+    let (term, mut events) = watch_one_by_term::<ConfigMap>(api, &of.name, ctx.lease.term_numbers());
     let mut follower = Follower { last_good: LastGood::new(ctx.client.clone(), &of), unsaved: None, reported: None, ctx };
     let mut found = None;
     while let Some(event) = stop.run_until_cancelled(next(&mut events, follower.unsaved.is_some())).await {
@@ -79,14 +79,14 @@ pub(in crate::dispatch) async fn watch(
         };
         if is_listed {
             // During shutdown, the receiver may be closed already.
-            let _ = listed.send((WATCHED, turn.number())).await;
+            let _ = listed.send((WATCHED, term.number())).await;
         }
         follower.save().await;
     }
     "the global configuration"
 }
 
-/// The next event. If a retry is `due`, the outer `None` means that it is time for the retry.
+/// Returns the next event. If a retry is `due`, the outer `None` means that it is time for the retry.
 async fn next<E>(events: &mut (impl Stream<Item = E> + Unpin), due: bool) -> Option<Option<E>> {
     if due { timeout(AGAIN, events.next()).await.ok() } else { Some(events.next().await) }
 }
@@ -139,7 +139,7 @@ impl Follower {
         self.report(before.problem.as_deref());
         for changed in all.into_iter().filter(|changed| !changed.is_nothing()) {
             wake::set_wanted(&self.ctx);
-            wake::wake(&self.ctx, changed).await;
+            wake::enqueue_affected(&self.ctx, changed).await;
         }
     }
 
@@ -167,7 +167,7 @@ impl Follower {
             // If this replica becomes the leader later, it starts with a new list.
             self.unsaved = None;
         }
-        let Some(text) = self.unsaved.as_deref().filter(|_| ctx.lease.may(CALL)) else { return };
+        let Some(text) = self.unsaved.as_deref().filter(|_| ctx.lease.allows(CALL)) else { return };
         let (namespace, now) = (&ctx.config.global_map.namespace, ctx.config.global().global());
         let unchanged = Edited::Names(BTreeSet::new());
         let is_same = |saved: &str| parse(saved, namespace).is_ok_and(|saved| saved.edited(&now) == unchanged);
@@ -175,12 +175,12 @@ impl Follower {
             Ok(()) => self.unsaved = None,
             Err(error) => {
                 let copy = self.last_good.place();
-                tracing::warn!(config_map = %copy, error = %chain(&error), "could not write the copy of the global configuration; if the configuration is invalid at the next start, none is in force");
+                tracing::warn!(config_map = %copy, error = %chain(&error), "could not save the copy of the global configuration; if the configuration is invalid at the next start, cluster-wide notifications wait");
             }
         }
     }
 
-    /// The configuration that was last in force before this start.
+    /// Returns the configuration that was last in force before this start.
     async fn last_good(&self) -> Option<Global> {
         match self.last_good.read().await {
             Ok(text) => parse(&text?, &self.ctx.config.global_map.namespace).ok(),

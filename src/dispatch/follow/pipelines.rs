@@ -18,7 +18,7 @@ use crate::dispatch::config::state::LayerChange;
 use crate::dispatch::derive::subjects::Subjects;
 use crate::dispatch::wake;
 use crate::outbox::send_gate::genuine::{History, Logged};
-use crate::outbox::send_gate::index::{Cursors, Taken};
+use crate::outbox::send_gate::index::{Cursors, PersistedCursor};
 use crate::outbox::{PipelineFacts, Scope};
 use crate::render::names_commit;
 use crate::telemetry::metrics::Watch;
@@ -42,7 +42,7 @@ impl Followed for Pipeline {
                     if matches!(event, Event::Apply(_)) {
                         wake::set_wanted(ctx);
                     }
-                    // Layers that must be compiled are no reason to retry, but the result can be one.
+                    // Layers that must be compiled are no reason to retry. Their compiled result can be a reason.
                     let scope = if layers == LayerChange::Gone { Scope::Layers } else { Scope::Pipeline };
                     ctx.deliveries.look(scope(uid.clone())).await;
                 }
@@ -84,7 +84,7 @@ async fn changed(ctx: &Context, uid: String, namespace: &str) {
     }
 }
 
-/// The facts about a pipeline that deliveries need.
+/// Returns the facts about a pipeline that deliveries need.
 fn facts(pipeline: &Pipeline, cluster: &str) -> PipelineFacts {
     let status = pipeline.status.as_ref();
     let settled: Vec<_> = settled(pipeline, cluster).collect();
@@ -103,7 +103,7 @@ fn facts(pipeline: &Pipeline, cluster: &str) -> PipelineFacts {
     }
 }
 
-/// The subjects of the targets whose last settled revision contains no commit.
+/// Returns the subjects of the targets whose last settled revision contains no commit.
 pub(in crate::dispatch) fn commitless(pipeline: &Pipeline, cluster: &str) -> HashSet<String> {
     without_commit(settled(pipeline, cluster)).collect()
 }
@@ -114,7 +114,7 @@ fn without_commit<'a>(settled: impl IntoIterator<Item = (String, &'a Settled)>) 
     all.map(|(subject, _)| subject)
 }
 
-/// By subject that was seen: the serial of the log when it was first seen.
+/// Returns, for each subject that was seen, the serial of the log when it was first seen.
 fn since(pipeline: &Pipeline, cluster: &str, settled: &[(String, &Settled)]) -> HashMap<String, i64> {
     let mut since: HashMap<_, _> = settled.iter().map(|(subject, settled)| (subject.clone(), settled.since)).collect();
     let namespace = pipeline.namespace().unwrap_or_default();
@@ -127,13 +127,13 @@ fn since(pipeline: &Pipeline, cluster: &str, settled: &[(String, &Settled)]) -> 
     since
 }
 
-/// By target, environment and pipeline: the serial of the log when the last silent baseline was taken.
+/// Returns, for each target, each environment and the pipeline, the serial of the log when the last silent baseline was taken.
 pub(in crate::dispatch) fn based(pipeline: &Pipeline, cluster: &str) -> HashMap<String, i64> {
     let replaced = settled(pipeline, cluster).filter(|(_, settled)| settled.based > 0);
     replaced.map(|(subject, settled)| (subject, settled.based)).collect()
 }
 
-/// The last settled state of each target, of each environment, and of the pipeline.
+/// Returns the last settled state of each target, of each environment, and of the pipeline.
 fn settled<'a>(pipeline: &'a Pipeline, cluster: &str) -> impl Iterator<Item = (String, &'a Settled)> {
     let namespace = pipeline.namespace().unwrap_or_default();
     let place = |of: Option<&ClusterRef>| of.map(|of| of.seen_from(&namespace).full_name());
@@ -159,20 +159,23 @@ fn settled<'a>(pipeline: &'a Pipeline, cluster: &str) -> impl Iterator<Item = (S
     targets.into_iter().chain(all.filter_map(|(subject, settled)| Some((subject, settled?))))
 }
 
-/// The persisted cursors.
+/// Returns the persisted cursors. `None`: they are not known.
 fn cursors(pipeline: &Pipeline) -> Cursors {
     let status = pipeline.status.as_ref()?;
     let Some(dispatched) = &status.dispatched else {
         // While the log has no changes, no cursor needs to be persisted, and nothing waits.
         return status.log.as_ref().filter(|log| log.serial == log.first).map(|_| HashMap::new());
     };
-    let armed =
-        |name: &str| dispatched.armed.iter().filter(|timer| timer.notification == name).map(|timer| timer.serial).collect();
-    let cursors = dispatched.cursors.iter();
-    Some(cursors.map(|c| (c.notification.clone(), Taken { serial: c.serial, armed: armed(&c.notification) })).collect())
+    let cursors = dispatched.cursors.iter().map(|cursor| {
+        let name = &cursor.notification;
+        let timers = dispatched.armed.iter().filter(|timer| timer.notification == *name);
+        let pending_timers = timers.map(|timer| timer.serial).collect();
+        (name.clone(), PersistedCursor { serial: cursor.serial, pending_timers })
+    });
+    Some(cursors.collect())
 }
 
-/// The history of a pipeline, from its status: what was recorded, and what can be recorded next.
+/// Returns the history of a pipeline from its status: what was recorded, and what can be recorded next.
 fn history(pipeline: &Pipeline, cluster: &str) -> Option<History> {
     let status = pipeline.status.as_ref();
     let dispatched = status.and_then(|s| s.dispatched.as_ref());

@@ -23,7 +23,7 @@ pub struct Known<'a> {
     /// The pipelines that it applies to.
     pub pipelines: &'a [std::sync::Arc<PipelineFacts>],
     /// Whether it applies unchanged to some target. If layers override it everywhere, only they must be complete.
-    pub stands: bool,
+    pub applies_unchanged: bool,
     /// The number of targets for which the notification, with its layers, cannot be sent at present.
     pub not_ready: usize,
     /// The problem with its Secrets, or with the revisions of all its targets: reason and message.
@@ -47,7 +47,7 @@ const NO_PIPELINE: &str = "NoPipeline";
 /// Reason of `Delivering` if a user has suspended the notification.
 const SUSPENDED: &str = "Suspended";
 
-/// The next status after `old`.
+/// Returns the status that follows `old`.
 #[must_use]
 pub fn status(old: &NotificationStatus, known: &Known<'_>, now: Time) -> NotificationStatus {
     let mut new = old.clone();
@@ -78,7 +78,7 @@ pub fn status(old: &NotificationStatus, known: &Known<'_>, now: Time) -> Notific
     new
 }
 
-/// Reason and message of the condition that needs attention first.
+/// Returns reason and message of the condition that needs attention first.
 fn summary(conditions: &[Condition]) -> Option<Summary> {
     let wrong = |type_| get(conditions, type_).filter(|c| c.status == ConditionStatus::False);
     let first = wrong(READY).or_else(|| wrong(DELIVERING)).or_else(|| wrong(GLOBAL_CONFIG_VALID));
@@ -86,9 +86,9 @@ fn summary(conditions: &[Condition]) -> Option<Summary> {
     Some(Summary { reason: one.reason.clone(), message: one.message.clone() })
 }
 
-/// Why its last deliveries were parked, if none was delivered since and no user has acted since. Stores the times of the last parked
+/// Returns why the last deliveries were parked, if since then none was delivered and no user has acted. Stores the times of the last parked
 /// delivery and of the last action in `new`.
-fn given_up(known: &Known<'_>, old: &NotificationStatus, new: &mut NotificationStatus) -> Option<Word> {
+fn given_up(known: &Known<'_>, old: &NotificationStatus, new: &mut NotificationStatus) -> Option<ReasonAndMessage> {
     let parked = &known.figures.given_up;
     new.last_parked_time = old.last_parked_time.max(parked.last());
     let good = new.last_sent_time.max(parked.delivered).max(known.created);
@@ -101,54 +101,54 @@ fn given_up(known: &Known<'_>, old: &NotificationStatus, new: &mut NotificationS
     if new.last_parked_time <= new.last_action_time {
         return None;
     }
-    // The deliveries may be deleted by now. Then the earlier condition is kept.
-    let said = || {
-        let said = get(&old.conditions, DELIVERING).filter(|c| c.status == ConditionStatus::False && c.reason != SUSPENDED);
-        said.filter(|_| old.last_parked_time == new.last_parked_time).map(|c| (c.reason.clone(), c.message.clone()))
+    // The deliveries may be deleted by now. Then the earlier condition stays.
+    let earlier = || {
+        let last = get(&old.conditions, DELIVERING).filter(|c| c.status == ConditionStatus::False && c.reason != SUSPENDED);
+        last.filter(|_| old.last_parked_time == new.last_parked_time).map(|c| (c.reason.clone(), c.message.clone()))
     };
-    let unknown = || (given_up::UNKNOWN.to_owned(), "the last delivery was parked and has been deleted since".to_owned());
-    given_up::words(parked.after(good.max(new.last_action_time))).or_else(said).or_else(|| Some(unknown()))
+    let deleted = "the last delivery was parked; its Delivery object was deleted later";
+    let unknown = || (given_up::UNKNOWN.to_owned(), deleted.to_owned());
+    given_up::condition(parked.after(good.max(new.last_action_time))).or_else(earlier).or_else(|| Some(unknown()))
 }
 
 type Verdict = (ConditionStatus, String, String);
 
-/// Reason and message.
-type Word = (String, String);
+type ReasonAndMessage = (String, String);
 
 fn readiness(known: &Known<'_>, old: &NotificationStatus) -> Verdict {
     let problem = known.effective.intake.as_ref().err().or(known.effective.sending.as_ref().err());
-    if let Some(problem) = problem.filter(|_| known.stands) {
+    if let Some(problem) = problem.filter(|_| known.applies_unchanged) {
         return (ConditionStatus::False, problem.reason().to_owned(), problem.to_string());
     }
-    if let Some((reason, missing)) = known.missing.filter(|_| known.stands) {
+    if let Some((reason, missing)) = known.missing.filter(|_| known.applies_unchanged) {
         return (ConditionStatus::False, reason.to_owned(), missing.to_owned());
     }
     // From the moment the notification is Ready, every later change is reported. So all cursors must be persisted first.
     let same = |uid: &String| is_same_notification(uid, &known.effective.uid);
     let begun = |p: &PipelineFacts| !p.logged || p.cursors.get(known.name).is_some_and(same);
     if let Some(waiting) = known.pipelines.iter().find(|p| !begun(p)) {
-        let message = format!("the cursor of pipeline {} is not persisted yet", waiting.name);
+        let message = format!("waiting until the cursor of pipeline {} is stored", waiting.name);
         return (ConditionStatus::Unknown, "Initializing".to_owned(), message);
     }
-    if let Some(unread) = known.unread.filter(|_| known.stands) {
-        // After a restart, the earlier condition stays until something changes, so nobody is notified without a change.
-        let said = get(&old.conditions, READY).filter(|c| c.observed_generation == known.generation);
-        return said.map_or_else(
+    if let Some(unread) = known.unread.filter(|_| known.applies_unchanged) {
+        // After a restart, the earlier condition stays until something changes, so that users are not notified without a change.
+        let last = get(&old.conditions, READY).filter(|c| c.observed_generation == known.generation);
+        return last.map_or_else(
             || (ConditionStatus::Unknown, "Initializing".to_owned(), unread.to_owned()),
             |c| (c.status, c.reason.clone(), c.message.clone()),
         );
     }
     if known.pipelines.is_empty() {
-        let message = "valid, but it selects no Pipeline of its namespace; check spec.pipelineSelector".to_owned();
-        return (ConditionStatus::True, NO_PIPELINE.to_owned(), message);
+        let message = "Configuration is valid, but it selects no Pipeline in its namespace; check spec.pipelineSelector";
+        return (ConditionStatus::True, NO_PIPELINE.to_owned(), message.to_owned());
     }
     let message = "Configuration is valid; future changes will be sent".to_owned();
     (ConditionStatus::True, "Configured".to_owned(), message)
 }
 
-fn delivering(known: &Known<'_>, given_up: Option<Word>, old: &NotificationStatus) -> Verdict {
+fn delivering(known: &Known<'_>, given_up: Option<ReasonAndMessage>, old: &NotificationStatus) -> Verdict {
     if known.effective.suspend {
-        let message = "spec.suspend is true: deliveries are recorded and held".to_owned();
+        let message = "spec.suspend is true: deliveries are recorded but not sent".to_owned();
         return (ConditionStatus::False, SUSPENDED.to_owned(), message);
     }
     if let Some((pipeline, refusal)) = known.refused {
@@ -161,14 +161,17 @@ fn delivering(known: &Known<'_>, given_up: Option<Word>, old: &NotificationStatu
             return (ConditionStatus::False, reason, message);
         }
         // After a restart, the earlier condition stays until the waiting lanes have been tried.
-        let said = get(&old.conditions, DELIVERING).filter(|c| c.status == ConditionStatus::False && c.reason != SUSPENDED);
-        let said = said.filter(|c| c.observed_generation == known.generation && !known.figures.untried.is_empty());
-        if let Some(said) = said {
-            return (said.status, said.reason.clone(), said.message.clone());
+        let last = get(&old.conditions, DELIVERING).filter(|c| c.status == ConditionStatus::False && c.reason != SUSPENDED);
+        let last = last.filter(|c| c.observed_generation == known.generation && !known.figures.untried.is_empty());
+        if let Some(last) = last {
+            return (last.status, last.reason.clone(), last.message.clone());
         }
-        return (ConditionStatus::True, "Delivering".to_owned(), "nothing is stuck".to_owned());
+        return (ConditionStatus::True, "Delivering".to_owned(), "no lane is blocked".to_owned());
     };
-    let lanes = if troubles.len() == 1 { "1 lane waits".to_owned() } else { format!("{} lanes wait", troubles.len()) };
+    let lanes = match troubles.len() {
+        1 => "1 lane is blocked".to_owned(),
+        n => format!("{n} lanes are blocked"),
+    };
     (ConditionStatus::False, first.reason.clone(), format!("{lanes}: {}", first.message))
 }
 
@@ -188,7 +191,7 @@ pub fn urgent(old: &NotificationStatus, new: &NotificationStatus) -> bool {
 
 /// An Event about a notification.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Said<'a> {
+pub struct StatusEvent<'a> {
     /// Whether a user should check the notification.
     pub warning: bool,
     /// What was done or attempted.
@@ -199,13 +202,14 @@ pub struct Said<'a> {
     pub note: &'a str,
 }
 
-/// The Events for a difference between two statuses. The notification became unusable, it selects no pipeline, its deliveries do not reach
-/// the receiver any more, or they reach it again. A suspension by a user causes no Event.
+/// Returns the Events for a difference between two statuses. There is one if the notification is not usable any more, or selects no
+/// pipeline. There is also one if its deliveries do not reach the receiver any more, or reach it again. A suspension by a user causes no
+/// Event.
 #[must_use]
-pub fn events<'a>(old: &NotificationStatus, new: &'a NotificationStatus) -> Vec<Said<'a>> {
+pub fn events<'a>(old: &NotificationStatus, new: &'a NotificationStatus) -> Vec<StatusEvent<'a>> {
     let mut events = Vec::new();
     let mut say = |c: &'a Condition, warning, action| {
-        events.push(Said { warning, action, reason: &c.reason, note: &c.message });
+        events.push(StatusEvent { warning, action, reason: &c.reason, note: &c.message });
     };
     let before = get(&old.conditions, READY);
     if let Some(ready) = get(&new.conditions, READY) {
@@ -235,7 +239,7 @@ mod tests {
     use super::*;
     use crate::dispatch::status::refused::Reason;
     use crate::outbox::record::LaneKey;
-    use crate::outbox::store::delivery_index::Trouble;
+    use crate::outbox::store::figures::Trouble;
     use crate::outbox::testing::notification;
 
     fn facts(cursor: Option<&str>, logged: bool) -> Arc<PipelineFacts> {
@@ -268,7 +272,7 @@ mod tests {
             effective: &effective,
             figures: &fine,
             pipelines,
-            stands: true,
+            applies_unchanged: true,
             not_ready: 0,
             missing: None,
             unread: None,
@@ -292,7 +296,11 @@ mod tests {
             (Known { unread: Some("secret x"), ..base(&ours) }, "Initializing", "Delivering"),
             (Known { refused: Some(("p", &refused)), ..base(&ours) }, "Configured", "RecordRefused"),
             (Known { refused: Some(("p", &crowded)), ..base(&ours) }, "Configured", "TooManyClocks"),
-            (Known { missing: Some(("SecretMissing", "x")), stands: false, ..base(&ours) }, "Configured", "Delivering"),
+            (
+                Known { missing: Some(("SecretMissing", "x")), applies_unchanged: false, ..base(&ours) },
+                "Configured",
+                "Delivering",
+            ),
             (Known { figures: &stuck, ..base(&ours) }, "Configured", "ReceiverError"),
             (Known { effective: &suspended, ..base(&ours) }, "Configured", "Suspended"),
         ];
@@ -313,7 +321,7 @@ mod tests {
             effective: &effective,
             figures: &fine,
             pipelines: &[],
-            stands: true,
+            applies_unchanged: true,
             not_ready: 0,
             missing: None,
             unread,
@@ -349,7 +357,7 @@ mod tests {
                 effective: &effective,
                 figures,
                 pipelines: &[],
-                stands: true,
+                applies_unchanged: true,
                 not_ready: 0,
                 missing: None,
                 unread: None,
@@ -403,7 +411,7 @@ mod tests {
                 effective: &effective,
                 figures: self.figures,
                 pipelines: &[],
-                stands: true,
+                applies_unchanged: true,
                 not_ready: 0,
                 missing: None,
                 unread: None,
@@ -511,7 +519,7 @@ mod tests {
             ("not usable", &alone, &broken, vec![(true, "Configure", "InvalidSpec")]),
             ("usable, and alone", &broken, &alone, vec![(false, "Configure", "NoPipeline")]),
         ] {
-            let events: Vec<_> = events(old, now).iter().map(|said| (said.warning, said.action, said.reason)).collect();
+            let events: Vec<_> = events(old, now).iter().map(|event| (event.warning, event.action, event.reason)).collect();
             assert_eq!(events, said, "{what}");
         }
     }

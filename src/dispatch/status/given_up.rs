@@ -8,9 +8,9 @@ use crate::outbox::Park;
 /// The reason if the last delivery was parked and nothing more is known about it.
 pub const UNKNOWN: &str = "DeliveryParked";
 
-/// Reason and message of the condition. `None` if there are no parked deliveries.
+/// Returns reason and message of the condition. `None` if there are no parked deliveries.
 #[must_use]
-pub fn words<'a>(parks: impl Iterator<Item = (Time, &'a Park)>) -> Option<(String, String)> {
+pub fn condition<'a>(parks: impl Iterator<Item = (Time, &'a Park)>) -> Option<(String, String)> {
     let mut parks = parks.peekable();
     let (time, last) = parks.peek().copied()?;
     let (mut same, mut all) = (0usize, 0usize);
@@ -24,23 +24,23 @@ pub fn words<'a>(parks: impl Iterator<Item = (Time, &'a Park)>) -> Option<(Strin
         _ if same == 1 => format!("1 of the last {all} deliveries was"),
         _ => format!("{same} of the last {all} deliveries were"),
     };
-    let Said { reason, what, advice } = said(last);
+    let Description { reason, what, advice } = describe(last);
     let at = Time::from_second(time.as_second()).unwrap_or(time);
     let about = &last.subject;
     Some((reason, format!("{how_many} {what}; {when} {at} for {about}; {advice}")))
 }
 
-struct Said {
+struct Description {
     reason: String,
     what: String,
     advice: &'static str,
 }
 
-fn said(park: &Park) -> Said {
+fn describe(park: &Park) -> Description {
     let error = &park.error;
     let code = park.code.unwrap_or_default();
     match park.reason.as_str() {
-        "ReceiverGone" => Said {
+        "ReceiverGone" => Description {
             reason: park.reason.clone(),
             what: "rejected with 410 Gone".to_owned(),
             advice: "change spec.endpoint, or delete this Notification",
@@ -53,19 +53,19 @@ fn said(park: &Park) -> Said {
                 413 => "the body is too large for the receiver; check the template",
                 _ => "check the template; status.response of the Delivery has the receiver's answer",
             };
-            Said { reason: "ReceiverRejects".to_owned(), what: format!("rejected with {code}"), advice }
+            Description { reason: "ReceiverRejects".to_owned(), what: format!("rejected with {code}"), advice }
         }
-        "ExpressionFailed" => Said {
+        "ExpressionFailed" => Description {
             reason: park.reason.clone(),
             what: format!("parked because `when` of a trigger could not be evaluated ({error})"),
             advice: "correct the expression",
         },
-        reason if reason.starts_with("Template") => Said {
+        reason if reason.starts_with("Template") => Description {
             reason: reason.to_owned(),
             what: format!("parked because the template failed ({error})"),
             advice: "correct the template",
         },
-        reason => Said {
+        reason => Description {
             reason: if reason.is_empty() { UNKNOWN } else { reason }.to_owned(),
             what: format!("parked after maxAge ({error})"),
             advice: "send it again with `pennant redeliver` after you correct the cause",
@@ -83,11 +83,11 @@ mod tests {
 
     fn told(parks: &[Park]) -> (String, String) {
         let times = (0..).map(|n| Time::from_millisecond(100_500 - n * 1000).unwrap());
-        words(times.zip(parks)).unwrap()
+        condition(times.zip(parks)).unwrap()
     }
 
     #[test]
-    fn words_by_table() {
+    fn conditions_by_table() {
         let not_found = park("ReceiverNotFound", Some(404), "404 Not Found");
         let refused = park("ReceiverRejected", Some(422), "422 Unprocessable Entity");
         let table = [
@@ -141,6 +141,6 @@ mod tests {
         for (parks, reason, message) in table {
             assert_eq!(told(&parks), (reason.to_owned(), message.to_owned()));
         }
-        assert_eq!(words(std::iter::empty()), None);
+        assert_eq!(condition(std::iter::empty()), None);
     }
 }

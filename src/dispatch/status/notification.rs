@@ -23,7 +23,7 @@ use crate::outbox::send_gate::index::OfTarget;
 use crate::report;
 use crate::webhook::NotSent;
 
-/// Updates the status of one notification. Figures are not written at once, unless it is the last time.
+/// Updates the status of one notification. Figures are not written at once, unless this is the last write (`last_time`).
 pub(in crate::dispatch) async fn write(
     notification: &Notification,
     ctx: &Context,
@@ -37,15 +37,16 @@ pub(in crate::dispatch) async fn write(
         return Ok(Action::await_change());
     };
     // Prefer the result over a cluster-wide notification, unless only the result without one applies to targets.
-    let stands = based.all().find(|n| targets.iter().any(|(target, _)| Arc::ptr_eq(target, n)));
-    let Some(effective) = stands.or_else(|| based.all().next()) else { return Ok(Action::await_change()) };
+    let unchanged = based.all().find(|n| targets.iter().any(|(target, _)| Arc::ptr_eq(target, n)));
+    let Some(effective) = unchanged.or_else(|| based.all().next()) else { return Ok(Action::await_change()) };
     // The watch of the ConfigMap reports it soon, and then the status is computed again.
     if effective.sending.as_ref().is_err_and(crate::config::Problem::is_unknown) {
         return Ok(Action::await_change());
     }
     let uid = notification.uid().unwrap_or_default();
     let mut last = ctx.written.last(notification);
-    let applied = AppliesTo { pipelines: &pipelines, targets: &targets, stands: targets.is_empty() || stands.is_some() };
+    let applies_unchanged = targets.is_empty() || unchanged.is_some();
+    let applied = AppliesTo { pipelines: &pipelines, targets: &targets, applies_unchanged };
     let new = compute(ctx, notification, effective, &applied, &last.status);
     if new == last.status {
         last.stale_since = None;
@@ -67,8 +68,8 @@ pub(in crate::dispatch) async fn write(
     Ok(Action::await_change())
 }
 
-/// The problem with the Secrets of a notification. A Secret that has not been read yet is not missing: its watch reports it soon, and then
-/// the check runs again.
+/// Returns the problem with the Secrets of a notification. A Secret that has not been read yet is not missing: its watch reports it soon,
+/// and then the check runs again.
 pub(in crate::dispatch) fn missing_of(ctx: &Context, effective: &EffectiveNotification) -> Option<Wrong> {
     let missing = secrets_of(ctx, effective).err().filter(|e| !matches!(e, NotSent::SecretUnknown(_)))?;
     let unreadable = matches!(missing, NotSent::SecretUnreadable(_));
@@ -86,7 +87,7 @@ struct AppliesTo<'a> {
     /// The settings that apply to each target.
     targets: &'a [OfTarget],
     /// Whether it applies unchanged to at least one target, or there is no target.
-    stands: bool,
+    applies_unchanged: bool,
 }
 
 fn compute(
@@ -113,7 +114,7 @@ fn compute(
         effective,
         figures: &figures,
         pipelines: applied.pipelines,
-        stands: applied.stands,
+        applies_unchanged: applied.applies_unchanged,
         not_ready: applied.targets.iter().filter(|target| is_wrong(target)).count(),
         missing: missing.as_ref().map(|(reason, words)| (*reason, words.as_str())),
         unread: unread.as_deref(),
@@ -126,7 +127,7 @@ fn compute(
     figures::status(old, &known, now())
 }
 
-/// When this process last saw a change of a Secret or ConfigMap that the notification or its layers refer to.
+/// Returns when this process last saw a change of a Secret or ConfigMap that the notification or its layers refer to.
 fn edited(ctx: &Context, targets: &[OfTarget], effective: &EffectiveNotification) -> Option<Time> {
     let all = || targets.iter().map(|(target, _)| &**target).chain([effective]);
     let secrets = all().filter_map(|n| n.sending.as_ref().ok()).flat_map(crate::config::Sending::secrets);
@@ -136,7 +137,7 @@ fn edited(ctx: &Context, targets: &[OfTarget], effective: &EffectiveNotification
 
 /// Writes Events about the difference between two statuses.
 fn say(ctx: &Context, notification: &Notification, old: &NotificationStatus, new: &NotificationStatus) {
-    for figures::Said { warning, action, reason, note } in figures::events(old, new) {
+    for figures::StatusEvent { warning, action, reason, note } in figures::events(old, new) {
         let regarding = notification.object_ref(&());
         if warning {
             ctx.events.warn(regarding, reason, action, note);

@@ -72,22 +72,22 @@ impl Refused {
         self.retry_in(pipeline, notification).is_none_or(|left| left.is_zero())
     }
 
-    /// Why deliveries could not be recorded the last time.
+    /// Returns why deliveries could not be recorded the last time.
     #[must_use]
     pub fn reason(&self, pipeline: &PipelineRef, notification: &str) -> Option<Reason> {
         let key = (pipeline.clone(), notification.to_owned());
         self.book().get(&key).map(|entry| entry.refusal.reason)
     }
 
-    /// How long until the next retry. `None` if nothing was refused.
+    /// Returns how long until the next retry. `None` if nothing was refused.
     #[must_use]
     pub fn retry_in(&self, pipeline: &PipelineRef, notification: &str) -> Option<Duration> {
         let key = (pipeline.clone(), notification.to_owned());
         self.book().get(&key).map(|e| e.again.saturating_duration_since(Instant::now()))
     }
 
-    /// Notes a refusal. The wait doubles each time. After several failures in a row a user must act, whatever the API server reports.
-    /// Returns the noted refusal.
+    /// Records a refusal. The wait doubles each time, up to a limit. After several failures in a row, a user must act, whatever the API
+    /// server reports. Returns the recorded refusal.
     pub fn note(&self, pipeline: &PipelineRef, notification: &str, refusal: Refusal) -> Refusal {
         let mut book = self.book();
         let key = (pipeline.clone(), notification.to_owned());
@@ -114,7 +114,7 @@ impl Refused {
         self.book().retain(|(pipeline, _), _| is_there(&pipeline.uid));
     }
 
-    /// What the status of a notification must show: the first pipeline for which a user must act.
+    /// Returns what the status of a notification must show: the first pipeline for which a user must act, and its refusal.
     #[must_use]
     pub fn of(&self, namespace: &str, notification: &str) -> Option<(String, Refusal)> {
         let book = self.book();

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use crate::api::Time;
 
-/// Longest summary, in bytes.
+/// Maximum length of a summary, in bytes.
 const LONGEST: usize = 512;
 
 /// One successful delivery.
@@ -17,13 +17,14 @@ pub struct Sent {
     pub notification: String,
 }
 
-/// The newest successful delivery.
+/// Returns the newest successful delivery.
 #[must_use]
 pub fn newest(sent: &BTreeMap<String, Sent>) -> Option<&Sent> {
     sent.values().max()
 }
 
-/// One line on the targets, newest first: `prod/in-cluster/web chat 2026-11-23T03:00:00Z, …`. Targets beyond 512 bytes are only counted.
+/// Returns one line about the targets, newest first: `prod/in-cluster/web chat 2026-11-23T03:00:00Z, …`. Targets that do not fit in 512
+/// bytes are only counted.
 #[must_use]
 pub fn summary(sent: &BTreeMap<String, Sent>) -> String {
     let mut targets: Vec<_> =
@@ -34,7 +35,13 @@ pub fn summary(sent: &BTreeMap<String, Sent>) -> String {
         let separator = if at == 0 { "" } else { ", " };
         let part = format!("{separator}{name} {notification} {time:.0}");
         if line.len() + part.len() > LONGEST - " and 256 more".len() {
-            line.extend([" and ", &(targets.len() - at).to_string(), " more"]);
+            let left = targets.len() - at;
+            let rest = match (at, left) {
+                (0, 1) => "1 target".to_owned(),
+                (0, _) => format!("{left} targets"),
+                _ => format!(" and {left} more"),
+            };
+            line += &rest;
             break;
         }
         line += &part;
@@ -72,7 +79,10 @@ mod tests {
         assert!(line.len() <= LONGEST && line.starts_with("prod/in-cluster/web-255 "), "{line}");
         let listed = line.matches("web-").count();
         assert!(listed > 5 && line.ends_with(&format!(" and {} more", 256 - listed)), "{line}");
-        let long = BTreeMap::from([(format!("target/{}", "x".repeat(600)), at(1, "chat"))]);
-        assert_eq!(summary(&long), " and 1 more");
+        let long = |count: usize| -> BTreeMap<_, _> {
+            (0..count).map(|n| (format!("target/{n}{}", "x".repeat(600)), at(1, "chat"))).collect()
+        };
+        assert_eq!(summary(&long(1)), "1 target");
+        assert_eq!(summary(&long(3)), "3 targets");
     }
 }

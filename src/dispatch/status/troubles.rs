@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::api::pipeline::InTrouble;
+use crate::api::pipeline::NotReadyNotification;
 use crate::api::pipeline::target::TargetInfo;
 use crate::config::EffectiveNotification;
 use crate::outbox::Applied;
@@ -20,14 +20,14 @@ const COMMIT_MISSING: &str = "CommitMissing";
 /// A problem: reason and message.
 pub type Wrong = (&'static str, String);
 
-/// Why the definition of a notification prevents recording or sending. A part that is only not known yet is not a problem.
+/// Returns why the definition of a notification prevents recording or sending. A part that is not known yet is not a problem.
 #[must_use]
 pub fn defined_wrong(notification: &EffectiveNotification) -> Option<Wrong> {
     let problem = notification.intake.as_ref().err().or(notification.sending.as_ref().err());
     problem.filter(|problem| !problem.is_unknown()).map(|problem| (problem.reason(), problem.to_string()))
 }
 
-/// The problem of a target whose revision contains no commit. `None` if the notification does not need a commit.
+/// Returns the problem of a target whose revision contains no commit. `None` if the notification does not need a commit.
 #[must_use]
 pub fn lacks_commit(notification: &EffectiveNotification) -> Option<Wrong> {
     let needs = notification.sending.as_ref().is_ok_and(|sending| sending.needs_commit);
@@ -36,7 +36,7 @@ pub fn lacks_commit(notification: &EffectiveNotification) -> Option<Wrong> {
     })
 }
 
-/// The same problem for all targets of a notification.
+/// Returns the same problem, for all targets of a notification.
 #[must_use]
 pub fn all_lack_commits() -> Wrong {
     let message = "the template needs a commit, but no revision of its targets contains one";
@@ -51,7 +51,7 @@ pub fn troubles(
     targets: &[TargetInfo],
     wrong: impl Fn(&EffectiveNotification) -> Option<Wrong>,
     unfit: impl Fn(&EffectiveNotification, &TargetInfo) -> Option<Wrong>,
-) -> Vec<InTrouble> {
+) -> Vec<NotReadyNotification> {
     let mut all = Vec::new();
     for (name, applied) in notifications {
         let mut known: Vec<(Arc<EffectiveNotification>, Option<Wrong>)> = Vec::new();
@@ -64,7 +64,7 @@ pub fn troubles(
         };
         let each: Vec<_> =
             targets.iter().map(|t| (t, applied.of(&t.subject).and_then(|n| of(n).or_else(|| unfit(n, t))))).collect();
-        // A problem that is the same for all is reported once.
+        // A problem that is the same for all targets is reported once.
         if let Some((_, Some(first))) = each.first()
             && each.iter().all(|(_, wrong)| wrong.as_ref() == Some(first))
         {
@@ -77,8 +77,8 @@ pub fn troubles(
     all
 }
 
-fn trouble(name: &str, target: Option<&TargetInfo>, (reason, message): &Wrong) -> InTrouble {
-    InTrouble {
+fn trouble(name: &str, target: Option<&TargetInfo>, (reason, message): &Wrong) -> NotReadyNotification {
+    NotReadyNotification {
         name: name.to_owned(),
         environment: target.map(|t| t.environment.clone()),
         target: target.map(|t| t.name.clone()),

@@ -1,6 +1,6 @@
 //! The last written `Notification.status` of each notification, and when the next write is due.
 //!
-//! In: the desired status. Out: how long its write can still wait. Figures change all the time, and the wait keeps the number of writes
+//! In: the desired status. Out: how long its write can still wait. Figures change continuously, and the wait keeps the number of writes
 //! low.
 
 use std::time::{Duration, Instant};
@@ -13,12 +13,11 @@ use crate::dispatch::by_uid::ByUid;
 
 /// After a pause, figures are written when they have been out of date for this time.
 const WRITE_AFTER: Duration = Duration::from_secs(1);
-/// The minimum interval while only figures change, and change all the time. With many notifications, more writes would be a noticeable part
+/// The minimum interval while only figures change, and change continuously. With many notifications, more writes would be a noticeable part
 /// of the cost.
 const WRITE_EVERY: Duration = Duration::from_secs(5);
 
-/// The last written status of each notification, and when it was first out of date. So an outdated copy from the watch is not used as the
-/// current status.
+/// The last written status of each notification, and when it was first out of date. An outdated copy from the watch does not replace it.
 #[derive(Debug, Default)]
 pub(in crate::dispatch) struct Written(ByUid<Last>);
 
@@ -32,7 +31,7 @@ pub(in crate::dispatch) struct Last {
 }
 
 impl Last {
-    /// How long the write of `new` can still wait, if the first difference appeared at `since`.
+    /// Returns how long the write of `new` can still wait, if the first difference appeared at `since`.
     pub(in crate::dispatch) fn left(&self, new: &NotificationStatus, since: Instant, now: Instant) -> Duration {
         let soon = since + WRITE_AFTER;
         let said = |status: &NotificationStatus| -> Vec<_> {

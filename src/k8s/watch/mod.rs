@@ -1,9 +1,9 @@
-//! One way to watch our own resources, and the Secrets and ConfigMaps that they refer to: backed off, and never stopped by an
-//! object that does not parse.
+//! Watches of our own resources, and of the Secrets and ConfigMaps that they refer to. They have a backoff, and an object that cannot be
+//! parsed does not stop them.
 //!
-//! In: an `Api`, and the number of the present turn. Out: watch events of the objects that parse ([`in_turns`]), or what is seen of single
-//! objects ([`NamedWatches`], [`one`]). One that does not parse is logged with its name and passed over, for a single bad object
-//! must not stop the stream of all others. Its deletion is passed on.
+//! In: an `Api`, and the number of the current leadership term. Out: watch events of the objects that can be parsed ([`watch_by_term`]), or
+//! states of single objects ([`NamedWatches`], [`one`]). An object that cannot be parsed is logged with its name and skipped, so that it
+//! does not stop the events of the others. Its deletion is passed on.
 //!
 //! With each new leadership term the watch restarts with a list of the current objects, because the previous leader may have written
 //! something that this watch would deliver too late.
@@ -34,16 +34,16 @@ pub(crate) use raw_object::Lean;
 pub use raw_object::{Deleted, Guarded};
 use steady::{Logged, steady};
 
-/// After the first error in a row.
+/// Pause after the first of consecutive errors.
 const FIRST_PAUSE: Duration = Duration::from_millis(800);
 
-/// How long it takes at most, or twice as long by chance, until a watch that broke is tried again. After an outage that outlasts
-/// what the API server remembers, it breaks once more before it lists, so nobody hears anything for up to four times as long.
+/// Maximum pause before a failed watch is retried. Jitter can double it. After an outage that is longer than the watch cache of the API
+/// server, the first retry fails, and only the second one lists. So events can be late by up to four times the pause.
 #[derive(Clone, Copy, Debug)]
 enum Pauses {
-    /// Of a whole kind: few, and everything waits for them.
+    /// For a whole kind: there are few such watches, and all work depends on them.
     Short,
-    /// Of a single object: there may be thousands, and what was last read of it stands.
+    /// For a single object: there may be thousands, and the last state remains valid.
     Long,
 }
 
@@ -58,12 +58,12 @@ impl Pauses {
     }
 }
 
-/// The turn in which the list was begun to which the last event of a watch belongs.
+/// The leadership term in which the list of a watch was started, as of its last event.
 #[derive(Clone, Debug, Default)]
-pub struct Turn(Arc<AtomicU64>);
+pub struct TermNumber(Arc<AtomicU64>);
 
-impl Turn {
-    /// Its number.
+impl TermNumber {
+    /// Returns the number of the term.
     #[must_use]
     pub fn number(&self) -> u64 {
         self.0.load(Ordering::Acquire)
@@ -73,23 +73,22 @@ impl Turn {
 type Events<K> = BoxStream<'static, watcher::Result<watcher::Event<K>>>;
 
 /// Watches by leadership term: nothing before the first term, and a restart with each term.
-pub fn in_turns<K>(api: Api<Guarded<K>>, turns: Receiver<Option<u64>>) -> (Turn, Events<K>)
+pub fn watch_by_term<K>(api: Api<Guarded<K>>, terms: Receiver<Option<u64>>) -> (TermNumber, Events<K>)
 where
     K: Deleted + Clone + Debug + Send + 'static,
 {
-    matching_in_turns(api, None, Pauses::Short, turns)
+    matching_by_term(api, None, Pauses::Short, terms)
 }
 
-/// The same, of the one object of this name.
-pub fn one_in_turns<K>(api: Api<Guarded<K>>, name: &str, turns: Receiver<Option<u64>>) -> (Turn, Events<K>)
+/// Watches the one object of this name by leadership term.
+pub fn watch_one_by_term<K>(api: Api<Guarded<K>>, name: &str, terms: Receiver<Option<u64>>) -> (TermNumber, Events<K>)
 where
     K: Deleted + Clone + Debug + Send + 'static,
 {
-    matching_in_turns(api, Some(name), Pauses::Short, turns)
+    matching_by_term(api, Some(name), Pauses::Short, terms)
 }
 
-/// Watches the one object of this name, of a kind that need not be known before the program runs, in no turn: from now on and
-/// without end.
+/// Watches the one object of this name, independent of leadership, from now on and without end. The kind can be determined at run time.
 pub fn one<K>(api: Api<K>, name: &str) -> BoxStream<'static, watcher::Result<watcher::Event<K>>>
 where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
@@ -98,40 +97,40 @@ where
     steady(name, move || watcher(api.clone(), only.clone()).boxed(), Pauses::Short).boxed()
 }
 
-/// The same, of the one object of this name if there is one, and with these pauses.
-fn matching_in_turns<K>(
+/// Watches by leadership term, with these pauses: one object if there is a name, otherwise all.
+fn matching_by_term<K>(
     api: Api<Guarded<K>>,
     name: Option<&str>,
     pauses: Pauses,
-    turns: Receiver<Option<u64>>,
-) -> (Turn, Events<K>)
+    terms: Receiver<Option<u64>>,
+) -> (TermNumber, Events<K>)
 where
     K: Deleted + Clone + Debug + Send + 'static,
 {
-    let turn = Turn::default();
+    let term = TermNumber::default();
     let config = name
         .map_or_else(watcher::Config::default, |name| watcher::Config::default().fields(&format!("metadata.name={name}")));
     let (namespace, name) = (api.namespace().map(str::to_owned), name.map(str::to_owned));
-    let (last, watching) = (turn.clone(), None::<(u64, Events<Guarded<K>>)>);
+    let (last, watching) = (term.clone(), None::<(u64, Events<Guarded<K>>)>);
     let begin = move || {
         let (api, config) = (api.clone(), config.clone());
         steady(&K::kind(&()), move || watcher(api.clone(), config.clone()).boxed(), pauses).boxed()
     };
-    let events = stream::unfold((begin, turns, watching, last), |(begin, mut turns, mut watching, last)| async move {
+    let events = stream::unfold((begin, terms, watching, last), |(begin, mut terms, mut watching, last)| async move {
         loop {
-            let turn = *turns.borrow_and_update();
-            if let Some(turn) = turn.filter(|turn| watching.as_ref().is_none_or(|(of, _)| of != turn)) {
-                watching = Some((turn, begin()));
+            let term = *terms.borrow_and_update();
+            if let Some(term) = term.filter(|term| watching.as_ref().is_none_or(|(of, _)| of != term)) {
+                watching = Some((term, begin()));
             }
-            let Some((turn, events)) = &mut watching else {
-                turns.changed().await.ok()?;
+            let Some((term, events)) = &mut watching else {
+                terms.changed().await.ok()?;
                 continue;
             };
             tokio::select! {
-                Ok(()) = turns.changed() => {}
+                Ok(()) = terms.changed() => {}
                 event = events.next() => {
-                    last.0.store(*turn, Ordering::Release);
-                    return Some((event?, (begin, turns, watching, last)));
+                    last.0.store(*term, Ordering::Release);
+                    return Some((event?, (begin, terms, watching, last)));
                 }
             }
         }
@@ -139,15 +138,15 @@ where
     let mut logged = Logged::default();
     let events = events.inspect(move |event| {
         if let Err(error) = event
-            && let Some(error) = logged.news(error, Instant::now())
+            && let Some(error) = logged.if_new(error, Instant::now())
         {
-            tracing::warn!(kind = %K::kind(&()), namespace, name, error, "a watch broke; trying again");
+            tracing::warn!(kind = %K::kind(&()), namespace, name, error, "watch failed; retrying");
         }
     });
-    (turn, parsed(events).boxed())
+    (term, parsed(events).boxed())
 }
 
-/// The objects that parse.
+/// Returns the events without objects that cannot be parsed.
 fn parsed<K>(
     events: impl Stream<Item = watcher::Result<watcher::Event<Guarded<K>>>> + Send,
 ) -> impl Stream<Item = watcher::Result<watcher::Event<K>>> + Send
@@ -167,7 +166,7 @@ where
             let metadata = guarded.meta();
             let (kind, name) = (K::kind(&()), metadata.name.as_deref().unwrap_or_default());
             let namespace = metadata.namespace.as_deref().unwrap_or_default();
-            tracing::error!(%kind, namespace, name, %error, "skipping an object that does not parse; correct or delete it");
+            tracing::error!(%kind, namespace, name, %error, "skipping an object that cannot be parsed; correct or delete it");
         };
         guarded.open().inspect_err(tell).ok()
     };
@@ -176,7 +175,7 @@ where
         InitDone => Some(InitDone),
         Apply(g) => open(&g).map(Apply),
         InitApply(g) => open(&g).map(InitApply),
-        // That it is gone is known by its metadata, also of one that does not parse.
+        // A deletion needs only the metadata, so it is passed on for an object that cannot be parsed, too.
         Delete(g) => Some(Delete(g.open().unwrap_or_else(|_| K::deleted(g.lean.metadata)))),
     }
 }

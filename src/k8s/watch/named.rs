@@ -1,7 +1,7 @@
-//! One watch for each object that something refers to, and none for any other.
+//! One watch for each object that another object refers to.
 //!
-//! In: the wanted names, and the current term. Out: the state of each, sent to its consumer until it is no longer wanted. With each term
-//! they restart, as all watches do, and earlier results no longer count.
+//! In: the wanted names, and the current leadership term. Out: the state of each object, sent to its consumer until the name is no longer
+//! wanted. The watches restart with each term, as all watches do, and earlier results become invalid.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt::Debug;
@@ -16,7 +16,7 @@ use kube::{Api, Client, Resource};
 use tokio::sync::watch::Receiver;
 use tokio::task::{AbortHandle, JoinSet};
 
-use super::{Deleted, Guarded, Pauses, Turn, matching_in_turns};
+use super::{Deleted, Guarded, Pauses, TermNumber, matching_by_term};
 use crate::api::values::refs::ObjectName;
 use crate::telemetry::Metrics;
 use crate::telemetry::metrics::Watch;
@@ -24,7 +24,7 @@ use crate::telemetry::metrics::Watch;
 /// Watches of single objects of one kind.
 pub struct NamedWatches {
     client: Client,
-    turns: Receiver<Option<u64>>,
+    terms: Receiver<Option<u64>>,
     label: Watch,
     metrics: Metrics,
     tasks: Mutex<Tasks>,
@@ -37,27 +37,27 @@ struct Tasks {
     closed: bool,
 }
 
-/// What a watch told of its object.
+/// Notification about the object of a watch.
 #[derive(Debug)]
 pub enum Seen<K> {
-    /// A turn has begun: what was seen before may be out of date.
+    /// A leadership term has started. Earlier states may be outdated.
     Begins,
-    /// It is this; or there is none.
+    /// The current object, or `None` if it does not exist.
     Object(Option<K>),
-    /// It may not be read.
+    /// The permission to read the object is missing.
     Forbidden,
 }
 
 impl NamedWatches {
-    /// No watch yet. The client needs `list` and `watch` on the objects that will be wanted.
+    /// Creates an empty set. The client needs `list` and `watch` permissions on all objects that will be wanted.
     #[must_use]
-    pub fn new(client: Client, turns: Receiver<Option<u64>>, label: Watch, metrics: Metrics) -> Self {
-        Self { client, turns, label, metrics, tasks: Mutex::default() }
+    pub fn new(client: Client, terms: Receiver<Option<u64>>, label: Watch, metrics: Metrics) -> Self {
+        Self { client, terms, label, metrics, tasks: Mutex::default() }
     }
 
-    /// Starts a watch for each of these names that has none, and ends those of all others. The names are read while nobody else can set
-    /// them, so an older result never replaces a newer one. `begin` creates the consumer of the watch, which is dropped with it; `end` is
-    /// called for those that ended. Must be called within a tokio runtime.
+    /// Starts a watch for each wanted name that has none, and stops the watches of all other names. `wanted` runs under the lock, so an
+    /// older set never replaces a newer one. `begin` creates the consumer of a watch, which is dropped with the watch. `end` is called for
+    /// each stopped watch. Must be called within a tokio runtime.
     pub fn set_wanted<K, T>(
         &self,
         wanted: impl FnOnce() -> BTreeSet<ObjectName>,
@@ -83,15 +83,15 @@ impl NamedWatches {
         });
         for name in wanted.iter().filter(|name| !running.contains_key(*name)).cloned().collect::<Vec<_>>() {
             let api: Api<Guarded<K>> = Api::namespaced(self.client.clone(), &name.namespace);
-            let (turn, events) = matching_in_turns(api, Some(&name.name), Pauses::Long, self.turns.clone());
-            let task = follow(events, turn, begin(&name), self.label, self.metrics.clone());
+            let (term, events) = matching_by_term(api, Some(&name.name), Pauses::Long, self.terms.clone());
+            let task = follow(events, term, begin(&name), self.label, self.metrics.clone());
             running.insert(name, all.spawn(task));
         }
-        // Those that were ended are joined here, and the last of them in `shutdown`.
+        // Joins the tasks that were stopped. `shutdown` joins the last of them.
         while all.try_join_next().is_some() {}
     }
 
-    /// Ends all watches for good and joins their tasks.
+    /// Stops all watches permanently and joins their tasks.
     pub async fn shutdown(&self) {
         let closed = Tasks { closed: true, ..Tasks::default() };
         let tasks = std::mem::replace(&mut *self.tasks.lock().unwrap_or_else(PoisonError::into_inner), closed);
@@ -99,17 +99,17 @@ impl NamedWatches {
         all.shutdown().await;
     }
 
-    /// The names of those that run.
+    /// Returns the names of the running watches.
     #[cfg(test)]
     pub(crate) fn running(&self) -> BTreeSet<ObjectName> {
         self.tasks.lock().unwrap().running.keys().cloned().collect()
     }
 }
 
-/// Tells what a watch sees. After an error what was seen stands, and the watch goes on by itself.
+/// Notifies the consumer of the states of an object. After an error, the last state remains valid and the watch continues.
 pub(crate) async fn follow<K>(
     events: impl Stream<Item = watcher::Result<watcher::Event<K>>>,
-    turn: Turn,
+    term: TermNumber,
     mut tell: impl FnMut(Seen<K>),
     label: Watch,
     metrics: Metrics,
@@ -118,7 +118,7 @@ pub(crate) async fn follow<K>(
     let mut events = pin!(events);
     let (mut of, mut listed) = (None, None);
     while let Some(event) = events.next().await {
-        let now = turn.number();
+        let now = term.number();
         if of.replace(now) != Some(now) {
             tell(Seen::Begins);
         }
@@ -138,7 +138,7 @@ pub(crate) async fn follow<K>(
     }
 }
 
-/// Whether the API server does not let us.
+/// Whether the error means that a permission is missing.
 pub(crate) fn is_forbidden(error: &watcher::Error) -> bool {
     let code = match error {
         watcher::Error::InitialListFailed(kube::Error::Api(status))

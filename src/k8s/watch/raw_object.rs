@@ -1,4 +1,4 @@
-//! An object of a watch or a list: text that is parsed only when somebody reads it, and that may not parse.
+//! An object of a watch or a list as raw text. It is parsed only when needed, and parsing can fail.
 //!
 //! kube's `DeserializeGuard` also tolerates an object that does not parse. But it copies a tree of each object, and reads
 //! `managedFields`, which are half of an object with a status. This code reads the text once, without the parts that are not needed.
@@ -17,22 +17,22 @@ use serde_json::value::RawValue;
 
 use crate::api::{Notification, NotificationSpec, Pipeline, PipelineSpec};
 
-/// Of metadata: not read by anyone here.
+/// Field of the metadata that no component reads.
 const UNREAD: &str = "managedFields";
-/// Of metadata: another one at each write, whatever is written.
+/// Field of the metadata that changes with each write, even if nothing else does.
 const VERSION: &str = "resourceVersion";
 
-/// An object as text. It comes from JSON text alone.
+/// An object as text. It can be deserialized from JSON text only.
 #[derive(Clone, Debug)]
 pub(crate) struct Lean {
     /// Name, namespace, uid and version.
     pub metadata: ObjectMeta,
-    /// All of it, but for its version and for what nobody reads.
+    /// The whole object as JSON, without its version and without the fields that no component reads.
     pub text: Box<str>,
 }
 
 impl Lean {
-    /// The object that some `text` of this one is.
+    /// Parses `text`, which is the text of this object or a variant of it, and adds the version.
     pub fn parse<K: Resource + DeserializeOwned>(&self, text: &str) -> serde_json::Result<K> {
         let mut object: K = serde_json::from_str(text)?;
         object.meta_mut().resource_version.clone_from(&self.metadata.resource_version);
@@ -40,9 +40,9 @@ impl Lean {
     }
 }
 
-/// A kind that is watched, and of which an object that does not parse can be deleted.
+/// A watched kind for which a deletion can be reported even if the object cannot be parsed.
 pub trait Deleted: Resource<DynamicType = ()> + DeserializeOwned {
-    /// An object that is gone and of which nothing is known but its metadata.
+    /// Returns a deleted object of which only the metadata is known.
     fn deleted(metadata: ObjectMeta) -> Self;
 }
 
@@ -70,7 +70,7 @@ impl Deleted for Secret {
     }
 }
 
-/// An object that may not parse.
+/// An object that may fail to parse.
 #[derive(Clone, Debug)]
 pub struct Guarded<K> {
     pub(in crate::k8s::watch) lean: Lean,
@@ -78,11 +78,11 @@ pub struct Guarded<K> {
 }
 
 impl<K: Resource + DeserializeOwned> Guarded<K> {
-    /// The object.
+    /// Parses the object.
     ///
     /// # Errors
     ///
-    /// If it does not parse.
+    /// If the object cannot be parsed.
     pub fn open(&self) -> serde_json::Result<K> {
         self.lean.parse(&self.lean.text)
     }
@@ -96,7 +96,7 @@ impl<'de, K> Deserialize<'de> for Guarded<K> {
 
 impl<'de> Deserialize<'de> for Lean {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        // It may come from a part of the text that was put aside, which lends nothing.
+        // Not borrowed: the deserializer may read from a buffer, from which nothing can be borrowed.
         let whole = Box::<RawValue>::deserialize(deserializer)?;
         let Parts { metadata, rest } = serde_json::from_str(whole.get()).map_err(de::Error::custom)?;
         let read = |name: &str| metadata.get(name).map(|raw| serde_json::from_str::<Option<String>>(raw.get()));
@@ -118,7 +118,7 @@ impl<'de> Deserialize<'de> for Lean {
     }
 }
 
-/// The fields of an object, and those of its metadata, as they are written.
+/// The fields of an object and those of its metadata, as raw JSON.
 struct Parts<'a> {
     metadata: BTreeMap<String, &'a RawValue>,
     rest: BTreeMap<String, &'a RawValue>,
@@ -153,7 +153,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Parts<'a> {
     }
 }
 
-/// Writes fields between the braces of an object.
+/// Writes fields without the surrounding braces.
 fn put<'a>(text: &mut String, fields: impl Iterator<Item = (&'a String, &'a &'a RawValue)>) {
     for (n, (name, value)) in fields.enumerate() {
         if n > 0 {
@@ -215,7 +215,7 @@ mod tests {
         wanted.metadata.managed_fields = None;
         assert_eq!(read(&object.to_string()).unwrap().open().unwrap(), wanted);
         assert_eq!(read(r#"{"metadata": {}}"#).unwrap().open().unwrap(), ConfigMap::default());
-        // A name with an escape is the same name.
+        // A field name with an escape sequence is the same name.
         let escaped = r#"{"metadata": {"n\u0061me": "n", "managedFields": []}, "d\u0061ta": {"a": "b"}}"#;
         let object = read(escaped).unwrap().open().unwrap();
         assert_eq!((object.metadata.name.as_deref(), object.metadata.managed_fields), (Some("n"), None));

@@ -1,4 +1,4 @@
-//! A watch that never ends: after an error it is tried again, with pauses that grow until an object arrives or a list is complete.
+//! A watch that never ends. After an error it is retried, with pauses that grow until an object changes or a list is complete.
 //!
 //! kube's own backoff restarts at the first delay with each `Init`, which precedes each list: a rejected list would be requested more
 //! than once a second, without end.
@@ -15,24 +15,24 @@ use tokio::time::{Instant, sleep_until, timeout};
 use super::{Events, Pauses};
 use crate::telemetry::chain;
 
-/// The next part of a list takes no longer.
+/// Timeout for the next part of a list.
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// What has worked for so long begins with the first pause again.
+/// After a watch has worked for this time, the pauses restart at the first one.
 const WORKED: Duration = Duration::from_mins(2);
 
-/// The same trouble of a watch is logged again after so long.
+/// The same problem of a watch is logged again after this time.
 const LOG_AGAIN: Duration = Duration::from_mins(5);
 /// Maximum number of problems of a watch that are logged in that time.
 const TROUBLES: usize = 8;
-/// Characters of a trouble in a log line.
+/// Maximum length of a problem in a log line, in characters.
 const WORDS: usize = 256;
 
-/// How long to wait after the errors of a watch.
+/// Computes the pauses after errors of a watch.
 struct Schedule {
     pauses: Pauses,
     next: backon::ExponentialBackoff,
-    /// When it was last tried.
+    /// Start of the last attempt.
     tried: Instant,
 }
 
@@ -41,7 +41,7 @@ impl Schedule {
         Self { pauses, next: pauses.builder().build(), tried: now }
     }
 
-    /// Takes in what the watch says. Returns when to go on, if not at once.
+    /// Updates the pauses after an event or error. Returns when to continue, or `None` to continue at once.
     fn after<K>(&mut self, said: &watcher::Result<Event<K>>, now: Instant) -> Option<Instant> {
         let worked = now.saturating_duration_since(self.tried) >= WORKED;
         if worked || matches!(said, Ok(Event::InitDone | Event::Apply(_) | Event::Delete(_))) {
@@ -61,14 +61,14 @@ struct Steady<K, B> {
     events: Events<K>,
     listing: bool,
     schedule: Schedule,
-    /// When to go on after an error.
+    /// When to continue after an error.
     waits: Option<Instant>,
 }
 
 impl<K, B: Fn() -> Events<K>> Steady<K, B> {
     async fn next(&mut self) -> Option<watcher::Result<Event<K>>> {
         loop {
-            // The pause is no part of the time that a list may take.
+            // The pause does not count towards the timeout of a list.
             if let Some(until) = self.waits {
                 sleep_until(until).await;
                 self.waits = None;
@@ -90,7 +90,7 @@ impl<K, B: Fn() -> Events<K>> Steady<K, B> {
     }
 }
 
-/// The events of a watch that is begun by `begin`, now and whenever a list is not answered. `what` names it in log lines.
+/// Returns the events of a watch. `begin` starts it, and starts it again after each timeout of a list. `what` names it in log lines.
 pub(super) fn steady<K, B>(
     what: &str,
     begin: B,
@@ -105,19 +105,19 @@ where
     stream::unfold(first, |mut steady| async move { Some((steady.next().await?, steady)) })
 }
 
-/// A list must go on: an API server that takes the call and says nothing would hold up everything that waits for it. A watch
-/// has its own limit. The outer `None`: it did not.
+/// Applies the timeout to a list. An API server that accepts the request and sends nothing would block everything that waits for the list.
+/// A watch has its own timeout. `None`: timed out.
 async fn within<T>(listing: bool, next: impl Future<Output = T>) -> Option<T> {
     if listing { timeout(DEADLINE, next).await.ok() } else { Some(next.await) }
 }
 
-/// The troubles of one watch that were logged lately.
+/// Recently logged problems of one watch.
 #[derive(Default)]
 pub(super) struct Logged(HashMap<String, Instant>);
 
 impl Logged {
-    /// What to log about an error, unless the same was logged a short while ago.
-    pub fn news(&mut self, error: &watcher::Error, now: Instant) -> Option<String> {
+    /// Returns the message to log for an error, unless the same message was logged recently.
+    pub fn if_new(&mut self, error: &watcher::Error, now: Instant) -> Option<String> {
         self.0.retain(|_, at| now.saturating_duration_since(*at) < LOG_AGAIN);
         let words = words(error);
         if self.0.len() >= TROUBLES || self.0.contains_key(&words) {
@@ -128,14 +128,14 @@ impl Logged {
     }
 }
 
-/// What went wrong, in few words. kube's own hold the whole answer of the API server three times.
+/// Returns a short description of an error. The message of kube contains the whole response of the API server three times.
 fn words(error: &watcher::Error) -> String {
     let (what, why) = match error {
         watcher::Error::InitialListFailed(error) => ("the list failed", cause(error)),
         watcher::Error::WatchStartFailed(error) => ("the watch could not start", cause(error)),
         watcher::Error::WatchFailed(error) => ("the watch was interrupted", cause(error)),
         watcher::Error::WatchError(status) => ("the API server ended the watch", refusal(status)),
-        watcher::Error::NoResourceVersion => ("the list failed", "the API server named no resource version".to_owned()),
+        watcher::Error::NoResourceVersion => ("the list failed", "the API server returned no resource version".to_owned()),
     };
     format!("{what}: {why}").chars().take(WORDS).collect()
 }
@@ -164,7 +164,7 @@ mod tests {
         watcher::Error::InitialListFailed(kube::Error::Api(status))
     }
 
-    /// The pause after each of these, in whole seconds, and the moment at which the last one ends.
+    /// Applies the events in order. Returns the pause after each error, in whole seconds. Sets `now` to the end of the last pause.
     fn pauses(schedule: &mut Schedule, now: &mut Instant, said: impl IntoIterator<Item = Said>) -> Vec<u64> {
         let mut found = Vec::new();
         for said in said {
@@ -201,12 +201,12 @@ mod tests {
     fn the_same_trouble_is_logged_once_in_a_while_and_in_few_words() {
         let (mut logged, now) = (Logged::default(), Instant::now());
         let one = refused(403, "secrets is forbidden");
-        assert_eq!(logged.news(&one, now).unwrap(), "the list failed: 403 Forbidden: secrets is forbidden");
-        assert_eq!(logged.news(&one, now), None);
-        assert!(logged.news(&watcher::Error::NoResourceVersion, now).is_some());
-        assert_eq!(logged.news(&one, now + LOG_AGAIN / 2), None);
-        assert!(logged.news(&one, now + LOG_AGAIN).is_some());
-        let many = (0..100).filter(|n| logged.news(&refused(403, &n.to_string()), now + LOG_AGAIN).is_some()).count();
+        assert_eq!(logged.if_new(&one, now).unwrap(), "the list failed: 403 Forbidden: secrets is forbidden");
+        assert_eq!(logged.if_new(&one, now), None);
+        assert!(logged.if_new(&watcher::Error::NoResourceVersion, now).is_some());
+        assert_eq!(logged.if_new(&one, now + LOG_AGAIN / 2), None);
+        assert!(logged.if_new(&one, now + LOG_AGAIN).is_some());
+        let many = (0..100).filter(|n| logged.if_new(&refused(403, &n.to_string()), now + LOG_AGAIN).is_some()).count();
         assert!(many < TROUBLES, "{many}");
         assert_eq!(words(&refused(500, &"x".repeat(5000))).len(), WORDS);
     }

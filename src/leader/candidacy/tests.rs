@@ -14,13 +14,13 @@ fn seen(version: u64, holder: &str, epoch: i32, acquired: Option<Time>) -> Seen 
     Seen { version: version.to_string(), holder: holder.to_owned(), epoch, acquired, lasts: LASTS }
 }
 
-/// Acquires what is free.
+/// Acquires a Lease without a holder.
 fn holder(identity: &str) -> Candidacy {
     let mut c = Candidacy::new(identity);
-    c.looked(None, secs(100));
+    c.on_read(None, secs(100));
     let Step::Write(write) = c.next(secs(100), wall(7)) else { panic!("a write") };
     assert_eq!(write, Write { over: None, ours: true, epoch: 1, acquired: wall(7) });
-    c.wrote(&write, secs(100), secs(101), Wrote::Done(seen(1, identity, 1, Some(wall(7)))));
+    c.on_write_result(&write, secs(100), secs(101), Wrote::Done(seen(1, identity, 1, Some(wall(7)))));
     c
 }
 
@@ -28,7 +28,7 @@ fn holder(identity: &str) -> Candidacy {
 fn what_is_free_is_taken_and_renewed() {
     let mut c = Candidacy::new("a");
     assert_eq!(c.next(secs(1), wall(1)), Step::Look);
-    c.look_failed(secs(1));
+    c.on_read_failed(secs(1));
     assert_eq!(c.next(secs(1), wall(1)), Step::Wait(secs(3)));
     assert!(!c.decided());
     let mut c = holder("a");
@@ -36,9 +36,9 @@ fn what_is_free_is_taken_and_renewed() {
     assert_eq!(c.next(secs(101), wall(8)), Step::Wait(secs(110)));
     let Step::Write(write) = c.next(secs(110), wall(18)) else { panic!("a write") };
     assert_eq!((write.over.as_deref(), write.epoch, write.acquired), (Some("1"), 1, wall(7)));
-    c.wrote(&write, secs(110), secs(115), Wrote::Unknown);
+    c.on_write_result(&write, secs(110), secs(115), Wrote::Unknown);
     assert_eq!(c.next(secs(117), wall(25)), Step::Look, "it may have been done");
-    c.looked(Some(seen(2, "a", 1, Some(wall(7)))), secs(117));
+    c.on_read(Some(seen(2, "a", 1, Some(wall(7)))), secs(117));
     assert_eq!(c.held().unwrap().until, secs(190), "a renewal that was not answered prolongs nothing");
     let Step::Write(write) = c.next(secs(117), wall(25)) else { panic!("a write") };
     assert_eq!(write.over.as_deref(), Some("2"));
@@ -48,48 +48,48 @@ fn what_is_free_is_taken_and_renewed() {
 #[test]
 fn anothers_is_left_alone_until_it_is_surely_expired() {
     let mut c = Candidacy::new("b");
-    c.looked(Some(seen(5, "a", 3, Some(wall(1)))), secs(10));
+    c.on_read(Some(seen(5, "a", 3, Some(wall(1)))), secs(10));
     assert!(c.decided() && c.held().is_none());
     assert_eq!(c.next(secs(10), wall(0)), Step::Wait(secs(88)));
-    c.told(Some(seen(6, "a", 3, Some(wall(1)))), secs(50));
+    c.on_watch_event(Some(seen(6, "a", 3, Some(wall(1)))), secs(50));
     assert_eq!(c.next(secs(99), wall(0)), Step::Wait(secs(128)), "it was renewed");
     assert_eq!(c.next(secs(128), wall(0)), Step::Look);
-    c.looked(Some(seen(6, "a", 3, Some(wall(1)))), secs(128));
+    c.on_read(Some(seen(6, "a", 3, Some(wall(1)))), secs(128));
     assert_eq!(c.next(secs(128), wall(0)), Step::Wait(secs(140)));
     let Step::Write(write) = c.next(secs(140), wall(9)) else { panic!("a write") };
     assert_eq!(write, Write { over: Some("6".into()), ours: true, epoch: 4, acquired: wall(9) });
-    c.wrote(&write, secs(140), secs(141), Wrote::Conflict);
+    c.on_write_result(&write, secs(140), secs(141), Wrote::Conflict);
     assert_eq!(c.next(secs(141), wall(9)), Step::Look);
 }
 
 #[test]
 fn after_an_outage_the_holder_has_the_first_word() {
     let mut c = Candidacy::new("b");
-    c.looked(Some(seen(5, "a", 3, Some(wall(1)))), secs(10));
-    c.look_failed(secs(90));
+    c.on_read(Some(seen(5, "a", 3, Some(wall(1)))), secs(10));
+    c.on_read_failed(secs(90));
     assert_eq!(c.next(secs(500), wall(0)), Step::Look);
-    c.looked(Some(seen(5, "a", 3, Some(wall(1)))), secs(500));
+    c.on_read(Some(seen(5, "a", 3, Some(wall(1)))), secs(500));
     assert_eq!(c.next(secs(500), wall(0)), Step::Wait(secs(512)));
 }
 
 #[test]
 fn a_lease_that_was_given_up_is_taken_at_once() {
     let mut c = Candidacy::new("b");
-    c.looked(Some(seen(5, "a", 3, Some(wall(1)))), secs(10));
-    c.told(Some(seen(6, "", 3, Some(wall(1)))), secs(11));
+    c.on_read(Some(seen(5, "a", 3, Some(wall(1)))), secs(10));
+    c.on_watch_event(Some(seen(6, "", 3, Some(wall(1)))), secs(11));
     assert!(matches!(c.next(secs(11), wall(2)), Step::Write(Write { epoch: 4, .. })));
 }
 
 #[test]
 fn ones_own_name_is_taken_over_at_once_and_only_at_the_beginning() {
     let mut c = Candidacy::new("a");
-    c.looked(Some(seen(5, "a", 3, Some(wall(1)))), secs(10));
+    c.on_read(Some(seen(5, "a", 3, Some(wall(1)))), secs(10));
     assert!(!c.decided());
     let Step::Write(write) = c.next(secs(10), wall(2)) else { panic!("a write") };
     assert_eq!(write.epoch, 4);
-    c.wrote(&write, secs(10), secs(11), Wrote::Done(seen(6, "a", 4, Some(wall(2)))));
-    // Another process of this name has begun.
-    c.told(Some(seen(7, "a", 5, Some(wall(3)))), secs(12));
+    c.on_write_result(&write, secs(10), secs(11), Wrote::Done(seen(6, "a", 4, Some(wall(2)))));
+    // Another process with the same name has started.
+    c.on_watch_event(Some(seen(7, "a", 5, Some(wall(3)))), secs(12));
     assert!(c.held().is_none());
     assert_eq!(c.next(secs(12), wall(4)), Step::Wait(secs(90)));
 }
@@ -97,10 +97,10 @@ fn ones_own_name_is_taken_over_at_once_and_only_at_the_beginning() {
 #[test]
 fn a_lost_acquisition_is_known_by_its_time() {
     let mut c = Candidacy::new("a");
-    c.looked(None, secs(1));
+    c.on_read(None, secs(1));
     let Step::Write(write) = c.next(secs(1), wall(1)) else { panic!("a write") };
-    c.wrote(&write, secs(1), secs(6), Wrote::Unknown);
-    c.looked(Some(seen(1, "a", 1, Some(wall(1)))), secs(8));
+    c.on_write_result(&write, secs(1), secs(6), Wrote::Unknown);
+    c.on_read(Some(seen(1, "a", 1, Some(wall(1)))), secs(8));
     assert_eq!(c.held().unwrap().until, Duration::ZERO, "it is not known for how long");
     assert!(matches!(c.next(secs(8), wall(8)), Step::Write(Write { epoch: 1, acquired, .. }) if acquired == wall(1)));
 }
@@ -108,26 +108,26 @@ fn a_lost_acquisition_is_known_by_its_time() {
 #[test]
 fn what_the_watch_says_late_changes_nothing() {
     let mut c = holder("a");
-    c.told(None, secs(102));
+    c.on_watch_event(None, secs(102));
     assert_eq!(c.next(secs(102), wall(0)), Step::Look, "that it is gone is looked up");
     assert!(c.held().is_some());
     let mut c = holder("a");
-    c.told(Some(seen(0, "z", 9, None)), secs(102));
+    c.on_watch_event(Some(seen(0, "z", 9, None)), secs(102));
     assert!(c.held().is_some());
-    c.told(Some(seen(2, "z", 9, None)), secs(103));
+    c.on_watch_event(Some(seen(2, "z", 9, None)), secs(103));
     assert!(c.held().is_none());
 }
 
 #[test]
 fn a_deleted_lease_is_its_holders_to_make_again() {
     let mut a = holder("a");
-    a.looked(None, secs(103));
+    a.on_read(None, secs(103));
     assert!(a.held().is_none());
     assert!(matches!(a.next(secs(103), wall(9)), Step::Write(Write { over: None, epoch: 1, .. })));
     let mut b = Candidacy::new("b");
-    b.looked(Some(seen(1, "a", 1, Some(wall(7)))), secs(101));
-    b.told(None, secs(103));
-    b.looked(None, secs(104));
+    b.on_read(Some(seen(1, "a", 1, Some(wall(7)))), secs(101));
+    b.on_watch_event(None, secs(103));
+    b.on_read(None, secs(104));
     assert_eq!(b.next(secs(104), wall(9)), Step::Wait(secs(194)), "its holder may not know yet");
     assert!(matches!(b.next(secs(194), wall(99)), Step::Write(Write { over: None, .. })));
 }
@@ -135,17 +135,17 @@ fn a_deleted_lease_is_its_holders_to_make_again() {
 #[test]
 fn a_client_that_tries_again_by_itself_conflicts_with_itself() {
     let mut c = Candidacy::new("a");
-    c.looked(None, secs(1));
+    c.on_read(None, secs(1));
     let Step::Write(write) = c.next(secs(1), wall(1)) else { panic!("a write") };
-    c.wrote(&write, secs(1), secs(3), Wrote::Conflict);
-    c.looked(Some(seen(1, "a", 1, Some(wall(1)))), secs(3));
+    c.on_write_result(&write, secs(1), secs(3), Wrote::Conflict);
+    c.on_read(Some(seen(1, "a", 1, Some(wall(1)))), secs(3));
     assert!(c.held().is_some());
 }
 
 #[test]
 fn versions_that_go_back_are_believed_when_read_live() {
     let mut c = holder("a");
-    c.looked(Some(seen(0, "z", 9, None)), secs(102));
+    c.on_read(Some(seen(0, "z", 9, None)), secs(102));
     assert!(c.held().is_none(), "a store that was restored from a backup counts from below");
 }
 
@@ -159,25 +159,25 @@ fn an_epoch_is_raised_by_the_holder() {
     assert!(matches!(c.next(secs(101), wall(0)), Step::Write(Write { epoch: i32::MAX, .. })));
 }
 
-/// What happens to replicas and to their calls.
+/// Events that affect the replicas and their calls.
 #[derive(Clone, Debug)]
 enum Op {
     Pass(u64),
     Begin(usize),
-    /// The call is carried out and answered.
+    /// The call is applied, and its response arrives.
     End(usize),
-    /// It is carried out; the answer is lost.
+    /// The call is applied, but its response is lost.
     LoseAnswer(usize),
-    /// It never arrives.
+    /// The call never arrives.
     LoseRequest(usize),
-    /// It is given up, and carried out at some later time.
+    /// The caller gives up, and the call is applied later.
     Delay(usize),
     Arrive,
-    /// All goes well for one of them for a while; the others stand still.
+    /// Everything works for one replica for a while. The other replicas are paused.
     Alone(usize, u64),
-    /// The watch tells what stands there now, or what stood there before.
+    /// The watch delivers the current Lease, or an earlier one.
     Tell(usize, bool),
-    /// The process is killed and begun again under its name.
+    /// The process is killed and restarted under the same name.
     Restart(usize),
     Resign(usize),
 }
@@ -236,12 +236,12 @@ impl World {
     fn end(&mut self, who: usize, carried_out: bool, answered: bool) {
         let Some((step, sent)) = self.calls[who].take() else { return };
         match step {
-            Step::Look if answered => self.replicas[who].looked(self.object.clone(), self.now),
-            Step::Look => self.replicas[who].look_failed(self.now),
+            Step::Look if answered => self.replicas[who].on_read(self.object.clone(), self.now),
+            Step::Look => self.replicas[who].on_read_failed(self.now),
             Step::Write(write) => {
                 let done = if carried_out { self.write(who, &write) } else { Wrote::Unknown };
                 let known = if answered { done } else { Wrote::Unknown };
-                self.replicas[who].wrote(&write, sent, self.now, known);
+                self.replicas[who].on_write_result(&write, sent, self.now, known);
             }
             Step::Wait(_) => {}
         }
@@ -277,7 +277,7 @@ impl World {
             }
             Op::Tell(i, old) => {
                 let what = if old { self.before.clone() } else { self.object.clone() };
-                self.replicas[i].told(what, self.now);
+                self.replicas[i].on_watch_event(what, self.now);
             }
             Op::Restart(i) => {
                 self.calls[i] = None;
@@ -305,7 +305,7 @@ proptest! {
             world.run(op);
             prop_assert!(world.holders() <= 1, "after {op:?}");
         }
-        // From here on everything is answered.
+        // From here on every call is answered.
         let end = world.now + secs(240);
         while world.now < end {
             for who in 0..3 {

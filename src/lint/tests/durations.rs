@@ -15,7 +15,7 @@ const FIELDS: [(&str, &str); 7] = [
     ("/triggers/0/for", "10s"),
 ];
 
-/// The settings of a notification, with this value in this field.
+/// Returns the settings of a notification, with this value in this field.
 fn saying(field: &str, given: &str) -> Value {
     let mut whole = json!({
         "triggers": [{"type": "Deployed", "for": "1s"}],
@@ -27,7 +27,7 @@ fn saying(field: &str, given: &str) -> Value {
     whole
 }
 
-/// The same settings in every place that can contain a layer.
+/// Returns the same settings in every place that can contain a layer.
 fn places(says: &Value) -> Vec<(&'static str, Value)> {
     let named = |mut says: Value| {
         says["name"] = json!("deploys");

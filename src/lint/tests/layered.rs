@@ -60,6 +60,7 @@ fn the_global_configuration_may_be_a_file_of_its_own() {
         ("other.yaml", "defualts: {}", 0, false),
         ("other.yaml", "{}", 0, false),
         ("other.yaml", "defaults: {suspend: false}", 1, false),
+        ("other.yaml", "{apiVersion: example.com/v1, defaults: {}, notification: []}", 0, false),
         ("a.yaml", "{apiVersion: v1, kind: ConfigMap, metadata: {name: other}, data: {config.yaml: 'a: 1'}}", 0, false),
         ("a.yaml", "{apiVersion: v1, kind: ConfigMap, metadata: {name: pennant-config}, data: {}}", 0, false),
         (
@@ -79,6 +80,9 @@ fn the_global_configuration_may_be_a_file_of_its_own() {
         let (checked, found) = at(file, text);
         assert_eq!((checked, !found.is_empty()), (objects, wrong), "{file} {text}: {found:?}");
     }
+    let (objects, found) = at("other.yaml", "defaults: {}\nnotification: []\n");
+    assert_eq!(objects, 1);
+    assert_eq!(found, ["other.yaml:2: notification: unknown field; did you mean notifications?"]);
     let twice = report("defaults: {}\n---\nnotifications: []\n");
     assert_eq!((twice.objects, twice.notes.len()), (2, 1), "{twice:?}");
 }
@@ -108,7 +112,7 @@ fn what_lies_over_the_global_configuration_is_checked_with_it() {
     assert!(found.len() == 1 && found[0].contains("defaults.endpoint.ulr"), "{found:?}");
 }
 
-/// A pipeline with layers for `deploys`: its own layer, and a layer of its second target.
+/// Returns a pipeline with layers for `deploys`: its own layer, and a layer of its second target.
 fn layered(own: &str, of_target: &str) -> String {
     format!(
         "---
@@ -151,7 +155,7 @@ fn what_a_pipeline_lays_over_others_is_checked() {
     assert!(led_away.len() == 1 && led_away[0].starts_with(at), "{led_away:?}");
     assert!(led_away[0].contains("a more specific layer; set the credentials in that layer too"), "{led_away:?}");
 
-    // A field of the Notification that is wrong only with a layer over it.
+    // A layer can replace the template of the Notification, and a more specific layer can remove its signing.
     let slack = said(&with("template: {builtin: slack}", "remove: [/endpoint/signing]"));
     assert!(slack.is_empty(), "{slack:?}");
     let misspelt = said(&with("trigers: []", "endpoint: {timeout: 7h}"));
@@ -161,7 +165,7 @@ fn what_a_pipeline_lays_over_others_is_checked() {
 #[test]
 fn what_lies_beneath_and_is_not_there_is_noted() {
     let part = report(&layered("endpoint: {timeout: 7h}", "triggers: []"));
-    let note = "Pipeline default/shop: what it says of deploys was not checked: Notification default/deploys is not among the files";
+    let note = "Pipeline default/shop: its layers for notification deploys were not checked: Notification default/deploys is not among the files";
     assert!(part.findings.is_empty() && part.notes == [note], "{part:?}");
     let whole = "triggers: [], endpoint: {url: 'https://example.com/', timeout: 7h}, template: {inline: {body: '{}'}}";
     let whole = report(&layered(whole, "suspend: true"));
@@ -175,7 +179,7 @@ fn what_lies_beneath_and_is_not_there_is_noted() {
     let notification = "{apiVersion: pennant.dev/v1alpha1, kind: Notification, metadata: {name: deploys}, spec: {pipelineSelector: \
                         {matchLabels: {team: b}}, triggers: [], endpoint: {url: 'https://example.com/'}, template: {inline: {body: '{}'}}}}\n";
     let untold = report(&format!("{notification}{}", layered("endpoint: {timeout: 7h}", "triggers: []")));
-    assert!(untold.findings.is_empty() && untold.notes[0].contains("does not select it"), "{untold:?}");
+    assert!(untold.findings.is_empty() && untold.notes[0].contains("does not select the Pipeline"), "{untold:?}");
     let misfit = report(&format!(
         "{}{}",
         notification.replace("triggers: []", "triggers: x"),
@@ -223,7 +227,7 @@ spec:
         let report = report(&text);
         assert!(report.findings.is_empty() && report.notes.is_empty(), "{:?} {:?}", report.findings, report.notes);
     }
-    // The tag of an image can be a commit. Only the cluster knows.
+    // The tag of an image can be a commit. The manifest does not show whether it is.
     let report = report(&files("apiVersion: apps/v1, kind: Deployment", ""));
     assert!(report.findings.is_empty(), "{:?}", report.findings);
     assert!(report.notes.len() == 1 && report.notes[0].contains("the tag of its image"), "{:?}", report.notes);

@@ -1,7 +1,7 @@
 //! The generated tables of `docs/api.md` (transition types and other named values) and of `docs/reference/` (every field of the three
 //! kinds), from the types in `src/api`.
 //!
-//! `make reference` writes them into the pages. Without it, a test compares.
+//! `make reference` writes the tables into the pages. Otherwise a test compares them with the pages.
 
 use std::fmt::Write as _;
 
@@ -25,7 +25,7 @@ const REFERENCE: [(&str, &str, &str); 3] = [
 /// The fields of a layer that a Notification does not have.
 const OWN: [&str; 2] = ["name", "remove"];
 
-/// The values of an enum, each with the comment beside it in the source.
+/// Returns the values of an enum, each with its doc comment.
 fn values<T: JsonSchema>() -> Vec<(String, String)> {
     let schema = schema_for!(T).to_value();
     let variant = |of: &Value| {
@@ -46,7 +46,7 @@ fn transitions() -> String {
     text
 }
 
-/// The schema of a kind; `part` is `spec` or `status`.
+/// Returns the schema of a part of a kind. `part` is `spec` or `status`.
 fn schema(kind: &str, part: &str) -> Value {
     let all = crds();
     let crd = all.iter().find(|crd| crd.spec.names.kind == kind).unwrap();
@@ -54,12 +54,12 @@ fn schema(kind: &str, part: &str) -> Value {
     schema["properties"][part].clone()
 }
 
-/// Whether a path is within a layer, and of a field that is described with the Notification.
+/// Whether a path is in a layer, and the reference of the Notification describes its field.
 fn is_of_notification(path: &str) -> bool {
     path.rsplit_once("notifications[].").is_some_and(|(_, field)| !OWN.contains(&field))
 }
 
-/// The fields that must be given where the object around them is given.
+/// Whether a field is required in the object that contains it.
 fn required(schema: &Value, path: &str) -> bool {
     let (object, name) = path.rsplit_once('.').unwrap_or(("", path));
     let steps = object.split('.').filter(|step| !step.is_empty());

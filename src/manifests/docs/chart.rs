@@ -1,6 +1,6 @@
-//! The chart's `values.schema.json` has the schema of the global configuration, so that Helm checks `config.content`.
+//! The chart's `values.schema.json` contains the schema of the global configuration, so that Helm checks `config.content`.
 //!
-//! `make chart` writes it there; without it, a test compares.
+//! `make chart` writes the schema into the file. Otherwise a test compares it with the file.
 
 use serde_json::{Map, Value, json};
 
@@ -10,11 +10,11 @@ use crate::manifests::global;
 const FILE: &str = include_str!("../../../charts/pennant/values.schema.json");
 const BEGIN: &str = "    \"globalConfiguration\": ";
 const END: &str = "\n    },\n";
-/// Characters of a line.
+/// Maximum number of characters of a line.
 const LINE: usize = 140;
 
-/// The same as JSON Schema, draft 7, which knows neither `nullable` nor the extensions of Kubernetes. A field that is not named is
-/// refused, as the program refuses it.
+/// Converts a schema to JSON Schema draft 7, which has neither `nullable` nor the extensions of Kubernetes. Fields that are not in the
+/// schema are rejected, as Pennant rejects them.
 fn plain(schema: &Value) -> Value {
     let mut all = Map::new();
     let nullable = schema["nullable"] == true;
@@ -40,7 +40,7 @@ fn plain(schema: &Value) -> Value {
     all.into()
 }
 
-/// JSON for people: on a line what fits on a line.
+/// Formats JSON for people. An object that fits on one line is written on one line.
 fn text(value: &Value, indent: usize) -> String {
     let line = match value {
         Value::Object(all) => {
@@ -71,7 +71,7 @@ fn helm_checks_the_global_configuration_by_its_schema() {
     }
 }
 
-/// What the schema refuses is refused by the program too, and nothing that the program accepts is refused.
+/// The schema rejects nothing that Pennant accepts. For these examples, both have the same result.
 #[test]
 fn it_is_as_strict_as_the_program() {
     let helm = jsonschema::validator_for(&plain(&schema())).unwrap();

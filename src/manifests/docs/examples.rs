@@ -1,4 +1,4 @@
-//! Every example is understood as the dispatcher understands it, and the table below it says what comes of it.
+//! Resolves each example of the documentation as the dispatcher does, and compares the result with the table below the example.
 
 use std::collections::BTreeSet;
 
@@ -55,18 +55,18 @@ impl Example {
         example
     }
 
-    /// What a notification comes to for a target.
+    /// Returns the effective notification of a target.
     fn effective(&self, pipeline: &str, target: &str, name: &str) -> EffectiveNotification {
         let (namespace, of) = pipeline.split_once('/').unwrap();
         let is_it = |p: &&Pipeline| p.name_any() == of && p.namespace().as_deref() == Some(namespace);
         let pipeline = self.pipelines.iter().find(is_it).unwrap_or_else(|| panic!("no pipeline {pipeline}"));
         let labels = pipeline.labels();
-        let everywhere = self.global.get(name).filter(|everywhere| everywhere.reach.selects(namespace, labels));
+        let cluster_wide = self.global.get(name).filter(|cluster_wide| cluster_wide.reach.selects(namespace, labels));
         let speaks = |n: &&Notification| {
             let selector = PipelineSelector::parse(n.spec.pipeline_selector.as_ref()).unwrap();
             n.name_any() == name && n.namespace().as_deref() == Some(namespace) && selector.selects(labels)
         };
-        let mut layers = self.global.beneath(everywhere, self.notifications.iter().find(speaks));
+        let mut layers = self.global.layers_below(cluster_wide, self.notifications.iter().find(speaks));
         let spots = pipeline.spec.environments.iter().enumerate();
         let mut spots = spots.flat_map(|(e, environment)| (0..environment.targets.len()).map(move |t| (e, t)));
         let at = targets(&pipeline.spec, "in-cluster").iter().position(|info| info.name == target);

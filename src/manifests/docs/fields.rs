@@ -1,6 +1,6 @@
-//! The tables of all fields, made of the schema of the global configuration and of the rules of a Notification's.
+//! The tables of all fields, generated from the schema of the global configuration and from the rules in the schema of a Notification.
 //!
-//! `make reference` writes them into the page; without it, a test compares.
+//! `make reference` writes the tables into the page. Otherwise a test compares them with the page.
 
 use std::fmt::Write as _;
 
@@ -13,34 +13,31 @@ use crate::api::global::schema;
 use crate::config::layers::Layer;
 
 const PAGE: &str = include_str!("../../../docs/reference/global-configuration.md");
-/// Where the schema has the words of the type and not those of the field.
+/// Descriptions of fields for which the schema has only the description of their type.
 const WORDS: [(&str, &str); 3] = [
     ("endpoint.method", "HTTP method; default `POST`, or that of the built-in template."),
-    (
-        "delivery.ordering",
-        "The lane, within which deliveries are sent in order: what happens to one target, or to the whole pipeline.",
-    ),
+    ("delivery.ordering", "The lane in which deliveries are sent in order: one target, or the whole pipeline."),
     (
         "template.builtin",
         "A template that comes with Pennant ([receivers](../receivers/README.md)); it also gives method, headers, header and scheme of a \
-         token, and the path where the URL has none.",
+         token, and the path if the URL has none.",
     ),
 ];
-/// Maximum number of values that are listed; for more values there is a page.
+/// Maximum number of values that are listed. If there are more, the table contains only their number.
 const NAMED: usize = 12;
 
 /// One field.
 #[derive(Debug, PartialEq)]
 pub(super) struct Row {
-    /// With dots, as messages name it; `[]` after a list.
+    /// Path with dots, as in messages. A list has the suffix `[]`.
     pub(super) path: String,
-    /// What may stand there.
+    /// The allowed values.
     pub(super) what: String,
-    /// In words.
+    /// Description of the field.
     pub(super) meaning: String,
 }
 
-/// What a value must be, in words.
+/// Describes the allowed values of a field.
 fn what(schema: &Value) -> String {
     let number = |key: &str| schema.get(key).and_then(Value::as_u64);
     let many = |least: Option<u64>, most: Option<u64>, unit: &str| match (least, most) {
@@ -74,7 +71,8 @@ fn what(schema: &Value) -> String {
     }
 }
 
-/// A field and all within it. `rules` is the schema of the same field with rules, if there is one.
+/// Adds the row of a field, and the rows of all fields in it. `rules` is the schema of the same field with validation rules, if there is
+/// one.
 fn walk(schema: &Value, rules: &Value, path: &str, rows: &mut Vec<Row>) {
     let said = rules["x-kubernetes-validations"].as_array().into_iter().flatten();
     let said = said.filter_map(|rule| rule["message"].as_str()).map(|message| format!("; {message}"));
@@ -86,13 +84,13 @@ fn walk(schema: &Value, rules: &Value, path: &str, rows: &mut Vec<Row>) {
         what: format!("{}{}", what(schema), said.collect::<String>()),
         meaning: meaning.replace('\n', " ").replace('|', "\\|"),
     });
-    // What a label selector is, the documentation of Kubernetes says.
+    // The documentation of Kubernetes describes label selectors.
     if !path.ends_with("pipelineSelector") {
         within(schema, rules, path, rows);
     }
 }
 
-/// All fields within one. Of a list these are the fields of each entry.
+/// Adds the rows of all fields in an object. For a list, these are the fields of each entry.
 pub(super) fn within(schema: &Value, rules: &Value, path: &str, rows: &mut Vec<Row>) {
     let is_list = schema["type"] == "array";
     let (inner, rules) = if is_list { (&schema["items"], &rules["items"]) } else { (schema, rules) };
@@ -103,20 +101,20 @@ pub(super) fn within(schema: &Value, rules: &Value, path: &str, rows: &mut Vec<R
     }
 }
 
-/// The fields within one of the schema of the global configuration.
+/// Returns the rows of the fields below a pointer into the schema of the global configuration.
 fn rows(pointer: &str, rules: &Value) -> Vec<Row> {
     let mut rows = Vec::new();
     within(schema().pointer(pointer).unwrap(), rules, "", &mut rows);
     rows
 }
 
-/// The schema of a Notification's spec.
+/// Returns the schema of a Notification's spec.
 fn of_notification() -> Value {
     let definition = serde_json::to_value(Notification::crd()).unwrap();
     definition.pointer("/spec/versions/0/schema/openAPIV3Schema/properties/spec").unwrap().clone()
 }
 
-/// What holds where nobody says anything.
+/// Returns the default of a field. It is empty if the field has no default.
 fn default(path: &str) -> String {
     let value = Value::Object(Layer::built_in().value);
     let found = value.pointer(&format!("/{}", path.replace('.', "/"))).filter(|value| !value.is_object());
@@ -124,7 +122,7 @@ fn default(path: &str) -> String {
     text.map_or_else(String::new, |text| format!("`{text}`"))
 }
 
-/// Only layers of the global configuration have it.
+/// A field that only layers of the global configuration have.
 const SHARES: &str = "template.shareParameters";
 const CLUSTER_WIDE: &str = "/properties/notifications/items";
 
@@ -157,7 +155,7 @@ fn the_tables_of_fields_are_those_of_the_schema() {
     compare("docs/reference/global-configuration.md", PAGE, &[tables()]);
 }
 
-/// So that one table says what holds in all four places.
+/// All layers have the same fields. So one table describes the fields of all four places.
 #[test]
 fn a_layer_has_the_same_fields_wherever_it_stands() {
     let paths = |rows: Vec<Row>| rows.into_iter().map(|row| row.path).collect::<Vec<_>>();

@@ -2,16 +2,16 @@
 //! (<https://github.com/argoproj/argo-cd/blob/master/pkg/apis/application/v1alpha1/types.go>,
 //! <https://argo-cd.readthedocs.io/en/stable/operator-manual/health/>).
 //!
-//! Three things are separate: the operation, which brings a revision into the cluster; the health of the live objects; and their
-//! comparison with the source. A running or failed operation takes precedence over the health. The newest entry of the history is what
-//! runs: `sync.revision` is only what was compared. `OutOfSync` is drift and not a failure. While the comparison is `Unknown` (the source
-//! cannot be read), drift is unknown.
+//! Three things are separate: the operation, which applies a revision to the cluster; the health of the live objects; and their comparison
+//! with the source. A running or failed operation takes precedence over the health. The newest entry of the history is the running
+//! revision, because `sync.revision` is only what was compared. `OutOfSync` is drift and not a failure. While the comparison is `Unknown`
+//! (the source cannot be read), drift is unknown.
 //!
-//! An operation may be asked for by a name, such as `HEAD` or a branch. What it tries is known once that was made a commit or a
-//! version of a chart.
+//! An operation can be requested by a name, such as `HEAD` or a branch. Its attempted revision is known once the name is resolved to a
+//! commit or to a version of a chart.
 //!
-//! `Missing` is in progress (nothing was synced yet, or it will be created again), and so is `Unknown` health, which never decides.
-//! `Suspended` health means that a rollout waits for a user: the previous state stays until it continues.
+//! Health `Missing` is in progress: nothing was synced yet, or the object will be created again. Health `Unknown` is also in progress,
+//! because it never decides. Health `Suspended` means that a rollout waits for a user: the previous state is kept until it continues.
 
 use serde_json::Value;
 
@@ -37,8 +37,8 @@ fn read(view: &View<'_>) -> Reading {
     with_drift(Reading::named(verdict, &running, &running).suspended(suspended))
 }
 
-/// The revision that was synced last. Without a history (`revisionHistoryLimit: 0`), the last operation's, if it succeeded; or what
-/// lives was found to be.
+/// Returns the revision that was synced last. Without a history (`revisionHistoryLimit: 0`), returns the revision of the last operation if
+/// it succeeded, or else the revision with which the live objects are in sync.
 fn running(view: &View<'_>) -> String {
     let id = |entry: &&Value| entry.get("id").and_then(Value::as_i64).unwrap_or_default();
     let of = |pointer| view.at(pointer).map_or_else(String::new, revision);
@@ -52,20 +52,21 @@ fn running(view: &View<'_>) -> String {
     }
 }
 
-/// An operation that runs, or that was asked for and has not begun; and what it tries.
+/// Returns an operation that runs, or that was requested and has not started, with its attempted revision.
 fn under_way(view: &View<'_>) -> Option<(Verdict, String)> {
     let asked_for = view.at("/operation/sync").filter(|sync| !is_dry(sync));
     let begun = ["Running", "Terminating"].contains(&view.text("/status/operationState/phase")) && !dry_run(view);
     if begun {
         let message = view.text("/status/operationState/message");
-        return Some((Verdict::in_progress("Syncing", or(message, "an operation runs")), resolved(view, tried(view))));
+        let verdict = Verdict::in_progress("Syncing", or(message, "a sync operation is running"));
+        return Some((verdict, resolved(view, tried(view))));
     }
-    let verdict = Verdict::in_progress("SyncRequested", "an operation was requested");
+    let verdict = Verdict::in_progress("SyncRequested", "a sync operation was requested");
     asked_for.map(|sync| (verdict, resolved(view, revision(sync))))
 }
 
-/// The last operation if it has failed, and what it tried. That no longer counts when what lives is in sync with another
-/// revision: it was taken back before anything was applied.
+/// Returns the last operation if it has failed, with its attempted revision. Such an operation no longer counts if the live objects are in
+/// sync with another revision: the change was reverted before anything was applied.
 fn failed(view: &View<'_>) -> Option<(Verdict, String)> {
     let phase = view.text("/status/operationState/phase");
     if !["Failed", "Error"].contains(&phase) || dry_run(view) {
@@ -73,14 +74,14 @@ fn failed(view: &View<'_>) -> Option<(Verdict, String)> {
     }
     let (tried, compared) = (tried(view), view.at("/status/sync").map_or_else(String::new, revision));
     let another = compared != tried && !compared.is_empty() && !tried.is_empty();
-    let taken_back = another && view.text("/status/sync/status") == "Synced" && !looked_at_before(view);
+    let taken_back = another && view.text("/status/sync/status") == "Synced" && !is_health_stale(view);
     let message = view.text("/status/operationState/message");
-    let verdict = Verdict::failed(&format!("Sync{phase}"), or(message, "the last operation failed"));
+    let verdict = Verdict::failed(&format!("Sync{phase}"), or(message, "the last sync operation failed"));
     (!taken_back).then(|| (verdict, resolved(view, tried)))
 }
 
-/// A revision that was asked for if it is one, and not a name of one: commits, what the comparison has found, and what came of an
-/// operation.
+/// Returns the requested revision if it is a revision and not the name of one. Commits are revisions, and so are the results of the
+/// comparison and of an operation. Otherwise returns an empty string.
 fn resolved(view: &View<'_>, asked: String) -> String {
     let is_hash = |one: &str| [40, 64].contains(&one.len()) && one.bytes().all(|b| b.is_ascii_hexdigit());
     let known = ["/status/sync", "/status/operationState/syncResult"];
@@ -88,13 +89,15 @@ fn resolved(view: &View<'_>, asked: String) -> String {
     if is_known || asked.split(',').all(is_hash) { asked } else { String::new() }
 }
 
-/// What the health says.
+/// Returns the status that follows from the health.
 fn healthy(view: &View<'_>) -> Verdict {
     let health = view.text("/status/health/status");
     let message = or(view.text("/status/health/message"), error(view));
     match health {
-        "" => Verdict::in_progress("NoStatus", "its controller has not written a health yet"),
-        _ if looked_at_before(view) => Verdict::in_progress("NotRefreshed", "its health is older than the last operation"),
+        "" => Verdict::in_progress("NoStatus", "Argo CD has not reported a health status yet"),
+        _ if is_health_stale(view) => {
+            Verdict::in_progress("NotRefreshed", "the reported health is from before the last operation ended")
+        }
         "Healthy" => Verdict::current(),
         "Degraded" => Verdict::failed(health, or(message, "a resource is degraded")),
         "Progressing" => Verdict::in_progress(health, or(message, "a resource is not healthy yet")),
@@ -104,32 +107,32 @@ fn healthy(view: &View<'_>) -> Verdict {
     }
 }
 
-/// Whether the application was last refreshed before its last operation ended, so that health and comparison are of what ran
-/// before. The end of an operation brings a refresh, but for that of a dry run, which has changed nothing.
-fn looked_at_before(view: &View<'_>) -> bool {
+/// Whether the application was last refreshed before its last operation ended. Then health and comparison describe the state before the
+/// operation. The end of an operation triggers a refresh, except after a dry run, which changes nothing.
+fn is_health_stale(view: &View<'_>) -> bool {
     let (refreshed, finished) = (view.text("/status/reconciledAt"), view.text("/status/operationState/finishedAt"));
     if refreshed.is_empty() || dry_run(view) {
         return false;
     }
-    // Both are UTC with whole seconds, so that their texts have the order of the times. The refresh that finds something to sync, and
-    // all of a short operation for it, may have the same: then it was before if it still finds that.
+    // Both times are UTC with whole seconds, so their texts sort like the times. A short operation can start and end in the same second as
+    // the refresh that triggered it. Then the refresh was earlier if it still reports `OutOfSync`.
     let within_a_second = refreshed == finished && view.text("/status/operationState/startedAt") == finished;
     refreshed < finished || (within_a_second && view.text("/status/sync/status") == "OutOfSync")
 }
 
-/// The first condition that is an error, such as `ComparisonError`.
+/// Returns the message of the first condition that is an error, such as `ComparisonError`.
 fn error<'a>(view: &View<'a>) -> &'a str {
     let text = |c: &'a Value, key| c.get(key).and_then(Value::as_str).unwrap_or_default();
     view.list("/status/conditions").iter().find(|c| text(c, "type").ends_with("Error")).map_or("", |c| text(c, "message"))
 }
 
-/// What the last operation tries or has tried.
+/// Returns the revision that the last operation tries or has tried.
 fn tried(view: &View<'_>) -> String {
     let of = |pointer| view.at(pointer).map(revision).filter(|revision| !revision.is_empty());
     of("/status/operationState/syncResult").or_else(|| of("/status/operationState/operation/sync")).unwrap_or_default()
 }
 
-/// The revision of an entry; of one with several sources, the revisions of all in their order, joined by `,`.
+/// Returns the revision of an entry. For several sources, returns the revisions in their order, joined by `,`.
 fn revision(entry: &Value) -> String {
     let several = entry.get("revisions").and_then(Value::as_array).filter(|all| !all.is_empty());
     match several {
@@ -156,7 +159,7 @@ mod tests {
 
     const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
 
-    /// An Application that runs `a`, is healthy and in sync, with more of its status put over that.
+    /// An Application that runs `a`, is healthy and in sync. Its status fields are overwritten by those of `more`.
     fn app(more: Value) -> Value {
         let base = json!({"health": {"status": "Healthy"}, "sync": {"status": "Synced", "revision": "a"},
             "history": [{"id": 4, "revision": "z"}, {"id": 5, "revision": "a"}], "reconciledAt": "2026-01-01T10:00:00Z",
@@ -180,13 +183,13 @@ mod tests {
         json!({"operationState": operation(phase, revision)})
     }
 
-    /// A sync to a branch that is not there, while what was compared is out of sync.
+    /// A sync to a branch that does not exist, while the comparison is out of sync.
     fn never_resolved() -> Value {
         json!({"sync": out_of_sync(), "operationState": {"phase": "Error", "message": "words", "syncResult": null,
             "operation": {"sync": {"revision": "no-such-branch"}}}})
     }
 
-    /// An operation that begins and ends in the second in which the application is refreshed.
+    /// An operation that starts and ends in the second in which the application is refreshed.
     fn within_a_second(more: Value) -> Value {
         let second = "2026-01-01T09:00:00Z";
         with(&json!({"reconciledAt": second, "operationState": {"startedAt": second, "finishedAt": second}}), more)
@@ -202,7 +205,7 @@ mod tests {
         json!({"operationState": {"phase": "Running", "operation": {"sync": sync}}})
     }
 
-    /// What it is called, its status, and what is seen in it: status, what runs and what is tried.
+    /// Checks cases: the name, the status, and the expected status, running revision and attempted revision.
     fn hold(cases: impl IntoIterator<Item = (&'static str, Value, Status, &'static str, &'static str)>) {
         for (name, status, want, runs, tried) in cases {
             let seen = look(APPLICATION, json!({}), status);

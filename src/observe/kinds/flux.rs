@@ -1,8 +1,8 @@
-//! What the kinds of Flux have in common (<https://fluxcd.io/flux/components/>), and those without more rules than that.
+//! Rules that all kinds of Flux share (<https://fluxcd.io/flux/components/>), and the kinds that need no other rules.
 //!
-//! Their controllers write `Ready=Unknown` at every interval, keep `Reconciling=True` through a failure that they will retry,
-//! and move `status.observedGeneration` only with a success. So a failure is known by `Ready=False`, whatever `Reconciling` says
-//! and although the generation seems unobserved, as long as that condition speaks of the present one.
+//! Flux controllers write `Ready=Unknown` at every interval and keep `Reconciling=True` during a failure that they will retry. They update
+//! `status.observedGeneration` only after a success. So `Ready=False` identifies a failure, whatever `Reconciling` contains, and even if
+//! the generation seems unobserved. But the condition must describe the current generation.
 
 use super::super::kstatus::{Verdict, unobserved};
 use super::super::revision;
@@ -10,18 +10,18 @@ use super::super::view::{Condition, View};
 use super::{Reading, Rules};
 use crate::api::Status;
 
-/// Any other kind of Flux: the controllers share a library, and so their conditions.
+/// All other kinds of Flux. The controllers share a library, so they have the same conditions.
 pub(super) static ANY: Rules = Rules { group: ".toolkit.fluxcd.io", kind: "", reader: "flux/1", read };
 
-/// With these reasons `Ready=False` means that it has not started yet, or restarts. A dependency or the chart does not exist yet, or a
-/// newer revision has interrupted the health checks.
+/// Reasons with which `Ready=False` means waiting and not a failure: the object has not started yet, or it restarts. For example, a
+/// dependency or the chart does not exist yet, or a newer revision has interrupted the health checks.
 const WAITING: [&str; 4] = ["Progressing", "DependencyNotReady", "SourceNotReady", "HealthCheckCanceled"];
 
 fn read(view: &View<'_>) -> Reading {
     Reading::declared(verdict(view), revision::of_label(view)).suspended(suspended(view))
 }
 
-/// A reading of a kind whose status names both revisions.
+/// Returns a reading for a kind whose status contains both revisions.
 pub(super) fn revised(view: &View<'_>, running: &str, tried: &str) -> Reading {
     let mut verdict = verdict(view);
     // `Ready=True` is written one patch before the applied revision.
@@ -56,15 +56,15 @@ fn verdict(view: &View<'_>) -> Verdict {
     }
 }
 
-/// Whether a condition is about the spec as it is now.
+/// Whether a condition describes the current spec.
 fn speaks_of_present(view: &View<'_>, condition: &Condition<'_>) -> bool {
     unobserved(view).is_none() || condition.observed_generation == view.generation()
 }
 
-/// Whether `Ready=False` is a wait and no failure.
+/// Whether `Ready=False` means waiting and not a failure.
 fn waits(view: &View<'_>, ready: &Condition<'_>) -> bool {
-    // A new object or spec comes before its source. The same reason is a failure once this generation has succeeded (the
-    // source has gone), or when there was an artifact to try, which the controller announces to retry.
+    // A new object or spec can precede its source. With the same reason it is a failure in two cases. Either this generation has succeeded
+    // before, so the source is gone. Or there was an artifact to try, and the controller announces a retry.
     let retries = || view.condition_true("Reconciling").is_some_and(|c| c.reason == "ProgressingWithRetry");
     WAITING.contains(&ready.reason) || (ready.reason == "ArtifactFailed" && unobserved(view).is_some() && !retries())
 }

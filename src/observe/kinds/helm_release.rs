@@ -1,4 +1,4 @@
-//! HelmRelease of Flux (<https://fluxcd.io/flux/components/helm/helmreleases/>), by what [`super::flux`] says.
+//! HelmRelease of Flux (<https://fluxcd.io/flux/components/helm/helmreleases/>), with the rules of [`super::flux`].
 //!
 //! `v2` and `v2beta2` keep a history of releases, the newest first. The newest deployed one runs: the first entry may have failed, and
 //! after a rollback it is a new release of the old chart. `v2beta1` (<https://v2-1.docs.fluxcd.io/flux/components/helm/api/v2beta1/>) has
@@ -71,7 +71,7 @@ mod tests {
     #[test]
     fn before_there_was_a_history_the_applied_revision_runs() {
         const V2BETA1: (&str, &str) = ("helm.toolkit.fluxcd.io/v2beta1", "HelmRelease");
-        // Its conditions name no generation.
+        // The conditions of this version contain no generation.
         let ready =
             |status: &str, reason: &str| json!([{"type": "Ready", "status": status, "reason": reason, "message": "why"}]);
         for (name, observed, attempted, conditions, want) in [

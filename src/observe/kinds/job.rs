@@ -1,7 +1,7 @@
 //! Job (<https://kubernetes.io/docs/concepts/workloads/controllers/job/>).
 //!
-//! Stricter than kstatus, and as Flux has it: a Job is `Current` when it is complete, not when it has started. One that has
-//! finished is not suspended any more, whatever its spec says.
+//! As in Flux, these rules are stricter than kstatus: a Job is `Current` when it is complete, not when it has started. A finished Job is no
+//! longer suspended, whatever its spec contains.
 
 use super::super::kstatus::Verdict;
 use super::super::revision;

@@ -1,9 +1,9 @@
 //! Service of Knative Serving (<https://knative.dev/docs/serving/reference/serving-api/>,
 //! <https://github.com/knative/specs/blob/main/specs/serving/knative-api-specification-1.0.md#error-signalling>).
 //!
-//! `Ready` sums up `ConfigurationsReady` and `RoutesReady`; `False` is final and so a failure, `Unknown` is on its way. What
-//! runs is the latest revision that was ready, what is tried the latest that was made. A route that is pinned to an older
-//! revision is not looked at: give its name as `revisionPath`.
+//! `Ready` combines `ConfigurationsReady` and `RoutesReady`. `False` is final, so it is a failure. `Unknown` is in progress. The latest
+//! revision that became ready runs. The latest created revision is the attempted one. A route that is pinned to an older revision is not
+//! considered. For such a Service, set `revisionPath` to the field with the name of that revision, `.status.traffic[0].revisionName`.
 
 use super::super::kstatus::{Verdict, unobserved};
 use super::super::view::View;
@@ -40,7 +40,7 @@ mod tests {
 
     #[test]
     fn a_service_runs_its_latest_ready_revision() {
-        // Its conditions name no generation.
+        // The conditions of a Service contain no generation.
         let conditions = |ready: &str, configuration: &str, routes: &str| {
             let condition =
                 |type_: &str, status: &str| json!({"type": type_, "status": status, "reason": "Because", "message": "why"});

@@ -1,4 +1,4 @@
-//! Kustomization of Flux (<https://fluxcd.io/flux/components/kustomize/kustomizations/>), by what [`super::flux`] says.
+//! Kustomization of Flux (<https://fluxcd.io/flux/components/kustomize/kustomizations/>), with the rules of [`super::flux`].
 
 use super::super::view::View;
 use super::{Reading, Rules, flux};
@@ -14,7 +14,7 @@ fn read(view: &View<'_>) -> Reading {
 mod tests {
     use super::super::super::testing::*;
 
-    /// A Kustomization of generation 2 that runs `a`.
+    /// A Kustomization with generation 2 that runs `a`.
     fn kustomization(observed: i64, attempted: &str, conditions: &Value) -> super::super::super::Observation {
         let status = json!({"observedGeneration": observed, "lastAppliedRevision": "a", "lastAttemptedRevision": attempted,
             "conditions": conditions});

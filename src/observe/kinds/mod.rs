@@ -1,8 +1,8 @@
-//! Which rules read which kind.
+//! Selects the rules for each kind.
 //!
-//! In: an API version and a kind. Out: the [`Rules`] that read it, which make a [`Reading`] of an object. A kind, or a family
-//! that is read alike, has a file here with its rules and a table of tests, object → observation; `docs/observing.md` says how
-//! to write another.
+//! In: an API version and a kind. Out: the [`Rules`] for it, which produce a [`Reading`] of an object. Each kind, or group of kinds with
+//! the same rules, has a file here with its rules and a table of tests: object → observation. `docs/observing.md` explains how to add a
+//! kind.
 
 mod argo;
 mod fleet;
@@ -18,10 +18,10 @@ use kube::core::DynamicObject;
 
 use super::kstatus::Verdict;
 use super::view::View;
-use super::whole::{Parts, Ties};
+use super::whole::{Parts, Relation};
 use crate::api::Status;
 
-/// The kinds with rules of their own. Of two that match, the first one counts.
+/// The kinds with rules of their own. If several match, the first one applies.
 const KINDS: [&Rules; 14] = [
     &workloads::DEPLOYMENT,
     &workloads::STATEFUL_SET,
@@ -39,22 +39,22 @@ const KINDS: [&Rules; 14] = [
     &knative::SERVICE,
 ];
 
-/// How one kind is read.
+/// How objects of one kind are read.
 #[derive(Debug)]
 pub(super) struct Rules {
-    /// The API group; with a leading dot, any that ends so.
+    /// The API group. With a leading dot: any group that ends with it.
     group: &'static str,
-    /// The kind; empty: any of the group.
+    /// The kind. Empty: any kind of the group.
     kind: &'static str,
-    /// The rules' name and edition. An edit that gives the same object another status, revision or drift raises the number; one that
-    /// gives it another reason or message does not, for words never count.
+    /// Name and edition of the rules. The number increases if an edit gives the same object another status, revision or drift. It does not
+    /// increase if only the reason or message differs, because texts never count as a change.
     pub(super) reader: &'static str,
-    /// What they make of an object, deletion aside.
+    /// Reads an object. Deletion is handled elsewhere.
     pub(super) read: fn(&View<'_>) -> Reading,
 }
 
 impl Rules {
-    /// By group and kind; the version decides nothing.
+    /// Returns the rules for a group and a kind. The version does not matter.
     pub(super) fn of(api_version: &str, kind: &str) -> &'static Self {
         let group = api_version.split_once('/').map_or("", |(group, _)| group);
         KINDS.into_iter().find(|rules| rules.match_(group, kind)).unwrap_or(&general::ANY)
@@ -70,31 +70,32 @@ impl Rules {
     }
 }
 
-/// What the rules of a kind make of an object, deletion aside.
+/// The result of the rules of a kind for an object. Deletion is handled elsewhere.
 #[derive(Debug)]
 pub(super) struct Reading {
     pub(super) verdict: Verdict,
-    /// The revision that runs; empty if unknown.
+    /// The revision that runs. Empty if unknown.
     pub(super) running: String,
-    /// The revision that is tried; empty if unknown. When `Current`, the one that runs.
+    /// The attempted revision. Empty if unknown. If `Current`, it is the revision that runs.
     pub(super) tried: String,
     pub(super) suspended: bool,
-    /// What the kind's own fields say of drift; conditions that do are looked at for every kind.
+    /// Whether the kind's own fields report drift. Conditions that report drift are checked for every kind.
     pub(super) drifted: bool,
-    /// They do not say at present.
+    /// Whether these fields currently do not report whether there is drift.
     pub(super) drift_unknown: bool,
-    /// What counts where it is read together with objects of another kind.
-    pub(super) ties: Option<Box<Ties>>,
+    /// What the object contributes if it is read together with objects of another kind.
+    pub(super) relation: Option<Box<Relation>>,
 }
 
 impl Reading {
-    /// Of an object whose status names both revisions.
+    /// A reading of an object whose status contains both revisions.
     fn named(verdict: Verdict, running: &str, tried: &str) -> Self {
         let (running, tried) = (running.to_owned(), tried.to_owned());
-        Self { verdict, running, tried, suspended: false, drifted: false, drift_unknown: false, ties: None }
+        Self { verdict, running, tried, suspended: false, drifted: false, drift_unknown: false, relation: None }
     }
 
-    /// Of an object whose status names no revision: what its spec declares is tried, and runs once it is `Current`.
+    /// A reading of an object whose status contains no revision. The declared revision is the attempted one, and it runs once the object is
+    /// `Current`.
     fn declared(verdict: Verdict, tried: &str) -> Self {
         let running = if verdict.status == Status::Current { tried } else { "" };
         Self::named(verdict, running, tried)
@@ -112,13 +113,13 @@ impl Reading {
         Self { drift_unknown, ..self }
     }
 
-    fn tied(self, ties: Box<Ties>) -> Self {
-        Self { ties: Some(ties), ..self }
+    fn related(self, relation: Box<Relation>) -> Self {
+        Self { relation: Some(relation), ..self }
     }
 }
 
-/// What objects of a kind are read with; `None` of a kind that is read alone. `has_path`: the pipeline says where the revision
-/// stands.
+/// The kind of the parts that objects of a kind are read with. `None`: the kind is read alone. `has_path`: whether the pipeline sets a
+/// revision path.
 #[must_use]
 pub fn parts_of(api_version: &str, kind: &str, has_path: bool) -> Option<Parts> {
     let group = api_version.split_once('/').map_or("", |(group, _)| group);

@@ -1,8 +1,8 @@
-//! Kubernetes' own workloads, by the replicas that their controllers count
+//! The workloads of Kubernetes, by the replica counts of their controllers
 //! (<https://github.com/kubernetes-sigs/cli-utils/blob/master/pkg/kstatus/status/core.go>).
 //!
 //! Two rules are stricter than kstatus, because `Current` here means that the revision runs. A `StatefulSet` with strategy `OnDelete`, or
-//! held back completely by its partition, waits for pods of the new revision. The revision is that of the images in the pod template.
+//! with a partition that includes all its pods, waits for pods of the new revision. The revision is that of the images in the pod template.
 
 use super::super::kstatus::{Verdict, unobserved};
 use super::super::revision;
@@ -22,7 +22,8 @@ pub(super) static STATEFUL_SET: Rules =
 pub(super) static DAEMON_SET: Rules =
     Rules { group: "apps", kind: "DaemonSet", reader: "daemonset/1", read: |view| of_images(view, daemon_set(view)) };
 
-/// The deployment controller writes no `Progressing` condition where the deadline is this or left out.
+/// The progress deadline that means "no deadline". With this value, or without a deadline, the deployment controller writes no
+/// `Progressing` condition.
 const NO_DEADLINE: i64 = i32::MAX as i64;
 
 fn of_images(view: &View<'_>, verdict: Verdict) -> Reading {
@@ -30,15 +31,16 @@ fn of_images(view: &View<'_>, verdict: Verdict) -> Reading {
 }
 
 fn deployment(view: &View<'_>) -> Verdict {
-    if let Some(verdict) = untouched(view) {
+    if let Some(verdict) = not_observed_yet(view) {
         return verdict;
     }
     let wanted = Wanted::replicas(view.int("/spec/replicas").unwrap_or(1));
     let replicas = count(view, "/status/replicas");
     let updated = count(view, "/status/updatedReplicas");
     let progressing = view.condition("Progressing");
-    // `Available` says nothing of a rollout: the old pods keep it True.
-    if let Some(c) = progressing.filter(|c| c.reason == "ProgressDeadlineExceeded" && borne_out(view, replicas, updated)) {
+    // `Available` is no sign of a completed rollout: the old pods keep it `True`.
+    let exceeded = progressing.filter(|c| c.reason == "ProgressDeadlineExceeded");
+    if let Some(c) = exceeded.filter(|_| is_failure_confirmed(view, replicas, updated)) {
         return Verdict::failed_as(&c);
     }
     let short = wanted
@@ -51,7 +53,7 @@ fn deployment(view: &View<'_>) -> Verdict {
         return verdict;
     }
     let rolled_out = match progressing {
-        // Paused, or resumed a moment ago: the controller withholds its judgement, the replicas have spoken.
+        // The Deployment is paused, or was resumed a moment ago. The controller reports no result, so the replica counts decide.
         Some(c) => c.is_unknown() || (c.is_true() && c.reason == "NewReplicaSetAvailable"),
         None => view.int("/spec/progressDeadlineSeconds").unwrap_or(NO_DEADLINE) >= NO_DEADLINE,
     };
@@ -68,21 +70,21 @@ fn deployment(view: &View<'_>) -> Verdict {
 /// generation and keeps the result of the previous one until the replicas change. A rollout that has failed itself has pods that are not
 /// available, or its pods were refused, or it waits for the last old pod to end. It has no more pods than it wants; otherwise pods of the
 /// previous rollout are about to end.
-fn borne_out(view: &View<'_>, replicas: i64, updated: i64) -> bool {
+fn is_failure_confirmed(view: &View<'_>, replicas: i64, updated: i64) -> bool {
     let refused = view.condition_true("ReplicaFailure").is_some();
     let unavailable = count(view, "/status/unavailableReplicas");
-    // What is unavailable is counted from what is wanted.
-    let wanted = count(view, "/status/availableReplicas") + unavailable;
+    // The controller counts unavailable replicas as the wanted ones minus the available ones.
+    let wanted = count(view, "/status/availableReplicas").saturating_add(unavailable);
     (replicas == 0 && !refused) || ((updated > 0 || refused) && unavailable > 0 && replicas <= wanted)
 }
 
 fn stateful_set(view: &View<'_>) -> Verdict {
-    if let Some(verdict) = untouched(view) {
+    if let Some(verdict) = not_observed_yet(view) {
         return verdict;
     }
     let wanted = view.int("/spec/replicas").unwrap_or(1).max(0);
     let partition = view.int("/spec/updateStrategy/rollingUpdate/partition").unwrap_or(0).clamp(0, wanted);
-    // A partition may hold pods back for good, but at least one must run the revision that is called Current.
+    // A partition can keep pods at the old revision permanently. But at least one pod must run the revision before it counts as `Current`.
     let moved = (wanted - partition).max(wanted.min(1));
     let (wanted, moved) = (Wanted::replicas(wanted), Wanted::replicas(moved));
     let replicas = count(view, "/status/replicas");
@@ -95,7 +97,7 @@ fn stateful_set(view: &View<'_>) -> Verdict {
     if let Some(verdict) = short {
         return verdict;
     }
-    // With OnDelete the controller never moves currentRevision on.
+    // With `OnDelete` the controller never updates `currentRevision`.
     let rolls_all = partition == 0 && view.text("/spec/updateStrategy/type") != "OnDelete";
     if rolls_all && view.text("/status/currentRevision") != view.text("/status/updateRevision") {
         return Verdict::in_progress("RevisionMismatch", wanted.of(updated, "updated"));
@@ -104,11 +106,11 @@ fn stateful_set(view: &View<'_>) -> Verdict {
 }
 
 fn daemon_set(view: &View<'_>) -> Verdict {
-    if let Some(verdict) = untouched(view) {
+    if let Some(verdict) = not_observed_yet(view) {
         return verdict;
     }
     let Some(wanted) = view.int("/status/desiredNumberScheduled") else {
-        return Verdict::in_progress("NoDesiredNumber", "the number of nodes is unknown yet");
+        return Verdict::in_progress("NoDesiredNumber", "the number of nodes is not known yet");
     };
     let wanted = Wanted { count: wanted, noun: "pod" };
     let updated = count(view, "/status/updatedNumberScheduled");
@@ -120,20 +122,20 @@ fn daemon_set(view: &View<'_>) -> Verdict {
         .unwrap_or_else(|| wanted.reached(updated))
 }
 
-/// `InProgress` until the controller has counted for this generation: before, a count that is missing is not zero.
-fn untouched(view: &View<'_>) -> Option<Verdict> {
+/// Returns `InProgress` until the controller has observed this generation. Before that, a missing count does not mean zero.
+fn not_observed_yet(view: &View<'_>) -> Option<Verdict> {
     if view.int("/status/observedGeneration").is_none() {
         return Some(Verdict::in_progress("NoStatus", "its controller has not written a status yet"));
     }
     unobserved(view)
 }
 
-/// Zero counts are left out of a status.
+/// Returns a count. A status omits counts that are zero.
 fn count(view: &View<'_>, pointer: &str) -> i64 {
     view.int(pointer).unwrap_or(0)
 }
 
-/// How many pods a workload should have, and what one of them is called.
+/// The wanted number of pods, and the noun for them in messages.
 struct Wanted {
     count: i64,
     noun: &'static str,
@@ -144,7 +146,7 @@ impl Wanted {
         Self { count, noun: "replica" }
     }
 
-    /// Such as `2 of 3 replicas updated`.
+    /// Returns text such as `2 of 3 replicas updated`.
     fn of(&self, have: i64, what: &str) -> String {
         format!("{have} of {} {what}", self.counted(self.count))
     }
@@ -159,11 +161,12 @@ impl Wanted {
 
     fn extra(&self, have: i64) -> Option<Verdict> {
         let more = have.saturating_sub(self.count);
-        let verb = if more == 1 { "has" } else { "have" };
-        (more > 0).then(|| Verdict::in_progress("ExtraPods", format!("{} {verb} yet to stop", self.counted(more))))
+        let (plural, verb) = if more == 1 { ("", "is") } else { ("s", "are") };
+        let message = format!("{more} extra {}{plural} {verb} still running", self.noun);
+        (more > 0).then(|| Verdict::in_progress("ExtraPods", message))
     }
 
-    /// `Current`, with how many pods run. A partition may keep some of them at the revision before.
+    /// Returns `Current`, with the number of pods that run. A partition can keep some of them at the previous revision.
     fn reached(&self, updated: i64) -> Verdict {
         let message = if updated < self.count { self.of(updated, "updated") } else { self.counted(self.count) };
         Verdict { message, ..Verdict::current() }
@@ -188,6 +191,14 @@ mod tests {
             ("new spec", json!({}), with(&done, json!({"observedGeneration": 1})), InProgress),
             ("no generation", json!({}), with(&done, json!({"observedGeneration": null})), InProgress),
             ("failed", json!({}), exceeded(json!({"replicas": 4, "updatedReplicas": 1, "unavailableReplicas": 1})), Failed),
+            (
+                "failed, with a count that no addition may exceed",
+                json!({}),
+                exceeded(
+                    json!({"replicas": 1, "updatedReplicas": 1, "unavailableReplicas": 1, "availableReplicas": i64::MAX}),
+                ),
+                Failed,
+            ),
             ("failed to make any", json!({}), exceeded(refused.clone()), Failed),
             ("old ones never go", json!({}), exceeded(json!({"replicas": 0, "updatedReplicas": 0})), Failed),
             (
@@ -197,14 +208,14 @@ mod tests {
                 InProgress,
             ),
             ("failed before it went back", json!({}), exceeded(json!({"replicas": 4})), InProgress),
-            // A surge to the old revision while the pods of the failed one are still there, and are wanted no more.
+            // The rollout back to the old revision has created a pod. The pods of the failed rollout still exist, but are no longer wanted.
             (
                 "failed before it went back, and has begun",
                 json!({}),
                 exceeded(json!({"replicas": 4, "updatedReplicas": 1, "availableReplicas": 2, "unavailableReplicas": 1})),
                 InProgress,
             ),
-            // Of strategy Recreate: the one before it was refused its pods, and those of this one are not asked for yet.
+            // Strategy `Recreate`: the pods of the previous rollout were refused, and the pods of this rollout are not requested yet.
             (
                 "failed before, recreates",
                 json!({}),
@@ -271,8 +282,8 @@ mod tests {
             (0, json!({}), json!({"replicas": 1, "updatedReplicas": null}), "1 of 3 replicas created"),
             (0, json!({}), json!({"replicas": 4, "updatedReplicas": 2}), "2 of 3 replicas updated"),
             (0, one(), json!({"updatedReplicas": null}), "0 of 1 replica updated"),
-            (0, json!({}), json!({"replicas": 4}), "1 replica has yet to stop"),
-            (0, json!({}), json!({"replicas": 5}), "2 replicas have yet to stop"),
+            (0, json!({}), json!({"replicas": 4}), "1 extra replica is still running"),
+            (0, json!({}), json!({"replicas": 5}), "2 extra replicas are still running"),
             (0, json!({}), json!({"availableReplicas": 1}), "1 of 3 replicas available"),
             (0, json!({}), json!({"readyReplicas": 2}), "2 of 3 replicas ready"),
             (0, json!({}), json!({"conditions": conditions("ReplicaSetUpdated", "True")}), "3 of 3 replicas updated"),

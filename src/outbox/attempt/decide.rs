@@ -8,7 +8,7 @@ use crate::outbox::lane::schedule::{Next, gap, next};
 use crate::webhook::classify;
 use crate::webhook::{Attempt, AttemptResult, Reason, Verdict};
 
-/// The longest time after which a lane that cannot send checks again without an event.
+/// Maximum time after which a lane that cannot send checks again without an event.
 const LOOK_AGAIN: Duration = Duration::from_mins(1);
 
 /// The time and the random value of a decision.
@@ -16,7 +16,7 @@ const LOOK_AGAIN: Duration = Duration::from_mins(1);
 pub struct At {
     /// Wall clock.
     pub now: Time,
-    /// In 0..1.
+    /// Random, in 0..1.
     pub chance: f64,
 }
 
@@ -25,14 +25,14 @@ pub struct At {
 pub enum Then {
     /// The delivery is settled.
     Settle {
-        /// Whether the receiver gave a final response.
+        /// Whether the receiver sent a final response.
         answered: bool,
     },
     /// Try again.
     Retry {
         /// After this time.
         after: Duration,
-        /// Whether the receiver named the time.
+        /// Whether the receiver requested that time.
         asked: bool,
     },
     /// Nothing was sent: check again when something changes, or after this time.
@@ -42,8 +42,8 @@ pub enum Then {
     },
 }
 
-/// The decision after an attempt. `age`: how long the delivery has been waiting to be sent. `failures`: the failures in a row before this
-/// attempt.
+/// Decides what follows an attempt: the status, and what the lane does next. `age`: how long the delivery has been waiting to be sent.
+/// `failures`: the number of consecutive failures before this attempt.
 #[must_use]
 pub fn attempted(
     before: &DeliveryStatus,
@@ -56,8 +56,8 @@ pub fn attempted(
 ) -> (DeliveryStatus, Then) {
     let verdict = classify(&attempt.result, earlier_404s);
     if let Verdict::Blocked { reason: reason @ (Reason::SecretUnknown | Reason::SecretUnreadable) } = verdict {
-        // The watch delivers the Secret later, perhaps only once it has the permission, and wakes the lane. So nothing is given up, no
-        // matter how old it is.
+        // The watch delivers the Secret later, possibly only after it got the permission. That event wakes the lane. So the delivery is not
+        // parked, however old it is.
         let message = attempt.result.error().unwrap_or_default();
         let (status, _) = blocked(before, reason.as_str(), &message, None, age, failures, at);
         return (status, Then::Hold { after: Some(LOOK_AGAIN) });
@@ -85,7 +85,7 @@ pub fn attempted(
                 Next::After(after) => {
                     status.reason = Some(reason.as_str().to_owned());
                     status.next_attempt_time = later(at.now, after);
-                    // The schedule can require a longer gap than the receiver.
+                    // The schedule can require a longer gap than the receiver does.
                     Then::Retry { after, asked: not_before.is_some_and(|wish| wish >= after) }
                 }
             }
@@ -100,7 +100,8 @@ pub fn attempted(
     (status, then)
 }
 
-/// The decision when the delivery cannot be sent at present. If the reason is the same as before, there is nothing new to write.
+/// Decides about a delivery that cannot be sent at present. If the reason and the message are unchanged, so is the status, and nothing is
+/// written. `retry`: limits the wait by `maxAge`; `None`: no limit.
 #[must_use]
 pub fn blocked(
     before: &DeliveryStatus,
@@ -126,8 +127,8 @@ pub fn blocked(
     }
 }
 
-/// The recorded data can never be sent, however long it waits: the trigger's condition or the template fails with this data. The lane
-/// continues.
+/// Parks a delivery whose recorded data can never be sent, because the trigger's condition or the template fails with these data. The lane
+/// continues with the next delivery.
 #[must_use]
 pub fn unsendable(before: &DeliveryStatus, reason: &str, error: &str, now: Time) -> (DeliveryStatus, Then) {
     let mut status = DeliveryStatus { error: Some(error.to_owned()), ..before.clone() };
@@ -135,7 +136,7 @@ pub fn unsendable(before: &DeliveryStatus, reason: &str, error: &str, now: Time)
     (status, Then::Settle { answered: false })
 }
 
-/// The status of a delivery whose pipeline, target or notification is gone.
+/// Returns the status of a delivery whose pipeline, target or notification is gone.
 #[must_use]
 pub fn canceled(before: &DeliveryStatus, reason: &str, now: Time) -> DeliveryStatus {
     let mut status = before.clone();

@@ -1,4 +1,4 @@
-//! One piece of work on one delivery, from the time when the lane hands it out until the outcome is stored.
+//! The work on one delivery, from the time when the lane starts it until the outcome is stored.
 //!
 //! In: a record and an effective notification. Out: the request ([`request`]), what its response means for the delivery ([`decide`]), and
 //! the status that was written ([`work`]).

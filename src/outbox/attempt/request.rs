@@ -1,5 +1,5 @@
-//! Builds a request from a recorded transition. Pure. The request is rendered again for every attempt, so that it follows edits of the
-//! configuration. Without an edit the bytes are the same.
+//! Builds a request from a recorded transition. Pure. The request is rendered for every attempt, so that it uses the current configuration.
+//! If the configuration is unchanged, so are the bytes.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::webhook::{self, Hidden, Outgoing};
 /// Why no request could be built for a delivery.
 #[derive(Debug, Error)]
 pub enum RequestError {
-    /// A template failed with these values, although it did not fail with the samples.
+    /// A template fails with these values, although it did not fail with the sample values.
     #[error(transparent)]
     Render(#[from] Problem),
     /// A header cannot be sent.
@@ -25,7 +25,7 @@ pub enum RequestError {
 }
 
 impl RequestError {
-    /// The reason of the delivery.
+    /// Returns the reason for the status of the delivery.
     #[must_use]
     pub fn reason(&self) -> &'static str {
         match self {
@@ -34,18 +34,18 @@ impl RequestError {
         }
     }
 
-    /// Whether the same recorded data always causes this error, so that waiting does not help.
+    /// Returns whether the recorded data always cause this error, so that a retry does not help.
     #[must_use]
     pub fn is_final(&self) -> bool {
         match self {
             Self::Render(problem) => problem.is_final(),
-            // Values were checked when they were rendered. The rest of a header is configuration.
+            // The values were checked when they were rendered. The rest of a header is configuration, which a user can fix.
             Self::Header(_) => false,
         }
     }
 }
 
-/// Renders URL, headers and body. `until`: the end of the attempt, by [`crate::api::since_boot`].
+/// Renders URL, headers and body. `until`: when the attempt must end, by [`crate::api::since_boot`].
 pub fn build(record: &Record, sending: &Sending, facts: &PipelineFacts, until: Duration) -> Result<Outgoing, RequestError> {
     let spec = &record.spec;
     let id = webhook_id(spec);
@@ -59,13 +59,13 @@ pub fn build(record: &Record, sending: &Sending, facts: &PipelineFacts, until: D
     let mut headers = vec![(header::CONTENT_TYPE, value(header::CONTENT_TYPE, sending.body.content_type())?)];
     for (name, text) in rendered.headers {
         let mut value = value(name.clone(), &text)?;
-        // Sensitive, so that a receiver that repeats the value does not make it public.
+        // Sensitive values are removed from a response that repeats them, so that they do not become public.
         value.set_sensitive(is_secret(name.as_str()));
         headers.push((name, value));
     }
     let mut hidden = Hidden::default();
     rendered.credentials.iter().for_each(|value| hidden.add(value));
-    // Users who can read the Delivery need not be the owners of these credentials.
+    // Users with access to the Delivery may have no access to these credentials.
     let withhold_answer = sending.credentials_from().any(|namespace| namespace != record.id.namespace);
     Ok(Outgoing {
         destination,

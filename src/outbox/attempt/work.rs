@@ -1,6 +1,6 @@
-//! One piece of work on one delivery, from the time when its lane hands it out until its write is answered.
+//! The work on one delivery, from the time when its lane starts it until its write is answered.
 //!
-//! In: a record and what has to be done with it. Out: [`Worked`]. The work runs in a separate task and does not touch the engine's data.
+//! In: a record and what has to be done with it. Out: [`Worked`]. The work runs in a separate task and does not access the engine's data.
 //! The pure functions of `decide` make all decisions.
 
 use std::sync::Arc;
@@ -33,25 +33,25 @@ use crate::webhook::{self, Attempt, AttemptResult, Outgoing, Sender};
 
 /// The longest pause between two tries of a write.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
-/// The pause if something seems gone but is not. The watches catch up in this time.
+/// Pause after a check for a deleted object that found the object, or that failed. The watches catch up in this time.
 const ASK_AGAIN: Duration = Duration::from_secs(5);
 
-/// What the engine's tasks need.
+/// The components that the engine's tasks use.
 #[derive(Clone)]
 pub struct Parts {
-    /// Whether this replica is the leader.
+    /// Shows whether this replica is the leader.
     pub lease: Lease,
-    /// Where deliveries are kept.
+    /// The store of deliveries.
     pub journal: Journal,
-    /// What can be sent.
+    /// The index that decides what can be sent.
     pub pipeline_index: index::PipelineIndex,
-    /// What is known about all deliveries.
+    /// The index of all deliveries.
     pub delivery_index: DeliveryIndex,
     /// Sends the requests.
     pub sender: Arc<Sender>,
     /// The runtime on which requests are sent.
     pub sending: Handle,
-    /// For live reads.
+    /// Client for live reads.
     pub client: kube::Client,
     /// The name of the local cluster.
     pub cluster_name: String,
@@ -61,26 +61,26 @@ pub struct Parts {
     pub tracer: Tracer,
     /// Limits the concurrent writes of outcomes.
     pub outcomes: NamespaceLimiter,
-    /// Limits the concurrent writes of failed attempts that are retried. Nobody waits for these writes, and the timeouts of a hanging
-    /// receiver happen all at once.
+    /// Limits the concurrent writes of failed attempts that are retried. These writes are not urgent, and a receiver that hangs causes many
+    /// of them at once, because its timeouts end together.
     pub failures: NamespaceLimiter,
-    /// Limits the concurrent calls for deliveries that are not sent: waiting, canceling.
+    /// Limits the concurrent calls for deliveries that are not sent: they wait, are canceled or are reopened.
     pub aside: NamespaceLimiter,
 }
 
 impl Parts {
-    /// The origin that lanes to one receiver share, even if its URL is in a Secret.
+    /// Returns the origin of a receiver, even if its URL is in a Secret. All lanes to this receiver share the origin.
     pub fn origin(&self, sending: &Sending) -> String {
         let destination = match &sending.destination {
             config::Destination::Url(url) => Url::parse(url.origin()).map(webhook::Destination::Url).ok(),
             config::Destination::Secret(key) => Some(webhook::Destination::Secret(key.clone())),
         };
-        // If the Secret has not been read yet, only its name is known.
+        // If the Secret has not been read yet, only the name of the Secret is known.
         destination.and_then(|destination| self.sender.origin(&destination)).unwrap_or_else(|| sending.origin())
     }
 }
 
-/// The consequence of an attempt, or of the lack of one, for a delivery. It still has to be written.
+/// The decision about a delivery, after an attempt or without one. It still has to be written.
 #[derive(Debug)]
 pub struct Decided {
     record: Record,
@@ -89,27 +89,28 @@ pub struct Decided {
 }
 
 impl Decided {
-    /// Only the status has to be written. The lane can take the delivery again at once.
+    /// Decides that only the status has to be written. The lane can take the delivery again at once.
     pub fn noted(record: Record, status: DeliveryStatus) -> Self {
         Self { record, status, after: After::Nothing }
     }
 
-    /// The outcome Superseded has to be written.
+    /// Decides that the outcome Superseded has to be written.
     pub fn superseded(record: Record, status: DeliveryStatus) -> Self {
         Self { record, status, after: After::Settled { answered: false } }
     }
 
-    /// Failed probe of an origin that is already marked unreachable: skip the status write. `Err`: the status must be written.
-    pub fn untold(self) -> Result<Box<Worked>, Box<Self>> {
+    /// Skips the status write after a failed probe of an origin that is already known to be unreachable. Returns `Err` if the status must
+    /// be written.
+    pub fn skip_write(self) -> Result<Box<Worked>, Box<Self>> {
         if !self.is_retried() {
             return Err(Box::new(self));
         }
         let Self { record, status, after } = self;
         let record = Record { status, unwritten: true, ..record };
-        Ok(Box::new(Worked { record, after, gone: false, instead: None, news: false }))
+        Ok(Box::new(Worked { record, after, gone: false, instead: None, is_written: false }))
     }
 
-    /// Whether the attempt failed and is retried.
+    /// Returns whether the attempt failed and is retried.
     pub fn is_retried(&self) -> bool {
         matches!(self.after, After::Retry { .. })
     }
@@ -128,30 +129,30 @@ impl Decided {
 
 #[cfg(feature = "broken")]
 impl Decided {
-    /// The result as if the status were written.
+    /// Returns the result as if the status were written.
     pub fn unwritten(&self) -> Option<Worked> {
         let record = Record { status: self.status.clone(), ..self.record.clone() };
         let settled = matches!(self.after, After::Settled { .. });
-        settled.then_some(Worked { record, after: self.after, gone: false, instead: None, news: true })
+        settled.then_some(Worked { record, after: self.after, gone: false, instead: None, is_written: true })
     }
 }
 
-/// A piece of work that is over.
+/// The result of work that has ended.
 #[derive(Debug)]
 pub struct Worked {
     /// The record in its current state.
     pub record: Record,
     /// What the lane does next.
     pub after: After,
-    /// The object was deleted meanwhile.
+    /// Whether the object was deleted meanwhile.
     pub gone: bool,
-    /// The object that has its name now.
+    /// The object that now has the same name.
     pub instead: Option<Box<Record>>,
     /// Whether a new status was written.
-    pub news: bool,
+    pub is_written: bool,
 }
 
-/// Makes one attempt, which ends by `until`, measured from the machine's start. Also returns what the attempt shows about the receiver.
+/// Makes one attempt, which ends at `until`, by the clock since boot. Also returns what the attempt shows about the receiver.
 pub async fn attempt(
     parts: Parts,
     mut record: Record,
@@ -205,8 +206,8 @@ pub async fn attempt(
     (decided, attempt_outcome)
 }
 
-/// Makes the request on separate threads. Otherwise a receiver with an endless response would occupy the threads that renew the Lease. The
-/// request is aborted when nobody waits for it any more.
+/// Makes the request on separate threads. Otherwise a receiver with an endless response would occupy the threads that renew the Lease. If
+/// this future is dropped, the request is aborted.
 async fn send_apart(parts: &Parts, outgoing: Outgoing) -> Attempt {
     let sender = parts.sender.clone();
     let request = AbortOnDropHandle::new(parts.sending.spawn(async move { sender.send(outgoing).await }));
@@ -214,7 +215,7 @@ async fn send_apart(parts: &Parts, outgoing: Outgoing) -> Attempt {
         Ok(attempt) => attempt,
         Err(error) => match error.try_into_panic() {
             Ok(panic) => std::panic::resume_unwind(panic),
-            // These threads end only after everything else.
+            // The task was aborted. Its runtime shuts down only after all other parts, so this result is not needed.
             Err(_) => std::future::pending().await,
         },
     }
@@ -233,7 +234,7 @@ fn attempt_outcome(result: &AttemptResult, after: After) -> AttemptOutcome {
     }
 }
 
-/// Decides about a delivery that must wait.
+/// Decides about a delivery that must wait. `until`: the retry settings that limit the wait.
 pub fn wait(record: Record, reason: &str, message: &str, until: Option<&Retry>, failures: u32) -> Decided {
     let decision = decide::blocked(&record.status, reason, message, until, record.age.at(since_boot()), failures, at());
     Decided::new(record, decision)
@@ -246,12 +247,12 @@ pub fn refuse(record: Record) -> Decided {
     Decided::new(record, decision)
 }
 
-/// Cancels a delivery whose pipeline, target or notification is gone. Unless `sure` is set, a live read must confirm that first.
+/// Cancels a delivery whose pipeline, target or notification is gone. Unless `sure` is true, a live read must confirm that first.
 pub async fn cancel(parts: Parts, record: Record, what: Gone, sure: bool) -> Worked {
     if !sure {
-        let turn = parts.aside.pass(&record.id.namespace).await;
+        let permit = parts.aside.acquire(&record.id.namespace).await;
         let found = live_check::is_gone(&parts.client, &parts.pipeline_index, &parts.cluster_name, &record.spec, what).await;
-        turn.over(!matches!(found, Err(CallError::Timeout)));
+        permit.finish(!matches!(found, Err(CallError::Timeout)));
         match found {
             // The object may have been created again since the check that found it gone.
             Ok(true) if matches!(parts.pipeline_index.find(&record.spec), SendDecision::Gone { .. }) => {}
@@ -270,18 +271,18 @@ pub async fn cancel(parts: Parts, record: Record, what: Gone, sure: bool) -> Wor
 
 fn untouched(record: Record) -> Worked {
     let until = Some(Instant::now() + ASK_AGAIN);
-    Worked { record, after: After::Hold { until }, gone: false, instead: None, news: false }
+    Worked { record, after: After::Hold { until }, gone: false, instead: None, is_written: false }
 }
 
-/// Another replica has written the result of a later attempt or an outcome. Its result counts.
+/// Applies the state that another replica has written: an outcome, or the result of a later attempt. That state takes precedence.
 fn overtaken(record: &Record, live: Record) -> Worked {
     let after = match live.status.outcome {
         Some(_) => After::Settled { answered: false },
         None => After::Retry { until: Instant::now() + schedule::resume(live.status.next_attempt_time, now()), asked: true },
     };
     let mut live = Record { again: record.again || live.again, ..live };
-    live.goes_on_from(record);
-    Worked { record: live, after, gone: false, instead: None, news: false }
+    live.copy_local_state_from(record);
+    Worked { record: live, after, gone: false, instead: None, is_written: false }
 }
 
 fn at() -> At {
@@ -299,15 +300,15 @@ fn observe(parts: &Parts, record: &Record, attempt: &Attempt) {
     parts.delivery_index.attempted(record, attempt.started, attempt.result.error().as_deref());
 }
 
-/// Writes a status, with retries until the API server gives a final result. The lane waits meanwhile. So a delivery is never sent again
-/// only because its result was not written.
+/// Writes a status. Retries until the API server gives a final result; the lane waits meanwhile. So a delivery is never sent again only
+/// because its result was not written.
 ///
-/// `limiter` limits the concurrent writes. A write passes it for each try and does not hold it during a delay. So rejected or hanging
-/// writes of one namespace do not block all others.
+/// `limiter` limits the concurrent writes. Each try acquires a permit, and releases it before the next pause. So rejected or hanging writes
+/// of one namespace do not block all others.
 pub async fn store(parts: Parts, decided: Decided, limiter: NamespaceLimiter) -> Worked {
     let Decided { mut record, mut status, after } = decided;
     if status == record.status && !record.unwritten {
-        return Worked { record, after, gone: false, instead: None, news: false };
+        return Worked { record, after, gone: false, instead: None, is_written: false };
     }
     let mut pauses = backon::ExponentialBuilder::default()
         .with_min_delay(Duration::from_millis(200))
@@ -316,28 +317,28 @@ pub async fn store(parts: Parts, decided: Decided, limiter: NamespaceLimiter) ->
         .without_max_times()
         .build();
     loop {
-        let turn = limiter.pass(&record.id.namespace).await;
+        let permit = limiter.acquire(&record.id.namespace).await;
         let written = parts.journal.write(&record, &status).await;
-        turn.over(!matches!(written, Err(JournalError::Timeout)));
+        permit.finish(!matches!(written, Err(JournalError::Timeout)));
         match written {
             Ok(Written::Stored { version }) => {
                 record.version = version;
                 record.status = status;
                 record.unwritten = false;
-                return Worked { record, after, gone: false, instead: None, news: true };
+                return Worked { record, after, gone: false, instead: None, is_written: true };
             }
             Ok(Written::Overtaken(live)) => return overtaken(&record, *live),
-            // The watch had not shown the annotation yet. This outcome answers it, so that it causes no second request.
+            // The watch had not delivered the annotation yet. The outcome now includes it, so that it causes no second request.
             Ok(Written::Annotated(live)) => {
                 status = redeliver::noted(&live, status, crate::api::now());
                 record = Record { asked: live.asked, version: live.version, status: live.status, ..record };
             }
             Ok(Written::Gone(instead)) => {
                 let after = After::Settled { answered: false };
-                return Worked { record, after, gone: true, instead, news: false };
+                return Worked { record, after, gone: true, instead, is_written: false };
             }
             Err(error) => {
-                tracing::warn!(error = %error.detail(), delivery = %record.id.name, "could not write a status; the lane waits");
+                tracing::warn!(error = %error.detail(), delivery = %record.id.name, "could not write the Delivery status; the lane is blocked until a retry succeeds");
                 tokio::time::sleep(pauses.next().unwrap_or(LONGEST_PAUSE)).await;
             }
         }

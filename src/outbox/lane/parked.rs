@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::api::{Outcome, Time};
 use crate::outbox::record::{Record, RecordId};
 
-/// Maximum number of remembered deliveries of one notification. The newest ones are kept.
+/// Maximum number of parked deliveries that are kept here for one notification. The newest ones are kept.
 const MOST: usize = 100;
 
 /// Why a delivery was parked.
@@ -21,8 +21,8 @@ pub struct Park {
     pub subject: String,
 }
 
-/// The settled deliveries of one notification that show whether the receiver is missing something. These are the deliveries that were
-/// parked after the last Delivered one, by the time at which they were settled.
+/// The settled deliveries of one notification that show whether the receiver lacks any delivery. These are the deliveries that were parked
+/// after the last Delivered one, sorted by the time at which they were settled.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Parked {
     parks: BTreeMap<(Time, RecordId), Park>,
@@ -37,7 +37,8 @@ impl Parked {
     pub fn note(&mut self, record: &Record) {
         let status = &record.status;
         let settled = status.settled_time.unwrap_or(record.recorded);
-        // A request for a delivery that was still pending asks for nothing more, and has the time of the outcome.
+        // A request on a delivery that was still pending requires no redelivery, so it does not count. Its time is that of the outcome, or
+        // slightly later.
         let requested = status.redelivered.as_ref().map(|redelivered| redelivered.time);
         let counts = |time: &Time| status.outcome.is_none() || *time < settled;
         self.requested = self.requested.max(requested.filter(counts));
@@ -62,24 +63,24 @@ impl Parked {
         }
     }
 
-    /// Removes a delivery that is pending again or whose object is gone.
+    /// Removes a delivery that is pending again, or whose object is gone.
     pub fn forget(&mut self, id: &RecordId) {
         self.parks.retain(|(_, known), _| known != id);
     }
 
-    /// When a delivery was last parked, if none was Delivered since.
+    /// Returns when a delivery was last parked, if none was Delivered since.
     #[must_use]
     pub fn last(&self) -> Option<Time> {
         self.parks.last_key_value().map(|((time, _), _)| *time)
     }
 
-    /// The deliveries parked after `since`, the newest first.
+    /// Returns the deliveries that were parked after `since`, the newest first.
     pub fn after(&self, since: Option<Time>) -> impl Iterator<Item = (Time, &Park)> {
         let all = self.parks.iter().rev().map(|((time, _), park)| (*time, park));
         all.take_while(move |(time, _)| Some(*time) > since)
     }
 
-    /// Whether no parked delivery is remembered.
+    /// Returns whether no parked delivery is known.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.parks.is_empty()

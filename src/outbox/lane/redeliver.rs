@@ -1,7 +1,7 @@
-//! Redelivery of a settled delivery that a user requested. Pure.
+//! Redelivery of a settled delivery at the request of a user. Pure.
 //!
 //! Each new value of the annotation causes one redelivery. The write that reopens the delivery also stores the value. So neither a restart
-//! nor another replica repeats it.
+//! nor another replica repeats the redelivery.
 
 use sha2::{Digest as _, Sha256};
 
@@ -9,17 +9,17 @@ use crate::api::delivery::Redelivered;
 use crate::api::{DeliveryStatus, Time};
 use crate::outbox::record::Record;
 
-/// Maximum length of a stored value, in characters. A longer value is cut to this length and gets a hash of the whole value.
+/// Maximum length of a stored value, in characters. A longer value is cut to this length, and a hash of the whole value is appended.
 const VALUE: usize = 128;
 
-/// The value of a settled delivery's annotation, if Pennant has not acted on it yet.
+/// Returns the value of a settled delivery's annotation, if Pennant has not processed it yet.
 #[must_use]
 pub fn wanted(record: &Record) -> Option<String> {
     record.status.outcome?;
     unheeded(record)
 }
 
-/// The status with which a settled delivery is reopened: unchanged, but pending.
+/// Returns the status that reopens a settled delivery. The delivery is pending again, and keeps the counts and the last response.
 #[must_use]
 pub fn reopened(before: &DeliveryStatus, value: String, now: Time) -> DeliveryStatus {
     DeliveryStatus {
@@ -32,8 +32,8 @@ pub fn reopened(before: &DeliveryStatus, value: String, now: Time) -> DeliverySt
     }
 }
 
-/// Records an annotation that was set on a pending delivery. That delivery is sent anyway, so the annotation does not cause a second
-/// request. If a delivery is already being redelivered and has a new annotation, it is redelivered once more.
+/// Adds the annotation of a pending delivery to its outcome. The delivery is sent anyway, so its annotation causes no second request. If a
+/// delivery that is already being redelivered gets a new annotation, it is redelivered once more.
 #[must_use]
 pub fn noted(record: &Record, status: DeliveryStatus, now: Time) -> DeliveryStatus {
     if status.outcome.is_none() || record.again {
@@ -51,7 +51,7 @@ fn unheeded(record: &Record) -> Option<String> {
     (!acted).then_some(value)
 }
 
-/// The value as it is stored.
+/// Shortens a value for the status.
 fn kept(value: &str) -> String {
     match value.char_indices().nth(VALUE) {
         None => value.to_owned(),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::api::Time;
 use crate::config::Retry;
 
-/// The longest wait that a persisted `nextAttemptTime` can cause. A wrong clock must not block a lane for longer.
+/// Maximum wait that a persisted `nextAttemptTime` can cause. A wrong clock must not block a lane for longer.
 pub const FURTHEST: Duration = Duration::from_hours(1);
 
 /// What to do after a failed attempt.
@@ -17,8 +17,8 @@ pub enum Next {
     GiveUp,
 }
 
-/// The gap before the next attempt after `failures` failed attempts in a row (at least one). It grows exponentially from `initial` to
-/// `max`, and the jitter only adds. `chance` is in 0..1 and adds up to a fifth.
+/// Returns the gap before the next attempt after `failures` consecutive failed attempts (at least one). The gap grows exponentially from
+/// `initial` to `max`. Jitter only adds to it. `chance` is in 0..1; at 1, the jitter adds a fifth.
 #[must_use]
 pub fn gap(retry: &Retry, failures: u32, chance: f64) -> Duration {
     let doublings = failures.saturating_sub(1).min(30);
@@ -27,25 +27,25 @@ pub fn gap(retry: &Retry, failures: u32, chance: f64) -> Duration {
 }
 
 /// Plans the next attempt. It is never before `asked` (the receiver's `Retry-After`, already capped). A gap that would end after `maxAge`
-/// is cut. So the last attempt is made when the time is up and not long before it.
+/// is cut. So the last attempt is made at the end of `maxAge` and not long before it.
 #[must_use]
 pub fn next(retry: &Retry, failures: u32, age: Duration, asked: Option<Duration>, chance: f64) -> Next {
     let Some(left) = retry.max_age.checked_sub(age).filter(|left| !left.is_zero()) else { return Next::GiveUp };
     Next::After(gap(retry, failures, chance).min(left).max(asked.unwrap_or_default()))
 }
 
-/// How long a lane waits after a restart, according to the object.
+/// Returns how long a lane waits after a restart, according to the stored object.
 #[must_use]
 pub fn resume(next_attempt: Option<Time>, now: Time) -> Duration {
     let Some(at) = next_attempt else { return Duration::ZERO };
     Duration::try_from(at.duration_since(now)).unwrap_or_default().min(FURTHEST)
 }
 
-/// Whether only the receiver can have named a persisted time, because the schedule's own time would be earlier.
+/// Returns whether the receiver must have requested a persisted time, because the schedule's own time would be earlier.
 #[must_use]
 pub fn was_asked(retry: &Retry, failures: u32, last: Option<Time>, next: Time) -> bool {
     let Some(last) = last else { return false };
-    // Measured from the start of an attempt, which can take a minute, to the next attempt.
+    // The span starts with the last attempt, which itself can last a minute.
     let longest = gap(retry, failures, 1.0) + Duration::from_mins(1);
     Duration::try_from(next.duration_since(last)).is_ok_and(|span| span > longest)
 }

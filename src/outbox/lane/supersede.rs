@@ -1,11 +1,12 @@
 //! Which pending deliveries of a lane are superseded by later ones, and how many each replaces. Pure.
 //!
-//! A later delivery about the same subject contains everything that an earlier one contains. With `supersede`, every earlier delivery
-//! that is not in flight is superseded. Without it, a lane holds [`BOUND`] deliveries. The newest ones beyond it are superseded: the
-//! oldest are still sent in order, and the last one replaces the gap. Each superseded delivery is recorded as Superseded.
+//! A later delivery about the same subject contains everything that an earlier one contains. With `supersede`, every earlier delivery that
+//! is not in flight is superseded. Without it, a lane contains at most [`BOUND`] deliveries. If there are more, the newest ones are
+//! superseded, except the last one about each subject. So the oldest are still sent in order, and the last one replaces the superseded
+//! ones. Each superseded delivery gets the outcome Superseded.
 //!
-//! The count is a chain: each superseded delivery contains how many it had replaced itself, and the next one about the same subject
-//! replaces one more. So stored data give the count after a crash at any point.
+//! The counts form a chain. Each superseded delivery contains the number of deliveries that it had replaced itself. The next one about the
+//! same subject replaces that number and one more. So the stored data give the right count after a crash at any point.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
@@ -37,7 +38,7 @@ impl Why {
     }
 }
 
-/// The places of the deliveries that are superseded, oldest first.
+/// Returns the places of the deliveries to supersede, oldest first.
 #[must_use]
 pub fn victims(lane: &Lane<Record>, why: Why) -> Vec<Place> {
     let queue = lane.iter().map(|(place, record)| (place, record.supersede_key()));
@@ -48,7 +49,8 @@ pub fn victims(lane: &Lane<Record>, why: Why) -> Vec<Place> {
     choose(queue, lane.at_work(), most)
 }
 
-/// At most `most` deliveries that have a later one with the same supersede key. The youngest are chosen first and returned in order.
+/// Returns at most `most` deliveries that have a later one with the same supersede key. It chooses the youngest ones, and returns them in
+/// order.
 fn choose<K: Eq + Hash>(
     queue: impl DoubleEndedIterator<Item = (Place, K)>,
     at_work: Option<Place>,
@@ -56,7 +58,7 @@ fn choose<K: Eq + Hash>(
 ) -> Vec<Place> {
     let mut later = HashSet::new();
     let replaced = queue.rev().filter_map(|(place, supersede_key)| {
-        // Insert the key first: a delivery at work also counts as a later one for those before it.
+        // Insert the key first: a delivery in progress also counts as a later one for those before it.
         let replaced = !later.insert(supersede_key);
         (replaced && Some(place) != at_work).then_some(place)
     });
@@ -65,8 +67,8 @@ fn choose<K: Eq + Hash>(
     places
 }
 
-/// The statuses of the superseded deliveries. `known`: how many deliveries a delivery replaces, according to the settled ones behind a
-/// place.
+/// Returns the statuses of the superseded deliveries. `known` returns how many settled deliveries a delivery replaces, counting only those
+/// behind the given place.
 pub fn statuses(
     lane: &Lane<Record>,
     victims: &[Place],
@@ -75,7 +77,7 @@ pub fn statuses(
     known: impl Fn(&Record, Option<Place>) -> i64,
 ) -> Vec<DeliveryStatus> {
     let goes: HashSet<_> = victims.iter().copied().collect();
-    // By supersede key: the place of the last delivery, and how many the next one replaces because of it.
+    // By supersede key: the place of the last delivery, and how many deliveries the next one replaces because of it.
     let mut chain: HashMap<SupersedeKey<'_>, (Place, i64)> = HashMap::new();
     let mut statuses = Vec::with_capacity(victims.len());
     for (place, record) in lane.iter() {
@@ -121,7 +123,7 @@ mod tests {
 
     #[test]
     fn what_has_a_later_one_of_its_theme_goes() {
-        // Each row: the pending deliveries (oldest first), the one at work, the maximum number to supersede, and the superseded ones.
+        // Each row: the pending deliveries (oldest first), the one in progress, the maximum number to supersede, and the superseded ones.
         for (lane, at_work, most, expected) in [
             ("", None, usize::MAX, &[][..]),
             ("a", None, usize::MAX, &[]),

@@ -83,6 +83,24 @@ fn waiting_held_and_woken() {
 }
 
 #[test]
+fn a_new_term_starts_with_the_failures_of_the_stored_head() {
+    let now = Instant::now();
+    let later = now + Duration::from_secs(5);
+    let mut lane = Lane::default();
+    lane.insert(place(1), 1);
+    lane.insert(place(2), 2);
+    lane.resume(Some((later, 3, false)));
+    assert_eq!((lane.due(now), lane.failures()), (Due::At(later), 3));
+    // Another replica settles the head meanwhile.
+    lane.remove(place(1));
+    lane.resume(None);
+    assert_eq!((lane.due(now), lane.failures()), (Due::Now, 0));
+    lane.take(now);
+    lane.resume(Some((later, 3, false)));
+    assert_eq!((lane.due(now), lane.failures()), (Due::Busy, 0), "a delivery in progress continues");
+}
+
+#[test]
 fn deleted_by_a_person() {
     let now = Instant::now();
     let mut lane = Lane::default();
@@ -104,7 +122,7 @@ struct World {
     sent: Vec<i64>,
 }
 
-/// A process: the lane, and the delivery that it works on.
+/// A process: the lane, and the delivery in progress.
 #[derive(Default)]
 struct Process {
     lane: Lane<i64>,
@@ -193,7 +211,7 @@ fn step(world: &mut World, process: &mut Process, event: &Event, now: Instant) {
     }
 }
 
-/// No delivery is first sent before everything ahead of it is settled or deleted. This checks against the world, not the lane.
+/// Checks that no delivery is first sent before all earlier ones are settled or deleted. The check uses the world's data, not the lane's.
 fn in_order(world: &World, before: usize) -> Result<(), TestCaseError> {
     for n in &world.sent[before..] {
         for ahead in world.recorded.range(..n) {

@@ -1,4 +1,4 @@
-//! What is known of Deliveries that are not yet known to be recorded by Pennant. Values only.
+//! State of the check whether Pennant has recorded a Delivery. Values only.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Instant;
@@ -9,14 +9,14 @@ use crate::outbox::send_gate::genuine::Sight;
 /// What the engine knows about the origin of Deliveries in this leadership term.
 #[derive(Default)]
 pub(in crate::outbox) struct Admission {
-    /// The term in which everything that was listed has been judged.
+    /// The leadership term in which the origin of all listed Deliveries was determined.
     pub(super) turn: Option<u64>,
-    /// Uids of Deliveries that were found to be recorded by Pennant in this term.
+    /// Uids of Deliveries that were proven in this term to be recorded by Pennant.
     pub(super) proven: HashSet<String>,
-    /// Deliveries that have a lane although their pipeline is not known, by uid, with how they were seen. They are judged again before they
-    /// are sent.
+    /// Deliveries that have a lane although their pipeline is not known, by uid, with how they were first read. Their origin is determined
+    /// before they are sent.
     pub(super) unproven: HashMap<String, Sight>,
-    /// Deliveries that the dispatcher still has to record, or that somebody else has created.
+    /// Deliveries that the dispatcher still has to record, or that another client has created.
     pub(super) undecided: BTreeMap<RecordId, Undecided>,
     /// Deliveries that have to be deleted.
     pub(super) foreign: BTreeMap<RecordId, Foreign>,
@@ -28,7 +28,9 @@ pub(in crate::outbox) struct Admission {
 pub(super) struct Undecided {
     pub(super) uid: String,
     pub(super) version: u64,
+    /// Uid of its pipeline.
     pub(super) pipeline: String,
+    pub(super) pipeline_name: String,
     pub(super) notification: String,
     pub(super) serial: i64,
 }

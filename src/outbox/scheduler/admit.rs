@@ -1,13 +1,13 @@
 //! Decides which Deliveries the engine accepts, and deletes those that Pennant did not record.
 //!
 //! In: records from the API server. Out: whether they get a lane; deletions of foreign Deliveries, in separate tasks. The decisions come
-//! from `genuine`. Before a leadership term has listed everything, nothing is decided and nothing is sent.
+//! from `genuine`. Until everything was listed in a leadership term, nothing is decided and nothing is sent.
 
 use std::time::{Duration, Instant};
 
 use super::admission::{Admission, Foreign, Undecided};
 use super::engine::{Done, Engine};
-use crate::api::{DeliverySpec, version};
+use crate::api::version;
 use crate::outbox::record::{LaneKey, Record, RecordId};
 use crate::outbox::send_gate::genuine::{Origin, Sight, judge};
 
@@ -15,23 +15,24 @@ use crate::outbox::send_gate::genuine::{Origin, Sight, judge};
 const DELETIONS: usize = 8;
 /// Pause after a failed deletion.
 const REST: Duration = Duration::from_secs(10);
-/// Maximum number of remembered foreign Deliveries, and of undecided ones. Undecided Deliveries beyond it count as foreign at once.
+/// Maximum number of foreign Deliveries that wait for deletion, and of undecided ones. Undecided Deliveries beyond it count as foreign at
+/// once.
 const MOST: usize = 10_000;
 /// Minimum time between two log lines for the same namespace.
 const REPORT: Duration = Duration::from_mins(1);
 
 impl Engine {
-    /// The leadership term of this process in which everything was listed, if it is the leader.
+    /// Returns the leadership term, if this replica is the leader and everything was listed in that term.
     fn term(&self) -> Option<u64> {
         self.acting().then(|| self.initial_sync.turn()).flatten()
     }
 
-    /// Whether everything that was listed in this term has been judged.
+    /// Returns whether the origin of all listed Deliveries was determined in this term.
     pub(in crate::outbox) fn is_judged(&self) -> bool {
         self.term().is_some_and(|turn| self.admission.turn == Some(turn))
     }
 
-    /// Judges the listed Deliveries, once in each term.
+    /// Determines the origin of the listed Deliveries, once in each term.
     pub(in crate::outbox) fn judge_listed(&mut self) {
         let Some(turn) = self.term().filter(|turn| self.admission.turn != Some(*turn)) else { return };
         self.admission = Admission { turn: Some(turn), ..Admission::default() };
@@ -50,14 +51,14 @@ impl Engine {
         self.reopen();
     }
 
-    /// Whether a Delivery gets a lane. Foreign Deliveries are deleted.
+    /// Decides whether a Delivery gets a lane. Queues foreign Deliveries for deletion.
     pub(in crate::outbox) fn admit(&mut self, record: &Record, sight: Sight) -> bool {
         let uid = &record.uid;
         if self.admission.proven.contains(uid) {
             return true;
         }
         if sight == Sight::Watched && self.parts.delivery_index.is_own(uid) {
-            // The dispatcher hands it over together with earlier ones, so the lane gets them in order.
+            // The dispatcher passes it to the engine together with earlier ones, so that the lane gets them in order.
             return false;
         }
         match judge(record, &self.parts.pipeline_index.known_of(&record.spec), sight) {
@@ -75,6 +76,7 @@ impl Engine {
                     uid: uid.clone(),
                     version: version(Some(&record.version)),
                     pipeline: record.spec.pipeline_ref.uid.clone(),
+                    pipeline_name: record.spec.pipeline_ref.name.clone(),
                     notification: record.spec.notification.clone(),
                     serial: record.spec.serial,
                 };
@@ -86,14 +88,14 @@ impl Engine {
         }
     }
 
-    /// Tells the dispatcher that it need not record this Delivery again.
+    /// Marks a proven Delivery in the delivery index, so that the dispatcher does not record it again.
     pub(in crate::outbox) fn say_proven(&self, record: &Record) {
         if self.admission.proven.contains(&record.uid) {
             self.parts.delivery_index.prove(record, true);
         }
     }
 
-    /// Whether a Delivery that has a lane still has to be judged.
+    /// Returns whether a Delivery has a lane although its origin is not determined yet.
     pub(in crate::outbox) fn is_unproven(&self, record: &Record) -> bool {
         self.admission.unproven.contains_key(&record.uid)
     }
@@ -107,7 +109,7 @@ impl Engine {
         self.seen(record);
     }
 
-    /// Judges the heads of a lane whose pipeline was not known before. Deliveries that Pennant did not record leave the lane.
+    /// Determines the origin of the heads of a lane whose pipeline was not known before. Removes those that Pennant did not record.
     pub(in crate::outbox) fn prove_head(&mut self, key: &LaneKey) {
         while let Some(head) = self.lanes.get(key).and_then(|slot| slot.lane.head()).cloned() {
             let Some(sight) = self.admission.unproven.get(&head.uid).copied() else { return };
@@ -131,7 +133,7 @@ impl Engine {
         self.admission.unproven.remove(&record.uid);
         self.admission.undecided.remove(&record.id);
         self.parts.metrics.foreign();
-        self.report(&record.id, &record.spec, why);
+        self.report(&record.id, &record.spec.pipeline_ref.name, why);
         self.expel(record.id.clone(), version(Some(&record.version)));
         false
     }
@@ -143,7 +145,8 @@ impl Engine {
         self.expel_next();
     }
 
-    /// Deletes foreign Deliveries, a few at a time. This continues during shutdown, because the next process knows less about them.
+    /// Starts deletions of foreign Deliveries, a few at a time. This continues during shutdown, because the next process knows less about
+    /// them.
     fn expel_next(&mut self) {
         let now = Instant::now();
         while self.admission.deleting.len() < DELETIONS && self.acting() {
@@ -160,7 +163,7 @@ impl Engine {
         }
     }
 
-    /// A deletion is over.
+    /// Handles the result of a deletion. A failed deletion is retried after a pause.
     pub(in crate::outbox) fn expelled(&mut self, id: RecordId, version: u64, failed: Option<String>) {
         self.admission.deleting.remove(&id);
         if let Some(error) = failed {
@@ -171,7 +174,7 @@ impl Engine {
         self.expel_next();
     }
 
-    /// Settles undecided Deliveries. A Delivery is foreign if the cursor has passed its change without recording it, or if its pipeline is
+    /// Checks undecided Deliveries. A Delivery is foreign if the cursor has passed its change without recording it, or if its pipeline is
     /// gone.
     pub(in crate::outbox) fn settle_undecided(&mut self) {
         if !self.is_judged() {
@@ -189,6 +192,7 @@ impl Engine {
             let Some(undecided) = self.admission.undecided.remove(&id) else { continue };
             if !self.admission.proven.contains(&undecided.uid) && !self.parts.delivery_index.is_own(&undecided.uid) {
                 self.parts.metrics.foreign();
+                self.report(&id, &undecided.pipeline_name, "NotRecorded");
                 self.expel(id, undecided.version);
             }
         }
@@ -196,7 +200,7 @@ impl Engine {
         self.expel_next();
     }
 
-    /// An object is gone.
+    /// Removes what is known about the origin of an object that is gone.
     pub(in crate::outbox) fn forget_origin(&mut self, id: &RecordId, uid: &str) {
         self.admission.proven.remove(uid);
         self.admission.unproven.remove(uid);
@@ -205,7 +209,8 @@ impl Engine {
         let _ = self.parts.delivery_index.take_own(uid);
     }
 
-    fn report(&mut self, id: &RecordId, spec: &DeliverySpec, why: &'static str) {
+    /// Logs that a foreign Delivery is deleted, at most once a minute for each namespace.
+    fn report(&mut self, id: &RecordId, pipeline: &str, why: &'static str) {
         if self.admission.reported.contains_key(&id.namespace) || self.admission.reported.len() >= MOST {
             return;
         }
@@ -213,9 +218,9 @@ impl Engine {
         tracing::warn!(
             namespace = %id.namespace,
             delivery = %id.name,
-            pipeline = %spec.pipeline_ref.name,
+            %pipeline,
             reason = why,
-            "deleting a Delivery that Pennant did not record; nothing is sent for it"
+            "deleting a Delivery that Pennant did not record; it is not sent"
         );
     }
 }

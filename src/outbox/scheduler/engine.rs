@@ -1,9 +1,9 @@
-//! The engine owns all lanes. It is the only component that decides what can be sent.
+//! The engine owns all lanes. No other component decides what can be sent.
 //!
-//! In: records (from the dispatcher and from the journal's watch), and notices of changes. Out: work in separate tasks, with a maximum
-//! number, and at most one for each lane. One task runs the engine, so a lane needs no lock.
+//! In: records (from the dispatcher and from the journal's watch), and notices of changes. Out: work in separate tasks: a limited number in
+//! total, and at most one task for each lane. One task runs the engine, so a lane needs no lock.
 //!
-//! While another replica is the leader, the engine updates the lanes from the writes of that replica, and takes nothing from them.
+//! While another replica is the leader, the engine updates the lanes from the writes of that replica, and starts no work.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::{Duration, Instant};
@@ -28,44 +28,44 @@ use crate::outbox::send_gate::index::SendDecision;
 use crate::outbox::store::journal::Event;
 use crate::outbox::{Command, Scope, Started};
 
-/// How long requests in flight can continue after a stop.
+/// Maximum time for which requests in flight can continue after a stop.
 const DRAIN: Duration = Duration::from_secs(20);
-/// For this long after a start, the watches of Secrets and notifications can deliver events that are not changes.
-const FIRST_WORDS: Duration = Duration::from_secs(10);
+/// Time after the start of a leadership term in which the watches of Secrets and notifications can deliver events that are not changes.
+const INITIAL_EVENTS: Duration = Duration::from_secs(10);
 
 /// A lane, with what the engine stores for it.
 #[derive(Default)]
 pub(in crate::outbox) struct Slot {
     pub(in crate::outbox) lane: Lane<Record>,
     pub(in crate::outbox) timer: Option<Instant>,
-    /// In the fair queue, waiting for a worker.
+    /// Whether the lane waits for a worker, or for the turn at its rate before that.
     pub(in crate::outbox) ready: bool,
-    /// Something changed while the head was at work, so the lane is checked again afterwards. `true`: a failed head is also retried.
+    /// Something changed while the head was in progress, so the lane is checked again afterwards. `true`: a failed head is also retried.
     pub(in crate::outbox) stale: Option<bool>,
-    /// The rate that the lane shares, from the time when it is ready until it is sent.
+    /// The rate that the lane shares, from the time when it is ready until its attempt starts.
     pub(in crate::outbox) shared: Option<Shared>,
-    /// The origin that the last attempt could not connect to.
+    /// The origin to which the last attempt could not connect.
     pub(in crate::outbox) unreachable: Option<String>,
-    /// When the lane was resumed from its stored objects, if there was no attempt since.
+    /// When the lane was resumed from its stored objects. `None`: there was an attempt since.
     pub(in crate::outbox) resumed: Option<Instant>,
-    /// Deliveries were superseded since the last attempt. The head is sent before others are superseded. Otherwise frequent changes would
-    /// never let one be sent.
+    /// Whether deliveries were superseded since the last attempt. If so, a head that is due is sent before further ones are superseded.
+    /// Otherwise frequent changes could delay every attempt without end.
     pub(in crate::outbox) marked: bool,
 }
 
 /// The result of a task.
 pub(in crate::outbox) enum Done {
-    /// An attempt is over: the origin's worker is free, and the result still has to be written.
+    /// An attempt has ended: its worker is free, and the result still has to be written.
     Attempted { turn: Turn, attempt_outcome: AttemptOutcome, decided: Box<Decided> },
-    /// The work on a delivery of this lane is over.
+    /// The work on a delivery of this lane has ended.
     Worked(LaneKey, Box<Worked>),
-    /// The write of a superseded delivery of this lane is over.
+    /// The write of a superseded delivery of this lane has ended.
     Superseded(LaneKey, Box<Worked>),
-    /// A delivery that has to be redelivered was reopened.
+    /// The write that reopens a delivery for redelivery has ended.
     Reopened(Box<Worked>),
     /// These Deliveries were not in a source's list in this leadership term, and live reads showed that they are gone.
     Missing { source: usize, turn: u64, gone: Vec<RecordId> },
-    /// A Delivery that Pennant did not record was deleted, or its deletion failed.
+    /// A Delivery that Pennant did not record was deleted, or the deletion failed.
     Expelled { id: RecordId, version: u64, failed: Option<String> },
 }
 
@@ -78,7 +78,7 @@ pub(in crate::outbox) struct Engine {
     pub(in crate::outbox) index: HashMap<RecordId, (LaneKey, Place)>,
     pub(in crate::outbox) fair_queue: FairQueue,
     pub(in crate::outbox) rates: Rates,
-    /// Settled deliveries that users want to redeliver.
+    /// Settled deliveries for which users have requested a redelivery.
     pub(in crate::outbox) asks: BTreeMap<RecordId, Record>,
     /// By namespace: how many deliveries are being reopened.
     pub(in crate::outbox) reopening: HashMap<String, usize>,
@@ -108,7 +108,7 @@ impl Engine {
         }
     }
 
-    /// Runs until `stop`, then until the work in progress is over, but no longer than [`DRAIN`].
+    /// Runs until `stop`. Then continues until the work in progress has ended, but no longer than [`DRAIN`].
     pub(in crate::outbox) async fn run(
         mut self,
         mut commands: mpsc::Receiver<Command>,
@@ -130,18 +130,18 @@ impl Engine {
                     self.draining = true;
                     deadline = Some(Instant::now() + DRAIN);
                 }
-                Some(command) = commands.recv() => self.obey(command),
-                Some((source, event)) = events.recv() => self.take_note(source, event),
+                Some(command) = commands.recv() => self.handle_command(command),
+                Some((source, event)) = events.recv() => self.handle_event(source, event),
                 Some(done) = self.work.join_next(), if !self.work.is_empty() => match done {
                     Ok(done) => self.done(done),
                     Err(error) => {
-                        // Its lane stays busy, because a wrong order would be worse. The process exits and starts again.
-                        tracing::error!(%error, "a delivery's task broke");
+                        // The lane stays busy, because that is better than a wrong order. The process exits and starts again.
+                        tracing::error!(%error, "a delivery task panicked; stopping the engine");
                         break;
                     }
                 },
                 () = tokio::time::sleep_until(wake.unwrap_or_else(tokio::time::Instant::now)), if wake.is_some() => self.ring(),
-                // A renewed Lease. The loop above retries what could not start because the Lease was too short.
+                // The Lease was renewed. The loop retries what could not start because the Lease was too short.
                 () = lease.changed() => {}
                 _ = gauges.tick() => self.measure(),
             }
@@ -165,18 +165,18 @@ impl Engine {
         }
     }
 
-    /// When the engine must act next, if nothing else happens.
+    /// Returns when the engine must act next, if nothing else happens.
     fn next_time(&self) -> Option<Instant> {
         if self.draining {
             return None;
         }
         // Nothing is sent while another replica is the leader, so there is nothing to wake up for.
         let sending =
-            [self.fair_queue.next_probe(), self.rates.next_leave()].into_iter().flatten().filter(|_| self.acting());
+            [self.fair_queue.next_probe(), self.rates.next_permit_time()].into_iter().flatten().filter(|_| self.acting());
         sending.chain(self.timers.first().map(|(at, _)| *at)).min()
     }
 
-    fn obey(&mut self, command: Command) {
+    fn handle_command(&mut self, command: Command) {
         match command {
             Command::Recorded(records) => {
                 for record in records {
@@ -185,7 +185,7 @@ impl Engine {
             }
             Command::Look(scope) => {
                 let keys: Vec<_> = self.lanes.keys().filter(|key| scope.covers(key)).cloned().collect();
-                // A new URL or template can be what the receiver needed. A new label of the pipeline hardly can.
+                // A new URL or template can fix the cause of a failure. A new label of the pipeline rarely can.
                 let retry = !matches!(scope, Scope::All | Scope::Pipeline(_));
                 for key in keys {
                     self.changed(&key, retry);
@@ -194,16 +194,16 @@ impl Engine {
         }
     }
 
-    /// Something that a lane depends on has changed.
+    /// Checks a lane again, because something that it depends on has changed. `retry`: whether a failed head is also retried.
     pub(in crate::outbox) fn changed(&mut self, key: &LaneKey, retry: bool) {
         let Some(slot) = self.lanes.get_mut(key) else { return };
         if slot.lane.busy().is_some() {
             slot.stale = Some(retry || slot.stale.unwrap_or(false));
             return;
         }
-        // Ignore the first wake-ups after a start: initial list events are not changes, so the lane keeps its persisted wait.
-        let first_words = slot.resumed.is_some_and(|at| at.elapsed() < FIRST_WORDS);
-        slot.lane.wake(retry && !first_words);
+        // Ignore early retries right after the start of a term: initial list events are not changes, so the lane keeps its persisted wait.
+        let is_initial = slot.resumed.is_some_and(|at| at.elapsed() < INITIAL_EVENTS);
+        slot.lane.wake(retry && !is_initial);
         let gone =
             slot.lane.head().is_some_and(|r| matches!(self.parts.pipeline_index.find(&r.spec), SendDecision::Gone { .. }));
         if gone {
@@ -212,7 +212,7 @@ impl Engine {
         self.look(key);
     }
 
-    fn take_note(&mut self, source: usize, event: Event) {
+    fn handle_event(&mut self, source: usize, event: Event) {
         match event {
             Event::ListBegins => self.initial_sync.begins(source),
             Event::Seen(record) => {
@@ -221,14 +221,15 @@ impl Engine {
             }
             Event::Deleted(id, uid) => {
                 self.forget_origin(&id, &uid);
-                self.initial_sync.bury(uid, Instant::now());
+                self.initial_sync.record_deletion(uid, Instant::now());
                 self.deleted(&id);
             }
             Event::ListEnds(turn) => self.listed(source, turn),
         }
     }
 
-    /// A list is complete. Deliveries that it does not contain are read live, because they may have been recorded after the list was made.
+    /// Ends the list of a source. Deliveries that it does not contain are read live, because they may have been recorded after the list was
+    /// made.
     fn listed(&mut self, source: usize, turn: u64) {
         let Some(list) = self.initial_sync.ends(source) else { return };
         let here = |id: &RecordId| {
@@ -243,7 +244,8 @@ impl Engine {
         self.work.spawn(async move { Done::Missing { source, turn, gone: journal.gone(absent).await } });
     }
 
-    /// A source has completed its initial list. When all sources of this leadership term have, continue where the previous leader ended.
+    /// Records that a source has completed its initial list. Once all sources of this leadership term have, the lanes continue where the
+    /// previous leader stopped.
     fn complete(&mut self, source: usize, turn: u64) {
         if !self.initial_sync.complete(source, turn) {
             return;
@@ -264,7 +266,7 @@ impl Engine {
                 (mono + schedule::resume(Some(next), wall), failures, asked)
             }));
         }
-        // After this, the dispatcher knows which of them it need not record again.
+        // After this call, the dispatcher knows which of them it need not record again.
         self.judge_listed();
         (self.started.ready)(turn);
         let keys: Vec<_> = self.lanes.keys().cloned().collect();
@@ -275,7 +277,7 @@ impl Engine {
     }
 
     pub(in crate::outbox) fn seen(&mut self, record: Record) {
-        if self.initial_sync.is_buried(&record.uid) {
+        if self.initial_sync.was_deleted(&record.uid) {
             return; // a response or an event from before the deletion
         }
         let settled = record.status.outcome.is_some();
@@ -299,7 +301,7 @@ impl Engine {
         }
         match self.index.get(&record.id) {
             Some((known, _)) if *known == key => return self.take_over(&key, place, record),
-            // Another replica has settled it, and has started to redeliver it.
+            // Another replica has settled it and has started to redeliver it.
             Some((known, _)) => {
                 let known = known.clone();
                 self.lanes.get_mut(&known).and_then(|slot| slot.lane.remove(place));
@@ -313,11 +315,11 @@ impl Engine {
         self.look(&key);
     }
 
-    /// Another replica or a user has written to a delivery that is already known.
+    /// Replaces a known delivery with a newer copy that another replica or a user has written.
     fn take_over(&mut self, key: &LaneKey, place: Place, mut record: Record) {
         let Some(slot) = self.lanes.get_mut(key) else { return };
         if let Some(known) = slot.lane.get(place).filter(|known| known.is_older_than(&record)) {
-            record.goes_on_from(known);
+            record.copy_local_state_from(known);
             slot.lane.replace(place, record);
         }
     }
@@ -332,10 +334,10 @@ impl Engine {
         self.moved(&key);
     }
 
-    /// Handles the timers that have expired.
+    /// Handles the timers and the rates that are due.
     fn ring(&mut self) {
         let now = Instant::now();
-        for ((_, _, origin), lane) in self.rates.ring(now) {
+        for ((_, _, origin), lane) in self.rates.take_due(now) {
             self.fair_queue.ready(&origin, lane, now);
         }
         while let Some((at, _)) = self.timers.first()

@@ -1,35 +1,34 @@
-//! Which lane gets the next worker: a bounded fair queue, shared fairly among the origins of the receivers. Pure.
+//! Which lane gets the next worker: a bounded queue, shared fairly among the origins of the receivers. Pure.
 //!
-//! Origins take turns. No origin holds more than its share of the workers, and the shares leave room for one more origin. Within an origin,
-//! its notifications take turns. So a notification with a thousand lanes does not delay one with a single message.
+//! Origins take turns. No origin uses more than its share of the workers, and one share is left for one more origin. Within an origin, its
+//! notifications take turns. So a notification with a thousand lanes does not delay one with a single delivery.
 //!
-//! What the queue learns about a receiver is kept for each notification, because timeouts and credentials belong to a notification. A
-//! misconfigured notification must not slow down others at the same origin. Each starts with few workers, gets one more with each
-//! response, and loses half with each unanswered attempt. So a hanging receiver occupies only a few workers until its timeouts, however
-//! many lanes it has. If several connections in a row fail, one lane at a time probes the receiver, not before the time of its last
-//! retry. The other lanes wait, without a failed attempt of their own.
+//! What the queue learns about a receiver is stored for each notification, because timeouts and credentials belong to a notification. A
+//! misconfigured notification must not slow down others at the same origin. Each notification starts with a low limit of workers. A
+//! response raises the limit by one, and an attempt without a response halves it. So a hanging receiver soon occupies only a few workers.
+//! If several connections in a row fail, one lane at a time probes the receiver. The other lanes wait, without a failed attempt.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use crate::outbox::record::LaneKey;
 
-/// The number of workers that a notification can use at first at an origin. It takes dozens of hanging notifications to occupy all workers.
-/// It is also the most that all notifications of an origin with a lower limit hold together. Attempts without a response lower a limit.
+/// Initial limit of workers for a notification at an origin. Attempts without a response lower a limit. All notifications of an origin with
+/// a lower limit than this are doubtful. Together they can use at most this number of workers.
 const FIRST: usize = 8;
-/// After this number of failed connections in a row, the origin is only probed.
+/// Number of consecutive failed connections after which an origin is only probed.
 const FAILURES: u32 = 3;
-/// The longest time between two probes of an origin.
+/// Maximum time between two probes of an origin.
 const LONGEST: Duration = Duration::from_secs(30);
-/// What was learned is forgotten if it was not used for this time, which is longer than the longest gap between two attempts.
+/// What was learned about a notification is removed after this time without use. It is the largest possible `retry.max`.
 const FORGET: Duration = Duration::from_hours(1);
-/// At most one failed probe in this time is written, so that users see it. The others cost the API server nothing.
-const TELL_EVERY: Duration = Duration::from_secs(10);
+/// Minimum time between two failed probes that are written, so that users see that it fails. The others cost the API server nothing.
+const WRITE_EVERY: Duration = Duration::from_secs(10);
 
 /// A notification: namespace and name.
 pub type Owner = (String, String);
 
-/// The notification that a lane belongs to.
+/// Returns the notification to which a lane belongs.
 pub fn owner(lane: &LaneKey) -> Owner {
     (lane.namespace.clone(), lane.notification.clone())
 }
@@ -41,26 +40,26 @@ pub enum AttemptOutcome {
     Answer,
     /// The receiver did not respond, but it may be reachable.
     Silence,
-    /// The connection failed. `again`: when the lane would try again.
+    /// The connection failed.
     NoConnection {
-        /// By the monotonic clock.
+        /// When the lane would try again, by the monotonic clock.
         again: Instant,
     },
-    /// Nothing: no request was made.
+    /// No request was made.
     Nothing,
 }
 
-/// A lane to work on. Its worker is held until [`FairQueue::release`].
+/// A lane to work on. It occupies a worker until [`FairQueue::release`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Turn {
     /// The origin of its receiver.
     pub origin: String,
     /// The lane.
     pub lane: LaneKey,
-    /// Whether the attempt only finds out if the origin is reachable. The failure of a probe need not be written, unless `tell` is set.
+    /// Whether the attempt probes an origin that was unreachable.
     pub probe: bool,
-    /// Whether a failure should be written, so that users see it.
-    pub tell: bool,
+    /// Whether the failure of a probe is written, so that users see it.
+    pub write_failure: bool,
 }
 
 /// Lanes that can be sent, by origin and notification.
@@ -68,12 +67,11 @@ pub struct Turn {
 pub struct FairQueue {
     pub(in crate::outbox) workers: usize,
     pub(in crate::outbox) busy: usize,
-    /// Origins with a lane that is ready or at work.
     active: usize,
     origins: HashMap<String, Origin>,
     /// Origins with lanes that are ready, the next one first.
     turns: VecDeque<String>,
-    /// The time until which an origin is not probed.
+    /// Notifications that wait until they can probe an origin: (time, origin, notification).
     asleep: BTreeSet<(Instant, String, Owner)>,
 }
 
@@ -81,21 +79,21 @@ pub struct FairQueue {
 struct Origin {
     notifications: HashMap<Owner, Notification>,
     turns: VecDeque<Owner>,
-    /// Number of workers that the origin holds.
+    /// Number of workers that the origin uses.
     busy: usize,
-    /// How many of these workers are held by doubtful notifications.
+    /// How many of these workers doubtful notifications use.
     doubtful: usize,
 }
 
 impl Origin {
-    /// Whether it needs workers. An origin whose lanes all wait for a probe needs none, and must not make the shares of other origins
-    /// smaller.
+    /// Returns whether it needs workers. An origin whose lanes all wait for a probe needs none, and must not make the shares of other
+    /// origins smaller.
     fn is_active(&self) -> bool {
         self.busy > 0 || self.notifications.values().any(|n| n.probing.is_none() && !n.ready.is_empty())
     }
 }
 
-/// What is known of one notification at one origin.
+/// State of one notification at one origin.
 #[derive(Debug)]
 struct Notification {
     ready: VecDeque<LaneKey>,
@@ -104,17 +102,17 @@ struct Notification {
     failures: u32,
     probing: Option<Probing>,
     used: Instant,
-    /// When it was last freed because an attempt had reached the origin.
+    /// When it last stopped probing because an attempt had reached the origin.
     freed: Option<Instant>,
-    /// Whether it has its place in the turns.
+    /// Whether it is in the turns of its origin.
     queued: bool,
 }
 
-/// The origin is unreachable at present.
+/// State of a notification whose origin is unreachable at present.
 #[derive(Debug)]
 struct Probing {
     until: Instant,
-    told: Instant,
+    last_written: Instant,
 }
 
 impl Notification {
@@ -135,7 +133,7 @@ impl Notification {
         self.limit < FIRST
     }
 
-    /// Whether its own state allows it to take a turn.
+    /// Returns whether its own state allows it to take a turn now.
     fn may(&self, now: Instant) -> bool {
         let most = match &self.probing {
             Some(probing) if probing.until > now => 0,
@@ -145,17 +143,18 @@ impl Notification {
         !self.ready.is_empty() && self.busy < most
     }
 
-    /// Whether it returns to the turns by itself: when its wait ends, when its probe is over, or when a lane becomes ready.
+    /// Returns whether a later event puts it into the turns again: the end of its wait, the result of its probe, or a lane that becomes
+    /// ready.
     fn comes_back(&self, now: Instant) -> bool {
         self.ready.is_empty() || self.probing.as_ref().is_some_and(|probing| self.busy > 0 || probing.until > now)
     }
 }
 
-/// The time until which an owner is not probed, and the owners that can continue.
+/// The time until which a notification waits for a probe, and the notifications that can continue.
 type Released = (Option<Instant>, Vec<Owner>);
 
 impl FairQueue {
-    /// A fair queue with this number of workers, at least two.
+    /// Creates a fair queue with this number of workers, at least two.
     #[must_use]
     pub fn new(workers: usize) -> Self {
         Self {
@@ -168,7 +167,7 @@ impl FairQueue {
         }
     }
 
-    /// Changes an origin, and keeps the count of active origins.
+    /// Changes an origin, and updates the number of active origins.
     fn change<T>(&mut self, origin: &str, change: impl FnOnce(&mut Origin) -> T) -> T {
         let entry = self.origins.entry(origin.to_owned()).or_default();
         let before = entry.is_active();
@@ -181,7 +180,7 @@ impl FairQueue {
         result
     }
 
-    /// A lane is ready to be sent to `origin`. Callers add a lane once, and add it again only after it was taken.
+    /// Adds a lane that is ready to be sent to `origin`. Callers add a lane once, and add it again only after it was taken.
     pub fn ready(&mut self, origin: &str, lane: LaneKey, now: Instant) {
         self.enter(origin, lane, now, false);
     }
@@ -206,7 +205,7 @@ impl FairQueue {
         }
     }
 
-    /// Gives a notification a place in the turns, if it has none.
+    /// Adds a notification to the turns of its origin, if it is not there yet.
     fn queue(&mut self, origin: &str, owner: Owner) {
         let Some(entry) = self.origins.get_mut(origin) else { return };
         let Some(notification) = entry.notifications.get_mut(&owner).filter(|n| !n.queued) else { return };
@@ -217,12 +216,13 @@ impl FairQueue {
         entry.turns.push_back(owner);
     }
 
-    /// Maximum number of workers that one origin can hold: an equal share, with one share left for an origin that becomes active.
+    /// Returns the maximum number of workers that one origin can use: an equal share, with one share left for an origin that becomes
+    /// active.
     fn share(&self) -> usize {
         (self.workers / (self.active + 1)).max(1)
     }
 
-    /// When a lane that waits for a probe has its turn, if no other lane comes first.
+    /// Returns when the next notification can probe its origin.
     #[must_use]
     pub fn next_probe(&self) -> Option<Instant> {
         self.asleep.first().map(|(until, ..)| *until)
@@ -255,15 +255,15 @@ impl FairQueue {
             if more {
                 self.turns.push_back(origin.clone());
             }
-            if let Some((lane, probe, tell)) = turn {
+            if let Some((lane, probe, write_failure)) = turn {
                 self.busy += 1;
-                return Some(Turn { origin, lane, probe, tell });
+                return Some(Turn { origin, lane, probe, write_failure });
             }
         }
         None
     }
 
-    /// Puts back a turn that cannot start at present. The lane and the worker are as before.
+    /// Puts back a turn that cannot start at present. The lane is the next of its notification again, and the worker is free.
     pub fn put_back(&mut self, turn: Turn, now: Instant) {
         self.release(&turn.origin, &turn.lane, AttemptOutcome::Nothing, now);
         self.enter(&turn.origin, turn.lane, now, true);
@@ -289,14 +289,14 @@ impl FairQueue {
         freed
     }
 
-    /// How many lanes wait for an unreachable origin.
+    /// Returns how many lanes wait for an unreachable origin.
     #[must_use]
     pub fn unreachable(&self) -> usize {
         let notifications = self.origins.values().flat_map(|o| o.notifications.values());
         notifications.filter(|n| n.probing.is_some()).map(|n| n.ready.len()).sum()
     }
 
-    /// Forgets what was learned about origins that are no longer used.
+    /// Removes what was learned about origins that are no longer used.
     pub fn tidy(&mut self, now: Instant) {
         self.origins.retain(|_, origin| {
             origin.notifications.retain(|_, n| {
@@ -314,7 +314,7 @@ impl Origin {
         self.notifications.get(owner).is_some_and(|n| !n.ready.is_empty())
     }
 
-    /// The next lane. The notifications take turns.
+    /// Takes the next lane. The notifications take turns.
     fn next(&mut self, share: usize, now: Instant) -> Option<(LaneKey, bool, bool)> {
         for _ in 0..self.turns.len() {
             let owner = self.turns.pop_front()?;
@@ -332,10 +332,10 @@ impl Origin {
             self.busy += 1;
             self.doubtful += usize::from(entry.is_doubtful());
             let probing = entry.probing.as_mut();
-            let tell = probing.is_some_and(|p| {
-                let due = now.duration_since(p.told) >= TELL_EVERY;
+            let write_failure = probing.is_some_and(|p| {
+                let due = now.duration_since(p.last_written) >= WRITE_EVERY;
                 if due {
-                    p.told = now;
+                    p.last_written = now;
                 }
                 due
             });
@@ -344,13 +344,13 @@ impl Origin {
             if entry.queued {
                 self.turns.push_back(owner);
             }
-            return Some((lane, probe, tell));
+            return Some((lane, probe, write_failure));
         }
         None
     }
 
-    /// Records the result of an attempt. Returns the time until which the notification waits, if it does, and the notifications that can
-    /// continue.
+    /// Records the result of an attempt. Returns the time until which the notification waits for a probe, if it does, and the notifications
+    /// that can continue.
     fn release(&mut self, owner: &Owner, outcome: AttemptOutcome, most: usize, now: Instant) -> Released {
         let Some(entry) = self.notifications.get_mut(owner) else { return (None, Vec::new()) };
         self.busy = self.busy.saturating_sub(1);
@@ -370,8 +370,8 @@ impl Origin {
                 entry.failures = entry.failures.saturating_add(1);
                 if entry.failures >= FAILURES {
                     let until = again.min(now + LONGEST);
-                    let told = entry.probing.as_ref().map_or(now, |p| p.told);
-                    entry.probing = Some(Probing { until, told });
+                    let last_written = entry.probing.as_ref().map_or(now, |p| p.last_written);
+                    entry.probing = Some(Probing { until, last_written });
                 }
             }
             AttemptOutcome::Silence => entry.failures = 0,
@@ -383,8 +383,8 @@ impl Origin {
         if is_there { (None, self.free(owner, now)) } else { (sleeps, Vec::new()) }
     }
 
-    /// A delivery has reached the origin: lanes that wait because it was unreachable can try. Others may still fail, because of their own
-    /// timeouts, so they are retried only from time to time.
+    /// Ends the probing of notifications, because an attempt has reached the origin. Another notification may still fail because of its own
+    /// timeouts, so it is freed again only after some time.
     fn free(&mut self, reached: &Owner, now: Instant) -> Vec<Owner> {
         let mut freed = Vec::new();
         for (owner, notification) in self.notifications.iter_mut().filter(|(_, n)| n.probing.is_some()) {

@@ -1,7 +1,7 @@
-//! What the engine counts every few seconds: lanes, workers, and the notifications whose deliveries are not sent.
+//! Gauges of the engine, updated every few seconds: lanes, workers, and the notifications whose deliveries are not sent.
 //!
-//! Only the leader knows the states of lanes and the figures of notifications. On a standby, a lane whose head waits looks as if it could
-//! be sent.
+//! Only the leader knows the states of lanes and the figures of notifications. On a standby, a lane whose head waits looks as if its head
+//! could be sent.
 
 use std::collections::{BTreeMap, HashSet};
 use std::time::Instant;
@@ -32,14 +32,14 @@ impl Engine {
         metrics.by_notification(if acting { self.parts.delivery_index.shares() } else { Vec::new() });
     }
 
-    /// How many lanes are in each state.
+    /// Returns how many lanes are in each state.
     fn states(&self, now: Instant) -> BTreeMap<LaneState, usize> {
         let mut counts = BTreeMap::<_, usize>::new();
         for state in self.lanes.values().filter_map(|slot| state(slot, now)) {
             *counts.entry(state).or_default() += 1;
         }
         let (limited, unreachable) = (self.rates.waiting(), self.fair_queue.unreachable());
-        // Lanes that are ready but have no turn yet count as rate-limited or unreachable instead.
+        // Lanes that are ready but wait for their rate, or for an unreachable origin, are counted there instead.
         if let Some(ready) = counts.get_mut(&LaneState::Ready) {
             *ready = ready.saturating_sub(limited + unreachable);
         }
@@ -48,7 +48,7 @@ impl Engine {
     }
 }
 
-/// The state of a lane. `None`: the lane is empty.
+/// Returns the state of a lane. `None`: the lane is empty.
 fn state(slot: &Slot, now: Instant) -> Option<LaneState> {
     match slot.lane.due(now) {
         Due::Empty => None,
@@ -61,8 +61,8 @@ fn state(slot: &Slot, now: Instant) -> Option<LaneState> {
     }
 }
 
-/// Why a delivery is blocked. A delivery that waits for a watch, or for an older delivery elsewhere, needs no fix, although it can have
-/// an earlier reason.
+/// Returns the state of a lane whose head is held, by the head's status. If the head only waits for a watch, or for an older delivery in
+/// another lane, no user must act. Its status can still contain the reason of an earlier wait, which is then returned.
 fn waits(status: &DeliveryStatus) -> LaneState {
     match status.reason.as_deref() {
         Some("Suspended") => LaneState::Suspended,
@@ -71,9 +71,9 @@ fn waits(status: &DeliveryStatus) -> LaneState {
     }
 }
 
-/// Whether a user must fix something before it can be sent.
+/// Returns whether a user must fix something before the delivery can be sent.
 pub(in crate::outbox) fn is_blocked(status: &DeliveryStatus) -> bool {
-    // Suspended, or waiting until a watch has delivered the Secret: no action needed.
+    // Suspended, or waiting until a watch has delivered the Secret: no user must act.
     let fine = matches!(status.reason.as_deref(), Some("Suspended" | "SecretUnknown"));
     status.outcome.is_none() && status.next_attempt_time.is_none() && status.reason.is_some() && !fine
 }

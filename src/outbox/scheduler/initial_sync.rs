@@ -1,78 +1,79 @@
-//! What the watches have reported so far: which initial lists are complete, what a list contained, and what was deleted. Pure.
+//! What the watches have reported so far: which initial lists are complete, what a list contained, and which objects were deleted. Pure.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use crate::outbox::record::RecordId;
 
-/// How late an event of a deleted object can arrive: as the response of a create, or from a list that started before.
-const BURIED: Duration = Duration::from_mins(1);
+/// Maximum delay of an event for a deleted object. Such an event is the response of a create, or comes from a list that started before the
+/// deletion.
+const LATE_EVENTS: Duration = Duration::from_mins(1);
 
 /// What the watches have reported so far. Sources are numbered.
 #[derive(Debug)]
 pub struct InitialSync {
     lists: HashMap<usize, HashSet<RecordId>>,
     /// By source: the leadership term of its last complete list.
-    told: Vec<Option<u64>>,
-    buried: HashMap<String, Instant>,
+    completed_terms: Vec<Option<u64>>,
+    deletions: HashMap<String, Instant>,
 }
 
 impl InitialSync {
-    /// None of these sources has sent its initial list.
+    /// Creates the state in which no source has completed its initial list.
     #[must_use]
     pub fn new(sources: usize) -> Self {
-        Self { lists: HashMap::new(), told: vec![None; sources], buried: HashMap::new() }
+        Self { lists: HashMap::new(), completed_terms: vec![None; sources], deletions: HashMap::new() }
     }
 
-    /// The leadership term in which every source has completed its list.
+    /// Returns the leadership term in which every source has completed its list.
     #[must_use]
     pub fn turn(&self) -> Option<u64> {
-        let first = self.told.first().copied().flatten();
-        first.filter(|_| self.told.iter().all(|turn| *turn == first))
+        let first = self.completed_terms.first().copied().flatten();
+        first.filter(|_| self.completed_terms.iter().all(|turn| *turn == first))
     }
 
-    /// A source starts a list.
+    /// Starts the list of a source.
     pub fn begins(&mut self, source: usize) {
         self.lists.insert(source, HashSet::new());
     }
 
-    /// A source sends a record.
+    /// Adds a record to the list of its source, if a list is in progress.
     pub fn seen(&mut self, source: usize, id: &RecordId) {
         if let Some(list) = self.lists.get_mut(&source) {
             list.insert(id.clone());
         }
     }
 
-    /// A source has completed its list, if one was in progress. Objects that the list did not contain may be gone.
+    /// Ends the list of a source, and returns it, if one was in progress. Objects that the list did not contain may be gone.
     pub fn ends(&mut self, source: usize) -> Option<HashSet<RecordId>> {
         self.lists.remove(&source)
     }
 
-    /// Everything that a source's list did not contain has been checked. Returns `true` if now, for the first time, every source is
-    /// complete in this leadership term.
+    /// Marks the list of a source as complete: all objects that the list did not contain were checked. Returns `true` if now, for the first
+    /// time, every source is complete in this leadership term.
     pub fn complete(&mut self, source: usize, turn: u64) -> bool {
         let before = self.turn();
-        if let Some(told) = self.told.get_mut(source) {
+        if let Some(completed) = self.completed_terms.get_mut(source) {
             // The check of a list from an earlier leadership term can take a long time.
-            *told = (*told).max(Some(turn));
+            *completed = (*completed).max(Some(turn));
         }
         self.turn() == Some(turn) && before != Some(turn)
     }
 
-    /// An object was deleted.
-    pub fn bury(&mut self, uid: String, now: Instant) {
-        self.buried.insert(uid, now);
+    /// Records that an object was deleted.
+    pub fn record_deletion(&mut self, uid: String, now: Instant) {
+        self.deletions.insert(uid, now);
     }
 
-    /// Whether an event of this object is older than its deletion.
+    /// Returns whether the object was deleted a short time ago. An event for it is then older than its deletion.
     #[must_use]
-    pub fn is_buried(&self, uid: &str) -> bool {
-        self.buried.contains_key(uid)
+    pub fn was_deleted(&self, uid: &str) -> bool {
+        self.deletions.contains_key(uid)
     }
 
-    /// Forgets old deletions.
+    /// Removes deletions from which no late event can arrive any more.
     pub fn tidy(&mut self, now: Instant) {
-        self.buried.retain(|_, at| now.duration_since(*at) < BURIED);
+        self.deletions.retain(|_, at| now.duration_since(*at) < LATE_EVENTS);
     }
 }
 
@@ -105,10 +106,10 @@ mod tests {
     #[test]
     fn what_is_deleted_is_remembered_for_a_while() {
         let (mut initial_sync, now) = (InitialSync::new(0), Instant::now());
-        initial_sync.bury("u".into(), now);
-        initial_sync.tidy(now + BURIED / 2);
-        assert!(initial_sync.is_buried("u") && !initial_sync.is_buried("v"));
-        initial_sync.tidy(now + BURIED);
-        assert!(!initial_sync.is_buried("u"));
+        initial_sync.record_deletion("u".into(), now);
+        initial_sync.tidy(now + LATE_EVENTS / 2);
+        assert!(initial_sync.was_deleted("u") && !initial_sync.was_deleted("v"));
+        initial_sync.tidy(now + LATE_EVENTS);
+        assert!(!initial_sync.was_deleted("u"));
     }
 }

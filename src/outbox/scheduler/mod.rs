@@ -1,7 +1,7 @@
-//! Decides which delivery is sent next. The engine owns all lanes and gives work to a bounded number of workers.
+//! Decides which delivery is sent next. The engine owns all lanes and assigns work to a limited number of workers.
 //!
-//! In: deliveries from the watch of the [store](super::store) (`admit`), reasons to check a lane again, and results of earlier work. Out:
-//! deliveries to send now (`workers`), fairly among receivers (`fair_queue`) and no faster than the configured rate (`rate`).
+//! In: deliveries from the watch of the [store](super::store) (`admit`), events after which a lane must be checked, and results of earlier
+//! work. Out: deliveries to send now (`workers`), fairly among receivers (`fair_queue`) and no faster than the configured rate (`rate`).
 
 pub(super) mod admission;
 pub(super) mod admit;

@@ -1,8 +1,8 @@
 //! The rate at which one notification sends to one origin (`spec.delivery.rate`). Pure, except for the clock of the limiter library.
 //!
-//! In: lanes that are ready. Out: one of them at a time, so that a thousand lanes that wait for the same second cost one check; and whether
-//! it can send now. The permit is requested when a worker is free, not before. Otherwise deliveries that waited for a hanging receiver
-//! would all be sent at once.
+//! In: lanes that are ready. Out: one of them at a time, and whether it can send now. So a thousand lanes that wait for the same second
+//! cost one check. The permit is acquired when a worker is free, not before. Otherwise deliveries that waited for a hanging receiver would
+//! all be sent at once.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -41,7 +41,7 @@ struct Bucket {
 pub enum Permit {
     /// It can be sent.
     Go,
-    /// It cannot be sent yet; [`Rates::ring`] returns it later.
+    /// It cannot be sent yet; [`Rates::take_due`] returns it when it can.
     Wait,
 }
 
@@ -59,7 +59,7 @@ impl Rates {
         Some(lane)
     }
 
-    /// Whether the lane that has the turn can be sent now, by the current rate.
+    /// Decides whether the lane that has the turn can be sent now, by the current rate.
     pub fn permit(&mut self, shared: &Shared, rate: Rate, now: Instant) -> Permit {
         let Some(bucket) = self.buckets.get_mut(shared) else { return Permit::Go };
         bucket.follow(rate);
@@ -72,7 +72,7 @@ impl Rates {
         }
     }
 
-    /// Ends the turn of a lane, no matter what the result was. Returns the next lane.
+    /// Ends the turn of a lane, whatever its result was. Returns the next lane.
     pub fn next(&mut self, shared: &Shared) -> Option<LaneKey> {
         let bucket = self.buckets.get_mut(shared)?;
         bucket.until = None;
@@ -80,14 +80,14 @@ impl Rates {
         bucket.turn.clone()
     }
 
-    /// When a waiting lane may send, if no other lane sends before.
+    /// Returns when the next lane that has a turn can be sent.
     #[must_use]
-    pub fn next_leave(&self) -> Option<Instant> {
+    pub fn next_permit_time(&self) -> Option<Instant> {
         self.buckets.values().filter_map(|bucket| bucket.until).min()
     }
 
-    /// The lanes that can be sent now, each with the key of its rate.
-    pub fn ring(&mut self, now: Instant) -> Vec<(Shared, LaneKey)> {
+    /// Returns the lanes that can be sent now, each with the key of its rate.
+    pub fn take_due(&mut self, now: Instant) -> Vec<(Shared, LaneKey)> {
         let due = self.buckets.iter_mut().filter(|(_, bucket)| bucket.until.is_some_and(|until| until <= now));
         due.filter_map(|(shared, bucket)| {
             bucket.until = None;
@@ -96,13 +96,13 @@ impl Rates {
         .collect()
     }
 
-    /// How many lanes wait.
+    /// Returns how many lanes wait.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.buckets.values().map(|bucket| bucket.waiting.len() + usize::from(bucket.until.is_some())).sum()
     }
 
-    /// Forgets rates that have been idle for so long that their full burst is available again.
+    /// Removes rates that have been unused for so long that their full burst is available again.
     pub fn tidy(&mut self, now: Instant) {
         self.buckets.retain(|_, bucket| {
             let whole = Duration::from_secs(u64::from(bucket.rate.burst.get() / bucket.rate.per_second.get()) + 2);
@@ -117,7 +117,7 @@ impl Bucket {
         Self { rate, limiter: limiter(rate), turn, waiting, until: None, used: Instant::now() }
     }
 
-    /// Starts a new limiter if the rate has changed. The rest of the old rate is not worth keeping.
+    /// Replaces the limiter if the rate has changed. The unused permits of the old rate are dropped.
     fn follow(&mut self, rate: Rate) {
         if self.rate != rate {
             (self.rate, self.limiter) = (rate, limiter(rate));
@@ -160,11 +160,11 @@ mod tests {
         assert_eq!(rates.next(&shared()), Some(lane(2)));
         assert_eq!(rates.permit(&shared(), rate(1, 2), now), Permit::Wait, "two at once");
         assert_eq!(rates.waiting(), 1);
-        let until = rates.next_leave().unwrap();
+        let until = rates.next_permit_time().unwrap();
         assert!(until > now && until <= now + Duration::from_secs(1));
-        assert!(rates.ring(now).is_empty());
-        assert_eq!(rates.ring(until), [(shared(), lane(2))]);
-        assert_eq!((rates.next_leave(), rates.next(&shared())), (None, None));
+        assert!(rates.take_due(now).is_empty());
+        assert_eq!(rates.take_due(until), [(shared(), lane(2))]);
+        assert_eq!((rates.next_permit_time(), rates.next(&shared())), (None, None));
         assert_eq!(rates.ready(shared(), rate(1, 2), lane(3)), Some(lane(3)));
     }
 

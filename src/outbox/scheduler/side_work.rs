@@ -1,7 +1,7 @@
-//! The engine's side work: deliveries that later ones supersede, and redeliveries that users request.
+//! The engine's work besides sending: deliveries that later ones supersede, and redeliveries that users request.
 //!
-//! In: lanes with more deliveries than configured, settled deliveries with a new annotation. Out: writes, in separate tasks. The pure
-//! functions of `supersede` and `redeliver` decide what is superseded and what is redelivered.
+//! In: lanes with more deliveries than they can contain, settled deliveries with a new annotation. Out: writes, in separate tasks. The pure
+//! functions of `supersede` and `redeliver` decide which deliveries are superseded or redelivered.
 
 use std::time::Instant;
 
@@ -14,11 +14,11 @@ use crate::outbox::lane::{Due, Place};
 use crate::outbox::record::{LaneKey, PIPELINE_LANE, Record, RecordId};
 use crate::outbox::send_gate::genuine::Sight;
 
-/// Maximum number of concurrent reopens in one namespace. If writes to a namespace fail, other namespaces continue.
+/// Maximum number of deliveries of one namespace that are reopened at once. If writes to a namespace fail, other namespaces continue.
 const REOPENING: usize = 16;
 
 impl Engine {
-    /// Removes from a lane the deliveries that later ones supersede. The outcome is written first: until then nothing of the lane is sent.
+    /// Removes from a lane the deliveries that later ones supersede. Nothing of the lane is sent until their outcomes are written.
     pub(in crate::outbox) fn supersede(&mut self, key: &LaneKey) {
         let Some(slot) = self.lanes.get_mut(key).filter(|slot| slot.lane.count() > 1 && !slot.lane.is_marking()) else {
             return;
@@ -47,12 +47,12 @@ impl Engine {
         }
     }
 
-    /// The write of a superseded delivery is over: it is stored as Superseded, or it was not superseded after all.
+    /// Handles the end of the write for a superseded delivery. It is stored as Superseded, or another replica has written another state.
     pub(in crate::outbox) fn superseded(&mut self, key: &LaneKey, worked: Worked) {
         if let Some(slot) = self.lanes.get_mut(key) {
             slot.lane.superseded();
             if !worked.gone && worked.record.status.outcome.is_none() {
-                // Another replica has tried it meanwhile, so it is still pending.
+                // Another replica has attempted it meanwhile, so it is still pending.
                 slot.lane.insert(Place::from(&*worked.record.spec), worked.record);
                 return self.moved(key);
             }
@@ -62,7 +62,7 @@ impl Engine {
         self.moved(key);
     }
 
-    /// Checks whether a user requests the redelivery of a settled delivery.
+    /// Stores the request of a user to redeliver a settled delivery, or removes it if there is none.
     pub(in crate::outbox) fn asked(&mut self, record: Record) {
         match wanted(&record) {
             Some(_) => {
@@ -75,7 +75,7 @@ impl Engine {
         }
     }
 
-    /// Reopens deliveries that users want to redeliver, a few at a time.
+    /// Reopens deliveries for which users have requested a redelivery, a few at a time.
     pub(in crate::outbox) fn reopen(&mut self) {
         if self.draining || !self.is_judged() {
             return;
@@ -90,7 +90,7 @@ impl Engine {
         }
     }
 
-    /// Takes the next redelivery request whose namespace is below its limit.
+    /// Removes and returns the next redelivery request whose namespace is below its limit.
     fn next_ask(&mut self) -> Option<Record> {
         let mut from = RecordId { namespace: String::new(), name: String::new() };
         loop {
@@ -104,7 +104,7 @@ impl Engine {
         }
     }
 
-    /// A delivery is reopened, or its object has changed meanwhile.
+    /// Handles the end of the write that reopens a delivery. The object may have changed or been deleted meanwhile.
     pub(in crate::outbox) fn reopened(&mut self, worked: Worked) {
         let namespace = &worked.record.id.namespace;
         if let Some(count) = self.reopening.get_mut(namespace) {
@@ -113,13 +113,13 @@ impl Engine {
                 self.reopening.remove(namespace);
             }
         }
-        let Worked { mut record, gone, instead, news, .. } = worked;
+        let Worked { mut record, gone, instead, is_written, .. } = worked;
         if gone {
             self.parts.delivery_index.forget(&record.id);
         } else {
             record.again = record.status.outcome.is_none();
             record.age = Age::new(record.since(), now(), since_boot());
-            if news {
+            if is_written {
                 self.parts.metrics.redelivery();
             }
             self.seen(record);
@@ -130,8 +130,8 @@ impl Engine {
         self.reopen();
     }
 
-    /// Whether another lane contains an older delivery that must be sent first. This can happen after an edit of `ordering`, because the
-    /// order is also kept between a target's lane and the pipeline's lane.
+    /// Returns whether another lane contains an older delivery that must be sent first. This can happen after an edit of `ordering`,
+    /// because the order is also kept between a target's lane and the pipeline's lane.
     pub(in crate::outbox) fn is_behind(&self, key: &LaneKey, head: &Record) -> bool {
         if key.is_again() {
             return false;
@@ -147,14 +147,14 @@ impl Engine {
         older.any(|(_, record)| about(record) == about(head))
     }
 
-    /// The other lanes of the same notification and pipeline that keep the order.
+    /// Returns the other lanes of the same notification and pipeline that keep the order.
     fn beside(&self, key: &LaneKey) -> Vec<LaneKey> {
         let first = LaneKey { lane: String::new(), ..key.clone() };
-        let those = self.lanes.range(first..).map(|(other, _)| other).take_while(|other| other.is_beside(key));
+        let those = self.lanes.range(first..).map(|(other, _)| other).take_while(|other| other.has_same_notification(key));
         those.filter(|other| *other != key && !other.is_again()).cloned().collect()
     }
 
-    /// A lane no longer contains a delivery that was pending. The lane continues, and so do the lanes that waited behind it.
+    /// Checks a lane that no longer contains a delivery that was pending, and the lanes that waited for that delivery.
     pub(in crate::outbox) fn moved(&mut self, key: &LaneKey) {
         let pipeline = key.of_pipeline();
         let behind = match () {

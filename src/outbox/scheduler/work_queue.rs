@@ -1,4 +1,4 @@
-//! A bounded work queue. Each key waits at most once, so repeated wake-ups cost one reconcile. Keys keep their order, so a frequent key
+//! A bounded work queue. Each key is queued at most once, so repeated wake-ups cost one reconcile. Keys keep their order, so a frequent key
 //! does not delay others.
 
 use std::collections::{HashSet, VecDeque};
@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use futures::{Stream, stream};
 use tokio::sync::Notify;
 
-/// Keys that have to be reconciled. Any number of writers, one reader.
+/// A queue of keys that have to be reconciled, for any number of writers and one reader.
 #[derive(Debug)]
 pub struct WorkQueue<K> {
     waiting: Arc<Mutex<Waiting<K>>>,
@@ -54,13 +54,13 @@ impl<K> Default for WorkQueue<K> {
 }
 
 impl<K: Eq + Hash + Clone + Send + 'static> WorkQueue<K> {
-    /// Requests a reconcile of `key`.
+    /// Queues `key` for a reconcile.
     pub fn wake(&self, key: K) {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner).push(key);
         self.notify.notify_one();
     }
 
-    /// The keys in the order in which they arrive. The stream never ends.
+    /// Returns the keys in the order in which they arrive. The stream never ends.
     pub fn stream(&self) -> impl Stream<Item = K> + Send + 'static {
         stream::unfold(self.clone(), |work_queue| async move {
             loop {

@@ -1,7 +1,7 @@
-//! The second half of the engine: which lane gets work, which work, and what happens with the result.
+//! The part of the engine that assigns work: which lane gets a worker, for which work, and what follows from the result.
 //!
-//! In: a lane that may have something to do. Out: at most one piece of work for it, in a separate task; afterwards the lane's next state,
-//! the figures, the audit line and a note for the reporter.
+//! In: a lane that may have something to do. Out: at most one piece of work for it, in a separate task. After the work: the lane's next
+//! state, the figures, the audit line, and a note for the reporter.
 
 use std::time::{Duration, Instant};
 
@@ -20,10 +20,10 @@ use crate::outbox::send_gate::index::SendDecision;
 use crate::outbox::trace;
 
 impl Engine {
-    /// Whether this replica is the leader: it holds the Lease, and everything was listed since it acquired the Lease.
+    /// Returns whether this replica is the leader: it holds the Lease, and everything was listed since it acquired the Lease.
     pub(in crate::outbox) fn acting(&self) -> bool {
         let listed = |turn| self.initial_sync.turn() == Some(turn) && self.parts.pipeline_index.turn() == Some(turn);
-        self.parts.lease.term().is_some_and(|term| listed(term.turn))
+        self.parts.lease.term().is_some_and(|term| listed(term.number))
     }
 
     /// Checks whether a lane has something to do now, and starts it.
@@ -66,7 +66,7 @@ impl Engine {
         let Some(head) = self.lanes.get(key).and_then(|slot| slot.lane.head()) else { return };
         let behind = self.is_behind(key, head);
         let answer = if behind { SendDecision::NotYet } else { self.parts.pipeline_index.find(&head.spec) };
-        // A delivery that is not proven to be recorded by Pennant can only be canceled.
+        // Unless Pennant is proven to have recorded it, a delivery can only be canceled.
         let answer = if self.is_unproven(head) && !matches!(answer, SendDecision::Gone { .. }) {
             SendDecision::NotYet
         } else {
@@ -93,7 +93,7 @@ impl Engine {
             SendDecision::Send(notification, _) => {
                 if let Ok(sending) = &notification.sending {
                     let reason = slot.lane.head().and_then(|head| head.status.reason.as_deref());
-                    // The cause is fixed, no matter what the result of the attempt is.
+                    // The cause is fixed, whatever the result of the attempt is.
                     if matches!(reason, Some("Suspended" | "InvalidSpec" | "Incomplete")) {
                         self.parts.delivery_index.trouble(key, None);
                     }
@@ -123,8 +123,8 @@ impl Engine {
         }
     }
 
-    /// How many deliveries it replaces, if that number is not written yet. It is written before the first attempt, so that every attempt
-    /// sends the same number.
+    /// Returns how many deliveries the head replaces, if that number is not written yet. It is written before the first attempt, so that
+    /// every attempt sends the same number.
     fn uncounted(&self, head: &Record) -> Option<i64> {
         let counts = head.status.attempts == 0 && !head.again;
         let replaced = if counts { self.parts.delivery_index.replaced(head, None) } else { 0 };
@@ -150,7 +150,7 @@ impl Engine {
     }
 
     /// Ends the turn of a lane: it is no longer ready, and the next lane that shares its rate gets the turn.
-    fn had_its_turn(&mut self, key: &LaneKey, now: Instant) {
+    fn end_rate_turn(&mut self, key: &LaneKey, now: Instant) {
         let Some(slot) = self.lanes.get_mut(key) else { return };
         slot.ready = false;
         if let Some(shared) = slot.shared.take()
@@ -160,12 +160,12 @@ impl Engine {
         }
     }
 
-    /// Gives free workers to lanes that are ready.
+    /// Assigns free workers to lanes that are ready.
     pub(in crate::outbox) fn assign(&mut self) {
         if self.draining || !self.is_judged() {
             return;
         }
-        // Handle requests that arrived while there was no leader.
+        // Handle redelivery requests that arrived while this replica was not the leader.
         self.reopen();
         let now = Instant::now();
         let mut late = Vec::new();
@@ -179,24 +179,24 @@ impl Engine {
         }
     }
 
-    /// Starts an attempt. It first checks again what was true when the lane became ready. A request starts only if the Lease lasts longer
-    /// than the request's timeout. Otherwise the turn is returned.
+    /// Starts an attempt. It first repeats the checks that made the lane ready. A request starts only if the Lease lasts longer than the
+    /// request's timeout. Otherwise the turn is returned.
     fn begin(&mut self, turn: Turn, now: Instant) -> Option<Turn> {
         let key = turn.lane.clone();
         let head = self.lanes.get(&key).filter(|slot| slot.lane.due(now) == Due::Now).and_then(|slot| slot.lane.head());
-        // The head may have changed, and may now replace deliveries that were before it.
+        // The head may have changed. It may now replace earlier deliveries, and that number must be written first.
         let head = head.filter(|head| self.uncounted(head).is_none() && head.refusal().is_none());
         let answer = head.map(|head| self.parts.pipeline_index.find(&head.spec));
         let Some(SendDecision::Send(notification, facts)) = answer else {
             // Another replica, a user, or a newer delivery may have made it wait meanwhile.
             self.fair_queue.release(&turn.origin, &key, AttemptOutcome::Nothing, now);
-            self.had_its_turn(&key, now);
+            self.end_rate_turn(&key, now);
             self.look(&key);
             return None;
         };
         let takes = notification.sending.as_ref().map_or(Duration::ZERO, |s| s.timeout);
         let until = since_boot() + takes;
-        if !self.parts.lease.may(takes) {
+        if !self.parts.lease.allows(takes) {
             return Some(turn);
         }
         let shared = self.lanes.get(&key).and_then(|slot| slot.shared.clone()).zip(notification.delivery.rate);
@@ -204,7 +204,7 @@ impl Engine {
             self.fair_queue.release(&turn.origin, &key, AttemptOutcome::Nothing, now);
             return None;
         }
-        self.had_its_turn(&key, now);
+        self.end_rate_turn(&key, now);
         let slot = self.lanes.get_mut(&key)?;
         (slot.marked, slot.resumed) = (false, None);
         let failures = slot.lane.failures();
@@ -217,7 +217,7 @@ impl Engine {
         None
     }
 
-    /// The request is over, so its worker is free. The lane is not free until the outcome is written.
+    /// Handles the end of a request, and releases its worker. The lane stays busy until the outcome is written.
     pub(in crate::outbox) fn attempted(&mut self, turn: &Turn, attempt_outcome: AttemptOutcome, decided: Decided) {
         let freed = self.fair_queue.release(&turn.origin, &turn.lane, attempt_outcome, Instant::now());
         let lost = matches!(attempt_outcome, AttemptOutcome::NoConnection { .. });
@@ -234,8 +234,8 @@ impl Engine {
             tokio::spawn(work::store(self.parts.clone(), decided, self.parts.outcomes.clone()));
             return self.worked(&turn.lane, worked);
         }
-        let untold = if lost && turn.probe && !turn.tell { decided.untold() } else { Err(Box::new(decided)) };
-        match untold {
+        let skipped = if lost && turn.probe && !turn.write_failure { decided.skip_write() } else { Err(Box::new(decided)) };
+        match skipped {
             Ok(worked) => self.worked(&turn.lane, *worked),
             Err(decided) => {
                 let limiter = if decided.is_retried() { &self.parts.failures } else { &self.parts.outcomes };
@@ -245,9 +245,9 @@ impl Engine {
         }
     }
 
-    /// An origin is reachable again. Lanes that wait only because it was unreachable can try.
+    /// Retries the lanes that wait only because an origin was unreachable, now that it is reachable again.
     fn recovered(&mut self, origin: &str, freed: &[Owner]) {
-        tracing::info!(notifications = freed.len(), "an unreachable origin is reachable again");
+        tracing::info!(notifications = freed.len(), "a receiver is reachable again; retrying its lanes");
         let waits = |key: &LaneKey, slot: &Slot| slot.unreachable.as_deref() == Some(origin) && freed.contains(&owner(key));
         let those = self.lanes.iter().filter(|(key, slot)| waits(key, slot));
         for key in those.map(|(key, _)| key.clone()).collect::<Vec<_>>() {
@@ -266,7 +266,7 @@ impl Engine {
         }
         let stale = slot.stale.take();
         let settled = slot.lane.done(worked.after).is_some();
-        // A user deleted the delivery while it was at work, and there was nothing to write for it.
+        // A user deleted the delivery while it was in progress, and there was nothing to write for it.
         let deleted = !settled && !self.index.contains_key(&record.id);
         if deleted {
             slot.lane.remove(Place::from(&*record.spec));
@@ -276,7 +276,7 @@ impl Engine {
         if settled || worked.gone {
             self.index.remove(&record.id);
             self.settled(worked);
-        } else if worked.news {
+        } else if worked.is_written {
             self.tell(record);
         }
         if let Some(retry) = stale {
@@ -289,15 +289,15 @@ impl Engine {
         }
     }
 
-    /// A delivery is settled and its outcome is written, or its object is gone.
+    /// Handles a delivery that is settled and whose outcome is written, or whose object is gone.
     pub(in crate::outbox) fn settled(&mut self, worked: Worked) {
-        let Worked { record, gone, instead, news, .. } = worked;
+        let Worked { record, gone, instead, is_written, .. } = worked;
         if gone {
             self.parts.delivery_index.forget(&record.id);
         } else {
             self.parts.delivery_index.note(&record);
-            // If another replica settled the delivery, that replica has reported it.
-            if let Some(outcome) = record.status.outcome.filter(|_| news) {
+            // If another replica has settled the delivery, that replica has reported it.
+            if let Some(outcome) = record.status.outcome.filter(|_| is_written) {
                 self.parts.metrics.delivery(label(outcome));
                 audit(&record, outcome);
                 if let Some(span) = trace::settled(&self.parts.tracer, &record, outcome, now()) {
@@ -312,8 +312,8 @@ impl Engine {
         }
     }
 
-    /// Reports a delivery that needs a user's attention. This does not wait: if the reporter is behind, the status still contains the
-    /// information.
+    /// Reports a delivery that needs a user's attention. This does not wait: if the queue of the reporter is full, only the status contains
+    /// the information.
     fn tell(&self, record: &Record) {
         let status = &record.status;
         if status.outcome == Some(Outcome::Parked) || is_blocked(status) {

@@ -7,19 +7,19 @@ use std::sync::Arc;
 use super::facts::PipelineFacts;
 use crate::config::{EffectiveNotification, Retry};
 
-/// The object that is permanently gone.
+/// The object that is permanently gone. It may have been created again under the same name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Gone {
-    /// The pipeline, or it was deleted and created again under its name.
+    /// The pipeline.
     Pipeline,
-    /// The target, or it was deleted and created again under its name.
+    /// The target.
     Target,
-    /// The notification, or it was deleted and created again under its name.
+    /// The notification.
     Notification,
 }
 
 impl Gone {
-    /// The reason of a canceled delivery.
+    /// Returns the reason in the status of a canceled delivery.
     #[must_use]
     pub const fn reason(self) -> &'static str {
         match self {
@@ -39,26 +39,26 @@ pub enum SendDecision {
     Send(Arc<EffectiveNotification>, Arc<PipelineFacts>),
     /// Not at present.
     Wait {
-        /// Human-readable and machine-readable.
+        /// The reason in the status of the delivery.
         reason: &'static str,
-        /// What the user can do about it.
+        /// The cause, for users.
         message: String,
-        /// The retry settings that limit the wait. `None`: the user wants the delivery to wait, without a limit.
+        /// The retry settings that limit the wait. `None`: a user has requested the wait, so it has no limit.
         until: Option<Retry>,
     },
-    /// Never. `sure`: the objects themselves show that. Otherwise the object is only absent, and a live read must confirm that.
+    /// Never. Unless `sure` is true, the object is only absent from the index, and a live read must confirm that it is gone.
     Gone {
         /// What is gone.
         what: Gone,
-        /// Whether no live read is needed.
+        /// Whether other objects prove that it is gone, so that no live read is needed.
         sure: bool,
     },
 }
 
-/// The decision for a delivery whose pipeline, target and notification exist.
+/// Decides about a delivery whose pipeline, target and notification exist.
 pub(in crate::outbox) fn judge(notification: Arc<EffectiveNotification>, facts: Arc<PipelineFacts>) -> SendDecision {
     if notification.suspend {
-        let message = "spec.suspend is true: deliveries are recorded and held".to_owned();
+        let message = "spec.suspend is true: deliveries are recorded but not sent".to_owned();
         return SendDecision::Wait { reason: "Suspended", message, until: None };
     }
     match &notification.sending {

@@ -1,6 +1,6 @@
-//! What deliveries need to know about a pipeline, and how far its change log was processed. Values only.
+//! Facts about a pipeline that deliveries depend on, and how far its change log was processed. Values only.
 //!
-//! In: facts that the dispatcher collects from its watch. Out: to the [`pipeline index`](super::index), and to retention.
+//! In: facts that the dispatcher collects from its watches. Out: to the [`pipeline index`](super::index), and to retention.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -11,24 +11,24 @@ use crate::api::values::refs::ObjectName;
 use crate::render::Texts;
 
 /// The persisted cursors of a pipeline, by notification; `None`: its status has none yet.
-pub type Cursors = Option<HashMap<String, Taken>>;
+pub type Cursors = Option<HashMap<String, PersistedCursor>>;
 
 /// How far the changes for a notification were processed, as persisted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Taken {
+pub struct PersistedCursor {
     /// Serial of the last change.
     pub serial: i64,
-    /// The changes whose timers are running. They can still lead to deliveries.
-    pub armed: BTreeSet<i64>,
+    /// The changes whose timers are running. They can still cause deliveries.
+    pub pending_timers: BTreeSet<i64>,
 }
 
-impl Taken {
-    /// Whether no delivery of a change can be recorded again. One write persists the cursor and the timers. A new process reads only the
-    /// changes above the cursor and those timers. The state in the API server can only have advanced from here. Its cursor is not lower,
-    /// and a timer that is not among these belongs to a change above this cursor.
+impl PersistedCursor {
+    /// Returns whether no delivery of a change can be recorded again. One write persists the cursor and the timers. A new process reads
+    /// only the changes above the cursor, and those with timers. The state in the API server is the same as this one or newer. So its
+    /// cursor is not lower, and each timer that is missing here belongs to a change above this cursor.
     #[must_use]
     pub fn is_beyond(&self, serial: i64) -> bool {
-        serial <= self.serial && !self.armed.contains(&serial)
+        serial <= self.serial && !self.pending_timers.contains(&serial)
     }
 }
 
@@ -37,17 +37,17 @@ impl Taken {
 pub struct Source {
     /// Namespace and name of the ConfigMap.
     pub config_map: Option<ObjectName>,
-    /// The version that was last seen. `None`: the ConfigMap does not exist.
+    /// The version that the watch last delivered. `None`: the ConfigMap does not exist.
     pub version: Option<String>,
-    /// Whether the content of that version is in force. While it cannot be read, an older version is in force, and it is not known what is
-    /// gone.
+    /// Whether the content of that version is in force. While it cannot be read, an older version is in force. Then a notification that is
+    /// absent is not proven to be gone.
     pub is_in_force: bool,
-    /// Why no version of it is in force. Until it can be read, cluster-wide notifications are unknown, which does not mean that they are
-    /// gone.
+    /// Why no version of it is in force. Until a version can be read, cluster-wide notifications are unknown, which does not mean that they
+    /// are gone.
     pub unknown: Option<String>,
 }
 
-/// What a delivery needs to know about its pipeline.
+/// The facts about a pipeline that its deliveries depend on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PipelineFacts {
     /// Uid of the pipeline.
@@ -60,25 +60,25 @@ pub struct PipelineFacts {
     pub labels: Texts,
     /// Annotations of the pipeline.
     pub annotations: Texts,
-    /// Subjects of the pipeline, each with the serial at which it was first seen. Changes at or below this serial belong to an earlier
-    /// subject. `None`: not seen yet.
+    /// Subjects of the pipeline, each with the serial at which it was first observed. Changes at or below this serial belong to an earlier
+    /// subject. `None`: not observed yet.
     pub subjects: HashMap<String, Option<i64>>,
-    /// Targets whose last revision contained no commit, by their subjects.
+    /// Targets whose last revision contained no commit, by subject.
     pub commitless: HashSet<String>,
     /// Whether the pipeline has a change log yet. Without one, nothing was observed.
     pub logged: bool,
-    /// The persisted cursors: notification → uid of the notification.
+    /// The uid in each persisted cursor: notification → uid of the notification.
     pub cursors: HashMap<String, String>,
 }
 
 impl PipelineFacts {
-    /// The targets of the pipeline, by their subjects.
+    /// Returns the subjects of the pipeline that are targets.
     pub fn targets(&self) -> impl Iterator<Item = &String> {
         self.subjects.keys().filter(|subject| subject.starts_with("target/"))
     }
 }
 
-/// The subject with its name in the change log.
+/// Returns the name of the subject in the change log.
 #[must_use]
 pub fn subject(spec: &DeliverySpec) -> String {
     match spec.subject.kind {

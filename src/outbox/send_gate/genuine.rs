@@ -1,7 +1,7 @@
-//! Whether a Delivery in the API server was recorded by Pennant or created by somebody else. Pure.
+//! Whether Pennant or another client has created a Delivery in the API server. Pure.
 //!
-//! In: the object, what is known about its pipeline ([`Known`]), and how it was seen ([`Sight`]). Out: a verdict ([`Origin`]). A Delivery
-//! that Pennant did not record is never sent. It would send the credentials of others, with a text that nobody observed.
+//! In: the object, what is known about its pipeline ([`Known`]), and how it was first read ([`Sight`]). Out: its [`Origin`]. A Delivery
+//! that Pennant did not record is never sent. Otherwise it could send credentials of other users, with content that Pennant never observed.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,9 +14,9 @@ use crate::outbox::record::{PIPELINE_LANE, Record, name};
 /// What a pipeline's status contains about the Deliveries that were recorded for it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct History {
-    /// Whether the dispatcher has written its part of the status yet.
+    /// Whether the dispatcher has already written its part of the status.
     pub is_dispatched: bool,
-    /// When the newest Delivery was recorded, by the API server's clock. Absent in a status that an earlier version wrote.
+    /// When the newest Delivery was recorded, by the API server's clock. A status that an earlier version wrote does not contain it.
     pub recorded: Option<Time>,
     /// The first serial of the log.
     pub first: i64,
@@ -26,24 +26,24 @@ pub struct History {
     pub changes: HashMap<i64, Logged>,
 }
 
-/// A change in the log, as a Delivery repeats it.
+/// A change in the log, with the fields that a Delivery copies from it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Logged {
     /// The subject.
     pub subject: Subject,
     /// The transitions of the change.
     pub types: Vec<TransitionType>,
-    /// When it was observed.
+    /// When the change was observed.
     pub time: Time,
     /// The previous state.
     pub from: State,
     /// The new state.
     pub to: State,
-    /// Several changes were merged into it.
+    /// Whether several changes were merged into it.
     pub coalesced: bool,
 }
 
-/// What is known when Pennant judges a Delivery.
+/// The facts from which Pennant determines the origin of a Delivery.
 #[derive(Clone, Debug, Default)]
 pub struct Known {
     /// Its pipeline.
@@ -54,35 +54,35 @@ pub struct Known {
     pub cursors: Option<Arc<Cursors>>,
     /// The namespace of the global configuration, which can also contain Deliveries.
     pub controller: Option<String>,
-    /// Whether pipelines in the Delivery's pipeline namespace are watched.
+    /// Whether the pipelines in the namespace of the Delivery's pipeline are watched.
     pub is_watched: bool,
-    /// Whether the global configuration has a part in its notification.
+    /// Whether the global configuration defines a part of its notification, or the notification is not known.
     pub is_global: bool,
 }
 
-/// How a Delivery was seen.
+/// How a Delivery was first read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sight {
     /// In the first list of a leadership term. Another process may have recorded it.
     Listed,
-    /// Later. If this process had recorded it, it would know.
+    /// Later. This process knows the Deliveries that it has recorded itself, so it has not recorded this one.
     Watched,
 }
 
-/// Who recorded a Delivery.
+/// The origin of a Delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// Pennant.
+    /// Pennant has recorded it.
     Recorded,
     /// Its pipeline is not known or has not been observed, so nothing can be sent for it yet.
     NoPipeline,
-    /// It is about a change that the dispatcher still has to record. Its content is compared at that time.
+    /// It is about a change that the dispatcher still has to record. The dispatcher then compares its content.
     Undecided,
-    /// Somebody else. The text is one word with the cause.
+    /// Another client has created it. The text is one word with the cause.
     Foreign(&'static str),
 }
 
-/// Judges a Delivery that this process has not recorded itself.
+/// Determines the origin of a Delivery that this process has not recorded itself.
 #[must_use]
 pub fn judge(record: &Record, known: &Known, sight: Sight) -> Origin {
     let spec = &*record.spec;
@@ -116,7 +116,7 @@ pub fn judge(record: &Record, known: &Known, sight: Sight) -> Origin {
     }
 }
 
-/// Whether the Delivery has the lane and the place that Pennant gives it.
+/// Returns whether the Delivery has the lane and the place that Pennant gives it.
 #[must_use]
 pub fn is_in_its_lane(spec: &DeliverySpec) -> bool {
     let whole = spec.lane.strip_prefix(PIPELINE_LANE).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
@@ -124,26 +124,26 @@ pub fn is_in_its_lane(spec: &DeliverySpec) -> bool {
     place && (whole || spec.lane == subject(spec))
 }
 
-/// Whether an earlier process recorded it, according to the pipeline's status. `is_passed`: its change was recorded, and the status also
-/// contains the time of that.
+/// Returns whether an earlier process recorded it, according to the pipeline's status. `is_passed`: whether the cursor has passed its
+/// change. Then `recorded` covers the Delivery, because the same status contains both.
 fn was_recorded(record: &Record, history: &History, known: &Known, is_passed: bool) -> bool {
     let spec = &*record.spec;
-    if !is_passed && history.changes.get(&spec.serial).is_some_and(|logged| logged.is_said_by(spec)) {
+    if !is_passed && history.changes.get(&spec.serial).is_some_and(|logged| logged.matches(spec)) {
         return true;
     }
     match history.recorded {
-        // Everything that was recorded until then was checked by a process that removed what it had not recorded.
+        // The process that wrote this time knew all Deliveries up to it, and removed those that it had not recorded.
         Some(recorded) => spec.serial <= history.serial && record.recorded <= recorded,
         None if history.is_dispatched => spec.serial <= history.serial,
-        // The status was deleted. Without proof, nothing is sent with settings that belong to another namespace.
+        // The status was deleted, so there is no proof. Nothing is sent with settings that belong to another namespace.
         None => spec.serial <= history.first && !known.is_global,
     }
 }
 
 impl Logged {
-    /// Whether a Delivery repeats it.
+    /// Returns whether a Delivery is a copy of this change.
     #[must_use]
-    pub fn is_said_by(&self, spec: &DeliverySpec) -> bool {
+    pub fn matches(&self, spec: &DeliverySpec) -> bool {
         self.subject == spec.subject
             && self.types.contains(&spec.type_)
             && self.time == spec.time
@@ -152,7 +152,7 @@ impl Logged {
     }
 }
 
-/// The log may contain a shortened message.
+/// Compares two states. The log may contain a shortened message.
 fn is_same_state(logged: &State, said: &State) -> bool {
     let is_cut = logged.message.strip_suffix('…').is_some_and(|begin| said.message.starts_with(begin));
     let same_words = State { message: String::new(), ..logged.clone() } == State { message: String::new(), ..said.clone() };
@@ -162,7 +162,7 @@ fn is_same_state(logged: &State, said: &State) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::outbox::send_gate::index::Taken;
+    use crate::outbox::send_gate::index::PersistedCursor;
     use crate::outbox::testing::record;
 
     const AT: i64 = 1_000;
@@ -171,7 +171,8 @@ mod tests {
         Time::from_second(second).unwrap()
     }
 
-    /// Pipeline `p1`: serials 100 to 120. Change 119 is in the log. The cursor is at 118, and the timer of change 110 is running.
+    /// Returns the facts about pipeline `p1`. Its log starts at serial 100 and ends at 120. Change 119 is in the log. The cursor is at 118,
+    /// and the timer of change 110 is running.
     fn known() -> Known {
         let facts = PipelineFacts {
             uid: "p1".into(),
@@ -192,7 +193,7 @@ mod tests {
             serial: 120,
             changes: [(119, logged)].into(),
         };
-        let taken = Taken { serial: 118, armed: [110].into() };
+        let taken = PersistedCursor { serial: 118, pending_timers: [110].into() };
         Known {
             facts: Some(Arc::new(facts)),
             history: Some(Arc::new(history)),

@@ -1,7 +1,7 @@
-//! What is known about pipelines and notifications, for the component that sends.
+//! The pipeline index: what is known about pipelines and notifications.
 //!
-//! In: facts, put here by the dispatcher from its watches. Out: whether a recorded delivery can be sent now, and with what. Values only.
-//! The lock is held for a look-up and never across I/O.
+//! In: facts, which the dispatcher stores here from its watches. Out: whether a recorded delivery can be sent now, and with what. Values
+//! only. The lock is held for a look-up and never across I/O.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -9,11 +9,11 @@ use std::sync::{Arc, PoisonError, RwLock};
 use super::decision::judge;
 pub use super::decision::{Gone, SendDecision};
 use super::facts::subject;
-pub use super::facts::{Cursors, PipelineFacts, Source, Taken};
+pub use super::facts::{Cursors, PersistedCursor, PipelineFacts, Source};
 use super::genuine::{self, History};
 use crate::api::DeliverySpec;
 use crate::api::delivery::{GLOBAL, is_same_notification};
-use crate::config::snapshot::{Applied, Based, Everywhere, Layered, Snapshot};
+use crate::config::snapshot::{Applied, Based, EffectiveClusterWide, Layered, Snapshot};
 use crate::config::{EffectiveNotification, Retry};
 use crate::outbox::record::LaneKey;
 
@@ -38,7 +38,7 @@ type Labels = BTreeMap<String, String>;
 static NO_LABELS: Labels = Labels::new();
 
 impl Known {
-    /// The effective notification of one subject of a pipeline.
+    /// Returns the effective notification of one subject of a pipeline.
     fn effective(&self, pipeline: &str, namespace: &str, name: &str, subject: &str) -> Option<&Arc<EffectiveNotification>> {
         let labels = self.pipelines.get(pipeline).map_or(&NO_LABELS, |facts| &facts.labels);
         self.snapshot.effective((pipeline, namespace, labels), name, subject)
@@ -58,7 +58,7 @@ impl PipelineIndex {
         f(&mut self.0.write().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Everything was listed in this leadership term. An object that is not in the index now counts as absent.
+    /// Records that everything was listed in this leadership term. From now on, an object that is not in the index counts as absent.
     pub fn complete(&self, turn: u64) {
         self.write(|k| k.turn = Some(turn));
     }
@@ -74,14 +74,14 @@ impl PipelineIndex {
         self.write(|k| k.watched = namespaces);
     }
 
-    /// Whether the pipelines of this namespace are known. Pipelines of other namespaces can have deliveries next to the global
-    /// configuration. Those deliveries are left unchanged.
+    /// Returns whether the pipelines of this namespace are known. Pipelines of other namespaces can have deliveries in the namespace of the
+    /// global configuration. Those deliveries are left unchanged.
     #[must_use]
     pub fn is_watched(&self, namespace: &str) -> bool {
         self.read(|k| k.watched.as_ref().is_none_or(|watched| watched.contains(namespace)))
     }
 
-    /// Stores a pipeline by its uid. Returns `true` if anything is new.
+    /// Stores a pipeline by its uid. Returns `true` if its facts have changed.
     pub fn put_pipeline(&self, uid: &str, facts: PipelineFacts) -> bool {
         if self.read(|k| k.pipelines.get(uid).is_some_and(|old| **old == facts)) {
             return false;
@@ -91,7 +91,7 @@ impl PipelineIndex {
     }
 
     /// Stores a pipeline together with the compiled form of its own layers, in one step. Otherwise a target that was removed together with
-    /// its layers would for a moment be a target without layers. Its deliveries would then go to the wrong receiver.
+    /// its layers would for a moment be in the index without its layers. Its deliveries could then go to the wrong receiver.
     pub fn put_pipeline_with_layers(&self, uid: &str, facts: PipelineFacts, layered: Layered) {
         self.write(|k| {
             k.pipelines.insert(uid.to_owned(), Arc::new(facts));
@@ -115,14 +115,14 @@ impl PipelineIndex {
         .is_some()
     }
 
-    /// Stores the cursors of a pipeline, as the API server has reported them. No component is notified; components read them when they need
-    /// them.
+    /// Stores the cursors of a pipeline, as the API server has reported them. This wakes no component; components read the cursors when
+    /// they use them.
     pub fn put_cursors(&self, uid: &str, cursors: Cursors) {
         self.write(|k| k.cursors.insert(uid.to_owned(), Arc::new(cursors)));
     }
 
-    /// Stores what the status of a pipeline contains about the Deliveries recorded for it. `None`: the pipeline was not observed yet. This
-    /// is used only to judge a Delivery.
+    /// Stores what the status of a pipeline contains about the Deliveries that were recorded for it. `None`: the pipeline was not observed
+    /// yet. The history is used only to determine the origin of a Delivery.
     pub fn put_history(&self, uid: &str, history: Option<History>) {
         self.write(|k| match history {
             Some(history) => drop(k.histories.insert(uid.to_owned(), Arc::new(history))),
@@ -130,7 +130,7 @@ impl PipelineIndex {
         });
     }
 
-    /// The facts by which a Delivery is judged.
+    /// Returns the facts that determine the origin of a Delivery.
     #[must_use]
     pub fn known_of(&self, spec: &DeliverySpec) -> genuine::Known {
         let of = &spec.pipeline_ref;
@@ -148,25 +148,25 @@ impl PipelineIndex {
         })
     }
 
-    /// The persisted cursors of all pipelines.
+    /// Returns the persisted cursors of all pipelines.
     #[must_use]
     pub fn cursors(&self) -> HashMap<String, Arc<Cursors>> {
         self.read(|k| k.cursors.clone())
     }
 
-    /// The facts of a pipeline.
+    /// Returns the facts of a pipeline.
     #[must_use]
     pub fn pipeline(&self, uid: &str) -> Option<Arc<PipelineFacts>> {
         self.read(|k| k.pipelines.get(uid).cloned())
     }
 
-    /// All pipelines of a namespace.
+    /// Returns all pipelines of a namespace.
     #[must_use]
     pub fn pipelines_in(&self, namespace: &str) -> Vec<Arc<PipelineFacts>> {
         self.read(|k| k.pipelines.values().filter(|p| p.namespace == namespace).cloned().collect())
     }
 
-    /// The pipelines that `keep` does not select, by uid, with their facts.
+    /// Returns the pipelines for which `keep` is false, by uid, with their facts.
     #[must_use]
     pub fn pipelines_but(&self, keep: impl Fn(&str) -> bool) -> Vec<(String, Arc<PipelineFacts>)> {
         self.read(|k| k.pipelines.iter().filter(|(uid, _)| !keep(uid)).map(|(u, f)| (u.clone(), f.clone())).collect())
@@ -178,7 +178,7 @@ impl PipelineIndex {
         self.write(|k| k.snapshot.put_notification(namespace, name, Some(based)));
     }
 
-    /// A number that changes whenever the meaning of notifications changes.
+    /// Returns a number that changes whenever the meaning of notifications changes.
     #[must_use]
     pub fn meanings(&self) -> u64 {
         self.read(|k| k.snapshot.version())
@@ -189,21 +189,21 @@ impl PipelineIndex {
         self.write(|k| k.snapshot.put_notification(namespace, name, None))
     }
 
-    /// One notification.
+    /// Returns one notification.
     #[must_use]
     pub fn notification(&self, namespace: &str, name: &str) -> Option<Based> {
         self.read(|k| k.snapshot.notification(namespace, name).cloned())
     }
 
-    /// The effective notification for a pipeline, without the pipeline's own layers.
+    /// Returns the effective notification for a pipeline, without the pipeline's own layers.
     #[must_use]
     pub fn base(&self, namespace: &str, name: &str, labels: &Labels) -> Option<Arc<EffectiveNotification>> {
         self.read(|k| k.snapshot.base(namespace, name, labels).cloned())
     }
 
     /// Stores a cluster-wide notification, or removes it.
-    pub fn put_everywhere(&self, name: &str, everywhere: Option<Everywhere>) {
-        self.write(|k| k.snapshot.put_everywhere(name, everywhere));
+    pub fn put_cluster_wide(&self, name: &str, cluster_wide: Option<EffectiveClusterWide>) {
+        self.write(|k| k.snapshot.put_cluster_wide(name, cluster_wide));
     }
 
     /// Stores what is known about the global configuration.
@@ -211,27 +211,27 @@ impl PipelineIndex {
         self.write(|k| k.source = source);
     }
 
-    /// What is known about the global configuration.
+    /// Returns what is known about the global configuration.
     #[must_use]
     pub fn source(&self) -> Source {
         self.read(|k| k.source.clone())
     }
 
-    /// All notifications that can apply to a pipeline of this namespace, by name.
+    /// Returns all notifications that can apply to a pipeline of this namespace, by name.
     #[must_use]
     pub fn notifications_of(&self, pipeline: &str, namespace: &str, labels: &Labels) -> BTreeMap<String, Applied> {
         self.read(|k| k.snapshot.applied((pipeline, namespace, labels)))
     }
 
-    /// The effective notification for a delivery's subject.
+    /// Returns the effective notification for a delivery's subject.
     #[must_use]
     pub fn effective(&self, spec: &DeliverySpec) -> Option<Arc<EffectiveNotification>> {
         let of = &spec.pipeline_ref;
         self.read(|k| k.effective(&of.uid, &of.namespace, &spec.notification, &subject(spec)).cloned())
     }
 
-    /// One notification, and the settings of each target of these pipelines that has it, with whether the revision of the target contains
-    /// a commit. All are from one moment, because they are compared.
+    /// Returns one notification, and its effective settings for each target of these pipelines that has it. Each comes with whether the
+    /// target's revision contains no commit. All are read in one step, because callers compare them.
     #[must_use]
     pub fn applied(
         &self,
@@ -248,19 +248,19 @@ impl PipelineIndex {
         })
     }
 
-    /// The names of the Notifications of a namespace.
+    /// Returns the names of the Notifications of a namespace.
     #[must_use]
     pub fn names_in(&self, namespace: &str) -> Vec<String> {
         self.read(|k| k.snapshot.names_in(namespace).cloned().collect())
     }
 
-    /// The effective notification of a lane, if there is one. It decides how the deliveries of the lane are kept.
+    /// Returns the effective notification of a lane, if there is one. Its settings decide how long the deliveries of the lane are kept.
     #[must_use]
     pub fn of_lane(&self, lane: &LaneKey) -> Option<Arc<EffectiveNotification>> {
         self.read(|k| k.effective(&lane.pipeline, &lane.namespace, &lane.notification, &lane.lane).cloned())
     }
 
-    /// Whether this delivery can be sent now.
+    /// Decides whether this delivery can be sent now.
     #[must_use]
     pub fn find(&self, spec: &DeliverySpec) -> SendDecision {
         let (of, subject) = (&spec.pipeline_ref, subject(spec));
@@ -276,26 +276,27 @@ impl PipelineIndex {
         }
         let absent = |what| SendDecision::Gone { what, sure: false };
         let Some(facts) = facts else { return absent(Gone::Pipeline) };
-        // The layer below is unknown. Without it, the delivery could go to the wrong receiver.
+        // The global layer is unknown. Without it, the delivery could go to the wrong receiver.
         if let Some(message) = source.unknown.filter(|_| spec.notification_uid == GLOBAL) {
             return SendDecision::Wait { reason: "GlobalConfigInvalid", message, until: Some(Retry::default()) };
         }
         let Some(notification) = notification else {
-            // If the notification was the pipeline's own, the pipeline itself shows that it no longer has it.
+            // If the pipeline itself defined the notification, the pipeline proves that the notification is gone.
             return SendDecision::Gone { what: Gone::Notification, sure: spec.notification_uid == of.uid };
         };
         let Some(since) = facts.subjects.get(&subject) else { return absent(Gone::Target) };
-        // A target that was created again cannot be distinguished from the previous one until it was observed.
+        // Until a target was observed, it cannot be distinguished from an earlier target of the same name.
         let Some(since) = since else { return SendDecision::NotYet };
         if spec.serial <= *since {
             return SendDecision::Gone { what: Gone::Target, sure: true };
         }
         if !is_same_notification(&spec.notification_uid, &notification.uid) {
-            // Without a base, only the pipeline's own notification exists. A live read must then confirm that the Notification is gone.
+            // Without a base, only the pipeline itself defines the notification. A live read must then confirm that the Notification is
+            // gone.
             return SendDecision::Gone { what: Gone::Notification, sure: has_base };
         }
         // The delivery was recorded with the global configuration, which no longer applies to this pipeline. The notification that now has
-        // its name does not apply, either.
+        // its name does not apply to it, either.
         let was_global = spec.notification_uid == GLOBAL && notification.uid != GLOBAL;
         if was_global && source.is_in_force && !notification.selects(&facts.labels) {
             return SendDecision::Gone { what: Gone::Notification, sure: true };
@@ -380,7 +381,7 @@ mod tests {
         assert!(matches!(d.find(&spec(9)), SendDecision::Gone { what: Gone::Notification, sure: false }));
     }
 
-    /// A look-up while a target is removed together with the layers that redirect it never finds one of the two without the other.
+    /// Checks look-ups while a target is removed together with the layers that redirect it. They never find the target without the layers.
     #[test]
     fn a_target_goes_together_with_its_layers() {
         let d = pipeline_index(false);

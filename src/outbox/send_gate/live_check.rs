@@ -1,4 +1,4 @@
-//! Whether an object is really gone. An object that is absent from a cache may still exist. Only a live read is proof.
+//! Checks that an object is really gone. An object that is absent from a cache may still exist, so only a live read proves it.
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, Client};
@@ -10,7 +10,7 @@ use crate::api::pipeline::target::subjects;
 use crate::api::{DeliverySpec, Notification, Pipeline};
 use crate::k8s::call::{CallError, call};
 
-/// Checks with a live read whether the object that a delivery is about is gone.
+/// Checks with a live read whether the pipeline, target or notification of a delivery is gone.
 pub async fn is_gone(
     client: &Client,
     pipeline_index: &PipelineIndex,
@@ -35,8 +35,8 @@ pub async fn is_gone(
     }
 }
 
-/// Reads the Notification of this name. If the global configuration had a part in it, also checks whether that configuration is still the
-/// known one. `uid`: the uid under which the Notification was known.
+/// Checks with a live read whether the Notification of this name is gone. If the global configuration defines a part of it, the check
+/// requires that the known version of that configuration is the current one. `uid`: the uid under which the notification was known.
 pub async fn is_notification_gone(
     client: &Client,
     pipeline_index: &PipelineIndex,
@@ -51,7 +51,7 @@ pub async fn is_notification_gone(
     Ok(call(api.get_metadata_opt(name)).await?.is_none())
 }
 
-/// Whether the global configuration can be read, and all its edits have arrived here.
+/// Returns whether the global configuration is in force in its current version.
 async fn is_current(client: &Client, pipeline_index: &PipelineIndex) -> Result<bool, CallError> {
     let Source { config_map, version, is_in_force, .. } = pipeline_index.source();
     let Some(of) = config_map.filter(|_| is_in_force) else { return Ok(false) };

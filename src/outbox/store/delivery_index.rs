@@ -1,72 +1,23 @@
-//! A short entry for every delivery, including settled ones, for counts and for the question "was this recorded?".
+//! The delivery index: a short entry for every delivery, including settled ones. It provides counts, and whether a delivery was recorded.
 //!
-//! In: what the engine sees and does. Out: the figures of `Notification.status` and the times of `Pipeline.status.dispatched`; whether a
-//! name exists, so that a recorded transition costs no call; and deliveries past their retention limit.
+//! In: records and attempts from the engine. Out: the figures of `Notification.status` and the times of `Pipeline.status.dispatched`;
+//! whether a name exists, so that a recorded transition costs no call; and deliveries past their retention limit.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::figures::{Figures, Topic, Trouble};
 use super::retention_index::{Overdue, RetentionIndex, Rules};
 use crate::api::delivery::PipelineRef;
 use crate::api::{Outcome, Time, version};
 use crate::outbox::lane::Place;
-use crate::outbox::lane::parked::Parked;
 use crate::outbox::record::{LaneKey, Record, RecordId};
 use crate::outbox::scheduler::work_queue::WorkQueue;
 use crate::telemetry::metrics::Share;
 
 /// (namespace of the pipeline, name of the notification).
 pub type Owner = (String, String);
-
-/// What a delivery is about, within its pipeline.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Topic {
-    /// The subject, as in the change log.
-    pub subject: String,
-    /// Name of the notification.
-    pub notification: String,
-}
-
-/// Why a lane makes no progress.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Trouble {
-    /// Machine-readable.
-    pub reason: String,
-    /// Human-readable.
-    pub message: String,
-}
-
-/// The figures of one notification.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Figures {
-    /// Pending deliveries.
-    pub pending: i64,
-    /// Delivered deliveries that are kept.
-    pub delivered: i64,
-    /// Parked deliveries that are kept.
-    pub parked: i64,
-    /// The time of the last 2xx response.
-    pub last_sent: Option<Time>,
-    /// The time of the last attempt.
-    pub last_attempt: Option<Time>,
-    /// The error of the last attempt, if it failed.
-    pub last_error: Option<String>,
-    /// The deliveries that were parked since one was last Delivered.
-    pub given_up: Parked,
-    /// Lanes that make no progress, in order.
-    pub troubles: BTreeMap<LaneKey, Trouble>,
-    /// Lanes that have waited since the start of this leadership term, and about which nothing is known yet.
-    pub untried: BTreeSet<LaneKey>,
-}
-
-impl Figures {
-    /// Whether everything that it contains would also come from a later delivery.
-    fn is_idle(&self) -> bool {
-        let counts = [self.pending, self.delivered, self.parked];
-        counts == [0; 3] && self.given_up.is_empty() && self.troubles.is_empty() && self.untried.is_empty()
-    }
-}
 
 /// One delivery.
 #[derive(Clone, Debug)]
@@ -77,7 +28,7 @@ struct Entry {
     version: u64,
     /// When the API server created it.
     recorded: Time,
-    /// Whether the engine has found that Pennant has recorded it.
+    /// Whether the engine has proven that Pennant has recorded it.
     is_proven: bool,
 }
 
@@ -89,7 +40,7 @@ struct Book {
     /// Notifications that were idle at the last [`DeliveryIndex::tidy`].
     idle: HashSet<Owner>,
     sent: HashMap<String, BTreeMap<Topic, Time>>,
-    /// Uids of Deliveries that this process has recorded, until the engine takes them.
+    /// Uids of Deliveries that this process has recorded and the engine has not accepted yet.
     own: HashSet<String>,
     /// By uid of the pipeline: when the newest Delivery was recorded.
     newest: HashMap<String, Time>,
@@ -124,7 +75,7 @@ impl DeliveryIndex {
             }
             let status = &record.status;
             let figures = book.figures.entry(owner.clone()).or_default();
-            // After a restart, the records are all that is left of earlier attempts.
+            // After a restart, only the records contain the results of earlier attempts.
             if status.last_attempt_time > figures.last_attempt {
                 figures.last_attempt = status.last_attempt_time;
                 figures.last_error.clone_from(&status.error);
@@ -140,7 +91,7 @@ impl DeliveryIndex {
         self.changed.wake(owner);
     }
 
-    /// Forgets a record that was deleted. Returns `true` if it was known.
+    /// Removes a record that was deleted. Returns `true` if it was known.
     pub fn forget(&self, id: &RecordId) -> bool {
         let owner = {
             let mut book = self.book();
@@ -151,7 +102,7 @@ impl DeliveryIndex {
         true
     }
 
-    /// Remembers Deliveries that this process has recorded, before any other component can know of them.
+    /// Stores the Deliveries that this process has recorded. Callers do this before any other component can know of them.
     pub fn recorded(&self, records: &[Record]) {
         let mut book = self.book();
         for record in records {
@@ -160,8 +111,8 @@ impl DeliveryIndex {
         }
     }
 
-    /// Records whether the engine has found that Pennant recorded this Delivery. If so, [`newest`](Self::newest) includes it from now on:
-    /// the process that recorded it may have ended before it persisted that time.
+    /// Records whether the engine has proven that Pennant recorded this Delivery. If so, [`newest`](Self::newest) includes it from now on,
+    /// because the process that recorded it may have ended before it persisted that time.
     pub fn prove(&self, record: &Record, is_proven: bool) {
         let mut book = self.book();
         if let Some(entry) = book.entries.get_mut(&record.id) {
@@ -172,8 +123,9 @@ impl DeliveryIndex {
         }
     }
 
-    /// Whether a Delivery of this pipeline is recorded under this name, so that it need not be recorded again. A pending Delivery that is
-    /// not proven does not count, because somebody else may have created it. [`newest`](Self::newest) includes what counts.
+    /// Returns whether a Delivery of this pipeline is recorded under this name, so that it need not be recorded again. A pending Delivery
+    /// that is not proven does not count, because another client may have created it. If the result is `true`, [`newest`](Self::newest)
+    /// includes the Delivery.
     #[must_use]
     pub fn is_recorded(&self, pipeline_uid: &str, id: &RecordId) -> bool {
         let mut book = self.book();
@@ -183,25 +135,28 @@ impl DeliveryIndex {
         true
     }
 
-    /// Whether this process has recorded the Delivery. The engine asks once, when it takes the Delivery.
+    /// Removes the Delivery from those that the engine has not accepted yet. Returns `true` if it was one of them. The engine calls this
+    /// when it accepts the Delivery.
     #[must_use]
     pub fn take_own(&self, uid: &str) -> bool {
         self.book().own.remove(uid)
     }
 
-    /// Whether this process has recorded the Delivery, and the engine has not taken it yet.
+    /// Returns whether this process has recorded the Delivery and the engine has not accepted it yet.
     #[must_use]
     pub fn is_own(&self, uid: &str) -> bool {
         self.book().own.contains(uid)
     }
 
-    /// When the newest Delivery of a pipeline was recorded, among those that this process has recorded or found recorded.
+    /// Returns when the newest Delivery of a pipeline was recorded. Only Deliveries count that this process has recorded or has found
+    /// recorded.
     #[must_use]
     pub fn newest(&self, pipeline_uid: &str) -> Option<Time> {
         self.book().newest.get(pipeline_uid).copied()
     }
 
-    /// Whether this copy is older than a copy that is known to be settled: an event from before the outcome.
+    /// Returns whether the index knows a settled state of this object that is not older than this copy. Then the copy is from before the
+    /// outcome.
     #[must_use]
     pub fn has_settled(&self, record: &Record) -> bool {
         let book = self.book();
@@ -209,37 +164,40 @@ impl DeliveryIndex {
         book.entries.get(&record.id).is_some_and(|entry| newer(&entry))
     }
 
-    /// How many earlier deliveries this one replaces, according to the settled ones; see `RetentionIndex::replaced`.
+    /// Returns how many earlier deliveries this one replaces, according to the settled ones; see `RetentionIndex::replaced`.
     #[must_use]
     pub fn replaced(&self, record: &Record, after: Option<Place>) -> i64 {
         self.book().kept.replaced(record, after)
     }
 
-    /// How many settled deliveries are kept.
+    /// Returns how many settled deliveries are kept.
     #[must_use]
     pub fn kept(&self) -> usize {
         self.book().kept.count()
     }
 
-    /// Settled deliveries that have been kept long enough, the first `most`; see `RetentionIndex::overdue`.
+    /// Returns the first `most` settled deliveries that have been kept long enough; see `RetentionIndex::overdue`.
     pub fn overdue<'a>(&self, rules: (impl Fn(&LaneKey) -> Rules<'a>, u64), cap: usize, most: usize, now: Time) -> Overdue {
         self.book().kept.overdue(rules, cap, most, now)
     }
 
-    /// The ids of all deliveries.
+    /// Returns the ids of all deliveries.
     #[must_use]
     pub fn ids(&self) -> Vec<RecordId> {
         self.book().entries.keys().cloned().collect()
     }
 
-    /// Records an attempt. `error` is absent after a 2xx response.
+    /// Records an attempt that started at `at`. `error` is absent after a 2xx response. An attempt can end after a newer attempt. Then the
+    /// error of the newer attempt stays.
     pub fn attempted(&self, record: &Record, at: Time, error: Option<&str>) {
         let owner = Self::owner(record);
         {
             let mut book = self.book();
             let figures = book.figures.entry(owner.clone()).or_default();
-            figures.last_attempt = figures.last_attempt.max(Some(at));
-            figures.last_error = error.map(str::to_owned);
+            if figures.last_attempt <= Some(at) {
+                figures.last_attempt = Some(at);
+                figures.last_error = error.map(str::to_owned);
+            }
             if error.is_none() {
                 figures.last_sent = figures.last_sent.max(Some(at));
                 book.sent_at(record, at);
@@ -251,7 +209,7 @@ impl DeliveryIndex {
         }
     }
 
-    /// Sets why a lane makes no progress. `None`: the lane makes progress.
+    /// Stores why a lane makes no progress. `None`: the lane makes progress.
     pub fn trouble(&self, lane: &LaneKey, trouble: Option<Trouble>) {
         let owner = (lane.namespace.clone(), lane.notification.clone());
         {
@@ -274,8 +232,8 @@ impl DeliveryIndex {
         self.changed.wake(owner);
     }
 
-    /// At the start of a leadership term, sets why the head of a lane waits, according to its object. `None`: the object does not contain a
-    /// cause. The cause is then unknown until the next result.
+    /// Stores why the head of a lane waits, according to its object, at the start of a leadership term. `None`: the object contains no
+    /// cause. Then the cause is unknown until the next result.
     pub fn resumed(&self, lane: &LaneKey, trouble: Option<Trouble>) {
         let known = trouble.is_some();
         self.trouble(lane, trouble);
@@ -285,7 +243,7 @@ impl DeliveryIndex {
         }
     }
 
-    /// Drops the figures of notifications that were idle at this call and the previous one, and the data of pipelines that are gone.
+    /// Removes the figures of notifications that were idle at this call and at the previous one, and the data of pipelines that are gone.
     pub fn tidy(&self, is_there: impl Fn(&str) -> bool) {
         let mut book = self.book();
         let Book { figures, idle, sent, newest, .. } = &mut *book;
@@ -297,20 +255,20 @@ impl DeliveryIndex {
         *idle = figures.iter().filter(|(_, figures)| figures.is_idle()).map(|(owner, _)| owner.clone()).collect();
     }
 
-    /// How many notifications have figures here, and how many pipelines have times of sent deliveries here.
+    /// Returns how many notifications have figures here, and how many pipelines have times of sent deliveries here.
     #[must_use]
     pub fn entries(&self) -> [usize; 2] {
         let book = self.book();
         [book.figures.len(), book.sent.len()]
     }
 
-    /// The figures of one notification.
+    /// Returns the figures of one notification.
     #[must_use]
     pub fn figures(&self, owner: &Owner) -> Figures {
         self.book().figures.get(owner).cloned().unwrap_or_default()
     }
 
-    /// The notifications that have pending or parked deliveries, those with the most first.
+    /// Returns the notifications that have pending or parked deliveries, those with the most first.
     #[must_use]
     pub fn shares(&self) -> Vec<Share> {
         let book = self.book();
@@ -326,8 +284,8 @@ impl DeliveryIndex {
         some.into_iter().take(Share::MOST).map(share).collect()
     }
 
-    /// Takes the times of a pipeline's last successful deliveries that were not taken before. After a restart, these are the times of all
-    /// kept deliveries. So a time that the previous process could not persist is not lost.
+    /// Removes and returns the times of a pipeline's last successful deliveries. After a restart, these are the times of all kept
+    /// deliveries. So a time that the previous process could not persist is not lost.
     #[must_use]
     pub fn take_sent(&self, pipeline_uid: &str) -> BTreeMap<Topic, Time> {
         self.book().sent.remove(pipeline_uid).unwrap_or_default()
@@ -354,7 +312,7 @@ impl Book {
             return false;
         }
         if same && let Some(entry) = self.entries.get_mut(&record.id) {
-            // Its annotations or its count have changed.
+            // Its annotations or its count may have changed.
             entry.version = version(Some(&record.version));
             self.kept.put(&entry.lane, record);
             return false;
@@ -436,7 +394,26 @@ mod tests {
         assert_eq!(delivery_index.figures(&owner).delivered, 0);
     }
 
-    /// A record for one of many pipelines and notifications.
+    #[test]
+    fn only_the_newest_attempt_sets_the_last_error() {
+        let delivery_index = DeliveryIndex::default();
+        let owner = ("team-a".to_owned(), "deploys".to_owned());
+        let at = |second| Time::from_second(second).unwrap();
+        for (second, error, expected) in [
+            (5, Some("503"), (at(5), Some("503"))),
+            (3, None, (at(5), Some("503"))),
+            (4, Some("timeout"), (at(5), Some("503"))),
+            (5, Some("500"), (at(5), Some("500"))),
+            (6, None, (at(6), None)),
+        ] {
+            delivery_index.attempted(&record(9), at(second), error);
+            let figures = delivery_index.figures(&owner);
+            assert_eq!((figures.last_attempt.unwrap(), figures.last_error.as_deref()), expected, "{second}");
+        }
+        assert_eq!(delivery_index.figures(&owner).last_sent, Some(at(6)));
+    }
+
+    /// Returns a record for one of many pipelines and notifications.
     fn one_of_many(n: i64) -> Record {
         let mut r = record(1);
         let spec = Arc::make_mut(&mut r.spec);

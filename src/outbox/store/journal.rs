@@ -1,8 +1,9 @@
-//! The store of deliveries: the only file that knows that they are Kubernetes objects.
+//! The store of deliveries. With `object`, it is the only file that knows that they are Kubernetes objects.
 //!
 //! In: transitions to record, statuses to write. Out: records, and events when another component changed one.
 
-use std::sync::Arc;
+mod object;
+
 use std::time::Duration;
 
 use futures::{Stream, StreamExt as _, future, stream};
@@ -10,23 +11,21 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::runtime::watcher::Event::{Apply, Delete, Init, InitApply, InitDone};
 use kube::{Api, Client, ResourceExt as _};
-use serde_json::{Map, Value, json};
 use thiserror::Error;
 use tokio::sync::watch;
 
-use crate::api::delivery::{REDELIVER, is_same_notification};
-use crate::api::{Age, Delivery, DeliverySpec, DeliveryStatus, now, since_boot, version};
+use crate::api::{Delivery, DeliverySpec, DeliveryStatus, version};
 use crate::k8s::watch::Deleted;
 use crate::outbox::record::{Record, RecordId, name};
-use crate::outbox::send_gate::genuine;
 use crate::telemetry::chain;
 use crate::telemetry::metrics::{ApiWrite, Metrics, Watch, WriteResult};
+use object::{id, merge, object, record, same};
 
 /// Maximum number of concurrent creates, which the API server handles well.
 const PARALLEL: usize = 32;
-/// The pause after a read that failed.
+/// Pause after a failed read.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
-/// Maximum number of immediate tries of a status write after version conflicts. Later tries follow after a pause.
+/// Maximum number of immediate tries of a create or of a status write after conflicts. Later tries follow after a pause.
 const TRIES: u32 = 3;
 /// Maximum duration of a call.
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -44,7 +43,7 @@ pub enum JournalError {
     #[error("the API server is unreachable")]
     Unavailable(#[source] kube::Error),
     /// The name is taken by another transition.
-    #[error("delivery {0} exists with other content")]
+    #[error("a Delivery named {0} exists with other content")]
     Taken(String),
 }
 
@@ -145,7 +144,9 @@ impl Journal {
         }
         let object = object(&name, spec);
         let mut is_replaced = false;
+        let mut tries = 0;
         loop {
+            tries += 1;
             let api = self.api(&namespace);
             match deadline(api.create(&PostParams::default(), &object)).await {
                 Ok(stored) => {
@@ -154,13 +155,20 @@ impl Journal {
                 }
                 Err(JournalError::Refused(kube::Error::Api(status))) if status.is_already_exists() => {
                     self.metrics.api_write(ApiWrite::DeliveryCreate, WriteResult::Conflict);
-                    // It was recorded before, by us (the response was lost) or by another replica. The live object counts.
-                    let Some(stored) = deadline(api.get_opt(&name)).await? else { continue };
+                    // It was recorded before, by this process (the response was lost) or by another replica. The live object takes
+                    // precedence.
+                    let Some(stored) = deadline(api.get_opt(&name)).await? else {
+                        if tries < TRIES {
+                            continue;
+                        }
+                        // An admission webhook can fake a conflict with an object that does not exist.
+                        return Err(JournalError::Refused(kube::Error::Api(status)));
+                    };
                     match same(stored, &object.spec) {
                         Ok(record) => return Ok(record),
                         Err(_) if is_replaced => return Err(JournalError::Taken(name)),
                         Err(other) => {
-                            // Somebody else has created it, with other content, to be sent in its place.
+                            // Another client has created it with other content, so that this content is sent instead.
                             self.delete_foreign(&other).await?;
                             is_replaced = true;
                         }
@@ -186,7 +194,7 @@ impl Journal {
         Ok(deadline(self.api(&id.namespace).get_opt(&id.name)).await?.map(record))
     }
 
-    /// Returns those of these records that no longer exist. Retries until each read is answered.
+    /// Returns those of these records that no longer exist. Retries each read until it is answered.
     pub async fn gone(&self, ids: Vec<RecordId>) -> Vec<RecordId> {
         let is_gone = |id: RecordId| async move {
             loop {
@@ -194,7 +202,7 @@ impl Journal {
                 match deadline(self.api(&id.namespace).get_metadata_opt(&id.name)).await {
                     Ok(found) => return found.is_none().then_some(id),
                     Err(error) => {
-                        tracing::warn!(error = %error.detail(), delivery = %id.name, "could not read it; retrying");
+                        tracing::warn!(error = %error.detail(), delivery = %id.name, "could not check whether the Delivery still exists; retrying");
                         tokio::time::sleep(ASK_AGAIN).await;
                     }
                 }
@@ -204,8 +212,8 @@ impl Journal {
     }
 
     /// Writes a status. The write carries the version on which it was decided, so it never overwrites another write. After a conflict or a
-    /// lost response, the live object is read first. If the object is gone, or another component has settled it, the write is over. An
-    /// admission webhook can fake a conflict for which the live object gives no reason. Such a conflict is an error after some tries.
+    /// lost response, the live object is read first. If the object is gone, or another component has settled it, nothing more is written.
+    /// An admission webhook can fake a conflict for which the live object gives no reason. Such a conflict is an error after some tries.
     pub async fn write(&self, record: &Record, status: &DeliveryStatus) -> Result<Written, JournalError> {
         let api = self.api(&record.id.namespace);
         let mut version = record.version.clone();
@@ -275,16 +283,17 @@ impl Journal {
     ) -> impl Stream<Item = Event> + Send + 'static {
         let api = namespace.map_or_else(|| Api::all(self.client.clone()), |ns| Api::namespaced(self.client.clone(), ns));
         let metrics = self.metrics.clone();
-        let (turn, events) = crate::k8s::watch::in_turns::<Delivery>(api, turns);
+        let (term, events) = crate::k8s::watch::watch_by_term::<Delivery>(api, turns);
         events.filter_map(move |event| {
             let event = match event {
                 Ok(Apply(d) | InitApply(d)) if d.metadata.deletion_timestamp.is_none() => {
                     Some(Event::Seen(Box::new(record(d))))
                 }
-                // A finalizer can keep a deleted Delivery for any length of time. It is never sent, no matter who created it.
+                // A finalizer can keep a deleted Delivery for any length of time. A deleted Delivery is never sent, whichever client
+                // created it.
                 Ok(Apply(d) | InitApply(d) | Delete(d)) => Some(Event::Deleted(id(&d), d.uid().unwrap_or_default())),
                 Ok(Init) => Some(Event::ListBegins),
-                Ok(InitDone) => Some(Event::ListEnds(turn.number())),
+                Ok(InitDone) => Some(Event::ListEnds(term.number())),
                 Err(_) => {
                     metrics.watch_error(Watch::Deliveries);
                     None
@@ -301,27 +310,6 @@ impl Deleted for Delivery {
     }
 }
 
-/// Returns the object that is stored under the name of a delivery, if it is that delivery. The key must match. Before Pennant has written
-/// an attempt or an outcome, the content must match, too. The place in the lane and the error can differ, because the notification can be
-/// edited in between.
-fn same(stored: Delivery, spec: &DeliverySpec) -> Result<Record, Box<Delivery>> {
-    let is_key = stored.spec.pipeline_ref == spec.pipeline_ref
-        && stored.spec.notification == spec.notification
-        && is_same_notification(&stored.spec.notification_uid, &spec.notification_uid)
-        && stored.spec.subject.kind == spec.subject.kind
-        && stored.spec.subject.name == spec.subject.name
-        && stored.spec.serial == spec.serial
-        && stored.spec.type_ == spec.type_;
-    let is_begun = stored.status.as_ref().is_some_and(|status| status.attempts > 0 || status.outcome.is_some());
-    let is_content = || {
-        let place = (spec.lane.clone(), spec.order, spec.due, spec.error.clone(), spec.notification_uid.clone());
-        let mut like = stored.spec.clone();
-        (like.lane, like.order, like.due, like.error, like.notification_uid) = place;
-        like == *spec && genuine::is_in_its_lane(&stored.spec)
-    };
-    if is_key && (is_begun || is_content()) { Ok(record(stored)) } else { Err(Box::new(stored)) }
-}
-
 /// Applies the deadline to a call and classifies its errors.
 async fn deadline<T>(call: impl Future<Output = Result<T, kube::Error>>) -> Result<T, JournalError> {
     match tokio::time::timeout(DEADLINE, call).await {
@@ -334,90 +322,31 @@ async fn deadline<T>(call: impl Future<Output = Result<T, kube::Error>>) -> Resu
     }
 }
 
-fn object(name: &str, spec: DeliverySpec) -> Delivery {
-    let labels = [
-        ("pennant.dev/notification", spec.notification.as_str()),
-        ("pennant.dev/pipeline", spec.pipeline_ref.name.as_str()),
-        ("pennant.dev/pipeline-namespace", spec.pipeline_ref.namespace.as_str()),
-        ("pennant.dev/environment", spec.subject.environment.as_str()),
-        // A restored Delivery would have lost its status, and would be sent again.
-        ("velero.io/exclude-from-backup", "true"),
-    ];
-    let labels = labels.into_iter().map(|(k, v)| (k.to_owned(), v.to_owned())).collect();
-    let metadata = ObjectMeta { name: Some(name.to_owned()), labels: Some(labels), ..ObjectMeta::default() };
-    Delivery { metadata, spec, status: None }
-}
-
-fn id(object: &Delivery) -> RecordId {
-    RecordId { namespace: object.namespace().unwrap_or_default(), name: object.name_any() }
-}
-
-fn record(object: Delivery) -> Record {
-    let id = id(&object);
-    let status = object.status.unwrap_or_default();
-    let recorded = object.metadata.creation_timestamp.map_or(object.spec.time, |t| t.0);
-    let mut record = Record {
-        id,
-        uid: object.metadata.uid.unwrap_or_default(),
-        version: object.metadata.resource_version.unwrap_or_default(),
-        recorded,
-        age: Age::new(recorded, now(), since_boot()),
-        asked: object.metadata.annotations.and_then(|mut a| a.remove(REDELIVER)),
-        again: status.outcome.is_none() && status.redelivered.is_some(),
-        spec: Arc::new(object.spec),
-        status,
-        not_found: 0,
-        unwritten: false,
-    };
-    record.age = Age::new(record.since(), now(), since_boot());
-    record
-}
-
-/// Status fields that can be absent.
-const OPTIONAL: [&str; 10] = [
-    "outcome",
-    "reason",
-    "statusCode",
-    "lastAttemptTime",
-    "nextAttemptTime",
-    "settledTime",
-    "durationMillis",
-    "error",
-    "response",
-    "redelivered",
-];
-
-/// A merge patch (RFC 7386) from one status to the next. If it is `unwritten`, the stored status can differ from `before`.
-fn merge(version: &str, before: &DeliveryStatus, after: &DeliveryStatus, unwritten: bool) -> Value {
-    let fields = |status: &DeliveryStatus| match serde_json::to_value(status) {
-        Ok(Value::Object(map)) => map,
-        _ => Map::new(),
-    };
-    let mut patch = fields(after);
-    for key in fields(before).keys() {
-        patch.entry(key.clone()).or_insert(Value::Null);
-    }
-    for key in OPTIONAL.iter().filter(|_| unwritten) {
-        patch.entry(*key).or_insert(Value::Null);
-    }
-    json!({"metadata": {"resourceVersion": version}, "status": patch})
-}
-
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use serde_json::json;
+
     use super::*;
 
-    #[test]
-    fn the_patch_takes_away_what_is_no_longer_so() {
-        let before = DeliveryStatus { reason: Some("SecretMissing".into()), attempts: 1, ..DeliveryStatus::default() };
-        let after = DeliveryStatus { attempts: 2, status_code: Some(200), ..DeliveryStatus::default() };
-        let expected =
-            json!({"metadata": {"resourceVersion": "7"}, "status": {"reason": null, "attempts": 2, "statusCode": 200}});
-        assert_eq!(merge("7", &before, &after, false), expected);
-        let all = merge("7", &before, &after, true);
-        assert_eq!(
-            (&all["status"]["response"], all["status"].as_object().unwrap().len()),
-            (&Value::Null, OPTIONAL.len() + 1)
-        );
+    #[tokio::test]
+    async fn a_create_that_conflicts_with_no_object_is_refused_after_some_tries() {
+        let creates = Arc::new(AtomicU32::new(0));
+        let counted = creates.clone();
+        let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+            let is_create = request.method() == http::Method::POST;
+            counted.fetch_add(u32::from(is_create), Ordering::Relaxed);
+            let (code, reason) = if is_create { (409_u16, "AlreadyExists") } else { (404, "NotFound") };
+            let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": reason, "code": code});
+            let body = kube::client::Body::from(status.to_string().into_bytes());
+            future::ready(Ok::<_, tower::BoxError>(http::Response::builder().status(code).body(body).unwrap()))
+        });
+        let journal = Journal::new(Client::new(service, "default"), Metrics::new());
+        let new = New { namespace: "team-a".into(), elsewhere: None, spec: crate::outbox::testing::spec(1) };
+        let error = journal.create(new).await.unwrap_err();
+        assert!(matches!(error, JournalError::Refused(_)), "{error:?}");
+        assert_eq!(creates.load(Ordering::Relaxed), TRIES);
     }
 }

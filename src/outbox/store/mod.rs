@@ -1,9 +1,10 @@
 //! Stores deliveries, and indexes all of them.
 //!
-//! In: transitions to record and outcomes to write. Out: objects in the API server ([`journal`]), counts and "was this recorded?"
-//! ([`delivery_index`]), and settled deliveries that have been kept for long enough (`retention`).
+//! In: transitions to record and outcomes to write. Out: objects in the API server ([`journal`]); counts, and whether a transition was
+//! recorded ([`delivery_index`]); deletes of settled deliveries that have been kept for long enough (`retention`).
 
 pub mod delivery_index;
+pub mod figures;
 pub mod journal;
 pub(super) mod retention;
 pub(super) mod retention_index;

@@ -1,8 +1,8 @@
-//! Deletes settled deliveries that have been kept long enough, without hurry.
+//! Deletes settled deliveries that have been kept long enough, at a low rate.
 //!
 //! In: the kept deliveries from the delivery index, `retain` of the notifications, the persisted cursors. While the global configuration is
-//! not known, nothing is deleted, because the retention limits are not known. Out: deletes. Each delete applies only to the version on
-//! which it was decided. So a delivery stays if a user has just requested its redelivery.
+//! unknown, nothing is deleted, because it can change the retention limits. Out: deletes. Each delete applies only to the version on which
+//! it was decided. So a delivery stays if a user has just requested its redelivery.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,11 +17,11 @@ use crate::outbox::attempt::work::Parts;
 use crate::outbox::record::LaneKey;
 use crate::outbox::send_gate::index::Cursors;
 
-/// The time between two sweeps.
+/// Pause between two sweeps. The deletes of a sweep are also spread over this time.
 const SWEEP: Duration = Duration::from_secs(10);
-/// Number of deletes between two sweeps, at first. Ten deletes a second cost the API server a hundredth of a core.
+/// Number of deletes between two sweeps at first. Ten deletes a second cost the API server a hundredth of a core.
 const FEW: usize = 100;
-/// Maximum number of deletes between two sweeps, reached if sweep after sweep finds more than the current number.
+/// Maximum number of deletes between two sweeps. The number doubles with each sweep that finds at least the current number.
 const MANY: usize = 1000;
 /// How long a namespace is skipped after a failed delete.
 const REST: Duration = Duration::from_mins(1);
@@ -31,10 +31,10 @@ const CALL: Duration = Duration::from_secs(10);
 /// By namespace: the time until which nothing is deleted there.
 type Failing = HashMap<String, Instant>;
 
-/// Deletes deliveries past their retention limit until `stop`. `cap`: the number of deliveries that are kept in all.
+/// Deletes deliveries past their retention limit until `stop`. `cap`: the maximum number of deliveries that are kept in total.
 pub async fn run(parts: Parts, cap: usize, stop: CancellationToken) -> &'static str {
     stop.run_until_cancelled(sweeps(&parts, cap)).await;
-    "taking away old deliveries"
+    "the retention of deliveries"
 }
 
 async fn sweeps(parts: &Parts, cap: usize) {
@@ -55,10 +55,10 @@ async fn sweeps(parts: &Parts, cap: usize) {
     }
 }
 
-/// Whether this replica is the leader, everything was listed since, and the Lease lasts for one call.
+/// Returns whether this replica is the leader, everything was listed in its leadership term, and the Lease lasts for one call.
 fn acts(parts: &Parts) -> bool {
-    let turn = parts.lease.term().map(|term| term.turn);
-    turn.is_some() && parts.pipeline_index.turn() == turn && parts.lease.may(CALL)
+    let turn = parts.lease.term().map(|term| term.number);
+    turn.is_some() && parts.pipeline_index.turn() == turn && parts.lease.allows(CALL)
 }
 
 fn overdue(parts: &Parts, cap: usize, most: usize, failing: &Failing) -> Overdue {
@@ -99,7 +99,7 @@ async fn take_away(parts: &Parts, surplus: Vec<Surplus>, most: usize, failing: &
             Ok(true) => parts.metrics.removed(one.reason),
             Ok(false) => {}
             Err(error) => {
-                // This is not urgent: a later sweep finds it again.
+                // No retry is needed, because a later sweep finds it again.
                 tracing::warn!(error = %error.detail(), delivery = %one.id.name, namespace = %one.id.namespace, "could not delete a delivery");
                 failing.insert(one.id.namespace, Instant::now() + REST);
             }

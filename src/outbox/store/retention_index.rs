@@ -1,10 +1,12 @@
-//! Settled deliveries that are kept, lane by lane, and which of them have been kept long enough. Pure.
+//! Settled deliveries that are kept, by lane, and which of them have been kept long enough. Pure.
 //!
-//! Settled deliveries are the audit, so only rules delete them. The newest of each lane stay, and parked ones stay until their maximum
-//! age. A delivery that could be recorded again stays; the cursor shows that.
+//! Settled deliveries are the audit trail, so only retention rules and the cap delete them. Of each lane, the newest are kept, and parked
+//! ones in addition. Deliveries beyond the maximum age are deleted. A delivery whose change can be recorded again is kept in any case; the
+//! persisted cursor shows whether it can. A delivery for which a user has requested a redelivery is also kept, and so is a superseded one
+//! whose count is still needed.
 //!
-//! The cost of a sweep depends on what has changed or is due, not on what is kept. Lanes are indexed by the time at which a rule may next
-//! apply to one of their rows. Rows are indexed by their age, for the cap.
+//! The cost of a sweep depends on what has changed or is due, not on the number of kept deliveries. Lanes are indexed by the time at which
+//! a rule may next apply to one of their rows. Rows are indexed by age, for the cap.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -17,12 +19,12 @@ use crate::config::Retain;
 use crate::outbox::lane::Place;
 use crate::outbox::lane::redeliver::wanted;
 use crate::outbox::record::{LaneKey, Record, RecordId, SupersedeKey};
-use crate::outbox::send_gate::facts::Taken;
+use crate::outbox::send_gate::facts::PersistedCursor;
 use crate::telemetry::metrics::Removal;
 
-/// Nothing is deleted so soon after it was settled: users read it, and cursors are persisted in this time.
+/// Minimum time for which a settled delivery is kept. In this time, users can read it and cursors are persisted.
 const GRACE: Duration = Duration::from_mins(1);
-/// Each lane is checked at least this often, because rules can change without an event, for example by a label of a pipeline.
+/// Maximum time between two checks of a lane. Rules can change without an event, for example by a label of a pipeline.
 const AGAIN: Duration = Duration::from_mins(10);
 
 /// All settled deliveries that are kept.
@@ -55,30 +57,30 @@ struct Row {
     outcome: Outcome,
     settled: Time,
     superseded: i64,
-    /// A hash of the supersede key. A hash is good enough for counting.
+    /// A hash of the supersede key. It is precise enough for counting.
     supersede_key: u64,
-    /// Whether a user wants to redeliver it.
+    /// Whether a user has requested its redelivery.
     asked: bool,
 }
 
 /// How long the deliveries of a lane are kept.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules<'a> {
-    /// From the notification, or the defaults.
+    /// The limits, from the notification or the defaults.
     pub retain: Retain,
     /// The persisted cursor. Changes above it, or with a running timer, can be recorded again.
     pub cursor: Persisted<'a>,
-    /// Whether deletes fail at present. Then the deliveries are counted, but do not take the place of others.
+    /// Whether deletes fail in the namespace of these deliveries at present. They are then counted, but do not use up the limit of a sweep.
     pub resting: bool,
 }
 
 /// What is known about the persisted cursor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Persisted<'a> {
-    /// Nothing is known: all deliveries are kept.
+    /// The cursor is not known: all deliveries are kept.
     Unknown,
-    /// The cursor is here.
-    At(&'a Taken),
+    /// The persisted cursor.
+    At(&'a PersistedCursor),
     /// There is no cursor: nothing can be recorded again.
     Gone,
 }
@@ -99,9 +101,9 @@ pub struct Surplus {
 pub struct Overdue {
     /// The first of these deliveries.
     pub goes: Vec<Surplus>,
-    /// How many there are in all.
+    /// Total number of these deliveries.
     pub count: usize,
-    /// How many rows were checked to find them.
+    /// Number of rows that were checked to find them.
     pub looked_at: usize,
 }
 
@@ -112,7 +114,7 @@ fn supersede_key(supersede_key: SupersedeKey<'_>) -> u64 {
 }
 
 impl RetentionIndex {
-    /// The key of a lane, shared by all of its entries.
+    /// Returns the key of a lane, which all of its entries share.
     pub fn lane(&mut self, key: LaneKey) -> Arc<LaneKey> {
         let known = self.lanes.get_key_value(&key).map(|(known, _)| Arc::clone(known));
         known.unwrap_or_else(|| {
@@ -156,7 +158,7 @@ impl RetentionIndex {
         }
     }
 
-    /// Something in a lane has changed, so the next sweep checks it.
+    /// Makes the next sweep check a lane, because something in it has changed.
     fn dirty(&mut self, lane: &Arc<LaneKey>) {
         self.put_due(lane, Time::MIN);
     }
@@ -168,7 +170,7 @@ impl RetentionIndex {
         self.due.insert((due, Arc::clone(lane)));
     }
 
-    /// Removes a delivery in the state in which it was stored.
+    /// Removes a delivery. `outcome`: the outcome with which it was stored.
     pub fn take(&mut self, lane: &Arc<LaneKey>, place: Place, outcome: Option<Outcome>) {
         let Some(rows) = self.lanes.get_mut(lane) else { return };
         let (due, mut gone) = (rows.due, None);
@@ -190,17 +192,17 @@ impl RetentionIndex {
         }
     }
 
-    /// How many settled deliveries are kept.
+    /// Returns how many settled deliveries are kept.
     #[must_use]
     pub fn count(&self) -> usize {
         self.count
     }
 
-    /// How many earlier deliveries this one replaces: those just before it, with the same supersede key, that were superseded. Only those
-    /// behind `after` count.
+    /// Returns how many earlier deliveries this one replaces: those just before it, with the same supersede key, that were superseded. Only
+    /// those behind `after` count.
     ///
-    /// The last of them contains how many it had replaced itself, so older ones need not be kept. A delivery before it that was superseded
-    /// later, because it was in flight meanwhile, is added.
+    /// The last of them contains how many it had replaced itself, so older ones need not be kept. A delivery before it can have been
+    /// superseded later, because it was in flight at that time. Such a delivery is added.
     #[must_use]
     pub fn replaced(&self, record: &Record, after: Option<Place>) -> i64 {
         let supersede_key = supersede_key(record.supersede_key());
@@ -220,8 +222,8 @@ impl RetentionIndex {
         })
     }
 
-    /// Deliveries past their retention limit, the first `most`. `cap`: the number of deliveries that are kept in all. If `version` has
-    /// changed, the rules have changed, and all lanes are checked.
+    /// Returns the first `most` deliveries past their retention limit. `cap`: the maximum number of deliveries that are kept in total. If
+    /// `version` has changed, the rules have changed, and all lanes are checked.
     pub fn overdue<'a>(
         &mut self,
         (rules, version): (impl Fn(&LaneKey) -> Rules<'a>, u64),
@@ -249,7 +251,7 @@ impl RetentionIndex {
             let next = rows.look(&rules, now, goes, |_| {});
             self.put_due(&lane, next);
         }
-        // The rules come first. If there are still too many deliveries, the oldest are deleted, parked ones last.
+        // The rules apply first. If too many deliveries are left, the cap deletes the oldest, parked ones last.
         let left = self.count.saturating_sub(cap).saturating_sub(overdue.count);
         if left > 0 {
             self.by_cap(&rules, left, most, now, &mut overdue);
@@ -257,8 +259,8 @@ impl RetentionIndex {
         overdue
     }
 
-    /// Deliveries that no rule deletes, but that are deleted because there are `left` too many. If deletes fail, they are counted, but do
-    /// not take the place of others.
+    /// Adds deliveries that no rule deletes, because there are `left` more than the cap allows. Where deletes fail, deliveries are counted,
+    /// but do not use up the limit.
     fn by_cap<'a>(&self, rules: &impl Fn(&LaneKey) -> Rules<'a>, left: usize, most: usize, now: Time, all: &mut Overdue) {
         let mut lanes: HashMap<&Arc<LaneKey>, (bool, HashSet<Place>)> = HashMap::new();
         let (mut found, mut taken) = (0, 0);
@@ -297,8 +299,8 @@ impl Row {
 }
 
 impl Rows {
-    /// Calls `goes` for rows that a rule deletes, and `free` for rows that the cap can delete. Returns when this can next change, if
-    /// nothing in the lane changes.
+    /// Calls `goes` for rows that a rule deletes, and `free` for rows that the cap can delete. Returns when this can next change without a
+    /// change in the lane.
     fn look(&self, rules: &Rules<'_>, now: Time, mut goes: impl FnMut(&Row, Removal), mut free: impl FnMut(Place)) -> Time {
         let mut newer = 0;
         let mut themes = HashSet::new();
@@ -307,7 +309,7 @@ impl Rows {
             let last = themes.insert(row.supersede_key);
             let parked = row.outcome == Outcome::Parked;
             newer += usize::from(!parked);
-            // A pending delivery replaces it, and needs its count.
+            // A pending delivery replaces it, and its count is still needed for that.
             let counts = last && row.outcome == Outcome::Superseded && self.pending > 0;
             if counts || row.asked {
                 continue;
@@ -324,7 +326,7 @@ impl Rows {
                 () if many => Some(Removal::PerLane),
                 () => None,
             };
-            // The cursor may have advanced by the next sweep, and an overdue row is counted until it is deleted.
+            // The cursor may advance before the next sweep, and an overdue row is counted until it is deleted.
             if reason.is_some() || at <= now {
                 next = Time::MIN;
             }
@@ -384,7 +386,7 @@ mod tests {
 
     fn goes(kept: &mut RetentionIndex, cursor: Persisted<'_>, cap: usize, now: i64) -> Vec<(i64, Removal)> {
         let rules = |_: &LaneKey| Rules { retain: RETAIN, cursor, resting: false };
-        // In this helper time can also go back.
+        // A new version makes all lanes due, because the tests also set the time back.
         let version = kept.rules + 1;
         let overdue = kept.overdue((rules, version), cap, 100, at(now));
         assert_eq!(overdue.count, overdue.goes.len());
@@ -402,7 +404,7 @@ mod tests {
         let mut kept = kept(&records);
         let lane = Removal::PerLane;
         assert_eq!(goes(&mut kept, Persisted::Gone, 99, 200), [(2, lane), (3, lane), (5, lane)]);
-        let at = |serial, armed: &[i64]| Taken { serial, armed: armed.iter().copied().collect() };
+        let at = |serial, timers: &[i64]| PersistedCursor { serial, pending_timers: timers.iter().copied().collect() };
         assert_eq!(goes(&mut kept, Persisted::At(&at(3, &[])), 99, 200), [(2, lane), (3, lane)], "not above the cursor");
         assert_eq!(
             goes(&mut kept, Persisted::At(&at(7, &[2])), 99, 200),
@@ -456,14 +458,14 @@ mod tests {
         let spec = Arc::make_mut(&mut other.spec);
         spec.subject.name = "dev/in-cluster/podinfo".to_owned();
         assert_eq!(all.replaced(&other, None), 0);
-        // A delivery that was in flight when later ones were superseded, and then was superseded itself.
+        // A delivery was in flight when later ones were superseded, and was then superseded itself.
         let mut late = settled(1, Outcome::Superseded, 40);
         late.status.superseded = 0;
         let mut second = settled(3, Outcome::Superseded, 20);
         second.status.superseded = 1;
         let chain = kept(&[late, settled(2, Outcome::Superseded, 20), second]);
         assert_eq!(chain.replaced(&record(4), None), 3);
-        // As long as something is pending, the newest superseded delivery stays, no matter how old it is.
+        // While a delivery is pending, the newest superseded delivery is kept, however old it is.
         let mut all = kept(&[first.clone(), settled(2, Outcome::Superseded, 10)]);
         let home = all.lane(first.home());
         all.put(&home, &record(3));
@@ -481,7 +483,7 @@ mod tests {
         assert_eq!((kept.count(), kept.lanes.len(), kept.due.len(), kept.old.len()), (0, 0, 0, 0));
     }
 
-    /// A row of one of many lanes.
+    /// Returns a record for one of many lanes.
     fn in_lane(lane: i64, serial: i64, outcome: Option<Outcome>, second: i64) -> Record {
         let mut record = record(serial);
         let spec = Arc::make_mut(&mut record.spec);
@@ -517,7 +519,7 @@ mod tests {
         assert_eq!(cost(&mut kept, 1, 100_000, 870), (100_000, 0), "after a while all the same");
     }
 
-    /// The complete walk, as it would be without an index.
+    /// Checks all rows, as would be necessary without an index.
     fn walk<'a>(
         kept: &RetentionIndex,
         rules: impl Fn(&LaneKey) -> Rules<'a>,
@@ -597,7 +599,7 @@ mod tests {
                         there.insert((lane, serial), outcome);
                     }
                 }
-                let taken = Taken { serial: cursor + (now - 1000) / 300, armed: BTreeSet::from([3]) };
+                let taken = PersistedCursor { serial: cursor + (now - 1000) / 300, pending_timers: BTreeSet::from([3]) };
                 let rules = |lane: &LaneKey| Rules {
                     retain,
                     cursor: if lane.lane == "target/3" { Persisted::Gone } else { Persisted::At(&taken) },

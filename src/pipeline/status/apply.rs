@@ -1,5 +1,5 @@
-//! Pure: processes the observations of all targets in the order in which they were seen. After each step, it computes the states of
-//! the environments and of the pipeline. So the result is the same, however many observations are read at once.
+//! Pure: processes the observations of all targets in the order in which they were made. After each observation it computes the states of
+//! the environments and of the pipeline. So the result does not depend on how many observations are read at once.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -10,29 +10,29 @@ use crate::api::pipeline::target::{PIPELINE, TargetInfo};
 use crate::api::pipeline::{ClusterStatus, EnvironmentStatus};
 use crate::api::values::refs::ClusterRef;
 use crate::api::{ChangeLog, PipelineStatus, Settled, State, Time};
-use crate::changelog::{Part, Together, Verdict, append, cluster_state, settle_group, together};
+use crate::changelog::{GroupState, Part, Verdict, append, cluster_state, group_state, settle_group};
 use crate::cluster::Reachability;
 use crate::observe::Observation;
 
 use super::Observed;
-use super::target::{Shown, Track, horizon, lasting, previous};
+use super::target::{Shown, Track, baseline_serial, previous, stable_part};
 
 /// The result of processing all observations.
-pub(in crate::pipeline) struct Taken {
+pub(in crate::pipeline) struct Applied {
     /// The environments, in spec order.
     pub environments: Vec<EnvironmentStatus>,
     /// The last settled state of the pipeline.
     pub settled: Option<Settled>,
-    /// Whether a target has to wait for its cache.
+    /// Whether a target waits for its cache.
     pub pending: bool,
 }
 
-/// Environments and the pipeline while observations are processed.
+/// The environments and the pipeline while observations are processed.
 struct Groups<'a> {
     tracks: Vec<Track<'a>>,
     environments: Vec<Group<'a>>,
     pipeline: Option<Settled>,
-    reader: String,
+    ruleset_id: String,
 }
 
 /// One environment.
@@ -43,11 +43,16 @@ struct Group<'a> {
     settled: Option<Settled>,
     /// Whether all targets that its state depends on can be observed.
     decided: bool,
-    reader: String,
+    ruleset_id: String,
 }
 
-/// Processes all observations and appends the changes to the log. `known`: the status so far, empty if the log is new.
-pub(in crate::pipeline) fn take_all(observed: &[Observed], known: &PipelineStatus, log: &mut ChangeLog, now: Time) -> Taken {
+/// Processes all observations and appends the changes to the log. `known`: the previous status, which is empty if the log is new.
+pub(in crate::pipeline) fn apply_all(
+    observed: &[Observed],
+    known: &PipelineStatus,
+    log: &mut ChangeLog,
+    now: Time,
+) -> Applied {
     let mut groups = Groups::new(observed, known);
     let mut all: Vec<(u64, usize, &Observation)> = Vec::new();
     for (index, track) in groups.tracks.iter().enumerate() {
@@ -60,16 +65,16 @@ pub(in crate::pipeline) fn take_all(observed: &[Observed], known: &PipelineStatu
             groups.regroup(|of| of.contains(&index), log, at);
         }
     }
-    // For all other changes: targets that were added or removed, or that can be observed again.
+    // This finds all other changes: targets that were added or removed, or that can be observed again.
     groups.regroup(|_| true, log, now);
     groups.end(now)
 }
 
-/// When an observation was made. This is not when it is processed, which can be much later, because timers measure with it how long
-/// a state lasted. The time is never before the last change of the log and never after now, even if the clock was changed.
+/// Returns the time of an observation. It is not the time of processing, which can be much later, because timers use it to measure how long
+/// a state lasts. It is never before the last change of the log and never after `now`, even if the clock was changed.
 fn seen_at(seq: u64, log: &ChangeLog, now: Time) -> Time {
-    // Sequence numbers are microseconds since 1970. An object that was never seen has none. It comes first, because it was absent
-    // before any other object was found. Its time is now, when the absence was noticed.
+    // Sequence numbers are microseconds since 1970. An object that was never seen has the number 0. It is processed first, because it was
+    // absent before any other object was found. Its time is `now`, when its absence was noticed.
     let at =
         i64::try_from(seq / 1000).ok().filter(|at| *at > 0).and_then(|at| Time::from_millisecond(at).ok()).unwrap_or(now);
     log.changes.last().map_or(at, |last| at.max(last.time)).min(now)
@@ -93,39 +98,39 @@ impl<'a> Groups<'a> {
                         .find(|e| e.name == target.environment)
                         .and_then(|e| e.settled.clone()),
                     decided: false,
-                    reader: String::new(),
+                    ruleset_id: String::new(),
                 }),
             }
         }
         for group in &mut environments {
-            group.reader = readers(&tracks[group.of.clone()]);
+            group.ruleset_id = group_ruleset_id(&tracks[group.of.clone()]);
         }
-        let reader = readers(&tracks);
-        let mut groups = Self { tracks, environments, pipeline: known.settled.clone(), reader };
+        let ruleset_id = group_ruleset_id(&tracks);
+        let mut groups = Self { tracks, environments, pipeline: known.settled.clone(), ruleset_id };
         for group in &mut groups.environments {
             let parts = groups.tracks[group.of.clone()].iter().map(Track::as_part);
-            group.decided = together(parts) != Together::Undecided;
+            group.decided = group_state(parts) != GroupState::Undecided;
         }
         groups
     }
 
-    /// Computes again the state of these environments from their targets, and the state of the pipeline from its environments.
+    /// Computes the state of these environments from their targets, and the state of the pipeline from its environments.
     fn regroup(&mut self, which: impl Fn(&Range<usize>) -> bool, log: &mut ChangeLog, now: Time) {
         for group in self.environments.iter_mut().filter(|g| which(&g.of)) {
-            let together = together(self.tracks[group.of.clone()].iter().map(Track::as_part));
-            group.decided = together != Together::Undecided;
-            let verdict = settle_group(group.settled.as_ref(), together, &group.reader, horizon(log));
+            let state = group_state(self.tracks[group.of.clone()].iter().map(Track::as_part));
+            group.decided = state != GroupState::Undecided;
+            let verdict = settle_group(group.settled.as_ref(), state, &group.ruleset_id, baseline_serial(log));
             put(&mut group.settled, verdict, &format!("environment/{}", group.name), log, now);
         }
         let parts = self.environments.iter().map(|g| Part { settled: g.settled.as_ref(), seen: g.decided });
-        let verdict = settle_group(self.pipeline.as_ref(), together(parts), &self.reader, horizon(log));
+        let verdict = settle_group(self.pipeline.as_ref(), group_state(parts), &self.ruleset_id, baseline_serial(log));
         put(&mut self.pipeline, verdict, PIPELINE, log, now);
     }
 
-    /// The resulting status.
-    fn end(self, now: Time) -> Taken {
+    /// Returns the resulting status.
+    fn end(self, now: Time) -> Applied {
         let Self { tracks, environments, pipeline, .. } = self;
-        let mut taken = Taken { environments: Vec::new(), settled: pipeline, pending: false };
+        let mut applied = Applied { environments: Vec::new(), settled: pipeline, pending: false };
         let mut tracks = tracks.into_iter();
         for group in environments {
             let mut environment =
@@ -134,15 +139,15 @@ impl<'a> Groups<'a> {
                 let shown = match track.shown(now) {
                     Shown::Status(shown) => Some(shown),
                     Shown::Pending(before) => {
-                        taken.pending = true;
+                        applied.pending = true;
                         before
                     }
                 };
                 environment.targets.extend(shown);
             }
-            taken.environments.push(environment);
+            applied.environments.push(environment);
         }
-        taken
+        applied
     }
 }
 
@@ -158,25 +163,25 @@ fn put(settled: &mut Option<Settled>, verdict: Verdict, subject: &str, log: &mut
     }
 }
 
-/// Identifies what makes the revisions of these targets comparable: their applications, and how they are read.
-fn readers(tracks: &[Track<'_>]) -> String {
+/// Returns an identifier of the applications of these targets and of how they are read. While it is the same, revisions are comparable.
+fn group_ruleset_id(tracks: &[Track<'_>]) -> String {
     let one = |t: &Track<'_>| {
         let app = &t.target.app;
-        (app.api_version.clone(), app.kind.clone(), app.name.clone(), lasting(&t.reader).to_owned())
+        (app.api_version.clone(), app.kind.clone(), app.name.clone(), stable_part(&t.ruleset_id).to_owned())
     };
     let all: BTreeSet<_> = tracks.iter().map(one).collect();
     let hash = all.into_iter().fold(Sha256::new(), |hash, one| hash.chain_update(format!("{one:?}\n")));
     format!("group/1/{}", &hex::encode(hash.finalize())[..16])
 }
 
-/// The reachability of the clusters of the targets. Changes are appended to the log.
-pub(in crate::pipeline) fn take_clusters(
+/// Returns the reachability of the clusters of the targets. Appends changes to the log.
+pub(in crate::pipeline) fn apply_clusters(
     seen: &[(ClusterRef, Reachability)],
     known: &[ClusterStatus],
     log: &mut ChangeLog,
     now: Time,
 ) -> Vec<ClusterStatus> {
-    let take = |(cluster, reachability): &(ClusterRef, Reachability)| {
+    let updated = |(cluster, reachability): &(ClusterRef, Reachability)| {
         let before = known.iter().find(|k| k.cluster_ref == *cluster).cloned();
         let reachable = match reachability {
             Reachability::Unknown => return before,
@@ -184,7 +189,7 @@ pub(in crate::pipeline) fn take_clusters(
             Reachability::Offline => false,
         };
         let Some(before) = before else {
-            let (cluster_ref, serial) = (cluster.clone(), horizon(log));
+            let (cluster_ref, serial) = (cluster.clone(), baseline_serial(log));
             return Some(ClusterStatus { cluster_ref, reachable, since: Some(now), serial });
         };
         if before.reachable == reachable {
@@ -195,7 +200,7 @@ pub(in crate::pipeline) fn take_clusters(
         append(log, &cluster.subject(), now, from, cluster_state(reachable, reason, &message));
         Some(ClusterStatus { reachable, since: Some(now), ..before })
     };
-    seen.iter().filter_map(take).collect()
+    seen.iter().filter_map(updated).collect()
 }
 
 fn offline(cluster: &ClusterRef) -> String {
@@ -246,9 +251,9 @@ mod tests {
     struct World {
         targets: Vec<TargetInfo>,
         said: Vec<(usize, Observation)>,
-        taken: usize,
+        processed: usize,
         unseen: Vec<usize>,
-        /// Objects that were absent when a cache was filled again, so that they were never seen.
+        /// Objects that were absent when a cache was filled again. The cache has never contained them.
         absent: Vec<usize>,
         status: PipelineStatus,
         looks: i64,
@@ -258,7 +263,7 @@ mod tests {
         fn new() -> Self {
             let status = PipelineStatus::default();
             let mut world =
-                Self { targets: targets(), said: vec![], taken: 0, unseen: vec![], absent: vec![], status, looks: 0 };
+                Self { targets: targets(), said: vec![], processed: 0, unseen: vec![], absent: vec![], status, looks: 0 };
             for index in 0..3 {
                 world.said.push((index, obs(Status::Current, "1")));
             }
@@ -282,12 +287,12 @@ mod tests {
                 let (all, seq, last) =
                     if self.absent.contains(&index) { (Vec::new(), 0, obs(Status::NotFound, "")) } else { (all, seq, last) };
                 let now = if self.unseen.contains(&index) { unknown } else { Now::Known(last) };
-                let taken = self.taken as u64 * 1_000_000;
+                let processed = self.processed as u64 * 1_000_000;
                 Reading {
-                    observations: all.into_iter().filter(|(s, _)| *s > taken).collect(),
+                    observations: all.into_iter().filter(|(s, _)| *s > processed).collect(),
                     now,
                     seq,
-                    came: None,
+                    changed_at: None,
                     overflowed: false,
                     cluster: String::new(),
                 }
@@ -295,10 +300,10 @@ mod tests {
             let observed: Vec<Observed> = self.targets.iter().enumerate().map(|(i, t)| (t.clone(), reading(i))).collect();
             let mut log = self.status.log.take().unwrap_or_else(|| open(at(1), None));
             self.looks += 1;
-            let taken = take_all(&observed, &self.status, &mut log, at(1000 + self.looks));
-            (self.status.environments, self.status.settled) = (taken.environments, taken.settled);
+            let applied = apply_all(&observed, &self.status, &mut log, at(1000 + self.looks));
+            (self.status.environments, self.status.settled) = (applied.environments, applied.settled);
             self.status.log = Some(log);
-            self.taken = self.said.len();
+            self.processed = self.said.len();
         }
 
         fn told(&self) -> Vec<(String, Time, State, State)> {
@@ -306,7 +311,7 @@ mod tests {
             log.changes.iter().map(|c| (c.subject.clone(), c.time, c.from.clone(), c.to.clone())).collect()
         }
 
-        /// Subject, status and revision of the changes since the last call.
+        /// Returns subject, status and revision of the changes since the last call.
         fn news(&mut self) -> Vec<String> {
             let log = self.status.log.as_mut().unwrap();
             let told = std::mem::take(&mut log.changes);
@@ -422,12 +427,12 @@ mod tests {
         .enumerate()
         {
             let before = log.changes.len();
-            known = take_clusters(&[(cluster("eu"), reachability)], &known, &mut log, at(9));
+            known = apply_clusters(&[(cluster("eu"), reachability)], &known, &mut log, at(9));
             let new: Vec<_> = log.changes[before..].iter().map(|c| (c.subject.as_str(), c.to.status)).collect();
             assert_eq!(new, told.map(|status| ("cluster/fleet.eu", status)).into_iter().collect::<Vec<_>>(), "{step}");
         }
         assert_eq!((log.changes[0].from.failed, log.changes[1].from.failed), (false, true));
-        assert!(take_clusters(&[], &known, &mut log, at(9)).is_empty(), "no target uses the cluster any more");
+        assert!(apply_clusters(&[], &known, &mut log, at(9)).is_empty(), "no target uses the cluster any more");
     }
 
     fn say() -> impl Strategy<Value = (usize, Status, u8)> {
@@ -442,7 +447,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(256))]
 
-        /// The changes of targets, environments and the pipeline are the same, in the same order, however much is read at once.
+        /// The changes of targets, environments and the pipeline, and their order, do not depend on how much is read at once.
         #[test]
         fn the_log_does_not_depend_on_batches(said in prop::collection::vec((say(), any::<bool>()), 0..40)) {
             let (mut one, mut many) = (World::new(), World::new());

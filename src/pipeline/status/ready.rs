@@ -1,7 +1,7 @@
-//! What users read about a pipeline as a whole: the condition `Ready` and its Events. Pure.
+//! Pure: the information for users about a pipeline as a whole, which is the condition `Ready` and its Events.
 //!
-//! In: the reading of each target, and the resulting statuses. Out: the condition, and a [`Notice`] whenever the condition says
-//! something new.
+//! In: the reading of each target, and the resulting statuses. Out: the condition, and a [`Notice`] for each relevant change of the
+//! condition.
 
 use std::collections::HashMap;
 
@@ -14,15 +14,15 @@ use crate::api::{Pipeline, PipelineStatus, Status, Time};
 use crate::changelog::{MAX_MESSAGE, cut, is_cut_of};
 use crate::cluster::{Now, Reason};
 
-/// Maximum number of targets that cannot be observed and that a condition names.
-const NAMED: usize = 5;
+/// Maximum number of targets that a condition names because they cannot be observed.
+const MAX_NAMED: usize = 5;
 /// Maximum number of missing targets that a condition describes.
-const TOLD: usize = 3;
+const MAX_DESCRIBED: usize = 3;
 /// The reason of `Ready=False` if an application object does not exist.
 const NOT_FOUND: &str = "TargetNotFound";
 
-/// Sets the message of each target whose object does not exist: the missing object, and a hint on similar objects. `similar`: the
-/// hints by subject.
+/// Sets the message of each target whose object does not exist. The message names the missing object and gives a hint on similar objects.
+/// `similar`: the hints by subject.
 pub(in crate::pipeline) fn name_missing(
     environments: &mut [EnvironmentStatus],
     before: &[EnvironmentStatus],
@@ -37,7 +37,7 @@ pub(in crate::pipeline) fn name_missing(
             ours.flat_map(|e| &e.targets).find(is).map(|t| t.message.clone())
         };
         let words = missing(target, similar.get(&target.subject).map(String::as_str));
-        // The message was cut for lack of room. New room alone is no reason to write.
+        // The message was shortened because the status was full. Free space alone is no reason for a write.
         let words = of(before).filter(|before| is_cut_of(before, &words)).unwrap_or(words);
         let ours = environments.iter_mut().filter(|e| e.name == target.environment);
         if let Some(shown) = ours.flat_map(|e| &mut e.targets).find(|t| is(&&**t)) {
@@ -46,7 +46,7 @@ pub(in crate::pipeline) fn name_missing(
     }
 }
 
-/// Whether the object is missing from a complete list.
+/// Whether a complete list does not contain the object.
 pub(in crate::pipeline) fn is_missing(now: &Now) -> bool {
     matches!(now, Now::Known(obs) if obs.status == Status::NotFound)
 }
@@ -58,8 +58,13 @@ fn missing(target: &TargetInfo, similar: Option<&str>) -> String {
     cut(&words, MAX_MESSAGE).into_owned()
 }
 
-/// Sets `Ready`, which says whether every target's object exists and can be observed.
-pub(in crate::pipeline) fn judge(status: &mut PipelineStatus, observed: &[Observed], generation: Option<i64>, now: Time) {
+/// Sets the condition `Ready`. It is `True` if the object of every target exists and can be observed.
+pub(in crate::pipeline) fn set_ready_from_targets(
+    status: &mut PipelineStatus,
+    observed: &[Observed],
+    generation: Option<i64>,
+    now: Time,
+) {
     let shown = status.environments.iter().flat_map(|e| &e.targets);
     let all: Vec<(&str, &TargetStatus)> = observed.iter().map(|(t, _)| t.name.as_str()).zip(shown).collect();
     let those = |is: Status| all.iter().copied().filter(|(_, t)| t.status == is).collect::<Vec<_>>();
@@ -82,14 +87,14 @@ pub(in crate::pipeline) fn judge(status: &mut PipelineStatus, observed: &[Observ
 
 fn not_observed(unknown: &[(&str, &TargetStatus)]) -> Option<String> {
     let (_, first) = unknown.first()?;
-    let names: Vec<&str> = unknown.iter().map(|(name, _)| *name).take(NAMED).collect();
+    let names: Vec<&str> = unknown.iter().map(|(name, _)| *name).take(MAX_NAMED).collect();
     Some(format!("cannot observe {}{}: {}", names.join(", "), and_more(unknown.len() - names.len()), first.message))
 }
 
 fn not_found(missing: &[(&str, &TargetStatus)]) -> Option<String> {
-    let told = missing.iter().take(TOLD).map(|(name, target)| format!("target {name}: {}", target.message));
-    let told: Vec<String> = told.collect();
-    (!told.is_empty()).then(|| format!("{}{}", told.join("; "), and_more(missing.len() - told.len())))
+    let described = missing.iter().take(MAX_DESCRIBED).map(|(name, target)| format!("target {name}: {}", target.message));
+    let described: Vec<String> = described.collect();
+    (!described.is_empty()).then(|| format!("{}{}", described.join("; "), and_more(missing.len() - described.len())))
 }
 
 fn and_more(count: usize) -> String {
@@ -119,7 +124,7 @@ pub(in crate::pipeline) struct Notice {
     pub note: String,
 }
 
-/// What was announced about a pipeline as a whole, or does not need an announcement.
+/// The state of a pipeline as a whole that was announced, or that needs no announcement.
 #[derive(Debug, Default)]
 pub(in crate::pipeline) struct Announced {
     /// Whether the pipeline was reconciled before. The status at the first reconcile was announced by the process that wrote it.
@@ -131,15 +136,15 @@ pub(in crate::pipeline) struct Announced {
 }
 
 impl Announced {
-    /// The news in the object, as the API server has it.
-    pub fn news(&mut self, live: &Pipeline) -> Vec<Notice> {
+    /// Returns the notices for everything that is new since the last call. `live` is the object from the API server.
+    pub fn new_notices(&mut self, live: &Pipeline) -> Vec<Notice> {
         let status = live.status.as_ref();
         let ready = status.and_then(|s| conditions::get(&s.conditions, READY)).cloned();
         let dropped = status.and_then(|s| s.dropped).map_or(0, |dropped| dropped.count);
         let lost = dropped.saturating_sub(std::mem::replace(&mut self.dropped, dropped));
         let first = !std::mem::replace(&mut self.seen, true);
-        let notice = ready.as_ref().filter(|_| !first).and_then(|now| told(self.ready.as_ref(), now));
-        // A condition that only says that nothing is known yet does not replace the condition before it.
+        let notice = ready.as_ref().filter(|_| !first).and_then(|now| notice_for(self.ready.as_ref(), now));
+        // A condition that reports only an unfilled cache does not replace the condition before it.
         if first || !ready.as_ref().is_some_and(is_passing) {
             self.ready = ready;
         }
@@ -147,8 +152,8 @@ impl Announced {
     }
 }
 
-/// The notice about a condition, given the condition before it.
-fn told(before: Option<&Condition>, now: &Condition) -> Option<Notice> {
+/// Returns the notice for a condition, compared with the condition before it. `None`: nothing to announce.
+fn notice_for(before: Option<&Condition>, now: &Condition) -> Option<Notice> {
     let is_trouble = |c: &&Condition| c.status == ConditionStatus::False && !is_passing(c);
     let before = before.filter(is_trouble);
     let notice = |warning| Notice { warning, reason: now.reason.clone(), note: now.message.clone() };
@@ -162,14 +167,14 @@ fn told(before: Option<&Condition>, now: &Condition) -> Option<Notice> {
     (is_trouble(&now) && !before.is_some_and(same)).then(|| notice(true))
 }
 
-/// Whether a condition only says that the state is not known yet.
+/// Whether a condition reports only that a cache is not filled yet. Such a condition is temporary.
 fn is_passing(condition: &Condition) -> bool {
     condition.status == ConditionStatus::False && condition.reason == Reason::CacheNotSynced.as_str()
 }
 
 fn crowded(lost: i64) -> Notice {
     let note = format!(
-        "{lost} changes were dropped because the status has no room for them; a notification that had not read them yet does not report them"
+        "{lost} changes were dropped because the status is full; notifications that had not read them will not send them"
     );
     Notice { warning: true, reason: "ChangesDropped".to_owned(), note }
 }

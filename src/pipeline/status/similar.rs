@@ -1,7 +1,7 @@
-//! Hints on which object a user may have meant by a target whose object does not exist.
+//! Hints on which object a user may have meant when the object of a target does not exist.
 //!
-//! In: the readings of the targets, and the objects of the same kind in the caches. Out: hints for the first missing objects. Each
-//! hint is computed once while the object is missing. So it stays the same, and does not cause a write of the status.
+//! In: the readings of the targets, and the objects of the same kind in the caches. Out: hints for the first missing objects. Each hint is
+//! computed once while its object is missing. So it stays the same and causes no further write of the status.
 
 use std::collections::HashMap;
 
@@ -9,31 +9,31 @@ use super::Observed;
 use super::ready::is_missing;
 use super::target::source;
 use crate::api::values::nearest::nearest;
-use crate::cluster::{Alike, Application, Now};
+use crate::cluster::{Application, Now, SimilarObjects};
 
 /// Maximum number of targets of a pipeline that get a hint.
 const MOST: usize = 5;
 
-/// Where the pipeline is, and what it is allowed to refer to.
+/// The namespace of the pipeline, and whether it can refer to others.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::pipeline) struct Place<'a> {
-    /// Its namespace.
+    /// Namespace of the pipeline.
     pub namespace: &'a str,
-    /// Whether a target is allowed in another namespace than its pipeline.
+    /// Whether targets in another namespace than their pipeline are allowed.
     pub cross: bool,
 }
 
-/// The known hints by the subject of a target: the object, and the text of the hint if there is one.
+/// The known hints by the subject of a target: the missing object, and the text of the hint if there is one.
 #[derive(Debug, Default)]
 pub(in crate::pipeline) struct Similar(HashMap<String, (Application, Option<String>)>);
 
 impl Similar {
-    /// The hints for these targets. `look`: queries the caches.
+    /// Returns the hints for these targets. `look` queries the caches.
     pub fn of(
         &mut self,
         targets: &[Observed],
         place: Place<'_>,
-        look: impl Fn(&[Application]) -> Vec<Alike>,
+        look: impl Fn(&[Application]) -> Vec<SimilarObjects>,
     ) -> HashMap<String, String> {
         let missing = targets.iter().filter(|(_, reading)| is_missing(&reading.now)).take(MOST);
         let missing: HashMap<&str, Application> =
@@ -41,7 +41,7 @@ impl Similar {
         self.0.retain(|subject, (app, _)| missing.get(subject.as_str()) == Some(app));
         let new: Vec<(&str, Application)> =
             missing.into_iter().filter(|(subject, _)| !self.0.contains_key(*subject)).collect();
-        // During a list, its content is not known yet.
+        // While a cache is being filled, its content is not known.
         let filling = |now: &Now| matches!(now, Now::Unknown { reason, .. } if reason.is_filling());
         if !new.is_empty() && !targets.iter().any(|(_, reading)| filling(&reading.now)) {
             let apps: Vec<Application> = new.iter().map(|(_, app)| app.clone()).collect();
@@ -55,10 +55,10 @@ impl Similar {
     }
 }
 
-/// The text of a hint. `None`: there is nothing helpful, or nothing that can be shown.
-fn words(app: &Application, alike: &Alike, place: Place<'_>) -> Option<String> {
+/// Returns the text of a hint. `None`: there is no useful hint, or none that may be shown.
+fn words(app: &Application, alike: &SimilarObjects, place: Place<'_>) -> Option<String> {
     let object = &app.object;
-    // A hint does not name a local namespace that the pipeline is not allowed to refer to.
+    // A hint does not name a local namespace that the pipeline must not refer to.
     let may_name = |namespace: &&String| place.cross || object.cluster_ref.is_some() || *namespace == place.namespace;
     let namespaces: Vec<&str> = alike.namespaces.iter().filter(may_name).map(String::as_str).collect();
     if !namespaces.is_empty() {
@@ -85,13 +85,14 @@ mod tests {
         let subject = format!("target/{name}");
         let target = TargetInfo { namespace: namespace.into(), app, name, subject, ..TargetInfo::default() };
         let now = Now::Known(Observation { status, ..Observation::default() });
-        let reading = Reading { observations: vec![], now, seq: 0, came: None, overflowed: false, cluster: String::new() };
+        let reading =
+            Reading { observations: vec![], now, seq: 0, changed_at: None, overflowed: false, cluster: String::new() };
         (target, reading)
     }
 
-    fn alike(namespaces: &[&str], names: &[&str]) -> Alike {
+    fn alike(namespaces: &[&str], names: &[&str]) -> SimilarObjects {
         let set = |all: &[&str]| all.iter().map(|one| (*one).to_owned()).collect();
-        Alike { namespaces: set(namespaces), names: set(names) }
+        SimilarObjects { namespaces: set(namespaces), names: set(names) }
     }
 
     #[test]

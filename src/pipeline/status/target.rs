@@ -10,7 +10,7 @@ use crate::changelog::{MAX_MESSAGE, Part, Verdict, append, cut, is_cut_of, settl
 use crate::cluster::{Application, Now, Reading, Reason, is_same_cluster};
 use crate::observe::{self, Observation};
 
-/// The application object of a target, with all fields.
+/// Returns the application object of a target, with all fields.
 pub(in crate::pipeline) fn application(target: &TargetInfo) -> ClusterAppRef {
     ClusterAppRef {
         api_version: target.app.api_version.clone(),
@@ -21,7 +21,7 @@ pub(in crate::pipeline) fn application(target: &TargetInfo) -> ClusterAppRef {
     }
 }
 
-/// The application object of a target, and how it is read.
+/// Returns the application object of a target, and how it is read.
 pub(in crate::pipeline) fn source(target: &TargetInfo) -> Application {
     Application { object: application(target), revision_path: target.app.revision_path.clone() }
 }
@@ -29,14 +29,14 @@ pub(in crate::pipeline) fn source(target: &TargetInfo) -> Application {
 /// The next status of a target.
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::pipeline) enum Shown {
-    /// This status.
+    /// The status to show.
     Status(TargetStatus),
-    /// The previous status, because the cache is still being filled. `None` for a new target.
+    /// The previous status, because the cache is still being filled. `None`: a new target, which has no status yet.
     Pending(Option<TargetStatus>),
 }
 
-/// The previous status of each target, in the order of `targets`. A target whose application was edited keeps its status, so that
-/// its past is not lost. The status then still names the old application.
+/// Returns the previous status of each target, in the order of `targets`. A target whose application was edited keeps its status, so that
+/// its history is not lost. The status then still names the old application.
 pub(in crate::pipeline) fn previous<'a>(
     targets: &[&TargetInfo],
     before: &'a [EnvironmentStatus],
@@ -50,7 +50,7 @@ pub(in crate::pipeline) fn previous<'a>(
         let names_another = target.name != format!("{}/{}/{}", target.environment, target.cluster, target.namespace);
         let place = |app: &ClusterAppRef| app.namespace == target.namespace && app.cluster_ref == target.cluster_ref;
         let here = left.keys().filter(|(e, app)| *e == target.environment && place(app));
-        // A target without its own application uses that of the pipeline, whatever its name was before.
+        // A target without its own application uses the application of the pipeline, so its old name does not matter.
         let edited = here.filter(|(_, app)| !names_another || app.name == target.app.name);
         let best = edited.min_by_key(|(_, app)| (app.name != target.app.name, app.name.clone(), app.kind.clone())).cloned();
         *found = best.and_then(|key| left.remove(&key));
@@ -61,23 +61,23 @@ pub(in crate::pipeline) fn previous<'a>(
 /// One target while its observations are processed one by one.
 pub(in crate::pipeline) struct Track<'a> {
     pub target: &'a TargetInfo,
-    /// The last settled state, after the observations that were processed so far.
+    /// The settled state after the observations that were processed so far.
     pub settled: Option<Settled>,
     before: Option<&'a TargetStatus>,
     reading: &'a Reading,
     /// Identifies the rules by which the object is read.
-    pub reader: String,
+    pub ruleset_id: String,
     /// Whether observations were lost. Then the first change is marked as coalesced.
     lost: bool,
 }
 
 impl<'a> Track<'a> {
-    /// A target without processed observations. `before`: the status of the target so far.
+    /// Creates a track without processed observations. `before`: the previous status of the target.
     pub fn new(target: &'a TargetInfo, before: Option<&'a TargetStatus>, reading: &'a Reading) -> Self {
         let mut settled = before.and_then(|b| b.settled.clone());
-        let (reader, moved) = reader(target, reading, settled.as_ref());
+        let (ruleset_id, moved) = ruleset_id(target, reading, settled.as_ref());
         if moved && let Some(settled) = settled.as_mut() {
-            settled.reader.clone_from(&reader);
+            settled.reader.clone_from(&ruleset_id);
         }
         if before.is_some_and(|b| b.cluster_app_ref != application(target))
             && let Some(other) = settled.as_mut()
@@ -85,14 +85,14 @@ impl<'a> Track<'a> {
             // This is the state of another application. Only `since` is still valid.
             other.reader.clear();
         }
-        let lost = reading.overflowed && settled.as_ref().is_some_and(|s| s.reader == reader);
-        Self { target, settled, before, reading, reader, lost }
+        let lost = reading.overflowed && settled.as_ref().is_some_and(|s| s.reader == ruleset_id);
+        Self { target, settled, before, reading, ruleset_id, lost }
     }
 
-    /// The observations since the last reconcile and the current one, each with its sequence number among those of all objects.
+    /// Returns the observations since the last reconcile, then the current one. Each has its sequence number among all objects.
     pub fn observations(&self) -> impl Iterator<Item = (u64, &'a Observation)> + use<'a> {
-        let comparable = self.settled.as_ref().is_some_and(|s| s.reader == self.reader);
-        // While a cache is still being filled, its observations are not processed. They are processed when it is filled.
+        let comparable = self.settled.as_ref().is_some_and(|s| s.reader == self.ruleset_id);
+        // Observations from a cache that is still being filled are processed when the cache is filled.
         let filling = matches!(self.reading.now, Now::Unknown { reason, .. } if reason.is_filling());
         let past = self.reading.observations.iter().filter(move |_| comparable && !filling).map(|(seq, obs)| (*seq, obs));
         let present = match &self.reading.now {
@@ -102,9 +102,9 @@ impl<'a> Track<'a> {
         past.chain(present)
     }
 
-    /// Processes one observation and appends the changes to the log. Returns whether the settled state has changed.
+    /// Processes one observation and appends its change to the log. Returns whether the settled state has changed.
     pub fn settle(&mut self, obs: &Observation, log: &mut ChangeLog, now: Time) -> bool {
-        match settle(self.settled.as_ref(), obs, &self.reader, horizon(log)) {
+        match settle(self.settled.as_ref(), obs, &self.ruleset_id, baseline_serial(log)) {
             Verdict::Ignored => return false,
             Verdict::Baseline(new) => self.settled = Some(new),
             Verdict::Changed { from, to, settled: new } => {
@@ -118,15 +118,15 @@ impl<'a> Track<'a> {
         true
     }
 
-    /// The target as a part of its environment. The settled state of another application does not count.
+    /// Returns the target as a part of its environment. The settled state of another application does not count.
     pub fn as_part(&self) -> Part<'_> {
         Part {
-            settled: self.settled.as_ref().filter(|s| s.reader == self.reader),
+            settled: self.settled.as_ref().filter(|s| s.reader == self.ruleset_id),
             seen: matches!(self.reading.now, Now::Known(_)),
         }
     }
 
-    /// The next status of the target.
+    /// Returns the next status of the target.
     pub fn shown(self, now: Time) -> Shown {
         let waits = match self.reading.now {
             Now::Unknown { reason: Reason::CacheNotSynced, .. } => true,
@@ -155,7 +155,7 @@ impl<'a> Track<'a> {
         if let Some(before) = same
             && is_cut_of(&before.message, &shown.message)
         {
-            // The message was cut for lack of room. New room alone is no reason to write.
+            // The message was shortened because the status was full. Free space alone is no reason for a write.
             shown.message.clone_from(&before.message);
         }
         shown.last_transition_time = same.filter(|b| b.status == shown.status).map_or(Some(now), |b| b.last_transition_time);
@@ -165,12 +165,12 @@ impl<'a> Track<'a> {
     }
 }
 
-/// Identifies the rules by which a target's object is read, and its cluster: a reference that leads to another cluster means another
-/// object. While it is unknown where the reference leads, the cluster is assumed to be the same as before.
+/// Returns an identifier of the rules by which the object of a target is read, and of its cluster. A reference to another cluster means
+/// another object. While the cluster behind a reference is unknown, it counts as unchanged.
 ///
 /// All identifying properties of a cluster can change, one after the other. So the cluster is compared with its first and its last
-/// identity: `RULES#FIRST~LAST`. The returned flag says whether it is the same cluster with another identity.
-fn reader(target: &TargetInfo, reading: &Reading, settled: Option<&Settled>) -> (String, bool) {
+/// identity, which the identifier contains: `RULES#FIRST~LAST`. The returned flag is `true` if the same cluster has another identity.
+fn ruleset_id(target: &TargetInfo, reading: &Reading, settled: Option<&Settled>) -> (String, bool) {
     let rules = observe::reader(&target.app.api_version, &target.app.kind, target.app.revision_path.as_deref());
     if target.cluster_ref.is_none() {
         return (rules, false);
@@ -187,17 +187,17 @@ fn reader(target: &TargetInfo, reading: &Reading, settled: Option<&Settled>) -> 
     }
 }
 
-/// The part of a reader that stays the same as long as the rules and the cluster are the same.
-pub(in crate::pipeline) fn lasting(reader: &str) -> &str {
-    reader.split_once('~').map_or(reader, |(lasting, _)| lasting)
+/// Returns the part of a ruleset ID that stays the same while the rules and the cluster are the same.
+pub(in crate::pipeline) fn stable_part(ruleset_id: &str) -> &str {
+    ruleset_id.split_once('~').map_or(ruleset_id, |(stable, _)| stable)
 }
 
-/// Whether a status does not show the regular state of the object.
+/// Whether a status is not the regular state of an object.
 const fn unsteady(status: Status) -> bool {
     matches!(status, Status::Unknown | Status::Terminating)
 }
 
-/// The status that shows an observation.
+/// Returns the status that shows an observation.
 fn show(obs: &Observation) -> TargetStatus {
     let ready = obs.status == Status::Current;
     TargetStatus {
@@ -212,9 +212,9 @@ fn show(obs: &Observation) -> TargetStatus {
     }
 }
 
-/// The serial up to which changes happened to an earlier target of the same name. A log without any change has no such past. If the
-/// log is new because the status was wiped, what was recorded before still belongs to these targets.
-pub(in crate::pipeline) fn horizon(log: &ChangeLog) -> i64 {
+/// Returns the serial up to which changes belong to an earlier target of the same name. It is 0 for a log without changes. If such a log is
+/// new because the status was wiped, changes that were recorded before still belong to the current targets.
+pub(in crate::pipeline) fn baseline_serial(log: &ChangeLog) -> i64 {
     if log.serial == log.first { 0 } else { log.serial }
 }
 
@@ -255,7 +255,7 @@ mod tests {
             observations: (1..).zip(past.iter().cloned()).collect(),
             now,
             seq: 99,
-            came: None,
+            changed_at: None,
             overflowed: false,
             cluster: String::new(),
         }
@@ -278,7 +278,7 @@ mod tests {
         status
     }
 
-    /// A target that was seen at revision 1, and the log of its pipeline.
+    /// Returns a target that was seen at revision 1, its status, and the log of its pipeline.
     fn seen() -> (TargetInfo, TargetStatus, ChangeLog) {
         let target = info("dev", "web", "web", false);
         let mut log = open(at(1), None);
@@ -395,10 +395,10 @@ mod tests {
             [("b.x", "1", 0), ("a.y", "2", 1), ("a.x", "3", 2), ("c.x", "4", 3), ("c.z", "5", 4)]
         {
             let reader = |status: &TargetStatus| status.settled.clone().unwrap().reader;
-            let lasts = lasting(&reader(&before)).to_owned();
+            let lasts = stable_part(&reader(&before)).to_owned();
             before = status(take(&target, Some(&before), &on(cluster, revision), &mut log, at(2)));
             assert_eq!(log.changes.len(), changes, "{cluster}");
-            assert_eq!(lasting(&reader(&before)), lasts);
+            assert_eq!(stable_part(&reader(&before)), lasts);
             let again = status(take(&target, Some(&before), &on(cluster, revision), &mut log, at(2)));
             assert_eq!(again, before);
         }

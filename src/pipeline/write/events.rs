@@ -1,13 +1,13 @@
-//! Pure: the Events that `kubectl describe` shows about changes, one for each transition.
+//! Pure: the Events about changes that `kubectl describe` shows, one for each transition.
 
 use crate::api::{Change, Status, TransitionType};
-use crate::report::events::Told;
+use crate::report::events::ChangeEvent;
 use crate::trigger::transitions;
 
-/// The Events about one change. A change that is not a transition for triggers has no Event.
-pub(in crate::pipeline) fn told(change: &Change) -> impl Iterator<Item = Told> {
+/// Returns the Events about one change. A change that is not a transition has no Event.
+pub(in crate::pipeline) fn events_for(change: &Change) -> impl Iterator<Item = ChangeEvent> {
     use TransitionType::{ClusterOffline, Drifted, Failed};
-    transitions(change).map(move |type_| Told {
+    transitions(change).map(move |type_| ChangeEvent {
         serial: change.serial,
         warning: matches!(type_, ClusterOffline | Drifted | Failed),
         reason: type_.as_str().into(),
@@ -38,7 +38,7 @@ fn note(change: &Change, type_: TransitionType) -> String {
     };
     let why = [to.reason.as_str(), to.message.as_str()].map(str::trim).into_iter().filter(|s| !s.is_empty());
     let why = why.collect::<Vec<_>>().join(": ");
-    // If the subject is `Current`, the message is the number of replicas, and there is no reason.
+    // For `Current`, the message is the number of replicas, and there is no reason.
     let separator = if to.status == Status::Current { "," } else { ":" };
     if why.is_empty() { format!("{subject} {what}") } else { format!("{subject} {what}{separator} {why}") }
 }
@@ -59,7 +59,7 @@ mod tests {
     #[test]
     fn each_transition_has_a_sentence() {
         let change = |from, to| Change { subject: "target/dev/c/web".into(), from, to, ..Change::default() };
-        let notes = |change: &Change| told(change).map(|t| format!("{} {}", t.reason, t.note)).collect::<Vec<_>>();
+        let notes = |change: &Change| events_for(change).map(|t| format!("{} {}", t.reason, t.note)).collect::<Vec<_>>();
         let ran = state(Status::Current, "1", "1");
         assert_eq!(
             notes(&change(ran.clone(), state(Status::Current, "2", "2"))),
@@ -77,7 +77,7 @@ mod tests {
             notes(&change(ran.clone(), failed.clone())),
             ["Failed target dev/c/web failed with 2: HealthCheckFailed: no pods"]
         );
-        assert!(told(&change(ran.clone(), failed)).all(|t| t.warning));
+        assert!(events_for(&change(ran.clone(), failed)).all(|t| t.warning));
         assert!(
             notes(&change(state(Status::InProgress, "2", "1"), ran)).is_empty(),
             "it went back, which is not a transition"

@@ -1,9 +1,9 @@
-//! Pure: the JSON Patch that writes a status, and what the answer of the API server means.
+//! Pure: the JSON Patch that writes a status, and the meaning of the answer of the API server.
 //!
-//! The patch first tests the uid, and that the log has the serial and the epoch that the writer expects. So a stale copy of this
-//! controller never overwrites a newer one. `dispatched` belongs to another writer. The patch neither tests nor changes it, because
-//! it writes each part to its own path. The version of the whole object is tested by the first write, which may have to create the
-//! status, and by a write with merged changes.
+//! The patch first tests the uid, and that the log has the expected serial and epoch. So a replica with stale data never overwrites the
+//! status of a newer leader. The dispatcher writes `dispatched`. The patch neither tests nor changes `dispatched`, because it writes each
+//! part to its own path. Two kinds of writes also test the version of the whole object: the first write, which may have to create the
+//! status, and a write with merged changes.
 
 use kube::api::Patch;
 use serde::Serialize;
@@ -12,8 +12,8 @@ use serde_json::json;
 use crate::api::{Pipeline, PipelineStatus};
 use crate::k8s::guarded::Guarded;
 
-/// The patch from one object's status to `next`, with only the parts that differ. `merged`: changes were merged in `next`. A change
-/// whose timer was started meanwhile must not be merged, so the patch tests the version of the whole object.
+/// Returns the patch from the status of `base` to `next`, with only the parts that differ. `merged`: changes were merged in `next`. A
+/// change whose timer was started meanwhile must not be merged, so the patch tests the version of the whole object.
 pub(in crate::pipeline) fn patch(
     base: &Pipeline,
     next: &PipelineStatus,
@@ -48,25 +48,25 @@ pub(in crate::pipeline) fn patch(
     Ok(part(patch, "log", &before.log, &next.log)?.patch())
 }
 
-/// Adds one part to the patch, if it differs.
+/// Adds one part to the patch if it differs.
 fn part<T: Serialize + PartialEq>(patch: Guarded, name: &str, before: &T, next: &T) -> Result<Guarded, serde_json::Error> {
     if before == next { Ok(patch) } else { patch.put(["status", name], next) }
 }
 
-/// What is known after a write was not successful.
+/// What is known after a failed write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::pipeline) enum Failure {
-    /// A test failed, or the schema refused the write: the object is not in the expected state.
+    /// A test failed, or the schema refused the write. The object is not in the expected state.
     Stale,
     /// The object no longer exists.
     Gone,
-    /// The write was refused. This request was certainly not applied.
+    /// The write was refused. The answered request was not applied.
     Refused,
     /// The write may have been applied.
     Uncertain,
 }
 
-/// What an error of a write means.
+/// Returns the meaning of an error of a write.
 pub(in crate::pipeline) fn failure(error: &kube::Error) -> Failure {
     match error {
         kube::Error::Api(status) => match status.code {

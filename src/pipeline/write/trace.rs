@@ -1,14 +1,14 @@
-//! The span of a change: from its observation until it is recorded. Pure.
+//! Pure: the span of a change, from its observation until it is recorded.
 
 use crate::api::{Change, Pipeline, Time};
 use crate::telemetry::spans::Value;
 use crate::telemetry::{Span, Tracer};
 
-/// The span of a change that has just been recorded in a pipeline.
+/// Returns the span of a change that was just recorded in a pipeline.
 pub(in crate::pipeline) fn recorded(tracer: &Tracer, pipeline: &Pipeline, change: &Change, now: Time) -> Option<Span> {
     let of = &pipeline.metadata;
     let trace = tracer.sampled(of.uid.as_deref()?, change.serial)?;
-    // The name of a status variant is its value in the API.
+    // The `Debug` name of a status is its value in the API.
     let attributes = vec![
         ("pennant.pipeline", Value::from(of.name.as_deref().unwrap_or_default())),
         ("pennant.pipeline.namespace", Value::from(of.namespace.as_deref().unwrap_or_default())),

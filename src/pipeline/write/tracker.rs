@@ -1,5 +1,5 @@
-//! What the controller remembers of one pipeline between two reconciles. It remembers its writes that the watch has not shown yet,
-//! and up to where it has processed the observations of each target.
+//! The state of one pipeline that the controller keeps between two reconciles. It contains the writes that the watch has not delivered yet.
+//! It also contains up to where the observations of each target were processed.
 
 use std::collections::HashMap;
 use std::num::NonZeroU32;
@@ -18,9 +18,9 @@ use crate::pipeline::status::ready::Announced;
 use crate::pipeline::status::similar::Similar;
 use crate::pipeline::status::target::source;
 
-/// Maximum rate of status writes of one pipeline. The cost for the API server is proportional to the size of a status: 9 ms without
-/// a log and 22 ms with 42 changes in it. Changes that happen meanwhile are part of the next write, so under load there are fewer
-/// and larger writes. The first write after a pause never waits.
+/// Maximum rate of status writes of one pipeline, in bytes. The cost for the API server is proportional to the size of a status: 9 ms
+/// without a log and 22 ms with 42 changes in it. Changes that happen during the delay are part of the next write, so under load there are
+/// fewer and larger writes. The first write after a pause never waits.
 const BYTES_PER_SECOND: f64 = 64.0 * 1024.0;
 /// Maximum burst of Events about one pipeline.
 const EVENTS_AT_ONCE: NonZeroU32 = NonZeroU32::new(25).unwrap();
@@ -29,8 +29,8 @@ const EVENT_EVERY: Duration = Duration::from_secs(10);
 const FIRST_RETRY: Duration = Duration::from_millis(500);
 const LAST_RETRY: Duration = Duration::from_mins(1);
 
-/// Up to which sequence number the observations of each target's object were processed.
-pub(in crate::pipeline) type Taken = HashMap<String, (Application, u64)>;
+/// For each subject of a target: its object, and the sequence number up to which observations of the object were processed.
+pub(in crate::pipeline) type Processed = HashMap<String, (Application, u64)>;
 
 /// Maximum number of writes with an unknown result that are remembered.
 const MOST_LOST: usize = 8;
@@ -45,18 +45,18 @@ pub(in crate::pipeline) struct Attempt {
     /// The last change in the write, by which the write is recognized.
     pub last: Option<Change>,
     /// The observations that were processed for the write.
-    pub taken: Taken,
+    pub processed: Processed,
 }
 
 impl Attempt {
     /// The write that replaces the status of `base` with `status`.
-    pub fn of(base: &Pipeline, status: &PipelineStatus, taken: Taken) -> Self {
+    pub fn of(base: &Pipeline, status: &PipelineStatus, processed: Processed) -> Self {
         let log = status.log.as_ref();
         Self {
             before: serial(base),
             serial: log.map_or(i64::MIN, |log| log.serial),
             last: log.and_then(|log| log.changes.last().cloned()),
-            taken,
+            processed,
         }
     }
 
@@ -67,25 +67,25 @@ impl Attempt {
     }
 }
 
-/// The tracker of one pipeline. For another uid it starts empty.
+/// The tracker of one pipeline. A pipeline with another uid gets a new tracker.
 #[derive(Debug, Default)]
 pub(in crate::pipeline) struct WriteTracker {
     /// Uid of the pipeline.
     pub uid: Option<String>,
-    /// The leadership term of this replica that the tracker belongs to; 0 while another replica is the leader.
-    pub turn: u64,
-    /// Generation of the spec whose objects were requested from the caches.
+    /// The leadership term of this replica to which the tracker belongs. It is 0 while another replica is the leader.
+    pub term: u64,
+    /// Generation of the spec whose objects were last requested from the caches.
     declared: Option<i64>,
-    taken: Taken,
-    /// The newest known object, until the watch has delivered it.
+    processed: Processed,
+    /// The newest known object, until the watch delivers it or a newer one.
     known: Option<Arc<Pipeline>>,
-    /// Highest serial ever seen in a log of this uid.
+    /// Highest serial ever seen in a log of the pipeline with this uid.
     pub highest: Option<i64>,
     attempt: Option<Attempt>,
-    /// Writes that were not answered and that no read has shown. The API server may still apply them later.
+    /// Writes without an answer that no read has shown. The API server may still apply them later.
     lost: Vec<Attempt>,
-    /// Serial of the log before one of the lost writes that was found to be applied.
-    came: Option<i64>,
+    /// For a lost write that was found to be applied: serial of the log before it.
+    landed_before: Option<i64>,
     not_before: Option<Instant>,
     failures: u32,
     events: EventLimit,
@@ -95,8 +95,7 @@ pub(in crate::pipeline) struct WriteTracker {
     pub similar: Similar,
 }
 
-/// Limits the Events about one pipeline: first a burst, then one in ten seconds. The API server would accept more, and store them
-/// all.
+/// Limits the Events about one pipeline: a burst, then one every ten seconds. The API server would accept and store more.
 #[derive(Debug)]
 struct EventLimit(DefaultDirectRateLimiter);
 
@@ -108,22 +107,22 @@ impl Default for EventLimit {
 }
 
 impl WriteTracker {
-    pub fn new(uid: Option<String>, turn: u64) -> Self {
-        Self { uid, turn, ..Self::default() }
+    pub fn new(uid: Option<String>, term: u64) -> Self {
+        Self { uid, term, ..Self::default() }
     }
 
     /// Whether one more Event about the pipeline can be written now.
-    pub fn may_tell(&self) -> bool {
+    pub fn may_emit_event(&self) -> bool {
         self.events.0.check().is_ok()
     }
 
-    /// A tracker for a new leadership term. Another replica may have processed observations meanwhile, and it is unknown which ones.
-    /// So the current state counts.
-    pub fn anew(self, turn: u64) -> Self {
-        Self { highest: self.highest, ..Self::new(self.uid, turn) }
+    /// Returns a tracker for a new leadership term. Another replica may have processed observations meanwhile, and it is unknown which
+    /// ones. So processing starts with the current state.
+    pub fn for_term(self, term: u64) -> Self {
+        Self { highest: self.highest, ..Self::new(self.uid, term) }
     }
 
-    /// The newest known object: from the watch, or from the answer to a write or a read.
+    /// Returns the newest known object: from the watch, or from the answer to a write or a read.
     pub fn newest(&mut self, watched: &Arc<Pipeline>) -> Arc<Pipeline> {
         self.known.take_if(|known| version(known) <= version(watched));
         let newest = self.known.as_ref().unwrap_or(watched).clone();
@@ -132,19 +131,19 @@ impl WriteTracker {
         newest
     }
 
-    /// Whether the caches know what this generation of the spec needs.
+    /// Whether the objects of this generation of the spec were requested from the caches.
     pub fn has_declared(&self, generation: Option<i64>) -> bool {
         generation.is_some() && self.declared == generation
     }
 
-    /// Notes that the objects of these targets were requested from the caches at this sequence number. If an object is new here, its
-    /// earlier observations are not part of the history of this pipeline.
+    /// Notes that the objects of these targets were requested from the caches at this sequence number. If an object is new in the pipeline,
+    /// its earlier observations are not part of the history of the pipeline.
     pub fn declare(&mut self, generation: Option<i64>, targets: &[TargetInfo], seq: u64) {
-        let mut old = std::mem::take(&mut self.taken);
+        let mut old = std::mem::take(&mut self.processed);
         for target in targets {
             let app = source(target);
-            let seq = old.remove(&target.subject).filter(|(of, _)| *of == app).map_or(seq, |(_, taken)| taken);
-            self.taken.insert(target.subject.clone(), (app, seq));
+            let seq = old.remove(&target.subject).filter(|(of, _)| *of == app).map_or(seq, |(_, processed)| processed);
+            self.processed.insert(target.subject.clone(), (app, seq));
         }
         self.declared = generation;
     }
@@ -159,13 +158,13 @@ impl WriteTracker {
         self.attempt = Some(attempt);
     }
 
-    /// Notes that the write was refused. It may have been applied nevertheless: kube's client sends it again after 429, 503 and 504,
-    /// and only the last answer is known.
+    /// Notes that the write was refused. It may still have been applied: kube's client repeats it after 429, 503 and 504, and only the last
+    /// answer is known.
     pub fn refused(&mut self) {
         self.lose();
     }
 
-    /// Processes the answer to the write.
+    /// Processes the object in the answer to the write.
     pub fn answered(&mut self, live: Pipeline) {
         if let Some(attempt) = self.attempt.take() {
             self.apply(attempt);
@@ -173,14 +172,14 @@ impl WriteTracker {
         self.keep(live);
     }
 
-    /// Processes an object from a live read. A write with an unknown result that it does not show may still be applied later.
+    /// Processes an object from a live read. If it does not contain a write with an unknown result, that write may still be applied later.
     pub fn learn(&mut self, live: Pipeline) {
         self.lose();
         self.find(&live);
         self.keep(live);
     }
 
-    /// Remembers the write as one with an unknown result. Equal writes are remembered once.
+    /// Remembers the current write as one with an unknown result. Equal writes are remembered once.
     fn lose(&mut self) {
         let Some(attempt) = self.attempt.take() else { return };
         self.lost.retain(|lost| (lost.before, lost.serial, &lost.last) != (attempt.before, attempt.serial, &attempt.last));
@@ -189,27 +188,27 @@ impl WriteTracker {
         self.lost.drain(..excess);
     }
 
-    /// Serial of the log before a write without an answer that was found to be applied since the last call. Changes above it are
-    /// recorded, but were not announced.
-    pub fn untold(&mut self) -> Option<i64> {
-        self.came.take()
+    /// Returns the serial of the log before a write without an answer that was found to be applied since the last call. Changes above this
+    /// serial are recorded, but were not announced.
+    pub fn take_unannounced(&mut self) -> Option<i64> {
+        self.landed_before.take()
     }
 
-    /// Checks whether the object contains a write with an unknown result. A write without new changes need not be found: processing
+    /// Checks whether the object contains a write with an unknown result. A write without new changes need not be found, because processing
     /// its observations again changes nothing.
     fn find(&mut self, object: &Pipeline) {
         if let Some(at) = self.lost.iter().rposition(|attempt| attempt.is_in(object)) {
             let attempt = self.lost.swap_remove(at);
-            self.came = attempt.before;
+            self.landed_before = attempt.before;
             self.apply(attempt);
         }
     }
 
     fn apply(&mut self, attempt: Attempt) {
-        // Each write tests the serial that it is based on. So a write that is based on a serial before this write can no longer be
+        // Each write tests the serial that it is based on. So a write that is based on an older serial than this write can no longer be
         // applied.
         self.lost.retain(|lost| lost.before >= Some(attempt.serial));
-        self.settle(attempt.taken);
+        self.settle(attempt.processed);
     }
 
     fn keep(&mut self, live: Pipeline) {
@@ -217,10 +216,10 @@ impl WriteTracker {
         self.known = Some(Arc::new(live));
     }
 
-    /// Notes that these observations are processed: they are written, or they change nothing.
-    pub fn settle(&mut self, taken: Taken) {
-        for (subject, (app, seq)) in taken {
-            if let Some((of, known)) = self.taken.get_mut(&subject)
+    /// Notes that these observations are processed: either they are written, or they change nothing.
+    pub fn settle(&mut self, processed: Processed) {
+        for (subject, (app, seq)) in processed {
+            if let Some((of, known)) = self.processed.get_mut(&subject)
                 && *of == app
             {
                 *known = seq.max(*known);
@@ -228,12 +227,12 @@ impl WriteTracker {
         }
     }
 
-    /// The sequence number after which the observations of a target's object have not been processed.
+    /// Returns the last processed sequence number of the observations of a target's object. It is `u64::MAX` for another object.
     pub fn after(&self, subject: &str, app: &Application) -> u64 {
-        self.taken.get(subject).filter(|(of, _)| of == app).map_or(u64::MAX, |(_, seq)| *seq)
+        self.processed.get(subject).filter(|(of, _)| of == app).map_or(u64::MAX, |(_, seq)| *seq)
     }
 
-    /// How long the next write has to wait.
+    /// Returns how long the next write has to wait.
     pub fn wait(&self, now: Instant) -> Option<Duration> {
         self.not_before.and_then(|at| at.checked_duration_since(now)).filter(|d| !d.is_zero())
     }
@@ -250,7 +249,7 @@ impl WriteTracker {
         self.failures = if well { 0 } else { self.failures.saturating_add(1) };
     }
 
-    /// How long to wait after a failure.
+    /// Returns how long to wait after a failure.
     pub fn retry(&self) -> Duration {
         FIRST_RETRY.saturating_mul(1 << self.failures.saturating_sub(1).min(10)).min(LAST_RETRY)
     }
@@ -260,18 +259,18 @@ impl WriteTracker {
     }
 }
 
-/// Serial of the log of a pipeline.
+/// Returns the serial of the log of a pipeline.
 pub(in crate::pipeline) fn serial(pipeline: &Pipeline) -> Option<i64> {
     pipeline.status.as_ref().and_then(|status| status.log.as_ref()).map(|log| log.serial)
 }
 
-/// The sequence numbers up to which these readings reach. Readings from a cache that is still being filled are not processed.
-pub(in crate::pipeline) fn taken(observed: &[Observed]) -> Taken {
+/// Returns the sequence numbers up to which these readings reach. Readings from a cache that is still being filled are not processed.
+pub(in crate::pipeline) fn processed(observed: &[Observed]) -> Processed {
     let filled = observed.iter().filter(|(_, r)| !matches!(r.now, Now::Unknown { reason, .. } if reason.is_filling()));
     filled.map(|(t, reading)| (t.subject.clone(), (source(t), reading.seq))).collect()
 }
 
-/// The resource version of an object as a number. Resource versions of one kind can be compared as numbers
+/// Returns the resource version of an object as a number. Resource versions of one kind can be compared as numbers
 /// (<https://kubernetes.io/docs/reference/using-api/api-concepts/#resource-versions>).
 fn version(object: &Pipeline) -> Option<u64> {
     object.metadata.resource_version.as_ref()?.parse().ok()
@@ -300,7 +299,7 @@ mod tests {
         writes.after("t", &source(&target(app)))
     }
 
-    fn up_to(app: &str, seq: u64) -> Taken {
+    fn up_to(app: &str, seq: u64) -> Processed {
         [("t".to_owned(), (source(&target(app)), seq))].into()
     }
 
@@ -315,7 +314,7 @@ mod tests {
         assert_eq!(writes.highest, Some(5));
     }
 
-    /// An object whose log ends with this change.
+    /// Returns an object whose log ends with this change.
     fn ends(version: &str, serial: i64, revision: &str) -> Pipeline {
         let mut object = object(version, Some(serial));
         object.status.iter_mut().flat_map(|s| &mut s.log).for_each(|log| log.changes.push(change(serial, revision)));
@@ -327,9 +326,9 @@ mod tests {
         Change { serial, to, ..Change::default() }
     }
 
-    /// A write with one more change, for which observations up to `seq` were processed.
+    /// Returns a write with one more change, for which observations up to `seq` were processed.
     fn attempt(serial: i64, revision: &str, seq: u64) -> Attempt {
-        Attempt { before: Some(serial - 1), serial, last: Some(change(serial, revision)), taken: up_to("a", seq) }
+        Attempt { before: Some(serial - 1), serial, last: Some(change(serial, revision)), processed: up_to("a", seq) }
     }
 
     #[test]
@@ -340,7 +339,7 @@ mod tests {
         writes.sending(attempt(6, "v1", 7));
         writes.answered(ends("1", 6, "v1"));
         assert_eq!(
-            (writes.is_uncertain(), writes.untold(), after(&writes, "a")),
+            (writes.is_uncertain(), writes.take_unannounced(), after(&writes, "a")),
             (false, None, 7),
             "the caller that got the answer announces it"
         );
@@ -349,7 +348,7 @@ mod tests {
         assert!(writes.is_uncertain());
         writes.learn(ends("2", 7, "v2"));
         assert_eq!((writes.is_uncertain(), after(&writes, "a")), (false, 9));
-        assert_eq!((writes.untold(), writes.untold()), (Some(6), None), "announced once");
+        assert_eq!((writes.take_unannounced(), writes.take_unannounced()), (Some(6), None), "announced once");
 
         writes.sending(attempt(8, "v3", 12));
         writes.refused();
@@ -358,7 +357,7 @@ mod tests {
         writes.sending(attempt(8, "v3", 12));
         assert!(writes.is_uncertain());
         writes.learn(ends("3", 8, "v9"));
-        assert_eq!((writes.is_uncertain(), writes.untold(), after(&writes, "a")), (false, None, 9));
+        assert_eq!((writes.is_uncertain(), writes.take_unannounced(), after(&writes, "a")), (false, None, 9));
         writes.settle(up_to("a", 0));
         assert_eq!(after(&writes, "a"), 9, "an object that is gone does not reset the sequence number");
     }
@@ -370,7 +369,7 @@ mod tests {
             writes.declare(Some(1), &[target("a")], 3);
             writes.sending(attempt(7, "v2", 9));
             writes.learn(ends("1", 6, "v1"));
-            assert_eq!((writes.is_uncertain(), writes.untold(), after(&writes, "a")), (false, None, 3));
+            assert_eq!((writes.is_uncertain(), writes.take_unannounced(), after(&writes, "a")), (false, None, 3));
             // Another write is based on the object of the read, and is refused or lost.
             writes.sending(attempt(7, "v2", 10));
             writes.learn(ends("1", 6, "v1"));
@@ -379,20 +378,20 @@ mod tests {
             } else {
                 writes.newest(&Arc::new(ends("2", 7, "v2")));
             }
-            assert_eq!((writes.untold(), after(&writes, "a")), (Some(6), 10), "read: {read}");
+            assert_eq!((writes.take_unannounced(), after(&writes, "a")), (Some(6), 10), "read: {read}");
             assert!(writes.lost.is_empty(), "the other can no longer be applied");
             writes.sending(attempt(8, "v3", 12));
             writes.learn(ends("2", 7, "v2"));
             writes.newest(&Arc::new(ends("3", 8, "v8")));
-            assert_eq!((writes.untold(), after(&writes, "a")), (None, 10), "it is a different write");
+            assert_eq!((writes.take_unannounced(), after(&writes, "a")), (None, 10), "it is a different write");
         }
-        // The client sends a write again after a 503. It is then refused because its first request was applied.
+        // After a 503 the client sends the write again. The second request is refused because the first one was applied.
         let mut writes = WriteTracker::default();
         writes.declare(Some(1), &[target("a")], 3);
         writes.sending(attempt(7, "v2", 9));
         writes.refused();
         writes.newest(&Arc::new(ends("2", 7, "v2")));
-        assert_eq!((writes.untold(), after(&writes, "a")), (Some(6), 9));
+        assert_eq!((writes.take_unannounced(), after(&writes, "a")), (Some(6), 9));
         let mut writes = WriteTracker::default();
         for _ in 0..20 {
             writes.sending(attempt(7, "v2", 9));

@@ -1,7 +1,7 @@
-//! Parameters: texts that a user gives to a template, seen there as `parameters.NAME`.
+//! Parameters: texts that a user sets for a template, which reads them as `parameters.NAME`.
 //!
-//! Each is a template itself, over all data but the parameters, so that `pennant/{{environment}}` can be given where a built-in
-//! asks for a label. What they render to is text like any other: it is escaped where it is written.
+//! Each parameter is a template itself, and can read all data except the parameters. So a user can set `pennant/{{environment}}` where a
+//! built-in template needs a label. The rendered text is escaped where it is written, like every other value.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -17,44 +17,45 @@ use crate::render::lang::eval::Program;
 pub struct Parameters {
     all: Arc<Inner>,
     hidden: Option<Arc<Hidden>>,
-    sight: Sight,
+    visibility: Visibility,
 }
 
 #[derive(Default)]
 struct Inner {
-    /// By name, in order.
+    /// Sorted by name.
     set: Vec<(String, Program)>,
     unset: BTreeSet<String>,
 }
 
-/// Parameters that another namespace wrote and does not share: by name, who wrote it.
+/// The owner of each parameter that another namespace sets and does not share, by the name of the parameter.
 pub type Hidden = BTreeMap<String, String>;
 
-/// Which parameters a template sees.
+/// Which parameters a template can read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(in crate::render) enum Sight {
-    /// All of them.
+pub(in crate::render) enum Visibility {
+    /// All parameters.
     #[default]
     All,
-    /// None that is hidden.
+    /// All parameters that are not hidden.
     Shared,
 }
 
-/// The value of a name after `parameters.`.
+/// The state of a name after `parameters.`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::render) enum Parameter {
-    /// A text.
+    /// It has a value.
     Set,
-    /// Nothing: it is declared, and must be given where it is used.
+    /// It is declared and has no value, so templates cannot use it.
     Unset,
-    /// Nothing that this template may see.
+    /// It is hidden from this template.
     Hidden,
-    /// Nothing: there is no such parameter.
+    /// It does not exist.
     Unknown,
 }
 
 impl Parameters {
-    /// Compiles values by name. One that is declared and has no value may not be used. The error says which are wrong.
+    /// Compiles parameters from their names and values. Templates cannot use a parameter that is declared without a value. The error lists
+    /// the invalid parameters.
     pub fn compile<'a>(
         values: impl IntoIterator<Item = (&'a str, Option<&'a str>)>,
     ) -> Result<Self, Vec<(String, RenderError)>> {
@@ -76,31 +77,31 @@ impl Parameters {
         Ok(Self { all, ..Self::default() })
     }
 
-    /// The same, of which some are hidden from templates of another namespace.
+    /// Returns these parameters with some of them hidden from templates of another namespace.
     #[must_use]
-    pub fn hiding(self, hidden: Hidden) -> Self {
+    pub fn with_hidden(self, hidden: Hidden) -> Self {
         Self { hidden: Some(hidden).filter(|hidden| !hidden.is_empty()).map(Arc::new), ..self }
     }
 
-    /// The same, as a template of another namespace sees them.
+    /// Returns these parameters as a template of another namespace sees them.
     #[must_use]
     pub fn shared(&self) -> Self {
-        let sight = if self.hidden.is_some() { Sight::Shared } else { Sight::All };
-        Self { sight, ..self.clone() }
+        let visibility = if self.hidden.is_some() { Visibility::Shared } else { Visibility::All };
+        Self { visibility, ..self.clone() }
     }
 
-    pub(in crate::render) fn sight(&self) -> Sight {
-        self.sight
+    pub(in crate::render) fn visibility(&self) -> Visibility {
+        self.visibility
     }
 
-    /// Who wrote a parameter that a template of this sight does not see.
-    pub(in crate::render) fn hidden_from(&self, sight: Sight, name: &str) -> Option<&str> {
-        self.hidden.as_ref().filter(|_| sight == Sight::Shared)?.get(name).map(String::as_str)
+    /// Returns the owner of a parameter that is hidden from templates with this visibility.
+    pub(in crate::render) fn hidden_from(&self, visibility: Visibility, name: &str) -> Option<&str> {
+        self.hidden.as_ref().filter(|_| visibility == Visibility::Shared)?.get(name).map(String::as_str)
     }
 
-    /// Who wrote a parameter that is not seen.
+    /// Returns the owner of a hidden parameter.
     pub(in crate::render) fn owner(&self, name: &str) -> Option<&str> {
-        self.hidden_from(self.sight, name)
+        self.hidden_from(self.visibility, name)
     }
 
     fn is_seen(&self, name: &str) -> bool {
@@ -116,34 +117,39 @@ impl Parameters {
         }
     }
 
-    /// The names that a template sees, for a message.
+    /// Returns the visible names, for a message.
     pub(in crate::render) fn names(&self) -> BTreeSet<&str> {
         self.set().chain(self.unset()).collect()
     }
 
-    /// How many have a value, seen or not.
+    /// Returns the number of parameters that have a value, hidden or not.
     pub(in crate::render) fn len(&self) -> usize {
         self.all.set.len()
     }
 
-    /// The names of those that have a value and are seen, in order.
+    /// Returns the sorted names of the visible parameters that have a value.
     pub(in crate::render) fn set(&self) -> impl Iterator<Item = &str> {
-        self.all.set.iter().map(|(name, _)| name.as_str()).filter(|name| self.is_seen(name))
+        self.set_or_hidden().filter(|name| self.is_seen(name))
     }
 
-    /// The names of those that are declared and have none, in order.
+    /// Returns the sorted names of the parameters that have a value, hidden or not.
+    pub(in crate::render) fn set_or_hidden(&self) -> impl Iterator<Item = &str> {
+        self.all.set.iter().map(|(name, _)| name.as_str())
+    }
+
+    /// Returns the sorted names of the visible parameters that are declared without a value.
     pub(in crate::render) fn unset(&self) -> impl Iterator<Item = &str> {
         self.all.unset.iter().map(String::as_str).filter(|name| self.is_seen(name))
     }
 
-    /// The place and the template of one that has a value, seen or not.
+    /// Returns the index and the program of a parameter that has a value, hidden or not.
     pub(in crate::render) fn find(&self, name: &str) -> Option<(usize, &Program)> {
         let index = self.all.set.binary_search_by(|(of, _)| of.as_str().cmp(name)).ok()?;
         self.all.set.get(index).map(|(_, program)| (index, program))
     }
 }
 
-/// The names only, for the values may be secret.
+/// Contains only the names, because the values may be secret.
 impl fmt::Debug for Parameters {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_set().entries(self.set()).finish()
@@ -156,10 +162,10 @@ mod tests {
     use crate::api::TransitionType;
     use crate::render::{Body, Data, HeaderTemplate, RenderError, UrlTemplate, Values};
 
-    /// One that is hidden and one that is not.
+    /// Returns a hidden parameter and a visible one.
     fn parameters() -> Parameters {
         let all = Parameters::compile([("routingKey", Some("s3cr3t")), ("room", Some("lobby"))]).unwrap();
-        all.hiding([("routingKey".to_owned(), "the global configuration".to_owned())].into())
+        all.with_hidden([("routingKey".to_owned(), "the global configuration".to_owned())].into())
     }
 
     fn text(source: &str, parameters: &Parameters) -> Result<String, RenderError> {

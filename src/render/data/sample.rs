@@ -1,4 +1,4 @@
-//! Transitions as they could be, to try a template with before anything happens.
+//! Sample transitions, to test a template before a real transition occurs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,27 +12,27 @@ const OLD: &str = "main@sha1:9c1e1fd35d2e0b7a4a1bd2ae8e0a2b6a0f4f3e21";
 const NEW: &str = "main@sha1:5f3d2c1b0a9e8d7c6b5a4f3e2d1c0b9a8f7e6d5c";
 const SERIAL: i64 = 1_763_711_234_567;
 
-/// Of what a sample speaks.
+/// The objects that a sample transition refers to.
 #[derive(Clone, Debug)]
-pub struct Scene {
+pub struct SampleContext {
     /// The pipeline.
     pub pipeline: PipelineRef,
     /// Its labels.
     pub labels: BTreeMap<String, String>,
     /// Its annotations.
     pub annotations: BTreeMap<String, String>,
-    /// The target. What is about something else is about its environment, its cluster, or the pipeline.
+    /// The target. Transitions of other subjects refer to its environment, its cluster, or the pipeline.
     pub subject: Subject,
     /// The revision that ran.
     pub old: String,
-    /// The revision that comes after it.
+    /// The revision that replaces it.
     pub new: String,
     /// Name and namespace of the notification.
     pub notification: (String, String),
 }
 
-impl Scene {
-    /// A pipeline as it could be, without labels and annotations, reported by a notification of this name and namespace.
+impl SampleContext {
+    /// Returns a sample pipeline without labels and annotations, with a notification of this name and namespace.
     #[must_use]
     pub fn sample(notification: (String, String)) -> Self {
         Self {
@@ -50,8 +50,8 @@ impl Scene {
         }
     }
 
-    /// A transition of this type. It is as inconvenient as real ones. The message of a failure has quotes, a line break and a letter
-    /// beyond ASCII. A removed target and a cluster have no revision. A running workload has its number of replicas.
+    /// Returns a transition of this type. It is as inconvenient as real ones. The message of a failure has quotes, a line break and a
+    /// non-ASCII character. A removed target and a cluster have no revision. A running workload has its number of replicas.
     #[must_use]
     pub fn transition(&self, type_: TransitionType) -> Data {
         let (from, mut to) = states(type_, &self.old, &self.new);
@@ -80,7 +80,7 @@ impl Scene {
         Data::new("msg_5f3d2c1b0a9e8d7c", &spec, &labels, &annotations, &self.notification.1)
     }
 
-    /// The subject of this kind. The local cluster is never away, so where the target is there it is about another.
+    /// Returns the subject of this kind. The local cluster is never offline, so if the target is local, the subject is a remote cluster.
     fn about(&self, kind: SubjectKind) -> Subject {
         let name = match kind {
             SubjectKind::Target => return self.subject.clone(),
@@ -97,13 +97,13 @@ impl Scene {
 }
 
 impl Data {
-    /// A sample of this type.
+    /// Returns a sample transition of this type.
     #[must_use]
     pub fn sample(type_: TransitionType) -> Self {
-        Scene::sample(("deploys".to_owned(), "team-a".to_owned())).transition(type_)
+        SampleContext::sample(("deploys".to_owned(), "team-a".to_owned())).transition(type_)
     }
 
-    /// A sample of each type of transition.
+    /// Returns a sample of each type of transition.
     pub fn samples() -> impl Iterator<Item = Self> {
         TransitionType::ALL.into_iter().map(Self::sample)
     }
@@ -136,7 +136,7 @@ fn subject() -> Subject {
     }
 }
 
-/// From where to where a transition of this type goes.
+/// Returns the states before and after a transition of this type.
 fn states(type_: TransitionType, old: &str, new: &str) -> (State, State) {
     let state = |status, revision: &str, current: &str| State {
         status,
@@ -179,15 +179,16 @@ mod tests {
 
     #[test]
     fn a_workload_says_what_was_deployed() {
-        let mut scene = Scene { old: "1.0".to_owned(), new: "1.1".to_owned(), ..Scene::sample(Default::default()) };
-        let messages = |scene: &Scene| {
+        let mut context =
+            SampleContext { old: "1.0".to_owned(), new: "1.1".to_owned(), ..SampleContext::sample(Default::default()) };
+        let messages = |context: &SampleContext| {
             [TransitionType::Progressing, TransitionType::Deployed, TransitionType::Recovered]
-                .map(|type_| scene.transition(type_).message)
+                .map(|type_| context.transition(type_).message)
         };
-        assert_eq!(messages(&scene), ["", "", ""]);
-        let target = scene.subject.target.as_mut().unwrap();
+        assert_eq!(messages(&context), ["", "", ""]);
+        let target = context.subject.target.as_mut().unwrap();
         (target.app.api_version, target.app.kind) = ("apps/v1".to_owned(), "Deployment".to_owned());
-        assert_eq!(messages(&scene), ["", "1.0 → 1.1, 3 replicas", "3 replicas"]);
+        assert_eq!(messages(&context), ["", "1.0 → 1.1, 3 replicas", "3 replicas"]);
     }
 
     #[test]

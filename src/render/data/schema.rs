@@ -1,19 +1,19 @@
-//! Which fields [`Data`](crate::render::Data) has, so that a path is checked when a template is compiled and not when it is sent.
+//! The fields of [`Data`](crate::render::Data). With them, a path is checked when a template is compiled, not when it is sent.
 
-/// What stands at a path.
+/// The kind of value at a path.
 #[derive(Debug)]
 pub(in crate::render) enum DataSchema {
     /// A text, number or boolean.
     Leaf,
-    /// Labels or annotations: any name may be asked for, and none need be there.
+    /// Labels, annotations or parameters. Any key is allowed, and every entry can be missing.
     Map,
-    /// An object whose fields are always there.
+    /// An object whose fields always exist.
     Object(&'static [(&'static str, DataSchema)]),
 }
 
 use DataSchema::{Leaf, Map, Object};
 
-/// The whole data.
+/// The schema of the whole data.
 pub(in crate::render) static ROOT: DataSchema = Object(&[
     ("id", Leaf),
     ("serial", Leaf),
@@ -47,7 +47,7 @@ pub(in crate::render) static ROOT: DataSchema = Object(&[
 ]);
 
 impl DataSchema {
-    /// The field of this name, if this is an object that has it.
+    /// Returns the field with this name, if this is an object that has it.
     pub(in crate::render) fn field(&self, name: &str) -> Option<&'static Self> {
         match self {
             Object(fields) => fields.iter().find(|(field, _)| *field == name).map(|(_, shape)| shape),
@@ -55,7 +55,7 @@ impl DataSchema {
         }
     }
 
-    /// The fields below this, if it has any.
+    /// Returns the names of the fields, if this is an object.
     pub(in crate::render) fn names(&self) -> Option<impl Iterator<Item = &'static str>> {
         match self {
             Leaf | Map => None,
@@ -69,7 +69,7 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
-    use crate::render::data::parameters::Sight;
+    use crate::render::data::parameters::Visibility;
     use crate::render::{Data, Parameters, Values};
 
     fn same(shape: &DataSchema, value: &Value, path: &str) {
@@ -91,7 +91,8 @@ mod tests {
     #[test]
     fn the_shape_is_that_of_the_data() {
         for sample in Data::samples() {
-            same(&ROOT, Values::new(&sample, &Parameters::default()).unwrap().get(&[], Sight::All).unwrap().unwrap(), "");
+            let values = Values::new(&sample, &Parameters::default()).unwrap();
+            same(&ROOT, values.get(&[], Visibility::All).unwrap().unwrap(), "");
         }
     }
 }

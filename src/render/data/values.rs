@@ -1,59 +1,60 @@
-//! What the templates of one request read: the data of a transition, and the parameters of its notification.
+//! The values that the templates of one request read: the data of a transition, and the parameters of its notification.
 
 use std::cell::{Cell, OnceCell};
 use std::fmt;
 
 use serde_json::Value;
 
-use super::parameters::Sight;
+use super::parameters::Visibility;
 use crate::render::lang::eval::BUDGET;
 use crate::render::{Data, Parameters, RenderError};
 
-/// The field that holds the parameters.
+/// The field that contains the parameters.
 const PARAMETERS: &str = "parameters";
-/// The field that holds what is not recorded: labels and annotations.
+/// The field that contains values that are not recorded: labels and annotations.
 const PIPELINE: &str = "pipeline";
 
-/// The data of one transition with the parameters of one notification, made ready once for all templates of a request.
+/// The data of one transition with the parameters of one notification, prepared once for all templates of a request.
 ///
-/// A parameter is rendered when it is first read, so that one which only some transitions use need not make sense for others.
+/// A parameter is rendered when it is first read. So a parameter that only some transitions use need not be valid for the others.
 pub struct Values {
     data: Value,
     parameters: Parameters,
-    /// Of each parameter, what it rendered to, and whether that may change.
+    /// For each parameter, the rendered value and whether it may change.
     rendered: Vec<OnceCell<(Value, bool)>>,
-    /// Everything with all parameters, for templates that want it whole; and the same with those that are shared.
+    /// The whole data, for templates that read all of it: first with all parameters, then with only the shared ones.
     whole: [OnceCell<Value>; 2],
-    /// Whether a parameter is being rendered, which sees no parameters.
-    within: Cell<bool>,
-    /// What may still be spent on this request.
+    /// Whether a parameter is being rendered. It cannot read other parameters.
+    is_rendering_parameter: Cell<bool>,
+    /// The remaining budget of this request.
     budget: Cell<usize>,
-    /// How often something was read that is not recorded and may change.
+    /// Number of reads of values that are not recorded and may change.
     changeable: Cell<usize>,
 }
 
 impl Values {
-    /// Makes the data ready.
+    /// Prepares the data.
     pub fn new(data: &Data, parameters: &Parameters) -> Result<Self, RenderError> {
         let mut data = serde_json::to_value(data).map_err(RenderError::Data)?;
         if let Some(fields) = data.as_object_mut() {
             fields.insert(PARAMETERS.to_owned(), Value::Object(serde_json::Map::new()));
         }
         let rendered = vec![OnceCell::new(); parameters.len()];
-        let (within, budget, changeable) = (Cell::new(false), Cell::new(BUDGET), Cell::new(0));
+        let (is_rendering_parameter, budget, changeable) = (Cell::new(false), Cell::new(BUDGET), Cell::new(0));
         let (parameters, whole) = (parameters.clone(), [const { OnceCell::new() }; 2]);
-        Ok(Self { data, parameters, rendered, whole, within, budget, changeable })
+        Ok(Self { data, parameters, rendered, whole, is_rendering_parameter, budget, changeable })
     }
 
-    /// What stands at a path from the root, for a template that sees so much; none for a label or annotation that is missing.
-    pub(in crate::render) fn get(&self, path: &[String], sight: Sight) -> Result<Option<&Value>, RenderError> {
+    /// Returns the value at a path from the root, for a template with this visibility. Returns `None` for a missing label or annotation,
+    /// and for a hidden parameter.
+    pub(in crate::render) fn get(&self, path: &[String], visibility: Visibility) -> Result<Option<&Value>, RenderError> {
         let found = match path {
-            _ if self.within.get() => below(Some(&self.data), path),
-            [] => Some(self.whole(sight)?),
+            _ if self.is_rendering_parameter.get() => below(Some(&self.data), path),
+            [] => Some(self.whole(visibility)?),
             [first, rest @ ..] if first == PARAMETERS => match rest {
-                [name] if self.parameters.hidden_from(sight, name).is_some() => None,
+                [name] if self.parameters.hidden_from(visibility, name).is_some() => None,
                 [name] => self.parameter(name)?,
-                rest => below(self.whole(sight)?.get(first), rest),
+                rest => below(self.whole(visibility)?.get(first), rest),
             },
             path => below(Some(&self.data), path),
         };
@@ -63,10 +64,10 @@ impl Values {
         Ok(found)
     }
 
-    /// The parameters that templates have read so far, and what they rendered to.
-    pub fn read(&self) -> impl Iterator<Item = (&str, &str)> {
+    /// Returns the parameters that templates have read so far, hidden or not, with their rendered values.
+    pub fn rendered_parameters(&self) -> impl Iterator<Item = (&str, &str)> {
         let values = self.rendered.iter().map(|value| value.get().and_then(|(value, _)| value.as_str()));
-        self.parameters.set().zip(values).filter_map(|(name, value)| Some((name, value?)))
+        self.parameters.set_or_hidden().zip(values).filter_map(|(name, value)| Some((name, value?)))
     }
 
     fn parameter(&self, name: &str) -> Result<Option<&Value>, RenderError> {
@@ -74,11 +75,11 @@ impl Values {
         let Some(cell) = self.rendered.get(index) else { return Ok(None) };
         if cell.get().is_none() {
             let wrong = |e| RenderError::Parameter { name: name.to_owned(), source: Box::new(e) };
-            self.within.set(true);
-            let output = program.run(self, Sight::All, crate::render::MAX_SOURCE).map_err(wrong);
-            self.within.set(false);
+            self.is_rendering_parameter.set(true);
+            let output = program.run(self, Visibility::All, crate::render::MAX_SOURCE).map_err(wrong);
+            self.is_rendering_parameter.set(false);
             let output = output?;
-            // Nothing has set it meanwhile: a parameter sees no others.
+            // The cell is still empty, because a parameter cannot read other parameters.
             let _ = cell.set((Value::String(output.text), output.changeable));
         }
         let known = cell.get();
@@ -88,9 +89,9 @@ impl Values {
         Ok(known.map(|(value, _)| value))
     }
 
-    fn whole(&self, sight: Sight) -> Result<&Value, RenderError> {
-        let cell = &self.whole[usize::from(sight == Sight::Shared)];
-        let seen = self.parameters.set().filter(|name| self.parameters.hidden_from(sight, name).is_none());
+    fn whole(&self, visibility: Visibility) -> Result<&Value, RenderError> {
+        let cell = &self.whole[usize::from(visibility == Visibility::Shared)];
+        let seen = self.parameters.set().filter(|name| self.parameters.hidden_from(visibility, name).is_none());
         let seen: Vec<_> = seen.map(|name| Ok((name, self.parameter(name)?))).collect::<Result<_, RenderError>>()?;
         if let Some(whole) = cell.get() {
             return Ok(whole);
@@ -110,18 +111,19 @@ impl Values {
         self.changeable.set(self.changeable.get().saturating_add(1));
     }
 
-    /// How often something was read so far that is not recorded and may change.
+    /// Returns the number of reads so far of values that are not recorded and may change.
     pub(in crate::render) fn changeable(&self) -> usize {
         self.changeable.get()
     }
 
-    /// What the templates of this request may still cost.
+    /// Returns the remaining budget of this request.
     pub(in crate::render) fn budget(&self) -> &Cell<usize> {
         &self.budget
     }
 }
 
-/// Whether the value contains something that is not recorded. Each parameter decides that itself.
+/// Whether the value at this path contains values that are not recorded. Parameters are not included: each one is checked when it is
+/// rendered.
 fn may_change(path: &[String]) -> bool {
     match path {
         [] => true,
@@ -134,7 +136,7 @@ fn below<'a>(value: Option<&'a Value>, path: &[String]) -> Option<&'a Value> {
     path.iter().try_fold(value?, |value, name| value.get(name))
 }
 
-/// Without anything of the data, which may hold what is secret.
+/// Omits the data, because it may contain secrets.
 impl fmt::Debug for Values {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Values").field("parameters", &self.parameters).finish_non_exhaustive()
@@ -183,6 +185,19 @@ mod tests {
         let whole: Value = serde_json::from_str(&whole).unwrap();
         let own: Value = serde_json::from_str(whole["parameters"]["own"].as_str().unwrap()).unwrap();
         assert_eq!((&own["message"], &own["parameters"]), (&whole["message"], &serde_json::json!({})));
+    }
+
+    #[test]
+    fn a_hidden_parameter_does_not_shift_the_names_of_the_others() {
+        let parameters = Parameters::compile([("a", Some("{{status}}")), ("b", Some("lobby"))]).unwrap();
+        let hidden = [("a".to_owned(), "the global configuration".to_owned())];
+        let shared = parameters.with_hidden(hidden.into()).shared();
+        let values = Values::new(&Data::sample(TransitionType::Failed), &shared).unwrap();
+        assert_eq!(Body::compile("text/plain", "{{parameters.b}}", &shared).unwrap().render(&values).unwrap(), "lobby");
+        assert_eq!(values.rendered_parameters().collect::<Vec<_>>(), [("b", "lobby")]);
+        let path = ["parameters", "a"].map(str::to_owned);
+        assert_eq!(values.get(&path, Visibility::All).unwrap(), Some(&Value::from("Failed")));
+        assert_eq!(values.rendered_parameters().collect::<Vec<_>>(), [("a", "Failed"), ("b", "lobby")]);
     }
 
     #[test]

@@ -1,7 +1,7 @@
-//! Where in the output a value stands, and how it is escaped there.
+//! The context of a value in the output, and how the value is escaped there.
 //!
-//! The literal text before a place determines its context, so the context is computed once, at compile time. Literal text advances an
-//! [`EscapeContext`], and each value gets an [`Escape`] from it. Branches must end in the same context, and a loop in the context where
+//! The literal text before a value determines its context, so the context is computed once, at compile time. Literal text advances an
+//! [`EscapeContext`], and each value gets an [`Escape`] from it. Branches must end in the same context, and a loop in the context in which
 //! it started. So the context of the following text does not depend on the data.
 
 use std::borrow::Cow;
@@ -9,13 +9,13 @@ use std::fmt::Write as _;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-/// All but the unreserved characters of a URI (RFC 3986, 2.3).
+/// All characters except the unreserved characters of a URI (RFC 3986, section 2.3).
 const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// A place in the output.
+/// A context in the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::render) enum EscapeContext {
-    /// Text in which no character means anything.
+    /// Text in which no character has a special meaning.
     Plain,
     /// HTML or XML.
     Markup,
@@ -29,7 +29,7 @@ pub(in crate::render) enum EscapeContext {
     Url(Url),
 }
 
-/// A place in JSON.
+/// A context in JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::render) enum Json {
     /// Outside of strings.
@@ -42,7 +42,7 @@ pub(in crate::render) enum Json {
     Unicode(u8),
 }
 
-/// A place in a URL: its part, and how many hexadecimal digits of a `%` are missing.
+/// A context in a URL: the part, and the number of missing hexadecimal digits of a `%`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::render) struct Url {
     pub(in crate::render) part: Part,
@@ -65,22 +65,22 @@ pub(in crate::render) enum Part {
 /// How a value is escaped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::render) enum Escape {
-    /// As it is.
+    /// Unchanged.
     None,
     /// Entities of HTML and XML.
     Markup,
-    /// As within a JSON string.
+    /// Escapes of a JSON string.
     JsonString,
     /// Percent-encoding, space as `+`.
     Form,
-    /// Percent-encoding of all but unreserved characters.
+    /// Percent-encoding of all characters except unreserved ones.
     Percent,
-    /// As it is, if it is visible ASCII, spaces and tabs; else refused.
+    /// Unchanged if it consists of visible ASCII characters, spaces and tabs. Other values are rejected.
     Header,
 }
 
 impl EscapeContext {
-    /// Where a body of this content type begins; none if no escaping is known for it.
+    /// Returns the context in which a body with this content type starts, or `None` if no escaping is known for it.
     pub(in crate::render) fn of_content_type(content_type: &str) -> Option<Self> {
         let media_type = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
         match media_type.as_str() {
@@ -94,10 +94,10 @@ impl EscapeContext {
         }
     }
 
-    /// Where a URL begins.
+    /// The context in which a URL starts.
     pub(in crate::render) const URL: Self = Self::Url(Url { part: Part::Origin(0), percent: 0 });
 
-    /// Moves on over literal text. The error says what is wrong with the text.
+    /// Advances over literal text. The error describes the problem with the text.
     pub(in crate::render) fn text(&mut self, text: &str) -> Result<(), &'static str> {
         match self {
             Self::Plain | Self::Markup | Self::Form => Ok(()),
@@ -114,7 +114,8 @@ impl EscapeContext {
         }
     }
 
-    /// How a value is escaped here. `is_json`: it is the result of `json`. The error says what to write instead.
+    /// Returns the escaping of a value in this context. `is_json`: the value is the result of `json`. The error describes the problem and
+    /// its correction.
     pub(in crate::render) fn value(self, is_json: bool) -> Result<Escape, &'static str> {
         match self {
             Self::Plain => Ok(Escape::None),
@@ -140,7 +141,7 @@ impl EscapeContext {
         }
     }
 
-    /// Whether a template may end here. The error says why not.
+    /// Checks whether a template can end in this context. The error describes why not.
     pub(in crate::render) fn end(self) -> Result<(), &'static str> {
         match self {
             Self::Json(Json::String | Json::Backslash | Json::Unicode(_)) => {
@@ -151,7 +152,7 @@ impl EscapeContext {
         }
     }
 
-    /// Its name, for a message.
+    /// Returns its name for a message.
     pub(in crate::render) const fn name(self) -> &'static str {
         match self {
             Self::Plain | Self::Markup | Self::Form | Self::Header => "in the text",
@@ -166,7 +167,7 @@ impl EscapeContext {
 }
 
 impl Json {
-    /// The place after one more character. What is no JSON is found when the rendered body is parsed.
+    /// Returns the context after one more character. Invalid JSON is detected when the rendered body is parsed.
     fn next(self, c: char) -> Self {
         match (self, c) {
             (Self::Outside, '"') => Self::String,
@@ -182,7 +183,7 @@ impl Json {
 const BAD_PERCENT: &str = "a % in a URL must be followed by two hexadecimal digits";
 
 impl Url {
-    /// The place after one more character.
+    /// Returns the context after one more character.
     fn next(self, c: char) -> Result<Self, &'static str> {
         let percent = match (self.percent, c) {
             (0, '%') => 2,
@@ -206,7 +207,7 @@ impl Url {
 }
 
 impl Escape {
-    /// Escapes a value. The error says why it cannot stand here.
+    /// Escapes a value. The error describes why the value is not allowed.
     pub(in crate::render) fn apply(self, value: &str) -> Result<Cow<'_, str>, &'static str> {
         match self {
             Self::None => Ok(value.into()),
@@ -224,7 +225,7 @@ fn fits_header(c: char) -> bool {
     matches!(c, ' '..='~' | '\t')
 }
 
-/// Entities for what ends a text or an attribute; what XML cannot hold at all becomes U+FFFD.
+/// Replaces the characters that can end a text or an attribute by entities. A character that XML does not allow becomes U+FFFD.
 fn markup(value: &str) -> Cow<'_, str> {
     let is_special = |c: char| {
         matches!(c, '&' | '<' | '>' | '"' | '\'' | '`' | '=' | '\u{fffe}' | '\u{ffff}')
@@ -250,7 +251,7 @@ fn markup(value: &str) -> Cow<'_, str> {
     escaped.into()
 }
 
-/// The inside of a JSON string (RFC 8259, 7).
+/// Escapes a text for a JSON string (RFC 8259, section 7).
 fn json_string(value: &str) -> Cow<'_, str> {
     let is_special = |c: char| matches!(c, '"' | '\\') || c.is_control();
     if !value.contains(is_special) {
@@ -265,7 +266,7 @@ fn json_string(value: &str) -> Cow<'_, str> {
             '\r' => escaped.push_str("\\r"),
             '\t' => escaped.push_str("\\t"),
             c if c.is_control() => {
-                // Control characters are below U+00A0, so four digits hold them; writing to a String cannot fail.
+                // Control characters are below U+00A0, so four digits are sufficient. Writing to a String cannot fail.
                 let _ = write!(escaped, "\\u{:04x}", u32::from(c));
             }
             c => escaped.push(c),

@@ -1,35 +1,35 @@
-//! Values as text in the markup of chat rooms and forges, so that nothing in them formats or calls anybody. A URL that is
-//! written out stays one: most receivers link it whatever the markup says.
+//! Escapes values for the markup of chat rooms and forges, so that a value cannot format text or mention a user. A plain URL in a value
+//! stays a URL, because most receivers turn it into a link in any markup.
 //!
-//! This comes before the escaping of the place: a text is made harmless for the reader, then fit for the JSON that carries it.
+//! This precedes the escaping for the context. First the text is escaped for its markup, then for the JSON that contains it.
 
-/// A markup that a receiver reads.
+/// A markup that receivers support.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::render) enum Markup {
-    /// Slack's own (<https://docs.slack.dev/messaging/formatting-message-text>): mentions and links stand in `<…>`.
+    /// The markup of Slack (<https://docs.slack.dev/messaging/formatting-message-text>). Mentions and links are enclosed in `<…>`.
     Mrkdwn,
-    /// CommonMark (<https://spec.commonmark.org/0.31.2/#backslash-escapes>) and its kin, in which `@name` mentions somebody.
+    /// CommonMark (<https://spec.commonmark.org/0.31.2/#backslash-escapes>) and its dialects, in which `@name` mentions a user.
     Markdown,
-    /// HTML, as Telegram, Google Chat and Grafana read it.
+    /// HTML, as Telegram, Google Chat and Grafana support it.
     Html,
 }
 
-/// It has no width and is not a space: the word that contains it is no longer markup.
+/// A character without width that is not a space. A word that contains it has no meaning in the markup.
 const BREAK: char = '\u{200b}';
 /// Replaces the text that was cut.
 const CUT: char = '…';
 
-/// What the escaping of a character depends on.
+/// The surroundings of a character, on which its escaping depends.
 struct Around {
     previous: Option<char>,
-    /// Whether only spaces, tabs and digits stand before it in its line.
+    /// Whether only spaces, tabs and digits precede it in its line.
     starts_line: bool,
     next: Option<char>,
 }
 
 impl Markup {
-    /// Escapes a text, to at most `most` characters (at least 1). What is too long is cut between characters of the text, never
-    /// within an escape, and ends with `…`.
+    /// Escapes a text. The result has at most `most` characters (at least 1). A longer text is cut between its characters, never within an
+    /// escape, and ends with `…`.
     pub(in crate::render) fn escape(self, text: &str, most: usize) -> String {
         let mut escaped = String::with_capacity(text.len() + 16);
         let (mut length, mut kept, mut starts_line) = (0_usize, 0, true);
@@ -61,7 +61,8 @@ impl Markup {
     }
 }
 
-/// Slack has no escape for what formats, so it is set apart from the words that it would format.
+/// Escapes a character for Slack. Slack has no escape for formatting characters, so `BREAK` separates them from the words that they would
+/// format.
 fn mrkdwn(c: char, around: &Around, to: &mut String) {
     match c {
         '&' => to.push_str("&amp;"),
@@ -73,7 +74,7 @@ fn mrkdwn(c: char, around: &Around, to: &mut String) {
     }
 }
 
-/// Only what would mean something is escaped, for not every kin of Markdown knows all escapes.
+/// Escapes a character for Markdown, but only if it has a meaning there, because not every dialect of Markdown supports all escapes.
 fn markdown(c: char, around: &Around, to: &mut String) {
     let word_follows = around.next.is_some_and(char::is_alphanumeric);
     let means = match c {
@@ -86,7 +87,7 @@ fn markdown(c: char, around: &Around, to: &mut String) {
         to.push('\\');
     }
     to.push(c);
-    // Mentions, and references such as owner/name#12 and GH-12, are found in the text that the reader sees.
+    // Receivers find mentions, and references such as owner/name#12 and GH-12, in the displayed text. So a backslash does not prevent them.
     let begins_word = !around.previous.is_some_and(char::is_alphanumeric) && word_follows;
     let number_follows = around.next.is_some_and(|next| next.is_ascii_digit());
     let refers = match c {

@@ -1,7 +1,7 @@
-//! How a value is escaped where it stands.
+//! Escapes values for their context in the output.
 //!
-//! In: what stands before a value in the output ([`context`]). Out: its escape: of JSON, of a URL, or of the markup of a chat room
-//! ([`markup`]).
+//! In: the literal text before a value in the output, and the value. Out: the value, escaped for JSON, a URL or another context
+//! ([`context`]), or for the markup of a chat room ([`markup`]).
 
 pub(super) mod context;
 pub(super) mod markup;

@@ -1,24 +1,24 @@
-//! Whether a template needs the commit that a revision names: each transition looks for it, and it looks in revisions only.
+//! Whether a template requires a commit: it calls the helper `commit` for every transition, and only on revisions.
 //!
-//! In: a program. Out: whether it fails for each revision that names no commit. A branch need not run, so what is in one does not count.
+//! In: a program. Out: whether it fails for every revision that contains no commit. Branches do not count, because they do not always run.
 
 use super::eval::{Expr, Node, Program};
 use crate::render::data::parameters::Parameters;
 use crate::render::helpers::{Function, commit};
 
-/// Where a commit comes from.
+/// How to get a revision that contains a commit.
 pub const COMMIT_REMEDY: &str = "follow an object whose revision contains a commit, such as a Kustomization or an Application with a Git source, or set appRef.revisionPath to a field with a commit";
 
-/// The fields that are revisions.
+/// The fields that contain revisions.
 const REVISIONS: [&str; 3] = ["revision", "runningRevision", "previousRevision"];
 
-/// Whether the helper `commit` finds something in it.
+/// Whether the helper `commit` finds a commit in a revision.
 #[must_use]
 pub fn names_commit(revision: &str) -> bool {
     commit(revision).is_some()
 }
 
-/// Whether a program fails for revisions that name no commit.
+/// Whether a program fails for every revision that contains no commit.
 pub(in crate::render) fn needs_commit(program: &Program, parameters: &Parameters) -> bool {
     program.nodes.iter().any(|node| matches!(node, Node::Value { expr, .. } if needs(expr, parameters)))
 }
@@ -33,7 +33,7 @@ fn needs(expr: &Expr, parameters: &Parameters) -> bool {
             _ => false,
         },
         Expr::Call(Function::Commit, args) => args.iter().all(is_revision),
-        // What comes after the first need not be looked at.
+        // Arguments after the first one are not always evaluated.
         Expr::Call(Function::And | Function::Or | Function::Default, args) => {
             args.first().is_some_and(|first| needs(first, parameters))
         }

@@ -1,4 +1,4 @@
-//! From what the parser gives to a [`Program`]: names become fields and helpers, and each value gets its escaping.
+//! Compiles a parsed template to a [`Program`]: resolves names to fields and helpers, and selects the escaping of each value.
 //!
 //! Every branch is walked, so errors in unused branches are found too. The walk continues after a problem, so that all problems are
 //! reported at once. Two rules are stricter than Handlebars: a label or annotation requires `default`, and an object requires `json`.
@@ -17,17 +17,17 @@ use super::limits::{Outline, scan};
 use super::scope::{Kind, Scopes, Unresolved};
 use crate::api::values::nearest::instead;
 use crate::render::data::parameters::Parameters;
-use crate::render::error::{Position, RenderError, shown};
+use crate::render::error::{Position, RenderError, for_message};
 use crate::render::escape::context::EscapeContext;
 use crate::render::helpers::Function;
 
 /// Maximum number of reported problems of one template.
 const MOST_PROBLEMS: usize = 50;
 
-/// Compiles a source whose output begins at `place`.
+/// Compiles a source whose output starts in the given context.
 pub(in crate::render) fn compile(
     source: &str,
-    place: EscapeContext,
+    context: EscapeContext,
     parameters: &Parameters,
 ) -> Result<Program, RenderError> {
     let outline = scan(source)?;
@@ -39,59 +39,60 @@ pub(in crate::render) fn compile(
             problem: "this is not a valid Handlebars tag; check names, quotes and parentheses".to_owned(),
         }
     })?;
-    let mut lowering = Lowering {
+    let mut compiler = Compiler {
         outline: &outline,
         condensed: &condensed,
         blocks: 0,
         scopes: Scopes::new(parameters),
-        place,
-        is_lost: false,
+        context,
+        context_unknown: false,
         problems: Vec::new(),
     };
-    let nodes = lowering.nodes(&template, Position::START);
-    if let Err(problem) = lowering.place.end() {
-        lowering.misplaced(Position::of(source, source.len()), problem, true);
+    let nodes = compiler.nodes(&template, Position::START);
+    if let Err(problem) = compiler.context.end() {
+        compiler.misplaced(Position::of(source, source.len()), problem, true);
     }
-    match RenderError::all(lowering.problems) {
+    match RenderError::all(compiler.problems) {
         Some(problems) => Err(problems),
         None => Ok(Program { nodes }),
     }
 }
 
-struct Lowering<'a> {
+struct Compiler<'a> {
     outline: &'a Outline,
     condensed: &'a Condensed<'a>,
-    /// Blocks that were begun; the number of the next one in the outline.
+    /// Number of blocks so far, which is the index of the next block in the outline.
     blocks: usize,
     scopes: Scopes<'a>,
-    place: EscapeContext,
-    /// The place is not known since a problem with it: what follows may be right.
-    is_lost: bool,
-    /// What is wrong, in the order of the source.
+    context: EscapeContext,
+    /// Whether the context is unknown because of an earlier problem. Later problems with the context are not reported, because they may be
+    /// false.
+    context_unknown: bool,
+    /// The problems, in the order of the source.
     problems: Vec<RenderError>,
 }
 
-/// A problem was recorded, or is due to one that was.
+/// A problem was recorded, or is caused by a recorded problem.
 #[derive(Debug)]
-struct Refused;
+struct Recorded;
 
-impl Lowering<'_> {
+impl Compiler<'_> {
     /// Records a problem.
-    fn refuse(&mut self, problem: RenderError) -> Refused {
-        // The same twice in one tag says nothing more.
+    fn record(&mut self, problem: RenderError) -> Recorded {
+        // The same problem can occur twice in one tag, and is recorded once.
         if self.problems.len() < MOST_PROBLEMS && !self.problems.iter().any(|known| known.to_string() == problem.to_string())
         {
             self.problems.push(problem);
         }
-        Refused
+        Recorded
     }
 
-    /// Records that something stands where it may not. `loses`: where what follows stands is not known.
-    fn misplaced(&mut self, at: Position, problem: &str, loses: bool) {
-        if !self.is_lost {
-            self.refuse(RenderError::EscapeContext { at, problem: problem.to_owned() });
+    /// Records a problem with the context. `makes_unknown`: the context of what follows is unknown.
+    fn misplaced(&mut self, at: Position, problem: &str, makes_unknown: bool) {
+        if !self.context_unknown {
+            self.record(RenderError::EscapeContext { at, problem: problem.to_owned() });
         }
-        self.is_lost |= loses;
+        self.context_unknown |= makes_unknown;
     }
 
     fn nodes(&mut self, template: &Template, outer: Position) -> Vec<Node> {
@@ -101,7 +102,7 @@ impl Lowering<'_> {
             match element {
                 TemplateElement::RawString(text) => {
                     let text = self.condensed.whole(text);
-                    if let Err(problem) = self.place.text(&text) {
+                    if let Err(problem) = self.context.text(&text) {
                         self.misplaced(at, problem, true);
                     }
                     nodes.push(Node::Text(text));
@@ -109,18 +110,18 @@ impl Lowering<'_> {
                 TemplateElement::Expression(tag) => nodes.extend(self.tag(tag, at)),
                 TemplateElement::HelperBlock(block) => self.block(block, at, &mut nodes),
                 TemplateElement::Comment(_) => {}
-                // The scan has refused these.
-                _ => drop(self.refuse(syntax(at, "tags of this kind are not supported"))),
+                // `scan` has already rejected these.
+                _ => drop(self.record(syntax(at, "tags of this kind are not supported"))),
             }
         }
         nodes
     }
 
-    /// `{{field}}` or `{{helper …}}`.
+    /// Compiles `{{field}}` or `{{helper …}}`.
     fn tag(&mut self, tag: &HelperTemplate, at: Position) -> Option<Node> {
         let (expr, kind) = self.call(tag, at).ok()?;
         let expr = self.textual(expr, kind, at).ok()?;
-        match self.place.value(matches!(expr, Expr::Call(Function::Json, _))) {
+        match self.context.value(matches!(expr, Expr::Call(Function::Json, _))) {
             Ok(escape) => Some(Node::Value { expr, escape, at }),
             Err(problem) => {
                 self.misplaced(at, problem, false);
@@ -137,9 +138,9 @@ impl Lowering<'_> {
             Some("each") => nodes.extend(self.each(block, at)),
             Some("with") => nodes.extend(self.with(block, at)),
             name => {
-                let name = shown(name.unwrap_or_default());
+                let name = for_message(name.unwrap_or_default());
                 let known = "the blocks are if, unless, each, with".to_owned();
-                self.refuse(RenderError::UnknownHelper { at, name, known });
+                self.record(RenderError::UnknownHelper { at, name, known });
                 self.scopes.enter_unknown();
                 self.inner(block.template.as_ref(), at);
                 self.scopes.leave();
@@ -148,14 +149,14 @@ impl Lowering<'_> {
         }
     }
 
-    /// What is within a block, if anything is.
+    /// Compiles the contents of a block, if there are any.
     fn inner(&mut self, template: Option<&Template>, at: Position) -> Vec<Node> {
         template.map_or_else(Vec::new, |template| self.nodes(template, at))
     }
 
     fn choice(&mut self, block: &HelperTemplate, number: usize, at: Position) -> Node {
         let chain = self.outline.chains.get(number).map_or(&[][..], Vec::as_slice);
-        let start = self.place;
+        let start = self.context;
         let mut end = None;
         let mut arms = Vec::with_capacity(chain.len() + 1);
         let (mut link, mut link_at, mut following) = (block, at, chain.iter());
@@ -170,7 +171,7 @@ impl Lowering<'_> {
         }
         let otherwise = self.inner(link.inverse.as_ref(), link_at);
         self.join(start, &mut end, link_at);
-        self.place = end.unwrap_or(start);
+        self.context = end.unwrap_or(start);
         Node::Choice { arms, otherwise }
     }
 
@@ -178,26 +179,26 @@ impl Lowering<'_> {
         let condition = match link.name.as_name() {
             Some("if") => self.condition("if", link, at).map(|condition| (condition, true)),
             Some("unless") => self.condition("unless", link, at).map(|condition| (condition, false)),
-            _ => Err(self.refuse(syntax(at, "only `if` and `unless` may follow `else`"))),
+            _ => Err(self.record(syntax(at, "only `if` and `unless` may follow `else`"))),
         };
         let body = self.inner(link.template.as_ref(), at);
-        condition.ok().map(|(condition, wanted)| Arm { condition, wanted, body, at })
+        condition.ok().map(|(condition, runs_if)| Arm { condition, runs_if, body, at })
     }
 
-    fn condition(&mut self, name: &'static str, link: &HelperTemplate, at: Position) -> Result<Expr, Refused> {
+    fn condition(&mut self, name: &'static str, link: &HelperTemplate, at: Position) -> Result<Expr, Recorded> {
         let (condition, kind) = self.subject(name, link, at)?;
         if kind == Kind::MayBeMissing {
-            return Err(self.refuse(RenderError::MayBeMissing { at, field: shown(&condition.to_string()) }));
+            return Err(self.record(RenderError::MayBeMissing { at, field: for_message(&condition.to_string()) }));
         }
         Ok(condition)
     }
 
-    /// Ends a branch: all of a block must end at the same place. The next one begins where the block began.
+    /// Ends a branch. All branches of a block must end in the same context. The next branch starts in the context of the block.
     fn join(&mut self, start: EscapeContext, end: &mut Option<EscapeContext>, at: Position) {
-        let here = std::mem::replace(&mut self.place, start);
+        let here = std::mem::replace(&mut self.context, start);
         if let Some(other) = end.replace(here).filter(|other| *other != here) {
             let problem = format!(
-                "one branch of this block ends {} and another {}; close what a branch opens within it",
+                "one branch of this block ends {} and another {}; close each string or URL part in the branch that opens it",
                 other.name(),
                 here.name()
             );
@@ -208,13 +209,13 @@ impl Lowering<'_> {
     fn each(&mut self, block: &HelperTemplate, at: Position) -> Option<Node> {
         let map = self.subject("each", block, at).and_then(|(map, kind)| match kind {
             Kind::Map => Ok(map),
-            _ => Err(self.refuse(helper(
+            _ => Err(self.record(helper(
                 at,
                 "each",
                 "iterates only over labels or annotations, as in {{#each pipeline.labels}}",
             ))),
         });
-        let start = self.place;
+        let start = self.context;
         let mut end = None;
         if map.is_ok() {
             self.scopes.enter_loop();
@@ -224,20 +225,20 @@ impl Lowering<'_> {
         let body = self.inner(block.template.as_ref(), at);
         self.scopes.leave();
         self.join(start, &mut end, at);
-        // A loop may run any number of times, so it ends where it began.
+        // A loop can run any number of times, so it must end in the context in which it started.
         self.join(start, &mut end, at);
         let otherwise = self.inner(block.inverse.as_ref(), at);
         self.join(start, &mut end, at);
         map.ok().map(|map| Node::Each { map, body, otherwise, at })
     }
 
-    /// `with` only shortens paths, and they are resolved here; so nothing is left of it.
+    /// Compiles `with`, which only shortens paths. The paths are resolved here, so the program has no node for it.
     fn with(&mut self, block: &HelperTemplate, at: Position) -> Vec<Node> {
         match self.subject("with", block, at) {
             Ok((Expr::Path(path), Kind::Object | Kind::Map)) => self.scopes.enter(path),
-            refused => {
-                if refused.is_ok() {
-                    self.refuse(helper(at, "with", "requires an object, as in {{#with target.app}}"));
+            other => {
+                if other.is_ok() {
+                    self.record(helper(at, "with", "requires an object, as in {{#with target.app}}"));
                 }
                 self.scopes.enter_unknown();
             }
@@ -245,19 +246,19 @@ impl Lowering<'_> {
         let nodes = self.inner(block.template.as_ref(), at);
         self.scopes.leave();
         if block.inverse.is_some() {
-            self.refuse(helper(at, "with", "has no else, because its object always exists"));
-            let end = self.place;
+            self.record(helper(at, "with", "has no else, because its object always exists"));
+            let end = self.context;
             self.inner(block.inverse.as_ref(), at);
-            self.place = end;
+            self.context = end;
         }
         nodes
     }
 
-    /// The one argument of a block.
-    fn subject(&mut self, name: &'static str, block: &HelperTemplate, at: Position) -> Result<(Expr, Kind), Refused> {
+    /// Compiles the only argument of a block.
+    fn subject(&mut self, name: &'static str, block: &HelperTemplate, at: Position) -> Result<(Expr, Kind), Recorded> {
         self.no_named(name, &block.hash, at)?;
         if block.block_param.is_some() {
-            return Err(self.refuse(helper(
+            return Err(self.record(helper(
                 at,
                 name,
                 "does not support names with `as`; use this, @key, @index, or a path",
@@ -265,12 +266,12 @@ impl Lowering<'_> {
         }
         match block.params.as_slice() {
             [only] => self.parameter(only, at),
-            _ => Err(self.refuse(helper(at, name, "requires one argument; put parentheses around a helper with arguments"))),
+            _ => Err(self.record(helper(at, name, "requires one argument; put parentheses around a helper with arguments"))),
         }
     }
 
-    /// A tag or subexpression: a helper with its arguments, or a field.
-    fn call(&mut self, tag: &HelperTemplate, at: Position) -> Result<(Expr, Kind), Refused> {
+    /// Compiles a tag or a subexpression: a helper with its arguments, or a field.
+    fn call(&mut self, tag: &HelperTemplate, at: Position) -> Result<(Expr, Kind), Recorded> {
         let name = tag.name.as_name().unwrap_or_default();
         if let Some(function) = Function::named(name) {
             self.no_named(function.name(), &tag.hash, at)?;
@@ -280,26 +281,26 @@ impl Lowering<'_> {
             return self.parameter(&tag.name, at);
         }
         let known = match name {
-            "if" | "unless" | "each" | "with" => format!("there is {{{{#{name} …}}}}…{{{{/{name}}}}} as a block"),
+            "if" | "unless" | "each" | "with" => format!("use it as a block: {{{{#{name} …}}}}…{{{{/{name}}}}}"),
             _ => instead(name, Function::names(), ""),
         };
-        let refused = self.refuse(RenderError::UnknownHelper { at, name: shown(name), known });
+        let recorded = self.record(RenderError::UnknownHelper { at, name: for_message(name), known });
         for param in &tag.params {
-            // What is wrong with one is recorded.
+            // This records the problems of the argument.
             let _ = self.parameter(param, at);
         }
-        Err(refused)
+        Err(recorded)
     }
 
-    fn function(&mut self, function: Function, params: &[Parameter], at: Position) -> Result<(Expr, Kind), Refused> {
+    fn function(&mut self, function: Function, params: &[Parameter], at: Position) -> Result<(Expr, Kind), Recorded> {
         let arity = function.arity();
         if !arity.contains(&params.len()) {
             let (least, most) = arity.into_inner();
             let count = if least == most { least.to_string() } else { format!("{least} to {most}") };
-            let problem = format!("takes {count} argument(s), not {}", params.len());
-            return Err(self.refuse(helper(at, function.name(), &problem)));
+            let problem = format!("requires {count} argument(s), not {}", params.len());
+            return Err(self.record(helper(at, function.name(), &problem)));
         }
-        // All of them are looked at before it is given up.
+        // All arguments are compiled before an error is returned.
         let args: Vec<_> =
             params.iter().enumerate().map(|(index, param)| self.argument(function, index, param, at)).collect();
         let args = args.into_iter().collect::<Result<_, _>>()?;
@@ -307,25 +308,27 @@ impl Lowering<'_> {
         Ok((Expr::Call(function, args), kind))
     }
 
-    fn argument(&mut self, of: Function, index: usize, param: &Parameter, at: Position) -> Result<Expr, Refused> {
+    fn argument(&mut self, of: Function, index: usize, param: &Parameter, at: Position) -> Result<Expr, Recorded> {
         let (expr, kind) = self.parameter(param, at)?;
         let takes_objects = matches!(of, Function::Json | Function::And | Function::Or | Function::Not);
         match (of, index, kind) {
             (Function::Lookup, 0, Kind::Map) | (Function::Default, 0, Kind::MayBeMissing) => Ok(expr),
-            (Function::Lookup, 0, _) => Err(self.refuse(helper(at, "lookup", "works only on labels or annotations"))),
+            (Function::Lookup, 0, _) => Err(self.record(helper(at, "lookup", "works only on labels or annotations"))),
             (_, _, Kind::Map | Kind::Object) if takes_objects => Ok(expr),
             _ => self.textual(expr, kind, at),
         }
     }
 
-    fn parameter(&mut self, parameter: &Parameter, at: Position) -> Result<(Expr, Kind), Refused> {
+    fn parameter(&mut self, parameter: &Parameter, at: Position) -> Result<(Expr, Kind), Recorded> {
         match parameter {
             Parameter::Path(Path::Relative((_, raw)) | Path::Local((_, _, raw))) | Parameter::Name(raw) => {
                 self.scopes.resolve(raw).map_err(|unresolved| match unresolved {
-                    Unresolved::Unknown(known) => self.refuse(RenderError::UnknownField { at, field: shown(raw), known }),
-                    Unresolved::Unset(name) => self.refuse(RenderError::ParameterMissing { at, name }),
-                    Unresolved::Hidden { name, owner } => self.refuse(RenderError::ParameterHidden { at, name, owner }),
-                    Unresolved::Within => Refused,
+                    Unresolved::Unknown(known) => {
+                        self.record(RenderError::UnknownField { at, field: for_message(raw), known })
+                    }
+                    Unresolved::Unset(name) => self.record(RenderError::ParameterMissing { at, name }),
+                    Unresolved::Hidden { name, owner } => self.record(RenderError::ParameterHidden { at, name, owner }),
+                    Unresolved::EnclosingBlockInvalid => Recorded,
                 })
             }
             Parameter::Literal(value @ (Value::String(_) | Value::Number(_) | Value::Bool(_))) => {
@@ -333,26 +336,26 @@ impl Lowering<'_> {
             }
             Parameter::Subexpression(sub) => match sub.as_element() {
                 TemplateElement::Expression(tag) => self.call(tag, at),
-                _ => Err(self.refuse(syntax(at, "tags of this kind are not supported"))),
+                _ => Err(self.record(syntax(at, "tags of this kind are not supported"))),
             },
-            _ => Err(self.refuse(syntax(at, "only texts, numbers, true and false may be written in a tag"))),
+            _ => Err(self.record(syntax(at, "a literal in a tag must be a string, a number, true or false"))),
         }
     }
 
-    /// An expression that can be written, or worked on as text.
-    fn textual(&mut self, expr: Expr, kind: Kind, at: Position) -> Result<Expr, Refused> {
+    /// Returns the expression if its value is a text.
+    fn textual(&mut self, expr: Expr, kind: Kind, at: Position) -> Result<Expr, Recorded> {
         match kind {
             Kind::Text => Ok(expr),
-            Kind::MayBeMissing => Err(self.refuse(RenderError::MayBeMissing { at, field: shown(&expr.to_string()) })),
-            Kind::Map | Kind::Object => Err(self.refuse(RenderError::NotText { at, field: shown(&expr.to_string()) })),
+            Kind::MayBeMissing => Err(self.record(RenderError::MayBeMissing { at, field: for_message(&expr.to_string()) })),
+            Kind::Map | Kind::Object => Err(self.record(RenderError::NotText { at, field: for_message(&expr.to_string()) })),
         }
     }
 
-    fn no_named(&mut self, name: &'static str, hash: &HashMap<String, Parameter>, at: Position) -> Result<(), Refused> {
+    fn no_named(&mut self, name: &'static str, hash: &HashMap<String, Parameter>, at: Position) -> Result<(), Recorded> {
         if hash.is_empty() {
             return Ok(());
         }
-        Err(self.refuse(helper(at, name, "does not support named arguments; write the values in order")))
+        Err(self.record(helper(at, name, "does not support named arguments; write the values in order")))
     }
 }
 
@@ -370,7 +373,7 @@ mod tests {
 
     use super::*;
     use crate::api::TransitionType;
-    use crate::render::data::parameters::Sight;
+    use crate::render::data::parameters::Visibility;
     use crate::render::{Data, MAX_BODY, Values};
 
     fn data() -> Data {
@@ -383,7 +386,7 @@ mod tests {
     fn plain(source: &str) -> Result<String, RenderError> {
         let parameters = Parameters::compile([("channel", Some("#{{upper environment}}"))]).unwrap();
         let values = Values::new(&data(), &parameters).unwrap();
-        compile(source, EscapeContext::Plain, &parameters)?.run(&values, Sight::All, MAX_BODY).map(|output| output.text)
+        compile(source, EscapeContext::Plain, &parameters)?.run(&values, Visibility::All, MAX_BODY).map(|output| output.text)
     }
 
     #[test]
@@ -444,7 +447,7 @@ mod tests {
         for (source, position, word) in [
             ("a\n {{typo}}", "line 2, column 2", "`typo`"),
             ("{{pipeline.nam}}", "line 1, column 1", "did you mean `pipeline.name`?"),
-            ("{{pipeline.x}}", "line 1, column 1", "there are name, namespace, uid"),
+            ("{{pipeline.x}}", "line 1, column 1", "known names: name, namespace, uid"),
             ("{{#if typo}}{{/if}}", "line 1, column 1", "`typo`"),
             ("{{#if (and status typo)}}{{/if}}", "line 1, column 1", "`typo`"),
             ("{{#if (not typo)}}{{/if}}", "line 1, column 1", "`typo`"),
@@ -479,8 +482,8 @@ mod tests {
             ("{{#upper status}}{{/upper}}", "line 1, column 1", "the blocks are if"),
             ("{{if status}}", "line 1, column 1", "{{#if …}}"),
             ("{{json (uper status)}}", "line 1, column 1", "`uper`"),
-            ("{{upper}}", "line 1, column 1", "takes 1 argument(s), not 0"),
-            ("{{truncate status}}", "line 1, column 1", "takes 2 to 3 argument(s), not 1"),
+            ("{{upper}}", "line 1, column 1", "requires 1 argument(s), not 0"),
+            ("{{truncate status}}", "line 1, column 1", "requires 2 to 3 argument(s), not 1"),
             ("{{truncate status length=3}}", "line 1, column 1", "named"),
             ("{{#if status includeZero=true}}{{/if}}", "line 1, column 1", "named"),
             ("{{#if eq status \"a\"}}{{/if}}", "line 1, column 1", "parentheses"),
@@ -489,7 +492,7 @@ mod tests {
             ("{{#with status}}{{/with}}", "line 1, column 1", "object"),
             ("{{#with target}}{{else}}{{/with}}", "line 1, column 1", "always exists"),
             ("{{#if status}}{{else with target}}{{/if}}", "line 1, column 15", "`unless`"),
-            ("{{json null}}", "line 1, column 1", "numbers"),
+            ("{{json null}}", "line 1, column 1", "a number"),
             ("{{@index}}", "line 1, column 1", "`each`"),
             ("{{comit revision}}", "line 1, column 1", "did you mean `commit`?"),
             ("{{pipline.name}}", "line 1, column 1", "`pipline.name`; did you mean `pipeline.name`?"),
@@ -507,10 +510,10 @@ mod tests {
         }
     }
 
-    /// Each problem of a body of JSON.
+    /// Returns each problem of a JSON body.
     fn problems(source: &str) -> Vec<String> {
-        let place = EscapeContext::of_content_type("application/json").unwrap();
-        let error = compile(source, place, &Parameters::default()).unwrap_err();
+        let context = EscapeContext::of_content_type("application/json").unwrap();
+        let error = compile(source, context, &Parameters::default()).unwrap_err();
         error.each().map(ToString::to_string).collect()
     }
 
@@ -546,7 +549,7 @@ mod tests {
                 "{\"a\": {{revision}}, \"b\": {{json revison}}, \"c\": {{staus}} }",
                 &["the helper `json`", "revison", "staus"],
             ),
-            // What comes of a branch that ends elsewhere is not reported.
+            // The consequences of a branch that ends in another context are not reported.
             ("{\"a\": {{#if drifted}}\"{{else}}1{{/if}} , {{revison}}", &["one branch", "revison"]),
         ] {
             let found = problems(source);
@@ -594,13 +597,14 @@ mod tests {
                 "{{json (unix VALUE)}}",
             ] {
                 let source = tag.replace("VALUE", value);
-                let places = [
+                let contexts = [
                     EscapeContext::Plain,
                     EscapeContext::Header,
                     EscapeContext::of_content_type("application/json").unwrap(),
                 ];
-                for place in places {
-                    let error = compile(&source, place, &parameters).and_then(|p| p.run(&values, Sight::All, 1024)).err();
+                for context in contexts {
+                    let program = compile(&source, context, &parameters);
+                    let error = program.and_then(|program| program.run(&values, Visibility::All, 1024)).err();
                     let Some(error) = error else { continue };
                     let said = format!("{error} {error:?}");
                     assert!(!said.contains(secret), "{source}: {said}");
@@ -613,7 +617,7 @@ mod tests {
 
     #[test]
     fn what_labels_have_a_part_in_is_not_final() {
-        let commit = "`commit` finds";
+        let commit = "`commit` found no";
         for (source, is_final) in [
             ("{{commit environment}}", true),
             ("{{commit (default pipeline.labels.none environment)}}", false),
@@ -644,11 +648,11 @@ mod tests {
             ("{{parameters.label}}", false),
         ] {
             let error =
-                compile(source, EscapeContext::Plain, &parameters).unwrap().run(&values(), Sight::All, 99).unwrap_err();
+                compile(source, EscapeContext::Plain, &parameters).unwrap().run(&values(), Visibility::All, 99).unwrap_err();
             assert_eq!(error.is_final(), is_final, "{source}: {error}");
         }
         let long = |source: &str| {
-            compile(source, EscapeContext::Plain, &parameters).unwrap().run(&values(), Sight::All, 3).unwrap_err()
+            compile(source, EscapeContext::Plain, &parameters).unwrap().run(&values(), Visibility::All, 3).unwrap_err()
         };
         assert!(long("{{environment}}").is_final());
         assert!(long("{{environment}}{{default pipeline.labels.team \"\"}}").is_final());

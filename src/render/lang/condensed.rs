@@ -1,10 +1,10 @@
-//! A source as short as the parser needs it: long texts between tags are left out and put back afterwards.
+//! Shortens a source for the parser. A mark replaces each long text between tags, and the text is restored after parsing.
 //!
-//! In: a source, and where its literal texts are. Out: a source with a mark in place of each long text; the text of a mark; and for a
-//! position in the short source that in the whole one.
+//! In: a source, and the ranges of its literal texts. Out: a short source with marks, the text of each mark, and the position in the whole
+//! source for a position in the short one.
 //!
-//! The parser counts lines and columns from the beginning of the source for every tag, so its work grows with tags times bytes.
-//! What it needs of a text is the whitespace at both ends, and the backslashes before a tag; the rest is the same to it.
+//! For every tag, the parser counts lines and columns from the start of the source. So its work grows with the number of tags times the
+//! number of bytes. Of a text it needs only the whitespace at both ends, and the backslashes before a tag.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -13,24 +13,24 @@ use std::ops::Range;
 
 use crate::render::error::Position;
 
-/// A shorter text stays as it is.
+/// Maximum length in bytes of a text that is not replaced.
 const SHORT: usize = 24;
-/// Characters for private use, of which one encloses the number of a text.
+/// Characters for private use. One of them is the mark, and encloses the number of a text.
 const MARKS: std::ops::RangeInclusive<char> = '\u{F0000}'..='\u{FFFFD}';
 
 /// A source without its long texts.
 #[derive(Debug)]
 pub(in crate::render) struct Condensed<'a> {
-    /// What the parser gets.
+    /// The source for the parser.
     pub(in crate::render) source: Cow<'a, str>,
     mark: char,
     texts: Vec<&'a str>,
-    /// For each text, where its end is in the short source, and where in the whole one.
+    /// For each text, the position of its end in the short source and in the whole source.
     ends: Vec<(Position, Position)>,
 }
 
 impl<'a> Condensed<'a> {
-    /// Leaves out what is long of the texts at these places, which are in order.
+    /// Replaces the long parts of the texts in these ranges. The ranges are in order.
     pub(in crate::render) fn new(source: &'a str, places: &[Range<usize>]) -> Self {
         let mut all = Self { source: Cow::Borrowed(source), mark: *MARKS.start(), texts: Vec::new(), ends: Vec::new() };
         let long: Vec<_> = places.iter().filter_map(|place| long_part(source, place)).collect();
@@ -42,7 +42,7 @@ impl<'a> Condensed<'a> {
             let (before, text) = (&source[at..part.start], &source[part.clone()]);
             let begin = short.len() + before.len();
             short.push_str(before);
-            // Writing to a text does not fail.
+            // Writing to a String cannot fail.
             let _ = write!(short, "{mark}{}{mark}", all.texts.len());
             (here, there) = (here.after(before).after(&short[begin..]), there.after(before).after(text));
             all.ends.push((here, there));
@@ -53,7 +53,7 @@ impl<'a> Condensed<'a> {
         Self { source: Cow::Owned(short), mark, ..all }
     }
 
-    /// A text with what was left out of it.
+    /// Returns a text with the replaced parts restored.
     pub(in crate::render) fn whole(&self, text: &str) -> String {
         if self.texts.is_empty() {
             return text.to_owned();
@@ -67,7 +67,7 @@ impl<'a> Condensed<'a> {
         whole
     }
 
-    /// Where something is in the whole source that is here in the short one.
+    /// Returns the position in the whole source for a position in the short source.
     pub(in crate::render) fn position(&self, line: usize, column: usize) -> Position {
         let count = self.ends.partition_point(|(short, _)| (short.line, short.column) <= (line, column));
         match count.checked_sub(1).and_then(|last| self.ends.get(last)) {
@@ -80,12 +80,12 @@ impl<'a> Condensed<'a> {
     }
 }
 
-/// The part of a text that can be left out: without the whitespace at its ends and the backslashes at its end.
+/// Returns the part of a text that can be replaced: without the whitespace at both ends, and without the backslashes at its end.
 fn long_part(source: &str, place: &Range<usize>) -> Option<Range<usize>> {
     let text = source.get(place.clone())?;
     let begin = place.start + (text.len() - text.trim_start().len());
     let part = text.trim().trim_end_matches('\\');
-    // What a backslash stood before may end with whitespace again, which the parser need not see.
+    // Before the removed backslashes, the part can end with whitespace. The parser does not need that whitespace.
     (part.len() > SHORT).then(|| begin..begin + part.len())
 }
 

@@ -1,8 +1,8 @@
-//! The program that a template is lowered to, and its run over data.
+//! The program that a template is compiled to, and its run over data.
 //!
-//! Runs are bounded by a budget of work and not by a clock: each step costs a little and each byte read or made costs one.
-//! All templates of a request share one.
-//! So a template that renders does so on a busy machine too, and every attempt of a delivery sends the same bytes.
+//! A budget of work limits the runs, not a clock. Each step costs a fixed amount, and each byte that is read or created costs one. All
+//! templates of a request share one budget. So a template that renders also renders on a busy machine, and every attempt of a delivery
+//! sends the same bytes.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -11,26 +11,27 @@ use std::fmt;
 use serde_json::Value;
 
 use crate::render::Values;
-use crate::render::data::parameters::Sight;
-use crate::render::error::{Position, RenderError, shown};
+use crate::render::data::parameters::Visibility;
+use crate::render::error::{Position, RenderError, for_message};
 use crate::render::escape::context::Escape;
 use crate::render::helpers::{Function, MOST_ARGS, Problem, is_true, text};
 
-/// What the runs for one request may cost. It is spent within 50 ms, and that without optimisation.
+/// The budget of all runs for one request. It is spent within 50 ms, even in a build without optimisation.
 pub(in crate::render) const BUDGET: usize = 4 * 1024 * 1024;
-/// What a step costs besides its bytes.
+/// The cost of a step, in addition to its bytes.
 const STEP: usize = 16;
-/// Room for most values of headers and parameters, and a few steps from that of a body.
+/// Initial capacity of an output in bytes. Most values of headers and parameters fit, and the output of a body grows from it in a few
+/// steps.
 const ROOM: usize = 256;
 
-/// A template, ready to run. Fields exist, helpers have their arguments, and each value knows how it is escaped.
+/// A compiled template. All its fields exist, all helpers have their arguments, and each value has its escaping.
 #[derive(Debug)]
 pub(in crate::render) struct Program {
     pub(in crate::render) nodes: Vec<Node>,
 }
 
 impl Program {
-    /// The parameters that it names, in any branch.
+    /// Returns the names of the parameters that it uses in any branch.
     pub(in crate::render) fn parameters(&self) -> BTreeSet<String> {
         let mut names = BTreeSet::new();
         parameters_of(&self.nodes, &mut names);
@@ -73,30 +74,30 @@ fn parameters_in(expr: &Expr, names: &mut BTreeSet<String>) {
     }
 }
 
-/// A piece of a template.
+/// A part of a template.
 #[derive(Debug)]
 pub(in crate::render) enum Node {
     /// Literal text.
     Text(String),
     /// A value.
     Value { expr: Expr, escape: Escape, at: Position },
-    /// The body of the first arm whose condition holds, else `otherwise`.
+    /// The body of the first arm whose condition is met, or `otherwise` if there is none.
     Choice { arms: Vec<Arm>, otherwise: Vec<Node> },
-    /// The body for each entry of labels or annotations, `otherwise` if there is none.
+    /// The body for each entry of labels or annotations, or `otherwise` if there are no entries.
     Each { map: Expr, body: Vec<Node>, otherwise: Vec<Node>, at: Position },
 }
 
-/// `if` or `unless`.
+/// A branch of `if` or `unless`.
 #[derive(Debug)]
 pub(in crate::render) struct Arm {
     pub(in crate::render) condition: Expr,
-    /// Whether the body is for a condition that holds (`if`) or does not (`unless`).
-    pub(in crate::render) wanted: bool,
+    /// The value of the condition with which the body runs: true for `if`, false for `unless`.
+    pub(in crate::render) runs_if: bool,
     pub(in crate::render) body: Vec<Node>,
     pub(in crate::render) at: Position,
 }
 
-/// What has a value.
+/// An expression with a value.
 #[derive(Clone, Debug)]
 pub(in crate::render) enum Expr {
     /// A text, number or boolean written in the template.
@@ -105,11 +106,11 @@ pub(in crate::render) enum Expr {
     Path(Vec<String>),
     /// A part of the entry of the loop at this depth.
     Entry(usize, EntryPart),
-    /// A helper's result.
+    /// The result of a helper.
     Call(Function, Vec<Expr>),
 }
 
-/// What is known of an entry within `each`.
+/// A part of an entry within `each`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::render) enum EntryPart {
     /// `this`
@@ -124,7 +125,7 @@ pub(in crate::render) enum EntryPart {
     Last,
 }
 
-/// As in a template, but for what is written out, which may be secret.
+/// Writes the expression as in a template, but omits literals, because they may be secret.
 impl fmt::Display for Expr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -151,24 +152,24 @@ impl fmt::Display for Expr {
     }
 }
 
-/// What a program made.
+/// The output of a program.
 #[derive(Debug)]
 pub(in crate::render) struct Output {
     pub(in crate::render) text: String,
-    /// Where in `text` something begins or ends that depends on the data; ascending.
+    /// The byte offsets in `text` at which a part that depends on the data starts or ends, in ascending order.
     pub(in crate::render) marks: Vec<usize>,
-    /// Whether something has a part in it that is not recorded and may change.
+    /// Whether it depends on values that are not recorded and may change.
     pub(in crate::render) changeable: bool,
 }
 
 impl Program {
-    /// Runs over data of which it sees so much, to at most `max` bytes.
-    pub(in crate::render) fn run(&self, values: &Values, sight: Sight, max: usize) -> Result<Output, RenderError> {
+    /// Runs the program over the values that `visibility` allows. The output has at most `max` bytes.
+    pub(in crate::render) fn run(&self, values: &Values, visibility: Visibility, max: usize) -> Result<Output, RenderError> {
         let before = values.changeable();
         let output = Output { text: String::with_capacity(ROOM), marks: Vec::new(), changeable: false };
-        let mut run = Run { values, sight, entries: Vec::new(), output, max };
+        let mut run = Run { values, visibility, entries: Vec::new(), output, max };
         run.nodes(&self.nodes).map_err(|error| {
-            // What came before has a part in these, in other templates of the request, too.
+            // These errors depend on everything that ran before, also in other templates of the request.
             let is_of_all = matches!(error, RenderError::OutputTooLong(_) | RenderError::TooMuchWork { .. });
             error.changeable_if(is_of_all && values.changeable() > 0)
         })?;
@@ -179,8 +180,8 @@ impl Program {
 
 struct Run<'a> {
     values: &'a Values,
-    sight: Sight,
-    /// The entries of the loops that are being run, outermost first.
+    visibility: Visibility,
+    /// The current entries of the running loops, outermost first.
     entries: Vec<Entry<'a>>,
     output: Output,
     max: usize,
@@ -223,7 +224,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// An error, with the note whether something that may change was read since.
+    /// Marks an error as changeable if values that may change were read since `before`.
     fn noted(&self, error: RenderError, before: usize) -> RenderError {
         error.changeable_if(self.values.changeable() > before)
     }
@@ -231,15 +232,15 @@ impl<'a> Run<'a> {
     fn escaped(&mut self, expr: &'a Expr, escape: Escape, at: Position) -> Result<(), RenderError> {
         let value = self.value(expr, at)?;
         let value = text(&value);
-        let unfit = |problem| RenderError::Unfit { at, field: shown(&expr.to_string()), problem };
-        let escaped = escape.apply(&value).map_err(unfit)?;
+        let not_allowed = |problem| RenderError::ValueNotAllowed { at, field: for_message(&expr.to_string()), problem };
+        let escaped = escape.apply(&value).map_err(not_allowed)?;
         self.spend(escaped.len(), at)?;
         self.write(&escaped)
     }
 
     fn chosen(&mut self, arms: &'a [Arm], otherwise: &'a [Node]) -> Result<&'a [Node], RenderError> {
         for arm in arms {
-            if is_true(&*self.value(&arm.condition, arm.at)?) == arm.wanted {
+            if is_true(&*self.value(&arm.condition, arm.at)?) == arm.runs_if {
                 return Ok(&arm.body);
             }
         }
@@ -249,7 +250,7 @@ impl<'a> Run<'a> {
     fn each(&mut self, map: &'a Expr, body: &'a [Node], otherwise: &'a [Node], at: Position) -> Result<(), RenderError> {
         let before = self.values.changeable();
         let entries = match map {
-            Expr::Path(path) => self.values.get(path, self.sight)?.and_then(Value::as_object),
+            Expr::Path(path) => self.values.get(path, self.visibility)?.and_then(Value::as_object),
             _ => None,
         };
         let changeable = self.values.changeable() > before;
@@ -265,20 +266,20 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// A value that is there.
+    /// Returns a value, or an error if it is missing.
     fn value(&mut self, expr: &'a Expr, at: Position) -> Result<Cow<'a, Value>, RenderError> {
         match self.find(expr, at)? {
             Some(value) => Ok(value),
-            None => Err(RenderError::MayBeMissing { at, field: shown(&expr.to_string()) }),
+            None => Err(RenderError::MayBeMissing { at, field: for_message(&expr.to_string()) }),
         }
     }
 
-    /// A value, or none for a label or annotation that is missing.
+    /// Returns a value, or `None` for a missing label or annotation.
     fn find(&mut self, expr: &'a Expr, at: Position) -> Result<Option<Cow<'a, Value>>, RenderError> {
         self.spend(STEP, at)?;
         match expr {
             Expr::Literal(value) => Ok(Some(Cow::Borrowed(value))),
-            Expr::Path(path) => Ok(self.values.get(path, self.sight)?.map(Cow::Borrowed)),
+            Expr::Path(path) => Ok(self.values.get(path, self.visibility)?.map(Cow::Borrowed)),
             Expr::Entry(depth, part) => Ok(self.entries.get(*depth).map(|entry| entry.part(*part))),
             Expr::Call(function, args) => self.call(*function, args, at),
         }
@@ -316,7 +317,7 @@ impl<'a> Run<'a> {
                 let failed = |problem: Problem| RenderError::HelperFailed {
                     at,
                     helper: function.name(),
-                    problem: function.explained(&problem, args.first().map(|arg| shown(&arg.to_string())).as_deref()),
+                    problem: function.explained(&problem, args.first().map(|arg| for_message(&arg.to_string())).as_deref()),
                 };
                 let result = function.call(&values[..args.len().min(MOST_ARGS)]).map_err(failed)?;
                 self.spend(size(&result), at)?;
@@ -359,7 +360,7 @@ impl<'a> Entry<'a> {
     }
 }
 
-/// About how many bytes a value has as text.
+/// Returns the approximate number of bytes of a value as text.
 fn size(value: &Value) -> usize {
     match value {
         Value::Null | Value::Bool(_) | Value::Number(_) => 8,

@@ -1,4 +1,4 @@
-//! What is refused before any parser sees the source.
+//! Limits that reject a source before it is parsed.
 //!
 //! The parser recurses for every block and parenthesis, and some of its rules look ahead to the end of the source. So one loop without
 //! backtracking limits depth, tags and runs of backslashes here. It also rejects features of Handlebars that Pennant does not support
@@ -6,22 +6,22 @@
 
 use std::ops::Range;
 
-use crate::render::error::{Position, RenderError, shown};
+use crate::render::error::{Position, RenderError, for_message};
 use crate::render::{MAX_NESTING, MAX_SOURCE, MAX_TAGS};
 
-/// A longer run of backslashes makes the parser's work quadratic, and no format needs one.
+/// Maximum number of backslashes in a row. Longer runs make the work of the parser quadratic, and no format needs them.
 const MAX_BACKSLASHES: usize = 32;
 
-/// What the parser does not keep: for each block, in the order in which they open, where its `{{else …}}` tags with a
-/// condition stand.
+/// Positions that the parser does not keep. `chains` contains a list for each block, in the order in which blocks open, with the positions
+/// of its `{{else …}}` tags with a condition.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(in crate::render) struct Outline {
     pub(in crate::render) chains: Vec<Vec<Position>>,
-    /// The texts between tags, in order; one ends at literal braces, too.
+    /// The byte ranges of the texts between tags, in order. A text also ends at literal braces.
     pub(in crate::render) texts: Vec<Range<usize>>,
 }
 
-/// Checks a source and says where its else-chains are.
+/// Checks a source and returns its outline.
 pub(in crate::render) fn scan(source: &str) -> Result<Outline, RenderError> {
     if source.len() > MAX_SOURCE {
         return Err(RenderError::TooLong(source.len()));
@@ -37,7 +37,7 @@ pub(in crate::render) fn scan(source: &str) -> Result<Outline, RenderError> {
     while let Some(found) = scanner.rest().find("{{") {
         let tag = scanner.at + found;
         scanner.outline.texts.push(scanner.at..tag);
-        // One backslash makes the braces literal; two are one backslash before a tag.
+        // One backslash makes the braces literal. Two backslashes mean one backslash before a tag.
         if source[scanner.at..tag].chars().rev().take_while(|c| *c == '\\').count() == 1 {
             scanner.at = tag + 2;
             scanner.skip("{{");
@@ -47,16 +47,18 @@ pub(in crate::render) fn scan(source: &str) -> Result<Outline, RenderError> {
     }
     scanner.outline.texts.push(scanner.at..source.len());
     match scanner.open.pop() {
-        Some(block) => scanner.refuse(block.offset, format!("`{0}` is not closed; write {{{{/{0}}}}}", shown(block.name))),
+        Some(block) => {
+            scanner.refuse(block.offset, format!("`{0}` is not closed; write {{{{/{0}}}}}", for_message(block.name)))
+        }
         None => Ok(scanner.outline),
     }
 }
 
 struct Scanner<'a> {
     source: &'a str,
-    /// Everything before this offset is understood.
+    /// Everything before this offset is scanned.
     at: usize,
-    /// An offset, and its position: those of later ones are counted from it.
+    /// An offset and its position. The positions of later offsets are counted from it.
     known: (usize, Position),
     open: Vec<Block<'a>>,
     outline: Outline,
@@ -66,7 +68,7 @@ struct Scanner<'a> {
 struct Block<'a> {
     offset: usize,
     name: &'a str,
-    /// Its place in [`Outline::chains`].
+    /// Its index in [`Outline::chains`].
     number: usize,
 }
 
@@ -84,7 +86,7 @@ impl<'a> Scanner<'a> {
         is_next
     }
 
-    /// Steps over characters while they are of a kind.
+    /// Steps over characters while they are of a kind, and returns them.
     fn skip_while(&mut self, of_kind: fn(char) -> bool) -> &'a str {
         let rest = self.rest();
         let length = rest.find(|c| !of_kind(c)).unwrap_or(rest.len());
@@ -123,13 +125,13 @@ impl<'a> Scanner<'a> {
         self.inside(tag)
     }
 
-    /// Refuses what Handlebars has and Pennant does not.
+    /// Rejects the features of Handlebars that Pennant does not support.
     fn refuse_foreign(&self, tag: usize) -> Result<(), RenderError> {
         match self.rest().chars().next() {
             Some('{') => self.refuse(
                 tag,
-                "{{{ would insert a value without escaping; write {{ }}, with `json` for a value that is JSON itself (a brace of the \
-                 text before a tag needs a space between)",
+                "{{{ would insert a value without escaping; write {{ }}, with `json` for a value that is JSON itself (put a space \
+                 between a literal brace and a tag)",
             ),
             Some('&') => self.refuse(tag, "{{& would insert a value without escaping; write {{ }}"),
             Some('>') => self.refuse(tag, "partials are not supported; write the text here"),
@@ -138,7 +140,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// A comment ends at the first `}}`, one that begins with `--` at the first `--}}`.
+    /// Reads a comment. It ends at the first `}}`, or at the first `--}}` if it starts with `--`.
     fn comment(&mut self, tag: usize) -> Result<(), RenderError> {
         self.skip_space();
         let end = if self.skip("--") { "--}}" } else { "}}" };
@@ -166,12 +168,14 @@ impl<'a> Scanner<'a> {
         let name = self.skip_while(is_symbol);
         match self.open.pop() {
             Some(block) if block.name == name => Ok(()),
-            Some(block) => self.refuse(tag, format!("`{}` is closed before `{}`", shown(name), shown(block.name))),
-            None => self.refuse(tag, format!("`{}` is closed but was not opened", shown(name))),
+            Some(block) => {
+                self.refuse(tag, format!("`{}` is closed before `{}`", for_message(name), for_message(block.name)))
+            }
+            None => self.refuse(tag, format!("`{}` is closed but was not opened", for_message(name))),
         }
     }
 
-    /// Notes `{{else if …}}`; a bare `{{else}}` has nothing that can be wrong.
+    /// Records the position of `{{else if …}}`. The position of a bare `{{else}}` is not needed, because it cannot be invalid.
     fn note_else(&mut self, tag: usize) {
         if self.skip("^") || self.skip("else") {
             self.skip_space();
@@ -196,7 +200,7 @@ impl<'a> Scanner<'a> {
             match next {
                 '"' | '\'' => self.text_literal(tag, next)?,
                 '[' => self.segment(tag)?,
-                '{' => return self.refuse(tag, "a tag may not hold braces; close it with }}"),
+                '{' => return self.refuse(tag, "a tag must not contain braces; close it with }}"),
                 '(' if depth == MAX_NESTING => {
                     return self.refuse(tag, format!("parentheses are nested deeper than {MAX_NESTING}"));
                 }
@@ -217,10 +221,10 @@ impl<'a> Scanner<'a> {
             }
             escaped = c == '\\' && !escaped;
         }
-        self.refuse(tag, format!("a text in this tag is not closed; end it with {quote}"))
+        self.refuse(tag, format!("a string in this tag is not closed; end it with {quote}"))
     }
 
-    /// A path segment such as `[app.kubernetes.io/name]`. The parser would try it as a list first, which can nest.
+    /// Reads a path segment such as `[app.kubernetes.io/name]`. The parser tries to read a list first, and lists can nest.
     fn segment(&mut self, tag: usize) -> Result<(), RenderError> {
         let rest = self.rest();
         match rest.split_once(']') {
@@ -233,7 +237,7 @@ impl<'a> Scanner<'a> {
     }
 }
 
-/// The parser's rule for the characters of a name.
+/// Whether a name can contain the character, by the rule of the parser.
 fn is_symbol(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '$' | ':') || c >= '\u{80}'
 }

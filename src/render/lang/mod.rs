@@ -1,7 +1,7 @@
-//! The language of templates, which is a subset of Handlebars: a source becomes a program, and a program a text.
+//! The template language, a subset of Handlebars. It compiles a source to a program, and runs the program to render a text.
 //!
-//! In: a source. What is too large or too deep is refused before any parser sees it ([`limits`]), what the parser gives is compiled
-//! ([`compile`], [`scope`]), and the program runs over data ([`eval`]). Out: a text, or an error with its place in the source.
+//! In: a source. [`limits`] rejects a source that is too large or too deep before it is parsed. [`compile`] and [`scope`] compile the
+//! parsed source. [`eval`] runs the program over data. Out: a text, or an error with its position in the source.
 
 pub(super) mod commits;
 pub(super) mod compile;

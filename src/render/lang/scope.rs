@@ -1,46 +1,49 @@
-//! What a name in a template means: paths are resolved here, within the `with` and `each` around them.
+//! Resolves the names in a template. The enclosing `with` and `each` blocks define what a path refers to.
 
 use super::eval::{EntryPart, Expr};
 use crate::api::values::nearest::{instead, nearest};
 use crate::render::data::parameters::{Parameter, Parameters};
 use crate::render::data::schema::{DataSchema, ROOT};
 
-/// What an expression yields.
+/// The characters between the names of a path.
+const SEPARATORS: [char; 2] = ['.', '/'];
+
+/// The kind of value that an expression yields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::render) enum Kind {
-    /// Something that can be written.
+    /// A value that can be written as text.
     Text,
-    /// A label or annotation.
+    /// A label or annotation, which can be missing.
     MayBeMissing,
     /// All labels, annotations or parameters.
     Map,
-    /// An object of fields.
+    /// An object with fields.
     Object,
 }
 
-/// Why a name means nothing.
+/// Why a name cannot be resolved.
 #[derive(Debug)]
 pub(in crate::render) enum Unresolved {
-    /// There is no such field; what could be written instead.
+    /// The field does not exist. Contains the alternatives.
     Unknown(String),
-    /// The parameter of this name was not given.
+    /// The parameter with this name has no value.
     Unset(String),
-    /// The parameter of this name may not be seen here.
+    /// The parameter with this name is hidden here.
     Hidden {
         /// Its name.
         name: String,
-        /// Who wrote it.
+        /// The owner of the parameter.
         owner: String,
     },
-    /// Nobody knows: what the block around it goes over is refused already.
-    Within,
+    /// Not known, because the argument of an enclosing block is already rejected.
+    EnclosingBlockInvalid,
 }
 
 impl Unresolved {
-    /// The same, where what could be written instead begins as what was written.
-    fn behind(self, lead: &str) -> Self {
+    /// Adds the start of the written path, such as `../`, to the suggested path.
+    fn with_prefix(self, prefix: &str) -> Self {
         match self {
-            Self::Unknown(known) => Self::Unknown(known.replacen("did you mean `", &format!("did you mean `{lead}"), 1)),
+            Self::Unknown(known) => Self::Unknown(known.replacen("did you mean `", &format!("did you mean `{prefix}"), 1)),
             other => other,
         }
     }
@@ -52,26 +55,26 @@ impl From<String> for Unresolved {
     }
 }
 
-/// The blocks around a tag that say what names mean, outermost first.
+/// The blocks around a tag, which define what names refer to, outermost first.
 #[derive(Debug)]
 pub(in crate::render) struct Scopes<'a> {
     blocks: Vec<Scope>,
     parameters: &'a Parameters,
 }
 
-/// What `this` is.
+/// The value of `this`.
 #[derive(Debug)]
 enum Scope {
     /// The fields below a path.
     Fields(Vec<String>),
-    /// An entry of the loop of this number, counted from the outermost.
+    /// An entry of the loop with this number. The outermost loop has number 0.
     Entry(usize),
-    /// What a block goes over that is refused.
+    /// Not known, because the argument of the block is rejected.
     Unknown,
 }
 
 impl<'a> Scopes<'a> {
-    /// Outside of all blocks.
+    /// Returns the scopes outside of all blocks.
     pub(in crate::render) fn new(parameters: &'a Parameters) -> Self {
         Self { blocks: vec![Scope::Fields(Vec::new())], parameters }
     }
@@ -86,12 +89,12 @@ impl<'a> Scopes<'a> {
         self.blocks.push(Scope::Entry(self.loops()));
     }
 
-    /// Enters a block that is refused: what is within may still be looked at.
+    /// Enters a block that is rejected, so that its contents can be checked too.
     pub(in crate::render) fn enter_unknown(&mut self) {
         self.blocks.push(Scope::Unknown);
     }
 
-    /// Leaves what was entered last.
+    /// Leaves the innermost block.
     pub(in crate::render) fn leave(&mut self) {
         self.blocks.pop();
     }
@@ -104,16 +107,18 @@ impl<'a> Scopes<'a> {
     /// the alternatives.
     pub(in crate::render) fn resolve(&self, raw: &str) -> Result<(Expr, Kind), Unresolved> {
         let (up, rest) = match raw.strip_prefix("@root") {
-            Some(rest) => (self.blocks.len() - 1, after_separator(rest)),
-            None if raw.starts_with('@') => return self.entry_part(raw),
-            None => ascend(raw.strip_prefix("./").unwrap_or(raw)),
+            Some(rest) if rest.is_empty() || rest.starts_with(SEPARATORS) => (self.blocks.len() - 1, after_separator(rest)),
+            _ if raw.starts_with('@') => return self.entry_part(raw),
+            _ => ascend(raw.strip_prefix("./").unwrap_or(raw)),
         };
         let names = names(rest);
         match self.blocks.iter().rev().nth(up) {
             None => Err("`../` leaves the outermost block".to_owned().into()),
-            Some(Scope::Unknown) => Err(Unresolved::Within),
+            Some(Scope::Unknown) => Err(Unresolved::EnclosingBlockInvalid),
             Some(Scope::Entry(depth)) if names.is_empty() => Ok((Expr::Entry(*depth, EntryPart::Value), Kind::Text)),
-            Some(Scope::Entry(_)) => Err("there are this, @key, and ../ before what is outside of `each`".to_owned().into()),
+            Some(Scope::Entry(_)) => {
+                Err("within `each`, use this, @key, or ../ for the fields outside of it".to_owned().into())
+            }
             Some(Scope::Fields(base)) => {
                 let path: Vec<String> = base.iter().cloned().chain(names).collect();
                 let kind = if path.first().is_some_and(|name| name == "parameters") {
@@ -121,13 +126,13 @@ impl<'a> Scopes<'a> {
                 } else {
                     kind(&path, base.len()).map_err(Unresolved::from)
                 };
-                let lead = if raw.starts_with('@') { "@root.".to_owned() } else { "../".repeat(up) };
-                kind.map(|kind| (Expr::Path(path), kind)).map_err(|unresolved| unresolved.behind(&lead))
+                let prefix = if raw.starts_with('@') { "@root.".to_owned() } else { "../".repeat(up) };
+                kind.map(|kind| (Expr::Path(path), kind)).map_err(|unresolved| unresolved.with_prefix(&prefix))
             }
         }
     }
 
-    /// What stands below `parameters`.
+    /// Returns the kind of the value at a path below `parameters`.
     fn parameter(&self, path: &[String]) -> Result<Kind, Unresolved> {
         match path {
             [] => Ok(Kind::Map),
@@ -140,17 +145,17 @@ impl<'a> Scopes<'a> {
                 }
                 Parameter::Unknown => Err(self.unknown(name).into()),
             },
-            _ => Err("there are none below a parameter".to_owned().into()),
+            _ => Err("a parameter has no fields".to_owned().into()),
         }
     }
 
-    /// What to write instead of the name of a parameter that there is not.
+    /// Returns the alternatives to a parameter that does not exist.
     fn unknown(&self, name: &str) -> String {
         let names = self.parameters.names();
         match nearest(name, names.iter().copied()) {
             Some(meant) => format!("did you mean `parameters.{meant}`?"),
-            None if names.is_empty() => "there are none; set it in spec.template.parameters".to_owned(),
-            None => format!("there are {}", names.into_iter().collect::<Vec<_>>().join(", ")),
+            None if names.is_empty() => "this notification has no parameters; set it in spec.template.parameters".to_owned(),
+            None => format!("known names: {}", names.into_iter().collect::<Vec<_>>().join(", ")),
         }
     }
 
@@ -164,13 +169,15 @@ impl<'a> Scopes<'a> {
         };
         match (part, self.loops().checked_sub(1)) {
             (Some(part), Some(innermost)) => Ok((Expr::Entry(innermost, part), Kind::Text)),
-            (Some(_), None) if self.blocks.iter().any(|scope| matches!(scope, Scope::Unknown)) => Err(Unresolved::Within),
-            _ => Err("there are @key, @index, @first and @last within `each`, and @root".to_owned().into()),
+            (Some(_), None) if self.blocks.iter().any(|scope| matches!(scope, Scope::Unknown)) => {
+                Err(Unresolved::EnclosingBlockInvalid)
+            }
+            _ => Err("known names: @root, and within `each` also @key, @index, @first, @last".to_owned().into()),
         }
     }
 }
 
-/// How many `../` a path begins with, and what follows them.
+/// Returns the number of leading `../` of a path, and the rest of the path.
 fn ascend(mut path: &str) -> (usize, &str) {
     let mut up = 0;
     while let Some(rest) = path.strip_prefix("..") {
@@ -180,14 +187,14 @@ fn ascend(mut path: &str) -> (usize, &str) {
     (up, path)
 }
 
-/// The names of a path; a `this` before them says nothing.
+/// Returns the names of a path, without a leading `this`.
 fn names(mut path: &str) -> Vec<String> {
     let mut names = Vec::new();
     let mut is_first = true;
     while !path.is_empty() {
         let (name, rest) = match path.strip_prefix('[').and_then(|bracketed| bracketed.split_once(']')) {
             Some(found) => found,
-            None => path.split_at(path.find(['.', '/']).unwrap_or(path.len())),
+            None => path.split_at(path.find(SEPARATORS).unwrap_or(path.len())),
         };
         if !(is_first && name == "this") {
             names.push(name.to_owned());
@@ -199,18 +206,18 @@ fn names(mut path: &str) -> Vec<String> {
 }
 
 fn after_separator(path: &str) -> &str {
-    path.strip_prefix(['.', '/']).unwrap_or(path)
+    path.strip_prefix(SEPARATORS).unwrap_or(path)
 }
 
-/// The value at a path from the root, whose first names come from the enclosing blocks.
+/// Returns the kind of the value at a path from the root. The first `above` names come from the enclosing blocks.
 fn kind(path: &[String], above: usize) -> Result<Kind, String> {
     let mut shape = Some(&ROOT);
     for (index, name) in path.iter().enumerate() {
         shape = match shape {
-            // Labels and annotations may have any name; below one there is nothing.
+            // A label or annotation can have any name, and has no fields.
             Some(DataSchema::Map) => None,
             Some(object) => Some(object.field(name).ok_or_else(|| unknown(object, path, above, index))?),
-            None => return Err("there are none below a label or annotation; write a name with dots in brackets".to_owned()),
+            None => return Err("a label or annotation has no fields; put a name with dots in brackets".to_owned()),
         };
     }
     Ok(match shape {
@@ -221,7 +228,8 @@ fn kind(path: &[String], above: usize) -> Result<Kind, String> {
     })
 }
 
-/// What to write instead of the name at `index`, which the object does not have: the whole path, if what follows is there.
+/// Returns the alternatives to the name at `index`, which the object does not have. If the corrected path exists, it is suggested as a
+/// whole.
 fn unknown(object: &DataSchema, path: &[String], above: usize, index: usize) -> String {
     let Some(names) = object.names() else { return "a text has no fields".to_owned() };
     let before = path[above.min(index)..index].iter().fold(String::new(), |before, name| before + name + ".");
@@ -229,7 +237,7 @@ fn unknown(object: &DataSchema, path: &[String], above: usize, index: usize) -> 
     let whole = nearest(&path[index], names.iter().copied()).and_then(|meant| {
         let mut whole = path.to_vec();
         meant.clone_into(whole.get_mut(index)?);
-        let is_plain = whole[index..].iter().all(|name| !name.contains(['.', '/']));
+        let is_plain = whole[index..].iter().all(|name| !name.contains(SEPARATORS));
         (is_plain && kind(&whole, above).is_ok()).then(|| whole[index..].join("."))
     });
     match whole {
@@ -278,7 +286,7 @@ mod tests {
         for (raw, known) in [
             ("name.first", "no fields"),
             ("nome", "did you mean `name`?"),
-            ("x", "there are apiVersion, kind, name"),
+            ("x", "known names: apiVersion, kind, name"),
             ("../nome", "did you mean `../name`?"),
             ("@root.pipline.name", "did you mean `@root.pipeline.name`?"),
             ("@root.pipline.nam", "did you mean `@root.pipeline`?"),
@@ -291,6 +299,8 @@ mod tests {
             ("../../pipeline.labels.app.kubernetes", "brackets"),
             ("@key", "within `each`"),
             ("@../key", "within `each`"),
+            ("@rootstatus", "@root"),
+            ("@root_.status", "@root"),
         ] {
             let message = unknown(&scopes, raw);
             assert!(message.contains(known), "{raw}: {message}");
@@ -326,8 +336,8 @@ mod tests {
         assert!(matches!(scopes.resolve("parameters.channel"), Ok((_, Kind::Text))));
         assert!(matches!(scopes.resolve("parameters.owner"), Err(Unresolved::Unset(name)) if name == "owner"));
         assert_eq!(unknown(&scopes, "parameters.chanel"), "did you mean `parameters.channel`?");
-        assert_eq!(unknown(&scopes, "parameters.x"), "there are channel, owner");
-        assert!(unknown(&scopes, "parameters.channel.x").contains("below"));
+        assert_eq!(unknown(&scopes, "parameters.x"), "known names: channel, owner");
+        assert!(unknown(&scopes, "parameters.channel.x").contains("no fields"));
         scopes.enter(path(&["parameters"]));
         assert!(matches!(scopes.resolve("channel"), Ok((_, Kind::Text))));
         let none = Parameters::default();

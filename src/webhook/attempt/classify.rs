@@ -1,4 +1,4 @@
-//! What an attempt means for its Delivery. Pure.
+//! Decides what happens to a Delivery after an attempt. Pure.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ pub enum Verdict {
         /// The reason.
         reason: Reason,
     },
-    /// No request was sent. Retry when the cause may be fixed.
+    /// No request was sent. Retry when the cause may have been fixed.
     Blocked {
         /// The reason.
         reason: Reason,
@@ -103,7 +103,7 @@ impl Reason {
     }
 }
 
-/// What the result of an attempt means. `earlier_404s`: number of consecutive 404 answers immediately before it.
+/// Returns what to do after an attempt with this result. `earlier_404s`: number of consecutive 404 answers immediately before it.
 #[must_use]
 pub fn classify(result: &AttemptResult, earlier_404s: u32) -> Verdict {
     match result {

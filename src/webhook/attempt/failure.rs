@@ -1,4 +1,4 @@
-//! The messages for a request without an answer, in our own words.
+//! Creates the messages for requests without an answer. All texts are our own.
 //!
 //! The messages of libraries contain hosts (`certificate not valid for name ...`) and URLs, and the URL can be a secret. So no text
 //! here comes from an error: the type of the error selects one of several fixed texts. The text contains host and port if the
@@ -13,33 +13,33 @@ use rustls::CertificateError;
 
 use super::{AttemptResult, Failure, FailureKind, NotSent};
 use crate::api::duration_text;
-use crate::webhook::client::connect::{TooLate, Unresolved};
+use crate::webhook::client::connect::{ConnectTimedOut, Unresolved};
 use crate::webhook::client::proxy::Proxy;
 use crate::webhook::egress::resolver::AllForbidden;
 use crate::webhook::request::outgoing::{Destination, Outgoing};
 
-/// What an error of the HTTP library means.
+/// Returns the result of an attempt that ended with this error of the HTTP library.
 pub fn explain(error: &legacy::Error, out: &Outgoing) -> AttemptResult {
     if let Some(AllForbidden(rule)) = find(error) {
         return AttemptResult::NotSent(NotSent::DestinationForbidden(*rule));
     }
-    let (kind, text) = words(error, place(out).as_deref(), out.connect_timeout);
+    let (kind, text) = describe(error, host_and_port(out).as_deref(), out.connect_timeout);
     failed(kind, text)
 }
 
-/// Host and port of the receiver, if a message can contain them.
-fn place(out: &Outgoing) -> Option<String> {
+/// Returns host and port of the receiver, if a message can contain them.
+fn host_and_port(out: &Outgoing) -> Option<String> {
     let Destination::Url(url) = &out.destination else { return None };
     let port = url.port_or_known_default().map_or_else(String::new, |port| format!(":{port}"));
     url.host_str().map(|host| format!("{host}{port}"))
 }
 
-/// The part of a request that failed, and a fixed text for it. `place`: host and port, if the text can contain them.
-pub fn words(error: &legacy::Error, place: Option<&str>, connect_timeout: Duration) -> (FailureKind, String) {
+/// Returns the part of a request that failed, and a fixed text for it. `receiver`: host and port, if the text can contain them.
+pub fn describe(error: &legacy::Error, receiver: Option<&str>, connect_timeout: Duration) -> (FailureKind, String) {
     let io = innermost(error);
-    let after = |word: &str| place.map_or_else(String::new, |place| format!(" {word} {place}"));
+    let after = |word: &str| receiver.map_or_else(String::new, |receiver| format!(" {word} {receiver}"));
     if let Some(tls) = find::<rustls::Error>(error) {
-        (FailureKind::Tls, format!("TLS{}: {}", after("with"), tls_words(tls)))
+        (FailureKind::Tls, format!("TLS{}: {}", after("with"), describe_tls(tls)))
     } else if is_timeout(error) && error.is_connect() {
         (FailureKind::ConnectTimeout, format!("no connection{} within {}", after("to"), duration_text(connect_timeout)))
     } else if is_timeout(error) {
@@ -59,15 +59,15 @@ pub fn words(error: &legacy::Error, place: Option<&str>, connect_timeout: Durati
 
 fn is_timeout(error: &legacy::Error) -> bool {
     let quiet = || find::<hyper::Error>(error).is_some_and(hyper::Error::is_timeout);
-    find::<TooLate>(error).is_some() || innermost(error) == Some(io::ErrorKind::TimedOut) || quiet()
+    find::<ConnectTimedOut>(error).is_some() || innermost(error) == Some(io::ErrorKind::TimedOut) || quiet()
 }
 
 fn is_dns(error: &legacy::Error) -> bool {
     find::<Unresolved>(error).is_some()
 }
 
-/// What an error of the HTTP library means if all requests go through a proxy. `plain`: this request uses no tunnel. If the
-/// connection to the proxy failed, or the proxy itself caused the error, the message names host and port of the proxy.
+/// Returns the result of an attempt through a proxy that ended with this error. `plain`: the request uses no tunnel. If the connection to
+/// the proxy failed, or the proxy itself caused the error, the message contains host and port of the proxy.
 pub fn explain_by_proxy(error: &legacy::Error, out: &Outgoing, proxy: &Proxy, plain: bool) -> AttemptResult {
     if !error.is_connect() {
         return explain(error, out);
@@ -83,49 +83,49 @@ pub fn explain_by_proxy(error: &legacy::Error, out: &Outgoing, proxy: &Proxy, pl
         // The tunnel is established, so the error concerns the receiver.
         return explain(error, out);
     }
-    let words = match (refusal.as_deref(), find::<rustls::Error>(error)) {
+    let text = match (refusal.as_deref(), find::<rustls::Error>(error)) {
         (Some("proxy authorization required"), _) => return proxy_wants_credentials(proxy),
         (Some("unsuccessful"), _) => {
             format!("the proxy {proxy} refuses to connect to the receiver, or cannot connect to it")
         }
         (Some("unexpected end of file" | "proxy response headers too long"), _) => {
-            format!("the answer of the proxy {proxy} is not a valid proxy answer")
+            format!("the proxy {proxy} sent an invalid answer")
         }
-        (_, Some(tls)) => format!("the proxy {proxy}: TLS: {}", tls_words(tls)),
+        (_, Some(tls)) => format!("the proxy {proxy}: TLS: {}", describe_tls(tls)),
         _ if is_dns(error) => format!("the name of the proxy {proxy} could not be resolved"),
         _ => match find::<io::Error>(error) {
             Some(io) => format!("no connection to the proxy {proxy}: {}", io.kind()),
             None => format!("no connection to the proxy {proxy}"),
         },
     };
-    failed(FailureKind::Connect, words)
+    failed(FailureKind::Connect, text)
 }
 
-/// The result if the proxy answered 407.
+/// Returns the result for an answer 407 of the proxy.
 pub fn proxy_wants_credentials(proxy: &Proxy) -> AttemptResult {
-    failed(FailureKind::Connect, format!("the proxy {proxy} requires credentials, or rejects the given ones"))
+    failed(FailureKind::Connect, format!("the proxy {proxy} requires credentials, or rejects the configured ones"))
 }
 
-/// The text of hyper-util for a tunnel that could not be established, if that is the cause. Its type is not public, so it is
-/// recognised by its text. An error with another text still counts as a failed connection.
+/// Returns the text of hyper-util for a tunnel that could not be established, if that is the cause. The type of the error is not public, so
+/// it is recognised by its text. An error with another text still counts as a failed connection.
 fn tunnel_error(error: &legacy::Error) -> Option<String> {
     let mut next: Option<&dyn Error> = Some(error);
     while let Some(error) = next {
-        if let Some(words) = error.to_string().strip_prefix("tunnel error: ") {
-            return Some(words.to_owned());
+        if let Some(text) = error.to_string().strip_prefix("tunnel error: ") {
+            return Some(text.to_owned());
         }
         next = error.source();
     }
     None
 }
 
-/// The result if no answer came within the time of the whole attempt.
+/// Returns the result if no answer arrived within the timeout of the whole attempt.
 pub fn no_answer(out: &Outgoing) -> AttemptResult {
-    let from = place(out).map_or_else(String::new, |place| format!(" from {place}"));
+    let from = host_and_port(out).map_or_else(String::new, |receiver| format!(" from {receiver}"));
     failed(FailureKind::Timeout, format!("no answer{from} within {}", duration_text(out.timeout)))
 }
 
-/// The result if no HTTP client could be created. The cause is this machine, not the receiver.
+/// Returns the result if no HTTP client could be created. The cause is this machine, not the receiver.
 pub fn no_client() -> AttemptResult {
     failed(FailureKind::Connect, "the HTTP client could not be created".to_owned())
 }
@@ -134,7 +134,7 @@ fn failed(kind: FailureKind, text: String) -> AttemptResult {
     AttemptResult::Failed(Failure { kind, text })
 }
 
-/// The kind of the innermost I/O error. rustls wraps it in another I/O error, whose kind is not informative.
+/// Returns the kind of the innermost I/O error. rustls wraps it in another I/O error, whose kind is not informative.
 fn innermost(error: &(dyn Error + 'static)) -> Option<io::ErrorKind> {
     let mut found: &io::Error = find(error)?;
     while let Some(inner) = found.get_ref().and_then(|inner| find(inner as &(dyn Error + 'static))) {
@@ -143,7 +143,7 @@ fn innermost(error: &(dyn Error + 'static)) -> Option<io::ErrorKind> {
     Some(found.kind())
 }
 
-/// The first error of this type among an error and its sources.
+/// Returns the first error of this type among an error and its sources.
 fn find<'e, E: Error + 'static>(error: &'e (dyn Error + 'static)) -> Option<&'e E> {
     let mut next = Some(error);
     while let Some(error) = next {
@@ -157,27 +157,27 @@ fn find<'e, E: Error + 'static>(error: &'e (dyn Error + 'static)) -> Option<&'e 
     None
 }
 
-fn tls_words(error: &rustls::Error) -> String {
-    let words = match error {
-        rustls::Error::InvalidCertificate(why) => certificate_words(why),
+fn describe_tls(error: &rustls::Error) -> String {
+    let text = match error {
+        rustls::Error::InvalidCertificate(why) => describe_certificate(why),
         // The name of a protocol constant, or its number.
         rustls::Error::AlertReceived(alert) => return format!("the receiver closed the connection with alert {alert:?}"),
         rustls::Error::PeerIncompatible(_) => "there is no common TLS version or cipher",
         rustls::Error::InvalidMessage(_) => "the receiver does not speak TLS",
         _ => "the handshake failed",
     };
-    words.to_owned()
+    text.to_owned()
 }
 
-fn certificate_words(error: &CertificateError) -> &'static str {
+fn describe_certificate(error: &CertificateError) -> &'static str {
     match error {
         CertificateError::Expired | CertificateError::ExpiredContext { .. } => "the certificate has expired",
         CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => "the certificate is not valid yet",
         CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
-            "the certificate is for another name"
+            "the certificate is not valid for this host name"
         }
         CertificateError::UnknownIssuer => "the certificate is self-signed or signed by an unknown CA",
-        CertificateError::BadSignature => "the certificate is not signed by the CA that it names",
+        CertificateError::BadSignature => "the certificate is not signed by the CA that it names as issuer",
         CertificateError::Revoked => "the certificate is revoked",
         CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => {
             "the certificate is not valid for a server"

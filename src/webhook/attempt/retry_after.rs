@@ -14,12 +14,12 @@ pub const MAX_RETRY_AFTER: Duration = Duration::from_hours(1);
 /// The two obsolete forms of a date that a recipient must still accept (RFC 9110, section 5.6.7).
 const OBSOLETE: [&str; 2] = ["%A, %d-%b-%y %H:%M:%S GMT", "%a %b %e %H:%M:%S %Y"];
 
-/// How long the receiver asks the sender to wait, counted from `now`, the time of its answer. `None` for a past time and for a value
-/// that cannot be parsed: then the schedule decides.
+/// Returns how long to wait at the request of the receiver, counted from `now`, the time of its answer. Returns `None` for a past time and
+/// for a value that cannot be parsed: then the schedule decides.
 pub fn parse(value: &str, now: Time) -> Option<Duration> {
     let value = value.trim_matches([' ', '\t']);
     let asked = if !value.is_empty() && value.bytes().all(|b| b.is_ascii_digit()) {
-        // Digits that do not fit in the type are still a number, and a large one.
+        // A number that does not fit in the type is still valid, and large.
         Duration::from_secs(value.parse().unwrap_or(u64::MAX))
     } else {
         Duration::try_from(date(value)?.duration_since(now)).ok()?

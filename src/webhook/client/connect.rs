@@ -23,7 +23,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tower::{BoxError, Service, service_fn};
 
-use super::line::{Line, Metered};
+use super::line::{ConnectionBudget, Metered};
 use super::proxy::Proxy;
 use crate::webhook::client;
 use crate::webhook::egress::resolver::Guarded;
@@ -39,34 +39,34 @@ const UNACKNOWLEDGED: Duration = Duration::from_secs(30);
 pub(in crate::webhook) struct Connector {
     tcp: HttpConnector<Guarded>,
     tls: TlsConnector,
-    proxy: Option<Arc<Through>>,
+    proxy: Option<Arc<ProxyRoute>>,
     timeout: Duration,
 }
 
-/// The way through the proxy.
-struct Through {
+/// The proxy, and how to connect to it.
+struct ProxyRoute {
     proxy: Proxy,
     at: Uri,
-    /// Without HTTP/2: requests to the proxy use HTTP/1.
+    /// The TLS settings without HTTP/2, because requests to the proxy use HTTP/1.
     tls: TlsConnector,
 }
 
 /// No connection was established in time.
 #[derive(Debug, thiserror::Error)]
 #[error("no connection in time")]
-pub struct TooLate;
+pub struct ConnectTimedOut;
 
 /// A name could not be resolved.
 #[derive(Debug, thiserror::Error)]
 #[error("the name could not be resolved")]
 pub struct Unresolved(#[source] BoxError);
 
-/// A connection.
-pub(in crate::webhook) struct Wire {
+/// A connection to a receiver, or to the proxy that forwards the requests.
+pub(in crate::webhook) struct ReceiverConnection {
     io: Box<dyn Io>,
-    line: Line,
+    budget: ConnectionBudget,
     http2: bool,
-    /// The other side is a proxy that gets requests with full URLs.
+    /// Whether the other side is a proxy that forwards plain HTTP. It requires requests with full URLs.
     proxied: bool,
 }
 
@@ -89,59 +89,63 @@ impl Connector {
         tcp.set_keepalive_interval(Some(KEEP_ALIVE));
         tcp.set_keepalive_retries(Some(KEEP_ALIVE_PROBES));
         tcp.set_tcp_user_timeout(Some(UNACKNOWLEDGED));
-        let through = |proxy: &Proxy| {
+        let route = |proxy: &Proxy| {
             let mut tls = tls.clone();
             tls.alpn_protocols.clear();
-            proxy.at().map(|at| Arc::new(Through { at, proxy: proxy.clone(), tls: Arc::new(tls).into() }))
+            proxy.at().map(|at| Arc::new(ProxyRoute { at, proxy: proxy.clone(), tls: Arc::new(tls).into() }))
         };
-        let proxy = proxy.map(through).transpose()?;
+        let proxy = proxy.map(route).transpose()?;
         Ok(Self { tcp, tls: Arc::new(tls).into(), proxy, timeout })
     }
 
-    async fn connect(self, to: Uri) -> Result<TokioIo<Wire>, BoxError> {
-        let line = Line::default();
+    async fn connect(self, to: Uri) -> Result<TokioIo<ReceiverConnection>, BoxError> {
+        let budget = ConnectionBudget::default();
         let https = to.scheme() == Some(&uri::Scheme::HTTPS);
-        let wire = match self.proxy.clone() {
+        let connection = match self.proxy.clone() {
             None => {
-                let io = self.tcp(&to, &line).await?;
-                if https { Wire::tls(&self.tls, &to, io, line).await? } else { Wire::plain(io, line, false) }
-            }
-            Some(through) => {
+                let io = self.tcp(&to, &budget).await?;
                 if https {
-                    let io = self.tunnel(&through, &to, &line).await?;
-                    Wire::tls(&self.tls, &to, io, line).await?
+                    ReceiverConnection::tls(&self.tls, &to, io, budget).await?
                 } else {
-                    Wire::plain(self.proxy(&through, &line).await?, line, true)
+                    ReceiverConnection::plain(io, budget, false)
+                }
+            }
+            Some(route) => {
+                if https {
+                    let io = self.tunnel(&route, &to, &budget).await?;
+                    ReceiverConnection::tls(&self.tls, &to, io, budget).await?
+                } else {
+                    ReceiverConnection::plain(self.proxy(&route, &budget).await?, budget, true)
                 }
             }
         };
-        wire.line.is_ready();
-        Ok(TokioIo::new(wire))
+        connection.budget.mark_ready();
+        Ok(TokioIo::new(connection))
     }
 
-    async fn tcp(&self, to: &Uri, line: &Line) -> Result<Box<dyn Io>, BoxError> {
+    async fn tcp(&self, to: &Uri, budget: &ConnectionBudget) -> Result<Box<dyn Io>, BoxError> {
         let tcp = self.tcp.clone().call(to.clone()).await?.into_inner();
-        Ok(Box::new(Metered::new(tcp, line.clone())))
+        Ok(Box::new(Metered::new(tcp, budget.clone())))
     }
 
-    async fn proxy(&self, through: &Through, line: &Line) -> Result<Box<dyn Io>, BoxError> {
-        let io = self.tcp(&through.at, line).await?;
-        if through.proxy.tls_name().is_none() {
+    async fn proxy(&self, route: &ProxyRoute, budget: &ConnectionBudget) -> Result<Box<dyn Io>, BoxError> {
+        let io = self.tcp(&route.at, budget).await?;
+        if route.proxy.tls_name().is_none() {
             return Ok(io);
         }
-        Ok(Box::new(through.tls.connect(server_name(&through.at)?, io).await?))
+        Ok(Box::new(route.tls.connect(server_name(&route.at)?, io).await?))
     }
 
-    /// A connection to a receiver through the proxy.
-    async fn tunnel(&self, through: &Arc<Through>, to: &Uri, line: &Line) -> Result<Box<dyn Io>, BoxError> {
-        let (this, by, line) = (self.clone(), Arc::clone(through), line.clone());
+    /// Opens a tunnel to a receiver through the proxy.
+    async fn tunnel(&self, route: &Arc<ProxyRoute>, to: &Uri, budget: &ConnectionBudget) -> Result<Box<dyn Io>, BoxError> {
+        let (this, by, budget) = (self.clone(), Arc::clone(route), budget.clone());
         let proxy = service_fn(move |_: Uri| {
-            let (this, by, line) = (this.clone(), Arc::clone(&by), line.clone());
-            async move { this.proxy(&by, &line).await.map(TokioIo::new) }.boxed()
+            let (this, by, budget) = (this.clone(), Arc::clone(&by), budget.clone());
+            async move { this.proxy(&by, &budget).await.map(TokioIo::new) }.boxed()
         });
         let headers = HeaderMap::from_iter([(USER_AGENT, HeaderValue::from_static(client::USER_AGENT))]);
-        let mut tunnel = Tunnel::new(through.at.clone(), proxy).with_headers(headers);
-        if let Some(credentials) = through.proxy.authorization() {
+        let mut tunnel = Tunnel::new(route.at.clone(), proxy).with_headers(headers);
+        if let Some(credentials) = route.proxy.authorization() {
             tunnel = tunnel.with_auth(credentials);
         }
         Ok(tunnel.call(to.clone()).await?.into_inner())
@@ -149,9 +153,9 @@ impl Connector {
 }
 
 impl Service<Uri> for Connector {
-    type Response = TokioIo<Wire>;
+    type Response = TokioIo<ReceiverConnection>;
     type Error = BoxError;
-    type Future = BoxFuture<'static, Result<TokioIo<Wire>, BoxError>>;
+    type Future = BoxFuture<'static, Result<TokioIo<ReceiverConnection>, BoxError>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
         Poll::Ready(Ok(()))
@@ -159,42 +163,42 @@ impl Service<Uri> for Connector {
 
     fn call(&mut self, to: Uri) -> Self::Future {
         let this = self.clone();
-        async move { timeout(this.timeout, this.connect(to)).await.unwrap_or_else(|_| Err(TooLate.into())) }.boxed()
+        async move { timeout(this.timeout, this.connect(to)).await.unwrap_or_else(|_| Err(ConnectTimedOut.into())) }.boxed()
     }
 }
 
-impl Wire {
-    fn plain(io: Box<dyn Io>, line: Line, proxied: bool) -> Self {
-        Self { io, line, http2: false, proxied }
+impl ReceiverConnection {
+    fn plain(io: Box<dyn Io>, budget: ConnectionBudget, proxied: bool) -> Self {
+        Self { io, budget, http2: false, proxied }
     }
 
-    async fn tls(connector: &TlsConnector, to: &Uri, io: Box<dyn Io>, line: Line) -> Result<Self, BoxError> {
+    async fn tls(connector: &TlsConnector, to: &Uri, io: Box<dyn Io>, budget: ConnectionBudget) -> Result<Self, BoxError> {
         let io = connector.connect(server_name(to)?, io).await?;
         let http2 = io.get_ref().1.alpn_protocol() == Some(b"h2");
-        Ok(Self { io: Box::new(io), line, http2, proxied: false })
+        Ok(Self { io: Box::new(io), budget, http2, proxied: false })
     }
 }
 
-/// The name for which the certificate must be valid.
+/// Returns the name for which the certificate must be valid.
 fn server_name(of: &Uri) -> Result<ServerName<'static>, BoxError> {
     let host = of.host().unwrap_or_default();
     Ok(ServerName::try_from(host.trim_start_matches('[').trim_end_matches(']').to_owned())?)
 }
 
-impl Connection for Wire {
+impl Connection for ReceiverConnection {
     fn connected(&self) -> Connected {
-        let connected = Connected::new().proxy(self.proxied).extra(self.line.clone());
+        let connected = Connected::new().proxy(self.proxied).extra(self.budget.clone());
         if self.http2 { connected.negotiated_h2() } else { connected }
     }
 }
 
-impl AsyncRead for Wire {
+impl AsyncRead for ReceiverConnection {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.io).poll_read(cx, buffer)
     }
 }
 
-impl AsyncWrite for Wire {
+impl AsyncWrite for ReceiverConnection {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.io).poll_write(cx, bytes)
     }

@@ -16,31 +16,31 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
 /// Maximum number of bytes that can arrive while no request is in flight. After a timeout, this limit applies per remaining request.
-const UNASKED: usize = 64 * 1024;
+const IDLE_BYTE_LIMIT: usize = 64 * 1024;
 
 /// The state of one connection.
 #[derive(Clone, Debug, Default)]
-pub(in crate::webhook) struct Line(Arc<Mutex<State>>);
+pub(in crate::webhook) struct ConnectionBudget(Arc<Mutex<State>>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// The connection is established, including TLS. Before that, the connect timeout limits the incoming data.
+    /// Whether the connection is established, including TLS. Before that, the connect timeout limits the incoming data.
     ready: bool,
     /// Number of requests in flight.
-    under_way: usize,
-    /// A request has timed out. The connection gets no new requests.
-    last_ones: bool,
+    in_flight: usize,
+    /// Whether a request has timed out. If so, the connection gets no new requests.
+    draining: bool,
     /// Number of bytes that can still arrive.
-    left: usize,
+    bytes_left: usize,
     closed: bool,
     reader: Option<Waker>,
 }
 
-/// A request, from the time at which it has a connection. Without a call of [`Call::finish`] it counts as timed out.
+/// A request, and its connection as soon as it has one. If [`Call::finish`] is not called, the request counts as timed out.
 #[derive(Debug)]
 pub(in crate::webhook) struct Call {
     captured: CaptureConnection,
-    line: Option<Line>,
+    budget: Option<ConnectionBudget>,
     over: bool,
 }
 
@@ -48,31 +48,31 @@ pub(in crate::webhook) struct Call {
 #[derive(Debug)]
 pub(in crate::webhook) struct Metered {
     tcp: TcpStream,
-    line: Line,
+    budget: ConnectionBudget,
 }
 
-impl Line {
+impl ConnectionBudget {
     /// Marks the connection as established.
-    pub(in crate::webhook) fn is_ready(&self) {
+    pub(in crate::webhook) fn mark_ready(&self) {
         let mut state = self.state();
         state.ready = true;
-        state.left = UNASKED;
+        state.bytes_left = IDLE_BYTE_LIMIT;
     }
 
     fn begin(&self) {
-        self.state().under_way += 1;
+        self.state().in_flight += 1;
     }
 
     fn end(&self, timed_out: bool) {
         let mut state = self.state();
-        state.under_way = state.under_way.saturating_sub(1);
-        if timed_out && !state.last_ones {
-            state.last_ones = true;
-            state.left = UNASKED * state.under_way;
-        } else if state.under_way == 0 {
-            state.left = UNASKED;
+        state.in_flight = state.in_flight.saturating_sub(1);
+        if timed_out && !state.draining {
+            state.draining = true;
+            state.bytes_left = IDLE_BYTE_LIMIT * state.in_flight;
+        } else if state.in_flight == 0 {
+            state.bytes_left = IDLE_BYTE_LIMIT;
         }
-        if state.last_ones && state.under_way == 0 {
+        if state.draining && state.in_flight == 0 {
             state.close();
         }
     }
@@ -88,10 +88,10 @@ impl Line {
 
 impl State {
     /// Counts bytes that have arrived.
-    fn brought(&mut self, bytes: usize) {
-        if self.ready && (self.under_way == 0 || self.last_ones) {
-            match self.left.checked_sub(bytes) {
-                Some(left) => self.left = left,
+    fn count_incoming(&mut self, bytes: usize) {
+        if self.ready && (self.in_flight == 0 || self.draining) {
+            match self.bytes_left.checked_sub(bytes) {
+                Some(bytes_left) => self.bytes_left = bytes_left,
                 None => self.close(),
             }
         }
@@ -112,22 +112,23 @@ impl State {
 impl Call {
     /// Creates a request that has no connection yet.
     pub(in crate::webhook) fn new(captured: CaptureConnection) -> Self {
-        Self { captured, line: None, over: false }
+        Self { captured, budget: None, over: false }
     }
 
-    /// Checks which connection the request has. The caller must call this after each poll of the request.
-    pub(in crate::webhook) fn look(&mut self) {
+    /// Finds the connection of the request, and counts the request as in flight there. Callers must call this after each poll of the
+    /// request.
+    pub(in crate::webhook) fn track_connection(&mut self) {
         let mut extensions = Extensions::new();
         if let Some(connected) = &*self.captured.connection_metadata() {
             connected.get_extras(&mut extensions);
         }
-        let Some(line) = extensions.remove::<Line>() else { return };
-        if self.line.as_ref().is_some_and(|before| before.is(&line)) {
+        let Some(budget) = extensions.remove::<ConnectionBudget>() else { return };
+        if self.budget.as_ref().is_some_and(|before| before.is(&budget)) {
             return;
         }
-        line.begin();
+        budget.begin();
         // If the first connection had already ended, the request was not started on it and moves to another one.
-        if let Some(before) = self.line.replace(line) {
+        if let Some(before) = self.budget.replace(budget) {
             before.end(false);
         }
     }
@@ -140,26 +141,26 @@ impl Call {
 
 impl Drop for Call {
     fn drop(&mut self) {
-        let Some(line) = &self.line else { return };
+        let Some(budget) = &self.budget else { return };
         if !self.over {
             // The pool must not use this connection for other requests.
             let captured = self.captured.connection_metadata();
             captured.iter().for_each(Connected::poison);
         }
-        line.end(!self.over);
+        budget.end(!self.over);
     }
 }
 
 impl Metered {
-    pub(in crate::webhook) fn new(tcp: TcpStream, line: Line) -> Self {
-        Self { tcp, line }
+    pub(in crate::webhook) fn new(tcp: TcpStream, budget: ConnectionBudget) -> Self {
+        Self { tcp, budget }
     }
 }
 
 impl AsyncRead for Metered {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         {
-            let mut state = self.line.state();
+            let mut state = self.budget.state();
             state.check()?;
             if !state.reader.as_ref().is_some_and(|reader| reader.will_wake(cx.waker())) {
                 state.reader = Some(cx.waker().clone());
@@ -168,15 +169,15 @@ impl AsyncRead for Metered {
         let before = buffer.filled().len();
         ready!(Pin::new(&mut self.tcp).poll_read(cx, buffer))?;
         let bytes = buffer.filled().len() - before;
-        let mut state = self.line.state();
-        state.brought(bytes);
+        let mut state = self.budget.state();
+        state.count_incoming(bytes);
         Poll::Ready(state.check())
     }
 }
 
 impl AsyncWrite for Metered {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        self.line.state().check()?;
+        self.budget.state().check()?;
         Pin::new(&mut self.tcp).poll_write(cx, bytes)
     }
 
@@ -193,7 +194,7 @@ impl AsyncWrite for Metered {
         cx: &mut Context<'_>,
         parts: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.line.state().check()?;
+        self.budget.state().check()?;
         Pin::new(&mut self.tcp).poll_write_vectored(cx, parts)
     }
 
@@ -206,43 +207,43 @@ impl AsyncWrite for Metered {
 mod tests {
     use super::*;
 
-    fn brought(line: &Line, bytes: usize) -> bool {
-        line.state().brought(bytes);
-        line.state().closed
+    fn is_closed_after(budget: &ConnectionBudget, bytes: usize) -> bool {
+        budget.state().count_incoming(bytes);
+        budget.state().closed
     }
 
     #[test]
     fn a_connection_without_a_request_accepts_a_little_data() {
-        let line = Line::default();
-        assert!(!brought(&line, 10 * UNASKED), "while it is being established");
-        line.is_ready();
-        assert!(!brought(&line, UNASKED));
-        line.begin();
-        assert!(!brought(&line, 10 * UNASKED), "an answer");
-        line.end(false);
-        assert!(!brought(&line, UNASKED));
-        assert!(brought(&line, 1));
+        let budget = ConnectionBudget::default();
+        assert!(!is_closed_after(&budget, 10 * IDLE_BYTE_LIMIT), "while it is being established");
+        budget.mark_ready();
+        assert!(!is_closed_after(&budget, IDLE_BYTE_LIMIT));
+        budget.begin();
+        assert!(!is_closed_after(&budget, 10 * IDLE_BYTE_LIMIT), "an answer");
+        budget.end(false);
+        assert!(!is_closed_after(&budget, IDLE_BYTE_LIMIT));
+        assert!(is_closed_after(&budget, 1));
     }
 
     #[test]
     fn a_connection_with_a_timed_out_request_is_closed_after_its_other_requests() {
-        let line = Line::default();
-        line.is_ready();
+        let budget = ConnectionBudget::default();
+        budget.mark_ready();
         for _ in 0..3 {
-            line.begin();
+            budget.begin();
         }
-        line.end(true);
-        assert!(!brought(&line, 2 * UNASKED), "the answers to two requests");
-        line.end(false);
-        assert!(!line.state().closed);
-        line.end(true);
-        assert!(line.state().closed);
+        budget.end(true);
+        assert!(!is_closed_after(&budget, 2 * IDLE_BYTE_LIMIT), "the answers to two requests");
+        budget.end(false);
+        assert!(!budget.state().closed);
+        budget.end(true);
+        assert!(budget.state().closed);
 
-        let line = Line::default();
-        line.is_ready();
-        line.begin();
-        line.begin();
-        line.end(true);
-        assert!(brought(&line, UNASKED + 1), "more than the limit for one answer");
+        let budget = ConnectionBudget::default();
+        budget.mark_ready();
+        budget.begin();
+        budget.begin();
+        budget.end(true);
+        assert!(is_closed_after(&budget, IDLE_BYTE_LIMIT + 1), "more than the limit for one answer");
     }
 }

@@ -1,6 +1,6 @@
 //! The proxy of `--proxy`. This flag is the only way to set one: environment variables are not read.
 //!
-//! In: the URL of the operator, which can contain a password. Out: [`Proxy`], which shows only host and port.
+//! In: the URL that the operator sets, which can contain a password. Out: [`Proxy`], which shows only host and port.
 
 use std::fmt;
 use std::str::FromStr;
@@ -71,29 +71,29 @@ impl FromStr for Proxy {
 }
 
 impl Proxy {
-    /// The host name to resolve.
+    /// Returns the host name to resolve.
     pub(in crate::webhook) fn host(&self) -> &str {
         &self.host
     }
 
-    /// The name for which its certificate must be valid, if the proxy uses TLS.
+    /// Returns the name for which the certificate of the proxy must be valid, if the proxy uses TLS.
     pub(in crate::webhook) fn tls_name(&self) -> Option<ServerName<'static>> {
         let host = self.host.trim_start_matches('[').trim_end_matches(']');
         ServerName::try_from(host.to_owned()).ok().filter(|_| self.tls)
     }
 
-    /// Its URL without user name and password.
+    /// Returns the URL of the proxy without user name and password.
     pub(in crate::webhook) fn at(&self) -> Result<Uri, InvalidUri> {
         format!("{}://{}/", if self.tls { "https" } else { "http" }, self.shown).parse()
     }
 
-    /// The value of `proxy-authorization`.
+    /// Returns the value of `proxy-authorization`, if the proxy has credentials.
     pub(in crate::webhook) fn authorization(&self) -> Option<HeaderValue> {
         let (user, password) = credentials(&Url::parse(self.url.expose_secret()).ok()?)?;
         if user.is_empty() && password.is_empty() { None } else { basic(&user, &password) }
     }
 
-    /// Hides its credentials in answers of a receiver or of the proxy itself.
+    /// Adds the credentials of the proxy to `hidden`, so that they are masked in answers of a receiver or of the proxy itself.
     pub(in crate::webhook) fn hide(&self, hidden: &mut Hidden) {
         let url = Url::parse(self.url.expose_secret()).ok();
         let Some((user, password)) = url.as_ref().and_then(credentials) else { return };
@@ -104,7 +104,7 @@ impl Proxy {
     }
 }
 
-/// The decoded user name and password. They are empty if there are none. `None` if they are not UTF-8.
+/// Returns the decoded user name and password. They are empty if the URL has none. Returns `None` if they are not UTF-8.
 fn credentials(url: &Url) -> Option<(String, String)> {
     let decoded = |text: &str| percent_decode_str(text).decode_utf8().ok().map(std::borrow::Cow::into_owned);
     Some((decoded(url.username())?, decoded(url.password().unwrap_or_default())?))

@@ -60,13 +60,13 @@ impl Tls {
         self.skip_verify = true;
     }
 
-    /// Number of bytes in certificates and keys, in PEM.
+    /// Returns the number of bytes in certificates and keys, in PEM.
     pub(in crate::webhook) fn length(&self) -> usize {
         let identity = self.identity.as_ref().map_or(0, |pem| pem.expose_secret().len());
         self.authorities.as_deref().map_or(0, str::len) + identity
     }
 
-    /// The hash of these settings.
+    /// Returns the hash of these settings.
     pub(in crate::webhook) fn fingerprint(&self) -> Fingerprint {
         let mut hash = Sha256::new();
         for part in [self.authorities.as_deref(), self.identity.as_ref().map(ExposeSecret::expose_secret)] {
@@ -78,8 +78,8 @@ impl Tls {
         hash.finalize().into()
     }
 
-    /// The TLS configuration of a client. `system` verifies receivers and the proxy, unless the endpoint has other settings for its
-    /// receiver. An error concerns values that were not checked before, such as the text of a `ConfigMap`.
+    /// Returns the TLS configuration of a client. `system` verifies the proxy, and also the receiver unless the endpoint has other settings
+    /// for it. Returns an error only for values that were not checked earlier, such as the text of a `ConfigMap`.
     pub(in crate::webhook) fn config(
         &self,
         system: &Verifies,
@@ -112,17 +112,17 @@ impl Tls {
     }
 }
 
-/// Trusts the current CA certificates of the system and these roots. Returns an error if there are none.
+/// Returns a verifier that trusts the current CA certificates of the system and these roots. Returns an error if there are none.
 pub(in crate::webhook) fn system(roots: Vec<CertificateDer<'static>>) -> Result<Verifies, rustls::Error> {
     Ok(Arc::new(Verifier::new_with_extra_roots(roots, provider()?)?))
 }
 
-/// The crypto provider that `main` installs.
+/// Returns the crypto provider that `main` installs.
 fn provider() -> Result<Arc<CryptoProvider>, rustls::Error> {
     CryptoProvider::get_default().cloned().ok_or_else(|| rustls::Error::General("no TLS provider is installed".to_owned()))
 }
 
-/// The CA certificates in the value of a key.
+/// Returns the CA certificates in the value of a key.
 pub(in crate::webhook) fn authorities(contents: &Contents, key: &SecretKey) -> Result<Arc<str>, NotSent> {
     let pem = contents.text(key)?;
     match store(pem) {
@@ -131,14 +131,14 @@ pub(in crate::webhook) fn authorities(contents: &Contents, key: &SecretKey) -> R
     }
 }
 
-/// All certificates of a text that are usable as CA certificates; `None` if there are none.
+/// Returns all certificates of a text that are usable as CA certificates, or `None` if there are none.
 fn store(pem: &str) -> Option<RootCertStore> {
     let mut store = RootCertStore::empty();
     store.add_parsable_certificates(CertificateDer::pem_slice_iter(pem.as_bytes()).filter_map(Result::ok));
     (!store.is_empty()).then_some(store)
 }
 
-/// The certificate and the private key of a Secret.
+/// Returns the certificate and the private key of a Secret.
 pub(in crate::webhook) fn identity(contents: &Contents, name: &SecretName) -> Result<SecretString, NotSent> {
     let key = |key| SecretKey::new(&name.namespace, &name.name, key);
     let pem = SecretString::from(format!("{}\n{}\n", contents.text(&key(CERTIFICATE))?, contents.text(&key(PRIVATE_KEY))?));
@@ -148,7 +148,7 @@ pub(in crate::webhook) fn identity(contents: &Contents, name: &SecretName) -> Re
     }
 }
 
-/// Checks in addition whether the key belongs to the certificate. This check is too slow for each attempt.
+/// Checks the same as [`identity`], and whether the private key belongs to the certificate. This check is too slow for each attempt.
 pub(in crate::webhook) fn checked_identity(contents: &Contents, name: &SecretName) -> Result<(), NotSent> {
     let pem = identity(contents, name)?;
     let fits = parsed(&pem)

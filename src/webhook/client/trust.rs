@@ -1,8 +1,8 @@
-//! Which rules verify which certificate.
+//! Selects the rules that verify a certificate.
 //!
-//! One client verifies a proxy over TLS and a receiver behind it, but with different rules. An endpoint can set its own CA
-//! certificates for its receiver, or disable verification. This must not decide who gets the password of the proxy. So the expected
-//! name of a certificate selects the rules.
+//! One client verifies a proxy over TLS and a receiver behind it, but with different rules. An endpoint can set its own CA certificates for
+//! its receiver, or disable verification. These settings must not decide which server gets the password of the proxy. So the expected name
+//! of a certificate selects the rules.
 
 use std::sync::Arc;
 
@@ -33,8 +33,8 @@ impl Trust {
         Self { receiver, proxy, schemes: provider.signature_verification_algorithms.supported_schemes() }
     }
 
-    /// The verifier that checks whether the other side has the key of its certificate. This check is the same for all rules. `None`
-    /// if there are no rules at all.
+    /// Returns the verifier that checks whether the other side has the private key of its certificate. This check is the same for all
+    /// rules. Returns `None` if there are no rules at all.
     fn of_signatures(&self) -> Option<&dyn ServerCertVerifier> {
         self.receiver.as_deref().or_else(|| self.proxy.as_ref().map(|(_, verifier)| &**verifier))
     }

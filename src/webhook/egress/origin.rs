@@ -12,7 +12,7 @@ use url::Url;
 
 use crate::webhook::SendError;
 
-/// Number of bytes of the hash in the key. With this length two of millions of origins practically never share a key.
+/// Number of bytes of the hash in the key. With this length, collisions are practically impossible, even among millions of origins.
 const KEPT: usize = 16;
 
 /// Computes keys of origins.
@@ -26,7 +26,7 @@ impl Origins {
         Ok(Self(secret))
     }
 
-    /// The key of a URL's origin.
+    /// Returns the key of the origin of a URL.
     pub(in crate::webhook) fn key(&self, url: &Url) -> String {
         let host = url.host_str().unwrap_or_default();
         let host = host.strip_suffix('.').unwrap_or(host);

@@ -45,7 +45,7 @@ impl Policy {
         }
     }
 
-    /// Whether a connection to this address is allowed.
+    /// Checks whether a connection to this address is allowed. Returns the rule that refuses it.
     pub fn address(&self, address: IpAddr) -> Result<(), Rule> {
         let spelled = embedded(address);
         let all = || std::iter::once(address).chain(spelled.into_iter().flatten().map(IpAddr::V4));
@@ -63,7 +63,7 @@ impl Policy {
     }
 }
 
-/// Why an address is refused by default, if it is. Checks only the address itself, not the addresses embedded in it.
+/// Returns why an address is refused by default, if it is. Checks only the address itself, not the addresses embedded in it.
 fn refused(address: IpAddr) -> Option<Rule> {
     let rule = match address {
         _ if METADATA.contains(&address) => Rule::Metadata,

@@ -22,17 +22,17 @@ pub struct Guarded {
 }
 
 impl Guarded {
-    /// A resolver with a policy for all names except the proxy's. A client with a proxy resolves no other name.
+    /// Creates a resolver with a policy for all names except the name of the proxy. A client with a proxy resolves no other name.
     pub fn new(policy: &Arc<Policy>, proxy: Option<&Proxy>) -> Self {
         Self { policy: Some(Arc::clone(policy)), exempt: proxy.map(|proxy| Arc::from(proxy.host())) }
     }
 
-    /// A resolver without a policy.
+    /// Creates a resolver without a policy.
     pub fn open() -> Self {
         Self { policy: None, exempt: None }
     }
 
-    /// The allowed addresses of a name, with port 0. The port comes from the URL.
+    /// Returns the allowed addresses of a name, with port 0. The port comes from the URL.
     pub async fn resolve(&self, name: &str) -> Result<Vec<SocketAddr>, BoxError> {
         let found: Vec<_> = tokio::net::lookup_host((name, 0)).await?.collect();
         match &self.policy {
@@ -47,7 +47,7 @@ impl Guarded {
 #[error("all addresses of the name are forbidden")]
 pub struct AllForbidden(pub Rule);
 
-/// The allowed addresses; an error if there are none.
+/// Returns the allowed addresses, or an error if there are none.
 fn permitted(policy: &Policy, found: Vec<SocketAddr>) -> Result<Vec<SocketAddr>, BoxError> {
     let mut rule = None;
     let permitted: Vec<_> =

@@ -1,6 +1,6 @@
 //! The destination of spans: a collector with OTLP over HTTP, and the headers that it requires.
 //!
-//! In: the URL, and the headers of the operator, which can be credentials. Out: [`Collector`], which shows only host and port.
+//! In: the URL and the headers that the operator sets. The headers can be credentials. Out: [`Collector`], which shows only host and port.
 
 use std::fmt;
 use std::str::FromStr;
@@ -30,7 +30,7 @@ pub enum CollectorError {
     /// The protocol is not supported.
     #[error("must begin with http:// or https://; spans are sent by OTLP over HTTP")]
     Scheme,
-    /// The URL has credentials, or parts that would be lost.
+    /// The URL has credentials, which belong into headers, or a query or fragment, which would be lost.
     #[error("must have no user name, password, query or fragment; put credentials into headers")]
     Excess,
     /// A header is invalid.
@@ -77,12 +77,12 @@ impl Collector {
         Ok(self)
     }
 
-    /// The URL for spans.
+    /// Returns the URL for spans.
     pub(in crate::webhook) fn url(&self) -> &Url {
         &self.url
     }
 
-    /// The headers of each request.
+    /// Returns the headers of each request.
     pub(in crate::webhook) fn headers(&self) -> HeaderMap {
         let value = |text: &SecretString| {
             let mut value = HeaderValue::from_str(text.expose_secret()).ok()?;

@@ -1,4 +1,4 @@
-//! Spans in the format of OTLP (<https://github.com/open-telemetry/opentelemetry-proto>). Pure.
+//! Encodes spans in the format of OTLP (<https://github.com/open-telemetry/opentelemetry-proto>). Pure.
 
 use jiff::Timestamp;
 use opentelemetry_proto::tonic::collector::trace::v1::{ExportTraceServiceRequest, ExportTraceServiceResponse};
@@ -18,7 +18,7 @@ const SAMPLED: u32 = 1;
 pub(in crate::webhook) struct Origin(Resource);
 
 impl Origin {
-    /// This program, with attributes that distinguish this process from others.
+    /// Creates the resource for this program, with attributes that distinguish this process from others.
     pub(in crate::webhook) fn new(about: &[(&'static str, String)]) -> Self {
         let own = [("service.name", "pennant"), ("service.version", env!("CARGO_PKG_VERSION"))];
         let own = own.map(|(key, value)| pair(key, Value::from(value)));
@@ -26,7 +26,7 @@ impl Origin {
         Self(Resource { attributes: own.into_iter().chain(about).collect(), ..Resource::default() })
     }
 
-    /// A request with these spans.
+    /// Returns the body of a request with these spans.
     pub(in crate::webhook) fn request(&self, spans: Vec<Span>) -> Vec<u8> {
         let scope = InstrumentationScope {
             name: "pennant".to_owned(),
@@ -40,7 +40,7 @@ impl Origin {
     }
 }
 
-/// How many spans a collector rejected although it answered 2xx.
+/// Returns how many spans a collector rejected although it answered 2xx.
 pub(in crate::webhook) fn refused(answer: &[u8]) -> usize {
     // An answer in another format counts as full success.
     let answer = ExportTraceServiceResponse::decode(answer).ok();

@@ -35,10 +35,10 @@ const DELAY: Duration = Duration::from_secs(1);
 /// Timeout of a whole request, including the answer.
 const TIMEOUT: Duration = Duration::from_secs(10);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// How often a batch is retried.
-const AGAIN: usize = 2;
+/// Maximum number of retries of a batch.
+const MAX_RETRIES: usize = 2;
 /// Minimum interval between log lines about the collector.
-const SILENCE: Duration = Duration::from_mins(1);
+const LOG_INTERVAL: Duration = Duration::from_mins(1);
 
 /// Sends spans to a collector.
 pub struct Exporter {
@@ -48,40 +48,40 @@ pub struct Exporter {
     origin: Origin,
     spans: mpsc::Receiver<Span>,
     metrics: Metrics,
-    words: Words,
+    throttle: LogThrottle,
 }
 
 /// Why a batch was not accepted. The texts are our own, because the messages of libraries contain hosts and URLs.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-enum NotTaken {
+enum ExportError {
     /// The collector rejected the batch.
-    #[error("the collector answers {0}")]
+    #[error("the collector answered with HTTP status {0}")]
     Answer(u16),
     /// The collector did not answer in time.
     #[error("no answer within {}", duration_text(TIMEOUT))]
     Late,
     /// The connection to the collector failed.
     #[error("{0}")]
-    NoWay(String),
+    Connection(String),
 }
 
-impl NotTaken {
+impl ExportError {
     /// Whether a retry may succeed (<https://opentelemetry.io/docs/specs/otlp/#otlphttp-response>). A batch that timed out is not
     /// retried, because it has used its time.
-    fn passes(&self) -> bool {
+    fn is_retryable(&self) -> bool {
         match self {
             Self::Answer(status) => matches!(status, 429 | 502 | 503 | 504),
             Self::Late => false,
-            Self::NoWay(_) => true,
+            Self::Connection(_) => true,
         }
     }
 }
 
 impl Exporter {
-    /// Creates an exporter that has sent nothing yet. `about`: attributes that distinguish this process from others.
+    /// Creates an exporter. `about`: attributes that distinguish this process from others.
     ///
-    /// The collector belongs to the operator, like the API server. So the policy for receivers does not apply to it, and requests to
-    /// it use no proxy. Only its arguments define its address.
+    /// The operator chooses the collector, like the API server. So the egress policy for receivers does not apply to it, and requests to it
+    /// use no proxy. Only the arguments of this function define its address.
     pub fn new(
         collector: Collector,
         about: &[(&'static str, String)],
@@ -93,7 +93,7 @@ impl Exporter {
         let connector = Connector::new(Guarded::open(), tls, None, CONNECT_TIMEOUT);
         let client = client::http(connector.map_err(|error| SendError::Client(error.into()))?);
         let at = Uri::try_from(collector.url().as_str()).map_err(|error| SendError::Client(error.into()))?;
-        Ok(Self { client, collector, at, origin: Origin::new(about), spans, metrics, words: Words::default() })
+        Ok(Self { client, collector, at, origin: Origin::new(about), spans, metrics, throttle: LogThrottle::default() })
     }
 
     /// Runs until all tracers are dropped, or until `closing` is canceled and all earlier spans are sent.
@@ -113,7 +113,7 @@ impl Exporter {
         }
     }
 
-    /// Waits for more spans, for a short time.
+    /// Waits until the batch is full, but at most for [`DELAY`].
     async fn fill(&mut self, batch: &mut Vec<Span>, closing: &CancellationToken) {
         let until = Instant::now() + DELAY;
         while batch.len() < BATCH {
@@ -130,19 +130,19 @@ impl Exporter {
     async fn hand_over(&mut self, batch: Vec<Span>, closing: &CancellationToken) {
         let count = batch.len();
         let body = Bytes::from(self.origin.request(batch));
-        let mut pauses = backon::ExponentialBuilder::default().with_jitter().with_max_times(AGAIN).build();
+        let mut pauses = backon::ExponentialBuilder::default().with_jitter().with_max_times(MAX_RETRIES).build();
         loop {
             let error = match self.post(body.clone()).await {
                 Ok(refused) => {
                     self.metrics.spans(SpanResult::Exported, count.saturating_sub(refused));
                     self.metrics.spans(SpanResult::Failed, refused.min(count));
-                    return self.relieved();
+                    return self.log_recovery();
                 }
                 Err(error) => error,
             };
-            let Some(pause) = pauses.next().filter(|_| error.passes() && !closing.is_cancelled()) else {
+            let Some(pause) = pauses.next().filter(|_| error.is_retryable() && !closing.is_cancelled()) else {
                 self.metrics.spans(SpanResult::Failed, count);
-                return self.complain(&error);
+                return self.log_failure(&error);
             };
             // The wait ends early when the process exits.
             let _ = timeout(pause, closing.cancelled()).await;
@@ -150,7 +150,7 @@ impl Exporter {
     }
 
     /// Sends a request. Returns how many of its spans the collector rejected.
-    async fn post(&self, body: Bytes) -> Result<usize, NotTaken> {
+    async fn post(&self, body: Bytes) -> Result<usize, ExportError> {
         let deadline = Instant::now() + TIMEOUT;
         let mut request = Request::new(Timely::new(body, Duration::MAX));
         *request.method_mut() = http::Method::POST;
@@ -159,10 +159,10 @@ impl Exporter {
         request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/x-protobuf"));
         request.headers_mut().insert(USER_AGENT, HeaderValue::from_static(client::USER_AGENT));
         let mut exchange = Exchange::new(&self.client, request);
-        let answer = tokio::time::timeout_at(deadline, exchange.head()).await.map_err(|_| NotTaken::Late)?;
+        let answer = tokio::time::timeout_at(deadline, exchange.head()).await.map_err(|_| ExportError::Late)?;
         let (result, late) = match answer {
-            Err(error) => (Err(NotTaken::NoWay(failure::words(&error, None, CONNECT_TIMEOUT).1)), false),
-            Ok(answer) if !answer.status().is_success() => (Err(NotTaken::Answer(answer.status().as_u16())), false),
+            Err(error) => (Err(ExportError::Connection(failure::describe(&error, None, CONNECT_TIMEOUT).1)), false),
+            Ok(answer) if !answer.status().is_success() => (Err(ExportError::Answer(answer.status().as_u16())), false),
             Ok(answer) => {
                 let answer = beginning(answer.into_body(), deadline).await;
                 (Ok(refused(&answer.body.bytes)), answer.late)
@@ -174,27 +174,28 @@ impl Exporter {
         result
     }
 
-    fn complain(&mut self, error: &NotTaken) {
-        if self.words.failed(Instant::now()) {
+    fn log_failure(&mut self, error: &ExportError) {
+        if self.throttle.failed(Instant::now()) {
             tracing::warn!(collector = %self.collector, %error, "trace export failed; spans dropped (deliveries unaffected)");
         }
     }
 
-    fn relieved(&mut self) {
-        if self.words.went_well(Instant::now()) {
+    fn log_recovery(&mut self) {
+        if self.throttle.succeeded(Instant::now()) {
             tracing::info!(collector = %self.collector, "trace export succeeded again");
         }
     }
 }
 
-/// When to log the state of the collector. If it accepts only every second batch, not every change is logged. The metric counts all.
+/// Decides when to log the state of the collector. If the collector accepts only every second batch, not every change is logged. The metric
+/// counts all spans.
 #[derive(Default)]
-struct Words {
+struct LogThrottle {
     last: Option<Instant>,
     failing: bool,
 }
 
-impl Words {
+impl LogThrottle {
     /// Whether to log that the export failed.
     fn failed(&mut self, now: Instant) -> bool {
         self.failing = true;
@@ -202,14 +203,14 @@ impl Words {
     }
 
     /// Whether to log that the export succeeded again.
-    fn went_well(&mut self, now: Instant) -> bool {
+    fn succeeded(&mut self, now: Instant) -> bool {
         let says = self.failing && self.may(now);
         self.failing &= !says;
         says
     }
 
     fn may(&mut self, now: Instant) -> bool {
-        let may = self.last.is_none_or(|last| now.duration_since(last) >= SILENCE);
+        let may = self.last.is_none_or(|last| now.duration_since(last) >= LOG_INTERVAL);
         if may {
             self.last = Some(now);
         }
@@ -223,19 +224,19 @@ mod tests {
 
     #[test]
     fn a_collector_that_accepts_every_second_batch_is_logged_once_a_minute() {
-        let (begun, mut words) = (Instant::now(), Words::default());
+        let (begun, mut throttle) = (Instant::now(), LogThrottle::default());
         let mut said = Vec::new();
         for second in 0..180u64 {
             let now = begun + Duration::from_secs(second);
             let (what, says) = match second % 2 {
-                0 => ("fails", words.failed(now)),
-                _ => ("went well", words.went_well(now)),
+                0 => ("fails", throttle.failed(now)),
+                _ => ("succeeds", throttle.succeeded(now)),
             };
             said.extend(says.then_some((second, what)));
         }
         assert_eq!(said, [(0, "fails"), (60, "fails"), (120, "fails")]);
         // A success is logged only once after a failure.
         let later = |minutes| begun + Duration::from_mins(minutes);
-        assert_eq!([10, 20, 30].map(|minutes| words.went_well(later(minutes))), [true, false, false]);
+        assert_eq!([10, 20, 30].map(|minutes| throttle.succeeded(later(minutes))), [true, false, false]);
     }
 }

@@ -43,7 +43,7 @@ pub(in crate::webhook) struct Prepared {
     pub(in crate::webhook) used: Vec<(SecretName, Arc<Contents>)>,
 }
 
-/// The user name and the password of a Secret.
+/// Reads the user name and the password from a Secret, and adds them to `hidden`.
 pub(in crate::webhook) fn basic(
     contents: &Contents,
     namespace: &str,
@@ -65,7 +65,7 @@ pub(in crate::webhook) fn basic(
     Ok(Credentials::Basic { username: username.into(), password: password.into() })
 }
 
-/// The token of a Secret, for a header.
+/// Reads the token for a header from a Secret, and adds it to `hidden`.
 pub(in crate::webhook) fn token(
     contents: &Contents,
     key: &SecretKey,
@@ -124,7 +124,8 @@ pub(in crate::webhook) fn request(
     }
     headers.entry(header::ACCEPT).or_insert(HeaderValue::from_static("*/*"));
     headers.insert(header::USER_AGENT, HeaderValue::from_static(client::USER_AGENT));
-    let id = HeaderValue::from_str(&out.id).map_err(|_| NotSent::InvalidRequest("the id is not valid in a header"))?;
+    let invalid_id = |_| NotSent::InvalidRequest("the delivery id contains characters that are not allowed in a header");
+    let id = HeaderValue::from_str(&out.id).map_err(invalid_id)?;
     headers.insert(WEBHOOK_ID, id);
     if let Some(parent) = out.trace_parent.as_ref().filter(|_| !headers.contains_key(TRACE_PARENT)) {
         headers.insert(TRACE_PARENT, parent.clone());
@@ -137,7 +138,8 @@ pub(in crate::webhook) fn request(
         Credentials::None => {}
         Credentials::Basic { username, password } => {
             let credentials = client::basic(username.expose_secret(), password.expose_secret());
-            let unfit = NotSent::InvalidRequest("user name and password are not valid in a header");
+            let unfit =
+                NotSent::InvalidRequest("user name and password contain characters that are not allowed in a header");
             headers.insert(AUTHORIZATION, credentials.ok_or(unfit)?);
         }
         Credentials::Header(name, value) => {
@@ -152,7 +154,7 @@ pub(in crate::webhook) fn request(
         Method::Put => http::Method::PUT,
         Method::Patch => http::Method::PATCH,
     };
-    let unwritable = |_| NotSent::InvalidRequest("the URL cannot be sent in HTTP");
+    let unwritable = |_| NotSent::InvalidRequest("the URL is not valid in an HTTP request");
     let mut request = Request::new(body);
     *request.method_mut() = method;
     *request.uri_mut() = Uri::try_from(prepared.url.as_str()).map_err(unwritable)?;

@@ -26,7 +26,7 @@ pub struct Outgoing {
     pub body: Bytes,
     /// `webhook-id`: the same for every attempt of a Delivery.
     pub id: String,
-    /// `traceparent`, if the change is traced. A rendered `traceparent` takes precedence, because its author has their own trace.
+    /// `traceparent`, if the change is traced. A `traceparent` in `headers` takes precedence, because its author uses another trace.
     pub trace_parent: Option<HeaderValue>,
     /// Credentials to add.
     pub auth: Option<AuthRef>,
@@ -42,7 +42,7 @@ pub struct Outgoing {
     pub connect_timeout: Duration,
     /// Secret parts of body, URL and headers that do not come from Secrets. They are masked in the answer of the receiver.
     pub hidden: Hidden,
-    /// Keep only the status and the length of the answer, because people who can read it must not learn the credentials.
+    /// Whether only the status and the length of the answer are kept, because people who can read it must not learn the credentials.
     pub withhold_answer: bool,
 }
 
@@ -64,7 +64,7 @@ pub enum Destination {
 }
 
 impl Destination {
-    /// The key with the URL, if the URL comes from a Secret.
+    /// Returns the key with the URL, if the URL comes from a Secret.
     #[must_use]
     pub fn secret(&self) -> Option<&SecretKey> {
         match self {

@@ -35,8 +35,8 @@ use crate::webhook::secrets::redact::{Beginning, withheld};
 
 /// How long a request waits for the first event of the watch of a Secret.
 const SECRET_WAIT: Duration = Duration::from_secs(2);
-/// If a deadline is detected this much too late, it passed while the process was suspended.
-const STOOD_STILL: Duration = Duration::from_millis(50);
+/// A deadline that is detected this much too late passed while the process was suspended.
+const SUSPENDED_AFTER: Duration = Duration::from_millis(50);
 /// Time to read an answer that arrived while the process was suspended.
 const CATCH_UP: Duration = Duration::from_millis(250);
 /// Maximum number of bytes that are read of an answer. A shorter answer is read completely, and its connection is reused.
@@ -70,7 +70,7 @@ impl Sender {
         Self::trusting(Vec::new(), proxy, policy, secrets, metrics)
     }
 
-    /// Trusts these CA certificates in addition.
+    /// Like [`Sender::through`], but also trusts these CA certificates.
     pub(in crate::webhook) fn trusting(
         roots: Vec<CertificateDer<'static>>,
         proxy: Option<Proxy>,
@@ -85,9 +85,9 @@ impl Sender {
         Ok(Self { policy, secrets, clients, origins: Origins::new(provider)?, metrics })
     }
 
-    /// The key that all destinations at one receiver share. It depends on scheme, host and port, and is the same for a literal URL and
-    /// for the value of a Secret. It does not reveal the receiver, and each process has another key. The call costs one parse and one
-    /// hash, and never waits. It returns `None` while the Secret is unknown or contains no URL.
+    /// Returns a key that is the same for all destinations at one receiver. It depends on scheme, host and port, and is the same for a
+    /// literal URL and for the value of a Secret. It does not reveal the receiver, and each process has another key. The call costs one
+    /// parse and one hash, and never waits. It returns `None` while the Secret is unknown or contains no URL.
     #[must_use]
     pub fn origin(&self, destination: &Destination) -> Option<String> {
         match destination {
@@ -99,8 +99,8 @@ impl Sender {
         }
     }
 
-    /// Sends one request, and counts its result. The call never exceeds its timeout, independent of the receiver, and even if the
-    /// process is suspended in between.
+    /// Sends one request, and counts its result. The call ends at its timeout, independent of the receiver. If the process was suspended at
+    /// that time, the call waits up to 250 ms more for an answer that may already have arrived.
     ///
     /// The Secret is read when the request is sent. A watch keeps its value current, so a second read after a 401 or 403 would return the
     /// same value. Instead, the result contains whether the value has changed since (`rotated`).
@@ -136,7 +136,7 @@ impl Sender {
                 url.clone()
             }
             Destination::Secret(key) => {
-                let url = secret_url(&*self.open(key.secret(), wait, &mut used).await?, key)?;
+                let url = secret_url(&*self.read_secret(key.secret(), wait, &mut used).await?, key)?;
                 hidden.add_url(&url);
                 self.policy.url(&url).map_err(|why| match why {
                     NotSent::InvalidRequest(problem) => NotSent::SecretInvalid { key: key.clone(), problem },
@@ -149,15 +149,15 @@ impl Sender {
             None => Credentials::None,
             Some(AuthRef::Basic { namespace, name }) => {
                 let secret = SecretName { namespace: namespace.clone(), name: name.clone() };
-                basic(&*self.open(secret, wait, &mut used).await?, namespace, name, &mut hidden)?
+                basic(&*self.read_secret(secret, wait, &mut used).await?, namespace, name, &mut hidden)?
             }
             Some(AuthRef::Token { secret, header, scheme }) => {
-                token(&*self.open(secret.secret(), wait, &mut used).await?, secret, header, scheme, &mut hidden)?
+                token(&*self.read_secret(secret.secret(), wait, &mut used).await?, secret, header, scheme, &mut hidden)?
             }
         };
         let signing = match &out.signing {
             None => Signing::default(),
-            Some(name) => Signing::read(&*self.open(name.clone(), wait, &mut used).await?, name, &mut hidden)?,
+            Some(name) => Signing::read(&*self.read_secret(name.clone(), wait, &mut used).await?, name, &mut hidden)?,
         };
         let tls = self.tls(&out.tls, wait, &mut used).await?;
         Ok(Prepared { url, credentials, signing, tls, hidden, used })
@@ -174,10 +174,10 @@ impl Sender {
         match &wanted.authorities {
             Authorities::System => {}
             Authorities::Pem(pem) => tls.trust(Arc::clone(pem)),
-            Authorities::Secret(key) => tls.trust_secret(&*self.open(key.secret(), wait, used).await?, key)?,
+            Authorities::Secret(key) => tls.trust_secret(&*self.read_secret(key.secret(), wait, used).await?, key)?,
         }
         if let Some(name) = &wanted.client_certificate {
-            tls.identify(&*self.open(name.clone(), wait, used).await?, name)?;
+            tls.identify(&*self.read_secret(name.clone(), wait, used).await?, name)?;
         }
         if wanted.skip_verify {
             tls.skip_verify();
@@ -186,7 +186,7 @@ impl Sender {
     }
 
     /// Reads a Secret and adds it to `used`.
-    async fn open(
+    async fn read_secret(
         &self,
         name: SecretName,
         wait: Instant,
@@ -221,7 +221,7 @@ impl Sender {
         let mut exchange = Exchange::new(&client, request);
         let mut answer = timeout_at(deadline, exchange.head()).await;
         // The node was frozen or the machine was suspended. The answer may have arrived, and a retry would be a duplicate.
-        if answer.is_err() && deadline.elapsed() > STOOD_STILL {
+        if answer.is_err() && deadline.elapsed() > SUSPENDED_AFTER {
             answer = timeout(CATCH_UP, exchange.head()).await;
         }
         let (result, late) = match answer {
@@ -243,7 +243,7 @@ impl Sender {
         result
     }
 
-    /// The result for this answer, and whether its body was late.
+    /// Returns the result for this answer, and whether its body was late.
     async fn answered(
         &self,
         response: Response<Incoming>,
@@ -264,7 +264,7 @@ impl Sender {
 /// The relevant part of a body.
 pub(in crate::webhook) struct Read {
     pub(in crate::webhook) body: Beginning,
-    /// The read was aborted at the deadline.
+    /// Whether the read was aborted at the deadline.
     pub(in crate::webhook) late: bool,
 }
 
@@ -287,7 +287,7 @@ pub(in crate::webhook) async fn beginning(mut body: Incoming, deadline: Instant)
     Read { body: Beginning { bytes, cut: true }, late: false }
 }
 
-/// The URL in the value of a key.
+/// Returns the URL in the value of a key.
 fn secret_url(contents: &Contents, key: &SecretKey) -> Result<Url, NotSent> {
     let text = contents.text(key)?;
     Url::parse(text).map_err(|_| NotSent::SecretInvalid { key: key.clone(), problem: "is not a URL" })

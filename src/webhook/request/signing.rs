@@ -11,9 +11,9 @@ use crate::webhook::secrets::redact::Hidden;
 pub(in crate::webhook) const WEBHOOK_SIGNATURE: HeaderName = HeaderName::from_static("webhook-signature");
 
 /// Maximum number of signing keys. A rotation needs two.
-const MOST: usize = 16;
+const MAX_KEYS: usize = 16;
 /// Number of bytes of a key, by the specification.
-const BYTES: std::ops::RangeInclusive<usize> = 24..=64;
+const KEY_BYTES: std::ops::RangeInclusive<usize> = 24..=64;
 const PREFIX: &str = "whsec_";
 
 /// The keys of a Secret. All of them sign, so that during a rotation the receiver can verify with any of them.
@@ -25,17 +25,17 @@ impl Signing {
     pub(in crate::webhook) fn read(contents: &Contents, name: &SecretName, hidden: &mut Hidden) -> Result<Self, NotSent> {
         let keys: Vec<_> = contents.keys().map(|key| SecretKey::new(&name.namespace, &name.name, key)).collect();
         let invalid = |key: &SecretKey, problem| NotSent::SecretInvalid { key: key.clone(), problem };
-        match keys.get(MOST) {
+        match keys.get(MAX_KEYS) {
             _ if keys.is_empty() => {
                 return Err(NotSent::KeyMissing(SecretKey::new(&name.namespace, &name.name, "for signing")));
             }
-            Some(key) => return Err(invalid(key, "is one key too many; at most 16 keys are used")),
+            Some(key) => return Err(invalid(key, "exceeds the limit of 16 signing keys")),
             None => {}
         }
         let sign = |key: SecretKey| {
             let text = contents.text(&key)?;
             let length = text.strip_prefix(PREFIX).unwrap_or(text).trim_end_matches('=').len() * 3 / 4;
-            let webhook = Webhook::new(text).ok().filter(|_| BYTES.contains(&length));
+            let webhook = Webhook::new(text).ok().filter(|_| KEY_BYTES.contains(&length));
             hidden.add(text);
             webhook.ok_or_else(|| {
                 invalid(&key, "is not a signing key: use 24 to 64 bytes in base64, with or without the prefix whsec_")
@@ -44,7 +44,7 @@ impl Signing {
         keys.into_iter().map(sign).collect::<Result<_, _>>().map(Self)
     }
 
-    /// The value of the header for a request; `None` without keys.
+    /// Returns the header value for a request, or `None` without keys.
     pub(in crate::webhook) fn header(&self, id: &str, timestamp: i64, body: &[u8]) -> Result<Option<HeaderValue>, NotSent> {
         let signatures: Result<Vec<_>, _> = self.0.iter().map(|key| key.sign(id, timestamp, body)).collect();
         let signatures =
@@ -99,6 +99,6 @@ mod tests {
         }
         let many: Vec<_> = (0..17).map(|n| format!("k{n:02}")).collect();
         let many: Vec<_> = many.iter().map(|k| (k.as_str(), "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")).collect();
-        assert!(signing(&many).err().unwrap().to_string().contains("at most 16"));
+        assert!(signing(&many).err().unwrap().to_string().contains("limit of 16"));
     }
 }

@@ -44,7 +44,7 @@ impl Announcements {
 }
 
 impl Changes {
-    /// The next Secret that has changed. Waits without a timeout. No name is lost if the wait is canceled.
+    /// Returns the next Secret that has changed. Waits without a timeout. If the wait is canceled, no name is lost.
     pub async fn next(&mut self) -> SecretName {
         loop {
             if let Some(name) = self.now() {
@@ -54,7 +54,7 @@ impl Changes {
         }
     }
 
-    /// A Secret that has changed, if there is one.
+    /// Returns a Secret that has changed, if there is one.
     pub fn now(&mut self) -> Option<SecretName> {
         self.0.names.lock().unwrap_or_else(PoisonError::into_inner).pop_first()
     }

@@ -15,7 +15,7 @@ use crate::webhook::attempt::NotSent;
 pub(in crate::webhook) struct Contents(pub(super) BTreeMap<String, SecretSlice<u8>>);
 
 impl Contents {
-    /// The value of a key as text, without a line break at its end, because files and `echo` add one.
+    /// Returns the value of a key as text, without line breaks at its end, because files and `echo` add one.
     pub(in crate::webhook) fn text(&self, key: &SecretKey) -> Result<&str, NotSent> {
         let invalid = |problem| NotSent::SecretInvalid { key: key.clone(), problem };
         let bytes = self.0.get(&key.key).ok_or_else(|| NotSent::KeyMissing(key.clone()))?.expose_secret();
@@ -23,7 +23,7 @@ impl Contents {
         if text.is_empty() { Err(invalid("is empty")) } else { Ok(text) }
     }
 
-    /// The names of the keys, sorted.
+    /// Returns the names of the keys, sorted.
     pub(in crate::webhook) fn keys(&self) -> impl Iterator<Item = &str> {
         self.0.keys().map(String::as_str)
     }

@@ -5,12 +5,12 @@ use std::ops::Range;
 use secrecy::{ExposeSecret as _, SecretString};
 use url::Url;
 
-use super::spellings::{Spellings, TELLING, View, base64};
+use super::spellings::{EncodedForms, MIN_PIECE, View, base64};
 
 /// Maximum number of bytes that are kept of an answer.
 const SHOWN: usize = 256;
 /// Maximum number of secrets. With more secrets an answer is not kept, because the search for all of them would take too long.
-const MANY: usize = 128;
+const MAX_SECRETS: usize = 128;
 /// The replacement for a secret.
 const MASK: &str = "***";
 
@@ -30,7 +30,7 @@ pub struct Beginning {
 impl Hidden {
     /// Hides this value.
     pub fn add(&mut self, value: &str) {
-        if value.len() >= TELLING {
+        if value.len() >= MIN_PIECE {
             self.0.push(value.into());
         }
     }
@@ -58,11 +58,11 @@ impl Hidden {
         }
     }
 
-    /// The beginning of a body: at most 256 bytes, printable, and with hidden values masked in all known encodings.
+    /// Returns the beginning of a body: at most 256 bytes, printable, and with hidden values masked in all known encodings.
     pub fn shown(&self, body: &Beginning) -> String {
         let text = String::from_utf8_lossy(&body.bytes);
-        if self.0.len() > MANY {
-            return length(body, "too many credentials to look for");
+        if self.0.len() > MAX_SECRETS {
+            return length(body, "too many secrets to mask");
         }
         let text = if self.0.is_empty() || text.is_empty() { text.into_owned() } else { self.masked(&text, body.cut) };
         let mut shown: String = text.chars().map(|c| if printable(c) { c } else { ' ' }).collect();
@@ -70,10 +70,11 @@ impl Hidden {
         shown.trim().to_owned()
     }
 
-    /// A text with hidden values masked, in upper or lower case. If the text was cut off, its end can be the beginning of a secret.
+    /// Returns the text with hidden values masked, in upper or lower case. If the text was cut off, its end can be the beginning of a
+    /// secret.
     fn masked(&self, text: &str, cut: bool) -> String {
         let views = View::all(text);
-        let secrets = self.0.iter().map(|secret| Spellings::of(secret.expose_secret()));
+        let secrets = self.0.iter().map(|secret| EncodedForms::of(secret.expose_secret()));
         let mut found: Vec<Range<usize>> =
             secrets.flat_map(|secret| views.iter().flat_map(|view| view.find(&secret, cut)).collect::<Vec<_>>()).collect();
         found.sort_unstable_by_key(|range| range.start);
@@ -89,7 +90,7 @@ impl Hidden {
     }
 }
 
-/// The replacement for an answer that readers of the Delivery must not see.
+/// Returns the replacement for an answer that readers of the Delivery must not see.
 pub fn withheld(body: &Beginning) -> String {
     length(body, "the credentials belong to another namespace")
 }
@@ -278,7 +279,7 @@ mod tests {
         let url = format!("https://h.example/?{}", query.join("&"));
         let mut hidden = Hidden::default();
         hidden.add_url(&url.parse().unwrap());
-        assert_eq!(shown(&hidden, b"value1"), "(6 bytes, not kept: too many credentials to look for)");
+        assert_eq!(shown(&hidden, b"value1"), "(6 bytes, not kept: too many secrets to mask)");
     }
 
     proptest! {

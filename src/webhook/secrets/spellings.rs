@@ -10,9 +10,9 @@ use k8s_openapi::ByteString;
 use secrecy::{ExposeSecret, SecretSlice};
 
 /// Minimum length of a masked piece of a secret. Shorter pieces reveal nothing, and masking them would make every answer unreadable.
-pub(in crate::webhook) const TELLING: usize = 4;
+pub(in crate::webhook) const MIN_PIECE: usize = 4;
 /// The minimum length if separators are ignored. It is longer, because more text would match by chance.
-const TELLING_APART: usize = 6;
+const MIN_PIECE_COMPACT: usize = 6;
 /// How many layers of escapes are decoded: `%2520` is a space that was escaped twice.
 const ROUNDS: usize = 3;
 
@@ -24,11 +24,11 @@ pub(in crate::webhook) struct View {
     /// Number of bytes before an escape or a character that is cut off at the end.
     complete: usize,
     /// Minimum length of a piece of a secret.
-    telling: usize,
+    min_piece: usize,
 }
 
 /// The encoded forms of one secret.
-pub(in crate::webhook) struct Spellings {
+pub(in crate::webhook) struct EncodedForms {
     with_separators: Vec<SecretSlice<u8>>,
     without_separators: Vec<SecretSlice<u8>>,
 }
@@ -39,7 +39,7 @@ impl View {
         let bytes = text.to_ascii_lowercase().into_bytes();
         let places = (0..bytes.len()).map(|at| at..at + 1).collect();
         let complete = text.trim_end_matches(char::REPLACEMENT_CHARACTER).len();
-        let mut views = vec![Self { bytes, places, complete, telling: TELLING }];
+        let mut views = vec![Self { bytes, places, complete, min_piece: MIN_PIECE }];
         for _ in 0..ROUNDS {
             let Some(next) = views.last().and_then(Self::unescaped) else { break };
             views.push(next);
@@ -49,9 +49,9 @@ impl View {
         views
     }
 
-    /// The view with one layer of escapes decoded; `None` if there are no escapes.
+    /// Returns the view with one layer of escapes decoded, or `None` if there are no escapes.
     fn unescaped(&self) -> Option<Self> {
-        let mut view = Self { bytes: Vec::new(), places: Vec::new(), complete: usize::MAX, telling: self.telling };
+        let mut view = Self { bytes: Vec::new(), places: Vec::new(), complete: usize::MAX, min_piece: self.min_piece };
         let (mut at, mut found) = (0, false);
         while at < self.bytes.len() {
             let rest = &self.bytes[at..];
@@ -81,36 +81,36 @@ impl View {
             bytes: kept().map(|at| self.bytes[at]).collect(),
             places: kept().map(|at| self.places[at].clone()).collect(),
             complete: kept().take_while(|at| *at < self.complete).count(),
-            telling: TELLING_APART,
+            min_piece: MIN_PIECE_COMPACT,
         }
     }
 
-    /// The ranges of a secret. If the text was `cut` off, this includes the beginning of a secret at its end.
-    pub(in crate::webhook) fn find(&self, secret: &Spellings, cut: bool) -> Vec<Range<usize>> {
-        let spellings = if self.telling == TELLING { &secret.with_separators } else { &secret.without_separators };
+    /// Returns the ranges of the text that contain a secret. If the text was `cut` off, this includes the beginning of a secret at its end.
+    pub(in crate::webhook) fn find(&self, secret: &EncodedForms, cut: bool) -> Vec<Range<usize>> {
+        let forms = if self.min_piece == MIN_PIECE { &secret.with_separators } else { &secret.without_separators };
         let mut found = Vec::new();
-        for spelling in spellings.iter().map(ExposeSecret::expose_secret).filter(|s| s.len() >= self.telling) {
+        for form in forms.iter().map(ExposeSecret::expose_secret).filter(|s| s.len() >= self.min_piece) {
             let mut at = 0;
-            while let Some(next) = position(&self.bytes[at..], spelling) {
-                let (first, last) = (at + next, at + next + spelling.len() - 1);
+            while let Some(next) = position(&self.bytes[at..], form) {
+                let (first, last) = (at + next, at + next + form.len() - 1);
                 found.push(self.places[first].start..self.places[last].end);
                 at = last + 1;
             }
-            found.extend(self.beginning(spelling).filter(|_| cut));
+            found.extend(self.beginning(form).filter(|_| cut));
         }
         found
     }
 
-    /// The range at the end of the text that is the beginning of an encoded form.
-    fn beginning(&self, spelling: &[u8]) -> Option<Range<usize>> {
+    /// Returns the range at the end of the text that is the beginning of an encoded form.
+    fn beginning(&self, form: &[u8]) -> Option<Range<usize>> {
         let text = &self.bytes[..self.complete];
-        let longest = text.len().min(spelling.len() - 1);
-        let length = (self.telling..=longest).rev().find(|length| text.ends_with(&spelling[..*length]))?;
+        let longest = text.len().min(form.len() - 1);
+        let length = (self.min_piece..=longest).rev().find(|length| text.ends_with(&form[..*length]))?;
         Some(self.places[self.complete - length].start..usize::MAX)
     }
 }
 
-impl Spellings {
+impl EncodedForms {
     /// The encoded forms of this secret.
     pub(in crate::webhook) fn of(secret: &str) -> Self {
         let bytes = secret.as_bytes();
@@ -127,11 +127,11 @@ impl Spellings {
         let unpadded = padded.trim_end_matches('=').to_owned();
         // A secret inside a longer text has three encodings in base64, and five in base32. Its first and last digits depend on the
         // adjacent bytes.
-        let within = (0..3).map(|before| core(bytes, before, 3, 4, base64));
+        let within = (0..3).map(|before| inner_digits(bytes, before, 3, 4, base64));
         let base64: Vec<_> = [padded, unpadded].into_iter().chain(within).collect();
         all.extend(base64.iter().map(|text| text.replace('+', "-").replace('/', "_")));
         all.extend(base64);
-        all.extend((0..5).map(|before| core(bytes, before, 5, 8, base32)));
+        all.extend((0..5).map(|before| inner_digits(bytes, before, 5, 8, base32)));
         for text in &mut all {
             text.make_ascii_lowercase();
         }
@@ -158,7 +158,7 @@ fn position(text: &[u8], part: &[u8]) -> Option<usize> {
     }
 }
 
-/// The decoded bytes and the length of the escape at the beginning of a text. The text is in lower case.
+/// Returns the decoded bytes and the length of the escape at the beginning of a text. The text is in lower case.
 fn unescape(text: &[u8]) -> Option<(Vec<u8>, usize)> {
     match *text {
         [b'%', ..] => Some((vec![u8::try_from(number(text.get(1..3)?, 16)?).ok()?], 3)),
@@ -220,9 +220,9 @@ fn character(number: u32) -> Option<Vec<u8>> {
     char::from_u32(number).map(|c| c.to_string().into_bytes())
 }
 
-/// The encoded form of bytes inside others, without the digits that depend on the other bytes. `group` bytes are encoded as `digits`
-/// digits.
-fn core(bytes: &[u8], before: usize, group: usize, digits: usize, write: fn(&[u8]) -> String) -> String {
+/// Returns the encoded form of bytes that come after `before` other bytes, without the digits that also depend on adjacent bytes. `group`
+/// bytes are encoded as `digits` digits.
+fn inner_digits(bytes: &[u8], before: usize, group: usize, digits: usize, write: fn(&[u8]) -> String) -> String {
     let bits = 8 * group / digits;
     let text = write(&[&vec![0; before], bytes].concat());
     let first = (8 * before).div_ceil(bits);
@@ -254,8 +254,8 @@ mod tests {
         assert_eq!(base64(b"foobar"), "Zm9vYmFy");
         for (before, after) in [("", ""), ("x", "y"), ("xy", "z"), ("xyz", "z"), ("wxyz", "zz")] {
             let whole = format!("{before}secret-value{after}");
-            let sixty_four = core(b"secret-value", before.len() % 3, 3, 4, base64);
-            let thirty_two = core(b"secret-value", before.len() % 5, 5, 8, base32);
+            let sixty_four = inner_digits(b"secret-value", before.len() % 3, 3, 4, base64);
+            let thirty_two = inner_digits(b"secret-value", before.len() % 5, 5, 8, base32);
             assert!(base64(whole.as_bytes()).contains(&sixty_four) && sixty_four.len() >= 14, "{whole}: {sixty_four}");
             assert!(base32(whole.as_bytes()).contains(&thirty_two) && thirty_two.len() >= 17, "{whole}: {thirty_two}");
         }

@@ -19,13 +19,13 @@ pub struct SecretWatches {
 }
 
 impl SecretWatches {
-    /// Creates the value without watches. The client needs `list` and `watch` on the Secrets that will be watched.
+    /// Creates an instance without watches. The client needs `list` and `watch` on the Secrets that will be watched.
     #[must_use]
     pub fn new(client: Client, turns: Receiver<Option<u64>>, metrics: Metrics) -> Self {
         Self { secrets: Secrets::unknown(), watches: NamedWatches::new(client, turns, Watch::Secrets, metrics) }
     }
 
-    /// The values that the watches have read.
+    /// Returns the values that the watches have read.
     #[must_use]
     pub fn secrets(&self) -> Secrets {
         self.secrets.clone()
@@ -33,7 +33,7 @@ impl SecretWatches {
 
     /// Watches only these Secrets; see [`NamedWatches::set_wanted`].
     pub fn set_wanted(&self, wanted: impl FnOnce() -> BTreeSet<SecretName>) {
-        let begin = |name: &SecretName| tell(name.clone(), self.secrets.add(name.clone()), self.secrets.clone());
+        let begin = |name: &SecretName| write_to_slot(name.clone(), self.secrets.add(name.clone()), self.secrets.clone());
         self.watches.set_wanted(wanted, begin, |name| self.secrets.remove(name));
     }
 
@@ -44,7 +44,7 @@ impl SecretWatches {
 }
 
 /// Writes the events of a watch to its slot. After an error the last value is kept.
-fn tell(name: SecretName, slot: Slot, secrets: Secrets) -> impl FnMut(Seen<Secret>) {
+fn write_to_slot(name: SecretName, slot: Slot, secrets: Secrets) -> impl FnMut(Seen<Secret>) {
     move |seen| match seen {
         Seen::Begins => Secrets::forget_value(&slot),
         Seen::Object(secret) => secrets.put(&name, &slot, secret),
@@ -59,7 +59,7 @@ mod tests {
 
     use super::*;
     use crate::api::notification::credentials::{Needed, SecretKey};
-    use crate::k8s::watch::{Turn, follow};
+    use crate::k8s::watch::{TermNumber, follow};
     use crate::webhook::NotSent;
     use crate::webhook::secrets::tests::secret;
 
@@ -72,8 +72,8 @@ mod tests {
         let metrics = Metrics::new();
         let mut changes = secrets.changes();
         let (sender, receiver) = mpsc::unbounded();
-        let tell = tell(name.clone(), slot, secrets.clone());
-        let task = tokio::spawn(follow(receiver, Turn::default(), tell, Watch::Secrets, metrics.clone()));
+        let write = write_to_slot(name.clone(), slot, secrets.clone());
+        let task = tokio::spawn(follow(receiver, TermNumber::default(), write, Watch::Secrets, metrics.clone()));
 
         sender.unbounded_send(Ok(watcher::Event::Apply(secret(&[("k", "1")])))).unwrap();
         assert_eq!(changes.next().await, name);

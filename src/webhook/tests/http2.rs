@@ -225,7 +225,7 @@ async fn an_answer_that_never_starts_or_never_ends_ends_at_the_timeout() {
     };
     let endless = |peer: &mut Peer, asked: &Asked| {
         peer.frame(HEADERS, END_HEADERS, asked.stream, &[STATUS_200]);
-        // The maximum allowed amount, byte by byte, without an end.
+        // The maximum amount that is allowed, byte by byte, without an end.
         while peer.frame(DATA, 0, asked.stream, b"x") {
             std::thread::sleep(Duration::from_millis(20));
         }

@@ -71,7 +71,8 @@ async fn https_uses_a_tunnel_and_the_receiver_sees_no_data_of_the_proxy() {
     let (wrong, key) = issued_for("other.example", &ca);
     let proxy = leading_to(receiver(vec![wrong.der().clone()], &key)).await;
     let attempt = trusting_ca(&ca, Some(at(proxy.address))).send(url("https://hooks.example/x")).await;
-    assert_eq!(attempt.result.error().as_deref(), Some("TLS with hooks.example:443: the certificate is for another name"));
+    let expected = "TLS with hooks.example:443: the certificate is not valid for this host name";
+    assert_eq!(attempt.result.error().as_deref(), Some(expected));
     assert_eq!(failure(&attempt).kind, FailureKind::Tls);
 }
 
@@ -105,7 +106,7 @@ async fn errors_of_the_proxy_name_the_proxy() {
     let babbles = answers("SSH-2.0-OpenSSH_9.9\r\n").await;
     let silent = Receiver::new(async |mut peer| while peer.request().await.is_some() {}).await;
     let (https, http) = ("https://hooks.example/", "http://hooks.example/");
-    let credentials = "requires credentials, or rejects the given ones";
+    let credentials = "requires credentials, or rejects the configured ones";
     let refuses = "refuses to connect to the receiver, or cannot connect to it";
     for (place, url_, words) in [
         (gone, https, "no connection to the proxy PROXY: connection refused".to_owned()),
@@ -114,7 +115,7 @@ async fn errors_of_the_proxy_name_the_proxy() {
         (denies.address, http, format!("the proxy PROXY {credentials}")),
         (forbids.address, https, format!("the proxy PROXY {refuses}")),
         (fails.address, https, format!("the proxy PROXY {refuses}")),
-        (closes.address, https, "the answer of the proxy PROXY is not a valid proxy answer".to_owned()),
+        (closes.address, https, "the proxy PROXY sent an invalid answer".to_owned()),
         (babbles.address, https, format!("the proxy PROXY {refuses}")),
         (silent.address, https, "no connection through the proxy PROXY within 300ms".to_owned()),
     ] {
@@ -163,7 +164,7 @@ async fn tls_settings_of_an_endpoint_do_not_apply_to_the_proxy() {
     let own = TlsRef { authorities: Authorities::Pem(other.pem().into()), ..TlsRef::default() };
     let any = TlsRef { skip_verify: true, ..TlsRef::default() };
     for tls in [TlsRef::default(), own, any] {
-        // It is not a real proxy, but it gets the request over a trusted connection.
+        // This server is not a real proxy, but it gets the request over a trusted connection.
         let http = Outgoing { tls: tls.clone(), ..url("http://hooks.example/") };
         assert_eq!(through(good).send(http.clone()).await.result.status(), Some(200), "{tls:?}");
         let https = Outgoing { tls: tls.clone(), ..url("https://hooks.example/") };

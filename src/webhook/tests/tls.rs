@@ -79,7 +79,7 @@ async fn only_a_fully_valid_certificate_is_trusted() {
     early.not_after = date_time_ymd(3002, 1, 1);
     for (params, words) in [
         (for_name("127.0.0.1"), None),
-        (for_name("hooks.example"), Some("the certificate is for another name")),
+        (for_name("hooks.example"), Some("the certificate is not valid for this host name")),
         (expired, Some("the certificate has expired")),
         (early, Some("the certificate is not valid yet")),
     ] {
@@ -149,7 +149,7 @@ async fn only_the_ca_certificates_of_the_endpoint_are_trusted() {
         with_secrets(&[("ca.crt", ca.pem()), ("both.crt", format!("{}{}", other.pem(), ca.pem())), ("junk", "x".into())]);
     let of = |key| Authorities::Secret(SecretKey::new("team-a", "tls", key));
     let unknown = &*format!("TLS with {address}: the certificate is self-signed or signed by an unknown CA");
-    let another = &*format!("TLS with {address}: the certificate is not signed by the CA that it names");
+    let another = &*format!("TLS with {address}: the certificate is not signed by the CA that it names as issuer");
     for (tls, error) in [
         (trusting(of("ca.crt")), None),
         (trusting(of("both.crt")), None),

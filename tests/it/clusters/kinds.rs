@@ -1,4 +1,4 @@
-//! Kinds that come late to another cluster, and kinds whose definition is deleted.
+//! Kinds that are installed late on another cluster, kinds whose CRD is deleted, and deeply nested objects.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
@@ -9,7 +9,7 @@ use super::{Stage, secret};
 use crate::support::world::apps::condition;
 use crate::support::{Receiver, control_plane, eventually};
 
-/// Makes the definition, and a widget that is up.
+/// Creates the CRD, and a gadget that is ready.
 async fn widget(stage: &Stage) {
     let definition = control_plane::foreign("far.example.com", "v1", "Gadget", "gadgets");
     control_plane::install(&stage.remote.client, &definition).await;
@@ -19,7 +19,7 @@ async fn widget(stage: &Stage) {
     let object = json!({"apiVersion": "far.example.com/v1", "kind": "Gadget",
         "metadata": {"name": "web", "labels": {"app.kubernetes.io/version": "1"}}, "spec": {}});
     let object = serde_json::from_value(object).unwrap();
-    eventually("the gadget is made", async || {
+    eventually("the gadget is created", async || {
         api.create(&PostParams::default(), &object).await.map(drop).map_err(|e| e.to_string())
     })
     .await;
@@ -45,20 +45,20 @@ async fn an_added_kind_is_observed_and_a_deleted_kind_is_unknown() {
 
     let definitions: Api<CustomResourceDefinition> = Api::all(stage.remote.client.clone());
     definitions.delete("gadgets.far.example.com", &DeleteParams::default()).await.expect("deleted");
-    // The API server deletes all objects of the kind, and says so, before the kind is gone.
+    // The API server deletes all objects of the kind, and reports each deletion, before the kind is gone.
     stage.unknown("shop", 0, "KindNotFound").await;
-    eventually("the definition is gone", async || match definitions.get_opt("gadgets.far.example.com").await {
+    eventually("the CRD is deleted", async || match definitions.get_opt("gadgets.far.example.com").await {
         Ok(None) => Ok(()),
         other => Err(format!("{}", other.is_ok())),
     })
     .await;
     widget(&stage).await;
     stage.runs("shop", 0, "1").await;
-    // That the kind is gone is no change.
+    // The deletion of the object is a change. That the kind is gone is not.
     stage.told("shop", &receiver, &[&["Removed", "Deployed 1"]]).await;
 }
 
-/// Makes a call of the other cluster's API server about its widgets; what it answers may be nested too deep to be read here.
+/// Calls the other cluster's API server about widgets. The response is not parsed, because it can be nested too deeply.
 async fn call(stage: &Stage, method: &str, path: &str, body: Value) {
     let path = format!("/apis/deep.example.com/v1/namespaces/{}/widgets{path}", stage.remote.ns);
     let content = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };

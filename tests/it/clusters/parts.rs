@@ -1,4 +1,4 @@
-//! Objects that are read with others, on a cluster that does not have the kind of those, or does not let it be read.
+//! An object whose state depends on objects of another kind, on a cluster that does not have that kind or denies access to it.
 
 use pennant::api::conditions::ConditionStatus;
 use pennant::api::{Pipeline, Status};
@@ -32,7 +32,7 @@ async fn a_repository_with_unreadable_bundles_is_unknown() {
     stage.local.create::<Pipeline>(shop).await;
     let _pennant = stage.pennant_with(&[]).await;
     let message = stage.unknown("shop", 0, "KindNotFound").await;
-    let because = "it needs objects of kind Bundle: cluster clusters-parts.eu";
+    let because = "the state also depends on objects of kind Bundle: cluster clusters-parts.eu";
     assert_eq!(message, format!("{because} has no kind Bundle in fleet.cattle.io/v1alpha1"));
     let says = |reason: &'static str| {
         move |c: &pennant::api::conditions::Condition| c.status == ConditionStatus::False && c.reason == reason
@@ -43,7 +43,8 @@ async fn a_repository_with_unreadable_bundles_is_unknown() {
     create(&stage.remote, "Bundle", "web", of_repo("web", "c1"), json!({})).await;
     status_of(&stage.remote, "Bundle", "web", counted(1, 1)).await;
     let message = stage.unknown("shop", 0, "Forbidden").await;
-    assert!(message.starts_with(&format!("{because} refuses: bundles.fleet.cattle.io is forbidden")), "{message}");
+    let denied = format!("{because} denies access (403): bundles.fleet.cattle.io is forbidden");
+    assert!(message.starts_with(&denied), "{message}");
     let ready = stage.local.pipeline_condition("shop", "Ready", says("Forbidden")).await;
     assert!(ready.message.contains("bundles.fleet.cattle.io"), "{}", ready.message);
 

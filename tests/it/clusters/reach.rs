@@ -1,5 +1,4 @@
-//! Whether a cluster can be reached, and by which way: a kubeconfig that changes, a server that stops, packets that are
-//! swallowed.
+//! Whether a cluster is reachable: a changed kubeconfig, a stopped server, dropped packets.
 
 use std::time::{Duration, Instant};
 
@@ -40,7 +39,7 @@ async fn a_target_on_another_cluster_is_observed_and_nothing_is_written_there() 
     stage.runs("shop", 0, "2").await;
     receiver.wait("/hook/web", 1).await;
     assert_eq!(receiver.to("/hook/web")[0].body, b"shop eu Deployed 2");
-    assert_eq!(proxy.hits(writes), 0, "only read");
+    assert_eq!(proxy.hits(writes), 0, "Pennant only reads there");
     let metrics = pennant.metrics().await;
     assert_eq!(metrics[r#"pennant_clusters{state="reachable"}"#], 1.0);
     assert!(metrics["pennant_objects_cached"] >= 2.0 && metrics["pennant_caches"] >= 2.0, "{metrics:?}");
@@ -60,7 +59,7 @@ async fn a_changed_kubeconfig_applies_at_once_and_closes_old_connections() {
     assert!(old.open() > 0 && new.open() == 0);
     stage.witness("shop", &receiver).await;
 
-    // The same kubeconfig again is no other: nothing is listed anew.
+    // The same kubeconfig again is no change: nothing is listed again.
     let lists = old.rule(is_list_of_deployments, Fault::LoseRequest);
     let watches = old.rule(Call::is_watch, Fault::LoseRequest);
     stage.local.patch::<Secret>("eu", json!({"metadata": {"labels": {"edited": "yes"}}})).await;
@@ -74,7 +73,7 @@ async fn a_changed_kubeconfig_applies_at_once_and_closes_old_connections() {
         open => Err(format!("{open} are open")),
     })
     .await;
-    // Without a certificate authority, another address is another cluster: its first sight is a baseline, and no change.
+    // Without a CA certificate, another address means another cluster: its first observation is a baseline, not a change.
     let is_baseline = |t: &TargetStatus| t.settled.as_ref().is_some_and(|settled| settled.based > 0);
     stage.seen("shop", 0, "the baseline at the new address", is_baseline).await;
     stage.remote.ship("web", "3").await;
@@ -104,7 +103,7 @@ async fn a_stopped_server_is_reported_offline_once_and_observed_after_its_return
     stage.runs("shop", 0, "1").await;
     stage.remote.ship("web", "2").await;
     stage.runs("shop", 0, "2").await;
-    assert_eq!(offline(), 1, "said once");
+    assert_eq!(offline(), 1, "it is reported once");
     assert_eq!(pennant.metrics().await[r#"pennant_clusters{state="reachable"}"#], 1.0);
 }
 
@@ -162,8 +161,8 @@ async fn the_last_status_is_kept_while_a_restarted_cluster_rejects_requests() {
     stage.runs("shop", 0, "2").await;
     let restarts = pennant.metrics().await["pennant_watch_restarts_total"];
     assert!(restarts >= 5.0, "{restarts}");
-    assert_eq!(ready().await.last_transition_time, before.last_transition_time, "it was ready all the time");
-    assert!(pennant.log().contains("cannot observe: cluster clusters-hiccup.eu answers 500"), "who looks is told");
+    assert_eq!(ready().await.last_transition_time, before.last_transition_time, "the pipeline stays ready");
+    assert!(pennant.log().contains("cannot observe: cluster clusters-hiccup.eu returned HTTP 500"), "the error is logged");
 }
 
 #[tokio::test]

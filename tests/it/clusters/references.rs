@@ -1,4 +1,4 @@
-//! How a cluster is referred to: each kind of object, and what is said of those that lead nowhere.
+//! References to clusters: each kind of object, and what is reported for a broken reference.
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
@@ -70,7 +70,7 @@ async fn each_kind_of_cluster_object_resolves_to_its_cluster() {
     for environment in 0..4 {
         stage.runs("shop", environment, "2").await;
     }
-    // Another Secret is followed, and an object that is deleted is missed.
+    // A reference to another Secret applies, and a deleted object is reported.
     let patch = json!({"spec": {"secretRef": {"name": "gone"}}});
     api(local, GITOPS, "GitopsCluster").patch("a", &PatchParams::default(), &Patch::Merge(patch)).await.expect("patched");
     let message = stage.unknown("shop", 0, "KubeconfigMissing").await;
@@ -95,11 +95,11 @@ async fn a_broken_cluster_reference_shows_the_remedy_and_recovers() {
     ready("KubeconfigMissing", "has no key kubeconfig or value").await;
     for (text, words) in [
         ("sesame: [", "cannot be read"),
-        ("current-context: x\nusers: []", "current-context names no context"),
+        ("current-context: x\nusers: []", "current-context refers to a context"),
         (
             "contexts: [{name: a, context: {cluster: c, user: u}}]\nclusters: [{name: c, cluster: {server: 'https://10.0.0.1'}}]\n\
              users: [{name: u, user: {exec: {command: sesame}}}]",
-            "users[].user.exec has a program run, which is refused; use a token",
+            "users[].user.exec runs a program, which is not allowed; use a token",
         ),
         (
             "contexts: [{name: a, context: {cluster: c, user: u}}]\nclusters: [{name: c, cluster: {server: 'http://10.0.0.1'}}]\n\
@@ -113,7 +113,7 @@ async fn a_broken_cluster_reference_shows_the_remedy_and_recovers() {
     }
     stage.kubeconfig("eu", control_plane::remote()).await;
     stage.runs("shop", 0, "1").await;
-    // What was seen stands for a while, and no longer.
+    // The last state is kept for a while, and then becomes unknown.
     stage.local.delete::<Secret>("eu").await;
     stage.unknown("shop", 0, "KubeconfigMissing").await;
 }
@@ -123,18 +123,18 @@ async fn cluster_objects_of_other_namespaces_work_unless_they_are_refused() {
     let stage = Stage::new("clusters-elsewhere").await;
     let infra = World::new("clusters-infra").await;
     define(&infra, GITOPS, "GitopsCluster").await;
-    // The Secret is the infrastructure's, and is not looked for in the pipeline's namespace.
+    // The Secret is in the namespace of the cluster object. It is not looked for in the pipeline's namespace.
     value(&infra, "kubeconfig-of-eu").await;
     create(&infra, GITOPS, "GitopsCluster", "eu", json!({"secretRef": {"name": "kubeconfig-of-eu"}})).await;
     let there = json!({"kind": "GitopsCluster", "name": "eu", "namespace": infra.ns});
     stage.pipeline("shop", &[there]).await;
     {
-        // An installation in some namespaces has rights in those that it follows.
+        // An installation for some namespaces has permissions in the namespaces that it watches.
         let watch = vec![stage.local.ns.clone(), infra.ns.clone()];
         let _pennant = Pennant::with(&stage.local, Options { watch, ..Options::of(&stage.local) }).await;
         stage.runs("shop", 0, "1").await;
     }
-    // Seen from a Secret, whose namespace the schema does not let be given.
+    // The schema rejects a reference to a Secret in another namespace.
     let elsewhere = json!({"kind": "Secret", "name": "kubeconfig-of-eu", "namespace": infra.ns});
     let refused: Pipeline = serde_json::from_value(stage.spec("thief", &[elsewhere])).unwrap();
     let refused = stage.local.api::<Pipeline>().create(&PostParams::default(), &refused).await.unwrap_err();

@@ -1,4 +1,4 @@
-//! As whom a cluster is asked: a service account that may only read, one that may not, and one that is gone.
+//! The credentials for a cluster: a service account that can only read, one without permissions, and one that is deleted.
 
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::ServiceAccount;
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::{Stage, secret};
 use crate::support::{Receiver, control_plane, eventually};
 
-/// A kubeconfig for a new service account of this name in the other cluster's namespace.
+/// Returns a kubeconfig for a new service account of this name in the other cluster's namespace.
 pub(super) async fn account(stage: &Stage, name: &str) -> String {
     let _: ServiceAccount = stage.remote.create(json!({"metadata": {"name": name}})).await;
     let asked = TokenRequest { spec: Some(TokenRequestSpec::default()), ..TokenRequest::default() };
@@ -40,7 +40,7 @@ async fn allow(stage: &Stage, name: &str) {
     allow_kind(stage, name, "apps", "deployments").await;
 }
 
-/// Lets the service account read objects of one kind more.
+/// Lets the service account read objects of one more kind.
 pub(super) async fn allow_kind(stage: &Stage, name: &str, group: &str, resource: &str) {
     let rules = json!([{"apiGroups": [group], "resources": [resource], "verbs": ["get", "list", "watch"]}]);
     let named = json!({"name": format!("{}-{name}-{resource}", stage.remote.ns)});
@@ -95,7 +95,8 @@ async fn unreadable_objects_are_forbidden_until_access_is_granted() {
         other => Err(other.to_string()),
     })
     .await;
-    assert!(message.starts_with("cluster clusters-forbidden.eu refuses: deployments.apps is forbidden"), "{message}");
+    let denied = "cluster clusters-forbidden.eu denies access (403): deployments.apps is forbidden";
+    assert!(message.starts_with(denied), "{message}");
     allow(&stage, "stranger").await;
     stage.runs("shop", 0, "1").await;
 }

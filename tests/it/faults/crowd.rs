@@ -1,4 +1,4 @@
-//! More at once than one breath of the pipeline controller or one status can carry.
+//! More changes at once than one batch of the pipeline controller or one status can contain.
 
 use futures::future::join_all;
 use k8s_openapi::api::apps::v1::Deployment;
@@ -11,9 +11,9 @@ use crate::support::wait::heavy;
 use crate::support::world::apps::{Kind, condition};
 use crate::support::{Oracle, Pennant, Receiver, World, eventually};
 
-/// What a pipeline may have, with the fence.
+/// Maximum number of targets of a pipeline, the fence included.
 const TARGETS: usize = 256;
-/// What its status may have.
+/// Maximum size of its status, in bytes.
 const STATUS: usize = 512 * 1024;
 
 #[tokio::test]
@@ -49,7 +49,7 @@ async fn when_all_targets_fail_at_once_the_status_stays_small_and_each_failure_a
     })
     .await;
     assert!(largest < STATUS, "{largest} bytes");
-    assert!(largest > STATUS / 2, "{largest} bytes are no test of it");
+    assert!(largest > STATUS / 2, "{largest} bytes are too few to test the limit");
 
     dispatcher.start_again().await;
     world.fence("shop", &["hook"]).await;
@@ -62,7 +62,7 @@ async fn a_change_and_its_reversal_at_once_are_two_changes() {
     tokio::join!(there_and_back("crowd-live", false), there_and_back("crowd-away", true));
 }
 
-/// Revisions A→B→A as fast as the API server takes them; `away`: while the dispatcher is stopped.
+/// Switches between revisions A and B as fast as the API server accepts the writes. `away`: while the dispatcher is stopped.
 async fn there_and_back(ns: &str, away: bool) {
     let apps = ["a", "b", "c", "d"];
     let world = World::new(ns).await;

@@ -1,4 +1,4 @@
-//! A minute and more without the API server: what is allowed to be sent is bounded by the Lease, and by what can be written down.
+//! A minute or more without the API server. What may be sent in this time is limited by the Lease, and by outcomes that cannot be written.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,19 +13,19 @@ use crate::support::pennant::Options;
 use crate::support::receiver::Gate;
 use crate::support::{Oracle, Pennant, Reply, World};
 
-/// By what is on its way when the API server goes: a request, nothing, a retry that is due soon, one that is due later than
-/// the Lease allows, and one that fails always.
+/// Named by the state of their lane when the API server is cut off: a request in flight, nothing pending, a retry that is due soon, a retry
+/// that is due later than the Lease allows, and retries that always fail.
 const APPS: [&str; 5] = ["flying", "resting", "soon", "later", "failing"];
 const LEASE: &str = "pennant-dispatch";
 
-/// What becomes of the Lease meanwhile.
+/// What happens to the Lease during the cut.
 #[derive(Clone, Copy, PartialEq)]
 enum Meanwhile {
-    /// It lasts.
+    /// It stays valid.
     Lasts,
-    /// It is deleted, and nobody takes it.
+    /// It is deleted, and no other replica acquires it.
     Deleted,
-    /// It runs out, and nobody takes it.
+    /// It expires, and no other replica acquires it.
     RunsOut,
 }
 
@@ -45,10 +45,10 @@ async fn cut_off(ns: &str, span: Duration, meanwhile: Meanwhile) {
     let gate = Gate::new();
     receiver.script("/hook/flying", [Reply::status(200).behind(&gate)]);
     receiver.script("/hook/soon", [Reply::status(503).header("retry-after", "12")]);
-    // An attempt may take a minute, and the Lease lasts 90 s from the last renewal: 40 s later none may be begun.
+    // An attempt can take 60 s, and the Lease lasts 90 s after its last renewal. 40 s after that renewal no attempt may start.
     receiver.script("/hook/later", [Reply::status(503).header("retry-after", "45")]);
     receiver.always("/hook/failing", Reply::status(500));
-    // Observed by another process, whose way is clear: so there is more to be told all the time.
+    // Another process observes without the proxy, so new changes keep arriving.
     let _observer = Pennant::with(world, Options { controllers: "pipeline", ..Options::of(world) }).await;
     let dispatcher = Pennant::with(world, Options { controllers: "dispatch", ..stage.options() }).await;
     world.settled().await;
@@ -73,11 +73,11 @@ async fn cut_off(ns: &str, span: Duration, meanwhile: Meanwhile) {
     tokio::time::sleep(span).await;
     let since: BTreeMap<_, _> =
         counts(&stage).into_iter().map(|(app, count)| (app, count - before.get(app).unwrap_or(&0))).collect();
-    // What is under way in the moment of the cut may arrive after it.
+    // A request in flight at the moment of the cut can arrive after it.
     assert!(since["failing"] <= 2, "{since:?}");
     let others: Vec<_> = ["flying", "resting", "soon", "later"].iter().map(|app| since[app]).collect();
     assert_eq!(others, [0, 0, 1, 0], "{ns}: {since:?}");
-    assert!(dispatcher.log().contains("could not renew the Lease"));
+    assert!(dispatcher.log().contains("request for the Lease failed"));
 
     receiver.always("/hook/failing", Reply::status(200));
     proxy.heal();
@@ -90,7 +90,7 @@ async fn cut_off(ns: &str, span: Duration, meanwhile: Meanwhile) {
     let now = lease(world).await;
     let (holder, again) = now.spec.map(|s| (s.holder_identity.unwrap_or_default(), s.lease_transitions)).unwrap();
     assert!(!holder.is_empty() && again >= epoch, "{ns}: {holder} {again:?}");
-    // Without a Lease nobody acts; with one that has run out, and that nobody has taken, its holder still does.
+    // Leadership ends if the Lease is deleted. If it expires and no other replica acquires it, its holder stays the leader.
     let paused = dispatcher.log().contains("lost leadership");
     assert_eq!(paused, meanwhile == Meanwhile::Deleted, "{ns}");
 }
@@ -103,14 +103,14 @@ fn about(delivery: &Delivery, app: &str) -> bool {
     delivery.spec.subject.target.as_ref().is_some_and(|t| t.app.name == app)
 }
 
-/// Waits until the first delivery to this application waits for its retry.
+/// Waits until the first delivery for this application has failed and waits for its retry.
 async fn waits(world: &World, app: &str) {
     let tried = |d: &Delivery| d.status.as_ref().is_some_and(|s| s.attempts > 0 && s.next_attempt_time.is_some());
     let delivery = world.delivery("Deployed 2", |d| about(d, app) && tried(d)).await;
     assert!(is(&delivery, "Deployed 2"), "{}", delivery.name_any());
 }
 
-/// How many requests came, by application.
+/// Returns the number of requests by application.
 fn counts(stage: &Stage) -> BTreeMap<&'static str, usize> {
     APPS.iter().map(|app| (*app, stage.receiver.to(&format!("/hook/{app}")).len())).collect()
 }

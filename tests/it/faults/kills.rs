@@ -1,5 +1,5 @@
-//! A process that is killed at an exact point on the way of a delivery: nothing is missing afterwards, and what was under way
-//! is repeated only where nobody can know that it was done.
+//! Kills the process at an exact point of a delivery. Afterwards nothing is missing, and a request is repeated only if its outcome was not
+//! written.
 
 use futures::future::join_all;
 use kube::ResourceExt as _;
@@ -12,18 +12,18 @@ use crate::support::receiver::Gate;
 use crate::support::wait::heavy;
 use crate::support::{Fault, Oracle, Pennant, Receiver, Reply, World};
 
-/// What is held up when the process is killed.
+/// What is blocked when the process is killed.
 #[derive(Clone, Copy, PartialEq)]
 enum Held {
-    /// The create, before the API server has it.
+    /// The create, before the API server receives it.
     Record,
-    /// The answer of the create, and the watch that would tell of it.
+    /// The response to the create, and the watch that would report the new object.
     Recorded,
-    /// The receiver's answer.
+    /// The response of the receiver.
     Request,
-    /// The write of the outcome, before the API server has it.
+    /// The write of the outcome, before the API server receives it.
     Outcome,
-    /// The answer of that write.
+    /// The response to that write.
     Settled,
 }
 
@@ -52,8 +52,8 @@ async fn a_kill_after_the_outcome_repeats_nothing() {
     tokio::join!(killed("kill-settled", Held::Settled, false), killed("kill-settled-cursor", Held::Settled, true));
 }
 
-/// Kills it while the first of two deliveries is held up. `lost`: the cursors that have passed them are not persisted; before
-/// there is a record, no cursor has passed anything.
+/// Kills the process while the first of two deliveries is blocked. `lost`: the cursors that have passed both deliveries are not persisted.
+/// Before the first record no cursor has passed anything.
 async fn killed(ns: &str, held: Held, lost: bool) {
     let stage = Stage::new(ns, &["web"], json!({"endpoint": {"timeout": "30s"}})).await;
     let Stage { world, receiver, proxy, .. } = &stage;
@@ -97,7 +97,7 @@ async fn killed(ns: &str, held: Held, lost: bool) {
         None => stage.passed().await,
     }
     let sent = usize::from(!matches!(held, Held::Record | Held::Recorded));
-    assert_eq!(stage.requests(), sent, "the next of the lane waits");
+    assert_eq!(stage.requests(), sent, "the second delivery of the lane waits");
     pennant.kill9();
     rules.into_iter().chain(at).chain(cursors).for_each(|rule| proxy.remove(rule));
     pennant.start_again().await;
@@ -125,7 +125,7 @@ async fn records_of_the_process_before_last_are_neither_lost_nor_taken_for_forge
     stage.passed().await;
     world.younger("shop").await;
 
-    // The first process records, and never writes down that it has.
+    // The first process records deliveries, but its cursors are never persisted.
     receiver.always("/hook/web", Reply::status(503));
     let cursors = proxy.rule(Call::is_cursors, Fault::LoseRequest);
     stage.ship("3").await;
@@ -137,7 +137,7 @@ async fn records_of_the_process_before_last_are_neither_lost_nor_taken_for_forge
     pennant.kill9();
     proxy.remove(cursors);
 
-    // The second finds what is recorded, and writes down only that.
+    // The second process finds the recorded deliveries, and persists only the cursors.
     pennant.start_again().await;
     stage.passed().await;
     pennant.kill9();
@@ -206,6 +206,6 @@ async fn a_hundred_pending_lanes_continue_in_order_after_a_kill() {
     }
     oracle.check().await;
     let about = |receiver: &Receiver| receiver.log().iter().filter(|r| !r.path.ends_with("/fence")).count();
-    assert_eq!(about(&down), 2 * LANES, "none of these was under way");
-    assert_eq!(about(&slow), 2 * LANES + in_flight, "each that was under way came twice");
+    assert_eq!(about(&down), 2 * LANES, "none of these was in flight");
+    assert_eq!(about(&slow), 2 * LANES + in_flight, "each that was in flight came twice");
 }

@@ -1,5 +1,5 @@
-//! Writes whose answers are late or never come, or that the API server applies long after they were given up, and objects that a
-//! person edits meanwhile: each request is made once, and all that came of it is written down.
+//! Writes whose responses are late or never arrive, or that the API server applies long after their timeout, and objects that a person
+//! edits meanwhile. Each request is sent once, and each result is written.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,7 +14,8 @@ use crate::support::proxy::{Call, RuleId};
 use crate::support::receiver::Gate;
 use crate::support::{Fault, Oracle, Pennant, Proxy, Reply, eventually};
 
-/// The first write about a delivery of this notification that says how an attempt went, and the first that settles one.
+/// Applies the fault to the first status write of this notification that reports a failed attempt, and to the first that reports an
+/// outcome.
 fn each_kind(proxy: &Proxy, notification: &str, fault: &Fault) -> [RuleId; 2] {
     [false, true].map(|settles| {
         let of = format!("-{notification}-");
@@ -29,7 +30,7 @@ async fn a_write_that_is_answered_late_or_never_repeats_no_request() {
     let stage = Stage::new("late-outcome", &["web"], json!({})).await;
     let Stage { world, receiver, proxy, .. } = &stage;
     let late = Gate::new();
-    // Longer than any call may take.
+    // Stays closed: these calls end with their timeout.
     let never = Gate::new();
     let faults = [
         ("late", Fault::HoldAnswer(late.clone())),
@@ -49,7 +50,7 @@ async fn a_write_that_is_answered_late_or_never_repeats_no_request() {
     stage.ship("3").await;
     proxy.hit(rules[0][0], 1).await;
     tokio::time::sleep(Duration::from_secs(5)).await;
-    assert_eq!(receiver.to("/late/web").len(), 1, "what came of the first request is not written yet");
+    assert_eq!(receiver.to("/late/web").len(), 1, "the result of the first request is not written yet");
     late.open();
     let names = faults.each_ref().map(|(name, _)| *name);
     world.fence("shop", &[&names[..], &["hook"]].concat()).await;
@@ -58,7 +59,7 @@ async fn a_write_that_is_answered_late_or_never_repeats_no_request() {
     names.iter().fold(oracle, |o, name| o.lane(&format!("shop/{name}/dev/web"), &steps)).check().await;
     for (name, [attempt, outcome]) in names.iter().zip(rules) {
         assert!(proxy.hits(attempt) > 0 && proxy.hits(outcome) > 0, "{name}");
-        assert_eq!(receiver.to(&format!("/{name}/web")).len(), 3, "{name}: one that failed, and one for each");
+        assert_eq!(receiver.to(&format!("/{name}/web")).len(), 3, "{name}: one that failed, and one for each delivery");
     }
 }
 
@@ -78,13 +79,13 @@ async fn a_delivery_that_is_edited_in_flight_is_still_settled() {
     stage.recorded(2).await;
     receiver.wait("/hook/web", 1).await;
     let name = world.delivery("Deployed 2", |_| true).await.metadata.name.unwrap();
-    // Once while the request is under way, and once while its outcome is.
+    // One edit while the request is in flight, and one while its outcome is being written.
     let note = |text: &str| json!({"metadata": {"annotations": {"who": text}, "labels": {"seen": text}}});
     world.patch::<Delivery>(&name, note("first")).await;
     gate.open();
     proxy.hit(outcome, 1).await;
     world.patch::<Delivery>(&name, note("second")).await;
-    // Even its status, by somebody who may.
+    // Also an edit of the status, by a user who has the permission.
     let meddled = Patch::Merge(json!({"status": {"reason": "Meddled", "error": "by hand"}}));
     world.api::<Delivery>().patch_status(&name, &PatchParams::default(), &meddled).await.expect("patched");
     held.open();
@@ -92,7 +93,7 @@ async fn a_delivery_that_is_edited_in_flight_is_still_settled() {
     Oracle::new(world, receiver).lane("shop/hook/dev/web", &["Deployed 2", "Deployed 3"]).check().await;
     assert_eq!(stage.requests(), 3);
     let edited = world.delivery("Deployed 2", |_| true).await;
-    assert_eq!(edited.metadata.annotations.unwrap().get("who").map(String::as_str), Some("second"), "it is left alone");
+    assert_eq!(edited.metadata.annotations.unwrap().get("who").map(String::as_str), Some("second"), "the edit is kept");
     let status = edited.status.unwrap();
     assert_eq!((status.attempts, status.reason, status.error), (2, None, None));
 }
@@ -132,7 +133,7 @@ async fn the_result_of_a_failed_attempt_is_written_before_the_next_attempt() {
     let steps = ["Deployed 2", "Deployed 3"];
     all.iter().fold(oracle, |o, name| o.lane(&format!("shop/{name}/dev/web"), &steps)).check().await;
     for name in &names {
-        assert_eq!(receiver.to(&format!("/{name}/web")).len(), 4, "{name}: two that failed, and one for each");
+        assert_eq!(receiver.to(&format!("/{name}/web")).len(), 4, "{name}: two that failed, and one for each delivery");
     }
 }
 
@@ -142,7 +143,7 @@ async fn a_status_write_that_is_applied_late_is_reported_once() {
     let Stage { world, receiver, proxy, .. } = &stage;
     let _pennant = Pennant::with(world, stage.options()).await;
     world.settled().await;
-    // The next one comes to the API server when it has been looked for in vain; all others are lost.
+    // After `goes` is set, one write fails and is applied 2 s later, after Pennant has looked for it. All other writes are lost.
     let goes = Arc::new(AtomicBool::new(false));
     let astray = goes.clone();
     let stray = proxy.rule(

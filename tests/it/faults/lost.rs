@@ -1,4 +1,4 @@
-//! Calls that are made and whose answers are lost: nothing is skipped and nothing is repeated.
+//! Writes that are applied but whose responses are lost: no change is skipped, and no request is repeated.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -34,7 +34,7 @@ async fn lost_responses_to_all_writes() {
     half_are_lost("lost-all", |call| call.method != "GET" && !call.is_lease()).await;
 }
 
-/// Of calls that write the same, every second answer is lost, from the first on.
+/// Loses every second response to identical writes, starting with the first.
 async fn half_are_lost(ns: &str, calls: fn(&Call) -> bool) {
     let stage = Stage::new(ns, &["web", "api"], json!({})).await;
     let Stage { world, receiver, proxy, .. } = &stage;
@@ -56,7 +56,7 @@ async fn half_are_lost(ns: &str, calls: fn(&Call) -> bool) {
         for tag in tags {
             stage.ship(tag).await;
         }
-        // Cursors are written once a second at most: so there is more than one write of them, too.
+        // Cursors are written at most once a second. This wait makes sure that they are written more than once.
         stage.passed().await;
     }
     world.fence("shop", &["hook"]).await;
@@ -64,5 +64,5 @@ async fn half_are_lost(ns: &str, calls: fn(&Call) -> bool) {
     let steps = ["Deployed 2", "Deployed 3", "Deployed 2", "Deployed 4"];
     let oracle = Oracle::new(world, receiver);
     oracle.lane("shop/hook/dev/web", &steps).lane("shop/hook/dev/api", &steps).check().await;
-    assert_eq!(stage.requests(), 4 + 3 + 4, "three of them are tried again, none is repeated");
+    assert_eq!(stage.requests(), 4 + 3 + 4, "three failed attempts are retried, and no request is repeated");
 }

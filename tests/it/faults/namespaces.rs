@@ -1,4 +1,4 @@
-//! What the API server does to one namespace is that namespace's alone: writes there that hang or are refused hold up nobody else.
+//! Faults of the API server in one namespace affect only that namespace: writes that hang or are rejected there delay no other.
 
 use std::time::{Duration, Instant};
 
@@ -14,11 +14,11 @@ use crate::support::receiver::Gate;
 use crate::support::wait::heavy;
 use crate::support::{Fault, Oracle, Pennant, Proxy, Receiver, World, eventually};
 
-/// Notifications, each of which tells of all applications: twice as many lanes as outcomes are written at once.
+/// Number of notifications, each for all applications: twice as many lanes as concurrent outcome writes.
 const NOTIFICATIONS: usize = 6;
 const APPS: usize = 100;
-/// In which another namespace's deliveries must be through, one after the other. A call that hangs is given up after 10 s, and
-/// whoever waits for its turn behind such calls waits as long for each of them.
+/// Maximum duration of the deliveries in the other namespace, one after the other. A hanging call times out after 10 s, so a delivery that
+/// is queued behind such calls would wait 10 s for each of them.
 const PROMPT: Duration = Duration::from_secs(15);
 const TAGS: [&str; 5] = ["2", "3", "4", "5", "6"];
 
@@ -33,7 +33,7 @@ async fn rejected_outcome_writes_of_one_namespace_delay_no_other() {
     troubled("namespaces-refused", Fault::Refuse(403), &Gate::new()).await;
 }
 
-/// Every write of a delivery's status in one namespace ends like this, for hundreds of lanes, while another goes on.
+/// Applies the fault to every write of a delivery's status in one namespace, with hundreds of lanes, while another namespace continues.
 async fn troubled(ns: &str, fault: Fault, held: &Gate) {
     let _alone = heavy().await;
     let bad = World::new(&format!("{ns}-bad")).await;
@@ -73,7 +73,7 @@ async fn troubled(ns: &str, fault: Fault, held: &Gate) {
     let oracle = Oracle::new(&good.world, &good.receiver);
     oracle.lane("shop/hook/dev/web", &steps.each_ref().map(String::as_str)).check().await;
     assert!(took < PROMPT, "it took {took:?}");
-    assert_eq!(at_bad.log().len(), NOTIFICATIONS * APPS, "no lane has gone past what is not written");
+    assert_eq!(at_bad.log().len(), NOTIFICATIONS * APPS, "no lane continues before its outcome is written");
 
     lift(&good.proxy, rule, held);
     let names: Vec<_> = names.iter().map(String::as_str).collect();
@@ -88,13 +88,13 @@ async fn troubled(ns: &str, fault: Fault, held: &Gate) {
     drop(pennant);
 }
 
-/// Pipelines in one namespace: more than twice as many as are looked at at once.
+/// Number of pipelines in one namespace: more than twice the number of concurrent reconciles.
 const PIPELINES: usize = 80;
 
 #[tokio::test]
 async fn rejected_log_writes_of_one_namespace_delay_no_other() {
     let _alone = heavy().await;
-    // One's own, for here all namespaces are watched, as is the default.
+    // A separate control plane, because Pennant watches all namespaces here, which is the default.
     let control_plane = tokio::task::spawn_blocking(ControlPlane::start).await.unwrap().unwrap();
     let [bad, good] = ["bad", "good"].map(async |ns| World::on(&control_plane.kubeconfig, ns).await);
     let (bad, good) = tokio::join!(bad, good);

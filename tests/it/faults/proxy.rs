@@ -1,4 +1,4 @@
-//! The proxy itself: calls fail as its rules say, and no others.
+//! Tests the fault proxy itself: calls fail as its rules say, and no others.
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;

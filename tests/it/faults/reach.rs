@@ -1,5 +1,5 @@
-//! An API server that is out of reach for a while: what is recorded may be sent, but no lane goes past what it cannot write
-//! down. Afterwards all goes on, and nothing was repeated: what is settled is known, written or not.
+//! The API server is unreachable for a while. Recorded deliveries may be sent, but no lane continues before its outcome is written.
+//! Afterwards everything arrives, and nothing is sent twice.
 
 use std::collections::HashMap;
 
@@ -10,9 +10,10 @@ use crate::support::pennant::Options;
 use crate::support::receiver::Gate;
 use crate::support::{Oracle, Pennant, Proxy, Reply, eventually};
 
-/// More than a receiver gets workers at first: some lanes are in flight when the API server goes, some are not.
+/// More applications than the initial number of concurrent requests: some lanes are in flight when the API server becomes unreachable, and
+/// some are not.
 const APPS: [&str; 12] = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"];
-/// So many requests an origin gets at once, at first.
+/// Initial number of concurrent requests to one origin.
 const AT_FIRST: usize = 8;
 
 #[tokio::test]
@@ -25,7 +26,7 @@ async fn with_hanging_calls_each_lane_sends_only_recorded_deliveries() {
     out_of_reach("reach-frozen", Proxy::freeze, 1).await;
 }
 
-/// `times`: so often each lane tries in vain to write its outcome before the API server is back.
+/// `times`: minimum number of failed outcome writes of each lane before the API server is back.
 async fn out_of_reach(ns: &str, goes: fn(&Proxy), times: usize) {
     let stage = Stage::new(ns, &APPS, json!({"endpoint": {"timeout": "30s"}})).await;
     let Stage { world, receiver, proxy, .. } = &stage;
@@ -33,7 +34,7 @@ async fn out_of_reach(ns: &str, goes: fn(&Proxy), times: usize) {
     for app in APPS {
         receiver.always(&format!("/hook/{app}"), Reply::status(200).behind(&gate));
     }
-    // Observed by another process, whose way is clear: so there is more to be told all the time.
+    // Another process observes without the proxy, so new changes keep arriving.
     let _observer = Pennant::with(world, Options { controllers: "pipeline", ..Options::of(world) }).await;
     let dispatcher = Pennant::with(world, Options { controllers: "dispatch", ..stage.options() }).await;
     world.settled().await;
@@ -54,7 +55,7 @@ async fn out_of_reach(ns: &str, goes: fn(&Proxy), times: usize) {
         if tried.len() == APPS.len() && tried.values().all(|n| *n >= times) { Ok(()) } else { Err(format!("{tried:?}")) }
     })
     .await;
-    assert_eq!(stage.requests(), APPS.len(), "one for each lane: what was recorded and next");
+    assert_eq!(stage.requests(), APPS.len(), "one for each lane: its next recorded delivery");
 
     proxy.heal();
     world.fence("shop", &["hook"]).await;
@@ -64,12 +65,12 @@ async fn out_of_reach(ns: &str, goes: fn(&Proxy), times: usize) {
     assert_eq!(stage.requests(), 3 * APPS.len());
 }
 
-/// How often the outcome of each delivery could not be written.
+/// Returns the number of failed outcome writes by delivery.
 fn in_vain(pennant: &Pennant) -> HashMap<String, usize> {
     let mut tried = HashMap::new();
     let log = pennant.log();
     for line in log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
-        let failed = line["message"].as_str().is_some_and(|m| m.starts_with("could not write a status; the lane waits"));
+        let failed = line["message"].as_str().is_some_and(|m| m.starts_with("could not write the Delivery status"));
         if let Some(name) = line["delivery"].as_str().filter(|_| failed) {
             *tried.entry(name.to_owned()).or_default() += 1;
         }

@@ -1,4 +1,4 @@
-//! Writes that the API server refuses: what is known is neither lost nor sent again for want of a write.
+//! Writes that the API server rejects: no result is lost, and no request is repeated because a write failed.
 
 use pennant::api::Delivery;
 use serde_json::json;
@@ -42,7 +42,7 @@ async fn a_rejected_outcome_is_written_later_without_a_second_request() {
 async fn a_rejected_outcome_is_retried_with_backoff() {
     let stage = Stage::new("refused-long", &["web"], json!({})).await;
     let Stage { world, receiver, proxy, .. } = &stage;
-    // Their outcomes are refused with an answer that says that the object is another, or gone, and it is neither.
+    // The response says that the object has changed or is gone, which is not true.
     let codes = [404, 409];
     for code in codes {
         world.notification(&format!("n{code}"), receiver, json!({})).await;
@@ -90,7 +90,7 @@ async fn a_delivery_that_is_deleted_during_its_outcome_write_is_finished() {
     let steps = ["Deployed 2", "Deployed 3"];
     Oracle::new(world, receiver).lane("shop/hook/dev/web", &steps).without_audit().check().await;
     assert_eq!(stage.requests(), 2);
-    assert_eq!(stage.recorded(1).await.len(), 1, "what was deleted is not made again");
+    assert_eq!(stage.recorded(1).await.len(), 1, "a deleted delivery is not created again");
 }
 
 #[tokio::test]
@@ -128,7 +128,7 @@ async fn a_rejected_record_is_created_later_and_once() {
     }
 }
 
-/// The notification whose delivery is to be recorded.
+/// Returns the notification whose delivery is created.
 fn notification(call: &Call) -> String {
     let delivery: serde_json::Value = serde_json::from_slice(&call.body).unwrap_or_default();
     delivery["spec"]["notification"].as_str().unwrap_or_default().to_owned()

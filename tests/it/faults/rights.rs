@@ -1,5 +1,5 @@
-//! Rights that are missing for a while: what still works goes on, somebody says what does not, nothing is lost, and it heals by
-//! itself.
+//! Permissions that are missing for a while: everything else continues, the problem is reported, nothing is lost, and Pennant recovers
+//! without a restart.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::support::proxy::{Call, RuleId};
 use crate::support::wait::{heavy, within};
 use crate::support::{Fault, Oracle, Pennant, eventually, world};
 
-/// A watch that is refused begins again after half a minute at the latest.
+/// A rejected watch is retried after at most 30 s.
 const HEALS: Duration = Duration::from_secs(90);
 const STEPS: [&str; 2] = ["Deployed 2", "Deployed 3"];
 
@@ -27,13 +27,13 @@ fn forbid(stage: &Stage, calls: impl Fn(&Call) -> bool + Send + Sync + 'static) 
     stage.proxy.rule(calls, Fault::Refuse(403))
 }
 
-/// Two changes, each in the log.
+/// Ships two revisions, and waits until each is in the log.
 async fn ship(stage: &Stage) {
     stage.ship("2").await;
     stage.ship("3").await;
 }
 
-/// All has arrived, once.
+/// Checks that everything has arrived once.
 async fn arrived(stage: &Stage, notifications: &[&str]) {
     stage.world.fence("shop", notifications).await;
     let oracle = Oracle::new(&stage.world, &stage.receiver);
@@ -43,7 +43,7 @@ async fn arrived(stage: &Stage, notifications: &[&str]) {
     }
 }
 
-/// Waits until the log says this.
+/// Waits until the log contains these words.
 async fn logged(pennant: &Pennant, words: &str) {
     eventually(&format!("the log says {words}"), async || {
         if pennant.log().contains(words) { Ok(()) } else { Err("it does not".to_owned()) }
@@ -77,9 +77,9 @@ async fn without_permission_to_write_outcomes() {
     let rule = forbid(&stage, Call::is_delivery_status);
     ship(&stage).await;
     stage.proxy.hit(rule, 6).await;
-    logged(&pennant, "could not write a status; the lane waits").await;
+    logged(&pennant, "could not write the Delivery status; the lane is blocked until a retry succeeds").await;
     for notification in ["hook", "other"] {
-        assert_eq!(stage.receiver.to(&format!("/{notification}/web")).len(), 1, "a lane waits for its outcome");
+        assert_eq!(stage.receiver.to(&format!("/{notification}/web")).len(), 1, "a lane waits until its outcome is written");
     }
     stage.proxy.remove(rule);
     arrived(&stage, &["hook", "other"]).await;
@@ -97,7 +97,7 @@ async fn without_permission_to_write_notification_status() {
     logged(&pennant, "could not write a status").await;
     assert_eq!(stage.world.get_notification("hook").await.status.unwrap().delivered, 0);
     stage.proxy.remove(rule);
-    within(HEALS, "the figures follow", async || {
+    within(HEALS, "the counters are updated", async || {
         let status = stage.world.get_notification("hook").await.status.unwrap();
         // The fence is counted, too.
         if status.delivered == 3 { Ok(()) } else { Err(format!("{status:?}")) }
@@ -111,7 +111,7 @@ async fn without_permission_to_write_the_log() {
     let pennant = Pennant::with(&stage.world, stage.options()).await;
     stage.world.settled().await;
     let rule = forbid(&stage, Call::is_pipeline_status);
-    // Nothing says that they were seen but what is read afterwards: so the first is refused before the second happens.
+    // Only a rejected write shows that Pennant has observed a revision. So the test waits for one before the next revision.
     stage.world.ship("web", "2").await;
     stage.proxy.hit(rule, 1).await;
     stage.world.ship("web", "3").await;
@@ -138,7 +138,7 @@ async fn without_permission_to_write_cursors() {
     for notification in ["hook", "other"] {
         stage.world.delivery("Deployed 3", |d| d.spec.notification == notification && taken(d)).await;
     }
-    // Whoever comes next finds old cursors, and by the names that all was sent.
+    // The next process reads old cursors. The names of the deliveries show that everything was sent.
     pennant.kill9();
     stage.proxy.remove(rule);
     pennant.start_again().await;
@@ -166,7 +166,7 @@ async fn without_permission_to_renew_leases() {
     let pennant = Pennant::with(&stage.world, stage.options()).await;
     stage.world.settled().await;
     let rule = forbid(&stage, Call::is_lease);
-    // They are renewed every 10 s, and last for 90.
+    // Leases are renewed every 10 s and last 90 s.
     stage.proxy.hit(rule, 2).await;
     ship(&stage).await;
     arrived(&stage, &["hook", "other"]).await;
@@ -190,7 +190,7 @@ async fn without_permission_to_read_secrets() {
     }
     ship(&stage).await;
     arrived_without(&stage, "guarded").await;
-    logged(&pennant, "a watch broke; trying again").await;
+    logged(&pennant, "watch failed; retrying").await;
     let told = world.condition("guarded", "Ready", |c| c.reason == "SecretUnreadable").await;
     assert!(told.message.contains("token") && told.status == ConditionStatus::False, "{}", told.message);
     world.condition("guarded", "Delivering", |c| c.reason == "SecretUnreadable").await;
@@ -226,7 +226,7 @@ async fn without_permission_to_read_config_maps() {
     arrived(&stage, &["hook", "other", "mapped"]).await;
 }
 
-/// All has arrived but what this notification has to say, which waits.
+/// Checks that everything has arrived except the deliveries of this notification, which are pending.
 async fn arrived_without(stage: &Stage, waiting: &str) {
     let lanes = ["hook", "other"];
     stage.world.fence("shop", &lanes).await;
@@ -236,11 +236,11 @@ async fn arrived_without(stage: &Stage, waiting: &str) {
     oracle.lane(&format!("shop/{waiting}/dev/web"), &pending.each_ref().map(String::as_str)).check().await;
 }
 
-/// Waits until what this notification has to say arrives, which no longer lacks anything.
+/// Waits until the deliveries of this notification arrive, after its permission is back.
 async fn heals(stage: &Stage, notification: &str) {
-    within(HEALS, "it heals", async || {
+    within(HEALS, "the deliveries arrive", async || {
         let came = stage.receiver.to(&format!("/{notification}/web")).len();
-        if came == 2 { Ok(()) } else { Err(format!("{came} came")) }
+        if came == 2 { Ok(()) } else { Err(format!("{came} requests came")) }
     })
     .await;
 }
@@ -248,11 +248,11 @@ async fn heals(stage: &Stage, notification: &str) {
 #[tokio::test]
 async fn unreadable_secrets_are_watched_with_backoff() {
     const SECRETS: usize = 100;
-    /// In this time each is asked for after pauses of at least 0.8, 1.6, 3.2, 6.4 and 12.8 s: at most six times, and twice more in case
-    /// a watch is begun again with a new tenure. Without growing pauses it is asked for more than twenty times.
+    /// In this time each Secret is listed after pauses of at least 0.8, 1.6, 3.2, 6.4 and 12.8 s, so at most six times. A new leadership
+    /// term can restart the watch, which allows two more. Without growing pauses each is listed more than twenty times.
     const WINDOW: Duration = Duration::from_secs(40);
     const CALLS: usize = 8 * SECRETS;
-    /// Bytes of log for each.
+    /// Maximum number of bytes in the log for each Secret.
     const LINE: usize = 600;
     let _alone = heavy().await;
     let stage = stage("rights-many-secrets").await;
@@ -270,7 +270,7 @@ async fn unreadable_secrets_are_watched_with_backoff() {
     proxy.hit(rule, SECRETS).await;
     tokio::time::sleep(WINDOW).await;
     let (calls, log) = (proxy.hits(rule), pennant.log());
-    let lines: Vec<_> = log.lines().filter(|line| line.contains("a watch broke")).collect();
+    let lines: Vec<_> = log.lines().filter(|line| line.contains("watch failed; retrying")).collect();
     let bytes: usize = lines.iter().map(|line| line.len()).sum();
     assert!(calls <= CALLS, "{calls} calls; {} lines, {bytes} bytes", lines.len());
     assert!(lines.len() <= SECRETS && bytes <= LINE * SECRETS, "{calls} calls; {} lines, {bytes} bytes", lines.len());

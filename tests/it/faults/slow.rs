@@ -1,4 +1,4 @@
-//! An API server that takes its time with each call, or is not there yet when Pennant starts.
+//! A slow API server, and one that is unreachable when Pennant starts.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ async fn with_a_slow_api_server_everything_arrives() {
     tokio::join!(slow("slow-300ms", Duration::from_millis(300)), slow("slow-2s", Duration::from_secs(2)));
 }
 
-/// All that is called is called so much later, what keeps the Leases included.
+/// Delays every call by this time, including those for the Leases.
 async fn slow(ns: &str, by: Duration) {
     let apps = ["web", "api", "db"];
     let stage = Stage::new(ns, &apps, json!({})).await;
@@ -45,7 +45,7 @@ async fn a_start_waits_for_an_absent_api_server() {
     );
 }
 
-/// Pennant starts while every call ends like this; `gate` lets those go on that are held.
+/// Starts Pennant while every call has this fault. `gate` releases the calls that are held.
 async fn away(ns: &str, fault: Fault, gate: &Gate) {
     let stage = Stage::new(ns, &["web"], json!({})).await;
     let Stage { world, receiver, proxy, .. } = &stage;
@@ -59,7 +59,7 @@ async fn away(ns: &str, fault: Fault, gate: &Gate) {
     let away = proxy.rule(|_| true, fault);
     pennant.launch();
     proxy.hit(away, 2).await;
-    eventually("it says what is the matter", async || {
+    eventually("the log contains the error", async || {
         let log = pennant.log();
         let last = log.rfind("--- started").unwrap_or(0);
         let lines = log[last..].lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
@@ -67,11 +67,11 @@ async fn away(ns: &str, fault: Fault, gate: &Gate) {
         warnings.next().map(drop).ok_or_else(|| log[last..].to_owned())
     })
     .await;
-    assert_eq!(pennant.has_ended(), None, "it waits");
+    assert_eq!(pennant.has_ended(), None, "Pennant waits and does not exit");
     proxy.remove(away);
     gate.open();
     pennant.wait_ready().await;
-    // What is over before anybody has looked again cannot be observed.
+    // A state that ends before Pennant reads the object again cannot be observed.
     world.observed_at("shop", "3", &["web"]).await;
     stage.ship("4").await;
     world.fence("shop", &["hook"]).await;

@@ -1,4 +1,4 @@
-//! Drift: none where Fleet corrects it by itself.
+//! Drift of Fleet objects. It is not reported if Fleet corrects it.
 
 use super::*;
 
@@ -37,7 +37,7 @@ async fn uncorrected_drift_is_reported() {
     }
     drifted("left", false).await;
 
-    // Switched while it has drifted: it is told as it is then.
+    // The correction is switched while the object has drifted. The report follows the new setting.
     for name in ["corrected", "left"] {
         fleet.status("BundleDeployment", name, modified.clone()).await;
     }

@@ -1,9 +1,9 @@
-//! A bundle that fails on one cluster, and one that waits for a dependency there.
+//! A bundle that fails on a cluster, and a bundle that depends on it there.
 
 use super::*;
 
 #[tokio::test]
-async fn a_bundle_fails_on_one_cluster_and_waits_on_another() {
+async fn a_bundle_fails_and_a_bundle_that_depends_on_it_waits() {
     let ns = "fleet-failing";
     let mut fleet = Fleet::new(ns).await;
     for (bundle, name) in [("shop-web", "web"), ("shop-db", "db")] {
@@ -38,7 +38,8 @@ async fn a_bundle_fails_on_one_cluster_and_waits_on_another() {
     fleet.is("web", Status::Failed, "NotReady", "c2").await;
     fleet.status("BundleDeployment", "web", applied("s-2:o")).await;
     fleet.runs("web", "c2").await;
-    // The error stands until the agent has looked at what comes next, and does not say what it is about.
+    // Fleet keeps the old error until the agent has processed the next deployment, and the error does not name its commit. So `c3` fails
+    // first.
     let lanes =
         [("db", &["Failed c2", "Failed c3", "Deployed c3"][..]), ("web", &["Deployed c2", "Failed c2", "Recovered c2"])];
     fleet.told(&lanes.into()).await;

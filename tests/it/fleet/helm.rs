@@ -37,7 +37,7 @@ async fn a_chart_is_deployed_at_its_version_on_each_cluster() {
         fleet.runs(name, "1.2.0").await;
     }
 
-    // The Bundle is written first, then the version.
+    // Fleet writes the Bundle first, and then the version in the status of the HelmOp.
     fleet.edit("HelmOp", "db", json!({}), bundle("1.3.0")).await;
     fleet.edit("Bundle", "db", label, bundle("1.3.0")).await;
     fleet.is("db", Status::InProgress, "BundleNotUpdated", "1.2.0").await;

@@ -1,4 +1,4 @@
-//! A `GitRepo` and its Bundles: a commit is told when the Bundles run it, not when the `GitRepo` knows it.
+//! A `GitRepo` and its Bundles: a commit is reported when the Bundles run it, not when the `GitRepo` refers to it.
 
 use super::*;
 use crate::support::lanes::what;
@@ -20,17 +20,17 @@ async fn at_c1(ns: &str) -> Fleet {
     fleet
 }
 
-/// The status of the `GitRepo`: its commit and its job at once, its counts when they come.
+/// The status of the `GitRepo`. Fleet writes the commit and the job at once, and the counts later.
 fn repository(commit: &str, job: &str, ready: i64, failed: i64) -> Value {
     json!({"commit": commit, "gitJobStatus": job,
         "summary": {"desiredReady": 4, "ready": ready, "errApplied": failed, "waitApplied": 4 - ready - failed},
         "conditions": [condition("Accepted", "True", "", ""), condition("Ready", if ready == 4 { "True" } else { "False" }, "", "")]})
 }
 
-/// A write, and what the `GitRepo` is after it.
+/// A write, and the state of the `GitRepo` after it.
 type Step = (&'static str, &'static str, Value, (Status, &'static str));
 
-/// A commit of which `shop-web` changes, and `shop-db` does not.
+/// The steps of a commit that changes `shop-web` and not `shop-db`.
 fn commit(commit: &'static str, good: bool) -> Vec<Step> {
     let (moves, fails) = (Status::InProgress, Status::Failed);
     let edit = |spec: Value| json!({"labels": of_repo("shop", commit), "spec": spec});
@@ -44,7 +44,7 @@ fn commit(commit: &'static str, good: bool) -> Vec<Step> {
         ("Bundle", "shop-web", counted(1, 2), (moves, "NotReady")),
     ];
     if good {
-        // The counts of the GitRepo come when it has long been told.
+        // The counts of the GitRepo change long after the commit is reported.
         steps.push(("Bundle", "shop-web", counted(2, 2), (Status::Current, "")));
         steps.push(("GitRepo", "shop", repository(commit, "Current", 3, 0), (Status::Current, "")));
         steps.push(("GitRepo", "shop", repository(commit, "Current", 4, 0), (Status::Current, "")));
@@ -96,7 +96,7 @@ async fn stale_counters_in_one_batch_do_not_report_a_commit_as_deployed() {
 #[tokio::test]
 async fn bundles_are_added_and_removed_with_a_commit() {
     let mut fleet = at_c1("fleet-members").await;
-    // One is new, one is no more.
+    // One Bundle is added, and one is deleted.
     fleet.status("GitRepo", "shop", repository("c2", "InProgress", 4, 0)).await;
     fleet.is("shop", Status::InProgress, "GitUpdating", "c2").await;
     fleet.edit("Bundle", "shop-web", of_repo("shop", "c2"), json!({})).await;
@@ -108,7 +108,7 @@ async fn bundles_are_added_and_removed_with_a_commit() {
     fleet.restart().await;
     fleet.status("Bundle", "shop-new", counted(1, 1)).await;
     fleet.runs("shop", "c2").await;
-    // All are gone, and nothing is wanted.
+    // All Bundles are deleted, and the next commit has none.
     for bundle in ["shop-web", "shop-new"] {
         fleet.api("Bundle").delete(bundle, &kube::api::DeleteParams::default()).await.expect("deleted");
     }

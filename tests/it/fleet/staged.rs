@@ -4,7 +4,7 @@ use super::*;
 
 const ALL: [&str; 4] = ["web-1", "web-2", "web-3", "web-4"];
 
-/// Four deployments of one Bundle at commit c1, each with an ID that ends with a hash of its cluster's options.
+/// Creates four deployments of one Bundle at commit c1. The ID of each ends with a hash of its cluster's options.
 async fn at_c1(ns: &str) -> Fleet {
     let mut fleet = Fleet::new(ns).await;
     fleet.create("Bundle", "shop-web", of_repo("shop", "c1"), json!({"paused": false})).await;
@@ -27,7 +27,7 @@ fn id(name: &str, content: &str) -> String {
     format!("s-{content}:options-of-{name}")
 }
 
-/// The status of the Bundle while so many partitions are not available, of which none may be.
+/// The status of the Bundle with this number of unavailable partitions, while none is allowed.
 fn waiting(partitions: i64) -> Value {
     let mut status = counted(4 - partitions, 4);
     status["unavailablePartitions"] = json!(partitions);
@@ -35,8 +35,8 @@ fn waiting(partitions: i64) -> Value {
 }
 
 impl Fleet {
-    /// What the bundle controller writes of a commit into all deployments: the label, and what is staged in these. Then its own status,
-    /// with so many partitions that hold up the others.
+    /// Writes what the bundle controller writes for a commit: the label of all deployments, and the new ID of those in `staged`. Then
+    /// writes the status of the Bundle, with the number of partitions that block the others.
     async fn stage(&self, commit: &str, content: &str, staged: &[&str], blocking: i64) {
         for name in ALL {
             let spec = if staged.contains(&name) {
@@ -50,7 +50,7 @@ impl Fleet {
         self.status("Bundle", "shop-web", waiting(blocking)).await;
     }
 
-    /// A commit that changes the Bundle, or only its label.
+    /// Writes a commit that changes the Bundle, or only its label.
     async fn commit(&self, commit: &str, changes: bool) {
         let spec = if changes { json!({"resources": [{"name": "a", "content": commit}]}) } else { json!({}) };
         self.edit("Bundle", "shop-web", of_repo("shop", commit), spec).await;
@@ -73,11 +73,11 @@ async fn a_commit_is_deployed_where_it_was_staged_and_nowhere_else() {
             assert_eq!(target.revision, "", "{later} runs the commit before");
         }
         fleet.apply(name, "2").await;
-        // Although the others are still held up.
+        // Although the other partitions are still blocked.
         fleet.runs(name, "c2").await;
     }
 
-    // What is staged waits for its turn within the partition.
+    // A staged deployment waits within its partition until it gets the new ID.
     fleet.commit("c3", true).await;
     fleet.stage("c3", "3", &ALL[..1], 1).await;
     let labels = of_bundle(&fleet.world.ns, "shop-web", Some("c3"));
@@ -96,7 +96,7 @@ async fn a_commit_is_deployed_where_it_was_staged_and_nowhere_else() {
         fleet.runs(name, "c3").await;
     }
 
-    // A commit that changes nothing here: the label alone, and the Bundle says that it is all.
+    // A commit that changes nothing here: Fleet writes only the label, and the Bundle reports that all deployments are ready.
     fleet.commit("c4", false).await;
     fleet.stage("c4", "3", &ALL, 0).await;
     for name in ALL {
@@ -117,7 +117,7 @@ async fn a_failed_partition_stops_the_rollout_of_the_others() {
     for name in &ALL[1..] {
         fleet.is(name, Status::InProgress, "NotStaged", "c2").await;
     }
-    // Nor is a label believed that is seen for the first time.
+    // After a restart, the new label alone is not trusted either.
     fleet.restart().await;
     fleet.world.fence("shop", &["hook"]).await;
     for name in &ALL[1..] {
@@ -134,7 +134,8 @@ async fn a_failed_partition_stops_the_rollout_of_the_others() {
         fleet.runs(name, "c3").await;
     }
     let others: &[&str] = &["Deployed c3"];
-    // The error stands until the agent has looked at what comes next, and does not say what it is about.
+    // Fleet keeps the old error until the agent has processed the next deployment, and the error does not name its commit. So `c3` fails
+    // first.
     let failed: &[&str] = &["Failed c2", "Failed c3", "Deployed c3"];
     let lanes = [("web-1", failed), ("web-2", others), ("web-3", others), ("web-4", others)];
     fleet.told(&lanes.into()).await;

@@ -1,9 +1,10 @@
-//! What could go wrong around the global configuration, tried: copies that lag, answers that are lost, replicas that look on.
+//! Provokes faults around the global configuration: outdated copies, lost responses, standby replicas, and teams that try to read its
+//! parameters.
 
 use std::path::Path;
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use pennant::api::pipeline::InTrouble;
+use pennant::api::pipeline::NotReadyNotification;
 use pennant::api::{Delivery, Notification, Outcome, Pipeline};
 use serde_json::json;
 
@@ -20,7 +21,7 @@ fn is_copy_written(call: &Call) -> bool {
     call.method == "PATCH" && call.path.ends_with(&format!("/configmaps/{COPY}"))
 }
 
-/// One target brings its own template; the others have that of the global configuration, which changes.
+/// One target has its own template. The others use the template of the global configuration, which changes during the test.
 #[tokio::test]
 async fn a_target_template_does_not_block_the_template_of_other_targets() {
     let stage = Stage::new("global-rest").await;
@@ -39,7 +40,7 @@ async fn a_target_template_does_not_block_the_template_of_other_targets() {
     stage.ship("2").await;
     team.fence("shop", &["audit"]).await;
     system.patch::<ConfigMap>("texts", json!({"data": {"body": body("new")}})).await;
-    // The fence has the template of all, too.
+    // The fence uses the shared template too, so it shows when the new template is in use.
     let mut round = 0;
     eventually("the new template is used", async || {
         round += 1;
@@ -65,7 +66,8 @@ async fn a_target_template_does_not_block_the_template_of_other_targets() {
     );
 }
 
-/// The copy is older than what was in force, as when its last write was refused: what it does not name is not gone.
+/// The copy of the last valid configuration is outdated, as after a rejected write. Deliveries of a notification that it does not contain
+/// are not canceled.
 #[tokio::test]
 async fn an_unreadable_configuration_deletes_nothing() {
     let (stage, receiver, mut pennant, good) = stuck("global-older").await;
@@ -88,7 +90,7 @@ async fn an_unreadable_configuration_deletes_nothing() {
     all_arrived(&stage, &receiver).await;
 }
 
-/// The copy is written when what it says is another, as often as that, and until it has been taken.
+/// The copy is written once for each change of its content, and again until the write succeeds.
 #[tokio::test]
 async fn the_copy_is_written_only_if_it_changes() {
     let stage = Stage::new("global-copy").await;
@@ -110,7 +112,7 @@ async fn the_copy_is_written_only_if_it_changes() {
     };
     copied("b").await;
     assert_eq!(proxy.hits(refused), 2);
-    // Another order and a comment are nothing new, and a restart is not, either.
+    // Another order, a comment and a restart are not changes.
     let same = json!({"notifications": [entry("b"), entry("a")]});
     stage.configure_text(&format!("# The same.\n{same}\n")).await;
     stage.configure(&json!({"notifications": [entry("c"), entry("a"), entry("b")]})).await;
@@ -122,7 +124,7 @@ async fn the_copy_is_written_only_if_it_changes() {
     assert_eq!(proxy.hits(refused), 4);
 }
 
-/// A replica that does not act says nothing of what is wrong: the one that acts does.
+/// A standby reports no problem of the configuration. Only the leader does.
 #[tokio::test]
 async fn a_standby_writes_nothing() {
     let stage = Stage::new("global-two").await;
@@ -161,7 +163,7 @@ async fn says_valid(pennant: &Pennant, expected: f64) {
     .await;
 }
 
-/// A Notification of the same name that is not for the pipeline has no part in what the cluster-wide one recorded for it.
+/// A Notification of the same name that does not select the pipeline does not send what the cluster-wide notification has recorded for it.
 #[tokio::test]
 async fn recorded_deliveries_are_not_sent_by_a_notification_for_other_pipelines() {
     let stage = Stage::new("global-astray").await;
@@ -182,7 +184,7 @@ async fn recorded_deliveries_are_not_sent_by_a_notification_for_other_pipelines(
     ours.wait("/audit/web", 1).await;
     ours.wait("/audit/api", 1).await;
     team.patch::<Pipeline>("shop", json!({"metadata": {"labels": {"tier": "3"}}})).await;
-    eventually("what was pending is canceled", async || {
+    eventually("pending deliveries are canceled", async || {
         let all = team.deliveries().await;
         let canceled = all.iter().filter(|d| is(Outcome::Canceled)(d)).count();
         if canceled == 2 { Ok(()) } else { Err(format!("{:?}", all.iter().map(|d| &d.status).collect::<Vec<_>>())) }
@@ -191,7 +193,7 @@ async fn recorded_deliveries_are_not_sent_by_a_notification_for_other_pipelines(
     assert!(theirs.log().is_empty(), "{:?}", theirs.log());
 }
 
-/// The author of the URL changes while it is not known whether a delivery was recorded, and the process is killed: each is
+/// The layer that sets the URL changes while it is unknown whether a delivery was recorded, and the process is killed. Each delivery is
 /// recorded once, in one of the two namespaces.
 #[tokio::test]
 async fn a_lost_response_and_a_new_url_layer_record_nothing_twice() {
@@ -208,7 +210,7 @@ async fn a_lost_response_and_a_new_url_layer_record_nothing_twice() {
     stage.cursor("shop", "audit", "global").await;
     let over = json!({"endpoint": {"url": theirs.url("/audit/{{target.app.name}}")}});
     for (round, tag) in ["2", "3", "4", "5"].into_iter().enumerate() {
-        // All creates are made, and whoever made them does not hear of it.
+        // All creates are applied, but their responses are lost.
         let lost = proxy.rule(Call::is_create_delivery, Fault::LoseAnswer);
         stage.ship(tag).await;
         proxy.hit(lost, 2).await;
@@ -233,8 +235,8 @@ async fn a_lost_response_and_a_new_url_layer_record_nothing_twice() {
     oracle.check().await;
 }
 
-/// Deleted and made again at once, as an installation does that is replaced: what waits goes on, or is canceled, and later changes
-/// are reported.
+/// The ConfigMap is deleted and created again at once, as when an installation is replaced. Pending deliveries continue or are canceled,
+/// and later changes are reported.
 #[tokio::test]
 async fn a_recreated_config_map_blocks_nothing() {
     let (stage, receiver, _pennant, good) = stuck("global-again").await;
@@ -248,7 +250,7 @@ async fn a_recreated_config_map_blocks_nothing() {
         round += 1;
         stage.team.ship("fence", &format!("9{round}")).await;
         stage.team.observed_at("shop", &format!("9{round}"), &["fence"]).await;
-        // Not one of before the ConfigMap was deleted.
+        // A delivery from before the ConfigMap was deleted does not count.
         let is_later = |d: &Delivery| d.spec.notification == "audit" && d.spec.to.revision.starts_with('9');
         if stage.team.deliveries().await.iter().any(is_later) { Ok(()) } else { Err("not yet".to_owned()) }
     })
@@ -260,9 +262,9 @@ async fn a_recreated_config_map_blocks_nothing() {
     }
 }
 
-/// A Notification that stands alone wherever it stands is judged as that, though there is a cluster-wide one of its name.
+/// A Notification is validated alone if the cluster-wide notification of the same name applies to none of its pipelines.
 #[tokio::test]
-async fn a_notification_is_validated_as_it_is() {
+async fn a_notification_is_validated_without_a_cluster_wide_one_of_other_pipelines() {
     let stage = Stage::new("global-judged").await;
     let receiver = Receiver::start();
     let mut audit = everywhere("audit", &receiver, json!({}));
@@ -276,7 +278,8 @@ async fn a_notification_is_validated_as_it_is() {
     assert_eq!(ready.reason, "SecretMissing", "{ready:?}");
 }
 
-/// Beside the global configuration lie deliveries of pipelines that are no longer watched: nobody asks for those again and again.
+/// The namespace of the global configuration contains deliveries of pipelines in a namespace that is no longer watched. Pennant does not
+/// read those pipelines.
 #[tokio::test]
 async fn unwatched_namespaces_are_ignored() {
     let (stage, receiver, mut pennant, _) = stuck("global-left").await;
@@ -315,8 +318,8 @@ async fn unwatched_namespaces_are_ignored() {
     oracle.lane_in(&other.ns, "first/audit/fence/fence", &["Deployed f1"]).check().await;
 }
 
-/// Templates of a team, in every place and every layer, name a parameter of the cluster-wide notification. No status and no Event
-/// shows its value, and nothing is sent, until the platform shares it.
+/// Templates of a team refer, in every field and layer, to a parameter of the cluster-wide notification. No status and no Event shows its
+/// value, and nothing is sent until the platform shares it.
 #[tokio::test]
 async fn a_platform_parameter_is_not_shown_to_teams() {
     const KEY: &str = "R0UT1NG-7f3a";
@@ -333,7 +336,7 @@ async fn a_platform_parameter_is_not_shown_to_teams() {
         json!({"notifications": [audit, everywhere("plain", &ours, json!({}))]})
     };
     stage.configure(&config(false)).await;
-    // An environment has a body of its own, and a target a header.
+    // An environment sets its own body, and a target sets its own header.
     let shop = |body: &str, header: &str| {
         let mut shop = world::pipeline(&team.ns, "shop", Kind::Deployment, &["dev/web", "prod/api"]);
         let body = world::BODY.replacen('{', &format!("{{\"room\": \"{body}\", "), 1);
@@ -346,15 +349,15 @@ async fn a_platform_parameter_is_not_shown_to_teams() {
     team.create::<Pipeline>(shop("{{commit parameters.routingKey}}", "{{commit parameters.room}}")).await;
     let _pennant = Pennant::with(&stage.system, stage.options()).await;
     stage.cursor("shop", "audit", "global").await;
-    // For some target, with this word.
+    // Waits until a target reports `ParameterNotShared` with this word.
     let told = async |word: &str| {
-        eventually(&format!("ParameterNotShared of {word}"), async || {
+        eventually(&format!("ParameterNotShared with {word}"), async || {
             let dispatched = team.get_pipeline("shop").await.status.and_then(|s| s.dispatched).unwrap_or_default();
             let all = dispatched.notifications.iter().filter(|t| t.name == "audit");
             for trouble in all.clone() {
                 assert!(!trouble.message.contains(KEY), "{trouble:?}");
             }
-            let is = |t: &&InTrouble| t.reason == "ParameterNotShared" && t.message.contains(word);
+            let is = |t: &&NotReadyNotification| t.reason == "ParameterNotShared" && t.message.contains(word);
             let found = all.clone().find(is).filter(|t| t.message.contains("shareParameters: true"));
             found.map(drop).ok_or_else(|| format!("{:?}", all.collect::<Vec<_>>()))
         })
@@ -363,11 +366,11 @@ async fn a_platform_parameter_is_not_shown_to_teams() {
     stage.ship("2").await;
     told("spec.template.inline.body").await;
     told("spec.endpoint.headers[X-Room]").await;
-    // A comparison would reveal it bit by bit.
+    // A comparison would reveal the value bit by bit.
     let compares = json!({"X-Found": "{{#if (eq parameters.room \"R\")}}yes{{/if}}"});
     team.notification("audit", &ours, json!({"endpoint": {"url": null, "headers": compares}, "template": null})).await;
     told("spec.endpoint.headers[X-Found]").await;
-    // A receiver of their own would get it at once.
+    // A receiver of the team would get the value at once.
     let foreign = json!({"url": theirs.url("/{{commit parameters.room}}"), "headers": null});
     team.patch::<Notification>("audit", json!({"spec": {"endpoint": foreign}})).await;
     told("spec.endpoint.url").await;
@@ -390,7 +393,7 @@ async fn a_platform_parameter_is_not_shown_to_teams() {
     assert!(!notification.contains(KEY) && !pipeline.contains(KEY), "{notification} {pipeline}");
     assert!(theirs.log().is_empty() && ours.log().iter().all(|r| !r.path.starts_with("/audit")), "{:?}", ours.log());
 
-    // The platform shares it, and what waited goes.
+    // The platform shares the parameter, and the pending deliveries are sent.
     stage.configure(&config(true)).await;
     team.delete::<Notification>("audit").await;
     team.patch::<Pipeline>("shop", shop("{{parameters.room}}", "{{parameters.room}}")).await;

@@ -1,4 +1,4 @@
-//! A global configuration that cannot be taken: what was in force stays in force, and everybody is told.
+//! The global configuration becomes invalid. The last valid one stays in force, and an Event, a metric and conditions report the problem.
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use pennant::api::conditions::{ConditionStatus, get};
@@ -21,7 +21,7 @@ async fn the_last_valid_configuration_stays_in_force() {
     assert_eq!(pennant.metrics().await["pennant_config_valid"], 1.0);
     stage.ship("2").await;
 
-    // Misspelt, in the third line.
+    // A misspelled field in the third line.
     stage.configure_text("notifications:\n  - name: audit\n    endpont: {url: \"https://example.com\"}\n").await;
     let note = stage.warning("ConfigInvalid").await;
     for word in [
@@ -41,14 +41,14 @@ async fn the_last_valid_configuration_stays_in_force() {
     let said = team.condition("audit", "GlobalConfigValid", |c| c.status == ConditionStatus::False).await;
     assert!(said.message.contains("line 3, column 5") && said.reason == "GlobalConfigInvalid", "{said:?}");
     let ready = team.get_notification("own").await.status.unwrap().conditions;
-    assert!(get(&ready, "GlobalConfigValid").is_none(), "it says nothing of this one: {ready:?}");
+    assert!(get(&ready, "GlobalConfigValid").is_none(), "no global part, no such condition: {ready:?}");
     stage.ship("3").await;
     team.fence("shop", &["audit", "own"]).await;
 
-    // Without the key it is broken as well; mended, all is as before.
+    // Without its key the ConfigMap is invalid as well. After it is fixed, everything works as before.
     team.condition("audit", "Ready", |c| c.status == ConditionStatus::True).await;
     stage.system.patch::<ConfigMap>(MAP, json!({"data": {"config.yaml": null, "config.yml": "{}"}})).await;
-    eventually("the key is missed", async || {
+    eventually("the missing key is reported", async || {
         let said = stage.warning("ConfigInvalid").await;
         let all = stage.system.events().await;
         if all.iter().any(|(_, note)| note.contains("no key config.yaml")) { Ok(()) } else { Err(said) }
@@ -77,7 +77,8 @@ async fn the_last_valid_configuration_stays_in_force() {
     oracle.check().await;
 }
 
-/// One cluster-wide notification whose receiver takes nothing, and one of the team.
+/// Starts with a cluster-wide notification whose receiver fails every request, and a notification of the team. Returns when both deliveries
+/// of the cluster-wide one have failed once.
 pub async fn stuck(ns: &str) -> (Stage, Receiver, Pennant, Value) {
     let stage = Stage::new(ns).await;
     let receiver = Receiver::start();
@@ -125,7 +126,7 @@ async fn the_last_valid_configuration_stays_in_force_after_a_restart() {
     stage.ship("4").await;
     stage.team.fence("shop", &["own", "audit"]).await;
     all_arrived(&stage, &receiver).await;
-    // Nothing is written of it without need.
+    // The copy still contains the last valid configuration.
     let copy = stage.system.api::<ConfigMap>().get("pennant-config-last-good").await.unwrap();
     assert!(copy.data.unwrap()["config.yaml"].contains("audit"));
 }
@@ -135,13 +136,13 @@ async fn a_configuration_that_was_never_read_deletes_nothing() {
     let (stage, receiver, mut pennant, good) = stuck("global-unread").await;
     let team = &stage.team;
     pennant.kill9();
-    // Pennant comes up with what it cannot read, and the copy is gone: those of teams go on, the others wait.
+    // Pennant starts with an unreadable configuration, and the copy is deleted. Notifications of teams continue, cluster-wide ones wait.
     stage.configure_text("notifications: [").await;
     stage.system.delete::<ConfigMap>("pennant-config-last-good").await;
     pennant.launch();
     pennant.wait_ready().await;
     let note = stage.warning("ConfigInvalid").await;
-    assert!(note.contains("ignored until it is valid"), "{note}");
+    assert!(note.contains("until it is valid, cluster-wide notifications wait"), "{note}");
     stage.ship("3").await;
     team.fence("shop", &["own"]).await;
     answer(&receiver, 200);

@@ -1,4 +1,4 @@
-//! Edits of the global configuration while Pennant runs, and while it does not.
+//! Edits of the global configuration while Pennant runs and while it is stopped.
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use pennant::api::{Notification, Outcome};
@@ -24,12 +24,12 @@ async fn pending_deliveries_follow_edits_and_removed_ones_are_canceled() {
     stage.ship("2").await;
     old.wait("/audit/web", 1).await;
     old.wait("/audit/api", 1).await;
-    // Another receiver: what waits goes there.
+    // A new receiver: the pending deliveries are sent there.
     stage.configure(&json!({"notifications": two(&new)})).await;
     new.wait("/audit/web", 1).await;
     new.wait("/audit/api", 1).await;
     team.fence("shop", &["audit", "other"]).await;
-    // Gone, with something pending; the other one goes on.
+    // `audit` is removed while it has pending deliveries. `other` continues.
     for app in ["web", "api"] {
         new.always(&format!("/audit/{app}"), Reply::status(503));
     }
@@ -37,7 +37,7 @@ async fn pending_deliveries_follow_edits_and_removed_ones_are_canceled() {
     new.wait("/audit/web", 2).await;
     new.wait("/audit/api", 2).await;
     stage.configure(&json!({"notifications": [everywhere("other", &new, json!({}))]})).await;
-    eventually("what was pending is canceled", async || {
+    eventually("pending deliveries are canceled", async || {
         let all = team.deliveries().await;
         let canceled = all.iter().filter(|d| d.spec.notification == "audit" && is(Outcome::Canceled)(d)).count();
         if canceled == 2 { Ok(()) } else { Err(canceled.to_string()) }
@@ -45,7 +45,7 @@ async fn pending_deliveries_follow_edits_and_removed_ones_are_canceled() {
     .await;
     stage.ship("4").await;
     team.fence("shop", &["other"]).await;
-    // There again: it begins anew.
+    // `audit` is added again and starts with a new cursor.
     for app in ["web", "api"] {
         new.always(&format!("/audit/{app}"), Reply::status(200));
     }
@@ -53,7 +53,7 @@ async fn pending_deliveries_follow_edits_and_removed_ones_are_canceled() {
     stage.cursor("shop", "audit", "global").await;
     stage.ship("5").await;
     team.fence("shop", &["audit", "other"]).await;
-    // Without a ConfigMap there is none.
+    // Without the ConfigMap there is no cluster-wide notification.
     system.delete::<ConfigMap>(MAP).await;
     eventually("no cursors", async || {
         let dispatched = team.get_pipeline("shop").await.status.and_then(|s| s.dispatched).unwrap_or_default();
@@ -91,13 +91,13 @@ async fn a_notification_added_above_or_below_another_keeps_its_cursor() {
     ship("2").await;
     ours.wait("/audit/web", 1).await;
     ours.wait("/audit/api", 1).await;
-    // The team lays its own over it: what waits goes there, and nothing is lost or begun anew.
+    // The team adds a Notification over it, with another URL. Pending deliveries are sent there, and the cursor stays.
     team.notification("audit", &theirs, over.clone()).await;
     team.fence("shop", &["audit"]).await;
     ship("3").await;
     team.fence("shop", &["audit"]).await;
     assert_eq!(homes(team, "audit").await, [team.ns.clone(), system.ns.clone()]);
-    // What lies beneath goes away, while Pennant is away.
+    // The cluster-wide notification is deleted while Pennant is stopped.
     pennant.kill9();
     ship_blind(&stage, "4").await;
     system.delete::<ConfigMap>(MAP).await;
@@ -107,7 +107,7 @@ async fn a_notification_added_above_or_below_another_keeps_its_cursor() {
     stage.cursor("shop", "audit", &uid).await;
     team.observed_at("shop", "4", &["web", "api"]).await;
     team.fence("shop", &["audit"]).await;
-    // And comes back; then the team's own goes.
+    // It is added again. Then the Notification of the team is deleted.
     stage.configure(&config).await;
     stage.cursor("shop", "audit", "global").await;
     for app in ["web", "api"] {
@@ -126,7 +126,7 @@ async fn a_notification_added_above_or_below_another_keeps_its_cursor() {
     oracle.check().await;
 }
 
-/// Ships while nobody looks.
+/// Ships while Pennant is stopped, so it does not wait for the log.
 async fn ship_blind(stage: &Stage, tag: &str) {
     for app in ["web", "api"] {
         stage.team.ship(app, tag).await;

@@ -1,4 +1,4 @@
-//! Layers over a global configuration: who wins, whose Secrets are read, and where the deliveries are kept.
+//! Layers over the global configuration: which layer wins, whose Secrets are read, and in which namespace the deliveries are stored.
 
 use pennant::api::{Delivery, Pipeline};
 use serde_json::json;
@@ -40,14 +40,14 @@ async fn a_cluster_wide_notification_applies_to_matching_pipelines() {
     }
     team.fence("shop", &["audit"]).await;
     other.fence("first", &["some"]).await;
-    // A label is enough to be meant.
+    // A changed label is enough: `second` is selected now, and `first` is not.
     other.patch::<Pipeline>("second", json!({"metadata": {"labels": {"tier": "1"}}})).await;
     other.patch::<Pipeline>("first", json!({"metadata": {"labels": {"tier": "2"}}})).await;
     let cursors = async |name: &str| {
         let dispatched = other.get_pipeline(name).await.status.and_then(|s| s.dispatched).unwrap_or_default();
         dispatched.cursors.into_iter().map(|c| c.notification).collect::<Vec<_>>()
     };
-    crate::support::eventually("labels count", async || {
+    crate::support::eventually("the cursors follow the labels", async || {
         let (first, second) = (cursors("first").await, cursors("second").await);
         if first.is_empty() && second == ["some"] { Ok(()) } else { Err(format!("{first:?} {second:?}")) }
     })
@@ -61,7 +61,7 @@ async fn a_cluster_wide_notification_applies_to_matching_pipelines() {
     let oracle = oracle.lane("shop/audit/prod/api", &["Deployed 2"]);
     let oracle = oracle.lane_in(&other.ns, "first/some/dev/one", &["Deployed 2"]);
     oracle.lane_in(&other.ns, "second/some/dev/two", &["Deployed 3"]).check().await;
-    assert_eq!(homes(team, "audit").await, std::slice::from_ref(&system.ns), "where the URL was written");
+    assert_eq!(homes(team, "audit").await, std::slice::from_ref(&system.ns), "the namespace of the layer that sets the URL");
     assert_eq!(receiver.to("/audit/web")[0].header("authorization"), "Bearer of the system");
 }
 
@@ -78,7 +78,7 @@ async fn all_layers_merge_and_references_belong_to_their_layer() {
         json!({"endpoint": {"headers": {"X-Org": "acme", "X-Team": "none"}}, "delivery": {"retain": {"perLane": 3}}});
     let hook = everywhere("hook", &base, json!({"endpoint": {"auth": token, "headers": {"X-From": "global"}}}));
     stage.configure(&json!({"defaults": defaults, "notifications": [hook]})).await;
-    // The team says its name; one target goes elsewhere, with credentials of the team; another forgets to bring its own.
+    // The team sets X-Team. One target sends to another URL with credentials of the team. The other target removes X-From.
     team.create::<pennant::api::Notification>(json!({
         "metadata": {"name": "hook"}, "spec": {"endpoint": {"headers": {"X-Team": "a"}}},
     }))
@@ -114,12 +114,12 @@ async fn all_layers_merge_and_references_belong_to_their_layer() {
     };
     assert_eq!((home("web").await, home("api").await), (system.ns.clone(), team.ns.clone()));
 
-    // Credentials of the organisation do not go where the team leads.
+    // Credentials of the platform are not sent to a URL of the team.
     let mut stolen = serde_json::to_value(team.get_pipeline("shop").await).unwrap()["spec"].take();
     stolen["environments"][1]["targets"][0]["notifications"] =
         json!([{"name": "hook", "endpoint": {"url": own.url("/hook/api")}}]);
     team.patch::<Pipeline>("shop", json!({"spec": stolen})).await;
-    let wrong = crate::support::eventually("the mismatch is told", async || {
+    let wrong = crate::support::eventually("the mismatch is reported", async || {
         let dispatched = team.get_pipeline("shop").await.status.and_then(|s| s.dispatched).unwrap_or_default();
         let found = dispatched.notifications.iter().find(|t| t.reason == "CredentialOriginMismatch").cloned();
         found.ok_or_else(|| format!("{:?}", dispatched.notifications))
@@ -144,7 +144,7 @@ async fn a_response_to_platform_credentials_is_not_shown_to_a_team() {
     for (_, path, _) in apps {
         receiver.always(path, Reply::status(200).body("you are t0ken-of-the-system, and here is more"));
     }
-    // The team may use the credentials at their own origin, with another path. Then the Delivery is in the team's namespace.
+    // The team may use the credentials for another path of their origin. Then the Delivery is in the namespace of the team.
     let mut shop = crate::support::world::pipeline(
         &team.ns,
         "shop",

@@ -1,5 +1,5 @@
-//! When each notification of a pipeline was last sent, and which one each target was last notified by: in the status, in the table
-//! of kubectl, and in `pennant explain`.
+//! The time at which each notification of a pipeline last sent, and the notification that last sent for each target: in the status, in the
+//! table of kubectl, and in `pennant explain`.
 
 use std::collections::BTreeMap;
 
@@ -46,7 +46,7 @@ async fn each_notification_of_a_pipeline_shows_when_it_was_last_sent() {
     let holder = dispatched.last_sent.iter().any(|l| l.time == newest.time && l.notification == dispatched.last_sent_by);
     assert!(holder, "{dispatched:?}");
 
-    // A process that is killed before it has written the times finds them in the deliveries that are kept.
+    // The process is killed, possibly before it has written the times. After a restart it reads them from the stored deliveries.
     let known = time_of(&dispatched, "hook");
     team.ship("web", "3").await;
     for (name, outcome) in [("hook", Outcome::Delivered), ("silent", Outcome::Parked)] {
@@ -73,7 +73,7 @@ fn time_of(dispatched: &Dispatched, notification: &str) -> Option<Time> {
     dispatched.cursors.iter().find(|cursor| cursor.notification == notification)?.last_sent_time
 }
 
-/// The dispatcher's part of the status, once it says so.
+/// Waits until the dispatcher's part of the status meets this condition, and returns it.
 async fn last_sent(stage: &Stage, holds: impl Fn(&Dispatched) -> bool) -> Dispatched {
     eventually("the times at which notifications were last sent", async || {
         let dispatched = stage.team.get_pipeline("shop").await.status.and_then(|s| s.dispatched).unwrap_or_default();
@@ -82,7 +82,7 @@ async fn last_sent(stage: &Stage, holds: impl Fn(&Dispatched) -> bool) -> Dispat
     .await
 }
 
-/// `kubectl get pipelines -o wide` shows when, by which notification, and each target.
+/// `kubectl get pipelines -o wide` shows the last time, its notification, and a summary of all targets.
 async fn table_shows(stage: &Stage, dispatched: &Dispatched) {
     let path = format!("/apis/pennant.dev/v1alpha1/namespaces/{}/pipelines", stage.team.ns);
     let request = http::Request::get(path).header("accept", "application/json;as=Table;v=v1;g=meta.k8s.io");

@@ -1,4 +1,4 @@
-//! Five layers, each of which leads elsewhere; and pipelines of one name in two namespaces, removed and made again.
+//! Five layers, each with its own receiver; and pipelines of one name in two namespaces, one of which is deleted and created again.
 
 use pennant::api::{Notification, Pipeline};
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use crate::support::world::apps::Kind;
 use crate::support::world::{BODY, pipeline};
 use crate::support::{Oracle, Pennant, Receiver, World, eventually};
 
-/// A URL, a template and credentials that tell whose they are.
+/// A URL, a template and credentials that identify their layer.
 fn says(who: &str, receiver: &Receiver) -> Value {
     let body = BODY.replacen('{', &format!(r#"{{"by": "{who}", "#), 1);
     json!({
@@ -37,7 +37,8 @@ async fn the_most_specific_of_five_layers_wins_field_by_field() {
     }
     let stage = Stage { system, team };
     let Stage { system, team } = &stage;
-    // Each notification is led elsewhere by one layer more than the one before; what nobody overrides is the global word.
+    // Each notification is overridden by one layer more than the one before it. Fields that no layer overrides have the value of the global
+    // configuration.
     let triggers = json!([{"type": "Deployed"}]);
     let of_global = |name: &str| {
         let mut spec = named(name, says(0));
@@ -111,7 +112,7 @@ async fn pipelines_with_one_name_in_two_namespaces_are_independent() {
     for world in [team, &twin] {
         world.fence("shop", &["audit"]).await;
     }
-    // One of them goes, and is made again.
+    // One of the pipelines is deleted and created again.
     twin.delete::<Pipeline>("shop").await;
     ship(&[team, &twin], "3").await;
     team.fence("shop", &["audit"]).await;

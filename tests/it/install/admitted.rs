@@ -1,4 +1,4 @@
-//! What each set of values renders is taken by a real API server, and Pods as it has them by one that takes only restricted ones.
+//! A real API server accepts what each value set renders, and the Pods pass the `restricted` Pod Security Standard.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::{SETS, client, kubeconfig, namespaces, of_set, render, room};
 use crate::support::{chart, control_plane};
 
-/// The definitions of the Prometheus operator, as its own module has them.
+/// Installs the CRDs of the Prometheus operator, from its own Go module.
 async fn monitoring(client: &Client) {
     let module = "github.com/prometheus-operator/prometheus-operator";
     let mut asked = Command::new("go");
@@ -38,7 +38,7 @@ async fn the_api_server_accepts_what_each_set_of_values_renders() {
         let release = of_set(set);
         room(&client, &release).await;
         for dry in [true, false] {
-            // A policy that is in force would refuse the deliveries of all others here.
+            // A policy that is in force would reject the deliveries of all other tests on this control plane.
             let is_applied = |object: &Value| dry || object["kind"] != "ValidatingAdmissionPolicyBinding";
             let applied = release.apply(kubeconfig(), dry, is_applied).unwrap_or_else(|why| panic!("{set}: {why}"));
             let count = release.objects.iter().filter(|object| is_applied(object)).count();
@@ -64,7 +64,7 @@ async fn pods_are_admitted_by_the_restricted_pod_security_standard() {
         pods.create(&dry, &pod(release.pod())).await.unwrap_or_else(|why| panic!("{set}: {why}"));
         pods.create(&dry, &pod(release.test_pod())).await.unwrap_or_else(|why| panic!("{set}: helm test: {why}"));
 
-        // That is looked at: with a right more it is refused.
+        // The check works: with one privilege more, the Pod is rejected.
         let mut loose = release.pod().clone();
         loose["containers"][0]["securityContext"]["allowPrivilegeEscalation"] = true.into();
         let refused = pods.create(&dry, &pod(&loose)).await.unwrap_err();
@@ -82,11 +82,11 @@ fn a_container_has_probes_and_limits() {
         assert_eq!(container["startupProbe"]["httpGet"]["path"], "/healthz", "{set}");
         assert_eq!(container["livenessProbe"]["httpGet"]["path"], "/healthz", "{set}");
         assert_eq!(container["readinessProbe"]["httpGet"]["path"], "/readyz", "{set}");
-        // 25 s to end what has begun, 4 to give up the Leases.
+        // 25 s to finish work in progress, and 4 s to release the Leases.
         assert!(pod["terminationGracePeriodSeconds"].as_u64() > Some(29), "{set}");
         assert!(container["resources"]["requests"]["memory"].is_string(), "{set}");
         let port = container["ports"][0]["containerPort"].as_u64().expect("a port");
-        assert!(release.args().iter().any(|arg| arg.ends_with(&format!(":{port}"))), "{set}: served where it is asked");
+        assert!(release.args().iter().any(|arg| arg.ends_with(&format!(":{port}"))), "{set}: the program listens there");
         let names: Vec<_> = container["env"].as_array().unwrap().iter().map(|e| e["name"].as_str().unwrap()).collect();
         assert!(names.contains(&"POD_NAME") && names.contains(&"POD_NAMESPACE"), "{set}: {names:?}");
     }
@@ -113,7 +113,7 @@ fn two_releases_with_one_name_are_independent() {
                 let name = ["/kind", "/metadata/namespace", "/metadata/name"].map(text);
                 assert!(seen.insert(name.clone()), "{set}: two releases have {name:?}");
             }
-            // One of them brings the definitions.
+            // Only the first release installs the CRDs.
             values["crds"] = json!({"install": false});
         }
     }

@@ -1,5 +1,5 @@
-//! `helm test`: the Pod that the chart renders for it asks whether the installation can work. Its command is run here as a process,
-//! with a token of its account.
+//! `helm test`: its Pod checks whether the installation can work. The command of the Pod is run here as a process, with a token of its
+//! service account.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -27,7 +27,7 @@ impl Check {
         let args = pod["containers"][0]["args"].as_array().expect("a list").iter();
         let mut args: Vec<String> = args.map(|arg| arg.as_str().expect("a text").to_owned()).collect();
         for arg in &mut args {
-            // There is no Service here: its name and its port are those of the chart, and lead to the process.
+            // There is no Service here, so the URL is replaced by the address of the process. Its name and port must be those of the chart.
             if let (Some(url), Some(address)) = (arg.strip_prefix("--ready-url="), address) {
                 let service = release.of("Service").next().expect("a Service");
                 let (name, port) =
@@ -39,19 +39,19 @@ impl Check {
         Self { args, namespace: release.namespace.clone(), kubeconfig: kubeconfig.to_owned() }
     }
 
-    /// Without the question whether the controller is ready.
+    /// Removes the check whether the controller is ready.
     fn without_readiness(mut self) -> Self {
         self.args.retain(|arg| !arg.starts_with("--ready-url="));
         self
     }
 
-    /// Without patience.
+    /// Removes the wait: each check runs once.
     fn once(mut self) -> Self {
         self.args.retain(|arg| !arg.starts_with("--wait="));
         self
     }
 
-    /// Exit code, lines on stdout, stderr.
+    /// Runs the command. Returns its exit code, the lines on stdout, and stderr.
     async fn run(&self) -> (Option<i32>, Vec<String>, String) {
         let mut command = Command::new(env!("CARGO_BIN_EXE_pennant"));
         command.args(&self.args).env("KUBECONFIG", &self.kubeconfig).env("POD_NAMESPACE", &self.namespace);
@@ -79,15 +79,15 @@ async fn helm_test_checks_crds_permissions_and_readiness() {
     let check = || Check::of(&release, &account, Some(&address));
 
     // Without CRDs Pennant waits for them.
-    eventually("it says what it waits for", async || pennant.ready().await.map_or_else(|_| Ok(()), Err)).await;
+    eventually("it is not ready", async || pennant.ready().await.map_or_else(|_| Ok(()), Err)).await;
     let (code, lines, words) = check().once().run().await;
     let wrong = failed(&lines);
     assert_eq!((code, wrong.len()), (Some(1), 2), "{lines:#?}");
     assert!(wrong[0].starts_with("CRDs of version ") && wrong[0].contains("missing: Pipeline, Notification, Delivery"));
-    assert!(wrong[1].contains("it answers 503 Service Unavailable: definitions"), "{wrong:?}");
+    assert!(wrong[1].contains("not ready (503 Service Unavailable), waiting for: definitions"), "{wrong:?}");
     assert!(words.contains("2 of 15 checks failed"), "{words}");
 
-    // The Pod waits for what comes a little later.
+    // The Pod waits for CRDs that are installed a little later.
     let waiting = check();
     assert!(waiting.args.iter().any(|arg| arg.starts_with("--wait=")), "{:?}", waiting.args);
     let waiting = tokio::spawn(async move { waiting.run().await });
@@ -97,7 +97,7 @@ async fn helm_test_checks_crds_permissions_and_readiness() {
     let (code, lines, words) = waiting.await.expect("joined");
     assert_eq!((code, failed(&lines).len(), lines.len()), (Some(0), 0, 15), "{lines:#?} {words}");
 
-    // The same, asked by somebody else about the account.
+    // The same checks for the account, run by another user.
     let mut of_account = Check { kubeconfig: plane.kubeconfig.clone(), ..check().once() };
     of_account.args.push(format!("--service-account={}", release.account()));
     assert_eq!(of_account.run().await.0, Some(0));
@@ -106,7 +106,7 @@ async fn helm_test_checks_crds_permissions_and_readiness() {
     let (code, lines, _) = of_account.run().await;
     assert_eq!((code, failed(&lines).len()), (Some(1), 13), "{lines:#?}");
 
-    // With a permission less.
+    // With one permission less.
     let mut less = render("pennant", "pennant-system", &serde_json::json!({}));
     for object in less.objects.iter_mut().filter(|object| object["kind"] == "ClusterRole") {
         let rules = object["rules"].as_array_mut().expect("rules");
@@ -127,7 +127,7 @@ async fn helm_test_checks_crds_permissions_and_readiness() {
     assert!(code == Some(1) && failed(&lines).iter().any(|why| why.contains("no answer")), "{lines:#?}");
 }
 
-/// What an installation chooses: kinds to follow, Secrets, and ConfigMaps that are not named.
+/// Whether a rule depends on the values: kinds to observe, Secrets, and ConfigMaps without `resourceNames`.
 fn is_chosen(rule: &Value) -> bool {
     let verbs: BTreeSet<_> = rule["verbs"].as_array().expect("verbs").iter().filter_map(Value::as_str).collect();
     rule["apiGroups"][0] != "pennant.dev" && verbs == BTreeSet::from(["list", "watch"])
@@ -173,14 +173,14 @@ fn the_pod_of_helm_test_is_not_one_of_the_controller() {
         let deployment = release.of("Deployment").next().expect("a Deployment");
         assert!(!fits(&deployment["spec"]["selector"]["matchLabels"], labels), "{set}: {labels}");
         for policy in release.of("NetworkPolicy") {
-            // Where only some may connect, it may.
+            // If only some Pods may connect, the test Pod is one of them.
             let from = policy["spec"]["ingress"][0]["from"].as_array().into_iter().flatten();
             let selectors = from.filter_map(|peer| peer.pointer("/podSelector/matchLabels"));
             peers += selectors.filter(|selector| fits(selector, labels)).count();
         }
         assert_eq!(pod["spec"]["containers"][0]["image"], release.pod()["containers"][0]["image"], "{set}");
     }
-    assert_eq!(peers, 1, "one set says who may connect");
+    assert_eq!(peers, 1, "one set restricts who may connect");
     let without = render("without", "own", &serde_json::json!({"tests": {"enabled": false}}));
     assert_eq!(without.hooks.len(), 0);
 }

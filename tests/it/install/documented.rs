@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::os::unix::fs::symlink;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -24,11 +24,11 @@ use crate::support::{Receiver, World, eventually, reaper};
 const WEBHOOK: &str = "https://hooks.slack.com/services/T000/B000/XXXX";
 /// A release build lasts minutes. The tests have the same program already; it is in their `PATH`.
 const BUILD: &str = "cargo install --locked --path .\n";
-/// Another test may have this port.
+/// Another test can use this port.
 const PORT: &str = "--http-addr 127.0.0.1:8080";
 /// Commands that end only when Pods of Pennant run, for which there is neither an image nor a node.
 const NEED_PODS: [&str; 2] = ["kubectl rollout status deployment/pennant ", "helm test "];
-/// It copies images between registries.
+/// A command that copies images between registries.
 const COPY_IMAGE: &str = "skopeo ";
 
 /// A page, and which of its blocks of commands have been run.
@@ -53,7 +53,7 @@ impl Page {
         self.blocks[only].1
     }
 
-    /// Every block of commands has been run.
+    /// Checks that every block of commands has been run.
     fn done(self) {
         let left = self.blocks.iter().enumerate().filter(|(n, (language, _))| *language == "sh" && !self.taken.contains(n));
         let left: Vec<_> = left.map(|(_, (_, text))| text).filter(|text| calls(text)).collect();
@@ -66,7 +66,7 @@ fn calls(text: &str) -> bool {
     text.lines().any(|line| ["kubectl ", "helm ", "pennant "].iter().any(|program| line.starts_with(program)))
 }
 
-/// Command lines that can end here.
+/// Returns the command lines that can end here.
 fn without_pods(text: &str) -> String {
     let text = text.replace("\\\n", " ");
     let ends = |line: &&str| !NEED_PODS.iter().any(|start| line.starts_with(start)) && !line.starts_with(COPY_IMAGE);
@@ -102,7 +102,7 @@ impl Terminal {
         let mut command = Command::new("bash");
         command.args(["-euo", "pipefail", "-c", text]).current_dir(&self.at).stdin(Stdio::null());
         command.env("PATH", &self.path).env("KUBECONFIG", &self.kubeconfig);
-        command.env("HELM_CONFIG_HOME", env!("CARGO_TARGET_TMPDIR")).env("HELM_CACHE_HOME", env!("CARGO_TARGET_TMPDIR"));
+        command.env("HELM_CONFIG_HOME", crate::support::tmp()).env("HELM_CACHE_HOME", crate::support::tmp());
         // The receiver of the test is on loopback, without TLS.
         command.env("PENNANT_ALLOW_HTTP", "true").env("PENNANT_ALLOW_DESTINATION", "127.0.0.0/8");
         command
@@ -121,7 +121,7 @@ struct Running(Child);
 
 impl Running {
     fn start(terminal: &Terminal, text: &str) -> Self {
-        let log = Path::new(env!("CARGO_TARGET_TMPDIR")).join("try-it.log");
+        let log = crate::support::tmp().join("try-it.log");
         let log = File::create(log).expect("a log file");
         let mut command = terminal.command(&format!("exec {text}"));
         let child = command.stdout(log.try_clone().expect("another handle")).stderr(log).spawn().expect("bash");
@@ -148,8 +148,8 @@ impl Drop for Running {
     }
 }
 
-/// What the Deployment controller and the nodes do: there are none in this cluster. A new revision is up only after the message that it
-/// is on its way.
+/// Does the work of the Deployment controller and the nodes, because this cluster has none. A new revision becomes ready only after the
+/// message about its progress has arrived.
 async fn rollouts(world: &World, receiver: &Receiver) {
     let api: Api<Deployment> = Api::namespaced(world.client.clone(), "team-a");
     loop {
@@ -163,7 +163,7 @@ async fn rollouts(world: &World, receiver: &Receiver) {
     }
 }
 
-/// What Helm owns after an install.
+/// Checks what Helm owns after an install.
 async fn installed(world: &World) {
     let found = deployed(world).await.expect("the Deployment of Pennant");
     let container = &found.spec.expect("a spec").template.spec.expect("a spec").containers[0];
@@ -176,7 +176,7 @@ async fn installed(world: &World) {
     }
 }
 
-/// The steps of the quick start: the commands, and what is seen after each.
+/// Runs the steps of the quick start, and checks the result of each.
 async fn quick_start(terminal: &Terminal, world: &World, receiver: &Receiver) {
     let mut page = Page::read(include_str!("../../../docs/quick-start.md"));
     let prepare = page.block("pennant crds");
@@ -260,7 +260,7 @@ async fn with_helm(terminal: &Terminal, page: &mut Page, world: &World, uninstal
     let deployment = deployed(world).await.expect("the Deployment of Pennant");
     assert!(format!("{deployment:?}").contains("pennant-proxy"), "an upgrade keeps the values");
     terminal.run(uninstall).await;
-    // The README has made one of the namespaces.
+    // The README has already created one of the namespaces.
     let single = page.block("watchNamespaces").replace("kubectl create namespace team-a;", "");
     terminal.run(&single).await;
     let deployment = deployed(world).await.expect("the Deployment of Pennant");
@@ -289,7 +289,7 @@ async fn with_kustomize(terminal: &mut Terminal, page: &mut Page, world: &World)
     assert!(deployed(world).await.is_some(), "the Deployment of Pennant");
     terminal.run(page.block("kubectl delete deployment,service")).await;
     assert!(deployed(world).await.is_none(), "the Deployment is deleted");
-    // There is no controller here that empties a namespace.
+    // This cluster has no controller that empties a namespace.
     let rest = page.block("kubectl delete crd").replace("delete namespace", "delete --wait=false namespace");
     terminal.run(&rest).await;
     let definitions: Api<CustomResourceDefinition> = Api::all(world.client.clone());
@@ -299,7 +299,7 @@ async fn with_kustomize(terminal: &mut Terminal, page: &mut Page, world: &World)
 
 /// An empty folder of this name.
 fn folder(name: &str) -> PathBuf {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let folder = crate::support::tmp().join(name);
     let _ = fs::remove_dir_all(&folder);
     fs::create_dir_all(&folder).expect("a folder");
     folder

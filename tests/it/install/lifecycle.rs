@@ -1,4 +1,4 @@
-//! Helm installs, upgrades and uninstalls for real: the definitions go with each upgrade, and what people have written stays.
+//! Helm installs, upgrades and uninstalls on a real API server: each upgrade updates the CRDs, and the objects of users stay.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -20,7 +20,7 @@ use crate::support::{World, eventually};
 const CRDS: [&str; 3] = ["deliveries.pennant.dev", "notifications.pennant.dev", "pipelines.pennant.dev"];
 const OWN: &str = "pennant-system";
 const IMAGE: &str = "image.repository=pennant";
-/// What of a definition's deletion has failed the API server tries again after five minutes at last.
+/// The API server retries a failed deletion of a CRD after at most five minutes.
 const DELETED: Duration = Duration::from_mins(6);
 
 /// A cluster into which Helm installs.
@@ -30,7 +30,7 @@ struct Stage {
 }
 
 impl Stage {
-    /// One without any definition of ours.
+    /// A cluster without the CRDs of Pennant.
     async fn new() -> Self {
         let plane = ControlPlane::with(Vec::new()).expect("a control plane");
         let client = control_plane::client(&plane.kubeconfig).await;
@@ -44,7 +44,7 @@ impl Stage {
     }
 
     async fn no_definitions(&self) {
-        within(DELETED, "the definitions are gone", async || {
+        within(DELETED, "the CRDs are deleted", async || {
             let all = self.crds().list(&ListParams::default()).await.map_err(|e| e.to_string())?;
             let names: Vec<_> = all.iter().map(kube::ResourceExt::name_any).collect();
             if names.is_empty() { Ok(()) } else { Err(format!("{names:?}")) }
@@ -53,7 +53,7 @@ impl Stage {
     }
 
     async fn columns(&self) -> usize {
-        let crd = self.crds().get("pipelines.pennant.dev").await.expect("the definition");
+        let crd = self.crds().get("pipelines.pennant.dev").await.expect("the CRD");
         crd.spec.versions[0].additional_printer_columns.as_ref().map_or(0, Vec::len)
     }
 
@@ -79,9 +79,9 @@ impl Stage {
     }
 }
 
-/// The chart as an older version might have been: its definition of pipelines has one column, and it is of another version.
+/// Writes the chart of an older version, in which the Pipeline CRD has one column.
 fn older(name: &str) -> PathBuf {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let folder = crate::support::tmp().join(name);
     let _ = std::fs::remove_dir_all(&folder);
     copy(&root().join("charts/pennant"), &folder);
     let file = folder.join("files/crds/pipelines.pennant.dev.yaml");
@@ -110,7 +110,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// The commands of the next steps that the notes name, each as people copy it.
+/// Returns the commands of the next steps in the notes, each as a user copies it.
 fn commands(notes: &str) -> Vec<String> {
     let (_, steps) = notes.split_once("Next steps").expect("the notes name next steps");
     let (mut commands, mut lines) = (Vec::new(), steps.lines());
@@ -129,7 +129,7 @@ fn commands(notes: &str) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn from_an_older_version_to_this_one_and_away() {
+async fn helm_upgrades_an_older_version_and_uninstalls_it() {
     let stage = Stage::new().await;
     let older = older("chart-of-old");
     stage.must(&["install", "pennant", older.to_str().expect("UTF-8"), "--create-namespace", "--set", IMAGE]);
@@ -148,18 +148,18 @@ async fn from_an_older_version_to_this_one_and_away() {
     let uid = world.get_pipeline("shop").await.uid();
 
     stage.must(&["upgrade", "pennant", "charts/pennant", "--reset-then-reuse-values"]);
-    assert!(stage.columns().await > 1, "the definitions go with the upgrade");
+    assert!(stage.columns().await > 1, "the upgrade updates the CRDs");
     let after = stage.deployment().await.expect("deployed");
     assert_eq!(image(&after)["containers"][0]["image"], format!("pennant:{}", env!("CARGO_PKG_VERSION")));
     assert_eq!((after.uid(), world.get_pipeline("shop").await.uid()), (before.uid(), uid.clone()));
 
-    // What people have written stays, and nothing of it waits for anybody.
+    // The objects of users stay, and have no finalizers.
     stage.must(&["uninstall", "pennant"]);
     assert!(stage.deployment().await.is_none());
     let kept = world.get_pipeline("shop").await;
     assert_eq!((kept.uid(), kept.finalizers().len()), (uid.clone(), 0));
 
-    // The next one goes on with it, and takes all away if it is told to.
+    // The next installation continues with them, and deletes everything if `crds.keep` is false.
     let notes = stage.must(&["install", "pennant", "charts/pennant", "--set", IMAGE]);
     assert_eq!(world.get_pipeline("shop").await.uid(), uid);
     assert!(notes.contains("\nhelm test pennant -n pennant-system\n"), "{notes}");
@@ -181,11 +181,11 @@ async fn existing_crds_are_adopted_with_take_ownership() {
     let (kubectl, kubeconfig) = (control_plane::kubectl(), stage.plane.kubeconfig.to_str().expect("UTF-8"));
     let applied = ["--kubeconfig", kubeconfig, "apply", "--server-side", "-f", folder.to_str().expect("UTF-8")];
     answer(run(&kubectl, &applied, "")).unwrap_or_else(|why| panic!("{why}"));
-    let refused = stage.helm(&["install", "pennant", "charts/pennant", "--set", IMAGE]).expect_err("not its own");
+    let refused = stage.helm(&["install", "pennant", "charts/pennant", "--set", IMAGE]).expect_err("not owned by Helm");
     assert!(refused.contains("invalid ownership metadata"), "{refused}");
     stage.must(&["install", "pennant", "charts/pennant", "--set", IMAGE, "--take-ownership", "--force-conflicts"]);
     assert!(stage.columns().await > 1 && stage.deployment().await.is_some());
-    // Whoever keeps them apart says so, and Helm leaves them alone.
+    // With `crds.install=false` Helm does not manage the CRDs.
     stage.must(&["uninstall", "pennant"]);
     stage.must(&["install", "pennant", "charts/pennant", "--set", IMAGE, "--set", "crds.install=false"]);
     let manifest = stage.must(&["get", "manifest", "pennant"]);

@@ -1,4 +1,4 @@
-//! The program does its work under the rights of the chart: no call of it is refused, and one that may not be made is noticed.
+//! Pennant works with the permissions of the chart: none of its calls is rejected. A rejected call would be noticed.
 
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -11,7 +11,7 @@ use crate::support::pennant::Options;
 use crate::support::world::BODY;
 use crate::support::{Pennant, Proxy, Receiver, Reply, World, eventually};
 
-/// The release's namespace, and a team's.
+/// The namespace of the release, and the namespace of a team.
 struct Stage {
     own: World,
     team: World,
@@ -46,12 +46,12 @@ impl Stage {
         Self { own, team, receiver }
     }
 
-    /// Pennant with the rights of these values, and what its API server refuses.
+    /// Starts Pennant with the permissions of these values. The proxy shows which calls the API server rejects.
     async fn under(&self, values: &Value, watch: &[&World]) -> (Pennant, Proxy) {
         Self::at(&self.own, Options::of(&self.own).controllers, values, watch).await
     }
 
-    /// The same, of these controllers and with a namespace of its own. All releases have one name.
+    /// Does the same for these controllers, with `home` as their own namespace. All releases have the same name.
     async fn at(home: &World, controllers: &'static str, values: &Value, watch: &[&World]) -> (Pennant, Proxy) {
         let release = render("pennant", &home.ns, values);
         let account = release.as_its_account(kubeconfig()).await;
@@ -61,7 +61,7 @@ impl Stage {
         (Pennant::with(home, options).await, proxy)
     }
 
-    /// Both notifications have begun.
+    /// Waits until both notifications have their cursor.
     async fn begun(&self) {
         let team = &self.team;
         team.settled().await;
@@ -73,7 +73,7 @@ impl Stage {
         .await;
     }
 
-    /// The two controllers as two releases, each in a namespace of its own.
+    /// Runs the two controllers as two releases, each in its own namespace.
     async fn lives_apart(&self) {
         let Self { own, team, receiver } = self;
         let beside = World::beside("lives-apart-observer", own).await;
@@ -96,7 +96,8 @@ impl Stage {
         assert_eq!([of_observer.forbidden(), of_sender.forbidden()].concat(), [""; 0]);
     }
 
-    /// Something of all that it does: what is sent and given up, a Warning, a copy of the configuration, a hand-over.
+    /// Exercises each kind of call: deliveries that succeed and one that is parked, a Warning, the copy of the configuration, and a
+    /// restart.
     async fn lives(&self, values: &Value, watch: &[&World]) {
         let Self { own, team, receiver } = self;
         receiver.script("/hook/web", [Reply::status(400)]);
@@ -126,15 +127,15 @@ impl Stage {
     }
 }
 
-/// Which controllers have published their configuration.
+/// Returns the keys of the published configuration, one for each controller.
 async fn published(home: &World) -> Vec<String> {
     let info = home.api::<ConfigMap>().get("pennant-info").await.expect("published");
     info.data.unwrap_or_default().into_keys().collect()
 }
 
 #[tokio::test]
-async fn everywhere_and_in_one_namespace() {
-    // One after the other, for the first follows all namespaces there are.
+async fn the_permissions_of_the_chart_are_enough() {
+    // One after the other, because the first installation watches all namespaces.
     let stage = Stage::new("lives-cluster").await;
     stage.lives(&json!({}), &[]).await;
 
@@ -155,7 +156,7 @@ async fn everywhere_and_in_one_namespace() {
 
     Stage::new("lives-apart").await.lives_apart().await;
 
-    // That a refusal is seen: with a right less there is one.
+    // A rejected call is noticed: with one permission less there is one.
     let stage = Stage::new("lives-without").await;
     let values = json!({"watchNamespaces": [stage.team.ns], "rbac": {"secrets": {"access": "none"}}});
     let (_pennant, proxy) = stage.under(&values, &[&stage.team]).await;

@@ -1,5 +1,5 @@
-//! What people may do by the cluster roles of Kubernetes: the chart's rules are aggregated into `view`, `edit` and `admin` by the
-//! controller of kube-controller-manager that does this, and asked of the API server.
+//! What users may do with the cluster roles of Kubernetes. The controller in kube-controller-manager aggregates the rules of the chart into
+//! `view`, `edit` and `admin`, and the API server answers what is allowed.
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -33,7 +33,7 @@ const EDIT: [&str; 8] = [
     "patch deliveries.pennant.dev team-a shop-1",
 ];
 const ADMIN: [&str; 2] = ["delete deliveries.pennant.dev team-a shop-1", "deletecollection deliveries.pennant.dev team-a"];
-/// Of nobody, by any of the three.
+/// What none of the three roles allows.
 const NEVER: [&str; 7] = [
     "create deliveries.pennant.dev team-a",
     "update deliveries.pennant.dev team-a shop-1",
@@ -68,7 +68,7 @@ impl People {
         people
     }
 
-    /// What each may do, and nothing besides.
+    /// Checks that each account has the permissions of its role, and no others.
     async fn may_what_their_role_says(&self) {
         let steps = [&VIEW[..], &EDIT, &ADMIN, &NEVER];
         for (allowed, who) in [(1, &self.viewer), (2, &self.editor), (3, &self.admin)] {
@@ -82,7 +82,7 @@ impl People {
     }
 }
 
-/// `pennant redeliver` as somebody runs it.
+/// Runs `pennant redeliver` with this kubeconfig.
 async fn redeliver(kubeconfig: &Path, name: &str) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_pennant"));
     command.args(["redeliver", "-n", "team-a", name]).env("KUBECONFIG", kubeconfig).stdin(Stdio::null());
@@ -101,7 +101,7 @@ async fn permissions_of_users_are_aggregated_to_view_edit_and_admin() {
     let people = People::bound(&team).await;
     people.may_what_their_role_says().await;
 
-    // One that is parked is sent again by an account with `edit`, and not by one with `view`.
+    // A parked delivery is sent again by an account with `edit`, but not by one with `view`.
     let receiver = Receiver::start();
     receiver.script("/hook/web", [Reply::status(400)]);
     team.deploy("web", "1").await;
@@ -123,7 +123,7 @@ async fn permissions_of_users_are_aggregated_to_view_edit_and_admin() {
     team.delivery("Deployed 2", is(Outcome::Delivered)).await;
     assert_eq!(receiver.to("/hook/web").len(), 2);
 
-    // With the same permission nothing can be sent that Pennant has not recorded.
+    // The same permission does not allow a user to send what Pennant has not recorded.
     let all: Api<Delivery> = Api::namespaced(control_plane::client(&editor).await, "team-a");
     let mut forged = all.get(&name).await.expect("read");
     forged.metadata = kube::api::ObjectMeta { name: Some("forged".to_owned()), ..Default::default() };
@@ -132,6 +132,6 @@ async fn permissions_of_users_are_aggregated_to_view_edit_and_admin() {
     let error = applied.expect_err("an apply of what is not there is a create").to_string();
     assert!(error.contains("cannot create resource") || error.contains("cannot patch"), "{error}");
     let changed = all.patch(&name, &PatchParams::default(), &Patch::Merge(json!({"spec": {"order": 0}}))).await;
-    assert!(changed.is_err(), "the spec is Pennant's");
+    assert!(changed.is_err(), "only Pennant writes the spec");
     pennant.stop().await;
 }

@@ -1,4 +1,4 @@
-//! The chart's admission policy: Deliveries are Pennant's to create and to write, and anybody's to send again and to delete.
+//! The chart's admission policy: only Pennant creates and writes Deliveries. Users with permission can redeliver and delete them.
 
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Client, Config};
@@ -24,7 +24,7 @@ fn delivery(namespace: &str, name: &str) -> Delivery {
 
 #[tokio::test]
 async fn only_the_controller_creates_deliveries() {
-    // A control plane of its own: the policy holds for all of it.
+    // A separate control plane, because the policy applies to all of it.
     let plane = ControlPlane::start().expect("a control plane");
     let admin = control_plane::client(&plane.kubeconfig).await;
     namespaces(&admin, &["pennant-system", "team-a"]).await;

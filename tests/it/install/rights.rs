@@ -1,4 +1,4 @@
-//! The rights that the chart gives, asked of the API server: what the program does, and nothing that it does not.
+//! The permissions that the chart grants, as the API server reports them: all that the program needs, and no others.
 
 use std::collections::BTreeSet;
 
@@ -6,8 +6,8 @@ use serde_json::Value;
 
 use super::{SETS, client, kubeconfig, of_set, room};
 
-/// Every call that the program makes, by what it is made on: `RESOURCE.GROUP: verbs`. Application objects are told apart by
-/// that nothing is done with them but that.
+/// Every call that the program makes, by resource: `RESOURCE.GROUP: verbs`. Each resource that is not in this list is an application
+/// object, for which only `OTHERS` is allowed.
 const CALLS: [&str; 10] = [
     "pipelines.pennant.dev: get list watch",
     "pipelines/status.pennant.dev: patch",
@@ -40,7 +40,7 @@ fn no_unused_permission_is_granted() {
                     let used: BTreeSet<_> = known.unwrap_or(OTHERS).split(' ').collect();
                     let given: BTreeSet<_> = texts(&rule["verbs"]).into_iter().collect();
                     assert!(given.is_subset(&used), "{set}: {rule}: more than {used:?}");
-                    // What is written of ConfigMaps and read of them one by one is the global configuration.
+                    // ConfigMaps are written, or read by name, only in the release's own namespace and only with `resourceNames`.
                     let named = !texts(&rule["resourceNames"]).is_empty() && namespace == Some(release.namespace.as_str());
                     let sensitive = resource == "configmaps" && !given.is_subset(&BTreeSet::from(["list", "watch"]));
                     assert!(!sensitive || named, "{set}: {rule}");
@@ -50,12 +50,12 @@ fn no_unused_permission_is_granted() {
     }
 }
 
-/// What is allowed and what is refused to the account of a set of values.
+/// Checks what the service account of a value set may do, and what it may not do.
 async fn holds(set: &str, allowed: &[&str], refused: &[&str]) {
     let release = of_set(set);
     room(&client().await, &release).await;
     if release.of("ServiceAccount").next().is_none() {
-        // One that somebody else has made; it takes no object to be asked about.
+        // The account is not part of the chart. Its permissions can be checked although it does not exist.
         assert_eq!(release.account(), "robot");
     }
     let account = release.grant(kubeconfig()).await;
@@ -67,7 +67,7 @@ async fn holds(set: &str, allowed: &[&str], refused: &[&str]) {
     }
 }
 
-/// What nobody may do, however it is installed.
+/// What Pennant may not do, however it is installed.
 const NEVER: [&str; 24] = [
     "update pipelines.pennant.dev team-a",
     "patch pipelines.pennant.dev team-a",
@@ -96,7 +96,7 @@ const NEVER: [&str; 24] = [
 ];
 
 #[tokio::test]
-async fn in_the_whole_cluster() {
+async fn permissions_of_a_cluster_wide_installation() {
     let own = "own-default";
     let allowed = [
         "list pipelines.pennant.dev",
@@ -143,7 +143,7 @@ async fn in_the_whole_cluster() {
 }
 
 #[tokio::test]
-async fn in_some_namespaces() {
+async fn permissions_of_a_namespaced_installation() {
     let own = "own-namespaced";
     let allowed = [
         "list pipelines.pennant.dev team-a",
@@ -152,7 +152,7 @@ async fn in_some_namespaces() {
         "list secrets team-a",
         "list deployments.apps team-b",
         "create events.events.k8s.io team-a",
-        // Of cluster-wide notifications.
+        // For cluster-wide notifications.
         &format!("list deliveries.pennant.dev {own}"),
         &format!("create deliveries.pennant.dev {own}"),
         &format!("list secrets {own}"),
@@ -176,7 +176,7 @@ async fn in_some_namespaces() {
 }
 
 #[tokio::test]
-async fn with_listed_secrets() {
+async fn permissions_with_listed_secrets() {
     let allowed = [
         "list secrets team-a chat",
         "watch secrets team-a audit-hmac",
@@ -200,7 +200,7 @@ async fn with_listed_secrets() {
 }
 
 #[tokio::test]
-async fn without_secrets() {
+async fn permissions_without_secrets() {
     let allowed = ["list pipelines.pennant.dev", "list deployments.apps", "get configmaps own-minimal pennant-config"];
     let refused = [
         "list secrets team-a",
@@ -212,7 +212,7 @@ async fn without_secrets() {
 }
 
 #[tokio::test]
-async fn with_the_dispatcher_only() {
+async fn permissions_of_the_dispatcher_alone() {
     let allowed = [
         "list pipelines.pennant.dev team-a",
         "create deliveries.pennant.dev team-a",
@@ -229,7 +229,7 @@ async fn with_the_dispatcher_only() {
 }
 
 #[tokio::test]
-async fn with_the_pipeline_controller_only() {
+async fn permissions_of_the_pipeline_controller_alone() {
     let own = "own-observer";
     let allowed = [
         "list pipelines.pennant.dev",

@@ -1,4 +1,4 @@
-//! The kustomize bases say what the chart says.
+//! The kustomize bases render the same objects as the chart.
 
 use std::collections::BTreeMap;
 
@@ -8,13 +8,13 @@ use super::render;
 use crate::support::chart::{answer, documents, run};
 use crate::support::control_plane::kubectl;
 
-/// Objects by kind, namespace and name, without what only Helm wants to know.
+/// Returns objects by kind, namespace and name, without the labels and annotations that only Helm uses.
 fn by_name(objects: Vec<Value>) -> BTreeMap<String, Value> {
     let named = objects.into_iter().map(|mut object| {
         let text = |path: &str| object.pointer(path).and_then(Value::as_str).unwrap_or("-").to_owned();
         let name = ["/kind", "/metadata/namespace", "/metadata/name"].map(text).join(" ");
         if object["kind"] == "CustomResourceDefinition" {
-            // Those of the bases are the repository's own files.
+            // The CRDs of the bases are the repository's own files.
             for of_helm in ["labels", "annotations"] {
                 object["metadata"].as_object_mut().expect("a map").remove(of_helm);
             }
@@ -31,7 +31,7 @@ fn by_name(objects: Vec<Value>) -> BTreeMap<String, Value> {
     named.collect()
 }
 
-/// A number is a number, however it is written.
+/// Converts all numbers to floats, because the same number can be written in different ways.
 fn plain(value: &mut Value) {
     match value {
         Value::Number(number) => *value = Value::from(number.as_f64()),
@@ -57,7 +57,7 @@ fn compare(folder: &str, values: &Value) {
     }
 }
 
-/// No image is published; this one cannot be pulled anywhere, and says why.
+/// An image that cannot be pulled, because no image is published yet. Its name gives the reason.
 fn image() -> Value {
     json!({"repository": "image-repository-not-set.invalid/pennant"})
 }

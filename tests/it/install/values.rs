@@ -1,4 +1,4 @@
-//! The chart's values: what they may not be, and that every flag of the program has one.
+//! The chart's values: which ones are rejected, what they render, and that each flag of the program has one.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::{SETS, of_set, render};
 use crate::support::chart::{self, Release};
 
-/// What is refused, and a word of the complaint.
+/// Each entry is a rejected value, and a word of the error message.
 #[test]
 fn an_invalid_value_is_rejected() {
     let long: Vec<_> = (0..3).map(|n| format!("team-{n}")).collect();
@@ -54,13 +54,13 @@ fn an_invalid_value_is_rejected() {
         (json!({"dnsPolicy": "First"}), "dnsPolicy"),
         (json!({"revisionHistoryLimit": -1}), "revisionHistoryLimit"),
     ] {
-        let complaint = Release::render("refused", "own", &values).err().unwrap_or_else(|| panic!("{values} is taken"));
+        let complaint = Release::render("refused", "own", &values).err().unwrap_or_else(|| panic!("{values} is accepted"));
         assert!(complaint.contains(word), "{values}: {complaint}");
     }
     for (name, values) in [
         ("taken", json!({"global": {"any": "thing"}, "watchNamespaces": long})),
         ("taken", json!({"config": {"name": "n".repeat(243)}})),
-        // The name of a Service begins with a letter, and no other does.
+        // The name of a Service must begin with a letter. Other names need not.
         ("1st", json!({"metrics": {"service": {"enabled": false}}})),
         ("1st", json!({"fullnameOverride": "first"})),
     ] {
@@ -70,7 +70,7 @@ fn an_invalid_value_is_rejected() {
     assert!(Release::as_given("bare", "own", &json!({})).is_err_and(|why| why.contains("image.repository is not set")));
 }
 
-/// Below Kubernetes 1.31 custom resources cannot be selected by fields.
+/// Before version 1.31, Kubernetes has no field selectors for custom resources.
 #[test]
 fn an_older_kubernetes_is_rejected() {
     for (version, fits) in [("v1.30.14", false), ("v1.31.0", true), ("v1.31.4-eks-1234567", true)] {
@@ -81,7 +81,7 @@ fn an_older_kubernetes_is_rejected() {
     }
 }
 
-/// YAML would take these words for something else, and these texts for other texts.
+/// YAML would parse these words as other types, and would change these texts.
 #[test]
 fn config_text_is_not_changed() {
     for word in ["123", "true", "null", "1e3"] {
@@ -134,11 +134,11 @@ fn egress_allows_dns_and_the_rules_of_the_values() {
         .map(|port| &port["port"])
         .map(Value::to_string)
         .collect();
-    // Receivers and API servers, the proxy, the collector.
+    // DNS, receivers and API servers, the proxy, the collector.
     assert_eq!(ports, ["53", "5353", "443", "6443", "3128", "4318"].map(str::to_owned).into());
 }
 
-/// What `--help` names.
+/// Returns the flags that `--help` lists.
 fn flags() -> BTreeSet<String> {
     let help = Command::new(env!("CARGO_BIN_EXE_pennant")).args(["run", "--help"]).output().expect("it runs");
     let help = String::from_utf8(help.stdout).expect("UTF-8");
@@ -160,11 +160,11 @@ fn every_flag_of_the_program_has_a_value() {
         let release = of_set(set);
         said.extend(release.args().into_iter().filter_map(|arg| Some(arg.split('=').next()?.to_owned())));
     }
-    // The namespace is the release's and comes by POD_NAMESPACE; a kubeconfig has contexts, and a Pod has none.
+    // POD_NAMESPACE sets the namespace. A context is part of a kubeconfig file, which a Pod does not have.
     let else_where = ["--namespace", "--context", "--help"];
     let without: Vec<_> =
         flags.iter().filter(|flag| !said.contains(*flag) && !else_where.contains(&flag.as_str())).collect();
-    assert!(without.is_empty(), "no value of the chart leads to {without:?}");
+    assert!(without.is_empty(), "no value of the chart sets {without:?}");
 }
 
 #[test]
@@ -172,7 +172,7 @@ fn the_program_understands_its_arguments() {
     for set in SETS {
         let started = |more: &[&str]| {
             let mut command = Command::new(env!("CARGO_BIN_EXE_pennant"));
-            // Nowhere to go: it ends once it has understood what it was told.
+            // There is no cluster to connect to, so the program ends after it has parsed its arguments.
             command.env_clear().env("KUBECONFIG", "/nowhere").args(of_set(set).args()).args(more);
             let output = command.output().expect("it runs");
             (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
@@ -239,7 +239,7 @@ fn secrets_are_not_in_the_arguments() {
     assert_eq!(proxy["valueFrom"]["secretKeyRef"], json!({"name": "pennant-proxy", "key": "url"}));
 }
 
-/// The folder adds to what the image's own `SSL_CERT_FILE` leads to, so whoever sets that one trusts nobody else.
+/// The folder extends the certificates in the image's `SSL_CERT_FILE`. A user who overrides `SSL_CERT_FILE` trusts no other CA.
 #[test]
 fn ca_certificates_extend_or_replace_those_of_the_image() {
     let image = std::fs::read_to_string(chart::root().join("Dockerfile")).expect("the Dockerfile");

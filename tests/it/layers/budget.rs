@@ -1,4 +1,4 @@
-//! Templates that take long to compile are their own namespace's trouble.
+//! Templates that compile slowly delay only their own namespace.
 
 use std::time::Duration;
 
@@ -15,19 +15,19 @@ use crate::support::{Oracle, Pennant, Receiver, World, eventually};
 const NOTIFICATIONS: usize = 16;
 const ENVIRONMENTS: usize = 4;
 const TARGETS: usize = 64;
-/// How often the others are looked at meanwhile.
+/// Number of deliveries of the other namespace that are measured meanwhile.
 const ROUNDS: usize = 3;
-/// A busy machine may be slow for other reasons.
+/// Minimum of the limit, because a busy machine can be slow for other reasons.
 const FLOOR: Duration = Duration::from_secs(10);
 const FACTOR: u32 = 5;
 
-/// A template as large as may be.
+/// A template of the maximum size.
 fn body() -> String {
     let text = format!("{{{{id}}}}{}", "x".repeat(115)).repeat(500);
     format!(r#"{{"text": "{text}"}}"#)
 }
 
-/// A pipeline of which every target lays something of its own over every notification.
+/// A pipeline in which every target has a layer for every notification.
 fn crowd(ns: &str) -> Value {
     let layer =
         |n: usize, target: usize| json!({"name": format!("n{n}"), "template": {"parameters": {format!("p{target}"): "x"}}});
@@ -44,7 +44,7 @@ fn crowd(ns: &str) -> Value {
     pipeline
 }
 
-/// How long a change takes from being made to being received.
+/// Returns the time from a change to its request at the receiver.
 async fn delivered(world: &World, receiver: &Receiver, path: &str, tag: &str) -> Duration {
     let (begun, before) = (Instant::now(), receiver.to(path).len());
     world.ship("web", tag).await;
@@ -76,7 +76,7 @@ async fn slow_layers_delay_no_other_namespace() {
         crowded.create::<Notification>(world::notification(&format!("n{n}"), &url, template.clone())).await;
     }
     crowded.create::<Pipeline>(crowd(&crowded.ns)).await;
-    eventually("the crowd is looked at", async || {
+    eventually("the crowd is observed", async || {
         let status = crowded.get_pipeline("crowd").await.status.unwrap_or_default();
         let count = status.environments.iter().map(|e| e.targets.len()).sum::<usize>();
         if count == ENVIRONMENTS * TARGETS { Ok(()) } else { Err(format!("{count} targets")) }
@@ -87,15 +87,15 @@ async fn slow_layers_delay_no_other_namespace() {
         let took = delivered(&other, &receiver, "/first/web", &format!("{}", 3 + round)).await;
         assert!(took < limit, "{took:?}, without the crowd {alone:?}");
     }
-    // Its own layers are folded meanwhile, too.
+    // Meanwhile, the layers of the other namespace are merged, too.
     super::relay(&other, "", to("hook", &receiver, "/second/{{target.app.name}}")).await;
     let took = delivered(&other, &receiver, "/second/web", "9").await;
     assert!(took < limit, "{took:?}, without the crowd {alone:?}");
     let first: Vec<_> = (2..3 + ROUNDS).map(|tag| format!("Deployed {tag}")).collect();
     let all: Vec<_> = first.iter().map(String::as_str).chain(["Deployed 9"]).collect();
     Oracle::new(&other, &receiver).lane("shop/hook/dev/web", &all).check().await;
-    // What waits says so.
-    eventually("the crowd says what it waits for", async || {
+    // The blocked notifications report the reason.
+    eventually("the crowd reports why it waits", async || {
         let dispatched = crowded.get_pipeline("crowd").await.status.and_then(|s| s.dispatched).unwrap_or_default();
         let reasons: Vec<_> = dispatched.notifications.iter().map(|n| n.reason.as_str()).collect();
         if reasons.contains(&"TemplatesCompiling") { Ok(()) } else { Err(format!("{reasons:?}")) }

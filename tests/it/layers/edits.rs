@@ -1,4 +1,4 @@
-//! Edits of layers while deliveries wait: they follow, in order, and none is lost or repeated.
+//! Edits of layers while deliveries are pending: the deliveries follow the edits in order, and none is lost or repeated.
 
 use pennant::api::Outcome;
 use serde_json::json;
@@ -17,7 +17,7 @@ async fn pending_deliveries_follow_added_edited_and_removed_layers() {
     }
     world.deploy("web", "1").await;
     world.deploy("api", "1").await;
-    // By its schedule, what failed would be tried again in ten minutes.
+    // By its schedule, a failed attempt would be retried after ten minutes. An edit retries it at once.
     world.notification("hook", base, json!({"delivery": {"retry": {"initial": "10m", "max": "10m"}}})).await;
     shop(&world, &["dev/web", "dev/api"], &[("dev/web", to("hook", first, "/hook/web"))]).await;
     let _pennant = start(&world).await;
@@ -63,7 +63,7 @@ async fn a_suspending_layer_holds_and_a_silencing_layer_does_not_record() {
     world.fence("shop", &["hook"]).await;
     assert!(receiver.to("/hook/web").is_empty());
 
-    // What was recorded before is still sent.
+    // A delivery that was recorded before is still sent.
     relay(&world, "dev/web", json!([{"name": "hook", "triggers": []}])).await;
     receiver.wait("/hook/web", 1).await;
     world.ship("web", "3").await;
@@ -107,7 +107,7 @@ async fn a_removed_pipeline_notification_cancels_its_pending_deliveries() {
             told(&world, name, "web", what, gone).await;
         }
     }
-    // Made again: what was is over, and what comes is told, also after a restart.
+    // Added again: the canceled deliveries are not sent, and later changes are reported, also after a restart.
     for path in ["/own/web", "/single/web"] {
         other.always(path, Reply::status(200));
     }
@@ -142,7 +142,7 @@ async fn an_edit_in_flight_applies_to_the_next_attempt() {
     base.wait("/hook/web", 1).await;
     relay(&world, "dev/web", to("hook", &there, "/hook/web")).await;
     world.fence("shop", &["other"]).await;
-    assert!(there.log().is_empty(), "the first is still under way");
+    assert!(there.log().is_empty(), "the first request is still in flight");
     gate.open();
     there.wait("/hook/web", 2).await;
     world.fence("shop", &["hook", "other"]).await;
@@ -171,7 +171,7 @@ async fn an_edit_of_a_targets_ordering_keeps_earlier_deliveries_first() {
     let lane = async |app: &str, what: &str| told(&world, "hook", app, what, |_| true).await.spec.lane;
     assert_eq!(lane("web", "Deployed 3").await, "pipeline");
     assert!(lane("api", "Deployed 2").await.starts_with("target/"));
-    // The other target has its own order, and goes on.
+    // The other target has its own lane and continues.
     receiver.wait("/hook/api", 1).await;
     assert_eq!(receiver.to("/hook/web").len(), 1);
     gate.open();

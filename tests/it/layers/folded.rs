@@ -62,7 +62,7 @@ async fn every_layer_overrides_only_its_own_fields() {
         }
     }
     oracle.check().await;
-    // Where, who is told by which credentials, X-Team, X-Gone, X-Db, template.
+    // Receiver and application, then the credentials, X-Team, X-Gone, X-Db, and the layer of the template.
     for (receiver, app, expected) in [
         (&base, "web", ["Bearer base", "pipeline", "yes", "", "pipeline"]),
         (&prod, "api", ["Bearer prod", "pipeline", "", "", "pipeline"]),

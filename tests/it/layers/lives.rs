@@ -1,5 +1,5 @@
-//! A Notification, a target or a pipeline that goes and comes again: nothing old arrives, and what comes later goes where the layers
-//! lead.
+//! A Notification, a target or a pipeline is removed and added again: old deliveries are canceled, and later changes are sent where the
+//! layers point.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::support::world::apps::Kind;
 use crate::support::world::pipeline;
 use crate::support::{Fault, Oracle, Pennant, Proxy, Receiver, Reply, World};
 
-/// Notification `hook`, which goes elsewhere for `web`, and has two changes of it pending there.
+/// Notification `hook`, whose layer for `web` sends to another receiver, where two changes are pending.
 struct Stage {
     world: World,
     base: Receiver,
@@ -48,7 +48,7 @@ impl Stage {
         }
     }
 
-    /// Waits until what was pending is canceled for this reason; from then on the receiver takes everything.
+    /// Waits until the pending deliveries are canceled for this reason. From then on, the receiver accepts everything.
     async fn canceled(&self, why: &str) {
         let is = |d: &Delivery| reason(d) == why && d.status.as_ref().and_then(|s| s.outcome) == Some(Outcome::Canceled);
         told(&self.world, "hook", "web", "Deployed 2", is).await;
@@ -56,7 +56,7 @@ impl Stage {
         self.there.always("/hook/web", Reply::status(200));
     }
 
-    /// Whatever `other` has to say is not what is looked at.
+    /// Checks the lanes of both notifications, and that the receiver of the Notification never got a request for `hook` about `web`.
     async fn check(&self, web: &[&str], api: &[&str], other: [&[&str]; 2]) {
         let oracle = Oracle::new(&self.world, &self.base).and(&self.there);
         let oracle = oracle.lane("shop/hook/dev/web", web).lane("shop/hook/dev/api", api);
@@ -68,14 +68,14 @@ impl Stage {
 const OLD: [&str; 2] = ["Deployed 2 [Canceled]", "Deployed 3 [Canceled]"];
 
 #[tokio::test]
-async fn a_notification_that_is_deleted_below_a_layer() {
+async fn a_notification_that_is_deleted_below_a_layer_cancels_its_deliveries() {
     let stage = Stage::new("layers-beneath").await;
     stage.world.fence("shop", &["hook", "other"]).await;
     stage.world.delete::<Notification>("hook").await;
     stage.canceled("NotificationGone").await;
     let said = trouble(&stage.world, "hook", Some("web"), "Incomplete").await;
     assert_eq!(said.environment.as_deref(), Some("dev"));
-    assert_eq!(super::troubles(&stage.world).await.len(), 1, "of the other target nothing is left");
+    assert_eq!(super::troubles(&stage.world).await.len(), 1, "the other target has no entry");
     stage.ship("4").await;
     stage.world.fence("shop", &["other"]).await;
 
@@ -90,7 +90,7 @@ async fn a_notification_that_is_deleted_below_a_layer() {
 }
 
 #[tokio::test]
-async fn a_target_that_is_removed_and_added_again() {
+async fn a_target_that_is_removed_and_added_again_reports_only_new_changes() {
     let stage = Stage::new("layers-target").await;
     let before = serde_json::to_value(stage.world.get_pipeline("shop").await).unwrap()["spec"].take();
     let without = pipeline(&stage.world.ns, "shop", Kind::Deployment, &["dev/api"]);
@@ -109,7 +109,7 @@ async fn a_target_that_is_removed_and_added_again() {
 }
 
 #[tokio::test]
-async fn a_pipeline_that_is_deleted_and_created_again() {
+async fn a_pipeline_that_is_deleted_and_created_again_reports_only_new_changes() {
     let stage = Stage::new("layers-again").await;
     stage.world.fence("shop", &["hook", "other"]).await;
     stage.world.delete::<Pipeline>("shop").await;
@@ -149,7 +149,7 @@ async fn a_secret_that_only_layers_refer_to_is_watched_while_they_exist() {
     let watched = proxy.rule(|call| call.concerns("secrets") && call.is_watch(), Fault::Late(Duration::ZERO));
     world.delete::<Pipeline>("shop").await;
     shop(&world, &["dev/web"], &layers).await;
-    // Had the watch gone on, it would not be opened again.
+    // If the old watch were still open, no new one would be opened.
     proxy.hit(watched, 1).await;
     world.observed("shop").await;
     world.cursor("shop", "hook").await;

@@ -1,4 +1,4 @@
-//! What the API server takes of layers, refuses, and merges.
+//! Which layers the API server accepts and rejects, and how it merges the layers of several field managers.
 
 use kube::api::{Patch, PatchParams, PostParams};
 use pennant::api::Pipeline;
@@ -8,7 +8,7 @@ use super::lay;
 use crate::support::World;
 use crate::support::world::{apps::Kind, pipeline};
 
-/// So many layers, each with something of everything.
+/// Returns this number of layers, each with fields of every kind.
 fn layers(count: usize) -> Value {
     let one = |n: usize| {
         json!({
@@ -41,13 +41,13 @@ async fn the_number_of_layers_is_limited() {
         lay(&mut full, target.split_once('/').unwrap().0, layers(16));
     }
     assert_eq!(full["spec"]["environments"].as_array().unwrap().len(), 32);
-    dry(&world, full).await.expect("taken");
+    dry(&world, full).await.expect("accepted");
 
     let twice = json!([{"name": "a"}, {"name": "a", "suspend": true}]);
     for (what, bad, words) in [
         ("too many", layers(17), "must have at most 16 items"),
         ("one twice", twice, "Duplicate value"),
-        ("no name that can be one", json!([{"name": "A b"}]), "should match"),
+        ("an invalid name", json!([{"name": "A b"}]), "should match"),
     ] {
         for at in ["", "e1", "e1/web"] {
             let mut object = plain.clone();

@@ -1,4 +1,4 @@
-//! Layers that are edited all the time, while changes come, answers fail, and the dispatcher is killed.
+//! Layers are edited all the time, while changes happen, requests fail, and the dispatcher is killed.
 
 use std::time::Duration;
 
@@ -11,11 +11,11 @@ use crate::support::wait::heavy;
 use crate::support::{Oracle, Pennant, Receiver, Reply, World};
 
 const ROUNDS: usize = 24;
-/// The dispatcher is killed in one round of so many.
+/// The dispatcher is killed once in this number of rounds.
 const KILL_EVERY: usize = 6;
 const TARGETS: [&str; 4] = ["dev/a", "dev/b", "prod/c", "prod/d"];
 
-/// One way to lay something over `hook`. Whatever it is, nothing is lost by it: what cannot be sent or understood waits.
+/// Returns a random layer for `hook`. No layer loses anything: what cannot be sent or understood waits.
 fn some_layer(receiver: &Receiver) -> Value {
     let to = |path: &str| json!({"url": receiver.url(path)});
     let layer = match fastrand::u8(0..7) {
@@ -34,7 +34,7 @@ fn some_layer(receiver: &Receiver) -> Value {
 async fn edits_failures_and_kills_lose_nothing_and_keep_the_order() {
     let _alone = heavy().await;
     let world = World::new("layers-storm").await;
-    // One receiver, so that there is one order; where a layer leads is told by the path.
+    // One receiver, so that there is one order. The path shows where a layer points.
     let receiver = Receiver::start();
     receiver.decide(|_| Reply::status(if fastrand::u8(0..4) == 0 { 503 } else { 200 }));
     let apps = TARGETS.map(|target| target.split_once('/').unwrap().1);
@@ -53,7 +53,7 @@ async fn edits_failures_and_kills_lose_nothing_and_keep_the_order() {
         let place = places[fastrand::usize(0..places.len())];
         let edits = async {
             relay(&world, place, some_layer(&receiver)).await;
-            // Else the log would keep less and less apart.
+            // Without this, more and more changes in the log would be merged.
             if round % 3 == 0 {
                 for place in &places {
                     relay(&world, place, json!([])).await;

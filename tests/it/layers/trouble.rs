@@ -1,4 +1,4 @@
-//! What cannot be sent for one target waits, is told, and heals; the others go on.
+//! Deliveries that cannot be sent for one target wait, are reported, and are sent after a fix. The other targets continue.
 
 use k8s_openapi::api::core::v1::Secret;
 use serde_json::json;
@@ -36,12 +36,12 @@ async fn credentials_are_not_sent_to_another_origin_of_a_target() {
     assert_eq!(other.connections(), 0);
     assert_eq!(base.to("/hook/api").len(), 2);
 
-    // It brings its own.
+    // The layer has its own credentials.
     relay(&world, "dev/web", json!([{"name": "hook", "endpoint": {"url": url, "auth": token("ours")}}])).await;
     other.wait("/hook/web", 2).await;
     no_trouble(&world).await;
 
-    // It has none again, and then none is wanted.
+    // The layer has no credentials again. Then it removes `auth`, and needs none.
     relay(&world, "dev/web", elsewhere).await;
     trouble(&world, "hook", Some("web"), "CredentialOriginMismatch").await;
     world.ship("web", "4").await;
@@ -124,7 +124,7 @@ async fn changes_of_a_target_with_an_invalid_layer_are_not_lost() {
             world.observed_at("shop", tag, &[app]).await;
         }
     }
-    // More than the log keeps apart while its cursor is held.
+    // More changes than the log keeps unmerged while the cursor is blocked.
     let mut steps: Vec<String> = Vec::new();
     let more = async |from: u32, until: u32, steps: &mut Vec<String>| {
         for tag in from..=until {
@@ -153,5 +153,5 @@ async fn changes_of_a_target_with_an_invalid_layer_are_not_lost() {
     let oracle = oracle.lane("shop/hook/dev/web", &["Deployed 2", "Deployed 3"]);
     oracle.lane("shop/hook/dev/db", &["Deployed 2", "Deployed 3"]).check().await;
     let again = receiver.to("/hook/api").len() - steps.len();
-    assert!(again <= 1, "{again} more than what was in flight at the kill");
+    assert!(again <= 1, "{again} repeated requests; at most one was in flight at the kill");
 }

@@ -1,4 +1,4 @@
-//! What happens on other clusters: there and back again, failures and recoveries, intervals, and all at once.
+//! Changes on other clusters: reversals, failures and recoveries, reconcile intervals, and many changes at once.
 
 use futures::future::join_all;
 use kube::api::{Patch, PatchParams};
@@ -26,7 +26,7 @@ async fn two_clusters_are_reported_in_order_and_separately() {
     west.world.ship("web", "2").await;
     west.world.break_("web", "3", "no pods").await;
     west.world.ship("web", "2").await;
-    // As fast as it is taken.
+    // As fast as the API server accepts the writes.
     for tag in ["2", "1", "2"] {
         east.world.ship("api", tag).await;
     }
@@ -92,7 +92,7 @@ async fn a_timer_continues_while_the_cluster_restarts_and_ends_with_its_state() 
 
     west.world.break_("short", "2", "no pods").await;
     west.world.break_("long", "2", "no pods").await;
-    eventually("both clocks run", async || {
+    eventually("both timers run", async || {
         let dispatched = world.get_pipeline("shop").await.status.and_then(|s| s.dispatched).unwrap_or_default();
         if dispatched.armed.len() == 2 { Ok(()) } else { Err(format!("{:?}", dispatched.armed)) }
     })
@@ -137,14 +137,14 @@ async fn intervals_of_a_remote_kustomization_are_silent_and_its_retries_are_one_
     let retrying = condition("Reconciling", "True", "ProgressingWithRetry", "Building manifests");
     let failed = condition("Ready", "False", "BuildFailed", "no such file");
     let ready = condition("Ready", "True", "ReconciliationSucceeded", "Applied");
-    // An hour, at an interval of a minute.
+    // One hour of reconciles at an interval of one minute.
     for _ in 0..60 {
         write("calm", &[reconciling.clone(), unknown.clone()], good).await;
         write("calm", std::slice::from_ref(&ready), good).await;
         write("ill", &[reconciling.clone(), unknown.clone()], bad).await;
         write("ill", &[retrying.clone(), failed.clone()], bad).await;
     }
-    eventually("the last of it is seen", async || {
+    eventually("the last state is observed", async || {
         let status = world.get_pipeline("shop").await.status.unwrap_or_default();
         let shown: Vec<_> = status.environments[0].targets.iter().map(|t| (t.status, t.reason.clone())).collect();
         let want = [pennant::api::Status::Current, pennant::api::Status::Failed];
@@ -171,7 +171,7 @@ async fn all_of_256_targets_fail_at_once_while_the_dispatcher_is_down() {
     }
     let targets: Vec<_> = apps.iter().map(|app| format!("prod/{app}")).collect();
     let placed: Vec<_> = targets.iter().enumerate().map(|(n, t)| (t.as_str(), Some(place(n)))).collect();
-    // With the fence there are 256.
+    // With the fence there are 256 targets.
     pipeline(&world, "shop", &placed).await;
     world.notification("hook", &receiver, json!({})).await;
     let _observer = Pennant::with(&world, Options { controllers: "pipeline", ..Options::of(&world) }).await;

@@ -1,4 +1,4 @@
-//! Environments and the pipeline over several clusters.
+//! Readiness of an environment and of a pipeline over several clusters.
 
 use serde_json::json;
 
@@ -23,7 +23,7 @@ async fn an_environment_is_ready_when_all_its_clusters_are_and_then_the_pipeline
         ],
     });
     world.create::<pennant::api::Pipeline>(json!({"metadata": {"name": "shop"}, "spec": spec})).await;
-    // What passes the fence is another's, for its own environment would be one of this pipeline.
+    // The fence is in another pipeline, because its environment would be one of this pipeline.
     pipeline(&world, "fenced", &[]).await;
     let triggers =
         json!([{"type": "EnvironmentReady"}, {"type": "PipelineReady"}, {"type": "Deployed", "environments": ["fence"]}]);
@@ -47,7 +47,7 @@ async fn an_environment_is_ready_when_all_its_clusters_are_and_then_the_pipeline
     shown("2/3", "2").await;
     east.world.finish("web").await;
     shown("3/3", "2").await;
-    // Away from it and back again is nothing new.
+    // A failure and the return to the same revision do not report readiness again.
     east.world.break_("web", "3", "no pods").await;
     shown("2/3", "2").await;
     east.world.ship("web", "2").await;

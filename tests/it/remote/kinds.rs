@@ -1,4 +1,4 @@
-//! One target of each kind, on another cluster: as their controllers write them, from one revision to the next.
+//! One target of each kind on another cluster, written as its controller does, from one revision to the next.
 
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
 use pennant::api::{Pipeline, Status};
@@ -9,7 +9,7 @@ use crate::support::remote::{Remote, second};
 use crate::support::world::apps::condition;
 use crate::support::{Oracle, Pennant, Receiver, World, eventually};
 
-/// A kind, and what its controller writes of a revision: labels, spec and status.
+/// A kind, and the labels, spec and status that its controller writes for a revision.
 struct Case {
     api_version: &'static str,
     kind: &'static str,
@@ -139,7 +139,7 @@ async fn every_kind_is_observed_from_one_revision_to_the_next() {
     told.check().await;
 }
 
-/// Labels and spec first, as people write them; then the status.
+/// Writes labels and spec first, as users do, and then the status.
 async fn move_to(api: &Api<DynamicObject>, name: &str, object: &Value) {
     let mut people = object.clone();
     people.as_object_mut().unwrap().remove("status");

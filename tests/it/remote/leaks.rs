@@ -1,4 +1,4 @@
-//! Pipelines on remote clusters that come and go leave nothing behind, and neither do the clusters.
+//! Pipelines on remote clusters that are created and deleted leave nothing behind, and neither do the clusters.
 
 use std::fs;
 use std::time::Duration;
@@ -11,16 +11,16 @@ use crate::support::remote::second;
 use crate::support::wait::{heavy, within};
 use crate::support::{Pennant, World, eventually};
 
-/// Pipelines that come and go.
+/// Number of pipelines that are created and deleted.
 const TIMES: usize = 200;
-/// Kinds that they are of in turn: more watches at once than the API server's client would hide.
+/// Number of kinds that they use in turn: more leaked watches than the spare connections of the API client could hide.
 const KINDS: usize = 20;
-/// Clusters that they are on in turn, each with a client, probes and watches of its own.
+/// Number of clusters that they use in turn, each with its own client, probes and watches.
 const CLUSTERS: usize = 40;
-/// A watch that nobody needs goes on for half a minute.
+/// An unused watch continues for 30 s.
 const ENDED: Duration = Duration::from_secs(100);
 
-/// What a process holds.
+/// Resources of a process.
 #[derive(Clone, Copy, Debug)]
 struct Held {
     tasks: f64,
@@ -28,7 +28,7 @@ struct Held {
     objects: f64,
     sockets: usize,
     threads: usize,
-    /// In KiB.
+    /// Resident memory in KiB.
     memory: u64,
 }
 
@@ -68,7 +68,7 @@ async fn two_hundred_created_and_deleted_pipelines_leave_nothing_behind() {
         world.secret(&cluster(n), json!({"kubeconfig": kubeconfig})).await;
     }
     let pennant = Pennant::start(&world).await;
-    // The first few make what stays: threads, buffers, the allocator's pages.
+    // The first pipelines create what stays: threads, buffers, pages of the allocator.
     come_and_go(&world, 0..KINDS).await;
     let before = rest(&pennant, None).await;
     assert!(before.tasks > 0.0, "{before:?}");
@@ -82,7 +82,7 @@ fn cluster(n: usize) -> String {
     format!("west-{}", n % CLUSTERS)
 }
 
-/// Each is made, looked at, and deleted.
+/// Creates each pipeline, waits until it is observed, and deletes it.
 async fn come_and_go(world: &World, which: std::ops::Range<usize>) {
     for n in which {
         let name = format!("shop-{n}");
@@ -90,7 +90,7 @@ async fn come_and_go(world: &World, which: std::ops::Range<usize>) {
         let targets = json!([{"namespace": world.ns, "clusterRef": {"kind": "Secret", "name": cluster(n)}}]);
         let spec = json!({"appRef": app, "environments": [{"name": "prod", "targets": targets}]});
         world.create::<Pipeline>(json!({"metadata": {"name": name}, "spec": spec})).await;
-        eventually(&format!("{name} is looked at"), async || {
+        eventually(&format!("{name} is observed"), async || {
             let status = world.get_pipeline(&name).await.status.unwrap_or_default();
             if status.environments.is_empty() { Err("not yet".to_owned()) } else { Ok(()) }
         })
@@ -99,11 +99,11 @@ async fn come_and_go(world: &World, which: std::ops::Range<usize>) {
     }
 }
 
-/// What it holds when no cache is left; no more than `limit`, if given.
+/// Waits until no cache is left and, if `limit` is given, no more than that. Returns the resources of the process.
 async fn rest(pennant: &Pennant, limit: Option<Held>) -> Held {
-    within(ENDED, "what was made for them is gone", async || {
+    within(ENDED, "their resources are released", async || {
         let held = Held::by(pennant).await;
-        // A call that comes while all connections are taken opens one more, with a task; each kind or cluster would leave one.
+        // A call opens one more connection, with a task, if all connections are in use. A leak would leave one for each kind or cluster.
         let more = |limit: Held| held.tasks > limit.tasks + 2.0 || held.sockets > limit.sockets + 2;
         if held.caches > 0.0 || held.objects > 0.0 || limit.is_some_and(more) {
             Err(format!("{held:?}, {limit:?}"))

@@ -1,4 +1,4 @@
-//! A cluster that goes away and comes back is told of once each, and is felt by nobody else.
+//! A cluster that becomes unreachable and returns is reported once each, and does not affect other clusters.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::support::remote::{Remote, pipeline, second};
 use crate::support::wait::within;
 use crate::support::{Oracle, Pennant, Receiver, World};
 
-/// A probe may be under way, and three must fail, each after its time-out.
+/// Maximum time until an outage is noticed: a probe can be in flight, and three must fail, each after its timeout.
 const NOTICED: Duration = Duration::from_mins(2);
 
 #[tokio::test]
@@ -33,10 +33,10 @@ async fn a_stopped_cluster_is_reported_once_and_again_when_it_is_back() {
     plane.kill_api_server();
     cluster(&world, "gone", false).await;
     told(&world, "ClusterOffline").await;
-    // Nobody else feels it.
+    // The other cluster is not affected.
     there.world.ship("api", "2").await;
     told(&world, "Deployed 2").await;
-    // A restart in the meantime tells nothing again.
+    // A restart in the meantime reports nothing again.
     pennant.restart().await;
     there.world.ship("api", "3").await;
     told(&world, "Deployed 3").await;
@@ -92,7 +92,7 @@ async fn a_hanging_cluster_is_reported_and_the_others_continue() {
         .await;
 }
 
-/// Waits until the pipeline's status says so of a cluster.
+/// Waits until the pipeline's status reports this reachability of a cluster.
 async fn cluster(world: &World, name: &str, reachable: bool) {
     within(NOTICED, &format!("cluster {name} is reachable: {reachable}"), async || {
         let clusters = world.get_pipeline("shop").await.status.unwrap_or_default().clusters;
@@ -102,7 +102,7 @@ async fn cluster(world: &World, name: &str, reachable: bool) {
     .await;
 }
 
-/// Waits until it has been told.
+/// Waits until this step is delivered.
 async fn told(world: &World, what: &str) {
     let delivered = |d: &Delivery| d.status.as_ref().is_some_and(|s| s.outcome == Some(Outcome::Delivered));
     world.delivery(what, delivered).await;

@@ -1,4 +1,4 @@
-//! What people see of it with kubectl.
+//! What users see of remote targets with kubectl: Events and columns.
 
 use std::collections::BTreeMap;
 
@@ -24,12 +24,12 @@ async fn each_change_has_one_event_and_a_reconcile_without_change_has_none() {
     west.world.ship("web", "2").await;
     west.world.break_("web", "3", "no pods").await;
     world.fence("shop", &["hook"]).await;
-    // Looks without news: the pipeline is touched, its objects are too, and Pennant is started again.
+    // Reconciles without a change: labels and messages are edited, and Pennant is restarted.
     for n in 0..5 {
         world.patch::<Pipeline>("shop", json!({"metadata": {"labels": {"touched": n.to_string()}}})).await;
         west.world.fail("web", &format!("no pods, {n}")).await;
     }
-    // What is still to be said is not said after a stop.
+    // An Event that is not written before the stop is lost, so the test waits for it.
     told(&world, "Failed").await;
     pennant.restart().await;
     west.world.ship("web", "2").await;
@@ -38,7 +38,7 @@ async fn each_change_has_one_event_and_a_reconcile_without_change_has_none() {
     let told = told(&world, "Recovered").await;
     let told: Vec<_> = told.iter().map(|(reason, type_, count)| (reason.as_str(), type_.as_str(), *count)).collect();
     assert!(told.iter().all(|(_, _, count)| *count == 1), "{told:?}");
-    // Whether a beginning was seen that was over at once after the restart is open.
+    // It depends on timing whether the short Progressing after the restart is observed.
     let mut ended = told.clone();
     ended.retain(|(reason, ..)| *reason != "Progressing");
     assert!((2..=3).contains(&(told.len() - ended.len())), "{told:?}");
@@ -69,7 +69,7 @@ async fn kubectl_get_shows_ready_targets_and_the_last_revision() {
     columns(&world, "3/3", "2,3", "True").await;
 }
 
-/// Waits until the table that kubectl shows says so.
+/// Waits until the table that kubectl shows has these values.
 async fn columns(world: &World, targets: &str, revision: &str, ready: &str) {
     eventually(&format!("{targets}, {revision}, {ready}"), async || {
         let path = format!("/apis/pennant.dev/v1alpha1/namespaces/{}/pipelines", world.ns);
@@ -86,14 +86,14 @@ async fn columns(world: &World, targets: &str, revision: &str, ready: &str) {
     .await;
 }
 
-/// What was said of the target, in order, once the last of it was: reason, type and how often.
+/// Waits for the Event with reason `last`. Returns the Events of the target in order: reason, type and count.
 async fn told(world: &World, last: &str) -> Vec<(String, String, i32)> {
     eventually(&format!("{last} has its Event"), async || {
         let api: Api<Event> = world.api();
         let mut all = api.list(&ListParams::default()).await.unwrap().items;
         all.retain(|e| e.note.as_ref().is_some_and(|n| n.starts_with("target prod/west/")));
         assert!(all.iter().all(|e| e.regarding.as_ref().unwrap().name.as_deref() == Some("shop")));
-        // The names are made of the serials.
+        // The names contain the serials, so they sort in order.
         all.sort_by_key(|e| e.metadata.name.clone());
         let told: Vec<_> = all.iter().map(|e| (e.reason.clone().unwrap(), e.type_.clone().unwrap(), count(e))).collect();
         if told.iter().any(|(reason, ..)| reason == last) { Ok(told) } else { Err(format!("{told:?}")) }
@@ -101,7 +101,7 @@ async fn told(world: &World, last: &str) -> Vec<(String, String, i32)> {
     .await
 }
 
-/// How often it was said.
+/// Returns the number of occurrences of an Event.
 fn count(event: &Event) -> i32 {
     event.series.as_ref().map_or(1, |s| s.count)
 }

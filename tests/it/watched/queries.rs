@@ -1,15 +1,15 @@
-//! What a `PromQL` query names: metrics with what their labels must be, and the labels that it groups or joins by.
+//! Finds the names in a `PromQL` query: metrics with their label matchers, and the labels that the query groups or joins by.
 //!
-//! Not a parser: it takes the query to pieces and looks only at names, so it needs to know no function. Whether the query is one
-//! is what promtool says.
+//! This is not a parser: it splits the query into tokens and looks only at names, so it does not need to know any function. promtool checks
+//! the syntax.
 
 use std::collections::BTreeSet;
 
-/// What every metric of ours begins with.
+/// Prefix of all metrics of Pennant.
 const OURS: &str = "pennant_";
-/// Words that are followed by labels in parentheses.
+/// Keywords that are followed by labels in parentheses.
 const BEFORE_LABELS: [&str; 6] = ["by", "without", "on", "ignoring", "group_left", "group_right"];
-/// Words that are neither functions nor labels.
+/// Keywords that are neither functions nor labels.
 const KEYWORDS: [&str; 5] = ["and", "or", "unless", "bool", "offset"];
 
 /// How a label is compared.
@@ -21,18 +21,18 @@ pub enum Op {
     Matches,
 }
 
-/// A metric, and what its labels must be.
+/// A metric with its label matchers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Selector {
     pub name: String,
     pub matchers: Vec<(String, Op, String)>,
 }
 
-/// What a query names.
+/// The names in a query.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Query {
     pub selectors: Vec<Selector>,
-    /// Labels that it groups by, joins on, or asks the values of; and whatever else is a word of its own.
+    /// Labels that the query groups by, joins on, or requests the values of, and all words that are nothing else.
     pub labels: BTreeSet<String>,
 }
 
@@ -55,7 +55,7 @@ fn tokens(query: &str) -> Vec<Token> {
                 }
                 tokens.push(Token::Text(text));
             }
-            // How far back; there are no subqueries with names in them.
+            // A time range. There are no subqueries with names in them.
             '[' => while rest.next().is_some_and(|c| c != ']') {},
             // A variable of the dashboard, or a number with its unit.
             '$' | '0'..='9' => while rest.next_if(|c| c.is_alphanumeric() || "_.".contains(*c)).is_some() {},
@@ -76,7 +76,7 @@ fn tokens(query: &str) -> Vec<Token> {
 type Tokens = std::iter::Peekable<std::vec::IntoIter<Token>>;
 
 impl Query {
-    /// Of a query, in which variables of a dashboard may stand.
+    /// Finds the names in a query, which can contain variables of a dashboard.
     pub fn parse(query: &str) -> Self {
         let mut found = Self::default();
         let mut rest: Tokens = tokens(query).into_iter().peekable();
@@ -103,7 +103,7 @@ impl Query {
     }
 }
 
-/// `sum by (…)` has its labels before its parenthesis.
+/// Whether the word is a keyword, or an aggregation such as `sum by (…)`, which has its labels before its parenthesis.
 fn is_function(next: Option<&Token>, word: &str) -> bool {
     let labels = matches!(next, Some(Token::Word(next)) if BEFORE_LABELS.contains(&next.as_str()));
     labels || KEYWORDS.contains(&word)
@@ -132,5 +132,5 @@ fn names_are_found_at_every_place_of_a_query() {
     assert_eq!(found.labels, ["le", "namespace"].map(str::to_owned).into());
     let asked = Query::parse("label_values(pennant_build_info, namespace)");
     assert_eq!((asked.selectors.len(), asked.labels), (1, ["namespace".to_owned()].into()));
-    assert_eq!(Query::parse("sum(penant_x)").labels, ["penant_x".to_owned()].into(), "a wrong name is a strange label");
+    assert_eq!(Query::parse("sum(penant_x)").labels, ["penant_x".to_owned()].into(), "a wrong name is an unknown label");
 }

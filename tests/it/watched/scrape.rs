@@ -1,4 +1,4 @@
-//! What `/metrics` says, and what is recorded of it.
+//! The metrics that `/metrics` returns, and their recording in a file.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -9,14 +9,14 @@ type Labels = BTreeMap<String, String>;
 /// One scrape.
 #[derive(Clone, Debug, Default)]
 pub struct Scrape {
-    /// Family and type.
+    /// Name and type of each metric family.
     kinds: Vec<(String, String)>,
-    /// By name.
+    /// Series by metric name.
     pub series: BTreeMap<String, Vec<(Labels, f64)>>,
 }
 
 impl Scrape {
-    /// Of `OpenMetrics` text.
+    /// Parses `OpenMetrics` text.
     pub fn parse(text: &str) -> Self {
         let mut scrape = Self::default();
         for line in text.lines() {
@@ -34,7 +34,7 @@ impl Scrape {
         scrape
     }
 
-    /// Each metric as people ask for it: name, type, labels.
+    /// Returns each metric as it is queried: name, type, labels.
     pub fn families(&self) -> BTreeSet<(String, String, BTreeSet<String>)> {
         let of = |(family, kind): &(String, String)| {
             let (name, sample) = match kind.as_str() {
@@ -50,7 +50,7 @@ impl Scrape {
     }
 }
 
-/// The labels of series, and which values they have.
+/// Returns the labels of these series, with their values.
 pub fn values(series: &[(Labels, f64)]) -> BTreeMap<&str, BTreeSet<&str>> {
     let mut found = BTreeMap::<_, BTreeSet<_>>::new();
     for (label, value) in series.iter().flat_map(|(labels, _)| labels) {
@@ -59,8 +59,8 @@ pub fn values(series: &[(Labels, f64)]) -> BTreeMap<&str, BTreeSet<&str>> {
     found
 }
 
-/// Scrapes of one run, one line a series: `SERIES VALUE…`. `PENNANT_RECORD` writes them down, for `make rules` to evaluate queries
-/// with; otherwise what is written down must have the same series.
+/// Compares the scrapes of one run with the recorded file, which has one line for each series: `SERIES VALUE…`. Both must have the same
+/// series. With `PENNANT_RECORD` it writes the file, which `make rules` uses to evaluate queries.
 pub fn recorded(at: &Path, scrapes: &[Scrape]) {
     let mut lines = BTreeMap::<String, Vec<f64>>::new();
     for (name, series) in scrapes.iter().flat_map(|scrape| &scrape.series) {
@@ -77,13 +77,13 @@ pub fn recorded(at: &Path, scrapes: &[Scrape]) {
         }
         return std::fs::write(at, text).expect("written");
     }
-    let text = std::fs::read_to_string(at).expect("it was recorded: PENNANT_RECORD=1 cargo test --test it watched");
+    let text = std::fs::read_to_string(at).expect("a recording, made with PENNANT_RECORD=1 cargo test --test it watched");
     let known: BTreeSet<_> = text.lines().filter_map(|line| Some(line.rsplit_once("} ")?.0)).filter(|s| stays(s)).collect();
     let now: BTreeSet<_> = lines.keys().map(|series| series.trim_end_matches('}')).filter(|s| stays(s)).collect();
-    assert_eq!(known, now, "record it anew: PENNANT_RECORD=1 cargo test --test it watched");
+    assert_eq!(known, now, "record it again: PENNANT_RECORD=1 cargo test --test it watched");
 }
 
-/// All but the version, which is another with each release.
+/// Whether a series is the same in each release. All are, except the version.
 fn stays(series: &str) -> bool {
     !series.starts_with("pennant_build_info")
 }

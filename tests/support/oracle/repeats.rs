@@ -1,17 +1,17 @@
-//! Which requests may come again although they were answered for good, and how many may have been made unwritten. Pure.
+//! Which requests may be repeated although they were answered finally, and how many may be missing from the audit. Pure.
 //!
-//! In: when Pennant was killed, the requests of one lane or of one message. Out: what nothing explains.
+//! In: when Pennant was killed, the requests of one lane or of one message. Out: the repetitions that no kill explains.
 
 use std::time::Instant;
 
 use super::Seen;
 
-/// Repetitions that are forgiven in a lane.
+/// Repetitions that are allowed in a lane.
 #[derive(Clone, Debug)]
 pub enum Repeats {
-    /// So many, whenever: 1 after a crash.
+    /// This many, at any time: 1 after a crash.
     AtMost(usize),
-    /// One for each time that Pennant was killed, and only across it: from the kill until it was started again.
+    /// One for each kill, and only across it. Each entry is the time of the kill and of the start after it.
     Across(Vec<(Instant, Instant)>),
 }
 
@@ -21,7 +21,7 @@ impl Default for Repeats {
     }
 }
 
-/// The repetitions of one lane that are not forgiven, in words.
+/// Describes the repetitions of one lane that are not allowed.
 pub fn beyond(forgiven: &Repeats, messages: &[Vec<&Seen>]) -> Vec<String> {
     let mut found = Vec::new();
     match forgiven {
@@ -50,7 +50,7 @@ pub fn beyond(forgiven: &Repeats, messages: &[Vec<&Seen>]) -> Vec<String> {
     found
 }
 
-/// How many requests of a message may have been made without having been written down.
+/// Returns how many requests of a message may have been made without being recorded.
 pub fn unwritten(forgiven: &Repeats, message: &[&Seen]) -> usize {
     match forgiven {
         Repeats::AtMost(allowed) => *allowed,
@@ -61,25 +61,25 @@ pub fn unwritten(forgiven: &Repeats, message: &[&Seen]) -> usize {
     }
 }
 
-/// How many attempts on a message may have run out of time, while Pennant stood still, before their request was written.
+/// Returns how many attempts of a message may have timed out while Pennant was paused, before their request was written.
 pub fn unseen(frozen: &[Instant], before: Option<&[&Seen]>, message: &[&Seen]) -> usize {
     let since = before.and_then(<[_]>::last).map(|last| last.at);
     let until = message.last().map(|last| last.at);
     frozen.iter().filter(|end| since.is_none_or(|since| **end > since) && until.is_some_and(|until| **end <= until)).count()
 }
 
-/// Requests of a message that came again although they had been answered for good, each with the one that followed.
+/// Returns the requests of a message that were repeated although they were answered finally, each with its successor.
 pub fn repeated<'a>(message: &[&'a Seen]) -> Vec<(&'a Seen, &'a Seen)> {
     let for_good = |s: &Seen| s.answered.is_some_and(|(status, _)| is_taken(status) || status == 400);
     message.windows(2).filter(|pair| for_good(pair[0])).map(|pair| (pair[0], pair[1])).collect()
 }
 
-/// Whether this answer says that the message was taken.
+/// Whether this status code means that the receiver accepted the message.
 pub fn is_taken(status: u16) -> bool {
     (200..=299).contains(&status)
 }
 
-/// Whether Pennant was down at some time from the one request to the other. What arrives while it is down was sent before.
+/// Whether Pennant was down at some time between the two requests. A request that arrives while it is down was sent before.
 fn falls_between((killed, started): &(Instant, Instant), one: &Seen, next: &Seen) -> bool {
     *started >= one.at && *killed <= next.at
 }
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
     use crate::support::lanes::Lane;
 
-    /// Requests of one message: when they came, and what was answered 5 ms later.
+    /// Returns requests of one message, from their times of arrival and the answers, which follow 5 ms later.
     fn message(begin: Instant, requests: &[(u64, Option<u16>)]) -> Vec<Seen> {
         let at = |ms| begin + Duration::from_millis(ms);
         let seen = |(ms, code): &(u64, Option<u16>)| Seen {

@@ -1,9 +1,9 @@
-//! A call of the API server, and what it is about.
+//! A call to the API server, and questions about its target.
 
 use bytes::Bytes;
 use serde_json::Value;
 
-/// One call, before it is made.
+/// One call, before the proxy forwards it.
 #[derive(Clone, Debug)]
 pub struct Call {
     /// Its method.
@@ -17,47 +17,47 @@ pub struct Call {
 }
 
 impl Call {
-    /// Whether a delivery is to be recorded.
+    /// Whether the call creates a Delivery.
     pub fn is_create_delivery(&self) -> bool {
         self.method == "POST" && self.object() == ["deliveries"]
     }
 
-    /// Whether a delivery's status is to be written.
+    /// Whether the call writes the status of a Delivery.
     pub fn is_delivery_status(&self) -> bool {
         self.method == "PATCH" && matches!(self.object()[..], ["deliveries", _, "status"])
     }
 
-    /// Whether a delivery is to be settled.
+    /// Whether the call settles a Delivery.
     pub fn is_outcome(&self) -> bool {
         self.is_delivery_status() && self.json()["status"]["outcome"].is_string()
     }
 
-    /// Whether the dispatcher's part of a pipeline's status is to be written.
+    /// Whether the call writes the dispatcher's part of a pipeline's status.
     pub fn is_cursors(&self) -> bool {
         self.is_patch_of_pipeline() && self.touches_dispatched()
     }
 
-    /// Whether the pipeline controller's part is.
+    /// Whether the call writes the pipeline controller's part of a pipeline's status.
     pub fn is_pipeline_status(&self) -> bool {
         self.is_patch_of_pipeline() && !self.touches_dispatched()
     }
 
-    /// Whether it is about a Lease.
+    /// Whether the call is about a Lease.
     pub fn is_lease(&self) -> bool {
         self.object().first() == Some(&"leases")
     }
 
-    /// Whether it is about objects of this resource, in some namespace.
+    /// Whether the call is about objects of this resource, in any namespace.
     pub fn concerns(&self, resource: &str) -> bool {
         self.object().first() == Some(&resource)
     }
 
-    /// Whether the status of a notification is to be written.
+    /// Whether the call writes the status of a Notification.
     pub fn is_notification_status(&self) -> bool {
         self.method == "PATCH" && matches!(self.object()[..], ["notifications", _, "status"])
     }
 
-    /// The right that it takes, as far as calls are told apart by it: the name of an object is left out of the path.
+    /// Returns a key for the permission that the call requires. Calls that differ only in the name of the object have the same key.
     pub fn right(&self) -> String {
         let mut words: Vec<_> = self.path.split('/').collect();
         let namespaced = words.iter().position(|word| *word == "namespaces");
@@ -69,7 +69,7 @@ impl Call {
         format!("{}{watch} {} {selector}", self.method, words.join("/"))
     }
 
-    /// What it writes: an object, or the part of one that belongs to one controller.
+    /// Names what the call writes: an object, or the part of one that belongs to one controller.
     pub fn written(&self) -> String {
         let created =
             self.json()["metadata"]["name"].as_str().filter(|_| self.method == "POST").unwrap_or_default().to_owned();
@@ -77,7 +77,7 @@ impl Call {
         format!("{} {} {created} {part}", self.method, self.path)
     }
 
-    /// Whether it opens a watch.
+    /// Whether the call opens a watch.
     pub fn is_watch(&self) -> bool {
         self.query.split('&').any(|pair| pair == "watch=true")
     }
@@ -92,7 +92,7 @@ impl Call {
         paths.any(|path| path.starts_with("/status/dispatched"))
     }
 
-    /// Resource, name, subresource, as far as they are there: what follows the namespace.
+    /// Returns resource, name and subresource, as far as the path has them after the namespace.
     fn object(&self) -> Vec<&str> {
         let words = self.path.split('/').skip_while(|word| *word != "namespaces");
         words.skip(2).collect()

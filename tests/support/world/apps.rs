@@ -1,4 +1,4 @@
-//! Application objects, and their status as the deployment controller and Flux's kustomize-controller write it.
+//! Application objects, with the status that the deployment controller and Flux's kustomize-controller would write.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use tokio::sync::Mutex;
 use super::World;
 use crate::support::control_plane;
 
-/// What is watched.
+/// Kind of the application objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// apps/v1
@@ -21,7 +21,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// API version and kind.
+    /// Returns API version and kind.
     pub fn names(self) -> (&'static str, &'static str) {
         match self {
             Self::Deployment => ("apps/v1", "Deployment"),
@@ -31,18 +31,18 @@ impl Kind {
 }
 
 impl World {
-    /// A Deployment that runs this tag.
+    /// Creates a Deployment that runs this tag.
     pub async fn deploy(&self, app: &str, tag: &str) {
         self.create::<Deployment>(deployment(app, tag)).await;
         self.finish(app).await;
     }
 
-    /// Somebody sets another tag: the rollout begins.
+    /// Sets another tag, which begins a rollout.
     pub async fn roll_out(&self, app: &str, tag: &str) {
         self.try_roll_out(app, tag).await.expect("patched");
     }
 
-    /// The same where the API server may be away.
+    /// The same, but returns the error if the API server is unavailable.
     pub async fn try_roll_out(&self, app: &str, tag: &str) -> kube::Result<()> {
         let containers = json!([{"name": "app", "image": image(tag)}]);
         let patch = json!({"spec": {"template": {"spec": {"containers": containers}}}});
@@ -50,12 +50,12 @@ impl World {
         self.api::<Deployment>().patch(app, &PatchParams::default(), &strategic).await.map(drop)
     }
 
-    /// The deployment controller has finished the rollout.
+    /// Writes the status of a finished rollout.
     pub async fn finish(&self, app: &str) {
         self.try_finish(app).await.expect("status patched");
     }
 
-    /// The same where the API server may be away.
+    /// The same, but returns the error if the API server is unavailable.
     pub async fn try_finish(&self, app: &str) -> kube::Result<()> {
         let progressing = condition("Progressing", "True", "NewReplicaSetAvailable", "ReplicaSet has progressed.");
         let counts = json!({"replicas": 1, "updatedReplicas": 1, "readyReplicas": 1, "availableReplicas": 1,
@@ -63,12 +63,12 @@ impl World {
         self.report(app, progressing, counts).await
     }
 
-    /// The deployment controller has given the rollout up: the new pod is there and not available, the old one serves on.
+    /// Writes the status of a failed rollout: the new Pod exists but is not available, and the old one still serves.
     pub async fn fail(&self, app: &str, message: &str) {
         self.try_fail(app, message).await.expect("status patched");
     }
 
-    /// The same where the API server may be away.
+    /// The same, but returns the error if the API server is unavailable.
     pub async fn try_fail(&self, app: &str, message: &str) -> kube::Result<()> {
         let exceeded = condition("Progressing", "False", "ProgressDeadlineExceeded", message);
         let counts = json!({"replicas": 2, "updatedReplicas": 1, "readyReplicas": 1, "availableReplicas": 1,
@@ -76,7 +76,7 @@ impl World {
         self.report(app, exceeded, counts).await
     }
 
-    /// A rollout from beginning to end.
+    /// Rolls out a revision and finishes the rollout.
     pub async fn release(&self, kind: Kind, app: &str, revision: &str) {
         match kind {
             Kind::Deployment => {
@@ -87,24 +87,24 @@ impl World {
         }
     }
 
-    /// A rollout of a Deployment from beginning to end.
+    /// Rolls out a tag of a Deployment and finishes the rollout.
     pub async fn ship(&self, app: &str, tag: &str) {
         self.release(Kind::Deployment, app, tag).await;
     }
 
-    /// A rollout that fails.
+    /// Rolls out a tag of a Deployment and lets the rollout fail.
     pub async fn break_(&self, app: &str, tag: &str, message: &str) {
         self.roll_out(app, tag).await;
         self.fail(app, message).await;
     }
 
-    /// What the deployment controller writes of the present generation.
+    /// Writes the status of a Deployment for its current generation.
     pub async fn report(&self, app: &str, progressing: Value, counts: Value) -> kube::Result<()> {
         let api = self.api::<Deployment>();
         let generation = api.get(app).await?.metadata.generation;
         let available = condition("Available", "True", "MinimumReplicasAvailable", "Deployment has minimum availability.");
         let mut status = json!({"observedGeneration": generation, "conditions": [progressing, available]});
-        // Not by `merge`: a `null` has to reach the API server.
+        // `merge` is not used, because a `null` must reach the API server.
         for (count, n) in counts.as_object().expect("an object") {
             status[count] = n.clone();
         }
@@ -112,7 +112,7 @@ impl World {
         api.patch_status(app, &PatchParams::default(), &patch).await.map(drop)
     }
 
-    /// Kustomizations of this namespace; their definition is installed when first needed.
+    /// Returns the API of Kustomizations in this namespace. The first call installs their CRD.
     pub async fn kustomizations(&self) -> Api<DynamicObject> {
         static INSTALLED: Mutex<BTreeSet<PathBuf>> = Mutex::const_new(BTreeSet::new());
         let mut installed = INSTALLED.lock().await;
@@ -126,7 +126,7 @@ impl World {
         Api::namespaced_with(self.client.clone(), &self.ns, &ApiResource::from_gvk_with_plural(&kind, "kustomizations"))
     }
 
-    /// A Kustomization that has applied this revision.
+    /// Creates a Kustomization that has applied this revision.
     pub async fn kustomize(&self, app: &str, revision: &str) {
         let api = self.kustomizations().await;
         let (api_version, kind) = Kind::Kustomization.names();
@@ -139,13 +139,13 @@ impl World {
         self.applied(app, revision).await;
     }
 
-    /// The kustomize-controller has applied this revision.
+    /// Writes the status of a Kustomization that has applied this revision.
     pub async fn applied(&self, app: &str, revision: &str) {
         let ready = condition("Ready", "True", "ReconciliationSucceeded", &format!("Applied revision: {revision}"));
         self.flux(app, vec![ready], json!({"lastAppliedRevision": revision, "lastAttemptedRevision": revision})).await;
     }
 
-    /// The kustomize-controller says this.
+    /// Writes these conditions and revisions to the status of a Kustomization.
     pub async fn flux(&self, app: &str, conditions: Vec<Value>, revisions: Value) {
         let api = self.kustomizations().await;
         let generation = api.get(app).await.expect("the Kustomization is there").metadata.generation;
@@ -159,13 +159,13 @@ impl World {
         api.patch_status(app, &PatchParams::default(), &patch).await.expect("status patched");
     }
 
-    /// Deletes a Deployment, as somebody does who takes an application away.
+    /// Deletes a Deployment and waits until it is gone.
     pub async fn take_away(&self, app: &str) {
         self.delete::<Deployment>(app).await;
     }
 }
 
-/// A condition.
+/// Returns a condition.
 pub fn condition(type_: &str, status: &str, reason: &str, message: &str) -> Value {
     let time = "2025-01-01T00:00:00Z";
     json!({"type": type_, "status": status, "reason": reason, "message": message, "lastTransitionTime": time})

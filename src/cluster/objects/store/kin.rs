@@ -1,25 +1,25 @@
-//! Objects that are read together with their parts: which caches are needed for that, and what both say when either has changed.
+//! Objects that are read together with their parts: which caches they need, and the combined observation when either changes.
 //!
-//! The parts have a cache like any other, for as long as somebody refers to a parent. What a parent says is made of both while both
-//! caches can be relied on; otherwise it is not known.
+//! Parts have a normal cache while a pipeline refers to a parent. The observation of a parent combines both. It is known only while both
+//! caches are synced.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use super::Store;
 use crate::cluster::objects::cache::{Cache, CacheKey, Phase, Ring, Tracked, name_of};
 use crate::cluster::{Application, PipelineKey, Reason, Scope};
-use crate::observe::{Family, Member, Observation, Parts, Ties, parts_of, whole};
+use crate::observe::{Family, Member, Observation, Parts, Relation, combine, parts_of};
 
 impl Store {
-    /// One more object of its caches is needed by a pipeline.
-    pub(super) fn enrol(&mut self, object: &Application, pipeline: &PipelineKey) {
+    /// Counts one more object that a pipeline needs, for each of its caches.
+    pub(super) fn count_need(&mut self, object: &Application, pipeline: &PipelineKey) {
         for key in self.all_caches(object) {
             *self.needed_by.entry(key).or_default().entry(pipeline.clone()).or_default() += 1;
         }
     }
 
-    /// One object less of its caches is needed by a pipeline.
-    pub(super) fn strike(&mut self, object: &Application, pipeline: &PipelineKey) {
+    /// Counts one object less that a pipeline needs, for each of its caches.
+    pub(super) fn uncount_need(&mut self, object: &Application, pipeline: &PipelineKey) {
         for key in self.all_caches(object) {
             let Some(by) = self.needed_by.get_mut(&key) else { continue };
             if let Some(count) = by.get_mut(pipeline) {
@@ -32,7 +32,7 @@ impl Store {
         }
     }
 
-    /// The cache that follows an object; `None` where nothing is watched.
+    /// Returns the cache that contains an object. `None`: its namespace is not watched.
     pub(super) fn locate(&self, object: &Application) -> Option<CacheKey> {
         Some(CacheKey {
             cluster: object.object.cluster_ref.clone(),
@@ -43,7 +43,8 @@ impl Store {
         })
     }
 
-    /// The namespace of the watch in which this one can be seen, or all; `None` where it is not watched.
+    /// Returns the namespace of the watch that includes this namespace. The outer `None`: not watched. The inner `None`: the watch of all
+    /// namespaces.
     #[allow(clippy::option_option, reason = "not watched, or watched with all others")]
     fn watched(&self, object: &Application, namespace: &str) -> Option<Option<String>> {
         match &self.scope {
@@ -52,8 +53,8 @@ impl Store {
         }
     }
 
-    /// The caches that are needed to observe an object: its own, and those of its parts. Where parts may be in any namespace, it is not
-    /// known before the object is read in which one they are.
+    /// Returns the caches that are needed to observe an object: its own, and those of its parts. If parts can be in any namespace, their
+    /// namespace is not known before the object is read, so the caches of all watched namespaces are needed.
     pub(super) fn all_caches(&self, object: &Application) -> Vec<CacheKey> {
         let Some(own) = self.locate(object) else { return Vec::new() };
         let Some(parts) = parts(object) else { return vec![own] };
@@ -67,17 +68,17 @@ impl Store {
         std::iter::once(own).chain(namespaces.into_iter().map(of_parts)).collect()
     }
 
-    /// Somebody refers to an object that was not referred to: what it says from now on is kept.
+    /// Starts to keep the observations of an object when the first pipeline refers to it.
     pub(super) fn begin_ring(&mut self, object: &Application) {
         let Some(key) = self.locate(object) else { return };
         let Some(tracked) = self.caches.get_mut(&key).and_then(|cache| cache.objects.get_mut(&name_of(object))) else {
             return;
         };
         let mut ring = Ring::default();
-        if matches!(tracked.ties.as_deref(), Some(Ties::Parent(_))) {
-            // Its parts may have changed meanwhile.
+        if matches!(tracked.relation.as_deref(), Some(Relation::Parent(_))) {
+            // Its parts may have changed in the meantime.
             (tracked.ring, tracked.seq) = (Some(ring), 0);
-            self.enter(object, false);
+            self.register_parent(object, false);
             return;
         }
         if tracked.seq > 0 {
@@ -86,12 +87,13 @@ impl Store {
         tracked.ring = Some(ring);
     }
 
-    /// A parent was read to which somebody refers. `anyway`: it is news, whatever it says. Returns who wants to know.
-    pub(super) fn enter(&mut self, object: &Application, anyway: bool) -> Vec<PipelineKey> {
+    /// Registers a referenced parent after it was read, and combines it with its parts. `anyway`: dependent pipelines are woken even if
+    /// nothing changed. Returns the pipelines to wake.
+    pub(super) fn register_parent(&mut self, object: &Application, anyway: bool) -> Vec<PipelineKey> {
         let family = self.parent(object).map(|(parent, _)| parent);
         let place = family.and_then(|family| Some((self.cache_of_family(object, &family)?, family)));
         if self.family_of.get(object) != place.as_ref() {
-            self.leave(object);
+            self.unregister_parent(object);
             if let Some((key, family)) = place {
                 let of_cache = self.parents.entry(key.clone()).or_default();
                 of_cache.entry(family.clone()).or_default().insert(object.clone());
@@ -99,22 +101,22 @@ impl Store {
             }
         }
         if self.parts_of(object).is_some() {
-            return self.reconsider(object, anyway);
+            return self.combine_parent(object, anyway);
         }
-        // It was read, and what it says is not known.
+        // The object was read, but its parts are not available, so its state is not known.
         let own = self.locate(object).and_then(|key| self.caches.get(&key));
         let wakes = own.is_some_and(|cache| cache.phase == Phase::Synced);
         self.wanted_by.get(object).into_iter().flatten().filter(|_| wakes).cloned().collect()
     }
 
-    /// The cache with the parts of a parent, and which of it are its own, if they can be relied on.
+    /// Returns the cache with the parts of a parent, and its family. `None` if the cache is not synced.
     fn parts_of(&self, object: &Application) -> Option<(&Cache, &Family)> {
         let (key, family) = self.family_of.get(object)?;
         Some((self.caches.get(key).filter(|cache| cache.phase == Phase::Synced)?, family))
     }
 
-    /// An object is no parent any more to which somebody refers.
-    pub(super) fn leave(&mut self, object: &Application) {
+    /// Unregisters an object that is no longer a referenced parent.
+    pub(super) fn unregister_parent(&mut self, object: &Application) {
         let Some((key, family)) = self.family_of.remove(object) else { return };
         let Some(of_cache) = self.parents.get_mut(&key) else { return };
         if let Some(objects) = of_cache.get_mut(&family) {
@@ -128,8 +130,8 @@ impl Store {
         }
     }
 
-    /// Reads again the parents of these families, and with `namespace` those of all families in it. Returns who wants to know.
-    pub(super) fn reconsider_families(
+    /// Combines the parents of these families again. With `namespace`, also those of all families in it. Returns the pipelines to wake.
+    pub(super) fn recombine_families(
         &mut self,
         key: &CacheKey,
         touched: &[Family],
@@ -142,48 +144,48 @@ impl Store {
             let near = of_cache.iter().filter(|(family, _)| family.namespace == namespace);
             objects.extend(near.flat_map(|(_, objects)| objects).cloned());
         }
-        objects.iter().flat_map(|object| self.reconsider(object, false)).collect()
+        objects.iter().flat_map(|object| self.combine_parent(object, false)).collect()
     }
 
-    /// Reads again all parents with parts in this cache. Returns who wants to know.
-    pub(super) fn reconsider_all(&mut self, key: &CacheKey) -> Vec<PipelineKey> {
+    /// Combines all parents with parts in this cache again. Returns the pipelines to wake.
+    pub(super) fn recombine_all(&mut self, key: &CacheKey) -> Vec<PipelineKey> {
         let objects = self.parents.get(key).into_iter().flat_map(HashMap::values).flatten();
         let objects: Vec<Application> = objects.cloned().collect();
-        objects.iter().flat_map(|object| self.reconsider(object, false)).collect()
+        objects.iter().flat_map(|object| self.combine_parent(object, false)).collect()
     }
 
-    /// Reads a parent again with its parts, if they can be relied on. Returns who wants to know.
-    fn reconsider(&mut self, object: &Application, anyway: bool) -> Vec<PipelineKey> {
+    /// Combines a parent with its parts again, if the cache of the parts is synced. Returns the pipelines to wake.
+    fn combine_parent(&mut self, object: &Application, anyway: bool) -> Vec<PipelineKey> {
         let Some((parts, family)) = self.parts_of(object) else { return Vec::new() };
-        let Some((_, mut ties)) = self.parent(object) else { return Vec::new() };
-        let Ties::Parent(parent) = &mut ties else { return Vec::new() };
-        let said = whole(parent, &members(parts, family));
+        let Some((_, mut relation)) = self.parent(object) else { return Vec::new() };
+        let Relation::Parent(parent) = &mut relation else { return Vec::new() };
+        let said = combine(parent, &members(parts, family));
         let seq = self.next();
         let Some(key) = self.locate(object) else { return Vec::new() };
         let Some(cache) = self.caches.get_mut(&key) else { return Vec::new() };
         let Some(tracked) = cache.objects.get_mut(&name_of(object)) else { return Vec::new() };
-        tracked.ties = Some(Box::new(ties));
-        let wakes = (tracked.say(seq, said) || anyway) && cache.phase == Phase::Synced;
+        tracked.relation = Some(Box::new(relation));
+        let wakes = (tracked.record(seq, said) || anyway) && cache.phase == Phase::Synced;
         self.wanted_by.get(object).into_iter().flatten().filter(|_| wakes).cloned().collect()
     }
 
-    /// The family of an object that is a parent, and the object's ties.
-    fn parent(&self, object: &Application) -> Option<(Family, Ties)> {
+    /// Returns the family and the relation of an object that is a parent.
+    fn parent(&self, object: &Application) -> Option<(Family, Relation)> {
         let tracked = self.caches.get(&self.locate(object)?)?.objects.get(&name_of(object))?;
-        let ties = tracked.ties.as_deref()?;
-        Some((ties.as_parent()?.family().clone(), ties.clone()))
+        let relation = tracked.relation.as_deref()?;
+        Some((relation.as_parent()?.family().clone(), relation.clone()))
     }
 
-    /// The cache in which the parts of an object are; `None` where they are not watched.
+    /// Returns the cache with the parts of an object. `None`: their namespace is not watched.
     fn cache_of_family(&self, object: &Application, family: &Family) -> Option<CacheKey> {
         Some(cache_of(object, parts(object)?, self.watched(object, &family.namespace)?))
     }
 
-    /// Why it is not known what an object says that is read with parts; `None` if it is known, or is read alone.
+    /// Returns why the state of a parent is not known. `None` if it is known, or if the object is no parent.
     pub(super) fn without_parts(&self, object: &Application, tracked: &Tracked) -> Option<(Reason, String)> {
-        let family = tracked.ties.as_deref()?.as_parent()?.family();
+        let family = tracked.relation.as_deref()?.as_parent()?.family();
         let kind = parts(object)?.kind;
-        let because = |words: &str| format!("it needs objects of kind {kind}: {words}");
+        let because = |words: &str| format!("the state also depends on objects of kind {kind}: {words}");
         let Some(key) = self.cache_of_family(object, family) else {
             let words = format!("namespace {} is not one of the watched namespaces", family.namespace);
             return Some((Reason::NamespaceNotWatched, because(&words)));
@@ -196,12 +198,12 @@ impl Store {
     }
 }
 
-/// The kind with which an object is read.
+/// Returns the kind of the parts of an object, if it is read with parts.
 fn parts(object: &Application) -> Option<Parts> {
     parts_of(&object.object.api_version, &object.object.kind, object.revision_path.is_some())
 }
 
-/// The cache of parts in this namespace, or in all.
+/// Returns the cache of the parts in this namespace, or in all namespaces.
 fn cache_of(object: &Application, parts: Parts, namespace: Option<String>) -> CacheKey {
     CacheKey {
         cluster: object.object.cluster_ref.clone(),
@@ -212,12 +214,12 @@ fn cache_of(object: &Application, parts: Parts, namespace: Option<String>) -> Ca
     }
 }
 
-/// The parts of a family, and those of which nobody knows whether they belong to it.
+/// Returns the parts of a family, and the objects of its namespace whose family is not known.
 fn members<'a>(cache: &'a Cache, family: &Family) -> Vec<Member<'a>> {
     let of_family = cache.families.get(family).into_iter().flatten();
     let unread = cache.unread.iter().filter(|(namespace, _)| *namespace == family.namespace);
     let read = |tracked: &'a Tracked| -> Option<(&'a Observation, _)> {
-        let part = tracked.ties.as_deref()?.as_part()?;
+        let part = tracked.relation.as_deref()?.as_part()?;
         (!tracked.unreadable).then_some((&tracked.current, part))
     };
     let member = |name: &'a (String, String)| Member { name: &name.1, read: cache.objects.get(name).and_then(read) };
@@ -236,7 +238,7 @@ mod tests {
     use crate::cluster::Now;
     use crate::cluster::objects::cache::CacheId;
     use crate::cluster::objects::store::Declared;
-    use crate::observe::{Came, Seen, see};
+    use crate::observe::{EventOrigin, ReadObject, see};
 
     const FLEET: &str = "fleet.cattle.io/v1alpha1";
     const NS: &str = "fleet-default";
@@ -261,7 +263,7 @@ mod tests {
     }
 
     #[allow(clippy::needless_pass_by_value, reason = "JSON is made where it is passed")]
-    fn object(app: &Application, labels: Value, spec: Value, status: Value) -> Seen {
+    fn object(app: &Application, labels: Value, spec: Value, status: Value) -> ReadObject {
         let (name, namespace) = (&app.object.name, &app.object.namespace);
         let metadata = json!({"name": name, "namespace": namespace, "generation": 2, "labels": labels});
         let object =
@@ -270,21 +272,21 @@ mod tests {
         see(Some(&object), None)
     }
 
-    fn repo_at(commit: &str) -> Seen {
+    fn repo_at(commit: &str) -> ReadObject {
         object(&repo(), json!({}), json!({}), json!({"commit": commit, "summary": {"desiredReady": 1}}))
     }
 
-    fn bundle_of(repo: &str, name: &str, commit: &str) -> Seen {
+    fn bundle_of(repo: &str, name: &str, commit: &str) -> ReadObject {
         let labels = json!({"fleet.cattle.io/repo-name": repo, "fleet.cattle.io/commit": commit});
         let status = json!({"observedGeneration": 2, "summary": {"desiredReady": 1, "ready": 1}});
         object(&app("Bundle", NS, name), labels, json!({}), status)
     }
 
-    fn bundle(name: &str, commit: &str) -> Seen {
+    fn bundle(name: &str, commit: &str) -> ReadObject {
         bundle_of("shop", name, commit)
     }
 
-    fn deployed(commit: &str, staged: &str) -> Seen {
+    fn deployed(commit: &str, staged: &str) -> ReadObject {
         let labels = json!({"fleet.cattle.io/bundle-name": "web", "fleet.cattle.io/bundle-namespace": NS,
             "fleet.cattle.io/commit": commit});
         let spec = json!({"deploymentID": staged, "stagedDeploymentID": staged});
@@ -298,7 +300,7 @@ mod tests {
     struct Bench(Store);
 
     impl Bench {
-        /// What one pipeline needs, and its caches by kind.
+        /// Returns a bench with one pipeline that needs these objects, and its caches by kind.
         fn new(scope: Scope, needs: &[Application]) -> (Self, HashMap<String, CacheId>) {
             let mut bench = Self(Store::new(scope));
             let started = bench.need("p", needs).started;
@@ -309,21 +311,21 @@ mod tests {
             self.0.declare(&pipeline(name), refs.iter().cloned().collect(), &CancellationToken::new())
         }
 
-        /// Takes in a list of these, in their namespace.
-        fn list(&mut self, id: &CacheId, namespace: &str, objects: Vec<(&str, Seen)>) -> Vec<PipelineKey> {
+        /// Applies a complete list of these objects, all in one namespace.
+        fn list(&mut self, id: &CacheId, namespace: &str, objects: Vec<(&str, ReadObject)>) -> Vec<PipelineKey> {
             let name = |name: &str| (namespace.to_owned(), name.to_owned());
             let names = objects.iter().map(|(n, _)| name(n)).collect();
             for (n, seen) in objects {
-                self.0.record(id, name(n), seen, Came::Listed);
+                self.0.record(id, name(n), seen, EventOrigin::Listed);
             }
             self.0.listed(id, &names, true)
         }
 
-        fn change(&mut self, id: &CacheId, namespace: &str, name: &str, seen: Seen) -> usize {
-            self.0.record(id, (namespace.to_owned(), name.to_owned()), seen, Came::Changed).len()
+        fn change(&mut self, id: &CacheId, namespace: &str, name: &str, seen: ReadObject) -> usize {
+            self.0.record(id, (namespace.to_owned(), name.to_owned()), seen, EventOrigin::Changed).len()
         }
 
-        /// Status and revisions now, or why they are not known.
+        /// Returns the current status and revisions, or why they are not known.
         fn now(&self, app: &Application) -> String {
             match self.0.read(app, 0).now {
                 Now::Known(o) => format!("{:?} {}/{} {}", o.status, o.revision, o.attempted_revision, o.reason),
@@ -342,7 +344,8 @@ mod tests {
         let (mut bench, ids) = Bench::new(Scope::All, &[repo()]);
         let (repos, bundles) = (&ids["GitRepo"], &ids["Bundle"]);
         assert_eq!(bench.list(repos, NS, vec![("shop", repo_at("c1"))]), [pipeline("p")]);
-        assert_eq!(bench.now(&repo()), "CacheNotSynced it needs objects of kind Bundle: the objects are being listed");
+        let want = "CacheNotSynced the state also depends on objects of kind Bundle: the objects are being listed";
+        assert_eq!(bench.now(&repo()), want);
         assert!(bench.said(&repo()).is_empty());
         let other = bundle_of("other", "b", "c0");
         let woken = bench.list(bundles, NS, vec![("a", bundle("a", "c1")), ("b", other.clone())]);
@@ -354,11 +357,11 @@ mod tests {
         assert_eq!(bench.change(bundles, NS, "b", other), 0, "it belongs to another");
         assert_eq!(bench.change(bundles, NS, "a", bundle("a", "c2")), 1);
         assert_eq!(bench.now(&repo()), "Current c2/c2 ");
-        // One comes from another repository, and goes again; one is deleted.
+        // A bundle moves here from another repository, and back. Another bundle is deleted.
         assert_eq!(bench.change(bundles, NS, "b", bundle("b", "c0")), 1);
         assert_eq!(bench.now(&repo()), "InProgress /c2 BundleNotUpdated");
         assert_eq!(bench.change(bundles, NS, "b", bundle_of("other", "b", "c0")), 1);
-        assert_eq!(bench.change(bundles, NS, "a", Seen::nothing()), 1);
+        assert_eq!(bench.change(bundles, NS, "a", ReadObject::nothing()), 1);
         assert_eq!(bench.now(&repo()), "InProgress /c2 NotObserved");
         let at = |status, commit: &str| (status, commit.to_owned());
         let (c, i) = (Status::Current, Status::InProgress);
@@ -367,7 +370,7 @@ mod tests {
             [at(c, "c1"), at(i, "c2"), at(c, "c2"), at(i, "c2"), at(c, "c2"), at(i, "c2")],
             "the ring holds wholes"
         );
-        bench.change(repos, NS, "shop", Seen::nothing());
+        bench.change(repos, NS, "shop", ReadObject::nothing());
         assert_eq!(bench.now(&repo()), "NotFound / NotFound");
         assert_eq!(bench.change(bundles, NS, "a", bundle("a", "c2")), 0, "nobody reads it");
     }
@@ -382,19 +385,19 @@ mod tests {
         for reason in [Reason::Forbidden, Reason::KindNotFound] {
             let (is_news, woken) = bench.0.set_phase(bundles, Phase::Unknown(reason, "no".to_owned()));
             assert_eq!((is_news, woken), (true, vec![pipeline("p")]));
-            let want = format!("{} it needs objects of kind Bundle: no", reason.as_str());
+            let want = format!("{} the state also depends on objects of kind Bundle: no", reason.as_str());
             assert_eq!(bench.now(&repo()), want);
         }
         bench.change(repos, NS, "shop", repo_at("c2"));
         assert_eq!(bench.said(&repo()).len(), 1, "nothing is made of it alone");
-        // It is gone, and that is known without parts; it comes back, and that alone is not enough.
-        bench.change(repos, NS, "shop", Seen::nothing());
+        // The deletion of the object is known without its parts. When it is created again, its parts are needed.
+        bench.change(repos, NS, "shop", ReadObject::nothing());
         assert_eq!(bench.now(&repo()), "NotFound / NotFound");
         assert_eq!(bench.change(repos, NS, "shop", repo_at("c2")), 1);
         assert!(bench.now(&repo()).starts_with("KindNotFound"));
         bench.list(bundles, NS, vec![("a", bundle("a", "c2"))]);
         assert_eq!(bench.now(&repo()), "Current c2/c2 ");
-        // Another life of the cache of parts knows nothing yet.
+        // After a restart, the cache of the parts is empty.
         bench.0.renew(&CancellationToken::new());
         assert!(bench.now(&repo()).starts_with("CacheNotSynced"));
     }
@@ -431,8 +434,8 @@ mod tests {
         assert_eq!(bench.now(&deployment()), "InProgress /c3 NotStaged");
         bench.change(deployments, "cluster-a", "web", deployed("c3", "s-3"));
         assert_eq!(bench.now(&deployment()), "Current c3/c3 ");
-        // Made before our eyes, and made while nobody looked.
-        bench.change(deployments, "cluster-a", "web", Seen::nothing());
+        // First the creation is observed as an event. Then the object is replaced between two lists.
+        bench.change(deployments, "cluster-a", "web", ReadObject::nothing());
         bench.change(deployments, "cluster-a", "web", deployed("c4", "s-4"));
         assert_eq!(bench.now(&deployment()), "Current c4/c4 ");
         bench.list(deployments, "cluster-a", vec![("web", deployed("c5", "s-5"))]);
@@ -459,7 +462,7 @@ mod tests {
         let (mut bench, ids) = Bench::new(Scope::new(&["cluster-a".to_owned()]), &[deployment()]);
         bench.list(&ids["BundleDeployment"], "cluster-a", vec![("web", deployed("c1", "s-1"))]);
         bench.list(&ids["Bundle"], "cluster-a", vec![]);
-        let want = "NamespaceNotWatched it needs objects of kind Bundle: namespace fleet-default is not one of the watched namespaces";
+        let want = "NamespaceNotWatched the state also depends on objects of kind Bundle: namespace fleet-default is not one of the watched namespaces";
         assert_eq!(bench.now(&deployment()), want);
 
         let (mut bench, ids) = Bench::new(Scope::All, &[repo(), app("HelmOp", NS, "db")]);

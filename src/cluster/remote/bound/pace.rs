@@ -1,7 +1,7 @@
-//! How often a watch may begin. A server that ends each one at once, as if all were well, would be asked again without a pause,
-//! for a back-off acts on errors only.
+//! Limits how often a watch may start. Without it, a server that ends each watch at once without an error would be called again without a
+//! pause, because a backoff reacts to errors only.
 //!
-//! In: the path of a watch that is about to begin. Out: its turn, a second after the one before at the soonest.
+//! In: the path of a watch that is about to start. Out: its turn, at least a second after the previous one.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,22 +9,22 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 
-/// Between the starts of two watches of the same path.
+/// Minimum time between the starts of two watches of the same path.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// When the watches of the last second began, by their paths.
+/// Start times of the watches of the last second, by path.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Pace(Arc<Mutex<HashMap<String, Instant>>>);
 
 impl Pace {
-    /// Waits until a watch of this path may begin.
+    /// Waits until a watch of this path may start.
     pub async fn turn(&self, path: &str) {
         while let Err(next) = self.begin(path, Instant::now()) {
             sleep_until(next).await;
         }
     }
 
-    /// Notes the start, or returns when it may be tried again. A caller that gives up while it waits leaves no trace.
+    /// Records the start, or returns when to try again. A caller that gives up during the wait leaves no entry.
     fn begin(&self, path: &str, now: Instant) -> Result<(), Instant> {
         let mut began = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         began.retain(|_, at| now < *at + PAUSE);

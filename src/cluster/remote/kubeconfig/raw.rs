@@ -1,5 +1,4 @@
-//! The fields of a kubeconfig that are read or refused, as they are written
-//! (<https://kubernetes.io/docs/reference/config-api/kubeconfig.v1/>).
+//! The fields of a kubeconfig that are used or refused, as in the file (<https://kubernetes.io/docs/reference/config-api/kubeconfig.v1/>).
 
 use secrecy::SecretString;
 use serde::de::IgnoredAny;

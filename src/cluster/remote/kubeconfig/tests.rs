@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// A kubeconfig that is in order, with a line of the cluster and one of the user.
+/// Returns a valid kubeconfig with one line for the cluster and one for the user.
 fn file(cluster: &str, user: &str) -> String {
     let server = if cluster.contains("server:") { "" } else { "    server: https://10.0.0.1:6443\n" };
     format!(
@@ -59,22 +59,22 @@ fn every_way_to_say_who_one_is() {
 fn what_would_do_harm_is_refused_with_field_and_remedy() {
     let (certificate, key) = identity();
     for (cluster, user, words) in [
-        ("", "exec: {command: sh}", "users[].user.exec has a program run"),
-        ("", "auth-provider: {name: gcp}", "users[].user.auth-provider has a program run"),
-        ("", "tokenFile: /var/run/token", "users[].user.tokenFile names a file"),
-        ("", "client-certificate: /a", "put what is in it into client-certificate-data"),
-        ("", "client-key: /a", "users[].user.client-key names a file"),
+        ("", "exec: {command: sh}", "users[].user.exec runs a program"),
+        ("", "auth-provider: {name: gcp}", "users[].user.auth-provider runs a program"),
+        ("", "tokenFile: /var/run/token", "users[].user.tokenFile refers to a file"),
+        ("", "client-certificate: /a", "put the content into client-certificate-data"),
+        ("", "client-key: /a", "users[].user.client-key refers to a file"),
         ("", "as-uid: '7'", "as-uid is not supported; use as and as-groups"),
         ("", "as-user-extra: {a: [b]}", "as-user-extra is not supported"),
-        ("certificate-authority: /etc/ca.pem", "{}", "put what is in it into certificate-authority-data"),
+        ("certificate-authority: /etc/ca.pem", "{}", "put the content into certificate-authority-data"),
         ("insecure-skip-tls-verify: true", "{}", "--allow-insecure-clusters"),
         ("server: http://10.0.0.1", "{}", "--allow-insecure-clusters"),
         ("proxy-url: http://proxy:3128", "{}", "proxy-url is not supported"),
         ("server: ftp://10.0.0.1", "{}", "must begin with https://"),
         ("server: ''", "{}", "server is missing"),
         ("server: nonsense", "{}", "is not a URL"),
-        ("server: https://me:sesame@10.0.0.1", "{}", "must not hold a user or a password"),
-        ("server: https://10.0.0.1/?token=sesame", "{}", "without query"),
+        ("server: https://me:sesame@10.0.0.1", "{}", "must not contain a user or a password"),
+        ("server: https://10.0.0.1/?token=sesame", "{}", "must not have a query"),
         ("server: https://169.254.169.254", "{}", "metadata"),
         ("server: https://0xa9fea9fe", "{}", "metadata"),
         ("server: https://[::ffff:169.254.169.254]", "{}", "metadata"),
@@ -121,10 +121,10 @@ fn what_is_no_kubeconfig_says_so() {
         ("contexts: [", "at line"),
         ("contexts: sesame", "cannot be read"),
         (two, "current-context is missing"),
-        ("current-context: x\ncontexts: [{name: a, context: {cluster: c}}]", "current-context names no context"),
+        ("current-context: x\ncontexts: [{name: a, context: {cluster: c}}]", "current-context refers to a context"),
         ("contexts: [{name: a}]", "contexts[].context is missing"),
-        ("contexts: [{name: a, context: {cluster: c}}]", "context.cluster names no cluster"),
-        ("contexts: [{name: a, context: {cluster: c}}]\nclusters: [{name: c, cluster: {}}]", "context.user names no user"),
+        ("contexts: [{name: a, context: {cluster: c}}]", "context.cluster refers to"),
+        ("contexts: [{name: a, context: {cluster: c}}]\nclusters: [{name: c, cluster: {}}]", "context.user refers to"),
         ("a: &a [x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: [*b,*b,*b,*b,*b,*b,*b,*b,*b,*b]", "cannot be read"),
         ("--- {}\n--- {}", "cannot be read"),
     ] {
@@ -152,7 +152,7 @@ proptest! {
         let _ = read(&bytes, true);
     }
 
-    /// Near misses: a kubeconfig with a piece replaced, and no value of it in what is said.
+    /// Almost valid kubeconfigs: one piece is replaced. The error must contain no value of the file.
     #[test]
     fn broken_pieces_are_refused_without_their_values(at in 0usize..300, cut in 0usize..40, piece in "[\\PC\\n]{0,40}") {
         let mut text = file("certificate-authority-data: aGVsbG8K", "token: sesame");

@@ -21,9 +21,9 @@ fn by(layers: &[(Source, Value)]) -> Result<(), String> {
         Layer { source: source.clone(), namespace: namespace.to_owned(), remove, value: fields }
     });
     let layers: Vec<_> = layers.collect();
-    let mut ways = Ways::default();
-    let folded = fold(&layers, |folded| ways.see(folded)).unwrap();
-    ways.check(&folded).map_err(|problem| {
+    let mut history = ReceiverHistory::default();
+    let folded = fold(&layers, |folded| history.see(folded)).unwrap();
+    history.check(&folded).map_err(|problem| {
         assert_eq!(problem.reason(), "CredentialOriginMismatch");
         problem.to_string()
     })

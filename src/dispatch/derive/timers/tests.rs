@@ -1,4 +1,4 @@
-//! Timers give the same result whenever the log is read, in any parts, and however often the process restarts.
+//! Timers give the same result no matter when the log is read, in which parts, and how often the process restarts.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -13,7 +13,7 @@ use crate::dispatch::cursor::plan::Position;
 use crate::dispatch::cursor::progress::{Lane, progress};
 use crate::dispatch::cursor::state::Taken;
 use crate::dispatch::derive::subjects::Subjects;
-use crate::dispatch::derive::{Derived, Of, Reached, Wants, derive};
+use crate::dispatch::derive::{Derived, PipelineLog, Reached, Wants, derive};
 use crate::outbox::lane;
 use crate::render::Texts;
 use crate::trigger::{Triggers, transitions};
@@ -59,7 +59,7 @@ fn log(steps: &[(i64, usize, bool, bool)]) -> ChangeLog {
 /// What is reported: place in the lane, subject, type.
 type Told = Vec<(lane::Place, String, TransitionType)>;
 
-/// The deliveries of a log by definition.
+/// Returns the deliveries of a log, computed directly from the definition.
 fn expected(log: &ChangeLog) -> BTreeMap<String, Told> {
     let mut lanes: BTreeMap<String, Told> = BTreeMap::new();
     for change in &log.changes {
@@ -91,7 +91,7 @@ struct Life<'a> {
     whole: &'a ChangeLog,
     triggers: Triggers,
     ordering: Ordering,
-    /// In memory.
+    /// The position in memory.
     position: Position,
     taken: Taken,
     /// By subject: the serial of the log when the last silent baseline was taken.
@@ -135,9 +135,10 @@ impl<'a> Life<'a> {
         let log = ChangeLog { serial, changes, ..self.whole.clone() };
         let (pipeline, none, subjects) = (PipelineRef::default(), Texts::default(), Subjects::default());
         let based = &self.based;
-        let of = Of { pipeline: &pipeline, labels: &none, annotations: &none, subjects: &subjects, based, log: &log };
+        let of =
+            PipelineLog { pipeline: &pipeline, labels: &none, annotations: &none, subjects: &subjects, based, log: &log };
         let armed = self.position.armed.get(NAME).cloned().unwrap_or_default();
-        let from = Reached { cursor: &self.position.cursors[NAME], taken: &self.taken, armed: &armed, room: MOST };
+        let from = Reached { cursor: &self.position.cursors[NAME], taken: &self.taken, armed: &armed, timer_limit: MOST };
         let derived = derive(&of, &from, |_| Wants::These(&self.triggers, self.ordering), at(now));
         let mut count = 0;
         let lanes: Vec<_> = derived.lanes.iter().map(|lane| self.record(lane, refuse, &mut count)).collect();
@@ -212,7 +213,7 @@ fn live<'a>(whole: &'a ChangeLog, ordering: Ordering, passes: &[(i64, u8, Option
 }
 
 proptest! {
-    /// The deliveries and their places are the same, in whatever parts the log is read, and wherever the process restarts.
+    /// The deliveries and their places are the same, no matter in which parts the log is read, and where the process restarts.
     #[test]
     fn the_same_comes_of_it_however_it_is_looked_at(steps in steps(), passes in passes()) {
         let whole = log(&steps);
@@ -299,46 +300,55 @@ fn a_change_waits_for_a_clock_that_may_be_due_before_it() {
     assert_eq!(timers.before(&whole.changes[1]), (vec![timer], false));
 }
 
-/// Derives for a notification with these triggers, and with room for this number of timers.
-fn with_room(log: &ChangeLog, (now, after): (i64, i64), armed: &[Armed], room: usize, triggers: &Triggers) -> Derived {
+/// Derives for a notification with these triggers, and with this limit of timers.
+fn with_limit(
+    log: &ChangeLog,
+    (now, after): (i64, i64),
+    armed: &[RunningTimer],
+    timer_limit: usize,
+    triggers: &Triggers,
+) -> Derived {
     let (pipeline, none, subjects, based) = (PipelineRef::default(), Texts::default(), Subjects::default(), HashMap::new());
-    let of = Of { pipeline: &pipeline, labels: &none, annotations: &none, subjects: &subjects, based: &based, log };
+    let of = PipelineLog { pipeline: &pipeline, labels: &none, annotations: &none, subjects: &subjects, based: &based, log };
     let (cursor, taken) = (Cursor { serial: after, ..Cursor::default() }, Taken::new());
-    let from = Reached { cursor: &cursor, taken: &taken, armed, room };
+    let from = Reached { cursor: &cursor, taken: &taken, armed, timer_limit };
     derive(&of, &from, |_| Wants::These(triggers, Ordering::Target), at(now))
 }
 
 #[test]
 fn only_so_many_run_at_once() {
     let whole = log(&[(0, 0, true, false), (0, 1, true, false), (0, 2, true, false), (0, 0, true, true)]);
-    let derived = with_room(&whole, (1_000_000, 100), &[], 2, &triggers("2s"));
+    let derived = with_limit(&whole, (1_000_000, 100), &[], 2, &triggers("2s"));
     assert_eq!((derived.reached, derived.armed.len(), derived.next), (102, 2, Some(Duration::from_millis(2500))));
-    assert!(derived.full && derived.fired == 0);
+    assert!(derived.timer_limit_reached && derived.fired == 0);
     let at_once = Triggers::compile(&[serde_json::from_value(json!({"type": "Failed"})).unwrap()]).unwrap();
-    let derived = with_room(&whole, (1_000_000, 100), &[], 0, &at_once);
-    assert!(!derived.full && derived.reached == 104 && derived.lanes.len() == 3, "the clocks of others are nothing to it");
+    let derived = with_limit(&whole, (1_000_000, 100), &[], 0, &at_once);
+    assert!(
+        !derived.timer_limit_reached && derived.reached == 104 && derived.lanes.len() == 3,
+        "the clocks of others are nothing to it"
+    );
 }
 
 #[test]
 fn what_is_due_makes_room_when_it_is_recorded() {
     let (first, both) = (log(&[(0, 0, true, false)]), log(&[(0, 0, true, false), (3000, 1, true, false)]));
-    let armed = with_room(&first, (1_000_000, 100), &[], 1, &triggers("2s")).armed;
-    let derived = with_room(&both, (1_010_000, 101), &armed, 1, &triggers("2s"));
-    assert_eq!((derived.full, derived.fired, derived.reached, derived.timers()), (true, 1, 101, 1));
+    let armed = with_limit(&first, (1_000_000, 100), &[], 1, &triggers("2s")).armed;
+    let derived = with_limit(&both, (1_010_000, 101), &armed, 1, &triggers("2s"));
+    assert_eq!((derived.timer_limit_reached, derived.fired, derived.reached, derived.timers()), (true, 1, 101, 1));
 }
 
 #[test]
 fn what_has_ended_takes_no_place() {
     let whole = log(&[(0, 0, true, false), (0, 1, true, false), (100, 0, false, false)]);
-    let derived = with_room(&whole, (1_000_000, 100), &[], 1, &triggers("2s"));
-    assert_eq!((derived.full, derived.reached, derived.armed[0].serial), (false, 103, 102));
-    // A timer was armed before the change that ends it arrived. Meanwhile the cursor does not advance, because there is no room.
-    let armed = Armed { serial: 101, subject: "target/dev/c/a".to_owned(), ..derived.armed[0].clone() };
-    assert_eq!(with_room(&whole, (1_000_000, 101), &[armed], 1, &triggers("2s")).armed, derived.armed);
+    let derived = with_limit(&whole, (1_000_000, 100), &[], 1, &triggers("2s"));
+    assert_eq!((derived.timer_limit_reached, derived.reached, derived.armed[0].serial), (false, 103, 102));
+    // A timer was armed before the change that ends it arrived. Meanwhile the cursor does not advance, because the limit is reached.
+    let armed = RunningTimer { serial: 101, subject: "target/dev/c/a".to_owned(), ..derived.armed[0].clone() };
+    assert_eq!(with_limit(&whole, (1_000_000, 101), &[armed], 1, &triggers("2s")).armed, derived.armed);
 }
 
 proptest! {
-    /// The total number of timers is bounded, however many notifications there are. A notification can use the room that another one
+    /// The total number of timers is bounded, however many notifications there are. A notification can use the part that another one
     /// leaves.
     #[test]
     fn the_bound_holds_within_a_pass(wanted in prop::collection::vec((0usize..700, 0usize..700), 1..6)) {
@@ -347,12 +357,12 @@ proptest! {
             *left -= running;
             Some(running)
         }).collect();
-        let mut places = Places::new(before.iter().sum());
+        let mut quota = TimerQuota::new(before.iter().sum());
         let mut now = before.clone();
         for (at, (_, wants)) in wanted.iter().enumerate() {
-            let room = places.room(before[at]);
-            now[at] = (*wants).min(room);
-            places.put(before[at], now[at]);
+            let limit = quota.limit(before[at]);
+            now[at] = (*wants).min(limit);
+            quota.put(before[at], now[at]);
             let all: usize = now.iter().sum();
             prop_assert!(all <= MOST);
             prop_assert!(now[at] == *wants || all == MOST, "no more than that, and no less");

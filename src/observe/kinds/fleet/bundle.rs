@@ -1,12 +1,13 @@
-//! `Bundle`: what its deployments on all clusters come to.
+//! `Bundle`: the combined state of its deployments on all clusters.
 //!
-//! Fleet counts the deployments first, moves them on, and then writes the counts with the new generation: for a moment all are ready
-//! that have just begun. How many are unavailable is counted afterwards, so that must be none, in no partition.
+//! Fleet counts the deployments first, updates them, and then writes the counts with the new generation. So for a moment, deployments that
+//! have just started count as ready. Fleet counts unavailable deployments afterwards. So a Bundle is `Current` only if none is unavailable
+//! in any partition.
 
 use serde_json::Value;
 
 use super::{
-    COMMIT, Family, GROUP, HELM_OP_NAME, Part, REPO, Reading, Rules, Status, Ties, Verdict, View, corrects_drift, count,
+    COMMIT, Family, GROUP, HELM_OP_NAME, Part, REPO, Reading, Relation, Rules, Status, Verdict, View, corrects_drift, count,
     summary,
 };
 
@@ -18,10 +19,10 @@ fn read(view: &View<'_>) -> Reading {
     Reading::declared(verdict, revision)
         .drifted(count(view, "modified") > 0 && !corrects_drift(view))
         .suspended(view.flag("/spec/paused"))
-        .tied(part(view))
+        .related(part(view))
 }
 
-/// The commit that it was made from, or the version of the chart; empty of one that nobody has made from either.
+/// Returns the commit that it was created from, or the version of the chart. Returns an empty string if it was created from neither.
 fn revision<'a>(view: &View<'a>) -> &'a str {
     match (view.label(COMMIT), view.label(HELM_OP_NAME)) {
         ("", "") => "",
@@ -42,8 +43,8 @@ fn rolled_out(view: &View<'_>) -> Verdict {
     counted
 }
 
-/// What counts of it for its `GitRepo`, its `HelmOp` and its deployments.
-fn part(view: &View<'_>) -> Box<Ties> {
+/// Returns what it contributes to its `GitRepo`, its `HelmOp` and its deployments.
+fn part(view: &View<'_>) -> Box<Relation> {
     let (namespace, name) = view.place();
     let mut families = vec![Family::named(namespace, name)];
     for label in [REPO, HELM_OP_NAME] {
@@ -54,7 +55,7 @@ fn part(view: &View<'_>) -> Box<Ties> {
     }
     let observed = view.int("/status/observedGeneration").is_some_and(|observed| Some(observed) == view.generation());
     let all_reached = number(view, "unavailablePartitions") <= number(view, "maxUnavailablePartitions");
-    Part::tied(families, revision(view), observed && all_reached)
+    Part::of_families(families, revision(view), observed && all_reached)
 }
 
 fn number(view: &View<'_>, field: &str) -> i64 {

@@ -1,11 +1,11 @@
 //! `BundleDeployment`: one bundle on one cluster.
 //!
-//! Three IDs show how far a rollout has come. The agent has *applied* one, and is to apply the *wanted* one. The *staged* one is wanted
-//! next, when its partition is due. An ID ends with a hash of the cluster's options, so the same commit has another one on each cluster.
-//! So the revision is the commit, which Fleet writes as a label in the same write as the staged ID.
+//! Three IDs show the progress of a rollout. The *applied* ID is what the agent has applied. The *wanted* ID is what the agent must apply.
+//! The *staged* ID becomes the wanted one when its partition is due. An ID ends with a hash of the cluster's options, so the same commit
+//! has another ID on each cluster. So the revision is the commit. Fleet writes it as a label in the same write as the staged ID.
 //!
-//! But while earlier partitions are not available, Fleet stages nothing in later ones, and still writes the new label there. So
-//! a new label beside an unchanged staged ID is believed when the Bundle says that it has staged that commit everywhere.
+//! But while earlier partitions are not available, Fleet stages nothing in later ones, and still writes the new label there. So a new label
+//! beside an unchanged staged ID counts only when the Bundle reports that it has staged that commit everywhere.
 
 use serde_json::Value;
 
@@ -17,7 +17,7 @@ use super::{
 pub(in super::super) static BUNDLE_DEPLOYMENT: Rules =
     Rules { group: GROUP, kind: "BundleDeployment", reader: "fleet-bundledeployment/2", read };
 
-/// What was applied, what is to be applied, and what comes next.
+/// The ID that is applied, the ID that must be applied, and the ID that is next.
 struct Ids<'a> {
     applied: &'a str,
     wanted: &'a str,
@@ -43,17 +43,17 @@ fn read(view: &View<'_>) -> Reading {
         return reading;
     }
     let bundle = Family::named(view.label(BUNDLE_NAMESPACE), view.label(BUNDLE_NAME));
-    reading.tied(Parent::labelled(bundle, commit, staged))
+    reading.related(Parent::labelled(bundle, commit, staged))
 }
 
-/// The commit; of what no `GitRepo` has made the version of its chart; of what has neither its ID.
+/// Returns the commit. Without a commit (no `GitRepo` created it), returns the version of the chart, or else the staged ID.
 fn tried<'a>(view: &View<'a>, ids: &Ids<'a>) -> &'a str {
     let options = if ids.staged == ids.wanted { "/spec/options/helm/version" } else { "/spec/stagedOptions/helm/version" };
     let all = [view.label(COMMIT), view.text(options), ids.staged];
     all.into_iter().find(|one| !one.is_empty()).unwrap_or_default()
 }
 
-/// As Fleet itself derives the state of a `BundleDeployment`, in that order.
+/// Derives the state from the same fields and in the same order as Fleet does.
 fn deployed(view: &View<'_>, ids: &Ids<'_>) -> Verdict {
     if !view.has_status() {
         return Verdict::in_progress("NoStatus", "the agent of its cluster has not written a status yet");
@@ -65,7 +65,7 @@ fn deployed(view: &View<'_>, ids: &Ids<'_>) -> Verdict {
             return Verdict::in_progress("DependencyNotReady", refused.message);
         }
         Some(refused) => return Verdict::failed("ErrApplied", refused.message),
-        None if !applied => return Verdict::in_progress("WaitApplied", "it is not applied yet"),
+        None if !applied => return Verdict::in_progress("WaitApplied", "the agent has not applied this deployment yet"),
         None => {}
     }
     if let Some(blind) = view.condition("Monitored").filter(Condition::is_false) {
@@ -75,7 +75,7 @@ fn deployed(view: &View<'_>, ids: &Ids<'_>) -> Verdict {
         return not_ready(view);
     }
     if ids.staged != ids.wanted {
-        return Verdict::in_progress("OutOfSync", "the staged content is not deployed here yet");
+        return Verdict::in_progress("OutOfSync", "the staged content is not deployed on this cluster yet");
     }
     Verdict::current()
 }

@@ -1,4 +1,4 @@
-//! `Cluster`: what all deployments on it come to. It runs many things, so it has no revision.
+//! `Cluster`: the combined state of all deployments on it. It runs many applications, so it has no revision.
 
 use super::{GROUP, Reading, Rules, View, summary};
 

@@ -1,12 +1,12 @@
 //! Fleet (<https://fleet.rancher.io/ref-status-fields>,
 //! <https://github.com/rancher/fleet/tree/main/pkg/apis/fleet.cattle.io/v1alpha1>).
 //!
-//! In: one of its objects. Out: a reading, and its relation to others. A `BundleDeployment` is one bundle on one cluster, and shows what
-//! it runs there. A `Bundle` and a `Cluster` count theirs. A `GitRepo` and a `HelmOp` count too, but seconds late, and not by revision.
-//! So they are read with their Bundles, each of which has its source revision.
+//! In: an object of Fleet. Out: a reading, and its relation to other objects. A `BundleDeployment` is one bundle on one cluster, and shows
+//! what it runs there. A `Bundle` and a `Cluster` count their deployments. A `GitRepo` and a `HelmOp` count too, but seconds late, and not
+//! by revision. So they are read with their Bundles, each of which has its source revision.
 //!
-//! What was modified in the cluster is drift and no failure, though Fleet does not count it as ready; and it is no drift where
-//! Fleet corrects it by itself.
+//! A modification in the cluster is drift and not a failure, although Fleet does not count it as ready. It is not drift if Fleet corrects
+//! it automatically.
 
 mod bundle;
 mod bundle_deployment;
@@ -17,7 +17,7 @@ use serde_json::Value;
 
 use super::super::kstatus::{Verdict, unobserved};
 use super::super::view::{Condition, View};
-use super::super::whole::{Family, Parent, Part, Parts, Ties};
+use super::super::whole::{Family, Parent, Part, Parts, Relation};
 use super::{Reading, Rules};
 use crate::api::Status;
 
@@ -36,13 +36,14 @@ const REPO: &str = "fleet.cattle.io/repo-name";
 const HELM_OP_NAME: &str = "fleet.cattle.io/fleet-helm-name";
 /// The Bundle of a `BundleDeployment`.
 const BUNDLE_NAME: &str = "fleet.cattle.io/bundle-name";
-/// And its namespace.
+/// The namespace of that Bundle.
 const BUNDLE_NAMESPACE: &str = "fleet.cattle.io/bundle-namespace";
 
-/// The agent reports a dependency that is not ready as an error of the deployment, and only these words tell it from others.
+/// The agent reports a dependency that is not ready as a deployment error. Only this text distinguishes it from other errors.
 const WAITS: &str = "dependent bundle(s) are not ready";
 
-/// The kind of the parts of this one. Those of a `BundleDeployment` are asked about its label, which no other revision needs.
+/// Returns the kind of the parts of this kind. The Bundle of a `BundleDeployment` only confirms its label, so it is not needed with a
+/// revision path.
 pub(in super::super) fn parts_of(group: &str, kind: &str) -> Option<Parts> {
     match kind {
         "GitRepo" | "HelmOp" if group == GROUP => Some(Parts { kind: "Bundle", elsewhere: false }),
@@ -51,12 +52,12 @@ pub(in super::super) fn parts_of(group: &str, kind: &str) -> Option<Parts> {
     }
 }
 
-/// Whether Fleet puts right by itself what was modified.
+/// Whether Fleet corrects modifications automatically.
 fn corrects_drift(view: &View<'_>) -> bool {
     view.flag("/spec/correctDrift/enabled")
 }
 
-/// What the states of all deployments come to.
+/// Returns the combined state of all deployments.
 fn summary(view: &View<'_>) -> Verdict {
     if !view.has_status() {
         return Verdict::in_progress("NoStatus", "its controller has not written a status yet");
@@ -76,13 +77,13 @@ fn summary(view: &View<'_>) -> Verdict {
         return Verdict::in_progress("NotReady", message);
     }
     match condition {
-        // Something else than its deployments keeps it: what was modified is no reason.
+        // Something other than its deployments prevents readiness. A modified deployment is not such a reason.
         Some(ready) if !ready.is_true() && modified == 0 => Verdict::in_progress("NotReady", words),
         _ => Verdict::current(),
     }
 }
 
-/// How many of those with an error only wait for a dependency, as far as they are listed.
+/// Returns how many deployments with an error only wait for a dependency. Counts only the listed ones.
 fn waiting(view: &View<'_>) -> i64 {
     let text = |entry: &Value, key: &str| entry.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
     let waits = |entry: &&Value| text(entry, "bundleState") == "ErrApplied" && text(entry, "message").contains(WAITS);

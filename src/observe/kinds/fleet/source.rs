@@ -1,7 +1,7 @@
-//! `GitRepo` and `HelmOp`: where what is deployed comes from.
+//! `GitRepo` and `HelmOp`: the sources from which Fleet deploys.
 //!
-//! Both write a new revision at once, and the results of their deployments some seconds later. So their own counts are not read: their
-//! Bundles show their revision and their result.
+//! Both write a new revision at once, and the results of their deployments some seconds later. So their own counts are not read. Instead,
+//! their Bundles show the revision and the result.
 
 use super::{
     Condition, Family, GROUP, HELM_OP_NAME, Parent, REPO, Reading, Rules, Verdict, View, corrects_drift, count, unobserved,
@@ -19,7 +19,7 @@ fn git_repo(view: &View<'_>) -> Reading {
         "Failed" => Verdict::failed("GitJobFailed", "the job that reads the repository has failed"),
         _ => Verdict::in_progress("GitUpdating", "the job that reads the repository is not finished"),
     });
-    // A repository may hold nothing that is deployed.
+    // A repository can contain nothing to deploy.
     let may_be_none = count(view, "desiredReady") == 0;
     with_bundles(view, verdict, REPO, view.text("/status/commit"), may_be_none)
 }
@@ -29,7 +29,7 @@ fn helm_op(view: &View<'_>) -> Reading {
     with_bundles(view, verdict, HELM_OP_NAME, view.text("/status/version"), false)
 }
 
-/// What its own status says against it.
+/// Returns the problem that its own status reports, if any.
 fn refused(view: &View<'_>, conditions: &[&str]) -> Option<Verdict> {
     if !view.has_status() {
         return Some(Verdict::in_progress("NoStatus", "its controller has not written a status yet"));
@@ -44,7 +44,7 @@ fn refused(view: &View<'_>, conditions: &[&str]) -> Option<Verdict> {
 fn with_bundles(view: &View<'_>, verdict: Verdict, label: &'static str, revision: &str, may_be_none: bool) -> Reading {
     let (namespace, name) = view.place();
     let bundles = Family::labelled(namespace, label, name);
-    Reading::declared(verdict, revision).suspended(view.flag("/spec/paused")).tied(Parent::of_revision(
+    Reading::declared(verdict, revision).suspended(view.flag("/spec/paused")).related(Parent::of_revision(
         bundles,
         revision,
         may_be_none,

@@ -1,11 +1,11 @@
-//! Tables: object, or objects that are read together, and what they say.
+//! Tables of objects, or of objects that are read together, with their observations.
 // The tables write their JSON in place.
 #![allow(clippy::needless_pass_by_value)]
 
 use kube::core::DynamicObject;
 
 use super::super::super::testing::*;
-use super::super::super::{Came, Member, Observation, RevisionPath, Seen, Ties, see, whole};
+use super::super::super::{EventOrigin, Member, Observation, ReadObject, Relation, RevisionPath, combine, see};
 
 fn says(type_: &str, status: &str, message: &str) -> Value {
     json!({"type": type_, "status": status, "message": message})
@@ -20,10 +20,10 @@ fn labelled(kind: (&str, &str), name: &str, labels: Value, spec: Value, status: 
     object
 }
 
-/// What a parent says with its parts, of which those that are `None` cannot be read.
-fn together_with(parent: &mut Seen, parts: &[Option<&DynamicObject>]) -> Observation {
-    let Some(Ties::Parent(parent)) = parent.ties.as_deref_mut() else { panic!("it is read alone") };
-    let read: Vec<Option<(String, Seen)>> =
+/// Reads a parent with its parts. A part that is `None` cannot be read.
+fn together_with(parent: &mut ReadObject, parts: &[Option<&DynamicObject>]) -> Observation {
+    let Some(Relation::Parent(parent)) = parent.relation.as_deref_mut() else { panic!("it is read alone") };
+    let read: Vec<Option<(String, ReadObject)>> =
         parts.iter().map(|part| part.map(|part| (part.metadata.name.clone().unwrap(), see(Some(part), None)))).collect();
     let member = |read: &'static str| Member { name: read, read: None };
     let members: Vec<Member<'_>> = read
@@ -31,13 +31,13 @@ fn together_with(parent: &mut Seen, parts: &[Option<&DynamicObject>]) -> Observa
         .map(|read| match read {
             None => member("unreadable"),
             Some((name, seen)) => {
-                let part = seen.ties.as_deref().and_then(Ties::as_part).expect("a part");
+                let part = seen.relation.as_deref().and_then(Relation::as_part).expect("a part");
                 assert!(part.families().contains(parent.family()), "{name} is of another family");
                 Member { name, read: Some((&seen.observation, part)) }
             }
         })
         .collect();
-    whole(parent, &members)
+    combine(parent, &members)
 }
 
 fn together(parent: &DynamicObject, parts: &[&DynamicObject]) -> Observation {
@@ -103,7 +103,7 @@ fn a_bundle_deployment_is_current_when_what_is_staged_was_applied() {
     }
 }
 
-/// A `BundleDeployment` with this commit, of which these IDs are staged, wanted and applied.
+/// A `BundleDeployment` with this commit and these staged, wanted and applied IDs.
 fn deployment(commit: &str, staged: &str, wanted: &str, applied: &str) -> DynamicObject {
     let labels = json!({"fleet.cattle.io/commit": commit, "fleet.cattle.io/bundle-name": "shop-web",
         "fleet.cattle.io/bundle-namespace": "fleet-default"});
@@ -113,7 +113,7 @@ fn deployment(commit: &str, staged: &str, wanted: &str, applied: &str) -> Dynami
     labelled(BUNDLE_DEPLOYMENT, "shop-web", labels, spec, status)
 }
 
-/// Its Bundle, with this number of unavailable partitions where none is allowed.
+/// Its Bundle, with this number of unavailable partitions. The maximum is 0.
 fn bundle_at(commit: &str, observed: i64, unavailable: i64) -> DynamicObject {
     let labels = json!({"fleet.cattle.io/commit": commit, "fleet.cattle.io/repo-name": "shop"});
     let status = json!({"observedGeneration": observed, "unavailablePartitions": unavailable, "maxUnavailablePartitions": 0,
@@ -144,7 +144,7 @@ fn a_bundle_deployment_runs_its_commit_when_the_bundle_has_staged_it() {
     assert_eq!((summary(&on_its_way), on_its_way.reason.as_str()), ((InProgress, "", "c2"), "WaitApplied"));
     let waits = together(&deployment("c2", "s-2", "s-1", "s-1"), &[]);
     assert_eq!((summary(&waits), waits.reason.as_str()), ((InProgress, "", "c2"), "OutOfSync"));
-    // What has failed may be the commit before.
+    // The failure can belong to the previous commit.
     let mut failed = deployment("c2", "s-1", "s-1", "s-0");
     failed.data["status"]["conditions"] = json!([{"type": "Deployed", "status": "False", "message": "no"}]);
     assert_eq!(together(&failed, &[]).reason, "NotStaged");
@@ -153,32 +153,32 @@ fn a_bundle_deployment_runs_its_commit_when_the_bundle_has_staged_it() {
 
 #[test]
 fn a_label_is_believed_that_came_with_what_is_staged() {
-    let believed = |before: Option<(&str, &str)>, came: Came, (commit, staged): (&str, &str)| {
-        let ties = |(commit, staged): (&str, &str)| {
+    let is_confirmed = |before: Option<(&str, &str)>, origin: EventOrigin, (commit, staged): (&str, &str)| {
+        let relation = |(commit, staged): (&str, &str)| {
             let seen = see(Some(&deployment(commit, staged, staged, staged)), None);
-            *seen.ties.expect("it is tied")
+            *seen.relation.expect("it has a relation")
         };
-        let before = before.map(ties);
-        let ties = ties((commit, staged)).following(before.as_ref(), came);
-        let Ties::Parent(mut parent) = ties else { panic!("a parent") };
-        whole(&mut parent, &[]).status == Current
+        let before = before.map(relation);
+        let relation = relation((commit, staged)).following(before.as_ref(), origin);
+        let Relation::Parent(mut parent) = relation else { panic!("a parent") };
+        combine(&mut parent, &[]).status == Current
     };
     let (one, two) = (("c1", "s-1"), ("c2", "s-2"));
-    assert!(believed(Some(one), Came::Changed, two), "both at once");
-    assert!(!believed(Some(one), Came::Changed, ("c2", "s-1")), "the label alone");
-    assert!(believed(Some(("c2", "s-1")), Came::Changed, two), "its turn has come");
-    assert!(!believed(Some(one), Came::Listed, two), "what was in between was not seen");
-    assert!(believed(None, Came::Created, two));
-    assert!(!believed(None, Came::Changed, two), "it was not known");
-    assert!(!believed(None, Came::Listed, two));
+    assert!(is_confirmed(Some(one), EventOrigin::Changed, two), "both at once");
+    assert!(!is_confirmed(Some(one), EventOrigin::Changed, ("c2", "s-1")), "the label alone");
+    assert!(is_confirmed(Some(("c2", "s-1")), EventOrigin::Changed, two), "its turn has come");
+    assert!(!is_confirmed(Some(one), EventOrigin::Listed, two), "what was in between was not seen");
+    assert!(is_confirmed(None, EventOrigin::Created, two));
+    assert!(!is_confirmed(None, EventOrigin::Changed, two), "it was not known");
+    assert!(!is_confirmed(None, EventOrigin::Listed, two));
 
-    // What the Bundle has confirmed stands as long as nothing changes, wherever the Bundle goes on to.
+    // The confirmation of the Bundle remains valid while nothing changes, even if the Bundle changes later.
     let mut seen = see(Some(&deployment("c2", "s-1", "s-1", "s-1")), None);
     assert_eq!(together_with(&mut seen, &[Some(&bundle_at("c2", 2, 0))]).revision, "c2");
     assert_eq!(together_with(&mut seen, &[Some(&bundle_at("c3", 1, 1))]).revision, "c2");
-    let again = see(Some(&deployment("c2", "s-1", "s-1", "s-1")), None).ties.unwrap();
-    let again = again.following(seen.ties.as_deref(), Came::Listed);
-    let mut again = Seen { observation: seen.observation.clone(), ties: Some(Box::new(again)) };
+    let again = see(Some(&deployment("c2", "s-1", "s-1", "s-1")), None).relation.unwrap();
+    let again = again.following(seen.relation.as_deref(), EventOrigin::Listed);
+    let mut again = ReadObject { observation: seen.observation.clone(), relation: Some(Box::new(again)) };
     assert_eq!(together_with(&mut again, &[]).revision, "c2");
 }
 
@@ -190,13 +190,13 @@ fn what_has_no_commit_is_known_by_its_chart_or_its_id() {
     assert_eq!(summary(&seen(&of_chart)), (InProgress, "", "2.0.0"));
     of_chart.data["spec"] = json!({"stagedDeploymentID": "s-1", "deploymentID": "s-1"});
     assert_eq!(summary(&seen(&of_chart)), (Current, "s-1", "s-1"));
-    // A path leads to what it did before, and asks no Bundle.
+    // With a revision path, the result is the value at the path, and no Bundle is read.
     let path = RevisionPath::parse(".status.appliedDeploymentID").unwrap();
     let seen = see(Some(&deployment("c2", "s-2", "s-2", "s-1")), Some(&path));
-    assert_eq!((summary(&seen.observation), seen.ties), ((InProgress, "s-1", "s-1"), None));
+    assert_eq!((summary(&seen.observation), seen.relation), ((InProgress, "s-1", "s-1"), None));
 }
 
-/// A summary of three deployments, and the condition that Fleet makes of it.
+/// The counts of three deployments, and the `Ready` condition that Fleet derives from them.
 fn summed(counts: Value, ready: &str, more: Value) -> Value {
     let status = json!({"observedGeneration": 2, "resourcesSha256Sum": "sum", "commit": "c0ffee", "gitJobStatus": "Current",
         "unavailable": 0, "unavailablePartitions": 0, "maxUnavailablePartitions": 0, "partitions": [{"unavailable": 0}],
@@ -295,7 +295,7 @@ fn git_repo(commit: &str, more: Value) -> DynamicObject {
     labelled(GIT_REPO, "shop", json!({}), json!({}), with(&status, more))
 }
 
-/// One of its Bundles, with more of the status.
+/// A Bundle of this `GitRepo`, with more status fields.
 fn bundle(name: &str, commit: &str, more: Value) -> DynamicObject {
     let labels = json!({"fleet.cattle.io/commit": commit, "fleet.cattle.io/repo-name": "shop"});
     labelled(BUNDLE, name, labels, json!({}), summed(json!({"ready": 3}), "True", more))
@@ -345,7 +345,7 @@ fn what_a_repository_says_of_itself_goes_before_its_bundles() {
         ("stalled", condition("Stalled", "True"), Failed),
         ("not accepted", condition("Accepted", "False"), Failed),
         ("of the spec before", with(&condition("Stalled", "True"), json!({"observedGeneration": 1})), InProgress),
-        // Its own counts are of some seconds ago.
+        // The counts of the `GitRepo` itself are some seconds old.
         ("not ready, by its counts", condition("Ready", "False"), Current),
     ] {
         let said = together(&git_repo("c2", more), &[&fits]);

@@ -4,7 +4,7 @@ fn lane(notification: &str, n: usize) -> LaneKey {
     LaneKey { namespace: "ns".into(), pipeline: "p".into(), notification: notification.into(), lane: n.to_string() }
 }
 
-/// Takes turns until no worker is free or no lane can be taken.
+/// Takes lanes until no worker is free or no lane can be taken.
 fn take(fair_queue: &mut FairQueue, now: Instant) -> Vec<Turn> {
     std::iter::from_fn(|| fair_queue.next(now)).collect()
 }
@@ -102,12 +102,12 @@ fn an_origin_that_is_not_there_is_probed_by_one_lane_at_a_time() {
     assert_eq!(fair_queue.next_probe(), Some(due));
     let probes = take(&mut fair_queue, due);
     assert_eq!(probes.len(), 1);
-    assert!(probes[0].probe && !probes[0].tell);
+    assert!(probes[0].probe && !probes[0].write_failure);
     refused(&mut fair_queue, &probes[0], due, 3600);
     let due = due + LONGEST;
     assert_eq!(fair_queue.next_probe(), Some(due), "however long the lane waits");
     let probe = fair_queue.next(due).unwrap();
-    assert!(probe.tell, "from time to time one is written");
+    assert!(probe.write_failure, "from time to time one is written");
     // A lane that becomes ready during the probe waits, too.
     fair_queue.ready("x", lane("a", 99), due);
     assert!(fair_queue.next(due).is_none());
@@ -179,7 +179,7 @@ mod many {
     use super::*;
 
     proptest! {
-        /// Whatever happens, no lane is lost, none is taken twice, and the counts are right.
+        /// In any order of steps, no lane is lost, none is taken twice, and the counts are right.
         #[test]
         fn every_lane_has_its_turn(steps in prop::collection::vec((0u8..6, 0usize..3, 0usize..3, 0u64..40), 1..300)) {
             let mut fair_queue = FairQueue::new(8);
@@ -214,7 +214,7 @@ mod many {
                 prop_assert_eq!(fair_queue.busy, held.len());
                 prop_assert!(fair_queue.busy <= 8);
             }
-            // With time and responses, all lanes have their turn.
+            // With time and responses, all lanes are taken.
             for turn in held.drain(..) {
                 fair_queue.release(&turn.origin, &turn.lane, AttemptOutcome::Answer, now);
             }

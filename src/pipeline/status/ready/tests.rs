@@ -18,7 +18,7 @@ fn target(namespace: &str) -> TargetInfo {
     TargetInfo { environment, namespace: namespace.into(), cluster, cluster_ref: None, app, name, subject }
 }
 
-/// A pipeline whose targets have these statuses. Targets that are `Unknown` have the reason `Forbidden`.
+/// Returns a pipeline whose targets have these statuses. Targets that are `Unknown` have the reason `Forbidden`.
 fn seen(statuses: &[Status], similar: &[(usize, &str)]) -> (PipelineStatus, Vec<Observed>) {
     let names: Vec<String> = (0..statuses.len()).map(|i| format!("n{i}")).collect();
     let observed: Vec<Observed> = names
@@ -29,7 +29,7 @@ fn seen(statuses: &[Status], similar: &[(usize, &str)]) -> (PipelineStatus, Vec<
             let unknown = Now::Unknown { reason: Reason::Forbidden, message: "refused".into() };
             let now = if *status == Status::Unknown { unknown } else { known };
             let reading =
-                Reading { observations: vec![], now, seq: 0, came: None, overflowed: false, cluster: String::new() };
+                Reading { observations: vec![], now, seq: 0, changed_at: None, overflowed: false, cluster: String::new() };
             (target(name), reading)
         })
         .collect();
@@ -46,7 +46,7 @@ fn seen(statuses: &[Status], similar: &[(usize, &str)]) -> (PipelineStatus, Vec<
     let mut status = PipelineStatus { environments, ..PipelineStatus::default() };
     let similar = similar.iter().map(|(i, words)| (format!("target/prod/c/n{i}"), (*words).to_owned())).collect();
     name_missing(&mut status.environments, &[], &observed, &similar);
-    judge(&mut status, &observed, Some(1), at(1));
+    set_ready_from_targets(&mut status, &observed, Some(1), at(1));
     (status, observed)
 }
 
@@ -94,7 +94,7 @@ fn the_message_of_a_condition_is_bounded() {
     assert!(said(&status).1.len() <= MAX_MESSAGE);
 }
 
-/// A pipeline whose condition `Ready` has this generation, status, reason and message.
+/// Returns a pipeline whose condition `Ready` has this generation, status, reason and message.
 fn says(generation: i64, is: ConditionStatus, reason: &str, message: &str) -> Pipeline {
     let mut status = PipelineStatus::default();
     set_ready(&mut status, Some(generation), is, reason, message, at(1));
@@ -123,7 +123,7 @@ fn each_reason_is_announced_once_when_it_begins_and_when_it_ends() {
         (says(3, False, "TargetNotFound", "c"), "Warning TargetNotFound c"),
     ];
     let tell = |announced: &mut Announced, pipeline: &Pipeline| {
-        let news = announced.news(pipeline).into_iter();
+        let news = announced.new_notices(pipeline).into_iter();
         let words = news.map(|n| format!("{} {} {}", if n.warning { "Warning" } else { "Normal" }, n.reason, n.note));
         words.collect::<Vec<_>>().join("\n")
     };
@@ -150,6 +150,6 @@ fn dropped_changes_are_announced_when_they_are_dropped() {
         pipeline
     };
     let mut announced = Announced::default();
-    let told: Vec<_> = [3, 3, 5].iter().map(|count| announced.news(&drops(*count)).len()).collect();
+    let told: Vec<_> = [3, 3, 5].iter().map(|count| announced.new_notices(&drops(*count)).len()).collect();
     assert_eq!(told, [0, 0, 1], "changes that were dropped before the start were announced then");
 }
