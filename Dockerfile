@@ -1,9 +1,9 @@
-# Pennant in an empty image: the static program, the certificate authorities, two settings. No shell, no package manager.
+# An image with only the static program, CA certificates and nsswitch.conf. It has no shell and no package manager.
 #
 #   make image
 #
-# RUST is the image that has the compiler; name it with its digest, or the one of your mirror, and you know what builds. It
-# takes Rust of this version, gcc, the C library's archives and ca-certificates, as the official one has them.
+# RUST is the image with the compiler. To pin it, name it by digest, or name the image of your mirror. It must contain
+# this version of Rust, gcc, the static archives of the C library and ca-certificates, as the official image does.
 ARG RUST=rust:1.95.0-slim-bookworm
 
 FROM ${RUST} AS build
@@ -23,7 +23,7 @@ LABEL org.opencontainers.image.title="Pennant" \
       org.opencontainers.image.revision="${REVISION}" \
       org.opencontainers.image.source="${SOURCE}"
 COPY --from=build /image/ /
-# Authorities to trust: those that came with the image, and whatever is mounted at the folder.
+# Trusted CA certificates: those of the image, and all that are mounted at the folder.
 ENV SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt SSL_CERT_DIR=/etc/pennant/ca
 USER 65532:65532
 EXPOSE 8080

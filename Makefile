@@ -52,10 +52,15 @@ test: assets schemas helm ## Run all tests, on a real API server
 
 .PHONY: rights
 rights: assets helm ## Run the behaviour tests with only the permissions of the chart; ONLY=cluster TESTS='order:: quiet::'
-	@for rights in $(or $(ONLY),cluster namespaced); do \
+	$(CARGO) test $(LOCKED) --no-run --test it
+	@# The tests mostly wait, so both kinds of permissions are tested at the same time, each with its own control plane.
+	@runs=(); for rights in $(or $(ONLY),cluster namespaced); do \
 		printf 'rights: %s\n' "$$rights"; \
-		PENNANT_TEST_RIGHTS=$$rights $(CARGO) test $(LOCKED) --no-fail-fast --test it -- --skip install:: $(TESTS) || exit; \
-	done
+		{ PENNANT_TEST_RIGHTS=$$rights $(CARGO) test $(LOCKED) --no-fail-fast --test it -- --skip install:: $(TESTS) 2>&1 | \
+			sed -u "s/^/$$rights: /"; } & \
+		runs+=($$!); \
+	done; \
+	failed=0; for run in "$${runs[@]}"; do wait "$$run" || failed=1; done; exit $$failed
 
 .PHONY: snapshots
 snapshots: schemas ## Record what the built-in templates send; read the difference before you commit it

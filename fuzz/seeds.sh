@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
-# Makes the first inputs of a target, fuzz/seeds.sh TARGET FOLDER. For templates: the built-in ones, and the examples of
-# docs/templates.md and docs/template-gallery.md; for addresses: those of tests/data/addresses.txt, and times. The form of an input
-# is in targets/TARGET.rs.
+# Writes the first inputs of a target into a folder. The target `template` gets the built-in templates, and the examples
+# of docs/templates.md and docs/template-gallery.md. The target `address` gets the addresses of
+# tests/data/addresses.txt, and times. targets/TARGET.rs describes the format of an input.
+#
+#   fuzz/seeds.sh TARGET FOLDER
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -43,11 +45,11 @@ for body in templates/*.hbs; do
   name=$(basename "$body" .hbs)
   type=$(sed -n 's/^contentType: *//p' "$metadata")
   seed "$name" "${type:-application/json}" <"$body"
-  # Path and headers.
+  # The path and the headers of the template.
   sed -n "s/^\(path\|  [A-Za-z-]*\): *[\"']\{0,1\}\(.*{{.*[^\"']\)[\"']\{0,1\}$/\2/p" "$metadata" | seed "$name-lines" text/plain
 done
 
-# Blocks of code, and code within lines, that hold a tag.
+# Code blocks and inline code that contain a template tag.
 awk -v folder="$folder" '
   /^ *```/ { if (inside && block ~ /{{/) { n++; printf "%s", block > (folder "/.block-" n) } inside = !inside; block = ""; next }
   inside { block = block $0 "\n"; next }

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Proves that chaos detects a broken promise. The program is built with the feature `broken`, three times, with one promise broken each
-# time. Chaos must find each of them, with the right kind of violation. The plan of the seed loses creates and outcomes early, each with a
-# kill at the end.
+# Proves that `make chaos` detects broken promises. The program is built with the feature `broken` and runs three times.
+# PENNANT_BROKEN selects another promise to break each time. Chaos must detect it, with the right kind of violation.
+# Early in the plan of this seed, creates and outcome writes are lost. Each of these faults ends with a kill.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -13,10 +13,10 @@ prove() {
   if ! PENNANT_BROKEN=$broken ${CARGO:-cargo} test --locked --quiet --features broken --test chaos -- \
     --seed "$seed" --seconds 12 --replicas 1 --must-find "$kind" >"$log" 2>&1; then
     cat "$log" >&2
-    printf 'chaos-proof: %s was NOT caught\n' "$broken" >&2
+    printf 'chaos-proof: %s was NOT detected\n' "$broken" >&2
     return 1
   fi
-  printf 'chaos-proof: %-24s is caught as %s: ' "$broken" "$kind"
+  printf 'chaos-proof: %-24s is detected as %s: ' "$broken" "$kind"
   grep -m 1 -iE "^  $kind" "$log" | sed -E 's/ +/ /g'
 }
 

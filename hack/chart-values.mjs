@@ -1,10 +1,10 @@
-// Prints the table of a chart's values in Markdown, from the comments in values.yaml that begin with two dashes, and holds them
-// against values.schema.json: each value has a row, each row a rule, and each rule a value.
+// Prints the values of a chart as a table in Markdown. The texts are the comments in values.yaml that begin with two dashes.
+// Fails if values.yaml and values.schema.json do not list the same values, or if a value has no comment.
 //
 //   node hack/chart-values.mjs CHART
 //
-// It reads YAML as values.yaml is written, not all of it: keys of two spaces a level, and what stands beneath a key that has a
-// comment of its own is the key's default.
+// It reads only the subset of YAML that values.yaml uses, with two spaces of indentation a level. The lines below a key that
+// has a comment are the default value of that key.
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 
@@ -14,12 +14,12 @@ if (!chart) {
   process.exit(2);
 }
 
-/** The rows: path of the key, its default as one line, what its comment says. */
+/** The rows: the path of each key, its default value, and the text of its comment. */
 function rows(text) {
   const found = [];
   let path = [];
   let comment = null;
-  let open = null; // the row whose default goes on, and the column of its key
+  let open = null; // the row whose default value continues on the next lines, and the column of its key
   for (const line of text.split("\n")) {
     const indent = line.search(/\S/);
     if (open && indent > open.indent) {
@@ -35,13 +35,13 @@ function rows(text) {
     }
     const key = line.match(/^(\s*)([A-Za-z]+):(?: (.*))?$/);
     if (!key) {
-      if (indent >= 0) throw new Error(`values.yaml: cannot be read here: ${line}`);
+      if (indent >= 0) throw new Error(`values.yaml: unsupported YAML: ${line}`);
       comment = null;
       continue;
     }
     path = [...path.slice(0, key[1].length / 2), key[2]];
     if (comment === null) {
-      if (key[3] !== undefined) throw new Error(`values.yaml: ${path.join(".")} has a value and no comment`);
+      if (key[3] !== undefined) throw new Error(`values.yaml: ${path.join(".")} has a value, but no comment`);
       continue;
     }
     const row = { key: path.join("."), comment, value: key[3] ?? "", lines: [] };
@@ -52,13 +52,13 @@ function rows(text) {
   return found;
 }
 
-/** The paths of the schema's leaves: what is not an object of known properties alone. */
+/** The paths of the schema's leaves. A leaf is a schema without `properties`. */
 function leaves(schema, path = []) {
   if (!schema.properties) return [path.join(".")];
   return Object.entries(schema.properties).flatMap(([key, below]) => leaves(below, [...path, key]));
 }
 
-/** A block as a line, such as `{type: RollingUpdate, rollingUpdate: {…}}`. */
+/** A YAML block as one line, such as `{type: RollingUpdate, rollingUpdate: {…}}`. */
 function flow(lines) {
   const parts = [];
   for (let i = 0; i < lines.length; i += 1) {
@@ -75,8 +75,8 @@ const documented = rows(readFileSync(join(chart, "values.yaml"), "utf8"));
 const schema = JSON.parse(readFileSync(join(chart, "values.schema.json"), "utf8"));
 const ruled = new Set(leaves(schema));
 const keys = new Set(documented.map((row) => row.key));
-const missing = [...ruled].filter((path) => !keys.has(path)).map((path) => `${path} is in the schema and not in values.yaml`);
-const loose = [...keys].filter((path) => !ruled.has(path)).map((path) => `${path} is in values.yaml and not in the schema`);
+const missing = [...ruled].filter((path) => !keys.has(path)).map((path) => `${path} is in values.schema.json, but not in values.yaml`);
+const loose = [...keys].filter((path) => !ruled.has(path)).map((path) => `${path} is in values.yaml, but not in values.schema.json`);
 if (missing.length + loose.length > 0) {
   console.error([...missing, ...loose].map((why) => `chart-values: ${why}`).join("\n"));
   process.exit(1);

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# Demonstrates Pennant in a minute: a real API server, real rollouts of a Deployment in two environments, and two receivers, one of which is
-# unavailable most of the time. Every wait is for a condition and has a deadline. The figures at the end come from the receivers' logs.
+# Demonstrates Pennant in a minute. It uses a real API server, real rollouts of a Deployment in two environments, and
+# two receivers, one of which is unavailable most of the time. Every wait is for a condition and has a deadline. The
+# figures at the end come from the receivers' logs.
 #
-#   hack/demo.sh              runs and cleans up
-#   DEMO=keep hack/demo.sh    leaves it running until Ctrl-C, to play with
+#   hack/demo.sh              runs the demo and cleans up
+#   DEMO=keep hack/demo.sh    keeps everything running until Ctrl-C, to try things out
 #
-# Needs Go, Rust and bash 5, nothing else. PENNANT and RECEIVER name programs to use instead of building them.
+# Requires only Go, Rust and bash 5. PENNANT and RECEIVER are paths of programs to use instead of building them.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -21,11 +22,11 @@ fail() {
   exit 1
 }
 
-# --- what is started, and its end --------------------------------------------------------------------------------------
+# --- starting and stopping processes ------------------------------------------------------------------------------------
 
 mkdir -p .demo
 work=$(mktemp -d "$PWD/.demo/run-XXXXXX")
-declare -A pids=() # by name, of what this script has started itself
+declare -A pids=() # process ids by name, of the processes that this script has started
 launcher_pid=''
 
 cleanup() {
@@ -34,7 +35,7 @@ cleanup() {
   trap '' INT TERM
   stop "${!pids[@]}"
   if [[ -n $launcher_pid ]]; then
-    # It stops its children and removes their data; should this script be killed, the end of its stdin tells it to.
+    # The launcher stops its children and removes their data. If this script is killed, the end of its stdin stops it.
     kill "$launcher_pid" 2>/dev/null
     wait "$launcher_pid" 2>/dev/null
   fi
@@ -44,7 +45,7 @@ cleanup() {
     printf 'Logs are kept in %s\n' "$work" >&2
     for name in pennant control-plane; do
       if [[ -s $work/$name.log ]]; then
-        printf '\n%sThe end of %s:%s\n' "$bold" "$work/$name.log" "$plain" >&2
+        printf '\n%sThe last lines of %s:%s\n' "$bold" "$work/$name.log" "$plain" >&2
         tail -n 30 "$work/$name.log" >&2
       fi
     done
@@ -57,7 +58,7 @@ trap 'printf "%sThe demo failed at: %s%s\n" "$red" "$BASH_COMMAND" "$plain" >&2'
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-# start NAME COMMAND...: in the background, its output into a log.
+# start NAME COMMAND...: starts the command in the background. Its output goes to a log file.
 start() {
   local name=$1
   shift
@@ -65,7 +66,7 @@ start() {
   pids[$name]=$!
 }
 
-# stop NAME...: asks, waits up to 5 seconds, kills.
+# stop NAME...: sends SIGTERM, waits up to 5 seconds, then sends SIGKILL.
 stop() {
   local name limit
   for name; do kill "${pids[$name]}" 2>/dev/null || true; done
@@ -84,9 +85,9 @@ await() {
   shift 2
   until "$@"; do
     for name in "${!pids[@]}"; do
-      kill -0 "${pids[$name]}" 2>/dev/null || fail "$name ended on its own while waiting for $what"
+      kill -0 "${pids[$name]}" 2>/dev/null || fail "$name ended unexpectedly while the demo waited for $what"
     done
-    ((SECONDS < limit)) || fail "no $what in time"
+    ((SECONDS < limit)) || fail "timed out waiting for $what"
     sleep 0.1
   done
 }
@@ -100,7 +101,7 @@ free_port() {
   echo "$port"
 }
 
-# http_ok PORT PATH: without curl, which not everybody has.
+# http_ok PORT PATH: succeeds if the status is 200. It does not use curl, which may not be installed.
 http_ok() (
   exec 3<>"/dev/tcp/127.0.0.1/$1" || exit 1
   printf 'GET %s HTTP/1.0\r\nHost: localhost\r\n\r\n' "$2" >&3
@@ -110,22 +111,22 @@ http_ok() (
 start_pennant() {
   start pennant "$PENNANT" run --namespace pennant-system --http-addr "127.0.0.1:$http_port" \
     --allow-http --allow-destination 127.0.0.0/8
-  await 60 'ready controller' http_ok "$http_port" /readyz
+  await 60 'the controller to be ready' http_ok "$http_port" /readyz
 }
 
-# start_receiver NAME PORT ARGUMENTS...: prints the port that it listens on.
+# start_receiver NAME PORT ARGUMENTS...: starts a receiver, and waits until it listens. port_of prints its port.
 start_receiver() {
   local name=$1 port=$2
   shift 2
   : >"$work/$name.log"
   start "$name" "$RECEIVER" --port "$port" --record "$work/$name.tsv" "$@"
-  await 10 "$name receiver" grep -q '^listening' "$work/$name.log"
+  await 10 "the receiver $name to listen" grep -q '^listening' "$work/$name.log"
 }
 port_of() { sed -n 's/^listening on .*://p' "$work/$1.log" | head -n 1; }
 
-# --- what the receivers wrote down: number, time, answer, webhook-id, path, body, text ----------------------------------
+# --- the receivers' records: number, time, status code, webhook-id, path, body, text ------------------------------------
 
-# messages NAME ENVIRONMENT: "Type revision" of each accepted message, the first time that it came, in order of arrival.
+# messages NAME ENVIRONMENT: prints "Type revision" of each accepted message, in order of arrival, without repetitions.
 messages() {
   awk -F '\t' '$3 == 200 && !seen[$4]++ { print $6 }' "$work/$1.tsv" | case $1 in
     chat) sed -nE 's/.*"text":"[^ ]+ ([^ ]+) in ('"$2"'): ([A-Za-z]+)[."].*/\3 \1/p' ;;
@@ -145,7 +146,7 @@ show_chat() {
   shown=$(requests chat)
 }
 
-# deliveries NOTIFICATION OUTCOME: how many there are; <none> is pending.
+# deliveries NOTIFICATION OUTCOME: prints their number. The outcome `<none>` means pending, `any` means all.
 deliveries() {
   kubectl get deliveries -n team-a --no-headers \
     -o custom-columns=NOTIFICATION:.spec.notification,OUTCOME:.status.outcome 2>/dev/null |
@@ -156,14 +157,14 @@ recorded() { (($(deliveries "$1" any) >= $2)); }
 # --- build -------------------------------------------------------------------------------------------------------------
 
 began=$SECONDS
-say "${bold}Pennant demo${plain}: a Deployment in two environments, two receivers, one of them down."
+say "${bold}Pennant demo${plain}: a Deployment in two environments, two receivers, one of them unavailable."
 launcher=$work/control-plane
 (cd hack/control-plane && go build -o "$launcher" .)
-# Side by side with Rust: both have parts that keep only one core busy.
+# In parallel with the Rust build, because both have parts that use only one core.
 "$launcher" build >/dev/null &
 pids[build]=$!
 if [[ -z ${PENNANT:-} || -z ${RECEIVER:-} ]]; then
-  say "Building Pennant without optimisation, as the tests do; the first time that takes some minutes."
+  say "Building Pennant without optimisation, as the tests do. The first time, this takes some minutes."
   cargo build --quiet --locked --bin pennant
   (cd hack/receiver && go build -buildvcs=false -o "$work/receiver" .)
 fi
@@ -174,7 +175,7 @@ RECEIVER=${RECEIVER:-$work/receiver}
 
 # --- run ---------------------------------------------------------------------------------------------------------------
 
-step '1. A Kubernetes control plane, the definitions, the application at 1.0.0'
+step '1. A Kubernetes control plane, the CRDs, the application at 1.0.0'
 coproc launcher_io { exec "$launcher" run --rollouts --quiet 2>"$work/control-plane.log"; }
 launcher_pid=$!
 read -r -t 120 -u "${launcher_io[0]}" info || fail 'the control plane did not start'
@@ -190,13 +191,13 @@ kubectl apply -f examples/1-app.yaml >/dev/null
 for namespace in web-dev web-prod; do
   kubectl rollout status deployment/web -n $namespace --timeout=60s >/dev/null
 done
-say "  $(field server), $(kubectl get pods -A --no-headers | wc -l) pods run"
+say "  $(field server), $(kubectl get pods -A --no-headers | wc -l) pods are running"
 
 step '2. The controller, a Pipeline, two Notifications; the audit receiver is down'
 start_receiver chat 0
 start_receiver audit 0
 chat_port=$(port_of chat) audit_port=$(port_of audit)
-stop audit # it had to run once to get a port
+stop audit # it was started only to get a port
 http_port=$(free_port)
 start_pennant
 kubectl apply -f examples/2-pipeline.yaml >/dev/null
@@ -212,10 +213,10 @@ step '3. Version 2.0.0, in dev and then in prod'
 for environment in dev prod; do
   kubectl set image deployment/web "web=$image:2.0.0" -n web-$environment >/dev/null
   kubectl rollout status deployment/web -n web-$environment --timeout=60s >/dev/null
-  await 30 "word of 2.0.0 in $environment" received chat $environment 'Deployed 2.0.0'
+  await 30 "the message about 2.0.0 in $environment" received chat $environment 'Deployed 2.0.0'
 done
 show_chat
-await 30 'record for the audit' recorded audit 4
+await 30 'the Deliveries for the audit receiver' recorded audit 4
 
 step '4. The controller is killed (SIGKILL), and started again'
 waiting=$(deliveries audit '<none>')
@@ -224,23 +225,24 @@ wait "${pids[pennant]}" 2>/dev/null || true
 start_pennant
 say "  $waiting deliveries to the audit were waiting"
 
-# A node that is not there: the new pod never starts, and the Deployment gives up after progressDeadlineSeconds.
+# roll_out VERSION NODE: changes the Deployment in dev. On a node that does not exist, the new pod never starts, and the
+# rollout fails after progressDeadlineSeconds.
 roll_out() {
   kubectl patch deployment web -n web-dev -p \
     '{"spec":{"template":{"spec":{"nodeName":"'"$2"'","containers":[{"name":"web","image":"'"$image:$1"'"}]}}}}' >/dev/null
 }
 step '5. Version 3.0.0 breaks in dev'
 roll_out 3.0.0 no-such-node
-await 60 'word of the failure' received chat dev 'Failed 3.0.0'
+await 60 'the message about the failure' received chat dev 'Failed 3.0.0'
 show_chat
 
 step '6. Version 4.0.0 fixes it'
 roll_out 4.0.0 node-0
-await 60 'word of 4.0.0' received chat dev 'Deployed 4.0.0'
+await 60 'the message about 4.0.0' received chat dev 'Deployed 4.0.0'
 show_chat
 
 step '7. The audit receiver comes back, and refuses the first request'
-await 30 'record for the audit' recorded audit 8
+await 30 'the Deliveries for the audit receiver' recorded audit 8
 waited=$(deliveries audit '<none>')
 start_receiver audit "$audit_port" --fail-first 1
 kubectl wait --for=jsonpath='{.status.outcome}'=Delivered deliveries --all -n team-a --timeout=60s >/dev/null
@@ -252,7 +254,7 @@ kubectl get deliveries -n team-a --sort-by=.spec.serial
 # --- count -------------------------------------------------------------------------------------------------------------
 
 wrong=0 lanes=0
-check() { # RECEIVER ENVIRONMENT MESSAGES: exactly these, in this order
+check() { # RECEIVER ENVIRONMENT MESSAGES: counts an error unless exactly these messages came, in this order
   local got
   got=$(messages "$1" "$2" | paste -sd , -)
   lanes=$((lanes + 1))
@@ -265,8 +267,8 @@ for receiver in chat audit; do
   check $receiver dev 'Progressing 2.0.0,Deployed 2.0.0,Progressing 3.0.0,Failed 3.0.0,Progressing 4.0.0,Deployed 4.0.0'
   check $receiver prod 'Progressing 2.0.0,Deployed 2.0.0'
 done
-((wrong == 0)) || fail "$wrong of $lanes lanes differ from what happened"
-if cut -f 7 "$work/chat.tsv" | grep -qE '\\|generation'; then fail 'a chat message is not written for people'; fi
+((wrong == 0)) || fail "$wrong of $lanes lanes do not have the expected messages"
+if cut -f 7 "$work/chat.tsv" | grep -qE '\\|generation'; then fail 'a chat message contains a backslash or the word generation, so it is not human-readable'; fi
 
 objects=$(kubectl get deliveries -n team-a --no-headers | wc -l)
 messages_received=$(($(distinct chat) + $(distinct audit)))
@@ -277,7 +279,7 @@ attempts_of_first=$(awk -F '\t' -v id="$first" '$4 == id' "$work/audit.tsv" | wc
 most=$(kubectl get deliveries -n team-a -o custom-columns=A:.status.attempts --no-headers | sort -n | tail -n 1)
 
 promise() { printf '  %s%-15s%s %s\n' "$green" "$1" "$plain" "$2"; }
-step 'What was promised, and seen'
+step 'The promises, and what this run showed'
 promise 'Recorded first' "$objects Delivery objects, $messages_received messages received; $waiting of them waited through a SIGKILL of the controller."
 promise 'In order' "$lanes lanes, each with exactly the messages that belong to it, none before its turn."
 promise 'At least once' "The message that was answered 503 came $attempts_of_first times with one webhook-id; $twice accepted messages came twice."
@@ -289,7 +291,7 @@ say "Done in $((SECONDS - began)) s."
 
 if [[ ${DEMO:-} == keep ]]; then
   trap 'exit 0' INT
-  step 'It goes on running until Ctrl-C. In another terminal:'
+  step 'Everything keeps running until Ctrl-C. In another terminal:'
   say "  export KUBECONFIG=$KUBECONFIG"
   say "  export PATH=\"$(dirname "$(field kubectl)"):\$PATH\""
   say "  kubectl set image deployment/web web=$image:5.0.0 -n web-dev"
@@ -297,11 +299,11 @@ if [[ ${DEMO:-} == keep ]]; then
   say "  kubectl describe notifications -n team-a"
   say
   say "Logs are in $work. Requests, as they come:"
-  # Started like the others, so that it ends with them; but its output is for the eye.
+  # cleanup stops it like the other processes. Its output goes to the terminal.
   tail -q -n 0 -F "$work/chat.log" "$work/audit.log" 2>/dev/null &
   pids[tail]=$!
   while kill -0 "${pids[pennant]}" 2>/dev/null && kill -0 "$launcher_pid" 2>/dev/null; do
     wait -n "${pids[pennant]}" "$launcher_pid" || true
   done
-  fail 'the controller or the control plane ended on its own'
+  fail 'the controller or the control plane ended unexpectedly'
 fi

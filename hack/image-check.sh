@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
-# Shows that the program needs no more than the image's files. It runs in a read-only root directory with only these files, without /proc and
-# /dev, as the Dockerfile's user. First its commands without a cluster run, then `pennant run` as in a Pod. It uses a real API server, and
-# receivers with TLS that it resolves by name.
+# Proves that the program needs only the files of the image. It runs in a read-only root directory with only these
+# files, without /proc and /dev, as the user of the Dockerfile. First the commands run that need no cluster, then
+# `pennant run` as in a Pod. It uses a real API server, and receivers with TLS that it resolves by name.
 #
-#   hack/image-check.sh [FILE]    of this static program; without one it is built, without optimisation
+#   hack/image-check.sh [FILE]    FILE: an existing static program. By default it is built, without optimisation
 #
-# Takes Linux, Rust, Go, binutils, util-linux, and either root or the right to make user namespaces.
+# Requires Linux, Rust, Go, binutils, util-linux, and either root or the permission to create user namespaces.
 set -euo pipefail
 self=$(realpath "${BASH_SOURCE[0]}")
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 LAUNCHER=${LAUNCHER:-$PWD/target/control-plane}
 NAME_SERVER=127.53.53.53
-# Thirteen hours from UTC, written so that it takes no database of zones: a time that is not UTC would be seen.
+# A time zone 13 hours from UTC, in the form that needs no time zone database, to detect times that are not in UTC.
 ZONE=HERE-13
 
 say() { printf 'image-check: %s\n' "$*"; }
@@ -21,7 +21,7 @@ fail() {
   exit 1
 }
 
-# --- what is started, and its end -------------------------------------------------------------------------------------
+# --- starting and stopping processes ----------------------------------------------------------------------------------
 
 work=${IMAGE_CHECK:-$(mktemp -d)}
 log=$work/pennant.log
@@ -33,9 +33,9 @@ cleanup() {
   for pid in "${pids[@]}"; do kill "$pid" 2>/dev/null; done
   wait 2>/dev/null
   if ((code != 0)) && [[ -s $log ]]; then
-    printf 'The end of its log:\n' >&2
+    printf 'The last lines of the log of pennant:\n' >&2
     tail -n 30 "$log" >&2
-    [[ ! -s $work/world.log ]] || { printf 'What the receivers saw:\n' >&2; tail -n 30 "$work/world.log" >&2; }
+    [[ ! -s $work/world.log ]] || { printf 'The last lines of the log of the receivers and the name server:\n' >&2; tail -n 30 "$work/world.log" >&2; }
   fi
   rm -rf "$work"
   exit "$code"
@@ -44,32 +44,33 @@ trap cleanup EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-# --- build, before any namespace: that may take a network ---------------------------------------------------------------
+# --- build, before the namespaces are created, because it may need the network ------------------------------------------
 
 if [[ ${1:-} != in-namespace ]]; then
   chmod 0755 "$work"
   if [[ -n ${1:-} ]]; then cp "$1" "$work/pennant"; else PROFILE=${PROFILE:-dev} bash hack/image.sh binary "$work"; fi
-  # It is copied twice, and nobody debugs it.
+  # Reduce the size, because the program is copied twice. No one debugs it.
   strip "$work/pennant"
   (cd hack/image && go build -buildvcs=false -o "$work/world" .)
-  # Another user becomes root in a namespace, because the change of the root and the port of a name server require it.
+  # Only root can change the root directory and bind the port of a name server. Other users become root in a namespace.
   ((EUID == 0)) || IMAGE_CHECK=$work exec unshare --user --map-root-user --net --mount bash "$self" in-namespace
 fi
 
-# --- what is run, and how ---------------------------------------------------------------------------------------------
+# --- running the program ----------------------------------------------------------------------------------------------
 
 user=$(sed -n 's/^USER //p' Dockerfile)
-[[ $user =~ ^[1-9][0-9]*:[1-9][0-9]*$ ]] || fail "the Dockerfile's user is '$user': not a number, or root"
+[[ $user =~ ^[1-9][0-9]*:[1-9][0-9]*$ ]] || fail "the USER of the Dockerfile is '$user'; it must be numeric (UID:GID) and not root"
 read -ra settings < <(sed -n 's/^ENV //p' Dockerfile)
 
 as_user=(chroot --userspec="$user" --groups= "$work/now")
 if [[ ${1:-} == in-namespace ]]; then
   ip link set lo up
-  # There are no other users in here to become, but one can be called by another number.
+  # This namespace has only one user, but a nested namespace can map it to another number.
   as_user=(unshare --user --map-user="${user%:*}" --map-group="${user#*:}" --root "$work/now")
 fi
 
-# inside ROOT [NAME=VALUE...] -- ARGUMENTS: becomes the program, in that root and with no more environment than the image's.
+# inside ROOT [NAME=VALUE...] -- ARGUMENTS: replaces this shell by the program, in that root. The environment has only
+# the variables of the image and those that are given here.
 inside() {
   local root=$1 environment=()
   shift
@@ -78,7 +79,7 @@ inside() {
     shift
   done
   shift
-  # The root is mounted in a mount namespace of its own, so it goes with the process. Nothing can be written in it.
+  # The root is mounted read-only in its own mount namespace, so the mount disappears with the process.
   exec unshare --mount bash -c '
     set -e
     mount --bind "$1" "$2"
@@ -94,8 +95,8 @@ await() {
   local limit=$((SECONDS + $1)) what=$2 pid
   shift 2
   until "$@"; do
-    for pid in "${pids[@]}"; do kill -0 "$pid" 2>/dev/null || fail "something ended on its own while waiting for $what"; done
-    ((SECONDS < limit)) || fail "no $what in time"
+    for pid in "${pids[@]}"; do kill -0 "$pid" 2>/dev/null || fail "a process ended unexpectedly while the check waited for $what"; done
+    ((SECONDS < limit)) || fail "timed out waiting for $what"
     sleep 0.1
   done
 }
@@ -106,11 +107,11 @@ $2
 found
 $3"; }
 
-# --- the program by itself ----------------------------------------------------------------------------------------------
+# --- the program without a cluster --------------------------------------------------------------------------------------
 
 static() {
-  ! readelf --dynamic "$work/pennant" | grep -E 'NEEDED|RPATH|RUNPATH' || fail 'it needs libraries'
-  ! readelf --program-headers --wide "$work/pennant" | grep INTERP || fail 'it needs a dynamic linker'
+  ! readelf --dynamic "$work/pennant" | grep -E 'NEEDED|RPATH|RUNPATH' || fail 'the program needs shared libraries'
+  ! readelf --program-headers --wide "$work/pennant" | grep INTERP || fail 'the program needs a dynamic linker'
   say "static: no library, no dynamic linker; $(($(stat -c %s "$work/pennant") / 1048576)) MiB"
 }
 
@@ -119,17 +120,17 @@ files() {
   BINARY=$work/pennant bash hack/image.sh root "$work/image"
   same 'the files of the image' "$(printf '%s\n' etc/nsswitch.conf etc/ssl/certs/ca-certificates.crt pennant)" \
     "$(cd "$work/image" && find . -not -type d | sed 's#^\./##' | LC_ALL=C sort)"
-  say "files: the program, $(grep -c 'BEGIN CERT' "$work/image/etc/ssl/certs/ca-certificates.crt") authorities, nsswitch.conf"
+  say "files: the program, $(grep -c 'BEGIN CERT' "$work/image/etc/ssl/certs/ca-certificates.crt") CA certificates, nsswitch.conf"
 }
 
 commands() {
   local lines
-  image --help | grep -q '^Usage: pennant' || fail 'no help'
+  image --help | grep -q '^Usage: pennant' || fail 'pennant --help prints no usage'
   lines=$(grep -vhE '^(---|# Generated)' crds/*.yaml | LC_ALL=C sort)
-  same 'its definitions' "$lines" "$(image crds | grep -vE '^(---|# Generated)' | LC_ALL=C sort)"
+  same 'the CRDs that pennant crds prints' "$lines" "$(image crds | grep -vE '^(---|# Generated)' | LC_ALL=C sort)"
   image render -f - --allow-http --output json <examples/3-notifications.yaml >"$work/rendered.json"
-  grep -q '"trigger": *"Deployed"' "$work/rendered.json" || fail 'nothing is rendered'
-  image lint - <examples/2-pipeline.yaml 2>&1 | grep -q 'no problems' || fail 'the example is not clean'
+  grep -q '"trigger": *"Deployed"' "$work/rendered.json" || fail 'pennant render renders no message for Deployed'
+  image lint - <examples/2-pipeline.yaml 2>&1 | grep -q 'no problems' || fail 'pennant lint finds problems in examples/2-pipeline.yaml'
   say 'commands: --help, crds, render and lint work'
 }
 
@@ -151,15 +152,15 @@ start_world() {
   mkfifo "$work/stdin"
   "$work/world" "$work" "$NAME_SERVER:53" <"$work/stdin" >"$work/world.log" 2>&1 &
   pids+=("$!")
-  # It ends with this script, however that ends.
+  # The process ends when this script ends for any reason, because its stdin is then closed.
   exec {world_stdin}>"$work/stdin"
-  await 10 'receivers' grep -q '^port' "$work/world.log"
+  await 10 'the receivers to listen' grep -q '^port' "$work/world.log"
   port=$(sed -n 's/^port //p' "$work/world.log")
 }
 requests() { sed -n 's/^request \([a-z]*\) .*/\1/p' "$work/world.log" | LC_ALL=C sort; }
 
-# What a kubelet puts into the root. Two of the receivers are in /etc/hosts, two only the name server knows; one is vouched for
-# in the file of authorities, one in the folder.
+# Copies the root of the image and adds what a kubelet adds. /etc/hosts has two of the receivers; only the name server
+# knows the other two. The file of CA certificates has the CA of one receiver, and the folder has the CA of another one.
 make_pod() {
   local pod=$work/pod account=$work/pod/var/run/secrets/kubernetes.io/serviceaccount
   cp -a "$work/image" "$pod"
@@ -197,7 +198,7 @@ apply() {
   } | kubectl apply -f - >/dev/null
 }
 
-# The deployment controller's part: everything of the present generation runs.
+# Does the part of the deployment controller: reports that all replicas of the current generation run.
 rolled_out() {
   local generation
   generation=$(kubectl get deployment web -n team-a -o jsonpath='{.metadata.generation}')
@@ -230,19 +231,19 @@ start_pennant() {
     >"$log" 2>&1 {world_stdin}>&- &
   pennant=$!
   pids+=("$pennant")
-  await 60 'ready program' http_ok "$http" /readyz
+  await 60 'the program to be ready' http_ok "$http" /readyz
 }
 
-# As the kernel sees it.
+# Checks what the kernel reports about the process.
 confined() {
   local status=/proc/$pennant/status
-  grep -qE "^Uid:\s+([0-9]+)\s+\1\s+\1\s+\1$" "$status" || fail 'it can change its user'
-  # In a namespace the number is another one out here.
-  [[ ${1:-} == in-namespace ]] || same 'its user' "${user%:*}" "$(awk '$1 == "Uid:" { print $2 }' "$status")"
-  same 'its capabilities' 0000000000000000 "$(awk '$1 == "CapEff:" { print $2 }' "$status")"
-  awk '$5 == "/" && $6 ~ /(^|,)ro(,|$)/ { found = 1 } END { exit !found }' "/proc/$pennant/mountinfo" || fail 'its root can be written'
-  # After names have been resolved: the C library could have loaded something for that.
-  same 'what it has loaded' pennant "$(awk '$6 ~ "^/" { sub(".*/", "", $6); print $6 }' "/proc/$pennant/maps" | sort -u)"
+  grep -qE "^Uid:\s+([0-9]+)\s+\1\s+\1\s+\1$" "$status" || fail 'the program can change its user'
+  # In a user namespace, this shell sees another number.
+  [[ ${1:-} == in-namespace ]] || same 'the user of the program' "${user%:*}" "$(awk '$1 == "Uid:" { print $2 }' "$status")"
+  same 'the capabilities of the program' 0000000000000000 "$(awk '$1 == "CapEff:" { print $2 }' "$status")"
+  awk '$5 == "/" && $6 ~ /(^|,)ro(,|$)/ { found = 1 } END { exit !found }' "/proc/$pennant/mountinfo" || fail 'the root directory of the program is writable'
+  # Names have been resolved at this point. For that, the C library could have loaded a library.
+  same 'the files that the program has mapped' pennant "$(awk '$6 ~ "^/" { sub(".*/", "", $6); print $6 }' "/proc/$pennant/maps" | sort -u)"
 }
 
 # delivery NOTIFICATION FIELD
@@ -259,16 +260,16 @@ runs() {
   kubectl wait --for=condition=Ready -n team-a --timeout=60s pipelines.pennant.dev,notifications.pennant.dev --all >/dev/null
   kubectl set image deployment/web web=web:2.0.0 -n team-a >/dev/null
   rolled_out
-  for name in bundle extra secret; do await 60 "delivery to $name" told $name; done
-  await 60 'attempt at the stranger' refused
-  same 'requests' "$(printf '%s\n' bundle extra secret)" "$(requests)"
-  same 'why the stranger was told nothing' TlsFailed "$(delivery stranger reason)"
-  grep -q '^request .*"time":"[^"]*Z"' "$work/world.log" || fail 'the time is not in UTC'
-  same 'names that were asked for' "$(printf '%s\n' extra.pennant.test stranger.pennant.test)" \
+  for name in bundle extra secret; do await 60 "the delivery to $name" told $name; done
+  await 60 'an attempt to send to the stranger' refused
+  same 'the receivers that got a request' "$(printf '%s\n' bundle extra secret)" "$(requests)"
+  same 'the reason why the stranger got no request' TlsFailed "$(delivery stranger reason)"
+  grep -q '^request .*"time":"[^"]*Z"' "$work/world.log" || fail 'the time in the requests is not in UTC'
+  same 'the names that the name server was asked for' "$(printf '%s\n' extra.pennant.test stranger.pennant.test)" \
     "$(sed -n 's/^name //p' "$work/world.log" | grep '^[a-z]*\.pennant\.test$' | LC_ALL=C sort -u)"
   confined "$@"
-  say 'run: ready; told receivers that were vouched for by the bundle, a mounted file and a Secret; refused the stranger'
-  say 'names: two out of /etc/hosts, two by the name server; no library was loaded'
+  say 'run: ready; sent to receivers with CA certificates in the bundle, a mounted file and a Secret; refused the stranger'
+  say 'names: two from /etc/hosts, two from the name server; no library was loaded'
 }
 
 stops() {
@@ -276,8 +277,8 @@ stops() {
   kill -TERM "$pennant"
   wait "$pennant" || code=$?
   unset "pids[$((${#pids[@]} - 1))]"
-  same 'its exit code' 0 "$code"
-  say 'stop: it ended by itself with 0'
+  same 'the exit code after SIGTERM' 0 "$code"
+  say 'stop: exited with 0 after SIGTERM'
 }
 
 static
@@ -285,4 +286,4 @@ files
 commands
 runs "$@"
 stops
-say 'all is well'
+say 'all checks passed'

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Writes the pages of the built-in templates into a folder, one file each and a list of them all.
+# Writes the documentation of the built-in templates into a folder: one page for each template, and a README.md with a
+# list.
 #
 #   hack/receivers.sh FOLDER
 set -euo pipefail

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Upgrades Pennant under load, one replica after the other, and back: from the last tag or, while there is none, from the commit
-# before this one. Nothing may be lost, repeated or out of order. What is before is built from a work tree of its own, with the
-# dependencies that are built already, for tests.
+# Upgrades Pennant under load, one replica after the other, and then downgrades it. Fails if a delivery is lost,
+# repeated or out of order. The old version is REVISION. By default it is the last tag or, if there is no tag, the
+# commit before this one. It is built in a separate work tree, with the dependencies that are already built for tests.
 #
 #   hack/upgrade.sh [REVISION]
 set -euo pipefail
@@ -10,7 +10,7 @@ cargo=${CARGO:-cargo}
 
 before=${1:-$(git describe --tags --abbrev=0 HEAD~1 2>/dev/null || git rev-parse --verify --quiet HEAD~1 || true)}
 if [[ -z $before ]]; then
-  printf 'upgrade: no tag and no commit before this one is here; name a revision, or fetch more than one commit\n' >&2
+  printf 'upgrade: this clone has no tag and no earlier commit; name a revision, or fetch more commits\n' >&2
   exit 1
 fi
 commit=$(git rev-parse --short "$before^{commit}")
@@ -25,7 +25,7 @@ if [[ ! -x $program ]]; then
   git worktree add --quiet --detach --force "$tree" "$commit"
   (cd "$tree" && CARGO_TARGET_DIR=$OLDPWD/target $cargo build --locked --quiet --bin pennant --test architecture)
   cp target/debug/pennant "$program"
-  # The last build has replaced this version's program, so it is built again.
+  # The build has replaced the program of this version in target/debug, so make Cargo build it again.
   touch src/main.rs
 fi
 printf 'upgrade: from %s, under load; about 2 minutes\n' "$commit"

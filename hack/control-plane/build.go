@@ -20,22 +20,22 @@ import (
 	"time"
 )
 
-// The module travels inside the launcher, which therefore builds the same programs wherever it is started from.
+// The module is embedded in the launcher, so the launcher builds the same programs from any working directory.
 //
 //go:embed go.mod go.sum programs/*.go
 var module embed.FS
 
-// All programs are links to this one, which looks at the name that it is called by.
+// All programs are links to this one, which runs as the program whose name it is called by.
 const allInOne = "programs"
 
 var (
-	// What KUBEBUILDER_ASSETS must have, as envtest wants it.
+	// Programs that KUBEBUILDER_ASSETS must contain, as for envtest.
 	basePrograms = []string{"etcd", "kube-apiserver", "kubectl"}
-	// What only some need.
+	// Programs that only some clusters need.
 	otherPrograms = []string{"controllers", "kwok"}
 )
 
-// assets says where the programs are: path by name, and the folder with the base ones.
+// assets has the paths of the programs by name, and the folder with the base programs.
 type assets struct {
 	dir   string
 	paths map[string]string
@@ -50,7 +50,7 @@ func build(ctx context.Context, opts options) error {
 	return nil
 }
 
-// programs are those that a cluster with these options takes.
+// programs returns the programs that a cluster with these options needs.
 func (o options) programs() []string {
 	if len(o.controllers()) > 0 {
 		return slices.Concat(basePrograms, otherPrograms)
@@ -69,9 +69,9 @@ func ensureAssets(ctx context.Context, opts options, wanted []string) (*assets, 
 		}
 		a.dir = dir
 		for _, name := range basePrograms {
-			// A wrong folder is a mistake to be told, not a reason to build for minutes.
+			// A wrong folder is reported as an error. Otherwise the launcher would build for minutes.
 			if !isProgram(filepath.Join(dir, name)) {
-				return nil, fmt.Errorf("KUBEBUILDER_ASSETS is %s, which has no %s; unset it to have one built", given, name)
+				return nil, fmt.Errorf("KUBEBUILDER_ASSETS is %s, which has no %s; unset the variable to have the programs built", given, name)
 			}
 		}
 		missing = a.look(dir, wanted)
@@ -97,19 +97,19 @@ func ensureAssets(ctx context.Context, opts options, wanted []string) (*assets, 
 		return nil, err
 	}
 	defer unlock()
-	missing = a.look(cache, missing) // whoever held the lock may have built them
+	missing = a.look(cache, missing) // another process may have built them while it held the lock
 	if len(missing) > 0 {
 		if err := compile(ctx, opts, cache); err != nil {
 			return nil, err
 		}
 		if still := a.look(cache, missing); len(still) > 0 {
-			return nil, fmt.Errorf("go build made no %s", still[0])
+			return nil, fmt.Errorf("go build succeeded, but did not create %s", still[0])
 		}
 	}
 	return a, nil
 }
 
-// look takes what a folder has, and returns what it lacks.
+// look records the programs that a folder contains, and returns the names of those that are missing.
 func (a *assets) look(dir string, programs []string) (missing []string) {
 	for _, name := range programs {
 		if file := filepath.Join(dir, name); isProgram(file) {
@@ -126,7 +126,8 @@ func isProgram(file string) bool {
 	return err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0
 }
 
-// linkerFlags set the version, without which clients refuse the server. The version is that of go.mod.
+// linkerFlags returns the flags that set the version of Kubernetes in go.mod. Without a version, clients refuse the
+// server.
 func linkerFlags() (string, error) {
 	goMod, err := module.ReadFile("go.mod")
 	if err != nil {
@@ -134,13 +135,13 @@ func linkerFlags() (string, error) {
 	}
 	v := regexp.MustCompile(`(?m)^\s*k8s\.io/kubernetes (v(\d+)\.(\d+)\S*)`).FindSubmatch(goMod)
 	if v == nil {
-		return "", errors.New("go.mod requires no k8s.io/kubernetes")
+		return "", errors.New("go.mod does not require k8s.io/kubernetes")
 	}
 	const pkg = "k8s.io/component-base/version"
 	return fmt.Sprintf("-s -w -X %s.gitVersion=%s -X %s.gitMajor=%s -X %s.gitMinor=%s", pkg, v[1], pkg, v[2], pkg, v[3]), nil
 }
 
-// cacheFolder is keyed by all that decides what is built.
+// cacheFolder returns the folder of the programs. Its name is a hash of everything that determines what is built.
 func cacheFolder() (string, error) {
 	flags, err := linkerFlags()
 	if err != nil {
@@ -163,7 +164,7 @@ func cacheFolder() (string, error) {
 	return dir, os.MkdirAll(dir, 0o755)
 }
 
-// lockFolder lets one builder at a time into a folder. The lock goes with the process that holds it.
+// lockFolder waits until no other process builds in a folder. The lock is released when its process ends.
 func lockFolder(ctx context.Context, opts options, dir string) (unlock func(), err error) {
 	file, err := os.OpenFile(filepath.Join(dir, ".lock"), os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
@@ -190,9 +191,10 @@ func lockFolder(ctx context.Context, opts options, dir string) (unlock func(), e
 	}
 }
 
-// compile builds the programs beside their place and renames them, so that nobody ever sees half a one.
+// compile builds the programs in a temporary folder and renames the result, so that other processes never see an
+// incomplete program.
 func compile(ctx context.Context, opts options, dir string) error {
-	// Left by a builder that was killed; the lock says that none is at work.
+	// Left by processes that were killed. While we hold the lock, no other process builds.
 	leftovers, _ := filepath.Glob(filepath.Join(dir, ".build-*"))
 	for _, old := range leftovers {
 		_ = os.RemoveAll(old)
@@ -219,7 +221,7 @@ func compile(ctx context.Context, opts options, dir string) error {
 	cmd.Dir = work
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off")
 	var packages atomic.Int64
-	var words []string // what go said besides the packages: downloads, errors
+	var words []string // other output of go, without the packages: downloads, errors
 	stderr, err := cmd.StderrPipe()
 	if err != nil {
 		return err
@@ -247,7 +249,7 @@ func compile(ctx context.Context, opts options, dir string) error {
 	for running := true; running; {
 		select {
 		case <-ctx.Done():
-			// The whole group: go leaves its compilers behind otherwise.
+			// Kill the whole process group. Otherwise the compilers that go started keep running.
 			_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 			<-finished
 			return context.Cause(ctx)

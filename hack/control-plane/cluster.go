@@ -18,10 +18,10 @@ import (
 	"time"
 )
 
-// nodeName is the node that kwok plays.
+// nodeName is the name of the node that kwok simulates.
 const nodeName = "node-0"
 
-// A loaded machine takes many times the usual 3 seconds; a start that hangs must still end.
+// On a loaded machine, a start needs many times the usual 3 seconds. A start that hangs must still end.
 const startDeadline = 2 * time.Minute
 
 //go:embed stages.yaml
@@ -36,7 +36,7 @@ type cluster struct {
 	credentials *credentials
 	kubeconfig  string
 	client      *http.Client
-	deaths      chan *process // every child that ended, those that were stopped on purpose too
+	deaths      chan *process // every child that ended, also those that were stopped on purpose
 
 	etcdPort, peerPort, apiPort        int
 	etcd, apiServer, controllers, kwok *process // nil: not running
@@ -44,7 +44,7 @@ type cluster struct {
 
 func (c *cluster) server() string { return fmt.Sprintf("https://127.0.0.1:%d", c.apiPort) }
 
-// children are those that should be running.
+// children returns the processes that should be running.
 func (c *cluster) children() (running []*process) {
 	for _, p := range []*process{c.kwok, c.controllers, c.apiServer, c.etcd} {
 		if p != nil {
@@ -56,7 +56,7 @@ func (c *cluster) children() (running []*process) {
 
 func (c *cluster) shouldRun(p *process) bool { return slices.Contains(c.children(), p) }
 
-// start brings up everything, with new ports when one of the chosen was taken before it was bound.
+// start starts all processes. If another process takes one of the chosen ports first, it tries again with new ports.
 func (c *cluster) start(ctx context.Context, opts options) (err error) {
 	if c.credentials, err = makeCredentials(c.dir); err != nil {
 		return err
@@ -84,7 +84,7 @@ func (c *cluster) start(ctx context.Context, opts options) (err error) {
 		return err
 	}
 	if opts.rollouts {
-		// Before the controllers, which place the pods of Deployments on it.
+		// The node must exist before the controllers create pods of Deployments for it.
 		if err := c.createNode(); err != nil {
 			return err
 		}
@@ -100,7 +100,8 @@ func (c *cluster) start(ctx context.Context, opts options) (err error) {
 	return nil
 }
 
-// controllers are those of kube-controller-manager that run; without any, none of it does.
+// controllers returns the names of the controllers of kube-controller-manager to run. If there are none, the program
+// does not run.
 func (o options) controllers() (names []string) {
 	if o.rollouts {
 		names = append(names, "deployment-controller", "replicaset-controller")
@@ -141,7 +142,7 @@ func (c *cluster) startEtcd(ctx context.Context) (err error) {
 	c.etcd, err = c.launch("etcd", nil,
 		"--name=etcd",
 		"--data-dir="+filepath.Join(c.dir, "etcd"),
-		"--unsafe-no-fsync", // nothing here outlives the run
+		"--unsafe-no-fsync", // no data is kept after the run
 		"--listen-client-urls="+client,
 		"--advertise-client-urls="+client,
 		"--listen-peer-urls="+peer,
@@ -170,7 +171,7 @@ func (c *cluster) startAPIServer(ctx context.Context) (err error) {
 		"--token-auth-file="+c.credentials.tokenFile,
 		"--authorization-mode=RBAC",
 		"--service-cluster-ip-range=10.0.0.0/24",
-		// No controller makes the service accounts and tokens that this one asks for.
+		// No controller creates the service accounts and tokens that this plugin requires.
 		"--disable-admission-plugins=ServiceAccount",
 		"--endpoint-reconciler-type=none",
 		"--profiling=false",
@@ -181,8 +182,8 @@ func (c *cluster) startAPIServer(ctx context.Context) (err error) {
 	return c.await(ctx, c.apiServer, func() error { return c.get(c.server()+"/readyz", nil) })
 }
 
-// startAPIServerAgain insists on the old port: clients know it. It may have been lent meanwhile to somebody's outgoing
-// connection, which does not last.
+// startAPIServerAgain uses the old port, because clients know it. It retries if the port is in use: meanwhile the
+// kernel may have given it to an outgoing connection of another process, which ends soon.
 func (c *cluster) startAPIServerAgain(ctx context.Context) error {
 	for began := time.Now(); ; {
 		err := c.startAPIServer(ctx)
@@ -193,7 +194,7 @@ func (c *cluster) startAPIServerAgain(ctx context.Context) error {
 	}
 }
 
-// killAPIServer ends it as a crash would.
+// killAPIServer kills the API server, as in a crash.
 func (c *cluster) killAPIServer() {
 	if p := c.apiServer; p != nil {
 		c.apiServer = nil
@@ -216,7 +217,7 @@ func (c *cluster) createNode() error {
 	return nil
 }
 
-// startKwok runs the pods of the one node, and waits until the node is ready.
+// startKwok starts kwok, which simulates the node and its pods, and waits until the node is ready.
 func (c *cluster) startKwok(ctx context.Context) (err error) {
 	stagesFile := filepath.Join(c.dir, "stages.yaml")
 	if err := os.WriteFile(stagesFile, stages, 0o600); err != nil {
@@ -252,7 +253,7 @@ func (c *cluster) nodeIsReady() error {
 	return errors.New("the node is not Ready yet")
 }
 
-// await repeats a check until it succeeds, a child that should run has ended, or time is up.
+// await repeats a check until it succeeds, a child that should run has ended, or the deadline has passed.
 func (c *cluster) await(ctx context.Context, starting *process, check func() error) error {
 	deadline := time.After(startDeadline)
 	for {
@@ -280,9 +281,9 @@ func (c *cluster) await(ctx context.Context, starting *process, check func() err
 	}
 }
 
-// stop ends the clients before the server, and the server before its store: the other way round each would spend its
-// last seconds looking for the other. The patience is short, for nothing is kept that a hard end could spoil, and an API
-// server with a single open watch would take a minute.
+// stop stops the clients before the server, and the server before etcd. In the reverse order, each would spend its last
+// seconds trying to reconnect. The patience is short: no data is kept that a kill could damage, and an API server with
+// a single open watch would need a minute to stop.
 func (c *cluster) stop() {
 	const patience = time.Second
 	stopAll(patience, c.kwok, c.controllers, c.apiServer)
@@ -290,7 +291,7 @@ func (c *cluster) stop() {
 	c.kwok, c.controllers, c.apiServer, c.etcd = nil, nil, nil, nil
 }
 
-// get reads a resource as admin, into a value when there is one.
+// get reads a resource as admin. If `into` is not nil, it decodes the resource into it.
 func (c *cluster) get(url string, into any) error {
 	return c.call(http.MethodGet, url, "", into)
 }
@@ -326,8 +327,8 @@ func (c *cluster) call(method, url, body string, into any) error {
 	return json.Unmarshal(answer, into)
 }
 
-// freePorts finds ports by binding to 0, all at once so that they differ. Somebody may still be quicker than the child
-// that is told to use one, hence errPortLost.
+// freePorts finds free ports by binding to port 0, all at the same time so that they differ. Another process may still
+// bind one of them before our child does. Then the start fails with errPortLost.
 func freePorts(n int) ([]int, error) {
 	var ports []int
 	for range n {

@@ -17,8 +17,8 @@ import (
 	"time"
 )
 
-// credentials are made anew for each run, before the API server starts: so the kubeconfig is known at once, and stays
-// good when the API server is restarted.
+// credentials are created for each run, before the API server starts. So the kubeconfig is known at once, and stays
+// valid when the API server restarts.
 type credentials struct {
 	ca                       []byte // PEM
 	certFile, keyFile        string // of the API server
@@ -79,7 +79,7 @@ func makeCredentials(dir string) (*credentials, error) {
 
 	files := map[string][]byte{
 		c.certFile: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: serverDER}),
-		// admin is bound to cluster-admin through its group; limited may do nothing until a test binds a role to it.
+		// admin is bound to cluster-admin through its group. limited has no permissions until a test binds a role to it.
 		c.tokenFile: fmt.Appendf(nil, "%s,admin,admin,\"system:masters\"\n%s,limited,limited\n", c.adminToken, c.limitedToken),
 	}
 	for file, key := range map[string]*ecdsa.PrivateKey{c.keyFile: serverKey, c.serviceAccountKeyFile: accountKey} {

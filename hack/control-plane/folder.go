@@ -13,8 +13,8 @@ import (
 
 const folderPrefix = "pennant-control-plane-"
 
-// makeFolder makes the data folder of this run. Its name carries our process id, and a lock inside is held as long as
-// we live: together they tell later launchers whether it was left behind.
+// makeFolder creates the data folder of this run. Its name contains our process id, and we hold a lock on a file in it
+// until we end. With both, later launchers detect an abandoned folder.
 func makeFolder() (dir string, lock *os.File, err error) {
 	dir, err = os.MkdirTemp("", fmt.Sprintf("%s%d-", folderPrefix, os.Getpid()))
 	if err != nil {
@@ -31,7 +31,7 @@ func makeFolder() (dir string, lock *os.File, err error) {
 	return dir, lock, nil
 }
 
-// sweepFolders removes what launchers left that were killed with SIGKILL. Their children died with them.
+// sweepFolders removes the folders of launchers that were killed with SIGKILL. Their children died with them.
 func sweepFolders(opts options) {
 	folders, _ := filepath.Glob(filepath.Join(os.TempDir(), folderPrefix+"*"))
 	for _, dir := range folders {
@@ -41,8 +41,9 @@ func sweepFolders(opts options) {
 	}
 }
 
-// abandoned: nobody holds the lock, and the owner is gone. A folder that is seconds old may be about to be locked, and a
-// process id says nothing when folders are shared between containers; hence both signs.
+// abandoned reports whether no process holds the lock, and the owner is dead or the folder is older than a minute. The
+// lock alone is not enough: the owner of a new folder may not have locked it yet. The process id alone is not enough
+// either: it means nothing if containers share the temporary folder.
 func abandoned(dir string) bool {
 	info, err := os.Lstat(dir)
 	if err != nil || !info.IsDir() {
@@ -50,9 +51,9 @@ func abandoned(dir string) bool {
 	}
 	lock, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR, 0)
 	switch {
-	case errors.Is(err, os.ErrNotExist): // never locked, or half removed
+	case errors.Is(err, os.ErrNotExist): // never locked, or partly removed
 	case err != nil:
-		return false // another user's
+		return false // the folder of another user
 	default:
 		defer lock.Close()
 		if syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) != nil {
@@ -62,7 +63,7 @@ func abandoned(dir string) bool {
 	id, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(dir), folderPrefix), "-")
 	pid, err := strconv.Atoi(id)
 	if err != nil {
-		return false // not one of ours
+		return false // not the folder of a launcher
 	}
 	dead := errors.Is(syscall.Kill(pid, 0), syscall.ESRCH)
 	return dead || time.Since(info.ModTime()) > time.Minute

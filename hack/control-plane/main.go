@@ -3,8 +3,8 @@
 //	control-plane build
 //	control-plane run [--rollouts] [--aggregation] [--quiet] [--human]
 //
-// Only the standard library is imported, so that the launcher itself compiles in a second; the Kubernetes programs are
-// built from the package programs, once, when they are needed. README.md says what works in this cluster.
+// The launcher imports only the standard library, so it compiles in a second. The Kubernetes programs are built once,
+// from the package programs, when they are needed. README.md describes what works in this cluster.
 package main
 
 import (
@@ -21,12 +21,12 @@ import (
 
 const usage = `usage:
   control-plane build [--quiet]                                        build what is missing, print the folder with the programs
-  control-plane run [--rollouts] [--aggregation] [--quiet] [--human]   run a control plane until stdin ends, a signal, or the parent's end
+  control-plane run [--rollouts] [--aggregation] [--quiet] [--human]   run a control plane until stdin ends, a signal comes, or the parent ends
 
-  --rollouts      also the controllers of Deployments and ReplicaSets, and kwok (a node that runs their pods)
-  --aggregation   also the controller of ClusterRoles with an aggregationRule, such as view, edit and admin
-  --quiet         say nothing on stderr but errors
-  --human         print how to use it instead of a line of JSON
+  --rollouts      also run the controllers of Deployments and ReplicaSets, and kwok (which simulates a node for their pods)
+  --aggregation   also run the controller of ClusterRoles with an aggregationRule, such as view, edit and admin
+  --quiet         print only errors on stderr
+  --human         print instructions for people instead of a line of JSON
 `
 
 // Exit codes, as kubectl has them.
@@ -36,8 +36,8 @@ const (
 	exitUsage   = 2
 )
 
-// Children get a parent-death signal, which the kernel sends when the *thread* that made them ends. Go ends threads as
-// it likes, but never the main one; so children are started here, and main does nothing else.
+// Children get a parent-death signal. The kernel sends it when the *thread* that started them ends. Go may end any
+// thread except the main one, so the main thread starts the children and does nothing else.
 var mainThread = make(chan func())
 
 func init() { runtime.LockOSThread() }
@@ -102,7 +102,7 @@ func command(args []string) int {
 		var asked stopRequest
 		if errors.As(err, &asked) {
 			opts.say("control-plane: stopped: %s", asked)
-			if args[0] == "build" { // what was asked for has not been done
+			if args[0] == "build" { // the programs have not been built
 				return exitFailure
 			}
 			return exitDone
@@ -113,14 +113,14 @@ func command(args []string) int {
 	return exitDone
 }
 
-// say writes progress; data goes to stdout, words to stderr.
+// say writes progress to stderr. Data goes to stdout.
 func (o options) say(format string, args ...any) {
 	if !o.quiet {
 		fmt.Fprintf(os.Stderr, format+"\n", args...)
 	}
 }
 
-// stopRequest is the reason why the launcher was told to end: an ordinary end, not a failure.
+// stopRequest is the reason for a requested stop, which is not a failure.
 type stopRequest string
 
 func (s stopRequest) Error() string { return string(s) }
@@ -133,13 +133,14 @@ func stopOnSignal(stop context.CancelCauseFunc) {
 			stop(stopRequest(s.String()))
 		}
 	}()
-	// A reader of stdout that went away must not kill the launcher before it has cleaned up. Catching the signal turns it
-	// into a write error; ignoring it would be inherited by the children.
+	// If the reader of stdout is gone, SIGPIPE must not kill the launcher before it has cleaned up. If the signal is
+	// caught, the write returns an error. If it were ignored, the children would inherit that.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 }
 
-// stopWithParent watches the parent's process id: when the parent dies the launcher is handed to another one. A
-// parent-death signal would not do here, for it fires already when the parent's thread ends, which a test's thread does.
+// stopWithParent stops the launcher when the id of its parent process changes, which happens when the parent dies. A
+// parent-death signal does not work here. It is also sent when only the thread that started the launcher ends, as the
+// thread of a test does.
 func stopWithParent(stop context.CancelCauseFunc) {
 	parent := os.Getppid()
 	go func() {

@@ -19,8 +19,8 @@ type process struct {
 	done chan struct{} // closed when it has ended and has been waited for
 }
 
-// start runs a program of the control plane. It gets a group of its own, so that Ctrl-C reaches only the launcher, which
-// then ends its children in order.
+// start starts a program of the control plane. The child gets its own process group, so that Ctrl-C reaches only the
+// launcher, which then stops its children in order.
 func start(dir, name, program string, env []string, args ...string) (*process, error) {
 	p := &process{name: name, log: filepath.Join(dir, name+".log"), done: make(chan struct{})}
 	out, err := os.OpenFile(p.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
@@ -36,7 +36,7 @@ func start(dir, name, program string, env []string, args ...string) (*process, e
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
 	go func() {
-		_ = p.cmd.Wait() // the state says how it ended
+		_ = p.cmd.Wait() // ProcessState has the result
 		close(p.done)
 	}()
 	return p, nil
@@ -60,9 +60,9 @@ func (p *process) ended() bool {
 
 func (p *process) pid() int { return p.cmd.Process.Pid }
 
-// failure describes a child that ended although nobody asked it to.
+// failure describes a child that ended unexpectedly.
 func (p *process) failure() error {
-	return fmt.Errorf("%s ended on its own (%s); the end of its log:\n%s", p.name, p.cmd.ProcessState, tail(p.log, 30))
+	return fmt.Errorf("%s ended unexpectedly (%s); the end of its log:\n%s", p.name, p.cmd.ProcessState, tail(p.log, 30))
 }
 
 func (p *process) kill() {
@@ -70,8 +70,8 @@ func (p *process) kill() {
 	<-p.done
 }
 
-// stopAll asks children to end and waits; who is still there after the patience is killed. SIGCONT comes along, for a
-// test may have stopped one, and a stopped process takes no other signal than SIGKILL.
+// stopAll sends SIGTERM to children and waits. If one of them still runs after the patience, it kills all. It also
+// sends SIGCONT, because a test may have stopped a child, and a stopped process handles no signal except SIGKILL.
 func stopAll(patience time.Duration, children ...*process) {
 	for _, p := range children {
 		if p != nil {

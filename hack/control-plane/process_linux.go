@@ -2,7 +2,7 @@ package main
 
 import "syscall"
 
-// childAttributes: a group of its own, and death with the launcher, however that ends.
+// childAttributes gives a child its own process group, and kills it when the launcher ends for any reason.
 func childAttributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }

@@ -4,7 +4,8 @@ package main
 
 import "syscall"
 
-// childAttributes: a group of its own. Only Linux can tie children to a launcher that is killed with SIGKILL.
+// childAttributes gives a child its own process group. Only Linux can kill children when the launcher is killed with
+// SIGKILL.
 func childAttributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true}
 }

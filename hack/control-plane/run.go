@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// run starts a control plane and keeps it until it is told to stop.
+// run starts a control plane and keeps it running until a stop is requested.
 func run(ctx context.Context, opts options) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -58,8 +58,8 @@ func run(ctx context.Context, opts options) error {
 	}
 }
 
-// readCommands takes lines from stdin when that is a pipe or a socket, whose end means that whoever started us is gone.
-// A terminal or /dev/null says nothing.
+// readCommands reads lines from stdin if it is a pipe or a socket. When it ends, the process that started us is gone,
+// so the launcher stops. A terminal or /dev/null is not read.
 func readCommands(stop context.CancelCauseFunc) <-chan string {
 	lines := make(chan string)
 	info, err := os.Stdin.Stat()
@@ -96,7 +96,7 @@ func (c *cluster) obey(ctx context.Context, command string) error {
 		return emit(map[string]any{"event": "apiserver-ready", "pid": c.apiServer.pid()})
 	default:
 		return emit(map[string]any{"event": "error", "message": fmt.Sprintf(
-			"unknown command %q: there are stop-apiserver, start-apiserver and restart-apiserver", command)})
+			"unknown command %q; the commands are stop-apiserver, start-apiserver and restart-apiserver", command)})
 	}
 }
 
@@ -122,10 +122,10 @@ func (c *cluster) announce() error {
 func (c *cluster) announceToPeople(opts options) {
 	fmt.Printf("\nA Kubernetes API server listens on %s.\n", c.server())
 	if opts.rollouts {
-		fmt.Printf("Deployments roll out when their pods name the node: nodeName: %s.\n", nodeName)
+		fmt.Printf("Deployments roll out if their pod templates set nodeName: %s.\n", nodeName)
 	}
 	fmt.Printf("\n  export KUBECONFIG=%s\n  export PATH=\"%s:$PATH\"   # kubectl\n", c.kubeconfig, c.assets.dir)
-	fmt.Printf("\nLogs are in %s. Ctrl-C stops it and removes everything.\n", c.dir)
+	fmt.Printf("\nLogs are in %s. Ctrl-C stops the control plane and deletes all its data.\n", c.dir)
 }
 
 func emit(v any) error {
@@ -134,7 +134,7 @@ func emit(v any) error {
 		return err
 	}
 	if _, err := fmt.Println(string(line)); err != nil {
-		return errors.Join(stopRequest("nobody reads stdout"), err)
+		return errors.Join(stopRequest("stdout is closed"), err)
 	}
 	return nil
 }

@@ -13,10 +13,10 @@ import (
 	"time"
 )
 
-// Certificates by the name that the sender asks for.
+// Certificates by the server name in the TLS handshake.
 type certificates map[string]*tls.Certificate
 
-// issue makes an authority and a certificate for each receiver, and writes the authority's own.
+// issue creates a CA and a server certificate for each receiver. It writes the certificate of each CA to NAME.pem.
 func issue(folder string) (certificates, error) {
 	made := certificates{}
 	for _, name := range receivers {
@@ -39,12 +39,12 @@ func (c certificates) config() *tls.Config {
 			if certificate, ok := c[hello.ServerName]; ok {
 				return certificate, nil
 			}
-			return nil, fmt.Errorf("no receiver is called %q", hello.ServerName)
+			return nil, fmt.Errorf("there is no receiver %q", hello.ServerName)
 		},
 	}
 }
 
-// pair makes an authority, and a certificate that it vouches for.
+// pair creates a CA, and a server certificate that is signed by it. It returns the certificate of the CA first.
 func pair(name string) ([]byte, *tls.Certificate, error) {
 	began := time.Now().Add(-time.Hour)
 	authority := &x509.Certificate{

@@ -1,5 +1,5 @@
-// The world around a program that runs in an empty root: receivers with TLS under four names, each with an authority of its
-// own, and a name server. `hack/image-check.sh` starts it; it runs until its stdin ends.
+// Image runs the servers for `hack/image-check.sh`: receivers with TLS under four names, each with its own CA, and a
+// name server. It runs until its stdin ends.
 package main
 
 import (
@@ -13,10 +13,10 @@ import (
 	"strings"
 )
 
-// Who vouches for the receiver of that name; the check has the program trust all but the last, each in another way.
+// Names of the receivers. The check makes the program trust the CAs of all but the last, each in a different way.
 var receivers = []string{"bundle", "extra", "secret", "stranger"}
 
-// What follows the receivers' names; nobody can own it (RFC 6761).
+// Domain of the receivers' names. No one can register it (RFC 6761).
 const domain = ".pennant.test"
 
 func main() {
@@ -29,8 +29,8 @@ func main() {
 	}
 }
 
-// run writes NAME.pem for each authority, says on stdout at which port the receivers are, and then which request came to whom
-// and which name was asked for.
+// run writes NAME.pem for each CA, and prints the port of the receivers on stdout. Then it prints a line for each
+// request, with the name of the receiver, and a line for each name that the name server is asked for.
 func run(folder, nameServer string) error {
 	certificates, err := issue(folder)
 	if err != nil {
@@ -47,7 +47,7 @@ func run(folder, nameServer string) error {
 	server := &http.Server{
 		TLSConfig: certificates.config(),
 		Handler:   http.HandlerFunc(receive),
-		// A handshake that the sender breaks off is what one of the receivers is for.
+		// Aborted handshakes are expected: the sender does not trust the last receiver.
 		ErrorLog: log.New(io.Discard, "", 0),
 	}
 	fmt.Println("port", listener.Addr().(*net.TCPAddr).Port)
@@ -62,11 +62,11 @@ func run(folder, nameServer string) error {
 	return <-ended
 }
 
-// receive says who was asked, as the handshake had it, and what was sent.
+// receive prints a request: the name of the receiver in the handshake, the webhook-id and the body.
 func receive(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(io.LimitReader(r.Body, 1<<16))
 	if err != nil {
-		http.Error(w, "cut off", http.StatusBadRequest)
+		http.Error(w, "the body ended early", http.StatusBadRequest)
 		return
 	}
 	name := strings.TrimSuffix(r.TLS.ServerName, domain)

@@ -7,17 +7,17 @@ import (
 	"strings"
 )
 
-// Of RFC 1035, and nothing of it but what a resolver of addresses needs.
+// Values of RFC 1035 that are needed to answer queries for addresses.
 const (
 	header     = 12
 	typeA      = 1
 	typeAAAA   = 28
 	response   = 0x8180 // an answer, recursion desired and available
 	noSuchName = 3
-	pointer    = 0xC000 | header // the name of the question
+	pointer    = 0xC000 | header // to the name in the question
 )
 
-// answer serves 127.0.0.1 for every name of the domain, no other address for it, and no other name.
+// answer resolves every name in the domain to 127.0.0.1, and to no other address. Other names do not exist.
 func answer(names net.PacketConn) error {
 	packet := make([]byte, 1500)
 	for {
@@ -39,7 +39,8 @@ func answer(names net.PacketConn) error {
 	}
 }
 
-// question reads the one name that is asked for, and where its type and class end.
+// question returns the only name that a packet asks for, and the offset at which the type and class of the question
+// end.
 func question(packet []byte) (string, int, bool) {
 	if len(packet) < header || binary.BigEndian.Uint16(packet[4:]) != 1 {
 		return "", 0, false
@@ -70,7 +71,7 @@ func reply(question []byte, name string, kind uint16) []byte {
 	out := append([]byte(nil), question...)
 	binary.BigEndian.PutUint16(out[2:], flags)
 	binary.BigEndian.PutUint16(out[6:], answers)
-	// No name servers; and what the question had besides (EDNS) is not repeated.
+	// The answer has no name servers, and does not repeat additional records of the query (EDNS).
 	binary.BigEndian.PutUint32(out[8:], 0)
 	if answers == 1 {
 		out = binary.BigEndian.AppendUint16(out, pointer)

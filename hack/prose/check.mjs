@@ -1,8 +1,8 @@
 // Checks the prose of the repository: links, words per sentence, terms, spelling.
 //
-// In: the files that Git knows. Out: one line for each problem, with file and line; exit code 1 if there is one. The rules are in
-// `words-per-sentence.js` and `terms.json`, the vocabulary in `vocabulary.txt`. `--figures` prints how long sentences are. The packages are installed
-// outside of the repository, once for each state of package-lock.json. Needs Node 20 with npm, and Git.
+// In: the files that Git lists. Out: one line for each problem, with file and line; exit code 1 if there is a problem. The rules are in
+// `words-per-sentence.js` and `terms.json`, the vocabulary in `vocabulary.txt`. `--figures` prints how long sentences are. The packages are
+// installed outside of the repository, once for each state of package-lock.json. Requires Node 20 with npm, and Git.
 import { execFileSync, spawnSync } from "node:child_process";
 import { createHash } from "node:crypto";
 import { cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
@@ -17,7 +17,7 @@ import { brokenLinks } from "./links.mjs";
 const here = dirname(fileURLToPath(import.meta.url));
 const root = join(here, "..", "..");
 
-/** What is checked: documents, the program's comments and messages, the chart's texts, scripts. Comments of tests are not. */
+/** Files to check: documents, comments and messages of the program, texts of the chart, scripts. Tests are not checked. */
 const CHECKED = /(\.md|^src\/.*\.rs|NOTES\.txt|values\.yaml|files\/rules\.yaml|Makefile|hack\/[\w-]+\.sh)$/;
 /** Generated from descriptions that are checked in `src/api`. */
 const NOT_CHECKED = /^docs\/reference\//;
@@ -34,7 +34,7 @@ try {
   rmSync(work, { recursive: true, force: true });
 }
 
-/** The folder of the packages; installed if it is not there yet. */
+/** Returns the folder of the packages. Installs them if the folder does not exist. */
 function installed() {
   const lock = readFileSync(join(here, "package-lock.json"));
   const cache = join(process.env.XDG_CACHE_HOME || join(homedir(), ".cache"), "pennant", "prose");
@@ -49,7 +49,7 @@ function installed() {
   return folder;
 }
 
-/** The files that Git knows, or would add. */
+/** Returns the files that Git tracks, or would add. */
 function listed() {
   const names = execFileSync("git", ["ls-files", "--cached", "--others", "--exclude-standard"], { cwd: root, encoding: "utf8" });
   return names.split("\n").filter((name) => name && existsSync(join(root, name)));
@@ -69,7 +69,7 @@ function write() {
   });
 }
 
-/** Puts our rule where textlint looks for rules, and where it finds the packages that it imports. Out: the file. */
+/** Copies our rule to the folder where textlint looks for rules and where imports find the packages. Returns the file. */
 function rule(packages) {
   const folder = join(packages, "node_modules", "textlint-rule-words-per-sentence");
   mkdirSync(folder, { recursive: true });
@@ -78,7 +78,7 @@ function rule(packages) {
   return join(folder, "index.js");
 }
 
-/** A problem of the extracted text, with the name of the file that it was extracted from. */
+/** Replaces the name of an extracted file in a problem by the name of the file that it was extracted from. */
 function original(line) {
   const named = line.replace(join(work, "text") + "/", "").replace(/(\.rs)\.messages\.md:/, "$1:").replace(/\.(rs|txt|yaml|sh)\.md:/, ".$1:");
   return named.replace(/^Makefile\.md:/, "Makefile:");
@@ -105,7 +105,7 @@ function cspell(packages) {
     version: "0.2", language: "en,en-GB", minWordLength: 4,
     dictionaryDefinitions: [{ name: "vocabulary", path: join(here, "vocabulary.txt") }],
     dictionaries: ["vocabulary", "softwareTerms", "k8s", "rust", "golang", "bash", "node", "html", "filetypes", "companies"],
-    // Code, links, hashes and the words of other systems.
+    // Code, links, hashes and identifiers.
     ignoreRegExpList: ["/^```[\\s\\S]*?^```/gm", "/`[^`\\n]*`/g", "/\\]\\([^)]*\\)/g", "/https?:\\S+/g", "/\\b[0-9a-f]{7,}\\b/g", "/\\b\\w*[_A-Z0-9]\\w*[A-Z]\\w*\\b/g"],
   };
   writeFileSync(join(work, "cspell.json"), JSON.stringify(config));
@@ -121,7 +121,7 @@ function report({ status, stdout, stderr }) {
   return status === 0;
 }
 
-/** How long sentences are: in documents, and in comments and messages. */
+/** Prints how long sentences are: in documents, and in comments and messages. */
 async function figures(packages, names) {
   const { parse } = createRequire(join(packages, "package.json"))("@textlint/markdown-to-ast");
   const { sentences } = await import(rule(packages));

@@ -1,4 +1,4 @@
-// Checks the links between documents: the file is there, and so is the heading. Addresses on the network are not fetched.
+// Checks that the files and headings exist to which links between documents lead. URLs are not fetched.
 //
 // In: the root of the repository, and the names of its Markdown files. Out: one line for each broken link.
 import { existsSync, readFileSync } from "node:fs";
@@ -12,13 +12,13 @@ export function brokenLinks(root, names) {
       [...line.matchAll(/\]\(([^)\s]+)\)/g)].map(([, link]) => link).filter((link) => /^[\w./#-]+$/.test(link)).flatMap((link) => {
         const [path, anchor] = link.split("#");
         const file = path ? normalize(join(dirname(name), path)) : name;
-        const problem = !existsSync(join(root, file)) ? `there is no ${file}`
+        const problem = !existsSync(join(root, file)) ? `${file} does not exist`
           : anchor && file.endsWith(".md") && !anchors(file).has(anchor) ? `${file} has no heading #${anchor}` : "";
         return problem ? [`${name}:${at + 1}: link ${link}: ${problem}`] : [];
       })));
 }
 
-/** The anchors that GitHub makes of headings. */
+/** Returns the anchors that GitHub gives to headings. */
 function headings(text) {
   const all = new Set();
   for (const [, heading] of prose(text).matchAll(/^#+ +(.*)$/gm)) {
@@ -31,7 +31,7 @@ function headings(text) {
   return all;
 }
 
-/** Without fenced code; lines keep their numbers. */
+/** Removes fenced code. Line numbers stay the same. */
 function prose(text) {
   return text.replace(/^```[\s\S]*?^```/gm, (code) => code.replace(/[^\n]+/g, ""));
 }

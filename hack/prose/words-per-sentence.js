@@ -1,4 +1,4 @@
-// A textlint rule: a sentence has at most `max` words. Inline code is one word. Block quotes are quotations and keep their words.
+// A textlint rule: a sentence has at most `max` words. Inline code counts as one word. Block quotes are not checked, because they are quotations.
 import { splitAST } from "sentence-splitter";
 import { StringSource } from "textlint-util-to-string";
 

@@ -1,10 +1,11 @@
-// Receiver is a webhook receiver to look at: it prints each request as it comes, numbered, with what matters for a notification.
+// Receiver is a webhook receiver for the demo. It prints each request when it arrives, with a number, the relevant
+// headers and the body.
 //
 //	cd hack/receiver
 //	go run . --port 8081
 //	go run . --port 8082 --fail-first 2
 //
-// It takes the standard library alone and compiles in a second, so that the demo need not wait for it.
+// It uses only the standard library and compiles in a second, so that the demo does not wait for it.
 package main
 
 import (
@@ -26,10 +27,10 @@ import (
 const maxBody = 4 << 20
 
 func main() {
-	port := flag.Int("port", 0, "port on 127.0.0.1; 0 takes a free one and says which")
-	failFirst := flag.Int("fail-first", 0, "answer the first `N` requests with 503, to see them come again")
-	record := flag.String("record", "", "also append one line a request to this `file`: number, Unix milliseconds, answer, "+
-		"webhook-id, path, body, and what people read in the body's field text; tabs between")
+	port := flag.Int("port", 0, "port on 127.0.0.1; 0 chooses a free port and prints it")
+	failFirst := flag.Int("fail-first", 0, "answer the first `N` requests with 503, to see the retries")
+	record := flag.String("record", "", "also append one line for each request to this `file`, with tabs between the fields: number, "+
+		"Unix milliseconds, status code, webhook-id, path, body, and the field text of the body")
 	flag.Parse()
 	if err := serve(*port, *failFirst, *record); err != nil {
 		fmt.Fprintf(os.Stderr, "receiver: %s\n", err)
@@ -55,7 +56,8 @@ func serve(port, failFirst int, record string) error {
 	return http.Serve(listener, r)
 }
 
-// A receiver has seen some requests. Its lock is held until a request is printed: numbers, lines and answers are in one order.
+// A receiver counts its requests. It holds the lock until a request is printed, so that numbers, lines and answers have
+// the same order.
 type receiver struct {
 	sync.Mutex
 	requests, failFirst int
@@ -74,7 +76,7 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	fmt.Fprintln(w, thanks)
 }
 
-// take counts a request, prints it, and says how to answer it.
+// take counts and prints a request. It returns the status code and the text of the answer.
 func (r *receiver) take(request *http.Request, body []byte) (status int, thanks string) {
 	r.Lock()
 	defer r.Unlock()
@@ -86,13 +88,13 @@ func (r *receiver) take(request *http.Request, body []byte) (status int, thanks 
 	now, repeats := time.Now(), ""
 	id := request.Header.Get("webhook-id")
 	if first, known := r.first[id]; known {
-		repeats = fmt.Sprintf("  again, the same id as #%d", first)
+		repeats = fmt.Sprintf("  repeats #%d (same webhook-id)", first)
 	} else if id != "" {
 		r.first[id] = r.requests
 	}
 
 	compact, pretty, text := read(body)
-	// A full disk or a closed terminal is no reason to answer the sender anything else.
+	// Write errors are ignored: a full disk or a closed terminal must not change the answer to the sender.
 	fmt.Printf("\n#%d  %s  %s %s  -> %d%s\n%s", r.requests, now.UTC().Format("15:04:05.000Z"), request.Method, request.URL.RequestURI(),
 		status, repeats, shown(request.Header, pretty))
 	if id == "" {
@@ -102,7 +104,8 @@ func (r *receiver) take(request *http.Request, body []byte) (status int, thanks 
 	return status, thanks
 }
 
-// read gives a body in one line, as people read it, and what a chat would show of it. Fields of objects are in the order of their names.
+// read returns a body in one line and with indentation, and its field text, which a chat shows. Fields of objects are
+// sorted by name.
 func read(body []byte) (compact, pretty, text string) {
 	var value any
 	if json.Unmarshal(body, &value) != nil {
@@ -120,7 +123,7 @@ func encode(value any, indent string) string {
 	encoder := json.NewEncoder(&out)
 	encoder.SetEscapeHTML(false)
 	encoder.SetIndent("", indent)
-	_ = encoder.Encode(value) // of what was decoded
+	_ = encoder.Encode(value) // cannot fail: the value was decoded from JSON
 	return strings.TrimRight(out.String(), "\n")
 }
 
@@ -133,7 +136,7 @@ func inOneLine(text string) string {
 	}, text)
 }
 
-// shown is what follows the first line of a request: the headers that matter, and the body.
+// shown returns what is printed below the first line of a request: the relevant headers, and the body.
 func shown(headers http.Header, body string) string {
 	var out strings.Builder
 	for _, name := range []string{"content-type", "user-agent", "webhook-id", "webhook-timestamp"} {
@@ -141,7 +144,7 @@ func shown(headers http.Header, body string) string {
 			fmt.Fprintf(&out, "    %s: %s\n", name, value)
 		}
 	}
-	// The scheme is worth seeing, the secret is not.
+	// Print the scheme, but not the secret.
 	if scheme, _, found := strings.Cut(headers.Get("authorization"), " "); found {
 		fmt.Fprintf(&out, "    authorization: %s ****\n", scheme)
 	} else if scheme != "" {

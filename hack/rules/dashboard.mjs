@@ -1,5 +1,5 @@
-// Makes a promtool test of the dashboard, on stdout: each query is evaluated with what was recorded of a real run, and must give
-// something. So a query that cannot be understood fails, and one that joins or compares what does not fit.
+// Prints a promtool test of the dashboard. Each query is evaluated with metrics that were recorded in a real run, and must have
+// a result. So the test finds invalid queries, and queries that join or compare series whose labels do not match.
 //
 //   node hack/rules/dashboard.mjs DASHBOARD RECORDED
 import { readFileSync } from 'node:fs';
@@ -10,7 +10,7 @@ if (!recordedFile) {
   process.exit(2);
 }
 
-// What a scrape adds, and what is chosen above the panels.
+// The labels that a scrape adds, and the variables that users choose above the panels.
 const target = { namespace: 'pennant-system', job: 'pennant', pod: 'pennant-0', instance: '10.0.0.1:8080' };
 const variables = { namespace: target.namespace, job: '.*', pod: '.*', __rate_interval: '1m', __range: '1h' };
 const interval = 15;
@@ -27,7 +27,7 @@ const scrapes = Math.max(...series.map(({ values }) => values.split(' ').length)
 const fill = (query) =>
   query.replace(/\$\{?(\w+)\}?/g, (whole, name) => {
     if (name in variables) return variables[name];
-    console.error(`dashboard: nobody sets ${whole} in ${query}`);
+    console.error(`dashboard: unknown variable ${whole} in ${query}`);
     process.exit(1);
   });
 
@@ -38,12 +38,12 @@ if (queries.length === 0) {
   process.exit(1);
 }
 
-// What the legend shows must be there: a query that does not group by it leaves its place empty.
+// The result must have the labels that the legend shows. If a query does not group by a label, its place in the legend is empty.
 const shown = ({ legendFormat = '' }) => [...legendFormat.matchAll(/\{\{\s*(\w+)\s*\}\}/g)].map(([, label]) => label);
 const holds = (expr) => ({ expr: `count(${expr}) > bool 0`, eval_time: `${(scrapes - 1) * interval}s`, exp_samples: [{ labels: '{}', value: 1 }] });
 const tests = queries.flatMap((query) => {
   const expr = fill(query.expr);
-  // A quantile of nothing is no number, and so not less than any. `vector` is what has no label.
+  // A quantile of no samples is NaN, which `< +Inf` drops. `unless … vector(0)` drops series without the label.
   const labelled = shown(query).map((label) => holds(`group by (${label}) (${expr}) unless on (${label}) vector(0)`));
   return [holds(`(${expr}) < +Inf`), ...labelled];
 });

@@ -1,9 +1,9 @@
 // Fetches the schemas that receivers publish, for the contract tests of the built-in templates.
 //
-// In: `sources.json` (packages by version and checksum), `package-lock.json` (the same, for what is published as code). Out:
-// one JSON file a source in a folder outside of the repository, whose name is printed; it is made once for each state of
-// this folder. OpenAPI documents are cut down to the operations that the templates use. About 130 MB are downloaded for
-// that, which end up as 750 KB. Needs Node 20 with npm, Go and tar.
+// In: `sources.json` (packages with version and checksum), and `package-lock.json` (packages with code that defines requests).
+// Out: a folder outside of the repository, with a JSON file for each source. Its name is printed. It is created once for each
+// state of this folder. OpenAPI documents are reduced to the operations that the templates use: a download of about 130 MB
+// becomes 750 KB. Requires Node 20 with npm, Go and tar.
 import { execFileSync } from "node:child_process";
 import { createHash } from "node:crypto";
 import { copyFileSync, existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync } from "node:fs";
@@ -16,11 +16,11 @@ import { fileURLToPath } from "node:url";
 const here = dirname(fileURLToPath(import.meta.url));
 const cache = join(process.env.XDG_CACHE_HOME || join(homedir(), ".cache"), "pennant", "schemas");
 
-/** The folder of schemas; made if it is not there yet. */
+/** Returns the folder of schemas. Creates it if it does not exist. */
 function schemas() {
   const folder = join(cache, fingerprint());
   if (existsSync(folder)) return folder;
-  say(`fetching what receivers publish into ${folder}, once: about 130 MB`);
+  say(`downloading the schemas of receivers (about 130 MB) into ${folder}; this happens once`);
   mkdirSync(cache, { recursive: true });
   const work = mkdtempSync(join(cache, "making-"));
   try {
@@ -38,7 +38,7 @@ function schemas() {
   return folder;
 }
 
-/** Changes with every file here. */
+/** Returns a hash of all files in this folder. */
 function fingerprint() {
   const hash = createHash("sha256");
   const files = readdirSync(here, { withFileTypes: true }).filter((entry) => entry.isFile());
@@ -48,7 +48,7 @@ function fingerprint() {
   return hash.digest("hex").slice(0, 16);
 }
 
-/** Whoever comes first; another who made the same at the same time has made the same. */
+/** Renames the result to its final path. If another process was first, its result is the same and stays. */
 function publish(out, folder) {
   try {
     renameSync(out, folder);
@@ -57,7 +57,7 @@ function publish(out, folder) {
   }
 }
 
-/** Schemas of what is published as code. */
+/** Generates the schemas of requests that are published as code. */
 function generated(work, out) {
   say("packages of package-lock.json");
   for (const file of ["package.json", "package-lock.json", "generate.mjs", "types.ts"]) {
@@ -67,10 +67,10 @@ function generated(work, out) {
   run("node", ["generate.mjs", out], work);
 }
 
-/** The document of a source, parsed. */
+/** Returns the parsed document of a source. */
 function document(source, work) {
   const read = readFileSync(source.npm ? fromNpm(source, work) : fromGo(source, work), "utf8");
-  // Gitea's is a template of Go: it fills in its version, and the path that it is served below.
+  // The document of Gitea is a Go template with tags for the version and the path of the server.
   const text = source.file.endsWith(".tmpl") ? read.replaceAll(/\{\{[^{}]*\}\}/g, "") : read;
   if (source.between) {
     const [before, after] = source.between;
@@ -81,7 +81,7 @@ function document(source, work) {
   return yaml.parse(text, { maxAliasCount: -1 });
 }
 
-/** A file of a package, whose archive has the hash that is written down. */
+/** Returns a file of an npm package. The hash of the package must be that in sources.json. */
 function fromNpm({ npm, integrity, file }, work) {
   const folder = join(work, createHash("sha256").update(npm).digest("hex"));
   const archive = `${folder}.tgz`;
@@ -90,20 +90,20 @@ function fromNpm({ npm, integrity, file }, work) {
     renameSync(join(work, name), archive);
   }
   const found = `sha512-${createHash("sha512").update(readFileSync(archive)).digest("base64")}`;
-  if (found !== integrity) throw new Error(`${npm} is not what sources.json says: ${found}`);
+  if (found !== integrity) throw new Error(`${npm} has the hash ${found}, which is not the one in sources.json`);
   mkdirSync(folder, { recursive: true });
   run("tar", ["-xzf", archive, "-C", folder, `package/${file}`], work);
   return join(folder, "package", file);
 }
 
-/** A file of a Go module, whose content has the hash that is written down; so no database of hashes is asked. */
+/** Returns a file of a Go module. The hash of the module must be that in sources.json, so the checksum database is not used. */
 function fromGo({ go, sum, file }, work) {
   const module = JSON.parse(run("go", ["mod", "download", "-json", go], work, { GOFLAGS: "-mod=mod", GOWORK: "off", GOSUMDB: "off" }));
-  if (module.Sum !== sum) throw new Error(`${go} is not what sources.json says: ${module.Sum}`);
+  if (module.Sum !== sum) throw new Error(`${go} has the hash ${module.Sum}, which is not the one in sources.json`);
   return join(module.Dir, file);
 }
 
-/** Of an OpenAPI document what some operations need; another document is left as it is. */
+/** Returns the parts of an OpenAPI document that some operations need. Without operations, returns the whole document. */
 function cut(document, { operations }) {
   if (!operations) return document;
   const { openapi, swagger, basePath, consumes, servers, paths } = document;
@@ -111,14 +111,14 @@ function cut(document, { operations }) {
   for (const operation of operations) {
     const [method, path] = operation.split(" ");
     const { responses: _, ...wanted } = paths[path]?.[method] ?? {};
-    if (!wanted.operationId && !wanted.requestBody && !wanted.parameters) throw new Error(`there is no ${operation}`);
+    if (!wanted.operationId && !wanted.requestBody && !wanted.parameters) throw new Error(`the document has no operation ${operation}`);
     kept.paths[path] = { parameters: paths[path].parameters, [method]: wanted };
   }
   keepReferenced(kept.paths, document, kept);
   return kept;
 }
 
-/** Copies what a part names by `$ref`, and what that names in turn. */
+/** Copies everything that a part refers to by `$ref`, directly or through other parts. */
 function keepReferenced(part, document, kept) {
   if (part === null || typeof part !== "object") return;
   if (typeof part.$ref === "string" && copy(part.$ref, document, kept)) {
@@ -127,7 +127,7 @@ function keepReferenced(part, document, kept) {
   for (const value of Object.values(part)) keepReferenced(value, document, kept);
 }
 
-/** Copies what a JSON Pointer points to; false if it was there. */
+/** Copies the value that a JSON Pointer refers to. Returns false if it was already copied. */
 function copy(pointer, document, kept) {
   const steps = pointer.replace("#/", "").split("/");
   const last = steps.pop();

@@ -1,6 +1,7 @@
-// Makes JSON Schemas of what receivers publish as code. Runs beside `node_modules`, started by `fetch.mjs`.
+// Generates JSON Schemas of requests that receivers publish as code. `fetch.mjs` starts it in a folder with `node_modules`.
 //
-// In: `types.ts`, and the validators of Discord's requests. Out: one JSON Schema a file in the folder that is named first.
+// In: `types.ts`, and the validators of Discord's requests. Out: JSON files in the folder
+// that the first argument names, one for each schema.
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { IncomingWebhookRequestPartialSchema } from "discord-api-spec/zod";
@@ -16,5 +17,5 @@ const exported = [...readFileSync(types, "utf8").matchAll(/^export (?:type|inter
 const generator = createGenerator({ path: types, skipTypeCheck: true, topRef: false, expose: "all" });
 for (const type of exported) write(kebab(type), generator.createSchema(type));
 
-// As output it closes objects, so that a field that Discord does not know is an error.
+// With `io: "output"`, objects allow no other fields, so a field that Discord does not know is an error.
 write("discord", toJSONSchema(IncomingWebhookRequestPartialSchema, { io: "output", unrepresentable: "any" }));

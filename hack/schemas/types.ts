@@ -1,5 +1,5 @@
-// What these receivers publish as TypeScript types only; `generate.mjs` makes a JSON Schema of each type that is exported
-// here.
+// Requests that these receivers publish only as TypeScript types. `generate.mjs` generates a JSON Schema of each type that is
+// exported here.
 import type { SendMessageParams } from "@gramio/types";
 import type { MessageAttachment as MattermostAttachment } from "@mattermost/types/message_attachments";
 import type { IAdaptiveCard } from "@microsoft/teams.cards";
@@ -8,7 +8,7 @@ import type { CreateADeployData } from "@sentry/api";
 import type { KnownBlock, MessageAttachment } from "@slack/types";
 import type { GitStatus, GitStatusContext, GitStatusState } from "azure-devops-node-api/interfaces/GitInterfaces";
 
-// https://docs.slack.dev/reference/methods/chat.postMessage/: the package has types for the parts only.
+// https://docs.slack.dev/reference/methods/chat.postMessage/: the package has types only for the parts.
 export interface Slack {
   channel?: string;
   text: string;

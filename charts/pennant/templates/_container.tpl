@@ -1,4 +1,4 @@
-{{/* The command line. What the program would take by itself is said all the same, so that it can be read in one place. */}}
+{{/* The command line. It also contains values that are defaults of the program, so that all settings can be read in one place. */}}
 {{- define "pennant.args" -}}
 - run
 - --controllers={{ join "," .Values.controllers }}
@@ -44,7 +44,7 @@
 {{- end }}
 
 {{- define "pennant.env" -}}
-# The name under which a Lease is held: each living process must have its own.
+# Identifies the holder of a Lease, so it must differ for each running process.
 - name: POD_NAME
   valueFrom: {fieldRef: {fieldPath: metadata.name}}
 - name: POD_NAMESPACE
@@ -64,7 +64,7 @@
 {{- end }}
 {{- end }}
 {{- if include "pennant.caBundle" . }}
-# Trusted beside those of the image, which SSL_CERT_FILE leads to.
+# CA certificates to trust in addition to those of the image, which are in SSL_CERT_FILE.
 - name: SSL_CERT_DIR
   value: /etc/pennant/ca
 {{- end }}

@@ -1,9 +1,9 @@
-{{/* The name of the application, as labels have it. */}}
+{{/* The name of the application in labels. */}}
 {{- define "pennant.name" -}}
 {{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" }}
 {{- end }}
 
-{{/* The name of all objects: that of the release, with the chart's in it. */}}
+{{/* The name of all objects: the name of the release and that of the chart, unless the first one contains the second one. */}}
 {{- define "pennant.fullname" -}}
 {{- $name := default .Chart.Name .Values.nameOverride }}
 {{- if .Values.fullnameOverride }}
@@ -16,14 +16,15 @@
 {{- end }}
 
 {{/*
-The same for what is not in the namespace of the release: with that namespace in it, for there may be a release of the same name in
-another one. Neither a name nor a namespace has a dot. Names of Roles and ClusterRoles may have some, and be as long as this gets.
+The name of objects outside the namespace of the release. It includes that namespace, because another namespace may have a release of
+the same name. It is unique, because neither the name nor the namespace contains a dot. Names of Roles and ClusterRoles may contain dots,
+and may be as long as this name.
 */}}
 {{- define "pennant.elsewhere" -}}
 {{- printf "%s.%s" (include "pennant.fullname" .) .Release.Namespace }}
 {{- end }}
 
-{{/* What selects the Pods; never changes. */}}
+{{/* The labels that select the Pods. They never change. */}}
 {{- define "pennant.selector" -}}
 app.kubernetes.io/name: {{ include "pennant.name" . | quote }}
 app.kubernetes.io/instance: {{ .Release.Name | quote }}
@@ -43,7 +44,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- if .Values.serviceAccount.create }}
 {{- default (include "pennant.fullname" .) .Values.serviceAccount.name }}
 {{- else }}
-{{- required "serviceAccount.name: which one, if none is made" .Values.serviceAccount.name }}
+{{- required "serviceAccount.name is required if serviceAccount.create is false" .Values.serviceAccount.name }}
 {{- end }}
 {{- end }}
 

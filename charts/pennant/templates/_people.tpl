@@ -1,4 +1,4 @@
-{{/* What people may do, by role; `edit` has the rules of `view` too, and `admin` those of both. */}}
+{{/* The permissions of users, by role. `edit` also has the rules of `view`, and `admin` has those of both. */}}
 {{- define "pennant.people.view" -}}
 - apiGroups: [pennant.dev]
   resources: [pipelines, notifications, deliveries]
@@ -9,14 +9,14 @@
 - apiGroups: [pennant.dev]
   resources: [pipelines, notifications]
   verbs: [create, update, patch, delete, deletecollection]
-# Redelivery: an annotation. Spec and status of a Delivery cannot be changed with it.
+# To request a redelivery by an annotation. It does not allow changes to the spec and status of a Delivery.
 - apiGroups: [pennant.dev]
   resources: [deliveries]
   verbs: [patch]
 {{- end }}
 
 {{- define "pennant.people.admin" -}}
-# A Delivery that is deleted before it was sent is not sent; of one that was sent the record is gone.
+# If a Delivery is deleted before it is sent, it is never sent. If it is deleted afterwards, its record is lost.
 - apiGroups: [pennant.dev]
   resources: [deliveries]
   verbs: [delete, deletecollection]

@@ -1,16 +1,16 @@
 {{/*
-What Pennant may do: one rule for each call that it makes, and no verb besides. Watches begin with a list. What is named alone is
-listed and watched by its name, so that resourceNames hold for these verbs, too.
+The permissions of Pennant: a rule for each call that it makes, without further verbs. A watch begins with a list. Single objects are
+listed and watched by name, so that resourceNames apply to these verbs, too.
 */}}
 
-{{/* Whoever the rights are for. */}}
+{{/* The account that gets the permissions. */}}
 {{- define "pennant.subjects" -}}
 - kind: ServiceAccount
   name: {{ include "pennant.serviceAccount" . | quote }}
   namespace: {{ .Release.Namespace | quote }}
 {{- end }}
 
-{{/* In every namespace that is followed. */}}
+{{/* The rules for each followed namespace. */}}
 {{- define "pennant.rights.followed" -}}
 {{- $pipeline := has "pipeline" .Values.controllers }}
 {{- $dispatch := has "dispatch" .Values.controllers }}
@@ -34,7 +34,7 @@ listed and watched by its name, so that resourceNames hold for these verbs, too.
 {{- end }}
 {{- end }}
 
-{{/* Wherever deliveries are kept: where pipelines are, and in the namespace of the release. */}}
+{{/* The rules for each namespace that can contain Deliveries: those with Pipelines, and the namespace of the release. */}}
 {{- define "pennant.rights.kept" -}}
 {{- if has "dispatch" .Values.controllers -}}
 - apiGroups: [pennant.dev]
@@ -59,7 +59,7 @@ listed and watched by its name, so that resourceNames hold for these verbs, too.
 {{- end }}
 {{- end }}
 
-{{/* The application objects, and the objects that stand for clusters. */}}
+{{/* The rules for application objects, and for objects that represent clusters. */}}
 {{- define "pennant.rights.observed" -}}
 {{- $rules := list }}
 {{- with .Values.observe }}
@@ -100,13 +100,13 @@ listed and watched by its name, so that resourceNames hold for these verbs, too.
 {{- end }}
 {{- end }}
 
-{{/* In the namespace of the release alone. */}}
+{{/* The rules for the namespace of the release only. */}}
 {{- define "pennant.rights.own" -}}
 {{- $leases := list }}
 {{- range .Values.controllers }}
 {{- $leases = append $leases (printf "pennant-%s" .) }}
 {{- end -}}
-# Who acts. Nothing can be created by name, so that verb is for all.
+# Leader election. A create cannot be restricted to names, so it is allowed for all Leases.
 - apiGroups: [coordination.k8s.io]
   resources: [leases]
   verbs: [create]
@@ -114,13 +114,13 @@ listed and watched by its name, so that resourceNames hold for these verbs, too.
   resources: [leases]
   resourceNames: {{ toJson $leases }}
   verbs: [get, list, watch, update]
-# The configuration that pennant explain and pennant render judge by.
+# The published configuration, which pennant explain and pennant render use.
 - apiGroups: [""]
   resources: [configmaps]
   resourceNames: [pennant-info]
   verbs: [get, create, patch]
 {{- if has "dispatch" .Values.controllers }}
-# The global configuration, and the last one that could be read. An apply of what is not there is a create with a name.
+# The global configuration, and its last valid version. Server-side apply of a missing object is a create with a name.
 - apiGroups: [""]
   resources: [configmaps]
   resourceNames: [{{ .Values.config.name | quote }}]
@@ -132,7 +132,7 @@ listed and watched by its name, so that resourceNames hold for these verbs, too.
 {{- end }}
 {{- end }}
 
-{{/* What is listed of Secrets and ConfigMaps: a map from each namespace to the rules there, as YAML. */}}
+{{/* The rules for the listed Secrets and ConfigMaps: a map from each namespace to its rules, as YAML. */}}
 {{- define "pennant.rights.listed" -}}
 {{- $all := dict }}
 {{- range $resource, $of := dict "secrets" .Values.rbac.secrets "configmaps" .Values.rbac.configMaps }}

@@ -15,15 +15,15 @@ import (
 	"k8s.io/kubernetes/pkg/controller/replicaset"
 )
 
-// As kube-controller-manager has it by default.
+// The default of kube-controller-manager.
 const workers = 5
 
-// runControllers runs those controllers of kube-controller-manager that somebody here needs, as it runs them. Of its 380 packages that
-// no other program has, these are seven; the rest would take as long to compile as the API server.
+// runControllers runs the controllers of kube-controller-manager that tests and the demo need, with the same settings. They are
+// in seven of the 380 packages that only kube-controller-manager has. To compile the rest would take as long as the API server.
 func runControllers(ctx context.Context, arguments []string) error {
 	flags := flag.NewFlagSet("controllers", flag.ContinueOnError)
 	kubeconfig := flags.String("kubeconfig", "", "how to reach the API server")
-	names := flags.String("controllers", "", "which controllers run, by the names that kube-controller-manager has for them, with commas")
+	names := flags.String("controllers", "", "comma-separated names of the controllers to run, as in kube-controller-manager")
 	if err := flags.Parse(arguments); err != nil {
 		return err
 	}
@@ -55,7 +55,7 @@ func runControllers(ctx context.Context, arguments []string) error {
 			c := clusterroleaggregation.NewClusterRoleAggregation(shared.Rbac().V1().ClusterRoles(), client.RbacV1())
 			run = append(run, func() { c.Run(ctx, workers) })
 		default:
-			return fmt.Errorf("controllers: there is no %q here", name)
+			return fmt.Errorf("controllers: unknown controller %q", name)
 		}
 	}
 	shared.Start(ctx.Done())

@@ -1,7 +1,7 @@
-// Programs is etcd, kube-apiserver, kubectl, kwok and the controllers of a rollout as one program, which is the one by whose name
-// it is called. Compiled and linked once, they take half the time and a third of the space of five.
+// Programs contains etcd, kube-apiserver, kubectl, kwok and the controllers of a rollout. It runs as the program whose name it is
+// called by. One program needs half the build time and a third of the space of five.
 //
-// The launcher builds it. Each is what its own main package makes of it, except for `controllers`: see controllers.go.
+// The launcher builds it. Each program does the same as its own main package, except for `controllers`: see controllers.go.
 package main
 
 import (
@@ -41,11 +41,11 @@ func main() {
 	case "kwok":
 		end(runKwok(stopped()))
 	default:
-		end(fmt.Errorf("%s is no program of the control plane", name))
+		end(fmt.Errorf("%s is not a program of the control plane", name))
 	}
 }
 
-// stopped ends with SIGINT and SIGTERM.
+// stopped returns a context that SIGINT and SIGTERM cancel.
 func stopped() context.Context {
 	ctx, _ := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	return ctx
@@ -58,9 +58,9 @@ func end(err error) {
 	}
 }
 
-// runKwok does what kwok's main does: some of its flags decide what the others are.
+// runKwok does the same as the main function of kwok, in which some flags determine the others.
 func runKwok(ctx context.Context) error {
-	// Those that the other programs have put there are not kwok's: it has a --version of its own.
+	// The flags that the other programs have added do not belong to kwok, which has its own --version.
 	pflag.CommandLine = pflag.NewFlagSet("kwok", pflag.ExitOnError)
 	flags := pflag.NewFlagSet("global", pflag.ContinueOnError)
 	flags.ParseErrorsAllowlist.UnknownFlags = true
