@@ -2,7 +2,7 @@
 //!
 //! In: the pipelines of the cluster, from its own watch; the application objects, through [`crate::cluster`].
 //! Out: `Pipeline.status` except `dispatched`. It is written only if something other than time has changed, and only by the
-//! leader. Standby replicas keep their caches warm. A status update is the record of a change: other components read it from the
+//! leader. Standby replicas also fill their caches. A status update is the record of a change: other components read it from the
 //! API and report it.
 //!
 //! One reconcile of a pipeline runs `plan` → `gather` → `status` → `write`. `plan` validates the spec. `gather` reads the current state of
@@ -61,7 +61,7 @@ pub struct Options {
     pub watch_namespaces: Vec<String>,
     /// Whether targets in another namespace than their pipeline are allowed.
     pub cross_namespace_refs: bool,
-    /// Maximum number of pipelines that are reconciled concurrently. One namespace gets only a part of it.
+    /// Maximum number of pipelines that are reconciled concurrently. One namespace gets only a part of this number.
     pub max_reconciles: usize,
     /// Where spans are sent.
     pub tracer: Tracer,

@@ -51,7 +51,7 @@ fn credentials(template: &BuiltinTemplate) -> String {
         CredentialsKind::Url => {
             "The whole URL is secret. Put it into a Secret, and refer to it in `endpoint.urlFrom`.".to_owned()
         }
-        CredentialsKind::None => "None. If the receiver's operator requires credentials, set `endpoint.auth`.".to_owned(),
+        CredentialsKind::None => "By default, Pennant sends no credentials.".to_owned(),
     };
     let mut text = format!("{}\n\n{how}", credentials.description.trim());
     if let Some(path) = template.metadata.path.as_ref().filter(|_| credentials.kind != CredentialsKind::Url) {

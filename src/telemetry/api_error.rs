@@ -1,6 +1,6 @@
 //! The message for an error of the Kubernetes client, in one sentence.
 //!
-//! In: an error. Out: a human-readable message. The message of the client is not usable. It contains the answer of the API server
+//! In: an error. Out: a human-readable message. The client's own message is not usable. It contains the answer of the API server
 //! twice, once as a Rust value. For a failed exec plugin it contains the whole output of the plugin, which can be a token.
 
 use std::error::Error;
@@ -11,7 +11,7 @@ use kube::config::{KubeconfigError, LoadDataError};
 use kube::core::Status;
 use kube::runtime::watcher;
 
-/// Returns the error of the client, if this is one, directly or in a box.
+/// Returns the error of the Kubernetes client if `error` is one, directly or in a box.
 #[must_use]
 pub fn find<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a KubeError> {
     error.downcast_ref::<KubeError>().or_else(|| error.downcast_ref::<Box<KubeError>>().map(|boxed| &**boxed))

@@ -13,7 +13,7 @@ use sha2::{Digest as _, Sha256};
 use super::TelemetryError;
 
 /// Number of bits of a trace id that decide whether the trace is sampled: the last seven bytes, as in
-/// <https://opentelemetry.io/docs/specs/otel/trace/tracestate-probability-sampling/>. So other systems with this rule decide the same.
+/// <https://opentelemetry.io/docs/specs/otel/trace/tracestate-probability-sampling/>. Other systems with this rule sample the same traces.
 const BITS: u32 = 56;
 
 /// The share of traces with spans, as a threshold: a trace is sampled if its last bits are at or above it.

@@ -37,7 +37,7 @@ struct Tasks {
     closed: bool,
 }
 
-/// Notification about the object of a watch.
+/// What the consumer of a watch receives about its object.
 #[derive(Debug)]
 pub enum Seen<K> {
     /// A leadership term has started. Earlier states may be outdated.
@@ -55,7 +55,7 @@ impl NamedWatches {
         Self { client, terms, label, metrics, tasks: Mutex::default() }
     }
 
-    /// Starts a watch for each wanted name that has none, and stops the watches of all other names. `wanted` runs under the lock, so an
+    /// Starts a watch for each wanted name that has none, and stops the watches of unwanted names. `wanted` runs under the lock, so an
     /// older set never replaces a newer one. `begin` creates the consumer of a watch, which is dropped with the watch. `end` is called for
     /// each stopped watch. Must be called within a tokio runtime.
     pub fn set_wanted<K, T>(
@@ -106,7 +106,7 @@ impl NamedWatches {
     }
 }
 
-/// Notifies the consumer of the states of an object. After an error, the last state remains valid and the watch continues.
+/// Sends each state of an object to its consumer. After an error, the last state remains valid and the watch continues.
 pub(crate) async fn follow<K>(
     events: impl Stream<Item = watcher::Result<watcher::Event<K>>>,
     term: TermNumber,

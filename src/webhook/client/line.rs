@@ -30,7 +30,7 @@ struct State {
     in_flight: usize,
     /// Whether a request has timed out. If so, the connection gets no new requests.
     draining: bool,
-    /// Number of bytes that can still arrive.
+    /// Number of bytes that can still arrive before the connection is closed.
     bytes_left: usize,
     closed: bool,
     reader: Option<Waker>,

@@ -1,4 +1,4 @@
-//! Compares the policy with a list of addresses by another author.
+//! Compares the policy with a published list of addresses, which another author wrote.
 
 use std::collections::BTreeSet;
 

@@ -172,7 +172,7 @@ fn destinations_at_one_receiver_have_one_origin() {
     assert_eq!(hidden("one"), None, "no longer watched");
 }
 
-/// A receiver that repeats the request.
+/// A receiver that answers with the text of the request.
 async fn echoing(status: u16, times: usize) -> Receiver {
     Receiver::new(move |mut peer| async move {
         while let Some(request) = peer.request().await {
