@@ -288,6 +288,8 @@ async fn a_notification_without_pipelines_is_reported_after_the_initial_list() {
     let shown = row(&world).await;
     assert_eq!((&shown["Ready"], &shown["Reason"], &shown["Pipelines"]), (&json!("True"), &json!("NoPipeline"), &json!(0)));
 
+    // Before the first observation there is no cursor to store, so the notification would be `Configured` and then `Initializing`.
+    world.observed_at("shop", "1", &["web"]).await;
     let labels = json!({"metadata": {"labels": {"team": "red"}}});
     world.patch::<Pipeline>("shop", labels).await;
     world.condition("hook", "Ready", |c| c.reason == "Configured").await;

@@ -37,6 +37,10 @@ fn count(request: &Request) -> i64 {
 async fn followed_by(world: &World, number: usize) {
     for n in 1..=number {
         world.ship("web", &format!("r{n}")).await;
+        // With more than 8 unprocessed changes, Pennant would merge some.
+        if n % 4 != 0 && n != number {
+            continue;
+        }
         eventually(&format!("{n} more are recorded"), async || {
             let count = about(world, "hook", "web").await.len();
             if count > n { Ok(()) } else { Err(format!("{count}")) }

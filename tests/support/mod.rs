@@ -30,15 +30,12 @@ pub use oracle::Oracle;
 pub use pennant::Pennant;
 pub use proxy::{Fault, Proxy};
 pub use receiver::{Receiver, Reply};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 pub use wait::eventually;
 pub use world::World;
 
-/// Returns the folder for files of tests. Each mode of `PENNANT_TEST_RIGHTS` has its own, because the modes run in parallel.
+/// Returns the folder for files of tests.
 pub fn tmp() -> PathBuf {
-    let mode = std::env::var("PENNANT_TEST_RIGHTS").ok().filter(|mode| !mode.is_empty());
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(mode.as_deref().unwrap_or("all"));
-    std::fs::create_dir_all(&folder).expect("a folder for what tests write");
-    folder
+    PathBuf::from(env!("CARGO_TARGET_TMPDIR"))
 }

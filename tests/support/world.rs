@@ -8,6 +8,7 @@ pub mod apps;
 use std::fmt::Debug;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{Namespace, Secret};
@@ -23,7 +24,7 @@ use serde_json::{Value, json};
 
 use super::control_plane;
 use super::receiver::Receiver;
-use super::wait::eventually;
+use super::wait::{DEADLINE, eventually, within};
 use apps::Kind;
 
 /// The template of the body that the oracle reads. Revisions and messages are escaped by the template engine.
@@ -303,8 +304,13 @@ impl World {
 
     /// Waits for a delivery with this type and revision, such as `Deployed 2`, that satisfies `holds`.
     pub async fn delivery(&self, what: &str, holds: impl Fn(&Delivery) -> bool) -> Delivery {
+        self.delivery_within(DEADLINE, what, holds).await
+    }
+
+    /// The same with another deadline, for behaviour that is slow by design.
+    pub async fn delivery_within(&self, limit: Duration, what: &str, holds: impl Fn(&Delivery) -> bool) -> Delivery {
         let is = |d: &Delivery| super::lanes::what(d.spec.type_.as_str(), &d.spec.to.revision) == what;
-        eventually(&format!("delivery {what}"), async || {
+        within(limit, &format!("delivery {what}"), async || {
             let all = self.deliveries().await;
             let found = all.iter().find(|d| is(d) && holds(d));
             found
