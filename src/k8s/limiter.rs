@@ -175,6 +175,6 @@ mod tests {
         assert_eq!(limiter.entries().len(), 1);
         drop(held);
         assert!(limiter.entries().is_empty());
-        assert_eq!(permits(&limiter, "a").len(), 2, "whoever gave up waiting holds nothing");
+        assert_eq!(permits(&limiter, "a").len(), 2, "a caller that stopped waiting has no permit");
     }
 }

@@ -708,7 +708,11 @@ mod tests {
         assert_eq!(run_link(&feed, down(Reason::KubeconfigMissing, false)).await, Some(Reason::KubeconfigMissing));
         follow(&feed, vec![Ok(Event::Init), Ok(Event::InitDone)]).await;
         woken(&mut receiver);
-        assert_eq!(run_link(&feed, down(Reason::KubeconfigMissing, false)).await, None, "what was seen stands for a while");
+        assert_eq!(
+            run_link(&feed, down(Reason::KubeconfigMissing, false)).await,
+            None,
+            "the last observations remain valid for a while"
+        );
         assert_eq!(run_link(&feed, down(Reason::Timeout, true)).await, Some(Reason::Timeout));
         assert_eq!(woken(&mut receiver), 1);
         follow(&feed, vec![Ok(Event::Init), Ok(Event::InitDone)]).await;
