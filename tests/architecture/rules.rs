@@ -95,6 +95,7 @@ pub const PURE: &[&str] = &[
     "pipeline::status::apply",
     "pipeline::status::target",
     "installed::fit",
+    "pipeline::write::pace",
     "pipeline::write::trace",
     "published::choose",
     "leader::candidacy",

@@ -17,11 +17,8 @@ use crate::pipeline::status::Observed;
 use crate::pipeline::status::ready::Announced;
 use crate::pipeline::status::similar::Similar;
 use crate::pipeline::status::target::source;
+use crate::pipeline::write::pace::Budget;
 
-/// Maximum rate of status writes of one pipeline, in bytes. The cost for the API server is proportional to the size of a status: 9 ms
-/// without a log and 22 ms with 42 changes in it. Changes that happen during the delay are part of the next write, so under load there are
-/// fewer and larger writes. The first write after a pause never waits.
-const BYTES_PER_SECOND: f64 = 64.0 * 1024.0;
 /// Maximum burst of Events about one pipeline.
 const EVENTS_AT_ONCE: NonZeroU32 = NonZeroU32::new(25).unwrap();
 const EVENT_EVERY: Duration = Duration::from_secs(10);
@@ -86,7 +83,9 @@ pub(in crate::pipeline) struct WriteTracker {
     lost: Vec<Attempt>,
     /// For a lost write that was found to be applied: serial of the log before it.
     landed_before: Option<i64>,
-    not_before: Option<Instant>,
+    /// When the status was last written, and how long the next write waits after that.
+    written: Option<(Instant, Duration)>,
+    budget: Budget,
     failures: u32,
     events: EventLimit,
     /// What was announced about the pipeline as a whole.
@@ -234,14 +233,15 @@ impl WriteTracker {
 
     /// Returns how long the next write has to wait.
     pub fn wait(&self, now: Instant) -> Option<Duration> {
-        self.not_before.and_then(|at| at.checked_duration_since(now)).filter(|d| !d.is_zero())
+        let (at, wait) = self.written?;
+        Some((at + wait).saturating_duration_since(now)).filter(|left| !left.is_zero())
     }
 
-    /// Notes the size of a write, which delays the next one.
+    /// Notes the size of a write, which delays the next one. A write that failed counts too: the API server may have processed it.
     pub fn spent(&mut self, bytes: usize, now: Instant) {
-        #[allow(clippy::cast_precision_loss, reason = "a status has far fewer than 2^52 bytes")]
-        let seconds = bytes as f64 / BYTES_PER_SECOND;
-        self.not_before = Some(now + Duration::from_secs_f64(seconds));
+        let rested = self.written.map_or(Duration::ZERO, |(at, _)| now.saturating_duration_since(at));
+        let (left, wait) = self.budget.after(bytes, rested);
+        (self.budget, self.written) = (left, Some((now, wait)));
     }
 
     /// Notes the result of a reconcile.
@@ -423,16 +423,26 @@ mod tests {
     }
 
     #[test]
-    fn large_writes_delay_the_next_and_failures_back_off() {
-        let mut writes = WriteTracker::default();
-        let now = Instant::now();
+    fn large_writes_delay_the_next_until_the_budget_is_used_up_and_then_longer() {
+        let (mut writes, mut now) = (WriteTracker::default(), Instant::now());
         assert_eq!(writes.wait(now), None);
+        let mut waits = Vec::new();
+        for _ in 0..7 {
+            writes.spent(512 * 1024, now);
+            let wait = writes.wait(now).unwrap();
+            waits.push(wait.as_secs());
+            now += wait;
+            assert_eq!(writes.wait(now), None);
+        }
+        assert_eq!(waits, [1, 1, 1, 1, 4, 8, 8], "first 512 KiB a second, then 64 KiB a second");
+        now += Duration::from_mins(1);
         writes.spent(512 * 1024, now);
-        assert_eq!(writes.wait(now), Some(Duration::from_secs(8)));
-        assert_eq!(writes.wait(now + Duration::from_secs(8)), None);
-        writes.spent(1024, now);
-        assert!(writes.wait(now).is_some_and(|d| d < Duration::from_millis(20)));
+        assert_eq!(writes.wait(now), Some(Duration::from_secs(1)), "the budget has grown in a minute without writes");
+    }
 
+    #[test]
+    fn failures_back_off() {
+        let mut writes = WriteTracker::default();
         let mut waits = Vec::new();
         for _ in 0..9 {
             writes.ended(false);
