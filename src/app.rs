@@ -26,7 +26,7 @@ use crate::dispatch::{self, Given};
 use crate::http::{Gates, Served};
 use crate::k8s::limiter::NamespaceLimiter;
 use crate::leader::{Keeper, Lease, Named};
-use crate::outbox::{self, DeliveryIndex, Journal, Limits, Parts, PipelineIndex};
+use crate::outbox::{self, DeliveryIndex, Direct, Journal, Limits, Parts, PipelineIndex};
 use crate::report::events::events;
 pub use connect::{Access, Server};
 
@@ -349,6 +349,7 @@ fn start_dispatch(
         cluster_name: options.cluster_name.clone(),
         metrics: metrics.clone(),
         tracer: tracer.clone(),
+        direct: Direct::default(),
         outcomes: NamespaceLimiter::new(OUTCOMES),
         failures: NamespaceLimiter::new(FAILURES),
         aside: NamespaceLimiter::new(ASIDE),

@@ -16,12 +16,15 @@ pub enum Wrong {
     NextBeforeOutcome,
     /// A cursor is persisted before the Deliveries of the changes that it has passed are created.
     CursorBeforeCreate,
+    /// A cursor is persisted while a Delivery that was sent is not recorded yet.
+    CursorBeforeOutcome,
 }
 
 static CHOSEN: LazyLock<Option<Wrong>> = LazyLock::new(|| match std::env::var("PENNANT_BROKEN").as_deref() {
     Ok("outcome-before-request") => Some(Wrong::OutcomeBeforeRequest),
     Ok("next-before-outcome") => Some(Wrong::NextBeforeOutcome),
     Ok("cursor-before-create") => Some(Wrong::CursorBeforeCreate),
+    Ok("cursor-before-outcome") => Some(Wrong::CursorBeforeOutcome),
     _ => None,
 });
 

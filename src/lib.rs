@@ -2,11 +2,13 @@
 //! request.
 //!
 //! Two controllers share no memory. They communicate only through the Kubernetes API, so each of them can run alone. The pipeline
-//! controller writes each change to a change log. The dispatcher reads the change log, records Deliveries and sends them.
+//! controller writes each change to a change log. The dispatcher reads the change log, and sends each change as a delivery. A change is in
+//! the log before it is sent, and stays there until its outcome is written. If the receiver answers at once, one write creates the Delivery
+//! with its outcome. Otherwise a pending Delivery takes the place of the change.
 //!
 //! ```text
 //!  application objects            Pipeline.status.log                     Delivery                       receiver
-//!        │ watch                  append ▲        │ watch            create ▲   ▲ outcome                    ▲
+//!        │ watch                  append ▲        │ watch           outcome ▲   ▲ pending                    ▲
 //!        ▼                               │        ▼                         │   │                            │
 //!   ┌──────────┐  ┌─────────┐  ┌─────────┴──┐  ┌──────────┐  ┌─────────┐  ┌─┴───┴────┐  ┌────────┐  ┌────────┴─┐
 //!   │ cluster  │─►│ observe │─►│  pipeline  │  │ dispatch │─►│ trigger │─►│  outbox  │─►│ render │─►│ webhook  │
@@ -27,7 +29,7 @@
 //! | [`cli`] | the command line; each command calls one function of the library |
 //! | [`cluster`] | the only module that watches application objects |
 //! | [`config`] | pure: validates a Notification and fills in its defaults |
-//! | [`dispatch`] | the dispatcher: keeps cursors and turns changes into recorded Deliveries |
+//! | [`dispatch`] | the dispatcher: keeps cursors, derives deliveries from changes, and has them recorded |
 //! | [`http`] | health, readiness and metrics |
 //! | [`installed`] | whether the CRDs in the cluster are those of this version |
 //! | [`k8s`] | access to the API server: watches that recover from every error, and a limit on calls for each namespace |
@@ -35,7 +37,7 @@
 //! | [`lint`] | pure: checks manifests against everything that the API server and the controllers require |
 //! | [`manifests`] | pure: objects as written in files, with the line numbers of their fields |
 //! | [`observe`] | pure: derives an observation from the status of an application object |
-//! | [`outbox`] | lanes, retries, the journal of recorded Deliveries; the only module that decides what is sent |
+//! | [`outbox`] | lanes, direct attempts, retries, the journal of Deliveries; the only module that decides what is sent |
 //! | [`pipeline`] | the pipeline controller: turns observations into a status and a change log |
 //! | [`preview`] | shows what would be sent, without a Delivery, for people who write notifications |
 //! | [`published`] | the configuration of the running controllers, in a ConfigMap for the command line |

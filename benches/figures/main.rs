@@ -15,6 +15,7 @@
 
 mod api_server;
 mod backlog;
+mod base;
 mod bed;
 mod clusters;
 mod config;
@@ -30,6 +31,7 @@ mod process;
 mod quiet;
 mod receiver;
 mod render;
+mod rollout;
 mod slow;
 mod source;
 #[allow(dead_code, unused_imports, reason = "the tests use the rest")]
@@ -49,7 +51,7 @@ use table::Table;
 #[derive(Debug, Parser)]
 struct Args {
     /// Runs only scenarios with this text in the name: render, throughput, lane, quiet, pending, isolation, drain, signed, slow, large,
-    /// config, clusters.
+    /// config, clusters, rollout.
     #[arg(long)]
     only: Option<String>,
     /// Number of rounds; the table shows the medians.
@@ -61,6 +63,9 @@ struct Args {
     /// Appends the table as lines of JSON to this file.
     #[arg(long)]
     json: Option<PathBuf>,
+    /// Measures this program in turns with the built one, in the scenarios throughput, lane and rollout.
+    #[arg(long, value_name = "PROGRAM")]
+    base: Option<PathBuf>,
     /// Passed by cargo.
     #[arg(long, hide = true)]
     bench: bool,
@@ -68,7 +73,7 @@ struct Args {
 
 /// The only scenario that needs no control plane.
 const RENDER: &str = "render";
-const SCENARIOS: [&str; 12] = [
+const SCENARIOS: [&str; 13] = [
     RENDER,
     "throughput",
     "lane",
@@ -81,6 +86,7 @@ const SCENARIOS: [&str; 12] = [
     "large",
     "config",
     "clusters",
+    "rollout",
 ];
 
 #[tokio::main]
@@ -98,20 +104,18 @@ async fn main() {
     for round in 1..=args.rounds {
         for name in &scenarios {
             say(&format!("round {round} of {}: {name}; load average {}", args.rounds, machine::load()));
-            let readings = match (*name, bed.as_mut()) {
-                ("throughput", Some(bed)) => throughput::measure(bed, round).await,
-                ("lane", Some(bed)) => lane::measure(bed, round).await,
-                ("quiet", Some(bed)) => quiet::measure(bed, round).await,
-                ("pending", Some(bed)) => pending::measure(bed, round).await,
-                ("isolation", Some(bed)) => isolation::measure(bed, round).await,
-                ("drain", Some(bed)) => drain::measure(bed, round).await,
-                ("signed", Some(bed)) => throughput::signed(bed, round).await,
-                ("slow", Some(bed)) => slow::measure(bed, round).await,
-                ("large", Some(bed)) => large::measure(bed, round).await,
-                ("config", Some(bed)) => config::measure(bed, round).await,
-                ("clusters", Some(bed)) => clusters::measure(bed, round).await,
-                _ => render::measure(args.quick),
-            };
+            let mut readings = scenario(name, bed.as_mut(), round, args.quick).await;
+            if let (Some(base), Some(bed)) = (args.base.as_deref().filter(|_| base::SCENARIOS.contains(name)), bed.as_mut())
+            {
+                say(&format!("the same with {}", base.display()));
+                base::switch(bed, Some(base)).await;
+                let theirs = scenario(name, Some(&mut *bed), BASE + round, args.quick).await;
+                base::switch(bed, None).await;
+                for reading in &theirs {
+                    say(&format!("  base: {reading}"));
+                }
+                readings.extend(base::compare(&readings, &theirs));
+            }
             for reading in &readings {
                 say(&format!("  {reading}"));
             }
@@ -122,6 +126,27 @@ async fn main() {
     println!("\n{table}\n{machine}");
     if let Some(path) = &args.json {
         table.append_to(path, &machine);
+    }
+}
+
+/// Added to the round in the names of namespaces in which the other program runs.
+const BASE: u32 = 1000;
+
+async fn scenario(name: &str, bed: Option<&mut Bed>, round: u32, quick: bool) -> Vec<table::Reading> {
+    match (name, bed) {
+        ("throughput", Some(bed)) => throughput::measure(bed, round).await,
+        ("lane", Some(bed)) => lane::measure(bed, round).await,
+        ("quiet", Some(bed)) => quiet::measure(bed, round).await,
+        ("pending", Some(bed)) => pending::measure(bed, round).await,
+        ("isolation", Some(bed)) => isolation::measure(bed, round).await,
+        ("drain", Some(bed)) => drain::measure(bed, round).await,
+        ("signed", Some(bed)) => throughput::signed(bed, round).await,
+        ("slow", Some(bed)) => slow::measure(bed, round).await,
+        ("large", Some(bed)) => large::measure(bed, round).await,
+        ("config", Some(bed)) => config::measure(bed, round).await,
+        ("clusters", Some(bed)) => clusters::measure(bed, round).await,
+        ("rollout", Some(bed)) => rollout::measure(bed, round).await,
+        _ => render::measure(quick),
     }
 }
 

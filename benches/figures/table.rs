@@ -41,10 +41,15 @@ pub const THROUGHPUT: Figure =
 pub const LATENCY: Figure =
     at_most("latency", "one lane, idle: from the application's status to the request, p50", "ms", 6.0);
 pub const CPU: Figure = at_most("cpu", "API server CPU a delivery", "ms", 1.5);
+pub const THROUGHPUT_BASE: Figure =
+    at_least("throughput-base", "deliveries a second, compared with the other program", "/s", 1.7);
+pub const CPU_BASE: Figure = at_most("cpu-base", "API server CPU a delivery, compared with the other program", "ms", 0.6);
+pub const LATENCY_BASE: Figure =
+    at_most("latency-base", "from the application's status to the request, compared with the other program", "ms", 0.8);
 pub const RENDER_SHARE: Figure =
     at_most("render-share", "Pennant's CPU: rendering (mean of all built-in templates), of a delivery", "ms", 0.05);
-pub const WRITES_SLOW: Figure = at_most("writes-slow", "API writes a delivery, at 1 a second", "", 5.0);
-pub const WRITES_FAST: Figure = at_most("writes-fast", "API writes a delivery, saturated", "", 2.5);
+pub const WRITES_SLOW: Figure = at_most("writes-slow", "API writes a delivery, at 1 a second", "", 3.3);
+pub const WRITES_FAST: Figure = at_most("writes-fast", "API writes a delivery, saturated", "", 1.15);
 pub const WRITES_IDLE: Figure = at_most("writes-idle", "API writes while nothing happens, 200 pipelines", "", 0.0);
 pub const MEMORY_IDLE: Figure = at_most("memory-idle", "resident memory, 200 pipelines", "MiB", 40.0);
 pub const MEMORY_PENDING: Figure = at_most("memory-pending", "resident memory, 10,000 pending deliveries", "MiB", 120.0);
@@ -80,14 +85,20 @@ pub const OBJECT_MEMORY: Figure = at_most("object-memory", "resident memory a ca
 pub const HUNG_P99: Figure =
     at_most("hung-p99", "while one of 3 control planes hangs: from the application's status to the request, p99", "ms", 1.1);
 
+pub const ROLLOUT: Figure =
+    at_most("rollout", "one pipeline of 200 targets, 6 notifications, all change within 1 s: to the last request", "s", 1.5);
+
 /// All figures, in the order of the table.
-const FIGURES: [Figure; 28] = [
+const FIGURES: [Figure; 32] = [
     RENDER,
     RENDER_SLOWEST,
     RENDER_SHARE,
     THROUGHPUT,
     LATENCY,
     CPU,
+    THROUGHPUT_BASE,
+    LATENCY_BASE,
+    CPU_BASE,
     WRITES_SLOW,
     WRITES_FAST,
     WRITES_IDLE,
@@ -110,6 +121,7 @@ const FIGURES: [Figure; 28] = [
     RESYNC_WRITES,
     OBJECT_MEMORY,
     HUNG_P99,
+    ROLLOUT,
 ];
 
 /// The result of one round for a figure, or a note.

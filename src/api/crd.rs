@@ -20,6 +20,9 @@ pub fn crds() -> Vec<CustomResourceDefinition> {
     edit(&mut pipeline, &["status", "dispatched"], atomic);
     edit(&mut delivery, &["spec"], atomic);
     edit(&mut delivery, &["status"], atomic);
+    edit(&mut delivery, &["status"], never_null);
+    edit(&mut delivery, &[], outcome_is_final);
+    without_subresources(&mut delivery);
     for crd in [&mut pipeline, &mut notification] {
         edit(crd, &["status", "conditions"], by_type);
         edit(crd, &[], name_fits_label);
@@ -56,6 +59,79 @@ fn walk(schema: &mut JSONSchemaProps, visit: &mut impl FnMut(&mut JSONSchemaProp
         Some(JSONSchemaPropsOrArray::Schemas(items)) => items.iter_mut().for_each(|i| walk(i, visit)),
         None => {}
     }
+}
+
+/// Removes the status subresource. With it, the API server drops the status from a create. Pennant creates most Deliveries after the
+/// receiver has answered, with the outcome in the status of the create.
+fn without_subresources(crd: &mut CustomResourceDefinition) {
+    for version in &mut crd.spec.versions {
+        version.subresources = None;
+    }
+}
+
+/// The fields of `Delivery.status` that the write that reopens a delivery clears.
+const CLEARED: [&str; 4] = ["outcome", "reason", "settledTime", "nextAttemptTime"];
+/// The fields of `Delivery.status` that the write that reopens a delivery keeps.
+const KEPT: [&str; 7] =
+    ["attempts", "statusCode", "lastAttemptTime", "lastDurationMillis", "error", "response", "superseded"];
+
+/// Protects the status of a Delivery, because no subresource separates it from the rest of the object. Every client with the permission to
+/// patch Deliveries can send a patch that contains the status.
+///
+/// - Once the outcome is set, the status is a record. It can only be reopened for a redelivery. `outbox::lane::redeliver` makes that write.
+/// - While the delivery is pending, the number of attempts does not decrease, and the mark of a redelivery stays.
+///
+/// Each rule compares the object with its stored version. So the API server evaluates none of them for a create.
+fn outcome_is_final(schema: &mut JSONSchemaProps) {
+    let cleared = CLEARED.map(|field| format!("!has(self.status.{field})")).join(" && ");
+    let kept = KEPT.map(|field| {
+        let (new, old) = (format!("self.status.{field}"), format!("oldSelf.status.{field}"));
+        format!("  has({new}) == has({old}) && (!has({new}) || {new} == {old})")
+    });
+    let rule = |text: String, message: &str| ValidationRule {
+        rule: text,
+        message: Some(message.to_owned()),
+        ..ValidationRule::default()
+    };
+    schema.x_kubernetes_validations.get_or_insert_default().extend([
+        rule(
+            "!has(oldSelf.status) || !has(oldSelf.status.outcome) || has(self.status)".to_owned(),
+            "the status of a settled delivery cannot be removed; to send the delivery again, annotate it with \
+             pennant.dev/redeliver; to remove the record, delete the object",
+        ),
+        rule(
+            format!(
+                "!has(oldSelf.status) || !has(oldSelf.status.outcome) || !has(self.status) ||\n\
+                 self.status == oldSelf.status || (\n  \
+                 {cleared} &&\n  \
+                 has(self.status.redelivered) &&\n  \
+                 (!has(oldSelf.status.redelivered) || self.status.redelivered != oldSelf.status.redelivered) &&\n\
+                 {kept}\n)",
+                kept = kept.join(" &&\n"),
+            ),
+            "the status of a settled delivery cannot be changed; to send the delivery again, annotate it with \
+             pennant.dev/redeliver",
+        ),
+        rule(
+            "!has(oldSelf.status) || has(oldSelf.status.outcome) || !has(oldSelf.status.attempts) ||\n\
+             oldSelf.status.attempts <= (has(self.status) && has(self.status.attempts) ? self.status.attempts : 0)"
+                .to_owned(),
+            "status.attempts cannot decrease; keep the number, or delete the object to cancel the delivery",
+        ),
+        rule(
+            "!has(oldSelf.status) || has(oldSelf.status.outcome) || !has(oldSelf.status.redelivered) ||\n\
+             (has(self.status) && has(self.status.redelivered))"
+                .to_owned(),
+            "status.redelivered cannot be removed, because the redelivery would be repeated; keep it, or delete the object \
+             to cancel the delivery",
+        ),
+    ]);
+}
+
+/// Makes the API server drop nulls. With `nullable` it would store them. A null counts as a field when a rule compares the sizes of two
+/// objects, but is skipped when it compares their fields. So two different statuses could be equal for a rule.
+fn never_null(schema: &mut JSONSchemaProps) {
+    walk(schema, &mut |s| s.nullable = None);
 }
 
 /// Marks every list and object in a schema atomic. One writer replaces the whole value, so its fields need no owners.
@@ -100,6 +176,8 @@ fn plain_integers(schema: &mut JSONSchemaProps) {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     fn at<'a>(crd: &'a CustomResourceDefinition, path: &[&str]) -> &'a JSONSchemaProps {
@@ -121,12 +199,39 @@ mod tests {
     }
 
     #[test]
-    fn every_crd_has_status_category_and_short_name() {
+    fn every_crd_has_category_and_short_name() {
         for (crd, short) in crds().iter().zip(["pnpl", "pnn", "dlv"]) {
-            let version = &crd.spec.versions[0];
-            assert!(version.subresources.as_ref().unwrap().status.is_some());
             assert_eq!(crd.spec.names.categories.as_ref().unwrap(), &vec!["pennant".to_owned()]);
             assert_eq!(crd.spec.names.short_names.as_ref().unwrap(), &vec![short.to_owned()]);
+        }
+    }
+
+    #[test]
+    fn only_deliveries_have_no_status_subresource() {
+        for crd in &crds() {
+            let subresources = crd.spec.versions[0].subresources.as_ref();
+            let has_status = subresources.is_some_and(|subresources| subresources.status.is_some());
+            assert_eq!(has_status, crd.spec.names.kind != "Delivery", "{}", crd.spec.names.kind);
+        }
+    }
+
+    /// The rule about a reopened delivery names each field. A new field must be added to one of the lists.
+    #[test]
+    fn the_rules_know_every_field_of_the_status_of_a_delivery() {
+        let all = crds();
+        let fields: BTreeSet<_> = at(&all[2], &["status"]).properties.as_ref().unwrap().keys().map(String::as_str).collect();
+        let known: BTreeSet<_> = CLEARED.into_iter().chain(KEPT).chain(["redelivered"]).collect();
+        assert_eq!(fields, known);
+    }
+
+    #[test]
+    fn the_status_of_a_delivery_has_no_nulls_and_its_rules_cost_a_create_nothing() {
+        let mut all = crds();
+        edit(&mut all[2], &["status"], |status| walk(status, &mut |s| assert_eq!(s.nullable, None)));
+        let rules = at(&all[2], &[]).x_kubernetes_validations.as_ref().unwrap();
+        assert_eq!(rules.len(), 4);
+        for rule in rules {
+            assert!(rule.rule.contains("oldSelf") && rule.optional_old_self.is_none(), "{}", rule.rule);
         }
     }
 

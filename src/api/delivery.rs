@@ -1,6 +1,11 @@
 //! `Delivery`: one recorded transition that is sent to one endpoint, and afterwards an entry of the audit.
 //!
-//! Only Pennant writes it. Users read it or delete it. It has no owner reference, because the audit outlives its cause.
+//! Only Pennant writes spec and status. Users annotate it, label it, read it or delete it. It has no owner reference, because the audit
+//! outlives its cause.
+//!
+//! The CRD has no status subresource (`api::crd`), so that one create can contain the outcome. So a client with the permission to patch
+//! Deliveries can also send a status. Rules of the schema reject changes of the spec, and changes of the status after the outcome.
+//! The chart's admission policy rejects all other changes of the status by clients other than Pennant.
 
 use kube::CustomResource;
 use schemars::JsonSchema;
@@ -224,7 +229,7 @@ pub struct DeliveryStatus {
     pub settled_time: Option<Time>,
     /// How long the last request took.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub duration_millis: Option<i64>,
+    pub last_duration_millis: Option<i64>,
     /// The last error, without secrets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,

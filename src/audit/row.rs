@@ -78,7 +78,7 @@ impl From<Delivery> for Row {
             last_attempt: status.last_attempt_time,
             next_attempt: status.next_attempt_time,
             settled: status.settled_time,
-            duration_millis: status.duration_millis,
+            duration_millis: status.last_duration_millis,
             error: status.error,
             response: status.response,
         }

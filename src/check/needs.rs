@@ -110,10 +110,7 @@ fn watched_namespace_needs(namespace: Option<&str>, dispatch: bool) -> Vec<Need>
 fn delivery_needs(namespace: Option<&str>, dispatch: bool) -> Vec<Need> {
     let mut all = Vec::new();
     if dispatch {
-        all.extend([
-            Need::of(GROUP, "deliveries", &["get", "list", "watch", "create", "delete"]),
-            Need::status("deliveries"),
-        ]);
+        all.push(Need::of(GROUP, "deliveries", &["get", "list", "watch", "create", "patch", "delete"]));
     }
     all.push(Need::of("events.k8s.io", "events", &["create", "patch"]));
     all.into_iter().map(|need| need.within(namespace)).collect()
@@ -160,8 +157,7 @@ mod tests {
                 "patch pipelines/status.pennant.dev in all namespaces",
                 "get, list, watch notifications.pennant.dev in all namespaces",
                 "patch notifications/status.pennant.dev in all namespaces",
-                "get, list, watch, create, delete deliveries.pennant.dev in all namespaces",
-                "patch deliveries/status.pennant.dev in all namespaces",
+                "get, list, watch, create, patch, delete deliveries.pennant.dev in all namespaces",
                 "create, patch events.events.k8s.io in all namespaces",
                 "create leases.coordination.k8s.io in own",
                 "get, list, watch, update leases.coordination.k8s.io pennant-pipeline in own",

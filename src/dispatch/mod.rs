@@ -1,4 +1,4 @@
-//! The dispatcher: reads the changes of every pipeline's log and turns them into recorded deliveries. It shares no memory with the pipeline
+//! The dispatcher: derives deliveries from the changes of every pipeline's log, and has them recorded. It shares no memory with the pipeline
 //! controller and can run in another process.
 //!
 //! In: Pipelines (spec, labels, status), Notifications, the ConfigMap with the global configuration, and the ConfigMaps with templates, by

@@ -225,6 +225,10 @@ impl Pass<'_> {
                 Recorded::Held => held.push(work.notification),
             }
         }
+        #[cfg(feature = "broken")]
+        if crate::broken::is(crate::broken::Wrong::CursorBeforeOutcome) {
+            let _ = cursor_state.save(self.of, None, self.ctx).await;
+        }
         if held.is_empty() {
             cursor_state.ages.clear();
         } else {
@@ -316,8 +320,7 @@ impl Pass<'_> {
         let of = self.of;
         let detail = error.detail();
         tracing::warn!(pipeline = %of.name, namespace = %of.namespace, notification = %name, error = %detail, "could not record a delivery; retrying, and later changes of this notification wait");
-        let refused = matches!(error, JournalError::Refused(_) | JournalError::Taken(_));
-        self.note(name, Refusal { reason: Reason::RecordRefused, refused, detail });
+        self.note(name, Refusal { reason: Reason::RecordRefused, refused: error.is_refused(), detail });
     }
 
     /// The pipeline has the maximum number of timers: only this notification waits. The report has the same backoff as that of a refused

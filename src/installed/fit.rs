@@ -1,4 +1,4 @@
-//! Pure: the fields of our CRDs that are missing in the schemas of an API server.
+//! Pure: what the schemas that an API server publishes lack, compared with our CRDs.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::{Map, Value};
@@ -7,7 +7,8 @@ use serde_json::{Map, Value};
 /// by its name.
 ///
 /// This compares only what would be lost: names, types and allowed values. It compares neither rules nor defaults. Additional
-/// published fields belong to another version and are accepted.
+/// published fields belong to another version and are accepted. A status subresource that our CRD does not have is listed too, because
+/// with it the API server drops the status from creates and patches of the object.
 #[must_use]
 pub fn missing(ours: &[CustomResourceDefinition], published: &Value) -> Vec<String> {
     let mut lost = Vec::new();
@@ -17,11 +18,26 @@ pub fn missing(ours: &[CustomResourceDefinition], published: &Value) -> Vec<Stri
         // This cannot fail: the schema is also serialized as JSON in files.
         let own = own.and_then(|schema| serde_json::to_value(schema).ok()).unwrap_or_default();
         match of_kind(published, definition, kind) {
-            Some(theirs) => compare(&own, theirs, kind, &mut lost),
+            Some(theirs) => {
+                compare(&own, theirs, kind, &mut lost);
+                if is_status_dropped(published, definition) {
+                    lost.push(format!("{kind}.status in the object itself (it is still a subresource)"));
+                }
+            }
             None => lost.push(kind.clone()),
         }
     }
     lost
+}
+
+/// Whether the published kind has a status subresource, and ours has none.
+fn is_status_dropped(published: &Value, definition: &CustomResourceDefinition) -> bool {
+    let mut own = definition.spec.versions.iter().filter_map(|v| v.subresources.as_ref());
+    if own.any(|subresources| subresources.status.is_some()) {
+        return false;
+    }
+    let path = format!("/{}/{{name}}/status", definition.spec.names.plural);
+    published["paths"].as_object().is_some_and(|paths| paths.keys().any(|published| published.ends_with(&path)))
 }
 
 /// Returns the published schema of a kind.
@@ -73,7 +89,19 @@ mod tests {
 
     /// Returns our own CRDs, as an API server would publish them.
     fn published() -> Value {
-        let schemas = crate::api::crds().into_iter().map(|definition| {
+        publish(&crate::api::crds())
+    }
+
+    fn publish(definitions: &[CustomResourceDefinition]) -> Value {
+        let path = |definition: &CustomResourceDefinition, rest: &str| {
+            let plural = &definition.spec.names.plural;
+            (format!("/apis/pennant.dev/v1alpha1/namespaces/{{namespace}}/{plural}/{{name}}{rest}"), json!({}))
+        };
+        let has_status = |d: &&CustomResourceDefinition| d.spec.versions[0].subresources.is_some();
+        let objects = definitions.iter().map(|definition| path(definition, ""));
+        let statuses = definitions.iter().filter(has_status).map(|definition| path(definition, "/status"));
+        let paths: Map<_, _> = objects.chain(statuses).collect();
+        let schemas = definitions.iter().map(|definition| {
             let version = &definition.spec.versions[0];
             let mut schema =
                 serde_json::to_value(version.schema.as_ref().unwrap().open_api_v3_schema.as_ref().unwrap()).unwrap();
@@ -82,7 +110,21 @@ mod tests {
                 json!([{"group": definition.spec.group, "version": version.name, "kind": kind}]);
             (format!("dev.pennant.{}.{kind}", version.name), schema)
         });
-        json!({"components": {"schemas": schemas.collect::<Map<_, _>>()}})
+        json!({"paths": paths, "components": {"schemas": schemas.collect::<Map<_, _>>()}})
+    }
+
+    /// Returns the CRDs of the version before: the status of a Delivery is a subresource, and has a field with another name.
+    fn of_the_version_before() -> Vec<CustomResourceDefinition> {
+        let mut all = crate::api::crds();
+        let subresources = all[0].spec.versions[0].subresources.clone();
+        let version = &mut all[2].spec.versions[0];
+        version.subresources = subresources;
+        let schema = version.schema.as_mut().and_then(|s| s.open_api_v3_schema.as_mut()).unwrap();
+        let status = schema.properties.as_mut().and_then(|p| p.get_mut("status")).unwrap();
+        let fields = status.properties.as_mut().unwrap();
+        let duration = fields.remove("lastDurationMillis").unwrap();
+        fields.insert("durationMillis".to_owned(), duration);
+        all
     }
 
     fn lacks(change: impl FnOnce(&mut Value)) -> Vec<String> {
@@ -129,6 +171,35 @@ mod tests {
         for (what, change, want) in table {
             assert_eq!(lacks(change), want, "{what}");
         }
+    }
+
+    #[test]
+    fn the_crds_of_this_version_and_of_the_version_before_do_not_fit_each_other() {
+        let before = of_the_version_before();
+        assert_eq!(missing(&before, &publish(&before)), Vec::<String>::new());
+        assert_eq!(missing(&before, &published()), ["Delivery.status.durationMillis"]);
+        assert_eq!(
+            missing(&crate::api::crds(), &publish(&before)),
+            ["Delivery.status.lastDurationMillis", "Delivery.status in the object itself (it is still a subresource)"]
+        );
+    }
+
+    #[test]
+    fn a_status_subresource_is_listed_only_for_a_kind_that_must_not_have_one() {
+        let listed = |paths: Value| {
+            let mut published = published();
+            published["paths"] = paths;
+            missing(&crate::api::crds(), &published)
+        };
+        let path = |rest: &str| json!({format!("/apis/pennant.dev/v1alpha1/namespaces/{{namespace}}/{rest}"): {}});
+        assert_eq!(
+            listed(path("deliveries/{name}/status")),
+            ["Delivery.status in the object itself (it is still a subresource)"]
+        );
+        for other in ["deliveries/{name}", "pipelines/{name}/status", "undeliveries/{name}/status"] {
+            assert_eq!(listed(path(other)), Vec::<String>::new(), "{other}");
+        }
+        assert_eq!(listed(Value::Null), Vec::<String>::new());
     }
 
     #[test]

@@ -7,6 +7,9 @@
 //! The API server drops a field that the CRDs do not declare, such as a cursor or the settled state, and returns no error. So a version
 //! that is newer than the CRDs does not start its controllers, and the previous version, which fits the CRDs, continues. A rollback can
 //! also install older CRDs while a version is running. So the process checks them periodically, and exits when they no longer fit.
+//!
+//! An older CRD of Deliveries has a status subresource. With it, the API server also drops the status from a create or a patch of a
+//! Delivery, and returns no error.
 
 pub mod fit;
 
@@ -174,5 +177,9 @@ mod tests {
         assert!(matches!(judged(&["Pipeline", "Delivery"]), CrdState::Missing(_)));
         assert!(matches!(judged(&["Pipeline.status.settled"]), CrdState::Outdated(_)));
         assert!(matches!(judged(&["Pipeline", "Delivery.spec.to"]), CrdState::Outdated(_)));
+        assert!(matches!(
+            judged(&["Delivery.status in the object itself (it is still a subresource)"]),
+            CrdState::Outdated(_)
+        ));
     }
 }

@@ -1,5 +1,6 @@
 //! Tests the findings for files, and that every rule of every CRD can be evaluated.
 
+mod delivery;
 mod durations;
 mod layered;
 
@@ -57,6 +58,7 @@ fn full() -> Vec<Value> {
     let delivery = json!({
         "apiVersion": "pennant.dev/v1alpha1", "kind": "Delivery", "metadata": {"name": "d"},
         "spec": {"notification": "n", "subject": {"clusterRef": {"kind": "Secret", "name": "eu"}}},
+        "status": {"outcome": "Parked", "attempts": 1},
     });
     vec![pipeline, notification, delivery]
 }

@@ -1,14 +1,16 @@
-//! Sends recorded transitions to their receivers, lane by lane. No other part of Pennant decides what can be sent.
+//! Sends transitions to their receivers, lane by lane, and records them. No other part of Pennant decides what can be sent.
 //!
 //! In: transitions from the dispatcher, through [`Deliveries::record`]; facts about pipelines and notifications, through the
 //! [`PipelineIndex`]; notices of changes, through [`Deliveries::look`]. Out: requests (by `webhook`), outcomes (by the [journal](Journal)),
 //! counts and times (in the [`DeliveryIndex`]), and notes about deliveries that need a user's attention.
 //!
-//! The path of a delivery: [`store`] stores it. [`scheduler`] takes it from its [`lane`] in order. [`send_gate`] decides whether it can be
-//! sent. `attempt` sends it and stores the result.
+//! The path of a delivery: it is offered to the [`scheduler`] for a direct attempt ([`direct`]), or [`store`] stores it as pending first.
+//! [`scheduler`] takes it from its [`lane`] in order. [`send_gate`] decides whether it can be sent. `attempt` sends it and stores the
+//! result. After a direct attempt, that write also records the delivery.
 
 mod attempt;
 mod audit_log;
+pub mod direct;
 pub mod lane;
 pub mod record;
 pub mod scheduler;
@@ -20,15 +22,18 @@ mod trace;
 pub(crate) mod testing;
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
-use futures::StreamExt as _;
-use tokio::sync::{mpsc, watch};
+use futures::{StreamExt as _, stream};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::api::DeliverySpec;
 pub use crate::config::snapshot::{Applied, Based, EffectiveClusterWide, Layered, Overridden};
 pub use attempt::work::Parts;
+pub use direct::Direct;
+use direct::{Answer, Offer};
 pub use lane::parked::{Park, Parked};
 use record::LaneKey;
 pub use record::{Record, RecordId};
@@ -43,6 +48,8 @@ pub use store::journal::{Journal, JournalError};
 
 /// Maximum number of commands and events that wait for the engine. If there are more, their senders wait.
 const QUEUE: usize = 1024;
+/// Maximum number of lanes of one pipeline that are recorded concurrently, which the API server handles well.
+const PARALLEL: usize = 64;
 
 /// Which lanes to check again.
 #[derive(Clone, Debug)]
@@ -85,6 +92,7 @@ pub struct ToRecord {
 #[derive(Debug)]
 enum Command {
     Recorded(Vec<Record>),
+    Offer(Offer),
     Look(Scope),
 }
 
@@ -119,6 +127,7 @@ pub struct Deliveries {
     journal: Journal,
     commands: mpsc::Sender<Command>,
     loaded: watch::Receiver<Option<u64>>,
+    direct: Direct,
     /// What is known of all deliveries.
     pub delivery_index: DeliveryIndex,
     /// What is known of pipelines and notifications.
@@ -126,25 +135,80 @@ pub struct Deliveries {
 }
 
 impl Deliveries {
-    /// Records lanes of transitions and passes them to the engine. Within a lane the creates are sequential. A lane ends at its first
-    /// error. The result has one entry for each lane: its error, if any, with the index of the delivery that failed. All deliveries before
-    /// that index are recorded. A delivery that is already recorded costs no call.
+    /// Records lanes of transitions and passes them to the engine. Within a lane, each is recorded after the previous one. A lane ends at
+    /// its first error. The result has one entry for each lane: its error, if any, with the index of the delivery that failed. All
+    /// deliveries before that index are recorded. A delivery that is already recorded costs no call.
+    ///
+    /// The engine may send a delivery before it is recorded, so that one write contains its outcome. This call then waits for that write.
     pub async fn record(&self, lanes: Vec<ToRecord>) -> Vec<Option<(usize, JournalError)>> {
         let global = self.pipeline_index.source().config_map.map(|of| of.namespace);
         let unknown = lanes.into_iter().map(|lane| self.unknown(lane, global.as_deref()));
         let (places, lanes): (Vec<Vec<_>>, Vec<Vec<_>>) = unknown.map(|lane| lane.into_iter().unzip()).unzip();
         let mut errors: Vec<_> = lanes.iter().map(|_| None).collect();
-        let mut answers = Box::pin(self.journal.record(lanes));
-        while let Some((lane, records, error)) = answers.next().await {
-            errors[lane] = error.and_then(|error| Some((*places[lane].get(records.len())?, error)));
-            // The index must know them before any component can read that the cursor has moved past them.
-            self.delivery_index.recorded(&records);
-            if !records.is_empty() {
-                // A closed channel means that the engine has stopped. The records are found at the next start.
-                let _ = self.commands.send(Command::Recorded(records)).await;
-            }
+        let lane = |(number, lane): (usize, Vec<New>)| async move { (number, self.record_lane(lane).await) };
+        let mut results = Box::pin(stream::iter(lanes.into_iter().enumerate().map(lane)).buffer_unordered(PARALLEL));
+        while let Some((lane, (recorded, error))) = results.next().await {
+            errors[lane] = error.and_then(|error| Some((*places[lane].get(recorded)?, error)));
         }
         errors
+    }
+
+    /// Records the deliveries of one lane. Returns how many are recorded, and the error that ended the lane. The first ones are offered to
+    /// the engine. Once one is created here, so are the later ones, because the engine does not know it yet.
+    async fn record_lane(&self, lane: Vec<New>) -> (usize, Option<JournalError>) {
+        let (mut recorded, mut created, mut failed, mut offers) = (0, Vec::new(), None, true);
+        for new in lane {
+            let answer = match self.attempted_elsewhere(&new) {
+                Some(answered) => answered.await.unwrap_or(Answer::Failed(JournalError::Timeout)),
+                None if offers => self.offer(&new).await,
+                None => Answer::Declined,
+            };
+            let result = match answer {
+                Answer::Recorded => Ok(()),
+                Answer::Failed(error) => Err(error),
+                Answer::Declined => {
+                    offers = false;
+                    self.journal.create(&new, None).await.map(|record| created.push(record))
+                }
+            };
+            if let Err(error) = result {
+                failed = Some(error);
+                break;
+            }
+            recorded += 1;
+        }
+        // The index must know them before any component can read that the cursor has moved past them.
+        self.delivery_index.recorded(&created);
+        if !created.is_empty() {
+            // A closed channel means that the engine has stopped. The records are found at the next start.
+            let _ = self.commands.send(Command::Recorded(created)).await;
+        }
+        (recorded, failed)
+    }
+
+    /// Returns what will be the answer, if the delivery is being attempted in another namespace, where it is then recorded.
+    fn attempted_elsewhere(&self, new: &New) -> Option<oneshot::Receiver<Answer>> {
+        let id = RecordId { namespace: new.elsewhere.clone()?, name: record::name(&new.spec) };
+        let (answer, answered) = oneshot::channel();
+        self.direct.contains(&id).then(|| {
+            self.direct.ask_again(&id, answer);
+            answered
+        })
+    }
+
+    /// Offers a delivery to the engine, and waits until it is recorded, or declined.
+    async fn offer(&self, new: &New) -> Answer {
+        // It may be recorded elsewhere already, or the API server may refuse it. Then nothing is sent before it is recorded.
+        if new.elsewhere.is_some() || !self.journal.is_accepting(&new.namespace, &new.spec.notification) {
+            return Answer::Declined;
+        }
+        let (answer, answered) = oneshot::channel();
+        let offer = Offer { namespace: new.namespace.clone(), spec: new.spec.clone(), answer };
+        if self.commands.send(Command::Offer(offer)).await.is_err() {
+            return Answer::Declined;
+        }
+        // No answer means that the engine has stopped. The next process derives the delivery again.
+        answered.await.unwrap_or(Answer::Failed(JournalError::Timeout))
     }
 
     /// Returns the deliveries of a lane that are not known to be recorded, with their indexes in the lane. A delivery is stored in the
@@ -161,7 +225,7 @@ impl Deliveries {
                     .is_recorded(&spec.pipeline_ref.uid, &RecordId { namespace: namespace.clone(), name: name.clone() })
             };
             let known = is_known(&home) || other.as_ref().is_some_and(is_known);
-            (!known).then(|| New { namespace: home, elsewhere: other.filter(|_| lane.look_elsewhere), spec })
+            (!known).then(|| New { namespace: home, elsewhere: other.filter(|_| lane.look_elsewhere), spec: Arc::new(spec) })
         };
         lane.deliveries.into_iter().enumerate().filter_map(|(at, spec)| Some((at, new(spec)?))).collect()
     }
@@ -218,6 +282,7 @@ pub fn start(
         journal: parts.journal.clone(),
         commands,
         loaded,
+        direct: parts.direct.clone(),
         delivery_index: parts.delivery_index.clone(),
         pipeline_index: parts.pipeline_index.clone(),
     };

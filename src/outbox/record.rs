@@ -1,6 +1,7 @@
 //! A delivery as the other files of this module use it: values that do not depend on the store.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use sha2::{Digest as _, Sha256};
 
@@ -16,12 +17,13 @@ pub struct RecordId {
     pub name: String,
 }
 
-/// A delivery that has been recorded.
+/// A delivery. Until it is recorded, it has neither uid nor version.
 #[derive(Clone, Debug)]
 pub struct Record {
     /// Namespace and name of the stored object.
     pub id: RecordId,
-    /// Identity of the stored object. An object that is created again under the same name has a different uid.
+    /// Identity of the stored object. An object that is created again under the same name has a different uid. Empty if there is no object
+    /// yet.
     pub uid: String,
     /// Version of the stored object, for writes that must not overwrite the write of another component.
     pub version: String,
@@ -50,10 +52,34 @@ pub const PIPELINE_LANE: &str = "pipeline";
 const AGAIN: &str = "again/";
 
 impl Record {
+    /// Returns a delivery that is not recorded yet, and that starts to wait `now`. `boot`: the time since boot.
+    #[must_use]
+    pub fn unrecorded(namespace: &str, spec: Arc<DeliverySpec>, now: Time, boot: Duration) -> Self {
+        Self {
+            id: RecordId { namespace: namespace.to_owned(), name: name(&spec) },
+            uid: String::new(),
+            version: String::new(),
+            recorded: now,
+            age: Age::new(now, now, boot),
+            spec,
+            status: DeliveryStatus::default(),
+            not_found: 0,
+            again: false,
+            asked: None,
+            unwritten: false,
+        }
+    }
+
+    /// Returns whether an object records the delivery.
+    #[must_use]
+    pub fn is_recorded(&self) -> bool {
+        !self.uid.is_empty()
+    }
+
     /// Returns whether `other`, a copy of the same object, is newer.
     #[must_use]
     pub fn is_older_than(&self, other: &Self) -> bool {
-        version(Some(&self.version)) < version(Some(&other.version))
+        !self.is_recorded() || version(Some(&self.version)) < version(Some(&other.version))
     }
 
     /// Returns the lane in which the delivery is sent.

@@ -29,7 +29,7 @@ async fn any_2xx_delivers_with_one_request() {
 
     let delivery = world.delivery("Deployed 4", |_| true).await.status.unwrap();
     assert_eq!((delivery.outcome, delivery.status_code, delivery.attempts), (Some(Outcome::Delivered), Some(202), 1));
-    assert!(delivery.duration_millis.is_some() && delivery.settled_time.is_some());
+    assert!(delivery.last_duration_millis.is_some() && delivery.settled_time.is_some());
 }
 
 #[tokio::test]

@@ -2,12 +2,13 @@
 //! expression cannot be evaluated is parked.
 
 use kube::ResourceExt as _;
-use kube::api::{Patch, PatchParams};
 use pennant::api::conditions::ConditionStatus;
 use pennant::api::{Delivery, Notification, Outcome, Pipeline};
 use serde_json::{Value, json};
 
-use crate::support::{Oracle, Pennant, Receiver, World};
+use crate::support::pennant::Options;
+use crate::support::proxy::Call;
+use crate::support::{Fault, Oracle, Pennant, Proxy, Receiver, World};
 
 /// Returns triggers for deployments under a condition, and for the fence.
 fn deployed_when(condition: &str) -> Value {
@@ -67,23 +68,31 @@ async fn an_invalid_condition_blocks_only_its_notification() {
 
 #[tokio::test]
 async fn a_condition_that_cannot_be_evaluated_parks_the_delivery() {
-    let (world, receiver, mut pennant) = stage("conditions-parked", &[("hook", "pipeline.labels.team == 'red'")]).await;
+    let world = World::new("conditions-parked").await;
+    let (receiver, proxy) = (Receiver::start(), Proxy::start(&world.kubeconfig, "conditions-parked").await);
+    world.deploy("web", "1").await;
+    world.pipeline("shop", &["dev/web"]).await;
+    world.notification("hook", &receiver, deployed_when("pipeline.labels.team == 'red'")).await;
+    let options = Options { kubeconfig: Some(proxy.kubeconfig.clone()), ..Options::of(&world) };
+    let mut pennant = Pennant::with(&world, options).await;
+    world.settled().await;
     let error = r#"there is no "team"; check has() first"#;
     let is_parked = |d: &Delivery| {
         let status = d.status.clone().unwrap_or_default();
         status.outcome == Some(Outcome::Parked) && status.reason.as_deref() == Some("ExpressionFailed")
     };
+    // Pennant is killed between recording the delivery and parking it.
+    let outcome = proxy.rule(Call::is_outcome, Fault::LoseRequest);
     world.ship("web", "2").await;
+    proxy.hit(outcome, 1).await;
+    world.delivery("Deployed 2", |d| d.status.as_ref().is_none_or(|s| s.outcome.is_none())).await;
+    pennant.kill9();
+    proxy.remove(outcome);
+    pennant.start_again().await;
     let parked = world.delivery("Deployed 2", is_parked).await;
     let status = parked.status.clone().unwrap();
     assert_eq!((parked.spec.error.as_deref(), status.error.as_deref(), status.attempts), (Some(error), Some(error), 0));
     assert!(world.warning("hook", "DeliveryParked").await.contains(error));
-    // As if Pennant had been killed between recording the delivery and parking it.
-    pennant.kill9();
-    let pending = Patch::Merge(json!({"status": {"outcome": null, "settledTime": null, "reason": null, "error": null}}));
-    world.api::<Delivery>().patch_status(&parked.name_any(), &PatchParams::default(), &pending).await.unwrap();
-    pennant.start_again().await;
-    world.delivery("Deployed 2", is_parked).await;
     // With the label, the condition can be evaluated.
     world.patch::<Pipeline>("shop", json!({"metadata": {"labels": {"team": "red"}}})).await;
     world.settled().await;

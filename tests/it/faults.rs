@@ -3,6 +3,7 @@
 
 mod crowd;
 mod cut;
+mod direct;
 mod kills;
 mod late;
 mod lost;

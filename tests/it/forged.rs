@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt as _;
 use kube::api::{Patch, PatchParams, PostParams};
 use pennant::api::delivery::REDELIVER;
-use pennant::api::{Delivery, DeliverySpec, Outcome, TransitionType};
+use pennant::api::{Delivery, DeliverySpec, DeliveryStatus, Outcome, TransitionType};
 use pennant::outbox::record::name;
 use serde_json::json;
 
@@ -185,6 +185,48 @@ async fn a_forged_delivery_is_deleted_and_never_sent() {
     let bodies: Vec<String> = receiver.log().iter().map(|request| request.json().to_string()).collect();
     assert!(bodies.iter().all(|body| !body.contains("FORGED")), "{bodies:?}");
     assert!(pennant.metrics().await["pennant_deliveries_foreign_total"] >= 20.0);
+}
+
+/// Without a status subresource, whoever creates a Delivery can also set its status.
+#[tokio::test]
+async fn a_forged_delivery_with_a_status_is_never_sent() {
+    let stage = Stage::new("forged-status").await;
+    let Stage { team, receiver, .. } = &stage;
+    let mut pennant = stage.start().await;
+    team.ship("web", "2").await;
+    let genuine = [stage.genuine("hook").await, stage.genuine("audit").await];
+    team.fence("shop", &["hook", "audit"]).await;
+    let attempted = DeliveryStatus { attempts: 1, ..DeliveryStatus::default() };
+    let settled_time = Some(genuine[0].time);
+    let parked = DeliveryStatus { outcome: Some(Outcome::Parked), settled_time, ..attempted.clone() };
+    let forge = async |away: bool| {
+        let mut forged = Vec::new();
+        for genuine in &genuine {
+            let from = genuine.serial - if away { 10 } else { 0 };
+            for ((_, spec), status) in edits(genuine, from).into_iter().zip([&attempted, &parked].into_iter().cycle()) {
+                let mut object = Delivery::new(&name(&spec), spec);
+                object.status = Some(status.clone());
+                object.metadata.annotations = Some([(REDELIVER.to_owned(), "1".to_owned())].into());
+                let made = team.api::<Delivery>().create(&PostParams::default(), &object).await.expect("accepted");
+                assert_eq!(made.status.as_ref(), Some(status));
+                forged.push((team.ns.clone(), made.name_any()));
+            }
+        }
+        forged
+    };
+    stage.are_deleted(&forge(false).await).await;
+    pennant.kill9();
+    team.younger("shop").await;
+    let away = forge(true).await;
+    pennant.start_again().await;
+    stage.are_deleted(&away).await;
+    team.ship("web", "3").await;
+    team.fence("shop", &["hook", "audit"]).await;
+    let steps = ["Deployed 2", "Deployed 3"];
+    let oracle = Oracle::new(team, receiver).after_a_crash().lane("shop/hook/dev/web", &steps);
+    oracle.lane("shop/audit/dev/web", &steps).check().await;
+    let bodies: Vec<String> = receiver.log().iter().map(|request| request.json().to_string()).collect();
+    assert!(bodies.iter().all(|body| !body.contains("FORGED")), "{bodies:?}");
 }
 
 /// A finalizer keeps the object. To the next process, it could look like a delivery that was recorded before.

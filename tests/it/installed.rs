@@ -92,6 +92,29 @@ async fn older_crds_stop_the_controllers_until_they_are_updated() {
     assert!(log.contains("waits at its next start") && log.contains("Pipeline.status.settled"), "{log}");
 }
 
+#[tokio::test]
+async fn a_status_subresource_of_deliveries_does_not_fit() {
+    let mut all = pennant::api::crds();
+    let delivery = all.iter_mut().find(|crd| crd.spec.names.kind == "Delivery").expect("one of ours");
+    delivery.spec.versions[0].subresources = serde_json::from_value(json!({"status": {}})).expect("subresources");
+    let plane = ControlPlane::with(all).expect("a control plane");
+    let world = World::on(&plane.kubeconfig, "installed-subresource").await;
+    let checked = async |words: &str| {
+        eventually("the check of the CRDs", async || {
+            let output = command(&world, &["check", "--namespace", &world.ns]).await;
+            let said = String::from_utf8_lossy(&output.stdout).into_owned();
+            if said.contains(words) { Ok(()) } else { Err(said) }
+        })
+        .await;
+    };
+    checked("missing: Delivery.status in the object itself (it is still a subresource). Install them").await;
+    // A merge patch replaces the list of versions, and so removes the subresource.
+    let api: Api<CustomResourceDefinition> = Api::all(world.client.clone());
+    let now = Patch::Merge(definition("Delivery"));
+    api.patch("deliveries.pennant.dev", &PatchParams::default(), &now).await.expect("patched");
+    checked("ok      CRDs of version").await;
+}
+
 /// No object of Pennant has a finalizer, so an uninstall in any order never has to wait.
 #[tokio::test]
 async fn an_uninstall_leaves_nothing_behind() {

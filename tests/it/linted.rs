@@ -14,6 +14,7 @@ use crate::validation::{app, bad, endpoint, environments, good, named, notificat
 /// Cases that the API server accepts and lint refuses, with the reason.
 const MORE: &[(&str, &str)] = &[
     ("a delivery", "the controller creates them by the same API; people do not write them"),
+    ("a delivery with its outcome", "the controller creates them by the same API; people do not write them"),
     ("a name that the API server makes", "kubectl apply cannot apply it"),
     ("a field that no transition has", "templates are compiled by the controller"),
     ("a header with an unknown helper", "templates are compiled by the controller"),

@@ -28,6 +28,7 @@ mod clusters;
 mod conditions;
 mod deleted;
 mod delivering;
+mod edited;
 mod egress;
 mod explained;
 mod faults;

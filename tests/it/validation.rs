@@ -67,6 +67,12 @@ pub fn delivery() -> Value {
     )
 }
 
+pub fn delivery_with(status: Value) -> Value {
+    let mut delivery = delivery();
+    delivery["status"] = status;
+    delivery
+}
+
 fn bad_pipelines() -> Vec<Bad> {
     let one = json!([{"namespace": "a"}]);
     vec![
@@ -260,6 +266,7 @@ pub fn good() -> Vec<(&'static str, Value)> {
         ),
         ("a retry schedule", retry(json!({"initial": "100ms", "max": "1h", "maxAge": "720h"}))),
         ("a delivery", delivery()),
+        ("a delivery with its outcome", delivery_with(json!({"outcome": "Delivered", "attempts": 1, "statusCode": 200}))),
     ]
 }
 

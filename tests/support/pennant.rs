@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::{LazyLock, PoisonError, RwLock};
 
 use serde_json::Value;
 
@@ -54,6 +55,16 @@ pub struct Options {
     pub env: Vec<(&'static str, String)>,
 }
 
+/// The program that [`Options::of`] names.
+static PROGRAM: LazyLock<RwLock<PathBuf>> = LazyLock::new(|| RwLock::new(env!("CARGO_BIN_EXE_pennant").into()));
+
+/// Selects the program that is started from now on. `None`: the built one.
+#[allow(dead_code, reason = "the benchmark uses it")]
+pub fn use_program(program: Option<PathBuf>) {
+    let program = program.unwrap_or_else(|| env!("CARGO_BIN_EXE_pennant").into());
+    *PROGRAM.write().unwrap_or_else(PoisonError::into_inner) = program;
+}
+
 impl Options {
     /// Returns the defaults for this world.
     pub fn of(world: &World) -> Self {
@@ -63,7 +74,7 @@ impl Options {
             loopback: true,
             pod: None,
             kubeconfig: None,
-            program: env!("CARGO_BIN_EXE_pennant").into(),
+            program: PROGRAM.read().unwrap_or_else(PoisonError::into_inner).clone(),
             args: Vec::new(),
             env: Vec::new(),
         }

@@ -9,7 +9,8 @@
 - apiGroups: [pennant.dev]
   resources: [pipelines, notifications]
   verbs: [create, update, patch, delete, deletecollection]
-# To request a redelivery by an annotation. It does not allow changes to the spec and status of a Delivery.
+# To request a redelivery by an annotation. The admission policy restricts it to the metadata. Without the policy, it also allows
+# changes to the status of a pending Delivery.
 - apiGroups: [pennant.dev]
   resources: [deliveries]
   verbs: [patch]

@@ -39,10 +39,7 @@ listed and watched by name, so that resourceNames apply to these verbs, too.
 {{- if has "dispatch" .Values.controllers -}}
 - apiGroups: [pennant.dev]
   resources: [deliveries]
-  verbs: [get, list, watch, create, delete]
-- apiGroups: [pennant.dev]
-  resources: [deliveries/status]
-  verbs: [patch]
+  verbs: [get, list, watch, create, patch, delete]
 {{ end -}}
 - apiGroups: [events.k8s.io]
   resources: [events]

@@ -157,7 +157,7 @@ fn tried(before: &DeliveryStatus, attempt: &Attempt) -> DeliveryStatus {
         last_attempt_time: Some(attempt.started),
         next_attempt_time: None,
         settled_time: None,
-        duration_millis: i64::try_from(attempt.duration.as_millis()).ok(),
+        last_duration_millis: i64::try_from(attempt.duration.as_millis()).ok(),
         error: attempt.result.error(),
         response,
         superseded: before.superseded,
@@ -211,7 +211,7 @@ mod tests {
         let (status, then) = decide(204, 2);
         assert_eq!(then, Then::Settle { answered: true });
         assert_eq!((status.outcome, status.reason, status.error), (Some(Outcome::Delivered), None, None));
-        assert_eq!((status.attempts, status.status_code, status.duration_millis), (4, Some(204), Some(12)));
+        assert_eq!((status.attempts, status.status_code, status.last_duration_millis), (4, Some(204), Some(12)));
         assert_eq!(status.settled_time, Some(time(2)));
     }
 

@@ -6,7 +6,6 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use backon::BackoffBuilder as _;
 use tokio::runtime::Handle;
 use tokio_util::task::AbortOnDropHandle;
 use url::Url;
@@ -18,21 +17,20 @@ use crate::config::{self, EffectiveNotification, Retry, Sending};
 use crate::k8s::call::CallError;
 use crate::k8s::limiter::NamespaceLimiter;
 use crate::leader::Lease;
+use crate::outbox::direct::Direct;
 use crate::outbox::lane::After;
-use crate::outbox::lane::{redeliver, schedule};
+use crate::outbox::lane::redeliver;
 use crate::outbox::record::Record;
 use crate::outbox::scheduler::fair_queue::AttemptOutcome;
 use crate::outbox::send_gate::index;
 use crate::outbox::send_gate::index::{Gone, PipelineFacts, SendDecision};
 use crate::outbox::send_gate::live_check;
 use crate::outbox::store::delivery_index::DeliveryIndex;
-use crate::outbox::store::journal::{Journal, JournalError, Written};
+use crate::outbox::store::journal::Journal;
 use crate::outbox::trace::Call;
 use crate::telemetry::{Metrics, Tracer, chain};
 use crate::webhook::{self, Attempt, AttemptResult, Outgoing, Sender};
 
-/// The longest pause between two tries of a write.
-const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 /// Pause after a check for a deleted object that found the object, or that failed. The watches catch up in this time.
 const ASK_AGAIN: Duration = Duration::from_secs(5);
 
@@ -59,6 +57,8 @@ pub struct Parts {
     pub metrics: Metrics,
     /// Traces.
     pub tracer: Tracer,
+    /// The deliveries that are not recorded yet, with those who wait for that.
+    pub direct: Direct,
     /// Limits the concurrent writes of outcomes.
     pub outcomes: NamespaceLimiter,
     /// Limits the concurrent writes of failed attempts that are retried. These writes are not urgent, and a receiver that hangs causes many
@@ -83,9 +83,9 @@ impl Parts {
 /// The decision about a delivery, after an attempt or without one. It still has to be written.
 #[derive(Debug)]
 pub struct Decided {
-    record: Record,
-    status: DeliveryStatus,
-    after: After,
+    pub(super) record: Record,
+    pub(super) status: DeliveryStatus,
+    pub(super) after: After,
 }
 
 impl Decided {
@@ -102,12 +102,24 @@ impl Decided {
     /// Skips the status write after a failed probe of an origin that is already known to be unreachable. Returns `Err` if the status must
     /// be written.
     pub fn skip_write(self) -> Result<Box<Worked>, Box<Self>> {
-        if !self.is_retried() {
+        if !self.is_retried() || !self.record.is_recorded() {
             return Err(Box::new(self));
         }
         let Self { record, status, after } = self;
         let record = Record { status, unwritten: true, ..record };
         Ok(Box::new(Worked { record, after, gone: false, instead: None, is_written: false }))
+    }
+
+    /// Returns how long the last request took.
+    pub fn took(&self) -> Option<Duration> {
+        self.status.last_duration_millis.and_then(|millis| u64::try_from(millis).ok()).map(Duration::from_millis)
+    }
+
+    /// Takes over the object that now records the delivery, if there was none before.
+    pub fn adopt(&mut self, known: &Record) {
+        if !self.record.is_recorded() && known.is_recorded() && self.record.id == known.id {
+            self.record.adopt(known);
+        }
     }
 
     /// Returns whether the attempt failed and is retried.
@@ -185,7 +197,7 @@ pub async fn attempt(
     if crate::broken::is(crate::broken::Wrong::OutcomeBeforeRequest) {
         let status = crate::broken::delivered(&record.status);
         let decided = Decided::new(record, (status, Then::Settle { answered: true }));
-        let worked = store(parts.clone(), decided, parts.outcomes.clone()).await;
+        let worked = super::write::store(parts.clone(), decided, parts.outcomes.clone()).await;
         parts.sender.send(outgoing).await;
         let status = worked.record.status.clone();
         return (Decided { record: worked.record, status, after: worked.after }, AttemptOutcome::Answer);
@@ -266,23 +278,12 @@ pub async fn cancel(parts: Parts, record: Record, what: Gone, sure: bool) -> Wor
     let status = decide::canceled(&record.status, what.reason(), now());
     let decided = Decided::new(record, (status, Then::Settle { answered: false }));
     let limiter = parts.aside.clone();
-    store(parts, decided, limiter).await
+    super::write::store(parts, decided, limiter).await
 }
 
 fn untouched(record: Record) -> Worked {
     let until = Some(Instant::now() + ASK_AGAIN);
     Worked { record, after: After::Hold { until }, gone: false, instead: None, is_written: false }
-}
-
-/// Applies the state that another replica has written: an outcome, or the result of a later attempt. That state takes precedence.
-fn overtaken(record: &Record, live: Record) -> Worked {
-    let after = match live.status.outcome {
-        Some(_) => After::Settled { answered: false },
-        None => After::Retry { until: Instant::now() + schedule::resume(live.status.next_attempt_time, now()), asked: true },
-    };
-    let mut live = Record { again: record.again || live.again, ..live };
-    live.copy_local_state_from(record);
-    Worked { record: live, after, gone: false, instead: None, is_written: false }
 }
 
 fn at() -> At {
@@ -298,49 +299,4 @@ fn observe(parts: &Parts, record: &Record, attempt: &Attempt) {
         parts.metrics.first_attempt(Duration::try_from(after).unwrap_or_default());
     }
     parts.delivery_index.attempted(record, attempt.started, attempt.result.error().as_deref());
-}
-
-/// Writes a status. Retries until the API server gives a final result; the lane waits meanwhile. So a delivery is never sent again only
-/// because its result was not written.
-///
-/// `limiter` limits the concurrent writes. Each try acquires a permit, and releases it before the next pause. So rejected or hanging writes
-/// of one namespace do not block all others.
-pub async fn store(parts: Parts, decided: Decided, limiter: NamespaceLimiter) -> Worked {
-    let Decided { mut record, mut status, after } = decided;
-    if status == record.status && !record.unwritten {
-        return Worked { record, after, gone: false, instead: None, is_written: false };
-    }
-    let mut pauses = backon::ExponentialBuilder::default()
-        .with_min_delay(Duration::from_millis(200))
-        .with_max_delay(LONGEST_PAUSE)
-        .with_jitter()
-        .without_max_times()
-        .build();
-    loop {
-        let permit = limiter.acquire(&record.id.namespace).await;
-        let written = parts.journal.write(&record, &status).await;
-        permit.finish(!matches!(written, Err(JournalError::Timeout)));
-        match written {
-            Ok(Written::Stored { version }) => {
-                record.version = version;
-                record.status = status;
-                record.unwritten = false;
-                return Worked { record, after, gone: false, instead: None, is_written: true };
-            }
-            Ok(Written::Overtaken(live)) => return overtaken(&record, *live),
-            // The watch had not delivered the annotation yet. The outcome now includes it, so that it causes no second request.
-            Ok(Written::Annotated(live)) => {
-                status = redeliver::noted(&live, status, crate::api::now());
-                record = Record { asked: live.asked, version: live.version, status: live.status, ..record };
-            }
-            Ok(Written::Gone(instead)) => {
-                let after = After::Settled { answered: false };
-                return Worked { record, after, gone: true, instead, is_written: false };
-            }
-            Err(error) => {
-                tracing::warn!(error = %error.detail(), delivery = %record.id.name, "could not write the Delivery status; the lane is blocked until a retry succeeds");
-                tokio::time::sleep(pauses.next().unwrap_or(LONGEST_PAUSE)).await;
-            }
-        }
-    }
 }

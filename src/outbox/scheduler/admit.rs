@@ -10,6 +10,7 @@ use super::engine::{Done, Engine};
 use crate::api::version;
 use crate::outbox::record::{LaneKey, Record, RecordId};
 use crate::outbox::send_gate::genuine::{Origin, Sight, judge};
+use crate::outbox::store::journal::DEADLINE;
 
 /// Maximum number of concurrent deletions.
 const DELETIONS: usize = 8;
@@ -36,8 +37,11 @@ impl Engine {
     pub(in crate::outbox) fn judge_listed(&mut self) {
         let Some(turn) = self.term().filter(|turn| self.admission.turn != Some(*turn)) else { return };
         self.admission = Admission { turn: Some(turn), ..Admission::default() };
+        self.drop_unrecorded();
+        let pipelines = self.parts.pipeline_index.clone();
+        self.parts.delivery_index.doubt(|pipeline| pipelines.recorded_until(pipeline));
         let pending: Vec<Record> = self.lanes.values().flat_map(|slot| slot.lane.iter().map(|(_, r)| r.clone())).collect();
-        for record in pending {
+        for record in pending.into_iter().filter(Record::is_recorded) {
             if self.admit(&record, Sight::Listed) {
                 self.parts.delivery_index.prove(&record, self.admission.proven.contains(&record.uid));
             } else {
@@ -88,6 +92,11 @@ impl Engine {
         }
     }
 
+    /// Returns whether a settled Delivery was listed, or was recorded by this process.
+    pub(in crate::outbox) fn is_known(&self, record: &Record) -> bool {
+        self.admission.proven.contains(&record.uid) || self.parts.delivery_index.contains(&record.id)
+    }
+
     /// Marks a proven Delivery in the delivery index, so that the dispatcher does not record it again.
     pub(in crate::outbox) fn say_proven(&self, record: &Record) {
         if self.admission.proven.contains(&record.uid) {
@@ -102,11 +111,17 @@ impl Engine {
 
     /// Accepts a Delivery that the dispatcher has recorded.
     pub(in crate::outbox) fn recorded(&mut self, record: Record) {
+        self.prove(&record);
+        self.take_object(&record);
+        self.seen(record);
+    }
+
+    /// Notes that this process has recorded a Delivery.
+    pub(in crate::outbox) fn prove(&mut self, record: &Record) {
         let _ = self.parts.delivery_index.take_own(&record.uid);
         self.admission.proven.insert(record.uid.clone());
         self.admission.unproven.remove(&record.uid);
         self.admission.undecided.remove(&record.id);
-        self.seen(record);
     }
 
     /// Determines the origin of the heads of a lane whose pipeline was not known before. Removes those that Pennant did not record.
@@ -149,7 +164,8 @@ impl Engine {
     /// them.
     fn expel_next(&mut self) {
         let now = Instant::now();
-        while self.admission.deleting.len() < DELETIONS && self.acting() {
+        // A replica that was paused can see what the next leader has recorded before it learns that it is not the leader any more.
+        while self.admission.deleting.len() < DELETIONS && self.acting() && self.parts.lease.allows(DEADLINE) {
             let Some(id) = self.admission.foreign.iter().find(|(_, f)| f.not_before <= now).map(|(id, _)| id.clone()) else {
                 return;
             };

@@ -1,11 +1,12 @@
 //! The engine owns all lanes. No other component decides what can be sent.
 //!
-//! In: records (from the dispatcher and from the journal's watch), and notices of changes. Out: work in separate tasks: a limited number in
-//! total, and at most one task for each lane. One task runs the engine, so a lane needs no lock.
+//! In: records (from the dispatcher and from the journal's watch), offers of deliveries without an object, and notices of changes. Out: work
+//! in separate tasks: a limited number in total, and one task for each lane. The exception is a slow direct attempt, which a second task
+//! records. One task runs the engine, so a lane needs no lock.
 //!
 //! While another replica is the leader, the engine updates the lanes from the writes of that replica, and starts no work.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
@@ -20,12 +21,13 @@ use crate::api::now;
 use crate::config::Retry;
 use crate::outbox::attempt::work::{Decided, Parts, Worked};
 use crate::outbox::audit_log::trouble;
+use crate::outbox::direct::Stage;
 use crate::outbox::lane::schedule;
 use crate::outbox::lane::{Lane, Place};
 use crate::outbox::record::{LaneKey, Record, RecordId};
 use crate::outbox::send_gate::genuine::Sight;
 use crate::outbox::send_gate::index::SendDecision;
-use crate::outbox::store::journal::Event;
+use crate::outbox::store::journal::{Event, JournalError};
 use crate::outbox::{Command, Scope, Started};
 
 /// Maximum time for which requests in flight can continue after a stop.
@@ -63,6 +65,8 @@ pub(in crate::outbox) enum Done {
     Superseded(LaneKey, Box<Worked>),
     /// The write that reopens a delivery for redelivery has ended.
     Reopened(Box<Worked>),
+    /// The write that records a delivery of a direct attempt as pending has ended.
+    Recorded(RecordId, Box<Result<Record, JournalError>>),
     /// These Deliveries were not in a source's list in this leadership term, and live reads showed that they are gone.
     Missing { source: usize, turn: u64, gone: Vec<RecordId> },
     /// A Delivery that Pennant did not record was deleted, or the deletion failed.
@@ -83,6 +87,10 @@ pub(in crate::outbox) struct Engine {
     /// By namespace: how many deliveries are being reopened.
     pub(in crate::outbox) reopening: HashMap<String, usize>,
     pub(in crate::outbox) timers: BTreeSet<(Instant, LaneKey)>,
+    /// The deliveries that have no object yet: where each of them is, and until when it can be without an object.
+    pub(in crate::outbox) stages: HashMap<RecordId, (Stage, Instant)>,
+    /// When these deliveries have to be recorded, the next one first. Some of them can be recorded already.
+    pub(in crate::outbox) unrecorded: VecDeque<(Instant, RecordId)>,
     pub(in crate::outbox) work: JoinSet<Done>,
     pub(in crate::outbox) initial_sync: InitialSync,
     pub(in crate::outbox) admission: Admission,
@@ -103,6 +111,8 @@ impl Engine {
             asks: BTreeMap::new(),
             reopening: HashMap::new(),
             timers: BTreeSet::new(),
+            stages: HashMap::new(),
+            unrecorded: VecDeque::new(),
             work: JoinSet::new(),
             draining: false,
         }
@@ -147,6 +157,7 @@ impl Engine {
             }
         }
         self.work.shutdown().await;
+        self.parts.direct.close();
     }
 
     fn done(&mut self, done: Done) {
@@ -155,6 +166,7 @@ impl Engine {
             Done::Worked(key, worked) => self.worked(&key, *worked),
             Done::Superseded(key, worked) => self.superseded(&key, *worked),
             Done::Reopened(worked) => self.reopened(*worked),
+            Done::Recorded(id, result) => self.recorded_first(&id, *result),
             Done::Expelled { id, version, failed } => self.expelled(id, version, failed),
             Done::Missing { source, turn, gone } => {
                 for id in &gone {
@@ -167,13 +179,15 @@ impl Engine {
 
     /// Returns when the engine must act next, if nothing else happens.
     fn next_time(&self) -> Option<Instant> {
+        let unrecorded = self.unrecorded.front().map(|(until, _)| *until);
         if self.draining {
-            return None;
+            return unrecorded;
         }
         // Nothing is sent while another replica is the leader, so there is nothing to wake up for.
         let sending =
             [self.fair_queue.next_probe(), self.rates.next_permit_time()].into_iter().flatten().filter(|_| self.acting());
-        sending.chain(self.timers.first().map(|(at, _)| *at)).min()
+        let timers = self.timers.first().map(|(at, _)| *at);
+        sending.chain(timers).chain(unrecorded).min()
     }
 
     fn handle_command(&mut self, command: Command) {
@@ -183,6 +197,7 @@ impl Engine {
                     self.recorded(record);
                 }
             }
+            Command::Offer(offer) => self.offer(offer),
             Command::Look(scope) => {
                 let keys: Vec<_> = self.lanes.keys().filter(|key| scope.covers(key)).cloned().collect();
                 // A new URL or template can fix the cause of a failure. A new label of the pipeline rarely can.
@@ -281,6 +296,9 @@ impl Engine {
             return; // a response or an event from before the deletion
         }
         let settled = record.status.outcome.is_some();
+        if settled && self.is_judged() && !self.is_known(&record) && !self.admit(&record, Sight::Watched) {
+            return;
+        }
         if !settled && self.parts.delivery_index.has_settled(&record) {
             return; // an event from before the outcome
         }
@@ -324,7 +342,7 @@ impl Engine {
         }
     }
 
-    fn deleted(&mut self, id: &RecordId) {
+    pub(in crate::outbox) fn deleted(&mut self, id: &RecordId) {
         self.parts.delivery_index.forget(id);
         self.asks.remove(id);
         let Some((key, place)) = self.index.remove(id) else { return };
@@ -337,6 +355,7 @@ impl Engine {
     /// Handles the timers and the rates that are due.
     fn ring(&mut self) {
         let now = Instant::now();
+        self.record_overdue(now);
         for ((_, _, origin), lane) in self.rates.take_due(now) {
             self.fair_queue.ready(&origin, lane, now);
         }

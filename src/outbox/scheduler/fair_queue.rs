@@ -8,22 +8,20 @@
 //! response raises the limit by one, and an attempt without a response halves it. So a hanging receiver soon occupies only a few workers.
 //! If several connections in a row fail, one lane at a time probes the receiver. The other lanes wait, without a failed attempt.
 
+mod origin;
+
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
+use crate::outbox::direct::DIRECT;
 use crate::outbox::record::LaneKey;
+use origin::{Notification, Origin};
 
 /// Initial limit of workers for a notification at an origin. Attempts without a response lower a limit. All notifications of an origin with
 /// a lower limit than this are doubtful. Together they can use at most this number of workers.
 const FIRST: usize = 8;
-/// Number of consecutive failed connections after which an origin is only probed.
-const FAILURES: u32 = 3;
-/// Maximum time between two probes of an origin.
-const LONGEST: Duration = Duration::from_secs(30);
 /// What was learned about a notification is removed after this time without use. It is the largest possible `retry.max`.
 const FORGET: Duration = Duration::from_hours(1);
-/// Minimum time between two failed probes that are written, so that users see that it fails. The others cost the API server nothing.
-const WRITE_EVERY: Duration = Duration::from_secs(10);
 
 /// A notification: namespace and name.
 pub type Owner = (String, String);
@@ -74,84 +72,6 @@ pub struct FairQueue {
     /// Notifications that wait until they can probe an origin: (time, origin, notification).
     asleep: BTreeSet<(Instant, String, Owner)>,
 }
-
-#[derive(Debug, Default)]
-struct Origin {
-    notifications: HashMap<Owner, Notification>,
-    turns: VecDeque<Owner>,
-    /// Number of workers that the origin uses.
-    busy: usize,
-    /// How many of these workers doubtful notifications use.
-    doubtful: usize,
-}
-
-impl Origin {
-    /// Returns whether it needs workers. An origin whose lanes all wait for a probe needs none, and must not make the shares of other
-    /// origins smaller.
-    fn is_active(&self) -> bool {
-        self.busy > 0 || self.notifications.values().any(|n| n.probing.is_none() && !n.ready.is_empty())
-    }
-}
-
-/// State of one notification at one origin.
-#[derive(Debug)]
-struct Notification {
-    ready: VecDeque<LaneKey>,
-    busy: usize,
-    limit: usize,
-    failures: u32,
-    probing: Option<Probing>,
-    used: Instant,
-    /// When it last stopped probing because an attempt had reached the origin.
-    freed: Option<Instant>,
-    /// Whether it is in the turns of its origin.
-    queued: bool,
-}
-
-/// State of a notification whose origin is unreachable at present.
-#[derive(Debug)]
-struct Probing {
-    until: Instant,
-    last_written: Instant,
-}
-
-impl Notification {
-    fn new(now: Instant) -> Self {
-        Self {
-            ready: VecDeque::new(),
-            busy: 0,
-            limit: FIRST,
-            failures: 0,
-            probing: None,
-            used: now,
-            freed: None,
-            queued: false,
-        }
-    }
-
-    fn is_doubtful(&self) -> bool {
-        self.limit < FIRST
-    }
-
-    /// Returns whether its own state allows it to take a turn now.
-    fn may(&self, now: Instant) -> bool {
-        let most = match &self.probing {
-            Some(probing) if probing.until > now => 0,
-            Some(_) => 1,
-            None => self.limit,
-        };
-        !self.ready.is_empty() && self.busy < most
-    }
-
-    /// Returns whether a later event puts it into the turns again: the end of its wait, the result of its probe, or a lane that becomes
-    /// ready.
-    fn comes_back(&self, now: Instant) -> bool {
-        self.ready.is_empty() || self.probing.as_ref().is_some_and(|probing| self.busy > 0 || probing.until > now)
-    }
-}
-
-/// The time until which a notification waits for a probe, and the notifications that can continue.
-type Released = (Option<Instant>, Vec<Owner>);
 
 impl FairQueue {
     /// Creates a fair queue with this number of workers, at least two.
@@ -289,6 +209,36 @@ impl FairQueue {
         freed
     }
 
+    /// Notes how long the last attempt of a lane took.
+    pub fn took(&mut self, turn: &Turn, outcome: AttemptOutcome, took: Option<Duration>) {
+        let origin = self.origins.get_mut(&turn.origin);
+        if outcome != AttemptOutcome::Nothing
+            && let Some(notification) = origin.and_then(|origin| origin.notifications.get_mut(&owner(&turn.lane)))
+        {
+            notification.is_prompt = outcome == AttemptOutcome::Answer && took.is_some_and(|took| took <= DIRECT);
+        }
+    }
+
+    /// Notes that a request of the lane's notification has not been answered promptly. No other delivery of it waits for that.
+    pub fn is_slow(&mut self, lane: &LaneKey) {
+        let owner = owner(lane);
+        for notification in self.origins.values_mut().filter_map(|origin| origin.notifications.get_mut(&owner)) {
+            notification.is_prompt = false;
+        }
+    }
+
+    /// Returns whether the receiver answered the last request of the lane's notification promptly, and a worker is free for the lane.
+    #[must_use]
+    pub fn is_prompt(&self, origin: &str, lane: &LaneKey) -> bool {
+        let Some(origin) = self.origins.get(origin).filter(|o| self.busy < self.workers && o.busy < self.share()) else {
+            return false;
+        };
+        let notification = origin.notifications.get(&owner(lane));
+        notification.is_some_and(|n| {
+            n.is_prompt && !n.is_doubtful() && n.probing.is_none() && n.ready.is_empty() && n.busy < n.limit
+        })
+    }
+
     /// Returns how many lanes wait for an unreachable origin.
     #[must_use]
     pub fn unreachable(&self) -> usize {
@@ -301,100 +251,11 @@ impl FairQueue {
         self.origins.retain(|_, origin| {
             origin.notifications.retain(|_, n| {
                 let rests = n.ready.is_empty() && n.busy == 0;
-                let plain = n.limit >= FIRST && n.probing.is_none();
+                let plain = n.limit >= FIRST && n.probing.is_none() && !n.is_prompt;
                 !rests || !(plain || now.duration_since(n.used) > FORGET)
             });
             !origin.notifications.is_empty()
         });
-    }
-}
-
-impl Origin {
-    fn waits(&self, owner: &Owner) -> bool {
-        self.notifications.get(owner).is_some_and(|n| !n.ready.is_empty())
-    }
-
-    /// Takes the next lane. The notifications take turns.
-    fn next(&mut self, share: usize, now: Instant) -> Option<(LaneKey, bool, bool)> {
-        for _ in 0..self.turns.len() {
-            let owner = self.turns.pop_front()?;
-            let Some(entry) = self.notifications.get_mut(&owner) else { continue };
-            let trusted = !entry.is_doubtful() || self.doubtful < FIRST.min(share);
-            if !entry.may(now) || !trusted {
-                entry.queued = !entry.comes_back(now);
-                if entry.queued {
-                    self.turns.push_back(owner);
-                }
-                continue;
-            }
-            let lane = entry.ready.pop_front()?;
-            entry.busy += 1;
-            self.busy += 1;
-            self.doubtful += usize::from(entry.is_doubtful());
-            let probing = entry.probing.as_mut();
-            let write_failure = probing.is_some_and(|p| {
-                let due = now.duration_since(p.last_written) >= WRITE_EVERY;
-                if due {
-                    p.last_written = now;
-                }
-                due
-            });
-            let probe = entry.probing.is_some();
-            entry.queued = !probe && !entry.ready.is_empty();
-            if entry.queued {
-                self.turns.push_back(owner);
-            }
-            return Some((lane, probe, write_failure));
-        }
-        None
-    }
-
-    /// Records the result of an attempt. Returns the time until which the notification waits for a probe, if it does, and the notifications
-    /// that can continue.
-    fn release(&mut self, owner: &Owner, outcome: AttemptOutcome, most: usize, now: Instant) -> Released {
-        let Some(entry) = self.notifications.get_mut(owner) else { return (None, Vec::new()) };
-        self.busy = self.busy.saturating_sub(1);
-        self.doubtful -= if entry.is_doubtful() { entry.busy } else { 0 };
-        entry.busy = entry.busy.saturating_sub(1);
-        entry.used = now;
-        match outcome {
-            AttemptOutcome::Answer => {
-                entry.limit = (entry.limit + 1).min(most);
-                entry.failures = 0;
-            }
-            AttemptOutcome::Silence | AttemptOutcome::NoConnection { .. } => entry.limit = (entry.limit / 2).max(1),
-            AttemptOutcome::Nothing => {}
-        }
-        match outcome {
-            AttemptOutcome::NoConnection { again } => {
-                entry.failures = entry.failures.saturating_add(1);
-                if entry.failures >= FAILURES {
-                    let until = again.min(now + LONGEST);
-                    let last_written = entry.probing.as_ref().map_or(now, |p| p.last_written);
-                    entry.probing = Some(Probing { until, last_written });
-                }
-            }
-            AttemptOutcome::Silence => entry.failures = 0,
-            AttemptOutcome::Answer | AttemptOutcome::Nothing => {}
-        }
-        self.doubtful += if entry.is_doubtful() { entry.busy } else { 0 };
-        let sleeps = entry.probing.as_ref().map(|p| p.until).filter(|until| *until > now && !entry.ready.is_empty());
-        let is_there = matches!(outcome, AttemptOutcome::Answer | AttemptOutcome::Silence);
-        if is_there { (None, self.free(owner, now)) } else { (sleeps, Vec::new()) }
-    }
-
-    /// Ends the probing of notifications, because an attempt has reached the origin. Another notification may still fail because of its own
-    /// timeouts, so it is freed again only after some time.
-    fn free(&mut self, reached: &Owner, now: Instant) -> Vec<Owner> {
-        let mut freed = Vec::new();
-        for (owner, notification) in self.notifications.iter_mut().filter(|(_, n)| n.probing.is_some()) {
-            let again = notification.freed.is_some_and(|at| now.duration_since(at) < LONGEST);
-            if owner == reached || !again {
-                (notification.probing, notification.failures, notification.freed) = (None, 0, Some(now));
-                freed.push(owner.clone());
-            }
-        }
-        freed
     }
 }
 

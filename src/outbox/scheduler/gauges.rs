@@ -19,7 +19,7 @@ impl Engine {
         self.rates.tidy(now);
         self.settle_undecided();
         let metrics = &self.parts.metrics;
-        metrics.pending(self.index.len());
+        metrics.pending(self.index.len().saturating_sub(self.stages.len()));
         let acting = self.acting();
         let counts = if acting { self.states(now) } else { BTreeMap::new() };
         for &state in LaneState::ALL {

@@ -1,7 +1,8 @@
 //! Decides which delivery is sent next. The engine owns all lanes and assigns work to a limited number of workers.
 //!
-//! In: deliveries from the watch of the [store](super::store) (`admit`), events after which a lane must be checked, and results of earlier
-//! work. Out: deliveries to send now (`workers`), fairly among receivers (`fair_queue`) and no faster than the configured rate (`rate`).
+//! In: recorded deliveries, from the dispatcher and the watch of the [store](super::store) (`admit`); deliveries without an object that the
+//! dispatcher offers (`offers`). Also events after which a lane must be checked, and results of earlier work. Out: deliveries to send now
+//! (`workers`), fairly among receivers (`fair_queue`) and no faster than the configured rate (`rate`).
 
 pub(super) mod admission;
 pub(super) mod admit;
@@ -9,6 +10,7 @@ pub(super) mod engine;
 pub(super) mod fair_queue;
 pub(super) mod gauges;
 pub(super) mod initial_sync;
+pub(super) mod offers;
 pub(super) mod rate;
 pub(super) mod side_work;
 pub mod work_queue;

@@ -59,6 +59,12 @@ impl Rates {
         Some(lane)
     }
 
+    /// Returns whether no lane waits for this rate.
+    #[must_use]
+    pub fn is_free(&self, shared: &Shared) -> bool {
+        self.buckets.get(shared).is_none_or(|bucket| bucket.turn.is_none())
+    }
+
     /// Decides whether the lane that has the turn can be sent now, by the current rate.
     pub fn permit(&mut self, shared: &Shared, rate: Rate, now: Instant) -> Permit {
         let Some(bucket) = self.buckets.get_mut(shared) else { return Permit::Go };

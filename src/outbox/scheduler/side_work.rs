@@ -7,7 +7,8 @@ use std::time::Instant;
 
 use super::engine::{Done, Engine};
 use crate::api::{Age, now, since_boot};
-use crate::outbox::attempt::work::{self, Decided, Worked};
+use crate::outbox::attempt::work::{Decided, Worked};
+use crate::outbox::attempt::write;
 use crate::outbox::lane::redeliver::{noted, reopened, wanted};
 use crate::outbox::lane::supersede::{BOUND, Why, statuses, victims};
 use crate::outbox::lane::{Due, Place};
@@ -41,7 +42,7 @@ impl Engine {
         slot.marked |= !places.is_empty();
         for (record, status) in slot.lane.supersede(&places).into_iter().zip(statuses) {
             let status = noted(&record, status, now());
-            let task = work::store(self.parts.clone(), Decided::superseded(record, status), self.parts.outcomes.clone());
+            let task = write::store(self.parts.clone(), Decided::superseded(record, status), self.parts.outcomes.clone());
             let key = key.clone();
             self.work.spawn(async { Done::Superseded(key, Box::new(task.await)) });
         }
@@ -49,6 +50,7 @@ impl Engine {
 
     /// Handles the end of the write for a superseded delivery. It is stored as Superseded, or another replica has written another state.
     pub(in crate::outbox) fn superseded(&mut self, key: &LaneKey, worked: Worked) {
+        self.written(&worked.record, false);
         if let Some(slot) = self.lanes.get_mut(key) {
             slot.lane.superseded();
             if !worked.gone && worked.record.status.outcome.is_none() {
@@ -81,11 +83,13 @@ impl Engine {
             return;
         }
         while let Some(record) = self.next_ask() {
-            let Some(value) = wanted(&record).filter(|_| self.admit(&record, Sight::Listed)) else { continue };
+            // One that another client may have created can only be redelivered once the dispatcher has compared its content.
+            let sight = if self.parts.delivery_index.is_doubtful(&record.id) { Sight::Watched } else { Sight::Listed };
+            let Some(value) = wanted(&record).filter(|_| self.admit(&record, sight)) else { continue };
             let status = reopened(&record.status, value, now());
             let record = Record { not_found: 0, ..record };
             *self.reopening.entry(record.id.namespace.clone()).or_default() += 1;
-            let task = work::store(self.parts.clone(), Decided::noted(record, status), self.parts.aside.clone());
+            let task = write::store(self.parts.clone(), Decided::noted(record, status), self.parts.aside.clone());
             self.work.spawn(async { Done::Reopened(Box::new(task.await)) });
         }
     }

@@ -13,10 +13,12 @@ use crate::api::{DeliveryStatus, Outcome, now, since_boot};
 use crate::config::Rate;
 use crate::outbox::Note;
 use crate::outbox::attempt::work::{self, Decided, Worked};
+use crate::outbox::attempt::write;
 use crate::outbox::audit_log::{audit, label, trouble};
 use crate::outbox::lane::{After, Due, Place};
 use crate::outbox::record::{LaneKey, Record};
 use crate::outbox::send_gate::index::SendDecision;
+use crate::outbox::store::journal;
 use crate::outbox::trace;
 
 impl Engine {
@@ -78,7 +80,7 @@ impl Engine {
         match answer {
             SendDecision::Send(..) | SendDecision::Wait { .. } if refused => {
                 if let Some(record) = slot.lane.take(Instant::now()).cloned() {
-                    let task = work::store(self.parts.clone(), work::refuse(record), self.parts.aside.clone());
+                    let task = write::store(self.parts.clone(), work::refuse(record), self.parts.aside.clone());
                     self.spawn(key, task);
                 }
             }
@@ -86,7 +88,7 @@ impl Engine {
                 if let Some(record) = slot.lane.take(Instant::now()).cloned() {
                     let superseded = uncounted.unwrap_or_default();
                     let status = DeliveryStatus { superseded, ..record.status.clone() };
-                    let task = work::store(self.parts.clone(), Decided::noted(record, status), self.parts.outcomes.clone());
+                    let task = write::store(self.parts.clone(), Decided::noted(record, status), self.parts.outcomes.clone());
                     self.spawn(key, task);
                 }
             }
@@ -110,7 +112,7 @@ impl Engine {
                 let failures = slot.lane.failures();
                 if let Some(record) = slot.lane.take(Instant::now()).cloned() {
                     let decided = work::wait(record, reason, &message, until.as_ref(), failures);
-                    let task = work::store(self.parts.clone(), decided, self.parts.aside.clone());
+                    let task = write::store(self.parts.clone(), decided, self.parts.aside.clone());
                     self.spawn(key, task);
                 }
             }
@@ -125,13 +127,14 @@ impl Engine {
 
     /// Returns how many deliveries the head replaces, if that number is not written yet. It is written before the first attempt, so that
     /// every attempt sends the same number.
-    fn uncounted(&self, head: &Record) -> Option<i64> {
+    pub(in crate::outbox) fn uncounted(&self, head: &Record) -> Option<i64> {
         let counts = head.status.attempts == 0 && !head.again;
         let replaced = if counts { self.parts.delivery_index.replaced(head, None) } else { 0 };
         Some(replaced).filter(|replaced| *replaced > head.status.superseded)
     }
 
     fn spawn(&mut self, key: &LaneKey, task: impl Future<Output = Worked> + Send + 'static) {
+        self.writes(key);
         let key = key.clone();
         self.work.spawn(async { Done::Worked(key, Box::new(task.await)) });
     }
@@ -196,12 +199,15 @@ impl Engine {
         };
         let takes = notification.sending.as_ref().map_or(Duration::ZERO, |s| s.timeout);
         let until = since_boot() + takes;
-        if !self.parts.lease.allows(takes) {
+        // If it has no object yet, it must be recorded within the term, too. Otherwise the next leader would repeat the request.
+        let write = head.filter(|head| !head.is_recorded()).map_or(Duration::ZERO, |_| journal::DEADLINE);
+        if !self.parts.lease.allows(takes + write) {
             return Some(turn);
         }
         let shared = self.lanes.get(&key).and_then(|slot| slot.shared.clone()).zip(notification.delivery.rate);
         if shared.is_some_and(|(shared, rate)| self.rates.permit(&shared, rate, now) == Permit::Wait) {
             self.fair_queue.release(&turn.origin, &key, AttemptOutcome::Nothing, now);
+            self.record_head(&key);
             return None;
         }
         self.end_rate_turn(&key, now);
@@ -218,7 +224,9 @@ impl Engine {
     }
 
     /// Handles the end of a request, and releases its worker. The lane stays busy until the outcome is written.
-    pub(in crate::outbox) fn attempted(&mut self, turn: &Turn, attempt_outcome: AttemptOutcome, decided: Decided) {
+    pub(in crate::outbox) fn attempted(&mut self, turn: &Turn, attempt_outcome: AttemptOutcome, mut decided: Decided) {
+        self.adopt_object(turn, &mut decided);
+        self.fair_queue.took(turn, attempt_outcome, decided.took());
         let freed = self.fair_queue.release(&turn.origin, &turn.lane, attempt_outcome, Instant::now());
         let lost = matches!(attempt_outcome, AttemptOutcome::NoConnection { .. });
         if let Some(slot) = self.lanes.get_mut(&turn.lane) {
@@ -231,7 +239,7 @@ impl Engine {
         if crate::broken::is(crate::broken::Wrong::NextBeforeOutcome)
             && let Some(worked) = decided.unwritten()
         {
-            tokio::spawn(work::store(self.parts.clone(), decided, self.parts.outcomes.clone()));
+            tokio::spawn(write::store(self.parts.clone(), decided, self.parts.outcomes.clone()));
             return self.worked(&turn.lane, worked);
         }
         let skipped = if lost && turn.probe && !turn.write_failure { decided.skip_write() } else { Err(Box::new(decided)) };
@@ -239,7 +247,7 @@ impl Engine {
             Ok(worked) => self.worked(&turn.lane, *worked),
             Err(decided) => {
                 let limiter = if decided.is_retried() { &self.parts.failures } else { &self.parts.outcomes };
-                let task = work::store(self.parts.clone(), *decided, limiter.clone());
+                let task = write::store(self.parts.clone(), *decided, limiter.clone());
                 self.spawn(&turn.lane, task);
             }
         }
@@ -266,9 +274,10 @@ impl Engine {
         }
         let stale = slot.stale.take();
         let settled = slot.lane.done(worked.after).is_some();
+        self.written(record, !settled && !worked.gone);
         // A user deleted the delivery while it was in progress, and there was nothing to write for it.
         let deleted = !settled && !self.index.contains_key(&record.id);
-        if deleted {
+        if deleted && let Some(slot) = self.lanes.get_mut(key) {
             slot.lane.remove(Place::from(&*record.spec));
         }
         let trouble = if settled || deleted { None } else { trouble(record) };

@@ -11,8 +11,8 @@ pub use super::decision::{Gone, SendDecision};
 use super::facts::subject;
 pub use super::facts::{Cursors, PersistedCursor, PipelineFacts, Source};
 use super::genuine::{self, History};
-use crate::api::DeliverySpec;
 use crate::api::delivery::{GLOBAL, is_same_notification};
+use crate::api::{DeliverySpec, Time};
 use crate::config::snapshot::{Applied, Based, EffectiveClusterWide, Layered, Snapshot};
 use crate::config::{EffectiveNotification, Retry};
 use crate::outbox::record::LaneKey;
@@ -128,6 +128,12 @@ impl PipelineIndex {
             Some(history) => drop(k.histories.insert(uid.to_owned(), Arc::new(history))),
             None => drop(k.histories.remove(uid)),
         });
+    }
+
+    /// Returns when the newest Delivery was recorded that the status of a pipeline covers.
+    #[must_use]
+    pub fn recorded_until(&self, uid: &str) -> Option<Time> {
+        self.read(|k| k.histories.get(uid).and_then(|history| history.recorded))
     }
 
     /// Returns the facts that determine the origin of a Delivery.

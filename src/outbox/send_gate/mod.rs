@@ -1,4 +1,4 @@
-//! Whether a recorded delivery can be sent now, and with what.
+//! Whether a delivery can be sent now, and with what.
 //!
 //! In: facts about pipelines and notifications, which the dispatcher stores here from its watches. Out: a
 //! [decision](decision::SendDecision): send, wait, or gone. If an object is only absent from the index, a live read must confirm that it is

@@ -30,6 +30,8 @@ struct Entry {
     recorded: Time,
     /// Whether the engine has proven that Pennant has recorded it.
     is_proven: bool,
+    /// Whether another client may have created it with its outcome.
+    is_doubtful: bool,
 }
 
 #[derive(Debug, Default)]
@@ -117,6 +119,7 @@ impl DeliveryIndex {
         let mut book = self.book();
         if let Some(entry) = book.entries.get_mut(&record.id) {
             entry.is_proven = is_proven;
+            entry.is_doubtful &= !is_proven;
         }
         if is_proven {
             book.raise(&record.spec.pipeline_ref.uid, record.recorded);
@@ -129,10 +132,32 @@ impl DeliveryIndex {
     #[must_use]
     pub fn is_recorded(&self, pipeline_uid: &str, id: &RecordId) -> bool {
         let mut book = self.book();
-        let known = book.entries.get(id).filter(|entry| entry.is_proven || entry.outcome.is_some());
+        let known = book.entries.get(id).filter(|entry| entry.is_proven || (entry.outcome.is_some() && !entry.is_doubtful));
         let Some(recorded) = known.map(|entry| entry.recorded) else { return false };
         book.raise(pipeline_uid, recorded);
         true
+    }
+
+    /// Marks the settled Deliveries that another client may have created, at the start of a leadership term: those that are newer than what
+    /// their pipeline's status contains. `recorded_until`: that time of a pipeline, by uid. The dispatcher compares their content.
+    pub fn doubt(&self, recorded_until: impl Fn(&str) -> Option<Time>) {
+        let mut book = self.book();
+        let settled = book.entries.values_mut().filter(|entry| entry.outcome.is_some() && !entry.is_proven);
+        for entry in settled {
+            entry.is_doubtful = recorded_until(&entry.lane.pipeline).is_some_and(|until| entry.recorded > until);
+        }
+    }
+
+    /// Returns whether another client may have created this settled Delivery.
+    #[must_use]
+    pub fn is_doubtful(&self, id: &RecordId) -> bool {
+        self.book().entries.get(id).is_some_and(|entry| entry.is_doubtful)
+    }
+
+    /// Returns whether a Delivery is known.
+    #[must_use]
+    pub fn contains(&self, id: &RecordId) -> bool {
+        self.book().entries.contains_key(id)
     }
 
     /// Removes the Delivery from those that the engine has not accepted yet. Returns `true` if it was one of them. The engine calls this
@@ -317,13 +342,14 @@ impl Book {
             self.kept.put(&entry.lane, record);
             return false;
         }
-        let is_proven = self.take(&record.id).is_some_and(|entry| entry.is_proven);
+        let known = self.take(&record.id);
+        let (is_proven, is_doubtful) = known.map_or((false, false), |entry| (entry.is_proven, entry.is_doubtful));
         let lane = self.kept.lane(record.home());
         self.kept.put(&lane, record);
         let owner = (lane.namespace.clone(), lane.notification.clone());
         count(self.figures.entry(owner).or_default(), outcome, 1);
         let version = version(Some(&record.version));
-        let entry = Entry { lane, place, outcome, version, recorded: record.recorded, is_proven };
+        let entry = Entry { lane, place, outcome, version, recorded: record.recorded, is_proven, is_doubtful };
         self.entries.insert(record.id.clone(), entry);
         true
     }

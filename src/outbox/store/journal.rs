@@ -1,9 +1,12 @@
 //! The store of deliveries. With `object`, it is the only file that knows that they are Kubernetes objects.
 //!
-//! In: transitions to record, statuses to write. Out: records, and events when another component changed one.
+//! In: transitions to record, with or without an outcome; statuses to write. Out: records, and events when another component changed one;
+//! whether the API server accepts writes at present.
 
+mod health;
 mod object;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::{Stream, StreamExt as _, future, stream};
@@ -19,7 +22,8 @@ use crate::k8s::watch::Deleted;
 use crate::outbox::record::{Record, RecordId, name};
 use crate::telemetry::chain;
 use crate::telemetry::metrics::{ApiWrite, Metrics, Watch, WriteResult};
-use object::{id, merge, object, record, same};
+use health::Health;
+use object::{Found, found, id, merge, object, record};
 
 /// Maximum number of concurrent creates, which the API server handles well.
 const PARALLEL: usize = 32;
@@ -28,7 +32,7 @@ const ASK_AGAIN: Duration = Duration::from_secs(1);
 /// Maximum number of immediate tries of a create or of a status write after conflicts. Later tries follow after a pause.
 const TRIES: u32 = 3;
 /// Maximum duration of a call.
-const DEADLINE: Duration = Duration::from_secs(10);
+pub const DEADLINE: Duration = Duration::from_secs(10);
 
 /// Why a record could not be created or written.
 #[derive(Debug, Error)]
@@ -45,6 +49,17 @@ pub enum JournalError {
     /// The name is taken by another transition.
     #[error("a Delivery named {0} exists with other content")]
     Taken(String),
+    /// The API server accepted the write, but did not store the status.
+    #[error("the API server did not store the status; check that the installed CRDs are those of this version")]
+    StatusDropped,
+    /// The delivery was attempted, and its outcome could not be written yet. The engine repeats the write.
+    #[error("the outcome of the delivery could not be written yet: {detail}")]
+    OutcomePending {
+        /// The human-readable message of the last write.
+        detail: String,
+        /// Whether the API server refused the write.
+        is_refused: bool,
+    },
 }
 
 impl JournalError {
@@ -53,7 +68,18 @@ impl JournalError {
     pub fn detail(&self) -> String {
         match self {
             Self::Refused(kube::Error::Api(status)) | Self::Unavailable(kube::Error::Api(status)) => status.message.clone(),
+            Self::OutcomePending { detail, .. } => detail.clone(),
             _ => chain(self),
+        }
+    }
+
+    /// Whether the API server has refused the delivery, so that an immediate retry does not help.
+    #[must_use]
+    pub fn is_refused(&self) -> bool {
+        match self {
+            Self::Refused(_) | Self::Taken(_) => true,
+            Self::OutcomePending { is_refused, .. } => *is_refused,
+            Self::Timeout | Self::Unavailable(_) | Self::StatusDropped => false,
         }
     }
 }
@@ -65,6 +91,8 @@ pub enum Written {
     Stored {
         /// The new version of the object.
         version: String,
+        /// The status that it has now.
+        status: Box<DeliveryStatus>,
     },
     /// Another replica has settled the delivery or made a later attempt.
     Overtaken(Box<Record>),
@@ -92,6 +120,7 @@ pub enum Event {
 pub struct Journal {
     client: Client,
     metrics: Metrics,
+    health: Arc<Health>,
 }
 
 /// A delivery that has to be recorded.
@@ -102,53 +131,57 @@ pub struct New {
     /// The namespace in which it may have been recorded before, under another configuration. That is checked first.
     pub elsewhere: Option<String>,
     /// What the delivery reports.
-    pub spec: DeliverySpec,
+    pub spec: Arc<DeliverySpec>,
 }
 
 impl Journal {
     /// A journal in the Kubernetes API.
     #[must_use]
     pub fn new(client: Client, metrics: Metrics) -> Self {
-        Self { client, metrics }
+        Self { client, metrics, health: Arc::default() }
     }
 
     fn api(&self, namespace: &str) -> Api<Delivery> {
         Api::namespaced(self.client.clone(), namespace)
     }
 
-    /// Records lanes of transitions. Within a lane each create starts after the previous one was answered. Lanes are recorded concurrently.
-    /// A lane ends at its first error. The results come as lanes end, each with the number of its lane.
-    pub fn record(&self, lanes: Vec<Vec<New>>) -> impl Stream<Item = (usize, Vec<Record>, Option<JournalError>)> + Send {
-        let lane = move |(number, lane): (usize, Vec<New>)| async move {
-            let mut made = Vec::with_capacity(lane.len());
-            for new in lane {
-                match self.create(new).await {
-                    Ok(record) => made.push(record),
-                    Err(e) => return (number, made, Some(e)),
-                }
-            }
-            (number, made, None)
-        };
-        stream::iter(lanes.into_iter().enumerate().map(lane)).buffer_unordered(PARALLEL)
+    /// Returns whether the API server accepts deliveries of a notification in this namespace, as far as is known. It has answered the last
+    /// write, and has accepted a create for the notification since the last failed create in the namespace.
+    #[must_use]
+    pub fn is_accepting(&self, namespace: &str, notification: &str) -> bool {
+        self.health.is_accepting(namespace, notification)
     }
 
-    async fn create(&self, New { namespace, elsewhere, spec }: New) -> Result<Record, JournalError> {
-        let name = name(&spec);
+    /// Records a transition with a status: none before its first attempt, and otherwise the result of the attempt. Returns the object that
+    /// is stored under its name. If it was recorded before, that object can have another status.
+    pub async fn create(&self, new: &New, status: Option<&DeliveryStatus>) -> Result<Record, JournalError> {
+        let result = self.find_or_create(new, status).await;
+        self.health.note_create(new, &result);
+        result
+    }
+
+    async fn find_or_create(&self, new: &New, status: Option<&DeliveryStatus>) -> Result<Record, JournalError> {
+        let New { namespace, elsewhere, spec } = new;
+        let name = name(spec);
+        let mut object = object(&name, spec, status);
         if let Some(elsewhere) = elsewhere
-            && let Some(stored) = deadline(self.api(&elsewhere).get_opt(&name)).await?
+            && let Some(stored) = deadline(self.api(elsewhere).get_opt(&name)).await?
         {
-            match same(stored, &spec) {
-                Ok(record) => return Ok(record),
-                Err(other) => self.delete_foreign(&other).await?,
+            match found(stored, spec) {
+                Found::Same(record) => return Ok(*record),
+                other => self.replace(other, &mut object).await?,
             }
         }
-        let object = object(&name, spec);
         let mut is_replaced = false;
         let mut tries = 0;
         loop {
             tries += 1;
-            let api = self.api(&namespace);
+            let api = self.api(namespace);
             match deadline(api.create(&PostParams::default(), &object)).await {
+                Ok(stored) if object.status.is_some() && stored.status != object.status => {
+                    self.metrics.api_write(ApiWrite::DeliveryCreate, WriteResult::Error);
+                    return Err(JournalError::StatusDropped);
+                }
                 Ok(stored) => {
                     self.metrics.api_write(ApiWrite::DeliveryCreate, WriteResult::Ok);
                     return Ok(record(stored));
@@ -164,21 +197,30 @@ impl Journal {
                         // An admission webhook can fake a conflict with an object that does not exist.
                         return Err(JournalError::Refused(kube::Error::Api(status)));
                     };
-                    match same(stored, &object.spec) {
-                        Ok(record) => return Ok(record),
-                        Err(_) if is_replaced => return Err(JournalError::Taken(name)),
-                        Err(other) => {
-                            // Another client has created it with other content, so that this content is sent instead.
-                            self.delete_foreign(&other).await?;
-                            is_replaced = true;
-                        }
+                    match found(stored, spec) {
+                        Found::Same(record) => return Ok(*record),
+                        _ if is_replaced => return Err(JournalError::Taken(name)),
+                        other => self.replace(other, &mut object).await?,
                     }
+                    is_replaced = true;
                 }
                 Err(e) => {
                     self.metrics.api_write(ApiWrite::DeliveryCreate, WriteResult::Error);
                     return Err(e);
                 }
             }
+        }
+    }
+
+    /// Deletes an object with other content, so that `object` can be created in its place.
+    async fn replace(&self, other: Found, object: &mut Delivery) -> Result<(), JournalError> {
+        match other {
+            Found::Same(_) => Ok(()),
+            Found::Attempted(mut other) => {
+                object.status = object.status.take().or_else(|| other.status.take());
+                self.delete(&id(&other), version(other.metadata.resource_version.as_deref())).await.map(drop)
+            }
+            Found::Foreign(other) => self.delete_foreign(&other).await,
         }
     }
 
@@ -215,17 +257,29 @@ impl Journal {
     /// lost response, the live object is read first. If the object is gone, or another component has settled it, nothing more is written.
     /// An admission webhook can fake a conflict for which the live object gives no reason. Such a conflict is an error after some tries.
     pub async fn write(&self, record: &Record, status: &DeliveryStatus) -> Result<Written, JournalError> {
+        let result = self.patch(record, status).await;
+        self.health.note(&result);
+        result
+    }
+
+    async fn patch(&self, record: &Record, status: &DeliveryStatus) -> Result<Written, JournalError> {
         let api = self.api(&record.id.namespace);
         let mut version = record.version.clone();
         let mut before = record.status.clone();
+        let mut status = status.clone();
         let mut tries = 0;
         loop {
             tries += 1;
-            let patch = merge(&version, &before, status, record.unwritten);
-            match deadline(api.patch_status(&record.id.name, &PatchParams::default(), &Patch::Merge(&patch))).await {
+            let patch = merge(&version, &before, &status, record.unwritten);
+            match deadline(api.patch(&record.id.name, &PatchParams::default(), &Patch::Merge(&patch))).await {
+                Ok(stored) if stored.status.as_ref() != Some(&status) => {
+                    self.metrics.api_write(ApiWrite::DeliveryStatus, WriteResult::Error);
+                    return Err(JournalError::StatusDropped);
+                }
                 Ok(stored) => {
                     self.metrics.api_write(ApiWrite::DeliveryStatus, WriteResult::Ok);
-                    return Ok(Written::Stored { version: stored.resource_version().unwrap_or_default() });
+                    let version = stored.resource_version().unwrap_or_default();
+                    return Ok(Written::Stored { version, status: Box::new(status) });
                 }
                 Err(JournalError::Refused(kube::Error::Api(s)))
                     if tries < TRIES && (s.is_conflict() || s.is_not_found()) =>
@@ -241,7 +295,9 @@ impl Journal {
                 None => return Ok(Written::Gone(None)),
                 Some(live) if live.uid != record.uid => return Ok(Written::Gone(Some(Box::new(live)))),
                 // This is our write, but its response was lost.
-                Some(live) if live.status == *status => return Ok(Written::Stored { version: live.version }),
+                Some(live) if live.status == status => {
+                    return Ok(Written::Stored { version: live.version, status: Box::new(status) });
+                }
                 Some(live) if live.status.outcome.is_some() => return Ok(Written::Overtaken(Box::new(live))),
                 Some(live) if status.outcome.is_none() && live.status.attempts >= status.attempts.max(1) => {
                     return Ok(Written::Overtaken(Box::new(live)));
@@ -249,7 +305,10 @@ impl Journal {
                 Some(live) if status.outcome.is_some() && live.asked != record.asked => {
                     return Ok(Written::Annotated(Box::new(live)));
                 }
-                Some(live) => (version, before) = (live.version, live.status),
+                Some(live) => {
+                    keep_history(&mut status, &live.status);
+                    (version, before) = (live.version, live.status);
+                }
             }
         }
     }
@@ -310,6 +369,14 @@ impl Deleted for Delivery {
     }
 }
 
+/// Keeps what the API server protects in a stored status: the number of attempts does not decrease, and the mark of a redelivery stays.
+fn keep_history(status: &mut DeliveryStatus, live: &DeliveryStatus) {
+    status.attempts = status.attempts.max(live.attempts);
+    if status.redelivered.is_none() {
+        status.redelivered.clone_from(&live.redelivered);
+    }
+}
+
 /// Applies the deadline to a call and classifies its errors.
 async fn deadline<T>(call: impl Future<Output = Result<T, kube::Error>>) -> Result<T, JournalError> {
     match tokio::time::timeout(DEADLINE, call).await {
@@ -344,8 +411,8 @@ mod tests {
             future::ready(Ok::<_, tower::BoxError>(http::Response::builder().status(code).body(body).unwrap()))
         });
         let journal = Journal::new(Client::new(service, "default"), Metrics::new());
-        let new = New { namespace: "team-a".into(), elsewhere: None, spec: crate::outbox::testing::spec(1) };
-        let error = journal.create(new).await.unwrap_err();
+        let new = New { namespace: "team-a".into(), elsewhere: None, spec: Arc::new(crate::outbox::testing::spec(1)) };
+        let error = journal.create(&new, None).await.unwrap_err();
         assert!(matches!(error, JournalError::Refused(_)), "{error:?}");
         assert_eq!(creates.load(Ordering::Relaxed), TRIES);
     }

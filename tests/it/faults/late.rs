@@ -87,7 +87,7 @@ async fn a_delivery_that_is_edited_in_flight_is_still_settled() {
     world.patch::<Delivery>(&name, note("second")).await;
     // Also an edit of the status, by a user who has the permission.
     let meddled = Patch::Merge(json!({"status": {"reason": "Meddled", "error": "by hand"}}));
-    world.api::<Delivery>().patch_status(&name, &PatchParams::default(), &meddled).await.expect("patched");
+    world.api::<Delivery>().patch(&name, &PatchParams::default(), &meddled).await.expect("patched");
     held.open();
     world.fence("shop", &["hook"]).await;
     Oracle::new(world, receiver).lane("shop/hook/dev/web", &["Deployed 2", "Deployed 3"]).check().await;

@@ -131,7 +131,9 @@ async fn permissions_of_users_are_aggregated_to_view_edit_and_admin() {
     let applied = all.patch("forged", &PatchParams::apply("eve"), &Patch::Apply(&forged)).await;
     let error = applied.expect_err("an apply of what is not there is a create").to_string();
     assert!(error.contains("cannot create resource") || error.contains("cannot patch"), "{error}");
-    let changed = all.patch(&name, &PatchParams::default(), &Patch::Merge(json!({"spec": {"order": 0}}))).await;
-    assert!(changed.is_err(), "only Pennant writes the spec");
+    for change in [json!({"spec": {"order": 0}}), json!({"status": {"attempts": 9}}), json!({"status": null})] {
+        let changed = all.patch(&name, &PatchParams::default(), &Patch::Merge(&change)).await;
+        assert!(changed.is_err(), "only Pennant writes spec and status: {change}");
+    }
     pennant.stop().await;
 }

@@ -1,4 +1,5 @@
-//! The chart's admission policy: only Pennant creates and writes Deliveries. Users with permission can redeliver and delete them.
+//! The chart's admission policy: only Pennant creates Deliveries and writes their spec and status. Users with permission can annotate,
+//! label and delete them. `tests/it/edited.rs` tests what the schema alone rejects.
 
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Client, Config};
@@ -49,23 +50,44 @@ async fn only_the_controller_creates_deliveries() {
     let config =
         Config::from_custom_kubeconfig(config, &kube::config::KubeConfigOptions::default()).await.expect("a config");
     let own: Api<Delivery> = Api::namespaced(Client::try_from(config).expect("a client"), "team-a");
-    own.create(&PostParams::default(), &delivery("team-a", "one")).await.expect("the controller creates");
-    let status = Patch::Merge(json!({"status": {"outcome": "Delivered", "attempts": 1}}));
-    own.patch_status("one", &PatchParams::default(), &status).await.expect("the controller writes the status");
-
-    for (what, result) in [
-        (
-            "status",
-            all.patch_status("one", &PatchParams::default(), &Patch::Merge(json!({"status": {"outcome": null}}))).await,
-        ),
-        ("spec", all.patch("one", &PatchParams::default(), &Patch::Merge(json!({"spec": {"order": 0}}))).await),
-    ] {
-        let error = result.expect_err(what).to_string();
-        assert!(error.contains("only Pennant creates") || error.contains("cannot be edited"), "{what}: {error}");
+    let params = PatchParams::default();
+    let settled = json!({"outcome": "Delivered", "attempts": 1});
+    let mut direct = delivery("team-a", "direct");
+    direct.status = serde_json::from_value(settled.clone()).expect("a status");
+    let stored = own.create(&PostParams::default(), &direct).await.expect("the controller creates it with its outcome");
+    assert_eq!(stored.status, direct.status, "the API server keeps the status of a create");
+    for name in ["new", "pending", "settled"] {
+        own.create(&PostParams::default(), &delivery("team-a", name)).await.expect("the controller creates");
     }
+    for (name, status) in [("pending", json!({"attempts": 1, "reason": "ReceiverError"})), ("settled", settled)] {
+        let patch = Patch::Merge(json!({"status": status}));
+        let stored = own.patch(name, &params, &patch).await.expect("the controller writes the status");
+        assert!(stored.status.is_some_and(|status| status.attempts == 1), "{name}");
+    }
+
+    // The schema accepts these changes of the status, so the policy has to refuse them.
+    let redelivered = json!({"value": "1", "time": "2026-01-01T00:00:00Z"});
+    for (name, change) in [
+        ("new", json!({"status": {"attempts": 1}})),
+        ("new", json!({"status": {"outcome": "Canceled"}})),
+        ("new", json!({"status": {}})),
+        ("pending", json!({"status": {"reason": "Forged"}})),
+        ("pending", json!({"status": {"outcome": "Delivered"}})),
+        ("pending", json!({"status": {"attempts": 2}, "metadata": {"annotations": {"pennant.dev/redeliver": "1"}}})),
+        ("settled", json!({"status": {"outcome": null, "redelivered": redelivered}})),
+        ("direct", json!({"status": {"outcome": null, "redelivered": redelivered}})),
+    ] {
+        let error = all.patch(name, &params, &Patch::Merge(&change)).await.expect_err("refused").to_string();
+        assert!(error.contains("only Pennant creates"), "{name}: {change}: {error}");
+    }
+    let error = all.patch("new", &params, &Patch::Merge(json!({"spec": {"order": 0}}))).await.expect_err("spec").to_string();
+    assert!(error.contains("only Pennant creates") || error.contains("cannot be edited"), "{error}");
+
     let wish = Patch::Merge(json!({"metadata": {"annotations": {"pennant.dev/redeliver": "1"}, "labels": {"a": "b"}}}));
-    all.patch("one", &PatchParams::default(), &wish).await.expect("anybody may ask for it to be sent again");
-    all.delete("one", &DeleteParams::default()).await.expect("anybody may delete it");
+    for name in ["new", "pending", "settled", "direct"] {
+        all.patch(name, &params, &wish).await.expect("anybody may ask for it to be sent again");
+        all.delete(name, &DeleteParams::default()).await.expect("anybody may delete it");
+    }
 }
 
 #[test]

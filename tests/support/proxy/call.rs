@@ -22,14 +22,14 @@ impl Call {
         self.method == "POST" && self.object() == ["deliveries"]
     }
 
-    /// Whether the call writes the status of a Delivery.
+    /// Whether the call writes the status of a recorded Delivery.
     pub fn is_delivery_status(&self) -> bool {
-        self.method == "PATCH" && matches!(self.object()[..], ["deliveries", _, "status"])
+        self.method == "PATCH" && matches!(self.object()[..], ["deliveries", _]) && self.json()["status"].is_object()
     }
 
     /// Whether the call settles a Delivery.
     pub fn is_outcome(&self) -> bool {
-        self.is_delivery_status() && self.json()["status"]["outcome"].is_string()
+        (self.is_create_delivery() || self.is_delivery_status()) && self.json()["status"]["outcome"].is_string()
     }
 
     /// Whether the call writes the dispatcher's part of a pipeline's status.
@@ -98,7 +98,8 @@ impl Call {
         words.skip(2).collect()
     }
 
-    fn json(&self) -> Value {
+    /// Returns its body as JSON.
+    pub fn json(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap_or_default()
     }
 }

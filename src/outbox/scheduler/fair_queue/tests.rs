@@ -1,3 +1,4 @@
+use super::origin::{FAILURES, LONGEST};
 use super::*;
 
 fn lane(notification: &str, n: usize) -> LaneKey {

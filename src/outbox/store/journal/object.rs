@@ -13,10 +13,21 @@ use crate::api::{Age, Delivery, DeliverySpec, DeliveryStatus, now, since_boot};
 use crate::outbox::record::{Record, RecordId};
 use crate::outbox::send_gate::genuine;
 
-/// Returns the object that is stored under the name of a delivery, if it is that delivery. The key must match. Before Pennant has written
-/// an attempt or an outcome, the content must match, too. The place in the lane and the error can differ, because the notification can be
-/// edited in between.
-pub(super) fn same(stored: Delivery, spec: &DeliverySpec) -> Result<Record, Box<Delivery>> {
+/// What is stored under the name of a delivery.
+pub(super) enum Found {
+    /// The delivery.
+    Same(Box<Record>),
+    /// A delivery of the same transition with other content. It was attempted before its pipeline was edited, or another
+    /// client has created it. Only the content that Pennant derives is sent, so it is replaced and keeps its status.
+    Attempted(Box<Delivery>),
+    /// Another client has created it.
+    Foreign(Box<Delivery>),
+}
+
+/// Compares the object that is stored under the name of a delivery with the delivery. The key and the content must
+/// match, because every client that can create Deliveries can also set a status. The place in the lane and the error can differ,
+/// because the notification can be edited in between. If changes were merged in between, the state before them can differ.
+pub(super) fn found(stored: Delivery, spec: &DeliverySpec) -> Found {
     let is_key = stored.spec.pipeline_ref == spec.pipeline_ref
         && stored.spec.notification == spec.notification
         && is_same_notification(&stored.spec.notification_uid, &spec.notification_uid)
@@ -24,18 +35,26 @@ pub(super) fn same(stored: Delivery, spec: &DeliverySpec) -> Result<Record, Box<
         && stored.spec.subject.name == spec.subject.name
         && stored.spec.serial == spec.serial
         && stored.spec.type_ == spec.type_;
-    let is_begun = stored.status.as_ref().is_some_and(|status| status.attempts > 0 || status.outcome.is_some());
     let is_content = || {
         let place = (spec.lane.clone(), spec.order, spec.due, spec.error.clone(), spec.notification_uid.clone());
         let mut like = stored.spec.clone();
         (like.lane, like.order, like.due, like.error, like.notification_uid) = place;
+        if spec.coalesced {
+            (like.from, like.coalesced) = (spec.from.clone(), true);
+        }
         like == *spec && genuine::is_in_its_lane(&stored.spec)
     };
-    if is_key && (is_begun || is_content()) { Ok(record(stored)) } else { Err(Box::new(stored)) }
+    let is_attempted = stored.status.as_ref().is_some_and(|status| status.attempts > 0 || status.outcome.is_some());
+    match () {
+        () if !is_key => Found::Foreign(Box::new(stored)),
+        () if is_content() => Found::Same(Box::new(record(stored))),
+        () if is_attempted => Found::Attempted(Box::new(stored)),
+        () => Found::Foreign(Box::new(stored)),
+    }
 }
 
-/// Returns the object that records a delivery.
-pub(super) fn object(name: &str, spec: DeliverySpec) -> Delivery {
+/// Returns the object that records a delivery. `status`: the result of its first attempt, if there was one.
+pub(super) fn object(name: &str, spec: &DeliverySpec, status: Option<&DeliveryStatus>) -> Delivery {
     let labels = [
         ("pennant.dev/notification", spec.notification.as_str()),
         ("pennant.dev/pipeline", spec.pipeline_ref.name.as_str()),
@@ -46,7 +65,7 @@ pub(super) fn object(name: &str, spec: DeliverySpec) -> Delivery {
     ];
     let labels = labels.into_iter().map(|(k, v)| (k.to_owned(), v.to_owned())).collect();
     let metadata = ObjectMeta { name: Some(name.to_owned()), labels: Some(labels), ..ObjectMeta::default() };
-    Delivery { metadata, spec, status: None }
+    Delivery { metadata, spec: spec.clone(), status: status.cloned() }
 }
 
 /// Returns the identity of a Delivery.
@@ -84,7 +103,7 @@ const OPTIONAL: [&str; 10] = [
     "lastAttemptTime",
     "nextAttemptTime",
     "settledTime",
-    "durationMillis",
+    "lastDurationMillis",
     "error",
     "response",
     "redelivered",
