@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Proves that `make chaos` detects broken promises. The program is built with the feature `broken` and runs three times.
+# Proves that `make chaos` detects broken promises. The program is built with the feature `broken` and runs four times.
 # PENNANT_BROKEN selects another promise to break each time. Chaos must detect it, with the right kind of violation.
 # Early in the plan of this seed, creates and outcome writes are lost. Each of these faults ends with a kill.
 set -euo pipefail
@@ -23,3 +23,4 @@ prove() {
 prove outcome-before-request audit 1053954
 prove next-before-outcome order 1053954
 prove cursor-before-create missing 1053954
+prove cursor-before-outcome missing 1053954

@@ -36,6 +36,8 @@ pub struct Crew {
     pub changes: Vec<Instant>,
     /// Exits of processes that were neither killed nor asked to stop.
     pub ended: Vec<String>,
+    /// Whether processes may end by themselves, because the CRDs are those of another version.
+    may_end: bool,
     /// All events, for the diagnosis of failures.
     pub diary: Vec<(Instant, String)>,
 }
@@ -67,6 +69,7 @@ impl Crew {
             deposed: Vec::new(),
             changes: Vec::new(),
             ended: Vec::new(),
+            may_end: false,
             diary: Vec::new(),
         }
     }
@@ -155,7 +158,7 @@ impl Crew {
                     self.diary.push((Instant::now(), format!("{} has ended: {status}", NAMES[number])));
                     // SIGTERM kills a process that does not handle signals yet. It has nothing to finish.
                     let unborn = status.signal() == Some(SIGTERM) && one.started.elapsed() < YOUNG;
-                    if !one.asked || !(status.success() || unborn) {
+                    if !self.may_end && (!one.asked || !(status.success() || unborn)) {
                         self.ended.push(format!("{} ended by itself: {status}", NAMES[number]));
                     }
                     one.asked = false;
@@ -165,12 +168,28 @@ impl Crew {
         }
     }
 
+    /// Sets whether processes may end by themselves.
+    pub fn may_end(&mut self, may_end: bool) {
+        self.may_end = may_end;
+    }
+
+    /// Checks that each process has ended since this time, or was started after it.
+    pub fn check_ended(&mut self, since: Instant) {
+        for (one, name) in self.replicas.iter().zip(NAMES) {
+            if one.started < since && one.back.is_none() {
+                self.ended.push(format!("{name} did not end, although the CRDs are those of another version"));
+            }
+        }
+    }
+
     /// Stops a replica with SIGTERM, starts it as another program, as a rolling update does, and waits until it is ready.
     pub async fn replace(&mut self, replica: usize, program: PathBuf) {
         self.note(format!("{} becomes {}", NAMES[replica], program.display()));
         self.changes.push(Instant::now());
         let one = &mut self.replicas[replica];
-        one.pennant.stop().await;
+        if one.back.take().is_none() {
+            one.pennant.stop().await;
+        }
         one.pennant.become_program(program);
         one.pennant.launch();
         one.started = Instant::now();
