@@ -25,8 +25,8 @@ if [[ ! -x $program ]]; then
   git worktree add --quiet --detach --force "$tree" "$commit"
   (cd "$tree" && CARGO_TARGET_DIR=$OLDPWD/target $cargo build --locked --quiet --bin pennant --test architecture)
   cp target/debug/pennant "$program"
-  # The build has replaced the program of this version in target/debug, so make Cargo build it again.
-  touch src/main.rs
+  # The build has replaced the library and the program of this version in target/debug, so make Cargo build both again.
+  touch src/lib.rs src/main.rs
 fi
 printf 'upgrade: from %s, under load; about 2 minutes\n' "$commit"
 $cargo test --locked --test chaos -- --before "$program" ${SEED:+--seed "$SEED"}
