@@ -187,7 +187,7 @@ async fn a_forged_delivery_is_deleted_and_never_sent() {
     assert!(pennant.metrics().await["pennant_deliveries_foreign_total"] >= 20.0);
 }
 
-/// Without a status subresource, whoever creates a Delivery can also set its status.
+/// Without a status subresource, a client that creates a Delivery can also set its status.
 #[tokio::test]
 async fn a_forged_delivery_with_a_status_is_never_sent() {
     let stage = Stage::new("forged-status").await;

@@ -90,8 +90,8 @@ fn is_later(stored: &DeliveryStatus, ours: &DeliveryStatus) -> bool {
 
 /// Records a delivery together with the result of its first attempt. Returns the object that now has its name. Retries until the API
 /// server accepts it, because the receiver has answered. It does not wait for a permit: a pass of the dispatcher waits for it, and status
-/// writes that hang must not block the log. Returns `None` if its pipeline is gone: its namespace may be gone as well, and
-/// nothing derives the delivery again.
+/// writes that hang must not block the log. Returns `None` if its pipeline is gone: its namespace may be gone as well, and nothing derives
+/// the delivery again.
 async fn record_result(parts: &Parts, record: &Record, status: &DeliveryStatus) -> Option<Record> {
     let new = New { namespace: record.id.namespace.clone(), elsewhere: None, spec: record.spec.clone() };
     let mut pauses = pauses();
