@@ -28,7 +28,7 @@ impl Engine {
                 }
             }
             Some(_) => self.parts.direct.ask_again(&id, offer.answer),
-            None if self.index.contains_key(&id) || !self.can_attempt(&record) => drop(offer.answer.send(Answer::Declined)),
+            None if self.is_on_record(&id) || !self.can_attempt(&record) => drop(offer.answer.send(Answer::Declined)),
             None => {
                 let (key, place) = (record.lane(), Place::from(&*record.spec));
                 let until = Instant::now() + DIRECT;
@@ -46,6 +46,12 @@ impl Engine {
                 self.look(&key);
             }
         }
+    }
+
+    /// Returns whether a Delivery with this name exists. The attempt to create it then shows whether it is the same delivery. It can be
+    /// settled although no cursor has passed it, if the previous leader was killed before it persisted its cursors.
+    fn is_on_record(&self, id: &RecordId) -> bool {
+        self.index.contains_key(id) || self.parts.delivery_index.contains(id)
     }
 
     /// Returns whether a delivery can be sent at once, and nothing requires that it is recorded before.
