@@ -122,9 +122,7 @@ impl Direct {
             let _ = answer.send(Answer::Declined);
         }
     }
-}
 
-impl Direct {
     /// Drops everyone who waits, because the engine has ended.
     pub fn close(&self) {
         self.entries().clear();

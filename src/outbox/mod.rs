@@ -198,8 +198,8 @@ impl Deliveries {
 
     /// Offers a delivery to the engine, and waits until it is recorded, or declined.
     async fn offer(&self, new: &New) -> Answer {
-        // It may be recorded elsewhere already, or the API server may refuse it. Then nothing is sent before it is recorded.
-        if new.elsewhere.is_some() || !self.journal.is_accepting(&new.namespace, &new.spec.notification) {
+        // It may be recorded elsewhere already. Then nothing is sent before the dispatcher has looked there.
+        if new.elsewhere.is_some() {
             return Answer::Declined;
         }
         let (answer, answered) = oneshot::channel();
