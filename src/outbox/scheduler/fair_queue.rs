@@ -110,6 +110,7 @@ impl FairQueue {
         let sleeps = self.change(origin, |o| {
             let entry = o.notifications.entry(owner.clone()).or_insert_with(|| Notification::new(now));
             entry.used = now;
+            o.ready += 1;
             if first {
                 entry.ready.push_front(lane);
             } else {
@@ -215,7 +216,7 @@ impl FairQueue {
         if outcome != AttemptOutcome::Nothing
             && let Some(notification) = origin.and_then(|origin| origin.notifications.get_mut(&owner(&turn.lane)))
         {
-            notification.is_prompt = outcome == AttemptOutcome::Answer && took.is_some_and(|took| took <= DIRECT);
+            notification.prompt = took.filter(|took| outcome == AttemptOutcome::Answer && *took <= DIRECT);
         }
     }
 
@@ -223,20 +224,16 @@ impl FairQueue {
     pub fn is_slow(&mut self, lane: &LaneKey) {
         let owner = owner(lane);
         for notification in self.origins.values_mut().filter_map(|origin| origin.notifications.get_mut(&owner)) {
-            notification.is_prompt = false;
+            notification.prompt = None;
         }
     }
 
-    /// Returns whether the receiver answered the last request of the lane's notification promptly, and a worker is free for the lane.
+    /// Returns whether a delivery of the lane is expected to be answered within [`DIRECT`], by the last request of its notification and by
+    /// the lanes that wait before it.
     #[must_use]
     pub fn is_prompt(&self, origin: &str, lane: &LaneKey) -> bool {
-        let Some(origin) = self.origins.get(origin).filter(|o| self.busy < self.workers && o.busy < self.share()) else {
-            return false;
-        };
-        let notification = origin.notifications.get(&owner(lane));
-        notification.is_some_and(|n| {
-            n.is_prompt && !n.is_doubtful() && n.probing.is_none() && n.ready.is_empty() && n.busy < n.limit
-        })
+        let free = self.workers.saturating_sub(self.busy);
+        self.origins.get(origin).is_some_and(|origin| origin.is_prompt(&owner(lane), self.share(), free))
     }
 
     /// Returns how many lanes wait for an unreachable origin.
@@ -251,7 +248,7 @@ impl FairQueue {
         self.origins.retain(|_, origin| {
             origin.notifications.retain(|_, n| {
                 let rests = n.ready.is_empty() && n.busy == 0;
-                let plain = n.limit >= FIRST && n.probing.is_none() && !n.is_prompt;
+                let plain = n.limit >= FIRST && n.probing.is_none() && n.prompt.is_none();
                 !rests || !(plain || now.duration_since(n.used) > FORGET)
             });
             !origin.notifications.is_empty()

@@ -5,6 +5,7 @@ use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use super::{AttemptOutcome, FIRST, Owner};
+use crate::outbox::direct::DIRECT;
 use crate::outbox::record::LaneKey;
 
 /// Number of consecutive failed connections after which an origin is only probed.
@@ -22,6 +23,8 @@ pub(super) struct Origin {
     pub(super) busy: usize,
     /// How many of these workers doubtful notifications use.
     pub(super) doubtful: usize,
+    /// Number of lanes that are ready, of all its notifications.
+    pub(super) ready: usize,
 }
 
 impl Origin {
@@ -45,8 +48,8 @@ pub(super) struct Notification {
     pub(super) freed: Option<Instant>,
     /// Whether it is in the turns of its origin.
     pub(super) queued: bool,
-    /// Whether the receiver answered its last request within [`DIRECT`](crate::outbox::direct::DIRECT).
-    pub(super) is_prompt: bool,
+    /// How long the receiver took to answer the last request, if that was within [`DIRECT`].
+    pub(super) prompt: Option<Duration>,
 }
 
 /// State of a notification whose origin is unreachable at present.
@@ -67,7 +70,7 @@ impl Notification {
             used: now,
             freed: None,
             queued: false,
-            is_prompt: false,
+            prompt: None,
         }
     }
 
@@ -89,6 +92,25 @@ impl Notification {
     /// ready.
     pub(super) fn comes_back(&self, now: Instant) -> bool {
         self.ready.is_empty() || self.probing.as_ref().is_some_and(|probing| self.busy > 0 || probing.until > now)
+    }
+}
+
+impl Origin {
+    /// Returns whether a lane of a notification that becomes ready now is expected to be answered within [`DIRECT`]. The receiver must have
+    /// answered the last request of the notification promptly. `free`: the number of workers that nobody uses.
+    ///
+    /// If the origin or the notification uses all workers that it can use, the lane waits until they have worked on the lanes before it. Half
+    /// of [`DIRECT`] is allowed for that. If other origins use them, it is not known how long the lane waits.
+    pub(super) fn is_prompt(&self, owner: &Owner, share: usize, free: usize) -> bool {
+        let Some(entry) = self.notifications.get(owner).filter(|n| !n.is_doubtful() && n.probing.is_none()) else {
+            return false;
+        };
+        let Some(took) = entry.prompt.filter(|_| free > 0 || self.busy >= share) else { return false };
+        let wait = |busy: usize, ready: usize, most: usize| {
+            let before = (busy + ready).saturating_sub(most.saturating_sub(1));
+            took.saturating_mul(u32::try_from(before.div_ceil(most)).unwrap_or(u32::MAX))
+        };
+        wait(self.busy, self.ready, share).max(wait(entry.busy, entry.ready.len(), entry.limit)) <= DIRECT / 2
     }
 }
 
@@ -114,6 +136,7 @@ impl Origin {
                 continue;
             }
             let lane = entry.ready.pop_front()?;
+            self.ready -= 1;
             entry.busy += 1;
             self.busy += 1;
             self.doubtful += usize::from(entry.is_doubtful());

@@ -47,6 +47,46 @@ fn an_origin_that_answers_earns_its_share_and_no_more() {
     assert_eq!(take(&mut fair_queue, now).len(), 20);
 }
 
+/// A queue with this number of workers, whose notification `a` at the origin `x` was answered after `took`.
+fn answered(workers: usize, took: Duration, now: Instant) -> FairQueue {
+    let mut fair_queue = FairQueue::new(workers);
+    fair_queue.ready("x", lane("a", 0), now);
+    let turn = fair_queue.next(now).unwrap();
+    fair_queue.took(&turn, AttemptOutcome::Answer, Some(took));
+    fair_queue.release("x", &turn.lane, AttemptOutcome::Answer, now);
+    fair_queue
+}
+
+#[test]
+fn a_prompt_answer_is_expected_while_few_lanes_wait_before() {
+    let now = Instant::now();
+    // Nine lanes are worked on at once: the limit of the notification is 8, and its answer has raised it by one.
+    for (took, most) in [(1, 9 * 126), (25, 9 * 6), (60, 9 * 3), (125, 9 * 2), (126, 9), (250, 9)] {
+        let mut fair_queue = answered(32, Duration::from_millis(took), now);
+        assert!(!fair_queue.is_prompt("x", &lane("b", 1)), "another notification has no answer yet");
+        let mut count = 0;
+        while fair_queue.is_prompt("x", &lane("a", count)) && count < 2000 {
+            fair_queue.ready("x", lane("a", count), now);
+            take(&mut fair_queue, now);
+            count += 1;
+        }
+        assert_eq!(count, most, "{took} ms");
+    }
+    assert!(!answered(32, DIRECT + Duration::from_millis(1), now).is_prompt("x", &lane("a", 1)));
+}
+
+#[test]
+fn no_prompt_answer_is_expected_while_other_origins_use_the_workers() {
+    let now = Instant::now();
+    let mut fair_queue = answered(16, Duration::from_millis(1), now);
+    for origin in 0..16 {
+        fair_queue.ready(&origin.to_string(), lane("a", 0), now);
+    }
+    assert!(fair_queue.is_prompt("x", &lane("a", 1)));
+    assert_eq!(take(&mut fair_queue, now).len(), 16);
+    assert!(!fair_queue.is_prompt("x", &lane("a", 1)));
+}
+
 #[test]
 fn origins_take_turns_and_lanes_keep_theirs() {
     let (mut fair_queue, now) = (FairQueue::new(24), Instant::now());
