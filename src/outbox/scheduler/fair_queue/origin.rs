@@ -95,6 +95,9 @@ impl Notification {
     }
 }
 
+/// The time until which a notification waits for a probe, and the notifications that can continue.
+pub(super) type Released = (Option<Instant>, Vec<Owner>);
+
 impl Origin {
     /// Returns whether a lane of a notification that becomes ready now is expected to be answered within [`DIRECT`]. The receiver must have
     /// answered the last request of the notification promptly. `free`: the number of workers that nobody uses.
@@ -112,12 +115,7 @@ impl Origin {
         };
         wait(self.busy, self.ready, share).max(wait(entry.busy, entry.ready.len(), entry.limit)) <= DIRECT / 2
     }
-}
 
-/// The time until which a notification waits for a probe, and the notifications that can continue.
-pub(super) type Released = (Option<Instant>, Vec<Owner>);
-
-impl Origin {
     pub(super) fn waits(&self, owner: &Owner) -> bool {
         self.notifications.get(owner).is_some_and(|n| !n.ready.is_empty())
     }

@@ -76,6 +76,23 @@ fn a_prompt_answer_is_expected_while_few_lanes_wait_before() {
 }
 
 #[test]
+fn a_prompt_answer_is_expected_beside_hung_origins() {
+    let now = Instant::now();
+    let mut fair_queue = answered(64, Duration::from_millis(50), now);
+    for origin in 0..20 {
+        fair_queue.ready(&origin.to_string(), lane("a", 0), now);
+    }
+    assert_eq!(take(&mut fair_queue, now).len(), 20);
+    // The share of each of 21 origins is two workers. Half of 250 ms is enough for two requests of each worker.
+    for n in 0..6 {
+        assert!(fair_queue.is_prompt("x", &lane("a", n)), "{n}");
+        fair_queue.ready("x", lane("a", n), now);
+        take(&mut fair_queue, now);
+    }
+    assert!(!fair_queue.is_prompt("x", &lane("a", 6)));
+}
+
+#[test]
 fn no_prompt_answer_is_expected_while_other_origins_use_the_workers() {
     let now = Instant::now();
     let mut fair_queue = answered(16, Duration::from_millis(1), now);
