@@ -9,18 +9,19 @@ log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 
 prove() {
-  local broken=$1 kind=$2 seed=$3
+  local broken=$1 kinds=$2 seed=$3
   if ! PENNANT_BROKEN=$broken ${CARGO:-cargo} test --locked --quiet --features broken --test chaos -- \
-    --seed "$seed" --seconds 12 --replicas 1 --must-find "$kind" >"$log" 2>&1; then
+    --seed "$seed" --seconds 12 --replicas 1 --must-find "$kinds" >"$log" 2>&1; then
     cat "$log" >&2
     printf 'chaos-proof: %s was NOT detected\n' "$broken" >&2
     return 1
   fi
-  printf 'chaos-proof: %-24s is detected as %s: ' "$broken" "$kind"
-  grep -m 1 -iE "^  $kind" "$log" | sed -E 's/ +/ /g'
+  printf 'chaos-proof: %-24s is detected as %s: ' "$broken" "${kinds//,/ or }"
+  grep -iE "^  (${kinds//,/|})" "$log" | grep -m 1 -v " 0$" | sed -E 's/ +/ /g'
 }
 
 prove outcome-before-request audit 1053954
 prove next-before-outcome order 1053954
 prove cursor-before-create missing 1053954
-prove cursor-before-outcome missing 1053954
+# A kill can be before the request or after it: the delivery is then missing, or it was sent and is not recorded.
+prove cursor-before-outcome missing,audit 1053954

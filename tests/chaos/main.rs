@@ -56,14 +56,15 @@ struct Order {
     seconds: Option<u64>,
     kills: Option<usize>,
     replicas: usize,
-    must_find: Option<String>,
+    /// The kinds of violation of which one must be found. It is empty if none may be found.
+    must_find: Vec<String>,
     before: Option<PathBuf>,
 }
 
 impl Order {
     fn read(mut words: impl Iterator<Item = String>) -> Result<Self, String> {
         let seed = fastrand::u64(0..1_000_000);
-        let mut order = Self { seed, seconds: None, kills: None, replicas: REPLICAS, must_find: None, before: None };
+        let mut order = Self { seed, seconds: None, kills: None, replicas: REPLICAS, must_find: Vec::new(), before: None };
         while let Some(word) = words.next() {
             let value = words.next().ok_or_else(|| format!("{word} wants a value"))?;
             let number = || value.parse::<u64>().map_err(|_| format!("{word} wants a number, not {value}"));
@@ -73,7 +74,7 @@ impl Order {
                 "--seconds" => order.seconds = Some(number()?),
                 "--kills" => order.kills = Some(count()?),
                 "--replicas" => order.replicas = count()?.clamp(1, crew::NAMES.len()),
-                "--must-find" => order.must_find = Some(value),
+                "--must-find" => order.must_find = value.split(',').map(str::to_owned).collect(),
                 "--before" => order.before = Some(value.into()),
                 _ => return Err(format!("what is {word}?")),
             }
@@ -170,17 +171,17 @@ async fn run(order: &Order) -> ExitCode {
     if !clean {
         keep(&crew, &evidence, order.seed, began);
     }
-    match &order.must_find {
-        None if clean => ExitCode::SUCCESS,
-        Some(kind) if evidence.count(&[kind]) > 0 || (kind == "missing" && figures.missing > 0) => {
-            println!("chaos: {kind} was found, as it must be");
-            ExitCode::SUCCESS
-        }
-        Some(kind) => {
-            println!("chaos: {kind} was NOT found, although the build is broken");
-            ExitCode::FAILURE
-        }
-        None => ExitCode::FAILURE,
+    if order.must_find.is_empty() {
+        return if clean { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+    }
+    let is_found = |kind: &str| evidence.count(&[kind]) > 0 || (kind == "missing" && figures.missing > 0);
+    let kinds = order.must_find.join(" or ");
+    if order.must_find.iter().any(|kind| is_found(kind)) {
+        println!("chaos: {kinds} was found, as it must be");
+        ExitCode::SUCCESS
+    } else {
+        println!("chaos: {kinds} was NOT found, although the build is broken");
+        ExitCode::FAILURE
     }
 }
 
