@@ -87,6 +87,15 @@ impl Lease {
         self.term_numbers.clone()
     }
 
+    /// Returns a Lease that is ours for this time, in the first term, without a keeper.
+    #[cfg(test)]
+    pub(crate) fn held(duration: Duration) -> Self {
+        let view = View { term: Some(LeadershipTerm { number: 1, epoch: 1 }), until: since_boot() + duration };
+        let (_, view) = watch::channel(view);
+        let (_, term_numbers) = watch::channel(Some(1));
+        Self { view, term_numbers, above: watch::Sender::new(1) }
+    }
+
     /// Reports an epoch that is above ours. If the Lease is still ours, it was deleted, or the epoch was read from another cluster. In both
     /// cases our epoch is raised above it. If the Lease is not ours any more, the next write detects that.
     pub fn raise(&self, above: i32) {

@@ -1,5 +1,6 @@
 //! Sends a preview to the user's own receiver.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -25,7 +26,7 @@ pub struct Posted {
 }
 
 /// Sends a preview to this URL instead of the URL of the notification. The user who sets the URL is responsible for it, so any address is
-/// allowed. Credentials are not sent.
+/// allowed. Headers that can be credentials are not sent, and the result names them.
 pub async fn post(preview: &Preview, url: &Url) -> Result<Posted, PreviewError> {
     let anywhere = ["0.0.0.0/0", "::/0"].iter().filter_map(|net| net.parse().ok()).collect();
     let policy = Policy { allow: anywhere, deny: Vec::new(), allow_http: true };
@@ -49,11 +50,21 @@ pub async fn post(preview: &Preview, url: &Url) -> Result<Posted, PreviewError> 
             withhold_answer: false,
         })
         .await;
-    Ok(told(&attempt))
+    let told = told(&attempt);
+    Ok(Posted { words: format!("{}{}", told.words, withheld(&preview.masked)), ..told })
 }
 
 fn line(value: &str) -> Option<HeaderValue> {
     HeaderValue::from_str(value).ok()
+}
+
+/// Returns the addition to the result if headers were not sent.
+fn withheld(masked: &BTreeSet<String>) -> String {
+    if masked.is_empty() {
+        return String::new();
+    }
+    let names = masked.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+    format!("; not sent, because they can be credentials: {names}")
 }
 
 fn told(attempt: &Attempt) -> Posted {
@@ -67,5 +78,17 @@ fn told(attempt: &Attempt) -> Posted {
             }
         }
         (_, error) => Posted { accepted: false, words: format!("{} {took}", error.unwrap_or_default()) },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_that_are_not_sent_are_named() {
+        assert_eq!(withheld(&BTreeSet::new()), "");
+        let masked = BTreeSet::from(["idempotency-key", "authorization"].map(str::to_owned));
+        assert_eq!(withheld(&masked), "; not sent, because they can be credentials: authorization, idempotency-key");
     }
 }

@@ -55,6 +55,11 @@ pub enum LookupError {
         /// Why it cannot be used.
         problem: String,
     },
+    /// The list of all namespaces failed.
+    #[error(
+        "the ConfigMaps {NAME} of all namespaces cannot be listed: {0}; select a controller with --controller-namespace"
+    )]
+    Unlisted(String),
     /// The read failed.
     #[error("ConfigMap {NAME} in namespace {namespace} cannot be read: {problem}")]
     Unread {

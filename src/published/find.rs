@@ -12,6 +12,8 @@ use crate::telemetry::chain;
 const DEFAULT_NAMESPACE: &str = "pennant-system";
 /// Page size of a list.
 const PAGE: u32 = 100;
+/// Maximum number of times that the list starts again, because the API server no longer has the version of its next page.
+const RESTARTS: u32 = 5;
 
 /// Returns the settings that apply to the pipelines of a namespace. If a `controller` namespace is given, they come from it. Otherwise they
 /// come from `pennant-system` if that controller watches the namespace, else from the only controller in the cluster that does.
@@ -28,7 +30,9 @@ pub async fn find(client: &Client, controller: Option<&str>, namespace: &str) ->
     match all(client).await {
         Ok(all) => choose(all, namespace),
         // A user with access to one namespace cannot list ConfigMaps in all namespaces.
-        Err(_) => usual.and_then(|found| choose(vec![Ok(found)], namespace)),
+        Err(kube::Error::Api(status)) if status.code == 403 => usual.and_then(|found| choose(vec![Ok(found)], namespace)),
+        // Another controller may watch the namespace, so it is not known which settings apply.
+        Err(error) => Err(LookupError::Unlisted(chain(&error))),
     }
 }
 
@@ -36,9 +40,21 @@ pub async fn find(client: &Client, controller: Option<&str>, namespace: &str) ->
 async fn all(client: &Client) -> Result<Vec<Result<Installation, LookupError>>, kube::Error> {
     let api: Api<ConfigMap> = Api::all(client.clone());
     let mut params = ListParams::default().labels(&format!("{LABEL}=true")).limit(PAGE);
-    let mut all = Vec::new();
+    let (mut all, mut restarts) = (Vec::new(), 0);
     loop {
-        let page = api.list(&params).await?;
+        let page = api.list(&params).await;
+        let page = match page {
+            Ok(page) => page,
+            Err(kube::Error::Api(status))
+                if status.code == 410 && params.continue_token.is_some() && restarts < RESTARTS =>
+            {
+                restarts += 1;
+                params.continue_token = None;
+                all.clear();
+                continue;
+            }
+            Err(error) => return Err(error),
+        };
         let named = page.items.iter().filter(|object| object.name_any() == NAME);
         // The ConfigMap of a pipeline controller without a dispatcher has no such key.
         let of_dispatchers =
@@ -59,5 +75,66 @@ async fn get(client: &Client, namespace: &str) -> Result<Installation, LookupErr
         Ok(None) => Err(LookupError::NoConfigMap(owned())),
         Err(kube::Error::Api(status)) if status.code == 403 => Err(LookupError::Forbidden(owned())),
         Err(error) => Err(LookupError::Unread { namespace: owned(), problem: chain(&error) }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use kube::client::Body;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// Returns a client of an API server that has no such ConfigMap in the default namespace. It answers the lists in this order.
+    fn client(lists: impl IntoIterator<Item = (u16, Value)>) -> Client {
+        let mut lists: VecDeque<_> = lists.into_iter().collect();
+        let service = tower::service_fn(move |request: http::Request<Body>| {
+            let is_list = request.uri().path() == "/api/v1/configmaps";
+            let (code, answer) = if is_list { lists.pop_front().unwrap() } else { failure(404) };
+            let body = Body::from(answer.to_string().into_bytes());
+            std::future::ready(Ok::<_, tower::BoxError>(http::Response::builder().status(code).body(body).unwrap()))
+        });
+        Client::new(service, "default")
+    }
+
+    fn failure(code: u16) -> (u16, Value) {
+        let reason = if code == 404 { "NotFound" } else { "Because" };
+        (code, json!({"kind": "Status", "status": "Failure", "message": "because", "reason": reason, "code": code}))
+    }
+
+    /// A page with the settings of the controller in this namespace.
+    fn page(namespace: &str, next: &str) -> (u16, Value) {
+        let dispatch = Dispatch {
+            version: "0.1.0".to_owned(),
+            watch_namespaces: Vec::new(),
+            cluster_name: "in-cluster".to_owned(),
+            config_map: "pennant-config".to_owned(),
+            allow_http: false,
+            allow_destinations: Vec::new(),
+            deny_destinations: Vec::new(),
+        };
+        let data = json!({(Dispatch::KEY): serde_saphyr::to_string(&dispatch).unwrap()});
+        let metadata = json!({"resourceVersion": "9", "continue": next});
+        let items = json!([{"metadata": {"name": NAME, "namespace": namespace}, "data": data}]);
+        (200, json!({"apiVersion": "v1", "kind": "ConfigMapList", "metadata": metadata, "items": items}))
+    }
+
+    #[tokio::test]
+    async fn a_failed_list_is_reported_unless_only_the_permission_is_missing() {
+        let found = find(&client([failure(500)]), None, "team-a").await;
+        assert!(matches!(found, Err(LookupError::Unlisted(_))), "{found:?}");
+        let found = find(&client([failure(403)]), None, "team-a").await;
+        assert_eq!(found, Err(LookupError::NoConfigMap(DEFAULT_NAMESPACE.to_owned())));
+    }
+
+    #[tokio::test]
+    async fn a_list_whose_version_has_expired_starts_again() {
+        let lists = [page("one", "next"), failure(410), page("one", "next"), failure(410), page("two", "")];
+        let found = find(&client(lists), None, "team-a").await;
+        assert_eq!(found.map(|found| found.namespace), Ok("two".to_owned()));
+        let found = find(&client([failure(410)]), None, "team-a").await;
+        assert!(matches!(found, Err(LookupError::Unlisted(_))), "it was the first page: {found:?}");
     }
 }

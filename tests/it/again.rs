@@ -4,7 +4,7 @@
 //! In each test, deliveries of the old object are pending because the receiver fails. The receiver recovers after the new object exists.
 
 use kube::api::PostParams;
-use pennant::api::{Delivery, Notification, Pipeline, PipelineStatus};
+use pennant::api::{Delivery, Notification, Pipeline, PipelineStatus, Time};
 use serde_json::{Value, json};
 
 use crate::support::receiver::Receiver;
@@ -31,8 +31,15 @@ impl Stuck {
         let pennant = Pennant::start(&world).await;
         world.settled().await;
         world.ship("web", "2").await;
+        let first = world.delivery("Deployed 2", |d| d.status.as_ref().is_some_and(|s| s.attempts > 0)).await;
+        // Creation times have a precision of a second, and the two deliveries have different ones.
+        let created = first.metadata.creation_timestamp.expect("it was created").0.as_second();
+        eventually("another second has begun", async || {
+            let now = Time::now().as_second();
+            if now > created { Ok(()) } else { Err(format!("{now}")) }
+        })
+        .await;
         world.ship("web", "3").await;
-        world.delivery("Deployed 2", |d| d.status.as_ref().is_some_and(|s| s.attempts > 0)).await;
         world.delivery("Deployed 3", |_| true).await;
         Self { world, receiver, pennant, crashes: 0 }
     }

@@ -44,6 +44,7 @@ async fn render_of_a_live_pipeline_shows_what_is_sent() {
     let posted = command(&world, &[&live[..], &["--trigger", "Failed", "--send-to", &to]].concat()).await;
     let (words, text) = (String::from_utf8_lossy(&posted.stderr), String::from_utf8_lossy(&posted.stdout));
     assert!(posted.status.success() && words.contains("200 after"), "{words}");
+    assert!(words.contains("not sent, because they can be credentials: authorization"), "{words}");
     assert!(text.contains("POST ") && !text.contains("s3cr3t-t0ken"), "{text}");
     let mine = &own.to("/mine?a=b")[0];
     assert_eq!((mine.json()["type"].as_str(), mine.json()["revision"].as_str()), (Some("Failed"), Some("2")));

@@ -77,6 +77,13 @@ impl From<&Position> for Dispatched {
 }
 
 impl Position {
+    /// Notes when the newest Delivery was recorded. `new_log`: when the log began, if no position is persisted. Then the status may have been
+    /// deleted, and earlier Deliveries are still pending. They were created before the log, so a proof of only some of them must not exclude
+    /// the others.
+    pub fn note_recorded(&mut self, newest: Option<Time>, new_log: Option<Time>) {
+        self.recorded = self.recorded.max(newest).max(new_log);
+    }
+
     /// Replaces the cursors. If a cursor is removed, or belongs to another notification now, its timers and its last-sent time are dropped.
     pub fn put_cursors(&mut self, cursors: BTreeMap<String, Cursor>) {
         let old = std::mem::replace(&mut self.cursors, cursors);
@@ -221,6 +228,23 @@ mod tests {
         let expected: BTreeMap<_, _> = cursors.iter().map(|(name, uid, serial)| cursor(name, uid, *serial)).collect();
         assert_eq!(plan.cursors, expected, "{what}");
         assert_eq!((plan.fresh, plan.suspects), (fresh, suspects.iter().map(|name| (*name).to_owned()).collect()), "{what}");
+    }
+
+    #[test]
+    fn the_first_position_covers_all_deliveries_before_the_log() {
+        let time = |second| Some(Time::from_second(second).unwrap());
+        for (persisted, newest, new_log, expected) in [
+            (None, None, None, None),
+            (None, None, time(9), time(9)),
+            (None, time(5), time(9), time(9)),
+            (None, time(12), time(9), time(12)),
+            (time(20), time(12), None, time(20)),
+            (time(5), time(12), None, time(12)),
+        ] {
+            let mut position = Position { recorded: persisted, ..Position::default() };
+            position.note_recorded(newest, new_log);
+            assert_eq!(position.recorded, expected, "{persisted:?} {newest:?} {new_log:?}");
+        }
     }
 
     #[test]

@@ -298,9 +298,8 @@ impl CursorState {
         serial: Option<i64>,
         ctx: &Context,
     ) -> Result<Saved, PassError> {
-        let is_new = self.stored.raw.is_null();
-        let newest = ctx.deliveries.delivery_index.newest(&of.uid).or_else(|| self.first.filter(|_| is_new));
-        self.position.recorded = self.position.recorded.max(newest);
+        let newest = ctx.deliveries.delivery_index.newest(&of.uid);
+        self.position.note_recorded(newest, self.first.filter(|_| self.stored.raw.is_null()));
         let new = Dispatched::from(&self.position);
         let count = |result| ctx.metrics.api_write(ApiWrite::Dispatched, result);
         match persist::write(&ctx.client, of, &self.stored.raw, &new, serial).await {

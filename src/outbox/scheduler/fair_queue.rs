@@ -20,8 +20,11 @@ use origin::{Notification, Origin};
 /// Initial limit of workers for a notification at an origin. Attempts without a response lower a limit. All notifications of an origin with
 /// a lower limit than this are doubtful. Together they can use at most this number of workers.
 const FIRST: usize = 8;
-/// What was learned about a notification is removed after this time without use. It is the largest possible `retry.max`.
-const FORGET: Duration = Duration::from_hours(1);
+/// What was learned about a notification is removed after this time without use. It is longer than the longest gap between two attempts:
+/// the largest possible `retry.max`, and a fifth of it at random.
+const FORGET: Duration = Duration::from_mins(75);
+/// The last answer of a receiver shows for this time that it answers promptly.
+const PROMPT: Duration = Duration::from_hours(1);
 
 /// A notification: namespace and name.
 pub type Owner = (String, String);
@@ -243,13 +246,17 @@ impl FairQueue {
         notifications.filter(|n| n.probing.is_some()).map(|n| n.ready.len()).sum()
     }
 
-    /// Removes what was learned about origins that are no longer used.
+    /// Removes what was learned about origins that are no longer used, or not used for a long time.
     pub fn tidy(&mut self, now: Instant) {
         self.origins.retain(|_, origin| {
             origin.notifications.retain(|_, n| {
+                let unused = now.duration_since(n.used);
+                if unused > PROMPT {
+                    n.prompt = None;
+                }
                 let rests = n.ready.is_empty() && n.busy == 0;
                 let plain = n.limit >= FIRST && n.probing.is_none() && n.prompt.is_none();
-                !rests || !(plain || now.duration_since(n.used) > FORGET)
+                !rests || !(plain || unused > FORGET)
             });
             !origin.notifications.is_empty()
         });

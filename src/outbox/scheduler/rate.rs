@@ -69,6 +69,7 @@ impl Rates {
     pub fn permit(&mut self, shared: &Shared, rate: Rate, now: Instant) -> Permit {
         let Some(bucket) = self.buckets.get_mut(shared) else { return Permit::Go };
         bucket.follow(rate);
+        bucket.used = now;
         match bucket.limiter.check() {
             Ok(()) => Permit::Go,
             Err(not_until) => {
@@ -172,6 +173,18 @@ mod tests {
         assert_eq!(rates.take_due(until), [(shared(), lane(2))]);
         assert_eq!((rates.next_permit_time(), rates.next(&shared())), (None, None));
         assert_eq!(rates.ready(shared(), rate(1, 2), lane(3)), Some(lane(3)));
+    }
+
+    #[test]
+    fn a_permit_is_remembered_although_its_lane_has_waited_long_for_a_worker() {
+        let mut rates = Rates::default();
+        rates.ready(shared(), rate(1, 1), lane(0));
+        let now = Instant::now() + Duration::from_mins(5);
+        assert_eq!(rates.permit(&shared(), rate(1, 1), now), Permit::Go);
+        rates.next(&shared());
+        rates.tidy(now);
+        rates.ready(shared(), rate(1, 1), lane(1));
+        assert_eq!(rates.permit(&shared(), rate(1, 1), now), Permit::Wait);
     }
 
     #[test]

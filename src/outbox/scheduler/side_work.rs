@@ -13,6 +13,7 @@ use crate::outbox::lane::redeliver::{noted, reopened, wanted};
 use crate::outbox::lane::supersede::{BOUND, Why, statuses, victims};
 use crate::outbox::lane::{Due, Place};
 use crate::outbox::record::{LaneKey, PIPELINE_LANE, Record, RecordId};
+use crate::outbox::send_gate::facts::subject;
 use crate::outbox::send_gate::genuine::Sight;
 
 /// Maximum number of deliveries of one namespace that are reopened at once. If writes to a namespace fail, other namespaces continue.
@@ -147,8 +148,8 @@ impl Engine {
         }
         let pipeline = self.lanes.get(&key.of_pipeline());
         let mut older = pipeline.into_iter().flat_map(|slot| slot.lane.iter()).take_while(|(at, _)| *at < place);
-        let about = |record: &Record| (record.spec.subject.kind, record.spec.subject.name.clone());
-        older.any(|(_, record)| about(record) == about(head))
+        let about = subject(&head.spec);
+        older.any(|(_, record)| subject(&record.spec) == about)
     }
 
     /// Returns the other lanes of the same notification and pipeline that keep the order.

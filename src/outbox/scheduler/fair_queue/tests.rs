@@ -1,5 +1,7 @@
 use super::origin::{FAILURES, LONGEST};
 use super::*;
+use crate::config::Retry;
+use crate::outbox::lane::schedule::gap;
 
 fn lane(notification: &str, n: usize) -> LaneKey {
     LaneKey { namespace: "ns".into(), pipeline: "p".into(), notification: notification.into(), lane: n.to_string() }
@@ -102,6 +104,33 @@ fn no_prompt_answer_is_expected_while_other_origins_use_the_workers() {
     assert!(fair_queue.is_prompt("x", &lane("a", 1)));
     assert_eq!(take(&mut fair_queue, now).len(), 16);
     assert!(!fair_queue.is_prompt("x", &lane("a", 1)));
+}
+
+#[test]
+fn a_prompt_answer_counts_for_an_hour() {
+    let now = Instant::now();
+    let mut fair_queue = answered(16, Duration::from_millis(1), now);
+    let hour = Duration::from_hours(1);
+    fair_queue.tidy(now + hour);
+    assert!(fair_queue.is_prompt("x", &lane("a", 1)));
+    fair_queue.tidy(now + hour + Duration::from_secs(1));
+    assert!(!fair_queue.is_prompt("x", &lane("a", 1)));
+}
+
+#[test]
+fn what_was_learned_outlasts_the_longest_gap_between_two_attempts() {
+    let (mut fair_queue, now) = (FairQueue::new(64), Instant::now());
+    fair_queue.ready("x", lane("a", 0), now);
+    let turn = fair_queue.next(now).unwrap();
+    fair_queue.release("x", &turn.lane, AttemptOutcome::Silence, now);
+    let hour = Duration::from_hours(1);
+    let longest = gap(&Retry { initial: hour, max: hour, max_age: Duration::from_hours(24) }, 1, 1.0);
+    fair_queue.tidy(now + longest);
+    (0..20).for_each(|n| fair_queue.ready("x", lane("a", n), now + longest));
+    assert_eq!(take(&mut fair_queue, now + longest).len(), FIRST / 2, "the attempt without an answer has halved its limit");
+    let mut forgotten = answered(16, Duration::from_millis(1), now);
+    forgotten.tidy(now + FORGET + Duration::from_secs(1));
+    assert!(forgotten.origins.is_empty());
 }
 
 #[test]
