@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Demonstrates Pennant in a minute. It uses a real API server, real rollouts of a Deployment in two environments, and
-# two receivers, one of which is unavailable most of the time. Every wait is for a condition and has a deadline. The
-# figures at the end come from the receivers' logs.
+# two receivers, one of which is unavailable most of the time. A third receiver plays a CI, which carries out a promotion
+# after its approval. Every wait is for a condition and has a deadline. The figures at the end come from the receivers'
+# logs.
 #
 #   hack/demo.sh              runs the demo and cleans up
 #   DEMO=keep hack/demo.sh    keeps everything running until Ctrl-C, to try things out
@@ -110,7 +111,7 @@ http_ok() (
 
 start_pennant() {
   start pennant "$PENNANT" run --namespace pennant-system --http-addr "127.0.0.1:$http_port" \
-    --allow-http --allow-destination 127.0.0.0/8
+    --hooks-addr "127.0.0.1:$hooks_port" --allow-http --allow-destination 127.0.0.0/8
   await 60 'the controller to be ready' http_ok "$http_port" /readyz
 }
 
@@ -130,7 +131,7 @@ port_of() { sed -n 's/^listening on .*://p' "$work/$1.log" | head -n 1; }
 messages() {
   awk -F '\t' '$3 == 200 && !seen[$4]++ { print $6 }' "$work/$1.tsv" | case $1 in
     chat) sed -nE 's/.*"text":"[^ ]+ ([^ ]+) in ('"$2"'): ([A-Za-z]+)[."].*/\3 \1/p' ;;
-    audit)
+    audit | ci)
       sed -nE '/"environment":"'"$2"'"/s/.*"revision":"([^"]*)".*"type":"([^"]*)".*/\2 \1/p'
       ;;
   esac
@@ -145,6 +146,8 @@ show_chat() {
   awk -F '\t' -v from="$shown" 'NR > from { print "  chat  #" $1 "  " $7 }' "$work/chat.tsv" | sed "s/.*/$dim&$plain/"
   shown=$(requests chat)
 }
+
+show_ci() { awk -F '\t' '{ print "  ci    #" $1 "  " $7 }' "$work/ci.tsv" | tail -n "$1" | sed "s/.*/$dim&$plain/"; }
 
 # deliveries NOTIFICATION OUTCOME: prints their number. The outcome `<none>` means pending, `any` means all.
 deliveries() {
@@ -198,7 +201,7 @@ start_receiver chat 0
 start_receiver audit 0
 chat_port=$(port_of chat) audit_port=$(port_of audit)
 stop audit # it was started only to get a port
-http_port=$(free_port)
+http_port=$(free_port) hooks_port=$(free_port)
 start_pennant
 kubectl apply -f examples/2-pipeline.yaml >/dev/null
 sed -e "s/127.0.0.1:8081/127.0.0.1:$chat_port/" -e "s/127.0.0.1:8082/127.0.0.1:$audit_port/" \
@@ -244,9 +247,57 @@ show_chat
 step '7. The audit receiver comes back, and refuses the first request'
 await 30 'the Deliveries for the audit receiver' recorded audit 8
 waited=$(deliveries audit '<none>')
+at_outage=$(distinct chat)
 start_receiver audit "$audit_port" --fail-first 1
 kubectl wait --for=jsonpath='{.status.outcome}'=Delivered deliveries --all -n team-a --timeout=60s >/dev/null
 say "  $waited deliveries were waiting; it has them all after $(requests audit) requests"
+
+# approve: sends a signed approval of the promotion that waits. Without curl and openssl, `pennant approve` approves it.
+approve() {
+  local waiting body signature
+  if [[ -z $(type -P curl) || -z $(type -P openssl) ]]; then
+    say "  $PENNANT approve web prod -n team-a"
+    "$PENNANT" approve web prod -n team-a >/dev/null
+    return
+  fi
+  waiting=$(kubectl get pipeline web -n team-a -o jsonpath='{range .status.environments[?(@.name=="prod")].waitingApproval}"revision":"{.revision}","promotion":"{.promotion}","promotionUid":"{.promotionUid}"{end}')
+  body='{"namespace":"team-a","pipeline":"web","environment":"prod",'$waiting',"at":"'$(date -u +%Y-%m-%dT%H:%M:%SZ)'"}'
+  signature=$(printf 'pennant-approval-v1\n%s' "$body" | openssl dgst -sha256 -hmac "$approval_key" -r | cut -d ' ' -f 1)
+  say "  curl http://127.0.0.1:$hooks_port/approval/team-a/web -H 'X-Signature: sha256=${signature:0:8}…' --data '$body'"
+  curl -fsS --noproxy '*' "http://127.0.0.1:$hooks_port/approval/team-a/web" -H "X-Signature: sha256=$signature" --data-binary "$body"
+}
+# play_ci: rolls out the revision of the last request in its environment, as a CI would.
+play_ci() {
+  local request
+  request=$(awk -F '\t' '$6 ~ /"type":"PromotionRequested"/ { body = $6 } END { print body }' "$work/ci.tsv")
+  field_of() { sed -E 's/.*"'"$1"'":"([^"]*)".*/\1/' <<<"$request"; }
+  kubectl set image deployment/web "web=$image:$(field_of revision)" -n "web-$(field_of environment)" >/dev/null
+}
+step '8. Promotion: dev runs 4.0.0, and prod waits for an approval'
+start_receiver ci 0
+promotion=$(sed -e "s/127.0.0.1:8083/127.0.0.1:$(port_of ci)/" examples/4-promotion.yaml)
+# The Notification first, so that it reports what the Pipeline then starts.
+awk '/^---$/ { exit } { print }' <<<"$promotion" | kubectl apply -f - >/dev/null
+kubectl wait --for=condition=Ready -n team-a --timeout=60s notifications.pennant.dev/ci >/dev/null
+approval_key=$(od -An -N 32 -t x1 /dev/urandom | tr -d ' \n')
+kubectl create secret generic approvals -n team-a --type=pennant.dev/inbound --from-literal=hmac-key="$approval_key" >/dev/null
+kubectl apply -f - <<<"$promotion" >/dev/null
+await 60 'the promotion to wait for an approval' received ci prod 'PromotionPending 4.0.0'
+show_ci 1
+kubectl get promotions -n team-a
+
+step '9. A signed request approves it; the CI rolls it out in prod'
+approve
+await 30 'the request to the CI' received ci prod 'PromotionRequested 4.0.0'
+play_ci
+await 60 'the promotion to finish' received ci prod 'PromotionFinished 4.0.0'
+show_ci 2
+kubectl get promotions -n team-a
+await 30 'the message about 4.0.0 in prod' received chat prod 'Deployed 4.0.0'
+await 30 'the Deliveries of the promotion' recorded ci 3
+await 30 'the Deliveries for the chat' recorded chat 10
+await 30 'the Deliveries for the audit receiver' recorded audit 10
+kubectl wait --for=jsonpath='{.status.outcome}'=Delivered deliveries --all -n team-a --timeout=60s >/dev/null
 
 step 'kubectl get deliveries -n team-a --sort-by=.spec.serial'
 kubectl get deliveries -n team-a --sort-by=.spec.serial
@@ -265,14 +316,15 @@ check() { # RECEIVER ENVIRONMENT MESSAGES: counts an error unless exactly these 
 }
 for receiver in chat audit; do
   check $receiver dev 'Progressing 2.0.0,Deployed 2.0.0,Progressing 3.0.0,Failed 3.0.0,Progressing 4.0.0,Deployed 4.0.0'
-  check $receiver prod 'Progressing 2.0.0,Deployed 2.0.0'
+  check $receiver prod 'Progressing 2.0.0,Deployed 2.0.0,Progressing 4.0.0,Deployed 4.0.0'
 done
+check ci prod 'PromotionPending 4.0.0,PromotionRequested 4.0.0,PromotionFinished 4.0.0'
 ((wrong == 0)) || fail "$wrong of $lanes lanes do not have the expected messages"
 if cut -f 7 "$work/chat.tsv" | grep -qE '\\|generation'; then fail 'a chat message contains a backslash or the word generation, so it is not human-readable'; fi
 
 objects=$(kubectl get deliveries -n team-a --no-headers | wc -l)
-messages_received=$(($(distinct chat) + $(distinct audit)))
-twice=$(($(accepted chat) + $(accepted audit) - messages_received))
+messages_received=$(($(distinct chat) + $(distinct audit) + $(distinct ci)))
+twice=$(($(accepted chat) + $(accepted audit) + $(accepted ci) - messages_received))
 ((objects == messages_received)) || fail "$objects Delivery objects, but $messages_received messages were received"
 first=$(awk -F '\t' 'NR == 1 { print $4 }' "$work/audit.tsv")
 attempts_of_first=$(awk -F '\t' -v id="$first" '$4 == id' "$work/audit.tsv" | wc -l)
@@ -283,8 +335,9 @@ step 'The promises, and what this run showed'
 promise 'Recorded first' "$objects Delivery objects, $messages_received messages received; $waiting of them waited through a SIGKILL of the controller."
 promise 'In order' "$lanes lanes, each with exactly the messages that belong to it, none before its turn."
 promise 'At least once' "The message that was answered 503 came $attempts_of_first times with one webhook-id; $twice accepted messages came twice."
-promise 'Isolated' "The chat had all of its $(distinct chat) messages before the audit receiver, with $waited waiting, was up again."
+promise 'Isolated' "The chat had $at_outage messages before the audit receiver, with $waited waiting, was up again."
 promise 'Quiet' "$at_install requests at installation, none after the restart except for new changes."
+promise 'Promoted once' "4.0.0 went to prod after one signed approval, by one request to the CI."
 promise 'Visible' "The table above; the longest wait took $most attempts, and each object has the reason."
 say
 say "Done in $((SECONDS - began)) s."
@@ -295,12 +348,13 @@ if [[ ${DEMO:-} == keep ]]; then
   say "  export KUBECONFIG=$KUBECONFIG"
   say "  export PATH=\"$(dirname "$(field kubectl)"):\$PATH\""
   say "  kubectl set image deployment/web web=$image:5.0.0 -n web-dev"
+  say "  $PENNANT promotions -n team-a; $PENNANT approve web prod -n team-a"
   say "  kubectl get deliveries -n team-a --watch"
   say "  kubectl describe notifications -n team-a"
   say
   say "Logs are in $work. Requests, as they come:"
   # cleanup stops it like the other processes. Its output goes to the terminal.
-  tail -q -n 0 -F "$work/chat.log" "$work/audit.log" 2>/dev/null &
+  tail -q -n 0 -F "$work/chat.log" "$work/audit.log" "$work/ci.log" 2>/dev/null &
   pids[tail]=$!
   while kill -0 "${pids[pennant]}" 2>/dev/null && kill -0 "$launcher_pid" 2>/dev/null; do
     wait -n "${pids[pennant]}" "$launcher_pid" || true

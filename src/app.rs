@@ -2,6 +2,9 @@
 
 mod connect;
 mod exporting;
+mod hooks;
+mod part;
+mod promoting;
 mod publishing;
 mod signals;
 
@@ -9,23 +12,21 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::StreamExt as _;
 use futures::future;
-use futures::stream::FuturesUnordered;
 use ipnet::IpNet;
 use kube::Client;
 use thiserror::Error;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::api::values::refs::ObjectName;
 use crate::dispatch::{self, Given};
 use crate::http::{Gates, Served};
 use crate::k8s::limiter::NamespaceLimiter;
-use crate::leader::{Keeper, Lease, Named};
+use crate::leader::Lease;
 use crate::outbox::{self, DeliveryIndex, Direct, Journal, Limits, Parts, PipelineIndex};
 use crate::report::events::events;
 pub use connect::{Access, Server};
@@ -37,6 +38,7 @@ use crate::webhook::{Policy, SecretWatches, Sender};
 use crate::{cluster, http, installed, pipeline};
 use exporting::Exporting;
 pub use exporting::Tracing;
+use part::{Part, first_ended};
 use signals::Signals;
 
 /// Maximum number of notes from the delivery engine that wait for the dispatcher.
@@ -61,6 +63,8 @@ pub enum Controller {
     Pipeline,
     /// Reads the change log, records Deliveries and sends them.
     Dispatch,
+    /// Promotes revisions from one environment to the next, and records it in Promotions.
+    Promote,
 }
 
 impl Controller {
@@ -69,6 +73,7 @@ impl Controller {
         match self {
             Self::Pipeline => metrics::Lease::Pipeline,
             Self::Dispatch => metrics::Lease::Dispatch,
+            Self::Promote => metrics::Lease::Promote,
         }
     }
 }
@@ -110,6 +115,8 @@ pub struct Options {
     pub allow_insecure_clusters: bool,
     /// The address for health and metrics.
     pub http_addr: SocketAddr,
+    /// The address for hooks. `None`: there are none.
+    pub hooks_addr: Option<SocketAddr>,
     /// The context of the kubeconfig.
     pub context: Option<String>,
     /// The runtime for requests to receivers.
@@ -187,25 +194,19 @@ pub async fn run(options: Options) -> Result<(), AppError> {
             return Ok(());
         }
     };
-    if options.controllers.contains(&Controller::Pipeline) {
-        let (mut part, lease) = Part::with_lease(&options, &client, metrics::Lease::Pipeline, &metrics, &gates);
-        let dedicated = access.client().await?;
-        start_pipeline(&options, (&client, dedicated), lease, &metrics, &tracer, &gates, &mut part.tasks, &stop);
-        parts.push(part);
-    }
-    if options.controllers.contains(&Controller::Dispatch) {
-        let (mut part, lease) = Part::with_lease(&options, &client, metrics::Lease::Dispatch, &metrics, &gates);
-        start_dispatch(&options, &client, lease, &metrics, &tracer, &gates, &mut part.tasks, &stop)?;
-        parts.push(part);
-    }
-    definitions.open();
-    let ended = tokio::select! {
-        name = signals.next() => {
-            tracing::info!(signal = name, "stopping: no new work is started, requests in flight finish");
-            Ok(())
+    let started = start(&options, (&client, &access), (&metrics, &tracer, &gates), &mut parts, &stop).await;
+    let ended = if started.is_ok() {
+        definitions.open();
+        tokio::select! {
+            name = signals.next() => {
+                tracing::info!(signal = name, "stopping: no new work is started, requests in flight finish");
+                Ok(())
+            }
+            name = first_ended(&mut parts) => Err(AppError::Ended(name)),
+            words = checker.misfit() => Err(AppError::Misfit(words)),
         }
-        name = first_ended(&mut parts) => Err(AppError::Ended(name)),
-        words = checker.misfit() => Err(AppError::Misfit(words)),
+    } else {
+        started
     };
     stop.cancel();
     let drained = Instant::now() + STOP + RELEASE;
@@ -214,57 +215,35 @@ pub async fn run(options: Options) -> Result<(), AppError> {
     ended
 }
 
-/// Tasks that run under one Lease, or without a Lease.
-#[derive(Default)]
-struct Part {
-    tasks: JoinSet<&'static str>,
-    keeper: JoinSet<&'static str>,
-    release: CancellationToken,
-}
-
-impl Part {
-    /// Returns a part with a Lease, which is kept until all tasks have ended.
-    fn with_lease(
-        options: &Options,
-        client: &Client,
-        label: metrics::Lease,
-        metrics: &Metrics,
-        gates: &Gates,
-    ) -> (Self, Lease) {
-        let mut part = Self::default();
-        let (gate, stop) = (gates.add(label.as_str()), part.release.clone());
-        let (namespace, identity) = (options.namespace.clone(), options.identity.clone());
-        let named = Named { namespace, name: label.as_str(), identity };
-        let (keeper, lease) = Keeper::new(client.clone(), named, label, metrics.clone(), move || gate.open());
-        part.keeper.spawn(async {
-            keeper.run(stop).await;
-            "keeping a Lease"
-        });
-        (part, lease)
+/// Starts the requested controllers. After an error, the parts that were started still have to be ended, to release their Leases.
+async fn start(
+    options: &Options,
+    (client, access): (&Client, &Access),
+    (metrics, tracer, gates): (&Metrics, &Tracer, &Gates),
+    parts: &mut Vec<Part>,
+    stop: &CancellationToken,
+) -> Result<(), AppError> {
+    if options.controllers.contains(&Controller::Pipeline) {
+        let dedicated = access.client().await?;
+        let (mut part, lease) = Part::with_lease(options, client, metrics::Lease::Pipeline, metrics, gates);
+        start_pipeline(options, (client, dedicated), lease, metrics, tracer, gates, &mut part.tasks, stop);
+        parts.push(part);
     }
-
-    /// Called after the order to stop: waits for the tasks, then releases the Lease, so that another replica can continue.
-    async fn end(mut self) {
-        if timeout(STOP, async { while self.tasks.join_next().await.is_some() {} }).await.is_err() {
-            tracing::warn!(
-                "some tasks did not end in time; their work continues at the next start, and their Lease is not released"
-            );
-            return;
-        }
-        self.release.cancel();
-        let _ = timeout(RELEASE, async { while self.keeper.join_next().await.is_some() {} }).await;
+    if options.controllers.contains(&Controller::Dispatch) {
+        let (mut part, lease) = Part::with_lease(options, client, metrics::Lease::Dispatch, metrics, gates);
+        let started = start_dispatch(options, client, lease, metrics, tracer, gates, &mut part.tasks, stop);
+        parts.push(part);
+        started?;
     }
-}
-
-/// Waits until a task ends that must keep running. Returns its name.
-async fn first_ended(parts: &mut [Part]) -> String {
-    let all = parts.iter_mut().flat_map(|part| [&mut part.tasks, &mut part.keeper]).filter(|tasks| !tasks.is_empty());
-    let mut ended: FuturesUnordered<_> = all.map(JoinSet::join_next).collect();
-    match ended.next().await.flatten() {
-        Some(Ok(name)) => name.to_owned(),
-        Some(Err(error)) => error.to_string(),
-        None => "all tasks".to_owned(),
+    if options.controllers.contains(&Controller::Promote) {
+        let (mut part, lease) = Part::with_lease(options, client, metrics::Lease::Promote, metrics, gates);
+        promoting::start(options, client, lease, (metrics, gates), &mut part.tasks, stop);
+        parts.push(part);
     }
+    if let Some(address) = options.hooks_addr {
+        parts.push(hooks::start_hooks(options, address, client, metrics, gates, stop)?);
+    }
+    Ok(())
 }
 
 /// The scopes of watches: one over all namespaces, or one for each namespace.

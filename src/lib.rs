@@ -1,10 +1,11 @@
 //! Pennant notifies other systems of what deployment pipelines do: every change of state becomes one recorded, ordered HTTP
 //! request.
 //!
-//! Two controllers share no memory. They communicate only through the Kubernetes API, so each of them can run alone. The pipeline
+//! Three controllers share no memory. They communicate only through the Kubernetes API, so each of them can run alone. The pipeline
 //! controller writes each change to a change log. The dispatcher reads the change log, and sends each change as a delivery. A change is in
 //! the log before it is sent, and stays there until its outcome is written. If the receiver answers at once, one write creates the Delivery
-//! with its outcome. Otherwise a pending Delivery takes the place of the change.
+//! with its outcome. Otherwise a pending Delivery takes the place of the change. The promotion controller reads the status of pipelines, and
+//! records in Promotions which revision goes to which environment. The pipeline controller takes their steps into the change log.
 //!
 //! ```text
 //!  application objects            Pipeline.status.log                     Delivery                       receiver
@@ -30,7 +31,8 @@
 //! | [`cluster`] | the only module that watches application objects |
 //! | [`config`] | pure: validates a Notification and fills in its defaults |
 //! | [`dispatch`] | the dispatcher: keeps cursors, derives deliveries from changes, and has them recorded |
-//! | [`http`] | health, readiness and metrics |
+//! | [`hooks`] | signed requests that approve a promotion, or request a check of promotions |
+//! | [`http`] | health, readiness and metrics; the port for hooks |
 //! | [`installed`] | whether the CRDs in the cluster are those of this version |
 //! | [`k8s`] | access to the API server: watches that recover from every error, and a limit on calls for each namespace |
 //! | [`leader`] | leader election: one of any number of replicas is the leader |
@@ -40,6 +42,7 @@
 //! | [`outbox`] | lanes, direct attempts, retries, the journal of Deliveries; the only module that decides what is sent |
 //! | [`pipeline`] | the pipeline controller: turns observations into a status and a change log |
 //! | [`preview`] | shows what would be sent, without a Delivery, for people who write notifications |
+//! | [`promotion`] | takes a revision from one environment to the next: what is promoted (pure), and the promotion controller |
 //! | [`published`] | the configuration of the running controllers, in a ConfigMap for the command line |
 //! | [`render`] | pure: renders URL, headers and body from templates and the data of one transition |
 //! | [`report`] | Kubernetes Events and the status of Notifications |
@@ -62,6 +65,7 @@ pub mod cli;
 pub mod cluster;
 pub mod config;
 pub mod dispatch;
+pub mod hooks;
 pub mod http;
 pub mod installed;
 pub mod k8s;
@@ -72,6 +76,7 @@ pub mod observe;
 pub mod outbox;
 pub mod pipeline;
 pub mod preview;
+pub mod promotion;
 pub mod published;
 pub mod render;
 pub mod report;

@@ -14,6 +14,7 @@
 #![allow(missing_docs, reason = "a program, not a library")]
 
 mod api_server;
+mod approval;
 mod backlog;
 mod base;
 mod bed;
@@ -28,6 +29,7 @@ mod load;
 mod machine;
 mod pending;
 mod process;
+mod promotion;
 mod quiet;
 mod receiver;
 mod render;
@@ -51,7 +53,7 @@ use table::Table;
 #[derive(Debug, Parser)]
 struct Args {
     /// Runs only scenarios with this text in the name: render, throughput, lane, quiet, pending, isolation, drain, signed, slow, large,
-    /// config, clusters, rollout.
+    /// config, clusters, rollout, promotion.
     #[arg(long)]
     only: Option<String>,
     /// Number of rounds; the table shows the medians.
@@ -73,7 +75,7 @@ struct Args {
 
 /// The only scenario that needs no control plane.
 const RENDER: &str = "render";
-const SCENARIOS: [&str; 13] = [
+const SCENARIOS: [&str; 14] = [
     RENDER,
     "throughput",
     "lane",
@@ -87,6 +89,7 @@ const SCENARIOS: [&str; 13] = [
     "config",
     "clusters",
     "rollout",
+    "promotion",
 ];
 
 #[tokio::main]
@@ -146,6 +149,7 @@ async fn scenario(name: &str, bed: Option<&mut Bed>, round: u32, quick: bool) ->
         ("config", Some(bed)) => config::measure(bed, round).await,
         ("clusters", Some(bed)) => clusters::measure(bed, round).await,
         ("rollout", Some(bed)) => rollout::measure(bed, round).await,
+        ("promotion", Some(bed)) => promotion::measure(bed, round).await,
         _ => render::measure(quick),
     }
 }

@@ -20,7 +20,7 @@ use crate::table::{MEMORY_IDLE, Reading, WRITES_IDLE};
 
 const PIPELINES: usize = 200;
 /// What Pennant writes, except the Lease.
-const OURS: [&str; 2] = ["pennant.dev/", "events"];
+pub const OURS: [&str; 2] = ["pennant.dev/", "events"];
 
 pub async fn measure(bed: &mut Bed, round: u32) -> Vec<Reading> {
     let world = bed.world("quiet", round).await;
@@ -71,7 +71,7 @@ async fn prepare(bed: &Bed, world: &World, n: usize) -> Source {
 }
 
 /// Waits until nothing has been written for three seconds.
-async fn still(bed: &Bed) {
+pub async fn still(bed: &Bed) {
     let mut last = 0.0;
     until("nothing is written any more", async || {
         sleep(Duration::from_secs(3)).await;

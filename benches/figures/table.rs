@@ -88,8 +88,19 @@ pub const HUNG_P99: Figure =
 pub const ROLLOUT: Figure =
     at_most("rollout", "one pipeline of 200 targets, 6 notifications, all change within 1 s: to the last request", "s", 1.5);
 
+pub const PROMOTION: Figure = at_most(
+    "promotion",
+    "from the status of one environment to the request for the next, p50, compared with the request `Deployed`",
+    "ms",
+    2.0,
+);
+pub const PROMOTION_IDLE: Figure =
+    at_most("promotion-idle", "API writes while nothing happens, 200 pipelines with promotions", "", 0.0);
+pub const APPROVAL: Figure =
+    at_most("approval", "a signed approval beside 100 deliveries a second: from the request to the answer, p99", "ms", 50.0);
+
 /// All figures, in the order of the table.
-const FIGURES: [Figure; 32] = [
+const FIGURES: [Figure; 35] = [
     RENDER,
     RENDER_SLOWEST,
     RENDER_SHARE,
@@ -122,6 +133,9 @@ const FIGURES: [Figure; 32] = [
     OBJECT_MEMORY,
     HUNG_P99,
     ROLLOUT,
+    PROMOTION,
+    PROMOTION_IDLE,
+    APPROVAL,
 ];
 
 /// The result of one round for a figure, or a note.

@@ -5,7 +5,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 };
 use kube::CustomResourceExt as _;
 
-use super::{Delivery, Notification, Pipeline};
+use super::{Delivery, Notification, Pipeline, Promotion};
 
 /// Returns all CRDs, in the order in which they are printed.
 #[must_use]
@@ -13,6 +13,7 @@ pub fn crds() -> Vec<CustomResourceDefinition> {
     let mut pipeline = Pipeline::crd();
     let mut notification = Notification::crd();
     let mut delivery = Delivery::crd();
+    let mut promotion = Promotion::crd();
     edit(&mut pipeline, &["status", "environments"], atomic);
     edit(&mut pipeline, &["status", "settled"], atomic);
     edit(&mut pipeline, &["status", "clusters"], atomic);
@@ -22,12 +23,14 @@ pub fn crds() -> Vec<CustomResourceDefinition> {
     edit(&mut delivery, &["status"], atomic);
     edit(&mut delivery, &["status"], never_null);
     edit(&mut delivery, &[], outcome_is_final);
+    edit(&mut promotion, &["status"], atomic);
+    edit(&mut promotion, &["spec"], not_approved_at_creation);
     without_subresources(&mut delivery);
     for crd in [&mut pipeline, &mut notification] {
         edit(crd, &["status", "conditions"], by_type);
         edit(crd, &[], name_fits_label);
     }
-    let mut all = vec![pipeline, notification, delivery];
+    let mut all = vec![pipeline, notification, delivery, promotion];
     for crd in &mut all {
         edit(crd, &[], plain_integers);
         edit(crd, &[], no_defaults);
@@ -134,6 +137,16 @@ fn never_null(schema: &mut JSONSchemaProps) {
     walk(schema, &mut |s| s.nullable = None);
 }
 
+/// Rejects a Promotion that is approved when it is created. Otherwise the permission to create one would be the permission to approve it.
+fn not_approved_at_creation(schema: &mut JSONSchemaProps) {
+    schema.x_kubernetes_validations.get_or_insert_default().push(ValidationRule {
+        rule: "oldSelf.hasValue() || !self.?approved.orValue(false)".to_owned(),
+        message: Some("a promotion cannot be approved when it is created; approve it afterwards".to_owned()),
+        optional_old_self: Some(true),
+        ..ValidationRule::default()
+    });
+}
+
 /// Marks every list and object in a schema atomic. One writer replaces the whole value, so its fields need no owners.
 fn atomic(schema: &mut JSONSchemaProps) {
     walk(schema, &mut |s| match s.type_.as_deref() {
@@ -200,7 +213,7 @@ mod tests {
 
     #[test]
     fn every_crd_has_category_and_short_name() {
-        for (crd, short) in crds().iter().zip(["pnpl", "pnn", "dlv"]) {
+        for (crd, short) in crds().iter().zip(["pnpl", "pnn", "dlv", "promo"]) {
             assert_eq!(crd.spec.names.categories.as_ref().unwrap(), &vec!["pennant".to_owned()]);
             assert_eq!(crd.spec.names.short_names.as_ref().unwrap(), &vec![short.to_owned()]);
         }

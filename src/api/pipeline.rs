@@ -13,7 +13,8 @@ use serde::{Deserialize, Serialize};
 use super::Time;
 use super::conditions::Condition;
 use super::notification::NotificationLayer;
-use super::values::refs::{AppRef, ClusterAppRef, ClusterRef, PartialAppRef};
+use super::promotion::{EnvironmentPromotion, PromotionPolicy, PromotionState, WaitingApproval};
+use super::values::refs::{AppRef, ClusterAppRef, ClusterRef, PartialAppRef, SecretRef};
 pub use dispatched::{Cursor, Dispatched, LastSent, NotReadyNotification, RunningTimer};
 pub use seen::{ClusterStatus, Dropped};
 
@@ -43,6 +44,14 @@ pub const MAX_TARGETS: usize = 256;
     printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
 )]
 #[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = [
+    {"rule": "size(self.environments) == 0 || !has(self.environments[0].promotion)",
+     "message": "the first environment cannot have promotion, because no environment is before it; remove environments[0].promotion"},
+    {"rule": "!has(self.hooks) || !has(self.promotion) || !has(self.promotion.strategy) || !has(self.promotion.strategy.secretRef) || self.promotion.strategy.secretRef.name != self.hooks.secretRef.name",
+     "message": "hooks and promotion.strategy must not have the same secretRef, because a key of hooks must not approve; use two Secrets"},
+    {"rule": "!has(self.hooks) || self.environments.all(e, !has(e.promotion) || !has(e.promotion.strategy) || !has(e.promotion.strategy.secretRef) || e.promotion.strategy.secretRef.name != self.hooks.secretRef.name)",
+     "message": "hooks and the promotion of an environment must not have the same secretRef, because a key of hooks must not approve; use two Secrets"},
+]))]
 pub struct PipelineSpec {
     /// The application object, by default the same in every target.
     pub app_ref: AppRef,
@@ -50,10 +59,25 @@ pub struct PipelineSpec {
     #[schemars(length(min = 1, max = 32))]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub environments: Vec<Environment>,
+    /// How a revision goes from each environment to the next. If absent, nothing is promoted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub promotion: Option<PromotionPolicy>,
+    /// The hook with which other systems request an immediate check of the pipeline's promotions. If absent, the hook refuses every request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hooks: Option<InboundHooks>,
     /// Notification settings that differ for this pipeline from those of its namespace, and notifications of its own.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub notifications: Vec<NotificationLayer>,
+}
+
+/// The hook that requests a check of the promotions. It decides nothing, and Pennant does not read the body of its requests.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct InboundHooks {
+    /// A Secret of type `pennant.dev/inbound` in the namespace of the pipeline. Each of its keys whose name begins with `hmac-key` can sign.
+    /// It must be another Secret than that of approvals.
+    pub secret_ref: SecretRef,
 }
 
 /// One environment of a pipeline.
@@ -66,6 +90,9 @@ pub struct Environment {
     /// Where the application runs in this environment; at least one.
     #[schemars(length(min = 1, max = 256), extend("x-kubernetes-list-type" = "atomic"))]
     pub targets: Vec<Target>,
+    /// Replaces `spec.promotion` for this environment as a whole. `{}` promotes nothing to it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub promotion: Option<PromotionPolicy>,
     /// Notification settings that differ for this environment.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
@@ -139,6 +166,12 @@ pub struct EnvironmentStatus {
     /// The last settled state of the whole environment: `Current` if every target is `Current` at the same revision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub settled: Option<Settled>,
+    /// The newest promotion to this environment. Absent before the first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub promotion: Option<EnvironmentPromotion>,
+    /// The promotion to this environment that waits for an approval.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waiting_approval: Option<WaitingApproval>,
 }
 
 /// kstatus of an application object
@@ -223,6 +256,9 @@ pub struct State {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 4096))]
     pub message: String,
+    /// The promotion, if the subject is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub promotion: Option<PromotionState>,
 }
 
 /// The last settled state of a subject: the baseline that the next observation is compared with.
@@ -256,6 +292,14 @@ pub struct Settled {
     #[serde(default, skip_serializing_if = "is_zero_serial")]
     #[schemars(range(min = 0, max = 9_007_199_254_740_991_i64))]
     pub based: i64,
+    /// For an environment: serial of the change with which it came to run `current`. Absent if it ran `current` when it was first seen.
+    #[serde(default, skip_serializing_if = "is_zero_serial")]
+    #[schemars(range(min = 0, max = 9_007_199_254_740_991_i64))]
+    pub reached: i64,
+    /// For an environment and for the pipeline: hash of the targets. If it changes, the next state becomes a new baseline.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 64))]
+    pub members: String,
 }
 
 /// The change log: a stream that notifications read by their cursors.
@@ -286,7 +330,7 @@ pub struct Change {
     #[schemars(range(min = 0, max = 9_007_199_254_740_991_i64))]
     pub serial: i64,
     /// The subject that changed: `target/ENVIRONMENT/CLUSTER/NAMESPACE` (with `/APP` if the target names another application),
-    /// `cluster/CLUSTER`, `environment/ENVIRONMENT` or `pipeline`.
+    /// `cluster/CLUSTER`, `environment/ENVIRONMENT`, `promotion/ENVIRONMENT` or `pipeline`.
     pub subject: String,
     /// When the change was observed.
     #[schemars(with = "String")]
@@ -323,7 +367,7 @@ impl Left {
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "the signature is serde's")]
-fn is_zero_serial(serial: &i64) -> bool {
+pub(super) fn is_zero_serial(serial: &i64) -> bool {
     *serial == 0
 }
 

@@ -45,8 +45,9 @@ pub fn is_cut_of(shown: &str, full: &str) -> bool {
 }
 
 /// Reduces a status to at most `limit` bytes of JSON. It cuts all messages shorter and shorter. Then it merges two changes of a subject at
-/// a time, oldest first. If that is not enough, it drops changes in three groups: first those of subjects that the pipeline no longer has
-/// (`is_gone`), then others, last those whose timers run. Within a group, it drops the oldest first. `status.dropped` counts them.
+/// a time, oldest first. If that is not enough, it drops changes. First it drops those of subjects that the pipeline no longer has
+/// (`is_gone`), then others, then those whose timers run, last those of promotions. A request that is lost would not be carried out. Within
+/// a group, it drops the oldest first. `status.dropped` counts them.
 ///
 /// Returns the size. It is above `limit` only if the rest of the status leaves less than [`LEAST_LOG`] for the log. Then the log has
 /// at most [`LEAST_LOG`].
@@ -83,7 +84,10 @@ pub fn fit(status: &mut PipelineStatus, limit: usize, is_gone: impl Fn(&str) -> 
 /// Drops changes until `excess` bytes are saved, and counts them in `status.dropped`. Returns whether there were any.
 fn drop_changes(status: &mut PipelineStatus, excess: usize, kept: &BTreeSet<i64>, is_gone: impl Fn(&str) -> bool) -> bool {
     let Some(log) = status.log.as_mut() else { return false };
-    let worth = |change: &Change| (kept.contains(&change.serial), !is_gone(&change.subject));
+    let worth = |change: &Change| {
+        let promotes = change.to.promotion.is_some();
+        (promotes, kept.contains(&change.serial), !is_gone(&change.subject))
+    };
     let mut order: Vec<&Change> = log.changes.iter().collect();
     order.sort_by_key(|change| worth(change));
     let mut saved = 0;
@@ -104,14 +108,15 @@ fn drop_changes(status: &mut PipelineStatus, excess: usize, kept: &BTreeSet<i64>
 }
 
 /// Merges two changes of one subject: of the subjects with several changes, the one with the oldest change. Returns how many bytes
-/// this saved, or `None` if no subject has several changes.
+/// this saved, or `None` if no subject has several changes. A subject whose changes cannot be merged then counts as one with one change.
 fn merge_one(log: &mut ChangeLog, waiting: &mut HashMap<String, usize>, kept: &BTreeSet<i64>) -> Option<usize> {
     let subject = log.changes.iter().map(|c| &c.subject).find(|s| waiting.get(*s).is_some_and(|n| *n > 1))?.clone();
     let bytes =
         |log: &ChangeLog| -> usize { log.changes.iter().filter(|c| c.subject == subject).map(|c| size(c) + 1).sum() };
     let before = bytes(log);
-    merge_two(log, &subject, kept);
-    *waiting.entry(subject.clone()).or_default() -= 1;
+    let merged = merge_two(log, &subject, kept);
+    let left = waiting.entry(subject.clone()).or_default();
+    *left = if merged { left.saturating_sub(1) } else { 1 };
     Some(before.saturating_sub(bytes(log)))
 }
 
@@ -154,6 +159,7 @@ mod tests {
 
     use super::*;
     use crate::api::pipeline::{Cursor, Dropped, EnvironmentStatus, RunningTimer, TargetStatus};
+    use crate::api::promotion::{Phase, PromotionState};
     use crate::api::values::refs::ClusterAppRef;
     use crate::api::{State, Status, Time, TransitionType};
     use crate::changelog::{append, compact, open};
@@ -185,7 +191,8 @@ mod tests {
                 ..TargetStatus::default()
             });
         }
-        let environments = vec![EnvironmentStatus { name: "production".to_owned(), targets: list, settled: None }];
+        let environments =
+            vec![EnvironmentStatus { name: "production".to_owned(), targets: list, ..EnvironmentStatus::default() }];
         PipelineStatus { environments, log: Some(log), ..PipelineStatus::default() }
     }
 
@@ -295,6 +302,26 @@ mod tests {
         let bytes = fit(&mut status, 2 * LEAST_LOG, |_| false);
         assert!(bytes <= 2 * LEAST_LOG, "{bytes}");
         assert_eq!(serials(&status)[0], all[1], "a timer waits for it");
+    }
+
+    #[test]
+    fn changes_of_promotions_are_merged_like_others_and_dropped_last() {
+        let (mut status, all) = crowded(1000);
+        let phase = |change: &mut Change, phase| {
+            change.subject = "promotion/prod".to_owned();
+            let name = "web-prod-0a1b2c3d4e-7".to_owned();
+            change.to.promotion = Some(PromotionState { name, phase, ..PromotionState::default() });
+        };
+        let log = status.log.as_mut().unwrap();
+        for (at, is) in [Phase::Pending, Phase::Requested, Phase::Merged].into_iter().enumerate() {
+            phase(&mut log.changes[at], is);
+        }
+        let armed = log.changes[3].subject.clone();
+        read(&mut status, &[(&armed, all[3])]);
+        let bytes = fit(&mut status, 2 * LEAST_LOG, |subject| subject.starts_with("promotion/"));
+        assert!(bytes <= 2 * LEAST_LOG, "{bytes}");
+        assert_eq!(serials(&status)[..3], all[1..4], "the request, what followed it, and the change of the timer");
+        assert!(status.log.as_ref().unwrap().changes[0].coalesced, "it includes the step before it");
     }
 
     #[test]

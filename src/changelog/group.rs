@@ -4,6 +4,7 @@
 //! Out: the common state of the parts ([`group_state`]), and what it means compared with the last settled state ([`settle_group`]).
 //!
 //! A part that cannot be observed decides nothing: an unreachable cluster neither makes an environment ready nor ends its readiness.
+//! An edit of the targets is not a deployment: a state that follows from it becomes a new baseline, without a change.
 
 use crate::api::{Settled, State, Status};
 
@@ -30,6 +31,16 @@ pub enum GroupState<'a> {
     Undecided,
 }
 
+/// What a group consists of.
+#[derive(Clone, Copy, Debug)]
+pub struct GroupId<'a> {
+    /// Identifies what makes the revisions of the group comparable. With another value, a new baseline is taken.
+    pub reader: &'a str,
+    /// Hash of the targets. With another value, a new baseline is taken. A settled state without a hash takes over this one. Empty: the
+    /// stored hash stays.
+    pub members: &'a str,
+}
+
 /// The common state of these parts.
 #[must_use]
 pub fn group_state<'a>(parts: impl IntoIterator<Item = Part<'a>>) -> GroupState<'a> {
@@ -52,35 +63,65 @@ pub fn group_state<'a>(parts: impl IntoIterator<Item = Part<'a>>) -> GroupState<
     }
 }
 
-/// Compares the common state of the parts with the last settled state of the group. `reader` identifies what makes its revisions
-/// comparable: with another `reader`, a new baseline is taken. `since` is the current serial of the log.
+/// Compares the common state of the parts with the last settled state of the group. `since` is the current serial of the log.
+///
+/// `reached` belongs to `current`: it stays while `current` is the same. If `current` is another one, it is 0. For a change that
+/// [`arrives`], the caller sets it to the serial of the change.
 #[must_use]
-pub fn settle_group(settled: Option<&Settled>, group: GroupState<'_>, reader: &str, since: i64) -> Verdict {
+pub fn settle_group(settled: Option<&Settled>, group: GroupState<'_>, of: GroupId<'_>, since: i64) -> Verdict {
     let (status, revision, last) = match group {
         GroupState::Undecided => return Verdict::Ignored,
         GroupState::Ready(revision) => (Status::Current, revision, Some(revision)),
         GroupState::NotReady(last) => (Status::InProgress, "", last),
     };
-    let old = settled.filter(|s| s.reader == reader);
-    if old.is_some_and(|old| old.status == status && old.revision == revision) {
+    let old = settled.filter(|s| s.reader == of.reader);
+    let is_same = old.is_some_and(|old| old.status == status && old.revision == revision);
+    if is_same && old.is_some_and(|old| of.members.is_empty() || old.members == of.members) {
         return Verdict::Ignored;
     }
+    let edited = old.is_some_and(|old| is_edited(old, of.members));
     // After the baseline, the revision at which the group was last ready is known. For the baseline, it is the revision that all parts
-    // ran last. Otherwise a baseline in the middle of an interval would cause a change a moment later.
-    let kept = old.filter(|_| status != Status::Current).map(|old| old.current.clone());
+    // ran last. Otherwise a baseline in the middle of an interval would cause a change a moment later. A new target has run none: then the
+    // known revision stays, so that the target does not make it news.
+    let known = old.and_then(|old| old.current.clone());
+    let current = match old {
+        Some(_) if status != Status::Current && !edited => known,
+        _ => last.map(str::to_owned).or(known),
+    };
+    // An edit that changes neither the state nor `current` ends no state, so timers continue.
+    let stays = |old: &Settled| is_same && old.current == current;
+    let rebased = old.is_none_or(|old| edited && !stays(old));
+    let members = if of.members.is_empty() { old.map_or("", |old| old.members.as_str()) } else { of.members };
     let new = Settled {
         status,
         revision: revision.to_owned(),
-        current: kept.unwrap_or_else(|| last.map(str::to_owned)),
-        reader: reader.to_owned(),
+        reached: old.filter(|old| old.current == current).map_or(0, |old| old.reached),
+        current,
+        reader: of.reader.to_owned(),
         since: settled.map_or(since, |s| s.since),
-        based: settled.map_or(0, |s| if old.is_some() { s.based } else { since }),
+        based: settled.map_or(0, |s| if rebased { since } else { s.based }),
+        members: members.to_owned(),
         ..Settled::default()
     };
     match old {
-        None => Verdict::Baseline(new),
-        Some(old) => Verdict::Changed { from: state(old, "", ""), to: state(&new, "", ""), settled: new },
+        Some(old) if !is_same && !edited => {
+            Verdict::Changed { from: state(old, "", ""), to: state(&new, "", ""), settled: new }
+        }
+        _ => Verdict::Baseline(new),
     }
+}
+
+/// Whether the targets of a group were edited since its state settled. The targets of a state that an earlier version stored are not known.
+#[must_use]
+pub fn is_edited(settled: &Settled, members: &str) -> bool {
+    !members.is_empty() && !settled.members.is_empty() && settled.members != members
+}
+
+/// Whether a group came to run a revision other than the one at which it was last ready. This is an occasion for a promotion.
+#[must_use]
+pub fn arrives(verdict: &Verdict) -> bool {
+    let Verdict::Changed { from, to, .. } = verdict else { return false };
+    to.status == Status::Current && from.current.as_ref() != Some(&to.revision)
 }
 
 /// The state of a cluster in the form that a change contains.
@@ -99,6 +140,8 @@ pub fn cluster_state(reachable: bool, reason: &str, message: &str) -> State {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const OF: GroupId<'static> = GroupId { reader: "r", members: "" };
 
     fn at(status: Status, revision: &str) -> Settled {
         Settled { status, revision: revision.to_owned(), reader: "r".to_owned(), ..Settled::default() }
@@ -153,7 +196,7 @@ mod tests {
             (&left, GroupState::Ready("1"), Some(ready.clone())),
         ];
         for (before, now, want) in table {
-            match (settle_group(Some(before), now, "r", 99), want) {
+            match (settle_group(Some(before), now, OF, 99), want) {
                 (Verdict::Ignored, None) => {}
                 (Verdict::Changed { from, to, settled }, Some(want)) => {
                     assert_eq!(settled, want, "{before:?} {now:?}");
@@ -162,12 +205,81 @@ mod tests {
                 (got, want) => panic!("{before:?} {now:?}: got {got:?}, want {want:?}"),
             }
         }
-        assert_eq!(settle_group(None, GroupState::Undecided, "r", 7), Verdict::Ignored);
-        assert_eq!(settle_group(None, GroupState::NotReady(None), "r", 7), Verdict::Baseline(group(InProgress, "", None)));
-        let first = settle_group(None, GroupState::NotReady(Some("1")), "r", 7);
+        assert_eq!(settle_group(None, GroupState::Undecided, OF, 7), Verdict::Ignored);
+        assert_eq!(settle_group(None, GroupState::NotReady(None), OF, 7), Verdict::Baseline(group(InProgress, "", None)));
+        let first = settle_group(None, GroupState::NotReady(Some("1")), OF, 7);
         assert_eq!(first, Verdict::Baseline(left.clone()), "in the middle of an interval");
         let other = Settled { reader: "other".to_owned(), ..left };
         let again = Settled { based: 99, ..ready };
-        assert_eq!(settle_group(Some(&other), GroupState::Ready("1"), "r", 99), Verdict::Baseline(again));
+        assert_eq!(settle_group(Some(&other), GroupState::Ready("1"), OF, 99), Verdict::Baseline(again));
+    }
+
+    /// A group that settled at serial 7, and came to run `current` with the change 5.
+    fn ran(status: Status, revision: &str, current: &str, members: &str) -> Settled {
+        let (current, members) = (Some(current.to_owned()), members.to_owned());
+        Settled { current, members, since: 1, based: 2, reached: 5, ..at(status, revision) }
+    }
+
+    #[test]
+    fn reached_belongs_to_the_revision_that_runs() {
+        use Status::{Current, InProgress};
+        let (ready, left) = (ran(Current, "1", "1", ""), ran(InProgress, "", "1", ""));
+        let other = Settled { reader: "other".to_owned(), ..ready.clone() };
+        for (what, before, now, reached, is_arrival) in [
+            ("it leaves", &ready, GroupState::NotReady(None), 5, false),
+            ("it comes back", &left, GroupState::Ready("1"), 5, false),
+            ("another revision", &left, GroupState::Ready("2"), 0, true),
+            ("another revision at once", &ready, GroupState::Ready("2"), 0, true),
+            ("other rules", &other, GroupState::Ready("1"), 0, false),
+        ] {
+            let verdict = settle_group(Some(before), now, OF, 99);
+            assert_eq!(arrives(&verdict), is_arrival, "{what}");
+            let (Verdict::Changed { settled, .. } | Verdict::Baseline(settled)) = verdict else { panic!("{what}") };
+            assert_eq!(settled.reached, reached, "{what}: the caller sets the serial of an arrival");
+        }
+        assert!(!arrives(&settle_group(None, GroupState::Ready("1"), OF, 99)), "it was so when it was first seen");
+    }
+
+    #[test]
+    fn an_edit_of_the_targets_is_a_silent_baseline() {
+        use Status::{Current, InProgress};
+        let of = GroupId { reader: "r", members: "new" };
+        let (ready, left) = (ran(Current, "1", "1", "old"), ran(InProgress, "", "1", "old"));
+        for (what, before, now, status, current, reached, based) in [
+            ("the same state", &ready, GroupState::Ready("1"), Current, "1", 5, 2),
+            ("the target that lagged is gone", &left, GroupState::Ready("2"), Current, "2", 0, 99),
+            ("the target that was ahead is gone", &left, GroupState::Ready("1"), Current, "1", 5, 99),
+            ("a new target has run nothing", &ready, GroupState::NotReady(None), InProgress, "1", 5, 99),
+            ("still not ready", &left, GroupState::NotReady(None), InProgress, "1", 5, 2),
+            ("the rest ran another revision", &left, GroupState::NotReady(Some("2")), InProgress, "2", 0, 99),
+        ] {
+            let Verdict::Baseline(new) = settle_group(Some(before), now, of, 99) else { panic!("{what}") };
+            let got = (new.status, new.current.as_deref(), new.reached, new.based, new.since, new.members.as_str());
+            assert_eq!(got, (status, Some(current), reached, based, 1, "new"), "{what}");
+            assert_eq!(settle_group(Some(&new), now, of, 100), Verdict::Ignored, "{what}: once");
+        }
+        assert_eq!(settle_group(Some(&ready), GroupState::Undecided, of, 99), Verdict::Ignored, "it waits");
+        // A new target that deploys what the others run makes the environment ready again, and this is no occasion.
+        let Verdict::Baseline(waits) = settle_group(Some(&ready), GroupState::NotReady(None), of, 99) else {
+            panic!("edited")
+        };
+        let deployed = settle_group(Some(&waits), GroupState::Ready("1"), of, 100);
+        assert!(matches!(&deployed, Verdict::Changed { settled, .. } if settled.reached == 5) && !arrives(&deployed));
+    }
+
+    #[test]
+    fn a_state_of_an_earlier_version_takes_over_the_targets() {
+        use Status::Current;
+        let of = GroupId { reader: "r", members: "new" };
+        let ready = ran(Current, "1", "1", "");
+        let taken = Verdict::Baseline(ran(Current, "1", "1", "new"));
+        assert_eq!(settle_group(Some(&ready), GroupState::Ready("1"), of, 99), taken);
+        let moved = settle_group(Some(&ready), GroupState::Ready("2"), of, 99);
+        assert!(arrives(&moved) && matches!(&moved, Verdict::Changed { settled, .. } if settled.members == "new"));
+        // The hash is not given: the stored one stays.
+        let known = ran(Current, "1", "1", "old");
+        assert_eq!(settle_group(Some(&known), GroupState::Ready("1"), OF, 99), Verdict::Ignored);
+        let moved = settle_group(Some(&known), GroupState::Ready("2"), OF, 99);
+        assert!(matches!(moved, Verdict::Changed { settled, .. } if settled.members == "old"));
     }
 }

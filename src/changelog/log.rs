@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::api::pipeline::Dispatched;
+use crate::api::promotion::{Phase, PromotionState};
 use crate::api::{Change, ChangeLog, State, Status, Time};
 
 /// Maximum number of changes of one subject in the log. If there are more, changes are merged: first an `InProgress` with its
-/// result, then the oldest ones.
+/// result, then the oldest ones. The request of a promotion is merged last, and only if the promotion has ended.
 pub const MAX_PER_SUBJECT: usize = 8;
 
 /// Opens the log of a pipeline that is observed for the first time.
@@ -48,14 +49,20 @@ pub fn kept(log: &ChangeLog, dispatched: Option<&Dispatched>) -> BTreeSet<i64> {
     let mut kept = armed.clone();
     for change in log.changes.iter().filter(|c| armed.contains(&c.serial)) {
         let later = || log.changes.iter().filter(|c| c.serial > change.serial && c.subject == change.subject);
-        let moves = |c: &&Change| c.from.status != c.to.status || c.from.revision != c.to.revision;
         let drifts = |c: &&Change| c.from.drifted != c.to.drifted;
-        kept.extend(later().find(moves).into_iter().chain(later().find(drifts)).map(|c| c.serial));
+        kept.extend(later().find(|c| moves(c)).into_iter().chain(later().find(drifts)).map(|c| c.serial));
     }
     kept
 }
 
-/// Merges changes of each subject that has more than [`MAX_PER_SUBJECT`], not counting those in `kept`, until no subject has more.
+/// Whether a change can end the state before it: status or revision differ, or it is a step of a promotion.
+fn moves(change: &Change) -> bool {
+    let Change { from, to, .. } = change;
+    to.promotion.is_some() || from.status != to.status || from.revision != to.revision
+}
+
+/// Merges changes of each subject that has more than [`MAX_PER_SUBJECT`], not counting those in `kept`, until no subject has more, or
+/// until those that are left cannot be merged.
 pub fn compact(log: &mut ChangeLog, kept: &BTreeSet<i64>) {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for change in log.changes.iter().filter(|c| !kept.contains(&c.serial)) {
@@ -71,15 +78,20 @@ pub fn compact(log: &mut ChangeLog, kept: &BTreeSet<i64>) {
 }
 
 /// Merges two neighboring changes of a subject: from `from` of the older one to `to` of the newer one, at the position of the newer
-/// one. Returns whether there were two.
+/// one. Returns whether there were two that can be merged.
 ///
 /// The oldest change to `InProgress` is merged into the change after it. This loses the least. The mark is then on a change that is
 /// also reported to notifications without the trigger `Progressing`. If there is no such change, the two oldest are merged.
+///
+/// A merge loses what the older change means. The request of a promotion must not be lost, because nothing else carries the promotion
+/// out. So a request is the older of two only if there is no other pair, and only if its promotion has ended. Then nobody needs it.
 pub(super) fn merge_two(log: &mut ChangeLog, subject: &str, kept: &BTreeSet<i64>) -> bool {
     let ours = log.changes.iter().enumerate().filter(|(_, c)| c.subject == subject && !kept.contains(&c.serial));
-    let pairs = ours.clone().zip(ours.skip(1)).map(|((older, c), (newer, _))| (older, newer, c.to.status));
-    let began = pairs.clone().find(|(_, _, status)| *status == Status::InProgress);
-    let Some((older, newer, _)) = began.or_else(|| pairs.into_iter().next()) else { return false };
+    let pairs = ours.clone().zip(ours.skip(1)).map(|((older, c), (newer, _))| (older, newer, c));
+    let mut others = pairs.clone().filter(|(_, _, c)| requested(c).is_none());
+    let began = others.clone().find(|(_, _, c)| c.to.status == Status::InProgress);
+    let found = began.or_else(|| others.next()).or_else(|| pairs.clone().find(|(_, _, c)| has_ended(log, c)));
+    let Some((older, newer)) = found.map(|(older, newer, _)| (older, newer)) else { return false };
     let older = log.changes.remove(older);
     let newer = &mut log.changes[newer - 1];
     newer.coalesced = true;
@@ -89,11 +101,24 @@ pub(super) fn merge_two(log: &mut ChangeLog, subject: &str, kept: &BTreeSet<i64>
     let touched = older.from.drifted != older.to.drifted || newer.from.drifted != newer.to.drifted;
     let drifted = newer.to.drifted != touched;
     let left = |moved: bool, known: Option<Time>| known.or(moved.then_some(older.time));
-    let moved = older.from.status != older.to.status || older.from.revision != older.to.revision;
-    newer.left.status = left(moved, older.left.status).or(newer.left.status);
+    newer.left.status = left(moves(&older), older.left.status).or(newer.left.status);
     newer.left.drift = left(older.from.drifted != older.to.drifted, older.left.drift).or(newer.left.drift);
     newer.from = State { failed, drifted, ..older.from };
     true
+}
+
+/// The promotion that a change requests.
+fn requested(change: &Change) -> Option<&PromotionState> {
+    change.to.promotion.as_ref().filter(|promotion| promotion.phase == Phase::Requested)
+}
+
+/// Whether the promotion that a change requests has ended. A later promotion of the same subject has a step only after that, and the same
+/// promotion is requested again only after that.
+fn has_ended(log: &ChangeLog, change: &Change) -> bool {
+    let later = log.changes.iter().filter(|c| c.serial > change.serial && c.subject == change.subject);
+    let mut states = later.filter_map(|c| c.to.promotion.as_ref());
+    let ended = |is: &PromotionState| is.phase.is_ended() || is.phase == Phase::Requested;
+    requested(change).is_some_and(|of| states.any(|is| is.name != of.name || ended(is)))
 }
 
 #[cfg(test)]
@@ -223,6 +248,83 @@ mod tests {
         let told: Vec<(&str, bool)> = told.map(|c| (c.to.revision.as_str(), c.coalesced)).collect();
         assert_eq!(told, [("v1", true), ("v2", true), ("v3", true), ("v4", true), ("v5", false), ("v6", false)]);
         assert_eq!(log.changes[1].from.revision, "v1");
+    }
+
+    /// Adds the steps of a promotion. Each has the time of its serial.
+    fn promote(log: &mut ChangeLog, name: &str, phases: &[Phase]) {
+        let step = |phase: Phase| State {
+            status: if phase.is_ended() { Status::Current } else { Status::InProgress },
+            revision: name.to_owned(),
+            promotion: Some(PromotionState { name: name.to_owned(), phase, ..PromotionState::default() }),
+            ..State::default()
+        };
+        let mut from = State::default();
+        for phase in phases {
+            let time = at(log.serial + 1);
+            append(log, "promotion/prod", time, from, step(*phase));
+            from = step(*phase);
+        }
+    }
+
+    fn steps(log: &ChangeLog) -> Vec<String> {
+        let word = |c: &Change| {
+            let promotion = c.to.promotion.as_ref().unwrap();
+            format!("{} {}{}", promotion.name, promotion.phase.as_str(), if c.coalesced { " *" } else { "" })
+        };
+        log.changes.iter().map(word).collect()
+    }
+
+    #[test]
+    fn the_request_of_a_promotion_is_merged_last_and_only_after_its_end() {
+        use Phase::{Failed, Finished, Merged, Pending, Requested, Withdrawn};
+        let mut log = open(at(0), None);
+        promote(&mut log, "a", &[Pending, Requested, Finished]);
+        promote(&mut log, "b", &[Pending, Withdrawn]);
+        promote(&mut log, "c", &[Requested, Failed, Requested]);
+        let mut told = Vec::new();
+        while merge_two(&mut log, "promotion/prod", &BTreeSet::new()) {
+            told.push(steps(&log).join(", "));
+        }
+        assert_eq!(
+            told,
+            [
+                "a Requested *, a Finished, b Pending, b Withdrawn, c Requested, c Failed, c Requested",
+                "a Requested *, a Finished, b Withdrawn *, c Requested, c Failed, c Requested",
+                "a Requested *, b Withdrawn *, c Requested, c Failed, c Requested",
+                "a Requested *, c Requested *, c Failed, c Requested",
+                "a Requested *, c Requested *, c Requested *",
+                "c Requested *, c Requested *",
+                "c Requested *",
+            ],
+        );
+        assert_eq!(log.changes[0].left.status, Some(at(1)), "the first of them ended the state before");
+        promote(&mut log, "d", &[Requested, Merged]);
+        assert!(merge_two(&mut log, "promotion/prod", &BTreeSet::new()));
+        assert!(!merge_two(&mut log, "promotion/prod", &BTreeSet::new()), "this promotion has not ended");
+        assert_eq!(steps(&log), ["d Requested *", "d Merged"]);
+    }
+
+    #[test]
+    fn a_log_of_promotions_that_nobody_reads_is_bounded() {
+        use Phase::{Finished, Requested};
+        let mut log = open(at(0), None);
+        for n in 0..40 {
+            promote(&mut log, &n.to_string(), &[Requested]);
+            compact(&mut log, &BTreeSet::new());
+            assert!(steps(&log).last().is_some_and(|last| last.contains(&format!("{n} Requested"))));
+            promote(&mut log, &n.to_string(), &[Finished]);
+            compact(&mut log, &BTreeSet::new());
+            assert!(log.changes.len() <= MAX_PER_SUBJECT);
+        }
+    }
+
+    #[test]
+    fn every_step_of_a_promotion_can_end_a_state() {
+        let mut log = open(at(0), None);
+        promote(&mut log, "a", &[Phase::Pending, Phase::Requested, Phase::Finished]);
+        let timer = RunningTimer { subject: "promotion/prod".to_owned(), ..timer(1) };
+        let dispatched = Dispatched { armed: vec![timer], ..Dispatched::default() };
+        assert_eq!(kept(&log, Some(&dispatched)), BTreeSet::from([1, 2]), "status and revision are the same");
     }
 
     #[test]

@@ -111,7 +111,7 @@ fn baseline(obs: &Observation, reader: &str, since: i64) -> Settled {
         drifted: obs.drifted && obs.status != Status::InProgress,
         reader: reader.to_owned(),
         since,
-        based: 0,
+        ..Settled::default()
     }
 }
 
@@ -133,6 +133,7 @@ fn successor(old: &Settled, obs: &Observation) -> Settled {
         reader: old.reader.clone(),
         since: old.since,
         based: old.based,
+        ..Settled::default()
     }
 }
 
@@ -146,6 +147,7 @@ pub(super) fn state(settled: &Settled, reason: &str, message: &str) -> State {
         drifted: settled.drifted,
         reason: reason.to_owned(),
         message: message.to_owned(),
+        promotion: None,
     }
 }
 

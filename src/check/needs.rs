@@ -14,6 +14,8 @@ pub struct Installation {
     pub pipeline: bool,
     /// Whether the dispatcher runs.
     pub dispatch: bool,
+    /// Whether the promotion controller runs.
+    pub promote: bool,
     /// The namespace of the controllers.
     pub namespace: String,
     /// The watched namespaces. Empty: all namespaces.
@@ -84,10 +86,10 @@ pub fn needs(installation: &Installation) -> Vec<Need> {
     let Installation { dispatch, namespace, watch_namespaces, .. } = installation;
     let mut all = Vec::new();
     if watch_namespaces.is_empty() {
-        all.extend(watched_namespace_needs(None, *dispatch));
+        all.extend(watched_namespace_needs(installation, None));
     }
     for watched in watch_namespaces {
-        all.extend(watched_namespace_needs(Some(watched), *dispatch));
+        all.extend(watched_namespace_needs(installation, Some(watched)));
     }
     all.extend(own_namespace_needs(installation));
     // Deliveries of cluster-wide notifications are in the namespace of the controllers.
@@ -97,9 +99,20 @@ pub fn needs(installation: &Installation) -> Vec<Need> {
     all
 }
 
-fn watched_namespace_needs(namespace: Option<&str>, dispatch: bool) -> Vec<Need> {
-    const READ: &[&str] = &["get", "list", "watch"];
-    let mut all = vec![Need::of(GROUP, "pipelines", READ), Need::status("pipelines")];
+const READ: &[&str] = &["get", "list", "watch"];
+const WRITE: &[&str] = &["get", "list", "watch", "create", "patch", "delete"];
+
+fn watched_namespace_needs(installation: &Installation, namespace: Option<&str>) -> Vec<Need> {
+    let Installation { pipeline, dispatch, promote, .. } = *installation;
+    let mut all = vec![Need::of(GROUP, "pipelines", READ)];
+    if pipeline || dispatch {
+        all.push(Need::status("pipelines"));
+    }
+    if promote {
+        all.extend([Need::of(GROUP, "promotions", WRITE), Need::status("promotions")]);
+    } else if pipeline {
+        all.push(Need::of(GROUP, "promotions", READ));
+    }
     if dispatch {
         all.extend([Need::of(GROUP, "notifications", READ), Need::status("notifications")]);
     }
@@ -110,7 +123,7 @@ fn watched_namespace_needs(namespace: Option<&str>, dispatch: bool) -> Vec<Need>
 fn delivery_needs(namespace: Option<&str>, dispatch: bool) -> Vec<Need> {
     let mut all = Vec::new();
     if dispatch {
-        all.push(Need::of(GROUP, "deliveries", &["get", "list", "watch", "create", "patch", "delete"]));
+        all.push(Need::of(GROUP, "deliveries", WRITE));
     }
     all.push(Need::of("events.k8s.io", "events", &["create", "patch"]));
     all.into_iter().map(|need| need.within(namespace)).collect()
@@ -118,10 +131,10 @@ fn delivery_needs(namespace: Option<&str>, dispatch: bool) -> Vec<Need> {
 
 fn own_namespace_needs(installation: &Installation) -> Vec<Need> {
     const LEASES: &str = "coordination.k8s.io";
-    let Installation { pipeline, dispatch, config_map, .. } = installation;
+    let Installation { pipeline, dispatch, promote, config_map, .. } = installation;
     let mut all = vec![Need::of(LEASES, "leases", &["create"])];
-    for (_, name) in [(pipeline, "pennant-pipeline"), (dispatch, "pennant-dispatch")].into_iter().filter(|(runs, _)| **runs)
-    {
+    let leases = [(pipeline, "pennant-pipeline"), (dispatch, "pennant-dispatch"), (promote, "pennant-promote")];
+    for (_, name) in leases.into_iter().filter(|(runs, _)| **runs) {
         all.push(Need::of(LEASES, "leases", &["get", "list", "watch", "update"]).named(name.to_owned()));
     }
     all.push(Need::of("", "configmaps", &["get", "create", "patch"]).named(published::NAME.to_owned()));
@@ -137,10 +150,13 @@ fn own_namespace_needs(installation: &Installation) -> Vec<Need> {
 mod tests {
     use super::*;
 
-    fn told(controllers: (bool, bool), watch: &[&str]) -> Vec<String> {
+    /// Returns the permissions for these controllers, with a space between their names.
+    fn told(controllers: &str, watch: &[&str]) -> Vec<String> {
+        let runs = |name: &str| controllers.split(' ').any(|runs| runs == name);
         let installation = Installation {
-            pipeline: controllers.0,
-            dispatch: controllers.1,
+            pipeline: runs("pipeline"),
+            dispatch: runs("dispatch"),
+            promote: runs("promote"),
             namespace: "own".to_owned(),
             watch_namespaces: watch.iter().map(ToString::to_string).collect(),
             config_map: "global".to_owned(),
@@ -149,12 +165,14 @@ mod tests {
     }
 
     #[test]
-    fn both_controllers_in_all_namespaces() {
+    fn all_controllers_in_all_namespaces() {
         assert_eq!(
-            told((true, true), &[]),
+            told("pipeline dispatch promote", &[]),
             [
                 "get, list, watch pipelines.pennant.dev in all namespaces",
                 "patch pipelines/status.pennant.dev in all namespaces",
+                "get, list, watch, create, patch, delete promotions.pennant.dev in all namespaces",
+                "patch promotions/status.pennant.dev in all namespaces",
                 "get, list, watch notifications.pennant.dev in all namespaces",
                 "patch notifications/status.pennant.dev in all namespaces",
                 "get, list, watch, create, patch, delete deliveries.pennant.dev in all namespaces",
@@ -162,6 +180,7 @@ mod tests {
                 "create leases.coordination.k8s.io in own",
                 "get, list, watch, update leases.coordination.k8s.io pennant-pipeline in own",
                 "get, list, watch, update leases.coordination.k8s.io pennant-dispatch in own",
+                "get, list, watch, update leases.coordination.k8s.io pennant-promote in own",
                 "get, create, patch configmaps pennant-info in own",
                 "get, list, watch configmaps global in own",
                 "get, create, patch configmaps global-last-good in own",
@@ -172,10 +191,11 @@ mod tests {
     #[test]
     fn the_pipeline_controller_alone_needs_no_notifications() {
         assert_eq!(
-            told((true, false), &["a"]),
+            told("pipeline", &["a"]),
             [
                 "get, list, watch pipelines.pennant.dev in a",
                 "patch pipelines/status.pennant.dev in a",
+                "get, list, watch promotions.pennant.dev in a",
                 "create, patch events.events.k8s.io in a",
                 "create leases.coordination.k8s.io in own",
                 "get, list, watch, update leases.coordination.k8s.io pennant-pipeline in own",
@@ -185,9 +205,31 @@ mod tests {
     }
 
     #[test]
+    fn the_promotion_controller_alone_writes_only_promotions() {
+        assert_eq!(
+            told("promote", &["a"]),
+            [
+                "get, list, watch pipelines.pennant.dev in a",
+                "get, list, watch, create, patch, delete promotions.pennant.dev in a",
+                "patch promotions/status.pennant.dev in a",
+                "create, patch events.events.k8s.io in a",
+                "create leases.coordination.k8s.io in own",
+                "get, list, watch, update leases.coordination.k8s.io pennant-promote in own",
+                "get, create, patch configmaps pennant-info in own",
+            ]
+        );
+    }
+
+    #[test]
+    fn the_dispatcher_alone_needs_no_promotions() {
+        let all = told("dispatch", &["a"]);
+        assert!(all.iter().all(|need| !need.contains("promotions")), "{all:?}");
+    }
+
+    #[test]
     fn the_own_namespace_counts_once() {
         let deliveries = |watch: &[&str]| -> Vec<_> {
-            let all = told((false, true), watch).into_iter().filter(|need| need.contains(" deliveries.pennant.dev"));
+            let all = told("dispatch", watch).into_iter().filter(|need| need.contains(" deliveries.pennant.dev"));
             all.map(|need| need.rsplit_once(' ').unwrap().1.to_owned()).collect()
         };
         assert_eq!(deliveries(&["a", "b"]), ["a", "b", "own"]);

@@ -206,7 +206,7 @@ fn cells(row: &Row, all_namespaces: bool) -> Vec<String> {
 }
 
 /// Returns the text of a cell: the beginning of a value, escaped. It is `-` for an absent value, so that no column is empty.
-fn shown(text: &str) -> String {
+pub(super) fn shown(text: &str) -> String {
     if text.is_empty() {
         return "-".to_owned();
     }
@@ -220,7 +220,8 @@ fn shown(text: &str) -> String {
     safe
 }
 
-fn line(cells: &[String], widths: &[usize]) -> String {
+/// Returns one line of a table, with each cell as wide as its column.
+pub(super) fn line(cells: &[String], widths: &[usize]) -> String {
     let padded = cells.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}")).collect::<Vec<_>>();
     padded.join("   ").trim_end().to_owned()
 }

@@ -18,7 +18,7 @@ const AGAIN: Duration = Duration::from_secs(2);
 #[derive(Debug, Args)]
 pub(super) struct CheckArgs {
     /// The controllers whose permissions are checked.
-    #[arg(long, env = "PENNANT_CONTROLLERS", value_delimiter = ',', default_value = "pipeline,dispatch")]
+    #[arg(long, env = "PENNANT_CONTROLLERS", value_delimiter = ',', default_value = "pipeline,dispatch,promote")]
     controllers: Vec<Controller>,
     /// The namespace of the controllers [default: `$POD_NAMESPACE` or pennant-system].
     #[arg(short, long, env = "PENNANT_NAMESPACE")]
@@ -49,6 +49,7 @@ pub(super) async fn check(args: CheckArgs) -> anyhow::Result<()> {
     let installation = Installation {
         pipeline: args.controllers.contains(&Controller::Pipeline),
         dispatch: args.controllers.contains(&Controller::Dispatch),
+        promote: args.controllers.contains(&Controller::Promote),
         namespace: args.namespace.or_else(own).unwrap_or_else(|| "pennant-system".to_owned()),
         watch_namespaces: args.watch_namespace,
         config_map: args.config_map,

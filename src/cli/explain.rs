@@ -1,13 +1,19 @@
-//! `pennant explain`: the effective settings of a pipeline's targets, and the layer that set each of them.
+//! `pennant explain`: the effective settings of a pipeline's targets, and the layer that set each of them. Also why a revision is or is not
+//! promoted to each environment.
 
 use std::io::Write as _;
 
 use clap::{Args, ValueEnum};
+use kube::Client;
+use serde::Serialize;
 
 use super::shared::Place;
 use super::shared::named;
 use super::shared::running::{Running, WithSettings};
-use crate::preview::{Asked, Known, explain as explain_all, live};
+use crate::api::Pipeline;
+use crate::preview::{
+    Asked, Explained, ExplainedPromotion, Known, explain as explain_all, live, promotes, promotions as explain_promotions,
+};
 
 #[derive(Debug, Args)]
 pub(super) struct ExplainArgs {
@@ -33,12 +39,21 @@ pub(super) struct ExplainArgs {
 enum Output {
     /// The effective notification, with the layer beside each field.
     Yaml,
-    /// A list of `{notification, targets, subjects, spec, fields, lastSentTime, lastSent, unobserved, problem, judgedBy}`.
+    /// A list of `{notification, targets, subjects, spec, fields, lastSentTime, lastSent, unobserved, problem, judgedBy}`, and of
+    /// `{environment, from, strategy, manual, after, timeout, suspend, state, message, promotion}` if the pipeline promotes.
     Json,
 }
 
-/// Reads the pipeline, the Notifications of its namespace, the published configuration of the controller and the global configuration. It
-/// reads no Secrets.
+/// One object of the JSON output.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Item<'a> {
+    Notification(WithSettings<'a, Explained>),
+    Promotion(&'a ExplainedPromotion),
+}
+
+/// Reads the pipeline, its promotions, the Notifications of its namespace, the published configuration of the controller and the global
+/// configuration. It reads no Secrets.
 pub(super) async fn explain(args: ExplainArgs) -> anyhow::Result<()> {
     let ExplainArgs { place, running, .. } = &args;
     let client = place.client().await?;
@@ -55,16 +70,35 @@ pub(super) async fn explain(args: ExplainArgs) -> anyhow::Result<()> {
     };
     let asked = Asked { notification: args.notification.as_deref(), target: args.target.as_deref() };
     let all = explain_all(&pipeline, &known, asked)?;
+    // A notification or a target that the user names has nothing to do with promotions.
+    let is_whole = asked.notification.is_none() && asked.target.is_none();
+    let promoted = if is_whole { promoted(&client, &pipeline).await? } else { Vec::new() };
     let mut out = std::io::stdout().lock();
     match args.output {
         Output::Json => {
-            let list: Vec<_> = all.iter().map(|one| WithSettings { one, judged_by: &settings }).collect();
+            let notifications = all.iter().map(|one| Item::Notification(WithSettings { one, judged_by: &settings }));
+            let list: Vec<_> = notifications.chain(promoted.iter().map(Item::Promotion)).collect();
             writeln!(out, "{}", serde_json::to_string_pretty(&list)?)?;
         }
         Output::Yaml => {
-            let texts: Vec<_> = all.iter().map(crate::preview::Explained::text).collect();
-            write!(out, "{}{}", settings.line(), texts.join("---\n"))?;
+            let lines: String = promoted.iter().map(|one| one.line() + "\n").collect();
+            let texts: Vec<_> = all.iter().map(Explained::text).collect();
+            write!(out, "{}{lines}{}", settings.line(), texts.join("---\n"))?;
         }
     }
     Ok(out.flush()?)
+}
+
+/// Explains the promotions of a pipeline. If they cannot be read, a message on stderr reports it, and the status of the pipeline is used.
+async fn promoted(client: &Client, pipeline: &Pipeline) -> anyhow::Result<Vec<ExplainedPromotion>> {
+    if !promotes(pipeline) {
+        return Ok(Vec::new());
+    }
+    match live::promotions(client, pipeline).await? {
+        Ok(all) => Ok(explain_promotions(pipeline, Some(&all))),
+        Err(why) => {
+            writeln!(std::io::stderr(), "pennant: {why}; the output shows only what the status of the pipeline has")?;
+            Ok(explain_promotions(pipeline, None))
+        }
+    }
 }

@@ -2,11 +2,14 @@
 //!
 //! In: arguments and `PENNANT_…` variables. Out: data on stdout, messages on stderr, and an exit code: 0 success, 1 failure, 2 wrong usage.
 
+mod approve;
 mod audit;
 mod check;
 mod explain;
 mod files;
 mod lint;
+mod promote;
+mod promotions;
 mod redeliver;
 mod render;
 mod shared;
@@ -54,6 +57,12 @@ enum Command {
     Audit(Box<audit::AuditArgs>),
     /// Send settled deliveries again, with the same `webhook-id`, without waiting for other deliveries.
     Redeliver(Box<redeliver::RedeliverArgs>),
+    /// Show promotions: which revision goes to which environment, and what became of it.
+    Promotions(Box<promotions::PromotionsArgs>),
+    /// Start a promotion: the revision of the environment before goes to an environment.
+    Promote(Box<promote::PromoteArgs>),
+    /// Approve the promotion that waits for it.
+    Approve(Box<approve::ApproveArgs>),
     /// Check an installation: CRDs, permissions of the controller, readiness.
     Check(Box<check::CheckArgs>),
     /// Print the completion script for a shell.
@@ -66,7 +75,7 @@ enum Command {
 #[derive(Debug, Args)]
 struct RunArgs {
     /// The controllers to run. Each can run in its own process.
-    #[arg(long, env = "PENNANT_CONTROLLERS", value_delimiter = ',', default_value = "pipeline,dispatch")]
+    #[arg(long, env = "PENNANT_CONTROLLERS", value_delimiter = ',', default_value = "pipeline,dispatch,promote")]
     controllers: Vec<Controller>,
     /// The namespace of the process and of its Leases [default: `$POD_NAMESPACE` or pennant-system].
     #[arg(short, long, env = "PENNANT_NAMESPACE")]
@@ -111,6 +120,9 @@ struct RunArgs {
     /// The address of /healthz, /readyz and /metrics.
     #[arg(long, env = "PENNANT_HTTP_ADDR", default_value = "0.0.0.0:8080", value_name = "ADDR")]
     http_addr: SocketAddr,
+    /// The address of hooks: signed approvals of promotions, and requests to check promotions [default: no hooks].
+    #[arg(long, env = "PENNANT_HOOKS_ADDR", value_name = "ADDR")]
+    hooks_addr: Option<SocketAddr>,
     /// The format of log lines: text or json. `PENNANT_LOG` sets the level, such as `info` or `pennant=debug`.
     #[arg(long, env = "PENNANT_LOG_FORMAT", default_value_t = logging::Format::Text, value_name = "FORMAT")]
     log_format: logging::Format,
@@ -156,6 +168,9 @@ impl Cli {
             Command::Templates(args) => templates::templates(&args),
             Command::Audit(args) => run_on_cluster(&args.place.connection.clone(), audit::audit(*args)),
             Command::Redeliver(args) => run_on_cluster(&args.place.connection.clone(), redeliver::redeliver(*args)),
+            Command::Promotions(args) => run_on_cluster(&args.place.connection.clone(), promotions::promotions(*args)),
+            Command::Promote(args) => run_on_cluster(&args.place.connection.clone(), promote::promote(*args)),
+            Command::Approve(args) => run_on_cluster(&args.place.connection.clone(), approve::approve(*args)),
             Command::Check(args) => run_on_cluster(&args.connection.clone(), check::check(*args)),
             Command::Completions { shell } => completions(shell),
         };
@@ -172,6 +187,10 @@ impl Cli {
 }
 
 fn run(args: RunArgs) -> anyhow::Result<()> {
+    anyhow::ensure!(
+        args.hooks_addr.is_none() || args.controllers.contains(&Controller::Promote),
+        "--hooks-addr requires the controller promote; add it to --controllers"
+    );
     telemetry::logging::init(args.log_format)?;
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let own = || variable("POD_NAMESPACE");
@@ -200,6 +219,7 @@ fn run(args: RunArgs) -> anyhow::Result<()> {
         cluster_grace: args.cluster_grace,
         allow_insecure_clusters: args.allow_insecure_clusters,
         http_addr: args.http_addr,
+        hooks_addr: args.hooks_addr,
         context: args.context,
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
@@ -252,6 +272,7 @@ mod tests {
             &["run", "--cluster-grace", "soon"],
             &["run", "--controllers", "sender"],
             &["run", "--log-format", "xml"],
+            &["run", "--hooks-addr", "8081"],
             &["check", "--wait", "100000000d"],
             &["check", "--ready-url", "https://pennant.example/readyz"],
             &["fly"],
@@ -279,8 +300,14 @@ mod tests {
                 assert_eq!(found.and_then(|v| v.to_str()), Some(*variable), "{name}");
             }
         }
-        for bad in [&["audit", "-A", "-n", "a"][..], &["redeliver", "--parked", "-A", "-n", "a"], &["redeliver", "-A", "a"]]
-        {
+        for bad in [
+            &["audit", "-A", "-n", "a"][..],
+            &["redeliver", "--parked", "-A", "-n", "a"],
+            &["redeliver", "-A", "a"],
+            &["promotions", "-A", "-n", "a"],
+            &["promote", "web"],
+            &["approve", "delivery/web", "prod"],
+        ] {
             assert!(Cli::try_parse_from(std::iter::once(&"pennant").chain(bad)).is_err(), "{bad:?}");
         }
     }

@@ -123,6 +123,8 @@ pub enum Reason {
     ClusterNotFound,
     /// The Secret with the kubeconfig of the cluster does not exist, or has none of the expected keys.
     KubeconfigMissing,
+    /// The type of the Secret reserves it for the keys of hooks.
+    SecretReserved,
     /// The kubeconfig is invalid or is refused.
     KubeconfigInvalid,
     /// The cluster does not accept the credentials.
@@ -156,6 +158,7 @@ impl Reason {
             Self::KindNotFound => "KindNotFound",
             Self::ClusterNotFound => "ClusterNotFound",
             Self::KubeconfigMissing => "KubeconfigMissing",
+            Self::SecretReserved => "SecretReserved",
             Self::KubeconfigInvalid => "KubeconfigInvalid",
             Self::Unauthorized => "Unauthorized",
             Self::Forbidden => "Forbidden",

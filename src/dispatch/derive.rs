@@ -282,7 +282,8 @@ fn lane(subject: &str, ordering: Ordering, pipeline: &PipelineRef) -> String {
 mod tests {
     use super::*;
     use crate::api::notification::Trigger;
-    use crate::api::{State, Status, TransitionType};
+    use crate::api::promotion::{Phase, PromotionState};
+    use crate::api::{PipelineSpec, State, Status, TransitionType};
 
     fn change(serial: i64, subject: &str, revision: &str) -> Change {
         let to =
@@ -365,7 +366,83 @@ mod tests {
         let of = |subject, ordering| lane(subject, ordering, &PipelineRef { name: "shop".into(), ..PipelineRef::default() });
         assert_eq!(of("pipeline", Ordering::Target), "pipeline/shop");
         assert_eq!(of("environment/prod", Ordering::Target), "environment/prod");
+        assert_eq!(of("promotion/prod", Ordering::Target), "promotion/prod");
         assert_eq!(of("pipeline", Ordering::Pipeline), PIPELINE_LANE);
         assert_eq!(of("target/a/b/c", Ordering::Pipeline), PIPELINE_LANE);
+    }
+
+    /// Derives from these changes of the promotions to `prod` at this second.
+    fn promoted(changes: &[(i64, Phase, &str)], triggers: &Triggers, based: i64, now: i64) -> Derived {
+        let spec: PipelineSpec = serde_json::from_value(serde_json::json!({
+            "appRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+            "environments": [{"name": "prod", "targets": [{"namespace": "a"}]}],
+        }))
+        .unwrap();
+        let pipeline = PipelineRef { namespace: "team-a".into(), name: "shop".into(), uid: "u".into() };
+        let subjects = Subjects::new(&spec, "here", &pipeline);
+        let state = |phase, reason: &str| State {
+            revision: "2".into(),
+            reason: reason.into(),
+            promotion: Some(PromotionState { name: "p".into(), phase, ..PromotionState::default() }),
+            ..State::default()
+        };
+        let change = |(at, phase, reason): &(i64, Phase, &str)| Change {
+            serial: 10 + at,
+            subject: "promotion/prod".into(),
+            time: Time::from_second(*at).unwrap(),
+            to: state(*phase, reason),
+            ..Change::default()
+        };
+        let changes: Vec<_> = changes.iter().map(change).collect();
+        let log = ChangeLog { first: 10, serial: changes.last().map_or(10, |c| c.serial), changes, ..ChangeLog::default() };
+        let (none, based) = (Texts::default(), HashMap::from([("promotion/prod".to_owned(), based)]));
+        let of = PipelineLog {
+            pipeline: &pipeline,
+            labels: &none,
+            annotations: &none,
+            subjects: &subjects,
+            based: &based,
+            log: &log,
+        };
+        let (cursor, taken) = (cursor(10), Taken::new());
+        let from = Reached { cursor: &cursor, taken: &taken, armed: &[], timer_limit: timers::MOST };
+        derive(&of, &from, |_| Wants::These(triggers, Ordering::Target), Time::from_second(now).unwrap())
+    }
+
+    #[test]
+    fn promotions_are_reported_about_their_environment_in_a_lane_of_their_own() {
+        let triggers = serde_json::json!([
+            {"type": "PromotionRequested", "environments": ["prod"], "clusters": ["here"]},
+            {"type": "PromotionFinished", "when": "promotion.name == 'p' && promotion.phase == 'Finished'"},
+            {"type": "PromotionPending", "environments": ["dev"]},
+        ]);
+        let triggers = Triggers::compile(&serde_json::from_value::<Vec<_>>(triggers).unwrap()).unwrap();
+        let changes = [
+            (1, Phase::Pending, "WaitingApproval"),
+            (2, Phase::Requested, ""),
+            (3, Phase::Merged, ""),
+            (4, Phase::Finished, ""),
+        ];
+        let lanes = promoted(&changes, &triggers, 0, 100).lanes;
+        let types: Vec<_> = lanes.iter().flatten().map(|d| (d.type_, d.serial)).collect();
+        assert_eq!(types, [(TransitionType::PromotionRequested, 12), (TransitionType::PromotionFinished, 14)]);
+        let requested = &lanes[0][0];
+        let subject = &requested.subject;
+        assert_eq!((lanes.len(), requested.lane.as_str()), (1, "promotion/prod"));
+        assert_eq!((subject.kind, subject.name.as_str()), (SubjectKind::Environment, "prod"));
+        assert_eq!(crate::outbox::subject(requested), "promotion/prod");
+    }
+
+    #[test]
+    fn a_reminder_of_a_promotion_that_waits() {
+        let trigger = Trigger { type_: TransitionType::PromotionPending, for_: Some("60s".into()), ..Trigger::default() };
+        let triggers = Triggers::compile(&[trigger]).unwrap();
+        let waits = (1, Phase::Pending, "WaitingApproval");
+        let fired = |changes: &[_], based, now| promoted(changes, &triggers, based, now).fired;
+        assert_eq!(promoted(&[waits], &triggers, 0, 30).armed.len(), 1);
+        assert_eq!(fired(&[waits], 0, 100), 1);
+        assert_eq!(fired(&[waits, (50, Phase::Requested, "")], 0, 100), 0, "approved in time");
+        assert_eq!(fired(&[waits, (70, Phase::Requested, "")], 0, 100), 1, "approved too late");
+        assert_eq!(fired(&[waits], 11, 100), 0, "it belongs to an earlier environment of the same name");
     }
 }

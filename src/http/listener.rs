@@ -2,9 +2,9 @@
 //!
 //! A connection carries one request: a head of at most 16 KiB within 10 s. It ends after its answer, or after a minute. At most 64
 //! connections are open. At this limit the server still accepts a new connection, and closes the oldest one without a complete head.
-//! If all have sent a complete head, it closes the oldest connection. It never closes a connection in its first 50 ms to accept another
-//! one: new connections wait until then. So clients that never finish a request only displace each other. A health probe sends its
-//! request immediately and is answered.
+//! If all have sent a complete head, it closes the oldest connection, or the oldest one whose request no handler has [kept](Peer::keep). It
+//! never closes a connection in its first 50 ms to accept another one: new connections wait until then. So clients that never finish a
+//! request only displace each other. A health probe sends its request immediately and is answered.
 
 use std::collections::VecDeque;
 use std::io;
@@ -52,10 +52,31 @@ impl Default for Limits {
     }
 }
 
+/// The other side of a connection: an extension of each request.
+#[derive(Clone, Debug)]
+pub struct Peer {
+    address: SocketAddr,
+    is_kept: Arc<AtomicBool>,
+}
+
+impl Peer {
+    /// Returns the address.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Keeps the connection open while there are others that can be closed for a new one.
+    pub fn keep(&self) {
+        self.is_kept.store(true, Ordering::Relaxed);
+    }
+}
+
 /// An open connection.
 struct Connection {
     /// Whether the complete head of its request has arrived.
     has_request: Arc<AtomicBool>,
+    /// Whether a handler keeps it.
+    is_kept: Arc<AtomicBool>,
     since: Instant,
     task: AbortHandle,
 }
@@ -77,7 +98,8 @@ impl Connections {
     fn victim(&mut self, most: usize) -> Option<usize> {
         self.0.retain(|connection| !connection.task.is_finished());
         let waits = || self.0.iter().position(|connection| !connection.has_request.load(Ordering::Relaxed));
-        (self.0.len() >= most).then(|| waits().unwrap_or(0))
+        let other = || self.0.iter().position(|connection| !connection.is_kept.load(Ordering::Relaxed));
+        (self.0.len() >= most).then(|| waits().or_else(other).unwrap_or(0))
     }
 
     /// Returns how long to wait until another connection can be accepted.
@@ -114,23 +136,25 @@ pub async fn answer(mut listener: TcpListener, router: Router, limits: Limits, s
             }
         }
         // The `accept` of the trait retries after errors such as too many open files.
-        let stream = tokio::select! {
+        let (stream, address) = tokio::select! {
             () = stop.cancelled() => break,
-            (stream, _) = Listener::accept(&mut listener) => stream,
+            accepted = Listener::accept(&mut listener) => accepted,
         };
         while tasks.try_join_next().is_some() {}
-        let has_request = Arc::new(AtomicBool::new(false));
-        let task = tasks.spawn(connection(stream, router.clone(), has_request.clone(), limits));
-        connections.add(Connection { has_request, since: Instant::now(), task }, limits.max_connections);
+        let (has_request, is_kept) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+        let peer = Peer { address, is_kept: is_kept.clone() };
+        let task = tasks.spawn(connection(stream, router.clone(), peer, has_request.clone(), limits));
+        connections.add(Connection { has_request, is_kept, since: Instant::now(), task }, limits.max_connections);
     }
     connections.close_silent();
     tasks
 }
 
 /// Answers the one request of a connection. Errors are ignored, because they affect only this client.
-async fn connection(stream: TcpStream, router: Router, has_request: Arc<AtomicBool>, limits: Limits) {
-    let service = service_fn(move |request: Request<Incoming>| {
+async fn connection(stream: TcpStream, router: Router, peer: Peer, has_request: Arc<AtomicBool>, limits: Limits) {
+    let service = service_fn(move |mut request: Request<Incoming>| {
         has_request.store(true, Ordering::Relaxed);
+        request.extensions_mut().insert(peer.clone());
         router.clone().oneshot(request)
     });
     let mut builder = http1::Builder::new();
@@ -140,6 +164,7 @@ async fn connection(stream: TcpStream, router: Router, has_request: Arc<AtomicBo
 
 #[cfg(test)]
 mod tests {
+    use axum::Extension;
     use axum::body::Body;
     use axum::routing::get;
     use futures::{StreamExt as _, stream};
@@ -154,6 +179,12 @@ mod tests {
         let router = Router::new().route("/", get(async || "ok")).route("/never", get(std::future::pending::<()>));
         let begins = async || Body::from_stream(stream::iter([Ok::<_, Infallible>("x")]).chain(stream::pending()));
         let router = router.route("/begins", get(begins));
+        let kept = |Extension(peer): Extension<Peer>| async move {
+            assert!(peer.address().ip().is_loopback());
+            peer.keep();
+            std::future::pending::<()>().await;
+        };
+        let router = router.route("/kept", get(kept));
         tokio::spawn(async move { answer(listener, router, limits, &CancellationToken::new()).await });
         address
     }
@@ -209,6 +240,21 @@ mod tests {
                 let _ = timeout(Duration::from_secs(5), stream.readable()).await.expect("it is closed");
             }
         }
+    }
+
+    #[tokio::test]
+    async fn a_request_that_is_kept_is_not_displaced_by_others() {
+        let address = running(Limits { max_connections: 4, ..Limits::default() });
+        let kept = sent(address, "GET /kept HTTP/1.1\r\nhost: x\r\n\r\n").await;
+        let mut open = Vec::new();
+        for _ in 0..12 {
+            open.push(sent(address, "GET /never HTTP/1.1\r\nhost: x\r\n\r\n").await);
+        }
+        for stream in open.drain(..9) {
+            rest(stream).await;
+        }
+        let read = kept.try_read(&mut [0; 16]);
+        assert!(read.is_err_and(|e| e.kind() == std::io::ErrorKind::WouldBlock), "the connection is still open");
     }
 
     #[tokio::test]

@@ -1,13 +1,14 @@
-//! The HTTP port of the process: liveness, readiness and metrics.
+//! The HTTP ports of the process: one for liveness, readiness and metrics, and one for hooks.
 //!
-//! In: read-only handles ([`Metrics`], [`Gates`]), a bound listener, and the token that stops the server.
-//! Out: `/healthz` (200 as long as the process runs), `/readyz` (200, or 503 with the closed gates, one per line), `/metrics`
-//! (`OpenMetrics` text).
+//! In: read-only handles ([`Metrics`], [`Gates`]), the [`Service`](crate::hooks::Service) of hooks, bound listeners, and the token that
+//! stops the servers. Out: `/healthz` (200 as long as the process runs), `/readyz` (200, or 503 with the closed gates, one per line),
+//! `/metrics` (`OpenMetrics` text). On the other port: the answers of the hooks.
 //!
-//! No path accepts credentials or changes anything. The number, memory and duration of connections are limited (see
-//! `listener.rs`).
+//! No path of the first port accepts credentials or changes anything. The number, memory and duration of connections are limited on both
+//! (see `listener.rs`).
 
 mod gates;
+mod hooks;
 mod listener;
 pub mod probe;
 
@@ -25,6 +26,7 @@ use tokio_util::sync::CancellationToken;
 use crate::telemetry::{Metrics, metrics};
 
 pub use gates::{Gate, Gates};
+pub use hooks::serve_hooks;
 use listener::Limits;
 pub use listener::listen;
 
@@ -44,7 +46,11 @@ pub struct Served {
 
 /// Serves until `shutdown` is canceled. Then it answers the requests in flight, for two seconds at most.
 pub async fn serve(listener: TcpListener, served: Served, shutdown: CancellationToken) {
-    let mut unanswered = listener::answer(listener, router(served), Limits::default(), &shutdown).await;
+    run(listener, router(served), Limits::default(), &shutdown).await;
+}
+
+async fn run(listener: TcpListener, router: Router, limits: Limits, shutdown: &CancellationToken) {
+    let mut unanswered = listener::answer(listener, router, limits, shutdown).await;
     let answered = async { while unanswered.join_next().await.is_some() {} };
     // The connections of slower requests are closed.
     let _ = tokio::time::timeout(LINGER, answered).await;

@@ -175,6 +175,7 @@ mod tests {
     fn a_missing_kind_is_not_treated_as_a_missing_field() {
         let judged = |missing: &[&str]| classify(&missing.iter().map(ToString::to_string).collect::<Vec<_>>());
         assert!(matches!(judged(&["Pipeline", "Delivery"]), CrdState::Missing(_)));
+        assert!(matches!(judged(&["Promotion"]), CrdState::Missing(_)));
         assert!(matches!(judged(&["Pipeline.status.settled"]), CrdState::Outdated(_)));
         assert!(matches!(judged(&["Pipeline", "Delivery.spec.to"]), CrdState::Outdated(_)));
         assert!(matches!(

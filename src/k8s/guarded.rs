@@ -1,8 +1,10 @@
-//! A guarded patch of a status: it tests what it replaces. So a stale writer never overwrites a newer one, and two writers of different
-//! parts of one status never conflict.
+//! A guarded patch of an object or its status: it tests what it replaces. So a stale writer never overwrites a newer one, and two writers
+//! of different parts of one object never conflict.
 //!
 //! In: values to test, and values to write, each with its path. Out: a JSON Patch (<https://www.rfc-editor.org/rfc/rfc6902>), and its
 //! result.
+
+use std::fmt::Debug;
 
 use json_patch::jsonptr::PointerBuf;
 use json_patch::{AddOperation, Patch, PatchOperation, TestOperation};
@@ -61,15 +63,27 @@ impl Guarded {
     where
         K: Clone + DeserializeOwned + Resource,
     {
-        match call(api.patch_status(name, &PatchParams::default(), &self.patch())).await {
-            Ok(written) => Ok(Outcome::Written(written)),
-            // A failed test is 422 Invalid, and so is a missing path. 409 is returned if several other writers were first.
-            Err(CallError::Api(error)) => match *error {
-                kube::Error::Api(status) if status.is_not_found() => Ok(Outcome::Gone),
-                kube::Error::Api(status) if status.code == 422 || status.is_conflict() => Ok(Outcome::Stale),
-                error => Err(error.into()),
-            },
-            Err(error) => Err(error),
-        }
+        outcome(call(api.patch_status(name, &PatchParams::default(), &self.patch())).await)
+    }
+
+    /// Patches an object except its status.
+    pub async fn write<K>(self, api: &Api<K>, name: &str) -> Result<Outcome<K>, CallError>
+    where
+        K: Clone + DeserializeOwned + Debug,
+    {
+        outcome(call(api.patch(name, &PatchParams::default(), &self.patch())).await)
+    }
+}
+
+fn outcome<K>(result: Result<K, CallError>) -> Result<Outcome<K>, CallError> {
+    match result {
+        Ok(written) => Ok(Outcome::Written(written)),
+        // A failed test is 422 Invalid, and so is a missing path. 409 is returned if several other writers were first.
+        Err(CallError::Api(error)) => match *error {
+            kube::Error::Api(status) if status.is_not_found() => Ok(Outcome::Gone),
+            kube::Error::Api(status) if status.code == 422 || status.is_conflict() => Ok(Outcome::Stale),
+            error => Err(error.into()),
+        },
+        Err(error) => Err(error),
     }
 }

@@ -11,11 +11,12 @@ use super::pipelines::Files;
 use super::sheet::FindingContext;
 use super::{FieldProblem, Finding, Options, Source};
 use crate::api::pipeline::target::targets;
-use crate::api::{Notification, Pipeline};
+use crate::api::{Notification, Pipeline, Promotion};
 use crate::config::layers::{Layer, Source as Author};
 use crate::manifests::field::{below, entry, steps};
 use crate::manifests::one_line;
 use crate::pipeline::plan::plan;
+use crate::promotion::names;
 
 /// Parses an object as a kind of Pennant. Returns the problem if the object does not match the type.
 pub(super) fn parse<K: DeserializeOwned + kube::Resource>(object: &Value, namespace: &str) -> Result<K, FieldProblem> {
@@ -34,6 +35,18 @@ pub(super) fn pipeline(pipeline: &Pipeline, options: &Options) -> Option<FieldPr
         _ => None,
     };
     Some((field.unwrap_or_else(|| "spec.environments".to_owned()), refused.message, Source::Controller))
+}
+
+/// Returns the problem for which the promotion controller would withdraw a Promotion in any state of its pipeline. The object has no problem
+/// that the API server would report.
+pub(super) fn promotion(object: &Value, options: &Options) -> Option<FieldProblem> {
+    let promotion: Promotion = match parse(object, &options.namespace) {
+        Ok(promotion) => promotion,
+        Err(problem) => return Some(problem),
+    };
+    let name = names::name(&promotion.spec);
+    let message = format!("must be {name}, which the spec determines; pennant promote creates a Promotion with its name");
+    (promotion.name_any() != name).then(|| ("metadata.name".to_owned(), message, Source::Controller))
 }
 
 /// Returns the field of the first target that has the same name as an earlier target.

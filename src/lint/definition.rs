@@ -8,7 +8,7 @@ use super::{FieldProblem, LintError, Source, metadata, rules};
 use crate::manifests::field::is_within;
 use crate::manifests::{Document, Structure, schema};
 
-/// The CRDs of the kinds that users write.
+/// The CRDs of the kinds that users can create.
 pub(super) struct Definitions(Vec<Definition>);
 
 /// What the API server requires of one kind.
@@ -19,7 +19,7 @@ pub(super) struct Definition {
 
 /// Compiled once, because compiling takes many times longer than checking an object.
 static KNOWN: LazyLock<Result<Definitions, LintError>> = LazyLock::new(|| {
-    ["Pipeline", "Notification"].map(Definition::new).into_iter().collect::<Result<_, _>>().map(Definitions)
+    ["Pipeline", "Notification", "Promotion"].map(Definition::new).into_iter().collect::<Result<_, _>>().map(Definitions)
 });
 
 impl Definitions {

@@ -204,7 +204,7 @@ pub fn lint(files: &[File], options: &Options) -> Result<Report, LintError> {
     Ok(report)
 }
 
-/// Checks Pipelines and Notifications.
+/// Checks Pipelines, Notifications and Promotions.
 fn objects(all: &[FileDocument<'_>], files: Files<'_>, report: &mut Report) -> Result<(), LintError> {
     let definitions = Definitions::known()?;
     let mut pipelines = Vec::new();
@@ -224,6 +224,10 @@ fn objects(all: &[FileDocument<'_>], files: Files<'_>, report: &mut Report) -> R
         };
         match object {
             Some(object) if document.kind() == "Pipeline" => pipelines.push((context, object, problems)),
+            Some(object) if document.kind() == "Promotion" => {
+                let more = if problems.is_empty() { controller::promotion(&object, files.options) } else { None };
+                report.findings.extend(problems.into_iter().chain(more).map(|problem| finding(&context, problem)));
+            }
             Some(object) => {
                 let more = controller::notification(&object, context, &problems, files, &mut report.notes);
                 report.findings.extend(problems.into_iter().map(|problem| finding(&context, problem)));
@@ -276,18 +280,18 @@ fn texts(all: &[FileDocument<'_>], namespace: &str) -> ConfigMaps {
     texts
 }
 
-/// Returns the problem of an object of our group whose version or kind is unknown, or whose kind users do not write.
+/// Returns the problem of an object of our group whose version or kind is unknown, or whose kind users do not create.
 fn misplaced(document: &Document) -> Option<FieldProblem> {
     let known = format!("{GROUP}/{VERSION}");
     if document.api_version() != known {
         return Some(("apiVersion".to_owned(), format!("unknown version; write {known}"), Source::Schema));
     }
     let message = match document.kind() {
-        "Pipeline" | "Notification" => return None,
+        "Pipeline" | "Notification" | "Promotion" => return None,
         "Delivery" => "only Pennant creates Deliveries; to send one again, use pennant redeliver".to_owned(),
-        kind => match nearest(kind, ["Pipeline", "Notification"]) {
+        kind => match nearest(kind, ["Pipeline", "Notification", "Promotion"]) {
             Some(nearest) => format!("unknown kind; did you mean {nearest}?"),
-            None => "unknown kind; known kinds: Pipeline, Notification".to_owned(),
+            None => "unknown kind; known kinds: Pipeline, Notification, Promotion".to_owned(),
         },
     };
     Some(("kind".to_owned(), message, Source::Schema))

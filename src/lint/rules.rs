@@ -4,9 +4,12 @@
 //! kube-cel has an engine for whole schemas, but it does not parse optional syntax (`self.?max`), which our rules use. So this module
 //! walks the schema itself, and uses only the Kubernetes functions of kube-cel.
 
+use std::sync::Arc;
+
 use kube_cel::KubeCelExt as _;
 use kube_cel::cel::common::ast::Expr;
 use kube_cel::cel::common::ast::operators::{OPT_INDEX, OPT_SELECT};
+use kube_cel::cel::objects::OptionalValue;
 use kube_cel::cel::parser::{Expression, Parser};
 use kube_cel::cel::{Context, Value as CelValue, to_value};
 use serde_json::Value;
@@ -28,8 +31,8 @@ pub(super) enum Verdict {
 pub(super) fn check(schema: &Value, object: &Value) -> Vec<(String, Verdict)> {
     let mut results = Vec::new();
     visit(schema, object, "", &mut |field, rule, value| {
-        // A rule that forbids a change cannot be evaluated on an object that does not exist yet.
-        if !text(rule, "rule").contains("oldSelf") {
+        // A rule that forbids a change cannot be evaluated on an object that does not exist yet, unless its old value is optional.
+        if is_old_optional(rule) || !text(rule, "rule").contains("oldSelf") {
             results.push((field.to_owned(), verdict(rule, value, None)));
         }
     });
@@ -59,23 +62,28 @@ pub(super) fn visit(schema: &Value, value: &Value, path: &str, show: &mut impl F
     }
 }
 
-/// Evaluates one rule on one value.
+/// Evaluates one rule on one value. `old` is the stored value, if the object exists.
 pub(super) fn verdict(rule: &Value, value: &Value, old: Option<&Value>) -> Verdict {
-    match evaluate(text(rule, "rule"), value, old) {
+    match evaluate(rule, value, old) {
         Ok(true) => Verdict::Holds,
         Ok(false) => Verdict::Broken(text(rule, "message").to_owned()),
         Err(why) => Verdict::Unclear(why),
     }
 }
 
-fn evaluate(rule: &str, value: &Value, old: Option<&Value>) -> Result<bool, String> {
-    let mut parsed = Parser::default().enable_optional_syntax(true).parse(rule).map_err(|e| e.to_string())?;
+fn evaluate(rule: &Value, value: &Value, old: Option<&Value>) -> Result<bool, String> {
+    let parser = Parser::default().enable_optional_syntax(true);
+    let mut parsed = parser.parse(text(rule, "rule")).map_err(|e| e.to_string())?;
     select_by_index(&mut parsed);
+    let cel = |value: &Value| to_value(value).map_err(|e| e.to_string());
+    let old = old.map(cel).transpose()?;
     let mut context = Context::default().with_all();
-    for (name, value) in [("self", Some(value)), ("oldSelf", old)] {
-        if let Some(value) = value {
-            context.add_variable_from_value(name, to_value(value).map_err(|e| e.to_string())?);
-        }
+    context.add_variable_from_value("self", cel(value)?);
+    if is_old_optional(rule) {
+        let old = old.map_or_else(OptionalValue::none, OptionalValue::of);
+        context.add_variable_from_value("oldSelf", CelValue::Opaque(Arc::new(old)));
+    } else if let Some(old) = old {
+        context.add_variable_from_value("oldSelf", old);
     }
     match CelValue::resolve(&parsed, &context) {
         Ok(CelValue::Bool(holds)) => Ok(holds),
@@ -103,6 +111,11 @@ fn select_by_index(expression: &mut Expression) {
         Expr::Select(select) => select_by_index(&mut select.operand),
         _ => {}
     }
+}
+
+/// Whether `oldSelf` is an optional value in the rule. Then the API server also evaluates the rule when an object is created.
+fn is_old_optional(rule: &Value) -> bool {
+    rule.get("optionalOldSelf").and_then(Value::as_bool).unwrap_or_default()
 }
 
 fn text<'a>(rule: &'a Value, name: &str) -> &'a str {

@@ -3,6 +3,7 @@
 mod delivery;
 mod durations;
 mod layered;
+mod promotion;
 
 use std::collections::BTreeSet;
 
@@ -50,9 +51,16 @@ fn full() -> Vec<Value> {
         "apiVersion": "pennant.dev/v1alpha1", "kind": "Pipeline", "metadata": {"name": "p"},
         "spec": {
             "appRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
-            "environments": [{"name": "dev", "targets": [
-                {"namespace": "a", "clusterRef": {"kind": "GitopsCluster", "name": "eu", "namespace": "a"}},
-            ]}],
+            "environments": [
+                {"name": "dev", "targets": [
+                    {"namespace": "a", "clusterRef": {"kind": "GitopsCluster", "name": "eu", "namespace": "a"}},
+                ]},
+                {"name": "prod", "targets": [{"namespace": "a"}]},
+            ],
+            "promotion": {
+                "after": "5m", "timeout": "24h", "strategy": {"notification": {}},
+                "retain": {"perEnvironment": 5, "maxAge": "720h"},
+            },
         },
     });
     let delivery = json!({
@@ -60,7 +68,14 @@ fn full() -> Vec<Value> {
         "spec": {"notification": "n", "subject": {"clusterRef": {"kind": "Secret", "name": "eu"}}},
         "status": {"outcome": "Parked", "attempts": 1},
     });
-    vec![pipeline, notification, delivery]
+    let promotion = json!({
+        "apiVersion": "pennant.dev/v1alpha1", "kind": "Promotion", "metadata": {"name": "web-prod-1"},
+        "spec": {
+            "pipelineRef": {"name": "p", "uid": "u"}, "environment": "prod", "from": "dev", "revision": "2", "occasion": 1,
+        },
+        "status": {"phase": "Requested", "strategy": {"notification": {}}},
+    });
+    vec![pipeline, notification, delivery, promotion]
 }
 
 /// Collects the rules of a schema at any depth.
@@ -319,7 +334,7 @@ fn config_maps_beside_them_are_read() {
 
 #[test]
 fn options_are_those_of_run() {
-    let [pipeline, notification, _] = &full()[..] else { panic!("three") };
+    let [pipeline, notification, ..] = &full()[..] else { panic!("two") };
     let insecure = notification.to_string().replace("https://", "http://");
     let with = |text: &str, options: &Options| lint(&[File::named("a", text)], options).unwrap().findings.len();
     assert_eq!((with(&insecure, &options()), with(&insecure, &Options { allow_http: true, ..options() })), (1, 0));

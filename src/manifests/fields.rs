@@ -24,6 +24,10 @@ fn walk(value: &Value, schema: &Value, path: &str, found: &mut Vec<(String, Stri
                 match (known.and_then(|k| k.get(name)).or(any), known) {
                     (Some(schema), _) => walk(value, schema, &field, found),
                     (None, Some(known)) => found.push((field, meant(name, known.keys()))),
+                    // The API server knows the fields of `metadata`, although the schema of a CRD does not list them.
+                    (None, None) if is_empty_object(schema) && path != "metadata" => {
+                        found.push((field, "unknown field; the object has no fields".to_owned()));
+                    }
                     (None, None) => {}
                 }
             }
@@ -36,6 +40,13 @@ fn walk(value: &Value, schema: &Value, path: &str, found: &mut Vec<(String, Stri
         }
         _ => {}
     }
+}
+
+/// Whether a schema describes an object without fields.
+fn is_empty_object(schema: &Value) -> bool {
+    schema["type"] == "object"
+        && schema.get("additionalProperties").is_none()
+        && schema["x-kubernetes-preserve-unknown-fields"] != true
 }
 
 fn meant<'a>(name: &str, known: impl Iterator<Item = &'a String>) -> String {

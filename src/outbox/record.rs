@@ -6,6 +6,7 @@ use std::time::Duration;
 use sha2::{Digest as _, Sha256};
 
 use crate::api::delivery::{Family, SubjectKind};
+use crate::api::pipeline::target::promotion;
 use crate::api::{Age, DeliverySpec, DeliveryStatus, Time, version};
 
 /// The namespace and the name under which a record is stored. They identify the record.
@@ -101,10 +102,12 @@ impl Record {
     }
 
     /// Returns the key of what the delivery is about. A later delivery with the same key contains everything that this one contains.
+    /// `None`: no later delivery replaces this one. A receiver acts on each transition of a promotion.
     #[must_use]
-    pub fn supersede_key(&self) -> SupersedeKey<'_> {
-        let subject = &self.spec.subject;
-        SupersedeKey { kind: subject.kind, subject: &subject.name, family: self.spec.type_.family() }
+    pub fn supersede_key(&self) -> Option<SupersedeKey<'_>> {
+        let (subject, family) = (&self.spec.subject, self.spec.type_.family());
+        let key = SupersedeKey { kind: subject.kind, subject: &subject.name, family };
+        (family != Family::Promotion).then_some(key)
     }
 
     /// Returns the error with which the delivery was recorded. Such a delivery is parked instead of sent. A redelivery ignores the error,
@@ -137,7 +140,7 @@ pub struct SupersedeKey<'a> {
     pub kind: SubjectKind,
     /// The subject's name.
     pub subject: &'a str,
-    /// Status, drift, …
+    /// Status or drift.
     pub family: Family,
 }
 
@@ -201,7 +204,10 @@ pub fn webhook_id(spec: &DeliverySpec) -> String {
 }
 
 fn subject(spec: &DeliverySpec) -> String {
-    format!("{:?}/{}", spec.subject.kind, spec.subject.name)
+    match spec.type_.family() {
+        Family::Promotion => promotion(&spec.subject.name),
+        Family::Status | Family::Drift => format!("{:?}/{}", spec.subject.kind, spec.subject.name),
+    }
 }
 
 /// Hashes the parts. Each part ends with a byte that no part can contain, so different keys never give the same input.
@@ -223,6 +229,8 @@ fn cut(part: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::TransitionType;
+    use crate::api::delivery::Subject;
     use crate::outbox::testing::spec;
 
     #[test]
@@ -233,8 +241,8 @@ mod tests {
             change(Arc::make_mut(&mut other.spec));
             other
         };
-        assert_eq!(one.supersede_key(), other(&|spec| spec.type_ = crate::api::TransitionType::Failed).supersede_key());
-        assert_ne!(one.supersede_key(), other(&|spec| spec.type_ = crate::api::TransitionType::Drifted).supersede_key());
+        assert_eq!(one.supersede_key(), other(&|spec| spec.type_ = TransitionType::Failed).supersede_key());
+        assert_ne!(one.supersede_key(), other(&|spec| spec.type_ = TransitionType::Drifted).supersede_key());
         assert_ne!(one.supersede_key(), other(&|spec| spec.subject.kind = SubjectKind::Cluster).supersede_key());
         one.again = true;
         assert_eq!(one.refusal(), None);
@@ -242,6 +250,13 @@ mod tests {
         assert_eq!(one.refusal(), None, "a person wants it sent");
         one.again = false;
         assert_eq!(one.refusal(), Some("e"));
+    }
+
+    #[test]
+    fn no_transition_of_a_promotion_replaces_another_delivery() {
+        let mut one = crate::outbox::testing::record(1);
+        Arc::make_mut(&mut one.spec).type_ = TransitionType::PromotionRequested;
+        assert_eq!(one.supersede_key(), None);
     }
 
     #[test]
@@ -269,6 +284,11 @@ mod tests {
         b.pipeline_ref.uid = "other".into();
         assert_ne!(name(&a), name(&b));
         assert_ne!(webhook_id(&a), webhook_id(&b));
+        let about = |type_| {
+            let subject = Subject { kind: SubjectKind::Environment, name: "prod".into(), ..Subject::default() };
+            webhook_id(&DeliverySpec { subject, type_, ..a.clone() })
+        };
+        assert_ne!(about(TransitionType::EnvironmentReady), about(TransitionType::PromotionFinished));
         let mut long = a;
         long.pipeline_ref.name = format!("{}.{}", "a".repeat(62), "b".repeat(60));
         assert!(name(&long).starts_with(&format!("{}-deploys-", "a".repeat(62))));

@@ -1,4 +1,4 @@
-//! The loop of the controller: one watch of pipelines in each watched namespace, and the wake-ups of these pipelines.
+//! The loop of the controller: one watch of pipelines and one of promotions in each watched namespace, and the wake-ups of these pipelines.
 //!
 //! It is built from kube's `applier`, the layer below its `Controller`, because the loop must also notice deleted pipelines. When a
 //! pipeline is deleted, its watches are no longer needed.
@@ -18,6 +18,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use super::promotions;
 use super::reconcile::{keep_warm, reconcile};
 use super::write::tracker::WriteTracker;
 use super::{Context, Error};
@@ -33,6 +34,13 @@ const WAKE_BUFFER: usize = 1024;
 impl Context {
     fn trackers(&self) -> MutexGuard<'_, HashMap<PipelineKey, WriteTracker>> {
         self.trackers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the pipelines of this namespace that were reconciled. `None`: of all namespaces.
+    pub(super) fn tracked(&self, namespace: Option<&String>) -> Vec<PipelineKey> {
+        let trackers = self.trackers();
+        let here = trackers.keys().filter(|key| namespace.is_none_or(|namespace| *namespace == key.namespace));
+        here.cloned().collect()
     }
 
     /// Returns the leadership term in which the pipelines of this namespace were last listed.
@@ -63,7 +71,7 @@ impl Context {
 }
 
 /// Runs the controller until it is stopped. Then it waits for writes in flight and stops the caches. `woken` receives the wake-ups of the
-/// caches. `ready` is called after every watched namespace has been listed.
+/// caches. `ready` is called after the pipelines and promotions of every watched namespace have been listed.
 pub async fn run(
     context: Context,
     woken: mpsc::Receiver<PipelineKey>,
@@ -76,13 +84,13 @@ pub async fn run(
     let mut listed = Vec::new();
     let namespaces = &context.options.watch_namespaces;
     if namespaces.is_empty() {
-        listed.push(follow(&mut tasks, &context, None, wakes(woken), &stop));
+        listed.extend(follow(&mut tasks, &context, None, wakes(woken), &stop));
     } else {
         let mut routes = HashMap::new();
         for namespace in namespaces {
             let (route, woken) = mpsc::channel(WAKE_BUFFER);
             if routes.insert(namespace.clone(), route).is_none() {
-                listed.push(follow(&mut tasks, &context, Some(namespace), wakes(woken), &stop));
+                listed.extend(follow(&mut tasks, &context, Some(namespace), wakes(woken), &stop));
             }
         }
         tasks.spawn(route(woken, routes, stop.clone()));
@@ -139,14 +147,15 @@ fn wakes(woken: mpsc::Receiver<PipelineKey>) -> impl Stream<Item = PipelineKey> 
     stream::unfold(woken, |mut woken| async { woken.recv().await.map(|key| (key, woken)) })
 }
 
-/// Starts the loop of one namespace, or of all namespaces. The returned receiver is notified after the first list of its pipelines.
+/// Starts the loop of one namespace, or of all namespaces. The returned receivers are notified after the first list of its pipelines and
+/// after that of its promotions.
 fn follow(
     tasks: &mut JoinSet<Task>,
     context: &Arc<Context>,
     namespace: Option<&String>,
     woken: impl Stream<Item = PipelineKey> + Send + 'static,
     stop: &CancellationToken,
-) -> oneshot::Receiver<()> {
+) -> [oneshot::Receiver<()>; 2] {
     let client = context.client.clone();
     let api = match namespace {
         Some(namespace) => Api::namespaced(client, namespace),
@@ -156,6 +165,8 @@ fn follow(
     let (done, listed) = oneshot::channel();
     let (term, events) = watch_by_term(api, context.lease.term_numbers());
     let requests = requests(events.reflect(writer), term, store.clone(), context.clone(), namespace.cloned(), done);
+    let (promoted, promotions_listed) = promotions::follow(context.clone(), namespace.cloned());
+    let woken = stream::select(woken, promoted);
     let woken = woken.map(|key| Ok(request(ObjectRef::new(&key.name).within(&key.namespace), ReconcileReason::Unknown)));
     let queue = stream::select(requests.boxed(), woken.boxed()).take_until(stop.clone().cancelled_owned());
     // The limit of `applier` counts all namespaces together, so one namespace whose writes hang could use it up. The
@@ -170,7 +181,7 @@ fn follow(
         }
         Task::Essential
     });
-    listed
+    [listed, promotions_listed]
 }
 
 /// Returns the pipelines to reconcile after each event. During a list no pipeline is reconciled, because the store still has the old
@@ -193,9 +204,8 @@ fn requests(
                 context.note_listed(namespace.as_ref(), term.number());
                 let mut all: HashSet<ObjectRef<Pipeline>> =
                     store.state().iter().map(|p| ObjectRef::from_obj(&**p)).collect();
-                let trackers = context.trackers();
-                let here = trackers.keys().filter(|k| namespace.as_ref().is_none_or(|n| *n == k.namespace));
-                all.extend(here.map(|k| ObjectRef::new(&k.name).within(&k.namespace)));
+                let tracked = context.tracked(namespace.as_ref());
+                all.extend(tracked.iter().map(|k| ObjectRef::new(&k.name).within(&k.namespace)));
                 // The receiver is dropped only when the controller stops.
                 listed.take().map(|told| told.send(()));
                 all.into_iter().map(Ok).collect()

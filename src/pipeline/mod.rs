@@ -1,9 +1,9 @@
 //! The pipeline controller: turns the observations of the targets of each pipeline into a status and a change log.
 //!
-//! In: the pipelines of the cluster, from its own watch; the application objects, through [`crate::cluster`].
+//! In: the pipelines and promotions of the cluster, from its own watches; the application objects, through [`crate::cluster`].
 //! Out: `Pipeline.status` except `dispatched`. It is written only if something other than time has changed, and only by the
 //! leader. Standby replicas also fill their caches. A status update is the record of a change: other components read it from the
-//! API and report it.
+//! API and report it. The steps of promotions are recorded in the same way.
 //!
 //! One reconcile of a pipeline runs `plan` → `gather` → `status` → `write`. `plan` validates the spec. `gather` reads the current state of
 //! the objects. `status` computes the next status and the changes. `write` sends one guarded JSON Patch. The `tracker` of `write` keeps the
@@ -11,6 +11,7 @@
 
 mod controller;
 pub mod plan;
+mod promotions;
 #[cfg(test)]
 mod properties;
 mod reconcile;
@@ -30,6 +31,7 @@ use crate::k8s::limiter::NamespaceLimiter;
 use crate::leader::Lease;
 use crate::report::events::Events;
 use crate::telemetry::{Metrics, Tracer};
+use promotions::Promotions;
 use write::tracker::WriteTracker;
 
 /// Errors of the pipeline controller. The messages are human-readable.
@@ -77,6 +79,7 @@ pub struct Context {
     events: Events,
     metrics: Metrics,
     trackers: Mutex<HashMap<PipelineKey, WriteTracker>>,
+    promotions: Promotions,
     /// Leadership term in which pipelines were last listed, by watched namespace. The key `None` means all namespaces.
     listed: Mutex<HashMap<Option<String>, u64>>,
     /// The latest leadership term in which a pipeline was reconciled.
@@ -105,6 +108,7 @@ impl Context {
             events,
             metrics,
             trackers: Mutex::default(),
+            promotions: Promotions::default(),
             listed: Mutex::default(),
             last_term: Mutex::default(),
             stop,

@@ -124,7 +124,7 @@ mod tests {
                 targets: namespaces.iter().map(target).collect(),
                 ..Environment::default()
             }],
-            notifications: Vec::new(),
+            ..PipelineSpec::default()
         }
     }
 

@@ -170,7 +170,7 @@ impl World {
         let base = self.writes.newest(&Arc::new(self.watched.clone()));
         let observed: Vec<Observed> = vec![(self.target.clone(), self.reading())];
         let gathered = Gathered { targets: observed.clone(), ..Gathered::default() };
-        let known = Base { generation: Some(1), status: base.status.as_ref(), highest: self.writes.highest };
+        let known = Base { pipeline: &base, promotions: Some(&[]), highest: self.writes.highest };
         let next = next(known, Ok(&gathered), Time::from_second(self.clock).unwrap());
         (base, observed, next)
     }

@@ -22,7 +22,7 @@ use super::{Context, Error};
 use crate::api::pipeline::RunningTimer;
 use crate::api::pipeline::target::TargetInfo;
 use crate::api::values::refs::ClusterRef;
-use crate::api::{Change, Pipeline, Time, now};
+use crate::api::{Change, Pipeline, Promotion, Time, now};
 use crate::cluster::PipelineKey;
 use crate::k8s::limiter::Permit;
 use crate::report::events::ChangeEvent;
@@ -88,7 +88,9 @@ pub(super) async fn reconcile(
             return Ok(Action::requeue(LEADER_RECHECK));
         }
         let gathered = gather(ctx, key, &base, writes);
-        let known = Base { generation: base.metadata.generation, status: base.status.as_ref(), highest: writes.highest };
+        let promotions = ctx.promotions.of(&key.namespace, base.metadata.uid.as_deref(), writes.term);
+        let promotions: Option<Vec<&Promotion>> = promotions.as_ref().map(|all| all.iter().map(|p| &**p).collect());
+        let known = Base { pipeline: &base, promotions: promotions.as_deref(), highest: writes.highest };
         let processed = gathered.as_ref().map(|g| processed(&g.targets)).unwrap_or_default();
         let Some(mut next) = next(known, gathered.as_ref(), now()) else {
             writes.settle(processed);

@@ -1,6 +1,7 @@
 //! Pure: computes the next status from the last status and the readings, and decides whether it must be written.
 
 pub(super) mod apply;
+pub(super) mod promoted;
 pub(super) mod ready;
 pub(super) mod similar;
 pub(super) mod target;
@@ -10,12 +11,13 @@ use crate::api::conditions::ConditionStatus;
 use crate::api::pipeline::TargetStatus;
 use crate::api::pipeline::target::TargetInfo;
 use crate::api::values::refs::ClusterRef;
-use crate::api::{PipelineStatus, Status, Time};
+use crate::api::{ChangeLog, Pipeline, PipelineStatus, Promotion, Status, Time};
 use crate::changelog::{MAX_STATUS, compact, cut, fit, kept, open, prune};
 use crate::cluster::{Reachability, Reading};
 
 use super::plan::Refused;
 use apply::{apply_all, apply_clusters};
+use promoted::{must_wait, set_promotion_pending, take_promotions};
 use ready::{name_missing, set_ready, set_ready_from_targets};
 
 /// Prefix of the subjects of targets.
@@ -26,12 +28,19 @@ const LONGEST_REVISIONS: usize = 256;
 /// A pipeline as the API server has it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Base<'a> {
-    /// Generation of its spec.
-    pub generation: Option<i64>,
-    /// Its status; absent before the first write.
-    pub status: Option<&'a PipelineStatus>,
+    /// The object. Its status is absent before the first write.
+    pub pipeline: &'a Pipeline,
+    /// Its promotions, in any order. `None`: they are not known yet in this leadership term.
+    pub promotions: Option<&'a [&'a Promotion]>,
     /// The highest known serial that was ever used for the pipeline, even if its status no longer contains it.
     pub highest: Option<i64>,
+}
+
+impl Base<'_> {
+    /// Generation of the spec.
+    fn generation(&self) -> Option<i64> {
+        self.pipeline.metadata.generation
+    }
 }
 
 /// The status to write.
@@ -62,7 +71,8 @@ pub(super) struct Gathered {
 }
 
 impl Gathered {
-    /// Whether the pipeline no longer has this target.
+    /// Whether this subject is a target that the pipeline no longer has. Environments and their promotions are few, so they never count as
+    /// gone.
     fn is_gone(&self, subject: &str) -> bool {
         subject.starts_with(TARGET) && self.targets.iter().all(|(target, _)| target.subject != subject)
     }
@@ -72,49 +82,82 @@ impl Gathered {
 /// for a write. They are removed with the next write.
 pub(super) fn next(base: Base<'_>, gathered: Result<&Gathered, &Refused>, now: Time) -> Option<Next> {
     let empty = PipelineStatus::default();
-    let before = base.status.unwrap_or(&empty);
+    let before = base.pipeline.status.as_ref().unwrap_or(&empty);
+    let known = if before.log.is_some() { before } else { &empty };
     let mut status = before.clone();
-    let log = status.log.get_or_insert_with(|| {
+    let mut log = status.log.take().unwrap_or_else(|| {
         // If the log was wiped, the past is lost. The current state becomes the baseline, without a change.
         let cursors = before.dispatched.iter().flat_map(|d| d.cursors.iter().map(|c| c.serial));
-        // The log also starts above the cursors. Otherwise, after a wall clock was set back, the cursors would skip the next changes.
-        open(now, cursors.chain(base.highest).max())
+        // The log also starts above the cursors. Otherwise, after a wall clock was set back, the cursors would skip the next changes. The
+        // same applies to the occasions of promotions: a revision would not be promoted if a later occasion existed.
+        open(now, cursors.chain(base.highest).chain(occasions(before, &base)).max())
     });
-    let known = if before.log.is_some() { before } else { &empty };
-    log.serial = log.serial.max(base.highest.unwrap_or(log.serial));
+    let stored = log.serial;
+    log.serial = stored.max(base.highest.unwrap_or(stored));
+    let first = log.serial;
     match gathered {
         Err(refused) => {
+            take_promotions(&mut status.environments, known, &base, &mut log, now);
             // The controller has processed this generation, with this result.
-            status.observed_generation = base.generation;
-            set_ready(&mut status, base.generation, ConditionStatus::False, refused.reason, &refused.message, now);
+            status.observed_generation = base.generation();
+            set_ready(&mut status, base.generation(), ConditionStatus::False, refused.reason, &refused.message, now);
         }
-        Ok(gathered) => {
-            let serial = log.serial;
-            let applied = apply_all(&gathered.targets, known, log, now);
-            if applied.pending && before.log.is_none() {
-                return None;
-            }
-            status.clusters = apply_clusters(&gathered.clusters, &known.clusters, log, now);
-            let happened = log.serial > serial;
-            (status.environments, status.settled) = (applied.environments, applied.settled);
-            name_missing(&mut status.environments, &known.environments, &gathered.targets, &gathered.similar);
-            set_print_columns(&mut status, gathered.targets.len());
-            if !applied.pending {
-                status.observed_generation = base.generation;
-            }
-            // A target whose cache is still being filled keeps its previous status, if it has one.
-            let shown = status.environments.iter().map(|e| e.targets.len()).sum::<usize>();
-            if status.observed_generation == base.generation && shown == gathered.targets.len() {
-                set_ready_from_targets(&mut status, &gathered.targets, base.generation, now);
-            }
-            if !happened && let (Some(log), Some(old)) = (status.log.as_mut(), before.log.as_ref()) {
-                log.clone_from(old);
-            }
-        }
+        Ok(gathered) => observe(&mut status, &base, known, gathered, &mut log, now)?,
     }
+    if log.serial == first {
+        // Nothing has happened. That the serial was set back is no reason for a write.
+        log.serial = stored;
+    }
+    status.log = Some(log);
+    set_promotion_pending(&mut status, &base, now);
     if status == *before {
         return None;
     }
+    // While the targets of the pipeline are unknown, no target counts as removed.
+    Some(fitted(status, before, |subject| gathered.is_ok_and(|gathered| gathered.is_gone(subject))))
+}
+
+/// Returns the occasions of the promotions that have started. Anyone who can create a Promotion can write any occasion into it, but one that
+/// is not valid never starts.
+fn occasions(before: &PipelineStatus, base: &Base<'_>) -> impl Iterator<Item = i64> {
+    let shown = before.environments.iter().filter_map(|e| e.promotion.as_ref()).map(|promotion| promotion.occasion);
+    let started = |p: &Promotion| p.status.as_ref().is_some_and(|status| status.step > 0);
+    let all = base.promotions.into_iter().flatten().filter(move |p| started(p));
+    shown.chain(all.map(|p| p.spec.occasion))
+}
+
+/// Processes what was read. Returns `None` if a new pipeline must wait for its caches.
+fn observe(
+    status: &mut PipelineStatus,
+    base: &Base<'_>,
+    known: &PipelineStatus,
+    gathered: &Gathered,
+    log: &mut ChangeLog,
+    now: Time,
+) -> Option<()> {
+    let generation = base.generation();
+    let applied = apply_all(&gathered.targets, known, base.promotions.is_some(), log, now);
+    if applied.pending && known.log.is_none() {
+        return None;
+    }
+    status.clusters = apply_clusters(&gathered.clusters, &known.clusters, log, now);
+    (status.environments, status.settled) = (applied.environments, applied.settled);
+    take_promotions(&mut status.environments, known, base, log, now);
+    name_missing(&mut status.environments, &known.environments, &gathered.targets, &gathered.similar);
+    set_print_columns(status, gathered.targets.len());
+    if !applied.pending && !must_wait(&status.environments, base) {
+        status.observed_generation = generation;
+    }
+    // A target whose cache is still being filled keeps its previous status, if it has one.
+    let shown = status.environments.iter().map(|e| e.targets.len()).sum::<usize>();
+    if status.observed_generation == generation && shown == gathered.targets.len() {
+        set_ready_from_targets(status, &gathered.targets, generation, now);
+    }
+    Some(())
+}
+
+/// Reduces the log of a status that is about to be written. `before`: the status that it replaces.
+fn fitted(mut status: PipelineStatus, before: &PipelineStatus, is_gone: impl Fn(&str) -> bool) -> Next {
     let count = |status: &PipelineStatus| status.log.as_ref().map_or(0, |log| log.changes.len());
     if let Some(log) = status.log.as_mut() {
         prune(log, status.dispatched.as_ref());
@@ -123,12 +166,11 @@ pub(super) fn next(base: Base<'_>, gathered: Result<&Gathered, &Refused>, now: T
     if let Some(log) = status.log.as_mut() {
         compact(log, &kept(log, status.dispatched.as_ref()));
     }
-    // While the targets of the pipeline are unknown, no target counts as removed.
-    let bytes = fit(&mut status, MAX_STATUS, |subject| gathered.is_ok_and(|gathered| gathered.is_gone(subject)));
+    let bytes = fit(&mut status, MAX_STATUS, is_gone);
     let merged = count(&status) < wanted;
     let dropped = |status: &PipelineStatus| status.dropped.map_or(0, |dropped| dropped.count);
     let dropped = u64::try_from(dropped(&status).saturating_sub(dropped(before))).unwrap_or_default();
-    Some(Next { status, bytes, merged, dropped })
+    Next { status, bytes, merged, dropped }
 }
 
 /// Sets the columns of `kubectl get`: how many of `targets` are ready, and which revisions run in the last environment.
@@ -153,10 +195,11 @@ fn running_revision(target: &TargetStatus) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::ChangeLog;
     use crate::api::conditions::{self, Condition, READY};
     use crate::api::pipeline::{Cursor, Dispatched};
+    use crate::api::promotion::{Phase, Step};
     use crate::api::values::refs::AppRef;
+    use crate::api::{PipelineSpec, PromotionSpec};
     use crate::cluster::{Now, Reason};
     use crate::observe::Observation;
 
@@ -212,8 +255,16 @@ mod tests {
         Reading { observations: vec![], now, seq: 0, changed_at: None, overflowed: false, cluster: String::new() }
     }
 
-    fn base(status: Option<&PipelineStatus>) -> Base<'_> {
-        Base { generation: Some(3), status, highest: None }
+    fn base(status: Option<&PipelineStatus>) -> Base<'static> {
+        of_generation(3, status)
+    }
+
+    fn of_generation(generation: i64, status: Option<&PipelineStatus>) -> Base<'static> {
+        let mut pipeline = Pipeline::new("shop", PipelineSpec::default());
+        pipeline.metadata.generation = Some(generation);
+        pipeline.status = status.cloned();
+        // The process of a test ends soon.
+        Base { pipeline: Box::leak(Box::new(pipeline)), promotions: Some(&[]), highest: None }
     }
 
     fn ready(status: &PipelineStatus) -> &Condition {
@@ -289,8 +340,7 @@ mod tests {
         let (mut observed, before) = seen();
         observed[0].1 = runs("2");
         observed.push((target("prod", "new"), unknown(Reason::CacheNotSynced)));
-        let known = Base { generation: Some(4), ..base(Some(&before)) };
-        let status = look(known, &observed, at(20)).unwrap().status;
+        let status = look(of_generation(4, Some(&before)), &observed, at(20)).unwrap().status;
         assert_eq!(of_targets(status.log.as_ref().unwrap()).len(), 1);
         assert_eq!(status.environments[1].targets.len(), 1);
         assert_eq!((status.observed_generation, &status.conditions), (Some(3), &before.conditions));
@@ -330,14 +380,115 @@ mod tests {
     fn a_refused_spec_keeps_the_rest_of_the_status() {
         let (_, before) = seen();
         let refused = Refused { reason: "DuplicateTarget", message: "twice".into() };
-        let known = Base { generation: Some(4), ..base(Some(&before)) };
-        let status = next(known, Err(&refused), at(20)).unwrap().status;
+        let status = next(of_generation(4, Some(&before)), Err(&refused), at(20)).unwrap().status;
         assert_eq!((ready(&status).reason.as_str(), ready(&status).observed_generation), ("DuplicateTarget", Some(4)));
         assert_eq!(status.observed_generation, Some(4), "clients that wait for this generation can continue");
         let (conditions, observed_generation) = (before.conditions.clone(), before.observed_generation);
         assert_eq!(PipelineStatus { observed_generation, conditions, ..status.clone() }, before);
-        assert_eq!(next(Base { status: Some(&status), ..known }, Err(&refused), at(30)), None);
+        assert_eq!(next(of_generation(4, Some(&status)), Err(&refused), at(30)), None);
         assert!(next(base(None), Err(&refused), at(20)).unwrap().status.log.is_some());
+    }
+
+    /// A promotion to `prod` with these steps.
+    fn promotion(phases: &[Phase]) -> Promotion {
+        let spec =
+            PromotionSpec { environment: "prod".into(), revision: "2".into(), occasion: 7, ..PromotionSpec::default() };
+        let mut promotion = Promotion::new("shop-prod-0a1b2c3d4e-7", spec);
+        let status = promotion.status.get_or_insert_default();
+        for (number, phase) in (1..).zip(phases) {
+            (status.phase, status.step) = (Some(*phase), number);
+            status.steps.push(Step { step: number, phase: *phase, time: at(number), ..Step::default() });
+        }
+        promotion
+    }
+
+    #[test]
+    fn the_steps_of_promotions_are_logged_and_shown() {
+        let (mut observed, status) = seen();
+        let begun = promotion(&[Phase::Requested]);
+        let with = |status: &PipelineStatus, promotion: &Promotion, observed: &[Observed]| {
+            let promotions = [promotion];
+            look(Base { promotions: Some(&promotions), ..base(Some(status)) }, observed, at(20)).map(|next| next.status)
+        };
+        let of_promotions = |status: &PipelineStatus| -> Vec<(i64, Phase)> {
+            let changes = status.log.iter().flat_map(|log| &log.changes);
+            changes.filter_map(|c| Some((c.serial, c.to.promotion.as_ref()?.phase))).collect()
+        };
+        let shown = with(&status, &begun, &observed).unwrap();
+        let serial = shown.log.as_ref().unwrap().serial;
+        assert_eq!(of_promotions(&shown), [(serial, Phase::Requested)]);
+        assert_eq!(shown.environments[1].promotion.as_ref().map(|p| (p.taken, p.phase)), Some((1, Phase::Requested)));
+        assert_eq!(with(&shown, &begun, &observed), None, "nothing is new");
+        // The promotions are not known, and a target waits for its cache.
+        let unlisted = |status| Base { promotions: None, ..base(Some(status)) };
+        assert_eq!(look(unlisted(&shown), &observed, at(30)), None);
+        observed[0].1 = runs("2");
+        observed[1].1 = unknown(Reason::CacheNotSynced);
+        let after = look(unlisted(&shown), &observed, at(30)).unwrap().status;
+        assert_eq!(after.environments[1], shown.environments[1]);
+        // A spec that is refused changes nothing about what has begun.
+        let ended = promotion(&[Phase::Requested, Phase::Finished]);
+        let refused = Refused { reason: "DuplicateTarget", message: "twice".into() };
+        let promotions = [&ended];
+        let known = Base { promotions: Some(&promotions), ..of_generation(4, Some(&after)) };
+        let last = next(known, Err(&refused), at(40)).unwrap().status;
+        assert_eq!(of_promotions(&last).last(), Some(&(after.log.unwrap().serial + 1, Phase::Finished)));
+        assert_eq!(last.environments[1].promotion.as_ref().map(|p| p.taken), Some(2));
+    }
+
+    #[test]
+    fn promotions_of_the_time_before_a_log_was_wiped_are_silent() {
+        let (observed, mut status) = seen();
+        status.log = None;
+        let promotion = promotion(&[Phase::Requested]);
+        let promotions = [&promotion];
+        let known = Base { promotions: Some(&promotions), ..base(Some(&status)) };
+        let after = look(known, &observed, at(20)).unwrap().status;
+        assert_eq!((after.log.unwrap().changes, after.environments[1].promotion.as_ref().unwrap().taken), (vec![], 1));
+        // They were not known when the log was new.
+        let early = look(Base { promotions: None, ..known }, &observed, at(20)).unwrap().status;
+        assert!(early.environments[1].promotion.is_none());
+        let after = look(Base { promotions: Some(&promotions), ..base(Some(&early)) }, &observed, at(30)).unwrap().status;
+        assert_eq!((after.log.unwrap().changes, after.environments[1].promotion.as_ref().unwrap().taken), (vec![], 1));
+    }
+
+    #[test]
+    fn a_wiped_log_restarts_above_the_occasions_of_promotions() {
+        let (observed, mut status) = seen();
+        status.log = None;
+        let ahead = |phases: &[Phase]| {
+            let mut promotion = promotion(phases);
+            promotion.spec.occasion = 5_000_000;
+            promotion
+        };
+        let first = |promotion: &Promotion| {
+            let promotions = [promotion];
+            let known = Base { promotions: Some(&promotions), ..base(None) };
+            look(known, &observed, at(20)).unwrap().status.log.unwrap().first
+        };
+        assert_eq!(first(&ahead(&[Phase::Requested])), 5_000_001, "the clock was set back");
+        assert_eq!(first(&ahead(&[])), 20_000, "one that has not started can be forged");
+        let started = ahead(&[Phase::Requested]);
+        let promotions = [&started];
+        let shown = look(Base { promotions: Some(&promotions), ..base(Some(&status)) }, &observed, at(20)).unwrap().status;
+        let wiped = PipelineStatus { log: None, ..shown };
+        let unlisted = Base { promotions: None, ..base(Some(&wiped)) };
+        assert_eq!(look(unlisted, &observed, at(20)).unwrap().status.log.unwrap().first, 5_000_001);
+    }
+
+    #[test]
+    fn changes_of_promotions_are_dropped_like_those_of_environments() {
+        let (observed, _) = seen();
+        let gathered = Gathered { targets: observed, ..Gathered::default() };
+        for (subject, gone) in [
+            ("target/dev/c/a", false),
+            ("target/old/c/a", true),
+            ("environment/old", false),
+            ("promotion/old", false),
+            ("cluster/old", false),
+        ] {
+            assert_eq!(gathered.is_gone(subject), gone, "{subject}");
+        }
     }
 
     #[test]

@@ -11,13 +11,14 @@ use serde_json::{Map, Value};
 
 use super::laid::status_of;
 use super::{Egress, PreviewError};
-use crate::api::delivery::SubjectKind;
-use crate::api::pipeline::target::{PIPELINE, TargetInfo, targets};
+use crate::api::delivery::{Family, SubjectKind};
+use crate::api::pipeline::target::{PIPELINE, TargetInfo, promotion, targets};
 use crate::api::values::refs::ObjectName;
 use crate::api::{Notification, Pipeline, Status, Time, TransitionType};
 use crate::config::layers::{Folded, Layer, Source, Spot, fold, names, of_environment, of_pipeline, of_whole_pipeline};
 use crate::config::{Given, Global, Text, is_secret};
 use crate::manifests::{effective_notification, has_notification, layers_below};
+use crate::promotion::policy::policy;
 
 const MASK: &str = "******";
 
@@ -29,8 +30,8 @@ pub struct Explained {
     pub notification: String,
     /// Names of the targets.
     pub targets: Vec<String>,
-    /// The other subjects that the notification reports, as a change names them: `environment/NAME`, and `pipeline`, which includes its
-    /// clusters.
+    /// The other subjects that the notification reports, as a change names them: `environment/NAME`, `promotion/NAME` for the promotions to
+    /// an environment, and `pipeline`, which includes its clusters.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub subjects: Vec<String>,
     /// The effective settings. Possible credentials are masked.
@@ -146,16 +147,19 @@ impl Whole<'_> {
         if target.is_some() {
             return groups;
         }
-        let about = |subject: String, kinds: &[SubjectKind], own: &[Layer]| {
-            let one = self.explained(own).filter(|one| one.reports_on(kinds))?;
+        let about = |subject: String, is_about: fn(TransitionType) -> bool, own: &[Layer]| {
+            let one = self.explained(own).filter(|one| one.reports(is_about))?;
             Some(Explained { subjects: vec![subject], ..one })
         };
         for (e, environment) in spec.environments.iter().enumerate() {
             let own = of_environment(spec, &namespace, name, e);
-            join(&mut groups, about(format!("environment/{}", environment.name), &[SubjectKind::Environment], &own));
+            join(&mut groups, about(format!("environment/{}", environment.name), is_about_environments, &own));
+            if policy(spec, e).is_some() {
+                join(&mut groups, about(promotion(&environment.name), is_about_promotions, &own));
+            }
         }
         let own: Vec<Layer> = of_whole_pipeline(spec, &namespace, name).into_iter().collect();
-        join(&mut groups, about(PIPELINE.to_owned(), &[SubjectKind::Pipeline, SubjectKind::Cluster], &own));
+        join(&mut groups, about(PIPELINE.to_owned(), is_about_pipelines, &own));
         groups
     }
 
@@ -203,6 +207,19 @@ impl Whole<'_> {
         };
         folded.authors().map(|(pointer, source)| (pointer.to_owned(), who(source))).collect()
     }
+}
+
+fn is_about_promotions(type_: TransitionType) -> bool {
+    type_.family() == Family::Promotion
+}
+
+fn is_about_environments(type_: TransitionType) -> bool {
+    type_.subject() == SubjectKind::Environment && !is_about_promotions(type_)
+}
+
+/// Whether a transition is reported with the layers of the whole pipeline.
+fn is_about_pipelines(type_: TransitionType) -> bool {
+    matches!(type_.subject(), SubjectKind::Pipeline | SubjectKind::Cluster)
 }
 
 /// Adds an entry to the group with the same settings, or starts a new group.
@@ -266,12 +283,12 @@ impl Explained {
         std::iter::once(format!("# last sent for this pipeline: {own}")).chain(places)
     }
 
-    /// Whether a trigger matches a transition of such subjects.
-    fn reports_on(&self, kinds: &[SubjectKind]) -> bool {
+    /// Whether a trigger matches such a transition.
+    fn reports(&self, is_such: fn(TransitionType) -> bool) -> bool {
         let triggers = self.spec.get("triggers").and_then(Value::as_array);
         let types = triggers.into_iter().flatten().filter_map(|trigger| trigger.get("type"));
         let types = types.filter_map(|type_| serde_json::from_value::<TransitionType>(type_.clone()).ok());
-        types.into_iter().any(|type_| kinds.contains(&type_.subject()))
+        types.into_iter().any(is_such)
     }
 
     /// Returns the settings as YAML, with the author beside each field.
@@ -318,7 +335,7 @@ impl Explained {
 }
 
 /// Converts a text to one line. The text comes from a cluster, and must not leave the YAML comment.
-fn comment(message: &str) -> String {
+pub(super) fn comment(message: &str) -> String {
     message.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
@@ -370,6 +387,10 @@ mod tests {
     }
 
     fn with(global: &str, name: Option<&str>, target: Option<&str>) -> Result<Vec<Explained>, PreviewError> {
+        of(&pipeline(), global, Asked { notification: name, target })
+    }
+
+    fn of(pipeline: &Pipeline, global: &str, asked: Asked<'_>) -> Result<Vec<Explained>, PreviewError> {
         let global = crate::manifests::global::parse(global, "pennant-system").unwrap();
         let config_map = ObjectName { namespace: "pennant-system".to_owned(), name: "pennant-config".to_owned() };
         let notifications = [notification()];
@@ -381,7 +402,7 @@ mod tests {
             allow_http: false,
             egress: None,
         };
-        explain(&pipeline(), &known, Asked { notification: name, target })
+        explain(pipeline, &known, asked)
     }
 
     fn all(name: Option<&str>, target: Option<&str>) -> Result<Vec<Explained>, PreviewError> {
@@ -460,6 +481,30 @@ notifications:
         assert_eq!(told(Some("dev/c/x")), [line("audit", 1, ""), line("deploys", 1, "")]);
         let text = with(global, Some("audit"), None).unwrap()[0].text();
         assert!(text.starts_with("# audit for dev/c/x, dev/c/y, prod/c/z, environment/dev, environment/prod\n"), "{text}");
+    }
+
+    #[test]
+    fn promotions_are_listed_for_environments_that_have_them() {
+        let global = "
+notifications:
+- name: audit
+  triggers: [{type: PromotionRequested}]
+  endpoint: {url: https://audit.example.com/in}
+  template: {builtin: cloudevents}
+";
+        let told = |own: Value| {
+            let mut pipeline = serde_json::to_value(pipeline()).unwrap();
+            json_patch::merge(&mut pipeline, &own);
+            let pipeline: Pipeline = serde_json::from_value(pipeline).unwrap();
+            let all = of(&pipeline, global, Asked { notification: Some("audit"), target: None }).unwrap();
+            all[0].subjects.join(" ")
+        };
+        let strategy = json!({"strategy": {"notification": {}}});
+        assert_eq!(told(json!({})), "");
+        assert_eq!(told(json!({"spec": {"promotion": strategy}})), "promotion/prod", "nothing is promoted to the first");
+        let mut off = json!({"spec": {"promotion": strategy, "environments": pipeline().spec.environments}});
+        off["spec"]["environments"][1]["promotion"] = json!({});
+        assert_eq!(told(off), "");
     }
 
     #[test]

@@ -13,9 +13,10 @@ use crate::api::delivery::PipelineRef;
 use crate::api::global::KEY;
 use crate::api::pipeline::target::TargetInfo;
 use crate::api::values::refs::{ConfigMapKey, ObjectName};
-use crate::api::{Notification, Pipeline};
+use crate::api::{Notification, Pipeline, Promotion};
 use crate::config::{Global, Text};
 use crate::manifests::global::{Wrong, parse};
+use crate::promotion::command::{ListError, of_pipeline};
 use crate::render::SampleContext;
 
 /// Maximum number of reported problems of the global configuration.
@@ -40,6 +41,17 @@ fn first(wrongs: &[Wrong]) -> String {
     let more = wrongs.len().saturating_sub(MAX_REPORTED);
     let more = if more > 0 { format!("; and {more} more") } else { String::new() };
     format!("{}{more}", told.join("; "))
+}
+
+/// Why the promotions of a pipeline cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum PromotionsUnavailable {
+    /// The permission to list them is missing.
+    #[error("no permission to read promotions in {0}; grant list on promotions")]
+    Forbidden(String),
+    /// The API server does not know the kind.
+    #[error("the CRD of Promotions is not installed; apply the output of `pennant crds`")]
+    NoKind,
 }
 
 /// Reads the global configuration from a ConfigMap. It is empty if the ConfigMap does not exist. The inner error means that it cannot be
@@ -79,6 +91,22 @@ pub async fn notifications(client: &Client, namespace: &str) -> Result<Vec<Notif
     Ok(list.items)
 }
 
+/// Reads the promotions of a pipeline. The inner error means that they cannot be read. Commands then continue without them.
+pub async fn promotions(
+    client: &Client,
+    pipeline: &Pipeline,
+) -> Result<Result<Vec<Promotion>, PromotionsUnavailable>, PreviewError> {
+    let namespace = pipeline.namespace().unwrap_or_default();
+    match of_pipeline(client, pipeline).await {
+        Ok(all) => Ok(Ok(all)),
+        Err(ListError(error)) => match *error {
+            kube::Error::Api(status) if status.code == 403 => Ok(Err(PromotionsUnavailable::Forbidden(namespace))),
+            kube::Error::Api(status) if status.code == 404 => Ok(Err(PromotionsUnavailable::NoKind)),
+            error => Err(PreviewError::Read { what: format!("the promotions of {namespace}"), source: Box::new(error) }),
+        },
+    }
+}
+
 fn unread<K: Resource<DynamicType = ()>>(namespace: &str, name: &str, error: kube::Error) -> PreviewError {
     PreviewError::Read { what: format!("{} {namespace}/{name}", K::kind(&())), source: Box::new(error) }
 }
@@ -109,7 +137,7 @@ pub fn sample_context(
     cluster: &str,
     notification: &str,
 ) -> Result<SampleContext, PreviewError> {
-    let (_, _, found) = place(pipeline, target, cluster)?;
+    let (environment, _, found) = place(pipeline, target, cluster)?;
     let mut context = SampleContext::sample((notification.to_owned(), pipeline.namespace().unwrap_or_default()));
     context.pipeline = PipelineRef {
         namespace: pipeline.namespace().unwrap_or_default(),
@@ -119,6 +147,10 @@ pub fn sample_context(
     context.labels.clone_from(pipeline.labels());
     context.annotations.clone_from(pipeline.annotations());
     context.subject = found.as_subject();
+    // Nothing is promoted to the first environment.
+    if let Some(before) = environment.checked_sub(1).and_then(|before| pipeline.spec.environments.get(before)) {
+        context.before.clone_from(&before.name);
+    }
     if let Some((runs, tried)) = revisions(pipeline, &found) {
         (context.old, context.new) = (runs, tried);
     }
@@ -164,6 +196,10 @@ mod tests {
         elsewhere.status.as_mut().unwrap().environments[0].targets[0].cluster_app_ref.kind = "StatefulSet".to_owned();
         let other = sample_context(&elsewhere, Some("prod/c/y"), "c", "n").unwrap().transition(TransitionType::Failed);
         assert!(other.revision.starts_with("main@sha1:"), "another object was observed: {}", other.revision);
+        let promoted =
+            sample_context(&shop(), Some("prod/c/y"), "c", "n").unwrap().transition(TransitionType::PromotionRequested);
+        let sentence = "shop 2 is requested for prod (from dev)";
+        assert_eq!((promoted.promotion.previous.as_str(), promoted.message.as_str()), ("1", sentence));
         let dev = data(None);
         assert_eq!(dev.environment, "dev");
         assert!(dev.revision.starts_with("main@sha1:"), "nothing has been seen there: {}", dev.revision);

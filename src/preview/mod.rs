@@ -4,7 +4,7 @@
 //! configuration ([`LayeredNotification`]); a [`SampleContext`](crate::render::SampleContext) with sample data.
 //! Out: [`Preview`]s, with all possible credentials masked, and a request to the user's own receiver ([`post()`]). A built-in template
 //! becomes a Notification to start from ([`starter()`]) or a page of the documentation ([`page()`]). [`explain()`] returns the effective
-//! notifications of a pipeline, with the layer that set each field.
+//! notifications of a pipeline, with the layer that set each field, and [`promotions()`] why a revision is or is not promoted.
 
 mod egress;
 mod explain;
@@ -13,6 +13,7 @@ pub mod live;
 mod manifests;
 mod page;
 mod post;
+mod promotions;
 mod request;
 mod starter;
 
@@ -22,6 +23,7 @@ pub use laid::LayeredNotification;
 pub use manifests::Manifests;
 pub use page::page;
 pub use post::{Posted, post};
+pub use promotions::{ExplainedPromotion, NewestPromotion, promotes, promotions};
 pub use request::{Preview, previews};
 pub use starter::starter;
 

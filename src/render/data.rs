@@ -1,6 +1,7 @@
 //! The data of a transition that templates and `when` expressions can read.
 
 pub(super) mod parameters;
+pub(super) mod promotion;
 pub(super) mod sample;
 pub(super) mod schema;
 pub(super) mod values;
@@ -12,6 +13,7 @@ use serde::{Serialize, Serializer};
 use crate::api::delivery::{AppObject, Subject, SubjectKind};
 use crate::api::values::refs::ClusterRef;
 use crate::api::{DeliverySpec, Status, Time, TransitionType};
+use promotion::PromotionData;
 
 /// Number of hexadecimal digits of an image digest in a message, as in container tools.
 const DIGITS: usize = 12;
@@ -40,7 +42,10 @@ pub struct Data {
     pub environment: String,
     /// The target; empty if the subject is not a target. If the subject is a cluster, only the field `cluster` is set.
     pub target: TargetData,
-    /// The revision that the status refers to: the running one for `Current`, the attempted one for `InProgress` and `Failed`.
+    /// The promotion; empty if the transition is not about one.
+    pub promotion: PromotionData,
+    /// The revision that the status refers to: the running one for `Current`, the attempted one for `InProgress` and `Failed`. For a
+    /// promotion, the promoted one.
     pub revision: String,
     /// The running revision; empty before the first one and after the application object is deleted.
     pub running_revision: String,
@@ -53,7 +58,7 @@ pub struct Data {
     /// The reason in one word; often empty.
     pub reason: String,
     /// A human-readable message; often empty. It comes from the cluster and can contain any characters. For a deployed workload it contains
-    /// the old revision, the new revision and the number of replicas.
+    /// the old revision, the new revision and the number of replicas. For a promotion it is a sentence about the promotion.
     pub message: String,
     /// Whether the target has drifted from its declared state.
     pub drifted: bool,
@@ -80,7 +85,10 @@ impl Severity {
     #[must_use]
     pub const fn of(type_: TransitionType) -> Self {
         match type_ {
-            TransitionType::Failed | TransitionType::Drifted | TransitionType::ClusterOffline => Self::Error,
+            TransitionType::Failed
+            | TransitionType::Drifted
+            | TransitionType::ClusterOffline
+            | TransitionType::PromotionFailed => Self::Error,
             TransitionType::Deployed
             | TransitionType::Progressing
             | TransitionType::Recovered
@@ -88,7 +96,11 @@ impl Severity {
             | TransitionType::DriftCorrected
             | TransitionType::ClusterOnline
             | TransitionType::EnvironmentReady
-            | TransitionType::PipelineReady => Self::Info,
+            | TransitionType::PipelineReady
+            | TransitionType::PromotionPending
+            | TransitionType::PromotionRequested
+            | TransitionType::PromotionOpened
+            | TransitionType::PromotionFinished => Self::Info,
         }
     }
 }
@@ -179,6 +191,7 @@ impl Data {
             subject: SubjectData { kind: spec.subject.kind, name: spec.subject.name.clone() },
             environment: environment(&spec.subject),
             target: TargetData::new(&spec.subject, &spec.pipeline_ref.namespace),
+            promotion: PromotionData::new(spec),
             revision: spec.to.revision.clone(),
             running_revision: spec.to.current.clone().unwrap_or_default(),
             previous_revision: spec.from.current.clone().unwrap_or_default(),
@@ -194,10 +207,14 @@ impl Data {
     }
 }
 
-/// Returns the human-readable message. For a deployed workload the recorded message is the number of replicas, and the revisions are added
-/// before it. They come from the record, because the revisions of a coalesced change can differ from those of the observation.
+/// Returns the human-readable message. For a promotion it is a sentence about the promotion. For a deployed workload the recorded message is
+/// the number of replicas, and the revisions are added before it. They come from the record, because the revisions of a coalesced change can
+/// differ from those of the observation.
 fn message(spec: &DeliverySpec) -> String {
     let (before, now, recorded) = (spec.from.current.as_deref().unwrap_or_default(), &spec.to.revision, &spec.to.message);
+    if let Some(sentence) = promotion::sentence(spec) {
+        return sentence;
+    }
     let is_known = ![before, now, recorded].iter().any(|text| text.is_empty());
     if spec.type_ == TransitionType::Deployed && is_known && before != now {
         format!("{} → {}, {recorded}", legible(before), legible(now))
@@ -303,6 +320,7 @@ mod tests {
         let none = json!(["", "", ""]);
         let environment = json!(["Environment", "prod", "prod", ["", "", ""], none]);
         assert_eq!(about(TransitionType::EnvironmentReady), environment);
+        assert_eq!(about(TransitionType::PromotionRequested), environment);
         assert_eq!(about(TransitionType::PipelineReady), json!(["Pipeline", "podinfo", "", ["", "", ""], none]));
     }
 

@@ -149,6 +149,10 @@ label_value! {
         DeliveryDelete => "delivery_delete",
         /// `Notification.status`.
         NotificationStatus => "notification_status",
+        /// A Promotion: its creation, its status, or its deletion.
+        Promotion => "promotion",
+        /// The approval of a Promotion, or the request to check it, by a hook.
+        PromotionHook => "promotion_hook",
         /// An Event.
         Event => "event",
     }
@@ -175,6 +179,8 @@ label_value! {
         Notifications => "notifications",
         /// Deliveries.
         Deliveries => "deliveries",
+        /// Promotions.
+        Promotions => "promotions",
         /// Application objects.
         ApplicationObjects => "application_objects",
         /// Referenced Secrets.
@@ -201,12 +207,68 @@ label_value! {
 }
 
 label_value! {
+    /// The hooks.
+    Hook {
+        /// Approves a promotion.
+        Approval => "approval",
+        /// Requests a check of promotions.
+        Look => "look",
+    }
+}
+
+label_value! {
+    /// How a request to a hook was answered.
+    HookResult {
+        /// The promotion is approved, or a check of it is requested.
+        Accepted => "accepted",
+        /// It has no right signature.
+        Unauthorized => "unauthorized",
+        /// The promotion does not wait for an approval.
+        Conflict => "conflict",
+        /// The approval does not say what it must say.
+        Invalid => "invalid",
+        /// The body is too long.
+        TooLarge => "too_large",
+        /// The request did not arrive in time.
+        Timeout => "timeout",
+        /// There were too many requests.
+        Limited => "limited",
+        /// The API server did not accept the write, or the keys are not known yet.
+        Unavailable => "unavailable",
+    }
+}
+
+label_value! {
     /// The Leases.
     Lease {
         /// The Lease of the pipeline controller.
         Pipeline => "pennant-pipeline",
         /// The Lease of the dispatcher.
         Dispatch => "pennant-dispatch",
+        /// The Lease of the promotion controller.
+        Promote => "pennant-promote",
+    }
+}
+
+label_value! {
+    /// The phase of a promotion.
+    PromotionPhase {
+        /// It waits for an approval, or until the environment before has been ready for long enough.
+        Pending => "Pending",
+        /// It was requested.
+        Requested => "Requested",
+        /// The pull request exists, or the commit is pushed.
+        Open => "Open",
+        /// The revision is declared for the environment, which does not run it yet.
+        Merged => "Merged",
+        /// The environment runs the revision.
+        Finished => "Finished",
+        /// The pull request was closed without being merged.
+        Closed => "Closed",
+        /// It was refused, or the environment did not run the revision in time.
+        Failed => "Failed",
+        /// It is not needed any more.
+        Withdrawn => "Withdrawn",
     }
 }
 
@@ -256,6 +318,17 @@ pub(super) struct ClusterLabels {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct SpanLabels {
     pub(super) result: SpanResult,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct HookLabels {
+    pub(super) kind: Hook,
+    pub(super) result: HookResult,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct PromotionLabels {
+    pub(super) phase: PromotionPhase,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -14,11 +15,12 @@ use prometheus_client::registry::{Registry, Unit};
 use super::by_notification::ByNotification;
 pub use super::by_notification::Share;
 pub use super::labels::{
-    ApiWrite, AttemptClass, Cluster, LaneState, Lease, Outcome, Removal, SpanResult, Watch, Worker, WriteResult,
+    ApiWrite, AttemptClass, Cluster, Hook, HookResult, LaneState, Lease, Outcome, PromotionPhase, Removal, SpanResult,
+    Watch, Worker, WriteResult,
 };
 use super::labels::{
-    AttemptLabels, ClusterLabels, LaneLabels, LeaseLabels, OutcomeLabels, RemovalLabels, SpanLabels, WatchLabels,
-    WorkerLabels, WriteLabels,
+    AttemptLabels, ClusterLabels, HookLabels, LaneLabels, LeaseLabels, OutcomeLabels, PromotionLabels, RemovalLabels,
+    SpanLabels, WatchLabels, WorkerLabels, WriteLabels,
 };
 
 /// The media type of [`Metrics::encode`].
@@ -68,7 +70,10 @@ struct Families {
     changes_dropped: Counter,
     tasks: Gauge,
     observation_lag: Histogram,
+    promotions: Family<PromotionLabels, Gauge>,
+    oldest_open_promotion: Gauge,
     spans: Family<SpanLabels, Counter>,
+    hooks: Family<HookLabels, Counter>,
 }
 
 impl Metrics {
@@ -104,7 +109,10 @@ impl Metrics {
             changes_dropped: Counter::default(),
             tasks: Gauge::default(),
             observation_lag: Histogram::new(OBSERVATION_SECONDS),
+            promotions: Family::default(),
+            oldest_open_promotion: Gauge::default(),
             spans: Family::default(),
+            hooks: Family::default(),
         };
         families.begin();
         families.register();
@@ -232,9 +240,24 @@ impl Metrics {
         self.families.observation_lag.observe(took.as_secs_f64());
     }
 
+    /// Sets the number of promotions in this phase.
+    pub fn promotions(&self, phase: PromotionPhase, count: usize) {
+        self.families.promotions.get_or_create(&PromotionLabels { phase }).set(i64::try_from(count).unwrap_or(i64::MAX));
+    }
+
+    /// Sets the time of the oldest last step of all promotions that are requested and have not ended.
+    pub fn oldest_open_promotion(&self, time: Option<Timestamp>) {
+        self.families.oldest_open_promotion.set(time.map_or(0, Timestamp::as_second));
+    }
+
     /// Counts spans by their result.
     pub fn spans(&self, result: SpanResult, count: usize) {
         self.families.spans.get_or_create(&SpanLabels { result }).inc_by(count.try_into().unwrap_or(u64::MAX));
+    }
+
+    /// Counts a request to a hook by its answer.
+    pub fn hook(&self, kind: Hook, result: HookResult) {
+        self.families.hooks.get_or_create(&HookLabels { kind, result }).inc();
     }
 
     /// Sets whether this replica holds the Lease.
@@ -298,6 +321,14 @@ impl Families {
         for &result in SpanResult::ALL {
             drop(self.spans.get_or_create(&SpanLabels { result }));
         }
+        for &phase in PromotionPhase::ALL {
+            drop(self.promotions.get_or_create(&PromotionLabels { phase }));
+        }
+        for &kind in Hook::ALL {
+            for &result in HookResult::ALL {
+                drop(self.hooks.get_or_create(&HookLabels { kind, result }));
+            }
+        }
         for &watch in Watch::ALL {
             drop(self.watch_errors.get_or_create(&WatchLabels { watch }));
         }
@@ -348,8 +379,13 @@ impl Families {
         r.register("changes_dropped", help, self.changes_dropped.clone());
         let help = "Time from a watch event of an application object until a status that includes it was written";
         r.register_with_unit("observation_lag", help, Unit::Seconds, self.observation_lag.clone());
+        r.register("promotions", "Promotions, by phase", self.promotions.clone());
+        let help = "Time of the oldest last step of all promotions that are requested and have not ended, or 0";
+        let name = "promotion_oldest_open_timestamp";
+        r.register_with_unit(name, help, Unit::Seconds, self.oldest_open_promotion.clone());
         r.register_collector(Box::new(self.by_notification.clone()));
         r.register("spans", "Spans of traces, by result", self.spans.clone());
+        r.register("hooks", "Requests to hooks, by hook and answer", self.hooks.clone());
     }
 }
 

@@ -1,7 +1,12 @@
 //! The table of transitions, and what ends a state that a timer waits for.
 
 use crate::api::delivery::{Family, SubjectKind};
+use crate::api::pipeline::target::PROMOTION;
+use crate::api::promotion::Phase;
 use crate::api::{Change, State, Status, Time, TransitionType};
+
+/// The reason of a promotion that waits for an approval.
+const WAITING_APPROVAL: &str = "WaitingApproval";
 
 /// The transitions of a change: first that of the status of its subject, then that of drift. There are none if the change means
 /// nothing to a trigger.
@@ -19,6 +24,11 @@ use crate::api::{Change, State, Status, Time, TransitionType};
 /// | | `ClusterOnline` | `Current` after `Failed` |
 /// | environment | `EnvironmentReady` | `Current` at a revision other than `from.current` |
 /// | pipeline | `PipelineReady` | the same |
+/// | promotion | `PromotionPending` | phase `Pending`, with the reason `WaitingApproval` |
+/// | | `PromotionRequested` | phase `Requested` |
+/// | | `PromotionOpened` | phase `Open` |
+/// | | `PromotionFinished` | phase `Finished` |
+/// | | `PromotionFailed` | phase `Failed` or `Closed` |
 ///
 /// A coalesced change always means what its end state means, whatever `from` is, because the cursor of a reader can be inside it. If
 /// drift has changed in it, `from.drifted` is different from `to.drifted`.
@@ -26,6 +36,7 @@ pub fn transitions(change: &Change) -> impl Iterator<Item = TransitionType> + us
     let both = match kind(&change.subject) {
         SubjectKind::Target => [target(change), drift(change)],
         SubjectKind::Cluster => [cluster(change), None],
+        SubjectKind::Environment if is_promotion(&change.subject) => [promotion(change), None],
         SubjectKind::Environment => [ready(change).then_some(TransitionType::EnvironmentReady), None],
         SubjectKind::Pipeline => [ready(change).then_some(TransitionType::PipelineReady), None],
     };
@@ -43,6 +54,8 @@ pub fn ends(type_: TransitionType, change: &Change) -> bool {
             let drifted = type_ == TransitionType::Drifted;
             from.drifted != to.drifted || to.drifted != drifted || to.status == Status::NotFound
         }
+        // Each change is one step of a promotion, or a step of the next promotion.
+        Family::Promotion => true,
     }
 }
 
@@ -52,18 +65,18 @@ pub fn ends(type_: TransitionType, change: &Change) -> bool {
 #[must_use]
 pub fn ended_at(type_: TransitionType, change: &Change) -> Time {
     let left = match type_.family() {
-        Family::Status => change.left.status,
+        Family::Status | Family::Promotion => change.left.status,
         Family::Drift => change.left.drift,
     };
     left.unwrap_or(change.time)
 }
 
-/// The kind of a subject, by its name in the log.
+/// The kind of a subject, by its name in the log. The promotions to an environment are reported as transitions of the environment.
 #[must_use]
 pub fn kind(subject: &str) -> SubjectKind {
     match subject.split_once('/') {
         Some(("cluster", _)) => SubjectKind::Cluster,
-        Some(("environment", _)) => SubjectKind::Environment,
+        Some(("environment" | "promotion", _)) => SubjectKind::Environment,
         None if subject == "pipeline" => SubjectKind::Pipeline,
         _ => SubjectKind::Target,
     }
@@ -106,6 +119,25 @@ fn cluster(change: &Change) -> Option<TransitionType> {
     }
 }
 
+/// Whether a subject is the promotions to an environment, by its name in the log.
+fn is_promotion(subject: &str) -> bool {
+    subject.starts_with(PROMOTION)
+}
+
+/// Only the phase decides, and for a promotion that waits, what it waits for.
+fn promotion(change: &Change) -> Option<TransitionType> {
+    let Change { from, to, coalesced, .. } = change;
+    let is_news = *coalesced || from.promotion != to.promotion || from.reason != to.reason;
+    match to.promotion.as_ref().filter(|_| is_news)?.phase {
+        Phase::Pending => (to.reason == WAITING_APPROVAL).then_some(TransitionType::PromotionPending),
+        Phase::Requested => Some(TransitionType::PromotionRequested),
+        Phase::Open => Some(TransitionType::PromotionOpened),
+        Phase::Finished => Some(TransitionType::PromotionFinished),
+        Phase::Failed | Phase::Closed => Some(TransitionType::PromotionFailed),
+        Phase::Merged | Phase::Withdrawn => None,
+    }
+}
+
 /// Whether all parts of an environment or pipeline run the same revision, which is new for it.
 fn ready(change: &Change) -> bool {
     let is_new = change.coalesced || change.from.current.as_ref() != Some(&change.to.revision);
@@ -122,10 +154,12 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::api::pipeline::Left;
+    use crate::api::promotion::PromotionState;
     use Status::{Current, Failed, InProgress, NotFound, Terminating, Unknown};
     use TransitionType::{
         ClusterOffline, ClusterOnline, Deployed, DriftCorrected, Drifted, EnvironmentReady, PipelineReady, Progressing,
-        Recovered, Removed,
+        PromotionFailed, PromotionFinished, PromotionOpened, PromotionPending, PromotionRequested, Recovered, Removed,
     };
 
     const FAILED: TransitionType = TransitionType::Failed;
@@ -219,6 +253,72 @@ mod tests {
         ] {
             let change = Change { subject: subject.to_owned(), coalesced, from: from.clone(), to, ..Change::default() };
             assert_eq!(of(&change), Vec::from_iter(want), "{subject} {from:?}");
+        }
+    }
+
+    /// The state of promotion `name` of environment `prod`. Its status says nothing, because only the phase decides.
+    fn promoted(name: &str, phase: Phase, reason: &str) -> State {
+        let promotion = PromotionState { name: name.to_owned(), phase, ..PromotionState::default() };
+        State { revision: "2".to_owned(), reason: reason.to_owned(), promotion: Some(promotion), ..State::default() }
+    }
+
+    fn of_promotion(from: State, to: State, coalesced: bool) -> Change {
+        Change { subject: "promotion/prod".to_owned(), coalesced, from, to, ..Change::default() }
+    }
+
+    #[test]
+    fn transitions_of_promotions() {
+        let none = State::default();
+        let (soaks, waits) = (promoted("a", Phase::Pending, "Soaking"), promoted("a", Phase::Pending, "WaitingApproval"));
+        let at = |phase| promoted("a", phase, "");
+        for (what, from, to, want) in [
+            ("waits for an approval", &none, waits.clone(), Some(PromotionPending)),
+            ("waits for time only", &none, soaks.clone(), None),
+            ("waits for an approval later", &soaks, waits.clone(), Some(PromotionPending)),
+            ("waits for time after the approval", &waits, soaks.clone(), None),
+            ("needs no approval", &none, at(Phase::Requested), Some(PromotionRequested)),
+            ("is approved", &waits, at(Phase::Requested), Some(PromotionRequested)),
+            ("has a pull request", &at(Phase::Requested), at(Phase::Open), Some(PromotionOpened)),
+            ("is merged", &at(Phase::Open), at(Phase::Merged), None),
+            ("is closed", &at(Phase::Open), at(Phase::Closed), Some(PromotionFailed)),
+            ("runs", &at(Phase::Merged), at(Phase::Finished), Some(PromotionFinished)),
+            ("runs at once", &waits, at(Phase::Finished), Some(PromotionFinished)),
+            ("fails", &at(Phase::Requested), at(Phase::Failed), Some(PromotionFailed)),
+            ("is retried", &at(Phase::Failed), at(Phase::Requested), Some(PromotionRequested)),
+            ("is withdrawn", &waits, at(Phase::Withdrawn), None),
+            ("is another one", &waits, promoted("b", Phase::Pending, "WaitingApproval"), Some(PromotionPending)),
+            ("is no promotion", &none, state(Current, "2", "2", false), None),
+        ] {
+            assert_eq!(of(&of_promotion(from.clone(), to.clone(), false)), Vec::from_iter(want), "{what}");
+            assert_eq!(of(&of_promotion(from.clone(), to, true)), Vec::from_iter(want), "{what}, coalesced");
+        }
+        assert!(of(&of_promotion(waits.clone(), waits.clone(), false)).is_empty(), "nothing has changed");
+        assert_eq!(of(&of_promotion(waits.clone(), waits, true)), [PromotionPending], "it changed in between");
+    }
+
+    #[test]
+    fn every_later_change_of_the_promotions_to_an_environment_ends_a_state() {
+        let waits = promoted("a", Phase::Pending, "WaitingApproval");
+        for to in [promoted("a", Phase::Requested, ""), promoted("b", Phase::Pending, "Soaking")] {
+            assert!(ends(PromotionPending, &of_promotion(waits.clone(), to, false)));
+        }
+        let ended = of_promotion(waits, promoted("a", Phase::Finished, ""), true);
+        assert_eq!(ended_at(PromotionPending, &ended), ended.time);
+        let left = Time::from_second(5).unwrap();
+        let ended = Change { left: Left { status: Some(left), drift: None }, ..ended };
+        assert_eq!(ended_at(PromotionPending, &ended), left);
+    }
+
+    #[test]
+    fn the_kind_of_a_subject() {
+        for (subject, want) in [
+            ("target/promotion/c/a", SubjectKind::Target),
+            ("cluster/a.b", SubjectKind::Cluster),
+            ("environment/prod", SubjectKind::Environment),
+            ("promotion/prod", SubjectKind::Environment),
+            ("pipeline", SubjectKind::Pipeline),
+        ] {
+            assert_eq!(kind(subject), want, "{subject}");
         }
     }
 

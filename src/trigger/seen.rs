@@ -47,6 +47,7 @@ fn field(data: &Data, name: &str) -> Result<Value> {
         "subject" => to_value(&data.subject),
         "environment" => to_value(&data.environment),
         "target" => to_value(&data.target),
+        "promotion" => to_value(&data.promotion),
         "revision" => to_value(&data.revision),
         "runningRevision" => to_value(&data.running_revision),
         "previousRevision" => to_value(&data.previous_revision),

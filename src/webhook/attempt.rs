@@ -56,6 +56,9 @@ pub enum NotSent {
     /// The Secret does not exist.
     #[error("Secret {0} does not exist")]
     SecretMissing(SecretName),
+    /// The type of the Secret reserves it for the keys of hooks.
+    #[error("Secret {0} has the type pennant.dev/inbound, which is only for the keys of hooks; use another Secret")]
+    SecretReserved(SecretName),
     /// The Secret has no such key.
     #[error("Secret {}/{} has no key {}", .0.namespace, .0.name, .0.key)]
     KeyMissing(SecretKey),

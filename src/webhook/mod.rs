@@ -1,11 +1,11 @@
 //! One request to a receiver, and spans to a collector. This is the only module that sends requests to them, and the only one with
-//! credentials for them.
+//! credentials for them. It also has the keys with which requests to hooks are signed, and verifies the signatures.
 //!
 //! In: a rendered [`Outgoing`], which refers to its Secrets and never contains them; the egress [`Policy`]; a set of Secrets to
 //! watch ([`SecretWatches`]).
 //! Out: an [`Attempt`], and what it means ([`classify()`]); [`Sender::origin`], which lanes to one receiver share;
 //! [`Secrets::check`] for the Ready condition; [`Secrets::changes`] for components that wait for a Secret. In addition, an
-//! [`Exporter`] sends spans to a [`Collector`].
+//! [`Exporter`] sends spans to a [`Collector`], and [`Secrets::verified`] returns the Secrets that have a key of a request.
 //!
 //! The output can be shown to everyone. No error text contains a part of a Secret or the message of a library. The answer of the
 //! receiver is masked: it does not show the Secrets that were sent to it. Redirects are never followed. Each address is checked
@@ -14,6 +14,7 @@
 mod attempt;
 mod client;
 mod egress;
+mod inbound;
 mod otlp;
 mod request;
 mod secrets;
@@ -26,6 +27,7 @@ pub use attempt::{Attempt, AttemptResult, Failure, FailureKind, NotSent};
 pub use client::proxy::{Proxy, ProxyError};
 pub use egress::policy::Policy;
 pub use egress::rule::Rule;
+pub use inbound::Signed;
 pub use otlp::collector::{Collector, CollectorError};
 pub use otlp::export::Exporter;
 pub use request::outgoing::{Destination, Outgoing};

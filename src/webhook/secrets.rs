@@ -64,7 +64,7 @@ impl Secrets {
         for (key, value) in values {
             data.entry(key.secret()).or_default().insert(key.key, value.into_bytes().into());
         }
-        let present = |data| Arc::new(watch::Sender::new(State::Present(Arc::new(Contents(data)))));
+        let present = |data| Arc::new(watch::Sender::new(State::Present(Arc::new(Contents::new(data)))));
         let slots = data.into_iter().map(|(name, data)| (name, present(data))).collect();
         let changes = Announcements::default();
         Self { slots: Arc::new(RwLock::new(slots)), changes, edits: Arc::default(), others: State::Missing }
@@ -102,6 +102,21 @@ impl Secrets {
     pub(super) fn now(&self, name: &SecretName) -> Result<Arc<Contents>, NotSent> {
         let state = self.slot(name).map_or_else(|| self.others.clone(), |slot| slot.borrow().clone());
         state.contents(name)
+    }
+
+    /// Whether the watch of a Secret has reported its state. If Pennant must not read the Secret, that is a state, too.
+    #[must_use]
+    pub fn is_known(&self, name: &SecretName) -> bool {
+        self.slot(name).map_or_else(|| self.others.is_known(), |slot| slot.borrow().is_known())
+    }
+
+    /// Returns the contents of a Secret with the keys of hooks.
+    pub(super) fn inbound(&self, name: &SecretName) -> Option<Arc<Contents>> {
+        let slot = self.slot(name)?;
+        match &*slot.borrow() {
+            State::Present(contents) if contents.is_inbound() => Some(Arc::clone(contents)),
+            _ => None,
+        }
     }
 
     /// Returns the contents of a Secret. If its watch has not reported yet, waits for the first report until the deadline.
@@ -182,11 +197,17 @@ impl Secrets {
 }
 
 impl State {
+    fn is_known(&self) -> bool {
+        !matches!(self, Self::Unknown)
+    }
+
+    /// Returns the contents of a Secret that is used to send a request.
     fn contents(&self, name: &SecretName) -> Result<Arc<Contents>, NotSent> {
         match self {
             Self::Unknown => Err(NotSent::SecretUnknown(name.clone())),
             Self::Unreadable => Err(NotSent::SecretUnreadable(name.clone())),
             Self::Missing => Err(NotSent::SecretMissing(name.clone())),
+            Self::Present(contents) if contents.is_inbound() => Err(NotSent::SecretReserved(name.clone())),
             Self::Present(contents) => Ok(Arc::clone(contents)),
         }
     }
@@ -199,6 +220,7 @@ pub(super) mod tests {
     use k8s_openapi::ByteString;
 
     use super::*;
+    use crate::api::values::refs::INBOUND;
 
     /// A Secret with this data.
     pub(in crate::webhook) fn secret(data: &[(&str, &str)]) -> Secret {
@@ -227,8 +249,15 @@ pub(super) mod tests {
         assert_eq!(check(&secrets, &["url"]), Ok(()));
         assert_eq!(check(&secrets, &["url", "token"]), Err(NotSent::KeyMissing(key("token"))));
         assert_eq!(check(&secrets, &["empty"]), Err(NotSent::SecretInvalid { key: key("empty"), problem: "is empty" }));
+        assert!(secrets.inbound(&name).is_none());
+        let reserved = Secret { type_: Some(INBOUND.to_owned()), ..secret(&[("url", "x"), ("empty", "\n")]) };
+        secrets.put(&name, &slot, Some(reserved));
+        assert_eq!(check(&secrets, &["url"]), Err(NotSent::SecretReserved(name.clone())));
+        assert!(secrets.inbound(&name).is_some());
+        assert!(secrets.is_known(&name));
         secrets.remove(&name);
-        assert_eq!(check(&secrets, &["url"]), Err(NotSent::SecretUnknown(name)));
+        assert_eq!(check(&secrets, &["url"]), Err(NotSent::SecretUnknown(name.clone())));
+        assert!(!secrets.is_known(&name));
     }
 
     #[test]

@@ -53,12 +53,12 @@ struct Replica {
 }
 
 impl Crew {
-    /// Starts this many replicas, with this kubeconfig.
-    pub async fn start(world: &World, count: usize, kubeconfig: PathBuf, program: PathBuf) -> Self {
+    /// Starts this many replicas, with this kubeconfig, which watch these namespaces.
+    pub async fn start(world: &World, watch: &[String], count: usize, kubeconfig: PathBuf, program: PathBuf) -> Self {
         let mut replicas = Vec::new();
         for name in NAMES.iter().take(count) {
             let (kubeconfig, program) = (Some(kubeconfig.clone()), program.clone());
-            let options = Options { pod: Some(name), kubeconfig, program, ..Options::of(world) };
+            let options = Options { pod: Some(name), kubeconfig, program, watch: watch.to_vec(), ..Options::of(world) };
             let pennant = Pennant::with(world, options).await;
             replicas.push(Replica { pennant, back: None, killed: None, asked: false, started: Instant::now() });
         }

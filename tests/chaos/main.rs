@@ -4,7 +4,7 @@
 //! (for a build that is broken on purpose: the run succeeds only if it finds this), `--before PROGRAM` (a rolling update without
 //! faults: the replicas start as another version with its CRDs, and are upgraded one after the other, and back again).
 //! Out: a report on stdout; exit code 1 if a delivery is missing, out of order, repeated without a reason, or different from
-//! the audit.
+//! the audit, or if a promotion is missing or carried out twice.
 //!
 //! The seed determines the faults with their order and duration ([`plan`]), the changes of the applications, and the reaction
 //! of the receivers to each request ([`script`]). Only the timing of processes is not reproducible.
@@ -17,6 +17,7 @@ mod crew;
 mod load;
 mod person;
 mod plan;
+mod promotions;
 mod receiver;
 mod script;
 mod special;
@@ -37,6 +38,7 @@ use crew::Crew;
 use load::Load;
 use person::Person;
 use plan::Plan;
+use promotions::Promotions;
 use storm::Sky;
 use support::control_plane::ControlPlane;
 use support::{Proxy, World};
@@ -117,23 +119,39 @@ async fn run(order: &Order) -> ExitCode {
     // The process ID keeps two parallel runs apart, which share the folder of logs.
     let name = format!("chaos-{}", std::process::id());
     let first = order.before.as_deref().map_or_else(pennant::api::crds, upgrade::definitions);
+    // A version before has no promotions.
+    let promotes = first.iter().any(|crd| crd.spec.names.kind == "Promotion");
     let control_plane = tokio::task::spawn_blocking(|| ControlPlane::with(first)).await.unwrap().unwrap();
     let world = Arc::new(World::on(&control_plane.kubeconfig, &name).await);
     let proxy = Proxy::start(&control_plane.kubeconfig, &name).await;
     let load = Load::new(order.seed, world.clone()).await;
+    let promotions = if promotes {
+        Some(Promotions::new(order.seed, &control_plane.kubeconfig, &format!("{name}-promotions")).await)
+    } else {
+        None
+    };
+    let watch: Vec<_> =
+        std::iter::once(&*world).chain(promotions.as_ref().map(|p| &p.world)).map(|w| w.ns.clone()).collect();
     let program = program(&name);
     let first = order.before.clone().unwrap_or_else(|| program.clone());
-    let mut crew = Crew::start(&world, order.replicas, proxy.kubeconfig.clone(), first).await;
+    let mut crew = Crew::start(&world, &watch, order.replicas, proxy.kubeconfig.clone(), first).await;
     world.settled().await;
+    if let Some(promotions) = &promotions {
+        promotions.world.settled().await;
+    }
 
     let mut sky = Sky::new(control_plane, proxy, order.seed);
     let enough = AtomicBool::new(false);
+    let be_friendly = || {
+        load.be_friendly();
+        promotions.iter().for_each(Promotions::be_friendly);
+    };
     let abuse = async {
         if let Some(before) = &order.before {
             sky.clear_up();
             upgrade::there_and_back(&world, &mut crew, before, &program).await;
             enough.store(true, Ordering::Relaxed);
-            return load.be_friendly();
+            return be_friendly();
         }
         let mut plan = Plan::new(order.seed, order.replicas, order.is_long());
         let since = Instant::now();
@@ -143,15 +161,27 @@ async fn run(order: &Order) -> ExitCode {
         }
         sky.clear_up();
         enough.store(true, Ordering::Relaxed);
-        load.be_friendly();
+        be_friendly();
         crew.ready().await;
     };
+    let promoting = async {
+        match &promotions {
+            Some(promotions) => promotions.run(&enough).await,
+            None => Vec::new(),
+        }
+    };
     let mut person = Person::default();
-    let (mut findings, (), ()) = tokio::join!(load.run(&enough), abuse, person.act(order.seed, &world, &load, &enough));
+    let persons = person.act(order.seed, &world, &load, &enough);
+    let (mut findings, (), (), stuck) = tokio::join!(load.run(&enough), abuse, persons, promoting);
+    findings.extend(stuck);
     verdict::settle(&world, &load, &crew, &person).await;
     // A restart must send nothing. A wrong request would arrive before those of the changes below, and is found with them.
     crew.restart().await;
     findings.extend(load.finale().await);
+    if let Some(promotions) = &promotions {
+        findings.extend(promotions.finale().await);
+        findings.extend(promotions.settle(&crew).await);
+    }
     let evidence = verdict::settle(&world, &load, &crew, &person).await;
     findings.extend(verdict::counts(&world).await);
     findings.extend(crew.ended.clone());
@@ -164,7 +194,10 @@ async fn run(order: &Order) -> ExitCode {
         &findings,
         &load,
         &crew,
-        sky.hits.iter().map(|(what, n)| (what.as_str(), *n)).chain(person.acts),
+        [("promoted revisions", promotions.as_ref().map_or(0, Promotions::acts))]
+            .into_iter()
+            .chain(sky.hits.iter().map(|(what, n)| (what.as_str(), *n)))
+            .chain(person.acts),
     );
     println!("chaos: seed {}, {} s in all", order.seed, began.elapsed().as_secs());
     let clean = findings.is_empty() && evidence.findings.is_empty() && figures.missing == 0;

@@ -52,9 +52,9 @@ pub enum Weather {
 /// Calls to the API server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Calls {
-    /// Calls that record a delivery.
+    /// Calls that record a delivery, or create a promotion.
     Creates,
-    /// Calls that settle a delivery.
+    /// Calls that settle a delivery, or write the status of a promotion.
     Outcomes,
     /// Calls that persist cursors.
     Cursors,
@@ -68,7 +68,7 @@ pub enum Calls {
     Secrets,
     /// Calls that renew or acquire the Lease.
     Lease,
-    /// All writes of deliveries, and of the statuses of deliveries and pipelines.
+    /// All writes of deliveries and promotions, and of the statuses of deliveries, promotions and pipelines.
     Writes,
     /// All calls.
     All,

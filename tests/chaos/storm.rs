@@ -182,8 +182,8 @@ fn rule(proxy: &Proxy, rng: &mut Rng, calls: Calls, fault: Fault, percent: u8) -
 
 fn concerns(calls: Calls, call: &Call) -> bool {
     match calls {
-        Calls::Creates => call.is_create_delivery(),
-        Calls::Outcomes => call.is_outcome(),
+        Calls::Creates => call.is_create_delivery() || call.is_create_promotion(),
+        Calls::Outcomes => call.is_outcome() || call.is_promotion_status(),
         Calls::Cursors => call.is_cursors(),
         Calls::PipelineStatus => call.is_pipeline_status(),
         Calls::DeliveryStatus => call.is_delivery_status(),
@@ -191,7 +191,9 @@ fn concerns(calls: Calls, call: &Call) -> bool {
         Calls::Secrets => call.path.split('/').any(|word| word == "secrets"),
         Calls::Lease => call.is_lease(),
         Calls::Writes => {
-            call.is_create_delivery() || call.is_delivery_status() || call.is_cursors() || call.is_pipeline_status()
+            let of_promotions = call.is_create_promotion() || call.is_promotion_status();
+            let of_deliveries = call.is_create_delivery() || call.is_delivery_status();
+            of_promotions || of_deliveries || call.is_cursors() || call.is_pipeline_status()
         }
         Calls::All => true,
     }

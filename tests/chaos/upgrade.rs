@@ -2,10 +2,11 @@
 //!
 //! In: the program of the previous version. Out: nothing. The load continues meanwhile and no process is killed.
 //! - If both versions can run with the CRDs of the new one, these stay, because a rollback does not remove fields. The verdict allows no
-//!   exceptions: no change may be missing, out of order, or sent twice.
+//!   exceptions: no change may be missing, out of order, or sent twice. A CRD that only the new version has is created, and stays too.
 //! - If not, the CRDs are exchanged together with the program. A running process of the other version must then stop by itself. It cannot
 //!   write the outcome of what it has in flight, so each lane may repeat one request.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -45,6 +46,9 @@ pub async fn there_and_back(world: &World, crew: &mut Crew, before: &Path, now: 
     for definition in definitions(now) {
         let name = definition.name_any();
         crew.note(format!("{name} is that of this version"));
+        if create(&api, &definition).await {
+            continue;
+        }
         api.patch(&name, &PatchParams::default(), &Patch::Merge(&definition)).await.expect("the definition is taken");
     }
     crew.pass(BETWEEN).await;
@@ -56,12 +60,23 @@ pub async fn there_and_back(world: &World, crew: &mut Crew, before: &Path, now: 
     }
 }
 
-/// Returns whether both versions write the status of each kind in the same way.
+/// Creates a CRD that does not exist. Returns whether it did so.
+async fn create(api: &Api<CustomResourceDefinition>, definition: &CustomResourceDefinition) -> bool {
+    let is_missing = api.get_opt(&definition.name_any()).await.expect("read").is_none();
+    if is_missing {
+        api.create(&PostParams::default(), definition).await.expect("the definition is taken");
+    }
+    is_missing
+}
+
+/// Returns whether both versions write the status of each kind that both have in the same way.
 fn fit_together(one: &[CustomResourceDefinition], other: &[CustomResourceDefinition]) -> bool {
-    let subresources = |all: &[CustomResourceDefinition]| -> Vec<_> {
-        all.iter().flat_map(|crd| crd.spec.versions.iter().map(|v| v.subresources.clone())).collect()
+    let subresources = |all: &[CustomResourceDefinition]| -> BTreeMap<String, Vec<_>> {
+        let of = |crd: &CustomResourceDefinition| crd.spec.versions.iter().map(|v| v.subresources.clone()).collect();
+        all.iter().map(|crd| (crd.name_any(), of(crd))).collect()
     };
-    subresources(one) == subresources(other)
+    let (one, other) = (subresources(one), subresources(other));
+    one.iter().all(|(name, of_one)| other.get(name).is_none_or(|of_other| of_one == of_other))
 }
 
 /// Installs the CRDs of a program while another version runs, waits until that has noticed it, and starts the program.
@@ -70,6 +85,9 @@ async fn exchange(api: &Api<CustomResourceDefinition>, crew: &mut Crew, program:
     for mut definition in definitions(program) {
         let name = definition.name_any();
         crew.note(format!("{name} is that of {}", program.display()));
+        if create(api, &definition).await {
+            continue;
+        }
         definition.metadata.resource_version = api.get(&name).await.expect("it is there").metadata.resource_version;
         api.replace(&name, &PostParams::default(), &definition).await.expect("the definition is taken");
     }

@@ -138,7 +138,7 @@ fn strike(lanes: &mut Lanes, one: &Row, rows: &[Row], gone: &[Row]) {
 /// Returns the beginnings of audit findings to ignore. A process was killed while its write was in flight, and the write was
 /// applied after the next process had listed the deliveries. So the message was sent again, and the audit contains the
 /// result of the earlier request, which is correct.
-fn written_late(crew: &Crew, seen: &[Seen], rows: &[Row]) -> Vec<String> {
+pub fn written_late(crew: &Crew, seen: &[Seen], rows: &[Row]) -> Vec<String> {
     let mut texts = Vec::new();
     for row in rows {
         let message: Vec<_> = seen.iter().filter(|s| s.lane == row.lane && s.serial == row.serial).collect();
@@ -177,7 +177,7 @@ async fn list(world: &World) -> Vec<Delivery> {
 }
 
 /// Whether every cursor is at the end of its log.
-async fn taken(world: &World) -> bool {
+pub async fn taken(world: &World) -> bool {
     let pipelines = insist(async || world.api::<Pipeline>().list(&ListParams::default()).await).await;
     pipelines.into_iter().filter_map(|p| p.status).all(|status| {
         let serial = status.log.unwrap_or_default().serial;

@@ -27,6 +27,7 @@ const ROWS: &[(&str, Change)] = &[
         data.reason.clear();
         data.message.clear();
         data.running_revision.clear();
+        data.promotion.previous.clear();
     }),
     ("quotes and backslashes", |data| text(data, r#"""\"'`\\ C:\new\table \u0041 {{message}} {{"#)),
     ("line breaks", |data| text(data, "\nfirst\r\nsecond\n\n\n\tthird\r")),
@@ -39,11 +40,11 @@ const ROWS: &[(&str, Change)] = &[
     ("long, of what is escaped", |data| {
         data.message = "<>&\"'*_`@".repeat(1200);
         data.reason = "<>&\"'*_`@".repeat(50);
-        data.revision = revision(&data.revision, &"<&*_".repeat(100));
+        branch(data, &"<&*_".repeat(100));
     }),
     ("markup", |data| text(data, MARKUP)),
-    ("markup in the branch", |data| data.revision = revision(&data.revision, "<@U1>/*b*/[x](e)&\"'")),
-    ("a branch with everything", |data| data.revision = revision(&data.revision, "feature/ä+b c%20#1?x=1&y=2")),
+    ("markup in the branch", |data| branch(data, "<@U1>/*b*/[x](e)&\"'")),
+    ("a branch with everything", |data| branch(data, "feature/ä+b c%20#1?x=1&y=2")),
     ("long names", long_names),
     ("labels", |data| {
         let label = |name: &str| (name.to_owned(), "\"<!channel>\n".to_owned());
@@ -66,11 +67,17 @@ pub fn rows(type_: TransitionType) -> impl Iterator<Item = (TransitionType, &'st
 fn text(data: &mut Data, text: &str) {
     text.clone_into(&mut data.reason);
     text.clone_into(&mut data.message);
+    if !data.promotion.name.is_empty() {
+        text.clone_into(&mut data.promotion.reason);
+    }
 }
 
-/// Returns a revision of this branch, or an empty text if the old revision is empty.
-fn revision(old: &str, branch: &str) -> String {
-    if old.is_empty() { String::new() } else { format!("{branch}@sha1:{COMMIT}") }
+/// Sets the revisions that are not empty to one of this branch.
+fn branch(data: &mut Data, branch: &str) {
+    let revisions = [&mut data.revision, &mut data.promotion.revision, &mut data.promotion.previous];
+    for revision in revisions.into_iter().filter(|revision| !revision.is_empty()) {
+        *revision = format!("{branch}@sha1:{COMMIT}");
+    }
 }
 
 fn long_names(data: &mut Data) {
@@ -90,6 +97,8 @@ fn long_names(data: &mut Data) {
         (253, &mut data.target.cluster.name),
         (63, &mut data.target.cluster.namespace),
         (253, &mut data.target.app.name),
+        (253, &mut data.promotion.name),
+        (63, &mut data.promotion.from),
     ];
     for (length, text) in texts.into_iter().filter(|(_, text)| !text.is_empty()) {
         *text = name(length);

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use pennant::api::TransitionType::{
     self, ClusterOffline, ClusterOnline, Deployed, DriftCorrected, Drifted, EnvironmentReady, Failed, PipelineReady,
-    Progressing, Recovered, Removed,
+    Progressing, PromotionFailed, PromotionFinished, PromotionOpened, PromotionPending, PromotionRequested, Recovered,
+    Removed,
 };
 use pennant::api::notification::Builtin;
 use pennant::render::Data;
@@ -34,8 +35,12 @@ const ALERTS: [(Builtin, Key); 3] =
     [(Builtin::Pagerduty, pagerduty), (Builtin::Opsgenie, opsgenie), (Builtin::Alertmanager, alertmanager)];
 
 /// The transitions that begin an alert, each with those that end it.
-const ENDS: &[(TransitionType, &[TransitionType])] =
-    &[(Failed, &[Deployed, Recovered, Removed]), (Drifted, &[DriftCorrected]), (ClusterOffline, &[ClusterOnline])];
+const ENDS: &[(TransitionType, &[TransitionType])] = &[
+    (Failed, &[Deployed, Recovered, Removed]),
+    (Drifted, &[DriftCorrected]),
+    (ClusterOffline, &[ClusterOnline]),
+    (PromotionFailed, &[PromotionFinished]),
+];
 
 #[test]
 fn a_transition_that_ends_an_alert_has_the_key_of_the_one_that_started_it() {
@@ -59,7 +64,7 @@ fn a_transition_that_ends_an_alert_has_the_key_of_the_one_that_started_it() {
 
 /// With the same key, the end of one problem would close the alert of another that still exists.
 #[test]
-fn failures_drift_and_clusters_have_separate_keys() {
+fn failures_drift_clusters_and_promotions_have_separate_keys() {
     for (builtin, key) in ALERTS {
         for parameters in [Parameters::Required, Parameters::Examples] {
             let subject = Subject::example(builtin, parameters);
@@ -96,10 +101,27 @@ fn another_target_has_another_key() {
     }
 }
 
-/// `Progressing`, `EnvironmentReady` and `PipelineReady` neither begin nor end an alert.
+#[test]
+fn promotions_to_another_environment_have_another_key() {
+    for (builtin, key) in ALERTS {
+        let subject = Subject::example(builtin, Parameters::Required);
+        let keys: BTreeSet<String> = ["prod", "stage"]
+            .iter()
+            .map(|environment| {
+                let mut data = Data::sample(PromotionFailed);
+                (*environment).clone_into(&mut data.environment);
+                (*environment).clone_into(&mut data.subject.name);
+                key(&subject.render(&data).unwrap()).expect("a failure has a key").to_string()
+            })
+            .collect();
+        assert_eq!(keys.len(), 2, "{}: {keys:?}", builtin.as_str());
+    }
+}
+
+/// These transitions neither begin nor end an alert.
 #[test]
 fn other_transitions_do_not_change_alerts() {
-    for type_ in [Progressing, EnvironmentReady, PipelineReady] {
+    for type_ in [Progressing, EnvironmentReady, PipelineReady, PromotionPending, PromotionRequested, PromotionOpened] {
         let request = |builtin| Subject::example(builtin, Parameters::Required).render(&Data::sample(type_)).unwrap();
         assert_eq!(request(Builtin::Pagerduty).url.path(), "/v2/change/enqueue");
         assert!(request(Builtin::Opsgenie).url.path().ends_with("/notes"));
@@ -112,18 +134,18 @@ fn other_transitions_do_not_change_alerts() {
 fn a_failure_fires_an_alert_and_a_recovery_resolves_it() {
     let subject = Subject::example(Builtin::Alertmanager, Parameters::Required);
     let ends = |type_: TransitionType| subject.body(type_, |_| {})[0]["endsAt"].as_str().map(str::to_owned);
-    for type_ in [Failed, Drifted, ClusterOffline] {
+    for type_ in [Failed, Drifted, ClusterOffline, PromotionFailed] {
         assert!(ends(type_) > Some("2090".to_owned()), "{:?}", ends(type_));
     }
-    for type_ in [Deployed, Recovered, Removed, DriftCorrected, ClusterOnline] {
+    for type_ in [Deployed, Recovered, Removed, DriftCorrected, ClusterOnline, PromotionFinished] {
         assert_eq!(ends(type_).as_deref(), Some("2025-11-21T07:47:14.567Z"), "{}", type_.as_str());
     }
     let subject = Subject::example(Builtin::Opsgenie, Parameters::Required);
     let path = |type_| subject.render(&Data::sample(type_)).unwrap().url.path().to_owned();
-    for type_ in [Failed, Drifted, ClusterOffline] {
+    for type_ in [Failed, Drifted, ClusterOffline, PromotionFailed] {
         assert_eq!(path(type_), "/v2/alerts");
     }
-    for type_ in [Deployed, Recovered, Removed, DriftCorrected, ClusterOnline] {
+    for type_ in [Deployed, Recovered, Removed, DriftCorrected, ClusterOnline, PromotionFinished] {
         assert!(path(type_).ends_with("/close"), "{}: {}", type_.as_str(), path(type_));
     }
 }

@@ -9,7 +9,7 @@ use pennant::api::delivery::PipelineRef;
 use pennant::api::notification::Ordering;
 use pennant::api::pipeline::{Cursor, Dispatched, RunningTimer};
 use pennant::api::{ChangeLog, DeliverySpec, PipelineSpec, Settled, Status, Time};
-use pennant::changelog::{Part, Verdict, append, compact, group_state, kept, open, prune, settle, settle_group};
+use pennant::changelog::{GroupId, Part, Verdict, append, compact, group_state, kept, open, prune, settle, settle_group};
 use pennant::dispatch::derive::subjects::Subjects;
 use pennant::dispatch::derive::{PipelineLog, Reached, Wants, derive};
 use pennant::observe::Observation;
@@ -120,7 +120,8 @@ impl World {
                 }
             }
             let parts = self.settled.iter().map(|settled| Part { settled: settled.as_ref(), seen: true });
-            match settle_group(self.environment.as_ref(), group_state(parts), "g", since) {
+            let of = GroupId { reader: "g", members: "" };
+            match settle_group(self.environment.as_ref(), group_state(parts), of, since) {
                 Verdict::Ignored => {}
                 Verdict::Baseline(new) => self.environment = Some(new),
                 Verdict::Changed { from, to, settled } => {

@@ -24,7 +24,8 @@ mod same;
 mod values;
 
 /// The value sets of the chart, `charts/pennant/ci/*-values.yaml`.
-const SETS: [&str; 7] = ["default", "everything", "isolated", "minimal", "namespaced", "observer", "secrets-listed"];
+const SETS: [&str; 8] =
+    ["default", "everything", "isolated", "minimal", "namespaced", "observer", "promoter", "secrets-listed"];
 
 /// A control plane for whole installations. No other test uses their names there.
 fn kubeconfig() -> &'static Path {

@@ -58,7 +58,7 @@ async fn older_crds_stop_the_controllers_until_they_are_updated() {
     let waits = pennant.ready().await.expect_err("it is not ready");
     assert!(waits.contains("definitions"), "{waits}");
     // The metrics show that there is no leader, so that an alert can fire.
-    for lease in ["pennant-pipeline", "pennant-dispatch"] {
+    for lease in ["pennant-pipeline", "pennant-dispatch", "pennant-promote"] {
         let series = format!("pennant_lease_held{{lease=\"{lease}\"}}");
         assert_eq!(pennant.metrics().await.get(&series), Some(&0.0), "{series}");
     }

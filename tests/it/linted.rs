@@ -9,7 +9,9 @@ use pennant::lint::{File, Options, Source, lint};
 use serde_json::{Value, json};
 
 use crate::support::World;
-use crate::validation::{app, bad, endpoint, environments, good, named, notification, object, pipeline, post, prune};
+use crate::validation::{
+    app, bad, endpoint, environments, good, named, notification, object, pipeline, post, promoting, promotion, prune,
+};
 
 /// Cases that the API server accepts and lint refuses, with the reason.
 const MORE: &[(&str, &str)] = &[
@@ -21,6 +23,7 @@ const MORE: &[(&str, &str)] = &[
     ("a header twice, but for capitals", "a rule that compares keys of maps exceeds its budget"),
     ("a literal IPv6 address", "http requires a flag of the controller"),
     ("a parameter that the template does not take", "parameters are known to the controller"),
+    ("a promotion under another name", "the promotion controller withdraws it"),
     ("a selector with an unknown operator", "the common schema of label selectors allows any string"),
     ("a template that a layer brings", "without a layer it is incomplete, which only the controller reports"),
     ("a template that is no JSON", "templates are compiled by the controller"),
@@ -84,6 +87,7 @@ fn metadata() -> Vec<Case> {
         ("a finalizer", with_metadata(json!({"name": "n", "finalizers": ["example.com/hold"]}))),
         ("finalizers that are a text", with_metadata(json!({"name": "n", "finalizers": "example.com/hold"}))),
         ("an unknown kind", object("Notificaton", "n", json!({}))),
+        ("a promotion under another name", named("to-prod".to_owned(), promotion(json!({})))),
     ]
 }
 
@@ -265,8 +269,8 @@ fn mutants(of: &Value, at: &str, found: &mut Vec<(String, Value)>) {
     }
 }
 
-/// Returns a Notification and a Pipeline that use most fields.
-fn full() -> [Value; 2] {
+/// Returns a Notification and two Pipelines that use most fields.
+fn full() -> [Value; 3] {
     let secret = json!({"name": "s", "key": "k"});
     let notification = notification(json!({
         "suspend": false,
@@ -284,7 +288,11 @@ fn full() -> [Value; 2] {
         },
     }));
     let target = json!({"namespace": "a", "appRef": {"apiVersion": "v1", "kind": "K", "name": "b"}});
-    let mut all = [notification, environments(json!([{"name": "dev", "targets": [target]}]))];
+    let promoting = promoting(json!({
+        "manual": true, "after": "30m", "suspend": true, "timeout": "24h", "strategy": {"notification": {}},
+        "retain": {"perEnvironment": 5, "maxAge": "720h"},
+    }));
+    let mut all = [notification, environments(json!([{"name": "dev", "targets": [target]}])), promoting];
     for object in &mut all {
         object["metadata"] = json!({"name": "n", "labels": {"a": "b"}, "annotations": {"a": "b"}, "finalizers": ["a.b/c"]});
     }

@@ -241,7 +241,7 @@ async fn a_deleted_lease_is_recreated_with_an_epoch_above_the_logs() {
     // A write before the replica notices the deletion would still have the old epoch. So the test waits for the new Leases.
     eventually("the Leases are made again", async || {
         let leases = world.api::<Lease>().list(&ListParams::default()).await.map_err(|e| e.to_string())?;
-        if leases.items.len() == 2 { Ok(()) } else { Err(format!("there are {}", leases.items.len())) }
+        if leases.items.len() == 3 { Ok(()) } else { Err(format!("there are {}", leases.items.len())) }
     })
     .await;
     world.ship("a", "3").await;

@@ -198,7 +198,7 @@ async fn metrics_have_stable_names_and_labels() {
     assert_eq!(after["pennant_deliveries_total{outcome=\"Delivered\"}"], 2.0);
 }
 
-const FAMILIES: [(&str, &str); 29] = [
+const FAMILIES: [(&str, &str); 32] = [
     ("pennant_api_writes", "counter"),
     ("pennant_attempts", "counter"),
     ("pennant_bookkeeping_entries", "gauge"),
@@ -221,6 +221,9 @@ const FAMILIES: [(&str, &str); 29] = [
     ("pennant_objects_cached", "gauge"),
     ("pennant_observation_lag_seconds", "histogram"),
     ("pennant_origins_unreachable", "gauge"),
+    ("pennant_hooks", "counter"),
+    ("pennant_promotion_oldest_open_timestamp_seconds", "gauge"),
+    ("pennant_promotions", "gauge"),
     ("pennant_redeliveries", "counter"),
     ("pennant_request_duration_seconds", "histogram"),
     ("pennant_spans", "counter"),

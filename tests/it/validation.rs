@@ -4,6 +4,7 @@
 use http::Request;
 use kube::Client;
 use pennant::api::conditions::ConditionStatus;
+use pennant::promotion::names;
 use serde_json::{Value, json};
 
 use crate::support::{Pennant, Receiver, World};
@@ -73,6 +74,56 @@ pub fn delivery_with(status: Value) -> Value {
     delivery
 }
 
+/// Returns a Pipeline with two environments and this promotion policy.
+pub fn promoting(policy: Value) -> Value {
+    let one = json!([{"namespace": "a"}]);
+    let environments = json!([{"name": "dev", "targets": one}, {"name": "prod", "targets": one}]);
+    pipeline(json!({"appRef": app(), "environments": environments, "promotion": policy}))
+}
+
+/// Returns a Promotion with these changes of its spec, under the name that the spec determines.
+pub fn promotion(over: Value) -> Value {
+    let mut spec = json!({
+        "pipelineRef": {"name": "p", "uid": "u"}, "environment": "prod", "from": "dev", "revision": "2", "previous": "1",
+        "occasion": 1,
+    });
+    json_patch::merge(&mut spec, &over);
+    let name = serde_json::from_value(spec.clone()).map_or_else(|_| "p-prod".to_owned(), |spec| names::name(&spec));
+    object("Promotion", &name, spec)
+}
+
+fn bad_promotions() -> Vec<Bad> {
+    let with = |changes: Value| {
+        let mut policy = json!({"strategy": {"notification": {}}});
+        json_patch::merge(&mut policy, &changes);
+        promoting(policy)
+    };
+    let one = json!([{"namespace": "a"}]);
+    vec![
+        (
+            "promotion to the first environment",
+            environments(json!([{"name": "dev", "targets": one, "promotion": {}}, {"name": "prod", "targets": one}])),
+            "remove environments[0].promotion",
+        ),
+        ("a strategy without a name", promoting(json!({"strategy": {}})), "set exactly one strategy: notification"),
+        (
+            "an unknown strategy",
+            with(json!({"strategy": {"carrierPigeon": {}}})),
+            "unknown field \"spec.promotion.strategy.carrierPigeon\"",
+        ),
+        ("a soak time in words", with(json!({"after": "a while"})), "durations such as 30m or 24h"),
+        ("a soak time that is too long", with(json!({"after": "169h"})), "after must be at most 168h"),
+        ("a promotion timeout that is too short", with(json!({"timeout": "1s"})), "at least 1m and at most 168h"),
+        ("a promotion timeout that is too long", with(json!({"timeout": "200h"})), "at least 1m and at most 168h"),
+        ("promotions that are kept too short", with(json!({"retain": {"maxAge": "1s"}})), "at least 1m and at most 87600h"),
+        ("no promotions that are kept", with(json!({"retain": {"perEnvironment": 0}})), "greater than or equal to 1"),
+        ("a promotion that is approved", promotion(json!({"approved": true})), "cannot be approved when it is created"),
+        ("a promotion with a request of 0", promotion(json!({"request": 0})), "greater than or equal to 1"),
+        ("a promotion without an occasion", promotion(json!({"occasion": null})), "spec.occasion: Required value"),
+        ("a promotion of no revision", promotion(json!({"revision": ""})), "at least 1 chars long"),
+    ]
+}
+
 fn bad_pipelines() -> Vec<Bad> {
     let one = json!([{"namespace": "a"}]);
     vec![
@@ -100,6 +151,34 @@ fn bad_pipelines() -> Vec<Bad> {
             environments(json!([{"name": "dev", "target": one, "targets": one}])),
             "unknown field \"spec.environments[0].target\"",
         ),
+    ]
+}
+
+/// Returns a pipeline whose hook for looks has the keys `looks`. `approvals`: the Secret of the pipeline, and that of its second environment.
+fn hooked(approvals: [Option<&str>; 2]) -> Value {
+    let one = json!([{"namespace": "a"}]);
+    let mut spec = json!({
+        "appRef": app(), "hooks": {"secretRef": {"name": "looks"}},
+        "environments": [{"name": "dev", "targets": one}, {"name": "prod", "targets": one}],
+    });
+    for (at, name) in ["", "/environments/1"].into_iter().zip(approvals) {
+        if let Some(name) = name {
+            let policy = json!({"strategy": {"notification": {}, "secretRef": {"name": name}}});
+            spec.pointer_mut(at).expect("it is there")["promotion"] = policy;
+        }
+    }
+    pipeline(spec)
+}
+
+fn bad_hooks() -> Vec<Bad> {
+    let words = "must not have the same secretRef";
+    let mut nameless = hooked([None, None]);
+    nameless["spec"]["hooks"] = json!({});
+    vec![
+        ("one Secret for looks and approvals", hooked([Some("looks"), None]), words),
+        ("one Secret for looks and approvals of an environment", hooked([Some("others"), Some("looks")]), words),
+        ("hooks without a Secret", nameless, "secretRef"),
+        ("the name of a Secret that cannot be one", hooked([Some("A/b"), None]), "should match"),
     ]
 }
 
@@ -227,7 +306,8 @@ fn bad_notifications() -> Vec<Bad> {
 
 /// Returns the objects that must be rejected.
 pub fn bad() -> Vec<Bad> {
-    bad_pipelines().into_iter().chain(bad_endpoints()).chain(bad_notifications()).collect()
+    let pipelines = bad_pipelines().into_iter().chain(bad_promotions()).chain(bad_hooks());
+    pipelines.chain(bad_endpoints()).chain(bad_notifications()).collect()
 }
 
 /// Returns the objects that must be accepted.
@@ -243,6 +323,7 @@ pub fn good() -> Vec<(&'static str, Value)> {
             ]}])),
         ),
         ("a name of 63 characters", named("p".repeat(63), environments(json!([{"name": "d".repeat(63), "targets": one}])))),
+        ("hooks with two Secrets", hooked([Some("approvals"), Some("of-prod")])),
         ("many targets", environments(json!([{"name": "dev", "targets": vec![json!({"namespace": "a"}); 256]}]))),
         ("the least notification", object("Notification", "n", json!({}))),
         ("no triggers", notification(json!({"triggers": []}))),
@@ -265,6 +346,23 @@ pub fn good() -> Vec<(&'static str, Value)> {
             notification(json!({"template": {"inline": {"contentType": "text/plain; charset=utf-8"}}})),
         ),
         ("a retry schedule", retry(json!({"initial": "100ms", "max": "1h", "maxAge": "720h"}))),
+        ("the least promotion policy", promoting(json!({"strategy": {"notification": {}}}))),
+        ("a promotion policy without a strategy", promoting(json!({}))),
+        (
+            "a whole promotion policy",
+            promoting(json!({
+                "manual": true, "after": "30m", "suspend": true, "timeout": "24h", "strategy": {"notification": {}},
+                "retain": {"perEnvironment": 100, "maxAge": "87600h"},
+            })),
+        ),
+        (
+            "an environment with its own promotion policy",
+            environments(json!([{"name": "dev", "targets": one}, {"name": "prod", "targets": one, "promotion": {
+                "manual": true, "strategy": {"notification": {}},
+            }}])),
+        ),
+        ("a promotion", promotion(json!({}))),
+        ("a promotion that a person requests", promotion(json!({"request": 2, "previous": null}))),
         ("a delivery", delivery()),
         ("a delivery with its outcome", delivery_with(json!({"outcome": "Delivered", "attempts": 1, "statusCode": 200}))),
     ]
@@ -337,6 +435,41 @@ async fn the_spec_of_a_delivery_is_required_and_immutable() {
     send(&world.client, "PUT", &path(&world, &made, "/d?dryRun=All"), &made).await.unwrap();
 }
 
+#[tokio::test]
+async fn of_a_promotion_only_the_approval_can_be_edited() {
+    let world = World::new("validation-promotion").await;
+    let made = create(&world, &promotion(json!({})), false).await.unwrap();
+    let name = made["metadata"]["name"].as_str().unwrap().to_owned();
+    let edit = async |of: &Value, changes: Value, rest: &str| {
+        let mut edited = of.clone();
+        json_patch::merge(&mut edited, &changes);
+        send(&world.client, "PUT", &path(&world, &edited, &format!("/{name}{rest}")), &edited).await
+    };
+    let edited = "only spec.approved of a promotion can be edited; to promote another revision, use pennant promote";
+    for changes in [
+        json!({"revision": "3"}),
+        json!({"revision": "3", "approved": true}),
+        json!({"occasion": 2}),
+        json!({"request": 1}),
+        json!({"previous": null}),
+        json!({"from": "test"}),
+        json!({"environment": "test"}),
+        json!({"pipelineRef": {"name": "q"}}),
+    ] {
+        let refused = edit(&made, json!({"spec": changes}), "?dryRun=All").await.unwrap_err();
+        assert!(refused.contains(edited), "{changes}: {refused}");
+    }
+    edit(&made, json!({"metadata": {"annotations": {"pennant.dev/retry": "1"}}}), "?dryRun=All").await.unwrap();
+    let approved = edit(&made, json!({"spec": {"approved": true}}), "").await.unwrap();
+    for changes in [json!({"approved": false}), json!({"approved": null})] {
+        let refused = edit(&approved, json!({"spec": changes}), "?dryRun=All").await.unwrap_err();
+        assert!(refused.contains("an approval cannot be taken back; delete the object"), "{changes}: {refused}");
+    }
+    // The status is a subresource, so a write of the object does not change it.
+    let with_status = edit(&approved, json!({"status": {"phase": "Finished"}}), "?dryRun=All").await.unwrap();
+    assert!(with_status.get("status").is_none(), "{with_status}");
+}
+
 fn set(object: &mut Value, pointer: &str, value: Value) {
     let (parent, key) = pointer.rsplit_once('/').unwrap();
     object.pointer_mut(parent).unwrap()[key] = value;
@@ -367,6 +500,7 @@ fn path(world: &World, object: &Value, rest: &str) -> String {
     let plural = match object["kind"].as_str() {
         Some("Pipeline") => "pipelines",
         Some("Notification") => "notifications",
+        Some("Promotion") => "promotions",
         _ => "deliveries",
     };
     format!("/apis/pennant.dev/v1alpha1/namespaces/{}/{plural}{rest}", world.ns)

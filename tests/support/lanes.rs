@@ -2,29 +2,36 @@
 
 use std::fmt;
 
+use pennant::api::delivery::Family;
 use pennant::api::{Delivery, Outcome};
+
+/// Replaces the application in the path of a lane of promotions.
+pub const PROMOTION: &str = "promotion";
 
 /// The deliveries of one notification for one target of one pipeline.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Lane {
     /// Namespace of the pipeline.
     pub namespace: String,
-    /// `PIPELINE/NOTIFICATION/ENVIRONMENT/APP`. `APP` is empty for an environment, and the cluster's name for a cluster.
-    /// Both are empty for the pipeline.
+    /// `PIPELINE/NOTIFICATION/ENVIRONMENT/APP`. `APP` is empty for an environment, `promotion` for the promotions to an environment, and the
+    /// cluster's name for a cluster. Both are empty for the pipeline.
     pub path: String,
 }
 
 impl Lane {
-    /// Whether this is the lane of the fence, which tests only use for waiting.
+    /// Whether this is the lane of a fence, which tests only use for waiting.
     pub fn is_fence(&self) -> bool {
-        self.path.ends_with("/fence/fence")
+        ["/fence/fence", "/fence/promotion", "/gate/gate"].iter().any(|end| self.path.ends_with(end))
     }
 
     /// Returns the lane of a delivery.
     pub fn of(delivery: &Delivery) -> Self {
         let spec = &delivery.spec;
         let cluster = spec.subject.cluster_ref.as_ref().map_or("", |c| &c.name);
-        let app = spec.subject.target.as_ref().map_or(cluster, |t| &t.app.name);
+        let app = match spec.type_.family() {
+            Family::Promotion => PROMOTION,
+            Family::Status | Family::Drift => spec.subject.target.as_ref().map_or(cluster, |t| &t.app.name),
+        };
         let (pipeline, notification) = (&spec.pipeline_ref.name, &spec.notification);
         Self {
             namespace: spec.pipeline_ref.namespace.clone(),

@@ -3,17 +3,19 @@
 //! Five kinds of findings: `missing`, `unexpected`, `duplicate`, `order` and `audit`. The oracle waits while a finding can still
 //! resolve; a final finding fails the test at once.
 
+pub mod promotions;
 pub mod repeats;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::time::Instant;
 
-use pennant::api::{Delivery, Outcome};
+use kube::api::ListParams;
+use pennant::api::{Delivery, Outcome, Pipeline, Promotion};
 use repeats::Repeats;
 use serde_json::Value;
 
-use super::lanes::{Lane, Step, what};
+use super::lanes::{Lane, PROMOTION, Step, what};
 use super::receiver::{Receiver, Request};
 use super::wait::DEADLINE;
 use super::world::{WITNESS, World};
@@ -52,6 +54,8 @@ pub struct Row {
     pub attempts: i64,
     /// Status code of the last answer.
     pub status_code: Option<u16>,
+    /// Whether changes were merged before it was recorded.
+    pub coalesced: bool,
 }
 
 /// What a test expects.
@@ -86,13 +90,14 @@ pub struct Oracle<'a> {
     receivers: Vec<&'a Receiver>,
     namespaces: BTreeSet<String>,
     expected: Expected,
+    promotions: Vec<promotions::Expected>,
 }
 
 impl<'a> Oracle<'a> {
     /// Creates an oracle for everything in this namespace and at this receiver.
     pub fn new(world: &'a World, receiver: &'a Receiver) -> Self {
         let namespaces = world.namespaces().cloned().collect();
-        Self { world, receivers: vec![receiver], namespaces, expected: Expected::default() }
+        Self { world, receivers: vec![receiver], namespaces, expected: Expected::default(), promotions: Vec::new() }
     }
 
     /// Adds a receiver.
@@ -112,6 +117,19 @@ impl<'a> Oracle<'a> {
         let lane = Lane { namespace: namespace.to_owned(), path: path.to_owned() };
         self.namespaces.insert(namespace.to_owned());
         self.expected.lanes.insert(lane, steps.iter().map(|s| Step::new(s)).collect());
+        self
+    }
+
+    /// Expects exactly these promotions of a pipeline, each as `ENVIRONMENT REVISION: STEP, STEP`, and the deliveries of their steps by each
+    /// of these notifications. [`promotions`] describes the lines.
+    pub fn promotions(mut self, pipeline: &str, notifications: &[&str], lines: &[&str]) -> Self {
+        self.promotions.push(promotions::Expected::new(&self.world.ns, pipeline, notifications, lines));
+        self
+    }
+
+    /// Expects that the promotions of a pipeline fit together, whichever they are, and the deliveries of their steps.
+    pub fn any_promotions(mut self, pipeline: &str, notifications: &[&str]) -> Self {
+        self.promotions.push(promotions::Expected::any(&self.world.ns, pipeline, notifications));
         self
     }
 
@@ -148,11 +166,16 @@ impl<'a> Oracle<'a> {
             let mut seen: Vec<_> = self.receivers.iter().flat_map(|r| r.log()).map(|r| seen(&r)).collect();
             // A lane may move from one receiver to another.
             seen.sort_by_key(|seen| seen.at);
-            let mut rows = Vec::new();
+            let mut deliveries = Vec::new();
             for namespace in &self.namespaces {
-                rows.extend(self.world.deliveries_in(namespace).await.iter().map(row));
+                deliveries.extend(self.world.deliveries_in(namespace).await);
             }
-            let findings = judge(&self.expected, &seen, &rows);
+            let rows: Vec<_> = deliveries.iter().map(row).collect();
+            let (lanes, of_promotions) = self.judge_promotions(&deliveries).await;
+            let mut expected = self.expected.clone();
+            expected.lanes.extend(lanes);
+            let mut findings = judge(&expected, &seen, &rows);
+            findings.extend(of_promotions);
             if findings.is_empty() {
                 return;
             }
@@ -163,6 +186,21 @@ impl<'a> Oracle<'a> {
             tokio::time::sleep(std::time::Duration::from_millis(50)).await;
         }
     }
+
+    /// Returns the lanes that the promotions cause, and the findings about the promotions. Without expectations nothing is read.
+    async fn judge_promotions(&self, deliveries: &[Delivery]) -> (BTreeMap<Lane, Vec<Step>>, Vec<Finding>) {
+        let (mut lanes, mut findings) = (BTreeMap::new(), Vec::new());
+        if self.promotions.is_empty() {
+            return (lanes, findings);
+        }
+        let all = self.world.api::<Promotion>().list(&ListParams::default()).await.expect("listed").items;
+        for expected in &self.promotions {
+            let pipeline = self.world.api::<Pipeline>().get_opt(expected.pipeline()).await.expect("answered");
+            lanes.extend(expected.lanes(&all));
+            findings.extend(expected.judge(&all, pipeline.as_ref(), deliveries));
+        }
+        (lanes, findings)
+    }
 }
 
 /// Converts a request. The fields are in its body, which [`super::world::BODY`] has rendered, or in the header
@@ -171,7 +209,8 @@ pub fn seen(request: &Request) -> Seen {
     let witness = request.headers.get(WITNESS);
     let body: Value = witness.map_or_else(|| request.json(), |text| serde_json::from_str(text).expect("JSON"));
     let field = |name: &str| body[name].as_str().unwrap_or_else(|| panic!("no {name} in {body}")).to_owned();
-    let path = format!("{}/{}/{}", field("pipeline"), field("notification"), field("target"));
+    let lane = if field("type").starts_with("Promotion") { PROMOTION } else { "" };
+    let path = format!("{}/{}/{}{lane}", field("pipeline"), field("notification"), field("target"));
     assert_eq!(field("id"), request.id(), "the id in the body is that of the header");
     Seen {
         lane: Lane { namespace: field("namespace"), path },
@@ -195,6 +234,7 @@ pub fn row(delivery: &Delivery) -> Row {
         order: spec.order,
         attempts: status.attempts,
         status_code: status.status_code,
+        coalesced: spec.coalesced,
     }
 }
 
@@ -335,8 +375,9 @@ fn report(findings: &[Finding], seen: &[Seen], rows: &[Row]) -> String {
     text += "deliveries\n";
     for r in rows {
         let (code, attempts) = (r.status_code.map_or("none".to_owned(), |c| c.to_string()), r.attempts);
-        let _ =
-            writeln!(text, "  {} {code:<4} {:<40} {:<30} attempts {attempts}", r.serial, r.lane.path, r.step.to_string());
+        let merged = if r.coalesced { ", coalesced" } else { "" };
+        let (lane, step) = (&r.lane.path, r.step.to_string());
+        let _ = writeln!(text, "  {} {code:<4} {lane:<40} {step:<30} attempts {attempts}{merged}", r.serial);
     }
     text
 }

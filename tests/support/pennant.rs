@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::{LazyLock, PoisonError, RwLock};
@@ -39,10 +40,12 @@ struct Start {
 pub struct Options {
     /// Namespaces to watch.
     pub watch: Vec<String>,
-    /// `--controllers`.
+    /// `--controllers`. Empty: the controllers that the program runs by default.
     pub controllers: &'static str,
     /// Whether loopback is an allowed destination.
     pub loopback: bool,
+    /// Whether it accepts hooks, on a free port. Requires the controller `promote`.
+    pub hooks: bool,
     /// `POD_NAME`, for one of several replicas. `None`: the only replica, which is named after the host.
     pub pod: Option<&'static str>,
     /// Kubeconfig to use instead of the one of the world.
@@ -70,8 +73,9 @@ impl Options {
     pub fn of(world: &World) -> Self {
         Self {
             watch: vec![world.ns.clone()],
-            controllers: "pipeline,dispatch",
+            controllers: "",
             loopback: true,
+            hooks: false,
             pod: None,
             kubeconfig: None,
             program: PROGRAM.read().unwrap_or_else(PoisonError::into_inner).clone(),
@@ -99,15 +103,21 @@ impl Pennant {
         let mut args: Vec<String> =
             ["run", "--http-addr", "127.0.0.1:0", "--log-format", "json", "--allow-http"].map(str::to_owned).to_vec();
         args.extend(["--namespace".to_owned(), world.ns.clone()]);
-        args.extend(["--controllers".to_owned(), options.controllers.to_owned()]);
+        if !options.controllers.is_empty() {
+            args.extend(["--controllers".to_owned(), options.controllers.to_owned()]);
+        }
         args.extend(options.watch.iter().flat_map(|ns| ["--watch-namespace".to_owned(), ns.clone()]));
         if options.loopback {
             args.extend(["--allow-destination".to_owned(), "127.0.0.0/8".to_owned()]);
         }
+        if options.hooks {
+            args.extend(["--hooks-addr".to_owned(), "127.0.0.1:0".to_owned()]);
+        }
         args.extend(options.args);
         let folder = crate::support::tmp().join("logs");
         std::fs::create_dir_all(&folder).expect("a folder for logs");
-        let log = folder.join(format!("{}-{}-{}.log", world.ns, options.controllers, options.pod.unwrap_or("0")));
+        let controllers = if options.controllers.is_empty() { "all" } else { options.controllers };
+        let log = folder.join(format!("{}-{controllers}-{}.log", world.ns, options.pod.unwrap_or("0")));
         let _ = std::fs::remove_file(&log);
         let kubeconfig = options.kubeconfig.unwrap_or_else(|| world.kubeconfig.clone());
         let under = Under::rights(world, &options.watch, &kubeconfig).await;
@@ -257,9 +267,19 @@ impl Pennant {
             if let Ok(Some(status)) = self.child.try_wait() {
                 panic!("pennant has ended: {status}");
             }
-            address(&self.log()).ok_or_else(|| "it has not said where".to_owned())
+            address(&self.log(), "listening").ok_or_else(|| "it has not said where".to_owned())
         })
         .await;
+    }
+
+    /// Returns the address of hooks, which the log reports.
+    #[allow(dead_code, reason = "the integration tests use it")]
+    pub async fn hooks(&self) -> SocketAddr {
+        let text = eventually("pennant accepts hooks", async || {
+            address(&self.log(), "accepting hooks").ok_or_else(|| "it has not said where".to_owned())
+        })
+        .await;
+        text.parse().expect("an address")
     }
 
     /// Returns the text of `/readyz`. It is an error while Pennant is not ready.
@@ -268,11 +288,11 @@ impl Pennant {
     }
 }
 
-/// Finds the address in the first line after the last start that reports it.
-fn address(log: &str) -> Option<String> {
+/// Finds the address in the first line after the last start that has these words.
+fn address(log: &str, words: &str) -> Option<String> {
     let since = log.rfind(STARTED).unwrap_or(0);
     let lines = log[since..].lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    let mut said = lines.filter(|line| line["message"].as_str().is_some_and(|m| m.contains("listening")));
+    let mut said = lines.filter(|line| line["message"].as_str().is_some_and(|m| m.contains(words)));
     said.find_map(|line| line["address"].as_str().map(str::to_owned))
 }
 

@@ -1,9 +1,10 @@
 //! A namespace with the objects of users and their controllers.
 //!
 //! No controllers run in the control plane: tests write the status of application objects themselves, as the real
-//! controllers would (see [`apps`]).
+//! controllers would (see [`apps`]), and carry out promotions as a receiver would (see [`promotions`]).
 
 pub mod apps;
+pub mod promotions;
 
 use std::fmt::Debug;
 use std::path::{Path, PathBuf};

@@ -8,6 +8,12 @@
 - --workers={{ int .Values.workers }}
 - --keep-deliveries={{ int .Values.keepDeliveries }}
 - --http-addr={{ .Values.http.address }}:{{ int .Values.http.port }}
+{{- if .Values.hooks.enabled }}
+{{- if not (has "promote" .Values.controllers) }}
+{{- fail "hooks.enabled requires the controller promote; add it to controllers, or enable hooks in the release that runs it" }}
+{{- end }}
+- --hooks-addr={{ .Values.http.address }}:{{ int .Values.hooks.port }}
+{{- end }}
 - --log-format={{ .Values.log.format }}
 {{- range uniq .Values.watchNamespaces }}
 - --watch-namespace={{ . }}

@@ -1,7 +1,7 @@
 {{/* The permissions of users, by role. `edit` also has the rules of `view`, and `admin` has those of both. */}}
 {{- define "pennant.people.view" -}}
 - apiGroups: [pennant.dev]
-  resources: [pipelines, notifications, deliveries]
+  resources: [pipelines, notifications, deliveries, promotions]
   verbs: [get, list, watch]
 {{- end }}
 
@@ -18,7 +18,18 @@
 
 {{- define "pennant.people.admin" -}}
 # If a Delivery is deleted before it is sent, it is never sent. If it is deleted afterwards, its record is lost.
+# A Promotion that is deleted before it has ended is not created again.
 - apiGroups: [pennant.dev]
-  resources: [deliveries]
+  resources: [deliveries, promotions]
   verbs: [delete, deletecollection]
+{{- end }}
+
+{{/* The permissions of users who approve promotions. They cannot create one, and they can edit nothing but the approval. */}}
+{{- define "pennant.people.approver" -}}
+- apiGroups: [pennant.dev]
+  resources: [promotions]
+  verbs: [get, list, watch, patch]
+- apiGroups: [pennant.dev]
+  resources: [pipelines]
+  verbs: [get, list]
 {{- end }}

@@ -14,12 +14,27 @@ listed and watched by name, so that resourceNames apply to these verbs, too.
 {{- define "pennant.rights.followed" -}}
 {{- $pipeline := has "pipeline" .Values.controllers }}
 {{- $dispatch := has "dispatch" .Values.controllers }}
+{{- $promote := has "promote" .Values.controllers }}
 - apiGroups: [pennant.dev]
   resources: [pipelines]
   verbs: [get, list, watch]
+{{- if or $pipeline $dispatch }}
 - apiGroups: [pennant.dev]
   resources: [pipelines/status]
   verbs: [patch]
+{{- end }}
+{{- if $promote }}
+- apiGroups: [pennant.dev]
+  resources: [promotions]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [pennant.dev]
+  resources: [promotions/status]
+  verbs: [patch]
+{{- else if $pipeline }}
+- apiGroups: [pennant.dev]
+  resources: [promotions]
+  verbs: [get, list, watch]
+{{- end }}
 {{- if $dispatch }}
 - apiGroups: [pennant.dev]
   resources: [notifications]
@@ -44,7 +59,7 @@ listed and watched by name, so that resourceNames apply to these verbs, too.
 - apiGroups: [events.k8s.io]
   resources: [events]
   verbs: [create, patch]
-{{- if eq .Values.rbac.secrets.access "all" }}
+{{- if and (eq .Values.rbac.secrets.access "all") (or (has "pipeline" .Values.controllers) (has "dispatch" .Values.controllers) .Values.hooks.enabled) }}
 - apiGroups: [""]
   resources: [secrets]
   verbs: [list, watch]

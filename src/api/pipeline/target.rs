@@ -9,6 +9,15 @@ use crate::api::values::refs::{AppRef, ClusterRef};
 /// The name of the pipeline itself in the change log.
 pub const PIPELINE: &str = "pipeline";
 
+/// The prefix of the names of the promotions to an environment in the change log.
+pub const PROMOTION: &str = "promotion/";
+
+/// Returns the name of the promotions to an environment in the change log.
+#[must_use]
+pub fn promotion(environment: &str) -> String {
+    format!("{PROMOTION}{environment}")
+}
+
 /// One target with all fields that it inherits from the pipeline.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TargetInfo {
@@ -79,14 +88,15 @@ pub fn targets(spec: &PipelineSpec, cluster: &str) -> Vec<TargetInfo> {
     all
 }
 
-/// Returns the names of all subjects of a pipeline in the change log: targets, environments, clusters except the local one, and the
-/// pipeline.
+/// Returns the names of all subjects of a pipeline in the change log: targets, environments and the promotions to them, clusters except the
+/// local one, and the pipeline.
 #[must_use]
 pub fn subjects(spec: &PipelineSpec, cluster: &str) -> BTreeSet<String> {
     let targets = targets(spec, cluster);
     let clusters = targets.iter().filter_map(|t| t.cluster_ref.as_ref()).map(ClusterRef::subject);
     let environments = spec.environments.iter().map(|e| format!("environment/{}", e.name));
-    let others: Vec<_> = clusters.chain(environments).chain([PIPELINE.to_owned()]).collect();
+    let promotions = spec.environments.iter().map(|e| promotion(&e.name));
+    let others: Vec<_> = clusters.chain(environments).chain(promotions).chain([PIPELINE.to_owned()]).collect();
     targets.into_iter().map(|t| t.subject).chain(others).collect()
 }
 
@@ -124,6 +134,8 @@ mod tests {
         .unwrap();
         let all: Vec<_> = subjects(&spec, "c").into_iter().collect();
         let targets = ["target/dev/c/a", "target/prod/fleet.eu/a", "target/prod/fleet.eu/b"];
-        assert_eq!(all, [&["cluster/fleet.eu", "environment/dev", "environment/prod", "pipeline"][..], &targets].concat());
+        let environments = ["environment/dev", "environment/prod"];
+        let promotions = ["promotion/dev", "promotion/prod"];
+        assert_eq!(all, [&["cluster/fleet.eu"][..], &environments, &["pipeline"], &promotions, &targets].concat());
     }
 }

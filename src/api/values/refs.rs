@@ -3,6 +3,10 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+/// The type of Secrets with the keys of hooks. Pennant sends nothing that is signed or authenticated with such a Secret. Otherwise a
+/// notification could use a key to sign an approval.
+pub const INBOUND: &str = "pennant.dev/inbound";
+
 /// A Secret in the namespace of the object that refers to it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]

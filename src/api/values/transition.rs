@@ -29,11 +29,21 @@ pub enum TransitionType {
     EnvironmentReady,
     /// All environments of the pipeline run the same revision, which is new for the pipeline.
     PipelineReady,
+    /// A promotion to the environment waits for an approval.
+    PromotionPending,
+    /// A promotion to the environment is requested. With the strategy `notification`, the receiver carries it out.
+    PromotionRequested,
+    /// The pull request of a promotion exists, or its commit is pushed.
+    PromotionOpened,
+    /// The environment runs the promoted revision.
+    PromotionFinished,
+    /// A promotion has failed: it was refused, or the environment did not run the revision in time.
+    PromotionFailed,
 }
 
 impl TransitionType {
     /// All types, in the order of the documentation.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 16] = [
         Self::Deployed,
         Self::Progressing,
         Self::Failed,
@@ -45,6 +55,11 @@ impl TransitionType {
         Self::ClusterOnline,
         Self::EnvironmentReady,
         Self::PipelineReady,
+        Self::PromotionPending,
+        Self::PromotionRequested,
+        Self::PromotionOpened,
+        Self::PromotionFinished,
+        Self::PromotionFailed,
     ];
 
     /// Returns the family of the type. A later transition of the same family and subject makes an earlier one obsolete.
@@ -61,6 +76,11 @@ impl TransitionType {
             | Self::ClusterOnline
             | Self::EnvironmentReady
             | Self::PipelineReady => Family::Status,
+            Self::PromotionPending
+            | Self::PromotionRequested
+            | Self::PromotionOpened
+            | Self::PromotionFinished
+            | Self::PromotionFailed => Family::Promotion,
         }
     }
 
@@ -76,7 +96,12 @@ impl TransitionType {
             | Self::Drifted
             | Self::DriftCorrected => SubjectKind::Target,
             Self::ClusterOffline | Self::ClusterOnline => SubjectKind::Cluster,
-            Self::EnvironmentReady => SubjectKind::Environment,
+            Self::EnvironmentReady
+            | Self::PromotionPending
+            | Self::PromotionRequested
+            | Self::PromotionOpened
+            | Self::PromotionFinished
+            | Self::PromotionFailed => SubjectKind::Environment,
             Self::PipelineReady => SubjectKind::Pipeline,
         }
     }
@@ -96,6 +121,11 @@ impl TransitionType {
             Self::ClusterOnline => "ClusterOnline",
             Self::EnvironmentReady => "EnvironmentReady",
             Self::PipelineReady => "PipelineReady",
+            Self::PromotionPending => "PromotionPending",
+            Self::PromotionRequested => "PromotionRequested",
+            Self::PromotionOpened => "PromotionOpened",
+            Self::PromotionFinished => "PromotionFinished",
+            Self::PromotionFailed => "PromotionFailed",
         }
     }
 }
@@ -107,6 +137,8 @@ pub enum Family {
     Status,
     /// Whether the subject runs what was declared.
     Drift,
+    /// How a promotion proceeds. No transition of this family makes another one obsolete.
+    Promotion,
 }
 
 /// The kind of the subject of a transition.

@@ -14,6 +14,7 @@ struct Kind {
 const PIPELINE: Kind = Kind { kind: "Pipeline", types: ["pipeline", "pipelines", "pnpl"] };
 const NOTIFICATION: Kind = Kind { kind: "Notification", types: ["notification", "notifications", "pnn"] };
 const DELIVERY: Kind = Kind { kind: "Delivery", types: ["delivery", "deliveries", "dlv"] };
+const PROMOTION: Kind = Kind { kind: "Promotion", types: ["promotion", "promotions", "promo"] };
 
 /// Parses the name of a Pipeline.
 pub(in crate::cli) fn pipeline(text: &str) -> Result<String, String> {
@@ -35,12 +36,17 @@ pub(in crate::cli) fn of_delivery(name: &str) -> String {
     format!("{}.{GROUP}/{name}", DELIVERY.types[0])
 }
 
+/// Returns the name of a Promotion as `kubectl get -o name` prints it.
+pub(in crate::cli) fn of_promotion(name: &str) -> String {
+    format!("{}.{GROUP}/{name}", PROMOTION.types[0])
+}
+
 impl Kind {
     fn name(&self, text: &str) -> Result<String, String> {
         let Some((type_, name)) = text.split_once('/') else { return Ok(text.to_owned()) };
         let expected = format!("write NAME or {}/NAME", self.types[0]);
         if !self.has(type_) {
-            let other = [PIPELINE, NOTIFICATION, DELIVERY].into_iter().find(|kind| kind.has(type_));
+            let other = [PIPELINE, NOTIFICATION, DELIVERY, PROMOTION].into_iter().find(|kind| kind.has(type_));
             return Err(match other {
                 Some(other) => format!("this names a {}, not a {}; {expected}", other.kind, self.kind),
                 None => format!("there is no type {type_:?} in {GROUP}; {expected}"),
@@ -79,6 +85,7 @@ mod tests {
         for (text, words) in [
             ("pipeline/web", "this names a Pipeline, not a Delivery; write NAME or delivery/NAME"),
             ("pnn.pennant.dev/web", "this names a Notification, not a Delivery"),
+            (&of_promotion("web-prod-1"), "this names a Promotion, not a Delivery"),
             ("pod/web", "there is no type \"pod\" in pennant.dev"),
             ("delivery.example.com/web", "there is no type \"delivery.example.com\""),
             ("delivery/", "exactly one name"),

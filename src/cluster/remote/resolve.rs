@@ -12,7 +12,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::kubeconfig::{self, Checked};
 use super::reference::{self, Place};
-use crate::api::values::refs::ClusterRef;
+use crate::api::values::refs::{ClusterRef, INBOUND};
 use crate::cluster::Reason;
 use crate::cluster::error::ObserveError;
 use crate::k8s::watch;
@@ -145,6 +145,11 @@ impl Resolver {
             }
             Some(State::Is(object)) => object,
         };
+        if object.type_.as_deref() == Some(INBOUND) {
+            let words =
+                format!("Secret {secret} has the type {INBOUND}, which is only for the keys of hooks; use another Secret");
+            return trouble(Reason::SecretReserved, words);
+        }
         let data = object.data.as_ref();
         let found = place.keys.iter().find_map(|key| Some((key, data?.get(*key)?)));
         let Some((key, bytes)) = found else {
@@ -289,6 +294,11 @@ mod tests {
             (listed(None), "KubeconfigMissing", "there is no Secret infra/eu"),
             (refused(403), "Forbidden", "not allowed to list and watch Secret infra/eu"),
             (listed(Some(secret("else", ""))), "KubeconfigMissing", "Secret infra/eu has no key kubeconfig or value"),
+            (
+                listed(Some(Secret { type_: Some(INBOUND.to_owned()), ..secret("value", KUBECONFIG) })),
+                "SecretReserved",
+                "Secret infra/eu has the type pennant.dev/inbound",
+            ),
             (
                 listed(Some(secret("value", "sesame"))),
                 "KubeconfigInvalid",

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::sources::{Compiled, Compiler, Site, Sources, Texts};
-use crate::api::pipeline::target::targets;
+use crate::api::pipeline::target::{promotion, targets};
 use crate::config::EffectiveNotification;
 use crate::config::layers::{Layer, Spot, of_environment, of_pipeline, of_whole_pipeline};
 use crate::config::snapshot::Overridden;
@@ -122,7 +122,7 @@ fn steps(site: &Site, name: &str, cluster: &str) -> Vec<Step> {
             }
         }
         if environment.notifications.iter().any(|layer| layer.name == name) {
-            others.push(format!("environment/{}", environment.name));
+            others.extend([format!("environment/{}", environment.name), promotion(&environment.name)]);
             steps.push(Step::Environment(e, others));
         }
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::api::PipelineSpec;
 use crate::api::delivery::{AppObject, PipelineRef, Subject, SubjectKind, SubjectTarget};
-use crate::api::pipeline::target::{PIPELINE, TargetInfo, targets};
+use crate::api::pipeline::target::{PIPELINE, TargetInfo, promotion, targets};
 use crate::api::values::refs::ClusterRef;
 use crate::trigger::{Place, kind};
 
@@ -36,8 +36,9 @@ impl Subjects {
             let place = place(&info, &pipeline.namespace);
             known.entry(info.subject.clone()).or_default().subject = info.as_subject();
             let environment = format!("environment/{}", info.environment);
+            let promotions = promotion(&info.environment);
             let whole = info.cluster_ref.as_ref().map(ClusterRef::subject);
-            for name in [info.subject, environment, PIPELINE.to_owned()].into_iter().chain(whole) {
+            for name in [info.subject, environment, promotions, PIPELINE.to_owned()].into_iter().chain(whole) {
                 let about = known.entry(name.clone()).or_default();
                 if kind(&name) != SubjectKind::Target {
                     about.subject = Subject { cluster_ref: info.cluster_ref.clone(), ..named(&name, pipeline) };
@@ -133,11 +134,13 @@ mod tests {
             ("target/dev/here/a", SubjectKind::Target, "dev/here/a", "dev", &[here][..]),
             ("target/prod/fleet.eu/a", SubjectKind::Target, "prod/fleet.eu/a", "prod", &[eu]),
             ("environment/prod", SubjectKind::Environment, "prod", "prod", &[eu, us]),
+            ("promotion/prod", SubjectKind::Environment, "prod", "prod", &[eu, us]),
             ("cluster/us", SubjectKind::Cluster, "us", "", &[us]),
             ("pipeline", SubjectKind::Pipeline, "shop", "", &[here, eu, us]),
             // No longer in the spec.
             ("target/old/fleet.eu/a/web", SubjectKind::Target, "old/fleet.eu/a/web", "old", &["old eu fleet.eu"]),
             ("environment/old", SubjectKind::Environment, "old", "old", &["old  "]),
+            ("promotion/old", SubjectKind::Environment, "old", "old", &["old  "]),
             ("cluster/fleet.old", SubjectKind::Cluster, "fleet.old", "", &[" old fleet.old"]),
         ] {
             let about = subjects().get(name);
@@ -158,17 +161,13 @@ mod tests {
         let all = subjects();
         let cluster = all.get("cluster/fleet.eu").subject.cluster_ref.clone().unwrap();
         assert_eq!(cluster.full_name(), "fleet.eu");
-        assert!(
-            ["pipeline", "environment/prod", "target/prod/fleet.eu/a"].iter().all(|s| all
-                .get(s)
-                .subject
-                .cluster_ref
-                .is_none())
-        );
+        for subject in ["pipeline", "environment/prod", "promotion/prod", "target/prod/fleet.eu/a"] {
+            assert!(all.get(subject).subject.cluster_ref.is_none(), "{subject}");
+        }
         let target = all.get("target/prod/fleet.eu/a").subject.target.clone().unwrap();
         assert_eq!((target.cluster_ref, target.app.kind.as_str()), (Some(cluster), "Deployment"));
         let gone = all.get("target/old/c/ns/api").subject.target.clone().unwrap();
         assert_eq!((gone.namespace.as_str(), gone.app.name.as_str()), ("ns", "api"));
-        assert_eq!(all.names().count(), 9);
+        assert_eq!(all.names().count(), 11);
     }
 }

@@ -9,7 +9,7 @@ use kube::runtime::watcher::Event;
 
 use super::Followed;
 use crate::api::delivery::PipelineRef;
-use crate::api::pipeline::target::{PIPELINE, subjects, targets};
+use crate::api::pipeline::target::{PIPELINE, promotion, subjects, targets};
 use crate::api::pipeline::{Settled, TargetStatus};
 use crate::api::values::refs::ClusterRef;
 use crate::api::{Change, Pipeline};
@@ -124,13 +124,24 @@ fn since(pipeline: &Pipeline, cluster: &str, settled: &[(String, &Settled)]) -> 
         let serial = seen.get(&cluster.seen_from(&namespace).full_name());
         since.extend(serial.map(|serial| (cluster.subject(), *serial)));
     }
+    since.extend(promotions(settled));
     since
 }
 
-/// Returns, for each target, each environment and the pipeline, the serial of the log when the last silent baseline was taken.
+/// Returns, for each target, each environment, the promotions to it and the pipeline, the serial of the log when the last silent baseline
+/// was taken. A baseline of an environment ends no state of its promotions. Only another environment of the same name does.
 pub(in crate::dispatch) fn based(pipeline: &Pipeline, cluster: &str) -> HashMap<String, i64> {
-    let replaced = settled(pipeline, cluster).filter(|(_, settled)| settled.based > 0);
-    replaced.map(|(subject, settled)| (subject, settled.based)).collect()
+    let settled: Vec<_> = settled(pipeline, cluster).collect();
+    let replaced = settled.iter().map(|(subject, settled)| (subject.clone(), settled.based)).chain(promotions(&settled));
+    replaced.filter(|(_, serial)| *serial > 0).collect()
+}
+
+/// Returns, for the promotions to each environment, the serial of the log when the environment was first seen.
+fn promotions(settled: &[(String, &Settled)]) -> impl Iterator<Item = (String, i64)> {
+    settled.iter().filter_map(|(subject, settled)| {
+        let environment = subject.strip_prefix("environment/")?;
+        Some((promotion(environment), settled.since))
+    })
 }
 
 /// Returns the last settled state of each target, of each environment, and of the pipeline.
@@ -230,7 +241,7 @@ mod tests {
                                        "clusterRef": {"kind": "Secret", "name": "eu"}},
                      "status": "Current", "ready": true,
                      "settled": {"status": "Current", "since": 43, "revision": "main@sha1:5f3d2c1b0a9e8d7c6b5a4f3e2d1c0b9a8f7e6d5c"}},
-                ], "settled": {"status": "InProgress", "since": 44}}],
+                ], "settled": {"status": "InProgress", "since": 44, "based": 48}}],
                 "settled": {"status": "InProgress", "since": 45},
                 "clusters": [{"clusterRef": {"kind": "Secret", "name": "eu"}, "reachable": true, "serial": 46}],
                 "log": {"first": 1, "serial": 50, "changes": []},
@@ -250,6 +261,7 @@ mod tests {
             ("cluster/us", None),
             ("environment/dev", Some(44)),
             ("pipeline", Some(45)),
+            ("promotion/dev", Some(44)),
             ("target/dev/c/x", None),
             ("target/dev/c/y", Some(42)),
             ("target/dev/eu/y", Some(43)),
@@ -264,6 +276,8 @@ mod tests {
         assert_eq!(facts.targets().count(), 4);
         assert_eq!(facts.cursors["n"], "nu");
         assert!(facts.logged);
+        let replaced = based(&pipeline, "c");
+        assert_eq!(replaced, HashMap::from([("environment/dev".to_owned(), 48), ("promotion/dev".to_owned(), 44)]));
         let taken = &cursors(&pipeline).unwrap()["n"];
         let beyond: Vec<_> = (45..=50).filter(|serial| taken.is_beyond(*serial)).collect();
         assert_eq!(beyond, [45, 46, 48, 49], "what a clock may still come to is kept");

@@ -72,8 +72,12 @@ pub(in crate::dispatch) async fn write(
 /// and then the check runs again.
 pub(in crate::dispatch) fn missing_of(ctx: &Context, effective: &EffectiveNotification) -> Option<Wrong> {
     let missing = secrets_of(ctx, effective).err().filter(|e| !matches!(e, NotSent::SecretUnknown(_)))?;
-    let unreadable = matches!(missing, NotSent::SecretUnreadable(_));
-    Some((if unreadable { "SecretUnreadable" } else { "SecretMissing" }, missing.to_string()))
+    let reason = match missing {
+        NotSent::SecretUnreadable(_) => "SecretUnreadable",
+        NotSent::SecretReserved(_) => "SecretReserved",
+        _ => "SecretMissing",
+    };
+    Some((reason, missing.to_string()))
 }
 
 fn secrets_of(ctx: &Context, effective: &EffectiveNotification) -> Result<(), NotSent> {

@@ -15,7 +15,7 @@ use serde::de::{self, DeserializeOwned, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-use crate::api::{Notification, NotificationSpec, Pipeline, PipelineSpec};
+use crate::api::{Notification, NotificationSpec, Pipeline, PipelineSpec, Promotion, PromotionSpec};
 
 /// Field of the metadata that no component reads.
 const UNREAD: &str = "managedFields";
@@ -55,6 +55,12 @@ impl Deleted for Pipeline {
 impl Deleted for Notification {
     fn deleted(metadata: ObjectMeta) -> Self {
         Self { metadata, spec: NotificationSpec::default(), status: None }
+    }
+}
+
+impl Deleted for Promotion {
+    fn deleted(metadata: ObjectMeta) -> Self {
+        Self { metadata, spec: PromotionSpec::default(), status: None }
     }
 }
 

@@ -1,5 +1,5 @@
-//! The generated tables of `docs/api.md` (transition types and other named values) and of `docs/reference/` (every field of the three
-//! kinds), from the types in `src/api`.
+//! The generated tables of `docs/api.md` (transition types and other named values) and of `docs/reference/` (every field of each kind),
+//! from the types in `src/api`.
 //!
 //! `make reference` writes the tables into the pages. Otherwise a test compares them with the pages.
 
@@ -13,14 +13,16 @@ use super::fields::{Row, within};
 use crate::api::delivery::{Outcome, SubjectKind};
 use crate::api::notification::Ordering;
 use crate::api::pipeline::Status;
+use crate::api::promotion::Phase;
 use crate::api::{TransitionType, crds};
 
 const PAGE: &str = include_str!("../../../docs/api.md");
 /// The pages that list the fields of a kind.
-const REFERENCE: [(&str, &str, &str); 3] = [
+const REFERENCE: [(&str, &str, &str); 4] = [
     ("Pipeline", "docs/reference/pipeline.md", include_str!("../../../docs/reference/pipeline.md")),
     ("Notification", "docs/reference/notification.md", include_str!("../../../docs/reference/notification.md")),
     ("Delivery", "docs/reference/delivery.md", include_str!("../../../docs/reference/delivery.md")),
+    ("Promotion", "docs/reference/promotion.md", include_str!("../../../docs/reference/promotion.md")),
 ];
 /// The fields of a layer that a Notification does not have.
 const OWN: [&str; 2] = ["name", "remove"];
@@ -96,6 +98,7 @@ fn named_values() -> String {
         ("outcome", values::<Outcome>()),
         ("subject.kind", values::<SubjectKind>()),
         ("ordering", values::<Ordering>()),
+        ("phase", values::<Phase>()),
     ];
     for (field, values) in all {
         for (value, meaning) in values {

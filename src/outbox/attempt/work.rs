@@ -197,8 +197,8 @@ pub async fn attempt(
     if crate::broken::is(crate::broken::Wrong::OutcomeBeforeRequest) {
         let status = crate::broken::delivered(&record.status);
         let decided = Decided::new(record, (status, Then::Settle { answered: true }));
-        let worked = super::write::store(parts.clone(), decided, parts.outcomes.clone()).await;
-        parts.sender.send(outgoing).await;
+        let worked = Box::pin(super::write::store(parts.clone(), decided, parts.outcomes.clone())).await;
+        Box::pin(parts.sender.send(outgoing)).await;
         let status = worked.record.status.clone();
         return (Decided { record: worked.record, status, after: worked.after }, AttemptOutcome::Answer);
     }

@@ -3,7 +3,8 @@
 //! A later delivery about the same subject contains everything that an earlier one contains. With `supersede`, every earlier delivery that
 //! is not in flight is superseded. Without it, a lane contains at most [`BOUND`] deliveries. If there are more, the newest ones are
 //! superseded, except the last one about each subject. So the oldest are still sent in order, and the last one replaces the superseded
-//! ones. Each superseded delivery gets the outcome Superseded.
+//! ones. Each superseded delivery gets the outcome Superseded. A transition of a promotion is never superseded, and does not count toward
+//! [`BOUND`], because a receiver acts on each of them.
 //!
 //! The counts form a chain. Each superseded delivery contains the number of deliveries that it had replaced itself. The next one about the
 //! same subject replaces that number and one more. So the stored data give the right count after a crash at any point.
@@ -15,7 +16,7 @@ use super::{Lane, Place};
 use crate::api::{DeliveryStatus, Outcome, Time};
 use crate::outbox::record::{Record, SupersedeKey};
 
-/// Maximum number of pending deliveries in a lane.
+/// Maximum number of pending deliveries in a lane, without those of promotions.
 pub const BOUND: usize = 100;
 
 /// Why deliveries are superseded: the reason in the status.
@@ -41,12 +42,16 @@ impl Why {
 /// Returns the places of the deliveries to supersede, oldest first.
 #[must_use]
 pub fn victims(lane: &Lane<Record>, why: Why) -> Vec<Place> {
-    let queue = lane.iter().map(|(place, record)| (place, record.supersede_key()));
     let most = match why {
         Why::Wanted => usize::MAX,
-        Why::LaneFull => lane.count().saturating_sub(BOUND),
+        Why::LaneFull => queue(lane).count().saturating_sub(BOUND),
     };
-    choose(queue, lane.at_work(), most)
+    choose(queue(lane), lane.at_work(), most)
+}
+
+/// Returns the deliveries that others can replace, in order, each with what it is about.
+fn queue(lane: &Lane<Record>) -> impl DoubleEndedIterator<Item = (Place, SupersedeKey<'_>)> {
+    lane.iter().filter_map(|(place, record)| Some((place, record.supersede_key()?)))
 }
 
 /// Returns at most `most` deliveries that have a later one with the same supersede key. It chooses the youngest ones, and returns them in
@@ -81,13 +86,14 @@ pub fn statuses(
     let mut chain: HashMap<SupersedeKey<'_>, (Place, i64)> = HashMap::new();
     let mut statuses = Vec::with_capacity(victims.len());
     for (place, record) in lane.iter() {
+        let Some(key) = record.supersede_key() else { continue };
         if !goes.contains(&place) {
-            chain.insert(record.supersede_key(), (place, 0));
+            chain.insert(key, (place, 0));
             continue;
         }
-        let (last, count) = chain.get(&record.supersede_key()).map_or((None, 0), |(last, count)| (Some(*last), *count));
+        let (last, count) = chain.get(&key).map_or((None, 0), |(last, count)| (Some(*last), *count));
         let count = record.status.superseded.max(count + known(record, last));
-        chain.insert(record.supersede_key(), (place, count + 1));
+        chain.insert(key, (place, count + 1));
         statuses.push(settled(&record.status, count, why, now));
     }
     statuses
@@ -106,11 +112,13 @@ fn settled(before: &DeliveryStatus, superseded: i64, why: Why, now: Time) -> Del
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
     use std::time::Instant;
 
     use proptest::prelude::*;
 
     use super::*;
+    use crate::api::TransitionType;
     use crate::outbox::lane::After;
     use crate::outbox::store::retention_index::RetentionIndex;
     use crate::outbox::testing::record;
@@ -179,6 +187,30 @@ mod tests {
         assert_eq!(lane.count(), BOUND);
     }
 
+    #[test]
+    fn transitions_of_promotions_are_neither_superseded_nor_counted() {
+        let mut lane = Lane::default();
+        let promoted = |serial| {
+            let mut record = record(serial);
+            Arc::make_mut(&mut record.spec).type_ = TransitionType::PromotionRequested;
+            record
+        };
+        for record in (1..=150).map(promoted) {
+            lane.insert(Place::from(&*record.spec), record);
+        }
+        assert!(victims(&lane, Why::Wanted).is_empty() && victims(&lane, Why::LaneFull).is_empty());
+        for serial in 151..=155 {
+            let record = record(serial);
+            lane.insert(Place::from(&*record.spec), record);
+        }
+        assert!(victims(&lane, Why::LaneFull).is_empty(), "only 5 count");
+        let wanted: Vec<_> = victims(&lane, Why::Wanted).into_iter().map(Place::serial).collect();
+        assert_eq!(wanted, [151, 152, 153, 154]);
+        let replaced: Vec<_> = victims(&lane, Why::Wanted);
+        let statuses = statuses(&lane, &replaced, Why::Wanted, Time::UNIX_EPOCH, |_, _| 0);
+        assert_eq!(statuses.iter().map(|status| status.superseded).collect::<Vec<_>>(), [0, 1, 2, 3]);
+    }
+
     /// A lane, its stored state, and a process that can die between any two steps.
     #[derive(Default)]
     struct Life {
@@ -207,8 +239,7 @@ mod tests {
 
         fn supersede(&mut self, most: usize) {
             self.clock += 1;
-            let queue = self.lane.iter().map(|(place, record)| (place, record.supersede_key()));
-            let places = choose(queue, self.lane.at_work(), most);
+            let places = choose(queue(&self.lane), self.lane.at_work(), most);
             let now = Time::from_second(self.clock).unwrap();
             let known = |record: &Record, after| self.kept.replaced(record, after);
             let statuses = statuses(&self.lane, &places, Why::Wanted, now, known);

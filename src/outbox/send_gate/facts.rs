@@ -5,8 +5,8 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use crate::api::DeliverySpec;
-use crate::api::delivery::SubjectKind;
-use crate::api::pipeline::target::PIPELINE;
+use crate::api::delivery::{Family, SubjectKind};
+use crate::api::pipeline::target::{PIPELINE, promotion};
 use crate::api::values::refs::ObjectName;
 use crate::render::Texts;
 
@@ -84,6 +84,8 @@ pub fn subject(spec: &DeliverySpec) -> String {
     match spec.subject.kind {
         SubjectKind::Target => format!("target/{}", spec.subject.name),
         SubjectKind::Cluster => format!("cluster/{}", spec.subject.name),
+        // A promotion is reported as a transition of its environment. In the log it is a subject of its own.
+        SubjectKind::Environment if spec.type_.family() == Family::Promotion => promotion(&spec.subject.name),
         SubjectKind::Environment => format!("environment/{}", spec.subject.name),
         SubjectKind::Pipeline => PIPELINE.to_owned(),
     }

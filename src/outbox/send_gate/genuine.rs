@@ -162,6 +162,7 @@ fn is_same_state(logged: &State, said: &State) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::delivery::SubjectKind;
     use crate::outbox::send_gate::index::PersistedCursor;
     use crate::outbox::testing::record;
 
@@ -269,6 +270,17 @@ mod tests {
         }
         let nobody = Known { facts: None, ..known() };
         assert_eq!(judge(&made(110, 1), &nobody, Sight::Listed), Origin::NoPipeline);
+    }
+
+    #[test]
+    fn promotions_have_lanes_of_their_own() {
+        let at = |lane: &str, type_| {
+            let subject = Subject { kind: SubjectKind::Environment, name: "prod".into(), ..Subject::default() };
+            is_in_its_lane(&DeliverySpec { lane: lane.into(), subject, type_, ..(*record(1).spec).clone() })
+        };
+        let (ready, requested) = (TransitionType::EnvironmentReady, TransitionType::PromotionRequested);
+        assert!(at("promotion/prod", requested) && at("environment/prod", ready) && at("pipeline", requested));
+        assert!(!at("environment/prod", requested) && !at("promotion/prod", ready));
     }
 
     #[test]

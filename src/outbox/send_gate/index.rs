@@ -317,6 +317,7 @@ mod tests {
     use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
     use super::*;
+    use crate::api::TransitionType;
     use crate::api::delivery::{Subject, SubjectKind};
     use crate::outbox::Overridden;
     use crate::outbox::testing::{notification, spec};
@@ -376,6 +377,29 @@ mod tests {
         assert!(matches!(about(SubjectKind::Cluster, "fleet.eu"), SendDecision::Send(..)));
         assert!(matches!(about(SubjectKind::Pipeline, "podinfo"), SendDecision::NotYet));
         assert!(matches!(about(SubjectKind::Environment, "dev"), SendDecision::Gone { what: Gone::Target, sure: false }));
+    }
+
+    #[test]
+    fn a_promotion_is_gone_with_its_environment() {
+        let d = pipeline_index(false);
+        let subjects = [("environment/prod", Some(5)), ("promotion/prod", Some(7)), ("promotion/new", None)];
+        let facts = PipelineFacts {
+            namespace: "team-a".into(),
+            subjects: subjects.map(|(subject, since)| (subject.to_owned(), since)).into(),
+            ..PipelineFacts::default()
+        };
+        d.put_pipeline("p1", facts);
+        let about = |name: &str, serial, type_| {
+            let subject = Subject { kind: SubjectKind::Environment, name: name.to_owned(), ..Subject::default() };
+            d.find(&DeliverySpec { subject, type_, ..spec(serial) })
+        };
+        let requested = TransitionType::PromotionRequested;
+        assert!(matches!(about("prod", 9, requested), SendDecision::Send(..)));
+        assert!(matches!(about("prod", 6, TransitionType::EnvironmentReady), SendDecision::Send(..)));
+        let earlier = about("prod", 6, requested);
+        assert!(matches!(earlier, SendDecision::Gone { what: Gone::Target, sure: true }), "of an earlier environment");
+        assert!(matches!(about("new", 9, requested), SendDecision::NotYet));
+        assert!(matches!(about("dev", 9, requested), SendDecision::Gone { what: Gone::Target, sure: false }));
     }
 
     #[test]

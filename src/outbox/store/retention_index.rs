@@ -107,7 +107,8 @@ pub struct Overdue {
     pub looked_at: usize,
 }
 
-fn supersede_key(supersede_key: SupersedeKey<'_>) -> u64 {
+/// Returns the hash of a supersede key. Deliveries without a key are never superseded, so it does not matter that they share a hash.
+fn supersede_key(supersede_key: Option<SupersedeKey<'_>>) -> u64 {
     let mut hasher = DefaultHasher::new();
     supersede_key.hash(&mut hasher);
     hasher.finish()
@@ -205,7 +206,8 @@ impl RetentionIndex {
     /// superseded later, because it was in flight at that time. Such a delivery is added.
     #[must_use]
     pub fn replaced(&self, record: &Record, after: Option<Place>) -> i64 {
-        let supersede_key = supersede_key(record.supersede_key());
+        let Some(key) = record.supersede_key() else { return 0 };
+        let supersede_key = supersede_key(Some(key));
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
         let to = Bound::Excluded(Place::from(&*record.spec));
         let Some(rows) = self.lanes.get(&record.home()) else { return 0 };

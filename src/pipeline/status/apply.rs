@@ -10,7 +10,9 @@ use crate::api::pipeline::target::{PIPELINE, TargetInfo};
 use crate::api::pipeline::{ClusterStatus, EnvironmentStatus};
 use crate::api::values::refs::ClusterRef;
 use crate::api::{ChangeLog, PipelineStatus, Settled, State, Time};
-use crate::changelog::{GroupState, Part, Verdict, append, cluster_state, group_state, settle_group};
+use crate::changelog::{
+    GroupId, GroupState, Part, Verdict, append, arrives, cluster_state, group_state, is_edited, settle_group,
+};
 use crate::cluster::Reachability;
 use crate::observe::Observation;
 
@@ -33,6 +35,8 @@ struct Groups<'a> {
     environments: Vec<Group<'a>>,
     pipeline: Option<Settled>,
     ruleset_id: String,
+    /// Hash of all targets.
+    members: String,
 }
 
 /// One environment.
@@ -40,20 +44,28 @@ struct Group<'a> {
     name: &'a str,
     /// Indexes of its targets.
     of: Range<usize>,
+    /// Its previous status.
+    before: Option<&'a EnvironmentStatus>,
     settled: Option<Settled>,
     /// Whether all targets that its state depends on can be observed.
     decided: bool,
     ruleset_id: String,
+    /// Hash of its targets. Empty: the settled state does not get one yet.
+    members: String,
 }
 
 /// Processes all observations and appends the changes to the log. `known`: the previous status, which is empty if the log is new.
+/// `listed`: whether the promotions of the pipeline are known. A settled state of an environment without a hash of its targets means that
+/// its promotions were not taken into the log yet. So it gets the hash only if they are now (see [`super::promoted`]).
 pub(in crate::pipeline) fn apply_all(
     observed: &[Observed],
     known: &PipelineStatus,
+    listed: bool,
     log: &mut ChangeLog,
     now: Time,
 ) -> Applied {
-    let mut groups = Groups::new(observed, known);
+    let mut groups = Groups::new(observed, known, listed);
+    groups.rebase(log, now);
     let mut all: Vec<(u64, usize, &Observation)> = Vec::new();
     for (index, track) in groups.tracks.iter().enumerate() {
         all.extend(track.observations().map(|(seq, obs)| (seq, index, obs)));
@@ -81,32 +93,36 @@ fn seen_at(seq: u64, log: &ChangeLog, now: Time) -> Time {
 }
 
 impl<'a> Groups<'a> {
-    fn new(observed: &'a [Observed], known: &'a PipelineStatus) -> Self {
+    fn new(observed: &'a [Observed], known: &'a PipelineStatus, listed: bool) -> Self {
         let targets: Vec<&TargetInfo> = observed.iter().map(|(t, _)| t).collect();
         let before = previous(&targets, &known.environments);
         let tracks: Vec<_> = observed.iter().zip(before).map(|((t, reading), b)| Track::new(t, b, reading)).collect();
         let mut environments: Vec<Group<'a>> = Vec::new();
         for (index, target) in targets.iter().enumerate() {
-            match environments.last_mut().filter(|g| g.name == target.environment) {
-                Some(group) => group.of.end = index + 1,
-                None => environments.push(Group {
-                    name: &target.environment,
-                    of: index..index + 1,
-                    settled: known
-                        .environments
-                        .iter()
-                        .find(|e| e.name == target.environment)
-                        .and_then(|e| e.settled.clone()),
-                    decided: false,
-                    ruleset_id: String::new(),
-                }),
+            if let Some(group) = environments.last_mut().filter(|g| g.name == target.environment) {
+                group.of.end = index + 1;
+                continue;
             }
+            let before = known.environments.iter().find(|e| e.name == target.environment);
+            environments.push(Group {
+                name: &target.environment,
+                of: index..index + 1,
+                before,
+                settled: before.and_then(|e| e.settled.clone()),
+                decided: false,
+                ruleset_id: String::new(),
+                members: String::new(),
+            });
         }
         for group in &mut environments {
-            group.ruleset_id = group_ruleset_id(&tracks[group.of.clone()]);
+            let tracks = &tracks[group.of.clone()];
+            group.ruleset_id = group_ruleset_id(tracks);
+            if listed || group.settled.as_ref().is_some_and(|settled| !settled.members.is_empty()) {
+                group.members = group_members(tracks);
+            }
         }
-        let ruleset_id = group_ruleset_id(&tracks);
-        let mut groups = Self { tracks, environments, pipeline: known.settled.clone(), ruleset_id };
+        let (ruleset_id, members) = (group_ruleset_id(&tracks), group_members(&tracks));
+        let mut groups = Self { tracks, environments, pipeline: known.settled.clone(), ruleset_id, members };
         for group in &mut groups.environments {
             let parts = groups.tracks[group.of.clone()].iter().map(Track::as_part);
             group.decided = group_state(parts) != GroupState::Undecided;
@@ -114,16 +130,31 @@ impl<'a> Groups<'a> {
         groups
     }
 
+    /// Takes new baselines of the groups whose targets were edited, before any observation is processed. The edit itself is no deployment.
+    /// But a change that was observed in the meantime is one, so it is compared with this baseline.
+    fn rebase(&mut self, log: &mut ChangeLog, now: Time) {
+        let edited = |settled: Option<&Settled>, members: &str| settled.is_some_and(|settled| is_edited(settled, members));
+        for group in self.environments.iter_mut().filter(|g| edited(g.settled.as_ref(), &g.members)) {
+            group.regroup(&self.tracks, log, now);
+        }
+        if edited(self.pipeline.as_ref(), &self.members) {
+            self.regroup_pipeline(log, now);
+        }
+    }
+
     /// Computes the state of these environments from their targets, and the state of the pipeline from its environments.
     fn regroup(&mut self, which: impl Fn(&Range<usize>) -> bool, log: &mut ChangeLog, now: Time) {
         for group in self.environments.iter_mut().filter(|g| which(&g.of)) {
-            let state = group_state(self.tracks[group.of.clone()].iter().map(Track::as_part));
-            group.decided = state != GroupState::Undecided;
-            let verdict = settle_group(group.settled.as_ref(), state, &group.ruleset_id, baseline_serial(log));
-            put(&mut group.settled, verdict, &format!("environment/{}", group.name), log, now);
+            group.regroup(&self.tracks, log, now);
         }
+        self.regroup_pipeline(log, now);
+    }
+
+    /// Computes the state of the pipeline from its environments.
+    fn regroup_pipeline(&mut self, log: &mut ChangeLog, now: Time) {
         let parts = self.environments.iter().map(|g| Part { settled: g.settled.as_ref(), seen: g.decided });
-        let verdict = settle_group(self.pipeline.as_ref(), group_state(parts), &self.ruleset_id, baseline_serial(log));
+        let of = GroupId { reader: &self.ruleset_id, members: &self.members };
+        let verdict = settle_group(self.pipeline.as_ref(), group_state(parts), of, baseline_serial(log));
         put(&mut self.pipeline, verdict, PIPELINE, log, now);
     }
 
@@ -133,8 +164,13 @@ impl<'a> Groups<'a> {
         let mut applied = Applied { environments: Vec::new(), settled: pipeline, pending: false };
         let mut tracks = tracks.into_iter();
         for group in environments {
-            let mut environment =
-                EnvironmentStatus { name: group.name.to_owned(), targets: Vec::new(), settled: group.settled };
+            let mut environment = EnvironmentStatus {
+                name: group.name.to_owned(),
+                targets: Vec::new(),
+                settled: group.settled,
+                promotion: group.before.and_then(|before| before.promotion.clone()),
+                waiting_approval: group.before.and_then(|before| before.waiting_approval.clone()),
+            };
             for track in tracks.by_ref().take(group.of.len()) {
                 let shown = match track.shown(now) {
                     Shown::Status(shown) => Some(shown),
@@ -148,6 +184,22 @@ impl<'a> Groups<'a> {
             applied.environments.push(environment);
         }
         applied
+    }
+}
+
+impl Group<'_> {
+    /// Computes the state of the environment from its targets.
+    fn regroup(&mut self, tracks: &[Track<'_>], log: &mut ChangeLog, now: Time) {
+        let state = group_state(tracks[self.of.clone()].iter().map(Track::as_part));
+        self.decided = state != GroupState::Undecided;
+        let of = GroupId { reader: &self.ruleset_id, members: &self.members };
+        let verdict = settle_group(self.settled.as_ref(), state, of, baseline_serial(log));
+        let arrives = arrives(&verdict);
+        put(&mut self.settled, verdict, &format!("environment/{}", self.name), log, now);
+        if let Some(settled) = self.settled.as_mut().filter(|_| arrives) {
+            // The change that was just appended is the occasion for a promotion.
+            settled.reached = log.serial;
+        }
     }
 }
 
@@ -172,6 +224,13 @@ fn group_ruleset_id(tracks: &[Track<'_>]) -> String {
     let all: BTreeSet<_> = tracks.iter().map(one).collect();
     let hash = all.into_iter().fold(Sha256::new(), |hash, one| hash.chain_update(format!("{one:?}\n")));
     format!("group/1/{}", &hex::encode(hash.finalize())[..16])
+}
+
+/// Returns a hash of the names of these targets.
+fn group_members(tracks: &[Track<'_>]) -> String {
+    let names: BTreeSet<&str> = tracks.iter().map(|t| t.target.subject.as_str()).collect();
+    let hash = names.into_iter().fold(Sha256::new(), |hash, name| hash.chain_update(format!("{name}\n")));
+    hex::encode(hash.finalize())[..16].to_owned()
 }
 
 /// Returns the reachability of the clusters of the targets. Appends changes to the log.
@@ -255,15 +314,27 @@ mod tests {
         unseen: Vec<usize>,
         /// Objects that were absent when a cache was filled again. The cache has never contained them.
         absent: Vec<usize>,
+        /// Targets that are not in the spec.
+        removed: Vec<usize>,
+        /// Whether the promotions are known.
+        listed: bool,
         status: PipelineStatus,
         looks: i64,
     }
 
     impl World {
         fn new() -> Self {
-            let status = PipelineStatus::default();
-            let mut world =
-                Self { targets: targets(), said: vec![], processed: 0, unseen: vec![], absent: vec![], status, looks: 0 };
+            let mut world = Self {
+                targets: targets(),
+                said: vec![],
+                processed: 0,
+                unseen: vec![],
+                absent: vec![],
+                removed: vec![],
+                listed: true,
+                status: PipelineStatus::default(),
+                looks: 0,
+            };
             for index in 0..3 {
                 world.said.push((index, obs(Status::Current, "1")));
             }
@@ -297,10 +368,11 @@ mod tests {
                     cluster: String::new(),
                 }
             };
-            let observed: Vec<Observed> = self.targets.iter().enumerate().map(|(i, t)| (t.clone(), reading(i))).collect();
+            let targets = self.targets.iter().enumerate().filter(|(i, _)| !self.removed.contains(i));
+            let observed: Vec<Observed> = targets.map(|(i, t)| (t.clone(), reading(i))).collect();
             let mut log = self.status.log.take().unwrap_or_else(|| open(at(1), None));
             self.looks += 1;
-            let applied = apply_all(&observed, &self.status, &mut log, at(1000 + self.looks));
+            let applied = apply_all(&observed, &self.status, self.listed, &mut log, at(1000 + self.looks));
             (self.status.environments, self.status.settled) = (applied.environments, applied.settled);
             self.status.log = Some(log);
             self.processed = self.said.len();
@@ -316,6 +388,22 @@ mod tests {
             let log = self.status.log.as_mut().unwrap();
             let told = std::mem::take(&mut log.changes);
             told.into_iter().map(|c| format!("{} {:?} {}", c.subject, c.to.status, c.to.revision)).collect()
+        }
+
+        /// The settled states of the environments.
+        fn settled(&self) -> Vec<&Settled> {
+            self.status.environments.iter().filter_map(|e| e.settled.as_ref()).collect()
+        }
+
+        /// For each environment: the serial of the change with which it came to run its revision.
+        fn reached(&self) -> Vec<i64> {
+            self.settled().iter().map(|settled| settled.reached).collect()
+        }
+
+        /// Returns the serial of the last change to `Current` of this subject.
+        fn serial(&self, subject: &str) -> i64 {
+            let mut changes = self.status.log.iter().flat_map(|log| &log.changes).rev();
+            changes.find(|c| c.subject == subject && c.to.status == Status::Current).unwrap().serial
         }
     }
 
@@ -337,6 +425,121 @@ mod tests {
         assert_eq!(world.news(), ["target/prod/c/a Current 2", "environment/prod Current 2", "pipeline Current 2"]);
         let settled = world.status.settled.as_ref().unwrap();
         assert_eq!((settled.status, settled.current.as_deref()), (Status::Current, Some("2")));
+    }
+
+    #[test]
+    fn an_environment_knows_the_change_with_which_it_came_to_run_its_revision() {
+        let mut world = World::new();
+        assert_eq!(world.reached(), [0, 0], "it was so when it was first seen");
+        let mut occasions = vec![0];
+        for revision in ["2", "1", "2"] {
+            world.say(0, Status::Current, revision);
+            world.look();
+            assert_eq!(world.reached(), [*occasions.last().unwrap(), 0], "not all targets run {revision}");
+            world.say(1, Status::Current, revision);
+            world.look();
+            occasions.push(world.serial("environment/dev"));
+            assert_eq!(world.reached(), [*occasions.last().unwrap(), 0], "{revision}");
+        }
+        assert!(occasions.is_sorted_by(|a, b| a < b), "each time is another occasion: {occasions:?}");
+        for status in [Status::Failed, Status::Current] {
+            world.say(0, status, "2");
+            world.look();
+            assert_eq!(world.reached(), [*occasions.last().unwrap(), 0], "it leaves, and comes back to the same revision");
+        }
+        assert_eq!(world.status.settled.as_ref().unwrap().reached, 0, "nothing follows the pipeline");
+    }
+
+    #[test]
+    fn an_edit_of_the_targets_is_not_a_deployment() {
+        let mut world = World::new();
+        world.say(0, Status::Current, "2");
+        world.say(2, Status::Current, "2");
+        world.look();
+        world.news();
+        world.removed = vec![1];
+        world.look();
+        assert!(world.news().is_empty(), "neither the environment nor the pipeline is reported");
+        let dev = world.settled()[0];
+        assert_eq!((dev.status, dev.revision.as_str(), dev.reached), (Status::Current, "2", 0));
+        assert_eq!(world.status.settled.as_ref().unwrap().revision, "2");
+        world.say(0, Status::Current, "3");
+        world.say(2, Status::Current, "3");
+        world.look();
+        let dev = ["target/dev/c/a Current 3", "environment/dev Current 3", "pipeline InProgress "];
+        let prod = ["target/prod/c/a Current 3", "environment/prod Current 3", "pipeline Current 3"];
+        assert_eq!(world.news(), [dev, prod].concat(), "the next revision is");
+    }
+
+    #[test]
+    fn a_change_that_was_observed_before_an_edit_is_processed_counts() {
+        let mut world = World::new();
+        world.say(0, Status::Current, "2");
+        world.removed = vec![1];
+        world.look();
+        assert_eq!(world.reached(), [world.serial("environment/dev"), 0]);
+        assert_eq!(world.news(), ["target/dev/c/a Current 2", "environment/dev Current 2", "pipeline InProgress "]);
+    }
+
+    #[test]
+    fn a_new_target_makes_nothing_ready_when_it_is_first_seen() {
+        for (revision, pipeline) in [("2", "2"), ("1", "")] {
+            let mut world = World::new();
+            world.removed = vec![1];
+            world.look();
+            (world.removed, world.unseen) = (vec![], vec![1]);
+            world.look();
+            for index in [0, 2] {
+                world.say(index, Status::Current, "2");
+            }
+            world.look();
+            let told = ["target/dev/c/a Current 2", "target/prod/c/a Current 2", "environment/prod Current 2"];
+            assert_eq!(world.news(), told, "the environment waits for the new target");
+            world.say(1, Status::Current, revision);
+            world.unseen.clear();
+            world.look();
+            assert!(world.news().is_empty());
+            assert_eq!((world.reached()[0], world.status.settled.as_ref().unwrap().revision.as_str()), (0, pipeline));
+        }
+    }
+
+    #[test]
+    fn a_new_target_that_catches_up_is_no_occasion() {
+        let mut world = World::new();
+        world.removed = vec![1];
+        world.look();
+        world.say(0, Status::Current, "2");
+        world.look();
+        let occasion = world.serial("environment/dev");
+        (world.removed, world.absent) = (vec![], vec![1]);
+        world.look();
+        world.news();
+        world.absent.clear();
+        world.say(1, Status::Current, "2");
+        world.look();
+        assert_eq!(world.news(), ["target/dev/c/b Current 2", "environment/dev Current 2"]);
+        assert_eq!(world.reached(), [occasion, 0], "the change to the same revision means nothing");
+    }
+
+    #[test]
+    fn a_status_of_an_earlier_version_gets_the_hash_of_the_targets_with_its_promotions() {
+        let mut world = World::new();
+        let settled = world.status.environments.iter_mut().flat_map(|e| &mut e.settled).chain(&mut world.status.settled);
+        settled.for_each(|settled| settled.members.clear());
+        world.listed = false;
+        world.look();
+        assert!(world.settled().iter().all(|settled| settled.members.is_empty()));
+        world.say(0, Status::Failed, "2");
+        world.look();
+        assert!(world.settled().iter().all(|settled| settled.members.is_empty()), "a change does not add it either");
+        world.news();
+        world.listed = true;
+        world.look();
+        assert!(world.settled().iter().all(|settled| settled.members.len() == 16) && world.news().is_empty());
+        world.listed = false;
+        world.removed = vec![0];
+        world.look();
+        assert!(world.news().is_empty(), "from then on it is compared");
     }
 
     #[test]
@@ -462,6 +665,7 @@ mod tests {
             }
             many.look();
             prop_assert_eq!(one.told(), many.told());
+            prop_assert_eq!(one.settled(), many.settled());
         }
     }
 }

@@ -422,7 +422,6 @@ mod tests {
     #[test]
     fn previous_finds_the_status_of_each_target() {
         let before = |environment: &str, apps: &[(&str, &str)]| EnvironmentStatus {
-            settled: None,
             name: environment.into(),
             targets: apps
                 .iter()
@@ -431,6 +430,7 @@ mod tests {
                     ..TargetStatus::default()
                 })
                 .collect(),
+            ..EnvironmentStatus::default()
         };
         let past = [before("dev", &[("a", "web"), ("a", "db"), ("b", "web")]), before("prod", &[("a", "web")])];
         let named = |targets: &[TargetInfo]| -> Vec<Option<String>> {

@@ -1,28 +1,48 @@
 //! Pure: the Events about changes that `kubectl describe` shows, one for each transition.
 
+use crate::api::promotion::PromotionState;
 use crate::api::{Change, Status, TransitionType};
+use crate::changelog::PROMOTION;
 use crate::report::events::ChangeEvent;
 use crate::trigger::transitions;
 
 /// Returns the Events about one change. A change that is not a transition has no Event.
 pub(in crate::pipeline) fn events_for(change: &Change) -> impl Iterator<Item = ChangeEvent> {
-    use TransitionType::{ClusterOffline, Drifted, Failed};
+    use TransitionType::{ClusterOffline, Drifted, Failed, PromotionFailed};
     transitions(change).map(move |type_| ChangeEvent {
         serial: change.serial,
-        warning: matches!(type_, ClusterOffline | Drifted | Failed),
+        warning: matches!(type_, ClusterOffline | Drifted | Failed | PromotionFailed),
         reason: type_.as_str().into(),
         note: note(change, type_),
     })
 }
 
 fn note(change: &Change, type_: TransitionType) -> String {
-    let subject = change.subject.replacen('/', " ", 1);
+    let (verb, to) = (verb(change, type_), &change.to);
+    let (subject, reason, message) = match &to.promotion {
+        Some(promotion) => {
+            // The verb repeats the reason, except for a failure. There the reason says what failed. The message can repeat the verb.
+            let reason = if type_ == TransitionType::PromotionFailed { to.reason.as_str() } else { "" };
+            let rest = to.message.strip_prefix(&*verb).map(|rest| rest.trim_start_matches(':'));
+            (promoted(change, promotion), reason, rest.unwrap_or(&to.message))
+        }
+        None => (change.subject.replacen('/', " ", 1), to.reason.as_str(), to.message.as_str()),
+    };
+    let why = [reason, message].map(str::trim).into_iter().filter(|s| !s.is_empty());
+    let why = why.collect::<Vec<_>>().join(": ");
+    // For an object that is `Current`, the message is the number of replicas, and there is no reason.
+    let separator = if to.status == Status::Current && to.promotion.is_none() { "," } else { ":" };
+    if why.is_empty() { format!("{subject} {verb}") } else { format!("{subject} {verb}{separator} {why}") }
+}
+
+/// What the subject of a change does.
+fn verb(change: &Change, type_: TransitionType) -> String {
     let (from, to) = (&change.from, &change.to);
     let was = match from.current.as_deref() {
         Some(revision) if !revision.is_empty() && revision != to.revision => format!(", previously {revision}"),
         _ => String::new(),
     };
-    let what = match type_ {
+    match type_ {
         TransitionType::Deployed => format!("runs {}{was}", named(&to.revision)),
         TransitionType::Progressing => format!("is updating to {}", named(&to.revision)),
         TransitionType::Failed => format!("failed with {}", named(&to.revision)),
@@ -35,12 +55,19 @@ fn note(change: &Change, type_: TransitionType) -> String {
         TransitionType::EnvironmentReady | TransitionType::PipelineReady => {
             format!("runs {} everywhere{was}", named(&to.revision))
         }
-    };
-    let why = [to.reason.as_str(), to.message.as_str()].map(str::trim).into_iter().filter(|s| !s.is_empty());
-    let why = why.collect::<Vec<_>>().join(": ");
-    // For `Current`, the message is the number of replicas, and there is no reason.
-    let separator = if to.status == Status::Current { "," } else { ":" };
-    if why.is_empty() { format!("{subject} {what}") } else { format!("{subject} {what}{separator} {why}") }
+        TransitionType::PromotionPending => "waits for an approval".to_owned(),
+        TransitionType::PromotionRequested => "is requested".to_owned(),
+        TransitionType::PromotionOpened => "is open".to_owned(),
+        TransitionType::PromotionFinished => format!("is finished{was}"),
+        TransitionType::PromotionFailed => "has failed".to_owned(),
+    }
+}
+
+/// A promotion as the subject of a sentence.
+fn promoted(change: &Change, promotion: &PromotionState) -> String {
+    let environment = change.subject.strip_prefix(PROMOTION).unwrap_or(&change.subject);
+    let PromotionState { name, from, .. } = promotion;
+    format!("promotion {name} of {} from {from} to {environment}", named(&change.to.revision))
 }
 
 fn named(revision: &str) -> &str {
@@ -54,6 +81,34 @@ mod tests {
 
     fn state(status: Status, revision: &str, current: &str) -> State {
         State { status, revision: revision.into(), current: Some(current.into()), ..State::default() }
+    }
+
+    #[test]
+    fn each_transition_of_a_promotion_has_a_sentence() {
+        use TransitionType::{PromotionFailed, PromotionFinished, PromotionOpened, PromotionPending, PromotionRequested};
+        let of = |type_, reason: &str, message: &str| {
+            let promotion =
+                PromotionState { name: "web-prod-1".into(), from: "staging".into(), ..PromotionState::default() };
+            let (reason, message) = (reason.into(), message.into());
+            let to = State { reason, message, promotion: Some(promotion), ..state(Status::InProgress, "2", "1") };
+            let from = state(Status::InProgress, "2", "1");
+            note(&Change { subject: "promotion/prod".into(), from, to, ..Change::default() }, type_)
+        };
+        for (type_, reason, message, told) in [
+            (PromotionPending, "WaitingApproval", "", "waits for an approval"),
+            (
+                PromotionPending,
+                "WaitingApproval",
+                "waits for an approval: `pennant approve web prod`",
+                "waits for an approval: `pennant approve web prod`",
+            ),
+            (PromotionRequested, "", "", "is requested"),
+            (PromotionOpened, "", "", "is open"),
+            (PromotionFinished, "Running", "", "is finished, previously 1"),
+            (PromotionFailed, "NotRunning", "prod/c/web runs 1", "has failed: NotRunning: prod/c/web runs 1"),
+        ] {
+            assert_eq!(of(type_, reason, message), format!("promotion web-prod-1 of 2 from staging to prod {told}"));
+        }
     }
 
     #[test]

@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn later_writes_test_the_log_and_write_what_differs() {
-        let environments = vec![EnvironmentStatus { name: "dev".into(), targets: vec![], settled: None }];
+        let environments = vec![EnvironmentStatus { name: "dev".into(), ..EnvironmentStatus::default() }];
         let next = PipelineStatus { environments, ..with_log(5) };
         let all = steps(&base(Some(with_log(5))), &next);
         assert_eq!(all[..2], [r#"test /metadata/uid "u""#, "test /status/log/serial 5"]);

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::api::delivery::{AppObject, PipelineRef, Subject, SubjectKind, SubjectTarget};
+use crate::api::promotion::{Phase, PromotionState};
 use crate::api::values::refs::{ClusterKind, ClusterRef};
 use crate::api::{DeliverySpec, State, Status, Time, TransitionType};
 use crate::render::Data;
@@ -23,6 +24,8 @@ pub struct SampleContext {
     pub annotations: BTreeMap<String, String>,
     /// The target. Transitions of other subjects refer to its environment, its cluster, or the pipeline.
     pub subject: Subject,
+    /// The environment before that of the target. Promotions come from it.
+    pub before: String,
     /// The revision that ran.
     pub old: String,
     /// The revision that replaces it.
@@ -44,6 +47,7 @@ impl SampleContext {
             labels: BTreeMap::new(),
             annotations: BTreeMap::new(),
             subject: subject(),
+            before: "staging".to_owned(),
             old: OLD.to_owned(),
             new: NEW.to_owned(),
             notification,
@@ -54,7 +58,7 @@ impl SampleContext {
     /// non-ASCII character. A removed target and a cluster have no revision. A running workload has its number of replicas.
     #[must_use]
     pub fn transition(&self, type_: TransitionType) -> Data {
-        let (from, mut to) = states(type_, &self.old, &self.new);
+        let (from, mut to) = self.states(type_);
         let subject = self.about(type_.subject());
         let is_workload = subject.target.as_ref().is_some_and(|target| target.app.api_version.starts_with("apps/"));
         if is_workload && matches!(type_, TransitionType::Deployed | TransitionType::Recovered) {
@@ -93,6 +97,83 @@ impl SampleContext {
         };
         let environment = if kind == SubjectKind::Environment { name.clone() } else { String::new() };
         Subject { kind, name, environment, ..Subject::default() }
+    }
+
+    /// Returns the states before and after a transition of this type.
+    fn states(&self, type_: TransitionType) -> (State, State) {
+        let (old, new) = (self.old.as_str(), self.new.as_str());
+        let state = |status, revision: &str, current: &str| State {
+            status,
+            revision: revision.to_owned(),
+            current: Some(current.to_owned()).filter(|current| !current.is_empty()),
+            ..State::default()
+        };
+        let ran = state(Status::Current, old, old);
+        let failed = State {
+            failed: true,
+            reason: "HealthCheckFailed".to_owned(),
+            message: "timeout waiting for \"Deployment/team-a/podinfo\":\n1 of 3 replicas – not ready".to_owned(),
+            ..state(Status::Failed, new, old)
+        };
+        let online = state(Status::Current, "", "");
+        let offline = State {
+            reason: "Unreachable".to_owned(),
+            message: "Get \"https://eu-1.example.com:6443/version\":\nno route to host – for 2m".to_owned(),
+            ..state(Status::Failed, "", "")
+        };
+        match type_ {
+            TransitionType::Deployed => (ran, state(Status::Current, new, new)),
+            TransitionType::Progressing => (ran, state(Status::InProgress, new, old)),
+            TransitionType::Failed => (ran, failed),
+            TransitionType::Recovered => (failed, ran),
+            TransitionType::Removed => (ran, state(Status::NotFound, "", "")),
+            TransitionType::Drifted => (ran.clone(), State { drifted: true, ..ran }),
+            TransitionType::DriftCorrected => (State { drifted: true, ..ran.clone() }, ran),
+            TransitionType::ClusterOffline => (online, offline),
+            TransitionType::ClusterOnline => (offline, online),
+            TransitionType::EnvironmentReady | TransitionType::PipelineReady => {
+                (state(Status::InProgress, "", old), state(Status::Current, new, new))
+            }
+            TransitionType::PromotionPending => {
+                (State { current: ran.current, ..State::default() }, self.promotion(Phase::Pending))
+            }
+            TransitionType::PromotionRequested => (self.promotion(Phase::Pending), self.promotion(Phase::Requested)),
+            TransitionType::PromotionOpened => (self.promotion(Phase::Requested), self.promotion(Phase::Open)),
+            TransitionType::PromotionFinished => (self.promotion(Phase::Requested), self.promotion(Phase::Finished)),
+            TransitionType::PromotionFailed => (self.promotion(Phase::Requested), self.promotion(Phase::Failed)),
+        }
+    }
+
+    /// Returns the state of a promotion of the new revision in this phase.
+    fn promotion(&self, phase: Phase) -> State {
+        let (status, reason, current) = match phase {
+            Phase::Pending => (Status::InProgress, "WaitingApproval", &self.old),
+            Phase::Finished => (Status::Current, "Running", &self.new),
+            Phase::Failed => (Status::Failed, "NotRunning", &self.old),
+            _ => (Status::InProgress, "WaitingForEnvironment", &self.old),
+        };
+        let message = if phase == Phase::Failed {
+            format!("not running after 168h:\n\"{}\" runs {} – it tries nothing", self.subject.name, self.old)
+        } else {
+            String::new()
+        };
+        let environment = &self.subject.environment;
+        let promotion = PromotionState {
+            name: format!("{}-{environment}-7f3a9c2b1d-{SERIAL}", self.pipeline.name),
+            uid: "0b6d3a52-9f0e-4c55-8a44-6f7f0f1d2c3e".to_owned(),
+            phase,
+            strategy: if phase == Phase::Pending { "" } else { "notification" }.to_owned(),
+            from: self.before.clone(),
+        };
+        State {
+            status,
+            revision: self.new.clone(),
+            current: Some(current.clone()).filter(|current| !current.is_empty()),
+            reason: reason.to_owned(),
+            message,
+            promotion: Some(promotion),
+            ..State::default()
+        }
     }
 }
 
@@ -136,43 +217,6 @@ fn subject() -> Subject {
     }
 }
 
-/// Returns the states before and after a transition of this type.
-fn states(type_: TransitionType, old: &str, new: &str) -> (State, State) {
-    let state = |status, revision: &str, current: &str| State {
-        status,
-        revision: revision.to_owned(),
-        current: Some(current.to_owned()).filter(|current| !current.is_empty()),
-        ..State::default()
-    };
-    let ran = state(Status::Current, old, old);
-    let failed = State {
-        failed: true,
-        reason: "HealthCheckFailed".to_owned(),
-        message: "timeout waiting for \"Deployment/team-a/podinfo\":\n1 of 3 replicas – not ready".to_owned(),
-        ..state(Status::Failed, new, old)
-    };
-    let online = state(Status::Current, "", "");
-    let offline = State {
-        reason: "Unreachable".to_owned(),
-        message: "Get \"https://eu-1.example.com:6443/version\":\nno route to host – for 2m".to_owned(),
-        ..state(Status::Failed, "", "")
-    };
-    match type_ {
-        TransitionType::Deployed => (ran, state(Status::Current, new, new)),
-        TransitionType::Progressing => (ran, state(Status::InProgress, new, old)),
-        TransitionType::Failed => (ran, failed),
-        TransitionType::Recovered => (failed, ran),
-        TransitionType::Removed => (ran, state(Status::NotFound, "", "")),
-        TransitionType::Drifted => (ran.clone(), State { drifted: true, ..ran }),
-        TransitionType::DriftCorrected => (State { drifted: true, ..ran.clone() }, ran),
-        TransitionType::ClusterOffline => (online, offline),
-        TransitionType::ClusterOnline => (offline, online),
-        TransitionType::EnvironmentReady | TransitionType::PipelineReady => {
-            (state(Status::InProgress, "", old), state(Status::Current, new, new))
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -201,5 +245,7 @@ mod tests {
         assert_eq!(revisions(TransitionType::Deployed), ["5f3", "5f3", "9c1"]);
         assert_eq!(revisions(TransitionType::Failed), ["5f3", "9c1", "9c1"]);
         assert_eq!(revisions(TransitionType::Removed), ["", "", "9c1"]);
+        assert_eq!(revisions(TransitionType::PromotionRequested), ["5f3", "9c1", "9c1"]);
+        assert_eq!(revisions(TransitionType::PromotionFinished), ["5f3", "5f3", "9c1"]);
     }
 }

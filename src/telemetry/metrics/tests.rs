@@ -25,7 +25,9 @@ fn names_and_units_follow_the_conventions() {
     metrics.caches(2, 9);
     metrics.changes_dropped(3);
     metrics.observation_lag(Duration::from_millis(7));
+    metrics.promotions(PromotionPhase::Requested, 2);
     metrics.spans(SpanResult::Exported, 512);
+    metrics.hook(Hook::Approval, HookResult::Unauthorized);
     let text = metrics.encode().unwrap();
     for line in [
         concat!("pennant_build_info{version=\"", env!("CARGO_PKG_VERSION"), "\"} 1"),
@@ -56,8 +58,12 @@ fn names_and_units_follow_the_conventions() {
         "pennant_caches 2",
         "pennant_changes_dropped_total 3",
         "pennant_objects_cached 9",
+        "pennant_promotions{phase=\"Requested\"} 2",
+        "pennant_promotions{phase=\"Withdrawn\"} 0",
         "pennant_spans_total{result=\"exported\"} 512",
         "pennant_spans_total{result=\"dropped\"} 0",
+        "pennant_hooks_total{kind=\"approval\",result=\"unauthorized\"} 1",
+        "pennant_hooks_total{kind=\"look\",result=\"limited\"} 0",
         "pennant_observation_lag_seconds_bucket{le=\"0.01\"} 1",
     ] {
         assert!(text.lines().any(|l| l == line), "{line} is not in\n{text}");

@@ -69,6 +69,8 @@ pub enum Reason {
     SecretUnknown,
     /// Pennant has no permission to read the Secret.
     SecretUnreadable,
+    /// The type of the Secret reserves it for the keys of hooks.
+    SecretReserved,
     /// The Secret, or its key, does not exist.
     SecretMissing,
     /// The value in the Secret cannot be used.
@@ -96,6 +98,7 @@ impl Reason {
             Self::InsecureScheme => "InsecureScheme",
             Self::SecretUnknown => "SecretUnknown",
             Self::SecretUnreadable => "SecretUnreadable",
+            Self::SecretReserved => "SecretReserved",
             Self::SecretMissing => "SecretMissing",
             Self::SecretInvalid => "SecretInvalid",
             Self::InvalidRequest => "InvalidRequest",
@@ -136,6 +139,7 @@ fn not_sent(why: &NotSent) -> Reason {
     match why {
         NotSent::SecretUnknown(_) => Reason::SecretUnknown,
         NotSent::SecretUnreadable(_) => Reason::SecretUnreadable,
+        NotSent::SecretReserved(_) => Reason::SecretReserved,
         NotSent::SecretMissing(_) | NotSent::KeyMissing(_) => Reason::SecretMissing,
         NotSent::SecretInvalid { .. } => Reason::SecretInvalid,
         NotSent::DestinationForbidden(_) => Reason::DestinationForbidden,
@@ -225,6 +229,7 @@ mod tests {
         for (why, reason) in [
             (NotSent::SecretUnknown(key.secret()), Reason::SecretUnknown),
             (NotSent::SecretUnreadable(key.secret()), Reason::SecretUnreadable),
+            (NotSent::SecretReserved(key.secret()), Reason::SecretReserved),
             (NotSent::SecretMissing(key.secret()), Reason::SecretMissing),
             (NotSent::KeyMissing(key.clone()), Reason::SecretMissing),
             (NotSent::SecretInvalid { key, problem: "" }, Reason::SecretInvalid),

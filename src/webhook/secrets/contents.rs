@@ -1,6 +1,7 @@
 //! The data of one Secret.
 //!
-//! In: the Secret, from a watch. Out: values as text, for requests only. They never go into output that is shown.
+//! In: the Secret, from a watch. Out: values as text, for requests only; or the keys of hooks, if the type of the Secret reserves it for
+//! them. They never go into output that is shown.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,40 +10,78 @@ use k8s_openapi::api::core::v1::Secret;
 use secrecy::{ExposeSecret as _, SecretSlice};
 
 use crate::api::notification::credentials::SecretKey;
+use crate::api::values::refs::INBOUND;
 use crate::webhook::attempt::NotSent;
 
+/// Beginning of the names of keys with which a request to a hook can be signed.
+const HOOK_KEY: &str = "hmac-key";
+/// Maximum number of such keys in one Secret. A rotation needs two.
+pub(in crate::webhook) const MAX_HOOK_KEYS: usize = 4;
+/// Minimum length of such a key, in bytes.
+const MIN_HOOK_KEY: usize = 16;
+
 /// The data of one Secret at one time. Debug shows only the keys.
-pub(in crate::webhook) struct Contents(pub(super) BTreeMap<String, SecretSlice<u8>>);
+pub(in crate::webhook) struct Contents {
+    data: BTreeMap<String, SecretSlice<u8>>,
+    /// Whether the Secret has the type [`INBOUND`].
+    inbound: bool,
+}
 
 impl Contents {
+    /// Creates the contents of a Secret of another type than [`INBOUND`].
+    pub(super) fn new(data: BTreeMap<String, SecretSlice<u8>>) -> Self {
+        Self { data, inbound: false }
+    }
+
+    /// Whether the Secret is only for the keys of hooks.
+    pub(in crate::webhook) fn is_inbound(&self) -> bool {
+        self.inbound
+    }
+
+    /// Returns the keys of hooks, in the order of their names: those that are long enough, and at most [`MAX_HOOK_KEYS`]. A Secret of another
+    /// type has none. A key that is text has no line breaks at its end, because files and `echo` add one.
+    pub(in crate::webhook) fn hook_keys(&self) -> impl Iterator<Item = &[u8]> {
+        let named = self.data.iter().filter(|(name, _)| self.inbound && name.starts_with(HOOK_KEY));
+        let keys = named.map(|(_, value)| trimmed(value.expose_secret()));
+        keys.filter(|key| key.len() >= MIN_HOOK_KEY).take(MAX_HOOK_KEYS)
+    }
+
     /// Returns the value of a key as text, without line breaks at its end, because files and `echo` add one.
     pub(in crate::webhook) fn text(&self, key: &SecretKey) -> Result<&str, NotSent> {
         let invalid = |problem| NotSent::SecretInvalid { key: key.clone(), problem };
-        let bytes = self.0.get(&key.key).ok_or_else(|| NotSent::KeyMissing(key.clone()))?.expose_secret();
+        let bytes = self.data.get(&key.key).ok_or_else(|| NotSent::KeyMissing(key.clone()))?.expose_secret();
         let text = std::str::from_utf8(bytes).map_err(|_| invalid("is not UTF-8"))?.trim_end_matches(['\r', '\n']);
         if text.is_empty() { Err(invalid("is empty")) } else { Ok(text) }
     }
 
     /// Returns the names of the keys, sorted.
     pub(in crate::webhook) fn keys(&self) -> impl Iterator<Item = &str> {
-        self.0.keys().map(String::as_str)
+        self.data.keys().map(String::as_str)
     }
 
     pub(super) fn same(&self, other: &Self) -> bool {
-        self.0.len() == other.0.len()
-            && self.0.iter().zip(&other.0).all(|(a, b)| a.0 == b.0 && a.1.expose_secret() == b.1.expose_secret())
+        self.inbound == other.inbound
+            && self.data.len() == other.data.len()
+            && self.data.iter().zip(&other.data).all(|(a, b)| a.0 == b.0 && a.1.expose_secret() == b.1.expose_secret())
     }
+}
+
+/// Returns a key without the line breaks at its end, if it is text. A random key that ends with the same byte stays as it is.
+fn trimmed(key: &[u8]) -> &[u8] {
+    std::str::from_utf8(key).map_or(key, |text| text.trim_end_matches(['\r', '\n']).as_bytes())
 }
 
 impl From<Secret> for Contents {
     fn from(secret: Secret) -> Self {
-        Self(secret.data.unwrap_or_default().into_iter().map(|(key, value)| (key, value.0.into())).collect())
+        let inbound = secret.type_.as_deref() == Some(INBOUND);
+        let data = secret.data.unwrap_or_default().into_iter().map(|(key, value)| (key, value.0.into())).collect();
+        Self { data, inbound }
     }
 }
 
 impl fmt::Debug for Contents {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_set().entries(self.0.keys()).finish()
+        f.debug_set().entries(self.data.keys()).finish()
     }
 }
 
@@ -53,11 +92,33 @@ mod tests {
 
     #[test]
     fn values_are_text_without_the_trailing_line_break() {
-        let bad = Contents(BTreeMap::from([("k".to_owned(), vec![0xff].into())]));
+        let bad = Contents::new(BTreeMap::from([("k".to_owned(), vec![0xff].into())]));
         assert!(matches!(bad.text(&key("k")), Err(NotSent::SecretInvalid { .. })));
         for (value, text) in [("a b", "a b"), ("a\n", "a"), ("a\r\n", "a"), (" a ", " a ")] {
             let contents = Contents::from(secret(&[("k", value)]));
             assert_eq!(contents.text(&key("k")), Ok(text));
         }
+    }
+
+    #[test]
+    fn keys_of_hooks_have_a_name_a_length_and_a_type() {
+        let data = [
+            ("hmac-key", "0123456789abcdef\n"),
+            ("hmac-key-2", "0123456789abcde"),
+            ("hmac-key-3", "0123456789abcdefg"),
+            ("hmac-key.old", "0123456789abcdefh"),
+            ("hmac-keys", "0123456789abcdefi"),
+            ("hmac-keyz", "0123456789abcdefj"),
+            ("key", "0123456789abcdefk"),
+        ];
+        let keys = |type_: Option<&str>| -> Vec<String> {
+            let secret = Secret { type_: type_.map(str::to_owned), ..secret(&data) };
+            Contents::from(secret).hook_keys().map(|key| String::from_utf8(key.to_vec()).unwrap()).collect()
+        };
+        let expected = ["0123456789abcdef", "0123456789abcdefg", "0123456789abcdefh", "0123456789abcdefi"];
+        assert_eq!(keys(Some(INBOUND)), expected);
+        assert_eq!(keys(Some("Opaque")), [""; 0]);
+        assert_eq!(keys(None), [""; 0]);
+        assert_eq!(trimmed(b"\xff\n"), b"\xff\n");
     }
 }

@@ -75,6 +75,8 @@ async fn killed(ns: &str, held: Held, lost: bool) {
             None
         }
     };
+    // Nothing is recorded before the first cursors are persisted.
+    stage.passed().await;
     let cursors = lost.then(|| proxy.rule(Call::is_cursors, Fault::LoseRequest));
 
     stage.ship("2").await;

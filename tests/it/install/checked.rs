@@ -29,7 +29,8 @@ impl Check {
         for arg in &mut args {
             // There is no Service here, so the URL is replaced by the address of the process. Its name and port must be those of the chart.
             if let (Some(url), Some(address)) = (arg.strip_prefix("--ready-url="), address) {
-                let service = release.of("Service").next().expect("a Service");
+                let of_metrics = |service: &&Value| service["spec"]["ports"][0]["name"] == "http";
+                let service = release.of("Service").find(of_metrics).expect("a Service");
                 let (name, port) =
                     (service["metadata"]["name"].as_str().unwrap(), service["spec"]["ports"][0]["port"].as_u64());
                 assert_eq!(url, format!("http://{name}.{}:{}/readyz", release.namespace, port.expect("a port")));
@@ -85,7 +86,7 @@ async fn helm_test_checks_crds_permissions_and_readiness() {
     assert_eq!((code, wrong.len()), (Some(1), 2), "{lines:#?}");
     assert!(wrong[0].starts_with("CRDs of version ") && wrong[0].contains("missing: Pipeline, Notification, Delivery"));
     assert!(wrong[1].contains("not ready (503 Service Unavailable), waiting for: definitions"), "{wrong:?}");
-    assert!(words.contains("2 of 14 checks failed"), "{words}");
+    assert!(words.contains("2 of 17 checks failed"), "{words}");
 
     // The Pod waits for CRDs that are installed a little later.
     let waiting = check();
@@ -95,7 +96,7 @@ async fn helm_test_checks_crds_permissions_and_readiness() {
         control_plane::install(&own.client, &crd).await;
     }
     let (code, lines, words) = waiting.await.expect("joined");
-    assert_eq!((code, failed(&lines).len(), lines.len()), (Some(0), 0, 14), "{lines:#?} {words}");
+    assert_eq!((code, failed(&lines).len(), lines.len()), (Some(0), 0, 17), "{lines:#?} {words}");
 
     // The same checks for the account, run by another user.
     let mut of_account = Check { kubeconfig: plane.kubeconfig.clone(), ..check().once() };
@@ -104,7 +105,7 @@ async fn helm_test_checks_crds_permissions_and_readiness() {
     of_account.args.push("--service-account=nobody".to_owned());
     of_account.args.retain(|arg| *arg != format!("--service-account={}", release.account()));
     let (code, lines, _) = of_account.run().await;
-    assert_eq!((code, failed(&lines).len()), (Some(1), 12), "{lines:#?}");
+    assert_eq!((code, failed(&lines).len()), (Some(1), 15), "{lines:#?}");
 
     // With one permission less.
     let mut less = render("pennant", "pennant-system", &serde_json::json!({}));

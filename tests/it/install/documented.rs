@@ -170,8 +170,9 @@ async fn installed(world: &World) {
     let image = container.image.as_deref().unwrap_or_default();
     assert!(image.starts_with("registry.example.com/pennant:"), "{image}");
     let definitions: Api<CustomResourceDefinition> = Api::all(world.client.clone());
-    for name in ["deliveries.pennant.dev", "notifications.pennant.dev", "pipelines.pennant.dev"] {
-        let owned = definitions.get(name).await.expect("a CRD").annotations().get("meta.helm.sh/release-name").cloned();
+    for kind in ["deliveries", "notifications", "pipelines", "promotions"] {
+        let name = format!("{kind}.pennant.dev");
+        let owned = definitions.get(&name).await.expect("a CRD").annotations().get("meta.helm.sh/release-name").cloned();
         assert_eq!(owned.as_deref(), Some("pennant"), "{name}");
     }
 }

@@ -17,7 +17,8 @@ use crate::support::wait::within;
 use crate::support::world::{apps::Kind, pipeline};
 use crate::support::{World, eventually};
 
-const CRDS: [&str; 3] = ["deliveries.pennant.dev", "notifications.pennant.dev", "pipelines.pennant.dev"];
+const CRDS: [&str; 4] =
+    ["deliveries.pennant.dev", "notifications.pennant.dev", "pipelines.pennant.dev", "promotions.pennant.dev"];
 const OWN: &str = "pennant-system";
 const IMAGE: &str = "image.repository=pennant";
 /// The API server retries a failed deletion of a CRD after at most five minutes.

@@ -119,7 +119,7 @@ impl Stage {
         })
         .await;
         assert_eq!(published(own).await, ["dispatch.yaml", "pipeline.yaml"]);
-        for lease in ["pennant-pipeline", "pennant-dispatch"] {
+        for lease in ["pennant-pipeline", "pennant-dispatch", "pennant-promote"] {
             own.api::<Lease>().get(lease).await.expect("the Lease");
         }
         pennant.stop().await;

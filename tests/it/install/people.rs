@@ -9,18 +9,19 @@ use kube::api::{Api, Patch, PatchParams};
 use pennant::api::{Delivery, Outcome};
 use serde_json::{Value, json};
 
-use super::render;
+use super::{client, kubeconfig, namespaces, render};
 use crate::support::chart::Account;
 use crate::support::control_plane::{self, ControlPlane};
 use crate::support::pennant::Options;
 use crate::support::{Pennant, Receiver, Reply, World, eventually};
 
-const VIEW: [&str; 5] = [
+const VIEW: [&str; 6] = [
     "get pipelines.pennant.dev team-a shop",
     "list pipelines.pennant.dev team-a",
     "watch notifications.pennant.dev team-a",
     "list deliveries.pennant.dev team-a",
     "watch deliveries.pennant.dev team-a",
+    "list promotions.pennant.dev team-a",
 ];
 const EDIT: [&str; 8] = [
     "create pipelines.pennant.dev team-a",
@@ -32,16 +33,33 @@ const EDIT: [&str; 8] = [
     "deletecollection notifications.pennant.dev team-a",
     "patch deliveries.pennant.dev team-a shop-1",
 ];
-const ADMIN: [&str; 2] = ["delete deliveries.pennant.dev team-a shop-1", "deletecollection deliveries.pennant.dev team-a"];
+const ADMIN: [&str; 4] = [
+    "delete deliveries.pennant.dev team-a shop-1",
+    "deletecollection deliveries.pennant.dev team-a",
+    "delete promotions.pennant.dev team-a shop-prod",
+    "deletecollection promotions.pennant.dev team-a",
+];
 /// What none of the three roles allows.
-const NEVER: [&str; 7] = [
+const NEVER: [&str; 12] = [
     "create deliveries.pennant.dev team-a",
     "update deliveries.pennant.dev team-a shop-1",
     "patch deliveries.pennant.dev/status team-a shop-1",
     "patch pipelines.pennant.dev/status team-a shop",
     "patch notifications.pennant.dev/status team-a hook",
+    "create promotions.pennant.dev team-a",
+    "patch promotions.pennant.dev team-a shop-prod",
+    "update promotions.pennant.dev team-a shop-prod",
+    "patch promotions.pennant.dev/status team-a shop-prod",
+    "list promotions.pennant.dev team-b",
     "list pipelines.pennant.dev team-b",
     "list deliveries.pennant.dev",
+];
+/// What the `ClusterRole` for approvers allows.
+const APPROVE: [&str; 4] = [
+    "list pipelines.pennant.dev team-a",
+    "get pipelines.pennant.dev team-a shop",
+    "list promotions.pennant.dev team-a",
+    "patch promotions.pennant.dev team-a shop-prod",
 ];
 
 /// The accounts of three people in `team-a`.
@@ -136,4 +154,39 @@ async fn permissions_of_users_are_aggregated_to_view_edit_and_admin() {
         assert!(changed.is_err(), "only Pennant writes spec and status: {change}");
     }
     pennant.stop().await;
+}
+
+#[tokio::test]
+async fn approvers_can_edit_promotions_and_nothing_else() {
+    let client = client().await;
+    namespaces(&client, &["team-a"]).await;
+    let release = render("pennant", "approvers-own", &json!({"rbac": {"approverClusterRole": true}}));
+    let is_role = |object: &Value| object["metadata"]["name"] == "pennant.approvers-own.approver";
+    assert_eq!(release.of("ClusterRole").filter(|object| is_role(object)).count(), 1);
+    release.apply(kubeconfig(), false, is_role).unwrap_or_else(|why| panic!("the role is refused: {why}"));
+    let approver = Account::bound(&client, "team-a", "amy", "pennant.approvers-own.approver").await;
+    for words in APPROVE {
+        eventually(
+            &format!("amy may {words}"),
+            async || {
+                if approver.may(words).await { Ok(()) } else { Err("refused".to_owned()) }
+            },
+        )
+        .await;
+    }
+    let refused = [
+        "create promotions.pennant.dev team-a",
+        "delete promotions.pennant.dev team-a shop-prod",
+        "patch pipelines.pennant.dev team-a shop",
+        "list deliveries.pennant.dev team-a",
+        "list secrets team-a",
+    ];
+    for words in [&refused[..], &NEVER[..]].concat().into_iter().filter(|words| !APPROVE.contains(words)) {
+        assert!(!approver.may(words).await, "amy may {words}");
+    }
+    // By default nobody can bind it, because it does not exist. It is cluster-wide.
+    for values in [json!({}), json!({"rbac": {"approverClusterRole": true}, "watchNamespaces": ["team-a"]})] {
+        let release = render("pennant", "approvers-own", &values);
+        assert_eq!(release.of("ClusterRole").filter(|object| is_role(object)).count(), 0, "{values}");
+    }
 }

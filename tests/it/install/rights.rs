@@ -8,12 +8,14 @@ use super::{SETS, client, kubeconfig, of_set, room};
 
 /// Every call that the program makes, by resource: `RESOURCE.GROUP: verbs`. Each resource that is not in this list is an application
 /// object, for which only `OTHERS` is allowed.
-const CALLS: [&str; 9] = [
+const CALLS: [&str; 11] = [
     "pipelines.pennant.dev: get list watch",
     "pipelines/status.pennant.dev: patch",
     "notifications.pennant.dev: get list watch",
     "notifications/status.pennant.dev: patch",
     "deliveries.pennant.dev: get list watch create patch delete",
+    "promotions.pennant.dev: get list watch create patch delete",
+    "promotions/status.pennant.dev: patch",
     "events.events.k8s.io: create patch",
     "leases.coordination.k8s.io: get list watch create update",
     "secrets.: list watch",
@@ -67,7 +69,7 @@ async fn holds(set: &str, allowed: &[&str], refused: &[&str]) {
 }
 
 /// What Pennant may not do, however it is installed.
-const NEVER: [&str; 25] = [
+const NEVER: [&str; 28] = [
     "update pipelines.pennant.dev team-a",
     "patch pipelines.pennant.dev team-a",
     "create pipelines.pennant.dev team-a",
@@ -78,6 +80,9 @@ const NEVER: [&str; 25] = [
     "update deliveries.pennant.dev team-a",
     "patch deliveries.pennant.dev/status team-a",
     "deletecollection deliveries.pennant.dev team-a",
+    "update promotions.pennant.dev team-a",
+    "update promotions.pennant.dev/status team-a",
+    "deletecollection promotions.pennant.dev team-a",
     "get secrets team-a",
     "create secrets team-a",
     "update secrets team-a",
@@ -107,6 +112,11 @@ async fn permissions_of_a_cluster_wide_installation() {
         "create deliveries.pennant.dev team-a",
         "delete deliveries.pennant.dev team-a shop-1",
         "patch deliveries.pennant.dev team-a shop-1",
+        "watch promotions.pennant.dev",
+        "create promotions.pennant.dev team-a",
+        "patch promotions.pennant.dev team-a shop-prod",
+        "patch promotions.pennant.dev/status team-a shop-prod",
+        "delete promotions.pennant.dev team-a shop-prod",
         "create events.events.k8s.io team-a",
         "patch events.events.k8s.io team-a",
         "list secrets team-a",
@@ -121,6 +131,7 @@ async fn permissions_of_a_cluster_wide_installation() {
         "list clusters.fleet.cattle.io",
         &format!("create leases.coordination.k8s.io {own}"),
         &format!("update leases.coordination.k8s.io {own} pennant-dispatch"),
+        &format!("update leases.coordination.k8s.io {own} pennant-promote"),
         &format!("get configmaps {own} pennant-config"),
         &format!("create configmaps {own} pennant-config-last-good"),
         &format!("patch configmaps {own} pennant-config-last-good"),
@@ -149,6 +160,8 @@ async fn permissions_of_a_namespaced_installation() {
         "list pipelines.pennant.dev team-a",
         "watch pipelines.pennant.dev team-b",
         "patch pipelines.pennant.dev/status team-b shop",
+        "create promotions.pennant.dev team-b",
+        "patch promotions.pennant.dev/status team-b shop-prod",
         "list secrets team-a",
         "list deployments.apps team-b",
         "create events.events.k8s.io team-a",
@@ -169,6 +182,9 @@ async fn permissions_of_a_namespaced_installation() {
         "list pipelines.pennant.dev infra",
         "create deliveries.pennant.dev infra",
         "patch deliveries.pennant.dev infra",
+        "list promotions.pennant.dev",
+        "create promotions.pennant.dev infra",
+        &format!("list promotions.pennant.dev {own}"),
         "list helmreleases.helm.toolkit.fluxcd.io team-a",
         "create leases.coordination.k8s.io team-a",
         &format!("list pipelines.pennant.dev {own}"),
@@ -226,6 +242,8 @@ async fn permissions_of_the_dispatcher_alone() {
         "list clusters.cluster.x-k8s.io team-a",
         "update leases.coordination.k8s.io own-isolated pennant-pipeline",
         "list configmaps team-a",
+        "list promotions.pennant.dev team-a",
+        "patch promotions.pennant.dev/status team-a shop-prod",
     ];
     holds("isolated", &allowed, &[&refused[..], &NEVER[..]].concat()).await;
 }
@@ -238,12 +256,17 @@ async fn permissions_of_the_pipeline_controller_alone() {
         "patch pipelines.pennant.dev/status team-a shop",
         "list deployments.apps",
         "list clusters.cluster.x-k8s.io",
+        "list promotions.pennant.dev",
+        "watch promotions.pennant.dev team-a",
         "list secrets team-a",
         "create events.events.k8s.io team-a",
         &format!("update leases.coordination.k8s.io {own} pennant-pipeline"),
         &format!("patch configmaps {own} pennant-info"),
     ];
     let refused = [
+        "create promotions.pennant.dev team-a",
+        "patch promotions.pennant.dev team-a shop-prod",
+        "patch promotions.pennant.dev/status team-a shop-prod",
         "list notifications.pennant.dev team-a",
         "patch notifications.pennant.dev/status team-a chat",
         "list deliveries.pennant.dev team-a",
@@ -255,4 +278,34 @@ async fn permissions_of_the_pipeline_controller_alone() {
         &format!("update leases.coordination.k8s.io {own} pennant-dispatch"),
     ];
     holds("observer", &allowed, &[&refused[..], &NEVER[..]].concat()).await;
+}
+
+#[tokio::test]
+async fn permissions_of_the_promotion_controller_alone() {
+    let own = "own-promoter";
+    let allowed = [
+        "list pipelines.pennant.dev",
+        "watch pipelines.pennant.dev team-a",
+        "list promotions.pennant.dev",
+        "create promotions.pennant.dev team-a",
+        "patch promotions.pennant.dev team-a shop-prod",
+        "patch promotions.pennant.dev/status team-a shop-prod",
+        "delete promotions.pennant.dev team-a shop-prod",
+        "create events.events.k8s.io team-a",
+        &format!("update leases.coordination.k8s.io {own} pennant-promote"),
+        &format!("patch configmaps {own} pennant-info"),
+    ];
+    let refused = [
+        "patch pipelines.pennant.dev/status team-a shop",
+        "list notifications.pennant.dev team-a",
+        "list deliveries.pennant.dev team-a",
+        "create deliveries.pennant.dev team-a",
+        "list deployments.apps team-a",
+        "list clusters.cluster.x-k8s.io team-a",
+        "list secrets team-a",
+        "list configmaps team-a",
+        &format!("get configmaps {own} pennant-config"),
+        &format!("update leases.coordination.k8s.io {own} pennant-dispatch"),
+    ];
+    holds("promoter", &allowed, &[&refused[..], &NEVER[..]].concat()).await;
 }

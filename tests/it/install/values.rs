@@ -28,6 +28,9 @@ fn an_invalid_value_is_rejected() {
         (json!({"config": {"name": "n".repeat(244)}}), "name"),
         (json!({"fullnameOverride": "1st"}), "begins with a letter"),
         (json!({"image": {"digest": "sha256:1"}}), "digest"),
+        (json!({"hooks": {"enabled": true}, "controllers": ["dispatch"]}), "hooks.enabled requires the controller promote"),
+        (json!({"hooks": {"port": 0}}), "port"),
+        (json!({"hooks": {"secretRef": {"name": "a"}}}), "secretRef"),
         (json!({"rbac": {"secrets": {"access": "some"}}}), "access"),
         (json!({"rbac": {"secrets": {"access": "listed"}}}), "listed"),
         (json!({"rbac": {"secrets": {"access": "all", "listed": [{"namespace": "a", "all": true}]}}}), "listed"),
@@ -228,6 +231,40 @@ fn additional_values_extend_the_defaults() {
     let monitor = monitor.of("PodMonitor").next().expect("a PodMonitor");
     assert_eq!(monitor["spec"]["podMetricsEndpoints"][0]["port"], "http");
     assert_eq!(render("plain", "own", &json!({})).of("PodMonitor").count(), 0);
+}
+
+#[test]
+fn hooks_have_a_port_a_service_and_a_rule_only_if_they_are_enabled() {
+    let ports = |release: &Release| -> Vec<String> {
+        let ports = release.pod()["containers"][0]["ports"].as_array().expect("ports").iter();
+        ports.map(|port| port["name"].as_str().expect("a name").to_owned()).collect()
+    };
+    let rules = |release: &Release| -> Vec<Value> {
+        let policy = release.of("NetworkPolicy").next().expect("a policy");
+        policy["spec"]["ingress"].as_array().expect("rules").clone()
+    };
+    let without = of_set("default");
+    assert_eq!((ports(&without), rules(&without).len()), (vec!["http".to_owned()], 1));
+    assert!(without.args().iter().all(|arg| !arg.starts_with("--hooks-addr")), "{:?}", without.args());
+    assert_eq!(without.of("Service").count(), 1);
+
+    let with = of_set("everything");
+    assert_eq!(ports(&with), ["http", "hooks"]);
+    assert!(with.args().contains(&"--hooks-addr=0.0.0.0:9443"), "{:?}", with.args());
+    let service = with.of("Service").find(|service| service["metadata"]["name"] == "everything-pennant-hooks");
+    let port = &service.expect("a Service")["spec"]["ports"][0];
+    assert_eq!((port["targetPort"].as_str(), port["port"].as_u64()), (Some("hooks"), Some(8080)));
+    let rules = rules(&with);
+    let name = "/from/0/namespaceSelector/matchLabels/kubernetes.io~1metadata.name";
+    assert_eq!(rules[1]["ports"], json!([{"port": "hooks", "protocol": "TCP"}]));
+    assert_eq!([&rules[0], &rules[1]].map(|rule| rule.pointer(name)), [Some(&json!("monitoring")), Some(&json!("ingress"))]);
+
+    let reads_secrets = |values: &Value| {
+        let release = render("alone", "own", values);
+        release.of("ClusterRole").any(|role| role["rules"].to_string().contains("\"secrets\""))
+    };
+    assert!(!reads_secrets(&json!({"controllers": ["promote"]})), "it has no keys to read");
+    assert!(reads_secrets(&json!({"controllers": ["promote"], "hooks": {"enabled": true}})), "hooks have keys");
 }
 
 #[test]

@@ -42,6 +42,21 @@ impl Call {
         self.is_patch_of_pipeline() && !self.touches_dispatched()
     }
 
+    /// Whether the call creates a Promotion.
+    pub fn is_create_promotion(&self) -> bool {
+        self.method == "POST" && self.object() == ["promotions"]
+    }
+
+    /// Whether the call writes the status of a Promotion.
+    pub fn is_promotion_status(&self) -> bool {
+        matches!(self.method.as_str(), "PATCH" | "PUT") && matches!(self.object()[..], ["promotions", _, "status"])
+    }
+
+    /// Whether the body of the call contains this text.
+    pub fn says(&self, text: &str) -> bool {
+        String::from_utf8_lossy(&self.body).contains(text)
+    }
+
     /// Whether the call is about a Lease.
     pub fn is_lease(&self) -> bool {
         self.object().first() == Some(&"leases")

@@ -42,7 +42,7 @@ fn seen(statuses: &[Status], similar: &[(usize, &str)]) -> (PipelineStatus, Vec<
         ..TargetStatus::default()
     };
     let targets = observed.iter().map(|(t, _)| t).zip(statuses).map(shown).collect();
-    let environments = vec![EnvironmentStatus { name: "prod".into(), targets, settled: None }];
+    let environments = vec![EnvironmentStatus { name: "prod".into(), targets, ..EnvironmentStatus::default() }];
     let mut status = PipelineStatus { environments, ..PipelineStatus::default() };
     let similar = similar.iter().map(|(i, words)| (format!("target/prod/c/n{i}"), (*words).to_owned())).collect();
     name_missing(&mut status.environments, &[], &observed, &similar);

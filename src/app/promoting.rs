@@ -1,0 +1,41 @@
+//! Starts the promotion controller.
+
+use kube::Client;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use super::Options;
+use crate::http::Gates;
+use crate::leader::Lease;
+use crate::promotion;
+use crate::report::events::events;
+use crate::telemetry::{Metrics, chain};
+
+/// Maximum number of pipelines whose promotions are processed concurrently.
+const PIPELINES: usize = 64;
+
+/// Starts the tasks of the promotion controller. It works while this Lease is held.
+pub(super) fn start(
+    options: &Options,
+    client: &Client,
+    lease: Lease,
+    (metrics, gates): (&Metrics, &Gates),
+    tasks: &mut JoinSet<&'static str>,
+    stop: &CancellationToken,
+) {
+    let promoting = gates.add("promotions");
+    let (events, write_events) = events(client.clone(), metrics.clone(), stop.clone());
+    tasks.spawn(async {
+        write_events.await;
+        "writing events"
+    });
+    let how = promotion::Options { watch_namespaces: options.watch_namespaces.clone(), max_looks: PIPELINES };
+    let context = promotion::Context::new(client.clone(), lease, how, events, metrics.clone(), stop.clone());
+    let running = promotion::run(context, move || promoting.open());
+    tasks.spawn(async {
+        if let Err(error) = running.await {
+            tracing::error!(error = %chain(&error), "the promotion controller has ended unexpectedly");
+        }
+        "the promotion controller"
+    });
+}

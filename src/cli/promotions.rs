@@ -1,0 +1,161 @@
+//! `pennant promotions`: which revisions are on their way to which environments, and what became of them.
+
+use std::io::{self, Write};
+
+use clap::{Args, ValueEnum};
+
+use super::audit::{line, shown};
+use super::shared::{Place, named};
+use crate::api::promotion::Phase;
+use crate::api::{Time, now};
+use crate::promotion::command::{Row, list, newest_first};
+
+#[derive(Debug, Args)]
+pub(super) struct PromotionsArgs {
+    /// Only promotions of this Pipeline, as `NAME` or `pipeline/NAME` [default: all of the namespace].
+    #[arg(value_parser = named::pipeline)]
+    pipeline: Option<String>,
+    /// The output format.
+    #[arg(short, long, default_value = "table")]
+    output: Output,
+    #[command(flatten)]
+    pub(super) place: Place,
+    /// All namespaces.
+    #[arg(short = 'A', long, conflicts_with = "namespace")]
+    all_namespaces: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Output {
+    /// One line for each promotion, the newest first.
+    Table,
+    /// A list of objects, the newest first.
+    Json,
+}
+
+/// Prints the requested promotions.
+pub(super) async fn promotions(args: PromotionsArgs) -> anyhow::Result<()> {
+    let client = args.place.client().await?;
+    let own = args.place.namespace(&client);
+    let namespace = Some(own.as_str()).filter(|_| !args.all_namespaces);
+    let mut rows: Vec<Row> = list(&client, namespace).await?.into_iter().map(Row::from).collect();
+    if let Some(pipeline) = &args.pipeline {
+        rows.retain(|row| row.pipeline == *pipeline);
+    }
+    newest_first(&mut rows);
+    let mut out = io::BufWriter::new(io::stdout().lock());
+    match args.output {
+        Output::Json => {
+            serde_json::to_writer_pretty(&mut out, &rows).map_err(io::Error::from)?;
+            writeln!(out)?;
+        }
+        Output::Table if rows.is_empty() => writeln!(io::stderr(), "no promotions found")?,
+        Output::Table => table(&mut out, &rows, args.all_namespaces, now())?,
+    }
+    Ok(out.flush()?)
+}
+
+const COLUMNS: [&str; 8] = ["NAMESPACE", "NAME", "PIPELINE", "ENVIRONMENT", "REVISION", "PHASE", "REASON", "AGE"];
+
+fn table(out: &mut impl Write, rows: &[Row], all_namespaces: bool, now: Time) -> io::Result<()> {
+    let skipped = usize::from(!all_namespaces);
+    let head = COLUMNS.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+    let lines: Vec<Vec<String>> = std::iter::once(head).chain(rows.iter().map(|row| cells(row, now))).collect();
+    let lines: Vec<&[String]> = lines.iter().map(|cells| &cells[skipped..]).collect();
+    let mut widths = vec![0; COLUMNS.len() - skipped];
+    for cells in &lines {
+        for (width, cell) in widths.iter_mut().zip(*cells) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    lines.iter().try_for_each(|cells| writeln!(out, "{}", line(cells, &widths)))
+}
+
+/// Returns the cells of a row. Revisions and reasons are escaped and cut, names are not cut, because users copy them.
+fn cells(row: &Row, now: Time) -> Vec<String> {
+    let age = row.created.map_or_else(String::new, |created| age(created, now));
+    vec![
+        row.namespace.clone(),
+        row.name.clone(),
+        shown(&row.pipeline),
+        shown(&row.environment),
+        shown(&row.revision),
+        shown(row.phase.map_or("", Phase::as_str)),
+        shown(&row.reason),
+        shown(&age),
+    ]
+}
+
+/// Returns the time since then in its largest unit, such as `90s`, `15m`, `7h` or `3d`.
+fn age(then: Time, now: Time) -> String {
+    let seconds = now.duration_since(then).as_secs().max(0);
+    match seconds {
+        0..120 => format!("{seconds}s"),
+        120..7200 => format!("{}m", seconds / 60),
+        7200..172_800 => format!("{}h", seconds / 3600),
+        _ => format!("{}d", seconds / 86_400),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::api::Promotion;
+
+    fn row(revision: &str, status: &serde_json::Value) -> Row {
+        let promotion: Promotion = serde_json::from_value(json!({
+            "apiVersion": "pennant.dev/v1alpha1", "kind": "Promotion",
+            "metadata": {"name": "web-prod-1", "namespace": "team-a", "creationTimestamp": "2026-01-01T00:00:00Z"},
+            "spec": {
+                "pipelineRef": {"name": "web", "uid": "u"}, "environment": "prod", "from": "staging", "revision": revision,
+                "occasion": 1,
+            },
+            "status": status,
+        }))
+        .unwrap();
+        promotion.into()
+    }
+
+    fn printed(rows: &[Row], all_namespaces: bool) -> Vec<String> {
+        let (mut out, now) = (Vec::new(), "2026-01-01T02:30:00Z".parse().unwrap());
+        table(&mut out, rows, all_namespaces, now).unwrap();
+        String::from_utf8(out).unwrap().lines().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn the_table_is_aligned_and_cannot_move_a_terminal() {
+        let rows = [
+            row("6.5.1", &json!({"phase": "Pending", "reason": "WaitingApproval"})),
+            row("a\nb\u{1b}[2J", &serde_json::Value::Null),
+        ];
+        assert_eq!(
+            printed(&rows, false),
+            [
+                r"NAME         PIPELINE   ENVIRONMENT   REVISION        PHASE     REASON            AGE",
+                r"web-prod-1   web        prod          6.5.1           Pending   WaitingApproval   2h",
+                r"web-prod-1   web        prod          a\nb\u{1b}[2J   -         -                 2h",
+            ]
+        );
+        assert!(printed(&rows, true)[1].starts_with("team-a      web-prod-1   "), "{:?}", printed(&rows, true));
+    }
+
+    #[test]
+    fn an_age_has_one_unit() {
+        let then = Time::from_second(1_000_000).unwrap();
+        for (seconds, text) in [
+            (-5, "0s"),
+            (0, "0s"),
+            (119, "119s"),
+            (120, "2m"),
+            (7199, "119m"),
+            (7200, "2h"),
+            (172_799, "47h"),
+            (172_800, "2d"),
+            (8_640_000, "100d"),
+        ] {
+            assert_eq!(age(then, Time::from_second(1_000_000 + seconds).unwrap()), text, "{seconds}");
+        }
+    }
+}

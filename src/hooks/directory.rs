@@ -1,0 +1,219 @@
+//! The pipelines that have hooks: which Secrets have their keys, what waits for an approval, and which promotions are open. Pure.
+//!
+//! In: Pipelines, from a watch. Out: the entry of a pipeline, and the names of all Secrets. A pipeline without a Secret has no entry, so it
+//! cannot be distinguished from one that does not exist.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use kube::ResourceExt as _;
+
+pub(super) use super::seen::Waiting;
+use super::seen::{SecretHolder, SeenPipeline};
+use crate::api::notification::credentials::SecretName;
+use crate::api::promotion::Phase;
+use crate::api::values::refs::ObjectName;
+use crate::telemetry::metrics::Hook;
+
+/// A pipeline with at least one hook.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Entry {
+    /// Uid of the pipeline.
+    pub uid: String,
+    /// For each environment with an approval hook, the Secret with its keys.
+    pub approvals: BTreeMap<String, SecretName>,
+    /// For each environment in which a promotion waits for an approval, that promotion.
+    pub waiting: BTreeMap<String, Waiting>,
+    /// The names of the open promotions.
+    pub open: BTreeSet<String>,
+    /// The different Secrets of approvals.
+    approvers: Vec<SecretName>,
+    /// The Secret of looks, if there is one.
+    lookers: Vec<SecretName>,
+}
+
+/// All pipelines with a hook.
+#[derive(Debug, Default)]
+pub(super) struct Directory {
+    pipelines: HashMap<ObjectName, Arc<Entry>>,
+    /// The highest number of Secrets of one hook that was seen.
+    most: usize,
+}
+
+impl Entry {
+    /// Returns the entry of a pipeline. `None`: it has no hook.
+    fn of(pipeline: &SeenPipeline) -> Option<Self> {
+        let namespace = pipeline.namespace().unwrap_or_default();
+        let secret = |of: Option<&SecretHolder>| {
+            let name = of?.secret_ref.as_ref()?.name.clone();
+            Some(SecretName { namespace: namespace.clone(), name })
+        };
+        let spec = &pipeline.spec;
+        // Nothing is promoted to the first environment.
+        let approvals = spec.environments.iter().skip(1).filter_map(|environment| {
+            let policy = environment.promotion.as_ref().or(spec.promotion.as_ref())?;
+            Some((environment.name.clone(), secret(policy.strategy.as_ref())?))
+        });
+        let approvals: BTreeMap<_, _> = approvals.collect();
+        let approvers: BTreeSet<_> = approvals.values().cloned().collect();
+        let lookers: Vec<_> = secret(spec.hooks.as_ref()).into_iter().collect();
+        if approvers.is_empty() && lookers.is_empty() {
+            return None;
+        }
+        let environments = || pipeline.status.iter().flat_map(|status| &status.environments);
+        let waiting = environments().filter_map(|of| Some((of.name.clone(), of.waiting_approval.clone()?)));
+        let open = environments().filter_map(|of| of.promotion.as_ref()).filter(|newest| !is_ended(&newest.phase));
+        Some(Self {
+            uid: pipeline.uid().unwrap_or_default(),
+            approvals,
+            waiting: waiting.collect(),
+            open: open.map(|newest| newest.name.clone()).collect(),
+            approvers: approvers.into_iter().collect(),
+            lookers,
+        })
+    }
+
+    /// Returns the Secrets whose keys can sign requests to a hook.
+    pub fn signers(&self, hook: Hook) -> &[SecretName] {
+        match hook {
+            Hook::Approval => &self.approvers,
+            Hook::Look => &self.lookers,
+        }
+    }
+}
+
+fn is_ended(phase: &str) -> bool {
+    Phase::ALL.iter().any(|known| known.is_ended() && known.as_str() == phase)
+}
+
+impl Directory {
+    /// Adds or replaces a pipeline. Returns whether the Secrets of hooks may have changed.
+    pub fn put(&mut self, pipeline: &SeenPipeline) -> bool {
+        let Some(entry) = Entry::of(pipeline) else { return self.remove(&name(pipeline)) };
+        self.most = self.most.max(entry.approvers.len()).max(entry.lookers.len());
+        let new = Arc::new(entry);
+        let old = self.pipelines.insert(name(pipeline), Arc::clone(&new));
+        old.is_none_or(|old| old.approvers != new.approvers || old.lookers != new.lookers)
+    }
+
+    /// Removes a pipeline. Returns whether the Secrets of hooks may have changed.
+    pub fn remove(&mut self, name: &ObjectName) -> bool {
+        self.pipelines.remove(name).is_some()
+    }
+
+    /// Removes the pipelines that a list does not contain. `namespace`: that of the list; `None`: all.
+    pub fn retain(&mut self, namespace: Option<&str>, there: &BTreeSet<ObjectName>) {
+        self.pipelines.retain(|name, _| namespace.is_some_and(|of| of != name.namespace) || there.contains(name));
+    }
+
+    /// Returns the entry of a pipeline, if it has a hook.
+    pub fn get(&self, name: &ObjectName) -> Option<Arc<Entry>> {
+        self.pipelines.get(name).cloned()
+    }
+
+    /// Returns the names of all Secrets.
+    pub fn secrets(&self) -> BTreeSet<SecretName> {
+        self.pipelines.values().flat_map(|entry| entry.approvers.iter().chain(&entry.lookers)).cloned().collect()
+    }
+
+    /// Returns for how many Secrets each signature is computed, whatever pipeline a request names. It never decreases.
+    pub fn most(&self) -> usize {
+        self.most.max(1)
+    }
+}
+
+/// Returns the name of a pipeline.
+pub(super) fn name(pipeline: &SeenPipeline) -> ObjectName {
+    ObjectName { namespace: pipeline.namespace().unwrap_or_default(), name: pipeline.name_any() }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn pipeline(name: &str, spec: &Value) -> SeenPipeline {
+        let mut object = json!({
+            "apiVersion": "pennant.dev/v1alpha1", "kind": "Pipeline",
+            "metadata": {"name": name, "namespace": "team-a", "uid": format!("uid-{name}")},
+            "spec": {"appRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}, "environments": [
+                {"name": "dev", "targets": [{"namespace": "a"}]},
+                {"name": "staging", "targets": [{"namespace": "b"}]},
+                {"name": "prod", "targets": [{"namespace": "c"}]},
+            ]},
+            "status": {"environments": [
+                {"name": "dev", "targets": []},
+                {"name": "staging", "promotion": {"name": "one", "phase": "Finished", "revision": "2", "taken": 3}},
+                {"name": "prod", "promotion": {"name": "two", "phase": "Pending", "revision": "2", "taken": 1},
+                 "waitingApproval": {"revision": "2", "promotion": "two", "promotionUid": "u", "since": "x"}},
+            ]},
+        });
+        json_patch::merge(&mut object["spec"], spec);
+        serde_json::from_value(object).unwrap()
+    }
+
+    fn secret(name: &str) -> SecretName {
+        SecretName { namespace: "team-a".to_owned(), name: name.to_owned() }
+    }
+
+    fn strategy(secret: &str) -> Value {
+        json!({"strategy": {"notification": {}, "secretRef": {"name": secret}}})
+    }
+
+    #[test]
+    fn an_entry_has_the_secrets_of_each_environment_and_what_is_open() {
+        let spec = json!({"promotion": strategy("all"), "hooks": {"secretRef": {"name": "look"}}});
+        let mut pipeline = pipeline("web", &spec);
+        pipeline.spec.environments[2].promotion = serde_json::from_value(strategy("of-prod")).unwrap();
+        let entry = Entry::of(&pipeline).unwrap();
+        let approvals = [("prod".to_owned(), secret("of-prod")), ("staging".to_owned(), secret("all"))];
+        assert_eq!(entry.approvals, approvals.into());
+        assert_eq!(entry.signers(Hook::Approval), [secret("all"), secret("of-prod")]);
+        assert_eq!(entry.signers(Hook::Look), [secret("look")]);
+        assert_eq!(entry.open, ["two".to_owned()].into());
+        assert_eq!(entry.waiting.keys().collect::<Vec<_>>(), ["prod"]);
+        assert_eq!((entry.waiting["prod"].promotion_uid.as_str(), entry.uid.as_str()), ("u", "uid-web"));
+        // `{}` promotes nothing to the environment.
+        pipeline.spec.environments[1].promotion = serde_json::from_value(json!({})).unwrap();
+        assert_eq!(Entry::of(&pipeline).unwrap().approvals.keys().collect::<Vec<_>>(), ["prod"]);
+    }
+
+    #[test]
+    fn a_pipeline_without_a_secret_has_no_entry() {
+        for spec in
+            [json!({}), json!({"promotion": {"strategy": {"notification": {}}}}), json!({"promotion": {"manual": true}})]
+        {
+            assert_eq!(Entry::of(&pipeline("web", &spec)), None, "{spec}");
+        }
+        let mut directory = Directory::default();
+        assert!(directory.put(&pipeline("web", &json!({"promotion": strategy("a")}))));
+        assert!(directory.put(&pipeline("web", &json!({}))));
+        assert!(!directory.put(&pipeline("web", &json!({}))));
+        assert_eq!(directory.secrets(), BTreeSet::new());
+    }
+
+    #[test]
+    fn secrets_change_with_the_pipelines() {
+        let mut directory = Directory::default();
+        assert_eq!(directory.most(), 1);
+        let looks = json!({"hooks": {"secretRef": {"name": "look"}}});
+        assert!(directory.put(&pipeline("one", &looks)));
+        assert!(directory.put(&pipeline("two", &json!({"promotion": strategy("a")}))));
+        assert_eq!(directory.secrets(), [secret("a"), secret("look")].into());
+        let mut edited = pipeline("two", &json!({"promotion": strategy("a")}));
+        edited.status = None;
+        assert!(!directory.put(&edited), "the Secrets are the same");
+        assert!(directory.get(&name(&edited)).unwrap().open.is_empty());
+        edited.spec.environments[2].promotion = serde_json::from_value(strategy("b")).unwrap();
+        assert!(directory.put(&edited));
+        assert_eq!(directory.most(), 2);
+        directory.retain(Some("team-b"), &BTreeSet::new());
+        assert_eq!(directory.secrets().len(), 3);
+        directory.retain(Some("team-a"), &[name(&edited)].into());
+        assert_eq!(directory.secrets(), [secret("a"), secret("b")].into());
+        directory.retain(None, &BTreeSet::new());
+        assert_eq!((directory.secrets().len(), directory.most()), (0, 2));
+        assert!(!directory.remove(&name(&edited)));
+    }
+}

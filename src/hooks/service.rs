@@ -1,0 +1,229 @@
+//! The steps from a request to its answer: limits of its source, keys, signature, limits of its pipeline, and what it asks for.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::Duration;
+
+use http::HeaderMap;
+use kube::Client;
+use tokio::sync::{Semaphore, watch};
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+use super::act::Actor;
+use super::approval::Approval;
+use super::directory::{Directory, Entry};
+use super::follow;
+use super::limits::{Limits, Source};
+use super::route::Route;
+use super::{Answer, LONGEST_BODY};
+use crate::api::notification::credentials::SecretName;
+use crate::api::values::refs::ObjectName;
+use crate::api::{now, since_boot};
+use crate::report::events::Events;
+use crate::telemetry::Metrics;
+use crate::telemetry::metrics::Hook;
+use crate::webhook::{SecretWatches, Signed};
+
+/// Maximum number of verified requests that call the API server at once.
+const ACTING: usize = 16;
+/// Maximum time from a right signature to the answer.
+const DEADLINE: Duration = Duration::from_secs(20);
+
+/// What the hooks need.
+pub struct Given {
+    /// The client for the API server.
+    pub client: Client,
+    /// The watched namespaces; `None`: all.
+    pub namespaces: Vec<Option<String>>,
+    /// The sender of Events.
+    pub events: Events,
+    /// The metrics.
+    pub metrics: Metrics,
+}
+
+/// Answers requests to hooks. Cheap to clone.
+#[derive(Clone)]
+pub struct Service(Arc<Inner>);
+
+struct Inner {
+    directory: RwLock<Directory>,
+    secrets: SecretWatches,
+    /// Whether all pipelines and their keys are known.
+    complete: AtomicBool,
+    limits: Mutex<Limits>,
+    acting: Semaphore,
+    actor: Actor,
+    namespaces: Vec<Option<String>>,
+}
+
+/// An open request, which counts against the limit of its source until it is dropped.
+#[must_use]
+pub struct Entered {
+    service: Service,
+    source: Source,
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        self.service.limits().leave(self.source);
+    }
+}
+
+impl Service {
+    /// Creates a service that knows no pipeline yet. Until [`Service::follow`] has read all of them, it answers that it is unavailable.
+    #[must_use]
+    pub fn new(given: Given) -> Self {
+        let Given { client, namespaces, events, metrics } = given;
+        // Every replica answers, so the watches begin at once and belong to one term that never ends.
+        let (_, terms) = watch::channel(Some(1));
+        let secrets = SecretWatches::new(client.clone(), terms, metrics.clone());
+        Self(Arc::new(Inner {
+            directory: RwLock::default(),
+            secrets,
+            complete: AtomicBool::new(false),
+            limits: Mutex::default(),
+            acting: Semaphore::new(ACTING),
+            actor: Actor { client, events, metrics },
+            namespaces,
+        }))
+    }
+
+    /// Follows pipelines and Secrets until `stop`. `ready` is called once, as soon as all of them are known.
+    pub async fn follow(self, ready: impl FnOnce() + Send, stop: CancellationToken) {
+        let Inner { actor, namespaces, .. } = &*self.0;
+        follow::run(&self, &actor.client, namespaces, &actor.metrics, ready, &stop).await;
+        self.0.secrets.shutdown().await;
+    }
+
+    /// Called when the head of a request has arrived, before its body is read.
+    pub fn enter(&self, source: Source) -> Result<Entered, Answer> {
+        if self.limits().enter(source) {
+            Ok(Entered { service: self.clone(), source })
+        } else {
+            Err(Answer::TooMany(Duration::ZERO))
+        }
+    }
+
+    /// Answers a complete request. `verified` is called if its signature is right.
+    pub async fn answer(
+        &self,
+        entered: &Entered,
+        route: &Route,
+        headers: &HeaderMap,
+        body: &[u8],
+        verified: impl FnOnce(),
+    ) -> Answer {
+        if body.len() > LONGEST_BODY {
+            return Answer::TooLarge;
+        }
+        if !self.0.complete.load(Ordering::Acquire) {
+            return Answer::Unavailable("the keys have not been read yet; send the request again");
+        }
+        if let Err(wait) = self.limits().unverified(entered.source, since_boot()) {
+            return Answer::TooMany(wait);
+        }
+        let Some((entry, signers)) = self.verify(route, headers, body) else { return Answer::Unauthorized };
+        verified();
+        if let Err(wait) = self.limits().verified(entered.source, route.hook, &entry.uid, since_boot()) {
+            return Answer::TooMany(wait);
+        }
+        let act = async {
+            // An error would mean that the semaphore is closed, which never happens.
+            let _turn = self.0.acting.acquire().await.ok();
+            match route.hook {
+                Hook::Approval => self.approve(&route.pipeline, &entry, &signers, body).await,
+                Hook::Look => self.0.actor.look(&route.pipeline, &entry).await,
+            }
+        };
+        timeout(DEADLINE, act).await.unwrap_or(Answer::Unavailable("the API server did not answer in time"))
+    }
+
+    /// Counts an answer.
+    pub fn count(&self, hook: Hook, answer: &Answer) {
+        if let Some(result) = answer.result() {
+            self.0.actor.metrics.hook(hook, result);
+        }
+    }
+
+    /// Returns the pipeline and those of its Secrets with whose keys the request is signed, if there are any. The work does not depend on
+    /// the pipeline.
+    fn verify(&self, route: &Route, headers: &HeaderMap, body: &[u8]) -> Option<(Arc<Entry>, Vec<SecretName>)> {
+        let (entry, most) = {
+            let directory = self.directory();
+            (directory.get(&route.pipeline), directory.most())
+        };
+        let signed = match route.hook {
+            Hook::Approval => Signed::Approval,
+            Hook::Look => Signed::Look,
+        };
+        let names = entry.as_ref().map(|entry| entry.signers(route.hook)).unwrap_or_default();
+        let signers = self.0.secrets.secrets().verified(signed, names, most, headers, body);
+        let signers: Vec<_> = signers.into_iter().cloned().collect();
+        if signers.is_empty() { None } else { Some((entry?, signers)) }
+    }
+
+    async fn approve(&self, pipeline: &ObjectName, entry: &Entry, signers: &[SecretName], body: &[u8]) -> Answer {
+        let approval = match Approval::read(body, pipeline, now()) {
+            Ok(approval) => approval,
+            Err(why) => return Answer::Invalid(why.to_string()),
+        };
+        // The key of one environment does not approve for another one.
+        if !is_signed(&entry.approvals, &approval.environment, signers) {
+            return Answer::Unauthorized;
+        }
+        self.0.actor.approve(pipeline, entry, &approval).await
+    }
+
+    /// Returns the pipelines.
+    pub(super) fn directory(&self) -> RwLockReadGuard<'_, Directory> {
+        self.0.directory.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the pipelines, to change them.
+    pub(super) fn directory_mut(&self) -> RwLockWriteGuard<'_, Directory> {
+        self.0.directory.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the watches of the Secrets.
+    pub(super) fn secrets(&self) -> &SecretWatches {
+        &self.0.secrets
+    }
+
+    /// Called when all pipelines and their keys are known.
+    pub(super) fn complete(&self) {
+        self.0.complete.store(true, Ordering::Release);
+    }
+
+    fn limits(&self) -> MutexGuard<'_, Limits> {
+        self.0.limits.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether the Secret with the keys of this environment is one of those that signed.
+fn is_signed(approvals: &BTreeMap<String, SecretName>, environment: &str, signers: &[SecretName]) -> bool {
+    approvals.get(environment).is_some_and(|of| signers.contains(of))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_approves_only_for_environments_that_have_it() {
+        let secret = |name: &str| SecretName { namespace: "team-a".to_owned(), name: name.to_owned() };
+        let approvals = [("staging".to_owned(), secret("devs")), ("prod".to_owned(), secret("ops"))].into();
+        for (environment, signers, expected) in [
+            ("prod", &["ops"][..], true),
+            ("prod", &["devs"], false),
+            ("prod", &["devs", "ops"], true),
+            ("staging", &["devs"], true),
+            ("test", &["devs", "ops"], false),
+            ("prod", &[], false),
+        ] {
+            let signers: Vec<_> = signers.iter().map(|name| secret(name)).collect();
+            assert_eq!(is_signed(&approvals, environment, &signers), expected, "{environment} {signers:?}");
+        }
+    }
+}

@@ -1,0 +1,311 @@
+//! The loop of the controller: the watches of pipelines and Promotions in each watched namespace, and the looks that they cause.
+//!
+//! One task applies all events to the index, and starts the looks. It starts them only as the leader, and after all lists of the leadership
+//! term are complete. A timer of a promotion is a planned look.
+
+pub(super) mod index;
+pub(super) mod look;
+mod queue;
+pub(super) mod retain;
+mod store;
+
+use std::collections::HashMap;
+use std::fmt::Debug;
+use std::sync::{Arc, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use futures::StreamExt as _;
+use futures::stream::{self, BoxStream, SelectAll};
+use k8s_openapi::NamespaceResourceScope;
+use kube::runtime::watcher::Event;
+use kube::{Api, Resource};
+use tokio::task::{JoinError, JoinSet};
+use tokio::time::sleep_until;
+
+use super::{Context, Error};
+use crate::api::promotion::Phase;
+use crate::api::{Pipeline, Promotion, Time, now};
+use crate::k8s::call::CallError;
+use crate::k8s::watch::{Deleted, watch_by_term};
+use crate::telemetry::chain;
+use crate::telemetry::metrics::{PromotionPhase, Watch};
+use index::{Index, Key, Listing};
+use queue::Queue;
+use store::Store;
+
+/// First and longest pause after a failed look.
+const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(1));
+/// Shortest and longest time until a planned look. The wall clock can be set, so it is read again from time to time.
+const TIMERS: (Duration, Duration) = (Duration::from_millis(10), Duration::from_mins(10));
+
+/// An event of one watch.
+enum Change {
+    Pipeline(Box<Event<Pipeline>>),
+    Promotion(Box<Event<Promotion>>),
+}
+
+impl Change {
+    /// Whether a list is complete.
+    fn is_listed(&self) -> bool {
+        match self {
+            Self::Pipeline(event) => matches!(**event, Event::InitDone),
+            Self::Promotion(event) => matches!(**event, Event::InitDone),
+        }
+    }
+}
+
+/// An event of one watch, with its number and the leadership term in which its list started. `None`: the watch failed and is restarted.
+struct Arrived {
+    watch: usize,
+    term: u64,
+    change: Option<Change>,
+}
+
+/// One watch.
+struct Source {
+    namespace: Option<String>,
+    listing: Listing,
+    /// The leadership term of its last complete list.
+    listed: Option<u64>,
+}
+
+/// A look that has ended, with when to look again.
+type Ended = (Key, Result<Option<Time>, Error>);
+
+/// The state of the loop.
+struct Controller {
+    context: Arc<Context>,
+    sources: Vec<Source>,
+    queue: Queue<Key>,
+    looks: JoinSet<Ended>,
+    /// Number of failed looks in a row.
+    failures: HashMap<Key, u32>,
+    /// The leadership term in which all pipelines were queued.
+    begun: Option<u64>,
+    /// Whether the number of promotions is exported.
+    is_shown: bool,
+    /// Called after the first list of every watch.
+    ready: Option<Box<dyn FnOnce() + Send>>,
+}
+
+impl Context {
+    fn index(&self) -> MutexGuard<'_, Index> {
+        self.index.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Runs the controller until it is stopped. Then it waits for the looks in progress, which start no further write. `ready` is called after
+/// every watched namespace has been listed.
+pub async fn run(context: Context, ready: impl FnOnce() + Send + 'static) -> Result<(), Error> {
+    let context = Arc::new(context);
+    let (stop, mut lease) = (context.stop.clone(), context.lease.clone());
+    let (mut controller, mut events) = Controller::new(context, Box::new(ready));
+    let result = loop {
+        let due = controller.start_looks();
+        tokio::select! {
+            () = stop.cancelled() => break Ok(()),
+            event = events.next() => match event {
+                Some(event) => controller.arrived(event),
+                None => break Err(Error::Ended),
+            },
+            Some(ended) = controller.looks.join_next() => {
+                if controller.ended(ended).is_err() {
+                    break Err(Error::Ended);
+                }
+            }
+            () = at(due) => {}
+            () = lease.changed() => {}
+        }
+    };
+    while controller.looks.join_next().await.is_some() {}
+    // The watches also end when the process stops.
+    if stop.is_cancelled() { Ok(()) } else { result }
+}
+
+/// Waits until this time, or without end.
+async fn at(due: Option<Instant>) {
+    match due {
+        Some(due) => sleep_until(due.into()).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Starts the watch of one kind in one namespace, or in all.
+fn watch<K>(
+    context: &Context,
+    namespace: Option<&String>,
+    (watch, label): (usize, Watch),
+    wrap: fn(Event<K>) -> Change,
+) -> BoxStream<'static, Arrived>
+where
+    K: Deleted + Resource<Scope = NamespaceResourceScope> + Clone + Debug + Send + 'static,
+{
+    let (client, metrics) = (context.client.clone(), context.metrics.clone());
+    let api = match namespace {
+        Some(namespace) => Api::namespaced(client, namespace),
+        None => Api::all(client),
+    };
+    let (term, events) = watch_by_term::<K>(api, context.lease.term_numbers());
+    let arrived = events.map(move |event| {
+        let change = event.inspect_err(|_| metrics.watch_error(label)).ok().map(wrap);
+        Arrived { watch, term: term.number(), change }
+    });
+    arrived.boxed()
+}
+
+impl Controller {
+    /// Starts the watches. Returns their events.
+    fn new(context: Arc<Context>, ready: Box<dyn FnOnce() + Send>) -> (Self, SelectAll<BoxStream<'static, Arrived>>) {
+        let mut namespaces: Vec<Option<String>> = context.options.watch_namespaces.iter().cloned().map(Some).collect();
+        namespaces.sort_unstable();
+        namespaces.dedup();
+        if namespaces.is_empty() {
+            namespaces.push(None);
+        }
+        let (mut sources, mut events) = (Vec::new(), Vec::new());
+        for namespace in namespaces {
+            let first = sources.len();
+            let pipeline = |event| Change::Pipeline(Box::new(event));
+            events.push(watch(&context, namespace.as_ref(), (first, Watch::Pipelines), pipeline));
+            let promotion = |event| Change::Promotion(Box::new(event));
+            events.push(watch(&context, namespace.as_ref(), (first + 1, Watch::Promotions), promotion));
+            let source = || Source { namespace: namespace.clone(), listing: Listing::default(), listed: None };
+            sources.extend([source(), source()]);
+        }
+        let controller = Self {
+            context,
+            sources,
+            queue: Queue::default(),
+            looks: JoinSet::new(),
+            failures: HashMap::new(),
+            begun: None,
+            is_shown: false,
+            ready: Some(ready),
+        };
+        (controller, stream::select_all(events))
+    }
+
+    /// Applies an event, and plans a look at its pipeline.
+    fn arrived(&mut self, Arrived { watch, term, change }: Arrived) {
+        let (Some(source), Some(change)) = (self.sources.get_mut(watch), change) else { return };
+        let is_listed = change.is_listed();
+        let (namespace, listing) = (source.namespace.as_deref(), &mut source.listing);
+        let changed = {
+            let mut index = self.context.index();
+            let changed = match change {
+                Change::Pipeline(event) => index.absorb_pipeline(namespace, listing, *event),
+                Change::Promotion(event) => index.absorb_promotion(namespace, listing, *event),
+            };
+            changed.filter(|key| index.has_work(key))
+        };
+        if is_listed {
+            source.listed = Some(term);
+            // All pipelines are looked at after a list: it may have ended what the watch has missed.
+            self.begun = None;
+            if self.sources.iter().all(|source| source.listed.is_some())
+                && let Some(ready) = self.ready.take()
+            {
+                ready();
+            }
+        }
+        if let Some(key) = changed {
+            self.queue.wake(key, Instant::now());
+        }
+    }
+
+    /// Returns the leadership term, if this replica is the leader and all lists of the term are complete.
+    fn leading(&self) -> Option<u64> {
+        let term = self.context.lease.term()?.number;
+        self.sources.iter().all(|source| source.listed == Some(term)).then_some(term)
+    }
+
+    /// Starts the looks that are due. Returns when the next one is due. Without leadership, nothing is due.
+    fn start_looks(&mut self) -> Option<Instant> {
+        let Some(term) = self.leading() else {
+            self.begun = None;
+            self.queue.clear();
+            if std::mem::take(&mut self.is_shown) {
+                self.show(false);
+            }
+            return None;
+        };
+        let now = Instant::now();
+        if self.begun != Some(term) {
+            self.begun = Some(term);
+            self.failures.clear();
+            let all: Vec<Key> = self.context.index().with_work().cloned().collect();
+            for key in all {
+                self.queue.wake(key, now);
+            }
+        }
+        self.is_shown = true;
+        self.show(true);
+        while let Some(key) = self.queue.begin(now) {
+            self.looks.spawn(look_at(self.context.clone(), key, term));
+        }
+        self.queue.next_at()
+    }
+
+    /// Plans the next look at a pipeline.
+    fn ended(&mut self, ended: Result<Ended, JoinError>) -> Result<(), Error> {
+        let Ok((key, result)) = ended else { return Err(Error::Ended) };
+        let later = match result {
+            Ok(until) => {
+                self.failures.remove(&key);
+                until.map(|until| {
+                    let wait = Duration::try_from(until.duration_since(now())).unwrap_or_default();
+                    wait.clamp(TIMERS.0, TIMERS.1)
+                })
+            }
+            Err(error) => {
+                let failures = self.failures.entry(key.clone()).or_default();
+                let pause = PAUSES.0.saturating_mul(2_u32.saturating_pow(*failures)).min(PAUSES.1);
+                *failures = failures.saturating_add(1);
+                if !matches!(error, Error::NotLeader) {
+                    let Key { namespace, uid } = &key;
+                    tracing::warn!(namespace, pipeline_uid = uid, error = %chain(&error), "promotions could not be processed; retrying");
+                }
+                Some(pause)
+            }
+        };
+        if !self.context.index().has_work(&key) {
+            self.failures.remove(&key);
+        }
+        self.queue.end(key, later.map(|later| Instant::now() + later));
+        Ok(())
+    }
+
+    /// Exports the number of promotions. Only the leader exports them, so that they are counted once.
+    fn show(&self, is_leader: bool) {
+        let index = self.context.index();
+        for phase in Phase::ALL {
+            self.context.metrics.promotions(label(phase), if is_leader { index.count(phase) } else { 0 });
+        }
+        self.context.metrics.oldest_open_promotion(index.oldest_open().filter(|_| is_leader));
+    }
+}
+
+const fn label(phase: Phase) -> PromotionPhase {
+    match phase {
+        Phase::Pending => PromotionPhase::Pending,
+        Phase::Requested => PromotionPhase::Requested,
+        Phase::Open => PromotionPhase::Open,
+        Phase::Merged => PromotionPhase::Merged,
+        Phase::Finished => PromotionPhase::Finished,
+        Phase::Closed => PromotionPhase::Closed,
+        Phase::Failed => PromotionPhase::Failed,
+        Phase::Withdrawn => PromotionPhase::Withdrawn,
+    }
+}
+
+/// Looks at one pipeline, as soon as its namespace has a permit.
+async fn look_at(context: Arc<Context>, key: Key, term: u64) -> Ended {
+    let permit = context.stop.run_until_cancelled(context.limiter.acquire(&key.namespace)).await;
+    let Some(permit) = permit else { return (key, Err(Error::NotLeader)) };
+    let seen = context.index().seen(&key);
+    let Some(seen) = seen else { return (key, Ok(None)) };
+    let store = Store::new(&context, &key, term, seen.lists);
+    let result = look::run(&store, &key.uid, seen).await;
+    permit.finish(!matches!(result, Err(Error::Call(CallError::Timeout))));
+    (key, result)
+}

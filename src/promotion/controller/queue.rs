@@ -1,0 +1,97 @@
+//! Pure: when each key is looked at. Each key waits at most once, so repeated wake-ups cost one look. Two looks at one key never overlap.
+
+use std::collections::{BTreeSet, HashMap};
+use std::hash::Hash;
+use std::time::Instant;
+
+/// The keys that wait, by time, and the keys that are being looked at.
+#[derive(Debug)]
+pub(super) struct Queue<K> {
+    due: HashMap<K, Instant>,
+    order: BTreeSet<(Instant, K)>,
+    /// The keys that are being looked at, and when to look again.
+    running: HashMap<K, Option<Instant>>,
+}
+
+impl<K> Default for Queue<K> {
+    fn default() -> Self {
+        Self { due: HashMap::new(), order: BTreeSet::new(), running: HashMap::new() }
+    }
+}
+
+impl<K: Clone + Eq + Hash + Ord> Queue<K> {
+    /// Plans a look at this time. An earlier look stays.
+    pub(super) fn wake(&mut self, key: K, at: Instant) {
+        if let Some(again) = self.running.get_mut(&key) {
+            *again = Some(again.map_or(at, |again| again.min(at)));
+            return;
+        }
+        if let Some(due) = self.due.get(&key).copied() {
+            if due <= at {
+                return;
+            }
+            self.order.remove(&(due, key.clone()));
+        }
+        self.due.insert(key.clone(), at);
+        self.order.insert((at, key));
+    }
+
+    /// Returns when the next look is due.
+    pub(super) fn next_at(&self) -> Option<Instant> {
+        self.order.first().map(|(at, _)| *at)
+    }
+
+    /// Returns a key that is due, and notes that a look begins.
+    pub(super) fn begin(&mut self, now: Instant) -> Option<K> {
+        if self.next_at()? > now {
+            return None;
+        }
+        let (_, key) = self.order.pop_first()?;
+        self.due.remove(&key);
+        self.running.insert(key.clone(), None);
+        Some(key)
+    }
+
+    /// Notes that a look has ended. The next look is the earlier of `later` and what was planned during the look.
+    pub(super) fn end(&mut self, key: K, later: Option<Instant>) {
+        let planned = self.running.remove(&key).flatten();
+        if let Some(at) = planned.into_iter().chain(later).min() {
+            self.wake(key, at);
+        }
+    }
+
+    /// Forgets all keys that wait.
+    pub(super) fn clear(&mut self) {
+        self.due.clear();
+        self.order.clear();
+        self.running.values_mut().for_each(|again| *again = None);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn each_key_waits_once_until_its_earliest_time() {
+        let begun = Instant::now();
+        let at = |second| begun + Duration::from_secs(second);
+        let mut queue = Queue::default();
+        for (key, second) in [("a", 5), ("b", 3), ("a", 1), ("a", 9)] {
+            queue.wake(key, at(second));
+        }
+        assert_eq!((queue.next_at(), queue.begin(at(0))), (Some(at(1)), None));
+        assert_eq!((queue.begin(at(4)), queue.begin(at(4)), queue.begin(at(99))), (Some("a"), Some("b"), None));
+        queue.wake("a", at(6));
+        queue.wake("a", at(8));
+        assert_eq!(queue.next_at(), None, "no second look begins");
+        queue.end("a", Some(at(7)));
+        queue.end("b", None);
+        assert_eq!((queue.next_at(), queue.begin(at(6)), queue.begin(at(99))), (Some(at(6)), Some("a"), None));
+        queue.end("a", Some(at(7)));
+        queue.clear();
+        assert_eq!(queue.begin(at(99)), None);
+    }
+}

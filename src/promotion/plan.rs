@@ -1,0 +1,219 @@
+//! Pure: what is promoted to an environment. The promotion controller asks what to do, and the pipeline controller what to show.
+
+use kube::ResourceExt;
+
+use super::names::{Order, order, order_of_mirror};
+use super::pair::Pair;
+use super::policy::policy;
+use super::text::shown;
+use crate::api::promotion::Phase;
+use crate::api::{Pipeline, Promotion};
+
+/// Maximum length of a revision that can be promoted, in characters. The schema accepts no longer one.
+const REVISION: usize = 1024;
+
+/// What can be promoted to an environment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Indication {
+    /// The environment before, which runs the revision.
+    pub from: String,
+    /// The revision.
+    pub revision: String,
+    /// The revision at which the environment was last ready.
+    pub previous: Option<String>,
+    /// Serial of the change with which the environment before came to run the revision. 0 for a baseline.
+    pub occasion: i64,
+}
+
+/// What has to be promoted to an environment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Plan {
+    /// Every target runs the revision or tries to, or nothing is promoted to this environment.
+    UpToDate,
+    /// The state of one of the two environments is not known; with the reason.
+    NotObserved(String),
+    /// The environment before is not ready; with a message.
+    EnvironmentNotReady(String),
+    /// A promotion for this occasion, or for a later one, exists or existed; with its name.
+    Exists(String),
+    /// The environment before ran the revision when it was first seen.
+    Baseline(Indication),
+    /// Promotions to the environment are suspended.
+    Suspended(Indication),
+    /// The promotion has to be created.
+    Create(Indication),
+}
+
+/// Returns what has to be promoted to the environment with this index. `promotions`: those of this pipeline.
+#[must_use]
+pub fn plan(pipeline: &Pipeline, index: usize, promotions: &[&Promotion]) -> Plan {
+    let Some((pair, policy)) = Pair::new(pipeline, index).zip(policy(&pipeline.spec, index)) else {
+        return Plan::UpToDate;
+    };
+    if let Some(why) = pair.not_observed() {
+        return Plan::NotObserved(why);
+    }
+    let Some(source) = pair.ready() else {
+        return Plan::EnvironmentNotReady(not_ready(&pair));
+    };
+    let (revision, from) = (&source.revision, &pair.from.name);
+    if revision.is_empty() || revision.chars().nth(REVISION).is_some() {
+        return Plan::NotObserved(format!("{} reports no revision that can be promoted", shown(from)));
+    }
+    if pair.tries(revision) {
+        return Plan::UpToDate;
+    }
+    let occasion = pair.reached();
+    if let Some(name) = existing(&pair, promotions, occasion) {
+        return Plan::Exists(name);
+    }
+    let previous = pair.last().map(str::to_owned);
+    let indication = Indication { from: from.clone(), revision: revision.clone(), previous, occasion };
+    match occasion {
+        0 => Plan::Baseline(indication),
+        _ if policy.suspend => Plan::Suspended(indication),
+        _ => Plan::Create(indication),
+    }
+}
+
+/// Returns the message for an environment that is not ready.
+pub(super) fn not_ready(pair: &Pair<'_>) -> String {
+    format!("waiting for all targets of {} to be ready at one revision", shown(&pair.from.name))
+}
+
+/// Returns the newest promotion to an environment: that with the greatest order.
+#[must_use]
+pub fn newest<'a>(promotions: &[&'a Promotion], environment: &str) -> Option<&'a Promotion> {
+    counted(promotions, environment).max_by_key(|promotion| order(&promotion.spec))
+}
+
+/// Returns the promotions to an environment that count in the order. One that is deleted before its first step never gets one. A
+/// finalizer can keep such an object, and it must not hold up the others.
+pub(super) fn counted<'a, 'b>(promotions: &'b [&'a Promotion], environment: &'b str) -> impl Iterator<Item = &'a Promotion> {
+    let is_in_order = |promotion: &Promotion| counts(promotion) && !(is_new(promotion) && is_terminating(promotion));
+    let all = promotions.iter().copied();
+    all.filter(move |promotion| promotion.spec.environment == environment && is_in_order(promotion))
+}
+
+/// Whether a promotion counts in the order. One that the controller rejected has no step, and does not count.
+#[must_use]
+pub fn counts(promotion: &Promotion) -> bool {
+    promotion.status.as_ref().is_none_or(|status| status.step > 0 || status.phase.is_none())
+}
+
+/// Whether a promotion has its first step, or was rejected. Otherwise its phase is not known yet.
+#[must_use]
+pub(super) fn is_new(promotion: &Promotion) -> bool {
+    promotion.status.as_ref().is_none_or(|status| status.phase.is_none())
+}
+
+/// Whether nothing more happens to a promotion by itself.
+#[must_use]
+pub(super) fn is_ended(promotion: &Promotion) -> bool {
+    let phase = promotion.status.as_ref().and_then(|status| status.phase);
+    phase.is_some_and(Phase::is_ended)
+}
+
+/// Whether a promotion is being deleted. Nothing is written to it any more.
+#[must_use]
+pub(super) fn is_terminating(promotion: &Promotion) -> bool {
+    promotion.metadata.deletion_timestamp.is_some()
+}
+
+/// Returns the name of a promotion of this occasion, or of a later one. The promotion in the status of the pipeline counts, too: it may
+/// have been deleted, and it is not created again.
+fn existing(pair: &Pair<'_>, promotions: &[&Promotion], occasion: i64) -> Option<String> {
+    let first: Order = (occasion, 0);
+    let found = newest(promotions, &pair.to.name).filter(|newest| order(&newest.spec) >= first);
+    let found = found.map(ResourceExt::name_any);
+    let logged = || pair.mirror().filter(|mirror| order_of_mirror(mirror) >= first).map(|mirror| mirror.name.clone());
+    (occasion > 0).then(|| found.or_else(logged)).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::Status;
+    use crate::promotion::testing::{
+        PROD, STAGING, automatic, mirror, new, pipeline, promotion, rejected, spec, with, with_policy,
+    };
+
+    fn indication(occasion: i64) -> Indication {
+        Indication { from: "staging".into(), revision: "2".into(), previous: Some("1".into()), occasion }
+    }
+
+    #[test]
+    fn a_promotion_is_created_once_for_each_occasion() {
+        let name = |occasion, request| crate::promotion::names::name(&spec(occasion, request));
+        let ended = promotion((20, 0), &[Phase::Requested, Phase::Finished], "");
+        let asked = promotion((20, 1), &[Phase::Requested, Phase::Failed], "");
+        let before = promotion((10, 3), &[Phase::Requested, Phase::Finished], "");
+        let later = promotion((30, 0), &[Phase::Requested], "");
+        let (fresh, refused) = (new(spec(20, 0)), rejected(20, 0));
+        let mut void = new(spec(9_000, 0));
+        void.metadata.deletion_timestamp.clone_from(&fresh.metadata.creation_timestamp);
+        let deleted = with(PROD, |prod| prod.promotion = Some(mirror(&ended, 2)));
+        let earlier = with(PROD, |prod| prod.promotion = Some(mirror(&before, 2)));
+        let baseline = with(STAGING, |staging| staging.settled.as_mut().unwrap().reached = 0);
+        let away = with(STAGING, |staging| staging.settled.as_mut().unwrap().status = Status::InProgress);
+        let unseen = with(PROD, |prod| prod.targets[0].status = Status::Unknown);
+        let tries = with(PROD, |prod| prod.targets[0].attempted_revision = "2".into());
+        let absent = with(PROD, |prod| {
+            let target = &mut prod.targets[0];
+            (target.status, target.ready, target.settled) = (Status::NotFound, false, None);
+            (target.revision, target.attempted_revision) = (String::new(), String::new());
+        });
+        let without = with(STAGING, |staging| {
+            let settled = staging.settled.as_mut().unwrap();
+            (settled.revision, settled.current) = (String::new(), Some(String::new()));
+        });
+        let suspended = with_policy(|policy| policy.suspend = true);
+        let off = with_policy(|policy| policy.strategy = None);
+        let not_ready = Plan::EnvironmentNotReady("waiting for all targets of staging to be ready at one revision".into());
+        let unknown = |why: &str| Plan::NotObserved(why.into());
+        for (what, pipeline, promotions, expected) in vec![
+            ("indicated", pipeline(), vec![], Plan::Create(indication(20))),
+            ("one of an earlier occasion", pipeline(), vec![&before], Plan::Create(indication(20))),
+            ("the status shows an earlier occasion", earlier, vec![], Plan::Create(indication(20))),
+            ("it exists", pipeline(), vec![&before, &ended], Plan::Exists(name(20, 0))),
+            ("a person was first", pipeline(), vec![&asked], Plan::Exists(name(20, 1))),
+            ("a later one exists", pipeline(), vec![&ended, &later], Plan::Exists(name(30, 0))),
+            ("it is new", pipeline(), vec![&fresh], Plan::Exists(name(20, 0))),
+            ("it was rejected", pipeline(), vec![&refused], Plan::Create(indication(20))),
+            ("a finalizer keeps a forged one", pipeline(), vec![&void], Plan::Create(indication(20))),
+            ("it was deleted", deleted, vec![], Plan::Exists(name(20, 0))),
+            ("at first sight", baseline.clone(), vec![], Plan::Baseline(indication(0))),
+            ("at first sight, after an earlier one", baseline, vec![&ended], Plan::Baseline(indication(0))),
+            ("not ready", away, vec![], not_ready),
+            ("not observed", unseen, vec![], unknown("a target of prod cannot be observed: its state is unknown")),
+            ("tried", tries, vec![], Plan::UpToDate),
+            ("known to be absent", absent, vec![], Plan::Create(indication(20))),
+            ("no revision", without, vec![], unknown("staging reports no revision that can be promoted")),
+            ("suspended", suspended.clone(), vec![], Plan::Suspended(indication(20))),
+            ("suspended after the start", suspended, vec![&ended], Plan::Exists(name(20, 0))),
+            ("no strategy", off, vec![], Plan::UpToDate),
+        ] {
+            assert_eq!(plan(&pipeline, PROD, &promotions), expected, "{what}");
+        }
+        assert_eq!(plan(&pipeline(), STAGING, &[]), Plan::UpToDate);
+        assert_eq!(plan(&pipeline(), 0, &[]), Plan::UpToDate);
+    }
+
+    #[test]
+    fn the_first_environment_runs_ahead_of_the_second_only() {
+        let mut ahead = with(STAGING, |staging| *staging = crate::promotion::testing::environment("staging", "1", 0));
+        assert!(matches!(plan(&ahead, STAGING, &[]), Plan::Create(Indication { occasion: 10, .. })));
+        assert_eq!(plan(&ahead, PROD, &[]), Plan::UpToDate);
+        ahead.spec.promotion = None;
+        ahead.spec.environments[PROD].promotion = Some(automatic());
+        assert_eq!(plan(&ahead, STAGING, &[]), Plan::UpToDate, "only prod has a policy");
+    }
+
+    #[test]
+    fn the_newest_has_the_greatest_order() {
+        let all = [promotion((20, 1), &[Phase::Finished], ""), promotion((30, 0), &[Phase::Pending], ""), rejected(40, 0)];
+        let all: Vec<&Promotion> = all.iter().collect();
+        assert_eq!(newest(&all, "prod").map(|p| order(&p.spec)), Some((30, 0)));
+        assert_eq!(newest(&all, "staging"), None);
+    }
+}

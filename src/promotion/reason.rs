@@ -1,0 +1,36 @@
+//! The reasons of Promotions and of the condition `PromotionPending`: one word each.
+
+/// Nobody has approved the promotion yet.
+pub const WAITING_APPROVAL: &str = "WaitingApproval";
+/// The environment before has not been ready for long enough.
+pub const SOAKING: &str = "Soaking";
+/// The environment before is not ready.
+pub const ENVIRONMENT_NOT_READY: &str = "EnvironmentNotReady";
+/// The state of one of the two environments is not known.
+pub const NOT_OBSERVED: &str = "NotObserved";
+/// The revision ran in the environment before when it was first seen.
+pub const BASELINE: &str = "Baseline";
+/// Promotions to the environment are suspended.
+pub const SUSPENDED: &str = "Suspended";
+/// Nothing waits to be promoted.
+pub const UP_TO_DATE: &str = "UpToDate";
+/// The promotion was requested, and the environment does not run the revision yet.
+pub const WAITING_FOR_ENVIRONMENT: &str = "WaitingForEnvironment";
+/// The environment tried the revision before the promotion was requested.
+pub const ALREADY_DECLARED: &str = "AlreadyDeclared";
+/// The environment runs the revision.
+pub const RUNNING: &str = "Running";
+/// The environment did not run the revision in time.
+pub const NOT_RUNNING: &str = "NotRunning";
+/// A later promotion, or a later occasion, replaces the promotion.
+pub const SUPERSEDED: &str = "Superseded";
+/// The environment before runs another revision.
+pub const SOURCE_MOVED: &str = "SourceMoved";
+/// The pipeline does not exist any more.
+pub const PIPELINE_GONE: &str = "PipelineGone";
+/// The pipeline does not have the environment any more.
+pub const ENVIRONMENT_GONE: &str = "EnvironmentGone";
+/// The pipeline has no strategy for the environment.
+pub const NO_STRATEGY: &str = "NoStrategy";
+/// The promotion was never valid. Nothing was done.
+pub const NOT_INDICATED: &str = "NotIndicated";

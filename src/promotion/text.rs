@@ -1,0 +1,51 @@
+//! Pure: texts in messages. Revisions and names come from other systems, so they are escaped and bounded.
+
+use crate::telemetry::escaped;
+
+/// Maximum length of a message, in bytes.
+const MESSAGE: usize = 1024;
+/// Maximum length of a name or revision in a message, in bytes.
+const SHOWN: usize = 128;
+/// Ends a text that was cut.
+const ELLIPSIS: char = '…';
+
+/// Returns a message with at most 1 KiB.
+#[must_use]
+pub(super) fn bounded(message: &str) -> String {
+    cut(message, MESSAGE)
+}
+
+/// Returns a name or revision as a message shows it.
+#[must_use]
+pub(super) fn shown(text: &str) -> String {
+    cut(&escaped(text), SHOWN)
+}
+
+/// Returns a revision as a message shows it. A revision can be empty.
+#[must_use]
+pub(super) fn revision(text: &str) -> String {
+    if text.is_empty() { "no revision".to_owned() } else { shown(text) }
+}
+
+fn cut(text: &str, max: usize) -> String {
+    if text.len() <= max {
+        return text.to_owned();
+    }
+    let end = text.floor_char_boundary(max.saturating_sub(ELLIPSIS.len_utf8()));
+    format!("{}{ELLIPSIS}", &text[..end])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_are_bounded_and_on_one_line() {
+        assert_eq!(shown("6.5.1"), "6.5.1");
+        assert_eq!(shown("a\nb\u{202e}"), "a\\nb\\u{202e}");
+        let long = shown(&"é".repeat(500));
+        assert!(long.len() <= SHOWN && long.ends_with('…'), "{long}");
+        assert_eq!(bounded(&"x".repeat(5000)).len(), MESSAGE);
+        assert_eq!(revision(""), "no revision");
+    }
+}

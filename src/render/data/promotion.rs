@@ -1,0 +1,195 @@
+//! The promotion of a transition, and the sentence that describes it to people.
+
+use serde::Serialize;
+
+use crate::api::promotion::Phase;
+use crate::api::{DeliverySpec, TransitionType};
+
+/// Minimum number of digits of a hash: those of SHA-1.
+const HASH: usize = 40;
+/// Number of digits of a hash in a sentence.
+const DIGITS: usize = 12;
+/// The characters between the parts of a revision.
+const SEPARATORS: [char; 4] = ['@', ':', '/', ','];
+/// Maximum number of bytes of a revision in a sentence.
+const LONGEST_REVISION: usize = 128;
+/// Maximum number of bytes of the recorded message in a sentence. The whole sentence then has less than 1 KiB.
+const LONGEST_MESSAGE: usize = 512;
+
+/// The promotion of a transition. All fields are empty if the transition is not about a promotion.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct PromotionData {
+    /// Name of the Promotion.
+    pub name: String,
+    /// Its uid.
+    pub uid: String,
+    /// Its phase.
+    pub phase: String,
+    /// Its strategy, such as `notification`; empty until the promotion is requested.
+    pub strategy: String,
+    /// The environment that runs the revision.
+    pub from: String,
+    /// The revision.
+    pub revision: String,
+    /// The revision at which the environment was last ready before; empty if there was none.
+    pub previous: String,
+    /// The reason for the phase, in one word; often empty.
+    pub reason: String,
+}
+
+impl PromotionData {
+    /// Returns the promotion that a recorded transition is about.
+    pub(super) fn new(spec: &DeliverySpec) -> Self {
+        let Some(promotion) = &spec.to.promotion else { return Self::default() };
+        // Once the environment runs the revision, only the state before contains the previous one. Otherwise the state after is better: a
+        // coalesced change can start with the state of an earlier promotion.
+        let before = if promotion.phase == Phase::Finished { &spec.from } else { &spec.to };
+        Self {
+            name: promotion.name.clone(),
+            uid: promotion.uid.clone(),
+            phase: promotion.phase.as_str().to_owned(),
+            strategy: promotion.strategy.clone(),
+            from: promotion.from.clone(),
+            revision: spec.to.revision.clone(),
+            previous: before.current.clone().unwrap_or_default(),
+            reason: spec.to.reason.clone(),
+        }
+    }
+}
+
+/// Returns the sentence that describes a transition of a promotion. `None`: the transition is not about a promotion. The sentence names the
+/// pipeline, the revision and both environments. If an approval is missing, it contains the command. If something went wrong, it ends with
+/// the recorded message.
+pub(super) fn sentence(spec: &DeliverySpec) -> Option<String> {
+    let promotion = spec.to.promotion.as_ref()?;
+    let (pipeline, environment) = (&spec.pipeline_ref.name, &spec.subject.name);
+    let what = format!("{pipeline} {}", readable(&spec.to.revision));
+    let place = format!("{environment} (from {})", promotion.from);
+    let recorded = &spec.to.message;
+    let more = if recorded.is_empty() { String::new() } else { format!(": {}", cut(recorded, LONGEST_MESSAGE)) };
+    Some(match spec.type_ {
+        TransitionType::PromotionPending => {
+            let command = format!("pennant approve {pipeline} {environment} -n {}", spec.pipeline_ref.namespace);
+            format!("{what} waits for approval to go to {place}. To approve it: {command}")
+        }
+        TransitionType::PromotionRequested => format!("{what} is requested for {place}"),
+        TransitionType::PromotionOpened => format!("{what} is proposed for {place}{more}"),
+        TransitionType::PromotionFinished => format!("{what} was promoted to {place}"),
+        TransitionType::PromotionFailed => format!("{what} was not promoted to {place}{more}"),
+        _ => return None,
+    })
+}
+
+/// Returns a revision with short hashes, cut if it is long.
+fn readable(revision: &str) -> String {
+    let short = |part: &str| {
+        let word = part.trim_end_matches(SEPARATORS);
+        let is_hash = word.len() >= HASH && word.bytes().all(|byte| byte.is_ascii_hexdigit());
+        if is_hash { format!("{}{}", &word[..DIGITS], &part[word.len()..]) } else { part.to_owned() }
+    };
+    cut(&revision.split_inclusive(SEPARATORS).map(short).collect::<String>(), LONGEST_REVISION)
+}
+
+/// Returns a text in at most this number of bytes and an ellipsis, if something was left out.
+fn cut(text: &str, most: usize) -> String {
+    if text.len() <= most { text.to_owned() } else { format!("{}…", &text[..text.floor_char_boundary(most)]) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::State;
+    use crate::api::promotion::PromotionState;
+    use crate::render::{Data, SampleContext};
+
+    const PROMOTED: [TransitionType; 5] = [
+        TransitionType::PromotionPending,
+        TransitionType::PromotionRequested,
+        TransitionType::PromotionOpened,
+        TransitionType::PromotionFinished,
+        TransitionType::PromotionFailed,
+    ];
+
+    fn context() -> SampleContext {
+        SampleContext { old: "6.5.0".to_owned(), new: "6.5.1".to_owned(), ..SampleContext::sample(Default::default()) }
+    }
+
+    #[test]
+    fn each_transition_of_a_promotion_is_a_sentence() {
+        let said = PROMOTED.map(|type_| context().transition(type_).message);
+        let [pending, requested, opened, finished, failed] = said.each_ref().map(String::as_str);
+        assert_eq!(
+            pending,
+            "podinfo 6.5.1 waits for approval to go to prod (from staging). To approve it: pennant approve podinfo prod -n team-a"
+        );
+        assert_eq!(requested, "podinfo 6.5.1 is requested for prod (from staging)");
+        assert_eq!(opened, "podinfo 6.5.1 is proposed for prod (from staging)");
+        assert_eq!(finished, "podinfo 6.5.1 was promoted to prod (from staging)");
+        let failure = "podinfo 6.5.1 was not promoted to prod (from staging): not running after 168h:\n";
+        assert!(failed.starts_with(failure), "{failed}");
+    }
+
+    #[test]
+    fn the_fields_are_those_of_the_promotion() {
+        for (type_, phase, strategy, reason) in [
+            (TransitionType::PromotionPending, "Pending", "", "WaitingApproval"),
+            (TransitionType::PromotionRequested, "Requested", "notification", "WaitingForEnvironment"),
+            (TransitionType::PromotionOpened, "Open", "notification", "WaitingForEnvironment"),
+            (TransitionType::PromotionFinished, "Finished", "notification", "Running"),
+            (TransitionType::PromotionFailed, "Failed", "notification", "NotRunning"),
+        ] {
+            let data = context().transition(type_);
+            let PromotionData { from, revision, previous, .. } = &data.promotion;
+            assert_eq!([from, revision, previous], ["staging", "6.5.1", "6.5.0"], "{type_:?}");
+            let promotion = &data.promotion;
+            assert_eq!([&promotion.phase, &promotion.strategy, &promotion.reason], [phase, strategy, reason], "{type_:?}");
+            assert!(promotion.name.starts_with("podinfo-prod-") && !promotion.uid.is_empty());
+            assert_eq!((data.revision.as_str(), data.previous_revision.as_str()), ("6.5.1", "6.5.0"), "{type_:?}");
+        }
+        assert_eq!(Data::sample(TransitionType::EnvironmentReady).promotion, PromotionData::default());
+    }
+
+    #[test]
+    fn a_coalesced_change_shows_the_previous_revision_of_its_last_promotion() {
+        let at = |phase, current: &str| State {
+            current: Some(current.to_owned()),
+            promotion: Some(PromotionState { phase, ..PromotionState::default() }),
+            ..State::default()
+        };
+        let previous = |from, to| {
+            let type_ = TransitionType::PromotionRequested;
+            PromotionData::new(&DeliverySpec { type_, from, to, ..crate::outbox::testing::spec(1) }).previous
+        };
+        assert_eq!(previous(at(Phase::Pending, "1"), at(Phase::Requested, "2")), "2");
+        assert_eq!(previous(at(Phase::Requested, "2"), at(Phase::Finished, "3")), "2");
+        assert_eq!(previous(State::default(), at(Phase::Finished, "3")), "");
+    }
+
+    #[test]
+    fn revisions_in_sentences_are_short() {
+        let (sha1, sha256) = ("5f3d2c1b0a9e8d7c6b5a4f3e2d1c0b9a8f7e6d5c", "a".repeat(64));
+        let no_hash = format!("{sha1}0g");
+        for (revision, want) in [
+            ("6.5.1".to_owned(), "6.5.1"),
+            (String::new(), ""),
+            (sha1.to_owned(), "5f3d2c1b0a9e"),
+            (format!("feature/x@sha1:{sha1}"), "feature/x@sha1:5f3d2c1b0a9e"),
+            (format!("1.0,sha256:{sha256},2"), "1.0,sha256:aaaaaaaaaaaa,2"),
+            (no_hash.clone(), no_hash.as_str()),
+        ] {
+            assert_eq!(readable(&revision), want, "{revision}");
+        }
+        assert_eq!(readable(&"é".repeat(100)), format!("{}…", "é".repeat(64)));
+    }
+
+    #[test]
+    fn a_sentence_has_at_most_one_kibibyte() {
+        let mut context = context();
+        let long = "n".repeat(63);
+        (context.pipeline.name, context.pipeline.namespace) = (long.clone(), long.clone());
+        (context.subject.environment, context.new) = (long, "é".repeat(512));
+        for data in PROMOTED.map(|type_| context.transition(type_)) {
+            assert!(data.message.len() <= 1024, "{}", data.message.len());
+        }
+    }
+}

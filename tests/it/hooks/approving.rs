@@ -1,0 +1,156 @@
+//! Approvals that are accepted: by the hook, and by the object.
+
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
+use kube::api::{Api, Patch, PatchParams, PostParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+use pennant::api::Promotion;
+use pennant::api::promotion::Phase;
+use serde_json::json;
+
+use super::{KEY, Stage};
+use crate::support::{World, eventually};
+
+#[tokio::test]
+async fn a_signed_approval_starts_the_promotion() {
+    let stage = Stage::new("hooks-approve").await;
+    let (pennant, hooks) = stage.pennant().await;
+    let waiting = stage.ship("2").await;
+    let before = stage.promotion(&waiting.promotion).await;
+    assert!(!before.spec.approved);
+    stage.told(&["PromotionPending 2"]).await;
+
+    let answer = stage.approve(hooks, &waiting, KEY).await;
+    let answered = Instant::now();
+    assert_eq!((answer.status, answer.body.as_str()), (204, ""));
+    let after = stage.promotion(&waiting.promotion).await;
+    assert!(after.spec.approved, "it is written when the answer arrives");
+    assert_eq!(after.metadata.annotations.unwrap()["pennant.dev/approved-by"], "hook");
+    let requested = stage.phase(&waiting.promotion, Phase::Requested).await;
+    assert!(answered.elapsed() < Duration::from_secs(5), "{:?}", answered.elapsed());
+    assert!(requested.status.unwrap().approval.is_some());
+    stage.world.ship("live", "2").await;
+    stage.phase(&waiting.promotion, Phase::Finished).await;
+    stage.told(&["PromotionPending 2", "PromotionRequested 2", "PromotionFinished 2"]).await;
+    let metrics = pennant.metrics().await;
+    assert_eq!(metrics["pennant_hooks_total{kind=\"approval\",result=\"accepted\"}"], 1.0);
+    assert_eq!(metrics["pennant_api_writes_total{kind=\"promotion_hook\",result=\"ok\"}"], 1.0);
+    for secret in [KEY, "sha256="] {
+        assert!(!pennant.log().contains(secret), "the log has {secret}");
+    }
+}
+
+#[tokio::test]
+async fn a_repeated_approval_is_answered_and_changes_nothing() {
+    let stage = Stage::new("hooks-replay").await;
+    let (_pennant, hooks) = stage.pennant().await;
+    let first = stage.ship("2").await;
+    let body = stage.body(&first);
+    assert_eq!(stage.approve_with(hooks, &body, KEY).await.status, 204);
+    stage.phase(&first.promotion, Phase::Requested).await;
+    let written = stage.promotion(&first.promotion).await.metadata.resource_version;
+    assert_eq!(stage.approve_with(hooks, &body, KEY).await.status, 204);
+    assert_eq!(stage.promotion(&first.promotion).await.metadata.resource_version, written);
+
+    // The same revision waits again, for another occasion.
+    stage.world.ship("web", "3").await;
+    let other = stage.waits("shop", "3").await;
+    stage.world.ship("web", "2").await;
+    let second = stage.waits("shop", "2").await;
+    assert_ne!(first.promotion, second.promotion);
+    let answer = stage.approve_with(hooks, &body, KEY).await;
+    assert_eq!(answer.status, 409, "{answer:?}");
+    assert!(answer.body.contains(&second.promotion) && answer.body.contains(&second.promotion_uid), "{}", answer.body);
+    assert!(!stage.promotion(&second.promotion).await.spec.approved);
+    let answer = stage.approve(hooks, &other, KEY).await;
+    assert_eq!(answer.status, 409, "{answer:?}");
+    stage.told(&["PromotionPending 2", "PromotionRequested 2", "PromotionPending 3", "PromotionPending 2"]).await;
+}
+
+#[tokio::test]
+async fn keys_are_rotated_without_a_gap() {
+    const NEW: &str = "a-new-key-of-32-bytes-0123456789";
+    let stage = Stage::new("hooks-rotation").await;
+    let (_pennant, hooks) = stage.pennant().await;
+    let keys = async |patch: serde_json::Value| drop(stage.world.patch::<Secret>("approvals", patch).await);
+    let waiting = stage.ship("2").await;
+    assert_eq!(stage.approve(hooks, &waiting, NEW).await.status, 401);
+    keys(json!({"stringData": {"hmac-key-2": NEW}})).await;
+    // Approved by the new key.
+    eventually("the new key is known", async || {
+        let answer = stage.approve(hooks, &waiting, NEW).await;
+        if answer.status == 204 { Ok(()) } else { Err(format!("{answer:?}")) }
+    })
+    .await;
+    assert_eq!(stage.approve(hooks, &waiting, KEY).await.status, 204, "the old key is right, too");
+    keys(json!({"data": {"hmac-key": null}})).await;
+    eventually("the old key is refused", async || {
+        let answer = stage.approve(hooks, &waiting, KEY).await;
+        if answer.status == 401 { Ok(()) } else { Err(format!("{answer:?}")) }
+    })
+    .await;
+    assert_eq!(stage.approve(hooks, &waiting, NEW).await.status, 204);
+    // A key that is too short does not count.
+    keys(json!({"data": null, "stringData": {"hmac-key": "0123456789abcde"}})).await;
+    eventually("the new key is refused", async || {
+        let answer = stage.approve(hooks, &waiting, NEW).await;
+        if answer.status == 401 { Ok(()) } else { Err(format!("{answer:?}")) }
+    })
+    .await;
+    assert_eq!(stage.approve(hooks, &waiting, "0123456789abcde").await.status, 401);
+    stage.told(&["PromotionPending 2", "PromotionRequested 2"]).await;
+}
+
+/// Returns a client for a user of whom the API server knows only the name.
+async fn person(world: &World, name: &str) -> Client {
+    let mut file = Kubeconfig::read_from(&world.kubeconfig).unwrap();
+    for user in file.auth_infos.iter_mut().filter_map(|named| named.auth_info.as_mut()) {
+        user.impersonate = Some(name.to_owned());
+    }
+    Client::try_from(Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.unwrap()).unwrap()
+}
+
+#[tokio::test]
+async fn a_person_approves_by_the_object_with_the_permission_to_patch_it() {
+    let stage = Stage::new("hooks-object").await;
+    let world = &stage.world;
+    let rules =
+        json!([{"apiGroups": ["pennant.dev"], "resources": ["promotions"], "verbs": ["get", "list", "watch", "patch"]}]);
+    world.create::<Role>(json!({"metadata": {"name": "approver"}, "rules": rules})).await;
+    let binding = json!({
+        "metadata": {"name": "approver"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "approver"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "ann"}],
+    });
+    world.create::<RoleBinding>(binding).await;
+    let _pennant = stage.pennant().await;
+    let waiting = stage.ship("2").await;
+    let approve = async |who: &str| {
+        let api: Api<Promotion> = Api::namespaced(person(world, who).await, &world.ns);
+        let patch = Patch::Merge(json!({"spec": {"approved": true}}));
+        api.patch(&waiting.promotion, &PatchParams::default(), &patch).await
+    };
+    let refused = approve("eve").await.unwrap_err();
+    assert!(matches!(&refused, kube::Error::Api(status) if status.code == 403), "{refused}");
+    assert!(!stage.promotion(&waiting.promotion).await.spec.approved);
+
+    // Anyone who can create a promotion cannot create an approved one.
+    let mut own = stage.promotion(&waiting.promotion).await;
+    own.metadata = kube::api::ObjectMeta { name: Some("own".to_owned()), ..Default::default() };
+    own.spec.approved = true;
+    own.status = None;
+    let refused = world.api::<Promotion>().create(&PostParams::default(), &own).await.unwrap_err();
+    assert!(refused.to_string().contains("cannot be approved when it is created"), "{refused}");
+
+    eventually("the role is in force", async || approve("ann").await.map_err(|e| e.to_string())).await;
+    let requested = stage.phase(&waiting.promotion, Phase::Requested).await;
+    assert!(!requested.metadata.annotations.unwrap_or_default().contains_key("pennant.dev/approved-by"));
+    // An approval cannot be taken back.
+    let back = Patch::Merge(json!({"spec": {"approved": false}}));
+    let refused = world.api::<Promotion>().patch(&waiting.promotion, &PatchParams::default(), &back).await.unwrap_err();
+    assert!(refused.to_string().contains("cannot be taken back"), "{refused}");
+    stage.told(&["PromotionPending 2", "PromotionRequested 2"]).await;
+}

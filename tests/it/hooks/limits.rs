@@ -1,0 +1,155 @@
+//! Requests that are too long, too slow or too many. None of them delays deliveries, or an approval from another address.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use pennant::api::promotion::Phase;
+use tokio::io::AsyncWriteExt as _;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
+
+use super::{CLIENT, KEY, Stage, approval, connect, exchange, post, read, request};
+use crate::support::eventually;
+use crate::support::wait::heavy;
+
+/// Maximum number of bytes of a body.
+const LONGEST: usize = 64 * 1024;
+
+#[tokio::test]
+async fn a_body_has_a_maximum_length_and_time() {
+    let stage = Stage::new("hooks-long").await;
+    let (pennant, hooks) = stage.pennant().await;
+    let waiting = stage.ship("2").await;
+    let path = stage.path("approval");
+    // Spaces after JSON are JSON. The longest body is accepted, and one byte more is not.
+    for (length, status) in [(LONGEST + 1, 413), (4 * LONGEST, 413), (LONGEST, 204)] {
+        let mut body = stage.body(&waiting).to_string();
+        body.push_str(&" ".repeat(length - body.len()));
+        let signature = approval(KEY, body.as_bytes());
+        let answer = post(hooks, &path, &[("X-Signature", &signature)], body.as_bytes()).await;
+        assert_eq!(answer.status, status, "{length}: {answer:?}");
+    }
+
+    let begun = Instant::now();
+    let mut stream = connect(hooks, CLIENT).await.unwrap();
+    stream.write_all(format!("POST {path} HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n").as_bytes()).await.unwrap();
+    // One byte a second, until the server does not wait any more.
+    for _ in 0..30 {
+        sleep(Duration::from_secs(1)).await;
+        if begun.elapsed() > Duration::from_secs(11) || stream.write_all(b"x").await.is_err() {
+            break;
+        }
+    }
+    let answer = read(stream).await.expect("an answer");
+    assert_eq!(answer.status, 408, "{answer:?}");
+    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+    // A head that does not end has no answer.
+    let mut stream = connect(hooks, CLIENT).await.unwrap();
+    stream.write_all(format!("POST {path} HTTP/1.1\r\nhost:").as_bytes()).await.unwrap();
+    assert_eq!(read(stream).await, None);
+    assert!(begun.elapsed() < Duration::from_secs(40), "{:?}", begun.elapsed());
+    let metrics = pennant.metrics().await;
+    for (result, count) in [("too_large", 2.0), ("timeout", 1.0), ("accepted", 1.0)] {
+        assert_eq!(metrics[&format!("pennant_hooks_total{{kind=\"approval\",result=\"{result}\"}}")], count, "{result}");
+    }
+    stage.phase(&waiting.promotion, Phase::Requested).await;
+    stage.told(&["PromotionPending 2", "PromotionRequested 2"]).await;
+}
+
+/// Sends requests without pause from one address, until `stop`. Returns the answers by status.
+async fn flood(
+    hooks: SocketAddr,
+    from: Ipv4Addr,
+    bytes: Arc<[u8]>,
+    stop: Arc<AtomicBool>,
+    refused: Arc<AtomicUsize>,
+) -> usize {
+    let mut other = 0;
+    while !stop.load(Ordering::Relaxed) {
+        match exchange(hooks, from, &bytes).await.map(|answer| answer.status) {
+            Some(401 | 429) => {
+                refused.fetch_add(1, Ordering::Relaxed);
+            }
+            // The server closes the oldest connections if there are too many.
+            None => {}
+            Some(_) => other += 1,
+        }
+    }
+    other
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_flood_of_unsigned_requests_harms_nobody_else() {
+    const TASKS: usize = 100;
+    /// Maximum growth of the process, in KiB.
+    const GROWTH: u64 = 48 * 1024;
+    let _alone = heavy().await;
+    let stage = Stage::new("hooks-flood").await;
+    let (pennant, hooks) = stage.pennant().await;
+    let waiting = stage.ship("2").await;
+    let memory = pennant.peak_memory();
+    let (stop, refused) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let small: Arc<[u8]> = request(&stage.path("approval"), &[], b"{}").into();
+    let large: Arc<[u8]> = request(&stage.path("hooks"), &[], &vec![b'x'; LONGEST]).into();
+    let mut tasks = JoinSet::new();
+    for task in 0..TASKS {
+        let bytes = if task % 10 == 0 { large.clone() } else { small.clone() };
+        let from = Ipv4Addr::new(127, 0, 2, u8::try_from(task % 3 + 1).unwrap());
+        tasks.spawn(flood(hooks, from, bytes, stop.clone(), refused.clone()));
+    }
+    eventually("the flood is under way", async || {
+        let count = refused.load(Ordering::Relaxed);
+        if count >= 2000 { Ok(()) } else { Err(format!("{count} answers")) }
+    })
+    .await;
+    // Deliveries go on.
+    for tag in ["a", "b", "c"] {
+        stage.world.ship("fence", tag).await;
+    }
+    stage.world.fence("shop", &["hook"]).await;
+    // An approval from another address succeeds. It may have to be repeated, because connections are limited.
+    let body = stage.body(&waiting).to_string();
+    let bytes = request(&stage.path("approval"), &[("X-Signature", &approval(KEY, body.as_bytes()))], body.as_bytes());
+    eventually("an approval from another address", async || match exchange(hooks, CLIENT, &bytes).await {
+        Some(answer) if answer.status == 204 => Ok(()),
+        other => Err(format!("{other:?}")),
+    })
+    .await;
+    stage.phase(&waiting.promotion, Phase::Requested).await;
+    assert!(pennant.ready().await.is_ok());
+    stop.store(true, Ordering::Relaxed);
+    let other: usize = tasks.join_all().await.into_iter().sum();
+    assert_eq!(other, 0, "answers other than 401 and 429");
+    let grown = pennant.peak_memory().saturating_sub(memory);
+    assert!(grown < GROWTH, "{grown} KiB after {} answers", refused.load(Ordering::Relaxed));
+    let metrics = pennant.metrics().await;
+    let limited = metrics["pennant_hooks_total{kind=\"approval\",result=\"limited\"}"];
+    assert!(limited > metrics["pennant_hooks_total{kind=\"approval\",result=\"unauthorized\"}"], "{limited}");
+    stage.told(&["PromotionPending 2", "PromotionRequested 2"]).await;
+}
+
+#[tokio::test]
+async fn too_many_requests_are_told_when_to_come_again() {
+    let stage = Stage::new("hooks-limited").await;
+    let (_pennant, hooks) = stage.pennant().await;
+    let from = Ipv4Addr::new(127, 0, 3, 1);
+    let bytes = request(&stage.path("approval"), &[], b"{}");
+    let limited = eventually("there are too many requests", async || {
+        for _ in 0..100 {
+            let answer = exchange(hooks, from, &bytes).await.unwrap();
+            if answer.status == 429 {
+                return Ok(answer);
+            }
+        }
+        Err("there are not".to_owned())
+    })
+    .await;
+    assert!(limited.head.contains("retry-after: 1"), "{}", limited.head);
+    // Other addresses are not concerned.
+    let waiting = stage.ship("2").await;
+    assert_eq!(stage.approve(hooks, &waiting, KEY).await.status, 204);
+    stage.phase(&waiting.promotion, Phase::Requested).await;
+    stage.told(&["PromotionPending 2", "PromotionRequested 2"]).await;
+}

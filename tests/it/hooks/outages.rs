@@ -1,0 +1,96 @@
+//! Hooks while the API server is away, while it refuses writes, and at a replica that is not the leader.
+
+use pennant::api::promotion::Phase;
+
+use super::{KEY, Stage, approval, post};
+use crate::support::pennant::Options;
+use crate::support::{Fault, Pennant, Proxy, eventually};
+
+#[tokio::test]
+async fn without_the_api_server_an_approval_is_unavailable_and_can_be_repeated() {
+    let stage = Stage::new("hooks-outage").await;
+    let proxy = Proxy::start(&stage.world.kubeconfig, "hooks-outage").await;
+    let options = Options { kubeconfig: Some(proxy.kubeconfig.clone()), ..stage.options() };
+    let pennant = Pennant::with(&stage.world, options).await;
+    stage.world.settled().await;
+    let hooks = pennant.hooks().await;
+    let waiting = stage.ship("2").await;
+
+    proxy.cut();
+    let answer = stage.approve(hooks, &waiting, KEY).await;
+    assert_eq!(answer.status, 503, "{answer:?}");
+    assert!(answer.head.contains("retry-after: 5"), "{}", answer.head);
+    // Signatures are still verified.
+    assert_eq!(stage.approve(hooks, &waiting, "another-key-of-32-bytes-01234567").await.status, 401);
+    assert!(!stage.promotion(&waiting.promotion).await.spec.approved);
+    proxy.heal();
+    eventually("the API server is back", async || {
+        let answer = stage.approve(hooks, &waiting, KEY).await;
+        if answer.status == 204 { Ok(()) } else { Err(format!("{answer:?}")) }
+    })
+    .await;
+    stage.phase(&waiting.promotion, Phase::Requested).await;
+    stage.told(&["PromotionPending 2", "PromotionRequested 2"]).await;
+}
+
+#[tokio::test]
+async fn an_approval_that_the_api_server_refuses_has_an_event() {
+    let stage = Stage::new("hooks-forbidden").await;
+    let proxy = Proxy::start(&stage.world.kubeconfig, "hooks-forbidden").await;
+    let options = Options { kubeconfig: Some(proxy.kubeconfig.clone()), ..stage.options() };
+    let pennant = Pennant::with(&stage.world, options).await;
+    stage.world.settled().await;
+    let hooks = pennant.hooks().await;
+    let waiting = stage.ship("2").await;
+    let is_approval = |call: &crate::support::proxy::Call| {
+        call.method == "PATCH" && call.concerns("promotions") && !call.path.ends_with("/status")
+    };
+    for code in [403, 422, 500] {
+        let rule = proxy.rule(is_approval, Fault::Refuse(code));
+        let answer = stage.approve(hooks, &waiting, KEY).await;
+        assert_eq!(answer.status, 503, "{code}: {answer:?}");
+        assert!(proxy.hits(rule) >= 1, "{code}");
+        proxy.remove(rule);
+    }
+    let note = eventually("the Event", async || {
+        let events = stage.world.events().await;
+        let found = events.iter().find(|(reason, _)| reason == "ApprovalFailed").map(|(_, note)| note.clone());
+        found.ok_or_else(|| format!("{events:?}"))
+    })
+    .await;
+    assert!(note.contains(&waiting.promotion), "{note}");
+    assert!(!stage.promotion(&waiting.promotion).await.spec.approved);
+    // The answer of the API server is lost, but the write was made. The repeated approval finds it.
+    let lost = proxy.rule(is_approval, Fault::Times(1, Box::new(Fault::LoseAnswer)));
+    eventually("the approval is answered", async || {
+        let answer = stage.approve(hooks, &waiting, KEY).await;
+        if answer.status == 204 { Ok(()) } else { Err(format!("{answer:?}")) }
+    })
+    .await;
+    assert!(proxy.hits(lost) >= 1);
+    stage.phase(&waiting.promotion, Phase::Requested).await;
+    stage.told(&["PromotionPending 2", "PromotionRequested 2"]).await;
+}
+
+#[tokio::test]
+async fn a_replica_that_is_not_the_leader_answers_too() {
+    let stage = Stage::new("hooks-follower").await;
+    let leader = Pennant::with(&stage.world, Options { pod: Some("first"), ..stage.options() }).await;
+    stage.world.settled().await;
+    let follower = Pennant::with(&stage.world, Options { pod: Some("second"), ..stage.options() }).await;
+    let held = "pennant_lease_held{lease=\"pennant-promote\"}";
+    assert_eq!((leader.metrics().await[held], follower.metrics().await[held]), (1.0, 0.0));
+    let waiting = stage.ship("2").await;
+    let hooks = follower.hooks().await;
+    // The watch of the follower may be a moment behind, but the promotion is read from the API server.
+    assert_eq!(stage.approve(hooks, &waiting, KEY).await.status, 204);
+    stage.phase(&waiting.promotion, Phase::Requested).await;
+    // Both replicas answer the repeated request.
+    let body = stage.body(&waiting).to_string();
+    for hooks in [hooks, leader.hooks().await] {
+        let signature = approval(KEY, body.as_bytes());
+        let answer = post(hooks, &stage.path("approval"), &[("X-Signature", &signature)], body.as_bytes()).await;
+        assert_eq!(answer.status, 204, "{answer:?}");
+    }
+    stage.told(&["PromotionPending 2", "PromotionRequested 2"]).await;
+}

@@ -1,0 +1,167 @@
+//! How promotions end: the environment runs the revision, a later one replaces it, or what it belongs to is gone. A failed one can be
+//! retried, and old ones are deleted.
+
+use pennant::api::promotion::{Phase, RETRY};
+use pennant::api::{Pipeline, Promotion};
+use serde_json::{Value, json};
+
+use super::Stage;
+use crate::support::eventually;
+use crate::support::world::promotions::{by_notification, is, is_for};
+
+#[tokio::test]
+async fn a_promotion_ends_with_its_environment_its_policy_or_a_later_one() {
+    let stage = Stage::new("promotions-ended").await;
+    let world = &stage.world;
+    let names = ["merged", "done", "gone", "off", "moved"];
+    for name in names {
+        stage.pipeline(name, by_notification(json!({"manual": true}))).await;
+    }
+    let _pennant = stage.pennant().await;
+    for name in names {
+        world.runs(&format!("{name}/dev"), "2").await;
+        world.promotion(&format!("{name}/prod 2"), is_for(Phase::Pending, "WaitingApproval")).await;
+    }
+    stage.receiver.wait("/hook/prod/PromotionPending", names.len()).await;
+
+    // Somebody declares the revision without an approval, and it does not run yet. Then a later revision comes.
+    world.roll_out("merged-prod", "2").await;
+    let merged = world.promotion("merged/prod 2", is_for(Phase::Merged, "AlreadyDeclared")).await;
+    assert!(!merged.status.unwrap().succeeded, "it was not requested");
+    world.runs("merged/dev", "3").await;
+    world.promotion("merged/prod 2", is(Phase::Withdrawn)).await;
+    // Somebody rolls it out, and it runs.
+    world.runs("done/prod", "2").await;
+    stage.finished("done/prod 2").await;
+    // The environment, or its strategy, is removed from the spec.
+    let mut environments = serde_json::to_value(world.get_pipeline("gone").await.spec.environments).unwrap();
+    environments.as_array_mut().unwrap().retain(|e| e["name"] != "prod");
+    world.patch::<Pipeline>("gone", json!({"spec": {"environments": environments}})).await;
+    world.promotion("gone/prod 2", is_for(Phase::Withdrawn, "EnvironmentGone")).await;
+    world.set_policy("off/prod", Value::Null).await;
+    world.promotion("off/prod 2", is_for(Phase::Withdrawn, "NoStrategy")).await;
+    // The earlier environment gets another revision, before the approval.
+    world.runs("moved/dev", "3").await;
+    world.promotion("moved/prod 2", is(Phase::Withdrawn)).await;
+    let next = world.promotion("moved/prod 3", is_for(Phase::Pending, "WaitingApproval")).await;
+    world.approve(&next).await;
+    stage.requested("moved/prod 3").await;
+    for name in names {
+        stage.fence(name).await;
+    }
+    stage
+        .oracle()
+        .promotions("merged", &["hook"], &["prod 2: Pending, Merged, Withdrawn", "prod 3: Pending"])
+        .any_promotions("done", &["hook"])
+        .promotions("gone", &["hook"], &["prod 2: Pending, Withdrawn/EnvironmentGone"])
+        .promotions("off", &["hook"], &["prod 2: Pending, Withdrawn/NoStrategy"])
+        .promotions("moved", &["hook"], &["prod 2: Pending, Withdrawn", "prod 3: Pending, Requested"])
+        .check()
+        .await;
+}
+
+#[tokio::test]
+async fn a_failed_promotion_is_retried_once_for_each_value_of_the_annotation() {
+    let stage = Stage::new("promotions-retried").await;
+    let Stage { world, receiver, .. } = &stage;
+    for name in ["shop", "late", "stale"] {
+        stage.pipeline(name, by_notification(json!({}))).await;
+    }
+    let mut pennant = stage.pennant().await;
+    for name in ["shop", "late", "stale"] {
+        world.runs(&format!("{name}/dev"), "2").await;
+        let requested = stage.requested(&format!("{name}/prod 2")).await;
+        world.mirrored(&requested).await;
+        stage.grow_old(&requested).await;
+        let failed = world.promotion(&format!("{name}/prod 2"), is_for(Phase::Failed, "NotRunning")).await;
+        let message = failed.status.unwrap().message;
+        assert!(message.contains("prod") && message.contains('1'), "it says what runs: {message}");
+    }
+    receiver.wait("/hook/prod/PromotionFailed", 3).await;
+
+    let retried = async |value: &str| {
+        let failed = world.promotion("shop/prod 2", |_| true).await;
+        world.annotate_promotion(&failed, RETRY, value).await;
+        let acted_on = |p: &Promotion| p.status.as_ref().is_some_and(|s| s.retried.as_deref() == Some(value));
+        world.promotion("shop/prod 2", |p| is(Phase::Requested)(p) && acted_on(p)).await
+    };
+    let again = retried("1").await;
+    assert_eq!(again.status.as_ref().unwrap().attempts, 2);
+    // The same value counts once, also after a restart.
+    world.mirrored(&again).await;
+    stage.grow_old(&again).await;
+    let failed = world.promotion("shop/prod 2", is(Phase::Failed)).await;
+    world.annotate_promotion(&failed, RETRY, "1").await;
+    pennant.restart().await;
+    world.settled().await;
+    stage.fence("shop").await;
+    world.promotion("shop/prod 2", is(Phase::Failed)).await;
+    retried("2").await;
+    world.runs("shop/prod", "2").await;
+    stage.finished("shop/prod 2").await;
+    // It runs after all.
+    world.runs("late/prod", "2").await;
+    stage.finished("late/prod 2").await;
+    // Only the newest promotion can be retried.
+    let old = world.promotion("stale/prod 2", is(Phase::Failed)).await;
+    world.runs("stale/dev", "3").await;
+    stage.requested("stale/prod 3").await;
+    world.annotate_promotion(&old, RETRY, "1").await;
+    world.promotion("stale/prod 2", |p| p.status.as_ref().is_some_and(|s| s.retried.as_deref() == Some("1"))).await;
+    world.promotion("stale/prod 2", is(Phase::Failed)).await;
+    for name in ["shop", "late", "stale"] {
+        stage.fence(name).await;
+    }
+    let shop = "prod 2: Requested, Failed/NotRunning, Requested, Failed/NotRunning, Requested, Finished";
+    stage
+        .oracle()
+        .promotions("shop", &["hook"], &[shop])
+        .promotions("late", &["hook"], &["prod 2: Requested, Failed/NotRunning, Finished"])
+        .promotions("stale", &["hook"], &["prod 2: Requested, Failed/NotRunning", "prod 3: Requested"])
+        .check()
+        .await;
+}
+
+#[tokio::test]
+async fn the_newest_ended_promotions_of_an_environment_are_kept() {
+    let stage = Stage::new("promotions-kept").await;
+    let world = &stage.world;
+    stage.pipeline("few", by_notification(json!({"retain": {"perEnvironment": 2}}))).await;
+    stage.pipeline("many", by_notification(json!({}))).await;
+    let mut pennant = stage.pennant().await;
+    for tag in ["2", "3", "4", "5"] {
+        for name in ["few", "many"] {
+            world.runs(&format!("{name}/dev"), tag).await;
+            stage.requested(&format!("{name}/prod {tag}")).await;
+            world.runs(&format!("{name}/prod"), tag).await;
+            stage.finished(&format!("{name}/prod {tag}")).await;
+        }
+    }
+    let kept = async |name: &str| -> Vec<String> {
+        let all = world.promotions().await.into_iter().filter(|p| p.spec.pipeline_ref.name == name);
+        all.map(|p| p.spec.revision).collect()
+    };
+    eventually("two are kept", async || {
+        let kept = kept("few").await;
+        if kept == ["4", "5"] { Ok(()) } else { Err(format!("{kept:?}")) }
+    })
+    .await;
+    assert_eq!(kept("many").await, ["2", "3", "4", "5"]);
+    // A deleted promotion is not created again.
+    pennant.kill9();
+    pennant.start_again().await;
+    world.settled().await;
+    for name in ["few", "many"] {
+        stage.fence(name).await;
+    }
+    let done = |tag: &str, deleted: &str| format!("prod {tag}: Requested, Finished{deleted}");
+    let few = [done("2", " (deleted)"), done("3", " (deleted)"), done("4", ""), done("5", "")];
+    let many = ["2", "3", "4", "5"].map(|tag| done(tag, ""));
+    stage
+        .oracle()
+        .after_a_crash()
+        .promotions("few", &["hook"], &few.each_ref().map(String::as_str))
+        .promotions("many", &["hook"], &many.each_ref().map(String::as_str))
+        .check()
+        .await;
+}

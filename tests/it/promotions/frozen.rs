@@ -1,0 +1,88 @@
+//! Two replicas of the promotion controller. The leader is frozen with a promotion that it has created and another one that it is about to
+//! request. The other replica carries both out, and what the first one still does changes nothing.
+
+use std::time::Duration;
+
+use pennant::api::promotion::Phase;
+use serde_json::json;
+
+use super::Stage;
+use crate::support::pennant::Options;
+use crate::support::receiver::Gate;
+use crate::support::wait::{heavy, within};
+use crate::support::world::promotions::{by_notification, is};
+use crate::support::{Fault, Pennant, Proxy, eventually};
+
+const HELD: &str = "pennant_lease_held{lease=\"pennant-promote\"}";
+/// Time limit for a takeover. A Lease lasts 90 s, and the machine can be busy.
+const EXPIRY: Duration = Duration::from_secs(150);
+
+#[tokio::test]
+async fn a_leader_that_is_frozen_requests_nothing_twice() {
+    let _alone = heavy().await;
+    let stage = Stage::new("promotions-frozen").await;
+    let world = &stage.world;
+    for name in ["made", "asked"] {
+        stage.pipeline(name, by_notification(json!({}))).await;
+    }
+    let _others = Pennant::with(world, Options { controllers: "pipeline,dispatch", ..Options::of(world) }).await;
+    let proxy = Proxy::start(&world.kubeconfig, "promotions-frozen").await;
+    let promoter = Options { controllers: "promote", ..Options::of(world) };
+    let through = Options { pod: Some("first"), kubeconfig: Some(proxy.kubeconfig.clone()), ..promoter.clone() };
+    let first = Pennant::with(world, through).await;
+    world.settled().await;
+    let second = Pennant::with(world, Options { pod: Some("second"), ..promoter }).await;
+    assert_eq!((first.metrics().await[HELD], second.metrics().await[HELD]), (1.0, 0.0));
+
+    let (answer, request) = (Gate::new(), Gate::new());
+    let created =
+        proxy.rule(|call| call.is_create_promotion() && call.says("\"made-prod-"), Fault::HoldAnswer(answer.clone()));
+    let requested = proxy.rule(
+        |call| call.is_promotion_status() && call.path.contains("/asked-prod-") && call.says("\"Requested\""),
+        Fault::HoldRequest(request.clone()),
+    );
+    for name in ["made", "asked"] {
+        world.runs(&format!("{name}/dev"), "2").await;
+    }
+    proxy.hit(created, 1).await;
+    proxy.hit(requested, 1).await;
+    world.promotion("made/prod 2", |_| true).await;
+    first.freeze();
+    within(EXPIRY, "the second replica is the leader", async || {
+        let held = second.metrics().await[HELD];
+        if held > 0.0 { Ok(()) } else { Err(format!("{held}")) }
+    })
+    .await;
+    for name in ["made", "asked"] {
+        let requested = stage.requested(&format!("{name}/prod 2")).await;
+        world.mirrored(&requested).await;
+    }
+    stage.receiver.wait("/hook/prod/PromotionRequested", 2).await;
+
+    // The write that the first replica sent while it was the leader arrives now, and then the replica resumes.
+    request.open();
+    answer.open();
+    first.thaw();
+    eventually("the first replica has noticed that it lost its Lease", async || {
+        let held = first.metrics().await[HELD];
+        if held > 0.0 { Err(format!("{held}")) } else { Ok(()) }
+    })
+    .await;
+    for name in ["made", "asked"] {
+        let same = world.promotion(&format!("{name}/prod 2"), is(Phase::Requested)).await.status.unwrap();
+        assert_eq!((same.attempts, same.step), (1, 1), "{name}");
+        world.runs(&format!("{name}/prod"), "2").await;
+        stage.finished(&format!("{name}/prod 2")).await;
+    }
+    for name in ["made", "asked"] {
+        stage.fence(name).await;
+    }
+    stage
+        .oracle()
+        .promotions("made", &["hook"], &["prod 2: Requested, Finished"])
+        .promotions("asked", &["hook"], &["prod 2: Requested, Finished"])
+        .check()
+        .await;
+    assert!(first.metrics().await[HELD] < 1.0, "the second replica is still the leader");
+    drop(second);
+}
