@@ -18,6 +18,7 @@ use super::follow::{Followed as _, Listed, Watched, follow};
 use super::{reconcile, references, status, wake};
 use crate::api::{Notification, Pipeline};
 use crate::k8s::call::CallError;
+use crate::k8s::stopping::applied;
 use crate::outbox::{Note, Scope};
 use crate::telemetry::chain;
 
@@ -112,7 +113,7 @@ async fn watch_pipelines(
         queue,
         Config::default().concurrency(UNBOUNDED),
     );
-    run.for_each(|_| future::ready(())).await;
+    applied(run.for_each(|_| future::ready(())), &reader, &stop).await;
     flush(&ctx, &reader.state()).await;
     "the dispatcher's pipelines"
 }
@@ -180,7 +181,7 @@ async fn watch_notifications(
         queue,
         Config::default().concurrency(UNBOUNDED),
     );
-    run.for_each(|_| future::ready(())).await;
+    applied(run.for_each(|_| future::ready(())), &reader, &stop).await;
     ctx.deliveries.ended().await;
     let tell = async |notification: Arc<Notification>| {
         if ctx.leadership_now().is_none() {

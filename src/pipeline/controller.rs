@@ -24,6 +24,7 @@ use super::write::tracker::WriteTracker;
 use super::{Context, Error};
 use crate::api::Pipeline;
 use crate::cluster::PipelineKey;
+use crate::k8s::stopping::applied;
 use crate::k8s::watch::{TermNumber, watch_by_term};
 use crate::telemetry::chain;
 use crate::telemetry::metrics::Watch;
@@ -173,12 +174,13 @@ fn follow(
     // `NamespaceLimiter` limits reconciles instead.
     let unbounded = controller::Config::default().concurrency(0);
     let looks = applier(look, again, context.clone(), store.clone(), queue, unbounded);
-    let context = context.clone();
+    let (context, stop) = (context.clone(), stop.clone());
     tasks.spawn(async move {
-        let mut looks = std::pin::pin!(looks);
-        while let Some(result) = looks.next().await {
+        let looks = looks.for_each(|result| {
             ended(&context, result);
-        }
+            future::ready(())
+        });
+        applied(looks, &store, &stop).await;
         Task::Essential
     });
     [listed, promotions_listed]

@@ -17,8 +17,9 @@ mod unsure;
 
 use std::time::Duration;
 
+use k8s_openapi::api::events::v1::Event;
 use kube::ResourceExt as _;
-use kube::api::{Patch, PatchParams};
+use kube::api::{ListParams, Patch, PatchParams};
 use pennant::api::promotion::Phase;
 use pennant::api::{Promotion, Time};
 use serde_json::{Value, json};
@@ -65,6 +66,17 @@ impl Stage {
         let pennant = Pennant::start(&self.world).await;
         self.world.settled().await;
         pennant
+    }
+
+    /// Waits until an Event of the pipeline has this reason.
+    async fn event(&self, pipeline: &str, reason: &str) {
+        eventually(&format!("{pipeline} has the Event {reason}"), async || {
+            let all = self.world.api::<Event>().list(&ListParams::default()).await.expect("listed").items;
+            let is_of = |e: &&Event| e.regarding.as_ref().is_some_and(|r| r.name.as_deref() == Some(pipeline));
+            let reasons: Vec<_> = all.iter().filter(is_of).filter_map(|e| e.reason.as_deref()).collect();
+            if reasons.contains(&reason) { Ok(()) } else { Err(format!("{reasons:?}")) }
+        })
+        .await;
     }
 
     async fn requested(&self, what: &str) -> Promotion {

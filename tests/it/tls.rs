@@ -1,8 +1,6 @@
 //! Receivers over TLS: a valid certificate is accepted, an invalid one is rejected, and the delivery contains the reason.
 
-use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use kube::api::ListParams;
 use pennant::api::Delivery;
 use rcgen::date_time_ymd;
 use serde_json::{Value, json};
@@ -127,16 +125,4 @@ async fn custom_ca_and_client_certificates_work_and_follow_their_secret() {
     }
     oracle.lane("shop/nobody/dev/web", &["Deployed 2 [pending]"]).check().await;
     std::fs::remove_file(bundle).unwrap();
-}
-
-#[tokio::test]
-async fn without_ca_certificates_the_process_ends_and_holds_no_lease() {
-    let world = World::new("tls-none").await;
-    let env = vec![("SSL_CERT_FILE", "/dev/null".to_owned())];
-    let mut pennant = Pennant::begin(&world, Options { env, ..Options::of(&world) }).await;
-    let status = pennant.ended().await;
-    assert!(!status.success() && pennant.log().contains("cannot create an HTTP client"), "{status}");
-    let leases = world.api::<Lease>().list(&ListParams::default()).await.expect("listed").items;
-    let holders = leases.iter().filter_map(|lease| lease.spec.as_ref()?.holder_identity.as_deref());
-    assert_eq!(holders.filter(|holder| !holder.is_empty()).count(), 0, "{leases:?}");
 }

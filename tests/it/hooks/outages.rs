@@ -1,10 +1,14 @@
 //! Hooks while the API server is away, while it refuses writes, and at a replica that is not the leader.
 
+use std::net::{Ipv4Addr, TcpListener};
+
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::api::ListParams;
 use pennant::api::promotion::Phase;
 
 use super::{KEY, Stage, approval, post};
 use crate::support::pennant::Options;
-use crate::support::{Fault, Pennant, Proxy, eventually};
+use crate::support::{Fault, Pennant, Proxy, World, eventually};
 
 #[tokio::test]
 async fn without_the_api_server_an_approval_is_unavailable_and_can_be_repeated() {
@@ -93,4 +97,20 @@ async fn a_replica_that_is_not_the_leader_answers_too() {
         assert_eq!(answer.status, 204, "{answer:?}");
     }
     stage.told(&["PromotionPending 2", "PromotionRequested 2"]).await;
+}
+
+#[tokio::test]
+async fn an_address_that_is_in_use_is_an_error_at_the_start() {
+    let world = World::new("hooks-in-use").await;
+    let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let args = vec!["--hooks-addr".to_owned(), address.clone()];
+    let mut pennant = Pennant::begin(&world, Options { args, ..Options::of(&world) }).await;
+    let status = pennant.ended().await;
+    let log = pennant.log();
+    assert!(!status.success() && log.contains(&address), "{status}: {log}");
+    // No Lease is held, so that another replica can start at once.
+    let leases = world.api::<Lease>().list(&ListParams::default()).await.expect("listed").items;
+    let holders = leases.iter().filter_map(|lease| lease.spec.as_ref()?.holder_identity.as_deref());
+    assert_eq!(holders.filter(|holder| !holder.is_empty()).count(), 0, "{leases:?}");
 }

@@ -9,9 +9,11 @@ use pennant::api::{Pipeline, Promotion, Time};
 use serde_json::{Value, json};
 
 use super::{Answer, CLIENT, KEY, LOOK, Stage, approval, exchange, post, request, sign};
-use crate::support::Oracle;
+use crate::support::pennant::Options;
+use crate::support::proxy::Call;
 use crate::support::wait::heavy;
 use crate::support::world::apps::Kind;
+use crate::support::{Fault, Oracle, Pennant, Proxy, eventually};
 
 #[tokio::test]
 async fn all_requests_without_a_right_signature_have_the_same_answer() {
@@ -77,6 +79,33 @@ async fn all_requests_without_a_right_signature_have_the_same_answer() {
 }
 
 #[tokio::test]
+async fn an_unsigned_request_causes_no_call_to_the_api_server() {
+    let stage = Stage::new("hooks-calls").await;
+    let proxy = Proxy::start(&stage.world.kubeconfig, "hooks-calls").await;
+    let options = Options { kubeconfig: Some(proxy.kubeconfig.clone()), ..stage.options() };
+    let pennant = Pennant::with(&stage.world, options).await;
+    stage.world.settled().await;
+    let (hooks, waiting) = (pennant.hooks().await, stage.ship("2").await);
+    // The promotion is not read for anything else while it waits.
+    let about = format!("/promotions/{}", waiting.promotion);
+    let is_about = move |call: &Call| call.path.contains("/secrets") || call.path.ends_with(&about);
+    let calls = proxy.rule(is_about, Fault::Late(Duration::ZERO));
+    let body = stage.body(&waiting).to_string();
+    for n in 0..50 {
+        let signature = approval(&format!("a wrong key with the number {n}"), body.as_bytes());
+        let path = if n % 2 == 0 { stage.path("approval") } else { format!("/approval/{}/gone-{n}", stage.world.ns) };
+        let answer = post(hooks, &path, &[("X-Signature", &signature)], body.as_bytes()).await;
+        assert_eq!(answer.status, 401, "{answer:?}");
+    }
+    assert_eq!(proxy.hits(calls), 0);
+    let answer = stage.approve(hooks, &waiting, KEY).await;
+    assert_eq!(answer.status, 204, "{answer:?}");
+    assert!(proxy.hits(calls) > 0, "an approval reads and writes the promotion");
+    stage.phase(&waiting.promotion, Phase::Requested).await;
+    stage.told(&["PromotionPending 2", "PromotionRequested 2"]).await;
+}
+
+#[tokio::test]
 async fn an_approval_says_what_it_approves_and_when() {
     let stage = Stage::new("hooks-body").await;
     // Another pipeline with the same key.
@@ -127,9 +156,13 @@ async fn an_approval_says_what_it_approves_and_when() {
 
     // A revision that no longer waits.
     let newer = stage.ship("3").await;
-    let answer = stage.approve_with(hooks, &body, KEY).await;
-    assert_eq!(answer.status, 409, "{answer:?}");
-    assert!(answer.body.contains(&newer.promotion_uid), "{}", answer.body);
+    // The answer names what waits as soon as the watch of the hooks shows it.
+    eventually("the answer names the promotion that waits", async || {
+        let answer = stage.approve_with(hooks, &body, KEY).await;
+        assert_eq!(answer.status, 409, "{answer:?}");
+        if answer.body.contains(&newer.promotion_uid) { Ok(()) } else { Err(answer.body) }
+    })
+    .await;
     for promotion in stage.world.api::<Promotion>().list(&ListParams::default()).await.unwrap() {
         assert!(!promotion.spec.approved, "{:?}", promotion.metadata.name);
     }

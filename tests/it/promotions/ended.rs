@@ -49,6 +49,16 @@ async fn a_promotion_ends_with_its_environment_its_policy_or_a_later_one() {
     for name in names {
         stage.fence(name).await;
     }
+    // Steps that are no transition are Events.
+    for (name, reason) in [
+        ("merged", "PromotionMerged"),
+        ("merged", "PromotionWithdrawn"),
+        ("gone", "PromotionWithdrawn"),
+        ("off", "PromotionWithdrawn"),
+        ("moved", "PromotionWithdrawn"),
+    ] {
+        stage.event(name, reason).await;
+    }
     stage
         .oracle()
         .promotions("merged", &["hook"], &["prod 2: Pending, Merged, Withdrawn", "prod 3: Pending"])

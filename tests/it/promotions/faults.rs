@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use pennant::api::Promotion;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::Stage;
 use crate::support::pennant::Options;
@@ -71,6 +71,33 @@ async fn a_kill_at_any_point_neither_loses_nor_repeats_a_promotion() {
     stage.fence("shop").await;
     let lines: Vec<_> = lines.iter().map(String::as_str).collect();
     stage.oracle().after_crashes(points.len()).promotions("shop", &["hook"], &lines).check().await;
+}
+
+#[tokio::test]
+async fn a_refused_promotion_stops_no_other_environment() {
+    let stage = Stage::new("promotions-forbidden").await;
+    let world = &stage.world;
+    let environments = ["staging", "prod"].map(|environment| (environment, by_notification(json!({}))));
+    world.promoting("shop", &[&[("dev", Value::Null)][..], &environments].concat()).await;
+    let proxy = Proxy::start(&world.kubeconfig, "promotions-forbidden").await;
+    let _pennant = Pennant::with(world, through(world, &proxy)).await;
+    world.settled().await;
+    let to_prod = |call: &Call| call.is_create_promotion() && call.says(r#""environment":"prod""#);
+    let refused = proxy.rule(to_prod, Fault::Refuse(403));
+
+    world.runs("shop/dev", "2").await;
+    stage.requested("shop/staging 2").await;
+    world.runs("shop/staging", "2").await;
+    proxy.hit(refused, 2).await;
+    stage.event("shop", "PromotionNotWritten").await;
+    stage.finished("shop/staging 2").await;
+    world.runs("shop/dev", "3").await;
+    stage.requested("shop/staging 3").await;
+    proxy.remove(refused);
+    stage.requested("shop/prod 2").await;
+    stage.fence("shop").await;
+    let lines = ["staging 2: Requested, Finished", "staging 3: Requested", "prod 2: Requested"];
+    stage.oracle().promotions("shop", &["hook"], &lines).check().await;
 }
 
 #[tokio::test]

@@ -62,6 +62,7 @@ async fn a_promotion_that_is_not_indicated_is_refused_with_a_reason() {
         // An approval of it does nothing.
         world.approve(promotion).await;
     }
+    stage.event("shop", "PromotionRejected").await;
     stage.fence("shop").await;
     let waits = world.promotion_status(&real).await;
     assert_eq!((waits.phase, waits.step), (Some(Phase::Pending), 1), "the real one still waits");
