@@ -1,8 +1,7 @@
 //! Access to the API server: watches that recover from every error, and a limit on calls for each namespace.
 //!
 //! In: an `Api`, and keys of objects. Out: watch events of the objects that parse ([`watch`]), permits for concurrent calls
-//! ([`limiter`]), responses within a deadline ([`mod@call`]), statuses that are written by [`guarded`] patches, and reconciles that end after a stop
-//! ([`stopping`]).
+//! ([`limiter`]), and responses within a deadline ([`mod@call`]). Statuses are written by [`guarded`] patches. [`stopping`] ends reconciles.
 
 pub mod call;
 pub mod guarded;
