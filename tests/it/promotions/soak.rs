@@ -11,7 +11,7 @@ use crate::support::eventually;
 use crate::support::world::promotions::{by_notification, is_for};
 
 /// The time for which the environment must be ready.
-const AFTER: Duration = Duration::from_secs(3);
+const AFTER: Duration = Duration::from_secs(8);
 
 /// Returns when the promotion was requested.
 fn requested_at(promotion: &Promotion) -> Time {
@@ -23,9 +23,9 @@ fn requested_at(promotion: &Promotion) -> Time {
 async fn a_promotion_soaks_without_interruption() {
     let stage = Stage::new("promotions-soak").await;
     let world = &stage.world;
-    stage.pipeline("plain", by_notification(json!({"after": "3s"}))).await;
-    stage.pipeline("broken", by_notification(json!({"after": "3s"}))).await;
-    stage.pipeline("both", by_notification(json!({"after": "3s", "manual": true}))).await;
+    stage.pipeline("plain", by_notification(json!({"after": "8s"}))).await;
+    stage.pipeline("broken", by_notification(json!({"after": "8s"}))).await;
+    stage.pipeline("both", by_notification(json!({"after": "8s", "manual": true}))).await;
     stage.pipeline("later", by_notification(json!({"after": "1h"}))).await;
     let mut pennant = stage.pennant().await;
     for name in ["plain", "broken", "both", "later"] {
