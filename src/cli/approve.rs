@@ -8,8 +8,8 @@ use kube::ResourceExt as _;
 use super::shared::Place;
 use super::shared::named::{self, of_promotion};
 use crate::preview::live;
-use crate::promotion::ask::Found;
-use crate::promotion::{ask, command};
+use crate::promotion::request::ask::Found;
+use crate::promotion::request::{ask, command};
 use crate::telemetry::escaped;
 
 #[derive(Debug, Args)]
@@ -19,7 +19,7 @@ pub(super) struct ApproveArgs {
     pipeline: String,
     /// The environment whose promotion waits for an approval.
     environment: String,
-    /// Approve nothing if the promotion is of another revision than this one.
+    /// Approve only if the promotion that waits is for this revision.
     #[arg(long)]
     revision: Option<String>,
     #[command(flatten)]

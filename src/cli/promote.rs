@@ -8,7 +8,7 @@ use kube::ResourceExt as _;
 use super::shared::Place;
 use super::shared::named::{self, of_promotion};
 use crate::preview::live;
-use crate::promotion::{ask, command};
+use crate::promotion::request::{ask, command};
 use crate::telemetry::escaped;
 
 #[derive(Debug, Args)]

@@ -8,7 +8,7 @@ use super::audit::{line, shown};
 use super::shared::{Place, named};
 use crate::api::promotion::Phase;
 use crate::api::{Time, now};
-use crate::promotion::command::{Row, list, newest_first};
+use crate::promotion::request::command::{Row, list, newest_first};
 
 #[derive(Debug, Args)]
 pub(super) struct PromotionsArgs {

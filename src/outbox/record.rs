@@ -3,10 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use sha2::{Digest as _, Sha256};
-
 use crate::api::delivery::{Family, SubjectKind};
 use crate::api::pipeline::target::promotion;
+use crate::api::values::names::{cut, hash};
 use crate::api::{Age, DeliverySpec, DeliveryStatus, Time, version};
 
 /// The namespace and the name under which a record is stored. They identify the record.
@@ -208,22 +207,6 @@ fn subject(spec: &DeliverySpec) -> String {
         Family::Promotion => promotion(&spec.subject.name),
         Family::Status | Family::Drift => format!("{:?}/{}", spec.subject.kind, spec.subject.name),
     }
-}
-
-/// Hashes the parts. Each part ends with a byte that no part can contain, so different keys never give the same input.
-fn hash(parts: &[&str]) -> String {
-    let mut hasher = Sha256::new();
-    for part in parts {
-        hasher.update(part.as_bytes());
-        hasher.update([0]);
-    }
-    hex::encode(hasher.finalize())
-}
-
-/// Cuts names to 63 characters. The result must not end in a dot or a dash, which would make the whole name an invalid object name.
-fn cut(part: &str) -> &str {
-    let end = part.char_indices().nth(63).map_or(part.len(), |(i, _)| i);
-    part[..end].trim_end_matches(['.', '-'])
 }
 
 #[cfg(test)]

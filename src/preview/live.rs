@@ -16,7 +16,7 @@ use crate::api::values::refs::{ConfigMapKey, ObjectName};
 use crate::api::{Notification, Pipeline, Promotion};
 use crate::config::{Global, Text};
 use crate::manifests::global::{Wrong, parse};
-use crate::promotion::command::{ListError, of_pipeline};
+use crate::promotion::request::command::{ListError, of_pipeline};
 use crate::render::SampleContext;
 
 /// Maximum number of reported problems of the global configuration.

@@ -10,8 +10,6 @@
 
 pub mod action;
 mod admission;
-pub mod ask;
-pub mod command;
 pub mod condition;
 mod controller;
 pub mod names;
@@ -21,6 +19,7 @@ pub mod policy;
 #[cfg(test)]
 mod properties;
 pub mod reason;
+pub mod request;
 pub mod state;
 #[cfg(test)]
 mod testing;

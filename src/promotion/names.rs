@@ -2,10 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use sha2::{Digest as _, Sha256};
-
 use crate::api::PromotionSpec;
 use crate::api::promotion::EnvironmentPromotion;
+use crate::api::values::names::{cut, hash};
 
 /// The order of the promotions of one environment: occasion, then request. The newest has the greatest order.
 pub type Order = (i64, i64);
@@ -43,23 +42,6 @@ pub fn order(spec: &PromotionSpec) -> Order {
 /// Returns the place of the promotion that the status of a pipeline shows.
 pub(super) fn order_of_mirror(mirror: &EnvironmentPromotion) -> Order {
     (mirror.occasion, mirror.request)
-}
-
-/// Hashes the parts. Each part ends with a byte that no part can contain, so different keys never give the same input.
-fn hash(parts: &[&str]) -> String {
-    let mut hasher = Sha256::new();
-    for part in parts {
-        hasher.update(part.as_bytes());
-        hasher.update([0]);
-    }
-    hex::encode(hasher.finalize())
-}
-
-/// Cuts names to 63 characters. The result must not end in a dot or a dash, which would make the whole name an invalid object name, and a
-/// label an invalid value.
-fn cut(part: &str) -> &str {
-    let end = part.char_indices().nth(63).map_or(part.len(), |(i, _)| i);
-    part[..end].trim_end_matches(['.', '-'])
 }
 
 #[cfg(test)]

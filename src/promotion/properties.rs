@@ -6,6 +6,7 @@
 //! order of calls is tried.
 
 mod server;
+mod steps;
 
 use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard};
@@ -24,7 +25,8 @@ use super::policy::policy;
 use super::testing::{DEV, ENVIRONMENTS, PROD, STAGING, at};
 use crate::api::promotion::Phase;
 use crate::api::{Pipeline, Promotion, PromotionSpec, PromotionStatus, Time};
-use server::{FATES, Fate, Server, Step, Write, last_step, step};
+use server::{Server, Write, last_step};
+use steps::{FATES, Fate, Step, step};
 
 /// Maximum number of steps of a history.
 const STEPS: usize = 40;

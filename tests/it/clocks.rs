@@ -160,13 +160,7 @@ async fn a_timer_does_not_fire_because_of_a_stalled_watch() {
     let gate = Gate::new();
     let watches = |call: &Call| call.is_watch() && call.path.ends_with("/pipelines");
     let deaf = proxy.rule(watches, Fault::HoldRequest(gate.clone()));
-    proxy.cut();
-    eventually("no connection is open", async || match proxy.open() {
-        0 => Ok(()),
-        open => Err(format!("{open} are open")),
-    })
-    .await;
-    proxy.heal();
+    proxy.reconnect().await;
     proxy.hit(deaf, 1).await;
     world.ship("one", "1").await;
     world.observed_at("shop", "1", &["one"]).await;

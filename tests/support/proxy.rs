@@ -177,6 +177,18 @@ impl Proxy {
         self.state.send_replace(State::Cut);
     }
 
+    /// Closes all connections, and then accepts new ones, so that each watch is requested again.
+    #[allow(dead_code, reason = "the integration tests use it")]
+    pub async fn reconnect(&self) {
+        self.cut();
+        eventually("no connection is open", async || match self.open() {
+            0 => Ok(()),
+            open => Err(format!("{open} are open")),
+        })
+        .await;
+        self.heal();
+    }
+
     /// Keeps connections open, but forwards nothing in either direction. New ones are accepted and hang.
     pub fn freeze(&self) {
         self.state.send_replace(State::Frozen);

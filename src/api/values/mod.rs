@@ -1,10 +1,12 @@
 //! Values of the custom resources that all modules share.
 //!
-//! In: texts as users write them. Out: durations, references, addresses, times, and the known name closest to a misspelled name.
+//! In: texts as users write them. Out: durations, references, addresses, times, parts of generated names,
+//! and the known name closest to a misspelled name.
 
 pub mod address;
 pub(super) mod clock;
 pub(super) mod duration;
+pub mod names;
 pub mod nearest;
 pub mod refs;
 pub mod transition;

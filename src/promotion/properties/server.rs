@@ -6,6 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1;
 use kube::ResourceExt as _;
 use kube::runtime::watcher::Event;
 
+use super::steps::Step;
 use crate::api::pipeline::EnvironmentStatus;
 use crate::api::promotion::{MAX_STEPS, Phase, PromotedPipeline, PromotionPolicy, RETRY};
 use crate::api::{Pipeline, Promotion, PromotionSpec, PromotionStatus, Status};
@@ -13,99 +14,7 @@ use crate::promotion::controller::index::{Index, Listing};
 use crate::promotion::names::{Order, labels, name, order, order_of_mirror};
 use crate::promotion::pair::{Pair, mirror};
 use crate::promotion::plan::{counts, is_ended, is_new, newest};
-use crate::promotion::testing::{ENVIRONMENTS, STAGING, at, automatic, environment, mirror as shown_as, pipeline};
-
-/// What happens to a call.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Fate {
-    Answered,
-    AppliedAnswerLost,
-    NotApplied,
-    /// The process stops waiting. The write can be applied later.
-    Late,
-}
-
-pub(super) const FATES: [Fate; 8] = [
-    Fate::Answered,
-    Fate::Answered,
-    Fate::Answered,
-    Fate::Answered,
-    Fate::Answered,
-    Fate::AppliedAnswerLost,
-    Fate::NotApplied,
-    Fate::Late,
-];
-
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Step {
-    /// The fate of the next call.
-    Fate(Fate),
-    /// An environment runs a revision.
-    Runs(usize, u8),
-    /// An environment tries a revision.
-    Tries(usize, u8),
-    /// An environment cannot be observed, or can be observed again.
-    Seen(usize, bool),
-    /// The status of the pipeline is wiped. The pipeline controller takes the present state silently.
-    Wipe,
-    /// The pipeline gets another policy: manual, suspended, with a soak.
-    Policy(u8),
-    /// The watch of promotions of the pipeline controller catches up.
-    MirrorWatch,
-    /// The pipeline controller takes steps into the log.
-    Mirror,
-    /// The watch of pipelines of a replica catches up.
-    WatchPipelines(usize),
-    /// The watch of promotions of a replica catches up.
-    WatchPromotions(usize),
-    /// A replica looks at the pipeline.
-    Look(usize),
-    /// A replica is killed, and started again.
-    Restart(usize),
-    /// The oldest write in flight is applied, if its tests pass.
-    Land,
-    /// The oldest write in flight is lost.
-    Lose,
-    /// A person approves a promotion.
-    Approve(u8),
-    /// A person requests that a promotion is retried.
-    Retry(u8),
-    /// A person deletes a promotion.
-    Delete(u8),
-    /// A person requests a promotion to an environment.
-    Promote(usize),
-    /// A person creates a promotion that Pennant would not create.
-    Forge(usize, u8),
-    /// Minutes pass.
-    Tick(u8),
-}
-
-pub(super) fn step((kind, a, b, fate): (u8, usize, u8, Fate), replicas: usize) -> Step {
-    let (replica, later) = (a % replicas, STAGING + a % 2);
-    match kind {
-        0..10 => Step::Fate(fate),
-        10..16 => Step::Runs(a % 2, 1 + b % 3),
-        16..19 => Step::Runs(later, 1 + b % 3),
-        19 => Step::Tries(a % 3, 1 + b % 3),
-        20 => Step::Seen(a % 3, b.is_multiple_of(2)),
-        21 => Step::Wipe,
-        22 => Step::Policy(b),
-        23..25 => Step::MirrorWatch,
-        25..28 => Step::Mirror,
-        28..31 => Step::WatchPipelines(replica),
-        31..34 => Step::WatchPromotions(replica),
-        34..42 => Step::Look(replica),
-        42 => Step::Restart(replica),
-        43 => Step::Land,
-        44 => Step::Lose,
-        45..47 => Step::Approve(b),
-        47 => Step::Retry(b),
-        48 => Step::Delete(b),
-        49 => Step::Promote(later),
-        50 => Step::Forge(later, b),
-        _ => Step::Tick(b),
-    }
-}
+use crate::promotion::testing::{ENVIRONMENTS, at, automatic, environment, mirror as shown_as, pipeline};
 
 /// A write that no process waits for any more.
 #[derive(Clone, Debug)]

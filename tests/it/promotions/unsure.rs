@@ -14,7 +14,7 @@ use crate::support::proxy::Call;
 use crate::support::receiver::Gate;
 use crate::support::wait::within;
 use crate::support::world::promotions::{by_notification, is, is_for, promoting};
-use crate::support::{Fault, Pennant, Proxy, World, control_plane, eventually};
+use crate::support::{Fault, Pennant, Proxy, World, control_plane};
 
 /// Time limit until a cluster is called unreachable, and until it is observed again.
 const TAKES: Duration = Duration::from_secs(90);
@@ -255,13 +255,7 @@ async fn a_stalled_watch_requests_nothing() {
     let gate = Gate::new();
     let watches = |call: &Call| call.is_watch() && call.path.ends_with("/pipelines");
     let deaf = proxy.rule(watches, Fault::HoldRequest(gate.clone()));
-    proxy.cut();
-    eventually("no connection is open", async || match proxy.open() {
-        0 => Ok(()),
-        open => Err(format!("{open} are open")),
-    })
-    .await;
-    proxy.heal();
+    proxy.reconnect().await;
     proxy.hit(deaf, 1).await;
     world.runs("moved/dev", "1").await;
     world.set_policy("off/prod", json!({})).await;

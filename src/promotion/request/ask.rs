@@ -5,12 +5,12 @@
 
 use kube::ResourceExt as _;
 
-use super::names;
-use super::plan::{Plan, newest, plan};
-use super::policy::{Policy, policy};
 use crate::api::pipeline::EnvironmentStatus;
 use crate::api::promotion::{Phase, PromotedPipeline};
 use crate::api::{Pipeline, Promotion, PromotionSpec};
+use crate::promotion::names;
+use crate::promotion::plan::{Plan, newest, plan};
+use crate::promotion::policy::{Policy, policy};
 use crate::telemetry::escaped;
 
 /// Why a request is refused. Each message says what is there, and how to continue.
@@ -90,7 +90,7 @@ pub enum AskError {
         /// What is there instead.
         found: String,
     },
-    /// The promotion that waits is of another revision than the requested one.
+    /// The promotion that waits is for another revision.
     #[error("nothing was approved: {found}, and not of {requested}")]
     OtherWaits {
         /// The newest promotion.
