@@ -67,7 +67,7 @@ chaos: assets helm ## Test two replicas under load and faults for two minutes; K
 		$(if $(SECONDS),--seconds $(SECONDS))
 
 .PHONY: chaos-proof
-chaos-proof: assets ## Check that chaos finds defects: it must fail four builds that each break a promise
+chaos-proof: assets ## Check that chaos finds defects: it must fail a program that breaks a promise, four times
 	@CARGO='$(CARGO) --color never' bash hack/chaos-proof.sh
 
 .PHONY: upgrade

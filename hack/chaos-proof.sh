@@ -17,7 +17,8 @@ prove() {
     return 1
   fi
   printf 'chaos-proof: %-24s is detected as %s: ' "$broken" "${kinds//,/ or }"
-  grep -iE "^  (${kinds//,/|})" "$log" | grep -m 1 -v " 0$" | sed -E 's/ +/ /g'
+  # One program reads the log to its end: a pipe to a program that stops earlier ends with an error if the log is long.
+  awk -v kinds="^  (${kinds//,/|})" 'tolower($0) ~ kinds && !/ 0$/ && !found++ { $1 = $1; print }' "$log"
 }
 
 prove outcome-before-request audit 1053954

@@ -89,10 +89,7 @@ fn latest(deliveries: &[Delivery], seen: &[&Seen], crew: &Crew) -> Vec<Finding> 
         for (place, delivery) in deliveries.iter().enumerate() {
             let (status, row) = (delivery.status.clone().unwrap_or_default(), row(delivery));
             let replaced = status.outcome == Some(Outcome::Superseded);
-            // One too many after a kill: a delivery that was accepted before the kill, and recorded only after the next process had
-            // replaced it.
-            let right = status.superseded == due || (status.superseded == due + 1 && !crew.kills.is_empty());
-            if status.outcome.is_some() && !replaced && !right {
+            if status.outcome.is_some() && !replaced && status.superseded != due {
                 let text = format!("{lane}: {} says that it replaces {}, and there are {due}", row.step, status.superseded);
                 found.push(finding("audit", text));
             }

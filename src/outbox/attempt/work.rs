@@ -99,6 +99,11 @@ impl Decided {
         Self { record, status, after: After::Settled { answered: false } }
     }
 
+    /// Returns the record as it was before the decision.
+    pub fn into_record(self) -> Record {
+        self.record
+    }
+
     /// Skips the status write after a failed probe of an origin that is already known to be unreachable. Returns `Err` if the status must
     /// be written.
     pub fn skip_write(self) -> Result<Box<Worked>, Box<Self>> {

@@ -237,15 +237,19 @@ mod tests {
             self.stored.insert(record.spec.serial, record);
         }
 
-        fn supersede(&mut self, most: usize) {
+        /// Supersedes at most `most` deliveries. Only the first `writes` of the outcomes are written, and the process dies if some are not.
+        fn supersede(&mut self, most: usize, writes: usize) {
             self.clock += 1;
             let places = choose(queue(&self.lane), self.lane.at_work(), most);
             let now = Time::from_second(self.clock).unwrap();
             let known = |record: &Record, after| self.kept.replaced(record, after);
             let statuses = statuses(&self.lane, &places, Why::Wanted, now, known);
-            for (record, status) in self.lane.supersede(&places).into_iter().zip(statuses) {
+            for (record, status) in self.lane.supersede(&places).into_iter().zip(statuses).take(writes) {
                 self.store(record, status);
                 self.lane.superseded();
+            }
+            if self.lane.is_marking() {
+                self.crash();
             }
         }
 
@@ -287,13 +291,14 @@ mod tests {
         /// In any order of events, nothing is lost and the order is kept. Each sent delivery contains the number of deliveries that it
         /// replaces.
         #[test]
-        fn every_one_that_goes_is_counted_once(steps in prop::collection::vec(0u8..12, 1..120)) {
+        fn every_one_that_goes_is_counted_once(steps in prop::collection::vec((0u8..13, 0usize..5), 1..120)) {
             let mut life = Life::default();
-            for step in steps {
+            for (step, writes) in steps {
                 match step {
                     0..4 => life.arrive(),
-                    4 => life.supersede(usize::MAX),
-                    5 => life.supersede(1),
+                    4 => life.supersede(usize::MAX, usize::MAX),
+                    5 => life.supersede(1, 1),
+                    11 => life.supersede(usize::MAX, writes),
                     6 | 7 => life.begin(),
                     8 => life.end(true),
                     9 | 10 => life.end(false),

@@ -53,6 +53,8 @@ pub(in crate::outbox) struct Slot {
     /// Whether deliveries were superseded since the last attempt. If so, a head that is due is sent before further ones are superseded.
     /// Otherwise frequent changes could delay every attempt without end.
     pub(in crate::outbox) marked: bool,
+    /// Deliveries that wait for the write of their outcome Superseded, in order. One of them at a time is being written.
+    pub(in crate::outbox) superseding: VecDeque<Decided>,
 }
 
 /// The result of a task.

@@ -6,7 +6,7 @@
 use std::time::Instant;
 
 use super::engine::{Done, Engine};
-use crate::api::{Age, now, since_boot};
+use crate::api::{Age, Outcome, now, since_boot};
 use crate::outbox::attempt::work::{Decided, Worked};
 use crate::outbox::attempt::write;
 use crate::outbox::lane::redeliver::{noted, reopened, wanted};
@@ -41,17 +41,31 @@ impl Engine {
         let known = |record: &Record, after| self.parts.delivery_index.replaced(record, after);
         let statuses = statuses(&slot.lane, &places, why, now(), known);
         slot.marked |= !places.is_empty();
-        for (record, status) in slot.lane.supersede(&places).into_iter().zip(statuses) {
+        let superseded = slot.lane.supersede(&places).into_iter().zip(statuses).map(|(record, status)| {
             let status = noted(&record, status, now());
-            let task = write::store(self.parts.clone(), Decided::superseded(record, status), self.parts.outcomes.clone());
-            let key = key.clone();
-            self.work.spawn(async { Done::Superseded(key, Box::new(task.await)) });
-        }
+            Decided::superseded(record, status)
+        });
+        slot.superseding = superseded.collect();
+        self.write_superseded(key);
+    }
+
+    /// Starts the next write for the superseded deliveries of a lane. They are written one after the other, because each count contains
+    /// those before it. So no stored count ever contains a delivery that is still pending.
+    fn write_superseded(&mut self, key: &LaneKey) {
+        let Some(decided) = self.lanes.get_mut(key).and_then(|slot| slot.superseding.pop_front()) else { return };
+        let task = write::store(self.parts.clone(), decided, self.parts.outcomes.clone());
+        let key = key.clone();
+        self.work.spawn(async { Done::Superseded(key, Box::new(task.await)) });
     }
 
     /// Handles the end of the write for a superseded delivery. It is stored as Superseded, or another replica has written another state.
     pub(in crate::outbox) fn superseded(&mut self, key: &LaneKey, worked: Worked) {
         self.written(&worked.record, false);
+        let is_superseded = worked.gone || worked.record.status.outcome == Some(Outcome::Superseded);
+        if !is_superseded || !self.is_judged() || self.draining {
+            self.keep_pending(key);
+        }
+        self.write_superseded(key);
         if let Some(slot) = self.lanes.get_mut(key) {
             slot.lane.superseded();
             if !worked.gone && worked.record.status.outcome.is_none() {
@@ -63,6 +77,19 @@ impl Engine {
         self.index.remove(&worked.record.id);
         self.settled(worked);
         self.moved(key);
+    }
+
+    /// Puts the deliveries whose outcome Superseded is not being written yet back into their lane: their counts are wrong now, or this
+    /// replica is no longer the leader. Those that were deleted or settled meanwhile are not pending any more.
+    fn keep_pending(&mut self, key: &LaneKey) {
+        let Some(slot) = self.lanes.get_mut(key) else { return };
+        for decided in std::mem::take(&mut slot.superseding) {
+            slot.lane.superseded();
+            let record = decided.into_record();
+            if self.index.contains_key(&record.id) {
+                slot.lane.insert(Place::from(&*record.spec), record);
+            }
+        }
     }
 
     /// Stores the request of a user to redeliver a settled delivery, or removes it if there is none.
