@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use kube::runtime::controller::Action;
-use kube::{Resource as _, ResourceExt as _};
+use kube::{Client, Resource as _, ResourceExt as _};
 
 use super::figures::{self, Known};
 use super::troubles::{Wrong, all_lack_commits, defined_wrong, lacks_commit};
@@ -21,6 +21,8 @@ use crate::k8s::call::CallError;
 use crate::outbox::PipelineFacts;
 use crate::outbox::send_gate::index::OfTarget;
 use crate::report;
+use crate::report::events::Events;
+use crate::telemetry::Metrics;
 use crate::webhook::NotSent;
 
 /// Updates the status of one notification. Figures are not written at once, unless this is the last write (`last_time`).
@@ -59,8 +61,7 @@ pub(in crate::dispatch) async fn write(
         ctx.written.put(&uid, last);
         return Ok(Action::requeue(left));
     }
-    let version = report::status::write(&ctx.client, &ctx.metrics, notification, &new).await?;
-    say(ctx, notification, &last.status, &new);
+    let version = store(&ctx.client, &ctx.metrics, &ctx.events, notification, (&last.status, &new)).await?;
     if let Some(version) = version {
         let version = api::version(Some(&version));
         ctx.written.put(&uid, Last { version, status: new, stale_since: None, written: Some(Instant::now()) });
@@ -139,14 +140,94 @@ fn edited(ctx: &Context, targets: &[OfTarget], effective: &EffectiveNotification
     ctx.secrets.secrets().edited(&secrets).max(ctx.config.config_maps.edited(all().flat_map(|n| &n.config_maps)))
 }
 
+/// Writes a status, and Events about its difference from the old one. Returns the new version of the object. Without a new version nothing is
+/// stored, and there is no Event: the status is computed again, and the Event would be repeated, or would not be true any more.
+async fn store(
+    client: &Client,
+    metrics: &Metrics,
+    events: &Events,
+    notification: &Notification,
+    (old, new): (&NotificationStatus, &NotificationStatus),
+) -> Result<Option<String>, CallError> {
+    let version = report::status::write(client, metrics, notification, new).await?;
+    if version.is_some() {
+        say(events, notification, old, new);
+    }
+    Ok(version)
+}
+
 /// Writes Events about the difference between two statuses.
-fn say(ctx: &Context, notification: &Notification, old: &NotificationStatus, new: &NotificationStatus) {
+fn say(events: &Events, notification: &Notification, old: &NotificationStatus, new: &NotificationStatus) {
     for figures::StatusEvent { warning, action, reason, note } in figures::events(old, new) {
         let regarding = notification.object_ref(&());
         if warning {
-            ctx.events.warn(regarding, reason, action, note);
+            events.warn(regarding, reason, action, note);
         } else {
-            ctx.events.inform(regarding, reason, action, note);
+            events.inform(regarding, reason, action, note);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use kube::client::Body;
+    use serde_json::{Value, json};
+    use tokio_util::sync::CancellationToken;
+
+    use super::*;
+    use crate::api::conditions::{ConditionStatus, READY, set};
+    use crate::report::events::events;
+
+    /// Returns a client, and the reasons of the Events that it has written. The API server answers each write of a status in the same way.
+    fn api_server(code: u16, answer: Value) -> (Client, Arc<Mutex<Vec<Value>>>) {
+        let reasons: Arc<Mutex<Vec<Value>>> = Arc::default();
+        let written = reasons.clone();
+        let service = tower::service_fn(move |request: http::Request<Body>| {
+            let (written, refusal_or_object) = (written.clone(), answer.clone());
+            async move {
+                let is_event = request.uri().path().starts_with("/apis/events.k8s.io/");
+                let body = request.into_body().collect_bytes().await?;
+                let (code, answer) = if is_event {
+                    let event: Value = serde_json::from_slice(&body)?;
+                    written.lock().unwrap().push(event["reason"].clone());
+                    (201, event)
+                } else {
+                    (code, refusal_or_object)
+                };
+                let answer = Body::from(answer.to_string().into_bytes());
+                Ok::<_, tower::BoxError>(http::Response::builder().status(code).body(answer)?)
+            }
+        });
+        (Client::new(service, "default"), reasons)
+    }
+
+    #[tokio::test]
+    async fn an_event_is_written_only_if_the_status_is_stored() {
+        let object = json!({
+            "apiVersion": "pennant.dev/v1alpha1", "kind": "Notification", "spec": {},
+            "metadata": {"name": "hook", "namespace": "a", "uid": "n1", "resourceVersion": "8"},
+        });
+        let notification = || serde_json::from_value::<Notification>(object.clone()).unwrap();
+        let failure = |code: u16, reason: &str| {
+            (code, json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": reason, "code": code}))
+        };
+        let old = NotificationStatus::default();
+        let mut new = old.clone();
+        set(&mut new.conditions, READY, ConditionStatus::False, "InvalidSpec", "m", Some(1), api::Time::UNIX_EPOCH);
+        for ((code, answer), version, reasons) in [
+            ((200, object.clone()), Some("8"), vec![json!("InvalidSpec")]),
+            (failure(404, "NotFound"), None, vec![]),
+            (failure(409, "Conflict"), None, vec![]),
+            (failure(422, "Invalid"), None, vec![]),
+        ] {
+            let (client, written) = api_server(code, answer);
+            let (events, write_events) = events(client.clone(), Metrics::new(), CancellationToken::new());
+            let stored = store(&client, &Metrics::new(), &events, &notification(), (&old, &new)).await.unwrap();
+            drop(events);
+            write_events.await;
+            assert_eq!((stored.as_deref(), &*written.lock().unwrap()), (version, &reasons), "{code}");
         }
     }
 }
