@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ObjectReference;
-use kube::{Client, Resource as _};
+use kube::Client;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -191,11 +191,11 @@ impl Context {
         }
     }
 
-    /// Writes a Warning Event about a notification of a pipeline. The Event refers to the object that defines the notification, or else to
-    /// the pipeline.
-    pub(super) fn warn(&self, of: &PipelineRef, name: &str, reason: &str, action: &'static str, note: &str) {
+    /// Writes a Warning Event about a notification of a pipeline, with this name and uid. The Event refers to the object that defines the
+    /// notification, or else to the pipeline.
+    pub(super) fn warn(&self, of: &PipelineRef, (name, uid): (&str, &str), reason: &str, action: &'static str, note: &str) {
         let regarding = match self.config.notification(&of.namespace, name) {
-            Some(notification) => Some(notification.object_ref(&())),
+            Some(found) => references::regarding_notification(&found, uid),
             None => self.config.global().global().get(name).map(|_| self.global_reference(None)),
         };
         self.events.warn(regarding.unwrap_or_else(|| references::regarding(of)), reason, action, note);

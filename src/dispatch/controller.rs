@@ -239,7 +239,7 @@ fn warn(ctx: &Context, note: &Note) {
     let error = status.error.as_deref().unwrap_or_default();
     let text =
         format!("{} of {} (delivery {}): {why}: {error}", spec.type_.as_str(), spec.subject.name, note.record.id.name);
-    ctx.warn(&spec.pipeline_ref, &spec.notification, reason, action, &text);
+    ctx.warn(&spec.pipeline_ref, (&spec.notification, &spec.notification_uid), reason, action, &text);
 }
 
 /// Returns the delay after this number of failures in a row. It grows from 0.2 to 30 seconds, with a jitter of 20 %, so that a thousand

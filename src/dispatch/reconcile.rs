@@ -303,7 +303,8 @@ impl Pass<'_> {
                 "changes of pipeline {} were dropped before they were recorded: its change log is full (status size limit)",
                 of.name
             );
-            ctx.warn(of, &name, "ChangesPassed", "Record", &text);
+            let uid = cursor_state.position.cursors.get(&name).map_or("", |cursor| cursor.uid.as_str());
+            ctx.warn(of, (&name, uid), "ChangesPassed", "Record", &text);
         }
     }
 
@@ -336,10 +337,11 @@ impl Pass<'_> {
 
     fn note(&self, name: &str, refusal: Refusal) {
         let Self { of, ctx, .. } = self;
-        let noted = ctx.refused.note(of, name, refusal);
+        let notification = (name, self.notifications.get(name).map_or("", Applied::uid));
+        let noted = ctx.refused.note(of, notification, refusal);
         if noted.refused {
             let text = format!("deliveries of pipeline {} cannot be recorded: {}", of.name, noted.detail);
-            ctx.warn(of, name, noted.reason.as_str(), "Record", &text);
+            ctx.warn(of, notification, noted.reason.as_str(), "Record", &text);
             ctx.deliveries.delivery_index.changed.wake((of.namespace.clone(), name.to_owned()));
         }
     }
@@ -347,7 +349,8 @@ impl Pass<'_> {
     /// Lets a held cursor skip the changes that are older than `maxAge`, and reports them. Returns how long until the next retry.
     fn hold(&self, name: &str, cursor_state: &mut CursorState) -> Option<Duration> {
         let Self { of, ctx, .. } = self;
-        let max_age = self.notifications.get(name)?.all().map(|n| n.delivery.retry.max_age).max()?;
+        let notification = self.notifications.get(name)?;
+        let max_age = notification.all().map(|n| n.delivery.retry.max_age).max()?;
         let at = cursor_state.position.cursors.get(name)?.serial;
         let passed = aged::pass(self.log, at, cursor_state.armed(name), max_age, &cursor_state.ages, since_boot());
         if passed.count > 0 {
@@ -357,7 +360,7 @@ impl Pass<'_> {
                 "skipped {} changes of pipeline {}: they are older than retry.maxAge and could not be recorded",
                 passed.count, of.name
             );
-            ctx.warn(of, name, "ChangesPassed", "Record", &text);
+            ctx.warn(of, (name, notification.uid()), "ChangesPassed", "Record", &text);
         }
         ctx.refused.retry_in(of, name)
     }

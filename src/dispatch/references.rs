@@ -1,10 +1,10 @@
-//! Builds the references to pipelines in Events and deliveries. Pure.
+//! Builds the references to pipelines and Notifications in Events and deliveries. Pure.
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{Resource as _, ResourceExt as _};
 
-use crate::api::Pipeline;
-use crate::api::delivery::PipelineRef;
+use crate::api::delivery::{PipelineRef, is_same_notification};
+use crate::api::{Notification, Pipeline};
 
 /// Returns the reference to a pipeline for Events.
 #[must_use]
@@ -19,6 +19,14 @@ pub(super) fn regarding(of: &PipelineRef) -> ObjectReference {
     }
 }
 
+/// Returns the reference to a Notification for Events about the notification with this uid. `None`: the Notification is another one of the
+/// same name, which was created later.
+#[must_use]
+pub(super) fn regarding_notification(found: &Notification, uid: &str) -> Option<ObjectReference> {
+    let is_same = found.metadata.uid.as_deref().is_some_and(|found| is_same_notification(found, uid));
+    is_same.then(|| found.object_ref(&()))
+}
+
 /// Returns the reference to a pipeline for deliveries.
 #[must_use]
 pub(super) fn reference(pipeline: &Pipeline) -> PipelineRef {
@@ -26,5 +34,21 @@ pub(super) fn reference(pipeline: &Pipeline) -> PipelineRef {
         namespace: pipeline.namespace().unwrap_or_default(),
         name: pipeline.name_any(),
         uid: pipeline.uid().unwrap_or_default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::NotificationSpec;
+    use crate::api::delivery::GLOBAL;
+
+    #[test]
+    fn an_event_about_an_earlier_notification_does_not_refer_to_the_new_one() {
+        let mut found = Notification::new("hook", NotificationSpec::default());
+        found.metadata.uid = Some("n2".to_owned());
+        for (uid, is_same) in [("n2", true), (GLOBAL, true), ("n1", false), ("", false)] {
+            assert_eq!(regarding_notification(&found, uid).is_some_and(|of| of.uid == found.metadata.uid), is_same, "{uid}");
+        }
     }
 }

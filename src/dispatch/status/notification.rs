@@ -109,7 +109,7 @@ fn compute(
     let all_unfit = !applied.targets.is_empty() && applied.targets.iter().all(unfit);
     let missing = missing_of(ctx, effective).or_else(|| all_unfit.then(all_lack_commits));
     let unread = secrets_of(ctx, effective).err().filter(|e| matches!(e, NotSent::SecretUnknown(_))).map(|e| e.to_string());
-    let refused = ctx.refused.of(&namespace, &name);
+    let refused = ctx.refused.of(&namespace, (&name, &effective.uid));
     let global = ctx.config.global_problem(&namespace, &name);
     let figures = ctx.deliveries.delivery_index.figures(&(namespace.clone(), name.clone()));
     let is_parked = !figures.given_up.is_empty() || old.last_parked_time.is_some();

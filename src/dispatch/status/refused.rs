@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::api::delivery::PipelineRef;
+use crate::api::delivery::{PipelineRef, is_same_notification};
 
 const FIRST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(30);
@@ -45,6 +45,8 @@ pub struct Refusal {
 
 #[derive(Debug)]
 struct Entry {
+    /// The uid of the notification. Another one of the same name has no refusal.
+    uid: String,
     refusal: Refusal,
     times: u32,
     again: Instant,
@@ -86,16 +88,17 @@ impl Refused {
         self.book().get(&key).map(|e| e.again.saturating_duration_since(Instant::now()))
     }
 
-    /// Records a refusal. The wait doubles each time, up to a limit. After several failures in a row, a user must act, whatever the API
-    /// server reports. Returns the recorded refusal.
-    pub fn note(&self, pipeline: &PipelineRef, notification: &str, refusal: Refusal) -> Refusal {
+    /// Records a refusal of the notification with this name and uid. The wait doubles each time, up to a limit. After several failures in a
+    /// row, a user must act, whatever the API server reports. Returns the recorded refusal.
+    pub fn note(&self, pipeline: &PipelineRef, (notification, uid): (&str, &str), refusal: Refusal) -> Refusal {
         let mut book = self.book();
         let key = (pipeline.clone(), notification.to_owned());
-        let times = book.get(&key).map_or(0, |e| e.times);
+        let times = book.get(&key).filter(|e| is_same_notification(&e.uid, uid)).map_or(0, |e| e.times);
         let wait = FIRST.saturating_mul(1 << times.min(6)).min(LONGEST);
         let refusal = Refusal { refused: refusal.refused || times >= LONG, ..refusal };
         let noted = refusal.clone();
-        book.insert(key, Entry { refusal, times: times.saturating_add(1), again: Instant::now() + wait });
+        let (times, again) = (times.saturating_add(1), Instant::now() + wait);
+        book.insert(key, Entry { uid: uid.to_owned(), refusal, times, again });
         noted
     }
 
@@ -116,10 +119,11 @@ impl Refused {
 
     /// Returns what the status of a notification must show: the first pipeline for which a user must act, and its refusal.
     #[must_use]
-    pub fn of(&self, namespace: &str, notification: &str) -> Option<(String, Refusal)> {
+    pub fn of(&self, namespace: &str, (notification, uid): (&str, &str)) -> Option<(String, Refusal)> {
         let book = self.book();
         let here = |((pipeline, name), entry): &(&(PipelineRef, String), &Entry)| {
-            pipeline.namespace == namespace && name == notification && entry.refusal.refused
+            let is_same = pipeline.namespace == namespace && name == notification && is_same_notification(&entry.uid, uid);
+            is_same && entry.refusal.refused
         };
         let first = book.iter().filter(here).min_by(|a, b| a.0.cmp(b.0));
         first.map(|((pipeline, _), entry)| (pipeline.name.clone(), entry.refusal.clone()))
@@ -129,6 +133,7 @@ impl Refused {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::delivery::GLOBAL;
 
     #[test]
     fn waits_grow_and_end() {
@@ -137,20 +142,36 @@ mod tests {
         assert!(refused.may_try(&p, "n"));
         let refusal = Refusal { reason: Reason::RecordRefused, refused: true, detail: "quota".into() };
         for _ in 0..9 {
-            refused.note(&p, "n", refusal.clone());
+            refused.note(&p, ("n", "n1"), refusal.clone());
         }
         assert!(!refused.may_try(&p, "n") && refused.may_try(&p, "other"));
         assert!(refused.retry_in(&p, "n").unwrap() <= LONGEST);
-        assert_eq!(refused.of("a", "n"), Some(("p".to_owned(), refusal.clone())));
-        assert!(refused.clear(&p, "n") && refused.of("a", "n").is_none());
+        assert_eq!(refused.of("a", ("n", "n1")), Some(("p".to_owned(), refusal.clone())));
+        assert!(refused.clear(&p, "n") && refused.of("a", ("n", "n1")).is_none());
         let crowded = Refusal { reason: Reason::TooManyClocks, ..refusal };
-        refused.note(&p, "n", crowded.clone());
+        refused.note(&p, ("n", "n1"), crowded.clone());
         assert!(refused.may_try(&p, "n") && !refused.is_time(&p, "n"), "its clocks go on");
-        assert_eq!(refused.of("a", "n"), Some(("p".to_owned(), crowded.clone())));
+        assert_eq!(refused.of("a", ("n", "n1")), Some(("p".to_owned(), crowded.clone())));
         assert!(refused.clear(&p, "n"));
         let away = Refusal { reason: Reason::RecordRefused, refused: false, detail: "no answer".into() };
         for times in 0..5 {
-            assert_eq!(refused.note(&p, "n", away.clone()).refused, times >= LONG);
+            assert_eq!(refused.note(&p, ("n", "n1"), away.clone()).refused, times >= LONG);
         }
+    }
+
+    #[test]
+    fn a_notification_that_is_created_again_has_no_refusal() {
+        let refused = Refused::default();
+        let p = PipelineRef { namespace: "a".into(), name: "p".into(), uid: "1".into() };
+        let away = Refusal { reason: Reason::RecordRefused, refused: false, detail: "no answer".into() };
+        for _ in 0..=LONG {
+            refused.note(&p, ("n", "n1"), away.clone());
+        }
+        assert!(refused.of("a", ("n", "n1")).is_some());
+        // The next pass of the pipeline clears the entry, but the status of the new Notification can be computed before that.
+        assert_eq!(refused.of("a", ("n", "n2")), None);
+        assert!(refused.of("a", ("n", GLOBAL)).is_some(), "the name is that of a cluster-wide notification");
+        assert!(!refused.note(&p, ("n", "n2"), away).refused, "it is the first failure of the new one");
+        assert_eq!(refused.of("a", ("n", "n1")), None);
     }
 }
