@@ -63,6 +63,11 @@ impl Kind<'_> {
         }
     }
 
+    /// Whether it is a value without parts.
+    fn is_plain(self) -> bool {
+        matches!(self, Self::Bool | Self::Text | Self::Number)
+    }
+
     fn may_be_bool(self) -> bool {
         matches!(self, Self::Bool | Self::Any)
     }
@@ -144,23 +149,29 @@ impl<'a> Check<'a> {
                 Ok(if one == other { *one } else { Kind::Any })
             }
             (operators::EQUALS | operators::NOT_EQUALS, [one, other]) => {
-                let plain = |kind| matches!(kind, Kind::Bool | Kind::Text | Kind::Number);
-                if plain(*one) && plain(*other) && one != other {
+                if one.is_plain() && other.is_plain() && one != other {
                     return Err(format!("{} is never equal to {}", one.word(), other.word()));
                 }
                 Ok(Kind::Bool)
             }
-            (
-                operators::LESS | operators::LESS_EQUALS | operators::GREATER | operators::GREATER_EQUALS | operators::IN,
-                _,
-            ) => Ok(Kind::Bool),
-            (operators::ADD, [Kind::Text, Kind::Text]) => Ok(Kind::Text),
-            (operators::ADD, _) => Ok(Kind::Any),
-            (operators::SUBSTRACT | operators::MULTIPLY | operators::DIVIDE | operators::MODULO | operators::NEGATE, _) => {
-                Ok(Kind::Number)
+            (operators::LESS | operators::LESS_EQUALS | operators::GREATER | operators::GREATER_EQUALS, [one, other]) => {
+                compared(*one, *other)
             }
+            (operators::IN, [_, of]) if of.is_plain() => {
+                Err(format!("in requires a list or an object on the right side, which is {}", of.word()))
+            }
+            (operators::IN, _) => Ok(Kind::Bool),
+            (operators::ADD, [one, other]) => added(*one, *other),
+            (operators::SUBSTRACT | operators::MULTIPLY | operators::DIVIDE | operators::MODULO, kinds) => {
+                if kinds.iter().all(|kind| matches!(kind, Kind::Number | Kind::Any)) {
+                    return Ok(Kind::Number);
+                }
+                Err(format!("{} requires numbers on both sides", name.trim_matches('_')))
+            }
+            (operators::NEGATE, _) => Ok(Kind::Number),
             (operators::INDEX, [of, _]) => match (text(&call.args), call.args.first()) {
                 (Some(field), Some(operand)) => below(*of, field, operand),
+                (None, Some(operand)) if of.is_plain() => below(*of, "entries", operand),
                 _ if matches!(of, Kind::Texts) => Ok(Kind::Text),
                 _ => Ok(Kind::Any),
             },
@@ -191,6 +202,26 @@ impl<'a> Check<'a> {
             return Err("the condition for each entry must be a boolean".to_owned());
         }
         Ok(Kind::Bool)
+    }
+}
+
+/// The result of `<`, `<=`, `>` or `>=`. The engine orders only plain values of the same kind.
+fn compared<'a>(one: Kind<'a>, other: Kind<'a>) -> Result<Kind<'a>, String> {
+    let has_order = |kind: Kind<'_>| kind.is_plain() || kind == Kind::Any;
+    let is_known = one != Kind::Any && other != Kind::Any;
+    if !has_order(one) || !has_order(other) || (is_known && one != other) {
+        return Err(format!("{} cannot be compared with {}", one.word(), other.word()));
+    }
+    Ok(Kind::Bool)
+}
+
+/// The result of `+`.
+fn added<'a>(one: Kind<'a>, other: Kind<'a>) -> Result<Kind<'a>, String> {
+    match (one, other) {
+        (Kind::Text, Kind::Text) => Ok(Kind::Text),
+        (Kind::Number, Kind::Number) => Ok(Kind::Number),
+        (Kind::Any, _) | (_, Kind::Any) | (Kind::List, Kind::List | Kind::Fields(_) | Kind::Texts) => Ok(Kind::Any),
+        _ => Err(format!("{} and {} cannot be added", one.word(), other.word())),
     }
 }
 

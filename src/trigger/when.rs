@@ -195,6 +195,9 @@ mod tests {
             ("revision.matches('^[a-z]+@sha1:')", true),
             ("environment.upperAscii() == 'PROD' && environment + '-x' == 'prod-x'", true),
             ("target['name'] == target.name", true),
+            ("revision < 'n' && !(drifted > drifted) && serial > 1.5", true),
+            ("['b', 1].exists(x, x == 1 || x > 'a')", true),
+            ("serial + 1 - serial == 1 && ['a'] + ['b'] != [] && ['a', 'b'][0] < 'b'", true),
         ] {
             assert_eq!(holds(source), Ok(want), "{source}");
         }
@@ -225,6 +228,15 @@ mod tests {
             ("revision && drifted", "&& requires booleans on both sides"),
             ("!revision", "! requires a boolean"),
             ("serial == '5'", "a number is never equal to a string"),
+            ("revision > 3", "a string cannot be compared with a number"),
+            ("target < target", "an object cannot be compared with an object"),
+            ("drifted >= size(message)", "a boolean cannot be compared with a number"),
+            ("revision in environment", "in requires a list or an object on the right side, which is a string"),
+            ("revision[0] == 'v'", "revision is a string and has no entries"),
+            ("revision + 1 == 'v1'", "a string and a number cannot be added"),
+            ("drifted + drifted == 1", "a boolean and a boolean cannot be added"),
+            ("message % 2 == 0", "% requires numbers on both sides"),
+            ("serial - revision > 1", "- requires numbers on both sides"),
             ("revision.startWith('v')", "there is no function startWith(); did you mean startsWith()?"),
             ("revision.replace('a', revision) == ''", "there is no function replace()"),
             ("revision.matches(reason)", "matches() requires a literal pattern"),
