@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn attempts_and_outcome_find_together_whoever_makes_them() {
+    fn attempts_and_outcome_of_a_delivery_have_one_trace() {
         let mut record = record(7);
         let first = span(&record, literal(), answered(503));
         record.status.attempts = 1;

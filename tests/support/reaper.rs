@@ -20,7 +20,7 @@ done
 for pid in $alive; do kill -9 "$pid" 2>/dev/null; done
 "#;
 
-#[allow(clippy::zombie_processes, reason = "it outlives whoever could wait for it")]
+#[allow(clippy::zombie_processes, reason = "it outlives every process that could wait for it")]
 static REAPER: LazyLock<Mutex<ChildStdin>> = LazyLock::new(|| {
     let mut shell = Command::new("sh").args(["-c", SCRIPT]).stdin(Stdio::piped()).spawn().expect("sh starts");
     Mutex::new(shell.stdin.take().expect("it was asked for"))

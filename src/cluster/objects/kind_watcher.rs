@@ -701,7 +701,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_way_that_is_down_is_told_at_once_if_nothing_is_known_or_it_was_tried_enough() {
+    async fn an_unreachable_cluster_is_reported_at_once_if_nothing_is_known_or_after_enough_tries() {
         let down = |reason, confirmed| Link::Down { trouble: trouble(reason), confirmed };
         let (feed, mut receiver) = feed();
         assert_eq!(run_link(&feed, Link::Resolving).await, Some(Reason::CacheNotSynced));

@@ -618,7 +618,7 @@ mod tests {
     }
 
     #[test]
-    fn another_cluster_begins_anew_and_hears_nothing_of_the_old_one() {
+    fn another_cluster_starts_empty_and_gets_no_events_of_the_old_one() {
         let mut bench = Bench::new(Scope::All);
         let id = bench.need("p", &[far("a")]).started.remove(0).0;
         let cluster = id.key.cluster.clone().unwrap();

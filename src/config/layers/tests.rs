@@ -89,7 +89,7 @@ proptest! {
     }
 
     #[test]
-    fn the_author_is_whoever_wrote_what_stands(layers in prop::collection::vec(object(any_value()), 1..5)) {
+    fn the_author_of_a_field_is_the_layer_that_wrote_its_value(layers in prop::collection::vec(object(any_value()), 1..5)) {
         let sources: Vec<_> = (0..layers.len()).map(|i| Source::Environment(i.to_string())).collect();
         let all = layers.iter().zip(&sources).map(|(value, source)| Layer { source: source.clone(), ..layer(value) });
         let folded = folded(&all.collect::<Vec<_>>());

@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_has_spent_the_budget_waits_and_the_others_do_not() {
+    fn a_namespace_that_has_used_its_budget_waits_and_others_do_not() {
         let mut turns = Turns::default();
         turns.add("a", 1, seconds(0));
         turns.add("a", 2, seconds(0));

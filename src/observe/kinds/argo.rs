@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn suspended_health_lets_the_state_before_stand() {
+    fn suspended_health_keeps_the_state_before() {
         let seen = look(APPLICATION, json!({}), app(health("Suspended")));
         assert_eq!((summary(&seen), seen.suspended), ((InProgress, "a", "a"), true));
         for phase in ["Running", "Failed"] {
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_speak_in_the_words_of_argo() {
+    fn failures_have_the_message_of_argo() {
         let degraded = json!({"health": {"status": "Degraded", "message": "no pods"}});
         let unknown = with(
             &health("Unknown"),

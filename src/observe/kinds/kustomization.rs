@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_speak_in_the_words_of_the_controller() {
+    fn failures_have_the_message_of_the_controller() {
         let failed = kustomization(
             2,
             "b",

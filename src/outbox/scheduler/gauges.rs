@@ -84,7 +84,7 @@ mod tests {
     use crate::api::{Outcome, Time};
 
     #[test]
-    fn what_must_be_mended_is_told_from_what_only_waits() {
+    fn a_lane_that_a_user_must_fix_is_blocked_and_others_wait() {
         let with = |reason: Option<&str>, next: Option<Time>| DeliveryStatus {
             reason: reason.map(str::to_owned),
             next_attempt_time: next,

@@ -448,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_stands_for_is_told_from_what_is_kept() {
+    fn the_number_of_replaced_deliveries_follows_from_what_is_kept() {
         let mut first = settled(1, Outcome::Superseded, 10);
         first.status.superseded = 4;
         let all = kept(&[first.clone(), settled(9, Outcome::Delivered, 10)]);

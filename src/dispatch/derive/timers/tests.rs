@@ -215,7 +215,7 @@ fn live<'a>(whole: &'a ChangeLog, ordering: Ordering, passes: &[(i64, u8, Option
 proptest! {
     /// The deliveries and their places are the same, no matter in which parts the log is read, and where the process restarts.
     #[test]
-    fn the_same_comes_of_it_however_it_is_looked_at(steps in steps(), passes in passes()) {
+    fn the_result_does_not_depend_on_how_the_log_is_read(steps in steps(), passes in passes()) {
         let whole = log(&steps);
         let life = live(&whole, Ordering::Target, &passes, false);
         prop_assert_eq!(&life.created, &expected(&whole));
@@ -229,7 +229,7 @@ proptest! {
 
     /// Rejected creates only delay their deliveries. Nothing is lost or out of order.
     #[test]
-    fn a_refused_create_keeps_its_clock(steps in steps(), passes in passes()) {
+    fn a_refused_create_keeps_its_timer(steps in steps(), passes in passes()) {
         let whole = log(&steps);
         for ordering in [Ordering::Target, Ordering::Pipeline] {
             let life = live(&whole, ordering, &passes, true);
@@ -243,7 +243,7 @@ proptest! {
 }
 
 #[test]
-fn an_edit_of_the_trigger_counts_for_clocks_that_run() {
+fn an_edit_of_the_trigger_applies_to_running_timers() {
     let whole = log(&[(0, 0, true, false), (500, 1, true, false)]);
     let told = |edited: Option<&str>| {
         let mut life = Life::new(&whole, Ordering::Target);

@@ -204,7 +204,7 @@ fn an_origin_that_is_not_there_is_probed_by_one_lane_at_a_time() {
 }
 
 #[test]
-fn whoever_reaches_an_origin_frees_all_that_wait_for_it() {
+fn a_lane_that_reaches_an_origin_frees_all_that_wait_for_it() {
     let (mut fair_queue, now) = (FairQueue::new(64), Instant::now());
     for name in ["a", "b"] {
         (0..30).for_each(|n| fair_queue.ready("x", lane(name, n), now));
