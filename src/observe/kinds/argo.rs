@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_looked_at_since_and_what_has_no_history() {
+    fn a_dry_run_changes_nothing() {
         hold([
             ("a dry run", app(asked(&json!({"revision": "b", "dryRun": true}))), Current, "a", "a"),
             (
@@ -278,13 +278,12 @@ mod tests {
                 "a",
                 "a",
             ),
-            (
-                "fails and is taken back, no history is kept",
-                app(with(&op("Failed", "b"), json!({"history": []}))),
-                Current,
-                "a",
-                "a",
-            ),
+        ]);
+    }
+
+    #[test]
+    fn a_comparison_from_before_the_end_of_the_operation_does_not_count() {
+        hold([
             ("not looked at since", app(json!({"reconciledAt": "2026-01-01T08:59:59Z"})), InProgress, "a", "a"),
             (
                 "not looked at since, within one second",
@@ -314,6 +313,19 @@ mod tests {
                 Failed,
                 "a",
                 "b",
+            ),
+        ]);
+    }
+
+    #[test]
+    fn an_application_without_history_shows_what_its_status_says() {
+        hold([
+            (
+                "fails and is taken back, no history is kept",
+                app(with(&op("Failed", "b"), json!({"history": []}))),
+                Current,
+                "a",
+                "a",
             ),
             (
                 "never synced",

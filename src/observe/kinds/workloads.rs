@@ -177,19 +177,69 @@ impl Wanted {
 mod tests {
     use super::super::super::testing::*;
 
+    /// The conditions of a Deployment: status and reason of `Progressing`, and status of `Available`.
+    fn conditions(progressing: &str, reason: &str, available: &str) -> Value {
+        json!({"conditions": [condition("Available", available, "A", 0), condition("Progressing", progressing, reason, 0)]})
+    }
+
+    /// The status of a complete rollout with three replicas.
+    fn done() -> Value {
+        let counts = json!({"observedGeneration": 2, "replicas": 3, "updatedReplicas": 3, "readyReplicas": 3,
+            "availableReplicas": 3});
+        with(&counts, conditions("True", "NewReplicaSetAvailable", "True"))
+    }
+
+    /// The status of a rollout whose deadline is exceeded. Its fields are overwritten by those of `more`.
+    fn exceeded(more: Value) -> Value {
+        with(&with(&done(), conditions("False", "ProgressDeadlineExceeded", "True")), more)
+    }
+
+    /// Fields of a rollout whose pods the API server refuses.
+    fn refused() -> Value {
+        json!({"updatedReplicas": 0, "unavailableReplicas": 1, "conditions": [
+            condition("Progressing", "False", "ProgressDeadlineExceeded", 0), condition("ReplicaFailure", "True", "Quota", 0)]})
+    }
+
+    fn available_only() -> Value {
+        json!({"conditions": [condition("Available", "True", "A", 0)]})
+    }
+
+    /// Checks cases of a Deployment: the name, more of the spec, the status, and the expected status.
+    fn hold(cases: impl IntoIterator<Item = (&'static str, Value, Value, Status)>) {
+        for (name, spec, status, want) in cases {
+            let seen = look(DEPLOYMENT, workload(spec), status);
+            let runs = if want == Current { "2,sha256:ab" } else { "" };
+            assert_eq!(summary(&seen), (want, runs, "2,sha256:ab"), "{name}");
+            assert!(!seen.suspended);
+        }
+    }
+
     #[test]
     fn a_deployment_is_current_when_its_rollout_is_complete() {
-        let conditions = |progressing: &str, reason: &str, available: &str| json!({"conditions": [condition("Available", available, "A", 0), condition("Progressing", progressing, reason, 0)]});
-        let done = json!({"observedGeneration": 2, "replicas": 3, "updatedReplicas": 3, "readyReplicas": 3, "availableReplicas": 3,
-            "conditions": conditions("True", "NewReplicaSetAvailable", "True")["conditions"]});
-        let exceeded = |more: Value| with(&with(&done, conditions("False", "ProgressDeadlineExceeded", "True")), more);
-        let refused = json!({"updatedReplicas": 0, "unavailableReplicas": 1, "conditions": [
-            condition("Progressing", "False", "ProgressDeadlineExceeded", 0), condition("ReplicaFailure", "True", "Quota", 0)]});
-        let available_only = json!([condition("Available", "True", "A", 0)]);
-        for (name, spec, status, want) in [
-            ("done", json!({}), done.clone(), Current),
-            ("new spec", json!({}), with(&done, json!({"observedGeneration": 1})), InProgress),
-            ("no generation", json!({}), with(&done, json!({"observedGeneration": null})), InProgress),
+        hold([
+            ("done", json!({}), done(), Current),
+            ("new spec", json!({}), with(&done(), json!({"observedGeneration": 1})), InProgress),
+            ("no generation", json!({}), with(&done(), json!({"observedGeneration": null})), InProgress),
+            ("too few", json!({}), with(&done(), json!({"replicas": 2})), InProgress),
+            ("not all updated", json!({}), with(&done(), json!({"updatedReplicas": 2})), InProgress),
+            ("old ones left", json!({}), with(&done(), json!({"replicas": 4})), InProgress),
+            ("not all available", json!({}), with(&done(), json!({"availableReplicas": 2})), InProgress),
+            ("not all ready", json!({}), with(&done(), json!({"readyReplicas": null})), InProgress),
+            ("not declared", json!({}), with(&done(), conditions("True", "ReplicaSetUpdated", "True")), InProgress),
+            ("not available", json!({}), with(&done(), conditions("True", "NewReplicaSetAvailable", "False")), InProgress),
+            ("no deadline", json!({}), with(&done(), available_only()), Current),
+            ("deadline unmet", json!({"progressDeadlineSeconds": 5}), with(&done(), available_only()), InProgress),
+        ]);
+        let none = json!({"observedGeneration": 2, "conditions": done()["conditions"]});
+        assert_eq!(look(DEPLOYMENT, json!({"replicas": 0}), none).status, Current, "scaled to nothing");
+        let paused = with(&done(), conditions("Unknown", "DeploymentPaused", "True"));
+        let seen = look(DEPLOYMENT, workload(json!({"paused": true})), paused);
+        assert_eq!((seen.status, seen.suspended), (Current, true), "a first sight of a paused one has a baseline");
+    }
+
+    #[test]
+    fn a_deployment_has_failed_when_the_deadline_of_the_wanted_rollout_is_exceeded() {
+        hold([
             ("failed", json!({}), exceeded(json!({"replicas": 4, "updatedReplicas": 1, "unavailableReplicas": 1})), Failed),
             (
                 "failed, with a count that no addition may exceed",
@@ -199,7 +249,7 @@ mod tests {
                 ),
                 Failed,
             ),
-            ("failed to make any", json!({}), exceeded(refused.clone()), Failed),
+            ("failed to make any", json!({}), exceeded(refused()), Failed),
             ("old ones never go", json!({}), exceeded(json!({"replicas": 0, "updatedReplicas": 0})), Failed),
             (
                 "failed before the new spec",
@@ -219,13 +269,13 @@ mod tests {
             (
                 "failed before, recreates",
                 json!({}),
-                exceeded(with(&refused, json!({"replicas": 0, "availableReplicas": 0, "unavailableReplicas": 0}))),
+                exceeded(with(&refused(), json!({"replicas": 0, "availableReplicas": 0, "unavailableReplicas": 0}))),
                 InProgress,
             ),
             (
                 "recreates and is refused all",
                 json!({}),
-                exceeded(with(&refused, json!({"replicas": 0, "availableReplicas": 0, "unavailableReplicas": 3}))),
+                exceeded(with(&refused(), json!({"replicas": 0, "availableReplicas": 0, "unavailableReplicas": 3}))),
                 Failed,
             ),
             (
@@ -234,31 +284,7 @@ mod tests {
                 exceeded(json!({"updatedReplicas": 0, "unavailableReplicas": 1})),
                 InProgress,
             ),
-            ("too few", json!({}), with(&done, json!({"replicas": 2})), InProgress),
-            ("not all updated", json!({}), with(&done, json!({"updatedReplicas": 2})), InProgress),
-            ("old ones left", json!({}), with(&done, json!({"replicas": 4})), InProgress),
-            ("not all available", json!({}), with(&done, json!({"availableReplicas": 2})), InProgress),
-            ("not all ready", json!({}), with(&done, json!({"readyReplicas": null})), InProgress),
-            ("not declared", json!({}), with(&done, conditions("True", "ReplicaSetUpdated", "True")), InProgress),
-            ("not available", json!({}), with(&done, conditions("True", "NewReplicaSetAvailable", "False")), InProgress),
-            ("no deadline", json!({}), with(&done, json!({"conditions": available_only})), Current),
-            (
-                "deadline unmet",
-                json!({"progressDeadlineSeconds": 5}),
-                with(&done, json!({"conditions": available_only})),
-                InProgress,
-            ),
-        ] {
-            let seen = look(DEPLOYMENT, workload(spec), status);
-            let runs = if want == Current { "2,sha256:ab" } else { "" };
-            assert_eq!(summary(&seen), (want, runs, "2,sha256:ab"), "{name}");
-            assert!(!seen.suspended);
-        }
-        let none = json!({"observedGeneration": 2, "conditions": done["conditions"]});
-        assert_eq!(look(DEPLOYMENT, json!({"replicas": 0}), none).status, Current, "scaled to nothing");
-        let paused = with(&done, conditions("Unknown", "DeploymentPaused", "True"));
-        let seen = look(DEPLOYMENT, workload(json!({"paused": true})), paused);
-        assert_eq!((seen.status, seen.suspended), (Current, true), "a first sight of a paused one has a baseline");
+        ]);
     }
 
     #[test]
