@@ -13,8 +13,10 @@ use crate::api::{Pipeline, Promotion, PromotionSpec, PromotionStatus, Status};
 use crate::promotion::controller::index::{Index, Listing};
 use crate::promotion::names::{Order, labels, name, order, order_of_mirror};
 use crate::promotion::pair::{Pair, mirror};
-use crate::promotion::plan::{counts, is_ended, is_new, newest};
+use crate::promotion::plan::{counts, is_new, newest};
 use crate::promotion::testing::{ENVIRONMENTS, at, automatic, environment, mirror as shown_as, pipeline};
+
+mod mirroring;
 
 /// A write that no process waits for any more.
 #[derive(Clone, Debug)]
@@ -355,46 +357,6 @@ impl Server {
             _ => PromotionSpec { request: 0, ..spec },
         };
         self.create(&spec);
-    }
-
-    /// Takes the steps into the log, one promotion of an environment after the other.
-    fn mirror(&mut self) {
-        let mut pipeline = self.pipeline.clone();
-        for environment in &mut pipeline.status.as_mut().unwrap().environments {
-            let is_here = |p: &&Promotion| p.spec.environment == environment.name && last_step(p) > 0;
-            let mut all: Vec<&Promotion> = self.mirrored.values().filter(is_here).collect();
-            all.sort_by_key(|promotion| order(&promotion.spec));
-            loop {
-                let shown = environment.promotion.as_ref();
-                let current = shown.and_then(|shown| all.iter().find(|promotion| promotion.name_any() == shown.name));
-                if let (Some(shown), Some(current)) = (shown, current) {
-                    let steps = &current.status.as_ref().unwrap().steps;
-                    if steps.first().is_some_and(|first| first.step > shown.taken + 1) {
-                        self.violations.push(format!("a step of {} was lost", shown.name));
-                    }
-                    let new = steps.iter().filter(|step| step.step > shown.taken).map(|step| Logged {
-                        environment: environment.name.clone(),
-                        wipes: self.wipes,
-                        order: order(&current.spec),
-                        uid: current.metadata.uid.clone().unwrap(),
-                        step: step.step,
-                    });
-                    self.log.extend(new);
-                    environment.promotion = Some(shown_as(current, shown.taken.max(last_step(current))));
-                }
-                let last = environment.promotion.as_ref().map(order_of_mirror);
-                let next = all.iter().find(|promotion| last.is_none_or(|last| order(&promotion.spec) > last));
-                match next {
-                    Some(next) if current.is_none_or(|current| is_ended(current)) => {
-                        environment.promotion = Some(shown_as(next, 0));
-                    }
-                    _ => break,
-                }
-            }
-        }
-        if pipeline != self.pipeline {
-            self.edit(|stored| *stored = pipeline);
-        }
     }
 }
 
