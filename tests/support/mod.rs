@@ -35,7 +35,10 @@ use std::path::PathBuf;
 pub use wait::eventually;
 pub use world::World;
 
-/// Returns the folder for files of tests.
+/// Returns the folder for files of tests. A run with other permissions has its own, so two of them can run side by side.
 pub fn tmp() -> PathBuf {
-    PathBuf::from(env!("CARGO_TARGET_TMPDIR"))
+    let rights = std::env::var_os("PENNANT_TEST_RIGHTS").unwrap_or_default();
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(rights);
+    std::fs::create_dir_all(&folder).expect("a folder for tests");
+    folder
 }
