@@ -52,10 +52,7 @@ test: assets schemas helm ## Run all tests, on a real API server
 
 .PHONY: rights
 rights: assets helm ## Run the behaviour tests with only the permissions of the chart; ONLY=cluster TESTS='order:: quiet::'
-	@for rights in $(or $(ONLY),cluster namespaced); do \
-		printf 'rights: %s\n' "$$rights"; \
-		PENNANT_TEST_RIGHTS=$$rights $(CARGO) test $(LOCKED) --no-fail-fast --test it -- --skip install:: $(TESTS) || exit; \
-	done
+	@CARGO='$(CARGO)' ONLY=$(ONLY) bash hack/rights.sh $(TESTS)
 
 .PHONY: snapshots
 snapshots: schemas ## Record what the built-in templates send; read the difference before you commit it
@@ -75,7 +72,7 @@ upgrade: assets ## Upgrade from the last tag, or the commit before, under load, 
 	@CARGO='$(CARGO) --color never' bash hack/upgrade.sh $(FROM)
 
 .PHONY: fuzz
-fuzz: $(FUZZ) ## Fuzz templates and URLs for a minute; SECONDS=600 for long, INPUT=FILE repeats one input
+fuzz: $(FUZZ) ## Fuzz templates, URLs and setters for a minute; SECONDS=600 for long, INPUT=FILE repeats one input
 	@CARGO_FUZZ=$(FUZZ) bash fuzz/run.sh $(or $(INPUT),$(SECONDS),60)
 
 # Arguments of the benchmark, from the variables of the command line.

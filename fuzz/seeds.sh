@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Writes the first inputs of a target into a folder. The target `template` gets the built-in templates, and the examples
 # of docs/templates.md and docs/template-gallery.md. The target `address` gets the addresses of
-# tests/data/addresses.txt, and times. targets/TARGET.rs describes the format of an input.
+# tests/data/addresses.txt, and times. The target `setters` gets files with markers in places that are edited and in places
+# that are refused. targets/TARGET.rs describes the format of an input.
 #
 #   fuzz/seeds.sh TARGET FOLDER
 set -euo pipefail
@@ -19,6 +20,30 @@ if [[ $target == address ]]; then
       'Sun Nov  6 08:49:40 1994'
   } | awk -v folder="$folder" '{ printf "%s", $0 > (folder "/" NR); close(folder "/" NR) }'
   printf 'fuzz: %d seeds\n' "$(find "$folder" -type f | wc -l)"
+  exit
+fi
+
+if [[ $target == setters ]]; then
+  number=0
+  # file REVISION TEXT, with the escapes of printf
+  file() {
+    number=$((number + 1))
+    printf '%s\037%b' "$1" "$2" >"$folder/$number"
+  }
+  digest=sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef
+  commit=0123456789abcdef0123456789abcdef01234567
+  tag='# {"$promotion": "a:b:c:tag"}'
+  file 6.5.1 'apiVersion: v2\nspec:\n  chart:\n    version: 6.5.0 §\n    other: 1 # x\n'
+  file 1.10 'a: 1 § # more\r\n# x\r\nb: "1" §\r\n---\r\n- x §\r\n- - y §'
+  file 1.22.0 "spec:\\n  containers:\\n    - image: r.example.com:5000/web:1.0 $tag\\n      name: 'web' §\\n"
+  file "1.2@$digest" "image: web@$digest # {\"\$promotion\": \"a:b:c:digest\"}\\nnewTag: '' $tag\\n"
+  file "main@sha1:$commit" "ref:\\n  commit: $commit # {\"\$promotion\": \"a:b:c:commit\"}\\n"
+  for text in 'a: {b: 1, c: 2} §' 'a: [\n  1 §\n]' 'a: |\n  b: 1 §' 'a: | §\n  b' 'a: &x 1 §\nb: *x' 'a: *x §' 'a: !!str 1 §' 'a:\n\tb: 1 §' \
+    'a: §' '§' 'a: "x\n  y" §' 'a: &x\n  b: 1 §\nc:\n  <<: *x' '? a §\n: b §' '\0357\0273\0277a: 1 §' 'a: x#§' "a: 'it''s' §" 'a: 1 § §' \
+    '%%YAML 1.1\n---\na: yes §' 'a: 1\rb: 2 §\r' 'a: .nan\nb: .inf §' '- §\n- ~ §' 'a: 1 # {$promotion: a:b:c}'; do
+    file '*x: "y' "$text\\n"
+  done
+  printf 'fuzz: %d seeds\n' "$number"
   exit
 fi
 

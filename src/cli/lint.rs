@@ -69,7 +69,8 @@ fn nothing(named: &[PathBuf], files: usize) -> String {
     format!("found no Pipeline, no Notification and no global configuration in {named} ({} read)", counted(files, "file"))
 }
 
-fn counted(number: usize, what: &str) -> String {
+/// Returns a number with its noun, in the plural if necessary.
+pub(super) fn counted(number: usize, what: &str) -> String {
     format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
 

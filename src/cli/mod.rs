@@ -12,9 +12,11 @@ mod promote;
 mod promotions;
 mod redeliver;
 mod render;
+mod setters;
 mod shared;
 mod templates;
 mod traced;
+mod tree;
 mod unseen;
 
 use std::io::Write as _;
@@ -63,6 +65,8 @@ enum Command {
     Promote(Box<promote::PromoteArgs>),
     /// Approve the promotion that waits for it.
     Approve(Box<approve::ApproveArgs>),
+    /// Set the values that comments mark in YAML files, or list them, without a cluster.
+    Setters(Box<setters::SettersArgs>),
     /// Check an installation: CRDs, permissions of the controller, readiness.
     Check(Box<check::CheckArgs>),
     /// Print the completion script for a shell.
@@ -171,6 +175,7 @@ impl Cli {
             Command::Promotions(args) => run_on_cluster(&args.place.connection.clone(), promotions::promotions(*args)),
             Command::Promote(args) => run_on_cluster(&args.place.connection.clone(), promote::promote(*args)),
             Command::Approve(args) => run_on_cluster(&args.place.connection.clone(), approve::approve(*args)),
+            Command::Setters(args) => setters::setters(&args),
             Command::Check(args) => run_on_cluster(&args.connection.clone(), check::check(*args)),
             Command::Completions { shell } => completions(shell),
         };
@@ -274,6 +279,12 @@ mod tests {
             &["run", "--log-format", "xml"],
             &["run", "--hooks-addr", "8081"],
             &["check", "--wait", "100000000d"],
+            &["setters"],
+            &["setters", ".", "--promotion", "team-a:podinfo:prod"],
+            &["setters", ".", "--promotion", "podinfo:prod", "--revision", "1"],
+            &["setters", ".", "--promotion", "--write", "--revision", "1"],
+            &["setters", ".", "--revision", "1"],
+            &["setters", ".", "--write"],
             &["check", "--ready-url", "https://pennant.example/readyz"],
             &["fly"],
         ] {

@@ -5,7 +5,8 @@
 //!
 //! `definition` checks the schema, `rules` its CEL rules, `metadata` the names. `controller` and `layers` check what the controllers check,
 //! `global` the global configuration among the files, `pipelines` the layers of pipelines. `commits` checks whether templates get the
-//! commits that they need. Objects of other groups are skipped, except ConfigMaps with templates.
+//! commits that they need. `setters` checks the comments that mark values. Objects of other groups are skipped, except ConfigMaps with
+//! templates.
 
 mod commits;
 mod controller;
@@ -15,6 +16,7 @@ mod layers;
 mod metadata;
 mod pipelines;
 mod rules;
+mod setters;
 mod sheet;
 #[cfg(test)]
 mod tests;
@@ -30,6 +32,7 @@ use crate::api::values::refs::ObjectName;
 use crate::api::{GROUP, Notification, Pipeline, VERSION};
 use crate::config::nearest;
 use crate::manifests::{ConfigMaps, Document, read};
+use crate::setters::is_candidate;
 use definition::Definitions;
 use pipelines::{Files, Notifications};
 use sheet::FindingContext;
@@ -90,6 +93,8 @@ pub enum Source {
     Rule,
     /// A controller of Pennant, after the API server has accepted the object.
     Controller,
+    /// `pennant setters`, when it sets a value.
+    Setter,
 }
 
 /// An invalid CRD of Pennant. This is a bug, which a test would find.
@@ -136,12 +141,12 @@ impl File {
     }
 
     /// Creates a file that was found in a folder. Returns `None` if the file contains nothing to check or to refer to. An object of Pennant
-    /// contains the group, a ConfigMap its kind, and the global configuration one of its keys.
+    /// contains the group, a ConfigMap its kind, and the global configuration one of its keys. Any object can contain setters.
     #[must_use]
     pub fn found(name: &str, text: String) -> Option<Self> {
         let is_global = Path::new(name).file_name().is_some_and(|name| name == KEY);
         let words = [GROUP, "ConfigMap", "defaults", "notifications"];
-        let is_read = is_global || words.iter().any(|word| text.contains(word));
+        let is_read = is_global || words.iter().any(|word| text.contains(word)) || is_candidate(&text);
         is_read.then(|| Self { name: name.to_owned(), text, is_found: true })
     }
 }
@@ -173,9 +178,12 @@ impl Report {
 /// Checks files. Returns every problem that it finds.
 pub fn lint(files: &[File], options: &Options) -> Result<Report, LintError> {
     let mut report = Report::default();
-    let mut all = Vec::new();
+    let (mut all, mut unread) = (Vec::new(), HashSet::new());
     for File { name, text, is_found } in files {
         for document in read(text) {
+            if document.is_err() {
+                unread.insert(name.as_str());
+            }
             match document {
                 Ok(document) => all.push(FileDocument { file: name, is_found: *is_found, text, document }),
                 // For example, a Helm template.
@@ -199,6 +207,7 @@ pub fn lint(files: &[File], options: &Options) -> Result<Report, LintError> {
     let notifications = notifications(&all, options);
     let known = Files { notifications: &notifications, global: &global, found: found.as_ref(), texts: &texts, options };
     objects(&all, known, &mut report)?;
+    setters::check(files, &all, &unread, &mut report);
     let place = |finding: &Finding| files.iter().position(|file| file.name == finding.file);
     report.findings.sort_by_cached_key(|finding| (place(finding), finding.line));
     Ok(report)

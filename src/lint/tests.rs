@@ -4,6 +4,7 @@ mod delivery;
 mod durations;
 mod layered;
 mod promotion;
+mod setters;
 
 use std::collections::BTreeSet;
 

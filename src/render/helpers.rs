@@ -14,6 +14,7 @@ use super::escape::context::Escape;
 use super::escape::markup::Markup;
 use super::lang::commits::COMMIT_REMEDY;
 use crate::api::Time;
+use crate::api::values::commit::commit;
 
 /// Maximum length of a date format in bytes. The result can be much longer, because each directive can be padded.
 const MAX_DATE_FORMAT: usize = 128;
@@ -273,22 +274,6 @@ fn date(time: &str, format: Option<&str>) -> Result<String, Problem> {
         Some(format) => jiff::fmt::strtime::format(format, time)
             .map_err(|_| "does not support this format; use the directives of strftime, as in \"%Y-%m-%d\"".into()),
     }
-}
-
-/// Returns the full Git hash at the end of a revision. A SHA-256 hash counts only without a prefix, because after `@sha256:` or a tag it is
-/// the digest of an artifact.
-pub(super) fn commit(revision: &str) -> Option<&str> {
-    let (prefix, last) = match revision.rfind(['@', ':', '/']) {
-        Some(separator) => (&revision[..separator], &revision[separator + 1..]),
-        None => ("", revision),
-    };
-    let lengths: &[usize] = match prefix.rsplit('@').next() {
-        Some("") => &[40, 64],
-        Some("sha256") => &[],
-        _ => &[40],
-    };
-    let is_hash = lengths.contains(&last.len()) && last.bytes().all(|b| b.is_ascii_hexdigit());
-    is_hash.then_some(last)
 }
 
 fn short(text: &str) -> &str {

@@ -62,6 +62,7 @@ mod retention;
 mod retry_after;
 mod scopes;
 mod secrets;
+mod setters;
 mod subjects;
 mod sweep;
 mod templates;

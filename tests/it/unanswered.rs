@@ -219,12 +219,17 @@ async fn a_closed_pipe_ends_every_command_silently() {
     let wrong = crate::support::tmp().join("piped.yaml");
     std::fs::write(&wrong, "apiVersion: pennant.dev/v1alpha1\nkind: Pipeline\nmetadata: {name: a}\n").expect("written");
     let wrong = wrong.to_str().expect("a path");
+    let setters = crate::support::tmp().join("piped-setters.yaml");
+    std::fs::write(&setters, "a: 1 # {\"$promotion\": \"a:b:c\"}\n").expect("written");
+    let setters = setters.to_str().expect("a path");
     for args in [
         &["crds"][..],
         &["templates"],
         &["templates", "show", "slack"],
         &["completions", "bash"],
         &["lint", wrong],
+        &["setters", setters],
+        &["setters", setters, "--promotion", "a:b:c", "--revision", "2", "-o", "json"],
         &["audit", "-n", "piped"],
         &["audit", "-n", "piped", "-o", "json"],
         &["explain", "shop", "-n", "piped"],

@@ -1,10 +1,11 @@
 //! Values of the custom resources that all modules share.
 //!
-//! In: texts as users write them. Out: durations, references, addresses, times, parts of generated names,
+//! In: texts as users write them. Out: durations, references, addresses, times, parts of generated names, the commit in a revision,
 //! and the known name closest to a misspelled name.
 
 pub mod address;
 pub(super) mod clock;
+pub mod commit;
 pub(super) mod duration;
 pub mod names;
 pub mod nearest;

@@ -3,8 +3,9 @@
 //! In: a program. Out: whether it fails for every revision that contains no commit. Branches do not count, because they do not always run.
 
 use super::eval::{Expr, Node, Program};
+use crate::api::values::commit::commit;
 use crate::render::data::parameters::Parameters;
-use crate::render::helpers::{Function, commit};
+use crate::render::helpers::Function;
 
 /// How to get a revision that contains a commit.
 pub const COMMIT_REMEDY: &str = "follow an object whose revision contains a commit, such as a Kustomization or an Application with a Git source, or set appRef.revisionPath to a field with a commit";
