@@ -4,12 +4,14 @@
 use std::time::Duration;
 
 use futures::future::join_all;
+use kube::ResourceExt as _;
 use pennant::api::conditions::ConditionStatus;
 use pennant::api::{Delivery, Notification, Outcome};
 use serde_json::json;
 
+use crate::support::pennant::Options;
 use crate::support::receiver::{Gate, Request};
-use crate::support::{Oracle, Pennant, Receiver, Reply, World, eventually};
+use crate::support::{Fault, Oracle, Pennant, Proxy, Receiver, Reply, World, eventually};
 
 fn outcome(delivery: &Delivery) -> Option<Outcome> {
     delivery.status.as_ref().and_then(|status| status.outcome)
@@ -95,6 +97,42 @@ async fn a_newer_delivery_supersedes_all_waiting_ones_and_counts_them() {
     let said: Vec<_> = steps.iter().map(|step| step.trim_start_matches("Deployed ").to_owned()).collect();
     let said: Vec<_> = said.into_iter().map(|s| if s.contains('[') { s } else { format!("{s} [Delivered]") }).collect();
     assert_eq!(taken, said);
+}
+
+#[tokio::test]
+async fn no_count_contains_a_delivery_that_is_still_pending() {
+    let world = World::new("supersede-refused").await;
+    let receiver = Receiver::start();
+    let proxy = Proxy::start(&world.kubeconfig, "supersede-refused").await;
+    world.deploy("web", "1").await;
+    world.pipeline("shop", &["dev/web"]).await;
+    world.notification("hook", &receiver, with_count(json!({"suspend": true}))).await;
+    let options = Options { kubeconfig: Some(proxy.kubeconfig.clone()), ..Options::of(&world) };
+    let mut pennant = Pennant::with(&world, options).await;
+    world.settled().await;
+    for tag in ["2", "3", "4", "5", "6", "7"] {
+        world.ship("web", tag).await;
+    }
+    let all = eventually("all are recorded", async || {
+        let all = about(&world, "hook", "web").await;
+        if all.len() == 6 { Ok(all) } else { Err(format!("{}", all.len())) }
+    })
+    .await;
+    // The outcome of 4 is refused until the process is killed.
+    let fourth = format!("/{}", all[2].name_any());
+    let refused = proxy.rule(move |call| call.is_outcome() && call.path.ends_with(&fourth), Fault::Refuse(500));
+    world.patch::<Notification>("hook", json!({"spec": {"delivery": {"supersede": true}}})).await;
+    proxy.hit(refused, 2).await;
+    let outcomes: Vec<_> = about(&world, "hook", "web").await.iter().map(outcome).collect();
+    assert_eq!(outcomes, [Some(Outcome::Superseded), Some(Outcome::Superseded), None, None, None, None]);
+    pennant.kill9();
+    proxy.remove(refused);
+    world.patch::<Notification>("hook", json!({"spec": {"suspend": false}})).await;
+    pennant.start_again().await;
+    world.delivery("Deployed 7", |d| outcome(d) == Some(Outcome::Delivered)).await;
+    let counts: Vec<_> = about(&world, "hook", "web").await.iter().map(|d| d.status.as_ref().unwrap().superseded).collect();
+    assert_eq!(counts, [0, 1, 2, 3, 4, 5]);
+    assert_eq!(receiver.to("/hook/web").iter().map(count).collect::<Vec<_>>(), [5]);
 }
 
 #[tokio::test]
