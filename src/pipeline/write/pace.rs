@@ -11,11 +11,14 @@ use std::time::Duration;
 
 /// The pace of a pipeline that changes all the time, in bytes a second. The budget grows at this rate.
 const SUSTAINED: f64 = 64.0 * 1024.0;
-/// The pace while the budget lasts, in bytes a second. Without such a limit, a rollout would use the budget for many writes in a row, each
-/// with a few changes. A write of 175 KiB costs the API server as much as some 20 deliveries, and at this pace such a write is made three
-/// times a second.
+/// The pace of large statuses while the budget lasts, in bytes a second. Without such a limit, a rollout would use the budget for many
+/// writes in a row, each with a few changes. A write of 175 KiB costs the API server as much as some 20 deliveries, and at this pace such a
+/// write is made three times a second.
 const FASTEST: f64 = 512.0 * 1024.0;
-/// The largest budget, in bytes. It lasts almost five seconds at the fastest pace, which is enough for two waves of changes of 200 targets
+/// The part of each write for which the next one does not wait while the budget lasts, in bytes. Most statuses are smaller. Changes that
+/// follow each other are steps of one process, such as a rollout and the promotion that it causes, and each wait would delay its next step.
+const SMALL: f64 = 16.0 * 1024.0;
+/// The largest budget, in bytes. It lasts four seconds for writes of 175 KiB, which is enough for two waves of changes of 200 targets
 /// (`InProgress`, then `Current`). When it is used up, it is full again after 32 s without writes.
 const BURST: f64 = 2.0 * 1024.0 * 1024.0;
 
@@ -40,7 +43,7 @@ impl Budget {
         #[allow(clippy::cast_precision_loss, reason = "a status has far fewer than 2^52 bytes")]
         let bytes = bytes as f64;
         let left = (self.0 + rested.as_secs_f64() * SUSTAINED).clamp(0.0, BURST) - bytes;
-        let wait = (bytes / FASTEST).max(-left / SUSTAINED);
+        let wait = ((bytes - SMALL) / FASTEST).max(-left / SUSTAINED).max(0.0);
         (Self(left), Duration::from_secs_f64(wait))
     }
 }
@@ -57,13 +60,16 @@ mod tests {
     fn the_budget_is_used_first_and_then_the_sustained_pace_counts() {
         // Budget and write in KiB, pause and wait in milliseconds.
         for (what, left, rested, write, after, wait) in [
-            ("after a rest", 2048.0, 0, 64, 1984.0, 125),
-            ("the largest status after a rest", 2048.0, 0, 512, 1536.0, 1000),
-            ("the budget has a maximum", 1984.0, 1_000_000, 64, 1984.0, 125),
-            ("it grows by 64 KiB a second", 0.0, 2000, 64, 64.0, 125),
-            ("the last of the budget", 64.0, 0, 64, 0.0, 125),
+            ("after a rest", 2048.0, 0, 80, 1968.0, 125),
+            ("a small status", 2048.0, 0, 16, 2032.0, 0),
+            ("the largest status after a rest", 2048.0, 0, 528, 1520.0, 1000),
+            ("the budget has a maximum", 1984.0, 1_000_000, 80, 1968.0, 125),
+            ("it grows by 64 KiB a second", 0.0, 2000, 80, 48.0, 125),
+            ("the last of the budget", 80.0, 0, 80, 0.0, 125),
+            ("the last of the budget for a small status", 16.0, 0, 16, 0.0, 0),
+            ("a small status without a budget", 0.0, 0, 16, -16.0, 250),
             ("a part of the write is owed", 32.0, 0, 64, -32.0, 500),
-            ("little is owed, so the fastest pace counts", 60.0, 0, 64, -4.0, 125),
+            ("little is owed, so the fastest pace counts", 76.0, 0, 80, -4.0, 125),
             ("no budget", 0.0, 0, 64, -64.0, 1000),
             ("a steady stream", -64.0, 1000, 64, -64.0, 1000),
             ("a write that did not wait", -512.0, 0, 512, -512.0, 8000),
@@ -78,7 +84,7 @@ mod tests {
         // In KiB: the status without changes in its log, and with one change of each target.
         let (empty, full) = (100, 175);
         let (mut budget, mut at, mut waits) = (Budget::default(), Duration::ZERO, Vec::<Duration>::new());
-        while at < Duration::from_secs(4) {
+        while at < Duration::from_millis(3500) {
             let size = if at.is_zero() { empty } else { full };
             let (next, wait) = budget.after(size * 1024, waits.last().copied().unwrap_or_default());
             (budget, at) = (next, at + wait);

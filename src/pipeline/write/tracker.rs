@@ -428,15 +428,15 @@ mod tests {
         assert_eq!(writes.wait(now), None);
         let mut waits = Vec::new();
         for _ in 0..7 {
-            writes.spent(512 * 1024, now);
+            writes.spent(528 * 1024, now);
             let wait = writes.wait(now).unwrap();
             waits.push(wait.as_secs());
             now += wait;
             assert_eq!(writes.wait(now), None);
         }
-        assert_eq!(waits, [1, 1, 1, 1, 4, 8, 8], "first 512 KiB a second, then 64 KiB a second");
+        assert_eq!(waits, [1, 1, 1, 1, 5, 8, 8], "first 512 KiB a second, then 64 KiB a second");
         now += Duration::from_mins(1);
-        writes.spent(512 * 1024, now);
+        writes.spent(528 * 1024, now);
         assert_eq!(writes.wait(now), Some(Duration::from_secs(1)), "the budget has grown in a minute without writes");
     }
 
