@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures::future::join_all;
@@ -83,8 +83,9 @@ const ENVIRONMENT: &str = "dev";
 const UNTAKEN: usize = 4;
 /// Maximum number of changes that a lane may be behind its application.
 const BEHIND: usize = 8;
-/// Maximum time for anything that must happen.
-pub const PATIENCE: Duration = Duration::from_secs(150);
+/// Maximum time for anything that must happen. If a promise is broken on purpose, some of it never happens.
+pub static PATIENCE: LazyLock<Duration> =
+    LazyLock::new(|| Duration::from_secs(if std::env::var_os("PENNANT_BROKEN").is_some() { 40 } else { 150 }));
 
 impl How {
     /// Returns the special setting of a lane's notification, if it is one of [`NOTIFICATIONS`].
@@ -278,10 +279,10 @@ impl Load {
             target.and_then(|t| t.settled.as_ref()).is_some_and(|s| s.status == status && s.revision == revision)
         };
         let mut view = self.view.clone();
-        let waited = tokio::time::timeout(PATIENCE, view.wait_for(observed)).await;
+        let waited = tokio::time::timeout(*PATIENCE, view.wait_for(observed)).await;
         match waited {
             Ok(found) => found.map(drop).map_err(|e| e.to_string()),
-            Err(_) => Err(format!("not observed within {PATIENCE:?}: {app} {is} {revision}")),
+            Err(_) => Err(format!("not observed within {:?}: {app} {is} {revision}", *PATIENCE)),
         }
     }
 }
@@ -353,7 +354,7 @@ fn watch_pipelines(world: Arc<World>) -> watch::Receiver<BTreeMap<String, Pipeli
 /// Repeats a call until it succeeds. A single call has no timeout, because a call that was given up could still be executed
 /// later.
 pub async fn insist<T>(call: impl AsyncFn() -> kube::Result<T>) -> T {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + *PATIENCE;
     loop {
         match call().await {
             Ok(value) => return value,

@@ -161,7 +161,7 @@ impl Promotions {
 
     /// Waits until everything is settled, and until there are no findings or the findings no longer change.
     pub async fn settle(&self, crew: &Crew) -> Vec<String> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + *PATIENCE;
         let mut before = None;
         loop {
             let (at_rest, findings) = self.collect(crew).await;
@@ -258,10 +258,10 @@ fn reply(seed: u64, request: &Request, desk: &mut Desk, friendly: bool) -> Reply
 
 /// Waits until this is true, at most for [`PATIENCE`].
 async fn until(problem: &str, mut holds: impl AsyncFnMut() -> bool) -> Result<(), String> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + *PATIENCE;
     while !holds().await {
         if Instant::now() > deadline {
-            return Err(format!("{problem} within {PATIENCE:?}"));
+            return Err(format!("{problem} within {:?}", *PATIENCE));
         }
         tokio::time::sleep(LOOK).await;
     }

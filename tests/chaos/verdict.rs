@@ -64,7 +64,7 @@ type Lanes = BTreeMap<Lane, Vec<Step>>;
 pub async fn settle(world: &World, load: &Load, crew: &Crew, person: &Person) -> Evidence {
     let kills = crew.kills.iter().chain(&crew.deposed).copied().collect();
     let expected = Expected { duplicates: Repeats::Across(kills), frozen: crew.frozen.clone(), ..Expected::default() };
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + *PATIENCE;
     let mut before = None;
     loop {
         let evidence = collect(world, load, &expected, crew, person).await;
@@ -187,7 +187,7 @@ pub async fn taken(world: &World) -> bool {
 
 /// Waits until the counts in the status of each notification are right, and returns those that are not.
 pub async fn counts(world: &World) -> Vec<String> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + *PATIENCE;
     loop {
         let rows = list(world).await;
         let notifications = insist(async || world.api::<Notification>().list(&ListParams::default()).await).await;
