@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 
-use super::files::{list_folder, read};
 use super::shared::Installation;
+use super::shared::files::{list_folder, read};
 use crate::lint::{File, Options, Report, lint as check};
 
 #[derive(Debug, Args)]

@@ -6,7 +6,6 @@ mod approve;
 mod audit;
 mod check;
 mod explain;
-mod files;
 mod lint;
 mod promote;
 mod promotions;
@@ -16,7 +15,6 @@ mod setters;
 mod shared;
 mod templates;
 mod traced;
-mod tree;
 mod unseen;
 
 use std::io::Write as _;

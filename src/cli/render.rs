@@ -8,8 +8,8 @@ use clap::{Args, ValueEnum};
 use kube::{Client, ResourceExt};
 use url::Url;
 
-use super::files::read;
 use super::shared::Place;
+use super::shared::files::read;
 use super::shared::named;
 use super::shared::running::{Running, Settings, WithSettings};
 use crate::api::values::refs::{ConfigMapKey, ObjectName};

@@ -1,5 +1,7 @@
 //! `pennant setters`: sets the values that comments mark in YAML files, or lists them, without a cluster.
 
+mod tree;
+
 use std::io::{self, Write as _};
 use std::path::PathBuf;
 
@@ -7,9 +9,9 @@ use clap::{Args, ValueEnum};
 use serde::Serialize;
 
 use super::lint::counted;
-use super::tree::{self, YamlFile};
 use crate::setters::{Change, Edit, EnvironmentRef, NoSetters, Part, Problem, Revision, Setter, edit, scan, unified};
 use crate::telemetry::escaped;
+use tree::YamlFile;
 
 #[derive(Debug, Args)]
 pub(super) struct SettersArgs {

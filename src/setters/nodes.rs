@@ -6,6 +6,8 @@ use std::ops::Range;
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_saphyr::{Location, NonFiniteFloatPolicy, Spanned};
 
+use crate::manifests::one_line;
+
 /// One node. A list of nodes determines documents: each list and map ends with [`Content::End`].
 #[derive(Clone, Debug)]
 pub(super) struct Node {
@@ -50,7 +52,7 @@ pub(super) struct NotYaml {
 pub(super) fn read(text: &str) -> Result<Vec<Node>, NotYaml> {
     let options = serde_saphyr::options! { non_finite_float_policy: NonFiniteFloatPolicy::PassThrough, with_snippet: false };
     let documents: Vec<Spanned<Tree>> = serde_saphyr::from_multiple_with_options(text, options).map_err(|error| {
-        let problem = error.without_snippet().to_string().lines().next().unwrap_or_default().trim().to_owned();
+        let problem = one_line(&error.without_snippet().to_string());
         NotYaml { line: error.location().map_or(1, |location| location.line()), problem }
     })?;
     let mut nodes = Vec::new();

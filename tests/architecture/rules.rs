@@ -21,6 +21,7 @@ pub const ARROWS: &[(&str, &str, &str)] = &[
     ("lint", "manifests", "reads what it checks"),
     ("lint", "pipeline", "validates the specs of pipelines as the pipeline controller does"),
     ("lint", "setters", "checks the comments that mark values"),
+    ("setters", "manifests", "shortens messages of the YAML library as it does"),
     ("lint", "promotion", "validates the names of promotions as the promotion controller does"),
     (
         "manifests",

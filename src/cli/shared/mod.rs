@@ -1,6 +1,7 @@
-//! Arguments that several commands have, and their values.
+//! What several commands have: arguments and their values, files that are named, errors.
 
 pub(super) mod failure;
+pub(super) mod files;
 pub(super) mod named;
 pub(super) mod running;
 
