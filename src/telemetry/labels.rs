@@ -77,6 +77,26 @@ label_value! {
 }
 
 label_value! {
+    /// The result of a request to a forge or its Git server.
+    ForgeClass {
+        /// The answer was 2xx.
+        Success => "2xx",
+        /// The answer was 3xx, which is not followed.
+        Redirect => "3xx",
+        /// The answer was 4xx.
+        Refused => "4xx",
+        /// The answer was 5xx, or a status that HTTP does not define.
+        ServerError => "5xx",
+        /// There was no complete answer: name resolution, connection or TLS failed, or the request timed out.
+        Network => "network",
+        /// The answer was larger than the limit.
+        TooLarge => "too_large",
+        /// No request was made.
+        NotSent => "not_sent",
+    }
+}
+
+label_value! {
     /// The state of a remote cluster.
     Cluster {
         /// It answers.
@@ -287,6 +307,11 @@ pub(super) struct RemovalLabels {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct AttemptLabels {
     pub(super) class: AttemptClass,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct ForgeLabels {
+    pub(super) class: ForgeClass,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]

@@ -15,12 +15,12 @@ use prometheus_client::registry::{Registry, Unit};
 use super::by_notification::ByNotification;
 pub use super::by_notification::Share;
 pub use super::labels::{
-    ApiWrite, AttemptClass, Cluster, Hook, HookResult, LaneState, Lease, Outcome, PromotionPhase, Removal, SpanResult,
-    Watch, Worker, WriteResult,
+    ApiWrite, AttemptClass, Cluster, ForgeClass, Hook, HookResult, LaneState, Lease, Outcome, PromotionPhase, Removal,
+    SpanResult, Watch, Worker, WriteResult,
 };
 use super::labels::{
-    AttemptLabels, ClusterLabels, HookLabels, LaneLabels, LeaseLabels, OutcomeLabels, PromotionLabels, RemovalLabels,
-    SpanLabels, WatchLabels, WorkerLabels, WriteLabels,
+    AttemptLabels, ClusterLabels, ForgeLabels, HookLabels, LaneLabels, LeaseLabels, OutcomeLabels, PromotionLabels,
+    RemovalLabels, SpanLabels, WatchLabels, WorkerLabels, WriteLabels,
 };
 
 /// The media type of [`Metrics::encode`].
@@ -74,6 +74,7 @@ struct Families {
     oldest_open_promotion: Gauge,
     spans: Family<SpanLabels, Counter>,
     hooks: Family<HookLabels, Counter>,
+    forge_requests: Family<ForgeLabels, Counter>,
 }
 
 impl Metrics {
@@ -113,6 +114,7 @@ impl Metrics {
             oldest_open_promotion: Gauge::default(),
             spans: Family::default(),
             hooks: Family::default(),
+            forge_requests: Family::default(),
         };
         families.begin();
         families.register();
@@ -127,6 +129,11 @@ impl Metrics {
     /// Counts an attempt that has ended.
     pub fn attempt(&self, class: AttemptClass) {
         self.families.attempts.get_or_create(&AttemptLabels { class }).inc();
+    }
+
+    /// Counts a request to a forge or its Git server that has ended.
+    pub fn forge_request(&self, class: ForgeClass) {
+        self.families.forge_requests.get_or_create(&ForgeLabels { class }).inc();
     }
 
     /// Records the duration of a request, with or without an answer.
@@ -304,6 +311,9 @@ impl Families {
         for &class in AttemptClass::ALL {
             drop(self.attempts.get_or_create(&AttemptLabels { class }));
         }
+        for &class in ForgeClass::ALL {
+            drop(self.forge_requests.get_or_create(&ForgeLabels { class }));
+        }
         for &state in LaneState::ALL {
             drop(self.lanes.get_or_create(&LaneLabels { state }));
         }
@@ -386,6 +396,7 @@ impl Families {
         r.register_collector(Box::new(self.by_notification.clone()));
         r.register("spans", "Spans of traces, by result", self.spans.clone());
         r.register("hooks", "Requests to hooks, by hook and answer", self.hooks.clone());
+        r.register("forge_requests", "Requests to forges and Git servers, by result", self.forge_requests.clone());
     }
 }
 

@@ -1,4 +1,5 @@
-//! HTTP clients, one for each distinct connect timeout and TLS configuration. So requests with equal settings share connections.
+//! HTTP clients, one for each distinct kind of requests, connect timeout and TLS configuration. So requests with equal settings share
+//! connections.
 //!
 //! Creating a client can be slow, because it parses private keys and thousands of certificates. So a thread for blocking work creates
 //! it, once for all requests that wait for the same client. The list of clients is not locked during that time.
@@ -7,6 +8,7 @@ pub(super) mod connect;
 pub(super) mod line;
 pub(super) mod proxy;
 pub(super) mod tls;
+pub(super) mod traffic;
 pub(super) mod trust;
 use std::collections::HashMap;
 use std::future::poll_fn;
@@ -31,6 +33,7 @@ use connect::Connector;
 use line::Call;
 use proxy::Proxy;
 use tls::{Fingerprint, Tls};
+use traffic::Traffic;
 use trust::Verifies;
 
 /// Maximum estimated memory of all clients, in bytes. Beyond it the least recently used clients are removed.
@@ -42,8 +45,6 @@ const CLIENT: usize = 32 * 1024;
 const UNUSED: Duration = Duration::from_mins(10);
 /// Maximum number of clients that are created concurrently.
 const BUILDERS: usize = 2;
-/// Maximum number of idle connections to one receiver: as many as are likely to be busy at the same time.
-const MAX_IDLE: usize = 64;
 /// How long an idle connection is kept. This is shorter than on most servers, so a server rarely closes it during a request.
 const IDLE: Duration = Duration::from_secs(30);
 /// Interval and timeout of HTTP/2 pings: a busy connection without incoming data is pinged after this time, and must answer within the
@@ -51,10 +52,6 @@ const IDLE: Duration = Duration::from_secs(30);
 const PING: Duration = Duration::from_secs(10);
 /// Maximum number of bytes in response headers over HTTP/2. Over HTTP/1, hyper accepts 100 headers and about 400 KiB.
 const MAX_HEADERS: u32 = 16 * 1024;
-/// How many bytes a receiver can send ahead over HTTP/2, for one answer and for all answers of a connection. At most 4 KiB of an answer
-/// are read, so larger windows would only be memory that a receiver can fill.
-const STREAM_WINDOW: u32 = 16 * 1024;
-const CONNECTION_WINDOW: u32 = 256 * 1024;
 /// Sent as `user-agent`.
 pub(super) const USER_AGENT: &str = concat!("pennant/", env!("CARGO_PKG_VERSION"));
 
@@ -79,7 +76,7 @@ struct ClientFactory {
 }
 
 /// The settings that distinguish clients.
-type Settings = (Duration, Fingerprint);
+type Settings = (Traffic, Duration, Fingerprint);
 
 /// A client, or the slot for a client that is being created.
 #[derive(Debug)]
@@ -111,8 +108,8 @@ pub enum ClientError {
 }
 
 impl Clients {
-    /// Creates the client for this connect timeout and default TLS, which most requests use. All clients trust `roots` in addition to
-    /// the CA certificates of the system.
+    /// Creates the client for deliveries with this connect timeout and default TLS, which most requests use. All clients trust `roots` in
+    /// addition to the CA certificates of the system.
     pub fn new(
         policy: Arc<Policy>,
         proxy: Option<Proxy>,
@@ -121,9 +118,9 @@ impl Clients {
     ) -> Result<Self, ClientError> {
         let factory = Arc::new(ClientFactory { policy, proxy, system: tls::system(roots)? });
         let tls = Tls::default();
-        let client = factory.create(connect_timeout, &tls)?;
+        let client = factory.create(Traffic::Webhooks, connect_timeout, &tls)?;
         let entry = Entry { client: Arc::new(OnceCell::new_with(Some(client))), cost: cost(&tls), used: Instant::now() };
-        let entries = HashMap::from([((connect_timeout, tls.fingerprint()), entry)]);
+        let entries = HashMap::from([((Traffic::Webhooks, connect_timeout, tls.fingerprint()), entry)]);
         Ok(Self { factory, entries: Mutex::new(entries), builders: Semaphore::new(BUILDERS) })
     }
 
@@ -133,10 +130,10 @@ impl Clients {
     }
 
     /// Returns the client with these settings, and creates it if necessary.
-    pub async fn get(&self, connect_timeout: Duration, tls: &Tls) -> Result<Http, ClientError> {
-        let settings = (connect_timeout, tls.fingerprint());
+    pub async fn get(&self, traffic: Traffic, connect_timeout: Duration, tls: &Tls) -> Result<Http, ClientError> {
+        let settings = (traffic, connect_timeout, tls.fingerprint());
         let slot = self.slot(settings, cost(tls));
-        let client = slot.get_or_try_init(|| self.build(connect_timeout, tls.clone())).await.cloned();
+        let client = slot.get_or_try_init(|| self.build(traffic, connect_timeout, tls.clone())).await.cloned();
         if client.is_err() {
             self.forget(&settings, &slot);
         }
@@ -165,10 +162,10 @@ impl Clients {
         }
     }
 
-    async fn build(&self, connect_timeout: Duration, tls: Tls) -> Result<Http, ClientError> {
+    async fn build(&self, traffic: Traffic, connect_timeout: Duration, tls: Tls) -> Result<Http, ClientError> {
         let _permit = self.builders.acquire().await.map_err(|_| ClientError::Unfinished)?;
         let factory = Arc::clone(&self.factory);
-        let building = tokio::task::spawn_blocking(move || factory.create(connect_timeout, &tls));
+        let building = tokio::task::spawn_blocking(move || factory.create(traffic, connect_timeout, &tls));
         building.await.map_err(|_| ClientError::Unfinished)?
     }
 }
@@ -190,25 +187,27 @@ fn make_room(entries: &mut HashMap<Settings, Entry>, cost: usize, now: Instant) 
 }
 
 impl ClientFactory {
-    fn create(&self, connect_timeout: Duration, tls: &Tls) -> Result<Http, ClientError> {
+    fn create(&self, traffic: Traffic, connect_timeout: Duration, tls: &Tls) -> Result<Http, ClientError> {
         let proxy = self.proxy.as_ref();
         let tls = tls.config(&self.system, proxy)?;
-        Ok(http(Connector::new(Guarded::new(&self.policy, proxy), tls, proxy, connect_timeout)?))
+        let resolver = Guarded::new(&self.policy, proxy);
+        Ok(http(Connector::new(resolver, tls, proxy, connect_timeout, traffic)?))
     }
 }
 
 /// Creates a client with this connector.
 pub(super) fn http(connector: Connector) -> Http {
+    let traffic = connector.traffic();
     legacy::Client::builder(TokioExecutor::new())
         .timer(TokioTimer::new())
         .pool_timer(TokioTimer::new())
-        .pool_max_idle_per_host(MAX_IDLE)
+        .pool_max_idle_per_host(traffic.max_idle())
         .pool_idle_timeout(IDLE)
         .http2_keep_alive_interval(PING)
         .http2_keep_alive_timeout(PING)
         .http2_max_header_list_size(MAX_HEADERS)
-        .http2_initial_stream_window_size(STREAM_WINDOW)
-        .http2_initial_connection_window_size(CONNECTION_WINDOW)
+        .http2_initial_stream_window_size(traffic.stream_window())
+        .http2_initial_connection_window_size(traffic.connection_window())
         .build(connector)
 }
 
@@ -217,6 +216,13 @@ impl Exchange {
     pub(super) fn new(client: &Http, mut request: Request<Timely>) -> Self {
         let call = Call::new(capture_connection(&mut request));
         Self { answering: client.request(request), call }
+    }
+
+    /// Sets the maximum number of bytes in the body of the answer. More data can arrive only if no other request on the connection has
+    /// timed out.
+    pub(super) fn expecting(mut self, body: usize) -> Self {
+        self.call.expect(body);
+        self
     }
 
     /// Waits for the head of the answer. The caller can cancel the wait and wait again.
@@ -251,8 +257,12 @@ mod tests {
         Clients::new(Arc::default(), None, Vec::new(), Duration::from_secs(5)).unwrap()
     }
 
+    async fn get(clients: &Clients, seconds: u64, tls: &Tls) -> Result<Http, ClientError> {
+        clients.get(Traffic::Webhooks, Duration::from_secs(seconds), tls).await
+    }
+
     fn timeouts(clients: &Clients) -> Vec<u64> {
-        let mut all: Vec<_> = clients.entries.lock().unwrap().keys().map(|(timeout, _)| timeout.as_secs()).collect();
+        let mut all: Vec<_> = clients.entries.lock().unwrap().keys().map(|(_, timeout, _)| timeout.as_secs()).collect();
         all.sort_unstable();
         all
     }
@@ -261,7 +271,7 @@ mod tests {
     async fn hundreds_of_clients_are_kept_and_the_least_recently_used_are_removed() {
         const ROOM: u64 = (MEMORY / CLIENT) as u64;
         let clients = clients();
-        let get = async |seconds| drop(clients.get(Duration::from_secs(seconds), &Tls::default()).await.unwrap());
+        let get = async |seconds| drop(get(&clients, seconds, &Tls::default()).await.unwrap());
         for seconds in 5..5 + ROOM {
             get(seconds).await;
         }
@@ -275,7 +285,7 @@ mod tests {
     #[tokio::test]
     async fn an_unused_client_is_removed_when_another_is_created() {
         let clients = clients();
-        drop(clients.get(Duration::from_secs(6), &Tls::default()).await.unwrap());
+        drop(get(&clients, 6, &Tls::default()).await.unwrap());
         let mut entries = clients.entries.lock().unwrap();
         let first = entries.values().map(|entry| entry.used).min().unwrap();
         make_room(&mut entries, CLIENT, first + UNUSED - Duration::from_nanos(1));
@@ -295,14 +305,14 @@ mod tests {
             tls
         };
         for number in 10..60 {
-            clients.get(Duration::from_secs(6), &large(number)).await.unwrap();
+            get(&clients, 6, &large(number)).await.unwrap();
             let costs: usize = clients.entries.lock().unwrap().values().map(|entry| entry.cost).sum();
             assert!(costs <= MEMORY, "{costs}");
         }
         assert_eq!(timeouts(&clients).len(), MEMORY / (CLIENT + 1_000_002));
         let mut junk = Tls::default();
         junk.trust("junk".into());
-        assert!(matches!(clients.get(Duration::from_secs(9), &junk).await, Err(ClientError::Tls(_))));
+        assert!(matches!(get(&clients, 9, &junk).await, Err(ClientError::Tls(_))));
         assert!(!timeouts(&clients).contains(&9));
     }
 
@@ -310,12 +320,22 @@ mod tests {
     async fn requests_for_the_same_client_wait_for_one_creation_and_others_do_not_wait() {
         let clients = clients();
         let builders = clients.builders.acquire_many(u32::try_from(BUILDERS).unwrap()).await.unwrap();
-        let get = async |seconds| clients.get(Duration::from_secs(seconds), &Tls::default()).await;
+        let get = async |seconds| get(&clients, seconds, &Tls::default()).await;
         let mut waiting = futures::future::join_all((0..100).map(|_| Box::pin(get(6))));
         assert!(futures::poll!(&mut waiting).is_pending());
         get(5).await.unwrap();
         drop(builders);
         assert_eq!(waiting.await.into_iter().flatten().count(), 100);
         assert_eq!(timeouts(&clients), [5, 6]);
+    }
+
+    #[tokio::test]
+    async fn requests_of_different_kinds_have_different_clients() {
+        let clients = clients();
+        for _ in 0..2 {
+            clients.get(Traffic::Forges, Duration::from_secs(5), &Tls::default()).await.unwrap();
+            get(&clients, 5, &Tls::default()).await.unwrap();
+        }
+        assert_eq!(timeouts(&clients), [5, 5]);
     }
 }

@@ -1,8 +1,8 @@
-//! One request to a receiver, and spans to a collector. This is the only module that sends requests to them, and the only one with
-//! credentials for them. It also has the keys with which requests to hooks are signed, and verifies the signatures.
+//! One request to a receiver or a forge, and spans to a collector. This is the only module that sends requests to them, and the only one
+//! with credentials for them. It also has the keys with which requests to hooks are signed, and verifies the signatures.
 //!
 //! In: a rendered [`Outgoing`], which refers to its Secrets and never contains them; the egress [`Policy`]; a set of Secrets to
-//! watch ([`SecretWatches`]).
+//! watch ([`SecretWatches`]). A [`ForgeRequest`] is the same for a forge or its Git server, whose whole [`Answer`] is needed.
 //! Out: an [`Attempt`], and what it means ([`classify()`]); [`Sender::origin`], which lanes to one receiver share;
 //! [`Secrets::check`] for the Ready condition; [`Secrets::changes`] for components that wait for a Secret. In addition, an
 //! [`Exporter`] sends spans to a [`Collector`], and [`Secrets::verified`] returns the Secrets that have a key of a request.
@@ -30,6 +30,7 @@ pub use egress::rule::Rule;
 pub use inbound::Signed;
 pub use otlp::collector::{Collector, CollectorError};
 pub use otlp::export::Exporter;
+pub use request::forge::{Answer, ForgeRequest, Login, Unanswered};
 pub use request::outgoing::{Destination, Outgoing};
 pub use request::sender::Sender;
 pub use secrets::Secrets;

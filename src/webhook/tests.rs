@@ -20,10 +20,12 @@ use crate::telemetry::Metrics;
 mod addresses;
 mod connections;
 mod credentials;
+mod exchange;
 mod export;
 mod frozen;
 mod hostile;
 mod http2;
+mod logins;
 mod proxy;
 mod tls;
 

@@ -11,6 +11,8 @@ use crate::api::values::refs::ObjectName;
 pub const USERNAME: &str = "username";
 /// Key of the password in a Secret for HTTP Basic.
 pub const PASSWORD: &str = "password";
+/// Key of the token in a Secret for a forge.
+pub const TOKEN: &str = "token";
 
 /// Credentials by reference.
 #[derive(Clone, Debug, PartialEq, Eq)]

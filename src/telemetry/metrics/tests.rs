@@ -28,6 +28,7 @@ fn names_and_units_follow_the_conventions() {
     metrics.promotions(PromotionPhase::Requested, 2);
     metrics.spans(SpanResult::Exported, 512);
     metrics.hook(Hook::Approval, HookResult::Unauthorized);
+    metrics.forge_request(ForgeClass::TooLarge);
     let text = metrics.encode().unwrap();
     for line in [
         concat!("pennant_build_info{version=\"", env!("CARGO_PKG_VERSION"), "\"} 1"),
@@ -64,6 +65,8 @@ fn names_and_units_follow_the_conventions() {
         "pennant_spans_total{result=\"dropped\"} 0",
         "pennant_hooks_total{kind=\"approval\",result=\"unauthorized\"} 1",
         "pennant_hooks_total{kind=\"look\",result=\"limited\"} 0",
+        "pennant_forge_requests_total{class=\"too_large\"} 1",
+        "pennant_forge_requests_total{class=\"2xx\"} 0",
         "pennant_observation_lag_seconds_bucket{le=\"0.01\"} 1",
     ] {
         assert!(text.lines().any(|l| l == line), "{line} is not in\n{text}");

@@ -16,20 +16,38 @@ use crate::api::duration_text;
 use crate::webhook::client::connect::{ConnectTimedOut, Unresolved};
 use crate::webhook::client::proxy::Proxy;
 use crate::webhook::egress::resolver::AllForbidden;
-use crate::webhook::request::outgoing::{Destination, Outgoing};
+use crate::webhook::request::exchange::Terms;
 
-/// Returns the result of an attempt that ended with this error of the HTTP library.
-pub fn explain(error: &legacy::Error, out: &Outgoing) -> AttemptResult {
-    if let Some(AllForbidden(rule)) = find(error) {
-        return AttemptResult::NotSent(NotSent::DestinationForbidden(*rule));
+/// Why a request has no answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NoAnswer {
+    /// No request was made.
+    NotSent(NotSent),
+    /// The request failed.
+    Failed(Failure),
+}
+
+impl From<NoAnswer> for AttemptResult {
+    fn from(why: NoAnswer) -> Self {
+        match why {
+            NoAnswer::NotSent(why) => Self::NotSent(why),
+            NoAnswer::Failed(why) => Self::Failed(why),
+        }
     }
-    let (kind, text) = describe(error, host_and_port(out).as_deref(), out.connect_timeout);
+}
+
+/// Returns the result of a request that ended with this error of the HTTP library.
+pub fn explain(error: &legacy::Error, terms: &Terms<'_>) -> NoAnswer {
+    if let Some(AllForbidden(rule)) = find(error) {
+        return NoAnswer::NotSent(NotSent::DestinationForbidden(*rule));
+    }
+    let (kind, text) = describe(error, host_and_port(terms).as_deref(), terms.connect_timeout);
     failed(kind, text)
 }
 
 /// Returns host and port of the receiver, if a message can contain them.
-fn host_and_port(out: &Outgoing) -> Option<String> {
-    let Destination::Url(url) = &out.destination else { return None };
+fn host_and_port(terms: &Terms<'_>) -> Option<String> {
+    let url = terms.shown?;
     let port = url.port_or_known_default().map_or_else(String::new, |port| format!(":{port}"));
     url.host_str().map(|host| format!("{host}{port}"))
 }
@@ -66,22 +84,22 @@ fn is_dns(error: &legacy::Error) -> bool {
     find::<Unresolved>(error).is_some()
 }
 
-/// Returns the result of an attempt through a proxy that ended with this error. `plain`: the request uses no tunnel. If the connection to
+/// Returns the result of a request through a proxy that ended with this error. `plain`: the request uses no tunnel. If the connection to
 /// the proxy failed, or the proxy itself caused the error, the message contains host and port of the proxy.
-pub fn explain_by_proxy(error: &legacy::Error, out: &Outgoing, proxy: &Proxy, plain: bool) -> AttemptResult {
+pub fn explain_by_proxy(error: &legacy::Error, terms: &Terms<'_>, proxy: &Proxy, plain: bool) -> NoAnswer {
     if !error.is_connect() {
-        return explain(error, out);
+        return explain(error, terms);
     }
     if is_timeout(error) {
         return failed(
             FailureKind::ConnectTimeout,
-            format!("no connection through the proxy {proxy} within {}", duration_text(out.connect_timeout)),
+            format!("no connection through the proxy {proxy} within {}", duration_text(terms.connect_timeout)),
         );
     }
     let refusal = tunnel_error(error);
     if refusal.is_none() && !plain {
         // The tunnel is established, so the error concerns the receiver.
-        return explain(error, out);
+        return explain(error, terms);
     }
     let text = match (refusal.as_deref(), find::<rustls::Error>(error)) {
         (Some("proxy authorization required"), _) => return proxy_wants_credentials(proxy),
@@ -102,7 +120,7 @@ pub fn explain_by_proxy(error: &legacy::Error, out: &Outgoing, proxy: &Proxy, pl
 }
 
 /// Returns the result for an answer 407 of the proxy.
-pub fn proxy_wants_credentials(proxy: &Proxy) -> AttemptResult {
+pub fn proxy_wants_credentials(proxy: &Proxy) -> NoAnswer {
     failed(FailureKind::Connect, format!("the proxy {proxy} requires credentials, or rejects the configured ones"))
 }
 
@@ -119,19 +137,32 @@ fn tunnel_error(error: &legacy::Error) -> Option<String> {
     None
 }
 
-/// Returns the result if no answer arrived within the timeout of the whole attempt.
-pub fn no_answer(out: &Outgoing) -> AttemptResult {
-    let from = host_and_port(out).map_or_else(String::new, |receiver| format!(" from {receiver}"));
-    failed(FailureKind::Timeout, format!("no answer{from} within {}", duration_text(out.timeout)))
+/// Returns the result if no answer arrived within the timeout of the whole request.
+pub fn no_answer(terms: &Terms<'_>) -> NoAnswer {
+    failed(FailureKind::Timeout, format!("no answer{} within {}", from(terms), duration_text(terms.timeout)))
+}
+
+/// Returns the result if an answer has begun, but did not end within the timeout of the whole request.
+pub fn late_body(terms: &Terms<'_>) -> NoAnswer {
+    failed(FailureKind::Timeout, format!("no complete answer{} within {}", from(terms), duration_text(terms.timeout)))
+}
+
+/// Returns the result if the connection ended before the end of an answer.
+pub fn broken_body(terms: &Terms<'_>) -> NoAnswer {
+    failed(FailureKind::Closed, format!("the answer{} ended too early", from(terms)))
+}
+
+fn from(terms: &Terms<'_>) -> String {
+    host_and_port(terms).map_or_else(String::new, |receiver| format!(" from {receiver}"))
 }
 
 /// Returns the result if no HTTP client could be created. The cause is this machine, not the receiver.
-pub fn no_client() -> AttemptResult {
+pub fn no_client() -> NoAnswer {
     failed(FailureKind::Connect, "the HTTP client could not be created".to_owned())
 }
 
-fn failed(kind: FailureKind, text: String) -> AttemptResult {
-    AttemptResult::Failed(Failure { kind, text })
+fn failed(kind: FailureKind, text: String) -> NoAnswer {
+    NoAnswer::Failed(Failure { kind, text })
 }
 
 /// Returns the kind of the innermost I/O error. rustls wraps it in another I/O error, whose kind is not informative.

@@ -25,6 +25,7 @@ use tower::{BoxError, Service, service_fn};
 
 use super::line::{ConnectionBudget, Metered};
 use super::proxy::Proxy;
+use super::traffic::Traffic;
 use crate::webhook::client;
 use crate::webhook::egress::resolver::Guarded;
 
@@ -41,6 +42,7 @@ pub(in crate::webhook) struct Connector {
     tls: TlsConnector,
     proxy: Option<Arc<ProxyRoute>>,
     timeout: Duration,
+    traffic: Traffic,
 }
 
 /// The proxy, and how to connect to it.
@@ -80,6 +82,7 @@ impl Connector {
         tls: ClientConfig,
         proxy: Option<&Proxy>,
         timeout: Duration,
+        traffic: Traffic,
     ) -> Result<Self, uri::InvalidUri> {
         let mut tcp = HttpConnector::new_with_resolver(resolver);
         // TLS is added on top of this connector, so not all URLs are `http`.
@@ -95,11 +98,16 @@ impl Connector {
             proxy.at().map(|at| Arc::new(ProxyRoute { at, proxy: proxy.clone(), tls: Arc::new(tls).into() }))
         };
         let proxy = proxy.map(route).transpose()?;
-        Ok(Self { tcp, tls: Arc::new(tls).into(), proxy, timeout })
+        Ok(Self { tcp, tls: Arc::new(tls).into(), proxy, timeout, traffic })
+    }
+
+    /// Returns the kind of requests for which the connections are.
+    pub(in crate::webhook) fn traffic(&self) -> Traffic {
+        self.traffic
     }
 
     async fn connect(self, to: Uri) -> Result<TokioIo<ReceiverConnection>, BoxError> {
-        let budget = ConnectionBudget::default();
+        let budget = ConnectionBudget::new(self.traffic.idle_bytes());
         let https = to.scheme() == Some(&uri::Scheme::HTTPS);
         let connection = match self.proxy.clone() {
             None => {

@@ -15,11 +15,13 @@ use hyper_util::client::legacy::connect::{CaptureConnection, Connected};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-/// Maximum number of bytes that can arrive while no request is in flight. After a timeout, this limit applies per remaining request.
-const IDLE_BYTE_LIMIT: usize = 64 * 1024;
+/// How many bytes can arrive for one answer after another request has timed out, in addition to its body.
+const HEAD: usize = 64 * 1024;
+/// Part of a body that frames of HTTP/2 and records of TLS can add.
+const FRAMING: usize = 8;
 
 /// The state of one connection.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(in crate::webhook) struct ConnectionBudget(Arc<Mutex<State>>);
 
 #[derive(Debug, Default)]
@@ -28,6 +30,10 @@ struct State {
     ready: bool,
     /// Number of requests in flight.
     in_flight: usize,
+    /// Maximum number of bytes in their answers.
+    expected: usize,
+    /// Maximum number of bytes that can arrive while no request is in flight.
+    idle_limit: usize,
     /// Whether a request has timed out. If so, the connection gets no new requests.
     draining: bool,
     /// Number of bytes that can still arrive before the connection is closed.
@@ -41,6 +47,8 @@ struct State {
 pub(in crate::webhook) struct Call {
     captured: CaptureConnection,
     budget: Option<ConnectionBudget>,
+    /// Maximum number of bytes in the answer.
+    expected: usize,
     over: bool,
 }
 
@@ -52,25 +60,36 @@ pub(in crate::webhook) struct Metered {
 }
 
 impl ConnectionBudget {
+    /// Creates the state of a connection that is not established yet. `idle_limit`: how many bytes can arrive while no request is in
+    /// flight.
+    pub(in crate::webhook) fn new(idle_limit: usize) -> Self {
+        Self(Arc::new(Mutex::new(State { idle_limit, ..State::default() })))
+    }
+
     /// Marks the connection as established.
     pub(in crate::webhook) fn mark_ready(&self) {
         let mut state = self.state();
         state.ready = true;
-        state.bytes_left = IDLE_BYTE_LIMIT;
+        state.bytes_left = state.idle_limit;
     }
 
-    fn begin(&self) {
-        self.state().in_flight += 1;
+    /// Adds a request whose answer has at most this number of bytes.
+    fn begin(&self, expected: usize) {
+        let mut state = self.state();
+        state.in_flight += 1;
+        state.expected = state.expected.saturating_add(expected);
     }
 
-    fn end(&self, timed_out: bool) {
+    /// Removes a request that was added with the same number.
+    fn end(&self, expected: usize, timed_out: bool) {
         let mut state = self.state();
         state.in_flight = state.in_flight.saturating_sub(1);
+        state.expected = state.expected.saturating_sub(expected);
         if timed_out && !state.draining {
             state.draining = true;
-            state.bytes_left = IDLE_BYTE_LIMIT * state.in_flight;
+            state.bytes_left = state.expected;
         } else if state.in_flight == 0 {
-            state.bytes_left = IDLE_BYTE_LIMIT;
+            state.bytes_left = state.idle_limit;
         }
         if state.draining && state.in_flight == 0 {
             state.close();
@@ -112,7 +131,12 @@ impl State {
 impl Call {
     /// Creates a request that has no connection yet.
     pub(in crate::webhook) fn new(captured: CaptureConnection) -> Self {
-        Self { captured, budget: None, over: false }
+        Self { captured, budget: None, expected: HEAD, over: false }
+    }
+
+    /// Sets the maximum number of bytes in the body of the answer, before the request has a connection.
+    pub(in crate::webhook) fn expect(&mut self, body: usize) {
+        self.expected = HEAD.saturating_add(body).saturating_add(body / FRAMING);
     }
 
     /// Finds the connection of the request, and counts the request as in flight there. Callers must call this after each poll of the
@@ -126,10 +150,10 @@ impl Call {
         if self.budget.as_ref().is_some_and(|before| before.is(&budget)) {
             return;
         }
-        budget.begin();
+        budget.begin(self.expected);
         // If the first connection had already ended, the request was not started on it and moves to another one.
         if let Some(before) = self.budget.replace(budget) {
-            before.end(false);
+            before.end(self.expected, false);
         }
     }
 
@@ -147,7 +171,7 @@ impl Drop for Call {
             let captured = self.captured.connection_metadata();
             captured.iter().for_each(Connected::poison);
         }
-        budget.end(!self.over);
+        budget.end(self.expected, !self.over);
     }
 }
 
@@ -207,6 +231,8 @@ impl AsyncWrite for Metered {
 mod tests {
     use super::*;
 
+    const IDLE: usize = 64 * 1024;
+
     fn is_closed_after(budget: &ConnectionBudget, bytes: usize) -> bool {
         budget.state().count_incoming(bytes);
         budget.state().closed
@@ -214,36 +240,48 @@ mod tests {
 
     #[test]
     fn a_connection_without_a_request_accepts_a_little_data() {
-        let budget = ConnectionBudget::default();
-        assert!(!is_closed_after(&budget, 10 * IDLE_BYTE_LIMIT), "while it is being established");
+        let budget = ConnectionBudget::new(IDLE);
+        assert!(!is_closed_after(&budget, 10 * IDLE), "while it is being established");
         budget.mark_ready();
-        assert!(!is_closed_after(&budget, IDLE_BYTE_LIMIT));
-        budget.begin();
-        assert!(!is_closed_after(&budget, 10 * IDLE_BYTE_LIMIT), "an answer");
-        budget.end(false);
-        assert!(!is_closed_after(&budget, IDLE_BYTE_LIMIT));
+        assert!(!is_closed_after(&budget, IDLE));
+        budget.begin(IDLE);
+        assert!(!is_closed_after(&budget, 10 * IDLE), "an answer");
+        budget.end(IDLE, false);
+        assert!(!is_closed_after(&budget, IDLE));
         assert!(is_closed_after(&budget, 1));
     }
 
     #[test]
     fn a_connection_with_a_timed_out_request_is_closed_after_its_other_requests() {
-        let budget = ConnectionBudget::default();
+        let budget = ConnectionBudget::new(IDLE);
         budget.mark_ready();
         for _ in 0..3 {
-            budget.begin();
+            budget.begin(IDLE);
         }
-        budget.end(true);
-        assert!(!is_closed_after(&budget, 2 * IDLE_BYTE_LIMIT), "the answers to two requests");
-        budget.end(false);
+        budget.end(IDLE, true);
+        assert!(!is_closed_after(&budget, 2 * IDLE), "the answers to two requests");
+        budget.end(IDLE, false);
         assert!(!budget.state().closed);
-        budget.end(true);
+        budget.end(IDLE, true);
         assert!(budget.state().closed);
 
-        let budget = ConnectionBudget::default();
+        let budget = ConnectionBudget::new(IDLE);
         budget.mark_ready();
-        budget.begin();
-        budget.begin();
-        budget.end(true);
-        assert!(is_closed_after(&budget, IDLE_BYTE_LIMIT + 1), "more than the limit for one answer");
+        budget.begin(IDLE);
+        budget.begin(IDLE);
+        budget.end(IDLE, true);
+        assert!(is_closed_after(&budget, IDLE + 1), "more than the limit for one answer");
+    }
+
+    #[test]
+    fn a_large_answer_is_not_cut_off_by_the_timeout_of_another_request() {
+        const BODY: usize = 64 * 1024 * 1024;
+        let budget = ConnectionBudget::new(IDLE);
+        budget.mark_ready();
+        budget.begin(BODY);
+        budget.begin(IDLE);
+        budget.end(IDLE, true);
+        assert!(!is_closed_after(&budget, BODY));
+        assert!(is_closed_after(&budget, 1));
     }
 }

@@ -23,9 +23,10 @@ use crate::webhook::SendError;
 use crate::webhook::attempt::failure;
 use crate::webhook::client::connect::Connector;
 use crate::webhook::client::tls::{self, Tls};
+use crate::webhook::client::traffic::Traffic;
 use crate::webhook::client::{self, Exchange, Http};
 use crate::webhook::egress::resolver::Guarded;
-use crate::webhook::request::sender::beginning;
+use crate::webhook::request::body::beginning;
 use crate::webhook::request::timely::Timely;
 
 /// Maximum number of spans in a request.
@@ -90,7 +91,7 @@ impl Exporter {
     ) -> Result<Self, SendError> {
         let system = tls::system(Vec::new()).map_err(|error| SendError::Client(error.into()))?;
         let tls = Tls::default().config(&system, None).map_err(|error| SendError::Client(error.into()))?;
-        let connector = Connector::new(Guarded::open(), tls, None, CONNECT_TIMEOUT);
+        let connector = Connector::new(Guarded::open(), tls, None, CONNECT_TIMEOUT, Traffic::Webhooks);
         let client = client::http(connector.map_err(|error| SendError::Client(error.into()))?);
         let at = Uri::try_from(collector.url().as_str()).map_err(|error| SendError::Client(error.into()))?;
         Ok(Self { client, collector, at, origin: Origin::new(about), spans, metrics, throttle: LogThrottle::default() })

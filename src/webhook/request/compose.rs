@@ -3,16 +3,17 @@
 use std::sync::Arc;
 
 use http::header::{self, AUTHORIZATION, CONTENT_TYPE, HeaderName, PROXY_AUTHORIZATION};
-use http::{HeaderMap, HeaderValue, Request, Uri};
+use http::{HeaderMap, HeaderValue, Method as HttpMethod, Request, Uri};
 use secrecy::{ExposeSecret as _, SecretString};
 use url::Url;
 
+use super::forge::ForgeRequest;
 use super::outgoing::Outgoing;
 use super::signing::{Signing, WEBHOOK_SIGNATURE};
 use super::timely::Timely;
 use crate::api::Time;
 use crate::api::notification::Method;
-use crate::api::notification::credentials::{PASSWORD, SecretKey, SecretName, USERNAME};
+use crate::api::notification::credentials::{PASSWORD, SecretKey, SecretName, TOKEN, USERNAME};
 use crate::webhook::attempt::NotSent;
 use crate::webhook::client;
 use crate::webhook::client::proxy::Proxy;
@@ -52,15 +53,48 @@ pub(in crate::webhook) fn basic(
 ) -> Result<Credentials, NotSent> {
     let (user_key, pass_key) = (SecretKey::new(namespace, name, USERNAME), SecretKey::new(namespace, name, PASSWORD));
     let (username, password) = (contents.text(&user_key)?, contents.text(&pass_key)?);
-    if username.contains(':') {
-        return Err(NotSent::SecretInvalid { key: user_key, problem: "a user name must not contain a colon" });
+    hidden.add(username);
+    login((user_key, username), (pass_key, password), hidden)
+}
+
+/// Reads a password or a token for Git from a Secret, and the user name, if the Secret has one. Adds them to `hidden`.
+pub(in crate::webhook) fn git(
+    contents: &Contents,
+    name: &SecretName,
+    user: &str,
+    hidden: &mut Hidden,
+) -> Result<Credentials, NotSent> {
+    let key = |key| SecretKey::new(&name.namespace, &name.name, key);
+    let username = optional(contents, &key(USERNAME))?;
+    let password = match optional(contents, &key(PASSWORD))? {
+        Some(password) => Some((key(PASSWORD), password)),
+        None => optional(contents, &key(TOKEN))?.map(|token| (key(TOKEN), token)),
+    };
+    let password = password.ok_or_else(|| NotSent::KeyMissing(key("password or token")))?;
+    username.inspect(|username| hidden.add(username));
+    login((key(USERNAME), username.unwrap_or(user)), password, hidden)
+}
+
+/// Returns the value of a key, or `None` if the Secret has no such key.
+fn optional<'c>(contents: &'c Contents, key: &SecretKey) -> Result<Option<&'c str>, NotSent> {
+    match contents.text(key) {
+        Err(NotSent::KeyMissing(_)) => Ok(None),
+        value => value.map(Some),
     }
-    for (key, value) in [(user_key, username), (pass_key, password)] {
+}
+
+/// Checks a user name and a password, and adds the password to `hidden`.
+fn login(user: (SecretKey, &str), pass: (SecretKey, &str), hidden: &mut Hidden) -> Result<Credentials, NotSent> {
+    let (username, password) = (user.1, pass.1);
+    if username.contains(':') {
+        return Err(NotSent::SecretInvalid { key: user.0, problem: "a user name must not contain a colon" });
+    }
+    for (key, value) in [user, pass] {
         if value.chars().any(char::is_control) {
             return Err(NotSent::SecretInvalid { key, problem: "contains control characters" });
         }
-        hidden.add(value);
     }
+    hidden.add(password);
     hidden.add_basic(username, password);
     Ok(Credentials::Basic { username: username.into(), password: password.into() })
 }
@@ -107,23 +141,17 @@ const OURS: [HeaderName; 14] = [
     HeaderName::from_static("keep-alive"),
 ];
 
-/// Builds the request. `proxy`: the proxy, if it forwards the request itself instead of opening a tunnel.
-pub(in crate::webhook) fn request(
+/// The methods of requests to forges.
+const METHODS: [HttpMethod; 5] = [HttpMethod::GET, HttpMethod::POST, HttpMethod::PATCH, HttpMethod::PUT, HttpMethod::DELETE];
+
+/// Builds the request of a delivery. `proxy`: the proxy, if it forwards the request itself instead of opening a tunnel.
+pub(in crate::webhook) fn delivery(
     out: &Outgoing,
     prepared: &Prepared,
     started: Time,
     proxy: Option<&Proxy>,
-    body: Timely,
 ) -> Result<Request<Timely>, NotSent> {
-    let mut headers = HeaderMap::with_capacity(out.headers.len() + 6);
-    for (name, value) in &out.headers {
-        headers.append(name, value.clone());
-    }
-    for ours in OURS {
-        headers.remove(ours);
-    }
-    headers.entry(header::ACCEPT).or_insert(HeaderValue::from_static("*/*"));
-    headers.insert(header::USER_AGENT, HeaderValue::from_static(client::USER_AGENT));
+    let mut headers = rendered(&out.headers);
     let invalid_id = |_| NotSent::InvalidRequest("the delivery id contains characters that are not allowed in a header");
     let id = HeaderValue::from_str(&out.id).map_err(invalid_id)?;
     headers.insert(WEBHOOK_ID, id);
@@ -134,6 +162,52 @@ pub(in crate::webhook) fn request(
     if let Some(signature) = prepared.signing.header(&out.id, started.as_second(), &out.body)? {
         headers.insert(WEBHOOK_SIGNATURE, signature);
     }
+    let method = match out.method {
+        Method::Post => HttpMethod::POST,
+        Method::Put => HttpMethod::PUT,
+        Method::Patch => HttpMethod::PATCH,
+    };
+    composed(method, headers, prepared, proxy, Timely::new(out.body.clone(), out.until))
+}
+
+/// Builds a request to a forge. `proxy`: as for a delivery.
+pub(in crate::webhook) fn to_forge(
+    asked: &ForgeRequest,
+    prepared: &Prepared,
+    proxy: Option<&Proxy>,
+) -> Result<Request<Timely>, NotSent> {
+    if !METHODS.contains(&asked.method) {
+        return Err(NotSent::InvalidRequest("the method is not GET, POST, PATCH, PUT or DELETE"));
+    }
+    let mut headers = rendered(&asked.headers);
+    headers.remove(header::ACCEPT_ENCODING);
+    let bodiless = asked.body.is_empty() && matches!(asked.method, HttpMethod::GET | HttpMethod::DELETE);
+    let body = if bodiless { Timely::none(asked.until) } else { Timely::new(asked.body.clone(), asked.until) };
+    composed(asked.method.clone(), headers, prepared, proxy, body)
+}
+
+/// Returns the headers that were rendered, and those that every request has.
+fn rendered(list: &[(HeaderName, HeaderValue)]) -> HeaderMap {
+    let mut headers = HeaderMap::with_capacity(list.len() + 6);
+    for (name, value) in list {
+        headers.append(name, value.clone());
+    }
+    for ours in OURS {
+        headers.remove(ours);
+    }
+    headers.entry(header::ACCEPT).or_insert(HeaderValue::from_static("*/*"));
+    headers.insert(header::USER_AGENT, HeaderValue::from_static(client::USER_AGENT));
+    headers
+}
+
+/// Adds the credentials, and builds the request.
+fn composed(
+    method: HttpMethod,
+    mut headers: HeaderMap,
+    prepared: &Prepared,
+    proxy: Option<&Proxy>,
+    body: Timely,
+) -> Result<Request<Timely>, NotSent> {
     match &prepared.credentials {
         Credentials::None => {}
         Credentials::Basic { username, password } => {
@@ -149,11 +223,6 @@ pub(in crate::webhook) fn request(
     if let Some(credentials) = proxy.and_then(Proxy::authorization) {
         headers.insert(PROXY_AUTHORIZATION, credentials);
     }
-    let method = match out.method {
-        Method::Post => http::Method::POST,
-        Method::Put => http::Method::PUT,
-        Method::Patch => http::Method::PATCH,
-    };
     let unwritable = |_| NotSent::InvalidRequest("the URL is not valid in an HTTP request");
     let mut request = Request::new(body);
     *request.method_mut() = method;

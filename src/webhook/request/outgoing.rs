@@ -64,6 +64,14 @@ pub enum Destination {
 }
 
 impl Destination {
+    /// Returns the URL, if it is literal, so that messages can contain its host and port.
+    pub(in crate::webhook) fn literal(&self) -> Option<&Url> {
+        match self {
+            Self::Url(url) => Some(url),
+            Self::Secret(_) => None,
+        }
+    }
+
     /// Returns the key with the URL, if the URL comes from a Secret.
     #[must_use]
     pub fn secret(&self) -> Option<&SecretKey> {

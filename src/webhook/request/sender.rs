@@ -1,60 +1,50 @@
-//! Sends a request: reads Secrets, checks the policy, sets headers, and reads the relevant part of the answer.
+//! Sends the request of a delivery: reads Secrets, checks the policy, sets headers, and reads the relevant part of the answer.
 
-use std::future::poll_fn;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::RETRY_AFTER;
-use http::{Response, StatusCode};
-use http_body::Body;
+use http::{HeaderName, HeaderValue, Response};
 use hyper::body::Incoming;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::CertificateDer;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::Instant;
 use url::Url;
 
-use super::compose::{Credentials, Prepared, basic, request, token};
+use super::body::{READ, Read, beginning};
+use super::compose::{self, Credentials, Prepared, basic, token};
+use super::exchange::{Terms, deadline};
 use super::outgoing::{Destination, Outgoing};
 use super::signing::Signing;
-use super::timely::Timely;
 use crate::api::notification::credentials::{AuthRef, Authorities, SecretKey, SecretName, TlsRef};
-use crate::api::{self, Time, since_boot};
+use crate::api::{self, Time};
 use crate::telemetry::Metrics;
 use crate::webhook::SendError;
+use crate::webhook::attempt::retry_after;
 use crate::webhook::attempt::{Attempt, AttemptResult, NotSent};
-use crate::webhook::attempt::{failure, retry_after};
 use crate::webhook::client::proxy::Proxy;
 use crate::webhook::client::tls::Tls;
-use crate::webhook::client::{ClientError, Clients, Exchange};
+use crate::webhook::client::traffic::Traffic;
+use crate::webhook::client::{ClientError, Clients};
 use crate::webhook::egress::origin::Origins;
 use crate::webhook::egress::policy::Policy;
 use crate::webhook::secrets::Secrets;
 use crate::webhook::secrets::contents::Contents;
-use crate::webhook::secrets::redact::{Beginning, withheld};
+use crate::webhook::secrets::redact::{Hidden, withheld};
 
 /// How long a request waits for the first event of the watch of a Secret.
 const SECRET_WAIT: Duration = Duration::from_secs(2);
-/// A deadline that is detected this much too late passed while the process was suspended.
-const SUSPENDED_AFTER: Duration = Duration::from_millis(50);
-/// Time to read an answer that arrived while the process was suspended.
-const CATCH_UP: Duration = Duration::from_millis(250);
-/// Maximum number of bytes that are read of an answer. A shorter answer is read completely, and its connection is reused.
-const READ: usize = 4 * 1024;
-
 /// The connect timeout of most requests.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-
-const UNUSABLE_TLS: &str = "the certificates of endpoint.tls cannot be used; check that tls.key is the key of tls.crt";
 
 /// Sends requests.
 #[derive(Debug)]
 pub struct Sender {
-    policy: Arc<Policy>,
+    pub(super) policy: Arc<Policy>,
     secrets: Secrets,
-    clients: Clients,
+    pub(super) clients: Clients,
     origins: Origins,
-    metrics: Metrics,
+    pub(super) metrics: Metrics,
 }
 
 impl Sender {
@@ -105,7 +95,7 @@ impl Sender {
     /// The Secret is read when the request is sent. A watch keeps its value current, so a second read after a 401 or 403 would return the
     /// same value. Instead, the result contains whether the value has changed since (`rotated`).
     pub async fn send(&self, out: Outgoing) -> Attempt {
-        let deadline = Instant::now() + out.until.saturating_sub(since_boot()).min(out.timeout);
+        let deadline = deadline(out.timeout, out.until);
         let prepared = self.prepare(&out, deadline).await;
         let (started, clock) = (api::now(), Instant::now());
         let result = match prepared {
@@ -122,13 +112,8 @@ impl Sender {
 
     /// Reads the Secrets and checks the policy.
     async fn prepare(&self, out: &Outgoing, deadline: Instant) -> Result<Prepared, NotSent> {
-        let wait = deadline.min(Instant::now() + SECRET_WAIT);
-        let mut hidden = out.hidden.clone();
-        self.clients.proxy().inspect(|proxy| proxy.hide(&mut hidden));
-        for text in out.headers.iter().filter(|(_, value)| value.is_sensitive()).filter_map(|(_, value)| value.to_str().ok())
-        {
-            hidden.add_header(text);
-        }
+        let wait = secret_wait(deadline);
+        let mut hidden = self.hidden(out.hidden.clone(), &out.headers);
         let mut used = Vec::new();
         let url = match &out.destination {
             Destination::Url(url) => {
@@ -163,8 +148,17 @@ impl Sender {
         Ok(Prepared { url, credentials, signing, tls, hidden, used })
     }
 
+    /// Adds the credentials of the proxy and the sensitive headers of a request to its secrets.
+    pub(super) fn hidden(&self, mut hidden: Hidden, headers: &[(HeaderName, HeaderValue)]) -> Hidden {
+        self.clients.proxy().inspect(|proxy| proxy.hide(&mut hidden));
+        for text in headers.iter().filter(|(_, value)| value.is_sensitive()).filter_map(|(_, value)| value.to_str().ok()) {
+            hidden.add_header(text);
+        }
+        hidden
+    }
+
     /// Reads the trusted CA certificates and the client certificate.
-    async fn tls(
+    pub(super) async fn tls(
         &self,
         wanted: &TlsRef,
         wait: Instant,
@@ -186,7 +180,7 @@ impl Sender {
     }
 
     /// Reads a Secret and adds it to `used`.
-    async fn read_secret(
+    pub(super) async fn read_secret(
         &self,
         name: SecretName,
         wait: Instant,
@@ -199,44 +193,21 @@ impl Sender {
 
     /// Sends the request and reads the answer.
     async fn exchange(&self, out: &Outgoing, prepared: Prepared, started: Time, deadline: Instant) -> AttemptResult {
-        let client = match timeout_at(deadline, self.clients.get(out.connect_timeout, &prepared.tls)).await {
-            Err(_) => return failure::no_answer(out),
-            Ok(Ok(client)) => client,
-            Ok(Err(ClientError::Tls(_))) => return AttemptResult::NotSent(NotSent::InvalidRequest(UNUSABLE_TLS)),
-            Ok(Err(error)) => {
-                tracing::error!(error = &error as &dyn std::error::Error, "the HTTP client cannot be created");
-                return failure::no_client();
-            }
+        let terms = Terms {
+            traffic: Traffic::Webhooks,
+            shown: out.destination.literal(),
+            timeout: out.timeout,
+            connect_timeout: out.connect_timeout,
+            until: out.until,
+            deadline,
+            limit: READ,
         };
-        // For `http`, a proxy forwards the request itself, and answers instead of the receiver.
-        let proxy = self.clients.proxy().filter(|_| prepared.url.scheme() == "http");
-        let body = Timely::new(out.body.clone(), out.until);
-        let request = match request(out, &prepared, started, proxy, body) {
-            Ok(request) => request,
-            Err(why) => return AttemptResult::NotSent(why),
+        let opened = self.open(&terms, &prepared, |proxy| compose::delivery(out, &prepared, started, proxy)).await;
+        let (response, exchange) = match opened {
+            Ok(opened) => opened,
+            Err(why) => return why.into(),
         };
-        if since_boot() >= out.until {
-            return failure::no_answer(out);
-        }
-        let mut exchange = Exchange::new(&client, request);
-        let mut answer = timeout_at(deadline, exchange.head()).await;
-        // The node was frozen or the machine was suspended. The answer may have arrived, and a retry would be a duplicate.
-        if answer.is_err() && deadline.elapsed() > SUSPENDED_AFTER {
-            answer = timeout(CATCH_UP, exchange.head()).await;
-        }
-        let (result, late) = match answer {
-            Err(_) => (failure::no_answer(out), true),
-            Ok(Err(error)) => match self.clients.proxy() {
-                Some(by) => (failure::explain_by_proxy(&error, out, by, proxy.is_some()), false),
-                None => (failure::explain(&error, out), false),
-            },
-            Ok(Ok(response)) => match proxy {
-                Some(proxy) if response.status() == StatusCode::PROXY_AUTHENTICATION_REQUIRED => {
-                    (failure::proxy_wants_credentials(proxy), false)
-                }
-                _ => self.answered(response, out, &prepared, deadline).await,
-            },
-        };
+        let (result, late) = self.answered(response, out, &prepared, deadline).await;
         if !late {
             exchange.finish();
         }
@@ -261,30 +232,9 @@ impl Sender {
     }
 }
 
-/// The relevant part of a body.
-pub(in crate::webhook) struct Read {
-    pub(in crate::webhook) body: Beginning,
-    /// Whether the read was aborted at the deadline.
-    pub(in crate::webhook) late: bool,
-}
-
-/// Reads the beginning of a body. The head of the answer decides the result, so an error here only ends the read.
-pub(in crate::webhook) async fn beginning(mut body: Incoming, deadline: Instant) -> Read {
-    let mut bytes = Vec::new();
-    while bytes.len() <= READ {
-        let frame = timeout_at(deadline, poll_fn(|cx| Pin::new(&mut body).poll_frame(cx))).await;
-        match frame {
-            Ok(Some(Ok(frame))) => {
-                let chunk = frame.into_data().unwrap_or_default();
-                bytes.extend_from_slice(&chunk[..chunk.len().min(READ + 1 - bytes.len())]);
-            }
-            Ok(None) => return Read { body: Beginning { bytes, cut: false }, late: false },
-            Ok(Some(Err(_))) => return Read { body: Beginning { bytes, cut: true }, late: false },
-            Err(_) => return Read { body: Beginning { bytes, cut: true }, late: true },
-        }
-    }
-    bytes.truncate(READ);
-    Read { body: Beginning { bytes, cut: true }, late: false }
+/// Returns until when a request waits for the first event of the watch of a Secret.
+pub(super) fn secret_wait(deadline: Instant) -> Instant {
+    deadline.min(Instant::now() + SECRET_WAIT)
 }
 
 /// Returns the URL in the value of a key.

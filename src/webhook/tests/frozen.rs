@@ -1,21 +1,28 @@
 //! A process that is suspended during a request, as after SIGSTOP or on a suspended machine.
 
 use super::*;
+use crate::webhook::request::timely::Timely;
 
 #[tokio::test]
 async fn a_body_that_is_read_too_late_is_not_sent() {
     provider();
     let receiver = Receiver::answering(OK).await;
     let client = reqwest::Client::new();
-    let send = |until| {
-        let body = reqwest::Body::wrap(crate::webhook::request::timely::Timely::new(Bytes::from_static(b"hello"), until));
+    let send = |body: fn(Duration) -> Timely, until| {
+        let body = reqwest::Body::wrap(body(until));
         client.post(format!("http://{}/", receiver.address)).body(body).send()
     };
-    assert!(send(crate::api::since_boot()).await.is_err());
-    assert_eq!(send(crate::api::since_boot() + LONG).await.unwrap().status(), 200);
-    let requests = receiver.requests.lock().unwrap().clone();
-    assert_eq!(requests.len(), 1, "{requests:?}");
-    assert!(requests[0].contains("content-length: 5\r\n") && requests[0].ends_with("hello"), "{requests:?}");
+    for (body, head, end) in [
+        ((|until| Timely::new(Bytes::from_static(b"hello"), until)) as fn(_) -> _, "content-length: 5\r\n", "hello"),
+        (|until| Timely::new(Bytes::new(), until), "content-length: 0\r\n", "\r\n\r\n"),
+        (Timely::none, "", "\r\n\r\n"),
+    ] {
+        assert!(send(body, crate::api::since_boot()).await.is_err());
+        assert_eq!(send(body, crate::api::since_boot() + LONG).await.unwrap().status(), 200);
+        let requests = std::mem::take(&mut *receiver.requests.lock().unwrap());
+        assert_eq!(requests.len(), 1, "{requests:?}");
+        assert!(requests[0].contains(head) && requests[0].ends_with(end), "{requests:?}");
+    }
 }
 
 /// A receiver with its own threads, which answers when all requests have arrived.

@@ -13,7 +13,7 @@ async fn saying(answer: impl Into<Vec<u8>>) -> Receiver {
 }
 
 /// A receiver that writes `before`, and then `again` repeatedly until the connection ends. It reports the end on the channel.
-async fn flooding(before: &'static str, again: &'static str) -> (Receiver, tokio::sync::mpsc::Receiver<usize>) {
+pub(super) async fn flooding(before: &'static str, again: &'static str) -> (Receiver, tokio::sync::mpsc::Receiver<usize>) {
     let (done, left) = tokio::sync::mpsc::channel(16);
     let receiver = Receiver::new(move |mut peer| {
         let done = done.clone();

@@ -9,31 +9,31 @@ use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use super::tls::{authority, issued_for, trusting_ca};
 use super::*;
 
-const DATA: u8 = 0;
-const HEADERS: u8 = 1;
-const RST_STREAM: u8 = 3;
+pub(super) const DATA: u8 = 0;
+pub(super) const HEADERS: u8 = 1;
+pub(super) const RST_STREAM: u8 = 3;
 const SETTINGS: u8 = 4;
 const PING: u8 = 6;
 const GOAWAY: u8 = 7;
 const CONTINUATION: u8 = 9;
 const END_STREAM: u8 = 1;
-const END_HEADERS: u8 = 4;
+pub(super) const END_HEADERS: u8 = 4;
 const REFUSED_STREAM: u32 = 7;
 /// `:status: 200` of the static table (RFC 7541, appendix A).
-const STATUS_200: u8 = 0x88;
+pub(super) const STATUS_200: u8 = 0x88;
 
 /// The receiver's side of one connection.
-struct Peer(StreamOwned<ServerConnection, std::net::TcpStream>);
+pub(super) struct Peer(StreamOwned<ServerConnection, std::net::TcpStream>);
 
 /// One request: its stream, and the number of earlier requests on its connection.
-struct Asked {
-    stream: u32,
+pub(super) struct Asked {
+    pub(super) stream: u32,
     earlier: usize,
 }
 
 impl Peer {
     /// Writes a frame. Returns whether it was sent.
-    fn frame(&mut self, kind: u8, flags: u8, stream: u32, payload: &[u8]) -> bool {
+    pub(super) fn frame(&mut self, kind: u8, flags: u8, stream: u32, payload: &[u8]) -> bool {
         let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
         let head = [&length[1..], &[kind, flags], &stream.to_be_bytes()].concat();
         self.0.write_all(&[&head, payload].concat()).and_then(|()| self.0.flush()).is_ok()
@@ -69,14 +69,14 @@ impl Peer {
 }
 
 /// A receiver with only HTTP/2. It calls `serve` for each request, and closes the connection when `serve` returns false.
-struct Http2 {
-    sender: Sender,
-    address: SocketAddr,
+pub(super) struct Http2 {
+    pub(super) sender: Sender,
+    pub(super) address: SocketAddr,
     connections: Arc<AtomicUsize>,
 }
 
 impl Http2 {
-    fn new(serve: impl Fn(&mut Peer, &Asked) -> bool + Send + Sync + 'static) -> Self {
+    pub(super) fn new(serve: impl Fn(&mut Peer, &Asked) -> bool + Send + Sync + 'static) -> Self {
         provider();
         let ca = authority();
         let (certificate, key) = issued_for("127.0.0.1", &ca);
@@ -123,7 +123,7 @@ impl Http2 {
     }
 }
 
-fn offering_http2(certificate: &rcgen::Certificate, key: &KeyPair) -> Arc<ServerConfig> {
+pub(super) fn offering_http2(certificate: &rcgen::Certificate, key: &KeyPair) -> Arc<ServerConfig> {
     let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
     let chain = vec![certificate.der().clone()];
     let mut config = ServerConfig::builder().with_no_client_auth().with_single_cert(chain, key).unwrap();
