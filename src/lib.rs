@@ -31,6 +31,7 @@
 //! | [`cluster`] | the only module that watches application objects |
 //! | [`config`] | pure: validates a Notification and fills in its defaults |
 //! | [`dispatch`] | the dispatcher: keeps cursors, derives deliveries from changes, and has them recorded |
+//! | [`forge`] | pure: pull requests at forges: requests, the meaning of answers, texts, and when a request may be made |
 //! | [`hooks`] | signed requests that approve a promotion, or request a check of promotions |
 //! | [`http`] | health, readiness and metrics; the port for hooks |
 //! | [`installed`] | whether the CRDs in the cluster are those of this version |
@@ -66,6 +67,7 @@ pub mod cli;
 pub mod cluster;
 pub mod config;
 pub mod dispatch;
+pub mod forge;
 pub mod hooks;
 pub mod http;
 pub mod installed;

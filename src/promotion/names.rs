@@ -1,4 +1,4 @@
-//! Pure: the names, labels and order of promotions.
+//! Pure: the names, labels and order of promotions, and the names by which their branches and commits are found again.
 
 use std::collections::BTreeMap;
 
@@ -31,6 +31,45 @@ pub fn labels(spec: &PromotionSpec) -> BTreeMap<String, String> {
         ("velero.io/exclude-from-backup", "true"),
     ];
     labels.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
+}
+
+/// Maximum length of the part of a branch that shows the revision.
+const MAX_SLUG: usize = 40;
+
+/// Returns the branch to which the change of a promotion is pushed: `pennant/ENVIRONMENT-SLUG-ID16`.
+///
+/// The id is a hash of what the promotion is for, so a Promotion that is deleted and created again has the same branch. Everything else is for
+/// users. `attempt` is 0 or 1 for the first branch; each later one, for example after a retry of a closed pull request, ends in `-2`, `-3`, ….
+#[must_use]
+pub fn branch(spec: &PromotionSpec, attempt: u32) -> String {
+    let (occasion, request) = (spec.occasion.to_string(), spec.request.to_string());
+    let id = hash(&[&spec.pipeline_ref.uid, &spec.environment, &spec.revision, &occasion, &request]);
+    let parts = [slug(&spec.environment, 63), slug(&spec.revision, MAX_SLUG), id[..16].to_owned()];
+    let shown: Vec<&str> = parts.iter().map(String::as_str).filter(|part| !part.is_empty()).collect();
+    let branch = format!("pennant/{}", shown.join("-"));
+    if attempt > 1 { format!("{branch}-{attempt}") } else { branch }
+}
+
+/// Returns the line by which a commit of a promotion is found again. It is a Git trailer: the last paragraph of the commit message.
+#[must_use]
+pub fn trailer(namespace: &str, name: &str, pipeline_uid: &str) -> String {
+    format!("Pennant-Promotion: {namespace}/{name} {pipeline_uid}")
+}
+
+/// Returns a text in lower case with only `a` to `z`, digits, and single dashes between them, of at most `max` characters.
+fn slug(text: &str, max: usize) -> String {
+    let mut slug = String::with_capacity(max);
+    for c in text.chars() {
+        if slug.len() >= max {
+            break;
+        }
+        if c.is_ascii_alphanumeric() {
+            slug.push(c.to_ascii_lowercase());
+        } else if !slug.is_empty() && !slug.ends_with('-') {
+            slug.push('-');
+        }
+    }
+    slug.trim_end_matches('-').to_owned()
 }
 
 /// Returns the place of a promotion among those of its environment.
@@ -102,5 +141,61 @@ mod tests {
     fn the_occasion_counts_first() {
         let of = |occasion, request| order(&PromotionSpec { occasion, request, ..spec() });
         assert!(of(1, 9) < of(2, 0) && of(2, 0) < of(2, 1));
+    }
+
+    #[test]
+    fn a_branch_is_a_function_of_what_the_promotion_is_for() {
+        let one = branch(&spec(), 1);
+        assert!(one.starts_with("pennant/prod-6-5-1-"), "{one}");
+        assert_eq!(one.len(), "pennant/prod-6-5-1-".len() + 16);
+        assert_eq!(branch(&spec(), 0), one);
+        assert_eq!(branch(&spec(), 2), format!("{one}-2"));
+        let other_pipeline = PromotedPipeline { name: "podinfo".into(), uid: "v".into() };
+        let renamed = PromotedPipeline { name: "other".into(), uid: "u".into() };
+        for (what, same, other) in [
+            ("the approval", true, PromotionSpec { approved: true, ..spec() }),
+            ("the name of the pipeline", true, PromotionSpec { pipeline_ref: renamed, ..spec() }),
+            ("the revision", false, PromotionSpec { revision: "6.5.2".into(), ..spec() }),
+            ("the spelling of the revision", false, PromotionSpec { revision: "6-5-1".into(), ..spec() }),
+            ("the occasion", false, PromotionSpec { occasion: 1, ..spec() }),
+            ("the request", false, PromotionSpec { request: 1, ..spec() }),
+            ("the environment", false, PromotionSpec { environment: "qa".into(), ..spec() }),
+            ("the pipeline", false, PromotionSpec { pipeline_ref: other_pipeline, ..spec() }),
+        ] {
+            assert_eq!(branch(&other, 1) == one, same, "{what}");
+        }
+    }
+
+    #[test]
+    fn a_branch_of_a_hostile_revision_is_a_valid_name() {
+        for (revision, shown) in [
+            ("6.5.1", "-6-5-1"),
+            ("Main@sha1:9C1E1FD3", "-main-sha1-9c1e1fd3"),
+            ("refs/heads/../main", "-refs-heads-main"),
+            ("a.lock", "-a-lock"),
+            ("-rf", "-rf"),
+            ("\"; rm -rf", "-rm-rf"),
+            ("a\nb\u{202e}c-->", "-a-b-c"),
+            ("~^:?*[\\@{", ""),
+            ("bücher", "-b-cher"),
+            ("\u{202e}", ""),
+            ("", ""),
+            (&"é".repeat(1000), ""),
+            (&"a".repeat(41), &format!("-{}", "a".repeat(40))),
+            (&format!("{}-b", "a".repeat(39)), &format!("-{}", "a".repeat(39))),
+        ] {
+            let branch = branch(&PromotionSpec { revision: revision.to_owned(), ..spec() }, 3);
+            let rest =
+                branch.strip_prefix(&format!("pennant/prod{shown}-")).unwrap_or_else(|| panic!("{revision:?}: {branch}"));
+            assert!(rest.len() == 18 && rest.ends_with("-3"), "{branch}");
+            assert!(branch.bytes().all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'/')), "{branch}");
+        }
+        let long = PromotionSpec { environment: "e".repeat(63), revision: "r".repeat(1024), ..spec() };
+        assert!(branch(&long, u32::MAX).len() <= 150);
+    }
+
+    #[test]
+    fn a_trailer_names_the_promotion_and_the_pipeline() {
+        assert_eq!(trailer("team-a", "podinfo-prod-1", "0b1c"), "Pennant-Promotion: team-a/podinfo-prod-1 0b1c");
     }
 }

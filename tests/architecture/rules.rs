@@ -103,6 +103,7 @@ pub const PURE: &[&str] = &[
     "lint",
     "manifests",
     "setters",
+    "forge",
     "check::needs",
     "cluster::remote::kubeconfig",
     "cluster::remote::reference",

@@ -1,0 +1,146 @@
+//! Pure: a pull request, as all forges have it.
+
+/// A pull request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PullRequest {
+    /// Number within the repository.
+    pub number: u64,
+    /// Its page for users. `None` if the forge names another host than those of the repository: then only the number is shown.
+    pub url: Option<String>,
+    /// The branch with the change, without `refs/heads/`.
+    pub branch: String,
+    /// The branch into which it is merged, without `refs/heads/`.
+    pub base: String,
+    /// Whether the branch is in another repository. Pennant never creates such a pull request.
+    pub from_fork: bool,
+    /// The commit at the end of the branch. Bitbucket Cloud abbreviates it. See [`PullRequest::is_at`].
+    pub head: Option<String>,
+    /// The state.
+    pub state: State,
+    /// Whether it conflicts with the base branch. `None` if the forge does not say it: it has not computed it yet, or, like Bitbucket Cloud,
+    /// never does. Gitea does not distinguish a conflict from a draft and a check that runs, so there it is `Some(false)` or `None`.
+    pub conflict: Option<bool>,
+    /// The commit on the base branch, once the pull request is merged. Bitbucket Cloud abbreviates it.
+    pub merge_commit: Option<String>,
+    /// The last line of the description.
+    pub last_line: String,
+    /// Version of the pull request at Bitbucket Server, for [`super::Intent::Close`].
+    pub version: Option<u64>,
+}
+
+/// State of a pull request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum State {
+    /// It is open. It cannot be merged yet, or the forge does not report that it can.
+    Open,
+    /// It is open, and nothing prevents the merge.
+    Mergeable,
+    /// It is merged.
+    Merged,
+    /// It was closed without being merged.
+    Abandoned,
+}
+
+impl State {
+    /// Returns the value in the API.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Open => "open",
+            Self::Mergeable => "mergeable",
+            Self::Merged => "merged",
+            Self::Abandoned => "abandoned",
+        }
+    }
+
+    /// Whether it is open.
+    #[must_use]
+    pub const fn is_open(self) -> bool {
+        matches!(self, Self::Open | Self::Mergeable)
+    }
+
+    /// Returns `Open`, or `Mergeable` if nothing prevents the merge.
+    pub(super) const fn open(mergeable: bool) -> Self {
+        if mergeable { Self::Mergeable } else { Self::Open }
+    }
+}
+
+impl PullRequest {
+    /// Whether the description ends with this marker: [`super::text::marker`].
+    #[must_use]
+    pub fn is_marked(&self, marker: &str) -> bool {
+        self.last_line == marker
+    }
+
+    /// Whether it is from a branch of the repository itself to a base branch. Forges ignore filters that they do not know, so this is
+    /// compared after each search.
+    pub(super) fn is_between(&self, branch: &str, base: &str) -> bool {
+        !self.from_fork && self.branch == branch && self.base == base
+    }
+
+    /// Whether the branch ends with this commit, given in full.
+    #[must_use]
+    pub fn is_at(&self, commit: &str) -> bool {
+        self.head.as_deref().is_some_and(|head| same_commit(head, commit))
+    }
+}
+
+/// Whether a commit id, possibly abbreviated, is that of a commit.
+fn same_commit(id: &str, commit: &str) -> bool {
+    id.len() >= 7 && commit.get(..id.len()).is_some_and(|start| start.eq_ignore_ascii_case(id))
+}
+
+/// Returns a commit id of at least 7 hexadecimal digits.
+pub(super) fn commit(text: Option<String>) -> Option<String> {
+    text.filter(|id| (7..=64).contains(&id.len()) && id.bytes().all(|b| b.is_ascii_hexdigit()))
+}
+
+/// Returns the last line of a description that is not empty.
+pub(super) fn last_line(body: Option<&str>) -> String {
+    let line = body.unwrap_or_default().trim_end().lines().next_back().unwrap_or_default().trim();
+    let end = line.floor_char_boundary(1024);
+    line[..end].to_owned()
+}
+
+/// Returns the name of a branch.
+pub(super) fn branch(reference: &str) -> String {
+    reference.strip_prefix("refs/heads/").unwrap_or(reference).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commits_are_compared_by_their_beginning() {
+        let full = "1f2e3d4c5b6a79881f2e3d4c5b6a79881f2e3d4c";
+        for (id, expected) in [
+            (full, true),
+            ("1f2e3d4c5b6a", true),
+            ("1F2E3D4C5B6A", true),
+            ("1f2e3d4c5b6b", false),
+            ("1f2e3d", false),
+            ("", false),
+            ("1f2e3d4c5b6a79881f2e3d4c5b6a79881f2e3d4c0", false),
+        ] {
+            assert_eq!(same_commit(id, full), expected, "{id}");
+        }
+        for (id, expected) in [("1f2e3d4", true), ("1f2e3d", false), ("main", false), (&"a".repeat(65), false)] {
+            assert_eq!(commit(Some(id.to_owned())).is_some(), expected, "{id}");
+        }
+    }
+
+    #[test]
+    fn the_last_line_is_that_before_empty_ones() {
+        for (body, expected) in [
+            (Some("a\r\n<!-- m -->\r\n"), "<!-- m -->"),
+            (Some("a\n  <!-- m -->  \n\n \n"), "<!-- m -->"),
+            (Some("<!-- m -->\nb"), "b"),
+            (Some(""), ""),
+            (None, ""),
+        ] {
+            assert_eq!(last_line(body), expected, "{body:?}");
+        }
+        assert!(last_line(Some(&"é".repeat(9000))).len() <= 1024);
+    }
+}
