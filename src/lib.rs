@@ -32,6 +32,7 @@
 //! | [`config`] | pure: validates a Notification and fills in its defaults |
 //! | [`dispatch`] | the dispatcher: keeps cursors, derives deliveries from changes, and has them recorded |
 //! | [`forge`] | pure: pull requests at forges: requests, the meaning of answers, texts, and when a request may be made |
+//! | [`git`] | one commit in a remote Git repository, over a transport that the caller provides; uses no other module |
 //! | [`hooks`] | signed requests that approve a promotion, or request a check of promotions |
 //! | [`http`] | health, readiness and metrics; the port for hooks |
 //! | [`installed`] | whether the CRDs in the cluster are those of this version |
@@ -68,6 +69,7 @@ pub mod cluster;
 pub mod config;
 pub mod dispatch;
 pub mod forge;
+pub mod git;
 pub mod hooks;
 pub mod http;
 pub mod installed;
