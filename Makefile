@@ -230,6 +230,11 @@ schemas:
 helm:
 	@bash hack/tool.sh helm >/dev/null
 
+# Gitea, the Git forge of the tests with pull requests; built once.
+.PHONY: gitea
+gitea:
+	@bash hack/gitea.sh >/dev/null
+
 $(LAUNCHER): $(wildcard hack/control-plane/*.go hack/control-plane/go.* hack/control-plane/*.yaml hack/control-plane/programs/*.go)
 	@mkdir -p $(@D)
 	cd hack/control-plane && go build -o $(CURDIR)/$@ .
