@@ -31,6 +31,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::receiver::Gate;
+use super::tls;
 use super::wait::eventually;
 pub use call::Call;
 
@@ -344,15 +345,7 @@ fn refusal(code: u16) -> Response<Body> {
 
 /// Returns a client that trusts only the CA certificates of this configuration.
 fn client(config: &Config) -> reqwest::Client {
-    let mut roots = rustls::RootCertStore::empty();
-    for der in config.root_cert.iter().flatten() {
-        roots.add(der.clone().into()).expect("a certificate");
-    }
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let tls = rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-    let tls = tls.expect("ring has them").with_root_certificates(roots).with_no_client_auth();
-    let client = reqwest::Client::builder().tls_backend_preconfigured(tls).no_proxy().http1_only();
-    client.build().expect("a client")
+    tls::client(config.root_cert.iter().flatten().map(|der| der.clone().into()))
 }
 
 fn lock(rules: &Rules) -> MutexGuard<'_, Book> {

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use rcgen::{CertificateParams, CertifiedIssuer, DnType, KeyPair};
-use rustls::pki_types::PrivateKeyDer;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
-use rustls::{RootCertStore, ServerConfig};
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
 /// A certificate authority.
 pub struct Authority(CertifiedIssuer<'static, KeyPair>);
@@ -23,6 +23,19 @@ pub fn params(name: &str) -> CertificateParams {
     CertificateParams::new(vec![name.to_owned()]).expect("a name")
 }
 
+/// Returns a client that trusts only these CA certificates.
+pub fn client(certificates: impl IntoIterator<Item = CertificateDer<'static>>) -> reqwest::Client {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates {
+        roots.add(certificate).expect("a certificate");
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let tls = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let tls = tls.expect("ring has them").with_root_certificates(roots).with_no_client_auth();
+    let client = reqwest::Client::builder().tls_backend_preconfigured(tls).no_proxy().http1_only();
+    client.build().expect("a client")
+}
+
 impl Authority {
     /// Creates an authority. A world must exist, because its client installs the cryptography provider.
     pub fn new() -> Self {
@@ -36,6 +49,11 @@ impl Authority {
     /// Returns its own certificate in PEM.
     pub fn pem(&self) -> String {
         self.0.pem()
+    }
+
+    /// Returns a client that trusts only this authority.
+    pub fn client(&self) -> reqwest::Client {
+        client([self.0.der().clone()])
     }
 
     /// Issues a certificate with these parameters.
