@@ -9,10 +9,10 @@ use serde_json::Value;
 use super::Answer;
 use super::approval::{Approval, Verdict};
 use super::directory::Entry;
-use super::look::is_due;
+use super::look::due;
 use crate::api::promotion::{APPROVED_BY, LOOK, Phase};
 use crate::api::values::refs::ObjectName;
-use crate::api::{Pipeline, Promotion, now};
+use crate::api::{Pipeline, Promotion, Time, now};
 use crate::k8s::call::{CallError, call};
 use crate::k8s::guarded::{Guarded, Outcome};
 use crate::report::events::Events;
@@ -72,27 +72,35 @@ impl Actor {
         Err(ActError::Stale)
     }
 
-    /// Requests a check of the open promotions of a pipeline, except those for which one was requested a moment ago.
-    pub async fn look(&self, pipeline: &ObjectName, entry: &Entry) -> Answer {
+    /// Requests a check of the open promotions of a pipeline. Returns the answer, and when to request it again: one of them was checked a moment
+    /// ago, so that its check did not see what the hook reports.
+    pub async fn look(&self, pipeline: &ObjectName, entry: &Entry) -> (Answer, Option<Time>) {
         let api = self.promotions(pipeline);
+        let mut later = None;
         for name in &entry.open {
-            if let Err(error) = self.look_at(&api, name, entry).await {
-                tracing::warn!(%pipeline, error = %chain(&error), "a request to check a promotion could not be written");
-                return unavailable();
+            match self.look_at(&api, name, entry).await {
+                Ok(again) => later = later.max(again),
+                Err(error) => {
+                    tracing::warn!(%pipeline, error = %chain(&error), "a request to check a promotion could not be written");
+                    return (unavailable(), None);
+                }
             }
         }
-        Answer::Looked
+        (Answer::Looked, later)
     }
 
-    /// Writes the annotation. If the promotion changes at the same time, the controller checks it anyway.
-    async fn look_at(&self, api: &Api<Promotion>, name: &str, entry: &Entry) -> Result<(), ActError> {
-        let Some(promotion) = call(api.get_opt(name)).await? else { return Ok(()) };
+    /// Writes the annotation, or returns when it can be written. If the promotion changes at the same time, the controller checks it anyway.
+    async fn look_at(&self, api: &Api<Promotion>, name: &str, entry: &Entry) -> Result<Option<Time>, ActError> {
+        let Some(promotion) = call(api.get_opt(name)).await? else { return Ok(None) };
         let at = now();
-        if is_due(&promotion, &entry.uid, at) {
-            let patch = annotated(unchanged(&promotion), &promotion, LOOK, &at.to_string()).map_err(CallError::from)?;
-            self.write(api, name, patch).await?;
+        match due(&promotion, &entry.uid, at) {
+            Some(due) if due <= at => {
+                let patch = annotated(unchanged(&promotion), &promotion, LOOK, &at.to_string()).map_err(CallError::from)?;
+                self.write(api, name, patch).await?;
+                Ok(None)
+            }
+            later => Ok(later),
         }
-        Ok(())
     }
 
     /// Applies a patch. Returns whether it was applied.

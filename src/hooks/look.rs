@@ -1,5 +1,7 @@
 //! Which promotions a hook requests to check. The annotation of the promotion is the request. Pure.
 
+use std::time::Duration;
+
 use crate::api::promotion::{LOOK, Phase};
 use crate::api::{Promotion, Time};
 
@@ -7,14 +9,18 @@ use crate::api::{Promotion, Time};
 /// limit applies to all replicas together.
 const PAUSE: i64 = 5;
 
-/// Whether a promotion of the pipeline with this uid gets a new annotation.
-pub(super) fn is_due(promotion: &Promotion, uid: &str, now: Time) -> bool {
+/// Returns when a promotion of the pipeline with this uid can get a new annotation: now, or a moment after the last one. `None`: it is not
+/// open.
+pub(super) fn due(promotion: &Promotion, uid: &str, now: Time) -> Option<Time> {
     let phase = promotion.status.as_ref().and_then(|status| status.phase);
     let is_open = !phase.is_some_and(Phase::is_ended) && promotion.metadata.deletion_timestamp.is_none();
+    if !is_open || promotion.spec.pipeline_ref.uid != uid {
+        return None;
+    }
     let last = promotion.metadata.annotations.as_ref().and_then(|all| all.get(LOOK)?.parse::<Time>().ok());
     // A time in the future was not written by a hook.
-    let was_recent = last.is_some_and(|last| now.duration_since(last).as_secs().abs() < PAUSE);
-    promotion.spec.pipeline_ref.uid == uid && is_open && !was_recent
+    let recent = last.filter(|last| now.duration_since(*last).as_secs().abs() < PAUSE);
+    Some(recent.map_or(now, |last| last.saturating_add(Duration::from_secs(PAUSE.unsigned_abs())).unwrap_or(now)))
 }
 
 #[cfg(test)]
@@ -27,7 +33,7 @@ mod tests {
     fn an_open_promotion_is_looked_at_once_in_five_seconds() {
         let now: Time = "2026-01-31T12:00:00Z".parse().unwrap();
         let looked = |at: &str| json!({"metadata": {"annotations": {LOOK: at}}});
-        for (over, due) in [
+        for (over, is_due) in [
             (json!({}), true),
             (json!({"status": null}), true),
             (json!({"status": {"phase": "Requested"}}), true),
@@ -50,7 +56,16 @@ mod tests {
             });
             json_patch::merge(&mut object, &over);
             let promotion: Promotion = serde_json::from_value(object).unwrap();
-            assert_eq!(is_due(&promotion, "p", now), due, "{over}");
+            assert_eq!(due(&promotion, "p", now) == Some(now), is_due, "{over}");
         }
+    }
+
+    #[test]
+    fn a_hook_that_comes_too_early_is_due_later() {
+        let [now, last]: [Time; 2] = ["2026-01-31T12:00:00Z", "2026-01-31T11:59:57Z"].map(|text| text.parse().unwrap());
+        let mut promotion = Promotion::new("a", crate::api::PromotionSpec::default());
+        promotion.metadata.annotations = Some([(LOOK.to_owned(), last.to_string())].into());
+        assert_eq!(due(&promotion, "", now), Some("2026-01-31T12:00:02Z".parse().unwrap()));
+        assert_eq!(due(&promotion, "another", now), None);
     }
 }

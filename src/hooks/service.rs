@@ -1,6 +1,6 @@
 //! The steps from a request to its answer: limits of its source, keys, signature, limits of its pipeline, and what it asks for.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
@@ -53,6 +53,8 @@ struct Inner {
     /// Whether all pipelines and their keys are known.
     complete: AtomicBool,
     limits: Mutex<Limits>,
+    /// The pipelines for which a check is planned. Only a right signature adds one.
+    planned: Mutex<BTreeSet<ObjectName>>,
     acting: Semaphore,
     actor: Actor,
     namespaces: Vec<Option<String>>,
@@ -84,6 +86,7 @@ impl Service {
             secrets,
             complete: AtomicBool::new(false),
             limits: Mutex::default(),
+            planned: Mutex::default(),
             acting: Semaphore::new(ACTING),
             actor: Actor { client, events, metrics },
             namespaces,
@@ -134,7 +137,7 @@ impl Service {
             let _turn = self.0.acting.acquire().await.ok();
             match route.hook {
                 Hook::Approval => self.approve(&route.pipeline, &entry, &signers, body).await,
-                Hook::Look => self.0.actor.look(&route.pipeline, &entry).await,
+                Hook::Look => self.look(&route.pipeline, &entry).await,
             }
         };
         timeout(DEADLINE, act).await.unwrap_or(Answer::Unavailable("the API server did not answer in time"))
@@ -162,6 +165,27 @@ impl Service {
         let signers = self.0.secrets.secrets().verified(signed, names, most, headers, body);
         let signers: Vec<_> = signers.into_iter().cloned().collect();
         if signers.is_empty() { None } else { Some((entry?, signers)) }
+    }
+
+    /// Requests a check. If the last one was a moment ago, another one is planned: a forge does not repeat a hook that was accepted.
+    async fn look(&self, pipeline: &ObjectName, entry: &Entry) -> Answer {
+        let (answer, later) = self.0.actor.look(pipeline, entry).await;
+        if let Some(later) = later
+            && self.planned().insert(pipeline.clone())
+        {
+            let (service, pipeline) = (self.clone(), pipeline.clone());
+            let wait = Duration::try_from(later.duration_since(now())).unwrap_or_default();
+            tokio::spawn(async move {
+                tokio::time::sleep(wait).await;
+                service.planned().remove(&pipeline);
+                let entry = service.directory().get(&pipeline);
+                if let Some(entry) = entry {
+                    // If it is not due, a check was requested in the meantime.
+                    drop(service.0.actor.look(&pipeline, &entry).await);
+                }
+            });
+        }
+        answer
     }
 
     async fn approve(&self, pipeline: &ObjectName, entry: &Entry, signers: &[SecretName], body: &[u8]) -> Answer {
@@ -194,6 +218,10 @@ impl Service {
     /// Called when all pipelines and their keys are known.
     pub(super) fn complete(&self) {
         self.0.complete.store(true, Ordering::Release);
+    }
+
+    fn planned(&self) -> MutexGuard<'_, BTreeSet<ObjectName>> {
+        self.0.planned.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn limits(&self) -> MutexGuard<'_, Limits> {
