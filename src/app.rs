@@ -237,13 +237,23 @@ async fn start(
     }
     if options.controllers.contains(&Controller::Promote) {
         let (mut part, lease) = Part::with_lease(options, client, metrics::Lease::Promote, metrics, gates);
-        promoting::start(options, client, lease, (metrics, gates), &mut part.tasks, stop);
+        let started = promoting::start(options, client, lease, (metrics, gates), &mut part.tasks, stop);
         parts.push(part);
+        started?;
     }
     if let Some(address) = options.hooks_addr {
         parts.push(hooks::start_hooks(options, address, client, metrics, gates, stop)?);
     }
     Ok(())
+}
+
+/// Which destinations requests may have.
+fn egress(options: &Options) -> Policy {
+    Policy {
+        allow: options.allow_destinations.clone(),
+        deny: options.deny_destinations.clone(),
+        allow_http: options.allow_http,
+    }
 }
 
 /// The scopes of watches: one over all namespaces, or one for each namespace.
@@ -312,17 +322,12 @@ fn start_dispatch(
     let (recorded, dispatching) = (gates.add("deliveries"), gates.add("dispatcher"));
     publishing::dispatch(options, (client, &lease), tasks, stop);
     let secrets = SecretWatches::new(client.clone(), lease.term_numbers(), metrics.clone());
-    let policy = Policy {
-        allow: options.allow_destinations.clone(),
-        deny: options.deny_destinations.clone(),
-        allow_http: options.allow_http,
-    };
     let parts = Parts {
         lease: lease.clone(),
         journal: Journal::new(client.clone(), metrics.clone()),
         pipeline_index: PipelineIndex::default(),
         delivery_index: DeliveryIndex::default(),
-        sender: Arc::new(Sender::through(options.proxy.clone(), policy, secrets.secrets(), metrics.clone())?),
+        sender: Arc::new(Sender::through(options.proxy.clone(), egress(options), secrets.secrets(), metrics.clone())?),
         sending: options.sending.clone(),
         client: client.clone(),
         cluster_name: options.cluster_name.clone(),

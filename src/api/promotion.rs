@@ -3,13 +3,19 @@
 //! The name is a function of what the promotion is for ([`crate::promotion::names`]). So creating the object is the guard against doing
 //! the same thing twice. The promotion controller writes the status. A person, or the approval hook, sets `spec.approved`.
 
+mod strategy;
+
+pub use strategy::{
+    Author, CommitStrategy, ForgeType, GitRepository, GitTls, NotificationStrategy, PromotionCommit, PromotionPullRequest,
+    PromotionRetry, PromotionStrategy, PullRequestState, PullRequestStrategy, SecretCa, Withdrawing,
+};
+
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Time;
 use super::pipeline::{is_false, is_zero_serial};
-use super::values::refs::SecretRef;
 
 /// The annotation that starts a failed promotion again. Each new value counts once.
 pub const RETRY: &str = "pennant.dev/retry";
@@ -40,37 +46,21 @@ pub struct PromotionPolicy {
     /// `true`: no promotion is started or requested. Those that were requested continue.
     #[serde(default, skip_serializing_if = "is_false")]
     pub suspend: bool,
-    /// How long the environment may take to run the revision, counted from the request. Default 168h.
+    /// How long the environment may take to run the revision. With the strategy `notification`, it is counted from the request, default 168h.
+    /// Otherwise it is counted from the commit on the branch, or from the merge, default 1h.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 2, max = 32))]
     pub timeout: Option<String>,
     /// How the revision gets there. If absent, nothing is promoted to the environment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub strategy: Option<PromotionStrategy>,
+    /// How long the attempts of `commit` and `pullRequest` go on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry: Option<PromotionRetry>,
     /// Which ended promotions are kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retain: Option<RetainPromotions>,
 }
-
-/// How a revision gets to an environment.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-#[schemars(extend("x-kubernetes-validations" = [
-    {"rule": "has(self.notification)", "message": "set exactly one strategy: notification"},
-]))]
-pub struct PromotionStrategy {
-    /// Pennant reports the transition `PromotionRequested`. The receiver carries the promotion out, for example a CI job.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub notification: Option<NotificationStrategy>,
-    /// A Secret of type `pennant.dev/inbound` in the namespace of the pipeline. Each of its keys whose name begins with `hmac-key` can sign
-    /// approvals. If absent, the approval hook refuses every request.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub secret_ref: Option<SecretRef>,
-}
-
-/// The strategy `notification` has no settings: a Notification with the trigger `PromotionRequested` says where the request is sent.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct NotificationStrategy {}
 
 /// Which ended promotions are kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -109,6 +99,7 @@ pub struct RetainPromotions {
     printcolumn = r#"{"name":"Phase","type":"string","jsonPath":".status.phase"}"#,
     printcolumn = r#"{"name":"Reason","type":"string","jsonPath":".status.reason"}"#,
     printcolumn = r#"{"name":"Approved","type":"boolean","jsonPath":".spec.approved"}"#,
+    printcolumn = r#"{"name":"URL","type":"string","priority":1,"jsonPath":".status.location"}"#,
     printcolumn = r#"{"name":"Message","type":"string","priority":1,"jsonPath":".status.message"}"#,
     printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
 )]
@@ -239,13 +230,38 @@ pub struct PromotionStatus {
     #[serde(default, skip_serializing_if = "is_zero_serial")]
     #[schemars(range(min = 0, max = 9_007_199_254_740_991_i64))]
     pub attempts: i64,
+    /// Number of attempts before the last retry.
+    #[serde(default, skip_serializing_if = "is_zero_serial")]
+    #[schemars(range(min = 0, max = 9_007_199_254_740_991_i64))]
+    pub attempts_before: i64,
     /// When the last attempt started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     pub last_attempted_time: Option<Time>,
+    /// When the next attempt starts, if the last one failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
+    pub next_attempt_time: Option<Time>,
     /// Whether the strategy was carried out.
     #[serde(default, skip_serializing_if = "is_false")]
     pub succeeded: bool,
+    /// The commit that was pushed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub commit: Option<PromotionCommit>,
+    /// The pull request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pull_request: Option<PromotionPullRequest>,
+    /// URL of the pull request or of the commit, for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 2048))]
+    pub location: Option<String>,
+    /// Number of retries that a person asked for. Each of them has its own branch and its own commit.
+    #[serde(default, skip_serializing_if = "is_zero_serial")]
+    #[schemars(range(min = 0, max = 9_007_199_254_740_991_i64))]
+    pub retries: i64,
+    /// Why the promotion is being withdrawn. Its pull request is closed first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub withdrawing: Option<Withdrawing>,
     /// The approval. Absent if nobody has approved.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approval: Option<Approval>,
@@ -320,6 +336,13 @@ pub struct EnvironmentPromotion {
     /// Whether its strategy was carried out.
     #[serde(default, skip_serializing_if = "is_false")]
     pub succeeded: bool,
+    /// URL of its pull request or commit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 2048))]
+    pub location: Option<String>,
+    /// State of its pull request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pull_request_state: Option<PullRequestState>,
     /// Number of its steps that are in the log.
     #[serde(default)]
     #[schemars(range(min = 0, max = 9_007_199_254_740_991_i64))]
@@ -360,4 +383,8 @@ pub struct PromotionState {
     /// The environment that runs the revision.
     #[schemars(length(max = 63))]
     pub from: String,
+    /// URL of the pull request or commit. Empty if there is none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 2048))]
+    pub url: String,
 }

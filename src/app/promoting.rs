@@ -4,12 +4,13 @@ use kube::Client;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::Options;
+use super::{AppError, Options};
 use crate::http::Gates;
 use crate::leader::Lease;
 use crate::promotion;
 use crate::report::events::events;
 use crate::telemetry::{Metrics, chain};
+use crate::webhook::{SecretWatches, Sender};
 
 /// Maximum number of pipelines whose promotions are processed concurrently.
 const PIPELINES: usize = 64;
@@ -22,7 +23,7 @@ pub(super) fn start(
     (metrics, gates): (&Metrics, &Gates),
     tasks: &mut JoinSet<&'static str>,
     stop: &CancellationToken,
-) {
+) -> Result<(), AppError> {
     let promoting = gates.add("promotions");
     let (events, write_events) = events(client.clone(), metrics.clone(), stop.clone());
     tasks.spawn(async {
@@ -30,7 +31,10 @@ pub(super) fn start(
         "writing events"
     });
     let how = promotion::Options { watch_namespaces: options.watch_namespaces.clone(), max_looks: PIPELINES };
-    let context = promotion::Context::new(client.clone(), lease, how, events, metrics.clone(), stop.clone());
+    let secrets = SecretWatches::new(client.clone(), lease.term_numbers(), metrics.clone());
+    let sender = Sender::through(options.proxy.clone(), super::egress(options), secrets.secrets(), metrics.clone())?;
+    let (outside, reports) = ((secrets, sender), (events, metrics.clone()));
+    let context = promotion::Context::new(client.clone(), lease, how, outside, reports, stop.clone());
     let running = promotion::run(context, move || promoting.open());
     tasks.spawn(async {
         if let Err(error) = running.await {
@@ -38,4 +42,5 @@ pub(super) fn start(
         }
         "the promotion controller"
     });
+    Ok(())
 }

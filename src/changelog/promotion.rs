@@ -143,8 +143,16 @@ fn state(promotion: &Promotion, phase: Phase, reason: &str, message: &str) -> St
             phase,
             strategy: strategy.map_or("", strategy_name).to_owned(),
             from: spec.from.clone(),
+            url: location(promotion, phase),
         }),
     }
+}
+
+/// The URL of the pull request or commit. Before the phase `Open` there is none, or it belongs to an earlier attempt.
+fn location(promotion: &Promotion, phase: Phase) -> String {
+    let is_open = !matches!(phase, Phase::Pending | Phase::Requested);
+    let location = promotion.status.as_ref().and_then(|status| status.location.clone());
+    location.filter(|_| is_open).unwrap_or_default()
 }
 
 /// The status of a subject that is a promotion.
@@ -169,6 +177,8 @@ fn shown(promotion: &Promotion) -> EnvironmentPromotion {
         request: spec.request,
         last_attempted_time: status.and_then(|status| status.last_attempted_time),
         succeeded: status.is_some_and(|status| status.succeeded),
+        location: status.and_then(|status| status.location.clone()),
+        pull_request_state: status.and_then(|status| status.pull_request.as_ref()).map(|request| request.state),
         taken: last_step(promotion),
     }
 }

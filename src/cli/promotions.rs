@@ -29,6 +29,8 @@ pub(super) struct PromotionsArgs {
 enum Output {
     /// One line for each promotion, the newest first.
     Table,
+    /// The same with the URL of the pull request or commit, and the message.
+    Wide,
     /// A list of objects, the newest first.
     Json,
 }
@@ -49,20 +51,24 @@ pub(super) async fn promotions(args: PromotionsArgs) -> anyhow::Result<()> {
             serde_json::to_writer_pretty(&mut out, &rows).map_err(io::Error::from)?;
             writeln!(out)?;
         }
-        Output::Table if rows.is_empty() => writeln!(io::stderr(), "no promotions found")?,
-        Output::Table => table(&mut out, &rows, args.all_namespaces, now())?,
+        _ if rows.is_empty() => writeln!(io::stderr(), "no promotions found")?,
+        output => table(&mut out, &rows, (args.all_namespaces, output == Output::Wide), now())?,
     }
     Ok(out.flush()?)
 }
 
-const COLUMNS: [&str; 8] = ["NAMESPACE", "NAME", "PIPELINE", "ENVIRONMENT", "REVISION", "PHASE", "REASON", "AGE"];
+const COLUMNS: [&str; 10] =
+    ["NAMESPACE", "NAME", "PIPELINE", "ENVIRONMENT", "REVISION", "PHASE", "REASON", "AGE", "URL", "MESSAGE"];
+/// Number of columns that only the wide format has. They are the last ones.
+const WIDE: usize = 2;
 
-fn table(out: &mut impl Write, rows: &[Row], all_namespaces: bool, now: Time) -> io::Result<()> {
-    let skipped = usize::from(!all_namespaces);
+/// Prints the table: with the column of the namespace, and with the wide columns.
+fn table(out: &mut impl Write, rows: &[Row], (all_namespaces, is_wide): (bool, bool), now: Time) -> io::Result<()> {
+    let shown = usize::from(!all_namespaces)..COLUMNS.len() - if is_wide { 0 } else { WIDE };
     let head = COLUMNS.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
     let lines: Vec<Vec<String>> = std::iter::once(head).chain(rows.iter().map(|row| cells(row, now))).collect();
-    let lines: Vec<&[String]> = lines.iter().map(|cells| &cells[skipped..]).collect();
-    let mut widths = vec![0; COLUMNS.len() - skipped];
+    let lines: Vec<&[String]> = lines.iter().map(|cells| &cells[shown.clone()]).collect();
+    let mut widths = vec![0; shown.len()];
     for cells in &lines {
         for (width, cell) in widths.iter_mut().zip(*cells) {
             *width = (*width).max(cell.chars().count());
@@ -71,7 +77,7 @@ fn table(out: &mut impl Write, rows: &[Row], all_namespaces: bool, now: Time) ->
     lines.iter().try_for_each(|cells| writeln!(out, "{}", line(cells, &widths)))
 }
 
-/// Returns the cells of a row. Revisions and reasons are escaped and cut, names are not cut, because users copy them.
+/// Returns the cells of a row. Revisions, reasons and messages are escaped and cut. Names and URLs are not cut, because users copy them.
 fn cells(row: &Row, now: Time) -> Vec<String> {
     let age = row.created.map_or_else(String::new, |created| age(created, now));
     vec![
@@ -83,6 +89,9 @@ fn cells(row: &Row, now: Time) -> Vec<String> {
         shown(row.phase.map_or("", Phase::as_str)),
         shown(&row.reason),
         shown(&age),
+        // The controller stores only URLs that it has parsed.
+        row.url.as_ref().map_or_else(|| shown(""), |url| url.escape_debug().to_string()),
+        shown(&row.message),
     ]
 }
 
@@ -118,9 +127,9 @@ mod tests {
         promotion.into()
     }
 
-    fn printed(rows: &[Row], all_namespaces: bool) -> Vec<String> {
+    fn printed(rows: &[Row], columns: (bool, bool)) -> Vec<String> {
         let (mut out, now) = (Vec::new(), "2026-01-01T02:30:00Z".parse().unwrap());
-        table(&mut out, rows, all_namespaces, now).unwrap();
+        table(&mut out, rows, columns, now).unwrap();
         String::from_utf8(out).unwrap().lines().map(str::to_owned).collect()
     }
 
@@ -131,14 +140,28 @@ mod tests {
             row("a\nb\u{1b}[2J", &serde_json::Value::Null),
         ];
         assert_eq!(
-            printed(&rows, false),
+            printed(&rows, (false, false)),
             [
                 r"NAME         PIPELINE   ENVIRONMENT   REVISION        PHASE     REASON            AGE",
                 r"web-prod-1   web        prod          6.5.1           Pending   WaitingApproval   2h",
                 r"web-prod-1   web        prod          a\nb\u{1b}[2J   -         -                 2h",
             ]
         );
-        assert!(printed(&rows, true)[1].starts_with("team-a      web-prod-1   "), "{:?}", printed(&rows, true));
+        let all = printed(&rows, (true, false));
+        assert!(all[1].starts_with("team-a      web-prod-1   "), "{all:?}");
+    }
+
+    #[test]
+    fn the_wide_table_has_the_pull_request() {
+        let status =
+            json!({"phase": "Open", "reason": "Opened", "location": "https://e.com/p/7", "message": "waiting\nfor 7"});
+        assert_eq!(
+            printed(&[row("2", &status)], (false, true)),
+            [
+                r"NAME         PIPELINE   ENVIRONMENT   REVISION   PHASE   REASON   AGE   URL                 MESSAGE",
+                r"web-prod-1   web        prod          2          Open    Opened   2h    https://e.com/p/7   waiting\nfor 7",
+            ]
+        );
     }
 
     #[test]

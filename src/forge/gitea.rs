@@ -77,6 +77,8 @@ struct Pull {
     merged: bool,
     #[serde(default)]
     mergeable: bool,
+    #[serde(default)]
+    draft: bool,
     merge_commit_sha: Option<String>,
     head: Side,
     base: Side,
@@ -111,8 +113,8 @@ impl Pull {
             from_fork: self.head.repo_id != self.base.repo_id,
             head: commit(self.head.sha),
             state,
-            // `false` can also mean that the check runs, that it failed, or that it is a draft.
-            conflict: self.mergeable.then_some(false),
+            // `false` can also mean that the check runs or that it failed. A draft is never mergeable.
+            conflict: (self.mergeable || self.draft).then_some(false),
             merge_commit: commit(self.merge_commit_sha).filter(|_| self.merged),
             last_line: last_line(self.body.as_deref()),
             version: None,

@@ -18,7 +18,7 @@ pub struct PullRequest {
     /// The state.
     pub state: State,
     /// Whether it conflicts with the base branch. `None` if the forge does not say it: it has not computed it yet, or, like Bitbucket Cloud,
-    /// never does. Gitea does not distinguish a conflict from a draft and a check that runs, so there it is `Some(false)` or `None`.
+    /// never does. Gitea does not distinguish a conflict from a check that runs, so there it is `Some(false)` or `None`.
     pub conflict: Option<bool>,
     /// The commit on the base branch, once the pull request is merged. Bitbucket Cloud abbreviates it.
     pub merge_commit: Option<String>,

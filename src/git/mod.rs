@@ -38,7 +38,7 @@ pub use limits::{Bound, MAX_ANSWER, MAX_FILE, MAX_FILES, MAX_PATHS};
 pub use message::{Author, Message, NotAMessage};
 pub use paths::{NotAPath, Paths};
 pub use push::{Push, Pushed, push};
-pub use remote::{Refs, Remote};
+pub use remote::{Refs, Remote, is_branch};
 pub use snapshot::{File, LeftOut, Snapshot, WhyLeftOut};
 pub use transport::{Method, Request, Response, Transport, TransportError};
 pub use words::MAX_WORDS;

@@ -116,6 +116,12 @@ pub(super) fn check_name(name: &str) -> Result<(), GitError> {
     if is_valid { Ok(()) } else { Err(GitError::NotARef(words::clean(name.as_bytes()))) }
 }
 
+/// Whether Git accepts a name as that of a branch, without `refs/heads/`.
+#[must_use]
+pub fn is_branch(name: &str) -> bool {
+    check_name(&format!("refs/heads/{name}")).is_ok()
+}
+
 /// Reads the capabilities of protocol version 2.
 pub(super) fn capabilities(answer: &[u8]) -> Result<Supports, GitError> {
     let mut lines = after_service(answer, "git-upload-pack")?;

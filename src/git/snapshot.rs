@@ -58,6 +58,27 @@ pub enum WhyLeftOut {
     NotUtf8,
 }
 
+#[cfg(test)]
+impl Snapshot {
+    /// Returns a commit with these files, for tests.
+    pub(crate) fn of(files: &[(&str, &[u8])], left_out: Vec<LeftOut>) -> Self {
+        let null = ObjectId::null(super::id::KIND);
+        let commit = Found {
+            id: Id(null),
+            parents: Vec::new(),
+            author: String::new(),
+            email: String::new(),
+            seconds: 0,
+            subject: String::new(),
+            trailers: Vec::new(),
+            tree: null,
+        };
+        let file = |bytes: &[u8]| File { bytes: Bytes::copy_from_slice(bytes), is_executable: false };
+        let files = files.iter().map(|(path, bytes)| ((*path).to_owned(), file(bytes))).collect();
+        Self { commit, files, left_out, trees: Trees::default() }
+    }
+}
+
 impl<T: Transport> Remote<'_, T> {
     /// Returns the YAML files of a commit.
     ///

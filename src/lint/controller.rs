@@ -13,10 +13,10 @@ use super::{FieldProblem, Finding, Options, Source};
 use crate::api::pipeline::target::targets;
 use crate::api::{Notification, Pipeline, Promotion};
 use crate::config::layers::{Layer, Source as Author};
-use crate::manifests::field::{below, entry, steps};
+use crate::manifests::field::{below, entry, is_within, steps};
 use crate::manifests::one_line;
 use crate::pipeline::plan::plan;
-use crate::promotion::names;
+use crate::promotion::{Sample, names, unusable};
 
 /// Parses an object as a kind of Pennant. Returns the problem if the object does not match the type.
 pub(super) fn parse<K: DeserializeOwned + kube::Resource>(object: &Value, namespace: &str) -> Result<K, FieldProblem> {
@@ -35,6 +35,36 @@ pub(super) fn pipeline(pipeline: &Pipeline, options: &Options) -> Option<FieldPr
         _ => None,
     };
     Some((field.unwrap_or_else(|| "spec.environments".to_owned()), refused.message, Source::Controller))
+}
+
+/// Returns the problems of the strategies of a pipeline that every promotion by commit or pull request would have. `reported`: the fields
+/// with a problem already.
+pub(super) fn strategies(pipeline: &Pipeline, reported: &[String], options: &Options) -> Vec<FieldProblem> {
+    let spec = &pipeline.spec;
+    let second = spec.environments.get(1).map_or("", |environment| environment.name.as_str());
+    let of_pipeline = spec.promotion.iter().map(|policy| (policy, "spec".to_owned(), 1, second));
+    let environments = spec.environments.iter().enumerate().skip(1);
+    let of_environments = environments.filter_map(|(index, environment)| {
+        Some((environment.promotion.as_ref()?, entry("spec.environments", index), index, environment.name.as_str()))
+    });
+    let mut all = Vec::new();
+    for (policy, holder, index, environment) in of_pipeline.chain(of_environments) {
+        let Some(strategy) = &policy.strategy else { continue };
+        let whole = below(&below(&holder, "promotion"), "strategy");
+        let from = spec.environments.get(index - 1).map_or("", |before| before.name.as_str());
+        let sample = Sample { pipeline: &pipeline.name_any(), environment, from };
+        let problems = unusable(strategy, options.allow_http, sample);
+        let placed = problems.into_iter().map(|(name, message)| {
+            let field = name.split('.').fold(whole.clone(), |field, part| below(&field, part));
+            (field, message, Source::Controller)
+        });
+        let is_reported = |field: &str| {
+            let is_about = |at: &String| is_within(at, field) || (is_within(field, at) && is_within(at, &whole));
+            reported.iter().any(is_about)
+        };
+        all.extend(placed.filter(|(field, ..)| !is_reported(field)));
+    }
+    all
 }
 
 /// Returns the problem for which the promotion controller would withdraw a Promotion in any state of its pipeline. The object has no problem

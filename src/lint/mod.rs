@@ -250,6 +250,8 @@ fn objects(all: &[FileDocument<'_>], files: Files<'_>, report: &mut Report) -> R
         match controller::parse::<Pipeline>(&object, &files.options.namespace) {
             Ok(pipeline) => {
                 problems.extend(controller::pipeline(&pipeline, files.options));
+                let reported: Vec<_> = problems.iter().map(|(field, ..)| field.clone()).collect();
+                problems.extend(controller::strategies(&pipeline, &reported, files.options));
                 let fields: Vec<_> = problems.iter().map(|(field, ..)| field.clone()).collect();
                 pipelines::check(&pipeline, context, &fields, files, report);
                 commits::check(&pipeline, context, files, report);

@@ -1,6 +1,7 @@
 //! Tests the findings for files, and that every rule of every CRD can be evaluated.
 
 mod delivery;
+mod documents;
 mod durations;
 mod layered;
 mod promotion;
@@ -56,7 +57,12 @@ fn full() -> Vec<Value> {
                 {"name": "dev", "targets": [
                     {"namespace": "a", "clusterRef": {"kind": "GitopsCluster", "name": "eu", "namespace": "a"}},
                 ]},
-                {"name": "prod", "targets": [{"namespace": "a"}]},
+                {"name": "prod", "targets": [{"namespace": "a"}], "promotion": {
+                    "strategy": {
+                        "pullRequest": {"type": "gitea", "url": "https://git.example.com/acme/deploy.git", "interval": "1m"},
+                    },
+                    "retry": {"initial": "10s"},
+                }},
             ],
             "promotion": {
                 "after": "5m", "timeout": "24h", "strategy": {"notification": {}},
@@ -74,7 +80,10 @@ fn full() -> Vec<Value> {
         "spec": {
             "pipelineRef": {"name": "p", "uid": "u"}, "environment": "prod", "from": "dev", "revision": "2", "occasion": 1,
         },
-        "status": {"phase": "Requested", "strategy": {"notification": {}}},
+        "status": {
+            "phase": "Requested",
+            "strategy": {"pullRequest": {"type": "gitea", "url": "https://git.example.com/acme/deploy.git", "interval": "1m"}},
+        },
     });
     vec![pipeline, notification, delivery, promotion]
 }

@@ -30,7 +30,8 @@ pub struct ExplainedPromotion {
     pub timeout: String,
     /// Whether no promotion is started.
     pub suspend: bool,
-    /// What applies now: `Open`, `UpToDate`, `NotObserved`, `EnvironmentNotReady`, `Exists`, `Baseline`, `Suspended` or `Create`.
+    /// What applies now: `Open`, `UpToDate`, `NotObserved`, `EnvironmentNotReady`, `OwnCommit`, `Exists`,
+    /// `Baseline`, `Suspended` or `Create`.
     pub state: &'static str,
     /// One sentence with the reason and the remedy.
     pub message: String,
@@ -56,6 +57,9 @@ pub struct NewestPromotion {
     /// Human-readable message.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub message: String,
+    /// URL of its pull request or commit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
 }
 
 /// Whether the pipeline promotes a revision to any environment.
@@ -106,6 +110,7 @@ fn in_status(pipeline: &Pipeline, environment: &str) -> Option<NewestPromotion> 
         phase: Some(known.phase),
         reason: known.reason.clone(),
         message: String::new(),
+        url: known.location.clone(),
     })
 }
 
@@ -118,6 +123,7 @@ impl NewestPromotion {
             phase: status.phase,
             reason: status.reason,
             message: status.message,
+            url: status.location,
         }
     }
 
@@ -125,13 +131,14 @@ impl NewestPromotion {
         self.phase.is_none_or(|phase| !phase.is_ended())
     }
 
-    /// Returns name, revision, phase, reason and message.
+    /// Returns name, revision, phase, reason, URL and message.
     fn described(&self) -> String {
-        let Self { name, revision, reason, message, .. } = self;
+        let Self { name, revision, reason, message, url, .. } = self;
         let phase = self.phase.map_or("new", Phase::as_str);
         let reason = if reason.is_empty() { String::new() } else { format!(" ({reason})") };
         let message = if message.is_empty() { String::new() } else { format!(": {message}") };
-        format!("{name} of {revision} is {phase}{reason}{message}")
+        let url = url.as_ref().map_or_else(String::new, |url| format!(" at {url}"));
+        format!("{name} of {revision} is {phase}{reason}{url}{message}")
     }
 }
 
@@ -157,6 +164,10 @@ impl Place<'_> {
         let start = format!("pennant promote {pipeline} {to}");
         match plan {
             Plan::UpToDate => ("UpToDate", format!("{to} runs or tries the revision of {from}, so nothing is promoted")),
+            Plan::OwnCommit(_) => (
+                "OwnCommit",
+                format!("{from} runs a commit that a promotion of this pipeline made, and it is not promoted again"),
+            ),
             Plan::NotObserved(why) => ("NotObserved", format!("nothing is promoted now: {why}")),
             Plan::EnvironmentNotReady(why) => ("EnvironmentNotReady", format!("nothing is promoted now: {why}")),
             Plan::Exists(name) => (
@@ -254,7 +265,7 @@ mod tests {
         }]});
         let mut suspended = pipeline(20, &json!({}));
         suspended.spec.promotion.as_mut().unwrap().suspend = true;
-        for (what, pipeline, all, state, words) in [
+        for (what, pipeline, all, state, words) in vec![
             ("it can start", pipeline(20, &json!({})), Some(vec![]), "Create", "2 goes from dev to prod as soon as"),
             ("suspended", suspended, Some(vec![]), "Suspended", "2 is not promoted, because suspend is true"),
             (
@@ -271,6 +282,15 @@ mod tests {
                 Some(vec![promotion(&status("Pending", "WaitingApproval"))]),
                 "Open",
                 " of 2 is Pending (WaitingApproval): a b; pennant approve web prod approves it",
+            ),
+            (
+                "its pull request is open",
+                pipeline(20, &json!({})),
+                Some(vec![promotion(&json!({
+                    "phase": "Open", "reason": "Opened", "message": "m", "step": 1, "location": "https://e.com/pulls/7",
+                }))]),
+                "Open",
+                " of 2 is Open (Opened) at https://e.com/pulls/7: m",
             ),
             ("it is new", pipeline(20, &json!({})), Some(vec![promotion(&Value::Null)]), "Open", " of 2 is new"),
             (

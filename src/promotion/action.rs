@@ -1,12 +1,14 @@
 //! Pure: what the controller does next for one pipeline. In this order: it withdraws or ends what is not needed, writes the other statuses,
-//! creates promotions, and requests them. Each action changes one object, and is followed by a new decision.
+//! creates promotions, and requests them. Each action changes one object, and is followed by a new decision. Attempts start first: each of
+//! them was recorded before.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use kube::ResourceExt as _;
 
 use super::names::{name, order};
 use super::plan::{Indication, Plan, counts, is_terminating, plan};
+use super::progress::{Progress, Task};
 use super::state::{Next, next, next_without_pipeline, requests};
 use crate::api::promotion::{Phase, PromotedPipeline};
 use crate::api::{Pipeline, Promotion, PromotionSpec, PromotionStatus, Time};
@@ -23,6 +25,13 @@ pub enum Action {
         /// The whole status.
         status: Box<PromotionStatus>,
     },
+    /// An attempt of the promotion with this name has to start.
+    Act {
+        /// Name of the promotion.
+        name: String,
+        /// What the attempt does.
+        task: Task,
+    },
     /// A promotion has to be created.
     Create(Box<PromotionSpec>),
     /// The promotion with this name has to be deleted.
@@ -33,15 +42,29 @@ pub enum Action {
 }
 
 /// Returns the next action for a pipeline. `None`: the pipeline does not exist. `promotions`: those with its uid. `refused`: the names of
-/// promotions for which the API server has just refused an action. They must not stop the others.
+/// promotions for which the API server has just refused an action. They must not stop the others. `progress`: the attempts of promotions,
+/// by name.
 #[must_use]
-pub fn action(pipeline: Option<&Pipeline>, promotions: &[&Promotion], refused: &BTreeSet<String>, now: Time) -> Action {
+pub fn action(
+    pipeline: Option<&Pipeline>,
+    promotions: &[&Promotion],
+    refused: &BTreeSet<String>,
+    progress: &BTreeMap<String, Progress>,
+    now: Time,
+) -> Action {
     let (mut writes, mut wake) = (Vec::new(), None);
+    let none = Progress::default();
     for promotion in promotions.iter().copied().filter(|promotion| !is_terminating(promotion)) {
-        let next = pipeline
-            .map_or_else(|| next_without_pipeline(promotion, now), |pipeline| next(pipeline, promotion, promotions, now));
+        let name = promotion.name_any();
+        let progress = progress.get(&name).unwrap_or(&none);
+        let next = match pipeline {
+            Some(pipeline) => next(pipeline, promotion, promotions, progress, now),
+            None if progress.is_running => Next::Wait(None),
+            None => next_without_pipeline(promotion, now),
+        };
         match next {
-            Next::Write(_) if refused.contains(&promotion.name_any()) => {}
+            Next::Write(_) | Next::Act(_) if refused.contains(&name) => {}
+            Next::Act(task) => return Action::Act { name, task },
             Next::Write(status) => writes.push((urgency(promotion, &status), order(&promotion.spec), promotion, status)),
             Next::Wait(until) => wake = earlier(wake, until),
         }
@@ -127,7 +150,8 @@ mod tests {
     }
 
     fn shown_without(pipeline: Option<&Pipeline>, promotions: &[&Promotion], refused: &BTreeSet<String>) -> String {
-        match action(pipeline, promotions, refused, at(200)) {
+        match action(pipeline, promotions, refused, &BTreeMap::new(), at(200)) {
+            Action::Act { name, task } => format!("{task:?} of {}", tail(&name)),
             Action::Wait(None) => "wait".to_owned(),
             Action::Wait(Some(until)) => format!("wait until {}", until.as_second()),
             Action::Write { name, status } => {

@@ -7,7 +7,7 @@ use kube::ResourceExt as _;
 
 use super::names::{name, order, order_of_mirror};
 use super::pair::{Pair, index_of};
-use super::plan::{counted, is_new};
+use super::plan::{counted, is_new, is_own_commit};
 use super::policy::policy;
 use super::reason;
 use super::text::shown;
@@ -50,7 +50,15 @@ pub(super) fn admission(pipeline: &Pipeline, promotion: &Promotion, promotions: 
     if let Some(refused) = behind(&pair, promotion, promotions) {
         return refused;
     }
-    if spec.request > 0 { requested(&pair, spec) } else { indicated(&pair, spec) }
+    if spec.request > 0 {
+        return requested(&pair, spec);
+    }
+    // It can have been created before the check that saw the merge.
+    if is_own_commit(promotions, &spec.revision) {
+        let message = format!("{} is a commit that a promotion of this pipeline made", shown(&spec.revision));
+        return invalid(reason::OWN_COMMIT, message);
+    }
+    indicated(&pair, spec)
 }
 
 fn invalid(reason: &'static str, message: String) -> Admission {
@@ -133,9 +141,11 @@ fn requested(pair: &Pair<'_>, spec: &PromotionSpec) -> Admission {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::promotion::Phase;
+    use crate::api::promotion::{Phase, PromotionPullRequest};
     use crate::api::{PromotionStatus, Status};
-    use crate::promotion::testing::{PROD, STAGING, mirror, new, pipeline, promotion, rejected, spec, with, with_policy};
+    use crate::promotion::testing::{
+        PROD, STAGING, environment, mirror, new, pipeline, promotion, rejected, spec, with, with_policy,
+    };
 
     fn judged(pipeline: &Pipeline, promotion: &Promotion, others: &[&Promotion]) -> String {
         let all: Vec<&Promotion> = others.iter().copied().chain([promotion]).collect();
@@ -203,7 +213,7 @@ mod tests {
         let ended = promotion((20, 0), &[Phase::Requested, Phase::Failed], "");
         let mut wiped = baseline.clone();
         wiped.status.as_mut().unwrap().environments[PROD].promotion = Some(mirror(&ended, 2));
-        let same = with(PROD, |prod| *prod = crate::promotion::testing::environment("prod", "2", 0));
+        let same = with(PROD, |prod| *prod = environment("prod", "2", 0));
         let mut other = spec(20, 1);
         other.revision = "3".into();
         for (what, pipeline, promotion, expected) in [
@@ -245,5 +255,19 @@ mod tests {
             let found = judged(pipeline, &promotion, &others);
             assert!(found.starts_with(expected), "{what}: {found}");
         }
+    }
+
+    #[test]
+    fn a_commit_of_a_promotion_is_not_promoted_although_the_merge_is_seen_later() {
+        let merge = "9c1e1fd3".repeat(5);
+        let moved = with(STAGING, |staging| *staging = environment("staging", &merge, 30));
+        let next = new(PromotionSpec { revision: merge.clone(), occasion: 30, ..spec(30, 0) });
+        let open = promotion((20, 0), &[Phase::Requested, Phase::Open], "Opened");
+        let judged = |before: &Promotion| admission(&moved, &next, &[before, &next]);
+        assert_eq!(judged(&open), Admission::Valid, "the merge is not known");
+        let mut merged = open;
+        merged.status.as_mut().unwrap().pull_request =
+            Some(PromotionPullRequest { merge_commit: Some(merge.clone()), ..PromotionPullRequest::default() });
+        assert!(matches!(judged(&merged), Admission::Invalid { reason: reason::OWN_COMMIT, .. }));
     }
 }

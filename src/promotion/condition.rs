@@ -12,12 +12,13 @@ use crate::api::promotion::Phase;
 use crate::api::{Pipeline, Promotion, duration_text};
 
 /// The reasons for `True`. If several environments wait, the first one of them is shown.
-const REASONS: [&str; 6] = [
+const REASONS: [&str; 7] = [
     reason::WAITING_APPROVAL,
     reason::SOAKING,
     reason::ENVIRONMENT_NOT_READY,
     reason::NOT_OBSERVED,
     reason::BASELINE,
+    reason::OWN_COMMIT,
     reason::SUSPENDED,
 ];
 /// Maximum number of environments in the message.
@@ -104,6 +105,13 @@ fn of_plan(pipeline: &Pipeline, pair: &Pair<'_>, plan: Plan) -> Option<(&'static
     let last = pair.source().and_then(|source| source.current.as_deref());
     let differs = last.is_some_and(|last| !last.is_empty() && pair.last() != Some(last));
     match plan {
+        Plan::OwnCommit(_) => {
+            let message = format!(
+                "{to}: {from} runs a commit that a promotion of this pipeline made, and it is not promoted again; use versions \
+                 as revisions, or one repository for each environment"
+            );
+            Some((reason::OWN_COMMIT, message))
+        }
         Plan::NotObserved(why) => differs.then(|| (reason::NOT_OBSERVED, format!("{to}: {why}"))),
         Plan::EnvironmentNotReady(why) => differs.then(|| (reason::ENVIRONMENT_NOT_READY, format!("{to}: {why}"))),
         Plan::Baseline(indication) => {

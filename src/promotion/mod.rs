@@ -10,12 +10,14 @@
 
 pub mod action;
 mod admission;
+mod attempt;
 pub mod condition;
 mod controller;
 pub mod names;
 mod pair;
 pub mod plan;
 pub mod policy;
+pub mod progress;
 #[cfg(test)]
 mod properties;
 pub mod reason;
@@ -28,8 +30,10 @@ mod text;
 use std::sync::Mutex;
 
 use kube::Client;
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+pub use attempt::{Sample, Unusable, unusable};
 pub use controller::run;
 
 use crate::k8s::call::CallError;
@@ -37,7 +41,10 @@ use crate::k8s::limiter::NamespaceLimiter;
 use crate::leader::Lease;
 use crate::report::events::Events;
 use crate::telemetry::Metrics;
-use controller::index::Index;
+use crate::webhook::{SecretWatches, Sender};
+use attempt::Outside;
+use controller::attempts::Attempts;
+use controller::index::{Index, Key};
 
 /// Errors of the promotion controller. The messages are human-readable.
 #[derive(Debug, thiserror::Error)]
@@ -96,21 +103,31 @@ pub struct Context {
     metrics: Metrics,
     /// The pipelines and Promotions that the watches have delivered.
     index: Mutex<Index>,
+    /// The attempts of promotions by commit or pull request.
+    attempts: Attempts,
+    /// The pipelines whose attempts have ended.
+    ended: Mutex<Option<mpsc::UnboundedReceiver<Key>>>,
+    /// The Secrets with the credentials for repositories.
+    secrets: SecretWatches,
     stop: CancellationToken,
 }
 
 impl Context {
-    /// A controller that has not looked at any pipeline yet.
+    /// A controller that has not looked at any pipeline yet. `outside`: the watches of Secrets, and what sends requests with their values.
     #[must_use]
     pub fn new(
         client: Client,
         lease: Lease,
         options: Options,
-        events: Events,
-        metrics: Metrics,
+        (secrets, sender): (SecretWatches, Sender),
+        (events, metrics): (Events, Metrics),
         stop: CancellationToken,
     ) -> Self {
+        let (attempts, ended) = Attempts::new(Outside::new(sender), stop.clone());
         Self {
+            attempts,
+            ended: Mutex::new(Some(ended)),
+            secrets,
             client,
             lease,
             limiter: NamespaceLimiter::new(options.max_looks),

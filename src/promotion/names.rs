@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::api::PromotionSpec;
 use crate::api::promotion::EnvironmentPromotion;
 use crate::api::values::names::{cut, hash};
+use crate::api::{Promotion, PromotionSpec};
 
 /// The order of the promotions of one environment: occasion, then request. The newest has the greatest order.
 pub type Order = (i64, i64);
@@ -36,24 +36,59 @@ pub fn labels(spec: &PromotionSpec) -> BTreeMap<String, String> {
 /// Maximum length of the part of a branch that shows the revision.
 const MAX_SLUG: usize = 40;
 
+/// Maximum number of branches that are looked for.
+const MAX_BRANCHES: usize = 3;
+
+/// Returns the branches that can have the pull request of a promotion. The first one is its own. The others are those before its retries, and
+/// that of the promotion for the same occasion that Pennant started. A pull request that is still open there is taken over.
+#[must_use]
+pub(super) fn branches(promotion: &Promotion) -> Vec<String> {
+    let (spec, retries) = (&promotion.spec, promotion.status.as_ref().map_or(0, |status| status.retries));
+    let earlier = (0..=retries).rev().take(MAX_BRANCHES);
+    let mut all: Vec<String> = earlier.map(|retries| branch(spec, retries)).collect();
+    if spec.request > 0 {
+        all.push(branch(&PromotionSpec { request: 0, ..spec.clone() }, 0));
+    }
+    all
+}
+
+/// Returns the value of the trailer by which the commit of a promotion is found again. Each retry has another one.
+#[must_use]
+pub(super) fn trailer(promotion: &Promotion) -> String {
+    let retries = promotion.status.as_ref().map_or(0, |status| status.retries);
+    trailer_of(promotion, promotion.metadata.name.as_deref().unwrap_or_default(), retries)
+}
+
+/// Returns the trailers of the commits on [`branches`]: a branch whose newest commit has one of them has no commit of a person.
+#[must_use]
+pub(super) fn trailers(promotion: &Promotion) -> Vec<String> {
+    let (spec, retries) = (&promotion.spec, promotion.status.as_ref().map_or(0, |status| status.retries));
+    let own = promotion.metadata.name.as_deref().unwrap_or_default();
+    let earlier = (0..=retries).rev().take(MAX_BRANCHES);
+    let mut all: Vec<String> = earlier.map(|retries| trailer_of(promotion, own, retries)).collect();
+    if spec.request > 0 {
+        all.push(trailer_of(promotion, &name(&PromotionSpec { request: 0, ..spec.clone() }), 0));
+    }
+    all
+}
+
+fn trailer_of(promotion: &Promotion, name: &str, retries: i64) -> String {
+    let namespace = promotion.metadata.namespace.as_deref().unwrap_or_default();
+    let trailer = format!("{namespace}/{name} {}", promotion.spec.pipeline_ref.uid);
+    if retries > 0 { format!("{trailer} retry {retries}") } else { trailer }
+}
+
 /// Returns the branch to which the change of a promotion is pushed: `pennant/ENVIRONMENT-SLUG-ID16`.
 ///
 /// The id is a hash of what the promotion is for, so a Promotion that is deleted and created again has the same branch. Everything else is for
-/// users. `attempt` is 0 or 1 for the first branch; each later one, for example after a retry of a closed pull request, ends in `-2`, `-3`, ….
-#[must_use]
-pub fn branch(spec: &PromotionSpec, attempt: u32) -> String {
+/// users. After the first retry of a person, the branch ends in `-2`, then in `-3`, ….
+fn branch(spec: &PromotionSpec, retries: i64) -> String {
     let (occasion, request) = (spec.occasion.to_string(), spec.request.to_string());
     let id = hash(&[&spec.pipeline_ref.uid, &spec.environment, &spec.revision, &occasion, &request]);
     let parts = [slug(&spec.environment, 63), slug(&spec.revision, MAX_SLUG), id[..16].to_owned()];
     let shown: Vec<&str> = parts.iter().map(String::as_str).filter(|part| !part.is_empty()).collect();
     let branch = format!("pennant/{}", shown.join("-"));
-    if attempt > 1 { format!("{branch}-{attempt}") } else { branch }
-}
-
-/// Returns the line by which a commit of a promotion is found again. It is a Git trailer: the last paragraph of the commit message.
-#[must_use]
-pub fn trailer(namespace: &str, name: &str, pipeline_uid: &str) -> String {
-    format!("Pennant-Promotion: {namespace}/{name} {pipeline_uid}")
+    if retries > 0 { format!("{branch}-{}", retries.saturating_add(1)) } else { branch }
 }
 
 /// Returns a text in lower case with only `a` to `z`, digits, and single dashes between them, of at most `max` characters.
@@ -145,11 +180,10 @@ mod tests {
 
     #[test]
     fn a_branch_is_a_function_of_what_the_promotion_is_for() {
-        let one = branch(&spec(), 1);
+        let one = branch(&spec(), 0);
         assert!(one.starts_with("pennant/prod-6-5-1-"), "{one}");
         assert_eq!(one.len(), "pennant/prod-6-5-1-".len() + 16);
-        assert_eq!(branch(&spec(), 0), one);
-        assert_eq!(branch(&spec(), 2), format!("{one}-2"));
+        assert_eq!(branch(&spec(), 1), format!("{one}-2"));
         let other_pipeline = PromotedPipeline { name: "podinfo".into(), uid: "v".into() };
         let renamed = PromotedPipeline { name: "other".into(), uid: "u".into() };
         for (what, same, other) in [
@@ -162,7 +196,7 @@ mod tests {
             ("the environment", false, PromotionSpec { environment: "qa".into(), ..spec() }),
             ("the pipeline", false, PromotionSpec { pipeline_ref: other_pipeline, ..spec() }),
         ] {
-            assert_eq!(branch(&other, 1) == one, same, "{what}");
+            assert_eq!(branch(&other, 0) == one, same, "{what}");
         }
     }
 
@@ -184,18 +218,32 @@ mod tests {
             (&"a".repeat(41), &format!("-{}", "a".repeat(40))),
             (&format!("{}-b", "a".repeat(39)), &format!("-{}", "a".repeat(39))),
         ] {
-            let branch = branch(&PromotionSpec { revision: revision.to_owned(), ..spec() }, 3);
+            let branch = branch(&PromotionSpec { revision: revision.to_owned(), ..spec() }, 2);
             let rest =
                 branch.strip_prefix(&format!("pennant/prod{shown}-")).unwrap_or_else(|| panic!("{revision:?}: {branch}"));
             assert!(rest.len() == 18 && rest.ends_with("-3"), "{branch}");
             assert!(branch.bytes().all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'/')), "{branch}");
         }
         let long = PromotionSpec { environment: "e".repeat(63), revision: "r".repeat(1024), ..spec() };
-        assert!(branch(&long, u32::MAX).len() <= 150);
+        assert!(branch(&long, i64::MAX).len() <= 160);
     }
 
     #[test]
-    fn a_trailer_names_the_promotion_and_the_pipeline() {
-        assert_eq!(trailer("team-a", "podinfo-prod-1", "0b1c"), "Pennant-Promotion: team-a/podinfo-prod-1 0b1c");
+    fn a_retry_has_a_branch_and_a_trailer_of_its_own() {
+        let with = |request, retries| {
+            let mut promotion = crate::promotion::testing::new(PromotionSpec { request, ..spec() });
+            promotion.metadata.name = Some("web".into());
+            promotion.status = Some(crate::api::PromotionStatus { retries, ..crate::api::PromotionStatus::default() });
+            promotion
+        };
+        let (first, again, asked) = (with(0, 0), with(0, 1), with(2, 0));
+        assert_eq!((trailer(&first), trailer(&again)), ("team-a/web u".into(), "team-a/web u retry 1".into()));
+        assert_eq!(trailers(&again), ["team-a/web u retry 1", "team-a/web u"]);
+        let started = name(&PromotionSpec { request: 0, ..asked.spec.clone() });
+        assert_eq!(trailers(&asked), ["team-a/web u".to_owned(), format!("team-a/{started} u")]);
+        let own = branches(&first);
+        assert_eq!(branches(&again), [format!("{}-2", own[0]), own[0].clone()], "the one before can still be open");
+        assert_eq!((branches(&asked).len(), &branches(&asked)[1]), (2, &own[0]));
+        assert_eq!(branches(&with(0, 9)).len(), 3);
     }
 }

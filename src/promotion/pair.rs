@@ -88,6 +88,19 @@ impl<'a> Pair<'a> {
         self.source?.targets.iter().filter_map(|target| target.last_transition_time).max()
     }
 
+    /// Returns when a target of the second environment changed last.
+    pub(super) fn target_changed(&self) -> Option<Time> {
+        self.target?.targets.iter().filter_map(|target| target.last_transition_time).max()
+    }
+
+    /// Describes the first target of the second environment that has failed at a revision.
+    pub(super) fn failed_at(&self, revision: &str) -> Option<String> {
+        let failed = |target: &&TargetStatus| target.status == Status::Failed && target.attempted_revision == revision;
+        let target = self.target?.targets.iter().find(failed)?;
+        let why = if target.message.is_empty() { &target.reason } else { &target.message };
+        Some(format!("{}, and has failed: {}", described(target), shown(why)))
+    }
+
     /// Returns what each target of the environment runs.
     pub(super) fn described(&self) -> String {
         let targets = self.target.map(|target| target.targets.as_slice()).unwrap_or_default();

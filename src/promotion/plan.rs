@@ -11,6 +11,8 @@ use crate::api::{Pipeline, Promotion};
 
 /// Maximum length of a revision that can be promoted, in characters. The schema accepts no longer one.
 const REVISION: usize = 1024;
+/// Minimum length of the id of a commit. Bitbucket Cloud abbreviates ids to 12 digits.
+const HASH: usize = 12;
 
 /// What can be promoted to an environment.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,6 +36,8 @@ pub enum Plan {
     NotObserved(String),
     /// The environment before is not ready; with a message.
     EnvironmentNotReady(String),
+    /// The environment before runs a commit that a promotion of this pipeline made; with its name.
+    OwnCommit(String),
     /// A promotion for this occasion, or for a later one, exists or existed; with its name.
     Exists(String),
     /// The environment before ran the revision when it was first seen.
@@ -63,6 +67,9 @@ pub fn plan(pipeline: &Pipeline, index: usize, promotions: &[&Promotion]) -> Pla
     if pair.tries(revision) {
         return Plan::UpToDate;
     }
+    if is_own_commit(promotions, revision) {
+        return Plan::OwnCommit(from.clone());
+    }
     let occasion = pair.reached();
     if let Some(name) = existing(&pair, promotions, occasion) {
         return Plan::Exists(name);
@@ -74,6 +81,17 @@ pub fn plan(pipeline: &Pipeline, index: usize, promotions: &[&Promotion]) -> Pla
         _ if policy.suspend => Plan::Suspended(indication),
         _ => Plan::Create(indication),
     }
+}
+
+/// Whether a revision is a commit that a promotion of the pipeline pushed, or with which its pull request was merged. If two environments read
+/// one repository, each promotion is a new revision of the earlier one. It must not be promoted again.
+pub(super) fn is_own_commit(promotions: &[&Promotion], revision: &str) -> bool {
+    let is_in = |id: &str| id.len() >= HASH && revision.contains(id);
+    promotions.iter().filter_map(|promotion| promotion.status.as_ref()).any(|status| {
+        let pushed = status.commit.as_ref().map(|commit| commit.id.as_str());
+        let merged = status.pull_request.as_ref().and_then(|request| request.merge_commit.as_deref());
+        pushed.into_iter().chain(merged).any(is_in)
+    })
 }
 
 /// Returns the message for an environment that is not ready.
@@ -134,8 +152,9 @@ fn existing(pair: &Pair<'_>, promotions: &[&Promotion], occasion: i64) -> Option
 mod tests {
     use super::*;
     use crate::api::Status;
+    use crate::api::promotion::{PromotionCommit, PromotionPullRequest};
     use crate::promotion::testing::{
-        PROD, STAGING, automatic, mirror, new, pipeline, promotion, rejected, spec, with, with_policy,
+        PROD, STAGING, automatic, environment, mirror, new, pipeline, promotion, rejected, spec, with, with_policy,
     };
 
     fn indication(occasion: i64) -> Indication {
@@ -197,6 +216,35 @@ mod tests {
         }
         assert_eq!(plan(&pipeline(), STAGING, &[]), Plan::UpToDate);
         assert_eq!(plan(&pipeline(), 0, &[]), Plan::UpToDate);
+    }
+
+    #[test]
+    fn a_commit_of_a_promotion_is_not_promoted_again() {
+        let (own, merged, other) = ("1f2e".repeat(10), "9a8b".repeat(10), "5c6d".repeat(10));
+        let mut made = promotion((10, 0), &[Phase::Requested, Phase::Finished], "");
+        let status = made.status.as_mut().unwrap();
+        status.commit = Some(PromotionCommit { id: own.clone(), ..PromotionCommit::default() });
+        let merge_commit = Some(merged.clone());
+        status.pull_request = Some(PromotionPullRequest { merge_commit, ..PromotionPullRequest::default() });
+        let mut of_staging = made.clone();
+        of_staging.spec.environment = "staging".into();
+        let runs = |revision: &str| with(STAGING, |staging| *staging = environment("staging", revision, 20));
+        let (tag, branch) = (format!("v2@sha1:{own}"), format!("main@sha1:{merged}"));
+        for (what, revision, promotions, is_own) in [
+            ("the commit", own.as_str(), vec![&made], true),
+            ("the commit with a tag", &tag, vec![&made], true),
+            ("the commit of the merge", &branch, vec![&made], true),
+            ("one to another environment", &own, vec![&of_staging], true),
+            ("a commit of a person", &other, vec![&made], false),
+            ("the first digits of it", &own[..12], vec![&made], false),
+            ("the promotion is not known any more", &own, vec![], false),
+        ] {
+            let found = plan(&runs(revision), PROD, &promotions);
+            assert_eq!(found == Plan::OwnCommit("staging".into()), is_own, "{what}: {found:?}");
+        }
+        let short = "1f2e3d4";
+        made.status.as_mut().unwrap().commit = Some(PromotionCommit { id: short.into(), ..PromotionCommit::default() });
+        assert!(!is_own_commit(&[&made], &format!("v-{short}")), "a short id can be a part of other revisions");
     }
 
     #[test]

@@ -2,11 +2,20 @@
 
 use std::time::Duration;
 
-use crate::api::promotion::{PromotionPolicy, PromotionStrategy};
+use crate::api::promotion::{GitRepository, PromotionPolicy, PromotionRetry, PromotionStrategy, PullRequestStrategy};
 use crate::api::{PipelineSpec, duration};
 
-/// How long an environment may take to run a revision.
+/// How long an environment may take to run a revision after a request. A receiver carries it out, perhaps a person.
 const TIMEOUT: Duration = Duration::from_hours(168);
+/// How long an environment may take to run a revision that is declared for it.
+const TIMEOUT_OF_DECLARED: Duration = Duration::from_hours(1);
+/// First and longest wait between two attempts, and how long attempts are made.
+const RETRY: Retry =
+    Retry { initial: Duration::from_secs(10), max: Duration::from_mins(10), max_age: Duration::from_hours(24) };
+/// How often a pull request is checked.
+const INTERVAL: Duration = Duration::from_mins(1);
+/// The branch if none is declared.
+const BRANCH: &str = "main";
 /// How many ended promotions of an environment are kept.
 const KEEP: usize = 10;
 /// How long an ended promotion is kept.
@@ -25,9 +34,22 @@ pub struct Policy {
     pub timeout: Duration,
     /// How the revision gets there.
     pub strategy: PromotionStrategy,
+    /// How attempts are repeated.
+    pub retry: Retry,
     /// How many ended promotions are kept.
     pub keep: usize,
     /// How long an ended promotion is kept.
+    pub max_age: Duration,
+}
+
+/// How attempts are repeated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Retry {
+    /// Wait after the first failed attempt. Each further wait is twice as long.
+    pub initial: Duration,
+    /// Longest wait.
+    pub max: Duration,
+    /// How long attempts are made after the request.
     pub max_age: Duration,
 }
 
@@ -37,11 +59,13 @@ pub fn policy(spec: &PipelineSpec, index: usize) -> Option<Policy> {
     let of = declared(spec, index)?;
     let strategy = of.strategy.clone().filter(|strategy| !strategy_name(strategy).is_empty())?;
     let (keep, max_age) = retention(spec, index);
+    let timeout = if strategy.notification.is_some() { TIMEOUT } else { TIMEOUT_OF_DECLARED };
     Some(Policy {
         manual: of.manual,
         after: span(of.after.as_deref(), Duration::ZERO),
         suspend: of.suspend,
-        timeout: span(of.timeout.as_deref(), TIMEOUT),
+        timeout: span(of.timeout.as_deref(), timeout),
+        retry: retry(of.retry.as_ref()),
         strategy,
         keep,
         max_age,
@@ -67,7 +91,38 @@ pub(super) fn retention(spec: &PipelineSpec, index: usize) -> (usize, Duration) 
 /// Returns the name of a strategy.
 #[must_use]
 pub fn strategy_name(strategy: &PromotionStrategy) -> &'static str {
-    if strategy.notification.is_some() { "notification" } else { "" }
+    match strategy {
+        PromotionStrategy { notification: Some(_), .. } => "notification",
+        PromotionStrategy { commit: Some(_), .. } => "commit",
+        PromotionStrategy { pull_request: Some(_), .. } => "pullRequest",
+        _ => "",
+    }
+}
+
+/// Returns the repository in which Pennant itself carries out a strategy, and the branch that finally changes. `None`: a receiver
+/// carries the strategy out.
+#[must_use]
+pub fn repository(strategy: &PromotionStrategy) -> Option<(&GitRepository, &str)> {
+    let commit = || strategy.commit.as_ref().map(|commit| (&commit.repository, commit.branch.as_deref()));
+    let request = || strategy.pull_request.as_ref().map(|of| (&of.repository, of.base_branch.as_deref()));
+    let (repository, branch) = commit().or_else(request)?;
+    Some((repository, branch.unwrap_or(BRANCH)))
+}
+
+/// Returns how often the pull request of a strategy is checked.
+#[must_use]
+pub fn interval(strategy: &PullRequestStrategy) -> Duration {
+    span(strategy.interval.as_deref(), INTERVAL)
+}
+
+fn retry(declared: Option<&PromotionRetry>) -> Retry {
+    let of =
+        |text: fn(&PromotionRetry) -> Option<&String>, default| span(declared.and_then(text).map(String::as_str), default);
+    Retry {
+        initial: of(|retry| retry.initial.as_ref(), RETRY.initial),
+        max: of(|retry| retry.max.as_ref(), RETRY.max),
+        max_age: of(|retry| retry.max_age.as_ref(), RETRY.max_age),
+    }
 }
 
 /// Returns what the pipeline declares for an environment. The policy of the environment replaces that of the pipeline as a whole.
@@ -85,6 +140,7 @@ mod tests {
     use super::*;
     use crate::api::pipeline::Environment;
     use crate::api::promotion::{NotificationStrategy, RetainPromotions};
+    use crate::promotion::testing::{by_commit, by_pull_request};
 
     fn notification() -> PromotionStrategy {
         PromotionStrategy { notification: Some(NotificationStrategy {}), ..PromotionStrategy::default() }
@@ -121,6 +177,50 @@ mod tests {
         assert!(is_promoted(&spec(Some(whole.clone()), None)));
         assert!(!is_promoted(&spec(Some(whole), Some(nothing))));
         assert!(!is_promoted(&spec(None, None)));
+    }
+
+    #[test]
+    fn the_timeout_depends_on_the_strategy() {
+        let found = |strategy: PromotionStrategy, timeout: Option<&str>| {
+            let timeout = timeout.map(str::to_owned);
+            let own = PromotionPolicy { strategy: Some(strategy), timeout, ..PromotionPolicy::default() };
+            policy(&spec(None, Some(own)), 1).unwrap()
+        };
+        for (strategy, name, timeout) in [
+            (notification(), "notification", Duration::from_hours(168)),
+            (by_commit(), "commit", Duration::from_hours(1)),
+            (by_pull_request(), "pullRequest", Duration::from_hours(1)),
+        ] {
+            let policy = found(strategy.clone(), None);
+            assert_eq!((strategy_name(&strategy), policy.timeout, policy.retry), (name, timeout, RETRY));
+            assert_eq!(found(strategy, Some("5m")).timeout, Duration::from_mins(5), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_repository_has_a_branch_and_a_pull_request_an_interval() {
+        let (mut commit, mut request) = (by_commit(), by_pull_request());
+        let of = |strategy: &PromotionStrategy| repository(strategy).map(|(_, branch)| branch.to_owned());
+        assert_eq!((of(&notification()), of(&commit), of(&request)), (None, Some("main".into()), Some("main".into())));
+        assert_eq!(request.pull_request.as_deref().map(interval), Some(Duration::from_mins(1)));
+        commit.commit.as_mut().unwrap().branch = Some("live".into());
+        let declared = request.pull_request.as_mut().unwrap();
+        (declared.base_branch, declared.interval) = (Some("trunk".into()), Some("10s".into()));
+        assert_eq!((of(&commit), of(&request)), (Some("live".into()), Some("trunk".into())));
+        assert_eq!(request.pull_request.as_deref().map(interval), Some(Duration::from_secs(10)));
+    }
+
+    #[test]
+    fn each_setting_of_a_retry_has_its_own_default() {
+        let of = |text: &str| Some(text.to_owned());
+        let seconds = Duration::from_secs;
+        for (declared, expected) in [
+            (PromotionRetry { initial: of("1s"), ..PromotionRetry::default() }, Retry { initial: seconds(1), ..RETRY }),
+            (PromotionRetry { max: of("2s"), ..PromotionRetry::default() }, Retry { max: seconds(2), ..RETRY }),
+            (PromotionRetry { max_age: of("3s"), ..PromotionRetry::default() }, Retry { max_age: seconds(3), ..RETRY }),
+        ] {
+            assert_eq!(retry(Some(&declared)), expected);
+        }
     }
 
     #[test]

@@ -5,6 +5,8 @@
 //! The look, the index, and all decisions are the real ones. The rest is a model. Other steps happen before each call of a look, so every
 //! order of calls is tried.
 
+mod carried;
+mod outside;
 mod server;
 mod steps;
 
@@ -22,7 +24,8 @@ use super::controller::look::{self, Calls};
 use super::pair::Pair;
 use super::plan::{Plan, counts, is_ended, is_new, plan};
 use super::policy::policy;
-use super::testing::{DEV, ENVIRONMENTS, PROD, STAGING, at};
+use super::progress::{Progress, Task};
+use super::testing::{DEV, ENVIRONMENTS, PROD, STAGING};
 use crate::api::promotion::Phase;
 use crate::api::{Pipeline, Promotion, PromotionSpec, PromotionStatus, Time};
 use server::{Server, Write, last_step};
@@ -53,7 +56,7 @@ struct Process<'a> {
 
 impl World {
     fn new(replicas: usize, steps: Vec<Step>) -> Self {
-        Self(Mutex::new(Server::new(replicas, steps)))
+        Self(Mutex::new(Server::new(replicas, None, steps)))
     }
 
     fn server(&self) -> MutexGuard<'_, Server> {
@@ -63,6 +66,11 @@ impl World {
     fn step(&self, step: Step) {
         match step {
             Step::Look(replica) => self.look(replica),
+            Step::Work(replica) => {
+                self.step(Step::WatchPipelines(replica));
+                self.step(Step::WatchPromotions(replica));
+                self.look(replica);
+            }
             other => self.server().step(other),
         }
     }
@@ -191,7 +199,7 @@ impl Process<'_> {
 
 impl Calls for Process<'_> {
     fn now(&self) -> Time {
-        at(self.world.server().clock)
+        self.world.server().now()
     }
 
     async fn pipeline(&self, _: &str) -> Result<Option<Pipeline>, Error> {
@@ -224,13 +232,28 @@ impl Calls for Process<'_> {
     }
 
     async fn write(&self, base: &Promotion, status: &PromotionStatus) -> Result<Option<Promotion>, Error> {
-        self.apply(Write::Status(Box::new(base.clone()), Box::new(status.clone())), |server| {
-            let stored = server.write(base, status);
-            if let Some(stored) = &stored {
-                server.replicas[self.replica].index.learn_promotion(self.lists, stored);
-            }
-            stored
-        })
+        self.apply(Write::Status(Box::new(base.clone()), Box::new(status.clone())), |server| server.write(base, status))
+            .inspect(|stored| {
+                let mut server = self.world.server();
+                if let Some(stored) = stored {
+                    server.replicas[self.replica].index.learn_promotion(self.lists, stored);
+                    server.outside.note(self.replica, stored, base.status.as_ref());
+                }
+            })
+    }
+
+    fn progress(&self, promotion: &Promotion) -> Progress {
+        self.world.server().outside.progress(self.replica, promotion)
+    }
+
+    fn start(&self, promotion: &Promotion, task: Task) -> Result<(), Error> {
+        let mut server = self.world.server();
+        if server.replicas[self.replica].is_killed || server.outside.leader != self.replica {
+            return Err(Error::NotLeader);
+        }
+        let now = server.now();
+        server.outside.start(self.replica, promotion, task, now);
+        Ok(())
     }
 
     async fn delete(&self, base: &Promotion) -> Result<(), Error> {

@@ -16,6 +16,28 @@ pub const SUSPENDED: &str = "Suspended";
 pub const UP_TO_DATE: &str = "UpToDate";
 /// The promotion was requested, and the environment does not run the revision yet.
 pub const WAITING_FOR_ENVIRONMENT: &str = "WaitingForEnvironment";
+/// The commit is being made and pushed.
+pub const PUSHING: &str = "Pushing";
+/// The commit is on its branch.
+pub const PUSHED: &str = "Pushed";
+/// The commit is being pushed, and the pull request is being opened.
+pub const OPENING: &str = "Opening";
+/// The pull request is open.
+pub const OPENED: &str = "Opened";
+/// The pull request is open, and has conflicts with its base branch.
+pub const CONFLICT: &str = "Conflict";
+/// The pull request was merged.
+pub const MERGED: &str = "Merged";
+/// The pull request was closed without being merged.
+pub const CLOSED: &str = "Closed";
+/// The forge does not have the pull request any more.
+pub const PULL_REQUEST_GONE: &str = "PullRequestGone";
+/// The pull request is being closed, because the promotion is not needed any more.
+pub const WITHDRAWING: &str = "Withdrawing";
+/// A target of the environment has failed at the revision.
+pub const TARGET_FAILED: &str = "TargetFailed";
+/// The revision is the commit of a promotion of the same pipeline.
+pub const OWN_COMMIT: &str = "OwnCommit";
 /// The environment tried the revision before the promotion was requested.
 pub const ALREADY_DECLARED: &str = "AlreadyDeclared";
 /// The environment runs the revision.

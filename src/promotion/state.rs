@@ -1,6 +1,8 @@
 //! Pure: the state machine of one promotion.
 //!
-//! In: a promotion, its pipeline, the other promotions of the pipeline, and the time. Out: its next status, or when to look again.
+//! In: a promotion, its pipeline, the other promotions of the pipeline, its attempts, and the time. Out: its next status, or its next attempt,
+//! or when to look again. `external` has the decisions about the strategies that Pennant itself carries out, `ended`
+//! those about promotions that have ended.
 //!
 //! ```text
 //! Pending ──► Requested ──► Failed        all of them but Withdrawn ──► Finished: the environment runs the revision
@@ -21,12 +23,16 @@ use sha2::{Digest as _, Sha256};
 use super::admission::{Admission, admission};
 use super::names::{order, order_of_mirror};
 use super::pair::{Pair, index_of, mirror};
-use super::plan::{counted, is_ended, is_new, is_terminating, not_ready};
-use super::policy::{Policy, policy};
+use super::plan::{counted, is_ended, is_new, is_own_commit, is_terminating, not_ready};
+use super::policy::{Policy, policy, repository};
+use super::progress::{Progress, Task};
 use super::reason;
 use super::text::{bounded, shown};
 use crate::api::promotion::{Approval, EnvironmentPromotion, MAX_STEPS, Phase, RETRY, Step};
 use crate::api::{Pipeline, Promotion, PromotionSpec, PromotionStatus, Time, duration_text};
+
+mod ended;
+mod external;
 
 /// Maximum length of a stored value of the annotation, in characters. A longer value is cut, and a hash of the whole value is appended.
 const VALUE: usize = 128;
@@ -38,18 +44,23 @@ pub enum Next {
     Wait(Option<Time>),
     /// Its status has to be written.
     Write(Box<PromotionStatus>),
+    /// An attempt has to start.
+    Act(Task),
 }
 
-/// Returns what has to be done with a promotion. `promotions`: those of its pipeline.
+/// Returns what has to be done with a promotion. `promotions`: those of its pipeline. `progress`: its attempts.
 #[must_use]
-pub fn next(pipeline: &Pipeline, promotion: &Promotion, promotions: &[&Promotion], now: Time) -> Next {
+pub fn next(pipeline: &Pipeline, promotion: &Promotion, promotions: &[&Promotion], progress: &Progress, now: Time) -> Next {
+    if progress.is_running {
+        return Next::Wait(None);
+    }
     let status = promotion.status.clone().unwrap_or_default();
-    let case = Case { pipeline, promotion, promotions, status, now };
+    let case = Case { pipeline, promotion, promotions, progress, status, now };
     match case.status.phase {
         None => case.first(),
         Some(Phase::Pending | Phase::Requested | Phase::Open | Phase::Merged) => case.open(),
-        Some(Phase::Failed) => case.failed(),
-        Some(Phase::Finished | Phase::Closed | Phase::Withdrawn) => case.ended(),
+        Some(Phase::Failed | Phase::Closed) => case.failed(),
+        Some(Phase::Finished | Phase::Withdrawn) => case.ended(),
     }
 }
 
@@ -61,6 +72,8 @@ pub fn next_without_pipeline(promotion: &Promotion, now: Time) -> Next {
     if status.phase.is_some_and(Phase::is_ended) {
         return Next::Wait(None);
     }
+    // Without the pipeline there are no credentials, so a pull request stays as it is.
+    status.withdrawing = None;
     if status.phase.is_none() {
         reject(&mut status, reason::PIPELINE_GONE, message);
     } else {
@@ -75,10 +88,23 @@ pub fn requests(before: Option<&PromotionStatus>, status: &PromotionStatus) -> b
     status.phase == Some(Phase::Requested) && before.is_none_or(|before| before.attempts != status.attempts)
 }
 
+/// Returns the attempt that a status records. It starts after the answer to the write.
+#[must_use]
+pub fn recorded(before: Option<&PromotionStatus>, status: &PromotionStatus) -> Option<(Task, i64)> {
+    status.strategy.as_ref().and_then(repository)?;
+    let closing = |status: &PromotionStatus| status.withdrawing.as_ref().map(|withdrawing| withdrawing.attempts);
+    let is_changed = before.is_none_or(|before| before.last_attempted_time != status.last_attempted_time);
+    match closing(status).filter(|_| is_changed) {
+        Some(number) => Some((Task::Close, number)),
+        None => requests(before, status).then_some((Task::Carry, status.attempts)),
+    }
+}
+
 struct Case<'a> {
     pipeline: &'a Pipeline,
     promotion: &'a Promotion,
     promotions: &'a [&'a Promotion],
+    progress: &'a Progress,
     status: PromotionStatus,
     now: Time,
 }
@@ -115,22 +141,32 @@ impl<'a> Case<'a> {
     /// Decides about a promotion that is not ended.
     fn open(&self) -> Next {
         let (spec, to) = (self.spec(), self.environment());
-        let Some(index) = index_of(self.pipeline, &spec.environment) else {
-            return self.withdrawn(reason::ENVIRONMENT_GONE, &format!("the pipeline has no environment {to} any more"));
-        };
-        let pair = Pair::new(self.pipeline, index);
-        if pair.as_ref().is_some_and(|pair| pair.runs(&spec.revision)) {
-            return self.finished();
+        let index = index_of(self.pipeline, &spec.environment);
+        let pair = index.and_then(|index| Pair::new(self.pipeline, index));
+        let runs = pair.as_ref().is_some_and(|pair| pair.runs(&spec.revision));
+        if let Some(withdrawing) = &self.status.withdrawing {
+            return self.withdrawing(withdrawing, runs);
         }
-        let Some((pair, policy)) = pair.zip(policy(&self.pipeline.spec, index)) else {
-            return self
-                .withdrawn(reason::NO_STRATEGY, &format!("the pipeline has no promotion strategy for {to} any more"));
+        if runs {
+            return self.ran(pair.as_ref());
+        }
+        let Some(index) = index else {
+            return self.withdraw(reason::ENVIRONMENT_GONE, &format!("the pipeline has no environment {to} any more"));
         };
-        if let Some((reason, message)) = self.replaced(&pair) {
-            return self.withdrawn(reason, &message);
+        let Some((pair, policy)) = pair.zip(policy(&self.pipeline.spec, index)) else {
+            return self.withdraw(reason::NO_STRATEGY, &format!("the pipeline has no promotion strategy for {to} any more"));
+        };
+        let is_carried = self.is_external() && self.progress.ended(Task::Carry, self.status.attempts).is_some();
+        let is_new_result =
+            is_carried && self.status.phase == Some(Phase::Requested) && self.status.next_attempt_time.is_none();
+        if let Some((reason, message)) = self.replaced(&pair).filter(|_| !is_new_result) {
+            return self.withdraw(reason, &message);
         }
         match self.status.phase {
             None | Some(Phase::Pending) => self.pending(&pair, &policy),
+            Some(Phase::Requested) if self.is_external() => self.carry(&pair, &policy),
+            Some(Phase::Open) if self.is_external() => self.look(&pair),
+            Some(Phase::Merged) if self.is_external() => self.declared(&pair, &policy),
             Some(_) => self.requested(&pair, &policy),
         }
     }
@@ -144,7 +180,8 @@ impl<'a> Case<'a> {
         if pair.from.name != spec.from {
             return Some((reason::SOURCE_MOVED, format!("the environment before {} is now {from}", self.environment())));
         }
-        let source = pair.ready()?;
+        // The commit of a promotion can be a new revision of the environment before it, if both read one repository.
+        let source = pair.ready().filter(|source| !is_own_commit(self.promotions, &source.revision))?;
         let now_at = format!("{from} has come to run {}", shown(&source.revision));
         if source.reached > spec.occasion && !pair.tries(&source.revision) {
             return Some((reason::SUPERSEDED, now_at));
@@ -193,13 +230,18 @@ impl<'a> Case<'a> {
     /// Requests the promotion. Manual and strategy are copied, so that a later edit of the pipeline does not change what was requested.
     fn request(&self, policy: &Policy) -> Next {
         let mut status = self.noted();
+        if status.phase.is_some_and(Phase::is_ended) {
+            // A retry: what the attempts before it made belongs to them.
+            (status.retries, status.attempts_before) = (status.retries.saturating_add(1), status.attempts);
+            (status.commit, status.pull_request, status.location) = (None, None, None);
+        }
         status.attempts = status.attempts.saturating_add(1);
-        status.last_attempted_time = Some(self.now);
-        status.succeeded = true;
+        (status.last_attempted_time, status.next_attempt_time) = (Some(self.now), None);
+        status.succeeded = repository(&policy.strategy).is_none();
         status.manual = policy.manual;
         status.strategy = Some(policy.strategy.clone());
-        let message = format!("waiting for all targets of {} to run {}", self.environment(), self.revision());
-        self.step_from(status, Phase::Requested, reason::WAITING_FOR_ENVIRONMENT, &message)
+        let (reason, message) = self.requesting_by(Some(&policy.strategy));
+        self.step_from(status, Phase::Requested, reason, &message)
     }
 
     /// Decides about a promotion that was requested, or whose revision the environment tries.
@@ -214,60 +256,12 @@ impl<'a> Case<'a> {
         self.step(Phase::Failed, reason::NOT_RUNNING, &message)
     }
 
-    /// Decides about a failed promotion. It continues only as the newest one.
-    fn failed(&self) -> Next {
-        let (spec, to) = (self.spec(), self.environment());
-        let index = index_of(self.pipeline, &spec.environment);
-        let pair = index.and_then(|index| Pair::new(self.pipeline, index));
-        if self.is_newest() && pair.as_ref().is_some_and(|pair| pair.runs(&spec.revision)) {
-            return self.finished();
-        }
-        if self.asked().is_none() {
-            return Next::Wait(None);
-        }
-        if !self.is_newest() {
-            return self.not_retried(&format!("a later promotion to {to} exists or existed"));
-        }
-        let Some((pair, policy)) = pair.zip(index.and_then(|index| policy(&self.pipeline.spec, index))) else {
-            return self.not_retried(&format!("the pipeline has no promotion strategy for {to}"));
-        };
-        if policy.manual && !spec.approved {
-            return self.not_retried(&format!("it was never approved; {}", self.another()));
-        }
-        match pair.ready().filter(|_| pair.not_observed().is_none()) {
-            // The state is not known, or does not last. The annotation stays.
-            None => Next::Wait(None),
-            Some(source) if source.revision == spec.revision && pair.from.name == spec.from => self.request(&policy),
-            Some(source) => {
-                let [from, runs, of] = [&pair.from.name, &source.revision, &spec.from].map(|text| shown(text));
-                self.not_retried(&format!("{from} runs {runs}, and {} is promoted from {of}", self.revision()))
-            }
-        }
-    }
-
-    /// Notes an annotation that comes too late.
-    fn ended(&self) -> Next {
-        if self.asked().is_none() {
-            return Next::Wait(None);
-        }
-        self.not_retried(&format!("only a failed promotion can be retried; {}", self.another()))
-    }
-
-    /// Returns the remedy for a promotion that cannot continue.
-    fn another(&self) -> String {
-        let (pipeline, to) = (shown(&self.spec().pipeline_ref.name), self.environment());
-        format!("start another one with `pennant promote {pipeline} {to}`")
-    }
-
-    fn not_retried(&self, why: &str) -> Next {
-        let mut status = self.status.clone();
-        status.retried = self.asked();
-        status.message = bounded(&format!("not retried: {why}"));
-        Next::Write(Box::new(status))
+    fn running(&self) -> String {
+        format!("{} runs {}", self.environment(), self.revision())
     }
 
     fn finished(&self) -> Next {
-        self.step(Phase::Finished, reason::RUNNING, &format!("{} runs {}", self.environment(), self.revision()))
+        self.step(Phase::Finished, reason::RUNNING, &self.running())
     }
 
     fn withdrawn(&self, reason: &str, message: &str) -> Next {
@@ -387,7 +381,7 @@ fn later(time: Time, span: Duration) -> Time {
 }
 
 /// Shortens a value for the status.
-fn kept(value: &str) -> String {
+pub(super) fn kept(value: &str) -> String {
     match value.char_indices().nth(VALUE) {
         None => value.to_owned(),
         Some((end, _)) => format!("{}…{}", &value[..end], &hex::encode(Sha256::digest(value))[..16]),

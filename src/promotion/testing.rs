@@ -6,7 +6,8 @@ use super::names::name;
 use crate::api::conditions::{Condition, ConditionStatus, READY};
 use crate::api::pipeline::{Environment, EnvironmentStatus, Target, TargetStatus};
 use crate::api::promotion::{
-    EnvironmentPromotion, NotificationStrategy, Phase, PromotedPipeline, PromotionPolicy, PromotionStrategy, Step,
+    CommitStrategy, EnvironmentPromotion, GitRepository, NotificationStrategy, Phase, PromotedPipeline, PromotionPolicy,
+    PromotionStrategy, PullRequestStrategy, Step,
 };
 use crate::api::values::refs::{AppRef, ClusterAppRef};
 use crate::api::{Pipeline, PipelineSpec, PipelineStatus, Promotion, PromotionSpec, PromotionStatus, Settled, Status, Time};
@@ -25,6 +26,22 @@ pub(super) fn at(second: i64) -> Time {
 pub(super) fn automatic() -> PromotionPolicy {
     let strategy = Some(PromotionStrategy { notification: Some(NotificationStrategy {}), ..PromotionStrategy::default() });
     PromotionPolicy { strategy, ..PromotionPolicy::default() }
+}
+
+fn repository() -> GitRepository {
+    GitRepository { url: "https://git.example.com/acme/deploy.git".into(), ..GitRepository::default() }
+}
+
+/// Returns the strategy `commit`.
+pub(super) fn by_commit() -> PromotionStrategy {
+    let of = CommitStrategy { repository: repository(), branch: None };
+    PromotionStrategy { commit: Some(Box::new(of)), ..PromotionStrategy::default() }
+}
+
+/// Returns the strategy `pullRequest`.
+pub(super) fn by_pull_request() -> PromotionStrategy {
+    let of = PullRequestStrategy { repository: repository(), ..PullRequestStrategy::default() };
+    PromotionStrategy { pull_request: Some(Box::new(of)), ..PromotionStrategy::default() }
 }
 
 /// Returns the settled state of a target or an environment that runs a revision.

@@ -1,5 +1,7 @@
 //! The metric families, and the handle through which the modules update them. [`super::labels`] defines their label values.
 
+mod initial;
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -298,52 +300,6 @@ impl Default for Metrics {
 }
 
 impl Families {
-    /// Creates every series of every family.
-    fn begin(&self) {
-        // No problem is known before the configuration is read.
-        self.config_valid.set(1);
-        for &outcome in Outcome::ALL {
-            drop(self.deliveries.get_or_create(&OutcomeLabels { outcome }));
-        }
-        for &reason in Removal::ALL {
-            drop(self.removed.get_or_create(&RemovalLabels { reason }));
-        }
-        for &class in AttemptClass::ALL {
-            drop(self.attempts.get_or_create(&AttemptLabels { class }));
-        }
-        for &class in ForgeClass::ALL {
-            drop(self.forge_requests.get_or_create(&ForgeLabels { class }));
-        }
-        for &state in LaneState::ALL {
-            drop(self.lanes.get_or_create(&LaneLabels { state }));
-        }
-        for &state in Worker::ALL {
-            drop(self.workers.get_or_create(&WorkerLabels { state }));
-        }
-        for &kind in ApiWrite::ALL {
-            for &result in WriteResult::ALL {
-                drop(self.api_writes.get_or_create(&WriteLabels { kind, result }));
-            }
-        }
-        for &state in Cluster::ALL {
-            drop(self.clusters.get_or_create(&ClusterLabels { state }));
-        }
-        for &result in SpanResult::ALL {
-            drop(self.spans.get_or_create(&SpanLabels { result }));
-        }
-        for &phase in PromotionPhase::ALL {
-            drop(self.promotions.get_or_create(&PromotionLabels { phase }));
-        }
-        for &kind in Hook::ALL {
-            for &result in HookResult::ALL {
-                drop(self.hooks.get_or_create(&HookLabels { kind, result }));
-            }
-        }
-        for &watch in Watch::ALL {
-            drop(self.watch_errors.get_or_create(&WatchLabels { watch }));
-        }
-    }
-
     /// Registers the families. The registry adds prefix, unit and `_total`.
     fn register(&mut self) {
         let r = &mut self.registry;

@@ -7,6 +7,10 @@ use crate::api::{Change, State, Status, Time, TransitionType};
 
 /// The reason of a promotion that waits for an approval.
 const WAITING_APPROVAL: &str = "WaitingApproval";
+/// The reason of a promotion whose commit was pushed to its branch.
+const PUSHED: &str = "Pushed";
+/// The strategy that a receiver carries out.
+const NOTIFICATION: &str = "notification";
 
 /// The transitions of a change: first that of the status of its subject, then that of drift. There are none if the change means
 /// nothing to a trigger.
@@ -25,8 +29,8 @@ const WAITING_APPROVAL: &str = "WaitingApproval";
 /// | environment | `EnvironmentReady` | `Current` at a revision other than `from.current` |
 /// | pipeline | `PipelineReady` | the same |
 /// | promotion | `PromotionPending` | phase `Pending`, with the reason `WaitingApproval` |
-/// | | `PromotionRequested` | phase `Requested` |
-/// | | `PromotionOpened` | phase `Open` |
+/// | | `PromotionRequested` | phase `Requested`, with the strategy `notification` |
+/// | | `PromotionOpened` | phase `Open`, or phase `Merged` with the reason `Pushed` |
 /// | | `PromotionFinished` | phase `Finished` |
 /// | | `PromotionFailed` | phase `Failed` or `Closed` |
 ///
@@ -124,14 +128,18 @@ fn is_promotion(subject: &str) -> bool {
     subject.starts_with(PROMOTION)
 }
 
-/// Only the phase decides, and for a promotion that waits, what it waits for.
+/// Only the phase decides, and for a promotion that waits, what it waits for. Pennant itself carries out the strategies `commit` and
+/// `pullRequest`, so their request is not for a receiver.
 fn promotion(change: &Change) -> Option<TransitionType> {
     let Change { from, to, coalesced, .. } = change;
     let is_news = *coalesced || from.promotion != to.promotion || from.reason != to.reason;
-    match to.promotion.as_ref().filter(|_| is_news)?.phase {
+    let promotion = to.promotion.as_ref().filter(|_| is_news)?;
+    let is_for_receivers = ["", NOTIFICATION].contains(&promotion.strategy.as_str());
+    match promotion.phase {
         Phase::Pending => (to.reason == WAITING_APPROVAL).then_some(TransitionType::PromotionPending),
-        Phase::Requested => Some(TransitionType::PromotionRequested),
+        Phase::Requested => is_for_receivers.then_some(TransitionType::PromotionRequested),
         Phase::Open => Some(TransitionType::PromotionOpened),
+        Phase::Merged if to.reason == PUSHED => Some(TransitionType::PromotionOpened),
         Phase::Finished => Some(TransitionType::PromotionFinished),
         Phase::Failed | Phase::Closed => Some(TransitionType::PromotionFailed),
         Phase::Merged | Phase::Withdrawn => None,

@@ -59,7 +59,8 @@ listed and watched by name, so that resourceNames apply to these verbs, too.
 - apiGroups: [events.k8s.io]
   resources: [events]
   verbs: [create, patch]
-{{- if and (eq .Values.rbac.secrets.access "all") (or (has "pipeline" .Values.controllers) (has "dispatch" .Values.controllers) .Values.hooks.enabled) }}
+{{/* Each controller reads some: kubeconfigs of clusters, credentials of receivers, credentials of repositories and keys of hooks. */}}
+{{- if eq .Values.rbac.secrets.access "all" }}
 - apiGroups: [""]
   resources: [secrets]
   verbs: [list, watch]

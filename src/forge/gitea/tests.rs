@@ -70,10 +70,11 @@ fn a_pull_request() {
     assert_eq!(seen(json!({})), expected);
     for (what, other, found) in [
         (
-            "a conflict, a draft, or a check",
+            "a conflict or a check",
             json!({"mergeable": false}),
             PullRequest { state: State::Open, conflict: None, ..expected.clone() },
         ),
+        ("a draft", json!({"mergeable": false, "draft": true}), PullRequest { state: State::Open, ..expected.clone() }),
         (
             "merged, and the branch deleted",
             json!({"state": "closed", "merged": true, "merge_commit_sha": COMMIT, "head": {"ref": "refs/pull/7/head"}}),

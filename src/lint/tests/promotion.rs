@@ -109,7 +109,12 @@ fn a_policy_is_checked_in_both_places() {
         ),
         ("the longest times", with(json!({"after": "168h", "timeout": "168h", "retain": {"maxAge": "87600h"}})), None),
         ("no strategy of a known name", json!({"strategy": {}}), Some("set exactly one strategy: notification")),
-        ("an unknown strategy", json!({"strategy": {"notification": {}, "commit": {}}}), Some("unknown field")),
+        ("an unknown strategy", json!({"strategy": {"notification": {}, "merge": {}}}), Some("unknown field")),
+        (
+            "two strategies",
+            json!({"strategy": {"notification": {}, "commit": {"url": "https://git.example.com/deploy"}}}),
+            Some("set exactly one strategy"),
+        ),
         ("after in words", with(json!({"after": "soon"})), Some("after and timeout are durations such as 30m or 24h")),
         ("after that is too long", with(json!({"after": "169h"})), Some("after must be at most 168h")),
         ("timeout that is too short", with(json!({"timeout": "59s"})), Some("timeout must be at least 1m and at most 168h")),
@@ -131,4 +136,93 @@ fn a_policy_is_checked_in_both_places() {
     first["spec"]["environments"][0]["promotion"] = json!({});
     let found = lines(&first.to_string());
     assert!(found.len() == 1 && found[0].contains("the first environment cannot have promotion"), "{found:?}");
+}
+
+/// Returns the findings about a pipeline with this strategy, at each of the two places.
+fn of_strategy(strategy: &Value) -> Vec<Vec<String>> {
+    let found = ["", "/environments/1"].map(|place| {
+        let mut pipeline = full().remove(0);
+        pipeline["spec"].as_object_mut().unwrap().remove("promotion");
+        pipeline.pointer_mut(&format!("/spec{place}")).unwrap()["promotion"] = json!({"strategy": strategy});
+        lines(&pipeline.to_string())
+    });
+    found.into()
+}
+
+#[test]
+fn a_repository_is_checked_as_an_attempt_does() {
+    let request = |changes: Value| {
+        let mut of = json!({"type": "gitea", "url": "https://git.example.com/acme/deploy.git"});
+        json_patch::merge(&mut of, &changes);
+        json!({"pullRequest": of})
+    };
+    let commit = |changes: Value| {
+        let mut of = json!({"url": "https://git.example.com/acme/deploy.git"});
+        json_patch::merge(&mut of, &changes);
+        json!({"commit": of})
+    };
+    let secret = json!({"name": "bot"});
+    let author = json!({"name": "Pennant", "email": "pennant@example.com"});
+    let everything = json!({
+        "apiUrl": "https://git.example.com/api/v1", "baseBranch": "release/1.x", "paths": ["apps/prod"], "secretRef": secret,
+        "tls": {"caFrom": {"secretKeyRef": {"name": "ca", "key": "ca.crt"}}}, "title": "{{promotion.revision}}",
+        "body": "from {{promotion.from}}", "labels": ["promotion"], "author": author, "interval": "10s",
+    });
+    for (what, strategy, expected) in [
+        ("the least pull request", request(json!({})), None),
+        ("every field", request(everything), None),
+        ("the least commit", commit(json!({})), None),
+        ("http in the cluster", commit(json!({"url": "http://gitea.git.svc:3000/acme/deploy"})), None),
+        ("no URL", request(json!({"url": null})), Some("pullRequest.url: is missing")),
+        ("an unknown forge", request(json!({"type": "codeberg"})), Some("pullRequest.type: ")),
+        (
+            "a URL that is no repository",
+            request(json!({"url": "https://git.example.com/deploy"})),
+            Some("pullRequest.url: "),
+        ),
+        ("SSH", commit(json!({"url": "ssh://git@git.example.com/acme/deploy"})), Some("commit.url: ")),
+        ("http", commit(json!({"url": "http://git.example.com/acme/deploy"})), Some("commit.url: http is not allowed")),
+        ("a path upwards", request(json!({"paths": ["../etc"]})), Some("pullRequest.paths: ")),
+        ("no branch", commit(json!({"branch": "a b"})), Some("commit.branch: it is not the name of a branch")),
+        (
+            "an unknown field of a template",
+            request(json!({"title": "{{promotion.tag}}"})),
+            Some("pullRequest.title: line 1"),
+        ),
+        ("a template that is not closed", request(json!({"body": "{{#if revision}}"})), Some("pullRequest.body: ")),
+        (
+            "an interval that is too short",
+            request(json!({"interval": "1s"})),
+            Some("pullRequest: interval must be at least 10s"),
+        ),
+        ("an author with a line", commit(json!({"author": {"name": "a\nb", "email": "a@b"}})), Some("commit.author.name: ")),
+        (
+            "the Secret of approvals",
+            json!({"commit": {"url": "https://git.example.com/a/b", "secretRef": secret}, "secretRef": secret}),
+            Some("commit.secretRef: it is also the Secret of the approval hook"),
+        ),
+    ] {
+        for found in of_strategy(&strategy) {
+            assert_eq!(found.len(), usize::from(expected.is_some()), "{what}: {found:?}");
+            assert!(expected.is_none_or(|expected| found[0].contains(expected)), "{what}: {found:?}");
+        }
+    }
+}
+
+#[test]
+fn the_times_of_attempts_are_bounded() {
+    let strategy = json!({"commit": {"url": "https://git.example.com/acme/deploy.git"}});
+    for (retry, expected) in [
+        (json!({}), None),
+        (json!({"initial": "1s", "max": "1h", "maxAge": "168h"}), None),
+        (json!({"initial": "soon"}), Some("durations such as 10s or 24h")),
+        (json!({"maxAge": "169h"}), Some("at least 1s and at most 168h")),
+        (json!({"max": "0s"}), Some("at least 1s and at most 168h")),
+    ] {
+        let mut pipeline = full().remove(0);
+        pipeline["spec"]["promotion"] = json!({"strategy": strategy, "retry": retry});
+        let found = lines(&pipeline.to_string());
+        assert_eq!(found.len(), usize::from(expected.is_some()), "{retry}: {found:?}");
+        assert!(expected.is_none_or(|expected| found[0].contains(expected)), "{retry}: {found:?}");
+    }
 }

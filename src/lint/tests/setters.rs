@@ -50,6 +50,23 @@ fn a_marker_names_an_environment_of_the_files() {
 }
 
 #[test]
+fn an_environment_whose_strategy_sets_values_has_a_marker() {
+    let commit = "  promotion: {strategy: {commit: {url: 'https://git.example.com/deploy'}}}\n";
+    let pipeline = format!("{PIPELINE}{commit}");
+    let marked = checked(&pipeline, &["team-a:podinfo:prod:tag"]);
+    assert!(marked.findings.is_empty() && marked.notes.is_empty(), "{marked:?}");
+    let unmarked = checked(&pipeline, &["team-a:podinfo:dev"]);
+    let note =
+        "Pipeline team-a/podinfo: no setter among the files is for environment prod, whose strategy sets values in files";
+    assert!(unmarked.findings.is_empty() && unmarked.notes == [note], "{unmarked:?}");
+    // The manifests are in another repository.
+    assert!(report(&pipeline).notes.is_empty());
+    let notification =
+        format!("{PIPELINE}{}", commit.replace("commit: {url: 'https://git.example.com/deploy'}", "notification: {}"));
+    assert!(checked(&notification, &["team-a:podinfo:dev"]).notes.is_empty());
+}
+
+#[test]
 fn without_a_pipeline_the_environments_are_not_checked() {
     let report = report(&format!("a: 1\n---\n{}", marked("team-a:podinfo:prod")));
     let note = "environments of setters were not checked (1): no Pipeline is among the files";

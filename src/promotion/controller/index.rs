@@ -14,7 +14,7 @@ use kube::ResourceExt as _;
 use kube::runtime::watcher::Event;
 
 use crate::api::promotion::Phase;
-use crate::api::{Pipeline, Promotion, Time, version};
+use crate::api::{Pipeline, Promotion, Status, Time, version};
 use crate::promotion::policy::is_promoted;
 
 /// Maximum number of deletions that are remembered.
@@ -78,6 +78,12 @@ impl Index {
     /// Returns the pipelines for which there can be anything to do.
     pub(in crate::promotion) fn with_work(&self) -> impl Iterator<Item = &Key> {
         self.pipelines.iter().filter(|(_, seen)| seen.has_work()).map(|(key, _)| key)
+    }
+
+    /// Returns the uids of all promotions.
+    pub(in crate::promotion) fn uids(&self) -> HashSet<String> {
+        let all = self.pipelines.values().flat_map(|seen| seen.promotions.values());
+        all.filter_map(|promotion| promotion.metadata.uid.clone()).collect()
     }
 
     /// Returns whether there can be anything to do for a pipeline.
@@ -293,7 +299,9 @@ fn lean(mut pipeline: Pipeline) -> Pipeline {
         (status.log, status.dispatched, status.clusters) = (None, None, Vec::new());
         for environment in &mut status.environments {
             if is_promoted {
-                environment.targets.iter_mut().for_each(|target| target.message = String::new());
+                // The message of a failed target is shown in the status of a promotion.
+                let others = environment.targets.iter_mut().filter(|target| target.status != Status::Failed);
+                others.for_each(|target| target.message = String::new());
             } else {
                 environment.targets = Vec::new();
             }

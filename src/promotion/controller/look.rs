@@ -20,6 +20,7 @@ use crate::api::{Pipeline, Promotion, PromotionSpec, PromotionStatus, Time};
 use crate::promotion::Error;
 use crate::promotion::action::{Action, action, earlier};
 use crate::promotion::names::name;
+use crate::promotion::progress::{Progress, Task};
 use crate::promotion::state::requests;
 
 /// Maximum number of decisions in one look. Then other pipelines come first.
@@ -47,6 +48,12 @@ pub(in crate::promotion) trait Calls: Sync {
         base: &Promotion,
         status: &PromotionStatus,
     ) -> impl Future<Output = Result<Option<Promotion>, Error>> + Send;
+
+    /// Returns what this process knows about the attempts of a promotion.
+    fn progress(&self, promotion: &Promotion) -> Progress;
+
+    /// Starts an attempt. Its end causes another look. It must not wait for the attempt.
+    fn start(&self, promotion: &Promotion, task: Task) -> Result<(), Error>;
 
     /// Deletes a promotion, if it is still this version.
     fn delete(&self, base: &Promotion) -> impl Future<Output = Result<(), Error>> + Send;
@@ -96,7 +103,8 @@ impl<C: Calls> Look<'_, C> {
     fn decide(&self) -> (Option<Action>, Option<Time>) {
         let (pipeline, now) = (self.known.pipeline.as_deref(), self.calls.now());
         let promotions: Vec<&Promotion> = self.known.promotions.values().map(AsRef::as_ref).collect();
-        let wake = match action(pipeline, &promotions, &self.refused, now) {
+        let progress = promotions.iter().map(|promotion| (promotion.name_any(), self.calls.progress(promotion))).collect();
+        let wake = match action(pipeline, &promotions, &self.refused, &progress, now) {
             Action::Wait(wake) => wake,
             todo => return (Some(todo), None),
         };
@@ -116,7 +124,8 @@ impl<C: Calls> Look<'_, C> {
             self.is_read = false;
             return Ok(true);
         }
-        if self.is_read {
+        // A check changes nothing, so it needs no live read.
+        if self.is_read || matches!(todo, Action::Act { task: Task::Look | Task::Last, .. }) {
             return Ok(false);
         }
         self.known.pipeline = self.read_pipeline().await?.map(Arc::new);
@@ -162,7 +171,7 @@ impl<C: Calls> Look<'_, C> {
         let name = match &todo {
             Action::Wait(_) => return Ok(()),
             Action::Create(spec) => name(spec),
-            Action::Write { name, .. } | Action::Delete { name } => name.clone(),
+            Action::Write { name, .. } | Action::Delete { name } | Action::Act { name, .. } => name.clone(),
         };
         match self.act(todo).await {
             Err(error) if error.is_refusal() => {
@@ -179,6 +188,10 @@ impl<C: Calls> Look<'_, C> {
             Action::Wait(_) => Ok(()),
             Action::Create(spec) => self.create(&spec).await,
             Action::Write { name, status } => self.write(&name, &status).await,
+            Action::Act { name, task } => {
+                let Some(promotion) = self.known.promotions.get(&name) else { return Ok(()) };
+                self.calls.start(promotion, task)
+            }
             Action::Delete { name } => {
                 let Some(base) = self.known.promotions.remove(&name) else { return Ok(()) };
                 self.calls.delete(&base).await

@@ -3,10 +3,12 @@
 //! One task applies all events to the index, and starts the looks. It starts them only as the leader, and after all lists of the leadership
 //! term are complete. A timer of a promotion is a planned look.
 
+pub(super) mod attempts;
 pub(super) mod index;
 pub(super) mod look;
 mod queue;
 pub(super) mod retain;
+mod secrets;
 mod store;
 
 use std::collections::HashMap;
@@ -23,6 +25,7 @@ use tokio::task::{JoinError, JoinSet};
 use tokio::time::sleep_until;
 
 use super::{Context, Error};
+use crate::api::notification::credentials::SecretName;
 use crate::api::promotion::Phase;
 use crate::api::{Pipeline, Promotion, Time, now};
 use crate::k8s::call::CallError;
@@ -31,6 +34,7 @@ use crate::telemetry::chain;
 use crate::telemetry::metrics::{PromotionPhase, Watch};
 use index::{Index, Key, Listing};
 use queue::Queue;
+use secrets::Wanted;
 use store::Store;
 
 /// First and longest pause after a failed look.
@@ -78,6 +82,8 @@ struct Controller {
     sources: Vec<Source>,
     queue: Queue<Key>,
     looks: JoinSet<Ended>,
+    /// The Secrets of all pipelines.
+    wanted: Wanted,
     /// Number of failed looks in a row.
     failures: HashMap<Key, u32>,
     /// The leadership term in which all pipelines were queued.
@@ -99,7 +105,9 @@ impl Context {
 pub async fn run(context: Context, ready: impl FnOnce() + Send + 'static) -> Result<(), Error> {
     let context = Arc::new(context);
     let (stop, mut lease) = (context.stop.clone(), context.lease.clone());
-    let (mut controller, mut events) = Controller::new(context, Box::new(ready));
+    let mut attempts = context.ended.lock().unwrap_or_else(PoisonError::into_inner).take().ok_or(Error::Ended)?;
+    let mut secrets = context.secrets.secrets().changes();
+    let (mut controller, mut events) = Controller::new(Arc::clone(&context), Box::new(ready));
     let result = loop {
         let due = controller.start_looks();
         tokio::select! {
@@ -113,11 +121,14 @@ pub async fn run(context: Context, ready: impl FnOnce() + Send + 'static) -> Res
                     break Err(Error::Ended);
                 }
             }
+            Some(key) = attempts.recv() => controller.queue.wake(key, Instant::now()),
+            name = secrets.next() => controller.renew(&name),
             () = at(due) => {}
             () = lease.changed() => {}
         }
     };
     while controller.looks.join_next().await.is_some() {}
+    context.secrets.shutdown().await;
     // The watches also end when the process stops.
     if stop.is_cancelled() { Ok(()) } else { result }
 }
@@ -177,6 +188,7 @@ impl Controller {
             sources,
             queue: Queue::default(),
             looks: JoinSet::new(),
+            wanted: Wanted::default(),
             failures: HashMap::new(),
             begun: None,
             is_shown: false,
@@ -192,11 +204,10 @@ impl Controller {
         let (namespace, listing) = (source.namespace.as_deref(), &mut source.listing);
         let changed = {
             let mut index = self.context.index();
-            let changed = match change {
+            match change {
                 Change::Pipeline(event) => index.absorb_pipeline(namespace, listing, *event),
                 Change::Promotion(event) => index.absorb_promotion(namespace, listing, *event),
-            };
-            changed.filter(|key| index.has_work(key))
+            }
         };
         if is_listed {
             source.listed = Some(term);
@@ -208,7 +219,37 @@ impl Controller {
                 ready();
             }
         }
-        if let Some(key) = changed {
+        self.want(is_listed, changed.as_ref());
+        if let Some(key) = changed.filter(|key| self.context.index().has_work(key)) {
+            self.queue.wake(key, Instant::now());
+        }
+    }
+
+    /// Watches the Secrets that the promotions need. After a list, those of all pipelines are computed again.
+    fn want(&mut self, is_listed: bool, changed: Option<&Key>) {
+        let index = self.context.index();
+        let is_changed = if is_listed {
+            self.wanted.clear();
+            let all: Vec<Key> = index.with_work().cloned().collect();
+            for key in all {
+                self.wanted.put(&key, index.seen(&key).as_ref());
+            }
+            self.context.attempts.retain(&index.uids());
+            true
+        } else {
+            changed.is_some_and(|key| self.wanted.put(key, index.seen(key).as_ref()))
+        };
+        drop(index);
+        if is_changed {
+            self.context.secrets.set_wanted(|| self.wanted.all());
+        }
+    }
+
+    /// Lets the promotions that use a Secret continue at once, because it has changed.
+    fn renew(&mut self, name: &SecretName) {
+        for key in self.wanted.using(name) {
+            let Some(seen) = self.context.index().seen(&key) else { continue };
+            self.context.attempts.renew(seen.promotions.values().map(AsRef::as_ref));
             self.queue.wake(key, Instant::now());
         }
     }
@@ -233,6 +274,7 @@ impl Controller {
         if self.begun != Some(term) {
             self.begun = Some(term);
             self.failures.clear();
+            self.context.attempts.begin_term();
             let all: Vec<Key> = self.context.index().with_work().cloned().collect();
             for key in all {
                 self.queue.wake(key, now);

@@ -12,6 +12,7 @@ use kube::api::{DeleteParams, PostParams, Preconditions};
 use kube::{Api, Resource as _, ResourceExt as _};
 use serde_json::json;
 
+use super::attempts::ATTEMPT;
 use super::index::{Index, Key};
 use super::look::Calls;
 use crate::api::promotion::Phase;
@@ -19,6 +20,9 @@ use crate::api::{Pipeline, Promotion, PromotionSpec, PromotionStatus, Time, now}
 use crate::k8s::call::{CallError, call};
 use crate::k8s::guarded::{Guarded, Outcome};
 use crate::promotion::names::{labels, name};
+use crate::promotion::progress::{Progress, Task};
+use crate::promotion::reason::PUSHED;
+use crate::promotion::state::recorded;
 use crate::promotion::text::{bounded, shown};
 use crate::promotion::{Context, Error, is_refusal};
 use crate::report::events::ChangeEvent;
@@ -87,6 +91,16 @@ impl<'a> Store<'a> {
         }
     }
 
+    /// Notes the attempt that a status records. Nothing is kept for a promotion that has ended.
+    fn note_attempt(&self, promotion: &Promotion, status: &PromotionStatus, before: Option<&PromotionStatus>) {
+        let uid = promotion.metadata.uid.as_deref().unwrap_or_default();
+        if let Some(attempt) = recorded(before, status) {
+            self.context.attempts.record(uid, attempt);
+        } else if status.phase.is_some_and(Phase::is_ended) {
+            self.context.attempts.forget(uid);
+        }
+    }
+
     /// Reports a status that is no transition. The pipeline controller reports the transitions, from the change log.
     fn report(&self, promotion: &Promotion, status: &PromotionStatus, before: Option<&PromotionStatus>) {
         if before.and_then(|before| before.phase) == status.phase {
@@ -95,7 +109,8 @@ impl<'a> Store<'a> {
         let (reason, warning) = match status.phase {
             Some(Phase::Withdrawn) if status.step == 0 => ("PromotionRejected", true),
             Some(Phase::Withdrawn) => ("PromotionWithdrawn", false),
-            Some(Phase::Merged) => ("PromotionMerged", false),
+            // The pipeline controller reports a commit that was pushed as a transition.
+            Some(Phase::Merged) if status.reason != PUSHED => ("PromotionMerged", false),
             _ => return,
         };
         let (name, revision) = (shown(&promotion.name_any()), shown(&promotion.spec.revision));
@@ -162,6 +177,7 @@ impl Calls for Store<'_> {
                 self.count(WriteResult::Ok);
                 self.learn(|index| index.learn_promotion(self.lists, &stored));
                 self.report(&stored, status, base.status.as_ref());
+                self.note_attempt(&stored, status, base.status.as_ref());
                 Ok(Some(stored))
             }
             Ok(Outcome::Stale | Outcome::Gone) => {
@@ -170,6 +186,27 @@ impl Calls for Store<'_> {
             }
             Err(error) => Err(self.failed(&base.spec, error)),
         }
+    }
+
+    fn progress(&self, promotion: &Promotion) -> Progress {
+        self.context.attempts.progress(promotion)
+    }
+
+    fn start(&self, promotion: &Promotion, task: Task) -> Result<(), Error> {
+        self.may_write()?;
+        if !self.context.lease.allows(ATTEMPT) {
+            return Err(Error::NotLeader);
+        }
+        let status = promotion.status.as_ref();
+        let number = match task {
+            Task::Carry => status.map_or(0, |status| status.attempts),
+            Task::Close => {
+                status.and_then(|status| status.withdrawing.as_ref()).map_or(0, |withdrawing| withdrawing.attempts)
+            }
+            Task::Look | Task::Last => 0,
+        };
+        self.context.attempts.start(self.key.clone(), promotion, task, number);
+        Ok(())
     }
 
     async fn delete(&self, base: &Promotion) -> Result<(), Error> {

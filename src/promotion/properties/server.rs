@@ -1,15 +1,16 @@
 //! The model of the API server, of the pipeline controller, and of people.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1;
 use kube::ResourceExt as _;
 use kube::runtime::watcher::Event;
 
+use super::outside::Outside;
 use super::steps::Step;
 use crate::api::pipeline::EnvironmentStatus;
-use crate::api::promotion::{MAX_STEPS, Phase, PromotedPipeline, PromotionPolicy, RETRY};
-use crate::api::{Pipeline, Promotion, PromotionSpec, PromotionStatus, Status};
+use crate::api::promotion::{LOOK, MAX_STEPS, Phase, PromotedPipeline, PromotionPolicy, PromotionStrategy, RETRY};
+use crate::api::{Pipeline, Promotion, PromotionSpec, PromotionStatus, Status, Time};
 use crate::promotion::controller::index::{Index, Listing};
 use crate::promotion::names::{Order, labels, name, order, order_of_mirror};
 use crate::promotion::pair::{Pair, mirror};
@@ -74,12 +75,18 @@ pub(super) struct Server {
     pub(super) calls: u32,
     /// The environment whose promotions the API server does not create.
     pub(super) refuses: Option<&'static str>,
+    /// Each phase with each reason that a status had.
+    pub(super) written: BTreeSet<String>,
+    /// The strategy of every policy.
+    strategy: Option<PromotionStrategy>,
+    /// The forge, and the attempts of the replicas.
+    pub(super) outside: Outside,
 }
 
 impl Server {
-    pub(super) fn new(replicas: usize, script: Vec<Step>) -> Self {
+    pub(super) fn new(replicas: usize, strategy: Option<PromotionStrategy>, script: Vec<Step>) -> Self {
         let mut pipeline = pipeline();
-        pipeline.spec.promotion = Some(policy_of(0));
+        pipeline.spec.promotion = Some(policy_of(0, strategy.clone()));
         let status = pipeline.status.as_mut().unwrap();
         status.environments = ENVIRONMENTS.iter().map(|name| environment(name, "1", 0)).collect();
         let mut server = Self {
@@ -100,10 +107,19 @@ impl Server {
             is_gone: false,
             calls: 0,
             refuses: None,
+            written: BTreeSet::new(),
+            strategy,
+            outside: Outside::new(replicas),
         };
         server.replicas.resize_with(replicas, Replica::default);
         (0..replicas).for_each(|replica| server.restart(replica));
         server
+    }
+
+    /// Each write and each request to the forge need some time.
+    pub(super) fn now(&self) -> Time {
+        let passed = self.version + self.outside.requests;
+        at(self.clock).checked_add(std::time::Duration::from_millis(passed)).unwrap()
     }
 
     fn next_version(&mut self) -> String {
@@ -167,6 +183,7 @@ impl Server {
     /// Checks one write of a status.
     fn judge(&mut self, base: &Promotion, status: &PromotionStatus) {
         let before = base.status.clone().unwrap_or_default();
+        self.written.insert(format!("{} {}", status.phase.map_or("", Phase::as_str), status.reason));
         let mut wrong =
             |what: &str| self.violations.push(format!("{what}: {} from {before:?} to {status:?}", base.name_any()));
         if base.status.as_ref() == Some(status) {
@@ -189,7 +206,7 @@ impl Server {
             *self.started.entry(occasion.clone()).or_default() += 1;
         }
         let is_request = status.phase == Some(Phase::Requested) && before.phase != status.phase;
-        if is_request && before.phase != Some(Phase::Failed) {
+        if is_request && !matches!(before.phase, Some(Phase::Failed | Phase::Closed)) {
             *self.requested.entry(occasion).or_default() += 1;
         }
     }
@@ -205,6 +222,7 @@ impl Server {
 
     /// Starts a process from what is stored.
     pub(super) fn restart(&mut self, replica: usize) {
+        self.outside.kill(replica);
         if self.replicas[replica].is_looking {
             self.replicas[replica].is_killed = true;
             return;
@@ -235,7 +253,7 @@ impl Server {
 
     pub(super) fn step(&mut self, step: Step) {
         match step {
-            Step::Fate(_) | Step::Look(_) => {}
+            Step::Fate(_) | Step::Look(_) | Step::Work(_) => {}
             Step::Runs(index, revision) => self.runs(index, &revision.to_string()),
             Step::Tries(index, revision) => self.edit_environment(index, |environment| {
                 let settled = environment.settled.as_mut().unwrap();
@@ -248,7 +266,10 @@ impl Server {
                 environment.targets[0].status = if is_seen { settled } else { Status::Unknown };
             }),
             Step::Wipe => self.wipe(),
-            Step::Policy(bits) => self.edit(|pipeline| pipeline.spec.promotion = Some(policy_of(bits))),
+            Step::Policy(bits) => {
+                let policy = policy_of(bits, self.strategy.clone());
+                self.edit(|pipeline| pipeline.spec.promotion = Some(policy));
+            }
             Step::MirrorWatch => self.mirrored.clone_from(&self.promotions),
             Step::Mirror => self.mirror(),
             Step::WatchPipelines(replica) => self.watch_pipelines(replica),
@@ -265,6 +286,16 @@ impl Server {
             Step::Promote(index) => self.promote(index),
             Step::Forge(index, choice) => self.forge(index, choice),
             Step::Tick(minutes) => self.clock += 60 * i64::from(minutes),
+            Step::Check(which) => {
+                let value = self.version.to_string();
+                self.patch(which, |promotion| drop(promotion.annotations_mut().insert(LOOK.to_owned(), value)));
+            }
+            Step::Deploy(index) => {
+                if let Some(revision) = self.outside.declared(ENVIRONMENTS[index]) {
+                    self.runs(index, &revision);
+                }
+            }
+            Step::Outside(event) => self.outside(event),
         }
     }
 
@@ -280,7 +311,7 @@ impl Server {
         let reached = if is_same { settled.reached } else { self.serial };
         let promotion = before.promotion.clone();
         let mut after = environment(ENVIRONMENTS[index], revision, reached);
-        (after.promotion, after.targets[0].last_transition_time) = (promotion, Some(at(self.clock)));
+        (after.promotion, after.targets[0].last_transition_time) = (promotion, Some(self.now()));
         self.edit_environment(index, |environment| *environment = after);
     }
 
@@ -360,9 +391,12 @@ impl Server {
     }
 }
 
-pub(super) fn policy_of(bits: u8) -> PromotionPolicy {
+/// Returns a policy. Without a strategy, it is `notification`.
+fn policy_of(bits: u8, strategy: Option<PromotionStrategy>) -> PromotionPolicy {
     let after = (bits & 4 != 0).then(|| "1m".to_owned());
-    PromotionPolicy { manual: bits & 1 != 0, suspend: bits & 3 == 2, after, timeout: Some("5m".to_owned()), ..automatic() }
+    let strategy = strategy.or(automatic().strategy);
+    let timeout = Some("5m".to_owned());
+    PromotionPolicy { manual: bits & 1 != 0, suspend: bits & 3 == 2, after, timeout, strategy, ..automatic() }
 }
 
 pub(super) fn last_step(promotion: &Promotion) -> i64 {

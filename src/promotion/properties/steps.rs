@@ -1,5 +1,6 @@
 //! The steps of a history: what the cluster, the processes and people do, and what happens to the calls.
 
+use super::outside::{Event, Happens};
 use crate::promotion::testing::STAGING;
 
 /// What happens to a call.
@@ -47,6 +48,8 @@ pub(super) enum Step {
     WatchPromotions(usize),
     /// A replica looks at the pipeline.
     Look(usize),
+    /// The watches of a replica catch up, and it looks at the pipeline.
+    Work(usize),
     /// A replica is killed, and started again.
     Restart(usize),
     /// The oldest write in flight is applied, if its tests pass.
@@ -65,6 +68,12 @@ pub(super) enum Step {
     Forge(usize, u8),
     /// Minutes pass.
     Tick(u8),
+    /// A hook requests a check of a promotion.
+    Check(u8),
+    /// An environment runs what the repository declares for it.
+    Deploy(usize),
+    /// Something happens at the forge, or to an attempt.
+    Outside(Event),
 }
 
 pub(super) fn step((kind, a, b, fate): (u8, usize, u8, Fate), replicas: usize) -> Step {
@@ -91,5 +100,40 @@ pub(super) fn step((kind, a, b, fate): (u8, usize, u8, Fate), replicas: usize) -
         49 => Step::Promote(later),
         50 => Step::Forge(later, b),
         _ => Step::Tick(b),
+    }
+}
+
+/// The same for strategies that Pennant carries out. Most calls are answered, so that attempts are made.
+pub(super) fn outside_step((kind, a, b, fate, happens): (u8, usize, u8, Fate, Happens), replicas: usize) -> Step {
+    let (replica, later) = (a % replicas, STAGING + a % 2);
+    match kind {
+        0..36 => Step::Fate(Fate::Answered),
+        36..40 => Step::Fate(fate),
+        40..54 => Step::Outside(Event::Request(b, happens)),
+        54..60 => Step::Work(replica),
+        60..62 => Step::Look(replica),
+        62 => Step::WatchPipelines(replica),
+        63 => Step::WatchPromotions(replica),
+        64..66 => Step::Mirror,
+        66 => Step::MirrorWatch,
+        67..71 => Step::Runs(a % 2, 1 + b % 3),
+        71 => Step::Tick(b),
+        72 => Step::Restart(replica),
+        73 => Step::Check(b),
+        74 => Step::Retry(b),
+        75 => Step::Runs(later, 1 + b % 3),
+        76..78 => Step::Deploy(later),
+        78..80 => Step::Outside(Event::Merge(b)),
+        80 => Step::Outside(Event::Close(b)),
+        81 => Step::Outside(Event::DeleteBranch(b)),
+        82 => Step::Outside(Event::PushTo(b)),
+        83 => Step::Outside(Event::Delete(b)),
+        84 => Step::Outside(Event::Move),
+        85 => Step::Outside(Event::Land),
+        86 => Step::Outside(Event::Lead(replica)),
+        87 => Step::Outside(Event::Renew(replica)),
+        // The other steps of the properties about the API server.
+        88..92 => step((kind - 69, a, b, fate), replicas),
+        _ => step((kind - 49, a, b, fate), replicas),
     }
 }

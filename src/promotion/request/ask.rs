@@ -133,7 +133,7 @@ pub fn promote(
     let is_up_to_date = match plan(pipeline, index, promotions) {
         Plan::NotObserved(why) | Plan::EnvironmentNotReady(why) => return Err(not_ready(why)),
         Plan::UpToDate => true,
-        Plan::Exists(_) | Plan::Baseline(_) | Plan::Suspended(_) | Plan::Create(_) => false,
+        Plan::OwnCommit(_) | Plan::Exists(_) | Plan::Baseline(_) | Plan::Suspended(_) | Plan::Create(_) => false,
     };
     // The index of a place is at least 1.
     let from = pipeline.spec.environments.get(index.saturating_sub(1)).map(|e| e.name.as_str()).unwrap_or_default();

@@ -7,9 +7,10 @@ use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt as _};
 use serde::Serialize;
 
-use crate::api::promotion::Phase;
+use crate::api::promotion::{Phase, PullRequestState};
 use crate::api::{Pipeline, Promotion, Time};
 use crate::k8s::guarded::Guarded;
+use crate::promotion::policy::strategy_name;
 
 /// Page size of a list.
 const PAGE: u32 = 500;
@@ -121,6 +122,14 @@ pub struct Row {
     pub reason: String,
     /// Human-readable message.
     pub message: String,
+    /// The strategy, such as `pullRequest`. Empty until the promotion is requested.
+    pub strategy: String,
+    /// URL of the pull request or of the commit.
+    pub url: Option<String>,
+    /// State of the pull request.
+    pub pull_request: Option<PullRequestState>,
+    /// Id of the commit that was pushed.
+    pub commit: Option<String>,
     /// Whether it is approved.
     pub approved: bool,
     /// Number of attempts.
@@ -133,6 +142,8 @@ pub struct Row {
     pub created: Option<Time>,
     /// When the last attempt started.
     pub last_attempted: Option<Time>,
+    /// When the next attempt starts, if the last one failed.
+    pub next_attempt: Option<Time>,
     /// When the phase last changed.
     pub last_step: Option<Time>,
 }
@@ -153,12 +164,17 @@ impl From<Promotion> for Row {
             phase: status.phase,
             reason: status.reason,
             message: status.message,
+            strategy: status.strategy.as_ref().map_or("", strategy_name).to_owned(),
+            url: status.location,
+            pull_request: status.pull_request.map(|request| request.state),
+            commit: status.commit.map(|commit| commit.id),
             approved: spec.approved,
             attempts: status.attempts,
             occasion: spec.occasion,
             request: spec.request,
             created,
             last_attempted: status.last_attempted_time,
+            next_attempt: status.next_attempt_time,
             last_step: status.steps.last().map(|step| step.time),
         }
     }
@@ -205,7 +221,9 @@ mod tests {
         assert_eq!((&new["phase"], &new["request"], &new["pipeline"]), (&json!(null), &json!(0), &json!("web")));
         let mut promotion = Promotion::new("a", crate::api::PromotionSpec { approved: true, ..Default::default() });
         promotion.status = serde_json::from_value(json!({
-            "phase": "Requested", "reason": "R", "attempts": 1, "step": 2,
+            "phase": "Requested", "reason": "R", "attempts": 1, "step": 2, "location": "https://e.com/pulls/7",
+            "pullRequest": {"number": 7, "state": "open"}, "commit": {"id": "1f2e3d4c5b6a", "branch": "b"},
+            "strategy": {"pullRequest": {"type": "gitea", "url": "https://e.com/a/b"}},
             "steps": [
                 {"step": 1, "phase": "Pending", "time": "2026-01-01T00:00:00Z"},
                 {"step": 2, "phase": "Requested", "time": "2026-01-01T00:00:05Z"},
@@ -214,6 +232,8 @@ mod tests {
         .unwrap();
         let shown = serde_json::to_value(Row::from(promotion)).unwrap();
         assert_eq!((&shown["phase"], &shown["reason"]), (&json!("Requested"), &json!("R")));
+        assert_eq!((&shown["strategy"], &shown["url"]), (&json!("pullRequest"), &json!("https://e.com/pulls/7")));
+        assert_eq!((&shown["pullRequest"], &shown["commit"]), (&json!("open"), &json!("1f2e3d4c5b6a")));
         assert_eq!((&shown["approved"], &shown["lastStep"]), (&json!(true), &json!("2026-01-01T00:00:05Z")));
     }
 }

@@ -1,7 +1,7 @@
 //! Tests of the state machine.
 
 use super::*;
-use crate::api::promotion::{PromotionPolicy, PromotionStrategy};
+use crate::api::promotion::{PromotionCommit, PromotionPolicy, PromotionStrategy};
 use crate::api::{Settled, Status};
 use crate::promotion::testing::{
     PROD, STAGING, at, environment, mirror as shown_as, new, pipeline, promotion, rejected, spec, with, with_policy,
@@ -11,7 +11,8 @@ use Phase::{Failed, Finished, Merged, Pending, Requested, Withdrawn};
 /// Returns phase, reason and step of the next status, or until when it waits.
 fn step(pipeline: &Pipeline, promotion: &Promotion, others: &[&Promotion], now: Time) -> String {
     let all: Vec<&Promotion> = others.iter().copied().chain([promotion]).collect();
-    match next(pipeline, promotion, &all, now) {
+    match next(pipeline, promotion, &all, &Progress::default(), now) {
+        Next::Act(task) => format!("{task:?}"),
         Next::Wait(None) => "wait".to_owned(),
         Next::Wait(Some(until)) => format!("wait until {}", until.as_second()),
         Next::Write(status) => {
@@ -23,9 +24,9 @@ fn step(pipeline: &Pipeline, promotion: &Promotion, others: &[&Promotion], now: 
 }
 
 fn written(pipeline: &Pipeline, promotion: &Promotion, now: Time) -> PromotionStatus {
-    match next(pipeline, promotion, &[promotion], now) {
+    match next(pipeline, promotion, &[promotion], &Progress::default(), now) {
         Next::Write(status) => *status,
-        Next::Wait(_) => panic!("nothing is written"),
+        Next::Wait(_) | Next::Act(_) => panic!("nothing is written"),
     }
 }
 
@@ -192,6 +193,22 @@ fn a_promotion_that_is_not_needed_is_withdrawn() {
 }
 
 #[test]
+fn the_commit_of_a_promotion_replaces_no_other_one() {
+    let id = "1f2e".repeat(10);
+    let mut made = promotion((20, 0), &[Requested, Merged], "");
+    made.spec.environment = "staging".into();
+    made.status.as_mut().unwrap().commit = Some(PromotionCommit { id: id.clone(), ..PromotionCommit::default() });
+    let runs = moved_to(&id, 30);
+    for (phase, expected) in
+        [(Requested, "wait until 604901"), (Merged, "wait until 604901"), (Pending, "Requested WaitingForEnvironment 2")]
+    {
+        let waits = promotion((20, 0), &[phase], "");
+        assert_eq!(step(&runs, &waits, &[&made], at(200)), expected, "{phase:?}");
+        assert_eq!(step(&runs, &waits, &[], at(200)), "Withdrawn Superseded 2", "{phase:?}: it is the commit of a person");
+    }
+}
+
+#[test]
 fn a_promotion_finishes_when_the_environment_runs_the_revision() {
     let mut runs = moved_to("3", 30);
     runs.status.as_mut().unwrap().environments[PROD] = environment("prod", "2", 25);
@@ -296,7 +313,7 @@ fn no_step_is_dropped_before_it_is_in_the_log() {
 #[test]
 fn nothing_is_left_open_without_a_pipeline() {
     let end = |promotion: &Promotion| match next_without_pipeline(promotion, at(200)) {
-        Next::Wait(_) => None,
+        Next::Wait(_) | Next::Act(_) => None,
         Next::Write(status) => Some((status.phase.map_or("", Phase::as_str), status.reason.clone(), status.step)),
     };
     let gone = |step| Some(("Withdrawn", "PipelineGone".to_owned(), step));

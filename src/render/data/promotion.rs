@@ -25,7 +25,7 @@ pub struct PromotionData {
     pub uid: String,
     /// Its phase.
     pub phase: String,
-    /// Its strategy, such as `notification`; empty until the promotion is requested.
+    /// Its strategy: `notification`, `commit` or `pullRequest`; empty until the promotion is requested.
     pub strategy: String,
     /// The environment that runs the revision.
     pub from: String,
@@ -35,6 +35,8 @@ pub struct PromotionData {
     pub previous: String,
     /// The reason for the phase, in one word; often empty.
     pub reason: String,
+    /// URL of its pull request or commit; empty if there is none.
+    pub url: String,
 }
 
 impl PromotionData {
@@ -53,6 +55,7 @@ impl PromotionData {
             revision: spec.to.revision.clone(),
             previous: before.current.clone().unwrap_or_default(),
             reason: spec.to.reason.clone(),
+            url: promotion.url.clone(),
         }
     }
 }
@@ -134,7 +137,7 @@ mod tests {
         for (type_, phase, strategy, reason) in [
             (TransitionType::PromotionPending, "Pending", "", "WaitingApproval"),
             (TransitionType::PromotionRequested, "Requested", "notification", "WaitingForEnvironment"),
-            (TransitionType::PromotionOpened, "Open", "notification", "WaitingForEnvironment"),
+            (TransitionType::PromotionOpened, "Open", "pullRequest", "Opened"),
             (TransitionType::PromotionFinished, "Finished", "notification", "Running"),
             (TransitionType::PromotionFailed, "Failed", "notification", "NotRunning"),
         ] {
@@ -145,6 +148,7 @@ mod tests {
             assert_eq!([&promotion.phase, &promotion.strategy, &promotion.reason], [phase, strategy, reason], "{type_:?}");
             assert!(promotion.name.starts_with("podinfo-prod-") && !promotion.uid.is_empty());
             assert_eq!((data.revision.as_str(), data.previous_revision.as_str()), ("6.5.1", "6.5.0"), "{type_:?}");
+            assert_eq!(promotion.url.is_empty(), strategy != "pullRequest", "{type_:?}: {}", promotion.url);
         }
         assert_eq!(Data::sample(TransitionType::EnvironmentReady).promotion, PromotionData::default());
     }

@@ -148,6 +148,7 @@ impl SampleContext {
     fn promotion(&self, phase: Phase) -> State {
         let (status, reason, current) = match phase {
             Phase::Pending => (Status::InProgress, "WaitingApproval", &self.old),
+            Phase::Open => (Status::InProgress, "Opened", &self.old),
             Phase::Finished => (Status::Current, "Running", &self.new),
             Phase::Failed => (Status::Failed, "NotRunning", &self.old),
             _ => (Status::InProgress, "WaitingForEnvironment", &self.old),
@@ -158,12 +159,18 @@ impl SampleContext {
             String::new()
         };
         let environment = &self.subject.environment;
+        let (strategy, url) = match phase {
+            Phase::Pending => ("", ""),
+            Phase::Open => ("pullRequest", "https://git.example.com/acme/deploy/pulls/7"),
+            _ => ("notification", ""),
+        };
         let promotion = PromotionState {
             name: format!("{}-{environment}-7f3a9c2b1d-{SERIAL}", self.pipeline.name),
             uid: "0b6d3a52-9f0e-4c55-8a44-6f7f0f1d2c3e".to_owned(),
             phase,
-            strategy: if phase == Phase::Pending { "" } else { "notification" }.to_owned(),
+            strategy: strategy.to_owned(),
             from: self.before.clone(),
+            url: url.to_owned(),
         };
         State {
             status,

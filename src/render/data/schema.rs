@@ -42,6 +42,7 @@ pub(in crate::render) static ROOT: DataSchema = Object(&[
             ("from", Leaf),
             ("revision", Leaf),
             ("previous", Leaf),
+            ("url", Leaf),
             ("reason", Leaf),
         ]),
     ),

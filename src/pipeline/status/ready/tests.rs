@@ -107,7 +107,7 @@ fn says(generation: i64, is: ConditionStatus, reason: &str, message: &str) -> Pi
 fn each_reason_is_announced_once_when_it_begins_and_when_it_ends() {
     use ConditionStatus::{False, True};
     let new = Pipeline::new("shop", PipelineSpec::default());
-    let steps = [
+    let steps = vec![
         (new.clone(), ""),
         (says(1, False, "CacheNotSynced", "being listed"), ""),
         (says(1, False, "TargetNotFound", "a"), "Warning TargetNotFound a"),

@@ -1,0 +1,63 @@
+//! Pure: the decisions about a promotion that has ended.
+//!
+//! In: the promotion and its environments. Out: its next status. A failed one finishes if the environment runs the revision after all. A failed or
+//! closed one is requested again, if a person asks for it with the annotation `pennant.dev/retry`.
+
+use super::{Case, Next, bounded, index_of, policy, shown};
+use crate::api::promotion::Phase;
+use crate::promotion::pair::Pair;
+
+impl Case<'_> {
+    /// Decides about a failed promotion. It continues only as the newest one.
+    pub(super) fn failed(&self) -> Next {
+        let (spec, to) = (self.spec(), self.environment());
+        let index = index_of(self.pipeline, &spec.environment);
+        let pair = index.and_then(|index| Pair::new(self.pipeline, index));
+        let is_failed = self.status.phase == Some(Phase::Failed);
+        if is_failed && self.is_newest() && pair.as_ref().is_some_and(|pair| pair.runs(&spec.revision)) {
+            return self.finished();
+        }
+        if self.asked().is_none() {
+            return Next::Wait(None);
+        }
+        if !self.is_newest() {
+            return self.not_retried(&format!("a later promotion to {to} exists or existed"));
+        }
+        let Some((pair, policy)) = pair.zip(index.and_then(|index| policy(&self.pipeline.spec, index))) else {
+            return self.not_retried(&format!("the pipeline has no promotion strategy for {to}"));
+        };
+        if policy.manual && !spec.approved {
+            return self.not_retried(&format!("it was never approved; {}", self.another()));
+        }
+        match pair.ready().filter(|_| pair.not_observed().is_none()) {
+            // The state is not known, or does not last. The annotation stays.
+            None => Next::Wait(None),
+            Some(source) if source.revision == spec.revision && pair.from.name == spec.from => self.request(&policy),
+            Some(source) => {
+                let [from, runs, of] = [&pair.from.name, &source.revision, &spec.from].map(|text| shown(text));
+                self.not_retried(&format!("{from} runs {runs}, and {} is promoted from {of}", self.revision()))
+            }
+        }
+    }
+
+    /// Notes an annotation that comes too late.
+    pub(super) fn ended(&self) -> Next {
+        if self.asked().is_none() {
+            return Next::Wait(None);
+        }
+        self.not_retried(&format!("only a failed or closed promotion can be retried; {}", self.another()))
+    }
+
+    /// Returns the remedy for a promotion that cannot continue.
+    fn another(&self) -> String {
+        let (pipeline, to) = (shown(&self.spec().pipeline_ref.name), self.environment());
+        format!("start another one with `pennant promote {pipeline} {to}`")
+    }
+
+    fn not_retried(&self, why: &str) -> Next {
+        let mut status = self.status.clone();
+        status.retried = self.asked();
+        status.message = bounded(&format!("not retried: {why}"));
+        Next::Write(Box::new(status))
+    }
+}
