@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 
 use crate::support::World;
 use crate::validation::{
-    app, bad, endpoint, environments, good, named, notification, object, pipeline, post, promoting, promotion, prune,
+    app, bad, by_commit, by_pull_request, endpoint, environments, good, named, notification, object, pipeline, post,
+    promoting, promotion, prune,
 };
 
 /// Cases that the API server accepts and lint refuses, with the reason.
@@ -21,12 +22,17 @@ const MORE: &[(&str, &str)] = &[
     ("a field that no transition has", "templates are compiled by the controller"),
     ("a header with an unknown helper", "templates are compiled by the controller"),
     ("a header twice, but for capitals", "a rule that compares keys of maps exceeds its budget"),
+    ("a branch with a space", "names of branches are checked by the controller"),
     ("a literal IPv6 address", "http requires a flag of the controller"),
     ("a parameter that the template does not take", "parameters are known to the controller"),
     ("a promotion under another name", "the promotion controller withdraws it"),
+    ("a path upwards", "paths are checked by the controller"),
+    ("a repository over http", "http requires a flag of the controller"),
     ("a selector with an unknown operator", "the common schema of label selectors allows any string"),
     ("a template that a layer brings", "without a layer it is incomplete, which only the controller reports"),
     ("a template that is no JSON", "templates are compiled by the controller"),
+    ("a title with an unknown field", "templates are compiled by the controller"),
+    ("a URL that is no repository", "only the controller knows the URLs of each forge"),
     ("http to any host", "http requires a flag of the controller"),
     ("many targets", "all have the same name, which a rule cannot check within its budget"),
     ("more than 256 targets", "the schema limits only the targets of one environment"),
@@ -270,7 +276,7 @@ fn mutants(of: &Value, at: &str, found: &mut Vec<(String, Value)>) {
 }
 
 /// Returns a Notification and two Pipelines that use most fields.
-fn full() -> [Value; 3] {
+fn full() -> [Value; 5] {
     let secret = json!({"name": "s", "key": "k"});
     let notification = notification(json!({
         "suspend": false,
@@ -290,9 +296,18 @@ fn full() -> [Value; 3] {
     let target = json!({"namespace": "a", "appRef": {"apiVersion": "v1", "kind": "K", "name": "b"}});
     let promoting = promoting(json!({
         "manual": true, "after": "30m", "suspend": true, "timeout": "24h", "strategy": {"notification": {}},
-        "retain": {"perEnvironment": 5, "maxAge": "720h"},
+        "retain": {"perEnvironment": 5, "maxAge": "720h"}, "retry": {"initial": "10s", "max": "10m", "maxAge": "24h"},
     }));
-    let mut all = [notification, environments(json!([{"name": "dev", "targets": [target]}])), promoting];
+    let with_commit = by_commit(json!({
+        "paths": ["apps/prod"], "branch": "main", "secretRef": {"name": "s"}, "author": {"name": "a", "email": "a@example.com"},
+    }));
+    let with_request = by_pull_request(json!({
+        "apiUrl": "https://git.example.com/api/v1", "baseBranch": "main", "paths": ["apps/prod"], "secretRef": {"name": "s"},
+        "tls": {"caFrom": {"secretKeyRef": secret}, "clientCertificate": {"secretRef": {"name": "s"}}},
+        "title": "t", "body": "b", "labels": ["a"], "interval": "1m",
+    }));
+    let plain = environments(json!([{"name": "dev", "targets": [target]}]));
+    let mut all = [notification, plain, promoting, with_commit, with_request];
     for object in &mut all {
         object["metadata"] = json!({"name": "n", "labels": {"a": "b"}, "annotations": {"a": "b"}, "finalizers": ["a.b/c"]});
     }

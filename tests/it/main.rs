@@ -48,6 +48,7 @@ mod order;
 mod outage;
 mod promotions;
 mod published;
+mod pull_requests;
 mod quiet;
 mod recordings;
 mod recover;

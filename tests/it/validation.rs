@@ -92,6 +92,50 @@ pub fn promotion(over: Value) -> Value {
     object("Promotion", &name, spec)
 }
 
+/// Returns a pipeline that promotes by a commit to a repository with these changes.
+pub fn by_commit(over: Value) -> Value {
+    let mut of = json!({"url": "https://git.example.com/acme/deploy.git"});
+    json_patch::merge(&mut of, &over);
+    promoting(json!({"strategy": {"commit": of}}))
+}
+
+/// Returns a pipeline that promotes by a pull request in a repository with these changes.
+pub fn by_pull_request(over: Value) -> Value {
+    let mut of = json!({"type": "gitea", "url": "https://git.example.com/acme/deploy.git"});
+    json_patch::merge(&mut of, &over);
+    promoting(json!({"strategy": {"pullRequest": of}}))
+}
+
+fn bad_repositories() -> Vec<Bad> {
+    let (url, one) = ("https://git.example.com/acme/deploy.git", "set exactly one strategy");
+    let strategies = |other: Value| {
+        let mut strategy = json!({"commit": {"url": url}});
+        json_patch::merge(&mut strategy, &other);
+        promoting(json!({"strategy": strategy}))
+    };
+    let retry = |retry: Value| promoting(json!({"strategy": {"commit": {"url": url}}, "retry": retry}));
+    vec![
+        ("two strategies", strategies(json!({"notification": {}})), one),
+        ("a commit and a pull request", strategies(json!({"pullRequest": {"type": "gitea", "url": url}})), one),
+        (
+            "a repository without a URL",
+            by_commit(json!({"url": null})),
+            "spec.promotion.strategy.commit.url: Required value",
+        ),
+        ("a repository over SSH", by_commit(json!({"url": "ssh://git@git.example.com/acme/deploy"})), "should match"),
+        ("a repository with user info", by_commit(json!({"url": "https://me:pw@git.example.com/a/b"})), "should match"),
+        ("a pull request at no forge", by_pull_request(json!({"type": null})), "type: Required value"),
+        ("an unknown forge", by_pull_request(json!({"type": "codeberg"})), "supported values: \"gitea\", \"github\""),
+        ("too many labels", by_pull_request(json!({"labels": vec!["a"; 11]})), "must have at most 10 items"),
+        ("checks that are too often", by_pull_request(json!({"interval": "1s"})), "at least 10s and at most 1h"),
+        ("checks in words", by_pull_request(json!({"interval": "often"})), "interval is a duration such as 1m"),
+        ("an author with a line break", by_commit(json!({"author": {"name": "a\nb", "email": "a@b"}})), "should match"),
+        ("an author without an address", by_commit(json!({"author": {"name": "a", "email": "a"}})), "email"),
+        ("a first attempt in words", retry(json!({"initial": "soon"})), "durations such as 10s or 24h"),
+        ("attempts that are too long", retry(json!({"maxAge": "169h"})), "at least 1s and at most 168h"),
+    ]
+}
+
 fn bad_promotions() -> Vec<Bad> {
     let with = |changes: Value| {
         let mut policy = json!({"strategy": {"notification": {}}});
@@ -306,7 +350,7 @@ fn bad_notifications() -> Vec<Bad> {
 
 /// Returns the objects that must be rejected.
 pub fn bad() -> Vec<Bad> {
-    let pipelines = bad_pipelines().into_iter().chain(bad_promotions()).chain(bad_hooks());
+    let pipelines = bad_pipelines().into_iter().chain(bad_promotions()).chain(bad_repositories()).chain(bad_hooks());
     pipelines.chain(bad_endpoints()).chain(bad_notifications()).collect()
 }
 
@@ -323,6 +367,14 @@ pub fn good() -> Vec<(&'static str, Value)> {
             ]}])),
         ),
         ("a name of 63 characters", named("p".repeat(63), environments(json!([{"name": "d".repeat(63), "targets": one}])))),
+        ("the least commit", by_commit(json!({}))),
+        ("the least pull request", by_pull_request(json!({}))),
+        ("a repository in the cluster", by_commit(json!({"url": "http://gitea.git.svc:3000/acme/deploy"}))),
+        ("a repository over http", by_commit(json!({"url": "http://git.example.com/acme/deploy"}))),
+        ("a URL that is no repository", by_pull_request(json!({"url": "https://git.example.com/deploy"}))),
+        ("a path upwards", by_pull_request(json!({"paths": ["../etc"]}))),
+        ("a branch with a space", by_commit(json!({"branch": "a b"}))),
+        ("a title with an unknown field", by_pull_request(json!({"title": "{{promotion.tag}}"}))),
         ("hooks with two Secrets", hooked([Some("approvals"), Some("of-prod")])),
         ("many targets", environments(json!([{"name": "dev", "targets": vec![json!({"namespace": "a"}); 256]}]))),
         ("the least notification", object("Notification", "n", json!({}))),

@@ -185,70 +185,11 @@ fn free_port() -> u16 {
     listener.local_addr().expect("its address").port()
 }
 
-/// Returns the configuration. It sends hooks only to loopback, and connects to nothing else. All its queues are in memory. What no test
-/// needs is disabled.
+/// Returns the configuration, for the port.
 fn settings(folder: &Path, statics: &Path, port: u16) -> String {
-    let (folder, statics) = (folder.display(), statics.display());
-    format!(
-        "RUN_MODE = prod
-WORK_PATH = {folder}
-[server]
-PROTOCOL = https
-HTTP_ADDR = 127.0.0.1
-HTTP_PORT = {port}
-DOMAIN = 127.0.0.1
-ROOT_URL = https://127.0.0.1:{port}/
-CERT_FILE = {folder}/server.crt
-KEY_FILE = {folder}/server.key
-STATIC_ROOT_PATH = {statics}
-APP_DATA_PATH = {folder}/data
-OFFLINE_MODE = true
-DISABLE_SSH = true
-LFS_START_SERVER = false
-[database]
-DB_TYPE = sqlite3
-PATH = {folder}/gitea.db
-SQLITE_JOURNAL_MODE = WAL
-SQLITE_TIMEOUT = 20000
-[security]
-INSTALL_LOCK = true
-PASSWORD_HASH_ALGO = pbkdf2$1000$50
-[service]
-DISABLE_REGISTRATION = true
-[repository]
-ROOT = {folder}/repositories
-DEFAULT_BRANCH = main
-[repository.signing]
-SIGNING_KEY = none
-[webhook]
-ALLOWED_HOST_LIST = loopback
-SKIP_TLS_VERIFY = true
-[queue]
-TYPE = channel
-[indexer]
-ISSUE_INDEXER_TYPE = db
-[session]
-PROVIDER = memory
-[log]
-MODE = console
-LEVEL = Info
-[i18n]
-LANGS = en-US
-NAMES = English
-[actions]
-ENABLED = false
-[packages]
-ENABLED = false
-[oauth2]
-ENABLED = false
-[mirror]
-ENABLED = false
-[cron]
-ENABLED = false
-[cron.update_checker]
-ENABLED = false
-"
-    )
+    let settings = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/hack/tools/gitea/app.ini"));
+    let settings = settings.replace("@FOLDER@", &folder.display().to_string());
+    settings.replace("@STATIC@", &statics.display().to_string()).replace("@PORT@", &port.to_string())
 }
 
 /// The folder of a server. Deleted when dropped.
@@ -290,6 +231,8 @@ impl Folder {
             .stdin(Stdio::null());
         // `make` sets GOGC for the control plane. With its value, Gitea would need a third more memory.
         command.env("HOME", &self.path).env("GITEA_WORK_DIR", &self.path).env_remove("GOGC");
+        // Gitea writes to the global configuration of Git, which must be the one in this folder.
+        command.env_remove("GIT_CONFIG_GLOBAL").env_remove("XDG_CONFIG_HOME");
         // In a container, the tests often run as root, which Gitea otherwise refuses.
         command.env("GITEA_I_AM_BEING_UNSAFE_RUNNING_AS_ROOT", "true");
         command

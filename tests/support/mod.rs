@@ -2,7 +2,7 @@
 //!
 //! In: the launcher in `hack/control-plane`, the built `pennant`. Out: a control plane ([`control_plane`]), a proxy in front of it
 //! that loses calls and answers ([`proxy`]), Pennant as a child process ([`pennant`]), scripted HTTP receivers on loopback
-//! ([`receiver`]), a Git forge ([`gitea`]), valid and invalid certificates ([`tls`]), the rendered chart and its permissions
+//! ([`receiver`]), a Git forge with a proxy in front of it ([`gitea`], [`forge_proxy`]), a Git server ([`git`]), valid and invalid certificates ([`tls`]), the rendered chart and its permissions
 //! ([`chart`], [`under`]), objects as users and their controllers write them ([`world`]), waiting for a condition ([`wait`]), and
 //! the [`oracle`], which every test calls at its end: nothing missing, nothing unexpected, no order violated, no duplicate beyond
 //! what the test allows, and an audit that agrees with what the receiver saw.
@@ -12,6 +12,10 @@
 #[allow(dead_code, reason = "the integration tests use it")]
 pub mod chart;
 pub mod control_plane;
+#[allow(dead_code, reason = "the tests of pull requests use it")]
+pub mod forge_proxy;
+#[allow(dead_code, reason = "the tests of pull requests use it")]
+pub mod git;
 #[allow(dead_code, reason = "the tests of pull requests use it")]
 pub mod gitea;
 pub mod lanes;

@@ -44,6 +44,8 @@ pub struct Options {
     pub controllers: &'static str,
     /// Whether loopback is an allowed destination.
     pub loopback: bool,
+    /// Whether `http` is allowed.
+    pub http: bool,
     /// Whether it accepts hooks, on a free port. Requires the controller `promote`.
     pub hooks: bool,
     /// `POD_NAME`, for one of several replicas. `None`: the only replica, which is named after the host.
@@ -75,6 +77,7 @@ impl Options {
             watch: vec![world.ns.clone()],
             controllers: "",
             loopback: true,
+            http: true,
             hooks: false,
             pod: None,
             kubeconfig: None,
@@ -101,12 +104,15 @@ impl Pennant {
     /// Starts Pennant with options, without waiting.
     pub async fn begin(world: &World, options: Options) -> Self {
         let mut args: Vec<String> =
-            ["run", "--http-addr", "127.0.0.1:0", "--log-format", "json", "--allow-http"].map(str::to_owned).to_vec();
+            ["run", "--http-addr", "127.0.0.1:0", "--log-format", "json"].map(str::to_owned).to_vec();
         args.extend(["--namespace".to_owned(), world.ns.clone()]);
         if !options.controllers.is_empty() {
             args.extend(["--controllers".to_owned(), options.controllers.to_owned()]);
         }
         args.extend(options.watch.iter().flat_map(|ns| ["--watch-namespace".to_owned(), ns.clone()]));
+        if options.http {
+            args.push("--allow-http".to_owned());
+        }
         if options.loopback {
             args.extend(["--allow-destination".to_owned(), "127.0.0.0/8".to_owned()]);
         }

@@ -292,6 +292,9 @@ async fn permissions_of_the_promotion_controller_alone() {
         "patch promotions.pennant.dev/status team-a shop-prod",
         "delete promotions.pennant.dev team-a shop-prod",
         "create events.events.k8s.io team-a",
+        // The credentials of repositories.
+        "list secrets team-a",
+        "watch secrets team-a deploy-bot",
         &format!("update leases.coordination.k8s.io {own} pennant-promote"),
         &format!("patch configmaps {own} pennant-info"),
     ];
@@ -302,7 +305,7 @@ async fn permissions_of_the_promotion_controller_alone() {
         "create deliveries.pennant.dev team-a",
         "list deployments.apps team-a",
         "list clusters.cluster.x-k8s.io team-a",
-        "list secrets team-a",
+        "get secrets team-a deploy-bot",
         "list configmaps team-a",
         &format!("get configmaps {own} pennant-config"),
         &format!("update leases.coordination.k8s.io {own} pennant-dispatch"),

@@ -263,8 +263,9 @@ fn hooks_have_a_port_a_service_and_a_rule_only_if_they_are_enabled() {
         let release = render("alone", "own", values);
         release.of("ClusterRole").any(|role| role["rules"].to_string().contains("\"secrets\""))
     };
-    assert!(!reads_secrets(&json!({"controllers": ["promote"]})), "it has no keys to read");
-    assert!(reads_secrets(&json!({"controllers": ["promote"], "hooks": {"enabled": true}})), "hooks have keys");
+    assert!(reads_secrets(&json!({"controllers": ["promote"]})), "repositories have credentials");
+    let without = json!({"access": "none"});
+    assert!(!reads_secrets(&json!({"controllers": ["promote"], "rbac": {"secrets": without}})), "it is switched off");
 }
 
 #[test]

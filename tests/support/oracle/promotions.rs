@@ -3,6 +3,7 @@
 //! In: lines such as `prod 2: Pending, Requested, Finished`, which name the environment, the revision, and the phases of the steps. The
 //! lines of one environment are in the order of its promotions.
 //! - `Pending` alone is a promotion that waits for an approval, which is reported. `PHASE/REASON` also names the reason.
+//! - `Requested/Opening` and `Requested/Pushing` are not reported. `Merged/Pushed` is reported as opened.
 //! - `prod 2: rejected NotIndicated` is a promotion that the controller withdrew without a step, which is never reported.
 //! - A line that ends with ` (deleted)` is a promotion whose object is gone.
 //!
@@ -22,6 +23,8 @@ use crate::support::world::promotions::FENCE;
 
 /// The reason of a promotion that waits for an approval.
 const WAITS: &str = "WaitingApproval";
+/// The reason of a promotion whose commit was pushed.
+const PUSHED: &str = "Pushed";
 
 /// What is expected of the promotions of one pipeline.
 #[derive(Clone, Debug)]
@@ -314,7 +317,8 @@ impl Bench<'_> {
             let uid = promotion.uid().unwrap_or_default();
             let of_it =
                 promotion.spec.revision == spec.to.revision && promotion.spec.environment == spec.subject.environment;
-            if !of_it || uid != state.uid || report(state.phase, WAITS) != Some(spec.type_.as_str()) {
+            let reason = if state.phase == Phase::Merged { PUSHED } else { WAITS };
+            if !of_it || uid != state.uid || report(state.phase, reason) != Some(spec.type_.as_str()) {
                 self.find(true, "audit", format!("delivery {name} says {state:?} for {}", shown(promotion)));
             }
             *requested.entry((state.name.clone(), state.phase)).or_insert(0_usize) += 1;
@@ -353,7 +357,10 @@ fn reported(steps: impl IntoIterator<Item = (Phase, String)>, revision: &str) ->
 fn report(phase: Phase, reason: &str) -> Option<&'static str> {
     match phase {
         Phase::Pending => (reason == WAITS).then_some("PromotionPending"),
+        // Pennant itself carries it out, so there is no request to a receiver.
+        Phase::Requested if ["Opening", "Pushing"].contains(&reason) => None,
         Phase::Requested => Some("PromotionRequested"),
+        Phase::Merged if reason == PUSHED => Some("PromotionOpened"),
         Phase::Open => Some("PromotionOpened"),
         Phase::Finished => Some("PromotionFinished"),
         Phase::Failed | Phase::Closed => Some("PromotionFailed"),

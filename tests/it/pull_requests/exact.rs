@@ -1,0 +1,113 @@
+//! What the tests of this folder do again and again: open a pull request, let Pennant check it, and compare the whole repository.
+
+use std::time::Duration;
+
+use kube::ResourceExt as _;
+use kube::api::{Patch, PatchParams};
+use pennant::api::promotion::{LOOK, Phase, RETRY};
+use pennant::api::{Promotion, Time};
+use serde_json::{Value, json};
+
+use super::Stage;
+use crate::support::eventually;
+use crate::support::pennant::command;
+use crate::support::proxy::Call;
+use crate::support::world::promotions::is;
+
+/// Longer than the default timeout of a promotion whose revision is declared.
+const LONG_AGO: Duration = Duration::from_hours(2);
+
+/// An open pull request of a promotion.
+pub(super) struct Opened {
+    pub(super) promotion: Promotion,
+    pub(super) number: u64,
+    pub(super) branch: String,
+}
+
+impl Opened {
+    pub(super) fn of(promotion: Promotion) -> Self {
+        let status = promotion.status.clone().expect("it has a status");
+        let number = u64::try_from(status.pull_request.expect("it has a pull request").number).expect("a number");
+        Self { promotion, number, branch: status.commit.expect("it has a commit").branch }
+    }
+}
+
+/// Whether the call writes that a pull request is open.
+pub(super) fn says_open(call: &Call) -> bool {
+    call.is_promotion_status() && call.says(r#""phase":"Open""#)
+}
+
+/// Whether a pull request is open, closed or merged.
+fn state(pull: &Value) -> &str {
+    if pull["merged"] == true { "merged" } else { pull["state"].as_str().expect("a state") }
+}
+
+impl Stage {
+    /// Waits until the promotion, written as `PIPELINE/ENVIRONMENT REVISION`, has an open pull request.
+    pub(super) async fn opened(&self, what: &str) -> Opened {
+        Opened::of(self.phase(what, Phase::Open).await.0)
+    }
+
+    /// Makes Pennant check a pull request now.
+    pub(super) async fn look(&self, promotion: &Promotion) {
+        self.world.annotate_promotion(promotion, LOOK, &format!("{:x}", fastrand::u64(..))).await;
+    }
+
+    /// Requests that a promotion is retried, and waits until it is in this phase again.
+    pub(super) async fn retry(&self, what: &str, value: &str, phase: Phase) -> Promotion {
+        let promotion = self.world.promotion(what, |_| true).await;
+        self.world.annotate_promotion(&promotion, RETRY, value).await;
+        let is_retried = |p: &Promotion| p.status.as_ref().is_some_and(|s| s.retried.as_deref() == Some(value));
+        self.world.promotion(what, |p| is(phase)(p) && is_retried(p)).await
+    }
+
+    /// Moves the last attempt and all steps of a promotion into the past, so that its timeout is over.
+    pub(super) async fn grow_old(&self, promotion: &Promotion) {
+        let (api, name) = (self.world.api::<Promotion>(), promotion.name_any());
+        eventually(&format!("the times of {name} are in the past"), async || {
+            let found = api.get(&name).await.map_err(|e| e.to_string())?;
+            let past = Time::now() - LONG_AGO;
+            let mut steps = found.status.unwrap_or_default().steps;
+            for (step, n) in steps.iter_mut().zip(0..) {
+                step.time = past + Duration::from_millis(n);
+            }
+            let version = found.metadata.resource_version;
+            let status = json!({"lastAttemptedTime": past, "steps": steps});
+            let patch = Patch::Merge(json!({"metadata": {"resourceVersion": version}, "status": status}));
+            api.patch_status(&name, &PatchParams::default(), &patch).await.map(drop).map_err(|e| e.to_string())
+        })
+        .await;
+    }
+
+    /// Waits until everything so far has been processed and sent.
+    pub(super) async fn fence(&self, pipeline: &str) {
+        self.world.promotion_fence(pipeline, &["hook"]).await;
+    }
+
+    /// Waits until the repository has exactly these pull requests, the oldest first, each as branch and state, and exactly these branches,
+    /// each with its number of commits.
+    pub(super) async fn exactly(&self, pulls: &[(&str, &str)], branches: &[(&str, usize)]) {
+        let shown = |all: &[(&str, &str)]| all.iter().map(|(branch, state)| format!("{branch} {state}")).collect::<Vec<_>>();
+        let mut expected: Vec<_> = branches.iter().map(|(branch, count)| format!("{branch} {count}")).collect();
+        expected.sort();
+        eventually("the repository has exactly these pull requests and branches", async || {
+            let mut all = self.repository.pulls("all").await;
+            all.sort_by_key(|pull| pull["number"].as_u64());
+            let found: Vec<_> = all.iter().map(|p| (p["head"]["label"].as_str().expect("a branch"), state(p))).collect();
+            let mut there = Vec::new();
+            for branch in self.repository.branches().await {
+                there.push(format!("{branch} {}", self.repository.commits(&branch).await.len()));
+            }
+            there.sort();
+            if found == pulls && there == expected { Ok(()) } else { Err(format!("{:?} and {there:?}", shown(&found))) }
+        })
+        .await;
+    }
+
+    /// Runs a command of the program in this namespace. Returns its exit code, stdout and stderr.
+    pub(super) async fn run(&self, args: &[&str]) -> (Option<i32>, String, String) {
+        let output = command(&self.world, &[args, &["-n", &self.world.ns]].concat()).await;
+        let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
+        (output.status.code(), text(output.stdout), text(output.stderr))
+    }
+}

@@ -1,0 +1,113 @@
+//! Requests that arrive late: those of a replica that was frozen as the leader, and one whose attempt has long failed.
+
+use std::time::Duration;
+
+use pennant::api::promotion::Phase;
+use serde_json::json;
+
+use super::Stage;
+use crate::support::forge_proxy::{Asked, Trouble};
+use crate::support::pennant::Options;
+use crate::support::receiver::Gate;
+use crate::support::wait::within;
+use crate::support::{Pennant, eventually};
+
+const HELD: &str = "pennant_lease_held{lease=\"pennant-promote\"}";
+/// Time limit for a takeover. A Lease lasts 90 s, and the machine can be busy.
+const EXPIRY: Duration = Duration::from_secs(150);
+/// Time limit for the end of a request that is not answered, and for what follows.
+const LATE: Duration = Duration::from_secs(100);
+
+#[tokio::test]
+async fn a_leader_that_is_frozen_during_its_requests_opens_nothing_twice() {
+    let stage = Stage::new("pulls-frozen").await;
+    let (world, proxy) = (&stage.world, stage.proxy());
+    let names = ["pushed", "opened", "answered"];
+    for name in names {
+        stage
+            .another(name, stage.behind(&proxy, json!({"strategy": {"pullRequest": {"paths": [format!("apps/{name}")]}}})))
+            .await;
+    }
+    let _others = Pennant::with(world, Options { controllers: "pipeline,dispatch", ..Options::of(world) }).await;
+    let promoter = Options { controllers: "promote", ..Options::of(world) };
+    let first = Pennant::with(world, Options { pod: Some("first"), ..promoter.clone() }).await;
+    world.settled().await;
+    let second = Pennant::with(world, Options { pod: Some("second"), ..promoter }).await;
+    assert_eq!((first.metrics().await[HELD], second.metrics().await[HELD]), (1.0, 0.0));
+
+    // The requests of the first replica: a push and a create that arrive after the takeover, and a create whose answer does.
+    let gate = Gate::new();
+    let push = proxy.rule(Asked::is_push, Trouble::Late(gate.clone()).once());
+    world.runs("pushed/dev", "2").await;
+    proxy.hit(push, 1).await;
+    let create = proxy.rule(|asked| asked.is_create() && asked.says("opened"), Trouble::Late(gate.clone()).once());
+    let answer = proxy.rule(|asked| asked.is_create() && asked.says("answered"), Trouble::HoldAnswer(gate.clone()).once());
+    for name in ["opened", "answered"] {
+        world.runs(&format!("{name}/dev"), "2").await;
+    }
+    proxy.hit(create, 1).await;
+    proxy.forwarded(answer, 1).await;
+    first.freeze();
+    within(EXPIRY, "the second replica is the leader", async || {
+        let held = second.metrics().await[HELD];
+        if held > 0.0 { Ok(()) } else { Err(format!("{held}")) }
+    })
+    .await;
+    for name in names {
+        stage.opened_number(&format!("{name}/prod 2")).await;
+    }
+    stage.made(3, 3, 3).await;
+
+    gate.open();
+    proxy.forwarded(push, 1).await;
+    proxy.forwarded(create, 1).await;
+    first.thaw();
+    eventually("the first replica has noticed that it lost its Lease", async || {
+        let held = first.metrics().await[HELD];
+        if held > 0.0 { Err(format!("{held}")) } else { Ok(()) }
+    })
+    .await;
+    stage.made(3, 3, 3).await;
+    for name in names {
+        stage.finish(&format!("{name}/prod 2")).await;
+        stage.fence(name).await;
+    }
+    stage.made(3, 3, 3).await;
+    let mut oracle = stage.oracle();
+    for name in names {
+        oracle = oracle.promotions(name, &["hook"], &["prod 2: Requested/Opening, Open, Merged/Merged, Finished"]);
+    }
+    oracle.check().await;
+    assert!(first.metrics().await[HELD] < 1.0, "the second replica is still the leader");
+}
+
+#[tokio::test]
+async fn a_pull_request_that_is_requested_too_late_is_not_opened() {
+    let stage = Stage::new("pulls-late").await;
+    let (world, proxy) = (&stage.world, stage.proxy());
+    stage.pipeline("web", stage.behind(&proxy, json!({}))).await;
+    let _pennant = stage.pennant().await;
+    let gate = Gate::new();
+    let late = proxy.rule(Asked::is_create, Trouble::Late(gate.clone()).once());
+    world.runs("web/dev", "2").await;
+    proxy.hit(late, 1).await;
+    stage.made(0, 1, 1).await;
+    world.runs("web/dev", "3").await;
+    // While the attempt runs, nothing else is done.
+    let is_withdrawn = |p: &pennant::api::Promotion| p.status.as_ref().is_some_and(|s| s.phase == Some(Phase::Withdrawn));
+    let withdrawn = world.promotion_within(LATE, "web/prod 2", is_withdrawn).await.status.unwrap_or_default();
+    assert_eq!((withdrawn.reason.as_str(), withdrawn.attempts, withdrawn.pull_request), ("Superseded", 1, None));
+    stage.opened_number("web/prod 3").await;
+    stage.made(1, 1, 1).await;
+
+    gate.open();
+    proxy.forwarded(late, 1).await;
+    let refused = proxy.log().into_iter().find(Asked::is_create).and_then(|asked| asked.status);
+    assert_eq!(refused, Some(404), "its branch is gone");
+    stage.made(1, 1, 1).await;
+    stage.finish("web/prod 3").await;
+    stage.fence("web").await;
+    let lines =
+        ["prod 2: Requested/Opening, Withdrawn/Superseded", "prod 3: Requested/Opening, Open, Merged/Merged, Finished"];
+    stage.oracle().promotions("web", &["hook"], &lines).check().await;
+}
