@@ -2,7 +2,7 @@
 # Writes the first inputs of a target into a folder. The target `template` gets the built-in templates, and the examples
 # of docs/templates.md and docs/template-gallery.md. The target `address` gets the addresses of
 # tests/data/addresses.txt, and times. The target `setters` gets files with markers in places that are edited and in places
-# that are refused. targets/TARGET.rs describes the format of an input.
+# that are refused. The target `git` gets the answers of Git for a small repository. targets/TARGET.rs describes the format of an input.
 #
 #   fuzz/seeds.sh TARGET FOLDER
 set -euo pipefail
@@ -44,6 +44,49 @@ if [[ $target == setters ]]; then
     file '*x: "y' "$text\\n"
   done
   printf 'fuzz: %d seeds\n' "$number"
+  exit
+fi
+
+if [[ $target == git ]]; then
+  export GIT_CONFIG_NOSYSTEM=1 GIT_CONFIG_GLOBAL=/dev/null GIT_AUTHOR_DATE='1700000000 +0000' GIT_COMMITTER_DATE='1700000000 +0000'
+  export GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@example.com GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@example.com
+  repository=$(mktemp -d)
+  trap 'rm -rf "$repository"' EXIT
+  git init -q -b main "$repository"
+  mkdir -p "$repository/apps/prod"
+  printf 'version: 1 # x\n' >"$repository/apps/prod/a.yaml"
+  seq 200 | sed 's/^/- /' >"$repository/b.yml"
+  git -C "$repository" add -A
+  git -C "$repository" commit -qm one
+  sed -i 's/^- 7$/- seven/' "$repository/b.yml"
+  git -C "$repository" commit -qam two
+  head=$(git -C "$repository" rev-parse HEAD)
+  # line TEXT: a packet line
+  line() { printf '%04x%s' $((${#1} + 4)) "$1"; }
+  separate() { printf '\377\000\377'; }
+  # pack OPTION...: the objects that these options of rev-list name
+  pack() {
+    printf '\376'
+    git -C "$repository" rev-list --objects "$@" HEAD | git -C "$repository" pack-objects -q --stdout --delta-base-offset
+  }
+  for filter in blob:none blob:limit=1m; do
+    {
+      line 'version 2' && line 'ls-refs=unborn' && line 'fetch=shallow filter' && line 'object-format=sha1' && printf 0000
+      separate
+      line "$head HEAD" && line "$head refs/heads/main" && printf 0000
+      separate
+      pack --max-count=1 --filter="$filter"
+      separate
+      pack
+      separate
+      pack --filter=tree:0
+      separate
+      printf '%04x%s\0%s' $((${#head} + 17 + 1 + 31)) "$head refs/heads/main" ' report-status side-band-64k' && printf 0000
+      separate
+      line 'unpack ok' && line 'ok refs/heads/main' && printf 0000
+    } >"$folder/${filter%%:*}-${filter##*[:=]}"
+  done
+  printf 'fuzz: %d seeds\n' "$(find "$folder" -type f | wc -l)"
   exit
 fi
 

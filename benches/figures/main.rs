@@ -22,6 +22,7 @@ mod clusters;
 mod config;
 mod drain;
 mod floor;
+mod forge;
 mod isolation;
 mod lane;
 mod large;
@@ -53,7 +54,7 @@ use table::Table;
 #[derive(Debug, Parser)]
 struct Args {
     /// Runs only scenarios with this text in the name: render, throughput, lane, quiet, pending, isolation, drain, signed, slow, large,
-    /// config, clusters, rollout, promotion.
+    /// config, clusters, rollout, promotion, forge.
     #[arg(long)]
     only: Option<String>,
     /// Number of rounds; the table shows the medians.
@@ -75,7 +76,7 @@ struct Args {
 
 /// The only scenario that needs no control plane.
 const RENDER: &str = "render";
-const SCENARIOS: [&str; 14] = [
+const SCENARIOS: [&str; 15] = [
     RENDER,
     "throughput",
     "lane",
@@ -90,6 +91,7 @@ const SCENARIOS: [&str; 14] = [
     "clusters",
     "rollout",
     "promotion",
+    "forge",
 ];
 
 #[tokio::main]
@@ -150,6 +152,7 @@ async fn scenario(name: &str, bed: Option<&mut Bed>, round: u32, quick: bool) ->
         ("clusters", Some(bed)) => clusters::measure(bed, round).await,
         ("rollout", Some(bed)) => rollout::measure(bed, round).await,
         ("promotion", Some(bed)) => promotion::measure(bed, round).await,
+        ("forge", Some(bed)) => forge::measure(bed, round).await,
         _ => render::measure(quick),
     }
 }

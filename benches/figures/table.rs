@@ -99,8 +99,17 @@ pub const PROMOTION_IDLE: Figure =
 pub const APPROVAL: Figure =
     at_most("approval", "a signed approval beside 100 deliveries a second: from the request to the answer, p99", "ms", 50.0);
 
+pub const FORGE_REQUESTS: Figure =
+    at_most("forge-requests", "1,000 open pull requests of one token: requests in an hour", "", 1000.0);
+pub const FORGE_P99: Figure = at_most(
+    "forge-p99",
+    "beside 50 promotions whose forge hangs, at a pace: from the application's status to the request, p99",
+    "ms",
+    1.2,
+);
+
 /// All figures, in the order of the table.
-const FIGURES: [Figure; 35] = [
+const FIGURES: [Figure; 37] = [
     RENDER,
     RENDER_SLOWEST,
     RENDER_SHARE,
@@ -136,6 +145,8 @@ const FIGURES: [Figure; 35] = [
     PROMOTION,
     PROMOTION_IDLE,
     APPROVAL,
+    FORGE_REQUESTS,
+    FORGE_P99,
 ];
 
 /// The result of one round for a figure, or a note.
