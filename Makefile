@@ -40,7 +40,7 @@ LAUNCHER := target/control-plane
 .PHONY: help
 help: ## List the targets
 	@printf 'make TARGET\n\n'
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-13s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-15s %s\n", $$1, $$2 }' Makefile
 	@printf '\nThe first demo, test or cluster builds a Kubernetes control plane from source, once: about 5 minutes on two cores,\n'
 	@printf 'and keeps it. KUBEBUILDER_ASSETS names a folder with etcd, kube-apiserver and kubectl to use instead.\n'
 
@@ -48,13 +48,17 @@ help: ## List the targets
 demo: ## Run the demo: real rollouts, an unavailable receiver, a killed controller; DEMO=keep leaves it running
 	@bash hack/demo.sh
 
+.PHONY: demo-promotions
+demo-promotions: ## Run the demo of promotions: a pull request at a real Gitea, its merge, the rollout; DEMO=keep leaves it running
+	@bash hack/demo-promotions.sh
+
 .PHONY: test
-test: assets schemas helm ## Run all tests, on a real API server
+test: assets schemas helm gitea ## Run all tests, on a real API server
 	@printf 'test: compiling; without a cache this needs about 5 minutes on two cores\n'
 	$(RELAXED) $(CARGO) test $(LOCKED) --no-fail-fast
 
 .PHONY: rights
-rights: assets helm ## Run the behaviour tests with only the permissions of the chart; ONLY=cluster TESTS='order:: quiet::'
+rights: assets helm gitea ## Run the behaviour tests with only the permissions of the chart; ONLY=cluster TESTS='order:: quiet::'
 	@$(RELAXED) CARGO='$(CARGO)' ONLY=$(ONLY) bash hack/rights.sh $(TESTS)
 
 .PHONY: snapshots
@@ -114,7 +118,8 @@ lint: $(DENY) ## Check format, lints, documentation, prose, licences, bans, sour
 	cd hack/control-plane && go vet .
 	cd hack/image && go vet .
 	cd hack/receiver && go vet .
-	@unformatted=$$(gofmt -l hack/control-plane hack/image hack/receiver); \
+	cd hack/request && go vet .
+	@unformatted=$$(gofmt -l hack/control-plane hack/image hack/receiver hack/request); \
 	[[ -z $$unformatted ]] || { printf 'lint: run gofmt on %s\n' $$unformatted >&2; exit 1; }
 	@for script in hack/*.sh fuzz/*.sh .ci/run; do bash -n "$$script"; done
 	@for script in hack/*.mjs hack/*/*.mjs; do node --check "$$script"; done

@@ -1,0 +1,231 @@
+# What both demos need: output, processes, the builds, the control plane, the controller, the receivers. hack/demo.sh and
+# hack/demo-promotions.sh read this file, which sets the working directory to the root of the repository.
+#
+# Every wait is for a condition and has a deadline. Programs such as curl, jq and openssl may not be installed, so nothing needs them.
+# PENNANT and RECEIVER are paths of programs to use instead of building them.
+set -Eeuo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+if [[ -t 1 && -z ${NO_COLOR:-} ]]; then
+  bold=$'\e[1m' dim=$'\e[2m' green=$'\e[32m' red=$'\e[31m' plain=$'\e[0m'
+else
+  bold='' dim='' green='' red='' plain=''
+fi
+say() { printf '%s\n' "$*"; }
+step() { printf '\n%s%s%s\n' "$bold" "$*" "$plain"; }
+fail() {
+  printf '%sThe demo failed: %s%s\n' "$red" "$*" "$plain" >&2
+  exit 1
+}
+
+# --- starting and stopping processes ------------------------------------------------------------------------------------
+
+mkdir -p .demo
+work=$(mktemp -d "$PWD/.demo/run-XXXXXX")
+declare -A pids=() # process ids by name, of the processes that this script has started
+logs=(pennant control-plane) # names of the logs whose end is shown if the demo fails
+launcher_pid=''
+
+cleanup() {
+  local code=$? name
+  set +e
+  trap - ERR
+  trap '' INT TERM
+  stop "${!pids[@]}"
+  if [[ -n $launcher_pid ]]; then
+    # The launcher stops its children and removes their data. If this script is killed, the end of its stdin stops it.
+    kill "$launcher_pid" 2>/dev/null
+    wait "$launcher_pid" 2>/dev/null
+  fi
+  if ((code == 0 || code == 130)); then
+    rm -rf "$work"
+  else
+    printf 'Logs are kept in %s\n' "$work" >&2
+    for name in "${logs[@]}"; do
+      if [[ -s $work/$name.log ]]; then
+        printf '\n%sThe last lines of %s:%s\n' "$bold" "$work/$name.log" "$plain" >&2
+        tail -n 30 "$work/$name.log" >&2
+      fi
+    done
+  fi
+  rmdir .demo 2>/dev/null
+  exit "$code"
+}
+trap cleanup EXIT
+trap 'printf "%sThe demo failed at: %s%s\n" "$red" "$BASH_COMMAND" "$plain" >&2' ERR
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+# start NAME COMMAND...: starts the command in the background. Its output goes to a log file.
+start() {
+  local name=$1
+  shift
+  "$@" >>"$work/$name.log" 2>&1 </dev/null &
+  pids[$name]=$!
+}
+
+# stop NAME...: sends SIGTERM, waits up to 5 seconds, then sends SIGKILL.
+stop() {
+  local name limit
+  for name; do kill "${pids[$name]}" 2>/dev/null || true; done
+  for name; do
+    limit=$((SECONDS + 5))
+    while kill -0 "${pids[$name]}" 2>/dev/null && ((SECONDS < limit)); do sleep 0.1; done
+    kill -9 "${pids[$name]}" 2>/dev/null || true
+    wait "${pids[$name]}" 2>/dev/null || true
+    unset "pids[$name]"
+  done
+}
+
+# await SECONDS WHAT COMMAND...: repeats the command until it succeeds.
+await() {
+  local limit=$((SECONDS + $1)) what=$2 name
+  shift 2
+  until "$@"; do
+    for name in "${!pids[@]}"; do
+      kill -0 "${pids[$name]}" 2>/dev/null || fail "$name ended unexpectedly while the demo waited for $what"
+    done
+    ((SECONDS < limit)) || fail "timed out waiting for $what"
+    sleep 0.1
+  done
+}
+
+free_port() {
+  local port
+  while :; do
+    port=$((20000 + RANDOM % 10000))
+    (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null || break
+  done
+  echo "$port"
+}
+
+# http_ok PORT PATH: succeeds if the status is 200. It does not use curl, which may not be installed.
+http_ok() (
+  exec 3<>"/dev/tcp/127.0.0.1/$1" || exit 1
+  printf 'GET %s HTTP/1.0\r\nHost: localhost\r\n\r\n' "$2" >&3
+  read -r -t 2 _ status _ <&3 && [[ $status == 200 ]]
+) 2>/dev/null
+
+# --- what is built and started ------------------------------------------------------------------------------------------
+
+# built NAME WHAT: waits for a process that builds, and says every 20 seconds that it is still building.
+built() {
+  local began=$SECONDS said=$SECONDS
+  while kill -0 "${pids[$1]}" 2>/dev/null; do
+    if ((SECONDS - said >= 20)); then
+      said=$SECONDS
+      say "  still building $2: $((SECONDS - began)) s"
+    fi
+    sleep 0.2
+  done
+  wait "${pids[$1]}" || fail "$2 could not be built"
+  unset "pids[$1]"
+}
+
+# build: builds the programs. The variables PENNANT, RECEIVER and launcher are their paths.
+build() {
+  launcher=$work/control-plane
+  (cd hack/control-plane && go build -o "$launcher" .)
+  # In parallel with the Rust build, because both have parts that use only one core.
+  "$launcher" build >/dev/null &
+  pids[control-plane]=$!
+  if [[ -z ${PENNANT:-} || -z ${RECEIVER:-} ]]; then
+    say 'Building Pennant without optimisation, as the tests do. The first time, this takes some minutes.'
+    cargo build --quiet --locked --bin pennant &
+    pids[cargo]=$!
+    (cd hack/receiver && go build -buildvcs=false -o "$work/receiver" .)
+    built cargo Pennant
+  fi
+  built control-plane 'the control plane'
+  PENNANT=${PENNANT:-${CARGO_TARGET_DIR:-target}/debug/pennant}
+  RECEIVER=${RECEIVER:-$work/receiver}
+}
+
+# start_control_plane: starts a control plane with the CRDs and the namespaces, and sets KUBECONFIG and PATH for kubectl.
+start_control_plane() {
+  coproc launcher_io { exec "$launcher" run --rollouts --quiet 2>"$work/control-plane.log"; }
+  launcher_pid=$!
+  read -r -t 120 -u "${launcher_io[0]}" info || fail 'the control plane did not start'
+  KUBECONFIG=$(field kubeconfig)
+  export KUBECONFIG
+  PATH=$(dirname "$(field kubectl)"):$PATH
+  "$PENNANT" crds | kubectl apply --server-side -f - >/dev/null
+  kubectl wait --for=condition=Established crd --all --timeout=30s >/dev/null
+  kubectl create namespace pennant-system >/dev/null
+  kubectl create namespace team-a >/dev/null
+}
+# field NAME: prints what the launcher says about the control plane.
+field() { sed -E 's/.*"'"$1"'":"([^"]*)".*/\1/' <<<"$info"; }
+
+# rolled_out ENVIRONMENT: waits until the Deployment has rolled out there.
+rolled_out() { kubectl rollout status deployment/web -n "web-$1" --timeout=60s >/dev/null; }
+
+# start_pennant: starts the controller on the ports http_port and hooks_port, and waits until it is ready.
+start_pennant() {
+  start pennant "$PENNANT" run --namespace pennant-system --http-addr "127.0.0.1:$http_port" \
+    --hooks-addr "127.0.0.1:$hooks_port" --allow-http --allow-destination 127.0.0.0/8
+  await 60 'the controller to be ready' http_ok "$http_port" /readyz
+}
+
+# start_receiver NAME PORT ARGUMENTS...: starts a receiver, and waits until it listens. port_of prints its port.
+start_receiver() {
+  local name=$1 port=$2
+  shift 2
+  : >"$work/$name.log"
+  start "$name" "$RECEIVER" --port "$port" --record "$work/$name.tsv" "$@"
+  await 10 "the receiver $name to listen" grep -q '^listening' "$work/$name.log"
+}
+port_of() { sed -n 's/^listening on .*://p' "$work/$1.log" | head -n 1; }
+
+# --- the receivers' records: number, time, status code, webhook-id, path, body, text ------------------------------------
+
+requests() { awk 'END { print NR }' "$work/$1.tsv"; }
+accepted() { awk -F '\t' '$3 == 200' "$work/$1.tsv" | wc -l; }
+distinct() { awk -F '\t' '$3 == 200 && !seen[$4]++' "$work/$1.tsv" | wc -l; }
+
+# show NAME: prints the texts of the requests that came since the last call.
+declare -A shown=()
+show() {
+  awk -F '\t' -v name="$1" -v from="${shown[$1]:-0}" 'NR > from { printf "  %-4s  #%s  %s\n", name, $1, $7 }' "$work/$1.tsv" |
+    sed "s/.*/$dim&$plain/"
+  shown[$1]=$(requests "$1")
+}
+
+# deliveries NOTIFICATION OUTCOME: prints their number. The outcome `<none>` means pending, `any` means all.
+deliveries() {
+  kubectl get deliveries -n team-a --no-headers \
+    -o custom-columns=NOTIFICATION:.spec.notification,OUTCOME:.status.outcome 2>/dev/null |
+    awk -v n="$1" -v o="$2" '$1 == n && (o == "any" || $2 == o)' | wc -l
+}
+recorded() { (($(deliveries "$1" any) >= $2)); }
+all_delivered() {
+  kubectl wait --for=jsonpath='{.status.outcome}'=Delivered deliveries --all -n team-a --timeout=60s >/dev/null
+}
+
+# --- the end ------------------------------------------------------------------------------------------------------------
+
+promise() { printf '  %s%-15s%s %s\n' "$green" "$1" "$plain" "$2"; }
+
+# keep RECEIVER...: if DEMO=keep, prints how to use the control plane and what `hints` prints. Then it shows the requests that arrive, until
+# Ctrl-C.
+keep() {
+  [[ ${DEMO:-} == keep ]] || return 0
+  trap 'exit 0' INT
+  step 'Everything keeps running until Ctrl-C. In another terminal:'
+  say "  export KUBECONFIG=$KUBECONFIG"
+  say "  export PATH=\"$(dirname "$(field kubectl)"):\$PATH\""
+  hints
+  say
+  say "Logs are in $work. Requests, as they come:"
+  # cleanup stops it like the other processes. Its output goes to the terminal.
+  tail -q -n 0 -F "${@/#/$work/}" 2>/dev/null &
+  pids[tail]=$!
+  local name
+  while :; do
+    kill -0 "$launcher_pid" 2>/dev/null || fail 'the control plane ended unexpectedly'
+    for name in "${!pids[@]}"; do
+      kill -0 "${pids[$name]}" 2>/dev/null || fail "$name ended unexpectedly"
+    done
+    wait -n "$launcher_pid" "${pids[@]}" || true
+  done
+}

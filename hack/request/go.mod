@@ -1,0 +1,3 @@
+module pennant.dev/hack/request
+
+go 1.26.0
