@@ -198,7 +198,7 @@ async fn metrics_have_stable_names_and_labels() {
     assert_eq!(after["pennant_deliveries_total{outcome=\"Delivered\"}"], 2.0);
 }
 
-const FAMILIES: [(&str, &str); 32] = [
+const FAMILIES: [(&str, &str); 33] = [
     ("pennant_api_writes", "counter"),
     ("pennant_attempts", "counter"),
     ("pennant_bookkeeping_entries", "gauge"),
@@ -214,6 +214,7 @@ const FAMILIES: [(&str, &str); 32] = [
     ("pennant_deliveries_overdue", "gauge"),
     ("pennant_deliveries_pending", "gauge"),
     ("pennant_deliveries_removed", "counter"),
+    ("pennant_forge_requests", "counter"),
     ("pennant_lease_epoch", "gauge"),
     ("pennant_lease_held", "gauge"),
     ("pennant_lanes", "gauge"),

@@ -24,6 +24,7 @@ use kube::{Api, Resource};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::sleep_until;
 
+use super::plan::is_ended;
 use super::{Context, Error};
 use crate::api::notification::credentials::SecretName;
 use crate::api::promotion::Phase;
@@ -249,7 +250,8 @@ impl Controller {
     fn renew(&mut self, name: &SecretName) {
         for key in self.wanted.using(name) {
             let Some(seen) = self.context.index().seen(&key) else { continue };
-            self.context.attempts.renew(seen.promotions.values().map(AsRef::as_ref));
+            let open = seen.promotions.values().map(AsRef::as_ref).filter(|promotion| !is_ended(promotion));
+            self.context.attempts.renew(open);
             self.queue.wake(key, Instant::now());
         }
     }
