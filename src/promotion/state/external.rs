@@ -42,7 +42,9 @@ impl Case<'_> {
     /// Decides about a promotion that was requested, and is not carried out yet.
     pub(super) fn carry(&self, pair: &Pair<'_>, policy: &Policy) -> Next {
         let number = self.status.attempts;
-        if let Some(ended) = self.progress.ended(Task::Carry, number).filter(|_| self.status.next_attempt_time.is_none()) {
+        let ended = self.progress.ended(Task::Carry, number).filter(|_| self.status.next_attempt_time.is_none());
+        // A person who asks for another attempt does not want to wait after a failure.
+        if let Some(ended) = ended.filter(|ended| ended.result.is_ok() || self.asked().is_none()) {
             return match &ended.result {
                 Ok(found) => self.carried(found),
                 Err(problem) => self.not_carried(ended, problem, policy),
@@ -53,7 +55,8 @@ impl Case<'_> {
             return self.unless_same(self.noted(), Some(next));
         }
         if let Some(waits) = held(pair) {
-            let mut status = self.noted();
+            // The annotation stays, and is heeded when the next attempt starts.
+            let mut status = PromotionStatus { retried: self.status.retried.clone(), ..self.noted() };
             (status.reason, status.message) = (waits.0.to_owned(), bounded(&waits.1));
             return self.unless_same(status, None);
         }

@@ -321,6 +321,10 @@ fn a_person_can_correct_the_strategy_of_a_request() {
     assert_eq!((status.attempts, status.attempts_before, status.next_attempt_time), (5, 4, None));
     assert_eq!((status.retries, status.retried.as_deref()), (0, Some("1")), "it has the same branch");
     assert_eq!(status.strategy.unwrap().pull_request.unwrap().labels, ["a"]);
+    let failed = edited(&requested(), |status| status.attempts = 4);
+    let progress = after(Task::Carry, 4, 150, problem(Lasts::Always));
+    let status = written(&other, &annotated(&failed, RETRY), &progress, 200);
+    assert_eq!((status.phase, status.attempts), (Some(Requested), 5), "it was set during the attempt that has failed");
     let commits = with_policy(|policy| policy.strategy = Some(by_commit()));
     let status = written(&commits, &annotated(&waits, RETRY), &Progress::default(), 200);
     assert!(status.strategy.unwrap().commit.is_none(), "another kind of strategy counts for the next promotion");
