@@ -63,7 +63,7 @@ async fn a_receiver_gets_everything_in_order_after_an_outage() {
     }
     world.fence("shop", &["other"]).await;
     world
-        .delivery("Deployed 2", |d| d.spec.notification == "hook" && d.status.as_ref().is_some_and(|s| s.attempts > 2))
+        .delivery("Deployed 2", |d| d.spec.notification == "hook" && d.status.as_ref().is_some_and(|s| s.attempts > 1))
         .await;
     let condition = world.condition("hook", "Delivering", |c| c.reason == "ConnectionFailed").await;
     assert!(condition.message.contains("blocked"), "{}", condition.message);
