@@ -138,6 +138,8 @@ build() {
   fi
   built control-plane 'the control plane'
   PENNANT=${PENNANT:-${CARGO_TARGET_DIR:-target}/debug/pennant}
+  # The demos also run it in other folders.
+  PENNANT=$(cd "$(dirname "$PENNANT")" && pwd)/$(basename "$PENNANT")
   RECEIVER=${RECEIVER:-$work/receiver}
 }
 
