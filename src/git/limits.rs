@@ -12,6 +12,8 @@ pub const MAX_ANSWER: usize = MAX_PACK + MIB;
 pub(super) const MAX_CAPABILITIES: usize = 64 * 1024;
 /// Maximum size of an answer with the refs that begin with a name, in bytes.
 pub(super) const MAX_REFS: usize = MIB;
+/// Maximum size of the first answer of a server, in bytes. Of many servers at once, nothing else limits the sum.
+pub(super) const MAX_FIRST: usize = MIB;
 /// Maximum size of all refs before a push, in bytes. There the server always sends all of them.
 pub(super) const MAX_ALL_REFS: usize = 16 * MIB;
 /// Maximum size of the report of a push, in bytes. It includes all words of hooks.
@@ -79,7 +81,7 @@ impl fmt::Display for Bound {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let set_paths = "; set paths to the folders with setters";
         match self {
-            Self::Answer => write!(f, "an answer has more than {} MiB", MAX_PACK / MIB),
+            Self::Answer => write!(f, "an answer exceeds its bound; a pack has at most {} MiB", MAX_PACK / MIB),
             Self::Objects => write!(f, "more than {MAX_OBJECTS} objects"),
             Self::Object => write!(f, "an object that is needed has more than {} MiB", MAX_OBJECT / MIB),
             Self::Work => write!(f, "more than {} MiB after decompression", MAX_WORK / MIB as u64),

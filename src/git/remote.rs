@@ -6,7 +6,7 @@ use bytes::Bytes;
 use gix_packetline::PacketLineRef;
 
 use super::id::Id;
-use super::limits::{MAX_CAPABILITIES, MAX_REFS};
+use super::limits::{MAX_CAPABILITIES, MAX_FIRST, MAX_REFS};
 use super::lines::{AGENT, Lines, Written, after_service};
 use super::transport::{Method, Request, Transport, exchange};
 use super::{GitError, words};
@@ -61,7 +61,7 @@ impl<'a, T: Transport> Remote<'a, T> {
             headers: vec![VERSION, ("accept", "application/x-git-upload-pack-advertisement")],
             body: Bytes::new(),
             // A server without version 2 sends all refs, and this must lead to the right error.
-            limit: super::limits::MAX_ALL_REFS,
+            limit: MAX_FIRST,
         };
         let answer = exchange(transport, request, "application/x-git-upload-pack-advertisement").await?;
         Ok(Self { transport, supports: capabilities(&answer)? })

@@ -13,6 +13,7 @@ mod hooks;
 mod hostile;
 mod kept;
 mod killed;
+mod large;
 mod lost;
 mod once;
 mod own;

@@ -7,7 +7,8 @@ use std::sync::Mutex;
 
 use bytes::Bytes;
 
-use super::backend::{Backend, Behaviour, Loopback, git};
+use super::backend::{Backend, Loopback, git};
+use super::http_backend::Behaviour;
 use crate::git::*;
 
 const MAIN: &str = "refs/heads/main";

@@ -15,7 +15,6 @@ pub(super) fn of_git(error: &GitError) -> Problem {
     use Lasts::{Always, ThreeAttempts, Until};
     let (reason, lasts) = match error {
         GitError::Transport(source) => match source.downcast_ref::<Unanswered>() {
-            Some(Unanswered::TooLarge(_)) => ("RepositoryTooLarge", Always),
             Some(unanswered) => return of_unanswered(unanswered),
             None => ("InternalError", Until(None)),
         },
@@ -161,7 +160,6 @@ mod tests {
     fn an_error_of_the_git_server_says_whether_another_attempt_can_succeed() {
         let words = String::new;
         for (error, reason, lasts) in [
-            (GitError::Transport(Box::new(Unanswered::TooLarge(9))), "RepositoryTooLarge", Always),
             (GitError::Transport("a panic".into()), "InternalError", Until(None)),
             (GitError::CredentialsRejected { status: 403, words: words() }, "CredentialsRejected", Until(None)),
             (GitError::RepositoryNotFound, "RepositoryNotFound", ThreeAttempts),

@@ -22,7 +22,7 @@ use crate::forge::budget::{self, End, Priority, Turn};
 use crate::forge::{self, Intent, Kind, Meaning, Repository};
 use crate::git::{self, Bound, GitError, Id, Paths, Remote, Snapshot, Transport, TransportError};
 use crate::promotion::progress::{Lasts, Problem};
-use crate::webhook::{Answer, ForgeRequest, Login};
+use crate::webhook::{Answer, ForgeRequest, Login, Unanswered};
 
 /// Timeout of one request.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -124,7 +124,10 @@ impl Transport for GitRemote<'_> {
             connect_timeout: CONNECT_TIMEOUT,
             limit: self.limit(request.limit),
         };
-        let mut answer = self.outside.sender.ask(asked).await.map_err(|error| TransportError::Failed(Box::new(error)))?;
+        let mut answer = self.outside.sender.ask(asked).await.map_err(|error| match error {
+            Unanswered::TooLarge(_) => TransportError::TooLong,
+            error => TransportError::Failed(Box::new(error)),
+        })?;
         let content_type = answer.headers.get(http::header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
         let response = git::Response {
             status: answer.status,

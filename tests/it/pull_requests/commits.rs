@@ -11,14 +11,14 @@ use crate::support::receiver::Gate;
 use crate::support::{Fault, Proxy};
 
 /// A repository on a Git server that is no forge, behind a proxy.
-struct Git {
+pub(super) struct Git {
     server: GitServer,
-    repository: Bare,
-    proxy: ForgeProxy,
+    pub(super) repository: Bare,
+    pub(super) proxy: ForgeProxy,
 }
 
 impl Git {
-    fn start(stage: &Stage) -> Self {
+    pub(super) fn start(stage: &Stage) -> Self {
         let server = GitServer::start();
         let repository =
             server.repository("deploy", &[(FILE, &release(&stage.world.ns, "web")), ("README.md", "# deploy\n")]);
@@ -27,7 +27,7 @@ impl Git {
     }
 
     /// Returns a policy that pushes to the repository without credentials.
-    fn policy(&self) -> Value {
+    pub(super) fn policy(&self) -> Value {
         let of = json!({"url": self.proxy.url("/deploy.git"), "paths": ["apps"]});
         json!({"strategy": {"commit": of}, "retry": {"initial": "1s", "max": "2s"}})
     }
@@ -158,7 +158,7 @@ async fn a_kill_or_a_lost_answer_during_the_push_makes_no_second_commit() {
         assert_eq!(status.reason, "Pushed", "{point}");
         git.check(&stage, &subjects.iter().map(String::as_str).collect::<Vec<_>>(), &tag);
         stage.roll_out(&what).await;
-        stage.passed("web").await;
+        stage.world.passed("web").await;
         lines.push(format!("prod {tag}: Requested/Pushing, Merged/Pushed, Finished"));
     }
     stage.fence("web").await;
