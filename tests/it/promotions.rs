@@ -15,21 +15,14 @@ mod soak;
 mod steps;
 mod unsure;
 
-use std::time::Duration;
-
 use k8s_openapi::api::events::v1::Event;
-use kube::ResourceExt as _;
-use kube::api::{ListParams, Patch, PatchParams};
+use kube::api::ListParams;
+use pennant::api::Promotion;
 use pennant::api::promotion::Phase;
-use pennant::api::{Promotion, Time};
 use serde_json::{Value, json};
 
-use crate::support::pennant::command;
 use crate::support::world::promotions::is;
 use crate::support::{Oracle, Pennant, Receiver, World, eventually};
-
-/// Longer than the default timeout of a promotion.
-const LONG_AGO: Duration = Duration::from_hours(200);
 
 /// A namespace with the notification `hook`, which reports all promotions.
 struct Stage {
@@ -43,17 +36,6 @@ impl Stage {
         let receiver = Receiver::start();
         world.promotion_notification("hook", &receiver, json!({})).await;
         Self { world, receiver }
-    }
-
-    /// Waits until the persisted cursor has passed everything in the log.
-    async fn passed(&self, pipeline: &str) {
-        eventually("the cursor has passed everything", async || {
-            let status = self.world.get_pipeline(pipeline).await.status.unwrap_or_default();
-            let (log, dispatched) = (status.log.unwrap_or_default(), status.dispatched.unwrap_or_default());
-            let passed = dispatched.cursors.iter().all(|c| c.serial == log.serial);
-            passed.then_some(()).ok_or_else(|| format!("{:?} of {}", dispatched.cursors, log.serial))
-        })
-        .await;
     }
 
     /// Creates a pipeline with the environments `dev` and `prod`. `policy` is that of `prod`.
@@ -92,32 +74,7 @@ impl Stage {
         self.world.promotion_fence(pipeline, &["hook"]).await;
     }
 
-    /// Moves the last attempt and all steps of a promotion into the past, so that its timeout is over. No test can wait for a week.
-    async fn grow_old(&self, promotion: &Promotion) {
-        let (api, name) = (self.world.api::<Promotion>(), promotion.name_any());
-        eventually(&format!("the times of {name} are in the past"), async || {
-            let found = api.get(&name).await.map_err(|e| e.to_string())?;
-            let past = Time::now() - LONG_AGO;
-            let mut steps = found.status.unwrap_or_default().steps;
-            for (step, n) in steps.iter_mut().zip(0..) {
-                step.time = past + Duration::from_millis(n);
-            }
-            let version = found.metadata.resource_version;
-            let status = json!({"lastAttemptedTime": past, "steps": steps});
-            let patch = Patch::Merge(json!({"metadata": {"resourceVersion": version}, "status": status}));
-            api.patch_status(&name, &PatchParams::default(), &patch).await.map(drop).map_err(|e| e.to_string())
-        })
-        .await;
-    }
-
     fn oracle(&self) -> Oracle<'_> {
         Oracle::new(&self.world, &self.receiver)
-    }
-
-    /// Runs a command of the program in this namespace. Returns its exit code, stdout and stderr.
-    async fn run(&self, args: &[&str]) -> (Option<i32>, String, String) {
-        let output = command(&self.world, &[args, &["-n", &self.world.ns]].concat()).await;
-        let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
-        (output.status.code(), text(output.stdout), text(output.stderr))
     }
 }

@@ -3,12 +3,16 @@
 //! In: repositories of a test. Out: a server that everyone can read and write ([`GitServer`]), and what is in its repositories. Each
 //! connection serves one request.
 
-use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+#[path = "../../src/git/tests/http_backend.rs"]
+mod http_backend;
+
+use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use http_backend::{Behaviour, run, serve};
 
 /// A folder for repositories, served until the process ends. The folder is deleted when dropped.
 pub struct GitServer {
@@ -31,7 +35,9 @@ impl GitServer {
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let (root, old) = (served.clone(), old.clone());
-                std::thread::spawn(move || serve(stream, &root, old.load(Ordering::Relaxed)));
+                std::thread::spawn(move || {
+                    serve(stream, &root, Behaviour { only_v0: old.load(Ordering::Relaxed), authorization: None })
+                });
             }
         });
         Self { root, address, only_v0 }
@@ -134,71 +140,11 @@ impl Bare {
     }
 }
 
-/// Runs `git` in a folder with a fixed environment, and returns what it prints, without the end of the last line.
+/// Runs `git` in a folder, and returns what it prints, without the end of the last line.
 fn git(folder: &Path, arguments: &[&str]) -> String {
     git_raw(folder, arguments).trim_end().to_owned()
 }
 
 fn git_raw(folder: &Path, arguments: &[&str]) -> String {
-    let output = isolated(Command::new("git").args(arguments).current_dir(folder)).output().expect("git runs");
-    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "git {arguments:?}: {out}{err}");
-    out.into_owned()
-}
-
-fn isolated(command: &mut Command) -> &mut Command {
-    for name in ["GIT_AUTHOR", "GIT_COMMITTER"] {
-        command.env(format!("{name}_NAME"), "A Person").env(format!("{name}_EMAIL"), "person@example.com");
-    }
-    command.env("GIT_CONFIG_NOSYSTEM", "1").env("GIT_CONFIG_GLOBAL", "/dev/null").env("LC_ALL", "C")
-}
-
-fn serve(stream: TcpStream, root: &Path, only_v0: bool) -> io::Result<()> {
-    let mut reader = BufReader::new(stream.try_clone()?);
-    let mut first = String::new();
-    reader.read_line(&mut first)?;
-    let mut headers = Vec::new();
-    loop {
-        let mut line = String::new();
-        reader.read_line(&mut line)?;
-        let Some((name, value)) = line.trim_end().split_once(": ") else { break };
-        headers.push((name.to_ascii_lowercase(), value.to_owned()));
-    }
-    let header = |name: &str| headers.iter().find(|(of, _)| of == name).map_or("", |(_, value)| value.as_str());
-    let mut body = vec![0; header("content-length").parse().unwrap_or(0)];
-    reader.read_exact(&mut body)?;
-    let mut stream = stream;
-    let mut words = first.split(' ');
-    let (method, target) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
-    let (path, query) = target.split_once('?').unwrap_or((target, ""));
-    let mut command = Command::new("git");
-    isolated(command.arg("http-backend"))
-        .env("GIT_PROJECT_ROOT", root)
-        .env("GIT_HTTP_EXPORT_ALL", "1")
-        .env("REMOTE_USER", "pennant")
-        .env("REQUEST_METHOD", method)
-        .env("PATH_INFO", path)
-        .env("QUERY_STRING", query)
-        .env("CONTENT_TYPE", header("content-type"))
-        .env("CONTENT_LENGTH", body.len().to_string())
-        .env_remove("GIT_PROTOCOL");
-    if !only_v0 && !header("git-protocol").is_empty() {
-        command.env("GIT_PROTOCOL", header("git-protocol"));
-    }
-    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
-    let mut input = child.stdin.take().expect("it is piped");
-    let writer = std::thread::spawn(move || input.write_all(&body));
-    let output = child.wait_with_output()?.stdout;
-    let _ = writer.join();
-    stream.write_all(&answer(&output))
-}
-
-/// Returns the HTTP answer of the output of a CGI program.
-fn answer(output: &[u8]) -> Vec<u8> {
-    let end = output.windows(4).position(|bytes| bytes == b"\r\n\r\n").unwrap_or(output.len());
-    let head = String::from_utf8_lossy(&output[..end]);
-    let status = head.lines().find_map(|line| line.strip_prefix("Status: ")).unwrap_or("200 OK");
-    let mut answer = format!("HTTP/1.1 {status}\r\nconnection: close\r\n{head}\r\n\r\n").into_bytes();
-    answer.extend_from_slice(output.get(end + 4..).unwrap_or_default());
-    answer
+    run(Command::new("git").args(arguments).current_dir(folder))
 }

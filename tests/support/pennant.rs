@@ -334,6 +334,16 @@ pub async fn command(world: &World, args: &[&str]) -> Output {
     tokio::task::spawn_blocking(move || command.output().expect("pennant runs")).await.expect("joined")
 }
 
+impl World {
+    /// Runs another command of the program in this namespace. Returns its exit code, stdout and stderr.
+    #[allow(dead_code, reason = "the integration tests use it")]
+    pub async fn command(&self, args: &[&str]) -> (Option<i32>, String, String) {
+        let output = command(self, &[args, &["-n", &self.ns]].concat()).await;
+        let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
+        (output.status.code(), text(output.stdout), text(output.stderr))
+    }
+}
+
 /// Sends a signal to a process.
 pub fn signal(pid: u32, name: &str) {
     let told = Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).status();

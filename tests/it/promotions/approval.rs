@@ -22,7 +22,7 @@ async fn a_promotion_waits_for_its_approval_and_continues_at_once() {
     let Stage { world, receiver, .. } = &stage;
     stage.pipeline("shop", manual()).await;
     let mut pennant = stage.pennant().await;
-    let (code, _, words) = stage.run(&["approve", "shop", "prod"]).await;
+    let (code, _, words) = stage.world.command(&["approve", "shop", "prod"]).await;
     assert!(code == Some(1) && words.contains("prod"), "nothing waits yet: {words}");
 
     world.runs("shop/dev", "2").await;
@@ -37,7 +37,7 @@ async fn a_promotion_waits_for_its_approval_and_continues_at_once() {
     stage.fence("shop").await;
     assert!(receiver.to("/hook/prod/PromotionRequested").is_empty());
 
-    let (code, out, words) = stage.run(&["approve", "shop", "prod"]).await;
+    let (code, out, words) = stage.world.command(&["approve", "shop", "prod"]).await;
     assert!(code == Some(0) && out.contains(&waits.metadata.name.unwrap()), "{out}{words}");
     let requested = stage.requested("shop/prod 2").await;
     let status = requested.status.unwrap();

@@ -23,7 +23,7 @@ async fn a_difference_at_the_first_installation_is_promoted_only_on_request() {
     stage.fence("shop").await;
     assert!(world.promotions().await.is_empty());
 
-    let (code, out, words) = stage.run(&["promote", "shop", "prod"]).await;
+    let (code, out, words) = stage.world.command(&["promote", "shop", "prod"]).await;
     assert_eq!(code, Some(0), "{out}{words}");
     let asked = stage.requested("shop/prod 2").await;
     assert_eq!((asked.spec.request, asked.spec.occasion), (1, 0));

@@ -82,7 +82,7 @@ async fn a_failed_promotion_is_retried_once_for_each_value_of_the_annotation() {
         world.runs(&format!("{name}/dev"), "2").await;
         let requested = stage.requested(&format!("{name}/prod 2")).await;
         world.mirrored(&requested).await;
-        stage.grow_old(&requested).await;
+        stage.world.grow_old(&requested).await;
         let failed = world.promotion(&format!("{name}/prod 2"), is_for(Phase::Failed, "NotRunning")).await;
         let message = failed.status.unwrap().message;
         assert!(message.contains("prod") && message.contains('1'), "it says what runs: {message}");
@@ -99,7 +99,7 @@ async fn a_failed_promotion_is_retried_once_for_each_value_of_the_annotation() {
     assert_eq!(again.status.as_ref().unwrap().attempts, 2);
     // The same value counts once, also after a restart.
     world.mirrored(&again).await;
-    stage.grow_old(&again).await;
+    stage.world.grow_old(&again).await;
     let failed = world.promotion("shop/prod 2", is(Phase::Failed)).await;
     world.annotate_promotion(&failed, RETRY, "1").await;
     pennant.restart().await;

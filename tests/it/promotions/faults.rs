@@ -136,7 +136,7 @@ async fn random_kills_neither_lose_nor_repeat_a_promotion() {
         }
         // A cursor that is not persisted before the next kill leaves its changes in the log. With too many of them, some are merged.
         for name in ["shop", "held"] {
-            stage.passed(name).await;
+            stage.world.passed(name).await;
         }
         shop.push(format!("prod {tag}: Requested, Finished"));
         held.push(format!("prod {tag}: Pending, Requested, Finished"));

@@ -39,7 +39,7 @@ async fn a_deleted_promotion_is_created_again_only_on_request() {
     assert_eq!((shown.name, shown.taken), (open.name_any(), 1));
     assert_eq!(world.environment("waits/prod").await.waiting_approval, None, "nothing waits any more");
 
-    let (code, out, words) = stage.run(&["promote", "shop", "prod"]).await;
+    let (code, out, words) = stage.world.command(&["promote", "shop", "prod"]).await;
     assert_eq!(code, Some(0), "{out}{words}");
     let again = stage.requested("shop/prod 2").await;
     assert_eq!((again.spec.request, again.spec.occasion), (1, open.spec.occasion));
@@ -47,7 +47,7 @@ async fn a_deleted_promotion_is_created_again_only_on_request() {
     world.runs("shop/prod", "2").await;
     stage.finished("shop/prod 2").await;
     // There is nothing to promote.
-    let (code, out, words) = stage.run(&["promote", "shop", "prod"]).await;
+    let (code, out, words) = stage.world.command(&["promote", "shop", "prod"]).await;
     assert!(code == Some(1) && words.contains("prod"), "{out}{words}");
     stage.fence("shop").await;
     stage
@@ -108,21 +108,21 @@ async fn the_commands_show_what_is_promoted_and_why() {
     let world = &stage.world;
     stage.pipeline("shop", by_notification(json!({"manual": true, "timeout": "2h"}))).await;
     let _pennant = stage.pennant().await;
-    let (code, out, words) = stage.run(&["promotions"]).await;
+    let (code, out, words) = stage.world.command(&["promotions"]).await;
     assert!(code == Some(0) && out.lines().count() <= 1, "there are none: {out}{words}");
     world.runs("shop/dev", "2").await;
     let waits = world.promotion("shop/prod 2", is_for(Phase::Pending, "WaitingApproval")).await;
     world.mirrored(&waits).await;
 
-    let (code, out, words) = stage.run(&["promotions"]).await;
+    let (code, out, words) = stage.world.command(&["promotions"]).await;
     let name = waits.name_any();
     let line = out.lines().find(|line| line.contains(&name)).unwrap_or_else(|| panic!("{out}{words}"));
     assert!(code == Some(0) && ["prod", "2", "Pending", "WaitingApproval"].iter().all(|word| line.contains(word)), "{out}");
-    let (code, out, words) = stage.run(&["promotions", "-o", "json"]).await;
+    let (code, out, words) = stage.world.command(&["promotions", "-o", "json"]).await;
     let rows: Vec<Value> = serde_json::from_str(&out).unwrap_or_else(|e| panic!("{e}: {out}{words}"));
     assert_eq!((code, rows.len()), (Some(0), 1));
     assert_eq!((&rows[0]["name"], &rows[0]["revision"], &rows[0]["phase"]), (&json!(name), &json!("2"), &json!("Pending")));
-    let (code, out, words) = stage.run(&["explain", "shop"]).await;
+    let (code, out, words) = stage.world.command(&["explain", "shop"]).await;
     assert!(code == Some(0) && out.contains("promotion") && out.contains("2h"), "the policy of prod: {out}{words}");
 
     // What cannot be promoted or approved is refused with a reason.
@@ -133,11 +133,11 @@ async fn the_commands_show_what_is_promoted_and_why() {
         (["approve", "shop", "nowhere"], "nowhere"),
         (["approve", "nothing", "prod"], "nothing"),
     ] {
-        let (code, out, words) = stage.run(&args).await;
+        let (code, out, words) = stage.world.command(&args).await;
         assert!(code == Some(1) && words.contains(word), "{args:?}: {out}{words}");
     }
     assert_eq!(world.promotions().await.len(), 1);
-    let (code, out, words) = stage.run(&["approve", "pipeline/shop", "prod"]).await;
+    let (code, out, words) = stage.world.command(&["approve", "pipeline/shop", "prod"]).await;
     assert!(code == Some(0) && out.contains(&name), "{out}{words}");
     stage.requested("shop/prod 2").await;
     stage.fence("shop").await;

@@ -34,7 +34,7 @@ async fn a_promotion_waits_until_its_oldest_step_is_in_the_log() {
     let at = |step: usize| move |p: &Promotion| p.status.as_ref().is_some_and(|s| usize::try_from(s.step) == Ok(step));
     for round in 1..=MAX_STEPS / 2 {
         let requested = world.promotion("shop/prod 2", is(Phase::Requested)).await;
-        stage.grow_old(&requested).await;
+        stage.world.grow_old(&requested).await;
         let failed = world.promotion("shop/prod 2", at(2 * round)).await;
         assert!(is(Phase::Failed)(&failed), "{failed:#?}");
         world.annotate_promotion(&failed, RETRY, &round.to_string()).await;
@@ -42,10 +42,10 @@ async fn a_promotion_waits_until_its_oldest_step_is_in_the_log() {
     }
     let full = world.promotion("shop/prod 2", at(MAX_STEPS + 1)).await;
     // The next step would remove step 2, which is not in the log yet.
-    stage.grow_old(&full).await;
+    stage.world.grow_old(&full).await;
     promoter.restart().await;
     let other = world.promotion("other/prod 2", is(Phase::Requested)).await;
-    stage.grow_old(&other).await;
+    stage.world.grow_old(&other).await;
     world.promotion("other/prod 2", is(Phase::Failed)).await;
     let waits = world.promotion("shop/prod 2", |_| true).await;
     let status = waits.status.as_ref().unwrap();

@@ -101,17 +101,6 @@ impl Stage {
         self.phase(what, Phase::Finished).await;
     }
 
-    /// Waits until the persisted cursor has passed everything in the log.
-    pub(super) async fn passed(&self, pipeline: &str) {
-        eventually("the cursor has passed everything", async || {
-            let status = self.world.get_pipeline(pipeline).await.status.unwrap_or_default();
-            let (log, dispatched) = (status.log.unwrap_or_default(), status.dispatched.unwrap_or_default());
-            let passed = dispatched.cursors.iter().all(|cursor| cursor.serial == log.serial);
-            passed.then_some(()).ok_or_else(|| format!("{:?} of {}", dispatched.cursors, log.serial))
-        })
-        .await;
-    }
-
     /// Waits until a promotion has this reason, and returns its message.
     pub(super) async fn reason(&self, what: &str, reason: &str) -> String {
         let is = |promotion: &Promotion| promotion.status.as_ref().is_some_and(|status| status.reason == reason);

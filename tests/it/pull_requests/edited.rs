@@ -86,7 +86,7 @@ async fn the_branch_of_a_promotion_that_was_deleted_and_started_again_is_deleted
     receiver.wait("/hook/prod/PromotionOpened", 1).await;
     world.delete::<Promotion>(&two.promotion.name_any()).await;
     stage.fence("web").await;
-    let (code, out, words) = stage.run(&["promote", "web", "prod"]).await;
+    let (code, out, words) = stage.world.command(&["promote", "web", "prod"]).await;
     assert_eq!(code, Some(0), "{out}{words}");
     let again = stage.opened("web/prod 2").await;
     assert_eq!((again.number, &again.branch), (two.number, &two.branch));

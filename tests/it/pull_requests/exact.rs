@@ -1,21 +1,13 @@
 //! What the tests of this folder do again and again: open a pull request, let Pennant check it, and compare the whole repository.
 
-use std::time::Duration;
-
-use kube::ResourceExt as _;
-use kube::api::{Patch, PatchParams};
+use pennant::api::Promotion;
 use pennant::api::promotion::{LOOK, Phase, RETRY};
-use pennant::api::{Promotion, Time};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::Stage;
 use crate::support::eventually;
-use crate::support::pennant::command;
 use crate::support::proxy::Call;
 use crate::support::world::promotions::is;
-
-/// Longer than the default timeout of a promotion whose revision is declared.
-const LONG_AGO: Duration = Duration::from_hours(2);
 
 /// An open pull request of a promotion.
 pub(super) struct Opened {
@@ -61,24 +53,6 @@ impl Stage {
         self.world.promotion(what, |p| is(phase)(p) && is_retried(p)).await
     }
 
-    /// Moves the last attempt and all steps of a promotion into the past, so that its timeout is over.
-    pub(super) async fn grow_old(&self, promotion: &Promotion) {
-        let (api, name) = (self.world.api::<Promotion>(), promotion.name_any());
-        eventually(&format!("the times of {name} are in the past"), async || {
-            let found = api.get(&name).await.map_err(|e| e.to_string())?;
-            let past = Time::now() - LONG_AGO;
-            let mut steps = found.status.unwrap_or_default().steps;
-            for (step, n) in steps.iter_mut().zip(0..) {
-                step.time = past + Duration::from_millis(n);
-            }
-            let version = found.metadata.resource_version;
-            let status = json!({"lastAttemptedTime": past, "steps": steps});
-            let patch = Patch::Merge(json!({"metadata": {"resourceVersion": version}, "status": status}));
-            api.patch_status(&name, &PatchParams::default(), &patch).await.map(drop).map_err(|e| e.to_string())
-        })
-        .await;
-    }
-
     /// Waits until everything so far has been processed and sent.
     pub(super) async fn fence(&self, pipeline: &str) {
         self.world.promotion_fence(pipeline, &["hook"]).await;
@@ -102,12 +76,5 @@ impl Stage {
             if found == pulls && there == expected { Ok(()) } else { Err(format!("{:?} and {there:?}", shown(&found))) }
         })
         .await;
-    }
-
-    /// Runs a command of the program in this namespace. Returns its exit code, stdout and stderr.
-    pub(super) async fn run(&self, args: &[&str]) -> (Option<i32>, String, String) {
-        let output = command(&self.world, &[args, &["-n", &self.world.ns]].concat()).await;
-        let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
-        (output.status.code(), text(output.stdout), text(output.stderr))
     }
 }

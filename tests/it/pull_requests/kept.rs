@@ -45,7 +45,7 @@ async fn the_pull_request_of_a_deleted_promotion_is_found_again() {
     let Opened { promotion, number, branch } = stage.opened("web/prod 2").await;
     world.mirrored(&promotion).await;
     receiver.wait("/hook/prod/PromotionOpened", 1).await;
-    let (code, out, words) = stage.run(&["promote", "web", "prod"]).await;
+    let (code, out, words) = stage.world.command(&["promote", "web", "prod"]).await;
     assert!(code == Some(1) && words.contains(&format!("{} of 2 is Open", promotion.name_any())), "{out}{words}");
     world.delete::<Promotion>(&promotion.name_any()).await;
     stage.fence("web").await;
@@ -53,7 +53,7 @@ async fn the_pull_request_of_a_deleted_promotion_is_found_again() {
     let branches = [("main", 1), (branch.as_str(), 2)];
     stage.exactly(&[(&branch, "open")], &branches).await;
 
-    let (code, out, words) = stage.run(&["promote", "web", "prod"]).await;
+    let (code, out, words) = stage.world.command(&["promote", "web", "prod"]).await;
     assert_eq!(code, Some(0), "{out}{words}");
     let again = stage.opened("web/prod 2").await;
     assert_eq!((again.promotion.spec.request, again.number, &again.branch), (1, number, &branch));
@@ -160,7 +160,7 @@ async fn a_retry_after_the_timeout_of_a_merged_one_opens_no_second_pull_request(
     stage.look(&promotion).await;
     let (merged, _) = stage.phase("web/prod 2", Phase::Merged).await;
     world.mirrored(&merged).await;
-    stage.grow_old(&merged).await;
+    stage.world.grow_old(&merged).await;
     let failed = world.promotion("web/prod 2", is_for(Phase::Failed, "NotRunning")).await.status.unwrap();
     assert!(failed.message.contains("web-prod") && failed.message.contains("runs 1"), "{}", failed.message);
     receiver.wait("/hook/prod/PromotionFailed", 1).await;

@@ -49,7 +49,7 @@ async fn a_kill_at_any_request_to_the_forge_repeats_nothing() {
         let (promotion, _) = stage.opened_number(&what).await;
         assert_eq!(promotion.status.unwrap_or_default().attempts, 2, "{what}: one attempt before the kill, one after it");
         stage.finish(&what).await;
-        stage.passed("web").await;
+        stage.world.passed("web").await;
         stage.made(revision - 1, revision - 1, revision - 1).await;
         lines.push(format!("prod {revision}: Requested/Opening, Open, Merged/Merged, Finished"));
     }
@@ -98,7 +98,7 @@ async fn a_kill_at_any_write_of_the_status_repeats_nothing() {
             stage.phase(&what, Phase::Merged).await;
             stage.roll_out(&what).await;
         }
-        stage.passed("web").await;
+        stage.world.passed("web").await;
         stage.made(revision - 1, revision - 1, revision - 1).await;
         lines.push(format!("prod {revision}: Requested/Opening, Open, Merged/Merged, Finished"));
     }
@@ -133,7 +133,7 @@ async fn a_kill_while_a_pull_request_is_closed_leaves_nothing_open() {
         let (_, status) = stage.phase(&format!("web/prod {}", revision - 1), Phase::Withdrawn).await;
         assert_eq!(status.reason, "Superseded");
         stage.opened_number(&format!("web/prod {revision}")).await;
-        stage.passed("web").await;
+        stage.world.passed("web").await;
         // Only the newest is open, and only its branch exists.
         assert_eq!(stage.repository.pulls("open").await.len(), 1);
         stage.made(revision - 1, 1, 1).await;
@@ -187,7 +187,7 @@ async fn random_kills_open_each_pull_request_once() {
         } else {
             lines.push(format!("prod {revision}: Requested/Opening, Open, Withdrawn/Superseded"));
         }
-        stage.passed("web").await;
+        stage.world.passed("web").await;
     }
     stage.fence("web").await;
     assert_eq!(stage.repository.pulls("open").await.len(), 0);

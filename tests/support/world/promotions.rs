@@ -10,11 +10,11 @@ use std::time::Duration;
 use futures::future::join_all;
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::ResourceExt as _;
-use kube::api::ListParams;
+use kube::api::{ListParams, Patch, PatchParams};
 use pennant::api::conditions::{Condition, get};
 use pennant::api::pipeline::EnvironmentStatus;
 use pennant::api::promotion::{EnvironmentPromotion, Phase};
-use pennant::api::{Notification, Pipeline, Promotion, PromotionStatus};
+use pennant::api::{Notification, Pipeline, Promotion, PromotionStatus, Time};
 use serde_json::{Value, json};
 
 use super::apps::Kind;
@@ -27,6 +27,8 @@ pub const FENCE: &str = "fence";
 /// All transitions of promotions.
 pub const TRANSITIONS: [&str; 5] =
     ["PromotionPending", "PromotionRequested", "PromotionOpened", "PromotionFinished", "PromotionFailed"];
+/// Longer than the default timeout of a promotion.
+const LONG_AGO: Duration = Duration::from_hours(200);
 /// The type of the condition that reports what could be promoted.
 const CONDITION: &str = "PromotionPending";
 
@@ -155,6 +157,35 @@ impl World {
             if is { Ok(found) } else { Err(format!("{conditions:?}")) }
         })
         .await
+    }
+
+    /// Moves the last attempt and all steps of a promotion into the past, so that its timeout is over. No test can wait for a week.
+    pub async fn grow_old(&self, promotion: &Promotion) {
+        let (api, name) = (self.api::<Promotion>(), promotion.name_any());
+        eventually(&format!("the times of {name} are in the past"), async || {
+            let found = api.get(&name).await.map_err(|e| e.to_string())?;
+            let past = Time::now() - LONG_AGO;
+            let mut steps = found.status.unwrap_or_default().steps;
+            for (step, n) in steps.iter_mut().zip(0..) {
+                step.time = past + Duration::from_millis(n);
+            }
+            let version = found.metadata.resource_version;
+            let status = json!({"lastAttemptedTime": past, "steps": steps});
+            let patch = Patch::Merge(json!({"metadata": {"resourceVersion": version}, "status": status}));
+            api.patch_status(&name, &PatchParams::default(), &patch).await.map(drop).map_err(|e| e.to_string())
+        })
+        .await;
+    }
+
+    /// Waits until the persisted cursor has passed everything in the log of a pipeline.
+    pub async fn passed(&self, pipeline: &str) {
+        eventually("the cursor has passed everything", async || {
+            let status = self.get_pipeline(pipeline).await.status.unwrap_or_default();
+            let (log, dispatched) = (status.log.unwrap_or_default(), status.dispatched.unwrap_or_default());
+            let passed = dispatched.cursors.iter().all(|cursor| cursor.serial == log.serial);
+            passed.then_some(()).ok_or_else(|| format!("{:?} of {}", dispatched.cursors, log.serial))
+        })
+        .await;
     }
 
     /// Proves that the promotion controller has processed everything so far, and that all transitions have been sent: a later promotion was
