@@ -132,15 +132,23 @@ impl Service {
         if let Err(wait) = self.limits().verified(entered.source, route.hook, &entry.uid, since_boot()) {
             return Answer::TooMany(wait);
         }
-        let act = async {
-            // An error would mean that the semaphore is closed, which never happens.
-            let _turn = self.0.acting.acquire().await.ok();
+        let act = self.in_turn(async {
             match route.hook {
                 Hook::Approval => self.approve(&route.pipeline, &entry, &signers, body).await,
                 Hook::Look => self.look(&route.pipeline, &entry).await,
             }
+        });
+        act.await.unwrap_or(Answer::Unavailable("the API server did not answer in time"))
+    }
+
+    /// Calls the API server, as soon as few others do. `None`: it did not answer in time.
+    async fn in_turn<R>(&self, act: impl Future<Output = R>) -> Option<R> {
+        let act = async {
+            // An error would mean that the semaphore is closed, which never happens.
+            let _turn = self.0.acting.acquire().await.ok();
+            act.await
         };
-        timeout(DEADLINE, act).await.unwrap_or(Answer::Unavailable("the API server did not answer in time"))
+        timeout(DEADLINE, act).await.ok()
     }
 
     /// Counts an answer.
@@ -181,7 +189,7 @@ impl Service {
                 let entry = service.directory().get(&pipeline);
                 if let Some(entry) = entry {
                     // If it is not due, a check was requested in the meantime.
-                    drop(service.0.actor.look(&pipeline, &entry).await);
+                    drop(service.in_turn(service.0.actor.look(&pipeline, &entry)).await);
                 }
             });
         }

@@ -71,7 +71,7 @@ pub(super) async fn make<'a>(
     // Only an earlier attempt can have pushed it.
     let is_repeated = attempt.status().attempts > attempt.status().attempts_before.saturating_add(1);
     if is_repeated && attempt.pull_request().is_none() {
-        let history = remote.history(base, HISTORY).await.map_err(|error| server.problem(&error))?;
+        let history = server.history(remote, base, HISTORY).await?;
         if let Some(found) = history.iter().find(|commit| commit.has_trailer(TRAILER, &ours)) {
             return Ok(Made::There(found.id));
         }

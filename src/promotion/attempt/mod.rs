@@ -105,7 +105,14 @@ impl Outside {
         let Some(of) = attempt.pull_request() else { return };
         let (Some(origin), Some(uid)) = (origin(of), attempt.promotion.metadata.uid.clone()) else { return };
         let account = (origin, secret(&attempt.namespace(), &of.repository));
-        lock(&self.open).entry(account).or_default().insert(uid);
+        let mut open = lock(&self.open);
+        // A retry can have changed the account.
+        for (other, uids) in open.iter_mut() {
+            if *other != account {
+                uids.remove(&uid);
+            }
+        }
+        open.entry(account).or_default().insert(uid);
     }
 
     /// Forgets all promotions for which this is false.

@@ -122,14 +122,14 @@ impl Request<'_> {
     }
 
     /// Takes a branch that exists, if its newest commit is that of this promotion.
-    async fn adopt(
+    async fn adopt<'r>(
         &self,
-        server: &GitRemote<'_>,
-        remote: &Remote<'_, GitRemote<'_>>,
+        server: &GitRemote<'r>,
+        remote: &Remote<'_, GitRemote<'r>>,
         branch: &str,
         tip: Id,
     ) -> Result<Branch, Problem> {
-        let history = remote.history(tip, 1).await.map_err(|error| server.problem(&error))?;
+        let history = server.history(remote, tip, 1).await?;
         let ours = trailer(&self.attempt.promotion);
         if let Some(commit) = history.first().filter(|commit| commit.has_trailer(TRAILER, &ours)) {
             return Ok(Branch::Ready(pushed(tip, commit.parents.first().copied(), branch)));
@@ -324,11 +324,17 @@ impl Request<'_> {
         let server = GitRemote::new(self.outside, self.attempt, repository)?;
         let name = full(&branch);
         let remote = Remote::connect(&server).await.map_err(|error| server.problem(&error))?;
+        let _permit = server.permit().await?;
         let refs = remote.refs(&[&name]).await.map_err(|error| server.problem(&error))?;
         let Some(tip) = refs.ids.get(&name) else { return Ok(()) };
-        let (history, ours) = (remote.history(*tip, 1).await, trailers(&self.attempt.promotion));
+        let history = match server.history(&remote, *tip, 1).await {
+            // Another attempt can succeed.
+            Err(problem) if problem.lasts != Lasts::Always => return Err(problem),
+            history => history.unwrap_or_default(),
+        };
+        let ours = trailers(&self.attempt.promotion);
         let has_ours = |commit: &git::Found| ours.iter().any(|value| commit.has_trailer(TRAILER, value));
-        if history.is_ok_and(|history| history.first().is_some_and(has_ours)) {
+        if history.first().is_some_and(has_ours) {
             // A server that refuses this leaves the branch. Nothing depends on it.
             git::push(&server, &name, Push::Delete { old: *tip }).await.map_err(|error| server.problem(&error))?;
         }

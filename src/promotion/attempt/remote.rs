@@ -74,13 +74,35 @@ impl<'a> GitRemote<'a> {
         commit: Id,
         paths: &Paths,
     ) -> Result<Snapshot, Problem> {
-        let mut read = remote.snapshot(commit, paths).await;
-        if matches!(read, Err(GitError::TooLarge(Bound::Answer))) && lock(&self.large).is_none() {
-            let permit = self.outside.repositories.large().await;
-            *lock(&self.large) = Some(permit.map_err(|_| Problem::of_this_program("the process stops"))?);
-            read = remote.snapshot(commit, paths).await;
+        let read = remote.snapshot(commit, paths).await;
+        if self.is_too_large(&read).await? {
+            return remote.snapshot(commit, paths).await.map_err(|error| self.problem(&error));
         }
         read.map_err(|error| self.problem(&error))
+    }
+
+    /// Reads the newest commits of a branch. A server that cannot leave out files sends them, too.
+    pub(super) async fn history(
+        &self,
+        remote: &Remote<'_, GitRemote<'a>>,
+        tip: Id,
+        depth: usize,
+    ) -> Result<Vec<git::Found>, Problem> {
+        let read = remote.history(tip, depth).await;
+        if self.is_too_large(&read).await? {
+            return remote.history(tip, depth).await.map_err(|error| self.problem(&error));
+        }
+        read.map_err(|error| self.problem(&error))
+    }
+
+    /// Whether an answer was too large, and a larger one is permitted now.
+    async fn is_too_large<R>(&self, read: &Result<R, GitError>) -> Result<bool, Problem> {
+        if !matches!(read, Err(GitError::TooLarge(Bound::Answer))) || lock(&self.large).is_some() {
+            return Ok(false);
+        }
+        let permit = self.outside.repositories.large().await;
+        *lock(&self.large) = Some(permit.map_err(|_| Problem::of_this_program("the process stops"))?);
+        Ok(true)
     }
 
     /// Waits until the repository can be read. Ask the server something before, so that one that does not answer holds no permit.

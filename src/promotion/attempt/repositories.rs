@@ -45,10 +45,18 @@ impl Default for Repositories {
 }
 
 impl Repositories {
-    /// Waits for a permit. First for that of the server: who waits for it must not hold one of all.
+    /// Waits for a permit. Who waits holds nothing: a namespace without a free place must not block a server for others, and a busy server must
+    /// not take up a place.
     pub(super) async fn acquire(&self, namespace: &str, url: &str) -> Result<Permit, AcquireError> {
-        let server = self.server(url).acquire_owned().await?;
-        Ok(Permit { _all: self.all.acquire(namespace).await, _server: server })
+        let server = self.server(url);
+        loop {
+            let place = self.all.acquire(namespace).await;
+            if let Ok(server) = Arc::clone(&server).try_acquire_owned() {
+                return Ok(Permit { _all: place, _server: server });
+            }
+            drop(place);
+            drop(Arc::clone(&server).acquire_owned().await?);
+        }
     }
 
     /// Waits until no other attempt has a large pack in memory.
@@ -94,6 +102,13 @@ mod tests {
         all.extend((0..9).filter_map(|n| taken("team-b", &format!("b-{n}"))));
         assert!(all.len() < REPOSITORIES);
         drop((first, all));
+        assert!(taken("team-b", "a").is_some());
+        // All places of team-a are taken, and one more attempt of it waits.
+        let places: Vec<_> = (0..9).filter_map(|n| taken("team-a", &format!("hangs-{n}"))).collect();
+        let mut waits = Box::pin(repositories.acquire("team-a", "https://a.example/o/one.git"));
+        assert!(futures::poll!(&mut waits).is_pending());
+        assert!(taken("team-b", "a").is_some(), "what waits does not block the server");
+        drop((waits, places));
         assert!(taken("team-b", "a").is_some());
         assert_eq!(lock(&repositories.servers).len(), 1, "those of others are forgotten");
     }

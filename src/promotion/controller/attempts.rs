@@ -122,6 +122,7 @@ impl Attempts {
             *progress = Progress { is_running: progress.is_running, ..Progress::default() };
             progress.is_running
         });
+        self.outside.retain(|_| false);
     }
 }
 

@@ -15,6 +15,7 @@ use kube::runtime::watcher::Event;
 
 use crate::api::promotion::Phase;
 use crate::api::{Pipeline, Promotion, Status, Time, version};
+use crate::promotion::plan::is_ended;
 use crate::promotion::policy::is_promoted;
 
 /// Maximum number of deletions that are remembered.
@@ -80,10 +81,10 @@ impl Index {
         self.pipelines.iter().filter(|(_, seen)| seen.has_work()).map(|(key, _)| key)
     }
 
-    /// Returns the uids of all promotions.
-    pub(in crate::promotion) fn uids(&self) -> HashSet<String> {
+    /// Returns the uids of all promotions that have not ended.
+    pub(in crate::promotion) fn open(&self) -> HashSet<String> {
         let all = self.pipelines.values().flat_map(|seen| seen.promotions.values());
-        all.filter_map(|promotion| promotion.metadata.uid.clone()).collect()
+        all.filter(|promotion| !is_ended(promotion)).filter_map(|promotion| promotion.metadata.uid.clone()).collect()
     }
 
     /// Returns whether there can be anything to do for a pipeline.

@@ -235,7 +235,7 @@ impl Controller {
             for key in all {
                 self.wanted.put(&key, index.seen(&key).as_ref());
             }
-            self.context.attempts.retain(&index.uids());
+            self.context.attempts.retain(&index.open());
             true
         } else {
             changed.is_some_and(|key| self.wanted.put(key, index.seen(key).as_ref()))
