@@ -79,7 +79,7 @@ upgrade: assets ## Upgrade from the last tag, or the commit before, under load, 
 	@CARGO='$(CARGO) --color never' bash hack/upgrade.sh $(FROM)
 
 .PHONY: fuzz
-fuzz: $(FUZZ) ## Fuzz templates, URLs and setters for a minute; SECONDS=600 for long, INPUT=FILE repeats one input
+fuzz: $(FUZZ) ## Fuzz templates, URLs, setters and Git answers for a minute; SECONDS=600 for long, INPUT=FILE repeats one input
 	@CARGO_FUZZ=$(FUZZ) bash fuzz/run.sh $(or $(INPUT),$(SECONDS),60)
 
 # Arguments of the benchmark, from the variables of the command line.
@@ -167,10 +167,11 @@ ci: ## Run everything that must pass before a merge: lint, generated files, test
 	printf 'ci: all is well\n'
 
 .PHONY: nightly
-nightly: ## Run what needs hours: all tests with the permissions of the chart, a long fuzz, a hundred kills, the optimised program
+nightly: ## Run what needs hours: all tests with the permissions of the chart, a long fuzz, hundreds of kills, the optimised program
 	$(MAKE) rights
 	$(MAKE) fuzz SECONDS=1800
 	$(MAKE) chaos KILLS=100
+	PENNANT_KILLS=200 $(RELAXED) $(CARGO) test $(LOCKED) --test it random_kills_open
 	PROFILE=release $(MAKE) image-check
 	$(MAKE) bench
 

@@ -30,7 +30,7 @@ lock() {
 # Builds in a temporary folder and renames the results, the program last. So other processes never see an incomplete one.
 build() {
   say "building $version into $folder."
-  say 'this happens once; on two cores it needs about 3 minutes.'
+  say 'this happens once; on two cores it needs about 4 minutes.'
   work=$(mktemp -d "$folder/.build-XXXXXX")
   compiler=
   trap '[[ -z $compiler ]] || kill "$compiler" 2>/dev/null || true; rm -rf "$work"' EXIT

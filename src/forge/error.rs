@@ -78,18 +78,6 @@ impl Error {
             Self::InvalidAnswer { .. } => "InvalidAnswer",
         }
     }
-
-    /// Whether the same request can succeed later without an edit. Credentials are tried again because a Secret can change.
-    #[must_use]
-    pub const fn is_retryable(&self) -> bool {
-        match self {
-            Self::CredentialsRejected { .. }
-            | Self::RateLimited { .. }
-            | Self::ForgeError { .. }
-            | Self::InvalidAnswer { .. } => true,
-            Self::RepositoryNotFound { .. } | Self::BranchNotFound { .. } | Self::Refused { .. } => false,
-        }
-    }
 }
 
 fn said(words: &str) -> String {

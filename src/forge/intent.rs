@@ -162,7 +162,7 @@ pub enum Meaning {
         next: Option<Cursor>,
     },
     /// The pull request exists now. Bitbucket Cloud returns an open one of the same branches instead of creating a second one, so compare
-    /// [`PullRequest::is_marked`].
+    /// [`PullRequest::is_of`].
     Created(PullRequest),
     /// There is an open pull request of the same branches. Find it.
     Exists,

@@ -10,11 +10,11 @@
 //!
 //! # Steps of an attempt
 //!
-//! 1. [`Intent::Find`] from [`Cursor::FIRST`], until there is no next page. Take the pull request that [`PullRequest::is_marked`].
+//! 1. [`Intent::Find`] from [`Cursor::FIRST`], until there is no next page. Take the pull request for which [`PullRequest::is_of`] is true.
 //! 2. If there is none, [`Intent::Create`]. After [`Meaning::Exists`], and after an answer that was lost, continue with step 1.
 //! 3. [`Intent::Label`], if [`request()`] returns a request for it.
 //! 4. [`Intent::Look`] until the pull request is merged or closed. After [`Meaning::Gone`], continue with step 1.
-//! 5. To withdraw it: [`Intent::Look`], and if it is open, [`Intent::Comment`] and [`Intent::Close`]. After [`Meaning::Changed`], look again.
+//! 5. To withdraw it: [`Intent::Look`], and if it is open, [`Intent::Close`] and [`Intent::Comment`]. After [`Meaning::Changed`], look again.
 
 mod answer;
 mod bitbucket_cloud;

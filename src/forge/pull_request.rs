@@ -13,7 +13,7 @@ pub struct PullRequest {
     pub base: String,
     /// Whether the branch is in another repository. Pennant never creates such a pull request.
     pub from_fork: bool,
-    /// The commit at the end of the branch. Bitbucket Cloud abbreviates it. See [`PullRequest::is_at`].
+    /// The commit at the end of the branch. Bitbucket Cloud abbreviates it.
     pub head: Option<String>,
     /// The state.
     pub state: State,
@@ -42,17 +42,6 @@ pub enum State {
 }
 
 impl State {
-    /// Returns the value in the API.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Open => "open",
-            Self::Mergeable => "mergeable",
-            Self::Merged => "merged",
-            Self::Abandoned => "abandoned",
-        }
-    }
-
     /// Whether it is open.
     #[must_use]
     pub const fn is_open(self) -> bool {
@@ -66,10 +55,10 @@ impl State {
 }
 
 impl PullRequest {
-    /// Whether the description ends with this marker: [`super::text::marker`].
+    /// Whether it is that of a promotion of the pipeline with this uid: its description ends with [`super::text::marker`].
     #[must_use]
-    pub fn is_marked(&self, marker: &str) -> bool {
-        self.last_line == marker
+    pub fn is_of(&self, pipeline_uid: &str) -> bool {
+        super::text::is_marker(&self.last_line, pipeline_uid)
     }
 
     /// Whether it is from a branch of the repository itself to a base branch. Forges ignore filters that they do not know, so this is
@@ -77,17 +66,6 @@ impl PullRequest {
     pub(super) fn is_between(&self, branch: &str, base: &str) -> bool {
         !self.from_fork && self.branch == branch && self.base == base
     }
-
-    /// Whether the branch ends with this commit, given in full.
-    #[must_use]
-    pub fn is_at(&self, commit: &str) -> bool {
-        self.head.as_deref().is_some_and(|head| same_commit(head, commit))
-    }
-}
-
-/// Whether a commit id, possibly abbreviated, is that of a commit.
-fn same_commit(id: &str, commit: &str) -> bool {
-    id.len() >= 7 && commit.get(..id.len()).is_some_and(|start| start.eq_ignore_ascii_case(id))
 }
 
 /// Returns a commit id of at least 7 hexadecimal digits.
@@ -112,19 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn commits_are_compared_by_their_beginning() {
-        let full = "1f2e3d4c5b6a79881f2e3d4c5b6a79881f2e3d4c";
-        for (id, expected) in [
-            (full, true),
-            ("1f2e3d4c5b6a", true),
-            ("1F2E3D4C5B6A", true),
-            ("1f2e3d4c5b6b", false),
-            ("1f2e3d", false),
-            ("", false),
-            ("1f2e3d4c5b6a79881f2e3d4c5b6a79881f2e3d4c0", false),
-        ] {
-            assert_eq!(same_commit(id, full), expected, "{id}");
-        }
+    fn a_commit_is_seven_digits_or_more() {
         for (id, expected) in [("1f2e3d4", true), ("1f2e3d", false), ("main", false), (&"a".repeat(65), false)] {
             assert_eq!(commit(Some(id.to_owned())).is_some(), expected, "{id}");
         }

@@ -44,6 +44,11 @@ pub fn marker(namespace: &str, name: &str, pipeline_uid: &str) -> String {
     format!("<!-- pennant {namespace}/{name} {pipeline_uid} -->")
 }
 
+/// Whether a line is the [`marker`] of a promotion of this pipeline: of this promotion, or of an earlier one for the same occasion.
+pub(super) fn is_marker(line: &str, pipeline_uid: &str) -> bool {
+    line.starts_with("<!-- pennant ") && line.ends_with(&format!(" {pipeline_uid} -->"))
+}
+
 /// Returns the title of a pull request.
 #[must_use]
 pub fn title(promoted: &Promoted<'_>) -> String {
@@ -238,6 +243,22 @@ mod tests {
             assert_eq!(super::shown(revision), shown);
         }
         assert!(body(&Promoted { revision: "", ..PROMOTED }).contains("| Revision | (empty) |"));
+    }
+
+    #[test]
+    fn a_marker_is_of_one_pipeline() {
+        for (line, expected) in [
+            (marker("n", "p", "u").as_str(), true),
+            (&marker("n", "an-earlier-one", "u"), true),
+            (&marker("n", "p", "uu"), false),
+            (&marker("n", "p", "v"), false),
+            ("<!-- other n/p u -->", false),
+            ("text <!-- pennant n/p u -->", false),
+            ("<!-- pennant n/p u --> text", false),
+            ("", false),
+        ] {
+            assert_eq!(is_marker(line, "u"), expected, "{line}");
+        }
     }
 
     #[test]

@@ -60,7 +60,7 @@ impl<'a, T: Transport> Remote<'a, T> {
             path: "/info/refs?service=git-upload-pack",
             headers: vec![VERSION, ("accept", "application/x-git-upload-pack-advertisement")],
             body: Bytes::new(),
-            // A server without version 2 sends all refs, and this must lead to the right error.
+            // A server without version 2 sends all refs. Up to this bound, the error names the version.
             limit: MAX_FIRST,
         };
         let answer = exchange(transport, request, "application/x-git-upload-pack-advertisement").await?;

@@ -87,7 +87,6 @@ fn missing_permissions_are_named() {
     ] {
         let error = answered(kind, &CREATE, 403, headers, &body).unwrap_err();
         assert_eq!(error, Error::CredentialsRejected { status: 403, words: expected.into() });
-        assert!(error.is_retryable());
         assert_eq!(error.to_string(), format!("the forge rejects the credentials (HTTP 403): {expected}"));
     }
 }
@@ -152,7 +151,6 @@ fn an_answer_that_is_no_answer_of_the_api() {
                 let answer = Answer { status: 200, headers: &headers, body: body.as_bytes() };
                 let error = meaning(&repository(kind), &intent, &answer).unwrap_err();
                 assert_eq!(error.reason(), "InvalidAnswer", "{kind}");
-                assert!(error.is_retryable());
             }
         }
     }

@@ -117,7 +117,7 @@ fn a_list_says_what_is_merged() {
     };
     assert_eq!(found.len(), 1);
     assert_eq!((found[0].number, found[0].state, found[0].merge_commit.as_deref()), (7, State::Merged, Some(COMMIT)));
-    assert!(found[0].is_marked("<!-- pennant n/p u -->") && found[0].is_at(COMMIT));
+    assert!(found[0].is_of("u") && found[0].head.as_deref() == Some(COMMIT));
 }
 
 #[test]

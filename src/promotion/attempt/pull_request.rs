@@ -89,8 +89,7 @@ impl Request<'_> {
 
     /// Whether a pull request is that of this promotion, or of an earlier one for the same occasion. The name of the branch has the occasion.
     fn is_ours(&self, found: &PullRequest) -> bool {
-        let uid = &self.attempt.promotion.spec.pipeline_ref.uid;
-        found.last_line.starts_with("<!-- pennant ") && found.last_line.ends_with(&format!(" {uid} -->"))
+        found.is_of(&self.attempt.promotion.spec.pipeline_ref.uid)
     }
 
     /// Pushes the commit to the branch of the pull request, unless an earlier attempt did.
