@@ -13,8 +13,9 @@ LOCKED := --locked
 # A snapshot that differs is a failure; `make snapshots` writes them again.
 export INSTA_UPDATE ?= no
 
-# Behaviour tests mostly wait: two of them share a core. With three, the tests need as long, and some miss their deadlines.
-export RUST_TEST_THREADS ?= $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN))))
+# Behaviour tests mostly wait: two of them share a core, and more while the machine is idle (tests/support/turn.rs). The others wait for
+# their turn in their threads.
+export RUST_TEST_THREADS ?= $(shell echo $$((32 * $$(getconf _NPROCESSORS_ONLN))))
 
 # The control plane of tests collects garbage less often. Otherwise that is a third of its processor time. The benchmark measures the default.
 RELAXED := GOGC=400

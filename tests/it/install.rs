@@ -30,6 +30,7 @@ const SETS: [&str; 8] =
 /// A control plane for whole installations. No other test uses their names there.
 fn kubeconfig() -> &'static Path {
     static PLANE: OnceLock<ControlPlane> = OnceLock::new();
+    crate::support::turn::wait();
     &PLANE.get_or_init(|| ControlPlane::start().expect("a control plane")).kubeconfig
 }
 

@@ -13,6 +13,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config, ResourceExt as _};
 use serde_json::{Value, json};
 
+use super::turn;
 use super::wait::eventually;
 
 /// A running control plane.
@@ -29,6 +30,7 @@ pub struct ControlPlane {
 /// The control plane that all tests share, with Pennant's CRDs installed. The first call starts it.
 pub fn shared() -> &'static Path {
     static SHARED: OnceLock<Result<ControlPlane, String>> = OnceLock::new();
+    turn::wait();
     match SHARED.get_or_init(ControlPlane::start) {
         Ok(control_plane) => &control_plane.kubeconfig,
         Err(why) => panic!("no control plane: {why}"),
@@ -39,6 +41,7 @@ pub fn shared() -> &'static Path {
 #[allow(dead_code, reason = "the integration tests use it")]
 pub fn remote() -> &'static Path {
     static REMOTE: OnceLock<Result<ControlPlane, String>> = OnceLock::new();
+    turn::wait();
     match REMOTE.get_or_init(ControlPlane::start) {
         Ok(control_plane) => &control_plane.kubeconfig,
         Err(why) => panic!("no second control plane: {why}"),
@@ -56,6 +59,7 @@ pub fn kubectl() -> PathBuf {
 /// Returns a client for this kubeconfig. The client belongs to the runtime in which it was created.
 pub async fn client(kubeconfig: &Path) -> Client {
     static PROVIDER: Once = Once::new();
+    turn::wait();
     PROVIDER.call_once(|| rustls::crypto::ring::default_provider().install_default().expect("installed once"));
     let file = Kubeconfig::read_from(kubeconfig).expect("the launcher wrote a kubeconfig");
     let config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.expect("which is valid");
@@ -116,6 +120,7 @@ impl ControlPlane {
     }
 
     fn launch(definitions: Vec<CustomResourceDefinition>, flags: &[&str]) -> Result<Self, String> {
+        turn::wait();
         let launcher = launcher()?;
         let mut child = Command::new(launcher)
             .arg("run")

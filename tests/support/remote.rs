@@ -17,6 +17,7 @@ pub fn second() -> &'static Path {
 /// The third control plane.
 pub fn third() -> &'static Path {
     static THIRD: OnceLock<ControlPlane> = OnceLock::new();
+    super::turn::wait();
     &THIRD.get_or_init(|| ControlPlane::start().expect("a third control plane")).kubeconfig
 }
 

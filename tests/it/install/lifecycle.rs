@@ -1,19 +1,17 @@
 //! Helm installs, upgrades and uninstalls on a real API server: each upgrade updates the CRDs, and the objects of users stay.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{Api, ListParams, PostParams};
+use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
 use kube::{Client, ResourceExt as _};
 use pennant::api::Pipeline;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::namespaces;
 use crate::support::chart::{answer, helm, root, run};
 use crate::support::control_plane::{self, ControlPlane};
-use crate::support::wait::within;
 use crate::support::world::{apps::Kind, pipeline};
 use crate::support::{World, eventually};
 
@@ -21,8 +19,6 @@ const CRDS: [&str; 4] =
     ["deliveries.pennant.dev", "notifications.pennant.dev", "pipelines.pennant.dev", "promotions.pennant.dev"];
 const OWN: &str = "pennant-system";
 const IMAGE: &str = "image.repository=pennant";
-/// The API server retries a failed deletion of a CRD after at most five minutes.
-const DELETED: Duration = Duration::from_mins(6);
 
 /// A cluster into which Helm installs.
 struct Stage {
@@ -44,10 +40,19 @@ impl Stage {
         Api::all(self.client.clone())
     }
 
+    /// Waits until all CRDs are deleted. After a failed deletion the API server waits up to five minutes, unless the CRD changes.
     async fn no_definitions(&self) {
-        within(DELETED, "the CRDs are deleted", async || {
+        let mut looks = 0;
+        eventually("the CRDs are deleted", async || {
+            looks += 1;
             let all = self.crds().list(&ListParams::default()).await.map_err(|e| e.to_string())?;
             let names: Vec<_> = all.iter().map(kube::ResourceExt::name_any).collect();
+            // A second or so after the one before, because a deletion fails if the CRD changes meanwhile.
+            for name in names.iter().filter(|_| looks % 10 == 0) {
+                let patch = Patch::Merge(json!({"metadata": {"annotations": {"looks": looks.to_string()}}}));
+                // It may be gone by now.
+                let _ = self.crds().patch_metadata(name, &PatchParams::default(), &patch).await;
+            }
             if names.is_empty() { Ok(()) } else { Err(format!("{names:?}")) }
         })
         .await;
