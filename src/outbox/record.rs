@@ -205,7 +205,7 @@ pub fn webhook_id(spec: &DeliverySpec) -> String {
 fn subject(spec: &DeliverySpec) -> String {
     match spec.type_.family() {
         Family::Promotion => promotion(&spec.subject.name),
-        Family::Status | Family::Drift => format!("{:?}/{}", spec.subject.kind, spec.subject.name),
+        Family::Existence | Family::Status | Family::Drift => format!("{:?}/{}", spec.subject.kind, spec.subject.name),
     }
 }
 

@@ -89,7 +89,8 @@ impl Severity {
             | TransitionType::Drifted
             | TransitionType::ClusterOffline
             | TransitionType::PromotionFailed => Self::Error,
-            TransitionType::Deployed
+            TransitionType::Added
+            | TransitionType::Deployed
             | TransitionType::Progressing
             | TransitionType::Recovered
             | TransitionType::Removed

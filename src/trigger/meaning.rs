@@ -12,12 +12,13 @@ const PUSHED: &str = "Pushed";
 /// The strategy that a receiver carries out.
 const NOTIFICATION: &str = "notification";
 
-/// The transitions of a change: first that of the status of its subject, then that of drift. There are none if the change means
-/// nothing to a trigger.
+/// The transitions of a change: first that of the existence of its subject, then that of its status, then that of drift. There are none if
+/// the change means nothing to a trigger.
 ///
 /// | subject | type | change `from` → `to` |
 /// |---|---|---|
-/// | target | `Deployed` | `Current` at a revision other than `from.current` |
+/// | target | `Added` | any other known status after `NotFound` |
+/// | | `Deployed` | `Current` at a revision other than `from.current` |
 /// | | `Recovered` | `Current` at `from.current`, with `from.failed` |
 /// | | `Progressing` | `InProgress` with a revision other than before, or after `NotFound` |
 /// | | `Failed` | `Failed` |
@@ -35,16 +36,17 @@ const NOTIFICATION: &str = "notification";
 /// | | `PromotionFailed` | phase `Failed` or `Closed` |
 ///
 /// A coalesced change always means what its end state means, whatever `from` is, because the cursor of a reader can be inside it. If
-/// drift has changed in it, `from.drifted` is different from `to.drifted`.
+/// drift has changed in it, `from.drifted` is different from `to.drifted`. It is never `Added`, because a reader whose cursor is inside it
+/// can already have reported that.
 pub fn transitions(change: &Change) -> impl Iterator<Item = TransitionType> + use<> {
-    let both = match kind(&change.subject) {
-        SubjectKind::Target => [target(change), drift(change)],
-        SubjectKind::Cluster => [cluster(change), None],
-        SubjectKind::Environment if is_promotion(&change.subject) => [promotion(change), None],
-        SubjectKind::Environment => [ready(change).then_some(TransitionType::EnvironmentReady), None],
-        SubjectKind::Pipeline => [ready(change).then_some(TransitionType::PipelineReady), None],
+    let all = match kind(&change.subject) {
+        SubjectKind::Target => [existence(change), target(change), drift(change)],
+        SubjectKind::Cluster => [cluster(change), None, None],
+        SubjectKind::Environment if is_promotion(&change.subject) => [promotion(change), None, None],
+        SubjectKind::Environment => [ready(change).then_some(TransitionType::EnvironmentReady), None, None],
+        SubjectKind::Pipeline => [ready(change).then_some(TransitionType::PipelineReady), None, None],
     };
-    both.into_iter().flatten()
+    all.into_iter().flatten()
 }
 
 /// Whether a later change of the same subject ends the state that a transition of this type started.
@@ -52,6 +54,8 @@ pub fn transitions(change: &Change) -> impl Iterator<Item = TransitionType> + us
 pub fn ends(type_: TransitionType, change: &Change) -> bool {
     let Change { from, to, coalesced, .. } = change;
     match type_.family() {
+        // A removal that a merged change hides does not count, because the object exists again.
+        Family::Existence => [from, to].iter().any(|state| state.status == Status::NotFound),
         // A change of drift alone does not change the state of the rollout.
         Family::Status => *coalesced || type_.subject() != SubjectKind::Target || !same(from, to),
         Family::Drift => {
@@ -69,6 +73,8 @@ pub fn ends(type_: TransitionType, change: &Change) -> bool {
 #[must_use]
 pub fn ended_at(type_: TransitionType, change: &Change) -> Time {
     let left = match type_.family() {
+        // The object can have had other states in a merged change before it was removed.
+        Family::Existence => None,
         Family::Status | Family::Promotion => change.left.status,
         Family::Drift => change.left.drift,
     };
@@ -84,6 +90,11 @@ pub fn kind(subject: &str) -> SubjectKind {
         None if subject == "pipeline" => SubjectKind::Pipeline,
         _ => SubjectKind::Target,
     }
+}
+
+fn existence(change: &Change) -> Option<TransitionType> {
+    let is_known = !matches!(change.to.status, Status::NotFound | Status::Terminating | Status::Unknown);
+    (change.from.status == Status::NotFound && is_known && !change.coalesced).then_some(TransitionType::Added)
 }
 
 fn target(change: &Change) -> Option<TransitionType> {
@@ -166,8 +177,9 @@ mod tests {
     use crate::api::promotion::PromotionState;
     use Status::{Current, Failed, InProgress, NotFound, Terminating, Unknown};
     use TransitionType::{
-        ClusterOffline, ClusterOnline, Deployed, DriftCorrected, Drifted, EnvironmentReady, PipelineReady, Progressing,
-        PromotionFailed, PromotionFinished, PromotionOpened, PromotionPending, PromotionRequested, Recovered, Removed,
+        Added, ClusterOffline, ClusterOnline, Deployed, DriftCorrected, Drifted, EnvironmentReady, PipelineReady,
+        Progressing, PromotionFailed, PromotionFinished, PromotionOpened, PromotionPending, PromotionRequested, Recovered,
+        Removed,
     };
 
     const FAILED: TransitionType = TransitionType::Failed;
@@ -199,9 +211,6 @@ mod tests {
             ("begins", state(Current, "1", "1", false), state(InProgress, "2", "1", false), Some(Progressing)),
             ("new one starts", state(InProgress, "2", "1", false), state(InProgress, "3", "1", false), Some(Progressing)),
             ("same again", state(Failed, "2", "1", true), state(InProgress, "2", "1", true), None),
-            ("created", state(NotFound, "", "", false), state(InProgress, "1", "", false), Some(Progressing)),
-            ("created, no revision", state(NotFound, "", "", false), state(InProgress, "", "", false), Some(Progressing)),
-            ("created unseen", state(NotFound, "", "", false), state(Current, "1", "1", false), Some(Deployed)),
             ("fails", state(InProgress, "2", "1", false), state(Failed, "2", "1", true), Some(FAILED)),
             ("fails as it runs", state(Current, "1", "1", false), state(Failed, "1", "1", true), Some(FAILED)),
             ("fails with another", state(Failed, "2", "1", true), state(Failed, "3", "1", true), Some(FAILED)),
@@ -211,6 +220,28 @@ mod tests {
             ("unseen", state(Current, "1", "1", false), state(Unknown, "1", "1", false), None),
         ] {
             assert_eq!(of(&change(from, to, false)), Vec::from_iter(want), "{name}");
+        }
+    }
+
+    #[test]
+    fn an_object_that_did_not_exist_is_added_and_then_as_it_is() {
+        let gone = state(NotFound, "", "", false);
+        for (to, want) in [
+            (state(InProgress, "1", "", false), vec![Added, Progressing]),
+            (state(InProgress, "", "", false), vec![Added, Progressing]),
+            (state(Current, "1", "1", false), vec![Added, Deployed]),
+            (State { drifted: true, ..state(Current, "1", "1", false) }, vec![Added, Deployed, Drifted]),
+            (state(Failed, "1", "", true), vec![Added, FAILED]),
+            (state(Terminating, "1", "", false), vec![]),
+            (state(Unknown, "1", "", false), vec![]),
+        ] {
+            let change = |coalesced| change(gone.clone(), to.clone(), coalesced);
+            assert_eq!(of(&change(false)), want, "{to:?}");
+            assert_eq!(
+                of(&change(true)),
+                want.iter().copied().filter(|type_| *type_ != Added).collect::<Vec<_>>(),
+                "{to:?}"
+            );
         }
     }
 
@@ -315,6 +346,7 @@ mod tests {
         let left = Time::from_second(5).unwrap();
         let ended = Change { left: Left { status: Some(left), drift: None }, ..ended };
         assert_eq!(ended_at(PromotionPending, &ended), left);
+        assert_eq!(ended_at(Added, &ended), ended.time);
     }
 
     #[test]
@@ -346,6 +378,9 @@ mod tests {
             (DriftCorrected, &fine, &drifted, false, true),
             (DriftCorrected, &fine, &moving, false, false),
             (DriftCorrected, &fine, &fine, true, false),
+            (Added, &fine, &moving, true, false),
+            (Added, &fine, &gone, false, true),
+            (Added, &gone, &fine, false, true),
         ] {
             assert_eq!(ends(type_, &change(from.clone(), to.clone(), coalesced)), want, "{type_:?} {from:?} {to:?}");
         }
@@ -395,6 +430,7 @@ mod tests {
             for type_ in &got {
                 prop_assert_eq!(type_.subject(), SubjectKind::Target);
                 let fits = match type_ {
+                    Added => from.status == NotFound && ![NotFound, Terminating, Unknown].contains(&to.status),
                     Deployed | Recovered => to.status == Current,
                     Progressing => to.status == InProgress,
                     TransitionType::Failed => to.status == Failed,

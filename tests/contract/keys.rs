@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use pennant::api::TransitionType::{
-    self, ClusterOffline, ClusterOnline, Deployed, DriftCorrected, Drifted, EnvironmentReady, Failed, PipelineReady,
+    self, Added, ClusterOffline, ClusterOnline, Deployed, DriftCorrected, Drifted, EnvironmentReady, Failed, PipelineReady,
     Progressing, PromotionFailed, PromotionFinished, PromotionOpened, PromotionPending, PromotionRequested, Recovered,
     Removed,
 };
@@ -121,7 +121,8 @@ fn promotions_to_another_environment_have_another_key() {
 /// These transitions neither begin nor end an alert.
 #[test]
 fn other_transitions_do_not_change_alerts() {
-    for type_ in [Progressing, EnvironmentReady, PipelineReady, PromotionPending, PromotionRequested, PromotionOpened] {
+    for type_ in [Added, Progressing, EnvironmentReady, PipelineReady, PromotionPending, PromotionRequested, PromotionOpened]
+    {
         let request = |builtin| Subject::example(builtin, Parameters::Required).render(&Data::sample(type_)).unwrap();
         assert_eq!(request(Builtin::Pagerduty).url.path(), "/v2/change/enqueue");
         assert!(request(Builtin::Opsgenie).url.path().ends_with("/notes"));

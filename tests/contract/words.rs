@@ -12,11 +12,11 @@ use crate::subject::{Parameters, Subject};
 struct Words {
     builtin: Builtin,
     pointer: &'static str,
-    said: [Value; 16],
+    said: [Value; 17],
 }
 
-/// The first line of a row has the transitions of a target's status, the last those of promotions, and the lines between all
-/// others. `null`: the body has no such value, or the template does not report the transition.
+/// The first line of a row has `Added`, the second the transitions of a target's status, the last those of promotions, and the lines
+/// between all others. `null`: the body has no such value, or the template does not report the transition.
 macro_rules! words {
     ($($builtin:ident $pointer:literal [$($said:tt)*])*) => {
         [$(Words { builtin: Builtin::$builtin, pointer: $pointer, said: [$(json!($said)),*] }),*]
@@ -31,51 +31,61 @@ fn words() -> impl Iterator<Item = Words> {
 fn words_of_forges_and_rooms() -> impl IntoIterator<Item = Words> {
     words! {
         GithubCommitStatus "/state" [
+            "pending"
             "success"       "pending"       "failure"       "success"       "success"
             "failure"       "success"       null            null            "success"       "success"
             "pending"       "pending"       "pending"       "success"       "failure"
         ]
         GitlabCommitStatus "/state" [
+            "pending"
             "success"       "pending"       "failed"        "success"       "canceled"
             "failed"        "success"       null            null            "success"       "success"
             "pending"       "running"       "running"       "success"       "failed"
         ]
         GiteaCommitStatus "/state" [
+            "pending"
             "success"       "pending"       "failure"       "success"       "success"
             "warning"       "success"       null            null            "success"       "success"
             "pending"       "pending"       "pending"       "success"       "failure"
         ]
         BitbucketBuildStatus "/state" [
+            "INPROGRESS"
             "SUCCESSFUL"    "INPROGRESS"    "FAILED"        "SUCCESSFUL"    "STOPPED"
             "FAILED"        "SUCCESSFUL"    null            null            "SUCCESSFUL"    "SUCCESSFUL"
             "INPROGRESS"    "INPROGRESS"    "INPROGRESS"    "SUCCESSFUL"    "FAILED"
         ]
         AzureDevopsGitStatus "/state" [
+            "pending"
             "succeeded"     "pending"       "failed"        "succeeded"     "notApplicable"
             "failed"        "succeeded"     null            null            "succeeded"     "succeeded"
             "pending"       "pending"       "pending"       "succeeded"     "failed"
         ]
         Teams "/attachments/0/content/body/0/style" [
+            "accent"
             "good"          "accent"        "attention"     "good"          "default"
             "warning"       "good"          "warning"       "good"          "good"          "good"
             "accent"        "accent"        "accent"        "good"          "attention"
         ]
         Mattermost "/attachments/0/color" [
+            "#0969da"
             "#1a7f37"       "#0969da"       "#cf222e"       "#1a7f37"       "#6e7781"
             "#bf8700"       "#1a7f37"       "#bf8700"       "#1a7f37"       "#1a7f37"       "#1a7f37"
             "#0969da"       "#0969da"       "#0969da"       "#1a7f37"       "#cf222e"
         ]
         Discord "/embeds/0/color" [
+            0x0009_69da
             0x001a_7f37     0x0009_69da     0x00cf_222e     0x001a_7f37     0x006e_7781
             0x00bf_8700     0x001a_7f37     0x00bf_8700     0x001a_7f37     0x001a_7f37     0x001a_7f37
             0x0009_69da     0x0009_69da     0x0009_69da     0x001a_7f37     0x00cf_222e
         ]
         Rocketchat "/attachments/0/color" [
+            "#0969da"
             "#1a7f37"       "#0969da"       "#cf222e"       "#1a7f37"       "#6e7781"
             "#bf8700"       "#1a7f37"       "#bf8700"       "#1a7f37"       "#1a7f37"       "#1a7f37"
             "#0969da"       "#0969da"       "#0969da"       "#1a7f37"       "#cf222e"
         ]
         Telegram "/disable_notification" [
+            false
             false           true            false           false           false
             false           false           false           false           false           false
             false           false           false           false           false
@@ -87,36 +97,43 @@ fn words_of_forges_and_rooms() -> impl IntoIterator<Item = Words> {
 fn words_of_incidents_and_events() -> impl IntoIterator<Item = Words> {
     words! {
         Ntfy "/priority" [
+            3
             3               2               4               3               3
             4               3               4               3               3               3
             3               3               3               3               4
         ]
         Ntfy "/tags/0" [
+            "heavy_plus_sign"
             "white_check_mark" "hourglass_flowing_sand" "x" "white_check_mark" "wastebasket"
             "warning"       "white_check_mark" "warning"    "white_check_mark" "white_check_mark" "white_check_mark"
             "hourglass_flowing_sand" "hourglass_flowing_sand" "hourglass_flowing_sand" "white_check_mark" "x"
         ]
         Pagerduty "/event_action" [
+            null
             "resolve"       null            "trigger"       "resolve"       "resolve"
             "trigger"       "resolve"       "trigger"       "resolve"       null            null
             null            null            null            "resolve"       "trigger"
         ]
         Pagerduty "/payload/class" [
+            null
             "deployment"    null            "deployment"    "deployment"    "deployment"
             "drift"         "drift"         "cluster"       "cluster"       null            null
             null            null            null            "promotion"     "promotion"
         ]
         Alertmanager "/0/labels/alertname" [
+            null
             "DeploymentFailed" null         "DeploymentFailed" "DeploymentFailed" "DeploymentFailed"
             "DeploymentDrifted" "DeploymentDrifted" "ClusterOffline" "ClusterOffline" null null
             null            null            null            "PromotionFailed" "PromotionFailed"
         ]
         DatadogEvent "/alert_type" [
+            "info"
             "success"       "info"          "error"         "success"       "success"
             "error"         "success"       "error"         "success"       "success"       "success"
             "info"          "info"          "info"          "success"       "error"
         ]
         Cdevents "/type" [
+            "dev.cdevents.environment.modified.0.2.0"
             "dev.cdevents.service.upgraded.0.2.0" "dev.cdevents.environment.modified.0.2.0"
             "dev.cdevents.environment.modified.0.2.0" "dev.cdevents.environment.modified.0.2.0" "dev.cdevents.service.removed.0.2.0"
             "dev.cdevents.environment.modified.0.2.0" "dev.cdevents.environment.modified.0.2.0"
@@ -127,11 +144,13 @@ fn words_of_incidents_and_events() -> impl IntoIterator<Item = Words> {
             "dev.cdevents.environment.modified.0.2.0"
         ]
         Cdevents "/subject" [
+            "prod"
             "prod/in-cluster/podinfo" "prod" "prod" "prod" "prod/in-cluster/podinfo"
             "prod"          "prod"          "clusters.eu-1" "clusters.eu-1" "prod"          "msg_5f3d2c1b0a9e8d7c"
             "prod"          "prod"          "prod"          "prod"          "prod"
         ]
         Cloudevents "/subject" [
+            "prod/in-cluster/podinfo"
             "prod/in-cluster/podinfo" "prod/in-cluster/podinfo" "prod/in-cluster/podinfo" "prod/in-cluster/podinfo" "prod/in-cluster/podinfo"
             "prod/in-cluster/podinfo" "prod/in-cluster/podinfo" "clusters.eu-1" "clusters.eu-1" "prod" "podinfo"
             "prod"          "prod"          "prod"          "prod"          "prod"
@@ -227,7 +246,7 @@ fn only_targets_are_called_targets() {
 #[test]
 fn each_transition_has_an_emoji_in_a_chat() {
     // In the order of `TransitionType::ALL`.
-    let signs = ["✅", "⏳", "❌", "✅", "🗑️", "⚠️", "✅", "⚠️", "✅", "✅", "✅", "⏳", "⏳", "⏳", "✅", "❌"];
+    let signs = ["➕", "✅", "⏳", "❌", "✅", "🗑️", "⚠️", "✅", "⚠️", "✅", "✅", "✅", "⏳", "⏳", "⏳", "✅", "❌"];
     let places = [
         (Builtin::Slack, "/text", ""),
         (Builtin::Slack, "/blocks/0/text/text", ""),

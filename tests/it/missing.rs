@@ -26,7 +26,8 @@ async fn notices(world: &World, name: &str) -> Vec<String> {
         let regarding = e.regarding.as_ref();
         regarding.is_some_and(|r| r.kind.as_deref() == Some("Pipeline") && r.name.as_deref() == Some(name))
     };
-    let changes = ["Deployed", "Progressing", "Failed", "Recovered", "Removed", "EnvironmentReady", "PipelineReady"];
+    let changes =
+        ["Added", "Deployed", "Progressing", "Failed", "Recovered", "Removed", "EnvironmentReady", "PipelineReady"];
     let mut told = Vec::new();
     for event in all.into_iter().filter(about) {
         let reason = event.reason.unwrap_or_default();
@@ -114,6 +115,35 @@ async fn a_missing_target_is_reported_with_existing_names() {
     Oracle::new(&world, &receiver)
         .lane("shop/hook/staging/podinfo", &["Deployed 2"])
         .lane("shop/hook/dev/wbe", &["Deployed 1", "Removed"])
+        .check()
+        .await;
+}
+
+#[tokio::test]
+async fn an_object_that_appears_is_added_also_while_pennant_is_stopped() {
+    let world = World::new("target-appears").await;
+    let receiver = Receiver::start();
+    world.deploy("here", "1").await;
+    world.pipeline("shop", &["dev/here", "dev/soon", "dev/late"]).await;
+    world
+        .notification("hook", &receiver, json!({"triggers": [{"type": "Added"}, {"type": "Deployed"}, {"type": "Removed"}]}))
+        .await;
+    let mut pennant = Pennant::start(&world).await;
+    world.settled().await;
+
+    world.deploy("soon", "1").await;
+    world.delivery("Deployed 1", |_| true).await;
+    world.delete::<Deployment>("soon").await;
+    world.delivery("Removed", |_| true).await;
+    world.deploy("soon", "1").await;
+    receiver.wait("/hook/soon", 5).await;
+    pennant.stop().await;
+    world.deploy("late", "1").await;
+    pennant.start_again().await;
+    world.fence("shop", &["hook"]).await;
+    Oracle::new(&world, &receiver)
+        .lane("shop/hook/dev/soon", &["Added 1", "Deployed 1", "Removed", "Added 1", "Deployed 1"])
+        .lane("shop/hook/dev/late", &["Added 1", "Deployed 1"])
         .check()
         .await;
 }

@@ -78,10 +78,10 @@ async fn a_whole_life_cycle_is_reported_and_again_after_recreation() {
     world.ship("web", "2").await;
     // The test waits for `Removed` before it creates the object again. Pennant can only report a deletion that it observes.
     world.take_away("web").await;
-    receiver.wait("/hook/web", 9).await;
+    receiver.wait("/hook/web", 10).await;
     world.deploy("web", "2").await;
     world.fence("shop", &["hook"]).await;
-    let first = ["Progressing 1", "Deployed 1", "Progressing 2", "Deployed 2", "Progressing 3", "Failed 3"];
-    let then = ["Progressing 2", "Recovered 2", "Removed", "Progressing 2", "Deployed 2"];
+    let first = ["Added 1", "Progressing 1", "Deployed 1", "Progressing 2", "Deployed 2", "Progressing 3", "Failed 3"];
+    let then = ["Progressing 2", "Recovered 2", "Removed", "Added 2", "Progressing 2", "Deployed 2"];
     Oracle::new(&world, &receiver).lane("shop/hook/dev/web", &[&first[..], &then[..]].concat()).check().await;
 }

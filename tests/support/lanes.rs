@@ -30,7 +30,9 @@ impl Lane {
         let cluster = spec.subject.cluster_ref.as_ref().map_or("", |c| &c.name);
         let app = match spec.type_.family() {
             Family::Promotion => PROMOTION,
-            Family::Status | Family::Drift => spec.subject.target.as_ref().map_or(cluster, |t| &t.app.name),
+            Family::Existence | Family::Status | Family::Drift => {
+                spec.subject.target.as_ref().map_or(cluster, |t| &t.app.name)
+            }
         };
         let (pipeline, notification) = (&spec.pipeline_ref.name, &spec.notification);
         Self {

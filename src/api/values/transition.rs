@@ -6,6 +6,8 @@ use serde::{Deserialize, Serialize};
 /// What a change means. [`crate::trigger`] defines which change has which type.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub enum TransitionType {
+    /// The application object exists now, and did not exist before. What it does then is a transition of its own.
+    Added,
     /// The target runs a different revision than the one that it last ran.
     #[default]
     Deployed,
@@ -43,7 +45,8 @@ pub enum TransitionType {
 
 impl TransitionType {
     /// All types, in the order of the documentation.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
+        Self::Added,
         Self::Deployed,
         Self::Progressing,
         Self::Failed,
@@ -66,6 +69,7 @@ impl TransitionType {
     #[must_use]
     pub const fn family(self) -> Family {
         match self {
+            Self::Added => Family::Existence,
             Self::Drifted | Self::DriftCorrected => Family::Drift,
             Self::Deployed
             | Self::Progressing
@@ -88,7 +92,8 @@ impl TransitionType {
     #[must_use]
     pub const fn subject(self) -> SubjectKind {
         match self {
-            Self::Deployed
+            Self::Added
+            | Self::Deployed
             | Self::Progressing
             | Self::Failed
             | Self::Recovered
@@ -110,6 +115,7 @@ impl TransitionType {
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
+            Self::Added => "Added",
             Self::Deployed => "Deployed",
             Self::Progressing => "Progressing",
             Self::Failed => "Failed",
@@ -133,6 +139,8 @@ impl TransitionType {
 /// What transitions describe. Each type belongs to one family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Family {
+    /// That the application object exists.
+    Existence,
     /// What the subject runs, and in which state.
     Status,
     /// Whether the subject runs what was declared.

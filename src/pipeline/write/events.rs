@@ -26,6 +26,8 @@ fn note(change: &Change, type_: TransitionType) -> String {
             let rest = to.message.strip_prefix(&*verb).map(|rest| rest.trim_start_matches(':'));
             (promoted(change, promotion), reason, rest.unwrap_or(&to.message))
         }
+        // The Event about the state that the object begins with says more.
+        None if type_ == TransitionType::Added => (change.subject.replacen('/', " ", 1), "", ""),
         None => (change.subject.replacen('/', " ", 1), to.reason.as_str(), to.message.as_str()),
     };
     let why = [reason, message].map(str::trim).into_iter().filter(|s| !s.is_empty());
@@ -43,6 +45,7 @@ fn verb(change: &Change, type_: TransitionType) -> String {
         _ => String::new(),
     };
     match type_ {
+        TransitionType::Added => "was added".to_owned(),
         TransitionType::Deployed => format!("runs {}{was}", named(&to.revision)),
         TransitionType::Progressing => format!("is updating to {}", named(&to.revision)),
         TransitionType::Failed => format!("failed with {}", named(&to.revision)),
@@ -133,6 +136,11 @@ mod tests {
             ["Failed target dev/c/web failed with 2: HealthCheckFailed: no pods"]
         );
         assert!(events_for(&change(ran.clone(), failed)).all(|t| t.warning));
+        let begins = State { reason: "Progressing".into(), message: "0 of 3".into(), ..state(Status::InProgress, "2", "") };
+        assert_eq!(
+            notes(&change(state(Status::NotFound, "", ""), begins)),
+            ["Added target dev/c/web was added", "Progressing target dev/c/web is updating to 2: Progressing: 0 of 3"]
+        );
         assert!(
             notes(&change(state(Status::InProgress, "2", "1"), ran)).is_empty(),
             "it went back, which is not a transition"

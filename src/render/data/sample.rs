@@ -122,6 +122,7 @@ impl SampleContext {
             ..state(Status::Failed, "", "")
         };
         match type_ {
+            TransitionType::Added => (state(Status::NotFound, "", ""), state(Status::InProgress, new, "")),
             TransitionType::Deployed => (ran, state(Status::Current, new, new)),
             TransitionType::Progressing => (ran, state(Status::InProgress, new, old)),
             TransitionType::Failed => (ran, failed),
