@@ -5,7 +5,7 @@
 //! requests ([`text`]), and when a request may be made ([`budget`]).
 //!
 //! A request contains no credentials: [`Kind::credential`] describes the header that the caller adds. The answer decides nothing about where
-//! the next request goes: of links in answers, only numbers are read. Each forge has a file with a table of tests. Requests and example
+//! the next request goes: of links in answers, only numbers are read. Each forge has a file in `servers`, with a table of tests. Requests and example
 //! answers are checked against the schema of the forge, as far as one is published.
 //!
 //! # Steps of an attempt
@@ -17,21 +17,17 @@
 //! 5. To withdraw it: [`Intent::Look`], and if it is open, [`Intent::Close`] and [`Intent::Comment`]. After [`Meaning::Changed`], look again.
 
 mod answer;
-mod bitbucket_cloud;
-mod bitbucket_server;
 pub mod budget;
 #[cfg(test)]
 mod contract;
 mod error;
-mod gitea;
-mod github;
-mod gitlab;
 mod intent;
 mod kind;
 pub mod limits;
 mod link;
 mod pull_request;
 mod repository;
+mod servers;
 pub mod text;
 
 pub use answer::{Answer, MAX_ANSWER, etag};
@@ -40,6 +36,8 @@ pub use intent::{Cursor, Intent, MAX_PAGES, Meaning, NewPullRequest, PAGE, Reque
 pub use kind::{Credential, Kind, UnknownKind};
 pub use pull_request::{PullRequest, State};
 pub use repository::{Repository, RepositoryError};
+
+use servers::{bitbucket_cloud, bitbucket_server, gitea, github, gitlab};
 
 /// Returns the request of an intent. `etag` is the entity tag of the last answer to the same intent; if the answer would be the same, the
 /// forge answers with [`Meaning::Unchanged`].

@@ -13,9 +13,9 @@ use gix_object::{Blob, Data, Find, Kind, Tree, TreeRef};
 use super::id::{Id, KIND};
 use super::limits::MAX_FILE;
 use super::message::{Author, Message};
-use super::pack::{self, Written};
+use super::objects::pack::{self, Written};
+use super::objects::tree::Trees;
 use super::snapshot::Snapshot;
-use super::tree::Trees;
 
 /// A commit that is not yet in the repository.
 #[derive(Clone, Debug, PartialEq, Eq)]

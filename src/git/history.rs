@@ -7,13 +7,13 @@ use gix_hash::ObjectId;
 use gix_object::Kind;
 
 use super::GitError;
-use super::fetch::Wanted;
-use super::found::Found;
 use super::id::Id;
 use super::limits::MAX_COMMITS;
-use super::pack::Pack;
-use super::remote::Remote;
-use super::transport::Transport;
+use super::objects::found::Found;
+use super::objects::pack::Pack;
+use super::wire::fetch::Wanted;
+use super::wire::remote::Remote;
+use super::wire::transport::Transport;
 
 impl<T: Transport> Remote<'_, T> {
     /// Returns the newest commits that a commit includes, at most `depth` of them: the commit itself, then its ancestors by their time.

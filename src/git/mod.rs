@@ -5,42 +5,36 @@
 //! it turns a [`Snapshot`] and edited files into a [`Commit`] with its pack. [`push()`] sends the pack, and changes one branch if the
 //! branch still has the expected value. An error is a [`GitError`], whose variant says what the caller can do.
 //!
-//! The server is not trusted. `limits` has all bounds. `pack` computes the id of each object from its content, and finds objects only by
-//! these ids. `tree` checks the names of files. All texts of the server are cut, and have no control characters.
+//! `wire` speaks with the server, and `objects` reads and writes what is sent. The files beside them use both.
+//!
+//! The server is not trusted. `limits` has all bounds. `objects::pack` computes the id of each object from its content, and finds objects only
+//! by these ids. `objects::tree` checks the names of files. All texts of the server are cut, and have no control characters.
 //!
 //! The `gix` crates read and write objects, entries of packs, deltas, trees and packet lines. Only the requests and reports are written here.
 
 mod commit;
-mod fetch;
-mod found;
 mod history;
 mod id;
 mod limits;
-mod lines;
 mod message;
-mod pack;
+mod objects;
 mod paths;
-mod push;
-mod remote;
-mod report;
 mod snapshot;
 #[cfg(test)]
 mod tests;
-mod transport;
-mod tree;
-mod walk;
+mod wire;
 mod words;
 
 pub use commit::{Commit, CommitError, commit};
-pub use found::Found;
 pub use id::{Id, NotAnId};
 pub use limits::{Bound, MAX_ANSWER, MAX_FILE, MAX_FILES, MAX_PATHS};
 pub use message::{Author, Message, NotAMessage};
+pub use objects::found::Found;
 pub use paths::{NotAPath, Paths};
-pub use push::{Push, Pushed, push};
-pub use remote::{Refs, Remote, is_branch};
 pub use snapshot::{File, LeftOut, Snapshot, WhyLeftOut};
-pub use transport::{Method, Request, Response, Transport, TransportError};
+pub use wire::push::{Push, Pushed, push};
+pub use wire::remote::{Refs, Remote, is_branch};
+pub use wire::transport::{Method, Request, Response, Transport, TransportError};
 pub use words::MAX_WORDS;
 
 /// Why something failed in a repository. Texts that come from the server are cut to [`MAX_WORDS`] bytes and have no control characters.

@@ -7,16 +7,16 @@ use gix_hash::ObjectId;
 use gix_object::Kind;
 
 use super::GitError;
-use super::fetch::Wanted;
-use super::found::Found;
 use super::id::Id;
 use super::limits::{Bound, MAX_ALL_FILES, MAX_FILE};
-use super::pack::Pack;
+use super::objects::found::Found;
+use super::objects::pack::Pack;
+use super::objects::tree::Trees;
+use super::objects::walk::{Walked, walk};
 use super::paths::Paths;
-use super::remote::Remote;
-use super::transport::Transport;
-use super::tree::Trees;
-use super::walk::{Walked, walk};
+use super::wire::fetch::Wanted;
+use super::wire::remote::Remote;
+use super::wire::transport::Transport;
 
 /// The YAML files of a commit, and what is necessary to change them.
 #[derive(Clone, Debug)]

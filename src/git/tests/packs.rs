@@ -13,7 +13,7 @@ use proptest::prelude::*;
 
 use crate::git::id::KIND;
 use crate::git::limits::*;
-use crate::git::pack::Pack;
+use crate::git::objects::pack::Pack;
 use crate::git::snapshot::Partial;
 use crate::git::*;
 

@@ -2,7 +2,8 @@
 
 use proptest::prelude::*;
 
-use crate::git::report::{Reason, Report, before, kind, report};
+use crate::git::wire::report::{Reason, Report, before, kind, report};
+use crate::git::wire::{fetch, lines, remote};
 use crate::git::*;
 
 /// Writes packet lines. `0000` and `0001` stay as they are.
@@ -220,7 +221,7 @@ fn trees_are_checked() {
         &[("100644", "CON"), ("100644", "a:b"), ("100644", "a\\b"), ("100644", "ä")],
         &[("40000", ".github"), ("100644", ".gitignore")],
     ] {
-        assert!(crate::git::tree::read(&tree(entries)).is_ok(), "{entries:?}");
+        assert!(crate::git::objects::tree::read(&tree(entries)).is_ok(), "{entries:?}");
     }
     for entries in [
         &[("100644", ".")][..],
@@ -244,12 +245,12 @@ fn trees_are_checked() {
         &[("0", "a")],
         &[("x", "a")],
     ] {
-        assert!(crate::git::tree::read(&tree(entries)).is_err(), "{entries:?}");
+        assert!(crate::git::objects::tree::read(&tree(entries)).is_err(), "{entries:?}");
     }
     let valid = tree(&[("100644", "a")]);
-    assert!(crate::git::tree::read(&valid[..valid.len() - 1]).is_err());
+    assert!(crate::git::objects::tree::read(&valid[..valid.len() - 1]).is_err());
     let null = [b"100644 a\0".as_slice(), &[0; 20]].concat();
-    assert!(crate::git::tree::read(&null).is_err());
+    assert!(crate::git::objects::tree::read(&null).is_err());
 }
 
 #[test]
@@ -278,7 +279,7 @@ proptest! {
             let _ = report(answer, "refs/heads/main", false);
             let _ = fetch::start(answer);
             let _ = lines::joined(bytes::Bytes::copy_from_slice(answer), 0);
-            let _ = crate::git::tree::read(answer);
+            let _ = crate::git::objects::tree::read(answer);
             let _ = Found::parse(answer, ID.parse().unwrap());
             prop_assert!(words::clean(answer).len() <= MAX_WORDS);
         }

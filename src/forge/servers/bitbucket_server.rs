@@ -7,13 +7,13 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use url::Url;
 
-use super::answer::{Answer, refused};
-use super::error::Error;
-use super::intent::{Cursor, Intent, Meaning, NewPullRequest, PAGE, Request};
-use super::pull_request::{PullRequest, State, branch, commit, last_line};
-use super::repository::Repository;
+use crate::forge::answer::{Answer, refused};
+use crate::forge::error::Error;
+use crate::forge::intent::{Cursor, Intent, Meaning, NewPullRequest, PAGE, Request};
+use crate::forge::pull_request::{PullRequest, State, branch, commit, last_line};
+use crate::forge::repository::Repository;
 
-pub(super) fn request(repository: &Repository, intent: &Intent<'_>) -> Option<Request> {
+pub(in crate::forge) fn request(repository: &Repository, intent: &Intent<'_>) -> Option<Request> {
     let (project, name) = repository.owner_and_name();
     let at = |rest: &[&str]| {
         let path = ["projects", project, "repos", name, "pull-requests"];
@@ -51,7 +51,11 @@ fn created(project: &str, name: &str, new: &NewPullRequest<'_>) -> Value {
     })
 }
 
-pub(super) fn meaning(repository: &Repository, intent: &Intent<'_>, answer: &Answer<'_>) -> Result<Meaning, Error> {
+pub(in crate::forge) fn meaning(
+    repository: &Repository,
+    intent: &Intent<'_>,
+    answer: &Answer<'_>,
+) -> Result<Meaning, Error> {
     let one = || Ok::<_, Error>(answer.json::<Pull>()?.read(repository));
     match (intent, answer.status) {
         (Intent::Find { branch, base, cursor }, 200) => {

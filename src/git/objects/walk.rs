@@ -7,27 +7,27 @@ use gix_object::Kind;
 use gix_object::bstr::ByteSlice;
 use gix_object::tree::EntryKind;
 
-use super::GitError;
-use super::limits::{Bound, MAX_DEPTH, MAX_ENTRIES, MAX_FILES, MAX_PATH, MAX_TREES};
 use super::pack::Pack;
-use super::paths::Paths;
 use super::tree::{self, Trees};
+use crate::git::GitError;
+use crate::git::limits::{Bound, MAX_DEPTH, MAX_ENTRIES, MAX_FILES, MAX_PATH, MAX_TREES};
+use crate::git::paths::Paths;
 
 /// What is found.
 #[derive(Default)]
-pub(super) struct Walked {
+pub(in crate::git) struct Walked {
     /// The trees that were read.
-    pub(super) trees: Trees,
+    pub(in crate::git) trees: Trees,
     /// The YAML files: their blobs, and whether they are executable.
-    pub(super) files: BTreeMap<String, (ObjectId, bool)>,
+    pub(in crate::git) files: BTreeMap<String, (ObjectId, bool)>,
     /// The YAML files whose names are not UTF-8.
-    pub(super) not_utf8: Vec<String>,
+    pub(in crate::git) not_utf8: Vec<String>,
     entries: usize,
     size: usize,
 }
 
 /// Finds the YAML files below a tree. Links and submodules are not followed.
-pub(super) fn walk(pack: &mut Pack, root: ObjectId, paths: &Paths) -> Result<Walked, GitError> {
+pub(in crate::git) fn walk(pack: &mut Pack, root: ObjectId, paths: &Paths) -> Result<Walked, GitError> {
     let mut walked = Walked::default();
     let mut folders = vec![(String::new(), root, 1)];
     while let Some((folder, id, depth)) = folders.pop() {
@@ -74,7 +74,7 @@ impl Walked {
         if let Some(content) = self.trees.get(&id) {
             return Ok(content.clone());
         }
-        if id == ObjectId::empty_tree(super::id::KIND) {
+        if id == ObjectId::empty_tree(crate::git::id::KIND) {
             return Ok(Vec::new());
         }
         let content = pack.object(&id, Kind::Tree)?;

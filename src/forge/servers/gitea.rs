@@ -4,14 +4,14 @@ use http::Method;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::answer::{Answer, refused};
-use super::error::Error;
-use super::intent::{Intent, Meaning, PAGE, Request};
-use super::link;
-use super::pull_request::{PullRequest, State, branch, commit, last_line};
-use super::repository::Repository;
+use crate::forge::answer::{Answer, refused};
+use crate::forge::error::Error;
+use crate::forge::intent::{Intent, Meaning, PAGE, Request};
+use crate::forge::link;
+use crate::forge::pull_request::{PullRequest, State, branch, commit, last_line};
+use crate::forge::repository::Repository;
 
-pub(super) fn request(repository: &Repository, intent: &Intent<'_>) -> Option<Request> {
+pub(in crate::forge) fn request(repository: &Repository, intent: &Intent<'_>) -> Option<Request> {
     let (owner, name) = repository.owner_and_name();
     let at = |rest: &[&str]| repository.at(["repos", owner, name].into_iter().chain(rest.iter().copied()));
     Some(match *intent {
@@ -45,7 +45,11 @@ pub(super) fn request(repository: &Repository, intent: &Intent<'_>) -> Option<Re
     })
 }
 
-pub(super) fn meaning(repository: &Repository, intent: &Intent<'_>, answer: &Answer<'_>) -> Result<Meaning, Error> {
+pub(in crate::forge) fn meaning(
+    repository: &Repository,
+    intent: &Intent<'_>,
+    answer: &Answer<'_>,
+) -> Result<Meaning, Error> {
     let one = || Ok::<_, Error>(answer.json::<Pull>()?.read(repository));
     match (intent, answer.status) {
         (Intent::Find { branch, base, cursor }, 200) => {

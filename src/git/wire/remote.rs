@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use gix_packetline::PacketLineRef;
 
-use super::id::Id;
-use super::limits::{MAX_CAPABILITIES, MAX_FIRST, MAX_REFS};
 use super::lines::{AGENT, Lines, Written, after_service};
 use super::transport::{Method, Request, Transport, exchange};
-use super::{GitError, words};
+use crate::git::id::Id;
+use crate::git::limits::{MAX_CAPABILITIES, MAX_FIRST, MAX_REFS};
+use crate::git::{GitError, words};
 
 /// The headers that ask for protocol version 2.
 const VERSION: (&str, &str) = ("git-protocol", "version=2");
@@ -19,17 +19,17 @@ const MAX_NAMES: usize = 16;
 /// A repository, and what its server supports.
 #[derive(Debug)]
 pub struct Remote<'a, T> {
-    pub(super) transport: &'a T,
-    pub(super) supports: Supports,
+    pub(in crate::git) transport: &'a T,
+    pub(in crate::git) supports: Supports,
 }
 
 /// What a server supports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Supports {
+pub(in crate::git) struct Supports {
     /// Objects can be left out of a pack.
-    pub(super) filter: bool,
+    pub(in crate::git) filter: bool,
     /// History can be left out of a pack.
-    pub(super) shallow: bool,
+    pub(in crate::git) shallow: bool,
     /// The answer about refs says where `HEAD` points although there is no commit.
     unborn: bool,
     /// Requests can name the kind of ids.
@@ -86,7 +86,7 @@ impl<'a, T: Transport> Remote<'a, T> {
     }
 
     /// Begins a request for a command.
-    pub(super) fn command(&self, name: &str) -> Result<Written, GitError> {
+    pub(in crate::git) fn command(&self, name: &str) -> Result<Written, GitError> {
         let mut body = Written::default().text(&format!("command={name}"))?.text(AGENT)?;
         if self.supports.object_format {
             body = body.text("object-format=sha1")?;
@@ -94,7 +94,7 @@ impl<'a, T: Transport> Remote<'a, T> {
         Ok(body.delimiter())
     }
 
-    pub(super) async fn post(&self, body: Written, limit: usize) -> Result<Bytes, GitError> {
+    pub(in crate::git) async fn post(&self, body: Written, limit: usize) -> Result<Bytes, GitError> {
         let request = Request {
             method: Method::Post,
             path: "/git-upload-pack",
@@ -111,7 +111,7 @@ impl<'a, T: Transport> Remote<'a, T> {
 }
 
 /// Checks the full name of a ref.
-pub(super) fn check_name(name: &str) -> Result<(), GitError> {
+pub(in crate::git) fn check_name(name: &str) -> Result<(), GitError> {
     let is_valid = name.starts_with("refs/") && name.len() <= 1024 && gix_validate::reference::name(name.into()).is_ok();
     if is_valid { Ok(()) } else { Err(GitError::NotARef(words::clean(name.as_bytes()))) }
 }
@@ -123,7 +123,7 @@ pub fn is_branch(name: &str) -> bool {
 }
 
 /// Reads the capabilities of protocol version 2.
-pub(super) fn capabilities(answer: &[u8]) -> Result<Supports, GitError> {
+pub(in crate::git) fn capabilities(answer: &[u8]) -> Result<Supports, GitError> {
     let mut lines = after_service(answer, "git-upload-pack")?;
     if lines.text()? != Some(b"version 2") {
         return Err(GitError::Unsupported("the server does not support version 2 of the Git protocol"));
@@ -155,10 +155,10 @@ pub(super) fn capabilities(answer: &[u8]) -> Result<Supports, GitError> {
 }
 
 /// The message for a repository with other ids.
-pub(super) const NOT_SHA1: &str = "repositories with SHA-256 ids are not supported";
+pub(in crate::git) const NOT_SHA1: &str = "repositories with SHA-256 ids are not supported";
 
 /// Reads the refs that have one of the names. The server sends all refs that begin with them.
-pub(super) fn read_refs(answer: &[u8], names: &[&str]) -> Result<Refs, GitError> {
+pub(in crate::git) fn read_refs(answer: &[u8], names: &[&str]) -> Result<Refs, GitError> {
     let mut lines = Lines::new(answer);
     let (mut refs, mut has_head) = (Refs::default(), false);
     loop {

@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 
-use super::limits::Bound;
-use super::{GitError, words};
+use crate::git::limits::Bound;
+use crate::git::{GitError, words};
 
 /// The method of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,7 +76,7 @@ impl From<TransportError> for GitError {
 }
 
 /// Sends a request, and returns the body of an answer that has the type.
-pub(super) async fn exchange(
+pub(in crate::git) async fn exchange(
     transport: &impl Transport,
     request: Request,
     content_type: &'static str,

@@ -4,25 +4,25 @@ use bytes::Bytes;
 use gix_hash::ObjectId;
 use gix_packetline::PacketLineRef;
 
-use super::GitError;
-use super::limits::MAX_ANSWER;
 use super::lines::{Lines, joined};
 use super::remote::Remote;
 use super::transport::Transport;
+use crate::git::GitError;
+use crate::git::limits::MAX_ANSWER;
 
 /// What is fetched.
-pub(super) struct Wanted<'a> {
+pub(in crate::git) struct Wanted<'a> {
     /// The objects.
-    pub(super) ids: &'a [ObjectId],
+    pub(in crate::git) ids: &'a [ObjectId],
     /// How many commits of each history.
-    pub(super) depth: Option<usize>,
+    pub(in crate::git) depth: Option<usize>,
     /// Which objects are left out, if the server supports that.
-    pub(super) filter: Option<&'static str>,
+    pub(in crate::git) filter: Option<&'static str>,
 }
 
 impl<T: Transport> Remote<'_, T> {
     /// Returns the bytes of a pack with the objects.
-    pub(super) async fn fetch(&self, wanted: Wanted<'_>) -> Result<Bytes, GitError> {
+    pub(in crate::git) async fn fetch(&self, wanted: Wanted<'_>) -> Result<Bytes, GitError> {
         let mut body = self.command("fetch")?.text("no-progress")?.text("ofs-delta")?;
         if let Some(depth) = wanted.depth {
             body = body.text(&format!("deepen {depth}"))?;
@@ -41,7 +41,7 @@ impl<T: Transport> Remote<'_, T> {
 }
 
 /// Returns where the lines of the pack start. The sections before it are of no use.
-pub(super) fn start(answer: &[u8]) -> Result<usize, GitError> {
+pub(in crate::git) fn start(answer: &[u8]) -> Result<usize, GitError> {
     let mut lines = Lines::new(answer);
     loop {
         match lines.next()? {

@@ -5,25 +5,25 @@ use gix_packetline::PacketLineRef;
 use gix_packetline::blocking_io::encode;
 use gix_packetline::decode::{Stream, streaming};
 
-use super::{GitError, words};
+use crate::git::{GitError, words};
 
 /// Sent as `agent`.
-pub(super) const AGENT: &str = concat!("agent=pennant/", env!("CARGO_PKG_VERSION"));
+pub(in crate::git) const AGENT: &str = concat!("agent=pennant/", env!("CARGO_PKG_VERSION"));
 
 const MALFORMED: GitError = GitError::InvalidAnswer("a packet line is malformed");
 
 /// Reads packet lines.
-pub(super) struct Lines<'a> {
+pub(in crate::git) struct Lines<'a> {
     rest: &'a [u8],
 }
 
 impl<'a> Lines<'a> {
-    pub(super) fn new(bytes: &'a [u8]) -> Self {
+    pub(in crate::git) fn new(bytes: &'a [u8]) -> Self {
         Self { rest: bytes }
     }
 
     /// Returns the next line. At the end there is none. A line that reports an error is an error.
-    pub(super) fn next(&mut self) -> Result<Option<PacketLineRef<'a>>, GitError> {
+    pub(in crate::git) fn next(&mut self) -> Result<Option<PacketLineRef<'a>>, GitError> {
         if self.rest.is_empty() {
             return Ok(None);
         }
@@ -36,18 +36,18 @@ impl<'a> Lines<'a> {
     }
 
     /// Returns the next line without its line break. At a line without content, or at the end, there is none.
-    pub(super) fn text(&mut self) -> Result<Option<&'a [u8]>, GitError> {
+    pub(in crate::git) fn text(&mut self) -> Result<Option<&'a [u8]>, GitError> {
         Ok(self.next()?.and_then(|line| line.as_text()).map(|text| text.as_slice()))
     }
 
     /// Returns what was not read.
-    pub(super) fn rest(self) -> &'a [u8] {
+    pub(in crate::git) fn rest(self) -> &'a [u8] {
         self.rest
     }
 }
 
 /// Skips the line `# service=…` and the flush after it, which precede most answers about a service.
-pub(super) fn after_service<'a>(answer: &'a [u8], service: &str) -> Result<Lines<'a>, GitError> {
+pub(in crate::git) fn after_service<'a>(answer: &'a [u8], service: &str) -> Result<Lines<'a>, GitError> {
     let mut lines = Lines::new(answer);
     match lines.text()? {
         Some(line) if line.strip_prefix(b"# service=") == Some(service.as_bytes()) => match lines.next()? {
@@ -60,33 +60,33 @@ pub(super) fn after_service<'a>(answer: &'a [u8], service: &str) -> Result<Lines
 
 /// Writes packet lines.
 #[derive(Default)]
-pub(super) struct Written(Vec<u8>);
+pub(in crate::git) struct Written(Vec<u8>);
 
 impl Written {
     /// Adds a line of text.
-    pub(super) fn text(mut self, line: &str) -> Result<Self, GitError> {
+    pub(in crate::git) fn text(mut self, line: &str) -> Result<Self, GitError> {
         // A line can be too long only if a name is. Writing to memory cannot fail.
         encode::text_to_write(line.as_bytes(), &mut self.0).map_err(|_| GitError::NotARef(words::clean(line.as_bytes())))?;
         Ok(self)
     }
 
     /// Adds a line of bytes.
-    pub(super) fn data(mut self, line: &[u8]) -> Result<Self, GitError> {
+    pub(in crate::git) fn data(mut self, line: &[u8]) -> Result<Self, GitError> {
         encode::data_to_write(line, &mut self.0).map_err(|_| GitError::NotARef(words::clean(line)))?;
         Ok(self)
     }
 
-    pub(super) fn delimiter(mut self) -> Self {
+    pub(in crate::git) fn delimiter(mut self) -> Self {
         self.0.extend_from_slice(b"0001");
         self
     }
 
-    pub(super) fn flush(mut self) -> Self {
+    pub(in crate::git) fn flush(mut self) -> Self {
         self.0.extend_from_slice(b"0000");
         self
     }
 
-    pub(super) fn finish(self, after: &[u8]) -> Bytes {
+    pub(in crate::git) fn finish(self, after: &[u8]) -> Bytes {
         let mut body = self.0;
         body.extend_from_slice(after);
         Bytes::from(body)
@@ -94,7 +94,7 @@ impl Written {
 }
 
 /// Returns the data of an answer that is split into bands, in place of the answer. The data starts at `from`. An error band is an error.
-pub(super) fn joined(answer: Bytes, from: usize) -> Result<Bytes, GitError> {
+pub(in crate::git) fn joined(answer: Bytes, from: usize) -> Result<Bytes, GitError> {
     let mut buffer = answer.try_into_mut().unwrap_or_else(|shared| BytesMut::from(&shared[..]));
     let (mut read, mut written) = (from, 0);
     loop {

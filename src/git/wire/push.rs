@@ -2,13 +2,13 @@
 
 use bytes::Bytes;
 
-use super::GitError;
-use super::id::{Id, or_null};
-use super::limits::{MAX_ALL_REFS, MAX_REPORT};
 use super::lines::{AGENT, Written};
 use super::remote::check_name;
 use super::report::{Before, Reason, Report, before, report};
 use super::transport::{Method, Request, Transport, exchange};
+use crate::git::GitError;
+use crate::git::id::{Id, or_null};
+use crate::git::limits::{MAX_ALL_REFS, MAX_REPORT};
 
 /// What a push does.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,20 +8,20 @@ use gix_object::tree::{EntryKind, name_order};
 use gix_object::{TreeRef, WriteTo};
 use gix_validate::path::component;
 
-use super::GitError;
-use super::id::KIND;
-use super::limits::MAX_NAME;
+use crate::git::GitError;
+use crate::git::id::KIND;
+use crate::git::limits::MAX_NAME;
 
 /// One entry of a tree.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Entry<'a> {
-    pub(super) name: &'a BStr,
-    pub(super) kind: EntryKind,
-    pub(super) id: &'a oid,
+pub(in crate::git) struct Entry<'a> {
+    pub(in crate::git) name: &'a BStr,
+    pub(in crate::git) kind: EntryKind,
+    pub(in crate::git) id: &'a oid,
 }
 
 /// Reads a tree. Its names must be names, once each, and in the order of Git.
-pub(super) fn read(content: &[u8]) -> Result<Vec<Entry<'_>>, GitError> {
+pub(in crate::git) fn read(content: &[u8]) -> Result<Vec<Entry<'_>>, GitError> {
     const MALFORMED: GitError = GitError::InvalidAnswer("a tree is malformed");
     let tree = TreeRef::from_bytes(content, KIND).map_err(|_| MALFORMED)?;
     let mut names = HashSet::with_capacity(tree.entries.len());
@@ -70,4 +70,4 @@ fn check_name(name: &BStr) -> Result<(), GitError> {
 }
 
 /// The contents of trees, by their ids.
-pub(super) type Trees = std::collections::HashMap<ObjectId, Vec<u8>>;
+pub(in crate::git) type Trees = std::collections::HashMap<ObjectId, Vec<u8>>;

@@ -1,28 +1,28 @@
 //! Pure: what the server says before and after a push.
 
-use super::id::Id;
 use super::lines::{Lines, after_service};
 use super::remote::NOT_SHA1;
-use super::{GitError, words};
+use crate::git::id::Id;
+use crate::git::{GitError, words};
 
 /// Maximum length of the words of hooks that are kept, in bytes.
 const MAX_REMARKS: usize = 64 * 1024;
 
 /// What the server says before a push.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Before {
+pub(in crate::git) struct Before {
     /// The id of the ref.
-    pub(super) now: Option<Id>,
+    pub(in crate::git) now: Option<Id>,
     /// Whether the server supports these.
-    pub(super) bands: bool,
-    pub(super) quiet: bool,
-    pub(super) object_format: bool,
-    pub(super) delete: bool,
-    pub(super) agent: bool,
+    pub(in crate::git) bands: bool,
+    pub(in crate::git) quiet: bool,
+    pub(in crate::git) object_format: bool,
+    pub(in crate::git) delete: bool,
+    pub(in crate::git) agent: bool,
 }
 
 /// Reads all refs before a push.
-pub(super) fn before(answer: &[u8], name: &str) -> Result<Before, GitError> {
+pub(in crate::git) fn before(answer: &[u8], name: &str) -> Result<Before, GitError> {
     let mut lines = after_service(answer, "git-receive-pack")?;
     let mut before = Before::default();
     let (mut is_first, mut reports) = (true, false);
@@ -62,7 +62,7 @@ pub(super) fn before(answer: &[u8], name: &str) -> Result<Before, GitError> {
 
 /// What the server reports after a push.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Report {
+pub(in crate::git) enum Report {
     /// The ref has the new value.
     Done,
     /// The ref or the pack is refused.
@@ -76,7 +76,7 @@ pub(super) enum Report {
 
 /// Kinds of reasons of servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reason {
+pub(in crate::git) enum Reason {
     /// The ref has another value than expected.
     Moved,
     /// A rule of the server.
@@ -86,7 +86,7 @@ pub(super) enum Reason {
 }
 
 /// Reads the report.
-pub(super) fn report(answer: &[u8], name: &str, has_bands: bool) -> Result<Report, GitError> {
+pub(in crate::git) fn report(answer: &[u8], name: &str, has_bands: bool) -> Result<Report, GitError> {
     if !has_bands {
         return read(answer, name, &[]);
     }
@@ -126,7 +126,7 @@ fn read(report: &[u8], name: &str, remarks: &[u8]) -> Result<Report, GitError> {
 }
 
 /// Returns what a reason means.
-pub(super) fn kind(reason: &[u8]) -> Reason {
+pub(in crate::git) fn kind(reason: &[u8]) -> Reason {
     let reason = String::from_utf8_lossy(reason).to_ascii_lowercase();
     let has = |words: &[&str]| words.iter().any(|word| reason.contains(word));
     let moved = ["fetch first", "non-fast-forward", "stale info", "already exists", "but expected", "old value"];

@@ -22,16 +22,16 @@ use gix_pack::data::entry::Header;
 use gix_pack::data::{self, File};
 use gix_zlib::Inflate;
 
-use super::GitError;
-use super::id::KIND;
-use super::limits::{Bound, MAX_DELTAS, MAX_OBJECT, MAX_OBJECTS, MAX_PACK, MAX_WORK};
-pub(super) use write::{Written, write};
+use crate::git::GitError;
+use crate::git::id::KIND;
+use crate::git::limits::{Bound, MAX_DELTAS, MAX_OBJECT, MAX_OBJECTS, MAX_PACK, MAX_WORK};
+pub(in crate::git) use write::{Written, write};
 
 const MISSING: GitError = GitError::InvalidAnswer("the pack lacks an object that is needed");
 const DAMAGED: GitError = GitError::InvalidAnswer("the pack is damaged");
 
 /// A pack whose objects are known.
-pub(super) struct Pack {
+pub(in crate::git) struct Pack {
     file: File<Bytes>,
     entries: Vec<Entry>,
     /// The positions of objects in `entries`.
@@ -82,7 +82,7 @@ impl Work {
 
 impl Pack {
     /// Reads all entries, and computes the ids of all objects that are not too large. The time is bounded, but can be a few seconds.
-    pub(super) fn read(bytes: Bytes) -> Result<Self, GitError> {
+    pub(in crate::git) fn read(bytes: Bytes) -> Result<Self, GitError> {
         if bytes.len() > MAX_PACK {
             return Err(GitError::TooLarge(Bound::Answer));
         }
@@ -106,7 +106,7 @@ impl Pack {
     }
 
     /// Returns the content of an object that must be there, with this kind.
-    pub(super) fn object(&mut self, id: &ObjectId, kind: Kind) -> Result<Vec<u8>, GitError> {
+    pub(in crate::git) fn object(&mut self, id: &ObjectId, kind: Kind) -> Result<Vec<u8>, GitError> {
         let missing = if self.has_skipped { GitError::TooLarge(Bound::Object) } else { MISSING };
         let (found, content) = self.find(id)?.ok_or(missing)?;
         if found == kind {
@@ -117,7 +117,7 @@ impl Pack {
     }
 
     /// Returns an object, if it is there and was not skipped.
-    pub(super) fn find(&mut self, id: &ObjectId) -> Result<Option<(Kind, Vec<u8>)>, GitError> {
+    pub(in crate::git) fn find(&mut self, id: &ObjectId) -> Result<Option<(Kind, Vec<u8>)>, GitError> {
         let Some(position) = self.ids.get(id).copied() else { return Ok(None) };
         let mut chain = vec![position];
         while let Some(Base::At(base)) = chain.last().and_then(|at| self.entries.get(*at as usize)).map(|entry| entry.base) {

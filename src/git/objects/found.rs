@@ -4,10 +4,10 @@ use gix_object::bstr::{BStr, ByteSlice};
 use gix_object::commit::MessageRef;
 use gix_object::{CommitRef, Kind};
 
-use super::id::{Id, KIND};
-use super::limits::{MAX_PARENTS, MAX_TRAILERS};
 use super::pack::Pack;
-use super::{GitError, words};
+use crate::git::id::{Id, KIND};
+use crate::git::limits::{MAX_PARENTS, MAX_TRAILERS};
+use crate::git::{GitError, words};
 
 const MALFORMED: GitError = GitError::InvalidAnswer("a commit is malformed");
 
@@ -29,7 +29,7 @@ pub struct Found {
     /// The trailers at the end of the message: tokens and values. Of very many trailers, the last ones are kept.
     pub trailers: Vec<(String, String)>,
     /// The id of the tree.
-    pub(super) tree: gix_hash::ObjectId,
+    pub(in crate::git) tree: gix_hash::ObjectId,
 }
 
 impl Found {
@@ -39,11 +39,11 @@ impl Found {
     }
 
     /// Reads a commit from a pack that must contain it.
-    pub(super) fn read(pack: &mut Pack, id: Id) -> Result<Self, GitError> {
+    pub(in crate::git) fn read(pack: &mut Pack, id: Id) -> Result<Self, GitError> {
         Self::parse(&pack.object(&id.0, Kind::Commit)?, id)
     }
 
-    pub(super) fn parse(content: &[u8], id: Id) -> Result<Self, GitError> {
+    pub(in crate::git) fn parse(content: &[u8], id: Id) -> Result<Self, GitError> {
         let commit = CommitRef::from_bytes(content, KIND).map_err(|_| MALFORMED)?;
         if commit.parents.len() > MAX_PARENTS {
             return Err(GitError::InvalidAnswer("a commit has too many parents"));

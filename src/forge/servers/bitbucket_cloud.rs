@@ -8,13 +8,13 @@ use serde::Deserialize;
 use serde_json::json;
 use url::Url;
 
-use super::answer::{Answer, refused};
-use super::error::Error;
-use super::intent::{Cursor, Intent, Meaning, PAGE, Request};
-use super::pull_request::{PullRequest, State, commit, last_line};
-use super::repository::Repository;
+use crate::forge::answer::{Answer, refused};
+use crate::forge::error::Error;
+use crate::forge::intent::{Cursor, Intent, Meaning, PAGE, Request};
+use crate::forge::pull_request::{PullRequest, State, commit, last_line};
+use crate::forge::repository::Repository;
 
-pub(super) fn request(repository: &Repository, intent: &Intent<'_>) -> Option<Request> {
+pub(in crate::forge) fn request(repository: &Repository, intent: &Intent<'_>) -> Option<Request> {
     let (owner, name) = repository.owner_and_name();
     let at =
         |rest: &[&str]| repository.at(["repositories", owner, name, "pullrequests"].into_iter().chain(rest.iter().copied()));
@@ -46,7 +46,11 @@ fn list(mut url: Url, branch: &str, base: &str, cursor: Cursor) -> Url {
     url
 }
 
-pub(super) fn meaning(repository: &Repository, intent: &Intent<'_>, answer: &Answer<'_>) -> Result<Meaning, Error> {
+pub(in crate::forge) fn meaning(
+    repository: &Repository,
+    intent: &Intent<'_>,
+    answer: &Answer<'_>,
+) -> Result<Meaning, Error> {
     let one = || Ok::<_, Error>(answer.json::<Pull>()?.read(repository));
     match (intent, answer.status) {
         (Intent::Find { branch, base, cursor }, 200) => {
