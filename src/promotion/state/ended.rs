@@ -54,10 +54,13 @@ impl Case<'_> {
         format!("start another one with `pennant promote {pipeline} {to}`")
     }
 
+    /// Notes an annotation. The message of the last step stays, because it can say that a pull request is still open.
     fn not_retried(&self, why: &str) -> Next {
         let mut status = self.status.clone();
         status.retried = self.asked();
-        status.message = bounded(&format!("not retried: {why}"));
+        let before = status.steps.last().map(|step| step.message.as_str()).filter(|message| !message.is_empty());
+        let before = before.map(|message| format!("; {message}")).unwrap_or_default();
+        status.message = bounded(&format!("not retried: {why}{before}"));
         Next::Write(Box::new(status))
     }
 }

@@ -291,6 +291,20 @@ fn the_annotation_of_another_promotion_is_only_noted() {
 }
 
 #[test]
+fn an_open_pull_request_is_still_named_after_a_retry_that_comes_too_late() {
+    let mut finished = promotion((20, 0), &[Requested, Finished], "");
+    let open = "prod runs 2, and pull request 7 is still open; merge it, or close it";
+    finished.status.as_mut().unwrap().steps[1].message = open.to_owned();
+    for value in ["1", "2"] {
+        finished = moved(&pipeline(), &retried(&finished, value), at(200));
+        let message = &finished.status.as_ref().unwrap().message;
+        assert!(message.starts_with("not retried: ") && message.ends_with(&format!("; {open}")), "{message}");
+    }
+    let message = &finished.status.as_ref().unwrap().message;
+    assert_eq!(message.matches(open).count(), 1, "{message}");
+}
+
+#[test]
 fn no_step_is_dropped_before_it_is_in_the_log() {
     let phases = [Pending, Requested, Failed, Requested, Failed, Requested, Failed, Requested];
     let full = promotion((20, 0), &phases, "");
