@@ -14,8 +14,8 @@ LOCKED := --locked
 export INSTA_UPDATE ?= no
 
 # Behaviour tests mostly wait: two of them share a core, and more while the machine is idle (tests/support/turn.rs). The others wait for
-# their turn in their threads.
-export RUST_TEST_THREADS ?= $(shell echo $$((32 * $$(getconf _NPROCESSORS_ONLN))))
+# their turn in threads of their own.
+TURNS := RUST_TEST_THREADS=$(shell echo $$((32 * $$(getconf _NPROCESSORS_ONLN))))
 
 # The control plane of tests collects garbage less often. Otherwise that is a third of its processor time. The benchmark measures the default.
 RELAXED := GOGC=400
@@ -56,11 +56,15 @@ demo-promotions: ## Run the demo of promotions: a pull request at a real Gitea, 
 .PHONY: test
 test: assets schemas helm gitea ## Run all tests, on a real API server
 	@printf 'test: compiling; without a cache this needs about 5 minutes on two cores\n'
-	$(RELAXED) $(CARGO) test $(LOCKED) --no-fail-fast
+	@failed=0; \
+	$(CARGO) test $(LOCKED) --no-fail-fast --lib --bins --test architecture --test contract || failed=1; \
+	$(TURNS) $(RELAXED) $(CARGO) test $(LOCKED) --no-fail-fast --test it || failed=1; \
+	$(CARGO) test $(LOCKED) --doc || failed=1; \
+	exit $$failed
 
 .PHONY: rights
 rights: assets helm gitea ## Run the behaviour tests with only the permissions of the chart; ONLY=cluster TESTS='order:: quiet::'
-	@$(RELAXED) CARGO='$(CARGO)' ONLY=$(ONLY) bash hack/rights.sh $(TESTS)
+	@$(TURNS) $(RELAXED) CARGO='$(CARGO)' ONLY=$(ONLY) bash hack/rights.sh $(TESTS)
 
 .PHONY: snapshots
 snapshots: schemas ## Record what the built-in templates send; read the difference before you commit it

@@ -367,3 +367,20 @@ fn the_page_of_dependencies_lists_all_dependencies() {
     let text = |file: &str| std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(file)).unwrap();
     assert_eq!(crates_of_the_page(&text("docs/contributing/dependencies.md")), crates_of_the_manifest(&text("Cargo.toml")));
 }
+
+/// `make test` names the programs of tests, because they run with different numbers of threads.
+#[test]
+fn make_test_runs_each_program_of_tests() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let makefile = std::fs::read_to_string(root.join("Makefile")).unwrap();
+    let words: BTreeSet<&str> = makefile.split_whitespace().collect();
+    let named = |name: &str| makefile.contains(&format!("--test {name}")) && words.contains(name);
+    let mut found = BTreeSet::new();
+    for entry in std::fs::read_dir(root.join("tests")).unwrap().flatten() {
+        let path = entry.path();
+        if path.join("main.rs").exists() || path.extension().is_some_and(|e| e == "rs") {
+            found.insert(path.file_stem().unwrap().to_string_lossy().into_owned());
+        }
+    }
+    assert!(found.len() >= 4 && found.iter().all(|name| named(name)), "{found:?}");
+}

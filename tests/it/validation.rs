@@ -277,7 +277,7 @@ fn bad_notifications() -> Vec<Bad> {
         (
             "an unknown trigger type",
             notification(json!({"triggers": [{"type": "Exploded"}]})),
-            "supported values: \"Deployed\"",
+            "supported values: \"Added\", \"Deployed\"",
         ),
         (
             "an invalid glob",
