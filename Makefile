@@ -15,7 +15,7 @@ export INSTA_UPDATE ?= no
 
 # Behaviour tests mostly wait: two of them share a core, and more while the machine is idle (tests/support/turn.rs). The others wait for
 # their turn in threads of their own.
-TURNS := RUST_TEST_THREADS=$(shell echo $$((32 * $$(getconf _NPROCESSORS_ONLN))))
+TURNS := RUST_TEST_THREADS=$${RUST_TEST_THREADS:-$(shell echo $$((32 * $$(getconf _NPROCESSORS_ONLN))))}
 
 # The control plane of tests collects garbage less often. Otherwise that is a third of its processor time. The benchmark measures the default.
 RELAXED := GOGC=400

@@ -16,16 +16,24 @@ run() {
 if [[ -n ${ONLY:-} ]]; then
   run "$ONLY" "$@"
 elif (($# == 0)); then
-  run cluster
-  run namespaced
+  failed=0
+  run cluster || failed=1
+  run namespaced || failed=1
+  exit "$failed"
 else
   logs=$(mktemp -d)
-  trap 'rm -rf "$logs"' EXIT
+  # Each run is a process group of its own, which ends with this script. Its output is shown in any case.
+  set -m
   run cluster "$@" >"$logs/cluster" 2>&1 & cluster=$!
   run namespaced "$@" >"$logs/namespaced" 2>&1 & namespaced=$!
+  finish() {
+    kill -- "-$cluster" "-$namespaced" 2>/dev/null || true
+    cat "$logs/cluster" "$logs/namespaced"
+    rm -rf "$logs"
+  }
+  trap finish EXIT
   failed=0
   wait "$cluster" || failed=1
   wait "$namespaced" || failed=1
-  cat "$logs/cluster" "$logs/namespaced"
   exit "$failed"
 fi

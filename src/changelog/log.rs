@@ -50,7 +50,9 @@ pub fn kept(log: &ChangeLog, dispatched: Option<&Dispatched>) -> BTreeSet<i64> {
     for change in log.changes.iter().filter(|c| armed.contains(&c.serial)) {
         let later = || log.changes.iter().filter(|c| c.serial > change.serial && c.subject == change.subject);
         let drifts = |c: &&Change| c.from.drifted != c.to.drifted;
-        kept.extend(later().find(|c| moves(c)).into_iter().chain(later().find(drifts)).map(|c| c.serial));
+        let removes = |c: &&Change| c.to.status == Status::NotFound;
+        let ends = [later().find(|c| moves(c)), later().find(drifts), later().find(removes)];
+        kept.extend(ends.into_iter().flatten().map(|c| c.serial));
     }
     kept
 }
@@ -83,15 +85,22 @@ pub fn compact(log: &mut ChangeLog, kept: &BTreeSet<i64>) {
 /// The oldest change to `InProgress` is merged into the change after it. This loses the least. The mark is then on a change that is
 /// also reported to notifications without the trigger `Progressing`. If there is no such change, the two oldest are merged.
 ///
+/// A merged change is never `Added`. So an object that did not exist before is merged with another change only if there is no other pair.
+///
 /// A merge loses what the older change means. The request of a promotion must not be lost, because nothing else carries the promotion
 /// out. So a request is the older of two only if there is no other pair, and only if its promotion has ended. Then nobody needs it.
 pub(super) fn merge_two(log: &mut ChangeLog, subject: &str, kept: &BTreeSet<i64>) -> bool {
     let ours = log.changes.iter().enumerate().filter(|(_, c)| c.subject == subject && !kept.contains(&c.serial));
-    let pairs = ours.clone().zip(ours.skip(1)).map(|((older, c), (newer, _))| (older, newer, c));
-    let mut others = pairs.clone().filter(|(_, _, c)| requested(c).is_none());
-    let began = others.clone().find(|(_, _, c)| c.to.status == Status::InProgress);
-    let found = began.or_else(|| others.next()).or_else(|| pairs.clone().find(|(_, _, c)| has_ended(log, c)));
-    let Some((older, newer)) = found.map(|(older, newer, _)| (older, newer)) else { return false };
+    let appears = |c: &Change| c.from.status == Status::NotFound;
+    let pairs =
+        ours.clone().zip(ours.skip(1)).map(|((older, c), (newer, next))| (older, newer, c, appears(c) || appears(next)));
+    let others = pairs.clone().filter(|(_, _, c, _)| requested(c).is_none());
+    let best = |with_added: bool| {
+        let mut all = others.clone().filter(move |(_, _, _, added)| *added == with_added);
+        all.clone().find(|(_, _, c, _)| c.to.status == Status::InProgress).or_else(|| all.next())
+    };
+    let found = best(false).or_else(|| best(true)).or_else(|| pairs.clone().find(|(_, _, c, _)| has_ended(log, c)));
+    let Some((older, newer)) = found.map(|(older, newer, ..)| (older, newer)) else { return false };
     let older = log.changes.remove(older);
     let newer = &mut log.changes[newer - 1];
     newer.coalesced = true;
@@ -325,6 +334,40 @@ mod tests {
         let timer = RunningTimer { subject: "promotion/prod".to_owned(), ..timer(1) };
         let dispatched = Dispatched { armed: vec![timer], ..Dispatched::default() };
         assert_eq!(kept(&log, Some(&dispatched)), BTreeSet::from([1, 2]), "status and revision are the same");
+    }
+
+    #[test]
+    fn the_creation_of_an_object_is_merged_last() {
+        use Status::{Current, InProgress, NotFound};
+        let mut log = open(at(0), None);
+        let states = [
+            (NotFound, ""),
+            (InProgress, "1"),
+            (Current, "1"),
+            (InProgress, "2"),
+            (Current, "2"),
+            (NotFound, ""),
+            (Current, "3"),
+        ];
+        for (n, pair) in (1..).zip(states.windows(2)) {
+            let [from, to] = [pair[0], pair[1]].map(|(status, revision)| state(status, revision, false));
+            append(&mut log, "a", at(n), from, to);
+        }
+        let shown =
+            |log: &ChangeLog| -> Vec<_> { log.changes.iter().map(|c| (c.from.status, c.to.status, c.coalesced)).collect() };
+        while log.changes.len() > 3 {
+            assert!(merge_two(&mut log, "a", &BTreeSet::new()));
+        }
+        assert_eq!(
+            shown(&log),
+            [(NotFound, InProgress, false), (InProgress, NotFound, true), (NotFound, Current, false)],
+            "both creations are still there"
+        );
+        // The removal ends the state that a timer of the creation waits for.
+        let dispatched = Dispatched { armed: vec![timer(log.changes[0].serial)], ..Dispatched::default() };
+        assert!(kept(&log, Some(&dispatched)).contains(&log.changes[1].serial));
+        assert!(merge_two(&mut log, "a", &BTreeSet::new()), "the log has a limit");
+        assert_eq!(shown(&log), [(NotFound, NotFound, true), (NotFound, Current, false)]);
     }
 
     #[test]

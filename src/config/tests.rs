@@ -236,8 +236,8 @@ fn a_built_in_is_not_asked_for_what_it_cannot_report() {
     assert_eq!((problem.reason(), problem.pointer().as_deref()), ("InvalidSpec", Some("/triggers")));
     assert_eq!(
         problem.to_string(),
-        "spec.triggers: github-commit-status cannot report ClusterOffline or ClusterOnline: a cluster has no \
-         revision, so there is no commit to set a status on; remove this trigger, or use another notification for it",
+        "spec.triggers: github-commit-status cannot report ClusterOffline or ClusterOnline: a cluster has no commit, and \
+         the next transition of an added object has its status; remove this trigger, or use another notification for it",
     );
     assert!(with("github-commit-status", &["Deployed", "Drifted", "EnvironmentReady", "PipelineReady"]).is_ok());
     assert!(with("slack", &offline).is_ok());

@@ -139,7 +139,7 @@ pub struct SupersedeKey<'a> {
     pub kind: SubjectKind,
     /// The subject's name.
     pub subject: &'a str,
-    /// Status or drift.
+    /// Existence, status or drift.
     pub family: Family,
 }
 

@@ -31,31 +31,31 @@ fn words() -> impl Iterator<Item = Words> {
 fn words_of_forges_and_rooms() -> impl IntoIterator<Item = Words> {
     words! {
         GithubCommitStatus "/state" [
-            "pending"
+            null
             "success"       "pending"       "failure"       "success"       "success"
             "failure"       "success"       null            null            "success"       "success"
             "pending"       "pending"       "pending"       "success"       "failure"
         ]
         GitlabCommitStatus "/state" [
-            "pending"
+            null
             "success"       "pending"       "failed"        "success"       "canceled"
             "failed"        "success"       null            null            "success"       "success"
             "pending"       "running"       "running"       "success"       "failed"
         ]
         GiteaCommitStatus "/state" [
-            "pending"
+            null
             "success"       "pending"       "failure"       "success"       "success"
             "warning"       "success"       null            null            "success"       "success"
             "pending"       "pending"       "pending"       "success"       "failure"
         ]
         BitbucketBuildStatus "/state" [
-            "INPROGRESS"
+            null
             "SUCCESSFUL"    "INPROGRESS"    "FAILED"        "SUCCESSFUL"    "STOPPED"
             "FAILED"        "SUCCESSFUL"    null            null            "SUCCESSFUL"    "SUCCESSFUL"
             "INPROGRESS"    "INPROGRESS"    "INPROGRESS"    "SUCCESSFUL"    "FAILED"
         ]
         AzureDevopsGitStatus "/state" [
-            "pending"
+            null
             "succeeded"     "pending"       "failed"        "succeeded"     "notApplicable"
             "failed"        "succeeded"     null            null            "succeeded"     "succeeded"
             "pending"       "pending"       "pending"       "succeeded"     "failed"

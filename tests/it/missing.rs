@@ -26,8 +26,7 @@ async fn notices(world: &World, name: &str) -> Vec<String> {
         let regarding = e.regarding.as_ref();
         regarding.is_some_and(|r| r.kind.as_deref() == Some("Pipeline") && r.name.as_deref() == Some(name))
     };
-    let changes =
-        ["Added", "Deployed", "Progressing", "Failed", "Recovered", "Removed", "EnvironmentReady", "PipelineReady"];
+    let changes = ["Deployed", "Progressing", "Failed", "Recovered", "Removed", "EnvironmentReady", "PipelineReady"];
     let mut told = Vec::new();
     for event in all.into_iter().filter(about) {
         let reason = event.reason.unwrap_or_default();

@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 
 /// Number of tests for each processor that run side by side on a busy machine.
 const ALWAYS: usize = 2;
+/// Maximum number of tests for each processor that run side by side. In a container, the measured processors are those of the machine.
+const MOST: usize = 12;
 /// The part of the processor time that is idle before one more test begins.
 const IDLE: f64 = 0.35;
 /// How long this part is measured. The measurement starts again whenever a test begins, so that the load of that test is part of it.
@@ -67,14 +69,15 @@ pub fn wait() {
 impl Turns {
     /// Returns whether one more test begins, and counts it.
     fn begins(&mut self, now: Instant) -> bool {
-        let always = ALWAYS * std::thread::available_parallelism().map_or(1, usize::from);
-        let measured = ticks();
-        let over = self.since.is_none_or(|(since, _)| now - since >= PERIOD);
-        let idle = self.since.zip(measured).is_some_and(|((_, before), after)| over && idle_part(before, after) >= IDLE);
-        let begins = self.running < always || idle;
-        if begins || over {
-            self.since = measured.map(|ticks| (now, ticks));
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let always = self.running < ALWAYS * processors;
+        if !always && self.since.is_some_and(|(since, _)| now - since < PERIOD) {
+            return false;
         }
+        let measured = ticks();
+        let idle = self.since.zip(measured).is_some_and(|((_, before), after)| idle_part(before, after) >= IDLE);
+        let begins = always || idle && self.running < MOST * processors;
+        self.since = measured.map(|ticks| (now, ticks));
         self.running += usize::from(begins);
         begins
     }

@@ -6,10 +6,11 @@ use crate::changelog::PROMOTION;
 use crate::report::events::ChangeEvent;
 use crate::trigger::transitions;
 
-/// Returns the Events about one change. A change that is not a transition has no Event.
+/// Returns the Events about one change. A change that is not a transition has no Event. `Added` has none, because the Event about the state
+/// that the object begins with says more, and the number of Events is limited.
 pub(in crate::pipeline) fn events_for(change: &Change) -> impl Iterator<Item = ChangeEvent> {
-    use TransitionType::{ClusterOffline, Drifted, Failed, PromotionFailed};
-    transitions(change).map(move |type_| ChangeEvent {
+    use TransitionType::{Added, ClusterOffline, Drifted, Failed, PromotionFailed};
+    transitions(change).filter(|type_| *type_ != Added).map(move |type_| ChangeEvent {
         serial: change.serial,
         warning: matches!(type_, ClusterOffline | Drifted | Failed | PromotionFailed),
         reason: type_.as_str().into(),
@@ -26,8 +27,6 @@ fn note(change: &Change, type_: TransitionType) -> String {
             let rest = to.message.strip_prefix(&*verb).map(|rest| rest.trim_start_matches(':'));
             (promoted(change, promotion), reason, rest.unwrap_or(&to.message))
         }
-        // The Event about the state that the object begins with says more.
-        None if type_ == TransitionType::Added => (change.subject.replacen('/', " ", 1), "", ""),
         None => (change.subject.replacen('/', " ", 1), to.reason.as_str(), to.message.as_str()),
     };
     let why = [reason, message].map(str::trim).into_iter().filter(|s| !s.is_empty());
@@ -139,7 +138,8 @@ mod tests {
         let begins = State { reason: "Progressing".into(), message: "0 of 3".into(), ..state(Status::InProgress, "2", "") };
         assert_eq!(
             notes(&change(state(Status::NotFound, "", ""), begins)),
-            ["Added target dev/c/web was added", "Progressing target dev/c/web is updating to 2: Progressing: 0 of 3"]
+            ["Progressing target dev/c/web is updating to 2: Progressing: 0 of 3"],
+            "`Added` has no Event"
         );
         assert!(
             notes(&change(state(Status::InProgress, "2", "1"), ran)).is_empty(),

@@ -59,8 +59,8 @@ impl Case<'_> {
         let mut status = self.status.clone();
         status.retried = self.asked();
         let before = status.steps.last().map(|step| step.message.as_str()).filter(|message| !message.is_empty());
-        let before = before.map(|message| format!("; {message}")).unwrap_or_default();
-        status.message = bounded(&format!("not retried: {why}{before}"));
+        let before = before.map(|message| format!("{message}; ")).unwrap_or_default();
+        status.message = bounded(&format!("{before}not retried: {why}"));
         Next::Write(Box::new(status))
     }
 }
