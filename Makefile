@@ -55,7 +55,7 @@ demo-promotions: ## Run the demo of promotions: a pull request at a real Gitea, 
 
 .PHONY: test
 test: assets schemas helm gitea ## Run all tests, on a real API server
-	@printf 'test: compiling; without a cache this needs about 5 minutes on two cores\n'
+	@printf 'test: compiling; without a cache this needs about 6 minutes on two cores\n'
 	@failed=0; \
 	$(CARGO) test $(LOCKED) --no-fail-fast --lib --bins --test architecture --test contract || failed=1; \
 	$(TURNS) $(RELAXED) $(CARGO) test $(LOCKED) --no-fail-fast --test it || failed=1; \

@@ -85,7 +85,7 @@ pub fn compact(log: &mut ChangeLog, kept: &BTreeSet<i64>) {
 /// The oldest change to `InProgress` is merged into the change after it. This loses the least. The mark is then on a change that is
 /// also reported to notifications without the trigger `Progressing`. If there is no such change, the two oldest are merged.
 ///
-/// A merged change is never `Added`. So an object that did not exist before is merged with another change only if there is no other pair.
+/// A merged change is never `Added`. So of the changes to `InProgress`, and then of all, one that adds an object is merged last.
 ///
 /// A merge loses what the older change means. The request of a promotion must not be lost, because nothing else carries the promotion
 /// out. So a request is the older of two only if there is no other pair, and only if its promotion has ended. Then nobody needs it.
@@ -95,11 +95,10 @@ pub(super) fn merge_two(log: &mut ChangeLog, subject: &str, kept: &BTreeSet<i64>
     let pairs =
         ours.clone().zip(ours.skip(1)).map(|((older, c), (newer, next))| (older, newer, c, appears(c) || appears(next)));
     let others = pairs.clone().filter(|(_, _, c, _)| requested(c).is_none());
-    let best = |with_added: bool| {
-        let mut all = others.clone().filter(move |(_, _, _, added)| *added == with_added);
-        all.clone().find(|(_, _, c, _)| c.to.status == Status::InProgress).or_else(|| all.next())
-    };
-    let found = best(false).or_else(|| best(true)).or_else(|| pairs.clone().find(|(_, _, c, _)| has_ended(log, c)));
+    let began = others.clone().filter(|(_, _, c, _)| c.to.status == Status::InProgress);
+    // `false` is less than `true`, and of equal pairs the oldest is taken.
+    let oldest = began.min_by_key(|(.., added)| *added).or_else(|| others.min_by_key(|(.., added)| *added));
+    let found = oldest.or_else(|| pairs.clone().find(|(_, _, c, _)| has_ended(log, c)));
     let Some((older, newer)) = found.map(|(older, newer, ..)| (older, newer)) else { return false };
     let older = log.changes.remove(older);
     let newer = &mut log.changes[newer - 1];
@@ -353,19 +352,31 @@ mod tests {
             let [from, to] = [pair[0], pair[1]].map(|(status, revision)| state(status, revision, false));
             append(&mut log, "a", at(n), from, to);
         }
+        // A failure is not lost for a creation, because more notifications report it.
+        let mut other = open(at(0), None);
+        for (n, (from, to)) in
+            (1..).zip([(NotFound, InProgress), (InProgress, Current), (Current, Status::Failed), (Status::Failed, Current)])
+        {
+            append(&mut other, "a", at(n), state(from, "1", false), state(to, "1", false));
+        }
+        assert!(merge_two(&mut other, "a", &BTreeSet::new()));
+        assert_eq!(other.changes.iter().map(|c| c.coalesced).collect::<Vec<_>>(), [true, false, false]);
         let shown =
             |log: &ChangeLog| -> Vec<_> { log.changes.iter().map(|c| (c.from.status, c.to.status, c.coalesced)).collect() };
-        while log.changes.len() > 3 {
-            assert!(merge_two(&mut log, "a", &BTreeSet::new()));
-        }
+        assert!(merge_two(&mut log, "a", &BTreeSet::new()));
         assert_eq!(
-            shown(&log),
-            [(NotFound, InProgress, false), (InProgress, NotFound, true), (NotFound, Current, false)],
-            "both creations are still there"
+            shown(&log)[..2],
+            [(NotFound, InProgress, false), (InProgress, Current, false)],
+            "the second rollout is merged"
         );
         // The removal ends the state that a timer of the creation waits for.
         let dispatched = Dispatched { armed: vec![timer(log.changes[0].serial)], ..Dispatched::default() };
-        assert!(kept(&log, Some(&dispatched)).contains(&log.changes[1].serial));
+        assert!(kept(&log, Some(&dispatched)).contains(&log.changes[3].serial));
+        while log.changes.len() > 3 {
+            assert!(merge_two(&mut log, "a", &BTreeSet::new()));
+        }
+        let want = [(NotFound, Current, true), (Current, NotFound, true), (NotFound, Current, false)];
+        assert_eq!(shown(&log), want, "the last creation is still there");
         assert!(merge_two(&mut log, "a", &BTreeSet::new()), "the log has a limit");
         assert_eq!(shown(&log), [(NotFound, NotFound, true), (NotFound, Current, false)]);
     }
