@@ -157,7 +157,13 @@ pub fn object(spec: DeliverySpec) -> Delivery {
 /// Returns a typical transition of a target in the scenarios.
 pub fn sample(namespace: &str, serial: i64) -> DeliverySpec {
     let app = AppObject { api_version: "apps/v1".into(), kind: "Deployment".into(), name: "web-0".into() };
-    let target = SubjectTarget { namespace: namespace.to_owned(), cluster: "in-cluster".into(), cluster_ref: None, app };
+    let target = SubjectTarget {
+        namespace: namespace.to_owned(),
+        cluster: "in-cluster".into(),
+        cluster_ref: None,
+        app,
+        source: None,
+    };
     let name = format!("prod/in-cluster/{namespace}/web-0");
     let uid = "2b1c4b3e-7d5f-4c11-9a52-0f7f3d1e8a64".to_owned();
     let from =

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Time;
 use super::pipeline::State;
+use super::pipeline::source::TargetOrigin;
 use super::values::refs::ClusterRef;
 pub use super::values::transition::{Family, SubjectKind, TransitionType};
 
@@ -155,6 +156,9 @@ pub struct SubjectTarget {
     pub cluster_ref: Option<ClusterRef>,
     /// The application object.
     pub app: AppObject,
+    /// The object that the target comes from, if `targetsFrom` has generated it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<TargetOrigin>,
 }
 
 /// Reference to an application object.

@@ -5,6 +5,7 @@
 
 pub(super) mod dispatched;
 pub(super) mod seen;
+pub mod source;
 pub mod target;
 use kube::CustomResource;
 use schemars::JsonSchema;
@@ -16,7 +17,8 @@ use super::notification::NotificationLayer;
 use super::promotion::{EnvironmentPromotion, PromotionPolicy, PromotionState, WaitingApproval};
 use super::values::refs::{AppRef, ClusterAppRef, ClusterRef, PartialAppRef, SecretRef};
 pub use dispatched::{Cursor, Dispatched, LastSent, NotReadyNotification, RunningTimer};
-pub use seen::{ClusterStatus, Dropped};
+pub use seen::{ClusterStatus, Dropped, Left};
+pub use source::{GeneratedFrom, GeneratedTarget, TargetSource};
 
 /// Maximum number of targets in one pipeline. A pipeline with more targets is `Ready=False` with reason `TooManyTargets`.
 pub const MAX_TARGETS: usize = 256;
@@ -47,13 +49,16 @@ pub const MAX_TARGETS: usize = 256;
 #[schemars(extend("x-kubernetes-validations" = [
     {"rule": "size(self.environments) == 0 || !has(self.environments[0].promotion)",
      "message": "the first environment cannot have promotion, because no environment is before it; remove environments[0].promotion"},
+    {"rule": "has(self.appRef) || self.environments.all(e, !has(e.targets) || size(e.targets) == 0)",
+     "message": "targets require the application object; set appRef"},
     {"rule": "!has(self.hooks) || !has(self.promotion) || !has(self.promotion.strategy) || !has(self.promotion.strategy.secretRef) || self.promotion.strategy.secretRef.name != self.hooks.secretRef.name",
      "message": "hooks and promotion.strategy must not have the same secretRef, because a key of hooks must not approve; use two Secrets"},
     {"rule": "!has(self.hooks) || self.environments.all(e, !has(e.promotion) || !has(e.promotion.strategy) || !has(e.promotion.strategy.secretRef) || e.promotion.strategy.secretRef.name != self.hooks.secretRef.name)",
      "message": "hooks and the promotion of an environment must not have the same secretRef, because a key of hooks must not approve; use two Secrets"},
 ]))]
 pub struct PipelineSpec {
-    /// The application object, by default the same in every target.
+    /// The application object, by default the same in every target of `targets`. Absent if no environment has `targets`.
+    #[serde(default, skip_serializing_if = "AppRef::is_empty")]
     pub app_ref: AppRef,
     /// The environments, in the order in which a revision passes through them.
     #[schemars(length(min = 1, max = 32))]
@@ -83,13 +88,22 @@ pub struct InboundHooks {
 /// One environment of a pipeline.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = [
+    {"rule": "(has(self.targets) && size(self.targets) > 0) || (has(self.targetsFrom) && size(self.targetsFrom) > 0)",
+     "message": "an environment requires a target; set targets or targetsFrom"},
+]))]
 pub struct Environment {
     /// Name, unique within the pipeline; a DNS label.
     #[schemars(length(min = 1, max = 63), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
     pub name: String,
-    /// Where the application runs in this environment; at least one.
-    #[schemars(length(min = 1, max = 256), extend("x-kubernetes-list-type" = "atomic"))]
+    /// Where the application runs in this environment.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 256), extend("x-kubernetes-list-type" = "atomic"))]
     pub targets: Vec<Target>,
+    /// Objects that are targets of this environment while they exist and are selected, beside `targets` or instead of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "atomic"))]
+    pub targets_from: Vec<TargetSource>,
     /// Replaces `spec.promotion` for this environment as a whole. `{}` promotes nothing to it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub promotion: Option<PromotionPolicy>,
@@ -160,9 +174,12 @@ pub struct PipelineStatus {
 pub struct EnvironmentStatus {
     /// Name, as in the spec.
     pub name: String,
-    /// Its targets, in spec order.
+    /// Its targets: those of `targets` in spec order, then those of `targetsFrom` by name.
     #[serde(default)]
     pub targets: Vec<TargetStatus>,
+    /// What is recorded of each entry of `targetsFrom` whose objects have been listed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub generated: Vec<GeneratedFrom>,
     /// The last settled state of the whole environment: `Current` if every target is `Current` at the same revision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub settled: Option<Settled>,
@@ -199,6 +216,9 @@ pub enum Status {
 pub struct TargetStatus {
     /// The application object that this status describes.
     pub cluster_app_ref: ClusterAppRef,
+    /// For a target of `targetsFrom`: the entry that selects it, and its name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub generated: Option<GeneratedTarget>,
     /// The current kstatus.
     pub status: Status,
     /// Whether `status` is `Current`.
@@ -345,25 +365,6 @@ pub struct Change {
     pub from: State,
     /// The state after, with reason and message.
     pub to: State,
-}
-
-/// When the state before the first of several merged changes ended.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Left {
-    /// When status or revision first changed. Absent if they did not change, or only at the time of the merged change.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<String>")]
-    pub status: Option<Time>,
-    /// When drift first appeared or disappeared. Absent if it did not change, or only at the time of the merged change.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<String>")]
-    pub drift: Option<Time>,
-}
-
-impl Left {
-    fn is_empty(&self) -> bool {
-        *self == Self::default()
-    }
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "the signature is serde's")]

@@ -5,6 +5,7 @@
 
 use std::error::Error;
 use std::io::ErrorKind;
+use std::time::Duration;
 
 use kube::core::Status;
 use kube::error::DiscoveryError;
@@ -16,6 +17,8 @@ use super::remote::dial::AllRefused;
 
 /// Maximum length of the message of an API server, in characters.
 const MAX_WORDS: usize = 256;
+/// Pause before a kind with too many objects is listed again.
+pub(super) const CROWDED: Duration = Duration::from_mins(5);
 
 /// What is wrong: a machine-readable reason and a human-readable message.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,6 +33,12 @@ impl ObserveError {
     /// Whether a watch can recover from it without a restart.
     pub fn is_passing(&self) -> bool {
         matches!(self.reason, Reason::Unreachable | Reason::Timeout)
+    }
+
+    /// Returns the pause before the kind is watched again: `usual`, except after too many objects, which are a burden for
+    /// the cluster, too.
+    pub fn pause(&self, usual: Duration) -> Duration {
+        if self.reason == Reason::TooManyObjects { CROWDED } else { usual }
     }
 
     pub fn new(reason: Reason, message: String) -> Self {

@@ -12,6 +12,7 @@
 mod error;
 mod objects;
 mod remote;
+pub mod selection;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -41,6 +42,8 @@ pub struct Application {
     pub object: ClusterAppRef,
     /// Path of the revision in the object. `None`: the default of its kind.
     pub revision_path: Option<String>,
+    /// Path of the name of the cluster that the object is about, if it was found by a selection with such a path.
+    pub cluster_path: Option<String>,
 }
 
 impl Application {

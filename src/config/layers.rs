@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use globset::Glob;
 use kube::ResourceExt as _;
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -15,6 +16,7 @@ use super::problem::Problem;
 use super::resolve::defaults::{CONNECT_TIMEOUT, TIMEOUT};
 use super::resolve::delivering::Delivering;
 use crate::api::notification::{NotificationLayer, Ordering, Settings};
+use crate::api::pipeline::target::{Entry, TargetInfo};
 use crate::api::{Notification, PipelineSpec, duration_text};
 
 /// Groups of fields of which at most one can be set, by the object that contains them.
@@ -113,40 +115,55 @@ impl Layer {
     }
 }
 
-/// The position and the name of a target in the spec of a pipeline.
-#[derive(Clone, Copy, Debug)]
-pub struct Spot<'a> {
-    /// Index of the environment in the spec.
-    pub environment: usize,
-    /// Index of the target in the environment.
-    pub index: usize,
-    /// The target's name.
-    pub target: &'a str,
-}
-
 /// The layers that a pipeline in this namespace has for one notification and one target, least specific first.
 #[must_use]
-pub fn of_pipeline(spec: &PipelineSpec, namespace: &str, name: &str, spot: Spot<'_>) -> Vec<Layer> {
-    let Spot { environment, index, target } = spot;
-    let find = |layers: &[NotificationLayer], source| {
-        layers.iter().find(|l| l.name == name).map(|l| Layer::of(source, namespace, l))
-    };
-    let environment = spec.environments.get(environment);
-    let own = environment.and_then(|e| e.targets.get(index));
-    [
-        find(&spec.notifications, Source::Pipeline),
-        environment.and_then(|e| find(&e.notifications, Source::Environment(e.name.clone()))),
-        own.and_then(|t| find(&t.notifications, Source::Target(target.to_owned()))),
-    ]
-    .into_iter()
-    .flatten()
-    .collect()
+pub fn of_target(spec: &PipelineSpec, namespace: &str, name: &str, target: &TargetInfo) -> Vec<Layer> {
+    let mut layers = of_environment(spec, namespace, name, target.environment_index);
+    layers.extend(
+        own(spec, target)
+            .into_iter()
+            .filter(|layer| layer.name == name)
+            .map(|layer| Layer::of(Source::Target(target.name.clone()), namespace, layer)),
+    );
+    layers
 }
 
 /// The layers for an environment as a whole. They apply to its targets that have no layer of their own.
 #[must_use]
 pub fn of_environment(spec: &PipelineSpec, namespace: &str, name: &str, environment: usize) -> Vec<Layer> {
-    of_pipeline(spec, namespace, name, Spot { environment, index: usize::MAX, target: "" })
+    let environment = spec.environments.get(environment);
+    let layer = environment.and_then(|e| {
+        let layer = e.notifications.iter().find(|layer| layer.name == name)?;
+        Some(Layer::of(Source::Environment(e.name.clone()), namespace, layer))
+    });
+    of_whole_pipeline(spec, namespace, name).into_iter().chain(layer).collect()
+}
+
+/// The layers that a target has of its own, for all notifications. A generated target has those of its entry of `targetsFrom`, and then those
+/// of the overrides that match its cluster.
+#[must_use]
+pub fn own<'a>(spec: &'a PipelineSpec, target: &TargetInfo) -> Vec<&'a NotificationLayer> {
+    let Some(environment) = spec.environments.get(target.environment_index) else { return Vec::new() };
+    match target.entry {
+        Entry::Listed(index) => environment.targets.get(index).into_iter().flat_map(|t| &t.notifications).collect(),
+        Entry::Generated(index) => {
+            let Some(from) = environment.targets_from.get(index) else { return Vec::new() };
+            let overrides = from.overrides.iter().filter(|over| matches_cluster(&over.clusters, target));
+            from.notifications.iter().chain(overrides.flat_map(|over| &over.notifications)).collect()
+        }
+    }
+}
+
+/// Whether one of these globs matches the name of the cluster that a target is about, with or without its namespace.
+fn matches_cluster(globs: &[String], target: &TargetInfo) -> bool {
+    let short = target.cluster_ref.as_ref().map_or(target.cluster.as_str(), |cluster| &cluster.name);
+    let matches = |glob: &String| {
+        Glob::new(glob).is_ok_and(|glob| {
+            let glob = glob.compile_matcher();
+            glob.is_match(short) || glob.is_match(&target.cluster)
+        })
+    };
+    globs.iter().any(matches)
 }
 
 /// The layer of a pipeline as a whole. It applies to targets that have no more specific layer.
@@ -159,7 +176,11 @@ pub fn of_whole_pipeline(spec: &PipelineSpec, namespace: &str, name: &str) -> Op
 #[must_use]
 pub fn names(spec: &PipelineSpec) -> BTreeSet<String> {
     let environments = spec.environments.iter();
-    let inner = environments.flat_map(|e| e.notifications.iter().chain(e.targets.iter().flat_map(|t| &t.notifications)));
+    let inner = environments.flat_map(|e| {
+        let overrides = e.targets_from.iter().flat_map(|from| &from.overrides).flat_map(|over| &over.notifications);
+        let generated = e.targets_from.iter().flat_map(|from| &from.notifications).chain(overrides);
+        e.notifications.iter().chain(e.targets.iter().flat_map(|t| &t.notifications)).chain(generated)
+    });
     spec.notifications.iter().chain(inner).map(|layer| layer.name.clone()).collect()
 }
 

@@ -379,7 +379,7 @@ mod tests {
         }))
         .unwrap();
         let pipeline = PipelineRef { namespace: "team-a".into(), name: "shop".into(), uid: "u".into() };
-        let subjects = Subjects::new(&spec, "here", &pipeline);
+        let subjects = Subjects::new(&crate::api::Pipeline::new("shop", spec), "here", &pipeline);
         let state = |phase, reason: &str| State {
             revision: "2".into(),
             reason: reason.into(),

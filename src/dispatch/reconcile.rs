@@ -26,7 +26,7 @@ use super::status::notification::missing_of;
 use super::status::refused::{Reason, Refusal};
 use super::status::troubles::{defined_wrong, lacks_commit, troubles};
 use crate::api::delivery::PipelineRef;
-use crate::api::pipeline::target::{TargetInfo, targets};
+use crate::api::pipeline::target::{TargetInfo, targets_of};
 use crate::api::pipeline::{Cursor, NotReadyNotification};
 use crate::api::{ChangeLog, Pipeline, now, since_boot};
 use crate::config::EffectiveNotification;
@@ -143,7 +143,7 @@ impl Pass<'_> {
         let unfit = |n: &EffectiveNotification, target: &TargetInfo| {
             lacks_commit(n).filter(|_| commitless.contains(&target.subject))
         };
-        troubles(&applying, &targets(&pipeline.spec, cluster), |n| defined_wrong(n).or_else(|| missing(n)), unfit)
+        troubles(&applying, &targets_of(pipeline, cluster), |n| defined_wrong(n).or_else(|| missing(n)), unfit)
     }
 
     /// Derives what to record, one notification after the other. Also returns the notifications for which no retry is allowed yet.
@@ -156,7 +156,7 @@ impl Pass<'_> {
             cursor_state.position.cursors.keys().for_each(|name| self.clear_refusal(name));
             return (work, held);
         }
-        let subjects = Subjects::new(&pipeline.spec, &ctx.cluster_name, of);
+        let subjects = Subjects::new(pipeline, &ctx.cluster_name, of);
         let based = pipelines::based(pipeline, &ctx.cluster_name);
         let (labels, annotations) = (pipeline.labels().clone().into(), pipeline.annotations().clone().into());
         let about = PipelineLog {

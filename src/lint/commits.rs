@@ -14,7 +14,7 @@ use crate::api::Pipeline;
 use crate::api::pipeline::target::targets;
 use crate::api::values::refs::{AppRef, ConfigMapKey};
 use crate::config::Given;
-use crate::config::layers::{Spot, names, of_pipeline};
+use crate::config::layers::{names, of_target};
 use crate::manifests::{effective_notification, has_notification, layers_below};
 
 /// What the revision of an application consists of.
@@ -74,14 +74,11 @@ fn lacking(pipeline: &Pipeline, namespace: &str, name: &str, files: Files<'_>) -
     let text = |key: &ConfigMapKey| files.texts.text(key);
     let given = Given { allow_http: files.options.allow_http, text: &text };
     let infos = targets(&pipeline.spec, &files.options.cluster_name);
-    let environments = pipeline.spec.environments.iter().enumerate();
-    let places = environments.flat_map(|(e, environment)| (0..environment.targets.len()).map(move |t| (e, t)));
     let mut known: Vec<(Vec<_>, bool)> = Vec::new();
     let mut lacking = BTreeSet::new();
-    for ((environment, index), info) in places.zip(&infos) {
+    for info in &infos {
         let Some(without) = revision(&info.app) else { continue };
-        let spot = Spot { environment, index, target: &info.name };
-        let layers = [below.clone(), of_pipeline(&pipeline.spec, namespace, name, spot)].concat();
+        let layers = [below.clone(), of_target(&pipeline.spec, namespace, name, info)].concat();
         let of_same = known.iter().find(|(of, _)| *of == layers).map(|(_, needs)| *needs);
         let needs = of_same.unwrap_or_else(|| {
             let sending = || effective_notification(&layers, namespace, &given).sending;

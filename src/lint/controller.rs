@@ -10,7 +10,7 @@ use super::layers::{LayerStack, PositionedLayer, remove, remove_field};
 use super::pipelines::Files;
 use super::sheet::FindingContext;
 use super::{FieldProblem, Finding, Options, Source};
-use crate::api::pipeline::target::targets;
+use crate::api::pipeline::target::{Entry, targets};
 use crate::api::{Notification, Pipeline, Promotion};
 use crate::config::layers::{Layer, Source as Author};
 use crate::manifests::field::{below, entry, is_within, steps};
@@ -84,10 +84,8 @@ fn second(pipeline: &Pipeline, options: &Options) -> Option<String> {
     let all = targets(&pipeline.spec, &options.cluster_name);
     let mut names = HashSet::new();
     let index = all.iter().position(|target| !names.insert(&target.name))?;
-    let environments = pipeline.spec.environments.iter().enumerate();
-    let places = environments.flat_map(|(i, e)| (0..e.targets.len()).map(move |j| (i, j)));
-    let (environment, target) = places.into_iter().nth(index)?;
-    Some(entry(&below(&entry("spec.environments", environment), "targets"), target))
+    let Entry::Listed(target) = all[index].entry else { return None };
+    Some(entry(&below(&entry("spec.environments", all[index].environment_index), "targets"), target))
 }
 
 /// Checks a Notification over the global configuration, as the dispatcher does. Fields that the API server would report are removed first.

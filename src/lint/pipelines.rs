@@ -9,10 +9,10 @@ use super::layers::{LayerStack, PositionedLayer};
 use super::sheet::FindingContext;
 use super::{Finding, Options, Report};
 use crate::api::notification::NotificationLayer;
-use crate::api::pipeline::target::targets;
+use crate::api::pipeline::target::{Entry, TargetInfo, targets};
 use crate::api::{Notification, Pipeline};
 use crate::config::Global;
-use crate::config::layers::{Layer, Source as Author, Spot, fold, names, of_pipeline};
+use crate::config::layers::{Layer, Source as Author, fold, names, of_target};
 use crate::manifests::field::{below, entry, is_within};
 use crate::manifests::{ConfigMaps, has_notification, layers_below};
 
@@ -120,27 +120,29 @@ fn different<'a>(
     let namespace = pipeline.namespace().unwrap_or_default();
     let spec = &pipeline.spec;
     let infos = targets(spec, &options.cluster_name);
-    let places = spec.environments.iter().enumerate().flat_map(|(e, env)| (0..env.targets.len()).map(move |t| (e, t)));
     let mut seen: Vec<Vec<Layer>> = Vec::new();
     let mut all = Vec::new();
-    for ((e, t), info) in places.zip(&infos) {
-        let own = of_pipeline(spec, &namespace, name, Spot { environment: e, index: t, target: &info.name });
+    for info in &infos {
+        let own = of_target(spec, &namespace, name, info);
         // If a target has no layers, its result is the result of the layers below.
         if own.is_empty() || seen.contains(&own) {
             continue;
         }
         seen.push(own.clone());
         let positioned =
-            |layer: Layer| PositionedLayer { field: field(pipeline, &layer.source, name, (e, t)), layer, context };
+            |layer: Layer| PositionedLayer { field: field(pipeline, &layer.source, name, info), layer, context };
         all.push((info.name.clone(), own.into_iter().map(positioned).collect()));
     }
     all
 }
 
 /// Returns the field of the pipeline that contains a layer.
-fn field(pipeline: &Pipeline, author: &Author, name: &str, (e, t): (usize, usize)) -> String {
-    let environment = &pipeline.spec.environments[e];
-    let outer = entry("spec.environments", e);
+fn field(pipeline: &Pipeline, author: &Author, name: &str, info: &TargetInfo) -> String {
+    let environment = &pipeline.spec.environments[info.environment_index];
+    let outer = entry("spec.environments", info.environment_index);
+    let t = match info.entry {
+        Entry::Listed(index) | Entry::Generated(index) => index,
+    };
     let (holder, layers): (_, &[NotificationLayer]) = match author {
         Author::Environment(_) => (outer, &environment.notifications),
         Author::Target(_) => (entry(&below(&outer, "targets"), t), &environment.targets[t].notifications),

@@ -63,6 +63,11 @@ fn full() -> Vec<Value> {
                     },
                     "retry": {"initial": "10s"},
                 }},
+                {"name": "all", "targetsFrom": [
+                    {"fleet": {"gitRepo": "shop", "of": "BundleDeployments", "clusters": ["eu-*"]}},
+                    {"objects": {"apiVersion": "v1", "kind": "K", "selector": {}, "ownedBy": {"kind": "O", "name": "o"},
+                                 "clusterRef": {"kind": "GitopsCluster", "name": "eu", "namespace": "a"}}},
+                ]},
             ],
             "promotion": {
                 "after": "5m", "timeout": "24h", "strategy": {"notification": {}},

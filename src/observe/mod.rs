@@ -6,6 +6,8 @@
 //! what counts as a change. For kinds that need other objects, [`see`] reads each object, and [`combine`] combines the results. [`reader`]
 //! identifies the rules for a kind.
 //!
+//! `traits`: labels and owners, by which objects are selected.
+//!
 //! `kstatus` contains the rules for every kind, `kinds` those of each kind. `revision`: the format of revisions. `path`: the revision path.
 //! `view`: safe access to the JSON.
 
@@ -13,6 +15,7 @@ mod kinds;
 mod kstatus;
 mod path;
 mod revision;
+mod traits;
 mod view;
 mod whole;
 
@@ -23,6 +26,7 @@ use crate::api::Status;
 pub use kinds::parts_of;
 use kinds::{Reading, Rules};
 pub use path::{RevisionPath, RevisionPathError};
+pub use traits::{FleetTraits, Labels, Traits};
 use view::View;
 pub use whole::{EventOrigin, Family, Member, Parent, Part, Parts, Relation, combine};
 

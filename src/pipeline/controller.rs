@@ -68,6 +68,7 @@ impl Context {
     fn forget(&self, key: &PipelineKey) {
         self.trackers().remove(key);
         self.caches.need(key, HashSet::new());
+        self.caches.select(key, HashSet::new());
     }
 }
 

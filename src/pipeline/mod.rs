@@ -6,10 +6,11 @@
 //! API and report it. The steps of promotions are recorded in the same way.
 //!
 //! One reconcile of a pipeline runs `plan` → `gather` → `status` → `write`. `plan` validates the spec. `gather` reads the current state of
-//! the objects. `status` computes the next status and the changes. `write` sends one guarded JSON Patch. The `tracker` of `write` keeps the
+//! the objects; `generate` computes the targets that nobody lists. `status` computes the next status and the changes. `write` sends one guarded JSON Patch. The `tracker` of `write` keeps the
 //! state that must survive between two reconciles: writes whose answer was lost, and up to where observations were processed.
 
 mod controller;
+mod generate;
 pub mod plan;
 mod promotions;
 #[cfg(test)]

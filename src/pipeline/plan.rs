@@ -1,11 +1,18 @@
 //! Pure: validates the spec of a pipeline, and lists the objects that must be observed for it.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+
+use globset::{Glob, GlobSet, GlobSetBuilder};
+use kube::core::Expression;
+use sha2::{Digest as _, Sha256};
 
 use crate::api::PipelineSpec;
-use crate::api::pipeline::MAX_TARGETS;
+use crate::api::pipeline::source::{FLEET_VERSION, FleetObjects, FleetTargets, LabelRequirements, ObjectTargets};
 use crate::api::pipeline::target::{TargetInfo, targets};
+use crate::api::pipeline::{MAX_TARGETS, TargetSource};
 use crate::api::values::refs::{ClusterKind, ClusterRef};
+use crate::cluster::selection::{FleetClusters, Selection, Source};
 use crate::observe::RevisionPath;
 
 /// Maximum number of different revisionPaths. Each of them requires its own watch.
@@ -48,20 +55,185 @@ pub fn plan(
             message: format!("two clusters have the name {name}; rename one, or set a namespace in the clusterRef of one"),
         });
     }
-    let paths: HashSet<&str> = all.iter().filter_map(|t| t.app.revision_path.as_deref()).collect();
+    let sources = spec.environments.iter().flat_map(|e| &e.targets_from).filter_map(|from| from.objects.as_ref());
+    let selected = sources.flat_map(|objects| [objects.revision_path.as_deref(), objects.cluster.as_deref()]).flatten();
+    let paths: HashSet<&str> = all.iter().filter_map(|t| t.app.revision_path.as_deref()).chain(selected).collect();
     if paths.len() > MAX_PATHS {
         return Err(Refused {
             reason: "TooManyRevisionPaths",
-            message: format!("the pipeline has {} different revisionPaths; the maximum is {MAX_PATHS}", paths.len()),
+            message: format!("the pipeline has {} different paths in objects; the maximum is {MAX_PATHS}", paths.len()),
         });
     }
     if let Some(refused) = all.iter().find_map(unreadable) {
         return Err(refused);
     }
-    match all.iter().find_map(|target| elsewhere(target, namespace, cross_namespace_refs)) {
-        Some(refused) => Err(refused),
-        None => Ok(all),
+    if let Some(refused) = all.iter().find_map(|target| elsewhere(target, namespace, cross_namespace_refs)) {
+        return Err(refused);
     }
+    for (_, _, field, from) in entries(spec) {
+        selectable(from, &field, namespace, cross_namespace_refs)?;
+    }
+    Ok(all)
+}
+
+/// One entry of `targetsFrom`.
+#[derive(Clone, Debug)]
+pub struct PlannedSelection {
+    /// Index of the environment.
+    pub environment: usize,
+    /// Index of the entry.
+    pub from: usize,
+    /// Hash of what the entry selects.
+    pub selection_hash: String,
+    /// The cluster that contains the objects, as written in the pipeline.
+    pub cluster_ref: Option<ClusterRef>,
+    /// Whether the objects are those of Fleet.
+    pub is_fleet: bool,
+    /// What is selected.
+    pub selection: Arc<Selection>,
+}
+
+/// Returns the selections of a valid spec.
+#[must_use]
+pub fn selections(spec: &PipelineSpec, namespace: &str, cross_namespace_refs: bool) -> Vec<PlannedSelection> {
+    let planned = |(environment, from, field, entry): (usize, usize, String, &TargetSource)| {
+        let selection = selectable(entry, &field, namespace, cross_namespace_refs).ok()?;
+        Some(PlannedSelection {
+            environment,
+            from,
+            selection_hash: entry.selection(),
+            cluster_ref: entry.objects.as_ref().and_then(|objects| objects.cluster_ref.clone()),
+            is_fleet: entry.fleet.is_some(),
+            selection: Arc::new(selection),
+        })
+    };
+    entries(spec).filter_map(planned).collect()
+}
+
+/// Returns all entries of `targetsFrom`, each with its indexes and its field.
+fn entries(spec: &PipelineSpec) -> impl Iterator<Item = (usize, usize, String, &TargetSource)> {
+    let environments = spec.environments.iter().enumerate();
+    environments.flat_map(|(e, environment)| {
+        let field = move |from| format!("targetsFrom[{from}] of environment {}", environment.name);
+        environment.targets_from.iter().enumerate().map(move |(from, entry)| (e, from, field(from), entry))
+    })
+}
+
+/// Returns what an entry selects, or why it is refused.
+fn selectable(from: &TargetSource, field: &str, namespace: &str, cross: bool) -> Result<Selection, Refused> {
+    let mut selection = match (&from.fleet, &from.objects) {
+        (Some(fleet), None) => fleet_selection(fleet, field, namespace)?,
+        (None, Some(objects)) => object_selection(objects, field, namespace, cross)?,
+        _ => {
+            let message = format!("{field} must have exactly one of fleet and objects");
+            return Err(Refused { reason: "InvalidSelection", message });
+        }
+    };
+    let text = format!("{namespace}\n{:?}\n{}", selection.cluster_ref, from.selection());
+    selection.id = hex::encode(Sha256::digest(text));
+    Ok(selection)
+}
+
+/// The namespace of the Bundle of a `BundleDeployment`. Fleet overwrites it, so only the workspace of a Bundle determines it.
+const BUNDLE_NAMESPACE: &str = "fleet.cattle.io/bundle-namespace";
+
+fn fleet_selection(fleet: &FleetTargets, field: &str, namespace: &str) -> Result<Selection, Refused> {
+    let of = fleet.of.unwrap_or_default();
+    let (label, name, source) = match (&fleet.git_repo, &fleet.helm_op, &fleet.bundle) {
+        (Some(repo), None, None) => ("fleet.cattle.io/repo-name", repo, Some("GitRepo")),
+        (None, Some(op), None) => ("fleet.cattle.io/fleet-helm-name", op, Some("HelmOp")),
+        (None, None, Some(bundle)) => ("fleet.cattle.io/bundle-name", bundle, None),
+        _ => {
+            let message = format!("{field}.fleet must have exactly one of gitRepo, helmOp and bundle");
+            return Err(Refused { reason: "InvalidSelection", message });
+        }
+    };
+    let is_bundle = of == FleetObjects::Bundles;
+    let mut labels = vec![Expression::Equal(label.to_owned(), name.clone())];
+    if is_bundle {
+        // A Bundle is selected by its own name.
+        labels.retain(|_| fleet.bundle.is_none());
+    } else {
+        labels.push(Expression::Equal(BUNDLE_NAMESPACE.to_owned(), namespace.to_owned()));
+    }
+    let clusters = FleetClusters {
+        workspace: namespace.to_owned(),
+        labels: expressions(fleet.cluster_selector.as_ref(), &format!("{field}.fleet.clusterSelector"))?,
+        groups: fleet.cluster_groups.iter().flatten().cloned().collect(),
+        names: fleet.clusters.as_deref().map(|globs| globs_of(globs, &format!("{field}.fleet.clusters"))).transpose()?,
+    };
+    Ok(Selection {
+        id: String::new(),
+        cluster_ref: None,
+        api_version: FLEET_VERSION.to_owned(),
+        kind: if is_bundle { "Bundle" } else { "BundleDeployment" }.to_owned(),
+        revision_path: None,
+        cluster_path: None,
+        namespaces: is_bundle.then(|| BTreeSet::from([namespace.to_owned()])),
+        name: fleet.bundle.clone().filter(|_| is_bundle),
+        labels,
+        owner: None,
+        fleet: (!is_bundle).then_some(clusters),
+        source: source.map(|kind| Source { kind, namespace: namespace.to_owned(), name: name.clone() }),
+    })
+}
+
+fn object_selection(objects: &ObjectTargets, field: &str, namespace: &str, cross: bool) -> Result<Selection, Refused> {
+    let field = format!("{field}.objects");
+    if let Some(refused) = forbidden(&objects.api_version, &objects.kind, &field) {
+        return Err(refused);
+    }
+    for (name, path) in [("revisionPath", &objects.revision_path), ("cluster", &objects.cluster)] {
+        if let Some(error) = path.as_deref().and_then(|path| RevisionPath::parse(path).err()) {
+            return Err(Refused { reason: "InvalidPath", message: format!("{field}.{name} {error}") });
+        }
+    }
+    let own = [namespace.to_owned()];
+    let namespaces: BTreeSet<String> = objects.namespaces.as_deref().unwrap_or(&own).iter().cloned().collect();
+    let elsewhere = namespaces.iter().find(|other| *other != namespace).filter(|_| !cross && objects.cluster_ref.is_none());
+    if let Some(elsewhere) = elsewhere {
+        let message = format!(
+            "{field}: namespace {elsewhere} is not the namespace {namespace} of the pipeline; --no-cross-namespace-refs forbids this"
+        );
+        return Err(Refused { reason: "CrossNamespaceTarget", message });
+    }
+    if let Some(refused) = cluster_elsewhere(objects.cluster_ref.as_ref(), &field, namespace, cross) {
+        return Err(refused);
+    }
+    Ok(Selection {
+        id: String::new(),
+        cluster_ref: objects.cluster_ref.as_ref().map(|cluster| cluster.seen_from(namespace)),
+        api_version: objects.api_version.clone(),
+        kind: objects.kind.clone(),
+        revision_path: objects.revision_path.clone(),
+        cluster_path: objects.cluster.clone(),
+        namespaces: Some(namespaces),
+        name: None,
+        labels: expressions(objects.selector.as_ref(), &format!("{field}.selector"))?,
+        owner: objects.owned_by.clone(),
+        fleet: None,
+        source: None,
+    })
+}
+
+fn expressions(selector: Option<&LabelRequirements>, field: &str) -> Result<Vec<Expression>, Refused> {
+    let all = selector.map(LabelRequirements::expressions).transpose();
+    Ok(all.map_err(|key| Refused { reason: "InvalidSelector", message: values_of(field, key) })?.unwrap_or_default())
+}
+
+fn values_of(field: &str, key: &str) -> String {
+    format!(
+        "{field}: the requirement for {key:?} is invalid; only In and NotIn have values, and each of them needs at least one"
+    )
+}
+
+fn globs_of(globs: &[String], field: &str) -> Result<GlobSet, Refused> {
+    let invalid = |error: globset::Error| Refused { reason: "InvalidSelector", message: format!("{field}: {error}") };
+    let mut set = GlobSetBuilder::new();
+    for glob in globs {
+        set.add(Glob::new(glob).map_err(invalid)?);
+    }
+    set.build().map_err(invalid)
 }
 
 /// Returns a name that two different clusters have. Their changes could not be distinguished.
@@ -75,15 +247,21 @@ fn ambiguous<'a>(targets: &'a [TargetInfo], local: &'a str) -> Option<&'a str> {
 /// allowed to read such objects. An invalid revisionPath is another reason.
 fn unreadable(target: &TargetInfo) -> Option<Refused> {
     let app = &target.app;
-    if app.api_version == "v1" && matches!(app.kind.as_str(), "Secret" | "ConfigMap") {
-        let message = format!("target {}: a {} cannot be an application object; set another kind", target.name, app.kind);
-        return Some(Refused { reason: "ForbiddenKind", message });
+    if let Some(refused) = forbidden(&app.api_version, &app.kind, &format!("target {}", target.name)) {
+        return Some(refused);
     }
     let error = RevisionPath::parse(target.app.revision_path.as_deref()?).err()?;
     Some(Refused {
         reason: "InvalidRevisionPath",
         message: format!("appRef.revisionPath of target {} {error}", target.name),
     })
+}
+
+/// Returns why objects of this kind are not read.
+fn forbidden(api_version: &str, kind: &str, place: &str) -> Option<Refused> {
+    let is_forbidden = api_version == "v1" && matches!(kind, "Secret" | "ConfigMap");
+    let message = || format!("{place}: a {kind} cannot be an application object; set another kind");
+    is_forbidden.then(|| Refused { reason: "ForbiddenKind", message: message() })
 }
 
 /// Returns why a target is refused because of the namespaces that it refers to.
@@ -97,13 +275,19 @@ fn elsewhere(target: &TargetInfo, own: &str, cross_namespace_refs: bool) -> Opti
             ),
         });
     };
+    cluster_elsewhere(Some(cluster), &format!("target {name}"), own, cross_namespace_refs)
+}
+
+/// Returns why a reference to a cluster is refused because of its namespace.
+fn cluster_elsewhere(cluster: Option<&ClusterRef>, place: &str, own: &str, cross_namespace_refs: bool) -> Option<Refused> {
+    let cluster = cluster?;
     let is_elsewhere = cluster.namespace.as_ref().is_some_and(|namespace| namespace != own);
     // The schema also refuses the namespace of a Secret. But the protection of Secrets in other namespaces must not depend on the schema.
     let refused = is_elsewhere && (!cross_namespace_refs || cluster.kind == ClusterKind::Secret);
     refused.then(|| Refused {
         reason: "CrossNamespaceCluster",
         message: format!(
-            "the {} of target {name} is not in the namespace {own} of the pipeline; move it there, or remove clusterRef.namespace",
+            "the {} of {place} is not in the namespace {own} of the pipeline; move it there, or remove clusterRef.namespace",
             cluster.kind.as_str()
         ),
     })

@@ -1,7 +1,7 @@
 //! Property tests: the log contains each change once, whatever happens to a write. Answers are lost. Writes fail, or are applied long after
 //! the controller stopped waiting. The watch lags. The consumer reads what is stored. A restarted controller continues from what is stored.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use proptest::prelude::*;
@@ -85,13 +85,14 @@ impl World {
             app,
             subject: format!("target/{name}"),
             name,
+            ..TargetInfo::default()
         };
         let mut server = Pipeline::new("p", PipelineSpec::default());
         server.metadata.uid = Some("u".into());
         server.metadata.generation = Some(1);
         server.metadata.resource_version = Some("1".into());
         let mut writes = WriteTracker::new(server.metadata.uid.clone(), 1);
-        writes.declare(Some(1), std::slice::from_ref(&target), 0);
+        writes.declare(Some(1), (std::slice::from_ref(&target), 0), &HashMap::new(), 0);
         let watched = server.clone();
         Self { target, said: vec![], server, watched, writes, consumed: vec![], flying: VecDeque::new(), clock: 1 }
     }
@@ -169,7 +170,7 @@ impl World {
     fn find(&mut self) -> (Arc<Pipeline>, Vec<Observed>, Option<Next>) {
         let base = self.writes.newest(&Arc::new(self.watched.clone()));
         let observed: Vec<Observed> = vec![(self.target.clone(), self.reading())];
-        let gathered = Gathered { targets: observed.clone(), ..Gathered::default() };
+        let gathered = Gathered::of(observed.clone());
         let known = Base { pipeline: &base, promotions: Some(&[]), highest: self.writes.highest };
         let next = next(known, Ok(&gathered), Time::from_second(self.clock).unwrap());
         (base, observed, next)
@@ -195,7 +196,7 @@ impl World {
         self.watched = self.server.clone();
         self.writes = WriteTracker::new(self.server.metadata.uid.clone(), self.writes.term + 1);
         let seq = self.said.len() as u64;
-        self.writes.declare(Some(1), std::slice::from_ref(&self.target), seq);
+        self.writes.declare(Some(1), (std::slice::from_ref(&self.target), 0), &HashMap::new(), seq);
         // The object is listed again.
         if let Some((_, last)) = self.said.last().cloned() {
             self.said.push((seq + 1, last));

@@ -5,11 +5,11 @@ pub(super) mod promoted;
 pub(super) mod ready;
 pub(super) mod similar;
 pub(super) mod target;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use crate::api::conditions::ConditionStatus;
-use crate::api::pipeline::TargetStatus;
-use crate::api::pipeline::target::TargetInfo;
+use crate::api::pipeline::target::{Entry, TargetInfo};
+use crate::api::pipeline::{EnvironmentStatus, GeneratedFrom, TargetStatus};
 use crate::api::values::refs::ClusterRef;
 use crate::api::{ChangeLog, Pipeline, PipelineStatus, Promotion, Status, Time};
 use crate::changelog::{MAX_STATUS, compact, cut, fit, kept, open, prune};
@@ -66,8 +66,29 @@ pub(super) struct Gathered {
     pub targets: Vec<Observed>,
     /// Their clusters except the local one, each once.
     pub clusters: Vec<(ClusterRef, Reachability)>,
+    /// Its environments, in spec order.
+    pub environments: Vec<EnvironmentPlan>,
+    /// Subjects of targets whose objects did not exist before.
+    pub news: HashSet<String>,
+    /// Why selected objects are not targets: reason and message.
+    pub problems: Vec<(String, String)>,
+    /// Entries of `targetsFrom` that select nothing.
+    pub empty: Vec<String>,
     /// Hints on similar objects, by the subject of a target whose object does not exist.
     pub similar: HashMap<String, String>,
+}
+
+/// One environment, and what is recorded of its `targetsFrom`.
+#[derive(Clone, Debug, Default)]
+pub(super) struct EnvironmentPlan {
+    /// Its name.
+    pub name: String,
+    /// What to record of the entries. `None`: what the status has.
+    pub generated: Option<Vec<GeneratedFrom>>,
+    /// Whether all of its targets are known.
+    pub is_complete: bool,
+    /// Whether objects are listed for the first time.
+    pub is_pending: bool,
 }
 
 impl Gathered {
@@ -75,6 +96,21 @@ impl Gathered {
     /// gone.
     fn is_gone(&self, subject: &str) -> bool {
         subject.starts_with(TARGET) && self.targets.iter().all(|(target, _)| target.subject != subject)
+    }
+}
+
+#[cfg(test)]
+impl Gathered {
+    /// These targets and their environments.
+    pub fn of(targets: Vec<Observed>) -> Self {
+        let mut environments: Vec<EnvironmentPlan> = Vec::new();
+        for (target, _) in &targets {
+            if environments.last().is_none_or(|last| last.name != target.environment) {
+                let name = target.environment.clone();
+                environments.push(EnvironmentPlan { name, is_complete: true, ..EnvironmentPlan::default() });
+            }
+        }
+        Self { targets, environments, ..Self::default() }
     }
 }
 
@@ -136,24 +172,41 @@ fn observe(
     now: Time,
 ) -> Option<()> {
     let generation = base.generation();
-    let applied = apply_all(&gathered.targets, known, base.promotions.is_some(), log, now);
+    let mut applied = apply_all(gathered, known, base.promotions.is_some(), log, now);
+    applied.pending |= gathered.environments.iter().any(|plan| plan.is_pending);
     if applied.pending && known.log.is_none() {
         return None;
     }
+    record_entries(&mut applied.environments, gathered, known);
     status.clusters = apply_clusters(&gathered.clusters, &known.clusters, log, now);
     (status.environments, status.settled) = (applied.environments, applied.settled);
     take_promotions(&mut status.environments, known, base, log, now);
     name_missing(&mut status.environments, &known.environments, &gathered.targets, &gathered.similar);
-    set_print_columns(status, gathered.targets.len());
+    set_print_columns(status, &gathered.targets);
     if !applied.pending && !must_wait(&status.environments, base) {
         status.observed_generation = generation;
     }
     // A target whose cache is still being filled keeps its previous status, if it has one.
     let shown = status.environments.iter().map(|e| e.targets.len()).sum::<usize>();
     if status.observed_generation == generation && shown == gathered.targets.len() {
-        set_ready_from_targets(status, &gathered.targets, generation, now);
+        set_ready_from_targets(status, gathered, generation, now);
     }
     Some(())
+}
+
+/// Records what the entries of `targetsFrom` select. An object that has no status yet is not recorded, so the entry stays as it was until
+/// then.
+fn record_entries(environments: &mut [EnvironmentStatus], gathered: &Gathered, known: &PipelineStatus) {
+    for plan in &gathered.environments {
+        let before = known.environments.iter().find(|environment| environment.name == plan.name);
+        let Some(shown) = environments.iter_mut().find(|environment| environment.name == plan.name) else { continue };
+        let wanted = gathered.targets.iter().filter(|(target, _)| target.environment == plan.name).count();
+        let stays = || before.map(|before| before.generated.clone()).unwrap_or_default();
+        shown.generated = match &plan.generated {
+            Some(generated) if shown.targets.len() == wanted => generated.clone(),
+            _ => stays(),
+        };
+    }
 }
 
 /// Reduces the log of a status that is about to be written. `before`: the status that it replaces.
@@ -173,14 +226,21 @@ fn fitted(mut status: PipelineStatus, before: &PipelineStatus, is_gone: impl Fn(
     Next { status, bytes, merged, dropped }
 }
 
-/// Sets the columns of `kubectl get`: how many of `targets` are ready, and which revisions run in the last environment.
-fn set_print_columns(status: &mut PipelineStatus, targets: usize) {
+/// Sets the columns of `kubectl get`: how many targets are ready, and which revisions run in the last environment. A generated target whose
+/// object is gone does not count.
+fn set_print_columns(status: &mut PipelineStatus, observed: &[Observed]) {
+    let targets = observed.iter().filter(|(target, reading)| !has_left(target, reading)).count();
     let ready = status.environments.iter().flat_map(|e| &e.targets).filter(|t| t.ready).count();
     status.ready_targets = format!("{ready}/{targets}");
     let last = status.environments.last().into_iter().flat_map(|e| &e.targets);
     let revisions: BTreeSet<&str> = last.map(running_revision).filter(|r| !r.is_empty()).collect();
     let joined = revisions.into_iter().collect::<Vec<_>>().join(",");
     status.revision = cut(&joined, LONGEST_REVISIONS).into_owned();
+}
+
+/// Whether `targetsFrom` has generated a target, and its object is gone.
+fn has_left(target: &TargetInfo, reading: &Reading) -> bool {
+    matches!(target.entry, Entry::Generated(_)) && ready::is_missing(&reading.now)
 }
 
 /// Returns the running revision, as far as it is known. For a target that cannot be observed now, it is the revision that was seen last.
@@ -222,6 +282,7 @@ mod tests {
             },
             subject: format!("target/{name}"),
             name,
+            ..TargetInfo::default()
         }
     }
 
@@ -243,7 +304,7 @@ mod tests {
     }
 
     fn look(base: Base<'_>, observed: &[Observed], now: Time) -> Option<Next> {
-        next(base, Ok(&Gathered { targets: observed.to_vec(), ..Gathered::default() }), now)
+        next(base, Ok(&Gathered::of(observed.to_vec())), now)
     }
 
     fn of_targets(log: &ChangeLog) -> Vec<i64> {

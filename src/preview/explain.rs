@@ -12,10 +12,10 @@ use serde_json::{Map, Value};
 use super::laid::status_of;
 use super::{Egress, PreviewError};
 use crate::api::delivery::{Family, SubjectKind};
-use crate::api::pipeline::target::{PIPELINE, TargetInfo, promotion, targets};
+use crate::api::pipeline::target::{PIPELINE, TargetInfo, promotion, targets_of};
 use crate::api::values::refs::ObjectName;
 use crate::api::{Notification, Pipeline, Status, Time, TransitionType};
-use crate::config::layers::{Folded, Layer, Source, Spot, fold, names, of_environment, of_pipeline, of_whole_pipeline};
+use crate::config::layers::{Folded, Layer, Source, fold, names, of_environment, of_target, of_whole_pipeline};
 use crate::config::{Given, Global, Text, is_secret};
 use crate::manifests::{effective_notification, has_notification, layers_below};
 use crate::promotion::policy::policy;
@@ -98,7 +98,7 @@ pub struct Asked<'a> {
 
 /// Explains the notifications of a pipeline.
 pub fn explain(pipeline: &Pipeline, known: &Known<'_>, asked: Asked<'_>) -> Result<Vec<Explained>, PreviewError> {
-    let all = targets(&pipeline.spec, known.cluster);
+    let all = targets_of(pipeline, known.cluster);
     if let Some(target) = asked.target.filter(|name| all.iter().all(|t| t.name != *name)) {
         let known = all.iter().map(|t| t.name.as_str()).collect::<Vec<_>>().join(", ");
         return Err(PreviewError::NoTarget { pipeline: pipeline.name_any(), target: target.to_owned(), known });
@@ -137,10 +137,8 @@ impl Whole<'_> {
         let namespace = pipeline.namespace().unwrap_or_default();
         let spec = &pipeline.spec;
         let mut groups: Vec<Explained> = Vec::new();
-        let places = spec.environments.iter().enumerate().flat_map(|(e, env)| (0..env.targets.len()).map(move |t| (e, t)));
-        for ((e, t), info) in places.zip(all).filter(|(_, info)| target.is_none_or(|name| name == info.name)) {
-            let spot = Spot { environment: e, index: t, target: &info.name };
-            let one = self.explained(&of_pipeline(spec, &namespace, name, spot));
+        for info in all.iter().filter(|info| target.is_none_or(|name| name == info.name)) {
+            let one = self.explained(&of_target(spec, &namespace, name, info));
             let unobserved = unobserved(pipeline, info).map(|why| (info.name.clone(), why)).into_iter().collect();
             join(&mut groups, one.map(|one| Explained { targets: vec![info.name.clone()], unobserved, ..one }));
         }

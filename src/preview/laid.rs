@@ -4,10 +4,10 @@ use kube::ResourceExt as _;
 
 use super::PreviewError;
 use crate::api::pipeline::TargetStatus;
-use crate::api::pipeline::target::{TargetInfo, targets};
+use crate::api::pipeline::target::{TargetInfo, targets_of};
 use crate::api::values::refs::ConfigMapKey;
 use crate::api::{Notification, Pipeline, TransitionType};
-use crate::config::layers::{Layer, Spot, of_pipeline};
+use crate::config::layers::{Layer, of_target};
 use crate::config::{Given, Global, Problem, Sending, Text, flatten};
 use crate::manifests::{effective_notification, has_notification, layers_below};
 
@@ -41,9 +41,9 @@ impl LayeredNotification {
         target: Option<&str>,
         cluster: &str,
     ) -> Result<Self, PreviewError> {
-        let (environment, index, info) = place(pipeline, target, cluster)?;
+        let info = place(pipeline, target, cluster)?;
         let namespace = pipeline.namespace().unwrap_or_default();
-        let own = of_pipeline(&pipeline.spec, &namespace, name, Spot { environment, index, target: &info.name });
+        let own = of_target(&pipeline.spec, &namespace, name, &info);
         let layers = layers_below(global, pipeline, name, notification).map(|below| [below, own].concat());
         match layers.filter(|layers| has_notification(layers)) {
             Some(layers) => Ok(Self { name: name.to_owned(), namespace, layers }),
@@ -67,18 +67,12 @@ impl LayeredNotification {
     }
 }
 
-/// Returns the indexes of the environment and the target in the spec. Without a name, these are the indexes of the first target.
-pub(super) fn place(
-    pipeline: &Pipeline,
-    target: Option<&str>,
-    cluster: &str,
-) -> Result<(usize, usize, TargetInfo), PreviewError> {
-    let all = targets(&pipeline.spec, cluster);
-    let environments = pipeline.spec.environments.iter().enumerate();
-    let places = environments.flat_map(|(e, environment)| (0..environment.targets.len()).map(move |t| (e, t)));
+/// Returns the target with this name, or the first target.
+pub(super) fn place(pipeline: &Pipeline, target: Option<&str>, cluster: &str) -> Result<TargetInfo, PreviewError> {
+    let all = targets_of(pipeline, cluster);
     let known = all.iter().map(|t| t.name.as_str()).collect::<Vec<_>>().join(", ");
-    let found = places.zip(all).find(|(_, info)| target.is_none_or(|name| info.name == name));
-    found.map(|((e, t), info)| (e, t, info)).ok_or_else(|| match target {
+    let found = all.into_iter().find(|info| target.is_none_or(|name| info.name == name));
+    found.ok_or_else(|| match target {
         Some(target) => PreviewError::NoTarget { pipeline: pipeline.name_any(), target: target.to_owned(), known },
         None => PreviewError::NoTargets(pipeline.name_any()),
     })
@@ -92,7 +86,7 @@ pub(super) fn status_of<'a>(pipeline: &'a Pipeline, target: &TargetInfo) -> Opti
         let object = &shown.cluster_app_ref;
         let app = (&object.api_version, &object.kind, &object.name)
             == (&target.app.api_version, &target.app.kind, &target.app.name);
-        app && object.namespace == target.namespace && object.cluster_ref == target.cluster_ref
+        app && object.namespace == target.namespace && object.cluster_ref == target.object_cluster
     };
     shown.into_iter().find(is)
 }

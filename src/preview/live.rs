@@ -137,7 +137,7 @@ pub fn sample_context(
     cluster: &str,
     notification: &str,
 ) -> Result<SampleContext, PreviewError> {
-    let (environment, _, found) = place(pipeline, target, cluster)?;
+    let found = place(pipeline, target, cluster)?;
     let mut context = SampleContext::sample((notification.to_owned(), pipeline.namespace().unwrap_or_default()));
     context.pipeline = PipelineRef {
         namespace: pipeline.namespace().unwrap_or_default(),
@@ -148,7 +148,7 @@ pub fn sample_context(
     context.annotations.clone_from(pipeline.annotations());
     context.subject = found.as_subject();
     // Nothing is promoted to the first environment.
-    if let Some(before) = environment.checked_sub(1).and_then(|before| pipeline.spec.environments.get(before)) {
+    if let Some(before) = found.environment_index.checked_sub(1).and_then(|before| pipeline.spec.environments.get(before)) {
         context.before.clone_from(&before.name);
     }
     if let Some((runs, tried)) = revisions(pipeline, &found) {

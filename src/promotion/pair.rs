@@ -75,7 +75,7 @@ impl<'a> Pair<'a> {
     pub(super) fn tries(&self, revision: &str) -> bool {
         let Some(target) = self.target else { return false };
         let tries = |target: &TargetStatus| target.revision == revision || target.attempted_revision == revision;
-        is_whole(self.to, target) && target.targets.iter().all(tries)
+        is_whole(self.to, target) && !target.targets.is_empty() && target.targets.iter().all(tries)
     }
 
     /// Returns the newest promotion of the environment whose steps are in the log.
@@ -152,7 +152,8 @@ fn refused(status: &PipelineStatus) -> Option<&Condition> {
 /// Returns why the state of an environment is not known.
 fn unknown((environment, status): (&Environment, Option<&EnvironmentStatus>)) -> Option<String> {
     let name = shown(&environment.name);
-    if environment.targets.is_empty() {
+    let is_empty = environment.targets.is_empty() && environment.targets_from.is_empty();
+    if is_empty || status.is_some_and(|status| is_whole(environment, status) && status.targets.is_empty()) {
         return Some(format!("{name} has no target"));
     }
     let Some(status) = status.filter(|status| is_whole(environment, status)) else {
@@ -165,9 +166,11 @@ fn unknown((environment, status): (&Environment, Option<&EnvironmentStatus>)) ->
     status.targets.iter().any(is_new).then(|| format!("not every target of {name} is observed yet"))
 }
 
-/// Whether the status contains every target of an environment that has targets.
+/// Whether the status contains every target of an environment.
 fn is_whole(environment: &Environment, status: &EnvironmentStatus) -> bool {
-    !environment.targets.is_empty() && status.targets.len() >= environment.targets.len()
+    let is_listed = |index: usize| status.generated.iter().any(|of| usize::try_from(of.from) == Ok(index));
+    let is_empty = environment.targets.is_empty() && environment.targets_from.is_empty();
+    !is_empty && status.targets.len() >= environment.targets.len() && (0..environment.targets_from.len()).all(is_listed)
 }
 
 fn reason_or_none(reason: &str) -> String {

@@ -116,6 +116,8 @@ pub const PURE: &[&str] = &[
     "check::needs",
     "cluster::remote::kubeconfig",
     "cluster::remote::reference",
+    "cluster::selection",
+    "pipeline::generate",
     "pipeline::plan",
     "pipeline::status::ready",
     "pipeline::status",

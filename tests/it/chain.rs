@@ -102,7 +102,7 @@ impl World {
             told: BTreeMap::new(),
             order: Vec::new(),
             triggers: Triggers::compile(&triggers.unwrap()).unwrap(),
-            subjects: Subjects::new(&spec, "c", &pipeline),
+            subjects: Subjects::new(&pennant::api::Pipeline::new("p", spec), "c", &pipeline),
             pipeline,
         }
     }

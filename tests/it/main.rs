@@ -34,6 +34,7 @@ mod explained;
 mod faults;
 mod fleet;
 mod forged;
+mod generated;
 mod global;
 mod hooks;
 mod hostile;

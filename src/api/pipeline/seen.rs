@@ -1,4 +1,4 @@
-//! Other parts of a pipeline's status: which clusters are reachable, and which changes the log had no space for.
+//! Other parts of a pipeline's status: which clusters are reachable, which changes the log had no space for, and what a merged change keeps.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -34,4 +34,23 @@ pub struct Dropped {
     /// How many changes were dropped since the pipeline was created.
     #[schemars(range(min = 0, max = 9_007_199_254_740_991_i64))]
     pub count: i64,
+}
+
+/// When the state before the first of several merged changes ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Left {
+    /// When status or revision first changed. Absent if they did not change, or only at the time of the merged change.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
+    pub status: Option<Time>,
+    /// When drift first appeared or disappeared. Absent if it did not change, or only at the time of the merged change.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
+    pub drift: Option<Time>,
+}
+
+impl Left {
+    pub(super) fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
 }

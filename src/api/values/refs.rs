@@ -194,6 +194,12 @@ pub struct AppRef {
 }
 
 impl AppRef {
+    /// Whether no object is named.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
     /// Returns this reference, with the fields that a target overrides.
     #[must_use]
     pub fn overlaid(&self, over: Option<&PartialAppRef>) -> Self {

@@ -7,7 +7,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::api::values::refs::{ClusterAppRef, ClusterRef};
 use crate::cluster::{Application, Reason};
-use crate::observe::{Family, Observation, Relation};
+use crate::observe::{Family, Observation, Relation, Traits};
 
 /// Maximum number of different observations of an object that are kept until they are read.
 pub(in crate::cluster) const RING: usize = 16;
@@ -19,6 +19,8 @@ pub(in crate::cluster) struct CacheKey {
     pub cluster: Option<ClusterRef>,
     /// Path of the revision. `None`: the default of the kind.
     pub revision_path: Option<String>,
+    /// Path of the cluster that an object is about. `None`: only selections without such a path use the cache.
+    pub cluster_path: Option<String>,
     /// API version of the kind.
     pub api_version: String,
     /// The kind.
@@ -80,6 +82,8 @@ pub(in crate::cluster) struct Cache {
     pub families: HashMap<Family, BTreeSet<ObjectName>>,
     /// Objects that could never be parsed, so their family is not known.
     pub unread: BTreeSet<ObjectName>,
+    /// Whether the traits of the objects are kept, so that they can be selected.
+    pub keeps_traits: bool,
 }
 
 impl Cache {
@@ -87,7 +91,7 @@ impl Cache {
     pub fn new(generation: u64, stop: CancellationToken) -> Self {
         let (objects, families) = (HashMap::new(), HashMap::new());
         let unread = BTreeSet::new();
-        Self { generation, stop, phase: not_synced(), objects, wanted: 0, idle: None, families, unread }
+        Self { generation, stop, phase: not_synced(), objects, wanted: 0, idle: None, families, unread, keeps_traits: false }
     }
 
     /// Removes all objects.
@@ -139,13 +143,26 @@ pub(in crate::cluster) struct Tracked {
     pub ring: Option<Ring>,
     /// Its role as parent or part of a family. For a parent, `current` is the combined observation of the parent and its parts.
     pub relation: Option<Box<Relation>>,
+    /// By what it is selected. `None`: it does not exist, or the cache keeps no traits.
+    pub traits: Option<Box<Traits>>,
+    /// Whether it was created while the cache was synced.
+    pub is_created: bool,
 }
 
 impl Tracked {
     /// Returns an entry for an object that has not been observed.
     pub fn unseen(wanted: bool) -> Self {
         let ring = wanted.then(Ring::default);
-        Self { current: Observation::default(), seq: 0, changed_at: Instant::now(), unreadable: false, ring, relation: None }
+        Self {
+            current: Observation::default(),
+            seq: 0,
+            changed_at: Instant::now(),
+            unreadable: false,
+            ring,
+            relation: None,
+            traits: None,
+            is_created: false,
+        }
     }
 
     /// Records an observation. Returns whether it differs from the previous one.
@@ -209,5 +226,5 @@ pub(in crate::cluster) fn object_of(key: &CacheKey, (namespace, name): &ObjectNa
         name: name.clone(),
         cluster_ref: key.cluster.clone(),
     };
-    Application { object, revision_path: key.revision_path.clone() }
+    Application { object, revision_path: key.revision_path.clone(), cluster_path: key.cluster_path.clone() }
 }

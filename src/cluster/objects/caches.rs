@@ -1,6 +1,6 @@
 //! Starts a watch when a pipeline first needs it, and stops it [`GRACE`] after the last use.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -17,7 +17,9 @@ use super::store::Store;
 use crate::api::values::refs::ClusterRef;
 use crate::cluster::remote::registry::Remotes;
 use crate::cluster::remote::{Handle, Link, Remote};
+use crate::cluster::selection::{Selecting, Selection};
 use crate::cluster::{Application, Options, PipelineKey, Reachability, Reading, SimilarObjects};
+use crate::observe::Labels;
 use crate::telemetry::Metrics;
 
 /// Time that an unused watch continues to run, so that reverting an edit does not cause a new list.
@@ -52,6 +54,8 @@ pub(in crate::cluster) struct Shared {
     stop: CancellationToken,
     broken: CancellationToken,
     remotes: Remotes,
+    /// The labels of all objects that can be selected.
+    labels: Mutex<Labels>,
     pub metrics: Metrics,
     pub options: Options,
 }
@@ -62,7 +66,13 @@ impl Shared {
         let store = Mutex::new(Store::new(options.scope.clone()));
         let (tasks, remotes) = (Mutex::default(), Remotes::default());
         let (stop, broken) = (CancellationToken::new(), CancellationToken::new());
-        (Arc::new(Self { store, wake, tasks, stop, broken, remotes, metrics, options }), woken)
+        let labels = Mutex::default();
+        (Arc::new(Self { store, wake, tasks, stop, broken, remotes, labels, metrics, options }), woken)
+    }
+
+    /// Locks the table of labels.
+    pub fn labels(&self) -> MutexGuard<'_, Labels> {
+        self.labels.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Locks the store. A panic in another task leaves it usable, because each method keeps it consistent.
@@ -169,6 +179,27 @@ impl Caches {
             self.shared.spawn(expire(self.shared.clone(), id, mark));
         }
         now
+    }
+
+    /// Replaces the selections of a pipeline.
+    pub fn select(&self, pipeline: &PipelineKey, selections: HashSet<Arc<Selection>>) {
+        let declared = {
+            let mut store = self.shared.store();
+            if self.shared.stop.is_cancelled() {
+                return;
+            }
+            store.select(pipeline, selections, &self.shared.stop)
+        };
+        self.begin(declared.started);
+        for (id, mark) in declared.idle {
+            self.shared.spawn(expire(self.shared.clone(), id, mark));
+        }
+    }
+
+    /// Returns the objects of a selection: all that are `known`, by namespace and name, and some hundred others.
+    #[must_use]
+    pub fn selected(&self, selection: &Arc<Selection>, known: &BTreeSet<(String, String)>) -> Selecting {
+        self.shared.store().selected(selection, known)
     }
 
     /// Restarts all watches, with a list. The data here may be older than what another replica has observed and acted on.

@@ -23,7 +23,7 @@ use crate::api::values::refs::ClusterRef;
 use crate::cluster::error::ObserveError;
 use crate::cluster::remote::Link;
 use crate::cluster::{PipelineKey, Reason};
-use crate::observe::{EventOrigin, ReadObject, RevisionPath, see};
+use crate::observe::{EventOrigin, ReadObject, RevisionPath, Traits, see};
 use crate::telemetry::metrics::Watch;
 
 /// Timeout of a single call, and of the wait for the next object of a list.
@@ -37,8 +37,6 @@ const FAILURES: u32 = 3;
 const SLOW: Duration = Duration::from_secs(5);
 /// Maximum number of objects of one kind. A cluster may send pages without end.
 const MAX_OBJECTS: usize = 100_000;
-/// Pause before a kind with more objects is listed again, because that many objects are a burden for the cluster, too.
-const CROWDED: Duration = Duration::from_mins(5);
 /// Number of objects in a page of a list. The text of a whole page is kept in memory, and an API server accepts objects of more than 1 MB.
 const PAGE: u32 = 50;
 /// A page that exceeds the size limit is requested in this number of parts.
@@ -90,8 +88,10 @@ pub(in crate::cluster) struct KindWatcher {
     id: CacheId,
     /// Display name of the cluster.
     cluster: String,
-    /// Path of the revision. `None`: the default of the kind.
-    path: Option<RevisionPath>,
+    /// Path of the revision (`None`: the default of the kind), and path of the cluster that an object is about.
+    paths: (Option<RevisionPath>, Option<RevisionPath>),
+    /// Whether objects can be selected by their traits.
+    keeps_traits: bool,
     /// Notified when the watch fails.
     nudge: Option<Arc<Notify>>,
     /// Maximum number of objects.
@@ -102,8 +102,10 @@ impl KindWatcher {
     pub fn new(shared: Arc<Shared>, id: CacheId, nudge: Option<Arc<Notify>>) -> Self {
         let cluster = id.key.cluster.as_ref().map_or_else(|| shared.options.cluster_name.clone(), ClusterRef::full_name);
         // An invalid path is rejected when the spec is planned.
-        let path = id.key.revision_path.as_deref().and_then(|path| RevisionPath::parse(path).ok());
-        Self { shared, id, cluster, path, nudge, most: MAX_OBJECTS }
+        let path_of = |path: &Option<String>| path.as_deref().and_then(|path| RevisionPath::parse(path).ok());
+        let paths = (path_of(&id.key.revision_path), path_of(&id.key.cluster_path));
+        let keeps_traits = shared.store().keeps_traits(&id);
+        Self { shared, id, cluster, paths, keeps_traits, nudge, most: MAX_OBJECTS }
     }
 
     /// Watches the kind until dropped, over the current connection to the cluster.
@@ -173,7 +175,7 @@ impl KindWatcher {
             if ended.trouble.reason != Reason::KindNotFound {
                 self.nudge();
             }
-            tokio::time::sleep(pause_after(&ended.trouble, delays.next().unwrap_or(DEADLINE))).await;
+            tokio::time::sleep(ended.trouble.pause(delays.next().unwrap_or(DEADLINE))).await;
             self.shared.metrics.watch_restart();
         }
     }
@@ -325,22 +327,25 @@ impl KindWatcher {
         if name.0.len().max(name.1.len()) > MAX_NAME {
             return None;
         }
-        let seen = if origin.is_some() { self.read(&object) } else { Some(ReadObject::nothing()) };
+        let by = origin.unwrap_or(EventOrigin::Changed);
+        let seen = if origin.is_some() { self.read(&object) } else { Some((ReadObject::nothing(), None)) };
         let wake = match seen {
-            Some(seen) => self.shared.store().record(&self.id, name.clone(), seen, origin.unwrap_or(EventOrigin::Changed)),
+            Some((seen, traits)) => self.shared.store().record_with(&self.id, name.clone(), seen, traits.as_ref(), by),
             None => self.shared.store().unreadable(&self.id, &name),
         };
         self.shared.wake(wake).await;
         Some(name)
     }
 
-    /// Returns the observation of an object, or `None` if it cannot be parsed.
-    fn read(&self, object: &Raw) -> Option<ReadObject> {
+    /// Returns the observation of an object, and its traits if they are needed. `None`: it cannot be parsed.
+    fn read(&self, object: &Raw) -> Option<(ReadObject, Option<Traits>)> {
         let mut object = object.parse()?;
         // In a list, objects of built-in kinds have no apiVersion and no kind.
         let key = &self.id.key;
         object.types = Some(TypeMeta { api_version: key.api_version.clone(), kind: key.kind.clone() });
-        Some(see(Some(&object), self.path.as_ref()))
+        let traits = || Traits::of(&object, self.paths.1.as_ref(), &mut self.shared.labels());
+        let traits = self.keeps_traits.then(traits);
+        Some((see(Some(&object), self.paths.0.as_ref()), traits))
     }
 
     /// Requests a probe of the cluster.
@@ -391,11 +396,6 @@ impl KindWatcher {
         self.shared.wake(wake).await;
         is_news
     }
-}
-
-/// Returns the pause before the kind is watched again: `usual`, except after too many objects.
-fn pause_after(trouble: &ObserveError, usual: Duration) -> Duration {
-    if trouble.reason == Reason::TooManyObjects { CROWDED } else { usual }
 }
 
 #[cfg(test)]
@@ -453,7 +453,7 @@ mod tests {
             namespace: "apps".into(),
             cluster_ref: None,
         };
-        Application { object, revision_path: None }
+        Application { object, revision_path: None, cluster_path: None }
     }
 
     /// Returns a watcher whose cache one pipeline needs for the objects `web` and `gone`.
@@ -601,8 +601,8 @@ mod tests {
         assert_eq!(ended.trouble.message, words);
         assert_eq!((reason(&feed, "web"), woken(&mut receiver)), (Some(Reason::TooManyObjects), 2));
         assert_eq!(feed.shared.store().counts(), (1, 0));
-        let pauses = [&ended.trouble, &unreachable()].map(|after| pause_after(after, WORKING_AFTER));
-        assert_eq!(pauses, [CROWDED, WORKING_AFTER], "so many are not listed again at once");
+        let pauses = [&ended.trouble, &unreachable()].map(|after| after.pause(WORKING_AFTER));
+        assert_eq!(pauses, [crate::cluster::error::CROWDED, WORKING_AFTER], "so many are not listed again at once");
         // A list of too many objects is never applied, not even for a moment.
         let all = || list(["a", "b", "web"].map(|name| deployment(name, "1")).into());
         assert_eq!(follow(&feed, all()).await.trouble.reason, Reason::TooManyObjects);

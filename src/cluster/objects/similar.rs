@@ -76,6 +76,7 @@ fn kind_of(object: &Application) -> CacheKey {
     CacheKey {
         cluster: app.cluster_ref.clone(),
         revision_path: object.revision_path.clone(),
+        cluster_path: object.cluster_path.clone(),
         api_version: app.api_version.clone(),
         kind: app.kind.clone(),
         namespace: None,
@@ -117,7 +118,7 @@ mod tests {
             namespace: namespace.into(),
             cluster_ref,
         };
-        Application { object, revision_path: None }
+        Application { object, revision_path: None, cluster_path: None }
     }
 
     /// Returns a store with the objects of `there`, each in the cache of its kind. A pipeline needs the objects of `wanted`.

@@ -1,17 +1,20 @@
 //! The data of all caches, and the pipelines that depend on it. Plain data behind one lock.
 
 mod kin;
+mod record;
+mod selected;
 
 use std::collections::{HashMap, HashSet};
 
 use tokio_util::sync::CancellationToken;
 
-use super::cache::{Cache, CacheId, CacheKey, ObjectName, Phase, Tracked, name_of, not_synced, object_of};
+use super::cache::{Cache, CacheId, CacheKey, ObjectName, Phase, Tracked, name_of, not_synced};
 use crate::api::Status;
 use crate::api::values::refs::ClusterRef;
 use crate::cluster::remote::kubeconfig::is_same_cluster;
 use crate::cluster::{Application, Now, PipelineKey, Reading, Reason, Scope};
-use crate::observe::{EventOrigin, Family, ReadObject, Relation, observe};
+use crate::observe::{Family, observe};
+use selected::Selections;
 
 /// Changes to the watches after a pipeline has declared what it needs.
 #[derive(Debug, Default)]
@@ -34,6 +37,7 @@ pub(in crate::cluster) struct Store {
     parents: HashMap<CacheKey, HashMap<Family, HashSet<Application>>>,
     /// The cache and family of each entry of `parents`.
     family_of: HashMap<Application, (CacheKey, Family)>,
+    selections: Selections,
     /// By reference: the identity of the remote cluster, so that a change to another cluster is detected.
     identities: HashMap<ClusterRef, String>,
     /// Source of sequence numbers, generations and marks. It increases across all caches, so a cache that is created again never repeats
@@ -51,6 +55,7 @@ impl Store {
             needed_by: HashMap::new(),
             parents: HashMap::new(),
             family_of: HashMap::new(),
+            selections: Selections::default(),
             identities: HashMap::new(),
             counter: 0,
         }
@@ -112,6 +117,7 @@ impl Store {
     pub fn empty(&mut self, id: &CacheId, reason: Reason, message: &str) -> (bool, Vec<PipelineKey>) {
         if let Some(cache) = self.caches.get_mut(&id.key).filter(|c| c.generation == id.generation) {
             cache.clear();
+            self.clear_members(&id.key);
         }
         self.set_phase(id, Phase::Unknown(reason, message.to_owned()))
     }
@@ -127,7 +133,7 @@ impl Store {
         which: impl Fn(&CacheKey) -> bool,
         parent: &CancellationToken,
     ) -> Vec<(CacheId, CancellationToken)> {
-        let mut started = Vec::new();
+        let mut started: Vec<(CacheId, CancellationToken)> = Vec::new();
         for (key, cache) in self.caches.iter_mut().filter(|(key, _)| which(key)) {
             cache.stop.cancel();
             self.counter += 1;
@@ -135,6 +141,9 @@ impl Store {
             cache.phase = not_synced();
             cache.clear();
             started.push((CacheId { key: key.clone(), generation: cache.generation }, cache.stop.clone()));
+        }
+        for (id, _) in &started {
+            self.clear_members(&id.key);
         }
         started
     }
@@ -145,24 +154,44 @@ impl Store {
             return;
         }
         for key in self.all_caches(object) {
-            if !self.caches.contains_key(&key) {
-                let (generation, stop) = (self.next(), parent.child_token());
-                self.caches.insert(key.clone(), Cache::new(generation, stop.clone()));
-                declared.started.push((CacheId { key: key.clone(), generation }, stop));
-            }
-            let Some(cache) = self.caches.get_mut(&key) else { continue };
-            cache.wanted += 1;
-            cache.idle = None;
+            self.retain_cache(&key, parent, declared);
         }
         self.begin_ring(object);
     }
 
+    /// Counts one need more for a cache, and creates it with the first.
+    fn retain_cache(&mut self, key: &CacheKey, parent: &CancellationToken, declared: &mut Declared) {
+        if !self.caches.contains_key(key) {
+            let (generation, stop) = (self.next(), parent.child_token());
+            self.caches.insert(key.clone(), Cache::new(generation, stop.clone()));
+            declared.started.push((CacheId { key: key.clone(), generation }, stop));
+        }
+        if let Some(cache) = self.caches.get_mut(key) {
+            cache.wanted += 1;
+            cache.idle = None;
+        }
+    }
+
+    /// Counts one need less for a cache.
+    fn release_cache(&mut self, key: &CacheKey, declared: &mut Declared) {
+        let mark = self.next();
+        let Some(cache) = self.caches.get_mut(key) else { return };
+        cache.wanted -= 1;
+        if cache.wanted == 0 {
+            cache.idle = Some(mark);
+            declared.idle.push((CacheId { key: key.clone(), generation: cache.generation }, mark));
+        }
+    }
+
     /// Releases the caches of an object when no pipeline refers to it any more.
     fn release_caches(&mut self, object: &Application, declared: &mut Declared) {
-        self.unregister_parent(object);
-        let Some(key) = self.locate(object) else { return };
+        let Some(key) = self.locate(object) else { return self.unregister_parent(object) };
         let name = name_of(object);
-        if let Some(cache) = self.caches.get_mut(&key) {
+        let is_selected = self.is_selected(&key, &name);
+        if !is_selected {
+            self.unregister_parent(object);
+        }
+        if let Some(cache) = self.caches.get_mut(&key).filter(|_| !is_selected) {
             if cache.objects.get(&name).is_some_and(|t| t.current.status == Status::NotFound) {
                 cache.objects.remove(&name);
             } else if let Some(tracked) = cache.objects.get_mut(&name) {
@@ -170,13 +199,7 @@ impl Store {
             }
         }
         for key in self.all_caches(object) {
-            let mark = self.next();
-            let Some(cache) = self.caches.get_mut(&key) else { continue };
-            cache.wanted -= 1;
-            if cache.wanted == 0 {
-                cache.idle = Some(mark);
-                declared.idle.push((CacheId { key, generation: cache.generation }, mark));
-            }
+            self.release_cache(&key, declared);
         }
     }
 
@@ -224,73 +247,6 @@ impl Store {
             return Vec::new();
         }
         self.set_phase(id, Phase::Unknown(Reason::CacheSlow, "the objects are still being listed".to_owned())).1
-    }
-
-    /// Records what was observed of an object. Returns the pipelines that depend on it.
-    pub fn record(&mut self, id: &CacheId, name: ObjectName, seen: ReadObject, origin: EventOrigin) -> Vec<PipelineKey> {
-        let Some(cache) = self.caches.get_mut(&id.key).filter(|c| c.generation == id.generation) else { return Vec::new() };
-        let touched = cache.update_families(&name, seen.relation.as_deref());
-        let was_unread = cache.unread.remove(&name).then(|| name.0.clone());
-        let mut wake = self.record_own(id, name, seen, origin);
-        wake.extend(self.recombine_families(&id.key, &touched, was_unread.as_deref()));
-        wake
-    }
-
-    /// Records an observation for the object itself, without the parents that it is a part of.
-    fn record_own(&mut self, id: &CacheId, name: ObjectName, seen: ReadObject, origin: EventOrigin) -> Vec<PipelineKey> {
-        let (seq, object) = (self.next(), object_of(&id.key, &name));
-        let by = self.wanted_by.get(&object);
-        let Some(cache) = self.caches.get_mut(&id.key) else { return Vec::new() };
-        if by.is_none() && seen.observation.status == Status::NotFound {
-            cache.objects.remove(&name);
-            return Vec::new();
-        }
-        let created = origin == EventOrigin::Changed
-            && cache.objects.get(&name).is_none_or(|t| t.relation.is_none() && t.current.status == Status::NotFound);
-        let tracked = cache.objects.entry(name).or_insert_with(|| Tracked::unseen(by.is_some()));
-        let was_unreadable = std::mem::take(&mut tracked.unreadable);
-        let origin = if created { EventOrigin::Created } else { origin };
-        tracked.relation = seen.relation.map(|relation| Box::new(relation.following(tracked.relation.as_deref(), origin)));
-        if matches!(tracked.relation.as_deref(), Some(Relation::Parent(_))) {
-            return if by.is_some() { self.register_parent(&object, was_unreadable) } else { Vec::new() };
-        }
-        let wakes = (tracked.record(seq, seen.observation) || was_unreadable) && cache.phase == Phase::Synced;
-        let wake = if wakes { by.into_iter().flatten().cloned().collect() } else { Vec::new() };
-        self.unregister_parent(&object);
-        wake
-    }
-
-    /// Records that an object exists and cannot be parsed. Its last observation is outdated, but the object is not deleted. Returns the
-    /// pipelines that depend on it.
-    pub fn unreadable(&mut self, id: &CacheId, name: &ObjectName) -> Vec<PipelineKey> {
-        let by = self.wanted_by.get(&object_of(&id.key, name));
-        let Some(cache) = self.caches.get_mut(&id.key).filter(|c| c.generation == id.generation) else { return Vec::new() };
-        let tracked = cache.objects.entry(name.clone()).or_insert_with(|| Tracked::unseen(by.is_some()));
-        let is_news = !std::mem::replace(&mut tracked.unreadable, true);
-        let part = tracked.relation.as_deref().and_then(Relation::as_part);
-        let touched = part.map_or(&[][..], |part| part.families()).to_vec();
-        let wakes = is_news && cache.phase == Phase::Synced;
-        let mut wake: Vec<_> = by.into_iter().flatten().filter(|_| wakes).cloned().collect();
-        let unread = tracked.seq == 0 && tracked.relation.is_none() && cache.unread.insert(name.clone());
-        wake.extend(self.recombine_families(&id.key, &touched, unread.then_some(name.0.as_str())));
-        wake
-    }
-
-    /// Completes a list: objects that it does not contain are gone, and the cache is synced. Returns the pipelines that are affected, or
-    /// with `all` every pipeline that depends on the cache.
-    pub fn listed(&mut self, id: &CacheId, seen: &HashSet<ObjectName>, all: bool) -> Vec<PipelineKey> {
-        let Some(cache) = self.cache(id) else { return Vec::new() };
-        let gone: Vec<ObjectName> = cache.objects.keys().filter(|n| !seen.contains(*n)).cloned().collect();
-        let mut wake = HashSet::new();
-        for name in gone {
-            wake.extend(self.record(id, name, ReadObject::nothing(), EventOrigin::Listed));
-        }
-        wake.extend(self.set_phase(id, Phase::Synced).1);
-        wake.extend(self.recombine_all(&id.key));
-        if all {
-            wake.extend(self.dependents(&id.key));
-        }
-        wake.into_iter().collect()
     }
 
     /// Sets the phase of a cache. Returns whether it is new, and the pipelines that depend on the cache.
@@ -401,7 +357,7 @@ mod tests {
     use super::*;
     use crate::api::values::refs::ClusterAppRef;
     use crate::cluster::objects::cache::RING;
-    use crate::observe::Observation;
+    use crate::observe::{EventOrigin, Observation, ReadObject};
 
     fn pipeline(name: &str) -> PipelineKey {
         PipelineKey { namespace: "team".into(), name: name.into() }
@@ -415,7 +371,7 @@ mod tests {
             namespace: namespace.into(),
             cluster_ref: None,
         };
-        Application { object, revision_path: None }
+        Application { object, revision_path: None, cluster_path: None }
     }
 
     fn runs(revision: &str, message: &str) -> Observation {

@@ -222,10 +222,8 @@ fn layers_of_a_pipeline_from_the_least_specific_on() {
     }))
     .unwrap();
     let sources = |name: &str, environment, target: &str| {
-        of_pipeline(&spec, "team-a", name, Spot { environment, index: 0, target })
-            .into_iter()
-            .map(|l| l.source)
-            .collect::<Vec<_>>()
+        let info = TargetInfo { environment_index: environment, name: target.to_owned(), ..TargetInfo::default() };
+        of_target(&spec, "team-a", name, &info).into_iter().map(|l| l.source).collect::<Vec<_>>()
     };
     assert_eq!(sources("a", 0, "dev/c/x"), [Source::Pipeline, Source::Target("dev/c/x".into())]);
     assert_eq!(sources("a", 1, "prod/c/y"), [Source::Pipeline, Source::Environment("prod".into())]);

@@ -40,7 +40,7 @@ impl Configuration {
         };
         let (site, sources) = (layers.site.clone(), state.beneath(&layers.site, &job.name));
         drop(state);
-        let is_done = job.run(&site, sources, &self.cluster, self.compiler());
+        let is_done = job.run(&site, sources, self.compiler());
         (if is_done { Outcome::Done } else { Outcome::Paused }, began.elapsed())
     }
 

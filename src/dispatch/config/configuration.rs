@@ -22,6 +22,7 @@ use super::layer_job::LayerJob;
 use super::sources::{Compiled, Compiler, Place, Site, Sources, place};
 use super::state::{GlobalState, Known, Layer, LayerChange, Layers, State};
 use crate::api::delivery::GLOBAL;
+use crate::api::pipeline::target::targets_of;
 use crate::api::values::refs::ObjectName;
 use crate::api::{Notification, Pipeline, Time, now};
 use crate::config::EffectiveNotification;
@@ -102,7 +103,14 @@ impl Configuration {
         let uid = pipeline.uid().unwrap_or_default();
         let mut state = self.state();
         let known = state.pipelines.get(&uid).map(|known| &known.site);
-        if known.is_some_and(|site| site.generation == pipeline.metadata.generation && site.labels == *pipeline.labels()) {
+        let generates = pipeline.spec.environments.iter().any(|environment| !environment.targets_from.is_empty());
+        let targets = || targets_of(pipeline, &self.cluster);
+        let is_same = |site: &Arc<Site>| {
+            site.generation == pipeline.metadata.generation
+                && site.labels == *pipeline.labels()
+                && (!generates || site.targets == targets())
+        };
+        if known.is_some_and(is_same) {
             return LayerChange::None;
         }
         let names = names(&pipeline.spec);
@@ -120,6 +128,7 @@ impl Configuration {
             generation: pipeline.metadata.generation,
             labels: pipeline.labels().clone(),
             spec: pipeline.spec.clone(),
+            targets: targets(),
         });
         let mut layers = old.map(|old| old.layers).unwrap_or_default();
         layers.retain(|name, _| names.contains(name));

@@ -8,9 +8,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::sources::{Compiled, Compiler, Site, Sources, Texts};
-use crate::api::pipeline::target::{promotion, targets};
+use crate::api::notification::NotificationLayer;
+use crate::api::pipeline::target::{Entry, TargetInfo, promotion};
 use crate::config::EffectiveNotification;
-use crate::config::layers::{Layer, Spot, of_environment, of_pipeline, of_whole_pipeline};
+use crate::config::layers::{Layer, of_environment, of_target, of_whole_pipeline, own};
 use crate::config::snapshot::Overridden;
 
 /// A job pauses after this time.
@@ -40,8 +41,8 @@ enum Step {
     Pipeline,
     /// For an environment, and for its targets that have no layer of their own.
     Environment(usize, Vec<String>),
-    /// For a target: the indexes of its environment and of the target in the spec, its name, and its subject.
-    Target(usize, usize, String, String),
+    /// For a target, and for all targets with the same layers: their subjects.
+    Target(Box<TargetInfo>, Vec<String>),
 }
 
 impl LayerJob {
@@ -50,10 +51,10 @@ impl LayerJob {
     }
 
     /// Runs for one time slice. Restarts if the sources have changed. Returns `true` when the job is done.
-    pub(super) fn run(&mut self, site: &Arc<Site>, sources: Sources, cluster: &str, compiler: Compiler<'_>) -> bool {
+    pub(super) fn run(&mut self, site: &Arc<Site>, sources: Sources, compiler: Compiler<'_>) -> bool {
         let start = Instant::now();
         let mut begun = self.begun.take().filter(|begun| begun.is_of(site, &sources)).unwrap_or_else(|| {
-            let steps = steps(site, &self.name, cluster);
+            let steps = steps(site, &self.name);
             let beneath = sources.layers();
             Begun { site: site.clone(), sources, beneath, steps, texts: Texts::new(), result: Overridden::default() }
         });
@@ -99,27 +100,38 @@ impl Begun {
                 let shared = over(of_environment(spec, namespace, name, environment));
                 self.result.subjects.extend(subjects.into_iter().map(|subject| (subject, shared.clone())));
             }
-            Step::Target(environment, index, target, subject) => {
-                let spot = Spot { environment, index, target: &target };
-                self.result.subjects.insert(subject, over(of_pipeline(spec, namespace, name, spot)));
+            Step::Target(target, subjects) => {
+                let shared = over(of_target(spec, namespace, name, &target));
+                self.result.subjects.extend(subjects.into_iter().map(|subject| (subject, shared.clone())));
             }
         }
     }
 }
 
-fn steps(site: &Site, name: &str, cluster: &str) -> Vec<Step> {
+fn steps(site: &Site, name: &str) -> Vec<Step> {
     let spec = &site.spec;
     let mut steps = vec![Step::Pipeline];
-    let mut infos = targets(spec, cluster).into_iter();
+    let mut targets = site.targets.iter().peekable();
     for (e, environment) in spec.environments.iter().enumerate() {
         let mut others = Vec::new();
-        for (t, target) in environment.targets.iter().enumerate() {
-            let Some(info) = infos.next() else { break };
-            if target.notifications.iter().any(|layer| layer.name == name) {
-                steps.push(Step::Target(e, t, info.name.clone(), info.subject));
-            } else {
-                others.push(info.subject);
+        // Generated targets of one entry share their layers, unless an override matches only some of them.
+        let mut shared: Vec<(Entry, Vec<*const NotificationLayer>, usize)> = Vec::new();
+        while let Some(info) = targets.next_if(|info| info.environment_index == e) {
+            let own: Vec<_> =
+                own(spec, info).into_iter().filter(|layer| layer.name == name).map(std::ptr::from_ref).collect();
+            if own.is_empty() {
+                others.push(info.subject.clone());
+                continue;
             }
+            let is_shared = |(entry, layers, _): &&(Entry, Vec<_>, usize)| *entry == info.entry && *layers == own;
+            if let Some((.., at)) = shared.iter().find(is_shared)
+                && let Some(Step::Target(_, subjects)) = steps.get_mut(*at)
+            {
+                subjects.push(info.subject.clone());
+                continue;
+            }
+            shared.push((info.entry, own, steps.len()));
+            steps.push(Step::Target(Box::new(info.clone()), vec![info.subject.clone()]));
         }
         if environment.notifications.iter().any(|layer| layer.name == name) {
             others.extend([format!("environment/{}", environment.name), promotion(&environment.name)]);

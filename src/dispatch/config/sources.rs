@@ -11,6 +11,7 @@ use kube::ResourceExt as _;
 
 use super::config_maps::ConfigMaps;
 use crate::api::delivery::GLOBAL;
+use crate::api::pipeline::target::TargetInfo;
 use crate::api::values::refs::{ConfigMapKey, ObjectName};
 use crate::api::{Notification, PipelineSpec};
 use crate::config::global::{GlobalParts, is_same};
@@ -32,6 +33,8 @@ pub(super) struct Site {
     /// The labels decide which notifications apply. A change of labels does not change the generation.
     pub(super) labels: BTreeMap<String, String>,
     pub(super) spec: PipelineSpec,
+    /// Its targets. Those of `targetsFrom` change without the generation.
+    pub(super) targets: Vec<TargetInfo>,
 }
 
 /// The objects from which a notification is compiled. Two values are equal if they refer to the same objects in memory.

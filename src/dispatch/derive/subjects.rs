@@ -1,13 +1,13 @@
 //! Maps the names of subjects in the log to the subjects that deliveries contain, and to their places. Pure.
 //!
-//! In: a pipeline's spec; a name. Out: the subject, and the places of its targets. Triggers are evaluated with these places.
+//! In: a pipeline; a name. Out: the subject, and the places of its targets. Triggers are evaluated with these places.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::api::PipelineSpec;
+use crate::api::Pipeline;
 use crate::api::delivery::{AppObject, PipelineRef, Subject, SubjectKind, SubjectTarget};
-use crate::api::pipeline::target::{PIPELINE, TargetInfo, promotion, targets};
+use crate::api::pipeline::target::{PIPELINE, TargetInfo, promotion, targets_of};
 use crate::api::values::refs::ClusterRef;
 use crate::trigger::{Place, kind};
 
@@ -28,11 +28,11 @@ pub struct About {
 }
 
 impl Subjects {
-    /// Returns the subjects of a spec. `cluster` is the name of the local cluster.
+    /// Returns the subjects of a pipeline. `cluster` is the name of the local cluster.
     #[must_use]
-    pub fn new(spec: &PipelineSpec, cluster: &str, pipeline: &PipelineRef) -> Self {
+    pub fn new(of: &Pipeline, cluster: &str, pipeline: &PipelineRef) -> Self {
         let mut known: BTreeMap<String, About> = BTreeMap::new();
-        for info in targets(spec, cluster) {
+        for info in targets_of(of, cluster) {
             let place = place(&info, &pipeline.namespace);
             known.entry(info.subject.clone()).or_default().subject = info.as_subject();
             let environment = format!("environment/{}", info.environment);
@@ -100,7 +100,7 @@ fn named(name: &str, pipeline: &PipelineRef) -> Subject {
             let mut part = || parts.next().unwrap_or_default();
             let (environment, cluster, namespace) = (part(), part(), part());
             let app = AppObject { name: part(), ..AppObject::default() };
-            let target = SubjectTarget { namespace, cluster, cluster_ref: None, app };
+            let target = SubjectTarget { namespace, cluster, cluster_ref: None, app, source: None };
             Subject { kind, name: short.to_owned(), environment, cluster_ref: None, target: Some(target) }
         }
     }
@@ -111,6 +111,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::api::PipelineSpec;
 
     fn subjects() -> Subjects {
         let cluster = json!({"kind": "GitopsCluster", "name": "eu", "namespace": "fleet"});
@@ -124,7 +125,7 @@ mod tests {
         }))
         .unwrap();
         let pipeline = PipelineRef { namespace: "team-a".into(), name: "shop".into(), uid: "u".into() };
-        Subjects::new(&spec, "here", &pipeline)
+        Subjects::new(&Pipeline::new("shop", spec), "here", &pipeline)
     }
 
     #[test]

@@ -9,7 +9,7 @@ use kube::runtime::watcher::Event;
 
 use super::Followed;
 use crate::api::delivery::PipelineRef;
-use crate::api::pipeline::target::{PIPELINE, promotion, subjects, targets};
+use crate::api::pipeline::target::{PIPELINE, promotion, subjects, targets_of};
 use crate::api::pipeline::{Settled, TargetStatus};
 use crate::api::values::refs::ClusterRef;
 use crate::api::{Change, Pipeline};
@@ -96,7 +96,7 @@ fn facts(pipeline: &Pipeline, cluster: &str) -> PipelineFacts {
         name: pipeline.name_any(),
         labels: pipeline.labels().clone().into(),
         annotations: pipeline.annotations().clone().into(),
-        subjects: subjects(&pipeline.spec, cluster).into_iter().map(|s| (s.clone(), since.get(&s).copied())).collect(),
+        subjects: subjects(pipeline, cluster).into_iter().map(|s| (s.clone(), since.get(&s).copied())).collect(),
         commitless: without_commit(settled).collect(),
         logged: status.is_some_and(|s| s.log.is_some()),
         cursors: cursors.map(|c| (c.notification.clone(), c.uid.clone())).collect(),
@@ -120,7 +120,7 @@ fn since(pipeline: &Pipeline, cluster: &str, settled: &[(String, &Settled)]) -> 
     let namespace = pipeline.namespace().unwrap_or_default();
     let clusters = pipeline.status.iter().flat_map(|status| &status.clusters);
     let seen: HashMap<_, _> = clusters.map(|c| (c.cluster_ref.seen_from(&namespace).full_name(), c.serial)).collect();
-    for cluster in targets(&pipeline.spec, cluster).into_iter().filter_map(|info| info.cluster_ref) {
+    for cluster in targets_of(pipeline, cluster).into_iter().filter_map(|info| info.cluster_ref) {
         let serial = seen.get(&cluster.seen_from(&namespace).full_name());
         since.extend(serial.map(|serial| (cluster.subject(), *serial)));
     }
@@ -159,8 +159,8 @@ fn settled<'a>(pipeline: &'a Pipeline, cluster: &str) -> impl Iterator<Item = (S
             seen.entry(key).or_insert(target);
         }
     }
-    let targets = targets(&pipeline.spec, cluster).into_iter().filter_map(|info| {
-        let key = (&*info.environment, &*info.namespace, &*info.app.name, place(info.cluster_ref.as_ref()));
+    let targets = targets_of(pipeline, cluster).into_iter().filter_map(|info| {
+        let key = (&*info.environment, &*info.namespace, &*info.app.name, place(info.object_cluster.as_ref()));
         let settled = seen.get(&key)?.settled.as_ref()?;
         Some((info.subject, settled))
     });
@@ -197,7 +197,7 @@ fn history(pipeline: &Pipeline, cluster: &str) -> Option<History> {
         uid: pipeline.uid().unwrap_or_default(),
     };
     let is_empty = log.changes.is_empty();
-    let subjects = if is_empty { Subjects::default() } else { Subjects::new(&pipeline.spec, cluster, &of) };
+    let subjects = if is_empty { Subjects::default() } else { Subjects::new(pipeline, cluster, &of) };
     let logged = |change: &Change| {
         let logged = Logged {
             subject: subjects.get(&change.subject).subject.clone(),

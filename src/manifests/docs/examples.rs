@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::api::delivery::GLOBAL;
 use crate::api::pipeline::target::targets;
 use crate::api::{Notification, Pipeline, TransitionType};
-use crate::config::layers::{Spot, of_pipeline};
+use crate::config::layers::of_target;
 use crate::config::{Address, EffectiveNotification, Given, Global, PipelineSelector, resolve_layers};
 use crate::manifests::{global, read};
 use crate::render::Data;
@@ -67,11 +67,9 @@ impl Example {
             n.name_any() == name && n.namespace().as_deref() == Some(namespace) && selector.selects(labels)
         };
         let mut layers = self.global.layers_below(cluster_wide, self.notifications.iter().find(speaks));
-        let spots = pipeline.spec.environments.iter().enumerate();
-        let mut spots = spots.flat_map(|(e, environment)| (0..environment.targets.len()).map(move |t| (e, t)));
-        let at = targets(&pipeline.spec, "in-cluster").iter().position(|info| info.name == target);
-        let (environment, index) = at.and_then(|at| spots.nth(at)).unwrap_or_else(|| panic!("no target {target}"));
-        layers.extend(of_pipeline(&pipeline.spec, namespace, name, Spot { environment, index, target }));
+        let all = targets(&pipeline.spec, "in-cluster");
+        let info = all.iter().find(|info| info.name == target).unwrap_or_else(|| panic!("no target {target}"));
+        layers.extend(of_target(&pipeline.spec, namespace, name, info));
         resolve_layers(&layers, namespace, GLOBAL, &Given::nothing())
     }
 }

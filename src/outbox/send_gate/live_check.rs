@@ -30,7 +30,7 @@ pub async fn is_gone(
                 return Ok(true);
             };
             let subject = subject(spec);
-            Ok(what == Gone::Target && !subjects(&pipeline.spec, cluster).contains(&subject))
+            Ok(what == Gone::Target && !subjects(&pipeline, cluster).contains(&subject))
         }
     }
 }

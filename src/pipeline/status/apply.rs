@@ -16,8 +16,8 @@ use crate::changelog::{
 use crate::cluster::Reachability;
 use crate::observe::Observation;
 
-use super::Observed;
 use super::target::{Shown, Track, baseline_serial, previous, stable_part};
+use super::{Gathered, Observed};
 
 /// The result of processing all observations.
 pub(in crate::pipeline) struct Applied {
@@ -49,6 +49,8 @@ struct Group<'a> {
     settled: Option<Settled>,
     /// Whether all targets that its state depends on can be observed.
     decided: bool,
+    /// Whether all of its targets are known.
+    is_complete: bool,
     ruleset_id: String,
     /// Hash of its targets. Empty: the settled state does not get one yet.
     members: String,
@@ -58,13 +60,13 @@ struct Group<'a> {
 /// `listed`: whether the promotions of the pipeline are known. A settled state of an environment without a hash of its targets means that
 /// its promotions were not taken into the log yet. So it gets the hash only if they are now (see [`super::promoted`]).
 pub(in crate::pipeline) fn apply_all(
-    observed: &[Observed],
+    gathered: &Gathered,
     known: &PipelineStatus,
     listed: bool,
     log: &mut ChangeLog,
     now: Time,
 ) -> Applied {
-    let mut groups = Groups::new(observed, known, listed);
+    let mut groups = Groups::new(gathered, known, listed, baseline_serial(log));
     groups.rebase(log, now);
     let mut all: Vec<(u64, usize, &Observation)> = Vec::new();
     for (index, track) in groups.tracks.iter().enumerate() {
@@ -93,26 +95,29 @@ fn seen_at(seq: u64, log: &ChangeLog, now: Time) -> Time {
 }
 
 impl<'a> Groups<'a> {
-    fn new(observed: &'a [Observed], known: &'a PipelineStatus, listed: bool) -> Self {
-        let targets: Vec<&TargetInfo> = observed.iter().map(|(t, _)| t).collect();
+    fn new(gathered: &'a Gathered, known: &'a PipelineStatus, listed: bool, serial: i64) -> Self {
+        let targets: Vec<&TargetInfo> = gathered.targets.iter().map(|(t, _)| t).collect();
         let before = previous(&targets, &known.environments);
-        let tracks: Vec<_> = observed.iter().zip(before).map(|((t, reading), b)| Track::new(t, b, reading)).collect();
+        let track = |((t, reading), before): (&'a Observed, _)| {
+            Track::new(t, before, reading, gathered.news.contains(&t.subject).then_some(serial))
+        };
+        let tracks: Vec<_> = gathered.targets.iter().zip(before).map(track).collect();
         let mut environments: Vec<Group<'a>> = Vec::new();
-        for (index, target) in targets.iter().enumerate() {
-            if let Some(group) = environments.last_mut().filter(|g| g.name == target.environment) {
-                group.of.end = index + 1;
-                continue;
-            }
-            let before = known.environments.iter().find(|e| e.name == target.environment);
+        let mut at = 0;
+        for plan in &gathered.environments {
+            let end = at + targets[at..].iter().take_while(|target| target.environment == plan.name).count();
+            let before = known.environments.iter().find(|e| e.name == plan.name);
             environments.push(Group {
-                name: &target.environment,
-                of: index..index + 1,
+                name: &plan.name,
+                of: at..end,
                 before,
                 settled: before.and_then(|e| e.settled.clone()),
                 decided: false,
+                is_complete: plan.is_complete,
                 ruleset_id: String::new(),
                 members: String::new(),
             });
+            at = end;
         }
         for group in &mut environments {
             let tracks = &tracks[group.of.clone()];
@@ -124,7 +129,7 @@ impl<'a> Groups<'a> {
         let (ruleset_id, members) = (group_ruleset_id(&tracks), group_members(&tracks));
         let mut groups = Self { tracks, environments, pipeline: known.settled.clone(), ruleset_id, members };
         for group in &mut groups.environments {
-            let parts = groups.tracks[group.of.clone()].iter().map(Track::as_part);
+            let parts = group.parts(&groups.tracks);
             group.decided = group_state(parts) != GroupState::Undecided;
         }
         groups
@@ -167,6 +172,7 @@ impl<'a> Groups<'a> {
             let mut environment = EnvironmentStatus {
                 name: group.name.to_owned(),
                 targets: Vec::new(),
+                generated: Vec::new(),
                 settled: group.settled,
                 promotion: group.before.and_then(|before| before.promotion.clone()),
                 waiting_approval: group.before.and_then(|before| before.waiting_approval.clone()),
@@ -188,9 +194,15 @@ impl<'a> Groups<'a> {
 }
 
 impl Group<'_> {
+    /// Returns the states of its targets. While not all targets are known, one is missing.
+    fn parts<'t>(&self, tracks: &'t [Track<'_>]) -> impl Iterator<Item = Part<'t>> + use<'t> {
+        let missing = (!self.is_complete).then_some(Part { settled: None, seen: false });
+        tracks[self.of.clone()].iter().filter(|track| track.counts()).map(Track::as_part).chain(missing)
+    }
+
     /// Computes the state of the environment from its targets.
     fn regroup(&mut self, tracks: &[Track<'_>], log: &mut ChangeLog, now: Time) {
-        let state = group_state(tracks[self.of.clone()].iter().map(Track::as_part));
+        let state = group_state(self.parts(tracks));
         self.decided = state != GroupState::Undecided;
         let of = GroupId { reader: &self.ruleset_id, members: &self.members };
         let verdict = settle_group(self.settled.as_ref(), state, of, baseline_serial(log));
@@ -221,14 +233,14 @@ fn group_ruleset_id(tracks: &[Track<'_>]) -> String {
         let app = &t.target.app;
         (app.api_version.clone(), app.kind.clone(), app.name.clone(), stable_part(&t.ruleset_id).to_owned())
     };
-    let all: BTreeSet<_> = tracks.iter().map(one).collect();
+    let all: BTreeSet<_> = tracks.iter().filter(|t| !t.has_left()).map(one).collect();
     let hash = all.into_iter().fold(Sha256::new(), |hash, one| hash.chain_update(format!("{one:?}\n")));
     format!("group/1/{}", &hex::encode(hash.finalize())[..16])
 }
 
 /// Returns a hash of the names of these targets.
 fn group_members(tracks: &[Track<'_>]) -> String {
-    let names: BTreeSet<&str> = tracks.iter().map(|t| t.target.subject.as_str()).collect();
+    let names: BTreeSet<&str> = tracks.iter().filter(|t| !t.has_left()).map(|t| t.target.subject.as_str()).collect();
     let hash = names.into_iter().fold(Sha256::new(), |hash, name| hash.chain_update(format!("{name}\n")));
     hex::encode(hash.finalize())[..16].to_owned()
 }
@@ -372,7 +384,7 @@ mod tests {
             let observed: Vec<Observed> = targets.map(|(i, t)| (t.clone(), reading(i))).collect();
             let mut log = self.status.log.take().unwrap_or_else(|| open(at(1), None));
             self.looks += 1;
-            let applied = apply_all(&observed, &self.status, self.listed, &mut log, at(1000 + self.looks));
+            let applied = apply_all(&Gathered::of(observed), &self.status, self.listed, &mut log, at(1000 + self.looks));
             (self.status.environments, self.status.settled) = (applied.environments, applied.settled);
             self.status.log = Some(log);
             self.processed = self.said.len();

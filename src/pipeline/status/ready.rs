@@ -5,8 +5,8 @@
 
 use std::collections::HashMap;
 
-use super::Observed;
 use super::target::application;
+use super::{Gathered, Observed, has_left};
 use crate::api::conditions::{self, Condition, ConditionStatus, READY};
 use crate::api::pipeline::target::TargetInfo;
 use crate::api::pipeline::{EnvironmentStatus, TargetStatus};
@@ -61,16 +61,20 @@ fn missing(target: &TargetInfo, similar: Option<&str>) -> String {
 /// Sets the condition `Ready`. It is `True` if the object of every target exists and can be observed.
 pub(in crate::pipeline) fn set_ready_from_targets(
     status: &mut PipelineStatus,
-    observed: &[Observed],
+    gathered: &Gathered,
     generation: Option<i64>,
     now: Time,
 ) {
     let shown = status.environments.iter().flat_map(|e| &e.targets);
-    let all: Vec<(&str, &TargetStatus)> = observed.iter().map(|(t, _)| t.name.as_str()).zip(shown).collect();
+    let all = gathered.targets.iter().zip(shown).filter(|((target, reading), _)| !has_left(target, reading));
+    let all: Vec<(&str, &TargetStatus)> = all.map(|((target, _), shown)| (target.name.as_str(), shown)).collect();
     let those = |is: Status| all.iter().copied().filter(|(_, t)| t.status == is).collect::<Vec<_>>();
     let (unknown, missing) = (those(Status::Unknown), those(Status::NotFound));
-    let parts: Vec<String> = [not_observed(&unknown), not_found(&missing)].into_iter().flatten().collect();
+    let problems = gathered.problems.iter().map(|(_, message)| message.clone());
+    let targets = [not_observed(&unknown), not_found(&missing)].into_iter().flatten();
+    let parts: Vec<String> = problems.chain(targets).collect();
     let (is, reason) = match unknown.first() {
+        _ if !gathered.problems.is_empty() => (ConditionStatus::False, gathered.problems[0].0.clone()),
         Some((_, first)) if first.reason.is_empty() => (ConditionStatus::False, "Unknown".to_owned()),
         Some((_, first)) => (ConditionStatus::False, first.reason.clone()),
         None if missing.is_empty() => (ConditionStatus::True, "Observed".to_owned()),
@@ -78,7 +82,9 @@ pub(in crate::pipeline) fn set_ready_from_targets(
     };
     let message = if parts.is_empty() {
         let ready = all.iter().filter(|(_, t)| t.ready).count();
-        format!("{0} of {0} targets found, {ready} ready", all.len())
+        let found = format!("{0} of {0} targets found, {ready} ready", all.len());
+        let empty = gathered.empty.iter().map(|entry| format!("{entry} selects nothing"));
+        cut(&std::iter::once(found).chain(empty).collect::<Vec<_>>().join("; "), MAX_MESSAGE).into_owned()
     } else {
         cut(&parts.join("; "), MAX_MESSAGE).into_owned()
     };

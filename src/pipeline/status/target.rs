@@ -2,13 +2,14 @@
 
 use std::collections::HashMap;
 
-use crate::api::pipeline::target::TargetInfo;
+use crate::api::pipeline::target::{Entry, TargetInfo};
 use crate::api::pipeline::{EnvironmentStatus, TargetStatus};
 use crate::api::values::refs::ClusterAppRef;
 use crate::api::{ChangeLog, Settled, Status, Time};
 use crate::changelog::{MAX_MESSAGE, Part, Verdict, append, cut, is_cut_of, settle};
 use crate::cluster::{Application, Now, Reading, Reason, is_same_cluster};
 use crate::observe::{self, Observation};
+use crate::pipeline::generate::record;
 
 /// Returns the application object of a target, with all fields.
 pub(in crate::pipeline) fn application(target: &TargetInfo) -> ClusterAppRef {
@@ -17,13 +18,17 @@ pub(in crate::pipeline) fn application(target: &TargetInfo) -> ClusterAppRef {
         kind: target.app.kind.clone(),
         name: target.app.name.clone(),
         namespace: target.namespace.clone(),
-        cluster_ref: target.cluster_ref.clone(),
+        cluster_ref: target.object_cluster.clone(),
     }
 }
 
 /// Returns the application object of a target, and how it is read.
 pub(in crate::pipeline) fn source(target: &TargetInfo) -> Application {
-    Application { object: application(target), revision_path: target.app.revision_path.clone() }
+    Application {
+        object: application(target),
+        revision_path: target.app.revision_path.clone(),
+        cluster_path: target.cluster_path.clone(),
+    }
 }
 
 /// The next status of a target.
@@ -46,9 +51,11 @@ pub(in crate::pipeline) fn previous<'a>(
         all.map(|(environment, t)| ((environment, t.cluster_app_ref.clone()), t)).collect();
     let mut found: Vec<Option<&TargetStatus>> =
         targets.iter().map(|t| left.remove(&(t.environment.clone(), application(t)))).collect();
-    for (target, found) in targets.iter().zip(&mut found).filter(|(_, found)| found.is_none()) {
+    left.retain(|_, target| target.generated.is_none());
+    let edited = targets.iter().zip(&mut found).filter(|(target, found)| found.is_none() && !is_generated(target));
+    for (target, found) in edited {
         let names_another = target.name != format!("{}/{}/{}", target.environment, target.cluster, target.namespace);
-        let place = |app: &ClusterAppRef| app.namespace == target.namespace && app.cluster_ref == target.cluster_ref;
+        let place = |app: &ClusterAppRef| app.namespace == target.namespace && app.cluster_ref == target.object_cluster;
         let here = left.keys().filter(|(e, app)| *e == target.environment && place(app));
         // A target without its own application uses the application of the pipeline, so its old name does not matter.
         let edited = here.filter(|(_, app)| !names_another || app.name == target.app.name);
@@ -56,6 +63,10 @@ pub(in crate::pipeline) fn previous<'a>(
         *found = best.and_then(|key| left.remove(&key));
     }
     found
+}
+
+fn is_generated(target: &TargetInfo) -> bool {
+    matches!(target.entry, Entry::Generated(_))
 }
 
 /// One target while its observations are processed one by one.
@@ -72,8 +83,14 @@ pub(in crate::pipeline) struct Track<'a> {
 }
 
 impl<'a> Track<'a> {
-    /// Creates a track without processed observations. `before`: the previous status of the target.
-    pub fn new(target: &'a TargetInfo, before: Option<&'a TargetStatus>, reading: &'a Reading) -> Self {
+    /// Creates a track without processed observations. `before`: the previous status of the target. `new_since`: for a target whose object
+    /// did not exist before, the serial of the log before the target.
+    pub fn new(
+        target: &'a TargetInfo,
+        before: Option<&'a TargetStatus>,
+        reading: &'a Reading,
+        new_since: Option<i64>,
+    ) -> Self {
         let mut settled = before.and_then(|b| b.settled.clone());
         let (ruleset_id, moved) = ruleset_id(target, reading, settled.as_ref());
         if moved && let Some(settled) = settled.as_mut() {
@@ -84,6 +101,10 @@ impl<'a> Track<'a> {
         {
             // This is the state of another application. Only `since` is still valid.
             other.reader.clear();
+        }
+        if let Some(since) = new_since.filter(|_| before.is_none()) {
+            let (status, reader) = (Status::NotFound, ruleset_id.clone());
+            settled = Some(Settled { status, reader, since, ..Settled::default() });
         }
         let lost = reading.overflowed && settled.as_ref().is_some_and(|s| s.reader == ruleset_id);
         Self { target, settled, before, reading, ruleset_id, lost }
@@ -118,6 +139,18 @@ impl<'a> Track<'a> {
         true
     }
 
+    /// Whether `targetsFrom` has generated the target, and its object is gone.
+    pub fn has_left(&self) -> bool {
+        let is_gone = |now: &Now| matches!(now, Now::Known(obs) if obs.status == Status::NotFound);
+        is_generated(self.target) && is_gone(&self.reading.now)
+    }
+
+    /// Whether the target counts for its environment. A generated target counts while its object exists.
+    pub fn counts(&self) -> bool {
+        let is_gone = self.settled.as_ref().is_some_and(|settled| settled.status == Status::NotFound);
+        !(is_generated(self.target) && is_gone)
+    }
+
     /// Returns the target as a part of its environment. The settled state of another application does not count.
     pub fn as_part(&self) -> Part<'_> {
         Part {
@@ -134,7 +167,9 @@ impl<'a> Track<'a> {
             _ => false,
         };
         if waits {
-            return Shown::Pending(self.before.cloned());
+            return Shown::Pending(
+                self.before.cloned().map(|before| TargetStatus { generated: record(self.target), ..before }),
+            );
         }
         let app = application(self.target);
         let same = self.before.filter(|b| b.cluster_app_ref == app);
@@ -160,6 +195,7 @@ impl<'a> Track<'a> {
         }
         shown.last_transition_time = same.filter(|b| b.status == shown.status).map_or(Some(now), |b| b.last_transition_time);
         shown.cluster_app_ref = app;
+        shown.generated = record(self.target);
         shown.settled = self.settled;
         Shown::Status(shown)
     }
@@ -172,7 +208,7 @@ impl<'a> Track<'a> {
 /// identity, which the identifier contains: `RULES#FIRST~LAST`. The returned flag is `true` if the same cluster has another identity.
 fn ruleset_id(target: &TargetInfo, reading: &Reading, settled: Option<&Settled>) -> (String, bool) {
     let rules = observe::reader(&target.app.api_version, &target.app.kind, target.app.revision_path.as_deref());
-    if target.cluster_ref.is_none() {
+    if target.object_cluster.is_none() {
         return (rules, false);
     }
     let before = settled.and_then(|s| s.reader.split_once('#')).filter(|(before, _)| *before == rules);
@@ -225,7 +261,7 @@ mod tests {
     use crate::changelog::open;
 
     fn take(target: &TargetInfo, before: Option<&TargetStatus>, reading: &Reading, log: &mut ChangeLog, now: Time) -> Shown {
-        let mut track = Track::new(target, before, reading);
+        let mut track = Track::new(target, before, reading, None);
         for (_, obs) in track.observations() {
             track.settle(obs, log, now);
         }
@@ -243,6 +279,7 @@ mod tests {
             app: AppRef { api_version: "apps/v1".into(), kind: "Deployment".into(), name: app.into(), revision_path: None },
             subject: format!("target/{name}"),
             name,
+            ..TargetInfo::default()
         }
     }
 
@@ -382,7 +419,7 @@ mod tests {
     #[test]
     fn a_reference_that_leads_to_another_cluster_is_a_new_baseline() {
         let (mut target, ..) = seen();
-        target.cluster_ref =
+        target.object_cluster =
             Some(ClusterRef { api_version: None, kind: ClusterKind::Secret, name: "eu".into(), namespace: None });
         let mut log = open(at(1), None);
         let on = |cluster: &str, revision: &str| Reading {

@@ -71,8 +71,8 @@ pub(in crate::pipeline) struct WriteTracker {
     pub uid: Option<String>,
     /// The leadership term of this replica to which the tracker belongs. It is 0 while another replica is the leader.
     pub term: u64,
-    /// Generation of the spec whose objects were last requested from the caches.
-    declared: Option<i64>,
+    /// Generation of the spec whose objects were last requested from the caches, and a hash of the generated targets.
+    declared: Option<(i64, u64)>,
     processed: Processed,
     /// The newest known object, until the watch delivers it or a newer one.
     known: Option<Arc<Pipeline>>,
@@ -130,21 +130,34 @@ impl WriteTracker {
         newest
     }
 
-    /// Whether the objects of this generation of the spec were requested from the caches.
+    /// Whether the selections of this generation of the spec were requested from the caches.
     pub fn has_declared(&self, generation: Option<i64>) -> bool {
-        generation.is_some() && self.declared == generation
+        generation.is_some() && self.declared.map(|(declared, _)| declared) == generation
+    }
+
+    /// Whether the objects of this generation of the spec, and these generated targets, were requested from the caches.
+    pub fn has_declared_targets(&self, generation: Option<i64>, generated: u64) -> bool {
+        generation.is_some_and(|generation| self.declared == Some((generation, generated)))
     }
 
     /// Notes that the objects of these targets were requested from the caches at this sequence number. If an object is new in the pipeline,
-    /// its earlier observations are not part of the history of the pipeline.
-    pub fn declare(&mut self, generation: Option<i64>, targets: &[TargetInfo], seq: u64) {
+    /// its earlier observations are not part of the history of the pipeline. `news`: for new objects, the sequence number from which on they
+    /// are.
+    pub fn declare(
+        &mut self,
+        generation: Option<i64>,
+        (targets, generated): (&[TargetInfo], u64),
+        news: &HashMap<String, u64>,
+        seq: u64,
+    ) {
         let mut old = std::mem::take(&mut self.processed);
         for target in targets {
             let app = source(target);
+            let seq = news.get(&target.subject).copied().unwrap_or(seq);
             let seq = old.remove(&target.subject).filter(|(of, _)| *of == app).map_or(seq, |(_, processed)| processed);
             self.processed.insert(target.subject.clone(), (app, seq));
         }
-        self.declared = generation;
+        self.declared = generation.map(|generation| (generation, generated));
     }
 
     /// Whether a write was sent whose result is unknown. Then a live read is required before anything else is written.
@@ -334,7 +347,7 @@ mod tests {
     #[test]
     fn observations_are_processed_after_they_are_written() {
         let mut writes = WriteTracker::default();
-        writes.declare(Some(1), &[target("a")], 3);
+        writes.declare(Some(1), (&[target("a")], 0), &HashMap::new(), 3);
         assert_eq!(after(&writes, "a"), 3);
         writes.sending(attempt(6, "v1", 7));
         writes.answered(ends("1", 6, "v1"));
@@ -366,7 +379,7 @@ mod tests {
     fn observations_of_a_write_that_is_applied_late_are_not_processed_again() {
         for read in [false, true] {
             let mut writes = WriteTracker::default();
-            writes.declare(Some(1), &[target("a")], 3);
+            writes.declare(Some(1), (&[target("a")], 0), &HashMap::new(), 3);
             writes.sending(attempt(7, "v2", 9));
             writes.learn(ends("1", 6, "v1"));
             assert_eq!((writes.is_uncertain(), writes.take_unannounced(), after(&writes, "a")), (false, None, 3));
@@ -387,7 +400,7 @@ mod tests {
         }
         // After a 503 the client sends the write again. The second request is refused because the first one was applied.
         let mut writes = WriteTracker::default();
-        writes.declare(Some(1), &[target("a")], 3);
+        writes.declare(Some(1), (&[target("a")], 0), &HashMap::new(), 3);
         writes.sending(attempt(7, "v2", 9));
         writes.refused();
         writes.newest(&Arc::new(ends("2", 7, "v2")));
@@ -409,15 +422,15 @@ mod tests {
     #[test]
     fn observations_from_before_the_request_are_not_processed() {
         let mut writes = WriteTracker::default();
-        writes.declare(Some(1), &[target("a")], 3);
+        writes.declare(Some(1), (&[target("a")], 0), &HashMap::new(), 3);
         writes.settle(up_to("a", 5));
-        writes.declare(Some(2), &[target("a")], 8);
+        writes.declare(Some(2), (&[target("a")], 0), &HashMap::new(), 8);
         assert_eq!(after(&writes, "a"), 5, "it was requested the whole time");
-        writes.declare(Some(3), &[target("b")], 9);
+        writes.declare(Some(3), (&[target("b")], 0), &HashMap::new(), 9);
         writes.settle(up_to("a", 20));
         assert_eq!(after(&writes, "b"), 9);
-        writes.declare(Some(4), &[], 30);
-        writes.declare(Some(5), &[target("b")], 40);
+        writes.declare(Some(4), (&[], 0), &HashMap::new(), 30);
+        writes.declare(Some(5), (&[target("b")], 0), &HashMap::new(), 40);
         assert_eq!(after(&writes, "b"), 40);
         assert!(writes.has_declared(Some(5)) && !writes.has_declared(Some(4)) && !writes.has_declared(None));
     }

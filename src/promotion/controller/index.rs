@@ -295,6 +295,9 @@ fn lean(mut pipeline: Pipeline) -> Pipeline {
     for environment in &mut pipeline.spec.environments {
         environment.notifications = Vec::new();
         environment.targets.iter_mut().for_each(|target| target.notifications = Vec::new());
+        for from in &mut environment.targets_from {
+            (from.notifications, from.overrides) = (Vec::new(), Vec::new());
+        }
     }
     if let Some(status) = &mut pipeline.status {
         (status.log, status.dispatched, status.clusters) = (None, None, Vec::new());

@@ -220,6 +220,7 @@ fn subject() -> Subject {
                 kind: "Kustomization".to_owned(),
                 name: "podinfo".to_owned(),
             },
+            source: None,
         }),
         ..Subject::default()
     }

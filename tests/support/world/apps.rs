@@ -37,6 +37,14 @@ impl World {
         self.finish(app).await;
     }
 
+    /// The same, with labels.
+    pub async fn deploy_with(&self, app: &str, tag: &str, labels: Value) {
+        let mut object = deployment(app, tag);
+        object["metadata"]["labels"] = labels;
+        self.create::<Deployment>(object).await;
+        self.finish(app).await;
+    }
+
     /// Sets another tag, which begins a rollout.
     pub async fn roll_out(&self, app: &str, tag: &str) {
         self.try_roll_out(app, tag).await.expect("patched");

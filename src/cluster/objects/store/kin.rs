@@ -21,14 +21,19 @@ impl Store {
     /// Counts one object less that a pipeline needs, for each of its caches.
     pub(super) fn uncount_need(&mut self, object: &Application, pipeline: &PipelineKey) {
         for key in self.all_caches(object) {
-            let Some(by) = self.needed_by.get_mut(&key) else { continue };
-            if let Some(count) = by.get_mut(pipeline) {
-                *count -= 1;
-            }
-            by.retain(|_, count| *count > 0);
-            if by.is_empty() {
-                self.needed_by.remove(&key);
-            }
+            self.uncount(&key, pipeline);
+        }
+    }
+
+    /// Counts one need of a pipeline less for a cache.
+    pub(super) fn uncount(&mut self, key: &CacheKey, pipeline: &PipelineKey) {
+        let Some(by) = self.needed_by.get_mut(key) else { return };
+        if let Some(count) = by.get_mut(pipeline) {
+            *count -= 1;
+        }
+        by.retain(|_, count| *count > 0);
+        if by.is_empty() {
+            self.needed_by.remove(key);
         }
     }
 
@@ -37,6 +42,7 @@ impl Store {
         Some(CacheKey {
             cluster: object.object.cluster_ref.clone(),
             revision_path: object.revision_path.clone(),
+            cluster_path: object.cluster_path.clone(),
             api_version: object.object.api_version.clone(),
             kind: object.object.kind.clone(),
             namespace: self.watched(object, &object.object.namespace)?,
@@ -74,6 +80,10 @@ impl Store {
         let Some(tracked) = self.caches.get_mut(&key).and_then(|cache| cache.objects.get_mut(&name_of(object))) else {
             return;
         };
+        if tracked.ring.is_some() {
+            // A selection contains the object.
+            return;
+        }
         let mut ring = Ring::default();
         if matches!(tracked.relation.as_deref(), Some(Relation::Parent(_))) {
             // Its parts may have changed in the meantime.
@@ -106,7 +116,18 @@ impl Store {
         // The object was read, but its parts are not available, so its state is not known.
         let own = self.locate(object).and_then(|key| self.caches.get(&key));
         let wakes = own.is_some_and(|cache| cache.phase == Phase::Synced);
-        self.wanted_by.get(object).into_iter().flatten().filter(|_| wakes).cloned().collect()
+        if wakes { self.interested(object) } else { Vec::new() }
+    }
+
+    /// Returns the pipelines that name or select an object.
+    pub(super) fn interested(&self, object: &Application) -> Vec<PipelineKey> {
+        let named = self.wanted_by.get(object).into_iter().flatten();
+        let Some(key) = self.locate(object).filter(|key| self.caches.get(key).is_some_and(|cache| cache.keeps_traits))
+        else {
+            return named.cloned().collect();
+        };
+        let name = name_of(object);
+        named.chain(self.selecting(&key, &name)).cloned().collect::<HashSet<_>>().into_iter().collect()
     }
 
     /// Returns the cache with the parts of a parent, and its family. `None` if the cache is not synced.
@@ -166,7 +187,7 @@ impl Store {
         let Some(tracked) = cache.objects.get_mut(&name_of(object)) else { return Vec::new() };
         tracked.relation = Some(Box::new(relation));
         let wakes = (tracked.record(seq, said) || anyway) && cache.phase == Phase::Synced;
-        self.wanted_by.get(object).into_iter().flatten().filter(|_| wakes).cloned().collect()
+        if wakes { self.interested(object) } else { Vec::new() }
     }
 
     /// Returns the family and the relation of an object that is a parent.
@@ -208,6 +229,7 @@ fn cache_of(object: &Application, parts: Parts, namespace: Option<String>) -> Ca
     CacheKey {
         cluster: object.object.cluster_ref.clone(),
         revision_path: None,
+        cluster_path: None,
         api_version: object.object.api_version.clone(),
         kind: parts.kind.to_owned(),
         namespace,
@@ -251,7 +273,7 @@ mod tests {
             namespace: namespace.into(),
             cluster_ref: None,
         };
-        Application { object, revision_path: None }
+        Application { object, revision_path: None, cluster_path: None }
     }
 
     fn repo() -> Application {

@@ -15,7 +15,16 @@ fn target(namespace: &str) -> TargetInfo {
     let app = AppRef { api_version: "apps/v1".into(), kind: "Deployment".into(), name: "web".into(), revision_path: None };
     let (name, subject) = (format!("prod/c/{namespace}"), format!("target/prod/c/{namespace}"));
     let (environment, cluster) = ("prod".to_owned(), "c".to_owned());
-    TargetInfo { environment, namespace: namespace.into(), cluster, cluster_ref: None, app, name, subject }
+    TargetInfo {
+        environment,
+        namespace: namespace.into(),
+        cluster,
+        cluster_ref: None,
+        app,
+        name,
+        subject,
+        ..TargetInfo::default()
+    }
 }
 
 /// Returns a pipeline whose targets have these statuses. Targets that are `Unknown` have the reason `Forbidden`.
@@ -46,7 +55,7 @@ fn seen(statuses: &[Status], similar: &[(usize, &str)]) -> (PipelineStatus, Vec<
     let mut status = PipelineStatus { environments, ..PipelineStatus::default() };
     let similar = similar.iter().map(|(i, words)| (format!("target/prod/c/n{i}"), (*words).to_owned())).collect();
     name_missing(&mut status.environments, &[], &observed, &similar);
-    set_ready_from_targets(&mut status, &observed, Some(1), at(1));
+    set_ready_from_targets(&mut status, &Gathered::of(observed.clone()), Some(1), at(1));
     (status, observed)
 }
 

@@ -1,0 +1,96 @@
+//! Records what a watch has observed, and finds the pipelines that depend on it.
+//!
+//! In: the observation of one object, or the end of a list. Out: the pipelines to wake. Nobody is woken before the first list of a cache is
+//! complete.
+
+use std::collections::HashSet;
+
+use super::Store;
+use crate::api::Status;
+use crate::cluster::PipelineKey;
+use crate::cluster::objects::cache::{CacheId, ObjectName, Phase, Tracked, object_of};
+use crate::observe::{EventOrigin, ReadObject, Relation, Traits};
+
+impl Store {
+    /// Records what was observed of an object. Returns the pipelines that depend on it.
+    pub fn record(&mut self, id: &CacheId, name: ObjectName, seen: ReadObject, origin: EventOrigin) -> Vec<PipelineKey> {
+        self.record_with(id, name, seen, None, origin)
+    }
+
+    /// The same, with the traits by which the object is selected. `None`: it does not exist, or the cache keeps no traits.
+    pub fn record_with(
+        &mut self,
+        id: &CacheId,
+        name: ObjectName,
+        seen: ReadObject,
+        traits: Option<&Traits>,
+        origin: EventOrigin,
+    ) -> Vec<PipelineKey> {
+        let Some(cache) = self.caches.get_mut(&id.key).filter(|c| c.generation == id.generation) else { return Vec::new() };
+        let touched = cache.update_families(&name, seen.relation.as_deref());
+        let was_unread = cache.unread.remove(&name).then(|| name.0.clone());
+        let mut wake: Vec<_> = self.update_traits(&id.key, &name, traits, origin).into_iter().collect();
+        wake.extend(self.record_own(id, name, seen, origin));
+        wake.extend(self.recombine_families(&id.key, &touched, was_unread.as_deref()));
+        wake
+    }
+
+    /// Records an observation for the object itself, without the parents that it is a part of.
+    fn record_own(&mut self, id: &CacheId, name: ObjectName, seen: ReadObject, origin: EventOrigin) -> Vec<PipelineKey> {
+        let (seq, object) = (self.next(), object_of(&id.key, &name));
+        let is_named = self.wanted_by.contains_key(&object);
+        let is_wanted = is_named || self.is_selected(&id.key, &name);
+        let Some(cache) = self.caches.get_mut(&id.key) else { return Vec::new() };
+        if !is_named && seen.observation.status == Status::NotFound {
+            cache.objects.remove(&name);
+            self.unregister_parent(&object);
+            return Vec::new();
+        }
+        let created = origin == EventOrigin::Changed
+            && cache.objects.get(&name).is_none_or(|t| t.relation.is_none() && t.current.status == Status::NotFound);
+        let tracked = cache.objects.entry(name).or_insert_with(|| Tracked::unseen(is_wanted));
+        let was_unreadable = std::mem::take(&mut tracked.unreadable);
+        let origin = if created { EventOrigin::Created } else { origin };
+        tracked.relation = seen.relation.map(|relation| Box::new(relation.following(tracked.relation.as_deref(), origin)));
+        if matches!(tracked.relation.as_deref(), Some(Relation::Parent(_))) {
+            return if is_wanted { self.register_parent(&object, was_unreadable) } else { Vec::new() };
+        }
+        let wakes = (tracked.record(seq, seen.observation) || was_unreadable) && cache.phase == Phase::Synced;
+        self.unregister_parent(&object);
+        if wakes && is_wanted { self.interested(&object) } else { Vec::new() }
+    }
+
+    /// Records that an object exists and cannot be parsed. Its last observation is outdated, but the object is not deleted. Returns the
+    /// pipelines that depend on it.
+    pub fn unreadable(&mut self, id: &CacheId, name: &ObjectName) -> Vec<PipelineKey> {
+        let by = self.wanted_by.get(&object_of(&id.key, name));
+        let Some(cache) = self.caches.get_mut(&id.key).filter(|c| c.generation == id.generation) else { return Vec::new() };
+        let tracked = cache.objects.entry(name.clone()).or_insert_with(|| Tracked::unseen(by.is_some()));
+        let is_news = !std::mem::replace(&mut tracked.unreadable, true);
+        let part = tracked.relation.as_deref().and_then(Relation::as_part);
+        let touched = part.map_or(&[][..], |part| part.families()).to_vec();
+        let wakes = is_news && cache.phase == Phase::Synced;
+        let mut wake: Vec<_> = by.into_iter().flatten().filter(|_| wakes).cloned().collect();
+        let unread = tracked.seq == 0 && tracked.relation.is_none() && cache.unread.insert(name.clone());
+        wake.extend(self.recombine_families(&id.key, &touched, unread.then_some(name.0.as_str())));
+        wake
+    }
+
+    /// Completes a list: objects that it does not contain are gone, and the cache is synced. Returns the pipelines that are affected, or
+    /// with `all` every pipeline that depends on the cache.
+    pub fn listed(&mut self, id: &CacheId, seen: &HashSet<ObjectName>, all: bool) -> Vec<PipelineKey> {
+        let Some(cache) = self.cache(id) else { return Vec::new() };
+        let gone: Vec<ObjectName> = cache.objects.keys().filter(|n| !seen.contains(*n)).cloned().collect();
+        let mut wake = HashSet::new();
+        for name in gone {
+            wake.extend(self.record(id, name, ReadObject::nothing(), EventOrigin::Listed));
+        }
+        wake.extend(self.set_phase(id, Phase::Synced).1);
+        wake.extend(self.recombine_all(&id.key));
+        wake.extend(self.decide_after_list(&id.key));
+        if all {
+            wake.extend(self.dependents(&id.key));
+        }
+        wake.into_iter().collect()
+    }
+}

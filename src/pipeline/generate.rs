@@ -1,0 +1,373 @@
+//! Pure: the targets that nobody lists. Compares what the selections of a pipeline contain with what its status records.
+//!
+//! In: the objects of each selection, and the recorded targets with their readings. Out: the generated targets of each environment, which
+//! of them are news, and what prevents others.
+//!
+//! A target counts only after the status records it. An object that is not recorded is news if it was created while its kind was watched.
+//! If it was found in a list, it is news if it is at least as new as the newest object that was selected before. Everything else was there
+//! before, or came to be selected by an edit, so its first observation is a silent baseline.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+
+use sha2::{Digest as _, Sha256};
+
+use crate::api::pipeline::source::FleetCluster;
+use crate::api::pipeline::target::{Entry, TargetInfo};
+use crate::api::pipeline::{EnvironmentStatus, GeneratedFrom, GeneratedTarget, MAX_TARGETS};
+use crate::api::values::refs::{AppRef, ClusterRef};
+use crate::api::{Change, Pipeline, PipelineStatus, Status};
+use crate::cluster::selection::{Joined, Selected, Selecting};
+use crate::cluster::{Now, Reason};
+
+use super::plan::PlannedSelection;
+use super::status::Observed;
+use super::status::target::application;
+
+/// Maximum length of the name of a cluster that is used as it is.
+const MAX_CLUSTER: usize = 253;
+
+/// One selection, and what it contains now.
+pub(super) struct Found<'a> {
+    /// The entry of `targetsFrom`.
+    pub planned: &'a PlannedSelection,
+    /// Its objects.
+    pub selecting: Selecting,
+}
+
+/// A generated target.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Generated {
+    /// The target.
+    pub info: TargetInfo,
+    /// If it is not recorded yet and is news: the sequence number of the event with which it began to be selected.
+    pub news_since: Option<u64>,
+    /// Whether the status records it.
+    pub is_recorded: bool,
+}
+
+/// The generated targets of one environment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct OfEnvironment {
+    /// The targets, by name.
+    pub targets: Vec<Generated>,
+    /// What to record of each entry, after all of its targets are recorded.
+    pub entries: Vec<GeneratedFrom>,
+    /// Whether all selections are complete and all of their objects are targets.
+    pub is_complete: bool,
+    /// Whether a list of objects is under way for the first time.
+    pub is_pending: bool,
+}
+
+/// All generated targets of a pipeline.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct AllGenerated {
+    /// By environment, in spec order.
+    pub environments: Vec<OfEnvironment>,
+    /// Why objects are not targets, with the reason of `Ready=False`.
+    pub problems: Vec<(String, String)>,
+    /// Entries that select nothing.
+    pub empty: Vec<String>,
+}
+
+/// Computes the generated targets. `recorded`: the generated targets of the status, with their readings.
+pub(super) fn generate(
+    pipeline: &Pipeline,
+    cluster_name: &str,
+    listed: &[TargetInfo],
+    found: &[Found<'_>],
+    recorded: &[Observed],
+) -> AllGenerated {
+    let empty = PipelineStatus::default();
+    let status = pipeline.status.as_ref().unwrap_or(&empty);
+    let mut all = AllGenerated::default();
+    let known: HashSet<_> = recorded.iter().map(|(info, _)| application(info)).collect();
+    let mut room = MAX_TARGETS.saturating_sub(listed.len());
+    let mut left_out = 0;
+    let mut environments: Vec<(OfEnvironment, Vec<Generated>)> = Vec::new();
+    for (index, environment) in pipeline.spec.environments.iter().enumerate() {
+        let before = status.environments.iter().find(|known| known.name == environment.name);
+        let found: Vec<&Found<'_>> = found.iter().filter(|found| found.planned.environment == index).collect();
+        let here = Here { name: &environment.name, index, cluster_name, before, found: &found };
+        let mut taken: BTreeMap<String, String> = BTreeMap::new();
+        for info in listed.iter().filter(|info| info.environment_index == index) {
+            taken.insert(info.name.clone(), "targets".to_owned());
+        }
+        let stay = here.recorded(status, recorded, &mut taken);
+        room = room.saturating_sub(stay.len());
+        let (new, problems) = here.unrecorded(&known, &mut taken);
+        all.problems.extend(problems);
+        all.empty.extend(here.empty());
+        environments.push((OfEnvironment { targets: stay, ..here.outcome() }, new));
+    }
+    for (mut of, new) in environments {
+        left_out += new.len().saturating_sub(room);
+        let is_cut = new.len() > room;
+        let new: Vec<_> = new.into_iter().take(room).collect();
+        room -= new.len();
+        of.targets.extend(new);
+        of.targets.sort_by(|a, b| a.info.name.cmp(&b.info.name));
+        of.is_complete &= !is_cut;
+        all.environments.push(of);
+    }
+    let beyond: usize = found.iter().map(|found| found.selecting.total.saturating_sub(found.selecting.objects.len())).sum();
+    if left_out + beyond > 0 {
+        let followed = all.environments.iter().map(|of| of.targets.len()).sum::<usize>() + listed.len();
+        let message = format!(
+            "{} objects are selected beyond the maximum of {MAX_TARGETS} targets, and {followed} targets are followed; select \
+             fewer, or divide them among several pipelines",
+            left_out + beyond
+        );
+        all.problems.insert(0, ("TooManyTargets".to_owned(), message));
+    }
+    all
+}
+
+/// One environment.
+struct Here<'a> {
+    name: &'a str,
+    index: usize,
+    cluster_name: &'a str,
+    before: Option<&'a EnvironmentStatus>,
+    found: &'a [&'a Found<'a>],
+}
+
+impl Here<'_> {
+    /// Returns the recorded targets that stay.
+    fn recorded(
+        &self,
+        status: &PipelineStatus,
+        recorded: &[Observed],
+        taken: &mut BTreeMap<String, String>,
+    ) -> Vec<Generated> {
+        let mut selected: HashMap<_, Vec<(&Found<'_>, &Selected)>> = HashMap::new();
+        for found in self.found {
+            for one in &found.selecting.objects {
+                selected.entry(one.object.object.clone()).or_default().push((found, one));
+            }
+        }
+        let mut stay = Vec::new();
+        for (info, reading) in recorded.iter().filter(|(info, _)| info.environment_index == self.index) {
+            let object = application(info);
+            let mine = |(found, _): &&(&Found<'_>, &Selected)| info.entry == Entry::Generated(found.planned.from);
+            let selecting = selected.get(&seen(&object, self.found));
+            let now = selecting.and_then(|all| all.iter().find(mine).or_else(|| all.first()));
+            let info = match now {
+                Some((found, one)) => {
+                    let now = self.info(found, one);
+                    if now.name != info.name {
+                        // It is about another cluster now.
+                        continue;
+                    }
+                    now
+                }
+                None if self.stays(info, &reading.now, status) => info.clone(),
+                None => continue,
+            };
+            if taken.contains_key(&info.name) {
+                continue;
+            }
+            taken.insert(info.name.clone(), self.entry_name(&info));
+            stay.push(Generated { info, news_since: None, is_recorded: true });
+        }
+        stay
+    }
+
+    /// Whether a recorded target stays although no selection contains its object.
+    fn stays(&self, info: &TargetInfo, now: &Now, status: &PipelineStatus) -> bool {
+        let own = self.found.iter().find(|found| info.entry == Entry::Generated(found.planned.from));
+        if own.is_none_or(|own| own.selecting.incomplete.is_some()) {
+            return own.is_some();
+        }
+        match now {
+            Now::Known(observed) if observed.status == Status::NotFound => {
+                let settled = self.status_of(info).and_then(|target| target.settled.as_ref());
+                settled.is_some_and(|settled| settled.status != Status::NotFound || !is_passed(status, &info.subject))
+            }
+            Now::Known(_) => false,
+            Now::Unknown { .. } => true,
+        }
+    }
+
+    fn status_of(&self, info: &TargetInfo) -> Option<&crate::api::pipeline::TargetStatus> {
+        let targets = self.before.into_iter().flat_map(|before| &before.targets);
+        targets.into_iter().find(|target| target.generated.as_ref().is_some_and(|generated| generated.name == info.name))
+    }
+
+    /// Returns the objects that are not recorded yet, by name, and names that two objects have.
+    fn unrecorded(
+        &self,
+        known: &HashSet<crate::api::values::refs::ClusterAppRef>,
+        taken: &mut BTreeMap<String, String>,
+    ) -> (Vec<Generated>, Vec<(String, String)>) {
+        let (mut all, mut problems) = (BTreeMap::new(), Vec::new());
+        for found in self.found {
+            if let Some((reason, message)) = &found.selecting.incomplete {
+                if !reason.is_filling() || *reason == Reason::CacheSlow {
+                    let message = format!("{}: {message}", self.entry_of(found.planned.from));
+                    problems.push((reason.as_str().to_owned(), message));
+                }
+                continue;
+            }
+            for group in &found.selecting.missing_groups {
+                let message = format!("{}: ClusterGroup {group} does not exist", self.entry_of(found.planned.from));
+                problems.push(("ClusterGroupNotFound".to_owned(), message));
+            }
+            for one in &found.selecting.objects {
+                let info = self.info(found, one);
+                let entry = self.entry_of(found.planned.from);
+                match taken.get(&info.name) {
+                    Some(other) if *other != entry => {
+                        let message = format!("{entry} and {other} both have the target {}; exclude it from one", info.name);
+                        problems.push(("DuplicateTarget".to_owned(), message));
+                        continue;
+                    }
+                    Some(_) => continue,
+                    None => {}
+                }
+                let is_known = known.contains(&application(&info));
+                let news_since = self.is_news(found, one, is_known).then(|| one.seq.saturating_sub(1));
+                taken.insert(info.name.clone(), entry);
+                all.insert(info.name.clone(), Generated { info, news_since, is_recorded: false });
+            }
+        }
+        (all.into_values().collect(), problems)
+    }
+
+    /// Whether an object that is not recorded in this environment is news. `is_known`: another environment has recorded it.
+    fn is_news(&self, found: &Found<'_>, one: &Selected, is_known: bool) -> bool {
+        // What the entry selected before is not known.
+        let Some(before) = self.same(found) else { return false };
+        match one.joined {
+            Joined::Created => true,
+            Joined::Moved => false,
+            Joined::Listed => !is_known && before.newest.is_none_or(|newest| one.created >= Some(newest)),
+        }
+    }
+
+    /// Returns what is recorded of an entry that selects the same.
+    fn same(&self, found: &Found<'_>) -> Option<&GeneratedFrom> {
+        self.before?.generated.iter().find(|of| of.selection == found.planned.selection_hash)
+    }
+
+    /// Returns what to record of the entries.
+    fn outcome(&self) -> OfEnvironment {
+        let mut of = OfEnvironment { is_complete: true, ..OfEnvironment::default() };
+        for found in self.found {
+            let from = u32::try_from(found.planned.from).unwrap_or(u32::MAX);
+            let before = self.same(found);
+            if let Some((reason, _)) = &found.selecting.incomplete {
+                of.is_complete = false;
+                of.is_pending |= *reason == Reason::CacheNotSynced;
+                of.entries.extend(before.map(|before| GeneratedFrom { from, ..before.clone() }));
+                continue;
+            }
+            of.is_complete &= found.selecting.missing_groups.is_empty();
+            let newest = before.and_then(|before| before.newest).max(found.selecting.newest);
+            let source = found.selecting.source.clone();
+            let selection = found.planned.selection_hash.clone();
+            of.entries.push(GeneratedFrom { from, selection, newest, source });
+        }
+        of
+    }
+
+    /// Returns the entries that select nothing.
+    fn empty(&self) -> Vec<String> {
+        let empty = self.found.iter().filter(|f| f.selecting.incomplete.is_none() && f.selecting.total == 0);
+        empty.map(|found| self.entry_of(found.planned.from)).collect()
+    }
+
+    fn entry_of(&self, from: usize) -> String {
+        format!("{}/targetsFrom[{from}]", self.name)
+    }
+
+    fn entry_name(&self, info: &TargetInfo) -> String {
+        match info.entry {
+            Entry::Generated(from) => self.entry_of(from),
+            Entry::Listed(_) => "targets".to_owned(),
+        }
+    }
+
+    /// Returns the target of a selected object.
+    fn info(&self, found: &Found<'_>, one: &Selected) -> TargetInfo {
+        let object = &one.object.object;
+        // As the pipeline writes the reference, without a namespace that it does not name.
+        let lives = found.planned.cluster_ref.clone();
+        let (cluster, about, name) = match (&one.fleet_cluster, &one.bundle) {
+            (Some(of), Some(bundle)) if found.planned.is_fleet => {
+                let cluster = format!("{}.{}", of.namespace, of.name);
+                let name = format!("{}/{cluster}/{bundle}", self.name);
+                (cluster, Some(of.reference()), name)
+            }
+            _ => {
+                let lives_in = lives.as_ref().map_or_else(|| self.cluster_name.to_owned(), ClusterRef::full_name);
+                let cluster = one.cluster.as_deref().map_or_else(|| lives_in.clone(), plain);
+                let about = lives.clone().filter(|_| cluster == lives_in);
+                let name = if found.planned.is_fleet {
+                    format!("{}/{cluster}/{}", self.name, object.name)
+                } else {
+                    format!("{}/{cluster}/{}/{}", self.name, object.namespace, object.name)
+                };
+                (cluster, about, name)
+            }
+        };
+        TargetInfo {
+            environment: self.name.to_owned(),
+            namespace: object.namespace.clone(),
+            cluster,
+            cluster_ref: about,
+            object_cluster: lives,
+            app: AppRef {
+                api_version: object.api_version.clone(),
+                kind: object.kind.clone(),
+                name: object.name.clone(),
+                revision_path: one.object.revision_path.clone(),
+            },
+            source: found.selecting.source.clone(),
+            environment_index: self.index,
+            entry: Entry::Generated(found.planned.from),
+            cluster_path: one.object.cluster_path.clone(),
+            subject: format!("target/{name}"),
+            name,
+        }
+    }
+}
+
+/// Returns an object as the selections name it: with the namespace of its cluster.
+fn seen(object: &crate::api::values::refs::ClusterAppRef, found: &[&Found<'_>]) -> crate::api::values::refs::ClusterAppRef {
+    let as_seen = found.iter().find(|found| found.planned.cluster_ref == object.cluster_ref);
+    let cluster_ref = as_seen.map_or_else(|| object.cluster_ref.clone(), |f| f.planned.selection.cluster_ref.clone());
+    crate::api::values::refs::ClusterAppRef { cluster_ref, ..object.clone() }
+}
+
+/// Returns the part of the status that describes how a target came to be.
+pub(super) fn record(info: &TargetInfo) -> Option<GeneratedTarget> {
+    let Entry::Generated(from) = info.entry else { return None };
+    let about = info.cluster_ref.as_ref().filter(|_| info.cluster_ref != info.object_cluster);
+    let fleet_cluster =
+        about.map(|about| FleetCluster { namespace: about.namespace.clone().unwrap_or_default(), name: about.name.clone() });
+    let from = u32::try_from(from).unwrap_or(u32::MAX);
+    Some(GeneratedTarget { from, name: info.name.clone(), cluster: info.cluster.clone(), fleet_cluster })
+}
+
+/// Whether all cursors have passed the changes of a subject, and no timer of it is running.
+fn is_passed(status: &PipelineStatus, subject: &str) -> bool {
+    let changes = status.log.iter().flat_map(|log| &log.changes);
+    let last = changes.filter(|change: &&Change| change.subject == subject).map(|change| change.serial).max();
+    let Some(dispatched) = &status.dispatched else { return last.is_none() };
+    let is_armed = dispatched.armed.iter().any(|timer| timer.subject == subject);
+    !is_armed && last.is_none_or(|last| dispatched.cursors.iter().all(|cursor| cursor.serial >= last))
+}
+
+/// Returns the name of a cluster, or its hash if it contains other characters than letters, digits, `.` and `-`.
+fn plain(name: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-');
+    if name.len() <= MAX_CLUSTER && name.chars().all(is_plain) {
+        return name.to_owned();
+    }
+    hex::encode(Sha256::digest(name))[..16].to_owned()
+}
+
+/// Returns the known objects of each entry, by namespace and name.
+pub(super) fn names(recorded: &[TargetInfo]) -> BTreeSet<(String, String)> {
+    recorded.iter().map(|info| (info.namespace.clone(), info.app.name.clone())).collect()
+}
