@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
+use std::time::Duration;
 
 use globset::GlobSet;
 use kube::core::Expression;
@@ -129,6 +130,17 @@ pub struct Selecting {
     pub source: Option<TargetOrigin>,
     /// `ClusterGroups` that the selection names and that do not exist.
     pub missing_groups: Vec<String>,
+}
+
+/// When the agent of a `Cluster` of Fleet last reported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CheckIn {
+    /// Time since this report was first seen, by our clock.
+    pub since: Duration,
+    /// How old the report was then, by the clock of the agent. `None`: the report came while Pennant was looking.
+    pub age_before: Option<Duration>,
+    /// The shortest time between two reports that came while Pennant was looking.
+    pub interval: Option<Duration>,
 }
 
 /// What is known about the `Cluster` of Fleet that a `BundleDeployment` is about.

@@ -367,7 +367,9 @@ fn plain(name: &str) -> String {
     hex::encode(Sha256::digest(name))[..16].to_owned()
 }
 
-/// Returns the known objects of each entry, by namespace and name.
-pub(super) fn names(recorded: &[TargetInfo]) -> BTreeSet<(String, String)> {
-    recorded.iter().map(|info| (info.namespace.clone(), info.app.name.clone())).collect()
+/// Returns the recorded objects of an entry, by namespace and name.
+pub(super) fn names(recorded: &[TargetInfo], planned: &PlannedSelection) -> BTreeSet<(String, String)> {
+    let is_of =
+        |info: &&TargetInfo| info.environment_index == planned.environment && info.entry == Entry::Generated(planned.from);
+    recorded.iter().filter(is_of).map(|info| (info.namespace.clone(), info.app.name.clone())).collect()
 }

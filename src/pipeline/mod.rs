@@ -10,6 +10,7 @@
 //! state that must survive between two reconciles: writes whose answer was lost, and up to where observations were processed.
 
 mod controller;
+mod gather;
 mod generate;
 pub mod plan;
 mod promotions;

@@ -2,16 +2,17 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use globset::{Glob, GlobSet, GlobSetBuilder};
 use kube::core::Expression;
 use sha2::{Digest as _, Sha256};
 
-use crate::api::PipelineSpec;
 use crate::api::pipeline::source::{FLEET_VERSION, FleetObjects, FleetTargets, LabelRequirements, ObjectTargets};
 use crate::api::pipeline::target::{TargetInfo, targets};
 use crate::api::pipeline::{MAX_TARGETS, TargetSource};
 use crate::api::values::refs::{ClusterKind, ClusterRef};
+use crate::api::{PipelineSpec, duration};
 use crate::cluster::selection::{FleetClusters, Selection, Source};
 use crate::observe::RevisionPath;
 
@@ -89,6 +90,8 @@ pub struct PlannedSelection {
     pub cluster_ref: Option<ClusterRef>,
     /// Whether the objects are those of Fleet.
     pub is_fleet: bool,
+    /// Time without a report of its agent after which a cluster of Fleet is offline. `None`: the default.
+    pub offline_after: Option<Duration>,
     /// What is selected.
     pub selection: Arc<Selection>,
 }
@@ -104,6 +107,7 @@ pub fn selections(spec: &PipelineSpec, namespace: &str, cross_namespace_refs: bo
             selection_hash: entry.selection(),
             cluster_ref: entry.objects.as_ref().and_then(|objects| objects.cluster_ref.clone()),
             is_fleet: entry.fleet.is_some(),
+            offline_after: entry.fleet.as_ref().and_then(|fleet| duration(fleet.offline_after.as_deref()?)),
             selection: Arc::new(selection),
         })
     };
@@ -155,6 +159,10 @@ fn fleet_selection(fleet: &FleetTargets, field: &str, namespace: &str) -> Result
         labels.retain(|_| fleet.bundle.is_none());
     } else {
         labels.push(Expression::Equal(BUNDLE_NAMESPACE.to_owned(), namespace.to_owned()));
+    }
+    if fleet.offline_after.as_deref().is_some_and(|after| duration(after).is_none()) {
+        let message = format!("{field}.fleet.offlineAfter is not a duration; write it as 45m or 1h30m");
+        return Err(Refused { reason: "InvalidSelection", message });
     }
     let clusters = FleetClusters {
         workspace: namespace.to_owned(),

@@ -1,7 +1,5 @@
 //! One reconcile of one pipeline: plan, gather, compute, write. A reconcile without any change makes no API call.
 
-use std::collections::{BTreeSet, HashMap};
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,22 +8,17 @@ use kube::runtime::controller::Action;
 use kube::{Api, Resource as _};
 use tokio::time::{Instant, timeout};
 
-use super::generate::{self, Found};
-use super::plan::{PlannedSelection, Refused, plan, selections};
+use super::gather::gather;
 use super::status::ready::Notice;
-use super::status::similar::Place;
-use super::status::target::source;
-use super::status::{Base, EnvironmentPlan, Gathered, Next, next};
+use super::status::{Base, Next, next};
 use super::write::events::events_for;
 use super::write::patch::{Failure, failure, patch};
 use super::write::trace::recorded;
 use super::write::tracker::{Attempt, WriteTracker, processed, serial};
 use super::{Context, Error};
-use crate::api::pipeline::target::{Entry, TargetInfo, targets_of};
-use crate::api::pipeline::{Environment, RunningTimer};
-use crate::api::values::refs::ClusterRef;
+use crate::api::pipeline::RunningTimer;
 use crate::api::{Change, Pipeline, Promotion, Time, now};
-use crate::cluster::{PipelineKey, Reading};
+use crate::cluster::PipelineKey;
 use crate::k8s::limiter::Permit;
 use crate::report::events::ChangeEvent;
 use crate::telemetry::chain;
@@ -94,9 +87,11 @@ pub(super) async fn reconcile(
         let promotions: Option<Vec<&Promotion>> = promotions.as_ref().map(|all| all.iter().map(|p| &**p).collect());
         let known = Base { pipeline: &base, promotions: promotions.as_deref(), highest: writes.highest };
         let processed = gathered.as_ref().map(|g| processed(&g.targets)).unwrap_or_default();
+        let look_again = gathered.as_ref().ok().and_then(|gathered| gathered.look_again);
+        let done = || look_again.map_or_else(Action::await_change, Action::requeue);
         let Some(mut next) = next(known, gathered.as_ref(), now()) else {
             writes.settle(processed);
-            return Ok(Action::await_change());
+            return Ok(done());
         };
         if next.merged && !live {
             // Before changes are merged, read the pipeline live. If its cursors have moved on, there is space without a merge.
@@ -111,7 +106,7 @@ pub(super) async fn reconcile(
                 if let Some(changed_at) = changed_at {
                     ctx.metrics.observation_lag(changed_at.elapsed());
                 }
-                return Ok(Action::await_change());
+                return Ok(done());
             }
             Some(error) => last = error,
         }
@@ -130,123 +125,6 @@ fn held_back(base: &Pipeline, wait: Duration, now: Time) -> Option<Duration> {
     };
     let wait = armed.into_iter().filter_map(until).fold(wait, Duration::min);
     Some(wait).filter(|wait| !wait.is_zero())
-}
-
-/// Returns the readings of all targets and clusters, or why the spec is refused.
-fn gather(ctx: &Context, key: &PipelineKey, base: &Pipeline, writes: &mut WriteTracker) -> Result<Gathered, Refused> {
-    let options = &ctx.options;
-    let planned = plan(&base.spec, &key.namespace, &options.cluster_name, options.cross_namespace_refs);
-    let selections = planned.as_ref().map(|_| selections(&base.spec, &key.namespace, options.cross_namespace_refs));
-    let selections = selections.unwrap_or_default();
-    if !writes.has_declared(base.metadata.generation) {
-        ctx.caches.select(key, selections.iter().map(|planned| planned.selection.clone()).collect());
-    }
-    let listed = match planned {
-        Ok(listed) => listed,
-        Err(refused) => {
-            declare(ctx, key, base, writes, (&[], 0), &HashMap::new());
-            return Err(refused);
-        }
-    };
-    let mut gathered = Gathered { environments: plans(base), ..Gathered::default() };
-    let planned = if selections.is_empty() {
-        declare(ctx, key, base, writes, (&listed, 0), &HashMap::new());
-        listed
-    } else {
-        generated(ctx, key, base, writes, listed, &selections, &mut gathered)
-    };
-    let read = |target: TargetInfo| {
-        let reading = read_target(ctx, key, writes, &target);
-        (target, reading)
-    };
-    let clusters: BTreeSet<ClusterRef> = planned.iter().filter_map(|t| t.object_cluster.clone()).collect();
-    let reach = |cluster: ClusterRef| {
-        let reachability = ctx.caches.reachability(&cluster.seen_from(&key.namespace));
-        (cluster, reachability)
-    };
-    let (clusters, targets) = (clusters.into_iter().map(reach).collect(), planned.into_iter().map(read).collect::<Vec<_>>());
-    let place = Place { namespace: &key.namespace, cross: options.cross_namespace_refs };
-    let similar = writes.similar.of(&targets, place, |missing| ctx.caches.similar_to(missing));
-    Ok(Gathered { targets, clusters, similar, ..gathered })
-}
-
-/// Returns the environments of a pipeline without generated targets.
-fn plans(base: &Pipeline) -> Vec<EnvironmentPlan> {
-    let plan = |environment: &Environment| EnvironmentPlan {
-        name: environment.name.clone(),
-        is_complete: true,
-        ..EnvironmentPlan::default()
-    };
-    base.spec.environments.iter().map(plan).collect()
-}
-
-/// Requests the objects of these targets from the caches, if they were not requested yet.
-fn declare(
-    ctx: &Context,
-    key: &PipelineKey,
-    base: &Pipeline,
-    writes: &mut WriteTracker,
-    (targets, generated): (&[TargetInfo], u64),
-    news: &HashMap<String, u64>,
-) {
-    if writes.has_declared_targets(base.metadata.generation, generated) {
-        return;
-    }
-    let seq = ctx.caches.need(key, targets.iter().map(|t| source(t).seen_from(&key.namespace)).collect());
-    writes.declare(base.metadata.generation, (targets, generated), news, seq);
-}
-
-/// Returns the reading of a target: its observations since the last reconcile.
-fn read_target(ctx: &Context, key: &PipelineKey, writes: &WriteTracker, target: &TargetInfo) -> Reading {
-    let app = source(target);
-    let after = writes.after(&target.subject, &app);
-    ctx.caches.read(&app.seen_from(&key.namespace), after)
-}
-
-/// Returns all targets: those that the spec lists, and those that its selections contain.
-fn generated(
-    ctx: &Context,
-    key: &PipelineKey,
-    base: &Pipeline,
-    writes: &mut WriteTracker,
-    listed: Vec<TargetInfo>,
-    selections: &[PlannedSelection],
-    gathered: &mut Gathered,
-) -> Vec<TargetInfo> {
-    let recorded = targets_of(base, &ctx.options.cluster_name).into_iter();
-    let recorded: Vec<_> = recorded.filter(|info| matches!(info.entry, Entry::Generated(_))).collect();
-    let known = generate::names(&recorded);
-    let found = |planned| Found { planned, selecting: ctx.caches.selected(&planned.selection, &known) };
-    let found: Vec<Found<'_>> = selections.iter().map(found).collect();
-    let read = |info: TargetInfo| {
-        let reading = ctx.caches.read(&source(&info).seen_from(&key.namespace), u64::MAX);
-        (info, reading)
-    };
-    let recorded: Vec<_> = recorded.into_iter().map(read).collect();
-    let all = generate::generate(base, &ctx.options.cluster_name, &listed, &found, &recorded);
-    (gathered.problems, gathered.empty) = (all.problems, all.empty);
-    let mut targets = Vec::new();
-    let mut listed = listed.into_iter().peekable();
-    let mut news = HashMap::new();
-    for (index, (of, plan)) in all.environments.into_iter().zip(&mut gathered.environments).enumerate() {
-        (plan.is_complete, plan.is_pending, plan.generated) = (of.is_complete, of.is_pending, Some(of.entries));
-        while let Some(info) = listed.next_if(|info| info.environment_index == index) {
-            targets.push(info);
-        }
-        for target in of.targets {
-            if let Some(since) = target.news_since {
-                gathered.news.insert(target.info.subject.clone());
-                news.insert(target.info.subject.clone(), since);
-            }
-            targets.push(target.info);
-        }
-    }
-    let mut hasher = DefaultHasher::new();
-    for target in &targets {
-        (&target.subject, source(target)).hash(&mut hasher);
-    }
-    declare(ctx, key, base, writes, (&targets, hasher.finish()), &news);
-    targets
 }
 
 /// Writes a status. `Some(error)` means that a live read is required before the status is computed again.

@@ -1,11 +1,13 @@
 //! Pure: computes the next status from the last status and the readings, and decides whether it must be written.
 
 pub(super) mod apply;
+pub(super) mod check_in;
 pub(super) mod promoted;
 pub(super) mod ready;
 pub(super) mod similar;
 pub(super) mod target;
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::time::Duration;
 
 use crate::api::conditions::ConditionStatus;
 use crate::api::pipeline::target::{Entry, TargetInfo};
@@ -65,7 +67,7 @@ pub(super) struct Gathered {
     /// Its targets, in spec order.
     pub targets: Vec<Observed>,
     /// Their clusters except the local one, each once.
-    pub clusters: Vec<(ClusterRef, Reachability)>,
+    pub clusters: Vec<ClusterReading>,
     /// Its environments, in spec order.
     pub environments: Vec<EnvironmentPlan>,
     /// Subjects of targets whose objects did not exist before.
@@ -74,8 +76,21 @@ pub(super) struct Gathered {
     pub problems: Vec<(String, String)>,
     /// Entries of `targetsFrom` that select nothing.
     pub empty: Vec<String>,
+    /// Time after which a cluster can be offline without an event.
+    pub look_again: Option<Duration>,
     /// Hints on similar objects, by the subject of a target whose object does not exist.
     pub similar: HashMap<String, String>,
+}
+
+/// A cluster, and whether it is reachable.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ClusterReading {
+    /// The cluster.
+    pub cluster_ref: ClusterRef,
+    /// Whether it is reachable.
+    pub reachability: Reachability,
+    /// Whether that is known only from the reports of its agent.
+    pub is_reported: bool,
 }
 
 /// One environment, and what is recorded of its `targetsFrom`.

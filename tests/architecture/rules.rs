@@ -122,6 +122,7 @@ pub const PURE: &[&str] = &[
     "pipeline::status::ready",
     "pipeline::status",
     "pipeline::status::apply",
+    "pipeline::status::check_in",
     "pipeline::status::target",
     "installed::fit",
     "pipeline::write::pace",

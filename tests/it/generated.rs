@@ -1,5 +1,10 @@
 //! Targets that no pipeline lists: `targetsFrom` selects objects, and each object is a target while it exists and is selected.
 
+mod fleet;
+mod hub;
+mod offline;
+mod whole;
+
 use k8s_openapi::api::apps::v1::Deployment;
 use pennant::api::Pipeline;
 use pennant::api::conditions::ConditionStatus;

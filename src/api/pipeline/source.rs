@@ -39,10 +39,11 @@ pub struct TargetSource {
 }
 
 impl TargetSource {
-    /// Returns a hash of what the entry selects. Its notification settings are not part of it.
+    /// Returns a hash of what the entry selects. Its notification settings and `offlineAfter` are not part of it.
     #[must_use]
     pub fn selection(&self) -> String {
-        let text = serde_json::to_string(&(&self.fleet, &self.objects)).unwrap_or_default();
+        let fleet = self.fleet.as_ref().map(|fleet| FleetTargets { offline_after: None, ..fleet.clone() });
+        let text = serde_json::to_string(&(&fleet, &self.objects)).unwrap_or_default();
         hex::encode(Sha256::digest(text))[..16].to_owned()
     }
 }
@@ -111,6 +112,11 @@ pub struct FleetTargets {
     #[schemars(length(min = 1, max = 32), inner(length(min = 1, max = 253), regex(pattern = r"^[a-z0-9.*?-]+$")))]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub clusters: Option<Vec<String>>,
+    /// Time without a report of its agent after which a cluster is offline, such as `45m`. If absent, three times the interval of the reports,
+    /// and at least 45 minutes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 2, max = 32), regex(pattern = r"^([0-9]+(ms|s|m|h))+$"))]
+    pub offline_after: Option<String>,
 }
 
 /// Objects of one kind, by namespace, labels and owner.

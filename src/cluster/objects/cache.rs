@@ -40,7 +40,7 @@ pub(in crate::cluster) struct CacheId {
 }
 
 /// Namespace and name of an object.
-pub(in crate::cluster) type ObjectName = (String, String);
+pub(in crate::cluster) type ObjectName = crate::cluster::ObjectPlace;
 
 /// State of a cache.
 #[derive(Clone, Debug, PartialEq, Eq)]

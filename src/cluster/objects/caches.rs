@@ -17,8 +17,8 @@ use super::store::Store;
 use crate::api::values::refs::ClusterRef;
 use crate::cluster::remote::registry::Remotes;
 use crate::cluster::remote::{Handle, Link, Remote};
-use crate::cluster::selection::{Selecting, Selection};
-use crate::cluster::{Application, Options, PipelineKey, Reachability, Reading, SimilarObjects};
+use crate::cluster::selection::{CheckIn, Selecting, Selection};
+use crate::cluster::{Application, ObjectPlace, Options, PipelineKey, Reachability, Reading, SimilarObjects};
 use crate::observe::Labels;
 use crate::telemetry::Metrics;
 
@@ -200,6 +200,17 @@ impl Caches {
     #[must_use]
     pub fn selected(&self, selection: &Arc<Selection>, known: &BTreeSet<(String, String)>) -> Selecting {
         self.shared.store().selected(selection, known)
+    }
+
+    /// Returns when the agent of a `Cluster` of Fleet, by namespace and name, last reported. `None`: it never did.
+    #[must_use]
+    pub fn check_in(&self, cluster: &ObjectPlace) -> Option<CheckIn> {
+        self.shared.store().check_in(cluster)
+    }
+
+    /// Wakes a pipeline with the next report of such an agent.
+    pub fn await_check_in(&self, cluster: &ObjectPlace, pipeline: &PipelineKey) {
+        self.shared.store().await_check_in(cluster, pipeline);
     }
 
     /// Restarts all watches, with a list. The data here may be older than what another replica has observed and acted on.

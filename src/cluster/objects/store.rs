@@ -1,5 +1,6 @@
 //! The data of all caches, and the pipelines that depend on it. Plain data behind one lock.
 
+mod check_in;
 mod kin;
 mod record;
 mod selected;
@@ -14,6 +15,7 @@ use crate::api::values::refs::ClusterRef;
 use crate::cluster::remote::kubeconfig::is_same_cluster;
 use crate::cluster::{Application, Now, PipelineKey, Reading, Reason, Scope};
 use crate::observe::{Family, observe};
+use check_in::CheckIns;
 use selected::Selections;
 
 /// Changes to the watches after a pipeline has declared what it needs.
@@ -38,6 +40,7 @@ pub(in crate::cluster) struct Store {
     /// The cache and family of each entry of `parents`.
     family_of: HashMap<Application, (CacheKey, Family)>,
     selections: Selections,
+    check_ins: CheckIns,
     /// By reference: the identity of the remote cluster, so that a change to another cluster is detected.
     identities: HashMap<ClusterRef, String>,
     /// Source of sequence numbers, generations and marks. It increases across all caches, so a cache that is created again never repeats
@@ -56,6 +59,7 @@ impl Store {
             parents: HashMap::new(),
             family_of: HashMap::new(),
             selections: Selections::default(),
+            check_ins: CheckIns::new(),
             identities: HashMap::new(),
             counter: 0,
         }

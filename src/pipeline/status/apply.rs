@@ -17,7 +17,7 @@ use crate::cluster::Reachability;
 use crate::observe::Observation;
 
 use super::target::{Shown, Track, baseline_serial, previous, stable_part};
-use super::{Gathered, Observed};
+use super::{ClusterReading, Gathered, Observed};
 
 /// The result of processing all observations.
 pub(in crate::pipeline) struct Applied {
@@ -247,12 +247,13 @@ fn group_members(tracks: &[Track<'_>]) -> String {
 
 /// Returns the reachability of the clusters of the targets. Appends changes to the log.
 pub(in crate::pipeline) fn apply_clusters(
-    seen: &[(ClusterRef, Reachability)],
+    seen: &[ClusterReading],
     known: &[ClusterStatus],
     log: &mut ChangeLog,
     now: Time,
 ) -> Vec<ClusterStatus> {
-    let updated = |(cluster, reachability): &(ClusterRef, Reachability)| {
+    let updated = |reading: &ClusterReading| {
+        let ClusterReading { cluster_ref: cluster, reachability, is_reported } = reading;
         let before = known.iter().find(|k| k.cluster_ref == *cluster).cloned();
         let reachable = match reachability {
             Reachability::Unknown => return before,
@@ -266,7 +267,8 @@ pub(in crate::pipeline) fn apply_clusters(
         if before.reachable == reachable {
             return Some(before);
         }
-        let (reason, message) = if reachable { ("", String::new()) } else { ("Unreachable", offline(cluster)) };
+        let (reason, message) =
+            if reachable { ("", String::new()) } else { ("Unreachable", offline(cluster, *is_reported)) };
         let from = State { failed: !before.reachable, ..cluster_state(before.reachable, "", "") };
         append(log, &cluster.subject(), now, from, cluster_state(reachable, reason, &message));
         Some(ClusterStatus { reachable, since: Some(now), ..before })
@@ -274,7 +276,10 @@ pub(in crate::pipeline) fn apply_clusters(
     seen.iter().filter_map(updated).collect()
 }
 
-fn offline(cluster: &ClusterRef) -> String {
+fn offline(cluster: &ClusterRef, is_reported: bool) -> String {
+    if is_reported {
+        return format!("the agent of cluster {} has not reported", cluster.full_name());
+    }
     format!("the API server of cluster {} does not answer", cluster.full_name())
 }
 
@@ -642,7 +647,12 @@ mod tests {
         .enumerate()
         {
             let before = log.changes.len();
-            known = apply_clusters(&[(cluster("eu"), reachability)], &known, &mut log, at(9));
+            known = apply_clusters(
+                &[ClusterReading { cluster_ref: cluster("eu"), reachability, is_reported: false }],
+                &known,
+                &mut log,
+                at(9),
+            );
             let new: Vec<_> = log.changes[before..].iter().map(|c| (c.subject.as_str(), c.to.status)).collect();
             assert_eq!(new, told.map(|status| ("cluster/fleet.eu", status)).into_iter().collect::<Vec<_>>(), "{step}");
         }

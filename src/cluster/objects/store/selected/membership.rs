@@ -51,10 +51,23 @@ impl Store {
                 wake.extend(self.selections.all.get(&selection).into_iter().flat_map(|kept| kept.by.iter().cloned()));
             }
         }
+        wake.extend(self.update_check_in(key, name, traits));
         if is_synced {
             wake.extend(self.update_cluster(key, name, before.as_deref(), traits));
         }
         wake
+    }
+
+    /// Notes whether the agent of a `Cluster` has reported. Returns the pipelines that waited for it.
+    fn update_check_in(&mut self, key: &CacheKey, name: &ObjectName, now: Option<&Traits>) -> HashSet<PipelineKey> {
+        if !self.selections.clusters_in.contains_key(key) {
+            return HashSet::new();
+        }
+        match now.map(|now| now.fleet.as_deref()) {
+            Some(Some(FleetTraits::LastSeen(last))) => self.note_check_in(name, last),
+            None if key.kind == "Cluster" => self.forget_check_in(name),
+            _ => HashSet::new(),
+        }
     }
 
     /// Decides again about the objects that depend on a `Cluster` or a `ClusterGroup`.
