@@ -38,7 +38,8 @@ impl Hub {
 
     /// Waits until the status says whether a cluster is online. Meanwhile the agents of these clusters report.
     async fn is_online(&self, cluster: &str, online: bool, reporting: &[(&str, i64)]) {
-        let told = eventually(&format!("{cluster} is online: {online}"), async || {
+        let what = format!("{cluster} is online: {online}");
+        let told = eventually(&what, async || {
             let status = self.world.get_pipeline("shop").await.status.unwrap_or_default();
             let known = status.clusters.iter().find(|c| c.cluster_ref.name == cluster).map(|c| c.reachable);
             if known == Some(online) { Ok(()) } else { Err(format!("{known:?}")) }
