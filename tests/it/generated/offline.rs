@@ -6,7 +6,7 @@ use pennant::api::Time;
 use serde_json::json;
 
 use super::hub::{Hub, environment};
-use crate::support::{Oracle, eventually};
+use crate::support::{Oracle, Pennant, eventually};
 
 /// How often an agent of this test reports.
 const EACH: Duration = Duration::from_millis(500);
@@ -21,7 +21,7 @@ impl Hub {
     }
 
     /// Does something while the agents of these clusters report.
-    async fn while_reporting(&self, reporting: &[(&str, i64)], something: impl Future<Output = ()>) {
+    async fn while_reporting<T>(&self, reporting: &[(&str, i64)], something: impl Future<Output = T>) -> T {
         let report = async {
             loop {
                 for (cluster, off) in reporting {
@@ -31,8 +31,8 @@ impl Hub {
             }
         };
         tokio::select! {
-            () = something => {}
-            () = report => {}
+            done = something => done,
+            () = report => unreachable!("it reports without end"),
         }
     }
 
@@ -61,7 +61,15 @@ async fn a_cluster_is_offline_when_its_agent_is_silent_whatever_its_clock_says()
     }
     hub.pipeline(json!([environment("all", json!({"offlineAfter": "5s"}), json!({}))])).await;
     let triggers = json!([{"type": "ClusterOffline"}, {"type": "ClusterOnline"}, {"type": "Deployed"}, {"type": "Removed"}]);
-    hub.start(json!({"triggers": triggers, "endpoint": {"url": hub.receiver.url("/{{id}}")}})).await;
+    let over = json!({"triggers": triggers, "endpoint": {"url": hub.receiver.url("/{{id}}")}});
+    hub.world.notification("hook", &hub.receiver, over).await;
+    let start = async {
+        let pennant = Pennant::with(&hub.world, hub.options()).await;
+        hub.world.ready("hook").await;
+        hub.world.cursor("shop", "hook").await;
+        pennant
+    };
+    hub.pennant = Some(hub.while_reporting(&both, start).await);
     for (cluster, _) in both {
         hub.is_online(cluster, true, &both).await;
     }

@@ -18,8 +18,8 @@ pub(super) type CheckIns = HashMap<ObjectPlace, Known>;
 
 /// What is known about the reports of one agent.
 pub(super) struct Known {
-    /// The time as the agent wrote it. Empty: it never reported.
-    last: String,
+    /// The time as the agent wrote it. Empty: it never reported. `None`: the `Cluster` is not known.
+    last: Option<String>,
     /// When this time was first seen.
     at: Instant,
     /// How long the agent had not reported then, by its own clock. `None`: its time has changed since Pennant looks at it.
@@ -30,23 +30,31 @@ pub(super) struct Known {
     waiting: HashSet<PipelineKey>,
 }
 
+impl Known {
+    fn nothing() -> Self {
+        Self { last: None, at: Instant::now(), age: None, interval: None, waiting: HashSet::new() }
+    }
+}
+
 impl Store {
     /// Notes what a `Cluster` says about its agent. Returns the pipelines that wait for a report.
     pub(super) fn note_check_in(&mut self, cluster: &ObjectPlace, last: &str) -> HashSet<PipelineKey> {
-        let Some(known) = self.check_ins.get_mut(cluster) else {
-            let age = Some(age(last));
-            let known = Known { last: last.to_owned(), at: Instant::now(), age, interval: None, waiting: HashSet::new() };
-            self.check_ins.insert(cluster.clone(), known);
-            return HashSet::new();
-        };
-        if known.last == last {
+        let known = self.check_ins.entry(cluster.clone()).or_insert_with(Known::nothing);
+        let now = Some(last.to_owned());
+        if known.last == now {
             return HashSet::new();
         }
-        if let (false, Ok(before), Ok(last)) = (known.last.is_empty(), known.last.parse::<Time>(), last.parse::<Time>()) {
-            let interval = Duration::try_from(last.duration_since(before)).ok();
-            known.interval = known.interval.into_iter().chain(interval).min();
+        known.at = Instant::now();
+        match std::mem::replace(&mut known.last, now) {
+            None => known.age = Some(age(last)),
+            Some(before) => {
+                if let (Ok(before), Ok(last)) = (before.parse::<Time>(), last.parse::<Time>()) {
+                    let interval = Duration::try_from(last.duration_since(before)).ok();
+                    known.interval = known.interval.into_iter().chain(interval).min();
+                }
+                known.age = None;
+            }
         }
-        (known.last, known.at, known.age) = (last.to_owned(), Instant::now(), None);
         std::mem::take(&mut known.waiting)
     }
 
@@ -57,15 +65,13 @@ impl Store {
 
     /// Returns when the agent of a `Cluster` last reported. `None`: it never did, or the `Cluster` is not known.
     pub fn check_in(&self, cluster: &ObjectPlace) -> Option<CheckIn> {
-        let known = self.check_ins.get(cluster).filter(|known| !known.last.is_empty())?;
+        let known = self.check_ins.get(cluster).filter(|known| known.last.as_ref().is_some_and(|last| !last.is_empty()))?;
         Some(CheckIn { since: known.at.elapsed(), age_before: known.age, interval: known.interval })
     }
 
     /// Wakes a pipeline with the next report of a `Cluster`.
     pub fn await_check_in(&mut self, cluster: &ObjectPlace, pipeline: &PipelineKey) {
-        let unknown =
-            || Known { last: String::new(), at: Instant::now(), age: None, interval: None, waiting: HashSet::new() };
-        self.check_ins.entry(cluster.clone()).or_insert_with(unknown).waiting.insert(pipeline.clone());
+        self.check_ins.entry(cluster.clone()).or_insert_with(Known::nothing).waiting.insert(pipeline.clone());
     }
 }
 
