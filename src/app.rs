@@ -109,6 +109,8 @@ pub struct Options {
     pub tracing: Option<Tracing>,
     /// Allow targets only in the namespace of the pipeline.
     pub no_cross_namespace_refs: bool,
+    /// Watch the `BundleDeployments` of Fleet in all namespaces.
+    pub fleet_everywhere: bool,
     /// A remote cluster that has not answered for this time is offline.
     pub cluster_grace: Duration,
     /// Allow remote clusters without TLS, or without verification of their certificates.
@@ -281,6 +283,7 @@ fn start_pipeline(
     let follow = cluster::Options {
         cluster_name: options.cluster_name.clone(),
         scope: cluster::Scope::new(&options.watch_namespaces),
+        fleet_everywhere: options.fleet_everywhere,
         cluster_grace: options.cluster_grace,
         insecure_clusters: options.allow_insecure_clusters,
         remote: Some(options.remote.clone()),

@@ -113,6 +113,10 @@ struct RunArgs {
     /// Refuse targets and cluster objects outside the pipeline's own namespace.
     #[arg(long, env = "PENNANT_NO_CROSS_NAMESPACE_REFS")]
     no_cross_namespace_refs: bool,
+    /// Watch the `BundleDeployments` of Fleet in all namespaces, although --watch-namespace restricts everything else. Fleet creates them in a
+    /// namespace for each cluster.
+    #[arg(long, env = "PENNANT_FLEET_EVERYWHERE")]
+    fleet_everywhere: bool,
     /// A remote cluster is offline when it has not answered for this time.
     #[arg(long, env = "PENNANT_CLUSTER_GRACE", default_value = "2m", value_name = "DURATION", value_parser = grace)]
     cluster_grace: Duration,
@@ -219,6 +223,7 @@ fn run(args: RunArgs) -> anyhow::Result<()> {
         proxy: args.proxy,
         tracing: args.tracing.read(variable)?,
         no_cross_namespace_refs: args.no_cross_namespace_refs,
+        fleet_everywhere: args.fleet_everywhere,
         cluster_grace: args.cluster_grace,
         allow_insecure_clusters: args.allow_insecure_clusters,
         http_addr: args.http_addr,

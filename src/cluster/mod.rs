@@ -76,6 +76,8 @@ pub struct Options {
     pub cluster_name: String,
     /// Namespaces in which objects of the local cluster are watched. Objects of remote clusters are watched in all namespaces.
     pub scope: Scope,
+    /// Whether the `BundleDeployments` of Fleet on the local cluster are watched in all namespaces, whatever the scope is.
+    pub fleet_everywhere: bool,
     /// Time without a response after which a remote cluster is offline.
     pub cluster_grace: Duration,
     /// Whether connections to remote clusters may go without TLS, or without verification of the server certificate.
@@ -91,6 +93,7 @@ impl Default for Options {
         Self {
             cluster_name: "in-cluster".to_owned(),
             scope: Scope::All,
+            fleet_everywhere: false,
             cluster_grace,
             insecure_clusters: false,
             remote: None,

@@ -4,6 +4,7 @@ pub(super) mod parameters;
 pub(super) mod promotion;
 pub(super) mod sample;
 pub(super) mod schema;
+mod source;
 pub(super) mod values;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,6 +15,7 @@ use crate::api::delivery::{AppObject, Subject, SubjectKind};
 use crate::api::values::refs::ClusterRef;
 use crate::api::{DeliverySpec, Status, Time, TransitionType};
 use promotion::PromotionData;
+use source::SourceData;
 
 /// Number of hexadecimal digits of an image digest in a message, as in container tools.
 const DIGITS: usize = 12;
@@ -150,6 +152,8 @@ pub struct TargetData {
     pub cluster: ClusterData,
     /// The application object.
     pub app: AppObject,
+    /// The object that it comes from, if `targetsFrom` has generated it.
+    pub source: SourceData,
 }
 
 /// The cluster of a target, or the cluster that is the subject of a transition.
@@ -251,12 +255,13 @@ impl TargetData {
             Some(cluster) => ClusterData::new(cluster, namespace),
             None => ClusterData { name: local.to_owned(), ..ClusterData::default() },
         };
+        let source = SourceData::new(target.source.as_ref());
         let (name, cluster) = match subject.kind {
             SubjectKind::Target => (subject.name.clone(), of(target.cluster_ref.as_ref(), &target.cluster)),
             SubjectKind::Cluster => (String::new(), of(subject.cluster_ref.as_ref(), &subject.name)),
             SubjectKind::Environment | SubjectKind::Pipeline => (String::new(), ClusterData::default()),
         };
-        Self { name, namespace: target.namespace, cluster, app: target.app }
+        Self { name, namespace: target.namespace, cluster, app: target.app, source }
     }
 }
 

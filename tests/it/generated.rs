@@ -2,7 +2,9 @@
 
 mod fleet;
 mod hub;
+mod kills;
 mod offline;
+mod tenants;
 mod whole;
 
 use k8s_openapi::api::apps::v1::Deployment;

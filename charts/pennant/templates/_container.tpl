@@ -21,6 +21,9 @@
 {{- if .Values.noCrossNamespaceRefs }}
 - --no-cross-namespace-refs
 {{- end }}
+{{- if .Values.observe.fleetEverywhere }}
+- --fleet-everywhere
+{{- end }}
 {{- if .Values.allowInsecureClusters }}
 - --allow-insecure-clusters
 {{- end }}

@@ -88,7 +88,7 @@ listed and watched by name, so that resourceNames apply to these verbs, too.
 {{- $rules = append $rules (dict "apiGroups" (list "argoproj.io") "resources" (list "applications")) }}
 {{- end }}
 {{- if .fleet }}
-{{- $rules = append $rules (dict "apiGroups" (list "fleet.cattle.io") "resources" (list "bundles" "bundledeployments" "clusters" "gitrepos" "helmops")) }}
+{{- $rules = append $rules (dict "apiGroups" (list "fleet.cattle.io") "resources" (list "bundles" "bundledeployments" "clusters" "clustergroups" "gitrepos" "helmops")) }}
 {{- end }}
 {{- if .knative }}
 {{- $rules = append $rules (dict "apiGroups" (list "serving.knative.dev") "resources" (list "services")) }}

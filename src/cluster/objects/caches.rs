@@ -63,7 +63,7 @@ pub(in crate::cluster) struct Shared {
 impl Shared {
     pub fn new(options: Options, metrics: Metrics) -> (Arc<Self>, mpsc::Receiver<PipelineKey>) {
         let (wake, woken) = mpsc::channel(WAKE_BUFFER);
-        let store = Mutex::new(Store::new(options.scope.clone()));
+        let store = Mutex::new(Store::new(options.scope.clone(), options.fleet_everywhere));
         let (tasks, remotes) = (Mutex::default(), Remotes::default());
         let (stop, broken) = (CancellationToken::new(), CancellationToken::new());
         let labels = Mutex::default();

@@ -123,7 +123,7 @@ mod tests {
 
     /// Returns a store with the objects of `there`, each in the cache of its kind. A pipeline needs the objects of `wanted`.
     fn store(scope: Scope, wanted: &[Application], there: &[Application], listed: bool) -> Store {
-        let mut store = Store::new(scope);
+        let mut store = Store::new(scope, false);
         let pipeline = PipelineKey { namespace: "team".into(), name: "shop".into() };
         let declared = store.declare(&pipeline, wanted.iter().cloned().collect(), &CancellationToken::new());
         let ids: Vec<CacheId> = declared.started.into_iter().map(|(id, _)| id).collect();

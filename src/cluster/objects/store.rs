@@ -30,6 +30,7 @@ pub(in crate::cluster) struct Declared {
 /// The data of all caches.
 pub(in crate::cluster) struct Store {
     scope: Scope,
+    fleet_everywhere: bool,
     caches: HashMap<CacheKey, Cache>,
     needs: HashMap<PipelineKey, HashSet<Application>>,
     wanted_by: HashMap<Application, HashSet<PipelineKey>>,
@@ -49,9 +50,10 @@ pub(in crate::cluster) struct Store {
 }
 
 impl Store {
-    pub fn new(scope: Scope) -> Self {
+    pub fn new(scope: Scope, fleet_everywhere: bool) -> Self {
         Self {
             scope,
+            fleet_everywhere,
             caches: HashMap::new(),
             needs: HashMap::new(),
             wanted_by: HashMap::new(),
@@ -394,7 +396,7 @@ mod tests {
 
     impl Bench {
         fn new(scope: Scope) -> Self {
-            Self { store: Store::new(scope), parent: CancellationToken::new() }
+            Self { store: Store::new(scope, false), parent: CancellationToken::new() }
         }
 
         fn need(&mut self, name: &str, refs: &[Application]) -> Declared {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::api::delivery::{AppObject, PipelineRef, Subject, SubjectKind, SubjectTarget};
+use crate::api::pipeline::source::TargetOrigin;
 use crate::api::promotion::{Phase, PromotionState};
 use crate::api::values::refs::{ClusterKind, ClusterRef};
 use crate::api::{DeliverySpec, State, Status, Time, TransitionType};
@@ -220,7 +221,11 @@ fn subject() -> Subject {
                 kind: "Kustomization".to_owned(),
                 name: "podinfo".to_owned(),
             },
-            source: None,
+            source: Some(TargetOrigin {
+                kind: "GitRepo".to_owned(),
+                name: "podinfo".to_owned(),
+                repository: "https://github.com/acme/podinfo.git".to_owned(),
+            }),
         }),
         ..Subject::default()
     }

@@ -30,6 +30,7 @@ pub(in crate::render) static ROOT: DataSchema = Object(&[
             ("namespace", Leaf),
             ("cluster", Object(&[("name", Leaf), ("namespace", Leaf), ("kind", Leaf)])),
             ("app", Object(&[("apiVersion", Leaf), ("kind", Leaf), ("name", Leaf)])),
+            ("source", Object(&[("kind", Leaf), ("name", Leaf), ("repository", Leaf), ("owner", Leaf), ("project", Leaf)])),
         ]),
     ),
     (

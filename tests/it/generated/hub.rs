@@ -208,6 +208,16 @@ impl Hub {
         all.map(|generated| generated.name.replace(&format!("{}.", self.world.ns), "")).collect()
     }
 
+    /// Waits until a deployment is a target.
+    pub async fn runs_or_begins(&self, bundle: &str, cluster: &str) {
+        let name = format!("/{cluster}/{bundle}");
+        eventually(&format!("{name} is a target"), async || {
+            let names = self.names().await;
+            if names.iter().any(|known| known.ends_with(&name)) { Ok(()) } else { Err(format!("{names:?}")) }
+        })
+        .await;
+    }
+
     /// Waits until a target runs a revision.
     pub async fn runs(&self, bundle: &str, cluster: &str, revision: &str) {
         let name = format!("{bundle}-{cluster}");

@@ -175,11 +175,11 @@ async fn applications_of_an_application_set_are_followed_by_their_owner() {
     world.notification("hook", &receiver, all_triggers()).await;
     let mut pennant = Pennant::start(&world).await;
     let named = |all: &[usize]| -> Vec<String> { all.iter().map(|n| format!("all/eu-{n}/gen-appset/shop-{n}")).collect() };
-    let are = async |all: &[usize]| {
+    let follows = async |all: &[usize]| {
         let names = named(all);
         targets(&world, &names.iter().map(String::as_str).collect::<Vec<_>>()).await;
     };
-    are(&[0, 1, 2, 3, 4]).await;
+    follows(&[0, 1, 2, 3, 4]).await;
     world.ready("hook").await;
     world.cursor("shop", "hook").await;
     application(&world, "shop-5", "shop", "eu-5", "c1").await;
@@ -190,7 +190,7 @@ async fn applications_of_an_application_set_are_followed_by_their_owner() {
         applications(&world).delete(&format!("shop-{n}"), &kube::api::DeleteParams::default()).await.expect("deleted");
     };
     delete(1).await;
-    are(&[0, 2, 3, 4, 5]).await;
+    follows(&[0, 2, 3, 4, 5]).await;
     // The set is deleted, and with it all of its Applications.
     pennant.stop().await;
     delete(0).await;
@@ -199,7 +199,7 @@ async fn applications_of_an_application_set_are_followed_by_their_owner() {
     for n in 3..6 {
         delete(n).await;
     }
-    are(&[]).await;
+    follows(&[]).await;
     world.fence("shop", &["hook"]).await;
     let oracle = Oracle::new(&world, &receiver).lane("shop/hook/all/shop-2", &["Deployed c2", "Removed"]);
     let oracle = [0, 1, 3, 4].iter().fold(oracle, |o, n| o.lane(&format!("shop/hook/all/shop-{n}"), &["Removed"]));
@@ -263,8 +263,7 @@ async fn a_spec_that_selects_nothing_valid_names_the_field_and_the_remedy() {
         world.patch::<Pipeline>("shop", json!({"spec": objects(over)})).await;
         let told = world.pipeline_condition("shop", "Ready", |c| c.reason == reason).await;
         assert_eq!(told.message, words);
-        let back = json!({"spec": {"environments": spec["environments"]}});
-        world.patch::<Pipeline>("shop", back).await;
+        world.patch::<Pipeline>("shop", json!({"spec": {"environments": spec["environments"]}})).await;
         world.pipeline_condition("shop", "Ready", |c| c.status == ConditionStatus::True).await;
     }
 }

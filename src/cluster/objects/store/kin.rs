@@ -6,6 +6,7 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use super::Store;
+use crate::api::values::refs::ClusterAppRef;
 use crate::cluster::objects::cache::{Cache, CacheKey, Phase, Ring, Tracked, name_of};
 use crate::cluster::{Application, PipelineKey, Reason, Scope};
 use crate::observe::{Family, Member, Observation, Parts, Relation, combine, parts_of};
@@ -54,6 +55,7 @@ impl Store {
     #[allow(clippy::option_option, reason = "not watched, or watched with all others")]
     fn watched(&self, object: &Application, namespace: &str) -> Option<Option<String>> {
         match &self.scope {
+            Scope::Namespaces(_) if self.fleet_everywhere && is_bundle_deployment(object) => Some(None),
             Scope::Namespaces(watched) if object.object.cluster_ref.is_none() => Some(Some(watched.get(namespace)?.clone())),
             Scope::All | Scope::Namespaces(_) => Some(None),
         }
@@ -65,7 +67,7 @@ impl Store {
         let Some(own) = self.locate(object) else { return Vec::new() };
         let Some(parts) = parts(object) else { return vec![own] };
         let namespaces: BTreeSet<Option<String>> = match &self.scope {
-            Scope::Namespaces(watched) if parts.elsewhere && own.namespace.is_some() => {
+            Scope::Namespaces(watched) if parts.elsewhere && object.object.cluster_ref.is_none() => {
                 watched.iter().cloned().map(Some).collect()
             }
             Scope::All | Scope::Namespaces(_) => [own.namespace.clone()].into(),
@@ -199,7 +201,10 @@ impl Store {
 
     /// Returns the cache with the parts of an object. `None`: their namespace is not watched.
     fn cache_of_family(&self, object: &Application, family: &Family) -> Option<CacheKey> {
-        Some(cache_of(object, parts(object)?, self.watched(object, &family.namespace)?))
+        let parts = parts(object)?;
+        let part = ClusterAppRef { kind: parts.kind.to_owned(), ..object.object.clone() };
+        let part = Application { object: part, revision_path: None, cluster_path: None };
+        Some(cache_of(object, parts, self.watched(&part, &family.namespace)?))
     }
 
     /// Returns why the state of a parent is not known. `None` if it is known, or if the object is no parent.
@@ -217,6 +222,11 @@ impl Store {
             Some(Phase::Synced) | None => Some((Reason::CacheNotSynced, because("no pipeline has requested them yet"))),
         }
     }
+}
+
+/// Whether an object is a `BundleDeployment` of Fleet on the local cluster.
+fn is_bundle_deployment(Application { object, .. }: &Application) -> bool {
+    object.kind == "BundleDeployment" && object.api_version.starts_with("fleet.cattle.io/") && object.cluster_ref.is_none()
 }
 
 /// Returns the kind of the parts of an object, if it is read with parts.
@@ -324,7 +334,7 @@ mod tests {
     impl Bench {
         /// Returns a bench with one pipeline that needs these objects, and its caches by kind.
         fn new(scope: Scope, needs: &[Application]) -> (Self, HashMap<String, CacheId>) {
-            let mut bench = Self(Store::new(scope));
+            let mut bench = Self(Store::new(scope, false));
             let started = bench.need("p", needs).started;
             (bench, started.into_iter().map(|(id, _)| (id.key.kind.clone(), id)).collect())
         }
@@ -468,7 +478,7 @@ mod tests {
     fn parts_are_watched_where_they_may_be_and_as_long_as_somebody_needs_them() {
         let some = Scope::new(&["cluster-a".to_owned(), NS.to_owned(), "other".to_owned()]);
         let places = |needs: &[Application]| {
-            let mut bench = Bench(Store::new(some.clone()));
+            let mut bench = Bench(Store::new(some.clone(), false));
             let started = bench.need("p", needs).started;
             let mut places: Vec<_> =
                 started.into_iter().map(|(id, _)| format!("{} {}", id.key.kind, id.key.namespace.unwrap())).collect();
