@@ -23,6 +23,7 @@ mod config;
 mod drain;
 mod floor;
 mod forge;
+mod generated;
 mod isolation;
 mod lane;
 mod large;
@@ -54,7 +55,7 @@ use table::Table;
 #[derive(Debug, Parser)]
 struct Args {
     /// Runs only scenarios with this text in the name: render, throughput, lane, quiet, pending, isolation, drain, signed, slow, large,
-    /// config, clusters, rollout, promotion, forge.
+    /// config, clusters, rollout, promotion, forge, generated.
     #[arg(long)]
     only: Option<String>,
     /// Number of rounds; the table shows the medians.
@@ -76,7 +77,7 @@ struct Args {
 
 /// The only scenario that needs no control plane.
 const RENDER: &str = "render";
-const SCENARIOS: [&str; 15] = [
+const SCENARIOS: [&str; 16] = [
     RENDER,
     "throughput",
     "lane",
@@ -92,6 +93,7 @@ const SCENARIOS: [&str; 15] = [
     "rollout",
     "promotion",
     "forge",
+    "generated",
 ];
 
 #[tokio::main]
@@ -153,6 +155,7 @@ async fn scenario(name: &str, bed: Option<&mut Bed>, round: u32, quick: bool) ->
         ("rollout", Some(bed)) => rollout::measure(bed, round).await,
         ("promotion", Some(bed)) => promotion::measure(bed, round).await,
         ("forge", Some(bed)) => forge::measure(bed, round).await,
+        ("generated", Some(bed)) => generated::measure(bed, round).await,
         _ => render::measure(quick),
     }
 }

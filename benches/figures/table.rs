@@ -88,6 +88,12 @@ pub const HUNG_P99: Figure =
 pub const ROLLOUT: Figure =
     at_most("rollout", "one pipeline of 200 targets, 6 notifications, all change within 1 s: to the last request", "s", 1.5);
 
+pub const GENERATED_MEMORY: Figure =
+    at_most("generated-memory", "resident memory that a selection of 30,000 BundleDeployments adds", "MiB", 45.0);
+pub const GENERATED_SYNC: Figure =
+    at_most("generated-sync", "120 pipelines of 250 generated targets: from the start to all statuses", "s", 60.0);
+pub const GENERATED_WRITES: Figure = at_most("generated-writes", "API writes while nothing happens to them", "", 0.0);
+pub const GENERATED_LISTS: Figure = at_most("generated-lists", "watches that one more label in a selector starts", "", 0.0);
 pub const PROMOTION: Figure = at_most(
     "promotion",
     "from the status of one environment to the request for the next, p50, compared with the request `Deployed`",

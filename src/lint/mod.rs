@@ -255,6 +255,10 @@ fn objects(all: &[FileDocument<'_>], files: Files<'_>, report: &mut Report) -> R
                 let fields: Vec<_> = problems.iter().map(|(field, ..)| field.clone()).collect();
                 pipelines::check(&pipeline, context, &fields, files, report);
                 commits::check(&pipeline, context, files, report);
+                if pipeline.spec.environments.iter().any(|environment| !environment.targets_from.is_empty()) {
+                    let of = format!("Pipeline {}", context.name);
+                    report.notes.push(format!("{of}: which objects targetsFrom selects is not known without a cluster"));
+                }
             }
             // An object that does not match the type does not match the schema either. That problem is already reported.
             Err(_) if !problems.is_empty() => {}

@@ -9,7 +9,8 @@ use super::layers::{LayerStack, PositionedLayer};
 use super::sheet::FindingContext;
 use super::{Finding, Options, Report};
 use crate::api::notification::NotificationLayer;
-use crate::api::pipeline::target::{Entry, TargetInfo, targets};
+use crate::api::pipeline::Environment;
+use crate::api::pipeline::target::{Entry, TargetInfo, possible_targets, targets};
 use crate::api::{Notification, Pipeline};
 use crate::config::Global;
 use crate::config::layers::{Layer, Source as Author, fold, names, of_target};
@@ -119,7 +120,7 @@ fn different<'a>(
 ) -> Vec<(String, Vec<PositionedLayer<'a>>)> {
     let namespace = pipeline.namespace().unwrap_or_default();
     let spec = &pipeline.spec;
-    let infos = targets(spec, &options.cluster_name);
+    let infos = [targets(spec, &options.cluster_name), possible_targets(spec)].concat();
     let mut seen: Vec<Vec<Layer>> = Vec::new();
     let mut all = Vec::new();
     for info in &infos {
@@ -140,16 +141,33 @@ fn different<'a>(
 fn field(pipeline: &Pipeline, author: &Author, name: &str, info: &TargetInfo) -> String {
     let environment = &pipeline.spec.environments[info.environment_index];
     let outer = entry("spec.environments", info.environment_index);
-    let t = match info.entry {
-        Entry::Listed(index) | Entry::Generated(index) => index,
-    };
     let (holder, layers): (_, &[NotificationLayer]) = match author {
         Author::Environment(_) => (outer, &environment.notifications),
-        Author::Target(_) => (entry(&below(&outer, "targets"), t), &environment.targets[t].notifications),
+        Author::Target(_) => match info.entry {
+            Entry::Listed(t) => (entry(&below(&outer, "targets"), t), &environment.targets[t].notifications),
+            Entry::Generated(index) => generated(&entry(&below(&outer, "targetsFrom"), index), environment, name, info),
+        },
         _ => ("spec".to_owned(), &pipeline.spec.notifications),
     };
     let index = layers.iter().position(|layer| layer.name == name).unwrap_or_default();
     entry(&below(&holder, "notifications"), index)
+}
+
+/// Returns the list of layers of an entry of `targetsFrom` that has a layer with this name, and its field.
+fn generated<'a>(
+    outer: &str,
+    environment: &'a Environment,
+    name: &str,
+    info: &TargetInfo,
+) -> (String, &'a [NotificationLayer]) {
+    let Entry::Generated(index) = info.entry else { return (outer.to_owned(), &[]) };
+    let from = &environment.targets_from[index];
+    let has = |layers: &[NotificationLayer]| layers.iter().any(|layer| layer.name == name);
+    let over = from.overrides.iter().position(|over| has(&over.notifications)).filter(|_| !has(&from.notifications));
+    match over {
+        Some(over) => (entry(&below(outer, "overrides"), over), &from.overrides[over].notifications),
+        None => (outer.to_owned(), &from.notifications),
+    }
 }
 
 /// Whether nothing is missing, so that the layers can be a notification of their own.

@@ -373,3 +373,6 @@ pub(super) fn names(recorded: &[TargetInfo], planned: &PlannedSelection) -> BTre
         |info: &&TargetInfo| info.environment_index == planned.environment && info.entry == Entry::Generated(planned.from);
     recorded.iter().filter(is_of).map(|info| (info.namespace.clone(), info.app.name.clone())).collect()
 }
+
+#[cfg(test)]
+mod tests;

@@ -95,6 +95,34 @@ pub fn targets(spec: &PipelineSpec, cluster: &str) -> Vec<TargetInfo> {
     (0..spec.environments.len()).flat_map(|index| listed(spec, index, cluster)).collect()
 }
 
+/// Returns targets that `targetsFrom` could generate, one for each combination of settings that an entry has: on a cluster that no override
+/// matches, and on one for each override. No such object needs to exist.
+#[must_use]
+pub fn possible_targets(spec: &PipelineSpec) -> Vec<TargetInfo> {
+    let mut all = Vec::new();
+    for (environment_index, environment) in spec.environments.iter().enumerate() {
+        for (index, from) in environment.targets_from.iter().enumerate() {
+            let globs = from.overrides.iter().filter_map(|over| over.clusters.first());
+            // A glob matches itself with letters in the place of its wildcards.
+            let clusters = globs.map(|glob| glob.replace(['*', '?'], "x"));
+            for cluster in std::iter::once(String::new()).chain(clusters) {
+                let name = format!("{}/targetsFrom[{index}]", environment.name);
+                let name = if cluster.is_empty() { name } else { format!("{name}/{cluster}") };
+                all.push(TargetInfo {
+                    environment: environment.name.clone(),
+                    cluster,
+                    environment_index,
+                    entry: Entry::Generated(index),
+                    subject: format!("target/{name}"),
+                    name,
+                    ..TargetInfo::default()
+                });
+            }
+        }
+    }
+    all
+}
+
 /// Returns all targets of a pipeline: for each environment those that the spec lists, and then those that `targetsFrom` has generated, as
 /// the status records them.
 #[must_use]

@@ -174,9 +174,9 @@ async fn applications_of_an_application_set_are_followed_by_their_owner() {
     world.create::<Pipeline>(json!({"metadata": {"name": "shop"}, "spec": spec})).await;
     world.notification("hook", &receiver, all_triggers()).await;
     let mut pennant = Pennant::start(&world).await;
-    let named = |all: &[usize]| -> Vec<String> { all.iter().map(|n| format!("all/eu-{n}/gen-appset/shop-{n}")).collect() };
+    let paths = |all: &[usize]| -> Vec<String> { all.iter().map(|n| format!("all/eu-{n}/gen-appset/shop-{n}")).collect() };
     let follows = async |all: &[usize]| {
-        let names = named(all);
+        let names = paths(all);
         targets(&world, &names.iter().map(String::as_str).collect::<Vec<_>>()).await;
     };
     follows(&[0, 1, 2, 3, 4]).await;
