@@ -3,6 +3,7 @@
 mod fleet;
 mod hub;
 mod kills;
+mod kinds;
 mod offline;
 mod tenants;
 mod whole;

@@ -141,6 +141,12 @@ impl Hub {
         self.patch("BundleDeployment", &self.namespace(cluster), &format!("{bundle}-{cluster}"), patch).await;
     }
 
+    /// Writes a commit into the labels of a deployment that it does not change.
+    pub async fn relabel(&self, bundle: &str, cluster: &str, commit: &str) {
+        let patch = json!({"metadata": {"labels": self.labels(bundle, cluster, commit)}});
+        self.patch("BundleDeployment", &self.namespace(cluster), &format!("{bundle}-{cluster}"), patch).await;
+    }
+
     /// Writes what the agent writes when all of a deployment is ready.
     pub async fn applied(&self, bundle: &str, cluster: &str, commit: &str) {
         let status = json!({
