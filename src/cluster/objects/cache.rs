@@ -1,6 +1,7 @@
 //! The data of one cache. Plain data, without locks or I/O.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
 
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -73,7 +74,7 @@ pub(in crate::cluster) struct Cache {
     /// Its state.
     pub phase: Phase,
     /// The objects that it has observed.
-    pub objects: HashMap<ObjectName, Tracked>,
+    pub objects: HashMap<Arc<ObjectName>, Tracked>,
     /// Number of referenced objects whose observation needs this cache.
     pub wanted: usize,
     /// Mark for a later expiry. `Some` while no pipeline needs the cache.
@@ -92,6 +93,11 @@ impl Cache {
         let (objects, families) = (HashMap::new(), HashMap::new());
         let unread = BTreeSet::new();
         Self { generation, stop, phase: not_synced(), objects, wanted: 0, idle: None, families, unread, keeps_traits: false }
+    }
+
+    /// Returns the entry of an object. `wanted`: a new entry keeps its observations.
+    pub fn tracked(&mut self, name: ObjectName, wanted: bool) -> &mut Tracked {
+        self.objects.entry(Arc::new(name)).or_insert_with(|| Tracked::unseen(wanted))
     }
 
     /// Removes all objects.
@@ -198,6 +204,10 @@ impl Ring {
             && let Some((seq, _)) = self.observations.pop_front()
         {
             self.lost = seq;
+        }
+        if self.observations.is_empty() {
+            // Most objects change rarely, and there can be many.
+            self.observations = VecDeque::with_capacity(1);
         }
         self.observations.push_back((seq, obs.clone()));
     }

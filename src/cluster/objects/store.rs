@@ -6,6 +6,7 @@ mod record;
 mod selected;
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
@@ -32,14 +33,14 @@ pub(in crate::cluster) struct Store {
     scope: Scope,
     fleet_everywhere: bool,
     caches: HashMap<CacheKey, Cache>,
-    needs: HashMap<PipelineKey, HashSet<Application>>,
-    wanted_by: HashMap<Application, HashSet<PipelineKey>>,
+    needs: HashMap<PipelineKey, HashSet<Arc<Application>>>,
+    wanted_by: HashMap<Arc<Application>, HashSet<PipelineKey>>,
     /// By cache: the pipelines that need it, each with the number of objects for which it does.
     needed_by: HashMap<CacheKey, HashMap<PipelineKey, usize>>,
     /// By the cache of their parts: referenced objects that are read together with a family of parts.
-    parents: HashMap<CacheKey, HashMap<Family, HashSet<Application>>>,
+    parents: HashMap<CacheKey, HashMap<Family, HashSet<Arc<Application>>>>,
     /// The cache and family of each entry of `parents`.
-    family_of: HashMap<Application, (CacheKey, Family)>,
+    family_of: HashMap<Arc<Application>, Arc<(CacheKey, Family)>>,
     selections: Selections,
     check_ins: CheckIns,
     /// By reference: the identity of the remote cluster, so that a change to another cluster is detected.
@@ -71,6 +72,7 @@ impl Store {
     pub fn declare(&mut self, pipeline: &PipelineKey, refs: HashSet<Application>, parent: &CancellationToken) -> Declared {
         let mut declared = Declared::default();
         let old = self.needs.remove(pipeline).unwrap_or_default();
+        let refs: HashSet<Arc<Application>> = refs.into_iter().map(|object| self.shared(object)).collect();
         for object in refs.difference(&old) {
             if self.wanted_by.entry(object.clone()).or_default().insert(pipeline.clone()) {
                 self.count_need(object, pipeline);
@@ -90,6 +92,13 @@ impl Store {
             self.needs.insert(pipeline.clone(), refs);
         }
         declared
+    }
+
+    /// Returns the object as other pipelines share it, because many pipelines can have many objects.
+    fn shared(&self, object: Application) -> Arc<Application> {
+        let known = self.wanted_by.get_key_value(&object).map(|(known, _)| known);
+        let known = known.or_else(|| self.family_of.get_key_value(&object).map(|(known, _)| known));
+        known.cloned().unwrap_or_else(|| Arc::new(object))
     }
 
     /// Sets the cluster that a reference resolves to. If the cluster is another one, the data of its caches is invalid: they restart, and
@@ -333,7 +342,7 @@ impl Store {
     pub fn listed_of(&self, kind: &CacheKey) -> impl Iterator<Item = (&ObjectName, &Tracked)> {
         let same = |key: &CacheKey| CacheKey { namespace: None, ..key.clone() } == *kind;
         let caches = self.caches.iter().filter(move |(key, cache)| cache.phase == Phase::Synced && same(key));
-        caches.flat_map(|(_, cache)| &cache.objects)
+        caches.flat_map(|(_, cache)| &cache.objects).map(|(name, tracked)| (&**name, tracked))
     }
 
     /// Returns the highest sequence number so far.

@@ -4,6 +4,7 @@
 //! caches are synced.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
 
 use super::Store;
 use crate::api::values::refs::ClusterAppRef;
@@ -104,12 +105,15 @@ impl Store {
     pub(super) fn register_parent(&mut self, object: &Application, anyway: bool) -> Vec<PipelineKey> {
         let family = self.parent(object).map(|(parent, _)| parent);
         let place = family.and_then(|family| Some((self.cache_of_family(object, &family)?, family)));
-        if self.family_of.get(object) != place.as_ref() {
+        if self.family_of.get(object).map(|place| &**place) != place.as_ref() {
             self.unregister_parent(object);
             if let Some((key, family)) = place {
+                let object = self.shared(object.clone());
                 let of_cache = self.parents.entry(key.clone()).or_default();
-                of_cache.entry(family.clone()).or_default().insert(object.clone());
-                self.family_of.insert(object.clone(), (key, family));
+                let of_family = of_cache.entry(family.clone()).or_default();
+                let known = of_family.iter().next().and_then(|sibling| self.family_of.get(sibling)).cloned();
+                of_family.insert(object.clone());
+                self.family_of.insert(object, known.unwrap_or_else(|| Arc::new((key, family))));
             }
         }
         if self.parts_of(object).is_some() {
@@ -134,22 +138,23 @@ impl Store {
 
     /// Returns the cache with the parts of a parent, and its family. `None` if the cache is not synced.
     fn parts_of(&self, object: &Application) -> Option<(&Cache, &Family)> {
-        let (key, family) = self.family_of.get(object)?;
+        let (key, family) = &**self.family_of.get(object)?;
         Some((self.caches.get(key).filter(|cache| cache.phase == Phase::Synced)?, family))
     }
 
     /// Unregisters an object that is no longer a referenced parent.
     pub(super) fn unregister_parent(&mut self, object: &Application) {
-        let Some((key, family)) = self.family_of.remove(object) else { return };
-        let Some(of_cache) = self.parents.get_mut(&key) else { return };
-        if let Some(objects) = of_cache.get_mut(&family) {
+        let Some(place) = self.family_of.remove(object) else { return };
+        let (key, family) = &*place;
+        let Some(of_cache) = self.parents.get_mut(key) else { return };
+        if let Some(objects) = of_cache.get_mut(family) {
             objects.remove(object);
             if objects.is_empty() {
-                of_cache.remove(&family);
+                of_cache.remove(family);
             }
         }
         if of_cache.is_empty() {
-            self.parents.remove(&key);
+            self.parents.remove(key);
         }
     }
 
@@ -161,7 +166,7 @@ impl Store {
         namespace: Option<&str>,
     ) -> Vec<PipelineKey> {
         let Some(of_cache) = self.parents.get(key) else { return Vec::new() };
-        let mut objects: HashSet<Application> =
+        let mut objects: HashSet<Arc<Application>> =
             touched.iter().filter_map(|family| of_cache.get(family)).flatten().cloned().collect();
         if let Some(namespace) = namespace {
             let near = of_cache.iter().filter(|(family, _)| family.namespace == namespace);
@@ -173,7 +178,7 @@ impl Store {
     /// Combines all parents with parts in this cache again. Returns the pipelines to wake.
     pub(super) fn recombine_all(&mut self, key: &CacheKey) -> Vec<PipelineKey> {
         let objects = self.parents.get(key).into_iter().flat_map(HashMap::values).flatten();
-        let objects: Vec<Application> = objects.cloned().collect();
+        let objects: Vec<Arc<Application>> = objects.cloned().collect();
         objects.iter().flat_map(|object| self.combine_parent(object, false)).collect()
     }
 

@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use super::Store;
 use crate::api::Status;
 use crate::cluster::PipelineKey;
-use crate::cluster::objects::cache::{CacheId, ObjectName, Phase, Tracked, object_of};
+use crate::cluster::objects::cache::{CacheId, ObjectName, Phase, object_of};
 use crate::observe::{EventOrigin, ReadObject, Relation, Traits};
 
 impl Store {
@@ -47,8 +47,12 @@ impl Store {
             return Vec::new();
         }
         let created = origin == EventOrigin::Changed
-            && cache.objects.get(&name).is_none_or(|t| t.relation.is_none() && t.current.status == Status::NotFound);
-        let tracked = cache.objects.entry(name).or_insert_with(|| Tracked::unseen(is_wanted));
+            && cache.objects.get(&name).is_none_or(|t| {
+                // An entry without an observation was made for its traits, just now.
+                let is_new = t.seq == 0 && !t.unreadable;
+                t.relation.is_none() && (is_new || t.current.status == Status::NotFound)
+            });
+        let tracked = cache.tracked(name, is_wanted);
         let was_unreadable = std::mem::take(&mut tracked.unreadable);
         let origin = if created { EventOrigin::Created } else { origin };
         tracked.relation = seen.relation.map(|relation| Box::new(relation.following(tracked.relation.as_deref(), origin)));
@@ -65,11 +69,12 @@ impl Store {
     pub fn unreadable(&mut self, id: &CacheId, name: &ObjectName) -> Vec<PipelineKey> {
         let by = self.wanted_by.get(&object_of(&id.key, name));
         let Some(cache) = self.caches.get_mut(&id.key).filter(|c| c.generation == id.generation) else { return Vec::new() };
-        let tracked = cache.objects.entry(name.clone()).or_insert_with(|| Tracked::unseen(by.is_some()));
+        let is_synced = cache.phase == Phase::Synced;
+        let tracked = cache.tracked(name.clone(), by.is_some());
         let is_news = !std::mem::replace(&mut tracked.unreadable, true);
         let part = tracked.relation.as_deref().and_then(Relation::as_part);
         let touched = part.map_or(&[][..], |part| part.families()).to_vec();
-        let wakes = is_news && cache.phase == Phase::Synced;
+        let wakes = is_news && is_synced;
         let mut wake: Vec<_> = by.into_iter().flatten().filter(|_| wakes).cloned().collect();
         let unread = tracked.seq == 0 && tracked.relation.is_none() && cache.unread.insert(name.clone());
         wake.extend(self.recombine_families(&id.key, &touched, unread.then_some(name.0.as_str())));
@@ -80,7 +85,8 @@ impl Store {
     /// with `all` every pipeline that depends on the cache.
     pub fn listed(&mut self, id: &CacheId, seen: &HashSet<ObjectName>, all: bool) -> Vec<PipelineKey> {
         let Some(cache) = self.cache(id) else { return Vec::new() };
-        let gone: Vec<ObjectName> = cache.objects.keys().filter(|n| !seen.contains(*n)).cloned().collect();
+        let gone = cache.objects.keys().filter(|name| !seen.contains(&***name));
+        let gone: Vec<ObjectName> = gone.map(|name| (**name).clone()).collect();
         let mut wake = HashSet::new();
         for name in gone {
             wake.extend(self.record(id, name, ReadObject::nothing(), EventOrigin::Listed));

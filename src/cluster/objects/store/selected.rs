@@ -39,7 +39,7 @@ pub(super) struct Selections {
 struct Kept {
     by: HashSet<PipelineKey>,
     /// The objects that it contains, by cache.
-    members: HashMap<CacheKey, BTreeMap<ObjectName, (Joined, u64)>>,
+    members: HashMap<CacheKey, BTreeMap<Arc<ObjectName>, (Joined, u64)>>,
     needs: Needs,
 }
 

@@ -32,7 +32,7 @@ impl Store {
             None if traits.is_none() => return HashSet::new(),
             None => {
                 let tracked = Tracked { traits: traits.cloned().map(Box::new), ..Tracked::unseen(false) };
-                cache.objects.insert(name.clone(), tracked);
+                cache.objects.insert(Arc::new(name.clone()), tracked);
                 None
             }
         };
@@ -109,7 +109,7 @@ impl Store {
                 tracked.traits.as_ref().and_then(|t| t.fleet_cluster()) == Some((namespace.as_str(), name.as_str()))
             };
             let there = cache.objects.iter().filter(|(_, tracked)| is_there(tracked));
-            let there: Vec<(ObjectName, Joined)> = there
+            let there: Vec<(Arc<ObjectName>, Joined)> = there
                 .map(|(name, tracked)| {
                     let joined = match (is_new, tracked.is_created) {
                         (true, true) => Joined::Created,
@@ -154,10 +154,11 @@ impl Store {
             return false;
         }
         let seq = self.next();
+        let known = self.caches.get(key).and_then(|cache| cache.objects.get_key_value(name)).map(|(known, _)| known.clone());
         let Some(kept) = self.selections.all.get_mut(selection) else { return false };
         let members = kept.members.entry(key.clone()).or_default();
         if is {
-            members.insert(name.clone(), (joined, seq));
+            members.insert(known.unwrap_or_else(|| Arc::new(name.clone())), (joined, seq));
             self.begin_selected_ring(key, name);
         } else {
             members.remove(name);
