@@ -24,7 +24,7 @@ use super::follow::pipelines;
 use super::references::reference;
 use super::status::notification::missing_of;
 use super::status::refused::{Reason, Refusal};
-use super::status::troubles::{defined_wrong, lacks_commit, troubles};
+use super::status::troubles::{defined_wrong, lacks_commit, lacks_source, troubles};
 use crate::api::delivery::PipelineRef;
 use crate::api::pipeline::target::{TargetInfo, targets_of};
 use crate::api::pipeline::{Cursor, NotReadyNotification};
@@ -141,7 +141,8 @@ impl Pass<'_> {
         let cluster = &ctx.cluster_name;
         let commitless = LazyCell::new(|| pipelines::commitless(pipeline, cluster));
         let unfit = |n: &EffectiveNotification, target: &TargetInfo| {
-            lacks_commit(n).filter(|_| commitless.contains(&target.subject))
+            let source = || lacks_source(n).filter(|_| target.source.is_none());
+            lacks_commit(n).filter(|_| commitless.contains(&target.subject)).or_else(source)
         };
         troubles(&applying, &targets_of(pipeline, cluster), |n| defined_wrong(n).or_else(|| missing(n)), unfit)
     }

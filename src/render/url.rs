@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::data::parameters::Visibility;
 use super::error::{Position, RenderError};
 use super::escape::context::EscapeContext;
-use super::lang::commits::needs_commit;
+use super::lang::commits::{needs_commit, needs_source};
 use super::lang::compile;
 use super::lang::eval::{Output, Program};
 use super::{MAX_LINE, Parameters, Values};
@@ -57,6 +57,12 @@ impl UrlTemplate {
     #[must_use]
     pub fn needs_commit(&self, parameters: &Parameters) -> bool {
         needs_commit(&self.0.program, parameters)
+    }
+
+    /// Whether the URL contains data of the object of Fleet that a target comes from.
+    #[must_use]
+    pub fn needs_source(&self, parameters: &Parameters) -> bool {
+        needs_source(&self.0.program, parameters)
     }
 
     /// Renders the URL for one transition, with at most [`MAX_LINE`] bytes.

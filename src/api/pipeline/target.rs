@@ -238,7 +238,10 @@ impl<'a> Entries<'a> {
             return Some(index).filter(|index| *index < self.selections.len());
         }
         let moved = self.selections.iter().position(|selection| Some(selection) == recorded);
-        moved.or_else(|| Some(index).filter(|index| *index < self.selections.len()))
+        // An entry that was edited in its place selects what no entry selected before.
+        let is_known = |selection: &String| self.recorded.iter().any(|of| of.selection == *selection);
+        let edited = || self.selections.get(index).filter(|selection| !is_known(selection)).map(|_| index);
+        moved.or_else(edited)
     }
 }
 

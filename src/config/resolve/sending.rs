@@ -47,6 +47,8 @@ pub struct Sending {
     pub parameters: Parameters,
     /// Whether rendering fails for each revision that names no commit.
     pub needs_commit: bool,
+    /// Whether the URL contains data of the object of Fleet that a target comes from.
+    pub needs_source: bool,
     /// The namespaces of the layers that set literal credentials. These are headers and parameters whose names suggest credentials.
     pub literal_credentials: BTreeSet<String>,
     /// The field that contains the template of the URL, for messages.
@@ -216,7 +218,9 @@ fn compile(
         }
     };
     let in_url = matches!(&destination, Destination::Url(url) if url.needs_commit(&parameters));
+    let needs_source = matches!(&destination, Destination::Url(url) if url.needs_source(&parameters));
     Ok(Sending {
+        needs_source,
         needs_commit: in_url
             || body.needs_commit(&parameters)
             || headers.iter().any(|header| header.needs_commit(&parameters)),

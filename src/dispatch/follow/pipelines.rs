@@ -98,6 +98,7 @@ fn facts(pipeline: &Pipeline, cluster: &str) -> PipelineFacts {
         annotations: pipeline.annotations().clone().into(),
         subjects: subjects(pipeline, cluster).into_iter().map(|s| (s.clone(), since.get(&s).copied())).collect(),
         commitless: without_commit(settled).collect(),
+        sourceless: targets_of(pipeline, cluster).into_iter().filter(|t| t.source.is_none()).map(|t| t.subject).collect(),
         logged: status.is_some_and(|s| s.log.is_some()),
         cursors: cursors.map(|c| (c.notification.clone(), c.uid.clone())).collect(),
     }

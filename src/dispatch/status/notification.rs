@@ -11,7 +11,7 @@ use kube::runtime::controller::Action;
 use kube::{Client, Resource as _, ResourceExt as _};
 
 use super::figures::{self, Known};
-use super::troubles::{Wrong, all_lack_commits, defined_wrong, lacks_commit};
+use super::troubles::{Wrong, all_lack_commits, defined_wrong, lacks_commit, lacks_source};
 use super::written::Last;
 use crate::api::{self, Notification, NotificationStatus, Time, now};
 use crate::config::{EffectiveNotification, PipelineSelector};
@@ -103,11 +103,15 @@ fn compute(
     old: &NotificationStatus,
 ) -> NotificationStatus {
     let (namespace, name) = place(notification);
-    let unfit = |(n, commitless): &OfTarget| *commitless && lacks_commit(n).is_some();
+    let without_commit = |(n, lacks): &OfTarget| lacks.commit && lacks_commit(n).is_some();
+    let without_source = |(n, lacks): &OfTarget| if lacks.source { lacks_source(n) } else { None };
+    let unfit = |target: &OfTarget| without_commit(target) || without_source(target).is_some();
     let is_wrong =
         |target: &OfTarget| unfit(target) || defined_wrong(&target.0).is_some() || missing_of(ctx, &target.0).is_some();
-    let all_unfit = !applied.targets.is_empty() && applied.targets.iter().all(unfit);
-    let missing = missing_of(ctx, effective).or_else(|| all_unfit.then(all_lack_commits));
+    let all_commitless = !applied.targets.is_empty() && applied.targets.iter().all(without_commit);
+    let all_sourceless = applied.targets.first().and_then(without_source);
+    let all_sourceless = all_sourceless.filter(|_| applied.targets.iter().all(|target| without_source(target).is_some()));
+    let missing = missing_of(ctx, effective).or_else(|| all_commitless.then(all_lack_commits)).or(all_sourceless);
     let unread = secrets_of(ctx, effective).err().filter(|e| matches!(e, NotSent::SecretUnknown(_))).map(|e| e.to_string());
     let refused = ctx.refused.of(&namespace, (&name, &effective.uid));
     let global = ctx.config.global_problem(&namespace, &name);

@@ -43,6 +43,20 @@ pub fn all_lack_commits() -> Wrong {
     (COMMIT_MISSING, format!("{message}; {COMMIT_REMEDY}"))
 }
 
+/// The reason of a target whose repository is not known.
+const REPOSITORY_MISSING: &str = "RepositoryMissing";
+/// How to get a repository.
+const REPOSITORY_REMEDY: &str =
+    "set the parameters of the template that name the repository, or select the target with targetsFrom.fleet";
+
+/// Returns the problem of a target that comes from no object of Fleet. `None` if the notification does not need one.
+#[must_use]
+pub fn lacks_source(notification: &EffectiveNotification) -> Option<Wrong> {
+    let needs = notification.sending.as_ref().is_ok_and(|sending| sending.needs_source);
+    let words = "the URL needs the repository of the target, which is known only for targets of Fleet";
+    needs.then(|| (REPOSITORY_MISSING, format!("{words}; {REPOSITORY_REMEDY}")))
+}
+
 /// Lists the problems, in the order of names and of the spec. `wrong` is called once for each effective notification. `unfit` is called for
 /// each target whose effective notification has no problem.
 #[must_use]

@@ -65,6 +65,8 @@ pub struct PipelineFacts {
     pub subjects: HashMap<String, Option<i64>>,
     /// Targets whose last revision contained no commit, by subject.
     pub commitless: HashSet<String>,
+    /// Targets that come from no object of Fleet, by subject.
+    pub sourceless: HashSet<String>,
     /// Whether the pipeline has a change log yet. Without one, nothing was observed.
     pub logged: bool,
     /// The uid in each persisted cursor: notification → uid of the notification.

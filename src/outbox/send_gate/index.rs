@@ -17,8 +17,17 @@ use crate::config::snapshot::{Applied, Based, EffectiveClusterWide, Layered, Sna
 use crate::config::{EffectiveNotification, Retry};
 use crate::outbox::record::LaneKey;
 
-/// The effective notification of a target, and whether the target's revision contains no commit.
-pub type OfTarget = (Arc<EffectiveNotification>, bool);
+/// The effective notification of a target, and what the target lacks.
+pub type OfTarget = (Arc<EffectiveNotification>, Lacks);
+
+/// What a template can need and a target does not have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lacks {
+    /// Its revision contains no commit.
+    pub commit: bool,
+    /// It comes from no object of Fleet.
+    pub source: bool,
+}
 
 #[derive(Debug, Default)]
 struct Known {
@@ -236,8 +245,8 @@ impl PipelineIndex {
         self.read(|k| k.effective(&of.uid, &of.namespace, &spec.notification, &subject(spec)).cloned())
     }
 
-    /// Returns one notification, and its effective settings for each target of these pipelines that has it. Each comes with whether the
-    /// target's revision contains no commit. All are read in one step, because callers compare them.
+    /// Returns one notification, and its effective settings for each target of these pipelines that has it. Each comes with what the
+    /// target lacks. All are read in one step, because callers compare them.
     #[must_use]
     pub fn applied(
         &self,
@@ -248,7 +257,8 @@ impl PipelineIndex {
             let each = pipelines.iter().flat_map(|p| p.targets().map(move |subject| (p, subject)));
             let of = |(p, subject): (&Arc<PipelineFacts>, &String)| {
                 let effective = k.effective(&p.uid, &p.namespace, name, subject)?;
-                Some((effective.clone(), p.commitless.contains(subject)))
+                let lacks = Lacks { commit: p.commitless.contains(subject), source: p.sourceless.contains(subject) };
+                Some((effective.clone(), lacks))
             };
             Some((k.snapshot.notification(namespace, name)?.clone(), each.filter_map(of).collect()))
         })

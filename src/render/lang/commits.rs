@@ -1,6 +1,7 @@
-//! Whether a template requires a commit: it calls the helper `commit` for every transition, and only on revisions.
+//! Whether a template requires a commit (it calls the helper `commit` for every transition, and only on revisions) or the repository of a
+//! generated target.
 //!
-//! In: a program. Out: whether it fails for every revision that contains no commit. Branches do not count, because they do not always run.
+//! In: a program. Out: whether it needs one of them. Branches do not count, because they do not always run.
 
 use super::eval::{Expr, Node, Program};
 use crate::api::values::commit::commit;
@@ -42,6 +43,26 @@ fn needs(expr: &Expr, parameters: &Parameters) -> bool {
     }
 }
 
+/// Whether a program reads `target.source`, which only targets of Fleet have.
+pub(in crate::render) fn needs_source(program: &Program, parameters: &Parameters) -> bool {
+    program.nodes.iter().any(|node| matches!(node, Node::Value { expr, .. } if reads_source(expr, parameters)))
+}
+
+fn reads_source(expr: &Expr, parameters: &Parameters) -> bool {
+    match expr {
+        // The last three have another value if it is empty.
+        Expr::Literal(_) | Expr::Entry(..) | Expr::Call(Function::And | Function::Or | Function::Default, _) => false,
+        Expr::Path(path) => match path.as_slice() {
+            [first, name] if first == "parameters" => {
+                parameters.find(name).is_some_and(|(_, program)| needs_source(program, parameters))
+            }
+            [first, second, _] => first == "target" && second == "source",
+            _ => false,
+        },
+        Expr::Call(_, args) => args.iter().any(|arg| reads_source(arg, parameters)),
+    }
+}
+
 fn is_revision(expr: &Expr) -> bool {
     match expr {
         Expr::Path(path) => matches!(path.as_slice(), [only] if REVISIONS.contains(&only.as_str())),
@@ -80,6 +101,18 @@ mod tests {
             let source = source.replace("a {{", "a{{").replace("}} b", "}}b");
             let url = UrlTemplate::compile(&format!("https://example.com/?a={source}"), &parameters).unwrap();
             assert_eq!(url.needs_commit(&parameters), needed, "{source}");
+        }
+        let parameters = Parameters::compile([("owner", Some("{{target.source.owner}}")), ("own", Some("acme"))]).unwrap();
+        for (source, needed) in [
+            ("{{target.source.owner}}", true),
+            ("{{parameters.owner}}", true),
+            ("{{upper target.source.project}}", true),
+            ("{{default target.source.owner \"acme\"}}", false),
+            ("{{#if target.source.owner}}{{target.source.owner}}{{/if}}", false),
+            ("{{target.app.name}}{{parameters.own}}", false),
+        ] {
+            let url = UrlTemplate::compile(&format!("https://example.com/?a={source}"), &parameters).unwrap();
+            assert_eq!(url.needs_source(&parameters), needed, "{source}");
         }
         assert!(names_commit(&format!("main@sha1:{}", "a".repeat(40))) && !names_commit("6.5.0"));
     }

@@ -148,3 +148,48 @@ async fn a_selector_that_is_edited_lists_nothing_again() {
     hub.world.fence("shop", &["hook"]).await;
     Oracle::new(&hub.world, &hub.receiver).check().await;
 }
+
+#[tokio::test]
+async fn a_commit_status_needs_neither_repository_nor_revision_as_parameter() {
+    let mut hub = Hub::new("gen-status", &["eu-1"]).await;
+    let (old, new) = ("1".repeat(40), "2".repeat(40));
+    hub.bundle("web", &old).await;
+    hub.join("eu-1", json!({})).await;
+    hub.run("web", "eu-1", &old).await;
+    // A target that is listed has a commit, and no repository.
+    hub.world.deploy("web", &old).await;
+    let listed = json!([{"namespace": hub.world.ns, "appRef": {"name": "web"}}]);
+    hub.pipeline(json!([environment("all", json!({}), json!({})), {"name": "listed", "targets": listed}])).await;
+    let environments: Vec<Value> =
+        ["Progressing", "Deployed"].map(|t| json!({"type": t, "environments": ["all", "listed"]})).into();
+    let builtin = json!({"builtin": "github-commit-status"});
+    hub.world.builtin("hook", &hub.receiver, builtin, json!({"triggers": environments})).await;
+    hub.pennant = Some(crate::support::Pennant::with(&hub.world, hub.options()).await);
+    hub.world.ready("hook").await;
+    hub.world.cursor("shop", "hook").await;
+    eventually("the listed target lacks a repository", async || {
+        let dispatched = hub.world.get_pipeline("shop").await.status.unwrap_or_default().dispatched.unwrap_or_default();
+        let named = |n: &&pennant::api::pipeline::NotReadyNotification| {
+            n.target.as_deref().is_some_and(|t| t.starts_with("listed/"))
+        };
+        match dispatched.notifications.iter().find(named) {
+            Some(of) if of.reason == "RepositoryMissing" => Ok(()),
+            _ => Err(format!("{:?}", dispatched.notifications)),
+        }
+    })
+    .await;
+    hub.commit("web", &new).await;
+    hub.stage("web", "eu-1", &new).await;
+    let path = format!("/repos/acme/shop/statuses/{new}");
+    hub.receiver.wait(&path, 1).await;
+    hub.applied("web", "eu-1", &new).await;
+    let sent = hub.receiver.wait(&path, 2).await;
+    let states: Vec<Value> = sent.iter().map(|request| request.json()["state"].clone()).collect();
+    assert_eq!(states, ["pending", "success"]);
+    assert_eq!(sent[0].json()["context"], "pennant/all/gen-status.eu-1/web");
+    // Only listed targets: the Notification itself says it.
+    let only = json!({"spec": {"environments": [{"name": "listed", "targets": listed}]}});
+    hub.world.patch::<Pipeline>("shop", only).await;
+    let told = hub.world.condition("hook", "Ready", |c| c.reason == "RepositoryMissing").await;
+    assert!(told.message.contains("set the parameters of the template"), "{}", told.message);
+}
