@@ -46,7 +46,7 @@ pub(super) fn example(template: &BuiltinTemplate) -> String {
     yaml.push_str(&address(template, ""));
     yaml.push_str(&auth(template, false));
     let _ = writeln!(yaml, "  template:\n    builtin: {}", template.name.as_str());
-    let required: Vec<_> = metadata.parameters.iter().filter(|p| p.default.is_none()).cloned().collect();
+    let required: Vec<_> = metadata.parameters.iter().filter(|p| p.is_required()).cloned().collect();
     yaml.push_str(&parameters(&required, |p| p.example.as_deref()));
     yaml
 }

@@ -130,6 +130,14 @@ pub struct Declared {
     pub example: Option<String>,
 }
 
+impl Declared {
+    /// Whether users must set it, at least for targets that do not come from Fleet.
+    #[must_use]
+    pub fn is_required(&self) -> bool {
+        self.default.as_ref().is_none_or(|default| default.contains("target.source"))
+    }
+}
+
 /// A limit of a receiver.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]

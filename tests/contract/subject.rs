@@ -31,7 +31,7 @@ impl Parameters {
     fn of(self, metadata: &Metadata) -> BTreeMap<String, String> {
         let value = |p: &Declared| match self {
             Self::Messages if TEXTS.contains(&p.name.as_str()) => Some("{{type}} {{message}}".to_owned()),
-            Self::Required | Self::Messages if p.default.is_some() => None,
+            Self::Required | Self::Messages if !p.is_required() => None,
             _ => p.example.clone(),
         };
         metadata.parameters.iter().filter_map(|p| Some((p.name.clone(), value(p)?))).collect()
