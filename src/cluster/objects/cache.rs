@@ -74,7 +74,7 @@ pub(in crate::cluster) struct Cache {
     /// Its state.
     pub phase: Phase,
     /// The objects that it has observed.
-    pub objects: HashMap<Arc<ObjectName>, Tracked>,
+    pub objects: HashMap<Arc<ObjectName>, Box<Tracked>>,
     /// Number of referenced objects whose observation needs this cache.
     pub wanted: usize,
     /// Mark for a later expiry. `Some` while no pipeline needs the cache.
@@ -97,7 +97,7 @@ impl Cache {
 
     /// Returns the entry of an object. `wanted`: a new entry keeps its observations.
     pub fn tracked(&mut self, name: ObjectName, wanted: bool) -> &mut Tracked {
-        self.objects.entry(Arc::new(name)).or_insert_with(|| Tracked::unseen(wanted))
+        self.objects.entry(Arc::new(name)).or_insert_with(|| Box::new(Tracked::unseen(wanted)))
     }
 
     /// Removes all objects.
@@ -138,7 +138,7 @@ impl Cache {
 /// One object of a cache.
 pub(in crate::cluster) struct Tracked {
     /// The current observation.
-    pub current: Observation,
+    pub current: Arc<Observation>,
     /// Sequence number of the current observation. 0: never observed.
     pub seq: u64,
     /// Time at which the current observation was recorded.
@@ -160,7 +160,7 @@ impl Tracked {
     pub fn unseen(wanted: bool) -> Self {
         let ring = wanted.then(Ring::default);
         Self {
-            current: Observation::default(),
+            current: Arc::default(),
             seq: 0,
             changed_at: Instant::now(),
             unreadable: false,
@@ -173,9 +173,10 @@ impl Tracked {
 
     /// Records an observation. Returns whether it differs from the previous one.
     pub fn record(&mut self, seq: u64, obs: Observation) -> bool {
-        if self.seq > 0 && self.current == obs {
+        if self.seq > 0 && *self.current == obs {
             return false;
         }
+        let obs = Arc::new(obs);
         if let Some(ring) = self.ring.as_mut() {
             ring.push(seq, &obs);
         }
@@ -189,14 +190,14 @@ impl Tracked {
 #[derive(Default)]
 pub(in crate::cluster) struct Ring {
     /// The observations with their sequence numbers, oldest first.
-    pub observations: VecDeque<(u64, Observation)>,
+    pub observations: VecDeque<(u64, Arc<Observation>)>,
     /// Sequence number of the newest observation that was dropped.
     pub lost: u64,
 }
 
 impl Ring {
     /// Adds an observation if it differs from the last one in more than reason and message.
-    pub fn push(&mut self, seq: u64, obs: &Observation) {
+    pub fn push(&mut self, seq: u64, obs: &Arc<Observation>) {
         if self.observations.back().is_some_and(|(_, last)| equal_ignoring_text(last, obs)) {
             return;
         }

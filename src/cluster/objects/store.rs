@@ -325,11 +325,16 @@ impl Store {
             }
             Phase::Synced => match tracked.and_then(|tracked| self.without_parts(object, tracked)) {
                 Some((reason, message)) => unknown(reason, &message),
-                None => Now::Known(tracked.map_or_else(|| observe(None, None), |t| t.current.clone())),
+                None => Now::Known(tracked.map_or_else(|| observe(None, None), |t| (*t.current).clone())),
             },
         };
         Reading {
-            observations: ring.iter().flat_map(|r| &r.observations).filter(|(seq, _)| *seq > after).cloned().collect(),
+            observations: ring
+                .iter()
+                .flat_map(|r| &r.observations)
+                .filter(|(seq, _)| *seq > after)
+                .map(|(seq, obs)| (*seq, (**obs).clone()))
+                .collect(),
             now,
             seq: tracked.map_or(0, |t| t.seq),
             changed_at: tracked.filter(|t| t.seq > after).map(|t| t.changed_at),
@@ -342,7 +347,7 @@ impl Store {
     pub fn listed_of(&self, kind: &CacheKey) -> impl Iterator<Item = (&ObjectName, &Tracked)> {
         let same = |key: &CacheKey| CacheKey { namespace: None, ..key.clone() } == *kind;
         let caches = self.caches.iter().filter(move |(key, cache)| cache.phase == Phase::Synced && same(key));
-        caches.flat_map(|(_, cache)| &cache.objects).map(|(name, tracked)| (&**name, tracked))
+        caches.flat_map(|(_, cache)| &cache.objects).map(|(name, tracked)| (&**name, &**tracked))
     }
 
     /// Returns the highest sequence number so far.

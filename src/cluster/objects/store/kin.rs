@@ -257,9 +257,12 @@ fn members<'a>(cache: &'a Cache, family: &Family) -> Vec<Member<'a>> {
     let unread = cache.unread.iter().filter(|(namespace, _)| *namespace == family.namespace);
     let read = |tracked: &'a Tracked| -> Option<(&'a Observation, _)> {
         let part = tracked.relation.as_deref()?.as_part()?;
-        (!tracked.unreadable).then_some((&tracked.current, part))
+        (!tracked.unreadable).then_some((&*tracked.current, part))
     };
-    let member = |name: &'a (String, String)| Member { name: &name.1, read: cache.objects.get(name).and_then(read) };
+    let member = |name: &'a (String, String)| Member {
+        name: &name.1,
+        read: cache.objects.get(name).and_then(|tracked| read(tracked)),
+    };
     of_family.chain(unread).map(member).collect()
 }
 

@@ -32,7 +32,7 @@ impl Store {
             None if traits.is_none() => return HashSet::new(),
             None => {
                 let tracked = Tracked { traits: traits.cloned().map(Box::new), ..Tracked::unseen(false) };
-                cache.objects.insert(Arc::new(name.clone()), tracked);
+                cache.objects.insert(Arc::new(name.clone()), Box::new(tracked));
                 None
             }
         };
