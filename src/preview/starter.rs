@@ -33,7 +33,9 @@ pub fn starter(template: &BuiltinTemplate) -> String {
     for line in template.body.lines() {
         let _ = writeln!(yaml, "{}", format!("        {line}").trim_end());
     }
-    yaml.push_str(&parameters(&metadata.parameters, |p| p.default.as_deref().or(p.example.as_deref())));
+    yaml.push_str(&parameters(&metadata.parameters, |p| {
+        p.default.as_deref().filter(|_| !p.is_required()).or(p.example.as_deref())
+    }));
     yaml
 }
 
