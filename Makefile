@@ -176,7 +176,7 @@ nightly: ## Run what needs hours: all tests with the permissions of the chart, a
 	$(MAKE) rights
 	$(MAKE) fuzz SECONDS=1800
 	$(MAKE) chaos KILLS=100
-	PENNANT_KILLS=200 $(RELAXED) $(CARGO) test $(LOCKED) --test it random_kills_open
+	PENNANT_KILLS=200 $(RELAXED) $(CARGO) test $(LOCKED) --test it -- random_kills_open generated::kills
 	PROFILE=release $(MAKE) image-check
 	$(MAKE) bench
 
