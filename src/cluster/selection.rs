@@ -139,7 +139,7 @@ pub struct CheckIn {
     pub since: Duration,
     /// How old the report was then, by the clock of the agent. `None`: the report came while Pennant was looking.
     pub age_before: Option<Duration>,
-    /// The shortest time between two reports that came while Pennant was looking.
+    /// The usual time between two reports, of those that came while Pennant was looking.
     pub interval: Option<Duration>,
 }
 

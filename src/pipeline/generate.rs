@@ -8,6 +8,7 @@
 //! before, or came to be selected by an edit, so its first observation is a silent baseline.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::time::Duration;
 
 use sha2::{Digest as _, Sha256};
 
@@ -99,7 +100,7 @@ pub(super) fn generate(
         all.empty.extend(here.empty());
         environments.push((OfEnvironment { targets: stay, ..here.outcome() }, new));
     }
-    for (mut of, new) in environments {
+    for (index, (mut of, new)) in environments.into_iter().enumerate() {
         left_out += new.len().saturating_sub(room);
         let is_cut = new.len() > room;
         let new: Vec<_> = new.into_iter().take(room).collect();
@@ -107,6 +108,9 @@ pub(super) fn generate(
         of.targets.extend(new);
         of.targets.sort_by(|a, b| a.info.name.cmp(&b.info.name));
         of.is_complete &= !is_cut;
+        if is_cut {
+            note_left_out(&mut of.entries, found.iter().filter(|found| found.planned.environment == index));
+        }
         all.environments.push(of);
     }
     let beyond: usize = found.iter().map(|found| found.selecting.total.saturating_sub(found.selecting.objects.len())).sum();
@@ -120,6 +124,17 @@ pub(super) fn generate(
         all.problems.insert(0, ("TooManyTargets".to_owned(), message));
     }
     all
+}
+
+/// Records that objects were left out: they are as old as the newest one, and are no news when there is room for them.
+fn note_left_out<'f>(entries: &mut [GeneratedFrom], found: impl Iterator<Item = &'f Found<'f>>) {
+    for found in found.filter(|found| found.selecting.incomplete.is_none()) {
+        let after = found.selecting.newest.and_then(|newest| newest.checked_add(Duration::from_secs(1)).ok());
+        let is_it = |entry: &&mut GeneratedFrom| usize::try_from(entry.from) == Ok(found.planned.from);
+        if let Some(entry) = entries.iter_mut().find(is_it) {
+            entry.newest = entry.newest.max(after);
+        }
+    }
 }
 
 /// One environment.

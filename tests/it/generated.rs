@@ -5,6 +5,8 @@ mod hub;
 mod kills;
 mod kinds;
 mod offline;
+mod recorded;
+mod takeover;
 mod tenants;
 mod whole;
 

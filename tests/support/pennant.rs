@@ -126,7 +126,7 @@ impl Pennant {
         let log = folder.join(format!("{}-{controllers}-{}.log", world.ns, options.pod.unwrap_or("0")));
         let _ = std::fs::remove_file(&log);
         let kubeconfig = options.kubeconfig.unwrap_or_else(|| world.kubeconfig.clone());
-        let under = Under::rights(world, &options.watch, &kubeconfig).await;
+        let under = Under::rights(world, &options.watch, &args, &kubeconfig).await;
         let kubeconfig = under.as_ref().map_or(kubeconfig, Under::kubeconfig);
         if let Some(under) = &under {
             args = under.args(args);

@@ -23,7 +23,7 @@ pub struct Under {
 
 impl Under {
     /// Grants the permissions of the chart, and starts the proxy. Returns `None` if `PENNANT_TEST_RIGHTS` is not set.
-    pub async fn rights(world: &World, watch: &[String], kubeconfig: &Path) -> Option<Self> {
+    pub async fn rights(world: &World, watch: &[String], of_test: &[String], kubeconfig: &Path) -> Option<Self> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let mode = std::env::var("PENNANT_TEST_RIGHTS").ok().filter(|mode| !mode.is_empty())?;
         let watch: &[String] = match mode.as_str() {
@@ -31,7 +31,9 @@ impl Under {
             "namespaced" => watch,
             other => panic!("PENNANT_TEST_RIGHTS is cluster or namespaced, not {other}"),
         };
-        let release = Release::render(&world.ns, &world.ns, &values(watch)).expect("the chart renders");
+        let release =
+            Release::render(&world.ns, &world.ns, &values(watch, of_test.iter().any(|arg| arg == "--fleet-everywhere")))
+                .expect("the chart renders");
         let account = release.grant(&world.kubeconfig).await;
         let unique = format!("{}-{}", world.ns, COUNT.fetch_add(1, Ordering::Relaxed));
         let way = account.kubeconfig(kubeconfig, &unique).await;
@@ -60,9 +62,10 @@ impl Under {
 }
 
 /// Returns the chart values of a user who watches the kinds that the tests use.
-fn values(watch: &[String]) -> Value {
+fn values(watch: &[String], fleet_everywhere: bool) -> Value {
     let kinds =
         [("late.example.com", "widgets"), ("far.example.com", "gadgets"), ("source.toolkit.fluxcd.io", "gitrepositories")];
     let extra: Vec<_> = kinds.iter().map(|(group, plural)| json!({"apiGroups": [group], "resources": [plural]})).collect();
-    json!({"watchNamespaces": watch, "observe": {"extra": extra}, "crds": {"install": false}})
+    let observe = json!({"extra": extra, "fleetEverywhere": fleet_everywhere});
+    json!({"watchNamespaces": watch, "observe": observe, "crds": {"install": false}})
 }

@@ -15,7 +15,11 @@ async fn two(ns: &str) -> Hub {
         hub.run("web", cluster, "c1").await;
     }
     hub.pipeline(json!([environment("dev", env("dev"), json!({})), environment("prod", env("prod"), json!({}))])).await;
-    hub.start(all_triggers()).await;
+    let mut triggers = all_triggers();
+    let list = triggers["triggers"].as_array_mut().expect("a list");
+    list.push(json!({"type": "EnvironmentReady", "environments": ["dev", "prod"]}));
+    triggers["endpoint"] = json!({"url": hub.receiver.url("/hook/{{default target.app.name \"none\"}}")});
+    hub.start(triggers).await;
     hub.targets(&["dev/eu-1/web", "prod/us-1/web"]).await;
     hub
 }
@@ -95,6 +99,8 @@ async fn a_cluster_that_moves_is_told_where_it_is_with_the_next_commit() {
     hub.world.fence("shop", &["hook"]).await;
     let steps = &["Progressing c2", "Deployed c2"];
     Oracle::new(&hub.world, &hub.receiver)
+        .lane("shop/hook/prod/", &["EnvironmentReady c2"])
+        .lane("shop/hook/dev/", &["EnvironmentReady c2"])
         .lane("shop/hook/prod/web-eu-1", steps)
         .lane("shop/hook/dev/web-us-1", steps)
         .lane("shop/hook/dev/web-eu-2", steps)

@@ -13,7 +13,7 @@ use crate::support::world::all_triggers;
 use crate::support::{Oracle, Pennant, Receiver, World, control_plane, eventually};
 
 /// Number of clusters and of bundles of a large installation.
-const LARGE: (usize, usize) = (25, 4);
+const LARGE: (usize, usize) = (50, 4);
 
 #[tokio::test]
 async fn what_is_there_when_pennant_begins_is_never_news() {
@@ -121,6 +121,9 @@ async fn targets_beyond_the_limit_wait_and_those_that_are_followed_stay() {
     Oracle::new(&world, &receiver).lane("shop/hook/dev/a000", &["Removed"]).check().await;
 }
 
+/// Number of Applications of the set.
+const APPLICATIONS: usize = 20;
+
 /// The API of Applications of Argo CD.
 fn applications(world: &World) -> Api<DynamicObject> {
     let gvk = GroupVersionKind::gvk("argoproj.io", "v1alpha1", "Application");
@@ -159,9 +162,8 @@ async fn applications_of_an_application_set_are_followed_by_their_owner() {
     let crd = control_plane::foreign("argoproj.io", "v1alpha1", "Application", "applications");
     control_plane::install(&world.client, &crd).await;
     let receiver = Receiver::start();
-    for n in 0..5 {
-        application(&world, &format!("shop-{n}"), "shop", &format!("eu-{n}"), "c1").await;
-    }
+    let of_set = async |n: usize| application(&world, &format!("shop-{n}"), "shop", &format!("eu-{n}"), "c1").await;
+    futures::future::join_all((0..APPLICATIONS).map(of_set)).await;
     application(&world, "other", "other", "eu-9", "c1").await;
     let objects = json!({
         "apiVersion": "argoproj.io/v1alpha1", "kind": "Application", "ownedBy": {"kind": "ApplicationSet", "name": "shop"},
@@ -174,37 +176,38 @@ async fn applications_of_an_application_set_are_followed_by_their_owner() {
     world.create::<Pipeline>(json!({"metadata": {"name": "shop"}, "spec": spec})).await;
     world.notification("hook", &receiver, all_triggers()).await;
     let mut pennant = Pennant::start(&world).await;
-    let paths = |all: &[usize]| -> Vec<String> { all.iter().map(|n| format!("all/eu-{n}/gen-appset/shop-{n}")).collect() };
-    let follows = async |all: &[usize]| {
-        let names = paths(all);
-        targets(&world, &names.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    let follows = async |all: &mut dyn Iterator<Item = usize>| {
+        let mut paths: Vec<String> = all.map(|n| format!("all/eu-{n}/gen-appset/shop-{n}")).collect();
+        paths.sort();
+        targets(&world, &paths.iter().map(String::as_str).collect::<Vec<_>>()).await;
     };
-    follows(&[0, 1, 2, 3, 4]).await;
+    follows(&mut (0..APPLICATIONS)).await;
     world.ready("hook").await;
     world.cursor("shop", "hook").await;
-    application(&world, "shop-5", "shop", "eu-5", "c1").await;
-    receiver.wait("/hook/shop-5", 2).await;
+    of_set(APPLICATIONS).await;
+    receiver.wait(&format!("/hook/shop-{APPLICATIONS}"), 2).await;
     synced(&world, "shop-2", "c2").await;
     receiver.wait("/hook/shop-2", 1).await;
     let delete = async |n: usize| {
         applications(&world).delete(&format!("shop-{n}"), &kube::api::DeleteParams::default()).await.expect("deleted");
     };
     delete(1).await;
-    follows(&[0, 2, 3, 4, 5]).await;
+    follows(&mut (0..=APPLICATIONS).filter(|n| *n != 1)).await;
     // The set is deleted, and with it all of its Applications.
     pennant.stop().await;
     delete(0).await;
     delete(2).await;
     pennant.start_again().await;
-    for n in 3..6 {
+    for n in 3..=APPLICATIONS {
         delete(n).await;
     }
-    follows(&[]).await;
+    follows(&mut std::iter::empty()).await;
     world.fence("shop", &["hook"]).await;
     let oracle = Oracle::new(&world, &receiver).lane("shop/hook/all/shop-2", &["Deployed c2", "Removed"]);
-    let oracle = [0, 1, 3, 4].iter().fold(oracle, |o, n| o.lane(&format!("shop/hook/all/shop-{n}"), &["Removed"]));
+    let others = (0..APPLICATIONS).filter(|n| *n != 2);
+    let oracle = others.fold(oracle, |o, n| o.lane(&format!("shop/hook/all/shop-{n}"), &["Removed"]));
     let added: &[&str] = &["Added", "Progressing", "Deployed c1", "Removed"];
-    oracle.lane("shop/hook/all/shop-5", added).check().await;
+    oracle.lane(&format!("shop/hook/all/shop-{APPLICATIONS}"), added).check().await;
 }
 
 #[tokio::test]

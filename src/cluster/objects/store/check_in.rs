@@ -3,7 +3,7 @@
 //! In: `status.agent.lastSeen` of each `Cluster` that is recorded. Out: the [`CheckIn`] of a cluster, and the pipelines to wake when a cluster
 //! reports again.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -12,6 +12,9 @@ use super::Store;
 use crate::api::{Time, now};
 use crate::cluster::selection::CheckIn;
 use crate::cluster::{ObjectPlace, PipelineKey};
+
+/// Number of intervals that are remembered.
+const INTERVALS: usize = 4;
 
 /// By namespace and name: when the agent of a `Cluster` last reported.
 pub(super) type CheckIns = HashMap<ObjectPlace, Known>;
@@ -24,15 +27,35 @@ pub(super) struct Known {
     at: Instant,
     /// How long the agent had not reported then, by its own clock. `None`: its time has changed since Pennant looks at it.
     age: Option<Duration>,
-    /// The shortest time between two reports.
-    interval: Option<Duration>,
+    /// The times between the last reports, oldest first, by the clock of the agent.
+    intervals: VecDeque<Duration>,
     /// Pipelines to wake with the next report.
     waiting: HashSet<PipelineKey>,
 }
 
 impl Known {
     fn nothing() -> Self {
-        Self { last: None, at: Instant::now(), age: None, interval: None, waiting: HashSet::new() }
+        let (intervals, waiting) = (VecDeque::new(), HashSet::new());
+        Self { last: None, at: Instant::now(), age: None, intervals, waiting }
+    }
+
+    /// Notes the time between two reports.
+    fn note_interval(&mut self, interval: Duration) {
+        if self.intervals.len() == INTERVALS {
+            self.intervals.pop_front();
+        }
+        self.intervals.push_back(interval);
+    }
+
+    /// Returns the usual time between two reports: the longest one, but not a single exception. An agent that was away has one long interval,
+    /// and one that has just started has a short one.
+    fn interval(&self) -> Option<Duration> {
+        let mut all: Vec<Duration> = self.intervals.iter().copied().collect();
+        all.sort_unstable();
+        if all.len() > 2 {
+            all.pop();
+        }
+        all.pop()
     }
 }
 
@@ -49,8 +72,9 @@ impl Store {
             None => known.age = Some(age(last)),
             Some(before) => {
                 if let (Ok(before), Ok(last)) = (before.parse::<Time>(), last.parse::<Time>()) {
-                    let interval = Duration::try_from(last.duration_since(before)).ok();
-                    known.interval = known.interval.into_iter().chain(interval).min();
+                    if let Ok(interval) = Duration::try_from(last.duration_since(before)) {
+                        known.note_interval(interval);
+                    }
                 }
                 known.age = None;
             }
@@ -66,7 +90,7 @@ impl Store {
     /// Returns when the agent of a `Cluster` last reported. `None`: it never did, or the `Cluster` is not known.
     pub fn check_in(&self, cluster: &ObjectPlace) -> Option<CheckIn> {
         let known = self.check_ins.get(cluster).filter(|known| known.last.as_ref().is_some_and(|last| !last.is_empty()))?;
-        Some(CheckIn { since: known.at.elapsed(), age_before: known.age, interval: known.interval })
+        Some(CheckIn { since: known.at.elapsed(), age_before: known.age, interval: known.interval() })
     }
 
     /// Wakes a pipeline with the next report of a `Cluster`.
@@ -79,4 +103,28 @@ impl Store {
 fn age(last: &str) -> Duration {
     let age = last.parse::<Time>().map(|last| now().duration_since(last));
     age.ok().and_then(|age| Duration::try_from(age).ok()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_exception_does_not_change_the_usual_interval() {
+        let minutes = |all: &[u64]| {
+            let mut known = Known::nothing();
+            all.iter().for_each(|minutes| known.note_interval(Duration::from_mins(*minutes)));
+            known.interval().map(|usual| usual.as_secs() / 60)
+        };
+        for (name, all, usual) in [
+            ("nothing is known", &[][..], None),
+            ("one report", &[15], Some(15)),
+            ("an agent that has just started", &[2, 60], Some(60)),
+            ("an agent that was away", &[15, 15, 300, 15], Some(15)),
+            ("another interval", &[15, 15, 60, 60], Some(60)),
+            ("only the last ones count", &[60, 60, 15, 15, 15, 15], Some(15)),
+        ] {
+            assert_eq!(minutes(all), usual, "{name}");
+        }
+    }
 }
