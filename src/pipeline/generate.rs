@@ -126,7 +126,7 @@ pub(super) fn generate(
     all
 }
 
-/// Records that objects were left out: they are as old as the newest one, and are no news when there is room for them.
+/// Records that objects were left out: they are as old as the newest one, and are not reported when there is room for them.
 fn note_left_out<'f>(entries: &mut [GeneratedFrom], found: impl Iterator<Item = &'f Found<'f>>) {
     for found in found.filter(|found| found.selecting.incomplete.is_none()) {
         let after = found.selecting.newest.and_then(|newest| newest.checked_add(Duration::from_secs(1)).ok());

@@ -170,7 +170,7 @@ fn those_that_are_recorded_go_before_the_limit() {
     assert_eq!(all.environments.iter().map(|of| of.is_complete).collect::<Vec<_>>(), [false, false]);
     assert_eq!(all.problems[0].0, "TooManyTargets");
     assert!(all.problems[0].1.starts_with("2 objects are selected beyond"), "{}", all.problems[0].1);
-    // What was left out is no news when there is room for it, although it is as old as the newest one.
+    // What was left out is not reported when there is room for it, although it is as old as the newest one.
     let newest = all.environments[0].entries[0].newest;
     assert_eq!(newest, Some(at(11)));
     let mut later = pipeline();

@@ -22,7 +22,8 @@ struct Write {
     kind: String,
     place: String,
     name: String,
-    write: String,
+    #[serde(rename = "write")]
+    how: String,
     body: Value,
 }
 
@@ -35,7 +36,7 @@ impl Hub {
     async fn replay(&self, write: &Write) {
         let namespace = if write.place == "workspace" { self.world.ns.clone() } else { self.namespace(&write.place) };
         let body = serde_json::from_str(&write.body.to_string().replace("WORKSPACE", &self.world.ns)).expect("JSON");
-        match write.write.as_str() {
+        match write.how.as_str() {
             "patch" => self.patch(&write.kind, &namespace, &write.name, body).await,
             _ => self.status(&write.kind, &namespace, &write.name, body).await,
         }

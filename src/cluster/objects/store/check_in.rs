@@ -71,10 +71,10 @@ impl Store {
         match std::mem::replace(&mut known.last, now) {
             None => known.age = Some(age(last)),
             Some(before) => {
-                if let (Ok(before), Ok(last)) = (before.parse::<Time>(), last.parse::<Time>()) {
-                    if let Ok(interval) = Duration::try_from(last.duration_since(before)) {
-                        known.note_interval(interval);
-                    }
+                if let (Ok(before), Ok(last)) = (before.parse::<Time>(), last.parse::<Time>())
+                    && let Ok(interval) = Duration::try_from(last.duration_since(before))
+                {
+                    known.note_interval(interval);
                 }
                 known.age = None;
             }
@@ -113,7 +113,9 @@ mod tests {
     fn one_exception_does_not_change_the_usual_interval() {
         let minutes = |all: &[u64]| {
             let mut known = Known::nothing();
-            all.iter().for_each(|minutes| known.note_interval(Duration::from_mins(*minutes)));
+            for minutes in all {
+                known.note_interval(Duration::from_mins(*minutes));
+            }
             known.interval().map(|usual| usual.as_secs() / 60)
         };
         for (name, all, usual) in [
