@@ -7,15 +7,14 @@
 //! If it was found in a list, it is news if it is at least as new as the newest object that was selected before. Everything else was there
 //! before, or came to be selected by an edit, so its first observation is a silent baseline.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+mod names;
+
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
-use sha2::{Digest as _, Sha256};
-
-use crate::api::pipeline::source::FleetCluster;
 use crate::api::pipeline::target::{Entry, TargetInfo};
-use crate::api::pipeline::{EnvironmentStatus, GeneratedFrom, GeneratedTarget, MAX_TARGETS};
-use crate::api::values::refs::{AppRef, ClusterRef};
+use crate::api::pipeline::{EnvironmentStatus, GeneratedFrom, MAX_TARGETS, TargetStatus};
+use crate::api::values::refs::{AppRef, ClusterAppRef, ClusterRef};
 use crate::api::{Change, Pipeline, PipelineStatus, Status};
 use crate::cluster::selection::{Joined, Selected, Selecting};
 use crate::cluster::{Now, Reason};
@@ -23,9 +22,8 @@ use crate::cluster::{Now, Reason};
 use super::plan::PlannedSelection;
 use super::status::Observed;
 use super::status::target::application;
-
-/// Maximum length of the name of a cluster that is used as it is.
-const MAX_CLUSTER: usize = 253;
+pub(super) use names::{names, record};
+use names::{plain, seen};
 
 /// One selection, and what it contains now.
 pub(super) struct Found<'a> {
@@ -81,18 +79,27 @@ pub(super) fn generate(
     let empty = PipelineStatus::default();
     let status = pipeline.status.as_ref().unwrap_or(&empty);
     let mut all = AllGenerated::default();
-    let known: HashSet<_> = recorded.iter().map(|(info, _)| application(info)).collect();
+    // An object that was gone and is there again is another one.
+    let is_there = |target: &&TargetStatus| target.settled.as_ref().is_none_or(|settled| settled.status != Status::NotFound);
+    let all_recorded = status.environments.iter().flat_map(|environment| &environment.targets);
+    let known: HashSet<_> = all_recorded
+        .filter(|target| target.generated.is_some())
+        .filter(is_there)
+        .map(|t| t.cluster_app_ref.clone())
+        .collect();
     let mut room = MAX_TARGETS.saturating_sub(listed.len());
     let mut left_out = 0;
     let mut environments: Vec<(OfEnvironment, Vec<Generated>)> = Vec::new();
     for (index, environment) in pipeline.spec.environments.iter().enumerate() {
         let before = status.environments.iter().find(|known| known.name == environment.name);
         let found: Vec<&Found<'_>> = found.iter().filter(|found| found.planned.environment == index).collect();
-        let here = Here { name: &environment.name, index, cluster_name, before, found: &found };
         let mut taken: BTreeMap<String, String> = BTreeMap::new();
+        let mut written = HashSet::new();
         for info in listed.iter().filter(|info| info.environment_index == index) {
             taken.insert(info.name.clone(), "targets".to_owned());
+            written.insert(application(info));
         }
+        let here = Here { name: &environment.name, index, cluster_name, before, found: &found, written };
         let stay = here.recorded(status, recorded, &mut taken);
         room = room.saturating_sub(stay.len());
         let (new, problems) = here.unrecorded(&known, &mut taken);
@@ -144,6 +151,8 @@ struct Here<'a> {
     cluster_name: &'a str,
     before: Option<&'a EnvironmentStatus>,
     found: &'a [&'a Found<'a>],
+    /// The objects of the targets that the spec lists. They are not followed twice.
+    written: HashSet<ClusterAppRef>,
 }
 
 impl Here<'_> {
@@ -178,7 +187,7 @@ impl Here<'_> {
                 None if self.stays(info, &reading.now, status) => info.clone(),
                 None => continue,
             };
-            if taken.contains_key(&info.name) {
+            if taken.contains_key(&info.name) || self.written.contains(&object) {
                 continue;
             }
             taken.insert(info.name.clone(), self.entry_name(&info));
@@ -203,7 +212,7 @@ impl Here<'_> {
         }
     }
 
-    fn status_of(&self, info: &TargetInfo) -> Option<&crate::api::pipeline::TargetStatus> {
+    fn status_of(&self, info: &TargetInfo) -> Option<&TargetStatus> {
         let targets = self.before.into_iter().flat_map(|before| &before.targets);
         targets.into_iter().find(|target| target.generated.as_ref().is_some_and(|generated| generated.name == info.name))
     }
@@ -211,7 +220,7 @@ impl Here<'_> {
     /// Returns the objects that are not recorded yet, by name, and names that two objects have.
     fn unrecorded(
         &self,
-        known: &HashSet<crate::api::values::refs::ClusterAppRef>,
+        known: &HashSet<ClusterAppRef>,
         taken: &mut BTreeMap<String, String>,
     ) -> (Vec<Generated>, Vec<(String, String)>) {
         let (mut all, mut problems) = (BTreeMap::new(), Vec::new());
@@ -230,6 +239,9 @@ impl Here<'_> {
             for one in &found.selecting.objects {
                 let info = self.info(found, one);
                 let entry = self.entry_of(found.planned.from);
+                if self.written.contains(&application(&info)) {
+                    continue;
+                }
                 match taken.get(&info.name) {
                     Some(other) if *other != entry => {
                         let message = format!("{entry} and {other} both have the target {}; exclude it from one", info.name);
@@ -248,14 +260,15 @@ impl Here<'_> {
         (all.into_values().collect(), problems)
     }
 
-    /// Whether an object that is not recorded in this environment is news. `is_known`: another environment has recorded it.
+    /// Whether an object that is not recorded here is news. `is_known`: it is recorded in another environment, or under another name.
     fn is_news(&self, found: &Found<'_>, one: &Selected, is_known: bool) -> bool {
         // What the entry selected before is not known.
         let Some(before) = self.same(found) else { return false };
         match one.joined {
+            _ if is_known => false,
             Joined::Created => true,
             Joined::Moved => false,
-            Joined::Listed => !is_known && before.newest.is_none_or(|newest| one.created >= Some(newest)),
+            Joined::Listed => before.newest.is_none_or(|newest| one.created >= Some(newest)),
         }
     }
 
@@ -347,23 +360,6 @@ impl Here<'_> {
     }
 }
 
-/// Returns an object as the selections name it: with the namespace of its cluster.
-fn seen(object: &crate::api::values::refs::ClusterAppRef, found: &[&Found<'_>]) -> crate::api::values::refs::ClusterAppRef {
-    let as_seen = found.iter().find(|found| found.planned.cluster_ref == object.cluster_ref);
-    let cluster_ref = as_seen.map_or_else(|| object.cluster_ref.clone(), |f| f.planned.selection.cluster_ref.clone());
-    crate::api::values::refs::ClusterAppRef { cluster_ref, ..object.clone() }
-}
-
-/// Returns the part of the status that describes how a target came to be.
-pub(super) fn record(info: &TargetInfo) -> Option<GeneratedTarget> {
-    let Entry::Generated(from) = info.entry else { return None };
-    let about = info.cluster_ref.as_ref().filter(|_| info.cluster_ref != info.object_cluster);
-    let fleet_cluster =
-        about.map(|about| FleetCluster { namespace: about.namespace.clone().unwrap_or_default(), name: about.name.clone() });
-    let from = u32::try_from(from).unwrap_or(u32::MAX);
-    Some(GeneratedTarget { from, name: info.name.clone(), cluster: info.cluster.clone(), fleet_cluster })
-}
-
 /// Whether all cursors have passed the changes of a subject, and no timer of it is running.
 fn is_passed(status: &PipelineStatus, subject: &str) -> bool {
     let changes = status.log.iter().flat_map(|log| &log.changes);
@@ -371,22 +367,6 @@ fn is_passed(status: &PipelineStatus, subject: &str) -> bool {
     let Some(dispatched) = &status.dispatched else { return last.is_none() };
     let is_armed = dispatched.armed.iter().any(|timer| timer.subject == subject);
     !is_armed && last.is_none_or(|last| dispatched.cursors.iter().all(|cursor| cursor.serial >= last))
-}
-
-/// Returns the name of a cluster, or its hash if it contains other characters than letters, digits, `.` and `-`.
-fn plain(name: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-');
-    if name.len() <= MAX_CLUSTER && name.chars().all(is_plain) {
-        return name.to_owned();
-    }
-    hex::encode(Sha256::digest(name))[..16].to_owned()
-}
-
-/// Returns the recorded objects of an entry, by namespace and name.
-pub(super) fn names(recorded: &[TargetInfo], planned: &PlannedSelection) -> BTreeSet<(String, String)> {
-    let is_of =
-        |info: &&TargetInfo| info.environment_index == planned.environment && info.entry == Entry::Generated(planned.from);
-    recorded.iter().filter(is_of).map(|info| (info.namespace.clone(), info.app.name.clone())).collect()
 }
 
 #[cfg(test)]

@@ -118,6 +118,7 @@ pub const PURE: &[&str] = &[
     "cluster::remote::reference",
     "cluster::selection",
     "pipeline::generate",
+    "pipeline::generate::names",
     "pipeline::plan",
     "pipeline::status::ready",
     "pipeline::status",

@@ -2,7 +2,7 @@ use serde_json::json;
 
 use super::*;
 use crate::api::Time;
-use crate::api::pipeline::{Cursor, Dispatched, TargetStatus};
+use crate::api::pipeline::{Cursor, Dispatched, GeneratedTarget, TargetStatus};
 use crate::api::{ChangeLog, PipelineSpec, Settled};
 use crate::cluster::{Application, Reading};
 use crate::observe::Observation;
@@ -120,6 +120,35 @@ fn an_object_that_moves_is_no_news_where_it_comes_to() {
     let all =
         run(&pipeline(), vec![selecting(vec![]), selecting(vec![one("old", Joined::Listed, 10)])], &known(Status::Current));
     assert_eq!((told(&all, 0), told(&all, 1)), (vec![], vec![("prod/c/n/old", false)]));
+}
+
+#[test]
+fn an_object_is_followed_once_in_an_environment() {
+    // A listed target has another name for the same object.
+    let mut both = pipeline();
+    both.spec.app_ref =
+        AppRef { api_version: "apps/v1".into(), kind: "Deployment".into(), name: "old".into(), ..AppRef::default() };
+    both.spec.environments[0].targets = vec![crate::api::pipeline::Target { namespace: "n".into(), ..Default::default() }];
+    let planned = selections(&both.spec, "n", true);
+    let objects = || selecting(vec![one("old", Joined::Created, 10), one("new", Joined::Created, 10)]);
+    let found: Vec<_> = planned.iter().map(|planned| Found { planned, selecting: objects() }).collect();
+    let listed = crate::api::pipeline::target::targets(&both.spec, "c");
+    let all = generate(&both, "c", &listed, &found, &[]);
+    assert_eq!(told(&all, 0), [("dev/c/n/new", true)]);
+    assert_eq!(all.problems, []);
+}
+
+#[test]
+fn an_object_that_is_recorded_under_another_name_is_not_reported_as_added() {
+    let mut renamed = pipeline();
+    let generated = renamed.status.as_mut().unwrap().environments[0].targets[0].generated.as_mut().unwrap();
+    generated.name = "dev/other/n/old".to_owned();
+    let there = || vec![selecting(vec![one("old", Joined::Created, 10)]), selecting(vec![])];
+    assert_eq!(told(&run(&renamed, there(), &known(Status::Current)), 0), [("dev/c/n/old", false)]);
+    // An object that was gone is another one.
+    let target = &mut renamed.status.as_mut().unwrap().environments[0].targets[0];
+    target.settled.as_mut().unwrap().status = Status::NotFound;
+    assert_eq!(told(&run(&renamed, there(), &known(Status::Current)), 0), [("dev/c/n/old", true)]);
 }
 
 #[test]
