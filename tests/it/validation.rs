@@ -177,14 +177,14 @@ fn bad_pipelines() -> Vec<Bad> {
             "Duplicate value",
         ),
         ("no environments", environments(json!([])), "should have at least 1 items"),
-        ("no targets", environments(json!([{"name": "dev", "targets": []}])), "should have at least 1 items"),
+        ("no targets", environments(json!([{"name": "dev", "targets": []}])), "set targets or targetsFrom"),
         (
             "an environment that is not a valid label",
             environments(json!([{"name": "Dev_1", "targets": one}])),
             "should match",
         ),
         ("an invalid namespace", environments(json!([{"name": "dev", "targets": [{"namespace": "A/b"}]}])), "should match"),
-        ("no appRef", pipeline(json!({"environments": [{"name": "dev", "targets": one}]})), "spec.appRef: Required value"),
+        ("no appRef", pipeline(json!({"environments": [{"name": "dev", "targets": one}]})), "set appRef"),
         (
             "a long name",
             named("p".repeat(64), environments(json!([{"name": "dev", "targets": one}]))),
