@@ -63,8 +63,13 @@ impl Under {
 
 /// Returns the chart values of a user who watches the kinds that the tests use.
 fn values(watch: &[String], fleet_everywhere: bool) -> Value {
-    let kinds =
-        [("late.example.com", "widgets"), ("far.example.com", "gadgets"), ("source.toolkit.fluxcd.io", "gitrepositories")];
+    let kinds = [
+        ("late.example.com", "widgets"),
+        ("far.example.com", "gadgets"),
+        ("source.toolkit.fluxcd.io", "gitrepositories"),
+        ("", "pods"),
+        ("", "serviceaccounts"),
+    ];
     let extra: Vec<_> = kinds.iter().map(|(group, plural)| json!({"apiGroups": [group], "resources": [plural]})).collect();
     let observe = json!({"extra": extra, "fleetEverywhere": fleet_everywhere});
     json!({"watchNamespaces": watch, "observe": observe, "crds": {"install": false}})

@@ -41,6 +41,9 @@ impl Hub {
         }
         let clusters = clusters.iter().map(|&cluster| cluster.to_owned()).collect();
         let hub = Self { world, receiver: Receiver::start(), pennant: None, clusters };
+        for cluster in &hub.clusters {
+            hub.create_namespace(cluster).await;
+        }
         let repo = json!({"repo": "https://github.com/acme/shop.git"});
         hub.create("GitRepo", ns, "shop", json!({}), repo).await;
         hub
@@ -77,11 +80,18 @@ impl Hub {
         self.api(kind, namespace).patch_status(name, &PatchParams::default(), &patch).await.expect("patched");
     }
 
-    /// Registers a cluster with these labels, and creates its namespace.
-    pub async fn join(&self, cluster: &str, labels: Value) {
+    async fn create_namespace(&self, cluster: &str) {
         let metadata = kube::api::ObjectMeta { name: Some(self.namespace(cluster)), ..Default::default() };
         let namespace = Namespace { metadata, ..Namespace::default() };
         Api::all(self.world.client.clone()).create(&PostParams::default(), &namespace).await.expect("a namespace");
+    }
+
+    /// Registers a cluster with these labels, and creates its namespace.
+    pub async fn join(&self, cluster: &str, labels: Value) {
+        // Those that Pennant watches exist already, because the permissions of the chart are in them.
+        if !self.clusters.iter().any(|known| known == cluster) {
+            self.create_namespace(cluster).await;
+        }
         self.create("Cluster", &self.world.ns, cluster, labels, json!({})).await;
     }
 
