@@ -56,16 +56,7 @@ async fn create(world: &World, kind: &str, name: &str, labels: Value, spec: Valu
 
 /// Creates Fleet's objects.
 async fn install(bed: &Bed, world: &World, pipelines: usize) {
-    for (kind, plural) in [
-        ("GitRepo", "gitrepos"),
-        ("HelmOp", "helmops"),
-        ("Bundle", "bundles"),
-        ("BundleDeployment", "bundledeployments"),
-        ("Cluster", "clusters"),
-        ("ClusterGroup", "clustergroups"),
-    ] {
-        control_plane::install(&bed.client, &control_plane::foreign(GROUP, "v1alpha1", kind, plural)).await;
-    }
+    control_plane::install_fleet(&bed.client).await;
     sleep(Duration::from_secs(2)).await;
     create(world, "GitRepo", "shop", json!({}), json!({"repo": "https://github.com/acme/shop.git"})).await;
     for bundle in 0..BUNDLES {

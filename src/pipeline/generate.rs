@@ -21,9 +21,9 @@ use crate::cluster::{Now, Reason};
 
 use super::plan::PlannedSelection;
 use super::status::Observed;
-use super::status::target::application;
+use super::status::target::{application, source};
+use names::plain;
 pub(super) use names::{names, record};
-use names::{plain, seen};
 
 /// One selection, and what it contains now.
 pub(super) struct Found<'a> {
@@ -40,8 +40,6 @@ pub(super) struct Generated {
     pub info: TargetInfo,
     /// If it is not recorded yet and is news: the sequence number of the event with which it began to be selected.
     pub news_since: Option<u64>,
-    /// Whether the status records it.
-    pub is_recorded: bool,
 }
 
 /// The generated targets of one environment.
@@ -99,7 +97,8 @@ pub(super) fn generate(
             taken.insert(info.name.clone(), "targets".to_owned());
             written.insert(application(info));
         }
-        let here = Here { name: &environment.name, index, cluster_name, before, found: &found, written };
+        let namespace = pipeline.metadata.namespace.as_deref().unwrap_or_default();
+        let here = Here { name: &environment.name, namespace, index, cluster_name, before, found: &found, written };
         let stay = here.recorded(status, recorded, &mut taken);
         room = room.saturating_sub(stay.len());
         let (new, problems) = here.unrecorded(&known, &mut taken);
@@ -147,6 +146,7 @@ fn note_left_out<'f>(entries: &mut [GeneratedFrom], found: impl Iterator<Item = 
 /// One environment.
 struct Here<'a> {
     name: &'a str,
+    namespace: &'a str,
     index: usize,
     cluster_name: &'a str,
     before: Option<&'a EnvironmentStatus>,
@@ -173,7 +173,7 @@ impl Here<'_> {
         for (info, reading) in recorded.iter().filter(|(info, _)| info.environment_index == self.index) {
             let object = application(info);
             let mine = |(found, _): &&(&Found<'_>, &Selected)| info.entry == Entry::Generated(found.planned.from);
-            let selecting = selected.get(&seen(&object, self.found));
+            let selecting = selected.get(&source(info).seen_from(self.namespace).object);
             let now = selecting.and_then(|all| all.iter().find(mine).or_else(|| all.first()));
             let info = match now {
                 Some((found, one)) => {
@@ -191,7 +191,7 @@ impl Here<'_> {
                 continue;
             }
             taken.insert(info.name.clone(), self.entry_name(&info));
-            stay.push(Generated { info, news_since: None, is_recorded: true });
+            stay.push(Generated { info, news_since: None });
         }
         stay
     }
@@ -254,7 +254,7 @@ impl Here<'_> {
                 let is_known = known.contains(&application(&info));
                 let news_since = self.is_news(found, one, is_known).then(|| one.seq.saturating_sub(1));
                 taken.insert(info.name.clone(), entry);
-                all.insert(info.name.clone(), Generated { info, news_since, is_recorded: false });
+                all.insert(info.name.clone(), Generated { info, news_since });
             }
         }
         (all.into_values().collect(), problems)

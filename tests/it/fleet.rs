@@ -30,14 +30,7 @@ struct Fleet {
 impl Fleet {
     async fn new(ns: &str) -> Self {
         let world = World::new(ns).await;
-        for (kind, plural) in [
-            ("GitRepo", "gitrepos"),
-            ("HelmOp", "helmops"),
-            ("Bundle", "bundles"),
-            ("BundleDeployment", "bundledeployments"),
-        ] {
-            control_plane::install(&world.client, &control_plane::foreign(GROUP, VERSION, kind, plural)).await;
-        }
+        control_plane::install_fleet(&world.client).await;
         Self { world, receiver: Receiver::start(), pennant: None }
     }
 

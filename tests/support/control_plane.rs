@@ -83,6 +83,20 @@ pub async fn install(client: &Client, crd: &CustomResourceDefinition) {
     .await;
 }
 
+/// Installs the kinds of Fleet.
+pub async fn install_fleet(client: &Client) {
+    for (kind, plural) in [
+        ("GitRepo", "gitrepos"),
+        ("HelmOp", "helmops"),
+        ("Bundle", "bundles"),
+        ("BundleDeployment", "bundledeployments"),
+        ("Cluster", "clusters"),
+        ("ClusterGroup", "clustergroups"),
+    ] {
+        install(client, &foreign("fleet.cattle.io", "v1alpha1", kind, plural)).await;
+    }
+}
+
 /// Returns a minimal CRD of a third-party kind: all fields are allowed, and status is a subresource.
 pub fn foreign(group: &str, version: &str, kind: &str, plural: &str) -> CustomResourceDefinition {
     let definition = json!({

@@ -6,22 +6,13 @@ use std::collections::BTreeSet;
 
 use sha2::{Digest as _, Sha256};
 
-use super::Found;
 use crate::api::pipeline::GeneratedTarget;
 use crate::api::pipeline::source::FleetCluster;
 use crate::api::pipeline::target::{Entry, TargetInfo};
-use crate::api::values::refs::ClusterAppRef;
 use crate::pipeline::plan::PlannedSelection;
 
 /// Maximum length of the name of a cluster that is used as it is.
 const MAX_CLUSTER: usize = 253;
-
-/// Returns an object as the selections name it: with the namespace of its cluster.
-pub(super) fn seen(object: &ClusterAppRef, found: &[&Found<'_>]) -> ClusterAppRef {
-    let as_seen = found.iter().find(|found| found.planned.cluster_ref == object.cluster_ref);
-    let cluster_ref = as_seen.map_or_else(|| object.cluster_ref.clone(), |f| f.planned.selection.cluster_ref.clone());
-    ClusterAppRef { cluster_ref, ..object.clone() }
-}
 
 /// Returns the part of the status that describes how a target came to be.
 pub(in crate::pipeline) fn record(info: &TargetInfo) -> Option<GeneratedTarget> {

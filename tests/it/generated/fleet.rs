@@ -90,12 +90,7 @@ async fn a_cluster_that_moves_is_told_where_it_is_with_the_next_commit() {
     hub.label("eu-2", json!({"env": "dev"})).await;
     hub.targets(&["dev/eu-2/web", "dev/us-1/web", "prod/eu-1/web"]).await;
     hub.world.fence("shop", &["hook"]).await;
-    hub.commit("web", "c2").await;
-    for cluster in ["eu-1", "us-1", "eu-2"] {
-        hub.stage("web", cluster, "c2").await;
-        hub.applied("web", cluster, "c2").await;
-        hub.runs("web", cluster, "c2").await;
-    }
+    hub.roll_out("web", &["eu-1", "us-1", "eu-2"], "c2").await;
     hub.world.fence("shop", &["hook"]).await;
     let steps = &["Progressing c2", "Deployed c2"];
     Oracle::new(&hub.world, &hub.receiver)
@@ -177,12 +172,7 @@ async fn groups_globs_and_overrides_decide_which_clusters_are_told_and_where() {
     hub.world.pipeline_condition("shop", "Ready", |c| c.reason == "Observed").await;
     let all = ["grouped/jp-1/web", "grouped/lab-1/web", "grouped/us-1/web", "named/eu-1/web", "named/jp-1/web"];
     hub.targets(&all).await;
-    hub.commit("web", "c2").await;
-    for cluster in ["eu-1", "us-1", "lab-1"] {
-        hub.stage("web", cluster, "c2").await;
-        hub.applied("web", cluster, "c2").await;
-        hub.runs("web", cluster, "c2").await;
-    }
+    hub.roll_out("web", &["eu-1", "us-1", "lab-1"], "c2").await;
     hub.world.fence("shop", &["hook"]).await;
     hub.receiver.wait("/america/web-us-1", 1).await;
     hub.receiver.wait("/hook/web-eu-1", 1).await;

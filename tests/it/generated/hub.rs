@@ -29,16 +29,7 @@ impl Hub {
     /// Creates a workspace with `GitRepo` `shop`, for these clusters.
     pub async fn new(ns: &str, clusters: &[&str]) -> Self {
         let world = World::new(ns).await;
-        for (kind, plural) in [
-            ("GitRepo", "gitrepos"),
-            ("HelmOp", "helmops"),
-            ("Bundle", "bundles"),
-            ("BundleDeployment", "bundledeployments"),
-            ("Cluster", "clusters"),
-            ("ClusterGroup", "clustergroups"),
-        ] {
-            control_plane::install(&world.client, &control_plane::foreign(GROUP, VERSION, kind, plural)).await;
-        }
+        control_plane::install_fleet(&world.client).await;
         let clusters = clusters.iter().map(|&cluster| cluster.to_owned()).collect();
         let hub = Self { world, receiver: Receiver::start(), pennant: None, clusters };
         for cluster in &hub.clusters {
@@ -170,6 +161,16 @@ impl Hub {
     pub async fn run(&self, bundle: &str, cluster: &str, commit: &str) {
         self.deploy(bundle, cluster, commit).await;
         self.applied(bundle, cluster, commit).await;
+    }
+
+    /// Deploys a commit of a Bundle on these clusters, and waits until each of them runs it.
+    pub async fn roll_out(&self, bundle: &str, clusters: &[&str], commit: &str) {
+        self.commit(bundle, commit).await;
+        for cluster in clusters {
+            self.stage(bundle, cluster, commit).await;
+            self.applied(bundle, cluster, commit).await;
+            self.runs(bundle, cluster, commit).await;
+        }
     }
 
     pub async fn delete(&self, kind: &str, namespace: &str, name: &str) {

@@ -101,12 +101,7 @@ async fn an_override_gets_no_credentials_of_the_layers_below() {
     hub.world.secret("theirs", json!({"key": "theirs"})).await;
     let token = json!({"token": {"secretKeyRef": {"name": "theirs", "key": "key"}}});
     hub.start(json!({"endpoint": {"auth": token}})).await;
-    hub.commit("web", "c2").await;
-    for cluster in ["eu-1", "us-1"] {
-        hub.stage("web", cluster, "c2").await;
-        hub.applied("web", cluster, "c2").await;
-        hub.runs("web", cluster, "c2").await;
-    }
+    hub.roll_out("web", &["eu-1", "us-1"], "c2").await;
     hub.receiver.wait("/hook/web-eu-1", 1).await;
     let target = "all/gen-credentials.us-1/web";
     eventually("the problem of the target is reported", async || {

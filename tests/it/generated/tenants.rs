@@ -87,9 +87,7 @@ async fn no_workspace_selects_what_belongs_to_another() {
     hub.world.ready("hook").await;
     hub.world.cursor("shop", "hook").await;
     hub.targets(&["dev/eu-1/web"]).await;
-    hub.commit("web", "c2").await;
-    hub.stage("web", "eu-1", "c2").await;
-    hub.applied("web", "eu-1", "c2").await;
+    hub.roll_out("web", &["eu-1"], "c2").await;
     hub.receiver.wait("/hook/web-eu-1", 2).await;
     let own = ["GitRepo", "Cluster", "ClusterGroup"];
     for (index, entry) in tries.iter().enumerate() {
@@ -122,10 +120,7 @@ async fn deployments_are_followed_everywhere_although_single_namespaces_are_watc
     hub.world.ready("hook").await;
     hub.world.cursor("shop", "hook").await;
     hub.targets(&["dev/eu-1/web"]).await;
-    hub.commit("web", "c2").await;
-    hub.stage("web", "eu-1", "c2").await;
-    hub.applied("web", "eu-1", "c2").await;
-    hub.runs("web", "eu-1", "c2").await;
+    hub.roll_out("web", &["eu-1"], "c2").await;
     hub.world.fence("shop", &["hook"]).await;
     Oracle::new(&hub.world, &hub.receiver).lane("shop/hook/dev/web-eu-1", &["Deployed c2"]).check().await;
 }
