@@ -43,13 +43,13 @@ async fn each_kind_of_cluster_object_resolves_to_its_cluster() {
     let stage = Stage::new("clusters-kinds-of-refs").await;
     let local = &stage.local;
     define(local, GITOPS, "GitopsCluster").await;
-    define(local, CAPI, "Cluster").await;
+    define(local, FLEET, "Cluster").await;
     value(local, "of-gitops").await;
     value(local, "of-capi-kubeconfig").await;
     value(local, "of-fleet").await;
     create(local, GITOPS, "GitopsCluster", "a", json!({"secretRef": {"name": "of-gitops"}})).await;
     create(local, GITOPS, "GitopsCluster", "b", json!({"capiClusterRef": {"name": "of-capi"}})).await;
-    create(local, CAPI, "Cluster", "of-capi", json!({})).await;
+    create(local, FLEET, "Cluster", "d", json!({"kubeConfigSecret": "of-fleet"})).await;
     let refs = [
         json!({"kind": "GitopsCluster", "name": "a"}),
         object(GITOPS, "GitopsCluster", "b"),
@@ -58,14 +58,15 @@ async fn each_kind_of_cluster_object_resolves_to_its_cluster() {
     ];
     stage.pipeline("shop", &refs).await;
     let _pennant = stage.pennant_with(&[]).await;
-    for environment in 0..3 {
-        stage.runs("shop", environment, "1").await;
-    }
-    let message = stage.unknown("shop", 3, "ClusterNotFound").await;
-    assert!(message.contains("no kind Cluster; install its CRD"), "{message}");
-    define(local, FLEET, "Cluster").await;
-    create(local, FLEET, "Cluster", "d", json!({"kubeConfigSecret": "of-fleet"})).await;
+    stage.runs("shop", 0, "1").await;
     stage.runs("shop", 3, "1").await;
+    // No other test defines this kind.
+    let message = stage.unknown("shop", 2, "ClusterNotFound").await;
+    assert!(message.contains("no kind Cluster; install its CRD"), "{message}");
+    define(local, CAPI, "Cluster").await;
+    create(local, CAPI, "Cluster", "of-capi", json!({})).await;
+    stage.runs("shop", 1, "1").await;
+    stage.runs("shop", 2, "1").await;
     stage.remote.ship("web", "2").await;
     for environment in 0..4 {
         stage.runs("shop", environment, "2").await;

@@ -86,12 +86,34 @@ impl Stage {
             }
             if nudged.elapsed() > FORGOTTEN {
                 nudged = Instant::now();
-                let text = format!("{:x}\n", fastrand::u64(..));
-                self.repository.commit("main", "nudge", &[("nudge", Some(&text))]).await;
+                self.nudge().await;
             }
             Err(format!("{answer:?}"))
         })
         .await;
+    }
+
+    /// Waits until a pull request has a conflict. Returns how many commits on the base branch were necessary, see [`merge`](Self::merge).
+    pub(super) async fn conflicts(&self, number: u64) -> usize {
+        let (mut nudged, mut commits) = (Instant::now(), 0);
+        eventually("Gitea has seen the conflict", async || {
+            let pull = self.repository.pull(number).await;
+            if pull["mergeable"] == false {
+                return Ok(());
+            }
+            if nudged.elapsed() > FORGOTTEN {
+                (nudged, commits) = (Instant::now(), commits + 1);
+                self.nudge().await;
+            }
+            Err(pull.to_string())
+        })
+        .await;
+        commits
+    }
+
+    async fn nudge(&self) {
+        let text = format!("{:x}\n", fastrand::u64(..));
+        self.repository.commit("main", "nudge", &[("nudge", Some(&text))]).await;
     }
 
     /// Rolls out the revision of a promotion, and waits until it has ended.

@@ -1,5 +1,7 @@
 //! What the tests of this folder do again and again: open a pull request, let Pennant check it, and compare the whole repository.
 
+use std::time::{Duration, Instant};
+
 use pennant::api::Promotion;
 use pennant::api::promotion::{LOOK, Phase, RETRY};
 use serde_json::Value;
@@ -8,6 +10,9 @@ use super::Stage;
 use crate::support::eventually;
 use crate::support::proxy::Call;
 use crate::support::world::promotions::is;
+
+/// After this time, a check is repeated.
+const AGAIN: Duration = Duration::from_secs(2);
 
 /// An open pull request of a promotion.
 pub(super) struct Opened {
@@ -43,6 +48,26 @@ impl Stage {
     /// Makes Pennant check a pull request now.
     pub(super) async fn look(&self, promotion: &Promotion) {
         self.world.annotate_promotion(promotion, LOOK, &format!("{:x}", fastrand::u64(..))).await;
+    }
+
+    /// Makes Pennant check a pull request until its promotion, written as `PIPELINE/ENVIRONMENT REVISION`, is as expected. Gitea compares the
+    /// branches in the background, so one check can be too early.
+    pub(super) async fn look_until(
+        &self,
+        promotion: &Promotion,
+        what: &str,
+        holds: impl Fn(&Promotion) -> bool,
+    ) -> Promotion {
+        let mut looked: Option<Instant> = None;
+        eventually(&format!("promotion {what}"), async || {
+            if looked.is_none_or(|looked| looked.elapsed() > AGAIN) {
+                looked = Some(Instant::now());
+                self.look(promotion).await;
+            }
+            let found = self.world.promotion(what, |_| true).await;
+            if holds(&found) { Ok(found) } else { Err(format!("{:#?}", found.status)) }
+        })
+        .await
     }
 
     /// Requests that a promotion is retried, and waits until it is in this phase again.
