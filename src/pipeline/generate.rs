@@ -7,6 +7,7 @@
 //! If it was found in a list, it is news if it is at least as new as the newest object that was selected before. Everything else was there
 //! before, or came to be selected by an edit, so its first observation is a silent baseline.
 
+mod leaving;
 mod names;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -15,13 +16,14 @@ use std::time::Duration;
 use crate::api::pipeline::target::{Entry, TargetInfo};
 use crate::api::pipeline::{EnvironmentStatus, GeneratedFrom, MAX_TARGETS, TargetStatus};
 use crate::api::values::refs::{AppRef, ClusterAppRef, ClusterRef};
-use crate::api::{Change, Pipeline, PipelineStatus, Status};
+use crate::api::{Pipeline, PipelineStatus, Status};
 use crate::cluster::selection::{Joined, Selected, Selecting};
 use crate::cluster::{Now, Reason};
 
 use super::plan::PlannedSelection;
 use super::status::Observed;
 use super::status::target::{application, source};
+use leaving::{Stays, stays};
 use names::plain;
 pub(super) use names::{names, record};
 
@@ -87,7 +89,7 @@ pub(super) fn generate(
         .collect();
     let mut room = MAX_TARGETS.saturating_sub(listed.len());
     let mut left_out = 0;
-    let mut environments: Vec<(OfEnvironment, Vec<Generated>)> = Vec::new();
+    let mut environments: Vec<(OfEnvironment, Vec<Generated>, Vec<Generated>)> = Vec::new();
     for (index, environment) in pipeline.spec.environments.iter().enumerate() {
         let before = status.environments.iter().find(|known| known.name == environment.name);
         let found: Vec<&Found<'_>> = found.iter().filter(|found| found.planned.environment == index).collect();
@@ -99,24 +101,30 @@ pub(super) fn generate(
         }
         let namespace = pipeline.metadata.namespace.as_deref().unwrap_or_default();
         let here = Here { name: &environment.name, namespace, index, cluster_name, before, found: &found, written };
-        let stay = here.recorded(status, recorded, &mut taken);
+        let (stay, mut pending) = here.recorded(status, recorded, &mut taken);
         room = room.saturating_sub(stay.len());
         let (new, problems) = here.unrecorded(&known, &mut taken);
+        pending.retain(|target| !taken.contains_key(&target.info.name));
         all.problems.extend(problems);
         all.empty.extend(here.empty());
-        environments.push((OfEnvironment { targets: stay, ..here.outcome() }, new));
+        environments.push((OfEnvironment { targets: stay, ..here.outcome() }, new, pending));
     }
-    for (index, (mut of, new)) in environments.into_iter().enumerate() {
-        left_out += new.len().saturating_sub(room);
+    for (index, (of, new, _)) in environments.iter_mut().enumerate() {
         let is_cut = new.len() > room;
-        let new: Vec<_> = new.into_iter().take(room).collect();
+        left_out += new.len().saturating_sub(room);
+        new.truncate(room);
         room -= new.len();
-        of.targets.extend(new);
-        of.targets.sort_by(|a, b| a.info.name.cmp(&b.info.name));
+        of.targets.append(new);
         of.is_complete &= !is_cut;
         if is_cut {
             note_left_out(&mut of.entries, found.iter().filter(|found| found.planned.environment == index));
         }
+    }
+    for (mut of, _, mut pending) in environments {
+        pending.truncate(room);
+        room -= pending.len();
+        of.targets.append(&mut pending);
+        of.targets.sort_by(|a, b| a.info.name.cmp(&b.info.name));
         all.environments.push(of);
     }
     let beyond: usize = found.iter().map(|found| found.selecting.total.saturating_sub(found.selecting.objects.len())).sum();
@@ -156,20 +164,20 @@ struct Here<'a> {
 }
 
 impl Here<'_> {
-    /// Returns the recorded targets that stay.
+    /// Returns the recorded targets that stay, and those that stay only while they have pending deliveries.
     fn recorded(
         &self,
         status: &PipelineStatus,
         recorded: &[Observed],
         taken: &mut BTreeMap<String, String>,
-    ) -> Vec<Generated> {
+    ) -> (Vec<Generated>, Vec<Generated>) {
         let mut selected: HashMap<_, Vec<(&Found<'_>, &Selected)>> = HashMap::new();
         for found in self.found {
             for one in &found.selecting.objects {
                 selected.entry(one.object.object.clone()).or_default().push((found, one));
             }
         }
-        let mut stay = Vec::new();
+        let (mut stay, mut pending) = (Vec::new(), Vec::new());
         for (info, reading) in recorded.iter().filter(|(info, _)| info.environment_index == self.index) {
             let object = application(info);
             let mine = |(found, _): &&(&Found<'_>, &Selected)| info.entry == Entry::Generated(found.planned.from);
@@ -184,8 +192,14 @@ impl Here<'_> {
                     }
                     now
                 }
-                None if self.stays(info, &reading.now, status) => info.clone(),
-                None => continue,
+                None => match self.stays(info, &reading.now, status) {
+                    Stays::Yes => info.clone(),
+                    Stays::WhilePending => {
+                        pending.push(Generated { info: info.clone(), news_since: None });
+                        continue;
+                    }
+                    Stays::No => continue,
+                },
             };
             if taken.contains_key(&info.name) || self.written.contains(&object) {
                 continue;
@@ -193,22 +207,19 @@ impl Here<'_> {
             taken.insert(info.name.clone(), self.entry_name(&info));
             stay.push(Generated { info, news_since: None });
         }
-        stay
+        (stay, pending)
     }
 
     /// Whether a recorded target stays although no selection contains its object.
-    fn stays(&self, info: &TargetInfo, now: &Now, status: &PipelineStatus) -> bool {
+    fn stays(&self, info: &TargetInfo, now: &Now, status: &PipelineStatus) -> Stays {
         let own = self.found.iter().find(|found| info.entry == Entry::Generated(found.planned.from));
-        if own.is_none_or(|own| own.selecting.incomplete.is_some()) {
-            return own.is_some();
-        }
-        match now {
-            Now::Known(observed) if observed.status == Status::NotFound => {
+        match own {
+            None => Stays::No,
+            Some(own) if own.selecting.incomplete.is_some() => Stays::Yes,
+            Some(_) => {
                 let settled = self.status_of(info).and_then(|target| target.settled.as_ref());
-                settled.is_some_and(|settled| settled.status != Status::NotFound || !is_passed(status, &info.subject))
+                stays(&info.subject, now, settled, status)
             }
-            Now::Known(_) => false,
-            Now::Unknown { .. } => true,
         }
     }
 
@@ -358,15 +369,6 @@ impl Here<'_> {
             name,
         }
     }
-}
-
-/// Whether all cursors have passed the changes of a subject, and no timer of it is running.
-fn is_passed(status: &PipelineStatus, subject: &str) -> bool {
-    let changes = status.log.iter().flat_map(|log| &log.changes);
-    let last = changes.filter(|change: &&Change| change.subject == subject).map(|change| change.serial).max();
-    let Some(dispatched) = &status.dispatched else { return last.is_none() };
-    let is_armed = dispatched.armed.iter().any(|timer| timer.subject == subject);
-    !is_armed && last.is_none_or(|last| dispatched.cursors.iter().all(|cursor| cursor.serial >= last))
 }
 
 #[cfg(test)]

@@ -34,6 +34,10 @@ pub struct Dispatched {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     pub recorded: Option<Time>,
+    /// Generated targets whose object is gone and that have pending deliveries, each as in the change log. They stay in the status until
+    /// these are settled.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pending_targets: Vec<String>,
     /// Notifications that have a problem for one target or for all targets. At most 100 entries.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notifications: Vec<NotReadyNotification>,

@@ -26,6 +26,8 @@ pub struct Position {
     pub recorded: Option<Time>,
     /// The notifications that cannot be sent at present.
     pub troubles: Vec<NotReadyNotification>,
+    /// Generated targets whose object is gone and that have pending deliveries.
+    pub pending_targets: Vec<String>,
 }
 
 impl From<&Dispatched> for Position {
@@ -47,6 +49,7 @@ impl From<&Dispatched> for Position {
                 .collect(),
             recorded: dispatched.recorded,
             troubles: dispatched.notifications.clone(),
+            pending_targets: dispatched.pending_targets.clone(),
         }
     }
 }
@@ -71,6 +74,7 @@ impl From<&Position> for Dispatched {
             last_sent_summary: summary(&position.last_sent),
             recorded: position.recorded,
             notifications: position.troubles.clone(),
+            pending_targets: position.pending_targets.clone(),
             armed: position.armed.values().flatten().cloned().collect(),
         }
     }
@@ -372,6 +376,7 @@ mod tests {
             last_sent_by: BTreeMap::from([("a".to_owned(), Time::UNIX_EPOCH)]),
             recorded: Some(Time::UNIX_EPOCH),
             troubles: vec![NotReadyNotification { name: "a".to_owned(), ..NotReadyNotification::default() }],
+            pending_targets: vec!["target/x".to_owned()],
         };
         assert_eq!(Position::from(&Dispatched::from(&position)), position);
     }

@@ -203,6 +203,21 @@ impl CursorState {
         }
     }
 
+    /// Finds out which of the targets whose object is `gone` have pending deliveries. This follows the advance of the cursors, and one write
+    /// persists both. Otherwise a target could leave the status before its deliveries are sent.
+    pub(in crate::dispatch) fn put_pending_targets(&mut self, of: &PipelineRef, gone: &[String], ctx: &Context) {
+        if gone.is_empty() && self.position.pending_targets.is_empty() {
+            return;
+        }
+        let notifications: Vec<&str> = self.position.cursors.keys().map(String::as_str).collect();
+        let gone = gone.iter().map(String::as_str);
+        let pending = ctx.deliveries.delivery_index.pending(of, gone, &notifications);
+        if pending != self.position.pending_targets {
+            self.position.pending_targets = pending;
+            self.moved();
+        }
+    }
+
     /// Applies new cursors and persists them. If persisting fails, they are not applied: a crash would restart an unpersisted cursor at
     /// another place.
     pub(in crate::dispatch) async fn begin(

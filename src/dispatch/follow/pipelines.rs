@@ -12,7 +12,7 @@ use crate::api::delivery::PipelineRef;
 use crate::api::pipeline::target::{PIPELINE, promotion, subjects, targets_of};
 use crate::api::pipeline::{Settled, TargetStatus};
 use crate::api::values::refs::ClusterRef;
-use crate::api::{Change, Pipeline};
+use crate::api::{Change, Pipeline, Status};
 use crate::dispatch::Context;
 use crate::dispatch::config::state::LayerChange;
 use crate::dispatch::derive::subjects::Subjects;
@@ -113,6 +113,14 @@ fn without_commit<'a>(settled: impl IntoIterator<Item = (String, &'a Settled)>) 
     let without = |settled: &Settled| !settled.revision.is_empty() && !names_commit(&settled.revision);
     let all = settled.into_iter().filter(move |(subject, settled)| subject.starts_with("target/") && without(settled));
     all.map(|(subject, _)| subject)
+}
+
+/// Returns the generated targets whose object is gone, each as in the change log.
+pub(in crate::dispatch) fn gone_targets(pipeline: &Pipeline) -> Vec<String> {
+    let is_gone = |target: &&TargetStatus| target.settled.as_ref().is_some_and(|settled| settled.status == Status::NotFound);
+    let environments = pipeline.status.iter().flat_map(|status| &status.environments);
+    let gone = environments.flat_map(|environment| &environment.targets).filter(is_gone);
+    gone.filter_map(|target| Some(format!("target/{}", target.generated.as_ref()?.name))).collect()
 }
 
 /// Returns, for each subject that was seen, the serial of the log when it was first seen.

@@ -3,50 +3,24 @@
 //! In: records and attempts from the engine. Out: the figures of `Notification.status` and the times of `Pipeline.status.dispatched`;
 //! whether a name exists, so that a recorded transition costs no call; and deliveries past their retention limit.
 
+mod book;
+
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::figures::{Figures, Topic, Trouble};
-use super::retention_index::{Overdue, RetentionIndex, Rules};
+use super::retention_index::{Overdue, Rules};
 use crate::api::delivery::PipelineRef;
 use crate::api::{Outcome, Time, version};
 use crate::outbox::lane::Place;
 use crate::outbox::record::{LaneKey, Record, RecordId};
 use crate::outbox::scheduler::work_queue::WorkQueue;
 use crate::telemetry::metrics::Share;
+use book::{Book, Entry};
 
 /// (namespace of the pipeline, name of the notification).
 pub type Owner = (String, String);
-
-/// One delivery.
-#[derive(Clone, Debug)]
-struct Entry {
-    lane: Arc<LaneKey>,
-    place: Place,
-    outcome: Option<Outcome>,
-    version: u64,
-    /// When the API server created it.
-    recorded: Time,
-    /// Whether the engine has proven that Pennant has recorded it.
-    is_proven: bool,
-    /// Whether another client may have created it with its outcome.
-    is_doubtful: bool,
-}
-
-#[derive(Debug, Default)]
-struct Book {
-    entries: HashMap<RecordId, Entry>,
-    kept: RetentionIndex,
-    figures: HashMap<Owner, Figures>,
-    /// Notifications that were idle at the last [`DeliveryIndex::tidy`].
-    idle: HashSet<Owner>,
-    sent: HashMap<String, BTreeMap<Topic, Time>>,
-    /// Uids of Deliveries that this process has recorded and the engine has not accepted yet.
-    own: HashSet<String>,
-    /// By uid of the pipeline: when the newest Delivery was recorded.
-    newest: HashMap<String, Time>,
-}
 
 /// The delivery index; cheap to clone.
 #[derive(Clone, Debug, Default)]
@@ -54,7 +28,7 @@ pub struct DeliveryIndex {
     book: Arc<Mutex<Book>>,
     /// Notifications whose figures have changed.
     pub changed: WorkQueue<Owner>,
-    /// Pipelines for which something was sent.
+    /// Pipelines for which something was sent, or that wait for a lane whose deliveries are now settled.
     pub sent: WorkQueue<PipelineRef>,
 }
 
@@ -89,6 +63,7 @@ impl DeliveryIndex {
             if status.outcome == Some(Outcome::Delivered) {
                 status.last_attempt_time.into_iter().for_each(|at| book.sent_at(record, at));
             }
+            book.pending.woken(&record.home()).into_iter().for_each(|pipeline| self.sent.wake(pipeline));
         }
         self.changed.wake(owner);
     }
@@ -98,6 +73,7 @@ impl DeliveryIndex {
         let owner = {
             let mut book = self.book();
             let Some(entry) = book.take(id) else { return false };
+            book.pending.woken(&entry.lane).into_iter().for_each(|pipeline| self.sent.wake(pipeline));
             (entry.lane.namespace.clone(), entry.lane.notification.clone())
         };
         self.changed.wake(owner);
@@ -109,6 +85,9 @@ impl DeliveryIndex {
         let mut book = self.book();
         for record in records {
             book.own.insert(record.uid.clone());
+            if !book.entries.contains_key(&record.id) {
+                book.pending.created(&record.id, record.home());
+            }
             book.raise(&record.spec.pipeline_ref.uid, record.recorded);
         }
     }
@@ -187,6 +166,18 @@ impl DeliveryIndex {
         let book = self.book();
         let newer = |entry: &&Entry| entry.outcome.is_some() && entry.version >= version(Some(&record.version));
         book.entries.get(&record.id).is_some_and(|entry| newer(&entry))
+    }
+
+    /// Returns the subjects of a pipeline that have pending deliveries of these notifications. If there are any, the pipeline is in
+    /// [`sent`](Self::sent) as soon as one of them has none.
+    #[must_use]
+    pub fn pending<'a>(
+        &self,
+        of: &PipelineRef,
+        subjects: impl IntoIterator<Item = &'a str>,
+        notifications: &[&str],
+    ) -> Vec<String> {
+        self.book().pending.pending(of, subjects, notifications)
     }
 
     /// Returns how many earlier deliveries this one replaces, according to the settled ones; see `RetentionIndex::replaced`.
@@ -271,8 +262,9 @@ impl DeliveryIndex {
     /// Removes the figures of notifications that were idle at this call and at the previous one, and the data of pipelines that are gone.
     pub fn tidy(&self, is_there: impl Fn(&str) -> bool) {
         let mut book = self.book();
-        let Book { figures, idle, sent, newest, .. } = &mut *book;
+        let Book { figures, idle, sent, newest, pending, .. } = &mut *book;
         newest.retain(|uid, _| is_there(uid));
+        pending.tidy(&is_there);
         sent.retain(|uid, _| is_there(uid));
         sent.shrink_to(2 * sent.len());
         figures.retain(|owner, figures| !(figures.is_idle() && idle.contains(owner)));
@@ -314,70 +306,6 @@ impl DeliveryIndex {
     #[must_use]
     pub fn take_sent(&self, pipeline_uid: &str) -> BTreeMap<Topic, Time> {
         self.book().sent.remove(pipeline_uid).unwrap_or_default()
-    }
-}
-
-impl Book {
-    /// Records that a receiver responded with 2xx to this record.
-    fn sent_at(&mut self, record: &Record, at: Time) {
-        let topic = Topic {
-            subject: crate::outbox::send_gate::facts::subject(&record.spec),
-            notification: record.spec.notification.clone(),
-        };
-        let known = self.sent.entry(record.spec.pipeline_ref.uid.clone()).or_default().entry(topic).or_insert(at);
-        *known = at.max(*known);
-    }
-
-    /// Stores the current state of a record. Returns `false` if the outcome has not changed.
-    fn put(&mut self, record: &Record) -> bool {
-        let outcome = record.status.outcome;
-        let (known, place) = (self.entries.get(&record.id), Place::from(&*record.spec));
-        let same = known.is_some_and(|entry| entry.outcome == outcome);
-        if same && outcome.is_none() {
-            return false;
-        }
-        if same && let Some(entry) = self.entries.get_mut(&record.id) {
-            // Its annotations or its count may have changed.
-            entry.version = version(Some(&record.version));
-            self.kept.put(&entry.lane, record);
-            return false;
-        }
-        let known = self.take(&record.id);
-        let (is_proven, is_doubtful) = known.map_or((false, false), |entry| (entry.is_proven, entry.is_doubtful));
-        let lane = self.kept.lane(record.home());
-        self.kept.put(&lane, record);
-        let owner = (lane.namespace.clone(), lane.notification.clone());
-        count(self.figures.entry(owner).or_default(), outcome, 1);
-        let version = version(Some(&record.version));
-        let entry = Entry { lane, place, outcome, version, recorded: record.recorded, is_proven, is_doubtful };
-        self.entries.insert(record.id.clone(), entry);
-        true
-    }
-
-    fn raise(&mut self, pipeline_uid: &str, recorded: Time) {
-        match self.newest.get_mut(pipeline_uid) {
-            Some(newest) => *newest = recorded.max(*newest),
-            None => drop(self.newest.insert(pipeline_uid.to_owned(), recorded)),
-        }
-    }
-
-    fn take(&mut self, id: &RecordId) -> Option<Entry> {
-        let entry = self.entries.remove(id)?;
-        self.kept.take(&entry.lane, entry.place, entry.outcome);
-        if let Some(figures) = self.figures.get_mut(&(entry.lane.namespace.clone(), entry.lane.notification.clone())) {
-            count(figures, entry.outcome, -1);
-            figures.given_up.forget(id);
-        }
-        Some(entry)
-    }
-}
-
-fn count(figures: &mut Figures, outcome: Option<Outcome>, by: i64) {
-    match outcome {
-        None => figures.pending += by,
-        Some(Outcome::Delivered) => figures.delivered += by,
-        Some(Outcome::Parked) => figures.parked += by,
-        Some(Outcome::Canceled | Outcome::Superseded) => {}
     }
 }
 

@@ -6,5 +6,6 @@
 pub mod delivery_index;
 pub mod figures;
 pub mod journal;
+mod pending_lanes;
 pub(super) mod retention;
 pub(super) mod retention_index;

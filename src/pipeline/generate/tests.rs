@@ -3,7 +3,7 @@ use serde_json::json;
 use super::*;
 use crate::api::Time;
 use crate::api::pipeline::{Cursor, Dispatched, GeneratedTarget, TargetStatus};
-use crate::api::{ChangeLog, PipelineSpec, Settled};
+use crate::api::{Change, ChangeLog, PipelineSpec, Settled};
 use crate::cluster::{Application, Reading};
 use crate::observe::Observation;
 use crate::pipeline::plan::selections;
@@ -169,6 +169,23 @@ fn a_target_leaves_after_everybody_has_read_that_its_object_is_gone() {
         told(&run(&read, none(), &gone), 0).len()
     };
     assert_eq!([cursors(&[8, 7]), cursors(&[8, 9]), cursors(&[])], [1, 0, 0]);
+    // Its removal is read, and not delivered yet.
+    let mut pending = removed.clone();
+    let cursors = vec![Cursor { serial: 8, ..Cursor::default() }];
+    let pending_targets = vec!["target/dev/c/n/old".to_owned()];
+    pending.status.as_mut().unwrap().dispatched = Some(Dispatched { cursors, pending_targets, ..Dispatched::default() });
+    assert_eq!(told(&run(&pending, none(), &gone), 0), [("dev/c/n/old", false)]);
+    // Another object with its name, or a lack of room, ends that.
+    let mut again = one("other", Joined::Created, 99);
+    again.object.object.name = "old".to_owned();
+    again.object.object.api_version = "apps/v2".to_owned();
+    let all = run(&pending, vec![selecting(vec![again]), selecting(vec![])], &gone);
+    assert_eq!(told(&all, 0), [("dev/c/n/old", true)]);
+    let many = || (0..MAX_TARGETS).map(|n| one(&format!("a{n:03}"), Joined::Listed, 1));
+    for (count, stays) in [(MAX_TARGETS - 1, true), (MAX_TARGETS, false)] {
+        let all = run(&pending, vec![selecting(vec![]), selecting(many().take(count).collect())], &gone);
+        assert_eq!((told(&all, 0).len(), all.problems), (usize::from(stays), vec![]), "{count}");
+    }
     // It is there, and not selected: it goes at once.
     assert_eq!(told(&run(&pipeline(), none(), &known(Status::Current)), 0), []);
 }

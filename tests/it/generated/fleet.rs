@@ -3,8 +3,9 @@
 use serde_json::json;
 
 use super::hub::{Hub, env, environment};
-use crate::support::Oracle;
+use crate::support::receiver::Reply;
 use crate::support::world::all_triggers;
+use crate::support::{Oracle, eventually};
 
 /// Two environments, each with one cluster that runs c1.
 async fn two(ns: &str) -> Hub {
@@ -72,6 +73,36 @@ async fn a_cluster_that_is_deleted_is_removed_once() {
         .lane("shop/hook/prod/web-us-1", &["Removed"])
         .check()
         .await;
+}
+
+#[tokio::test]
+async fn a_removal_is_delivered_after_an_outage_of_the_receiver() {
+    let mut hub = two("gen-fleet-outage").await;
+    let path = "/hook/web-us-1";
+    hub.receiver.always(path, Reply::status(503));
+    hub.undeploy("web", "us-1").await;
+    hub.receiver.wait(path, 1).await;
+    let pending = format!("target/prod/{}.us-1/web", hub.world.ns);
+    let waits = async |hub: &Hub| {
+        eventually("the status has the target with its pending delivery", async || {
+            let dispatched = hub.world.get_pipeline("shop").await.status.and_then(|status| status.dispatched);
+            let found = dispatched.map(|dispatched| dispatched.pending_targets).unwrap_or_default();
+            if found == [pending.as_str()] { Ok(()) } else { Err(format!("{found:?}")) }
+        })
+        .await;
+        hub.world.fence("shop", &["hook"]).await;
+        hub.targets(&["dev/eu-1/web", "prod/us-1/web"]).await;
+    };
+    waits(&hub).await;
+    hub.pennant().kill9();
+    hub.pennant().start_again().await;
+    waits(&hub).await;
+    hub.receiver.always(path, Reply::status(200));
+    hub.targets(&["dev/eu-1/web"]).await;
+    hub.world.fence("shop", &["hook"]).await;
+    Oracle::new(&hub.world, &hub.receiver).after_a_crash().lane("shop/hook/prod/web-us-1", &["Removed"]).check().await;
+    let left = hub.world.get_pipeline("shop").await.status.and_then(|status| status.dispatched).unwrap_or_default();
+    assert!(left.pending_targets.is_empty(), "{:?}", left.pending_targets);
 }
 
 #[tokio::test]

@@ -1,0 +1,129 @@
+//! Which lanes have pending deliveries. Values only.
+//!
+//! In: each record as it is created, settled or deleted. Out: whether a lane has pending deliveries, and the pipelines that wait until a
+//! lane has none.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::api::delivery::PipelineRef;
+use crate::outbox::record::{LaneKey, RecordId};
+
+/// The lanes with pending deliveries.
+#[derive(Debug, Default)]
+pub struct PendingLanes {
+    /// The number of pending deliveries that the index has.
+    counts: HashMap<Arc<LaneKey>, usize>,
+    /// Deliveries that were just created, and that the index does not have yet.
+    created: HashMap<RecordId, LaneKey>,
+    /// By uid: the pipelines that wait.
+    waiting: HashMap<String, PipelineRef>,
+}
+
+impl PendingLanes {
+    /// Counts a delivery that was created. The index adds it later.
+    pub fn created(&mut self, id: &RecordId, lane: LaneKey) {
+        self.created.insert(id.clone(), lane);
+    }
+
+    /// Counts a pending delivery that the index has added.
+    pub fn added(&mut self, lane: &Arc<LaneKey>) {
+        *self.counts.entry(lane.clone()).or_default() += 1;
+    }
+
+    /// Counts a delivery less that was created and is in the index now, or is gone.
+    pub fn accepted(&mut self, id: &RecordId) {
+        self.created.remove(id);
+    }
+
+    /// Counts a pending delivery less.
+    pub fn removed(&mut self, lane: &Arc<LaneKey>) {
+        let Some(count) = self.counts.get_mut(lane) else { return };
+        *count -= 1;
+        if *count == 0 {
+            self.counts.remove(lane);
+        }
+    }
+
+    /// Returns the subjects of a pipeline that have pending deliveries of these notifications. If there are any, the pipeline waits.
+    pub fn pending<'a>(
+        &mut self,
+        of: &PipelineRef,
+        subjects: impl IntoIterator<Item = &'a str>,
+        notifications: &[&str],
+    ) -> Vec<String> {
+        let lane = |lane: &str, notification: &str| LaneKey {
+            namespace: of.namespace.clone(),
+            pipeline: of.uid.clone(),
+            notification: notification.to_owned(),
+            lane: lane.to_owned(),
+        };
+        let is_pending = |subject: &&str| {
+            notifications.iter().any(|notification| {
+                let own = lane(subject, notification);
+                // If the whole pipeline has one lane, its deliveries can be about any subject.
+                let whole = own.of_pipeline();
+                [own, whole].iter().any(|lane| self.contains(lane))
+            })
+        };
+        let pending: Vec<String> = subjects.into_iter().filter(is_pending).map(str::to_owned).collect();
+        if pending.is_empty() {
+            self.waiting.remove(&of.uid);
+        } else {
+            self.waiting.insert(of.uid.clone(), of.clone());
+        }
+        pending
+    }
+
+    /// Returns the pipeline of this lane if it waits and the lane has no pending deliveries.
+    pub fn woken(&self, lane: &LaneKey) -> Option<PipelineRef> {
+        self.waiting.get(&lane.pipeline).filter(|_| !self.contains(lane)).cloned()
+    }
+
+    /// Removes the pipelines that are gone.
+    pub fn tidy(&mut self, is_there: impl Fn(&str) -> bool) {
+        self.waiting.retain(|uid, _| is_there(uid));
+    }
+
+    fn contains(&self, lane: &LaneKey) -> bool {
+        self.counts.contains_key(lane) || self.created.values().any(|created| created == lane)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::outbox::testing::record;
+
+    #[test]
+    fn a_pipeline_waits_until_its_lanes_have_no_pending_deliveries() {
+        let mut lanes = PendingLanes::default();
+        let record = record(9);
+        let (of, lane) = (&record.spec.pipeline_ref, Arc::new(record.home()));
+        let subject = record.spec.lane.as_str();
+        let pending = |lanes: &mut PendingLanes| lanes.pending(of, [subject, "target/other"], &["chat", "deploys"]);
+        assert!(pending(&mut lanes).is_empty());
+        lanes.created(&record.id, record.home());
+        assert_eq!(pending(&mut lanes), [subject], "it is not in the index yet");
+        lanes.added(&lane);
+        lanes.added(&lane);
+        lanes.accepted(&record.id);
+        lanes.removed(&lane);
+        assert_eq!((pending(&mut lanes), lanes.woken(&lane)), (vec![subject.to_owned()], None), "one more is pending");
+        lanes.removed(&lane);
+        assert_eq!(lanes.woken(&lane).as_ref(), Some(of));
+        assert_eq!((pending(&mut lanes), lanes.woken(&lane)), (vec![], None), "it waits no more");
+    }
+
+    #[test]
+    fn one_lane_for_the_whole_pipeline_is_about_each_subject() {
+        let mut lanes = PendingLanes::default();
+        let record = record(9);
+        lanes.added(&Arc::new(record.home().of_pipeline()));
+        let of = &record.spec.pipeline_ref;
+        assert_eq!(lanes.pending(of, ["target/any"], &["deploys"]), ["target/any"]);
+        assert!(lanes.pending(of, ["target/any"], &["other"]).is_empty());
+        let other = PipelineRef { uid: "p2".into(), ..of.clone() };
+        assert!(lanes.pending(&other, ["target/any"], &["deploys"]).is_empty());
+    }
+}
