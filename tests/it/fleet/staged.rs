@@ -140,3 +140,45 @@ async fn a_failed_partition_stops_the_rollout_of_the_others() {
     let lanes = [("web-1", failed), ("web-2", others), ("web-3", others), ("web-4", others)];
     fleet.told(&lanes.into()).await;
 }
+
+#[tokio::test]
+async fn another_version_with_other_rules_takes_a_new_baseline_and_reports_the_next_commit() {
+    let mut fleet = at_c1("fleet-upgraded").await;
+    // What the version before wrote: the ID of the deployment was the revision. Then what a later version can have written.
+    for (reader, revision, next) in
+        [("fleet-bundledeployment/1", "s-1:options-of-web", "c2"), ("fleet-bundledeployment/9", "sha256:1", "c3")]
+    {
+        let mut stopped = fleet.pennant.take().expect("it runs");
+        stopped.stop().await;
+        let mut status =
+            serde_json::to_value(fleet.world.get_pipeline("shop").await.status.expect("a status")).expect("JSON");
+        for target in status["environments"][0]["targets"].as_array_mut().expect("targets") {
+            target["revision"] = json!(revision);
+            target["settled"]["revision"] = json!(revision);
+            target["settled"]["reader"] = json!(reader);
+        }
+        let environments = json!({"status": {"environments": status["environments"]}});
+        fleet
+            .world
+            .api::<Pipeline>()
+            .patch_status("shop", &PatchParams::default(), &Patch::Merge(environments))
+            .await
+            .unwrap();
+        stopped.start_again().await;
+        fleet.pennant = Some(stopped);
+        let now = if next == "c2" { "c1" } else { "c2" };
+        for name in ALL {
+            fleet.runs(name, now).await;
+        }
+        fleet.world.fence("shop", &["hook"]).await;
+        fleet.commit(next, true).await;
+        fleet.stage(next, &next[1..], &ALL, 0).await;
+        for name in ALL {
+            fleet.is(name, Status::InProgress, "WaitApplied", next).await;
+            fleet.apply(name, &next[1..]).await;
+            fleet.runs(name, next).await;
+        }
+    }
+    let steps: &[&str] = &["Deployed c2", "Deployed c3"];
+    fleet.told(&ALL.map(|name| (name, steps)).into()).await;
+}
