@@ -34,7 +34,7 @@ pub(super) struct Book {
     pub entries: HashMap<RecordId, Entry>,
     pub kept: RetentionIndex,
     pub figures: HashMap<Owner, Figures>,
-    /// Notifications that were idle at the last [`DeliveryIndex::tidy`].
+    /// Notifications that were idle at the last `tidy`.
     pub idle: HashSet<Owner>,
     pub sent: HashMap<String, BTreeMap<Topic, Time>>,
     /// Uids of Deliveries that this process has recorded and the engine has not accepted yet.
