@@ -38,7 +38,7 @@ const MAX_REASON: usize = 128;
 const PATH_HASH: usize = 8;
 
 /// What the status of an application object reports now.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Observation {
     /// The kstatus. An object never results in `Unknown`. That status is for objects on a cluster that cannot be read.
     pub status: Status,

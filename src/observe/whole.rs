@@ -6,6 +6,8 @@
 //! The parts must meet one of two conditions. All of them must run the revision of their parent ([`Parent::of_revision`]). Or one of them
 //! must confirm that the parent's label belongs to the staged revision, because the label can be newer ([`Parent::labelled`]).
 
+use std::sync::Arc;
+
 use super::Observation;
 use crate::api::Status;
 
@@ -28,6 +30,12 @@ impl Family {
     /// The single object with this name.
     pub(super) fn named(namespace: &str, name: &str) -> Self {
         Self { namespace: namespace.to_owned(), by: By::Name(name.to_owned()) }
+    }
+
+    /// A family for tests of other modules.
+    #[cfg(test)]
+    pub(crate) fn test(namespace: &str, name: &str) -> Self {
+        Self::named(namespace, name)
     }
 
     /// All objects with this label.
@@ -97,9 +105,9 @@ impl Relation {
 /// An object that is read with its parts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parent {
-    family: Family,
+    family: Arc<Family>,
     /// Its own observation. `Current` if nothing in its own status prevents that.
-    own: Observation,
+    own: Arc<Observation>,
     requirement: Requirement,
 }
 
@@ -136,19 +144,30 @@ impl Parent {
     pub(super) fn of_revision(family: Family, revision: &str, may_be_none: bool, corrects_drift: bool) -> Box<Relation> {
         let revision = Revision { wanted: revision.to_owned(), may_be_none, corrects_drift, in_status: false };
         let requirement = Requirement::Revision(revision);
-        Box::new(Relation::Parent(Self { family, own: Observation::default(), requirement }))
+        Box::new(Relation::Parent(Self { family: Arc::new(family), own: Arc::default(), requirement }))
     }
 
     /// A parent whose label belongs to the staged revision if a part confirms it.
     pub(super) fn labelled(family: Family, commit: &str, staged: &str) -> Box<Relation> {
         let label = Label { commit: commit.to_owned(), staged: staged.to_owned(), is_confirmed: false };
-        Box::new(Relation::Parent(Self { family, own: Observation::default(), requirement: Requirement::Label(label) }))
+        let requirement = Requirement::Label(label);
+        Box::new(Relation::Parent(Self { family: Arc::new(family), own: Arc::default(), requirement }))
     }
 
     /// The family of its parts.
     #[must_use]
-    pub const fn family(&self) -> &Family {
+    pub fn family(&self) -> &Family {
         &self.family
+    }
+
+    /// Replaces its family by an equal one that other parents have, too. There can be tens of thousands of parents.
+    pub fn share_family(&mut self, family: &Arc<Family>) {
+        self.family = family.clone();
+    }
+
+    /// Replaces its own observation by an equal one that others have, too.
+    pub fn share_own(&mut self, shared: impl FnOnce(&Observation) -> Arc<Observation>) {
+        self.own = shared(&self.own);
     }
 
     /// Adds its own observation. `path`: `None` if the pipeline sets no revision path, otherwise whether that path leads into the status.
@@ -159,7 +178,7 @@ impl Parent {
             (Requirement::Revision(revision), Some(in_status)) => revision.in_status = in_status,
             (_, None) => {}
         }
-        self.own = own.clone();
+        self.own = Arc::new(own.clone());
         Some(self)
     }
 }
@@ -213,7 +232,7 @@ pub fn combine(parent: &mut Parent, members: &[Member<'_>]) -> Observation {
         Requirement::Label(label) => {
             let confirms = |part: &Part| part.staged && part.revision == label.commit;
             label.is_confirmed |= members.iter().any(|member| member.read.is_some_and(|(_, part)| confirms(part)));
-            if label.is_confirmed { parent.own.clone() } else { unconfirmed(&parent.own, &label.commit) }
+            if label.is_confirmed { (*parent.own).clone() } else { unconfirmed(&parent.own, &label.commit) }
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The data of one cache. Plain data, without locks or I/O.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use tokio::time::Instant;
@@ -12,6 +12,8 @@ use crate::observe::{Family, Observation, Relation, Traits};
 
 /// Maximum number of different observations of an object that are kept until they are read.
 pub(in crate::cluster) const RING: usize = 16;
+/// Number of observations in the table from which on it is searched for unused ones.
+const SWEEP: usize = 1024;
 
 /// Key of one watch: one kind on one cluster, in one namespace or in all.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -73,6 +75,8 @@ pub(in crate::cluster) struct Cache {
     pub stop: CancellationToken,
     /// Its state.
     pub phase: Phase,
+    /// Their observations, each once.
+    pub observations: Observations,
     /// The objects that it has observed.
     pub objects: HashMap<Arc<ObjectName>, Box<Tracked>>,
     /// Number of referenced objects whose observation needs this cache.
@@ -92,7 +96,19 @@ impl Cache {
     pub fn new(generation: u64, stop: CancellationToken) -> Self {
         let (objects, families) = (HashMap::new(), HashMap::new());
         let unread = BTreeSet::new();
-        Self { generation, stop, phase: not_synced(), objects, wanted: 0, idle: None, families, unread, keeps_traits: false }
+        let observations = Observations::default();
+        Self {
+            generation,
+            stop,
+            phase: not_synced(),
+            observations,
+            objects,
+            wanted: 0,
+            idle: None,
+            families,
+            unread,
+            keeps_traits: false,
+        }
     }
 
     /// Returns the entry of an object. `wanted`: a new entry keeps its observations.
@@ -102,6 +118,7 @@ impl Cache {
 
     /// Removes all objects.
     pub fn clear(&mut self) {
+        self.observations = Observations::default();
         self.objects.clear();
         self.families.clear();
         self.unread.clear();
@@ -132,6 +149,29 @@ impl Cache {
     /// Whether the initial list is not complete.
     pub fn is_filling(&self) -> bool {
         matches!(&self.phase, Phase::Unknown(reason, _) if reason.is_filling())
+    }
+}
+
+/// A table of observations, so that equal ones are in memory once. Most objects of a kind are in the same state.
+#[derive(Default)]
+pub(in crate::cluster) struct Observations {
+    table: HashSet<Arc<Observation>>,
+    kept: usize,
+}
+
+impl Observations {
+    /// Returns the observation as the table has it.
+    pub fn shared(&mut self, obs: &Observation) -> Arc<Observation> {
+        if let Some(known) = self.table.get(obs) {
+            return known.clone();
+        }
+        if self.table.len() >= 2 * self.kept + SWEEP {
+            self.table.retain(|obs| Arc::strong_count(obs) > 1);
+            self.kept = self.table.len();
+        }
+        let obs = Arc::new(obs.clone());
+        self.table.insert(obs.clone());
+        obs
     }
 }
 
@@ -172,11 +212,10 @@ impl Tracked {
     }
 
     /// Records an observation. Returns whether it differs from the previous one.
-    pub fn record(&mut self, seq: u64, obs: Observation) -> bool {
-        if self.seq > 0 && *self.current == obs {
+    pub fn record(&mut self, seq: u64, obs: Arc<Observation>) -> bool {
+        if self.seq > 0 && self.current == obs {
             return false;
         }
-        let obs = Arc::new(obs);
         if let Some(ring) = self.ring.as_mut() {
             ring.push(seq, &obs);
         }
@@ -238,4 +277,22 @@ pub(in crate::cluster) fn object_of(key: &CacheKey, (namespace, name): &ObjectNa
         cluster_ref: key.cluster.clone(),
     };
     Application { object, revision_path: key.revision_path.clone(), cluster_path: key.cluster_path.clone() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_observations_are_kept_once_and_unused_ones_are_dropped() {
+        let mut all = Observations::default();
+        let at = |revision: usize| Observation { revision: revision.to_string(), ..Observation::default() };
+        let first = all.shared(&at(0));
+        assert!(Arc::ptr_eq(&first, &all.shared(&at(0))));
+        for revision in 1..10 * SWEEP {
+            all.shared(&at(revision));
+        }
+        assert!(all.table.len() <= 2 * SWEEP, "{}", all.table.len());
+        assert!(Arc::ptr_eq(&first, &all.shared(&at(0))));
+    }
 }

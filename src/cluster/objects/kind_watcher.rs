@@ -61,7 +61,7 @@ struct Round {
     /// Whether a list is in progress.
     listing: bool,
     /// Names of the objects in that list.
-    seen: HashSet<ObjectName>,
+    seen: HashSet<Arc<ObjectName>>,
     /// Time at which the first list was complete.
     listed: Option<Instant>,
     /// Whether a complete list was applied to the cache.
@@ -321,17 +321,21 @@ impl KindWatcher {
         self.shared.wake(wake).await;
     }
 
-    /// Records an object of an event, or its removal. Returns its name. Objects are parsed only here.
-    async fn record(&self, object: Raw, origin: Option<EventOrigin>) -> Option<ObjectName> {
+    /// Records an object of an event, or its removal. Returns its name as the cache has it. Objects are parsed only here.
+    async fn record(&self, object: Raw, origin: Option<EventOrigin>) -> Option<Arc<ObjectName>> {
         let name = (object.meta().namespace.clone()?, object.meta().name.clone()?);
         if name.0.len().max(name.1.len()) > MAX_NAME {
             return None;
         }
         let by = origin.unwrap_or(EventOrigin::Changed);
         let seen = if origin.is_some() { self.read(&object) } else { Some((ReadObject::nothing(), None)) };
-        let wake = match seen {
-            Some((seen, traits)) => self.shared.store().record_with(&self.id, name.clone(), seen, traits.as_ref(), by),
-            None => self.shared.store().unreadable(&self.id, &name),
+        let (wake, name) = {
+            let mut store = self.shared.store();
+            let wake = match seen {
+                Some((seen, traits)) => store.record_with(&self.id, name.clone(), seen, traits.as_ref(), by),
+                None => store.unreadable(&self.id, &name),
+            };
+            (wake, store.shared_name(&self.id, name))
         };
         self.shared.wake(wake).await;
         Some(name)

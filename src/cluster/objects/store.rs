@@ -2,6 +2,7 @@
 
 mod check_in;
 mod kin;
+mod parents;
 mod record;
 mod selected;
 
@@ -15,8 +16,9 @@ use crate::api::Status;
 use crate::api::values::refs::ClusterRef;
 use crate::cluster::remote::kubeconfig::is_same_cluster;
 use crate::cluster::{Application, Now, PipelineKey, Reading, Reason, Scope};
-use crate::observe::{Family, observe};
+use crate::observe::observe;
 use check_in::CheckIns;
+use parents::Parents;
 use selected::Selections;
 
 /// Changes to the watches after a pipeline has declared what it needs.
@@ -37,10 +39,8 @@ pub(in crate::cluster) struct Store {
     wanted_by: HashMap<Arc<Application>, HashSet<PipelineKey>>,
     /// By cache: the pipelines that need it, each with the number of objects for which it does.
     needed_by: HashMap<CacheKey, HashMap<PipelineKey, usize>>,
-    /// By the cache of their parts: referenced objects that are read together with a family of parts.
-    parents: HashMap<CacheKey, HashMap<Family, HashSet<Arc<Application>>>>,
-    /// The cache and family of each entry of `parents`.
-    family_of: HashMap<Arc<Application>, Arc<(CacheKey, Family)>>,
+    /// The named and selected objects that are read together with parts.
+    parents: Parents,
     selections: Selections,
     check_ins: CheckIns,
     /// By reference: the identity of the remote cluster, so that a change to another cluster is detected.
@@ -59,8 +59,7 @@ impl Store {
             needs: HashMap::new(),
             wanted_by: HashMap::new(),
             needed_by: HashMap::new(),
-            parents: HashMap::new(),
-            family_of: HashMap::new(),
+            parents: Parents::default(),
             selections: Selections::default(),
             check_ins: CheckIns::new(),
             identities: HashMap::new(),
@@ -97,7 +96,6 @@ impl Store {
     /// Returns the object as other pipelines share it, because many pipelines can have many objects.
     fn shared(&self, object: Application) -> Arc<Application> {
         let known = self.wanted_by.get_key_value(&object).map(|(known, _)| known);
-        let known = known.or_else(|| self.family_of.get_key_value(&object).map(|(known, _)| known));
         known.cloned().unwrap_or_else(|| Arc::new(object))
     }
 
@@ -200,11 +198,11 @@ impl Store {
 
     /// Releases the caches of an object when no pipeline refers to it any more.
     fn release_caches(&mut self, object: &Application, declared: &mut Declared) {
-        let Some(key) = self.locate(object) else { return self.unregister_parent(object) };
+        let Some(key) = self.locate(object) else { return };
         let name = name_of(object);
         let is_selected = self.is_selected(&key, &name);
         if !is_selected {
-            self.unregister_parent(object);
+            self.parents.remove(&key, &name);
         }
         if let Some(cache) = self.caches.get_mut(&key).filter(|_| !is_selected) {
             if cache.objects.get(&name).is_some_and(|t| t.current.status == Status::NotFound) {
@@ -323,7 +321,7 @@ impl Store {
             Phase::Synced if tracked.is_some_and(|t| t.unreadable) => {
                 unknown(Reason::Unreadable, "the object cannot be parsed")
             }
-            Phase::Synced => match tracked.and_then(|tracked| self.without_parts(object, tracked)) {
+            Phase::Synced => match tracked.and_then(|tracked| self.without_parts(&key, tracked)) {
                 Some((reason, message)) => unknown(reason, &message),
                 None => Now::Known(tracked.map_or_else(|| observe(None, None), |t| (*t.current).clone())),
             },
@@ -615,7 +613,7 @@ mod tests {
         let reading = bench.store.read(&far("a"), 0);
         assert!(matches!(reading.now, Now::Unknown { reason: Reason::CacheNotSynced, .. }), "{reading:?}");
         assert_eq!((reading.observations.len(), bench.store.counts()), (0, (1, 0)));
-        assert_eq!(bench.store.listed(&again, &HashSet::new(), true), [pipeline("p")]);
+        assert_eq!(bench.store.listed(&again, &HashSet::<ObjectName>::new(), true), [pipeline("p")]);
     }
 
     fn far(name: &str) -> Application {
@@ -661,10 +659,10 @@ mod tests {
         bench.store.set_phase(&id, Phase::Unknown(Reason::Timeout, "so long".to_owned()));
         assert_eq!(bench.store.set_list_problem(&cluster, "why"), [], "it has not passed");
         assert_eq!(reason(&bench), Some(Reason::Timeout));
-        assert_eq!(bench.store.listed(&id, &HashSet::new(), false), [pipeline("p")]);
+        assert_eq!(bench.store.listed(&id, &HashSet::<ObjectName>::new(), false), [pipeline("p")]);
         assert_eq!(bench.store.set_list_problem(&cluster, "why"), [], "what was seen stands");
-        assert_eq!(bench.store.listed(&id, &HashSet::new(), false), []);
-        assert_eq!(bench.store.listed(&id, &HashSet::new(), true), [pipeline("p")]);
+        assert_eq!(bench.store.listed(&id, &HashSet::<ObjectName>::new(), false), []);
+        assert_eq!(bench.store.listed(&id, &HashSet::<ObjectName>::new(), true), [pipeline("p")]);
         assert!(!bench.store.is_forbidden(&cluster));
         bench.store.set_phase(&id, Phase::Unknown(Reason::Forbidden, "no".to_owned()));
         assert!(bench.store.is_forbidden(&cluster));

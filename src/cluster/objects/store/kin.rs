@@ -3,14 +3,14 @@
 //! Parts have a normal cache while a pipeline refers to a parent. The observation of a parent combines both. It is known only while both
 //! caches are synced.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 use super::Store;
-use crate::api::values::refs::ClusterAppRef;
-use crate::cluster::objects::cache::{Cache, CacheKey, Phase, Ring, Tracked, name_of};
+use crate::api::values::refs::{ClusterAppRef, ClusterRef};
+use crate::cluster::objects::cache::{Cache, CacheKey, ObjectName, Phase, Ring, Tracked, name_of, object_of};
 use crate::cluster::{Application, PipelineKey, Reason, Scope};
-use crate::observe::{Family, Member, Observation, Parts, Relation, combine, parts_of};
+use crate::observe::{Family, Member, Observation, Parent, Parts, Relation, combine, parts_of};
 
 impl Store {
     /// Counts one more object that a pipeline needs, for each of its caches.
@@ -47,17 +47,27 @@ impl Store {
             cluster_path: object.cluster_path.clone(),
             api_version: object.object.api_version.clone(),
             kind: object.object.kind.clone(),
-            namespace: self.watched(object, &object.object.namespace)?,
+            namespace: {
+                let ClusterAppRef { api_version, kind, cluster_ref, namespace, .. } = &object.object;
+                self.watched(api_version, kind, cluster_ref.as_ref(), namespace)?
+            },
         })
     }
 
     /// Returns the namespace of the watch that includes this namespace. The outer `None`: not watched. The inner `None`: the watch of all
     /// namespaces.
     #[allow(clippy::option_option, reason = "not watched, or watched with all others")]
-    fn watched(&self, object: &Application, namespace: &str) -> Option<Option<String>> {
+    fn watched(
+        &self,
+        api_version: &str,
+        kind: &str,
+        cluster: Option<&ClusterRef>,
+        namespace: &str,
+    ) -> Option<Option<String>> {
+        let is_deployment = kind == "BundleDeployment" && api_version.starts_with("fleet.cattle.io/");
         match &self.scope {
-            Scope::Namespaces(_) if self.fleet_everywhere && is_bundle_deployment(object) => Some(None),
-            Scope::Namespaces(watched) if object.object.cluster_ref.is_none() => Some(Some(watched.get(namespace)?.clone())),
+            Scope::Namespaces(_) if self.fleet_everywhere && is_deployment && cluster.is_none() => Some(None),
+            Scope::Namespaces(watched) if cluster.is_none() => Some(Some(watched.get(namespace)?.clone())),
             Scope::All | Scope::Namespaces(_) => Some(None),
         }
     }
@@ -66,23 +76,22 @@ impl Store {
     /// namespace is not known before the object is read, so the caches of all watched namespaces are needed.
     pub(super) fn all_caches(&self, object: &Application) -> Vec<CacheKey> {
         let Some(own) = self.locate(object) else { return Vec::new() };
-        let Some(parts) = parts(object) else { return vec![own] };
+        let Some(parts) = parts(&own) else { return vec![own] };
         let namespaces: BTreeSet<Option<String>> = match &self.scope {
             Scope::Namespaces(watched) if parts.elsewhere && object.object.cluster_ref.is_none() => {
                 watched.iter().cloned().map(Some).collect()
             }
             Scope::All | Scope::Namespaces(_) => [own.namespace.clone()].into(),
         };
-        let of_parts = |namespace| cache_of(object, parts, namespace);
-        std::iter::once(own).chain(namespaces.into_iter().map(of_parts)).collect()
+        let of_parts: Vec<_> = namespaces.into_iter().map(|namespace| cache_of(&own, parts, namespace)).collect();
+        std::iter::once(own).chain(of_parts).collect()
     }
 
     /// Starts to keep the observations of an object when the first pipeline refers to it.
     pub(super) fn begin_ring(&mut self, object: &Application) {
         let Some(key) = self.locate(object) else { return };
-        let Some(tracked) = self.caches.get_mut(&key).and_then(|cache| cache.objects.get_mut(&name_of(object))) else {
-            return;
-        };
+        let name = name_of(object);
+        let Some(tracked) = self.caches.get_mut(&key).and_then(|cache| cache.objects.get_mut(&name)) else { return };
         if tracked.ring.is_some() {
             // A selection contains the object.
             return;
@@ -91,7 +100,7 @@ impl Store {
         if matches!(tracked.relation.as_deref(), Some(Relation::Parent(_))) {
             // Its parts may have changed in the meantime.
             (tracked.ring, tracked.seq) = (Some(ring), 0);
-            self.register_parent(object, false);
+            self.register_parent(&key, &name, false);
             return;
         }
         if tracked.seq > 0 {
@@ -100,124 +109,91 @@ impl Store {
         tracked.ring = Some(ring);
     }
 
-    /// Registers a referenced parent after it was read, and combines it with its parts. `anyway`: dependent pipelines are woken even if
-    /// nothing changed. Returns the pipelines to wake.
-    pub(super) fn register_parent(&mut self, object: &Application, anyway: bool) -> Vec<PipelineKey> {
-        let family = self.parent(object).map(|(parent, _)| parent);
-        let place = family.and_then(|family| Some((self.cache_of_family(object, &family)?, family)));
-        if self.family_of.get(object).map(|place| &**place) != place.as_ref() {
-            self.unregister_parent(object);
-            if let Some((key, family)) = place {
-                let object = self.shared(object.clone());
-                let of_cache = self.parents.entry(key.clone()).or_default();
-                let of_family = of_cache.entry(family.clone()).or_default();
-                let known = of_family.iter().next().and_then(|sibling| self.family_of.get(sibling)).cloned();
-                of_family.insert(object.clone());
-                self.family_of.insert(object, known.unwrap_or_else(|| Arc::new((key, family))));
+    /// Registers a named or selected parent after it was read, and combines it with its parts. `anyway`: dependent pipelines are woken even
+    /// if nothing changed. Returns the pipelines to wake.
+    pub(super) fn register_parent(&mut self, key: &CacheKey, name: &ObjectName, anyway: bool) -> Vec<PipelineKey> {
+        let family = self.parent(key, name).map(|parent| parent.family().clone());
+        let place = family.and_then(|family| Some((self.cache_of_family(key, &family)?, family)));
+        let known = self.parents.parts_of(key, name).map(|(parts, family)| (&**parts, &**family));
+        if known != place.as_ref().map(|(parts, family)| (parts, family)) {
+            self.parents.remove(key, name);
+            let tracked = self.caches.get(key).and_then(|cache| cache.objects.get_key_value(name));
+            if let (Some(place), Some((name, _))) = (place, tracked) {
+                self.parents.insert(key, name.clone(), place);
             }
         }
-        if self.parts_of(object).is_some() {
-            return self.combine_parent(object, anyway);
+        if self.parts_of(key, name).is_some() {
+            return self.combine_parent(key, name, anyway);
         }
         // The object was read, but its parts are not available, so its state is not known.
-        let own = self.locate(object).and_then(|key| self.caches.get(&key));
-        let wakes = own.is_some_and(|cache| cache.phase == Phase::Synced);
-        if wakes { self.interested(object) } else { Vec::new() }
+        let wakes = self.caches.get(key).is_some_and(|cache| cache.phase == Phase::Synced);
+        if wakes { self.interested(key, name) } else { Vec::new() }
     }
 
     /// Returns the pipelines that name or select an object.
-    pub(super) fn interested(&self, object: &Application) -> Vec<PipelineKey> {
-        let named = self.wanted_by.get(object).into_iter().flatten();
-        let Some(key) = self.locate(object).filter(|key| self.caches.get(key).is_some_and(|cache| cache.keeps_traits))
-        else {
+    pub(super) fn interested(&self, key: &CacheKey, name: &ObjectName) -> Vec<PipelineKey> {
+        let named = self.wanted_by.get(&object_of(key, name)).into_iter().flatten();
+        if !self.caches.get(key).is_some_and(|cache| cache.keeps_traits) {
             return named.cloned().collect();
-        };
-        let name = name_of(object);
-        named.chain(self.selecting(&key, &name)).cloned().collect::<HashSet<_>>().into_iter().collect()
+        }
+        named.chain(self.selecting(key, name)).cloned().collect::<HashSet<_>>().into_iter().collect()
     }
 
     /// Returns the cache with the parts of a parent, and its family. `None` if the cache is not synced.
-    fn parts_of(&self, object: &Application) -> Option<(&Cache, &Family)> {
-        let (key, family) = &**self.family_of.get(object)?;
-        Some((self.caches.get(key).filter(|cache| cache.phase == Phase::Synced)?, family))
-    }
-
-    /// Unregisters an object that is no longer a referenced parent.
-    pub(super) fn unregister_parent(&mut self, object: &Application) {
-        let Some(place) = self.family_of.remove(object) else { return };
-        let (key, family) = &*place;
-        let Some(of_cache) = self.parents.get_mut(key) else { return };
-        if let Some(objects) = of_cache.get_mut(family) {
-            objects.remove(object);
-            if objects.is_empty() {
-                of_cache.remove(family);
-            }
-        }
-        if of_cache.is_empty() {
-            self.parents.remove(key);
-        }
+    fn parts_of(&self, key: &CacheKey, name: &ObjectName) -> Option<(&Cache, &Arc<Family>)> {
+        let (parts, family) = self.parents.parts_of(key, name)?;
+        Some((self.caches.get(&**parts).filter(|cache| cache.phase == Phase::Synced)?, family))
     }
 
     /// Combines the parents of these families again. With `namespace`, also those of all families in it. Returns the pipelines to wake.
     pub(super) fn recombine_families(
         &mut self,
-        key: &CacheKey,
+        parts: &CacheKey,
         touched: &[Family],
         namespace: Option<&str>,
     ) -> Vec<PipelineKey> {
-        let Some(of_cache) = self.parents.get(key) else { return Vec::new() };
-        let mut objects: HashSet<Arc<Application>> =
-            touched.iter().filter_map(|family| of_cache.get(family)).flatten().cloned().collect();
-        if let Some(namespace) = namespace {
-            let near = of_cache.iter().filter(|(family, _)| family.namespace == namespace);
-            objects.extend(near.flat_map(|(_, objects)| objects).cloned());
-        }
-        objects.iter().flat_map(|object| self.combine_parent(object, false)).collect()
+        let parents = self.parents.of_families(parts, touched, namespace);
+        parents.iter().flat_map(|(key, name)| self.combine_parent(key, name, false)).collect()
     }
 
     /// Combines all parents with parts in this cache again. Returns the pipelines to wake.
-    pub(super) fn recombine_all(&mut self, key: &CacheKey) -> Vec<PipelineKey> {
-        let objects = self.parents.get(key).into_iter().flat_map(HashMap::values).flatten();
-        let objects: Vec<Arc<Application>> = objects.cloned().collect();
-        objects.iter().flat_map(|object| self.combine_parent(object, false)).collect()
+    pub(super) fn recombine_all(&mut self, parts: &CacheKey) -> Vec<PipelineKey> {
+        let parents = self.parents.with_parts_in(parts);
+        parents.iter().flat_map(|(key, name)| self.combine_parent(key, name, false)).collect()
     }
 
     /// Combines a parent with its parts again, if the cache of the parts is synced. Returns the pipelines to wake.
-    fn combine_parent(&mut self, object: &Application, anyway: bool) -> Vec<PipelineKey> {
-        let Some((parts, family)) = self.parts_of(object) else { return Vec::new() };
-        let Some((_, mut relation)) = self.parent(object) else { return Vec::new() };
-        let Relation::Parent(parent) = &mut relation else { return Vec::new() };
-        let said = combine(parent, &members(parts, family));
+    fn combine_parent(&mut self, key: &CacheKey, name: &ObjectName, anyway: bool) -> Vec<PipelineKey> {
+        let Some((parts, family)) = self.parts_of(key, name) else { return Vec::new() };
+        let Some(mut parent) = self.parent(key, name).cloned() else { return Vec::new() };
+        let said = combine(&mut parent, &members(parts, family));
+        parent.share_family(family);
         let seq = self.next();
-        let Some(key) = self.locate(object) else { return Vec::new() };
-        let Some(cache) = self.caches.get_mut(&key) else { return Vec::new() };
-        let Some(tracked) = cache.objects.get_mut(&name_of(object)) else { return Vec::new() };
-        tracked.relation = Some(Box::new(relation));
+        let Some(cache) = self.caches.get_mut(key) else { return Vec::new() };
+        let said = cache.observations.shared(&said);
+        let Some(tracked) = cache.objects.get_mut(name) else { return Vec::new() };
+        tracked.relation = Some(Box::new(Relation::Parent(parent)));
         let wakes = (tracked.record(seq, said) || anyway) && cache.phase == Phase::Synced;
-        if wakes { self.interested(object) } else { Vec::new() }
+        if wakes { self.interested(key, name) } else { Vec::new() }
     }
 
-    /// Returns the family and the relation of an object that is a parent.
-    fn parent(&self, object: &Application) -> Option<(Family, Relation)> {
-        let tracked = self.caches.get(&self.locate(object)?)?.objects.get(&name_of(object))?;
-        let relation = tracked.relation.as_deref()?;
-        Some((relation.as_parent()?.family().clone(), relation.clone()))
+    /// Returns what an object contributes as a parent.
+    fn parent(&self, key: &CacheKey, name: &ObjectName) -> Option<&Parent> {
+        self.caches.get(key)?.objects.get(name)?.relation.as_deref()?.as_parent()
     }
 
     /// Returns the cache with the parts of an object. `None`: their namespace is not watched.
-    fn cache_of_family(&self, object: &Application, family: &Family) -> Option<CacheKey> {
-        let parts = parts(object)?;
-        let part = ClusterAppRef { kind: parts.kind.to_owned(), ..object.object.clone() };
-        let part = Application { object: part, revision_path: None, cluster_path: None };
-        Some(cache_of(object, parts, self.watched(&part, &family.namespace)?))
+    fn cache_of_family(&self, key: &CacheKey, family: &Family) -> Option<CacheKey> {
+        let parts = parts(key)?;
+        Some(cache_of(key, parts, self.watched(&key.api_version, parts.kind, key.cluster.as_ref(), &family.namespace)?))
     }
 
     /// Returns why the state of a parent is not known. `None` if it is known, or if the object is no parent.
-    pub(super) fn without_parts(&self, object: &Application, tracked: &Tracked) -> Option<(Reason, String)> {
+    pub(super) fn without_parts(&self, key: &CacheKey, tracked: &Tracked) -> Option<(Reason, String)> {
         let family = tracked.relation.as_deref()?.as_parent()?.family();
-        let kind = parts(object)?.kind;
+        let kind = parts(key)?.kind;
         let because = |words: &str| format!("the state also depends on objects of kind {kind}: {words}");
-        let Some(key) = self.cache_of_family(object, family) else {
+        let Some(key) = self.cache_of_family(key, family) else {
             let words = format!("namespace {} is not one of the watched namespaces", family.namespace);
             return Some((Reason::NamespaceNotWatched, because(&words)));
         };
@@ -229,23 +205,18 @@ impl Store {
     }
 }
 
-/// Whether an object is a `BundleDeployment` of Fleet on the local cluster.
-fn is_bundle_deployment(Application { object, .. }: &Application) -> bool {
-    object.kind == "BundleDeployment" && object.api_version.starts_with("fleet.cattle.io/") && object.cluster_ref.is_none()
-}
-
-/// Returns the kind of the parts of an object, if it is read with parts.
-fn parts(object: &Application) -> Option<Parts> {
-    parts_of(&object.object.api_version, &object.object.kind, object.revision_path.is_some())
+/// Returns the kind of the parts of the objects in a cache, if they are read with parts.
+fn parts(key: &CacheKey) -> Option<Parts> {
+    parts_of(&key.api_version, &key.kind, key.revision_path.is_some())
 }
 
 /// Returns the cache of the parts in this namespace, or in all namespaces.
-fn cache_of(object: &Application, parts: Parts, namespace: Option<String>) -> CacheKey {
+fn cache_of(key: &CacheKey, parts: Parts, namespace: Option<String>) -> CacheKey {
     CacheKey {
-        cluster: object.object.cluster_ref.clone(),
+        cluster: key.cluster.clone(),
         revision_path: None,
         cluster_path: None,
-        api_version: object.object.api_version.clone(),
+        api_version: key.api_version.clone(),
         kind: parts.kind.to_owned(),
         namespace,
     }
@@ -268,6 +239,8 @@ fn members<'a>(cache: &'a Cache, family: &Family) -> Vec<Member<'a>> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashMap;
+
     use kube::core::DynamicObject;
     use serde_json::{Value, json};
     use tokio_util::sync::CancellationToken;
@@ -511,7 +484,7 @@ mod tests {
         let idle: Vec<_> = bench.need("p", &[]).idle.into_iter().map(|(id, _)| id.key.kind).collect();
         assert_eq!(idle.len(), 2, "{idle:?}");
         assert_eq!(bench.need("q", &[]).idle.len(), 1);
-        assert!(bench.0.parents.is_empty() && bench.0.family_of.is_empty() && bench.0.needed_by.is_empty());
+        assert!(bench.0.parents.is_empty() && bench.0.needed_by.is_empty());
     }
 
     #[test]

@@ -3,7 +3,10 @@
 //! In: the observation of one object, or the end of a list. Out: the pipelines to wake. Nobody is woken before the first list of a cache is
 //! complete.
 
+use std::borrow::Borrow;
 use std::collections::HashSet;
+use std::hash::Hash;
+use std::sync::Arc;
 
 use super::Store;
 use crate::api::Status;
@@ -36,14 +39,14 @@ impl Store {
     }
 
     /// Records an observation for the object itself, without the parents that it is a part of.
-    fn record_own(&mut self, id: &CacheId, name: ObjectName, seen: ReadObject, origin: EventOrigin) -> Vec<PipelineKey> {
-        let (seq, object) = (self.next(), object_of(&id.key, &name));
-        let is_named = self.wanted_by.contains_key(&object);
-        let is_wanted = is_named || self.is_selected(&id.key, &name);
-        let Some(cache) = self.caches.get_mut(&id.key) else { return Vec::new() };
+    fn record_own(&mut self, id: &CacheId, name: ObjectName, mut seen: ReadObject, origin: EventOrigin) -> Vec<PipelineKey> {
+        let (seq, key) = (self.next(), &id.key);
+        let is_named = self.wanted_by.contains_key(&object_of(key, &name));
+        let is_wanted = is_named || self.is_selected(key, &name);
+        let Some(cache) = self.caches.get_mut(key) else { return Vec::new() };
         if !is_named && seen.observation.status == Status::NotFound {
             cache.objects.remove(&name);
-            self.unregister_parent(&object);
+            self.parents.remove(key, &name);
             return Vec::new();
         }
         let created = origin == EventOrigin::Changed
@@ -52,16 +55,20 @@ impl Store {
                 let is_new = t.seq == 0 && !t.unreadable;
                 t.relation.is_none() && (is_new || t.current.status == Status::NotFound)
             });
-        let tracked = cache.tracked(name, is_wanted);
+        let said = cache.observations.shared(&seen.observation);
+        if let Some(Relation::Parent(parent)) = seen.relation.as_deref_mut() {
+            parent.share_own(|own| cache.observations.shared(own));
+        }
+        let tracked = cache.tracked(name.clone(), is_wanted);
         let was_unreadable = std::mem::take(&mut tracked.unreadable);
         let origin = if created { EventOrigin::Created } else { origin };
         tracked.relation = seen.relation.map(|relation| Box::new(relation.following(tracked.relation.as_deref(), origin)));
         if matches!(tracked.relation.as_deref(), Some(Relation::Parent(_))) {
-            return if is_wanted { self.register_parent(&object, was_unreadable) } else { Vec::new() };
+            return if is_wanted { self.register_parent(key, &name, was_unreadable) } else { Vec::new() };
         }
-        let wakes = (tracked.record(seq, seen.observation) || was_unreadable) && cache.phase == Phase::Synced;
-        self.unregister_parent(&object);
-        if wakes && is_wanted { self.interested(&object) } else { Vec::new() }
+        let wakes = (tracked.record(seq, said) || was_unreadable) && cache.phase == Phase::Synced;
+        self.parents.remove(key, &name);
+        if wakes && is_wanted { self.interested(key, &name) } else { Vec::new() }
     }
 
     /// Records that an object exists and cannot be parsed. Its last observation is outdated, but the object is not deleted. Returns the
@@ -81,11 +88,20 @@ impl Store {
         wake
     }
 
+    /// Returns the name of an object as the cache has it, so that it is in memory once.
+    pub fn shared_name(&self, id: &CacheId, name: ObjectName) -> Arc<ObjectName> {
+        let known = self.cache(id).and_then(|cache| cache.objects.get_key_value(&name)).map(|(known, _)| known.clone());
+        known.unwrap_or_else(|| Arc::new(name))
+    }
+
     /// Completes a list: objects that it does not contain are gone, and the cache is synced. Returns the pipelines that are affected, or
     /// with `all` every pipeline that depends on the cache.
-    pub fn listed(&mut self, id: &CacheId, seen: &HashSet<ObjectName>, all: bool) -> Vec<PipelineKey> {
+    pub fn listed<N>(&mut self, id: &CacheId, seen: &HashSet<N>, all: bool) -> Vec<PipelineKey>
+    where
+        N: Borrow<ObjectName> + Eq + Hash,
+    {
         let Some(cache) = self.cache(id) else { return Vec::new() };
-        let gone = cache.objects.keys().filter(|name| !seen.contains(&***name));
+        let gone = cache.objects.keys().filter(|name| !seen.contains::<ObjectName>(name));
         let gone: Vec<ObjectName> = gone.map(|name| (**name).clone()).collect();
         let mut wake = HashSet::new();
         for name in gone {

@@ -212,7 +212,7 @@ impl Store {
         let mut ring = Ring::default();
         if matches!(tracked.relation.as_deref(), Some(Relation::Parent(_))) {
             (tracked.ring, tracked.seq) = (Some(ring), 0);
-            self.register_parent(&object_of(key, name), false);
+            self.register_parent(key, name, false);
             return;
         }
         if tracked.seq > 0 {
@@ -223,11 +223,10 @@ impl Store {
 
     /// Stops to keep the observations of an object that no pipeline names or selects any more.
     pub(super) fn end_ring(&mut self, key: &CacheKey, name: &ObjectName) {
-        let object = object_of(key, name);
-        if self.wanted_by.contains_key(&object) || self.is_selected(key, name) {
+        if self.wanted_by.contains_key(&object_of(key, name)) || self.is_selected(key, name) {
             return;
         }
-        self.unregister_parent(&object);
+        self.parents.remove(key, name);
         if let Some(tracked) = self.caches.get_mut(key).and_then(|cache| cache.objects.get_mut(name)) {
             tracked.ring = None;
         }
