@@ -159,6 +159,11 @@ async fn a_commit_status_needs_neither_repository_nor_revision_as_parameter() {
         ["Progressing", "Deployed"].map(|t| json!({"type": t, "environments": ["all", "listed"]})).into();
     let builtin = json!({"builtin": "github-commit-status"});
     hub.world.builtin("hook", &hub.receiver, builtin, json!({"triggers": environments})).await;
+    let only_fleet = json!({"triggers": [{"type": "Deployed", "environments": ["all"]}]});
+    let gitlab = json!({"builtin": "gitlab-commit-status"});
+    hub.world.builtin("gitlab", &hub.receiver, gitlab, only_fleet.clone()).await;
+    let bitbucket = json!({"builtin": "bitbucket-build-status", "parameters": {"link": "https://example.com"}});
+    hub.world.builtin("bitbucket", &hub.receiver, bitbucket, only_fleet).await;
     hub.pennant = Some(crate::support::Pennant::with(&hub.world, hub.options()).await);
     hub.world.ready("hook").await;
     hub.world.cursor("shop", "hook").await;
@@ -182,6 +187,8 @@ async fn a_commit_status_needs_neither_repository_nor_revision_as_parameter() {
     let states: Vec<Value> = sent.iter().map(|request| request.json()["state"].clone()).collect();
     assert_eq!(states, ["pending", "success"]);
     assert_eq!(sent[0].json()["context"], "pennant/all/gen-status.eu-1/web");
+    hub.receiver.wait(&format!("/api/v4/projects/acme%2Fshop/statuses/{new}"), 1).await;
+    hub.receiver.wait(&format!("/2.0/repositories/acme/shop/commit/{new}/statuses/build"), 1).await;
     // Only listed targets: the Notification itself says it.
     let only = json!({"spec": {"environments": [{"name": "listed", "targets": listed}]}});
     hub.world.patch::<Pipeline>("shop", only).await;
