@@ -154,6 +154,7 @@ async fn another_version_with_other_rules_takes_a_new_baseline_and_reports_the_n
             serde_json::to_value(fleet.world.get_pipeline("shop").await.status.expect("a status")).expect("JSON");
         for target in status["environments"][0]["targets"].as_array_mut().expect("targets") {
             target["revision"] = json!(revision);
+            target["attemptedRevision"] = json!(revision);
             target["settled"]["revision"] = json!(revision);
             target["settled"]["reader"] = json!(reader);
         }
