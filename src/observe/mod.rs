@@ -74,7 +74,7 @@ pub struct ReadObject {
     /// Its own observation, as if there were no other objects.
     pub observation: Observation,
     /// What it contributes if it is read together with others. `None`: it is read alone.
-    pub relation: Option<Box<Relation>>,
+    pub relation: Option<Relation>,
 }
 
 impl ReadObject {
@@ -119,15 +119,15 @@ pub fn see(object: Option<&DynamicObject>, revision_path: Option<&RevisionPath>)
         drift_unknown: reading.drift_unknown,
         suspended: reading.suspended,
     };
-    match reading.relation.map(|relation| *relation) {
+    match reading.relation {
         Some(Relation::Parent(parent)) => match parent.saying(&observation, revision_path.map(RevisionPath::is_in_status)) {
             Some(mut parent) => {
                 let alone = combine(&mut parent, &[]);
-                ReadObject { observation: alone, relation: Some(Box::new(Relation::Parent(parent))) }
+                ReadObject { observation: alone, relation: Some(Relation::Parent(parent)) }
             }
             None => ReadObject { observation, relation: None },
         },
-        part => ReadObject { observation, relation: part.map(Box::new) },
+        part => ReadObject { observation, relation: part },
     }
 }
 

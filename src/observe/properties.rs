@@ -246,10 +246,10 @@ proptest! {
             prop_assert!(kind == BUNDLE_DEPLOYMENT && label.is_empty());
             return Ok(());
         };
-        let Relation::Parent(mut parent) = *relation else { panic!("a part") };
+        let Relation::Parent(mut parent) = relation else { panic!("a part") };
         let read: Vec<Option<ReadObject>> = bundles.iter().map(|bundle| bundle.as_ref().map(|b| see(Some(b), None))).collect();
         let member = |read: &'_ Option<ReadObject>| {
-            read.as_ref().and_then(|seen| Some((seen.observation.clone(), seen.relation.as_deref()?.as_part()?.clone())))
+            read.as_ref().and_then(|seen| Some((seen.observation.clone(), seen.relation.as_ref()?.as_part()?.clone())))
         };
         let read: Vec<_> = read.iter().map(member).collect();
         let members: Vec<_> = read.iter().map(|read| Member { name: "b", read: read.as_ref().map(|(o, p)| (o, p)) }).collect();

@@ -141,17 +141,17 @@ struct Label {
 
 impl Parent {
     /// A parent that runs a revision when all of its parts run it.
-    pub(super) fn of_revision(family: Family, revision: &str, may_be_none: bool, corrects_drift: bool) -> Box<Relation> {
+    pub(super) fn of_revision(family: Family, revision: &str, may_be_none: bool, corrects_drift: bool) -> Relation {
         let revision = Revision { wanted: revision.to_owned(), may_be_none, corrects_drift, in_status: false };
         let requirement = Requirement::Revision(revision);
-        Box::new(Relation::Parent(Self { family: Arc::new(family), own: Arc::default(), requirement }))
+        Relation::Parent(Self { family: Arc::new(family), own: Arc::default(), requirement })
     }
 
     /// A parent whose label belongs to the staged revision if a part confirms it.
-    pub(super) fn labelled(family: Family, commit: &str, staged: &str) -> Box<Relation> {
+    pub(super) fn labelled(family: Family, commit: &str, staged: &str) -> Relation {
         let label = Label { commit: commit.to_owned(), staged: staged.to_owned(), is_confirmed: false };
         let requirement = Requirement::Label(label);
-        Box::new(Relation::Parent(Self { family: Arc::new(family), own: Arc::default(), requirement }))
+        Relation::Parent(Self { family: Arc::new(family), own: Arc::default(), requirement })
     }
 
     /// The family of its parts.
@@ -194,8 +194,8 @@ pub struct Part {
 }
 
 impl Part {
-    pub(super) fn of_families(families: Vec<Family>, revision: &str, staged: bool) -> Box<Relation> {
-        Box::new(Relation::Part(Self { families, revision: revision.to_owned(), staged }))
+    pub(super) fn of_families(families: Vec<Family>, revision: &str, staged: bool) -> Relation {
+        Relation::Part(Self { families, revision: revision.to_owned(), staged })
     }
 
     /// The families to which it belongs.

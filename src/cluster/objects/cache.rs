@@ -112,8 +112,10 @@ impl Cache {
     }
 
     /// Returns the entry of an object. `wanted`: a new entry keeps its observations.
-    pub fn tracked(&mut self, name: ObjectName, wanted: bool) -> &mut Tracked {
-        self.objects.entry(Arc::new(name)).or_insert_with(|| Box::new(Tracked::unseen(wanted)))
+    pub fn tracked(&mut self, name: &ObjectName, wanted: bool) -> &mut Tracked {
+        let known = self.objects.get_key_value(name).map(|(known, _)| known.clone());
+        let name = known.unwrap_or_else(|| Arc::new(name.clone()));
+        self.objects.entry(name).or_insert_with(|| Box::new(Tracked::unseen(wanted)))
     }
 
     /// Removes all objects.

@@ -329,14 +329,7 @@ impl KindWatcher {
         }
         let by = origin.unwrap_or(EventOrigin::Changed);
         let seen = if origin.is_some() { self.read(&object) } else { Some((ReadObject::nothing(), None)) };
-        let (wake, name) = {
-            let mut store = self.shared.store();
-            let wake = match seen {
-                Some((seen, traits)) => store.record_with(&self.id, name.clone(), seen, traits.as_ref(), by),
-                None => store.unreadable(&self.id, &name),
-            };
-            (wake, store.shared_name(&self.id, name))
-        };
+        let (wake, name) = self.shared.store().record_event(&self.id, name, seen, by);
         self.shared.wake(wake).await;
         Some(name)
     }

@@ -135,7 +135,7 @@ mod tests {
             let names: HashSet<_> = here.map(|app| (app.object.namespace.clone(), app.object.name.clone())).collect();
             for name in &names {
                 let observation = Observation { status: Status::Current, ..Observation::default() };
-                store.record(id, name.clone(), ReadObject { observation, relation: None }, EventOrigin::Listed);
+                store.record(id, name, ReadObject { observation, relation: None }, EventOrigin::Listed);
             }
             if listed {
                 store.listed(id, &names, true);

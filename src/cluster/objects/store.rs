@@ -429,7 +429,7 @@ mod tests {
 
         fn record(&mut self, id: &CacheId, name: &str, obs: Observation) -> Vec<PipelineKey> {
             let seen = ReadObject { observation: obs, relation: None };
-            self.store.record(id, ("ns".to_owned(), name.to_owned()), seen, EventOrigin::Changed)
+            self.store.record(id, &("ns".to_owned(), name.to_owned()), seen, EventOrigin::Changed)
         }
 
         fn said(&self, after: u64) -> Vec<String> {

@@ -84,7 +84,7 @@ pub(super) struct Reading {
     /// Whether these fields currently do not report whether there is drift.
     pub(super) drift_unknown: bool,
     /// What the object contributes if it is read together with objects of another kind.
-    pub(super) relation: Option<Box<Relation>>,
+    pub(super) relation: Option<Relation>,
 }
 
 impl Reading {
@@ -113,7 +113,7 @@ impl Reading {
         Self { drift_unknown, ..self }
     }
 
-    fn related(self, relation: Box<Relation>) -> Self {
+    fn related(self, relation: Relation) -> Self {
         Self { relation: Some(relation), ..self }
     }
 }

@@ -329,13 +329,13 @@ mod tests {
             let name = |name: &str| (namespace.to_owned(), name.to_owned());
             let names = objects.iter().map(|(n, _)| name(n)).collect();
             for (n, seen) in objects {
-                self.0.record(id, name(n), seen, EventOrigin::Listed);
+                self.0.record(id, &name(n), seen, EventOrigin::Listed);
             }
             self.0.listed(id, &names, true)
         }
 
         fn change(&mut self, id: &CacheId, namespace: &str, name: &str, seen: ReadObject) -> usize {
-            self.0.record(id, (namespace.to_owned(), name.to_owned()), seen, EventOrigin::Changed).len()
+            self.0.record(id, &(namespace.to_owned(), name.to_owned()), seen, EventOrigin::Changed).len()
         }
 
         /// Returns the current status and revisions, or why they are not known.

@@ -44,7 +44,7 @@ fn rolled_out(view: &View<'_>) -> Verdict {
 }
 
 /// Returns what it contributes to its `GitRepo`, its `HelmOp` and its deployments.
-fn part(view: &View<'_>) -> Box<Relation> {
+fn part(view: &View<'_>) -> Relation {
     let (namespace, name) = view.place();
     let mut families = vec![Family::named(namespace, name)];
     for label in [REPO, HELM_OP_NAME] {

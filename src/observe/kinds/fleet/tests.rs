@@ -22,7 +22,7 @@ fn labelled(kind: (&str, &str), name: &str, labels: Value, spec: Value, status: 
 
 /// Reads a parent with its parts. A part that is `None` cannot be read.
 fn together_with(parent: &mut ReadObject, parts: &[Option<&DynamicObject>]) -> Observation {
-    let Some(Relation::Parent(parent)) = parent.relation.as_deref_mut() else { panic!("it is read alone") };
+    let Some(Relation::Parent(parent)) = &mut parent.relation else { panic!("it is read alone") };
     let read: Vec<Option<(String, ReadObject)>> =
         parts.iter().map(|part| part.map(|part| (part.metadata.name.clone().unwrap(), see(Some(part), None)))).collect();
     let member = |read: &'static str| Member { name: read, read: None };
@@ -31,7 +31,7 @@ fn together_with(parent: &mut ReadObject, parts: &[Option<&DynamicObject>]) -> O
         .map(|read| match read {
             None => member("unreadable"),
             Some((name, seen)) => {
-                let part = seen.relation.as_deref().and_then(Relation::as_part).expect("a part");
+                let part = seen.relation.as_ref().and_then(Relation::as_part).expect("a part");
                 assert!(part.families().contains(parent.family()), "{name} is of another family");
                 Member { name, read: Some((&seen.observation, part)) }
             }
@@ -156,7 +156,7 @@ fn a_label_is_believed_that_came_with_what_is_staged() {
     let is_confirmed = |before: Option<(&str, &str)>, origin: EventOrigin, (commit, staged): (&str, &str)| {
         let relation = |(commit, staged): (&str, &str)| {
             let seen = see(Some(&deployment(commit, staged, staged, staged)), None);
-            *seen.relation.expect("it has a relation")
+            seen.relation.expect("it has a relation")
         };
         let before = before.map(relation);
         let relation = relation((commit, staged)).following(before.as_ref(), origin);
@@ -177,8 +177,8 @@ fn a_label_is_believed_that_came_with_what_is_staged() {
     assert_eq!(together_with(&mut seen, &[Some(&bundle_at("c2", 2, 0))]).revision, "c2");
     assert_eq!(together_with(&mut seen, &[Some(&bundle_at("c3", 1, 1))]).revision, "c2");
     let again = see(Some(&deployment("c2", "s-1", "s-1", "s-1")), None).relation.unwrap();
-    let again = again.following(seen.relation.as_deref(), EventOrigin::Listed);
-    let mut again = ReadObject { observation: seen.observation.clone(), relation: Some(Box::new(again)) };
+    let again = again.following(seen.relation.as_ref(), EventOrigin::Listed);
+    let mut again = ReadObject { observation: seen.observation.clone(), relation: Some(again) };
     assert_eq!(together_with(&mut again, &[]).revision, "c2");
 }
 
