@@ -7,7 +7,7 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::time::Duration;
 
 use super::Context;
-use super::generate::{self, Found};
+use super::generate::{self, AllGenerated, Found};
 use super::plan::{PlannedSelection, Refused, plan, selections};
 use super::status::similar::Place;
 use super::status::target::source;
@@ -104,7 +104,7 @@ fn reported(
 }
 
 /// Returns the environments of a pipeline without generated targets.
-fn plans(base: &Pipeline) -> Vec<EnvironmentPlan> {
+pub(super) fn plans(base: &Pipeline) -> Vec<EnvironmentPlan> {
     let plan = |environment: &Environment| EnvironmentPlan {
         name: environment.name.clone(),
         is_complete: true,
@@ -120,13 +120,13 @@ fn declare(
     base: &Pipeline,
     writes: &mut WriteTracker,
     (targets, generated): (&[TargetInfo], u64),
-    news: &HashMap<String, u64>,
+    since: &HashMap<String, u64>,
 ) {
     if writes.has_declared_targets(base.metadata.generation, generated) {
         return;
     }
     let seq = ctx.caches.need(key, targets.iter().map(|t| source(t).seen_from(&key.namespace)).collect());
-    writes.declare(base.metadata.generation, (targets, generated), news, seq);
+    writes.declare(base.metadata.generation, (targets, generated), since, seq);
 }
 
 /// Returns the reading of a target: its observations since the last reconcile.
@@ -158,27 +158,38 @@ fn generated(
     };
     let recorded: Vec<_> = recorded.into_iter().map(read).collect();
     let all = generate::generate(base, &ctx.options.cluster_name, &listed, &found, &recorded);
+    let (targets, since) = arrange(all, listed, gathered);
+    let mut hasher = DefaultHasher::new();
+    for target in &targets {
+        (&target.subject, source(target)).hash(&mut hasher);
+    }
+    declare(ctx, key, base, writes, (&targets, hasher.finish()), &since);
+    targets
+}
+
+/// Returns all targets in spec order, and for selected ones the sequence number from which on their observations count. Puts the rest into
+/// `gathered`. Pure.
+pub(super) fn arrange(
+    all: AllGenerated,
+    listed: Vec<TargetInfo>,
+    gathered: &mut Gathered,
+) -> (Vec<TargetInfo>, HashMap<String, u64>) {
     (gathered.problems, gathered.empty) = (all.problems, all.empty);
     let mut targets = Vec::new();
     let mut listed = listed.into_iter().peekable();
-    let mut news = HashMap::new();
+    let mut since = HashMap::new();
     for (index, (of, plan)) in all.environments.into_iter().zip(&mut gathered.environments).enumerate() {
         (plan.is_complete, plan.is_pending, plan.generated) = (of.is_complete, of.is_pending, Some(of.entries));
         while let Some(info) = listed.next_if(|info| info.environment_index == index) {
             targets.push(info);
         }
         for target in of.targets {
-            if let Some(since) = target.news_since {
+            if target.is_news {
                 gathered.news.insert(target.info.subject.clone());
-                news.insert(target.info.subject.clone(), since);
             }
+            since.extend(target.since.map(|since| (target.info.subject.clone(), since)));
             targets.push(target.info);
         }
     }
-    let mut hasher = DefaultHasher::new();
-    for target in &targets {
-        (&target.subject, source(target)).hash(&mut hasher);
-    }
-    declare(ctx, key, base, writes, (&targets, hasher.finish()), &news);
-    targets
+    (targets, since)
 }

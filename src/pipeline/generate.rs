@@ -40,8 +40,11 @@ pub(super) struct Found<'a> {
 pub(super) struct Generated {
     /// The target.
     pub info: TargetInfo,
-    /// If it is not recorded yet and is news: the sequence number of the event with which it began to be selected.
-    pub news_since: Option<u64>,
+    /// Whether it is not recorded yet and is news.
+    pub is_news: bool,
+    /// If it is selected: the sequence number before the event with which that began. If the target was not read before, its observations
+    /// count from then on.
+    pub since: Option<u64>,
 }
 
 /// The generated targets of one environment.
@@ -183,6 +186,7 @@ impl Here<'_> {
             let mine = |(found, _): &&(&Found<'_>, &Selected)| info.entry == Entry::Generated(found.planned.from);
             let selecting = selected.get(&source(info).seen_from(self.namespace).object);
             let now = selecting.and_then(|all| all.iter().find(mine).or_else(|| all.first()));
+            let since = now.map(|(_, one)| one.seq.saturating_sub(1));
             let info = match now {
                 Some((found, one)) => {
                     let now = self.info(found, one);
@@ -195,7 +199,7 @@ impl Here<'_> {
                 None => match self.stays(info, &reading.now, status) {
                     Stays::Yes => info.clone(),
                     Stays::WhilePending => {
-                        pending.push(Generated { info: info.clone(), news_since: None });
+                        pending.push(Generated { info: info.clone(), is_news: false, since });
                         continue;
                     }
                     Stays::No => continue,
@@ -205,7 +209,7 @@ impl Here<'_> {
                 continue;
             }
             taken.insert(info.name.clone(), self.entry_name(&info));
-            stay.push(Generated { info, news_since: None });
+            stay.push(Generated { info, is_news: false, since });
         }
         (stay, pending)
     }
@@ -263,9 +267,10 @@ impl Here<'_> {
                     None => {}
                 }
                 let is_known = known.contains(&application(&info));
-                let news_since = self.is_news(found, one, is_known).then(|| one.seq.saturating_sub(1));
+                let is_news = self.is_news(found, one, is_known);
+                let since = Some(one.seq.saturating_sub(1)).filter(|_| is_news);
                 taken.insert(info.name.clone(), entry);
-                all.insert(info.name.clone(), Generated { info, news_since });
+                all.insert(info.name.clone(), Generated { info, is_news, since });
             }
         }
         (all.into_values().collect(), problems)
@@ -371,5 +376,7 @@ impl Here<'_> {
     }
 }
 
+#[cfg(test)]
+mod properties;
 #[cfg(test)]
 mod tests;

@@ -60,6 +60,8 @@ fn step(restarts: u32) -> impl Strategy<Value = Step> {
 struct World {
     target: TargetInfo,
     said: Vec<(u64, Observation)>,
+    /// Sequence number of the last observation that the cache does not keep.
+    forgotten: u64,
     server: Pipeline,
     watched: Pipeline,
     writes: WriteTracker,
@@ -94,7 +96,17 @@ impl World {
         let mut writes = WriteTracker::new(server.metadata.uid.clone(), 1);
         writes.declare(Some(1), (std::slice::from_ref(&target), 0), &HashMap::new(), 0);
         let watched = server.clone();
-        Self { target, said: vec![], server, watched, writes, consumed: vec![], flying: VecDeque::new(), clock: 1 }
+        Self {
+            target,
+            said: vec![],
+            forgotten: 0,
+            server,
+            watched,
+            writes,
+            consumed: vec![],
+            flying: VecDeque::new(),
+            clock: 1,
+        }
     }
 
     /// Returns the world after these steps, when no write is in flight.
@@ -120,7 +132,7 @@ impl World {
         let after = self.writes.after(&self.target.subject, &source(&self.target));
         let now = self.said.last().map_or_else(|| crate::observe::observe(None, None), |(_, o)| o.clone());
         Reading {
-            observations: self.said.iter().filter(|(seq, _)| *seq > after).cloned().collect(),
+            observations: self.said.iter().filter(|(seq, _)| *seq > after.max(self.forgotten)).cloned().collect(),
             now: Now::Known(now),
             seq: self.said.last().map_or(0, |(seq, _)| *seq),
             changed_at: None,
@@ -195,12 +207,13 @@ impl World {
     fn restart(&mut self) {
         self.watched = self.server.clone();
         self.writes = WriteTracker::new(self.server.metadata.uid.clone(), self.writes.term + 1);
+        self.forgotten = self.said.len() as u64;
+        // The object is listed again, possibly for another pipeline, so before this one requests it.
+        if let Some((_, last)) = self.said.last().cloned() {
+            self.said.push((self.forgotten + 1, last));
+        }
         let seq = self.said.len() as u64;
         self.writes.declare(Some(1), (std::slice::from_ref(&self.target), 0), &HashMap::new(), seq);
-        // The object is listed again.
-        if let Some((_, last)) = self.said.last().cloned() {
-            self.said.push((seq + 1, last));
-        }
     }
 
     fn step(&mut self, step: Step) {

@@ -542,7 +542,11 @@ mod tests {
         events.extend([Err(error(500)), Err(error(500)), Err(error(500)), Ok(Event::Apply(deployment("web", "3")))]);
         let ended = follow(&feed, events).await;
         assert_eq!((ended.trouble.reason, ended.worked), (Reason::Unreachable, true));
-        assert_eq!(feed.shared.store().read(&app("web"), 0).observations.len(), 1, "it ended at the third in a row");
+        assert_eq!(
+            feed.shared.store().read(&app("web"), 0).observations.len(),
+            2,
+            "absent, then 2: it ended at the third in a row"
+        );
 
         for (code, reason, words) in [(404, Reason::KindNotFound, "Deployment in apps/v1"), (403, Reason::Forbidden, "no")] {
             let mut events = synced();

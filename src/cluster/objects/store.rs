@@ -502,7 +502,7 @@ mod tests {
         bench.record(&id, "a", runs("1", ""));
         bench.record(&id, "a", observe(None, None));
         bench.record(&id, "a", runs("2", ""));
-        assert_eq!(bench.said(0), ["1", "", "2"]);
+        assert_eq!(bench.said(0), ["", "1", "", "2"], "an object that is created was not there before");
     }
 
     #[test]

@@ -141,19 +141,23 @@ impl WriteTracker {
     }
 
     /// Notes that the objects of these targets were requested from the caches at this sequence number. If an object is new in the pipeline,
-    /// its earlier observations are not part of the history of the pipeline. `news`: for new objects, the sequence number from which on they
-    /// are.
+    /// its earlier observations are not part of the history of the pipeline. `since`: for some objects, the sequence number from which on
+    /// they are.
+    ///
+    /// With the first request of a leadership term, all observations that are kept count: they are from this term, and what the status has
+    /// is from before it. Otherwise the current state of an object would be lost if it changes before it is written.
     pub fn declare(
         &mut self,
         generation: Option<i64>,
         (targets, generated): (&[TargetInfo], u64),
-        news: &HashMap<String, u64>,
+        since: &HashMap<String, u64>,
         seq: u64,
     ) {
         let mut old = std::mem::take(&mut self.processed);
+        let seq = if self.declared.is_none() { 0 } else { seq };
         for target in targets {
             let app = source(target);
-            let seq = news.get(&target.subject).copied().unwrap_or(seq);
+            let seq = since.get(&target.subject).copied().unwrap_or(seq);
             let seq = old.remove(&target.subject).filter(|(of, _)| *of == app).map_or(seq, |(_, processed)| processed);
             self.processed.insert(target.subject.clone(), (app, seq));
         }
@@ -347,7 +351,8 @@ mod tests {
     #[test]
     fn observations_are_processed_after_they_are_written() {
         let mut writes = WriteTracker::default();
-        writes.declare(Some(1), (&[target("a")], 0), &HashMap::new(), 3);
+        writes.declare(Some(1), (&[], 0), &HashMap::new(), 0);
+        writes.declare(Some(1), (&[target("a")], 1), &HashMap::new(), 3);
         assert_eq!(after(&writes, "a"), 3);
         writes.sending(attempt(6, "v1", 7));
         writes.answered(ends("1", 6, "v1"));
@@ -379,7 +384,8 @@ mod tests {
     fn observations_of_a_write_that_is_applied_late_are_not_processed_again() {
         for read in [false, true] {
             let mut writes = WriteTracker::default();
-            writes.declare(Some(1), (&[target("a")], 0), &HashMap::new(), 3);
+            writes.declare(Some(1), (&[], 0), &HashMap::new(), 0);
+            writes.declare(Some(1), (&[target("a")], 1), &HashMap::new(), 3);
             writes.sending(attempt(7, "v2", 9));
             writes.learn(ends("1", 6, "v1"));
             assert_eq!((writes.is_uncertain(), writes.take_unannounced(), after(&writes, "a")), (false, None, 3));
@@ -400,7 +406,8 @@ mod tests {
         }
         // After a 503 the client sends the write again. The second request is refused because the first one was applied.
         let mut writes = WriteTracker::default();
-        writes.declare(Some(1), (&[target("a")], 0), &HashMap::new(), 3);
+        writes.declare(Some(1), (&[], 0), &HashMap::new(), 0);
+        writes.declare(Some(1), (&[target("a")], 1), &HashMap::new(), 3);
         writes.sending(attempt(7, "v2", 9));
         writes.refused();
         writes.newest(&Arc::new(ends("2", 7, "v2")));
@@ -422,7 +429,8 @@ mod tests {
     #[test]
     fn observations_from_before_the_request_are_not_processed() {
         let mut writes = WriteTracker::default();
-        writes.declare(Some(1), (&[target("a")], 0), &HashMap::new(), 3);
+        writes.declare(Some(1), (&[], 0), &HashMap::new(), 0);
+        writes.declare(Some(1), (&[target("a")], 1), &HashMap::new(), 3);
         writes.settle(up_to("a", 5));
         writes.declare(Some(2), (&[target("a")], 0), &HashMap::new(), 8);
         assert_eq!(after(&writes, "a"), 5, "it was requested the whole time");

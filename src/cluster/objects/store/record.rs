@@ -12,7 +12,7 @@ use super::Store;
 use crate::api::Status;
 use crate::cluster::PipelineKey;
 use crate::cluster::objects::cache::{CacheId, ObjectName, Phase, object_of};
-use crate::observe::{EventOrigin, ReadObject, Relation, Traits};
+use crate::observe::{EventOrigin, ReadObject, Relation, Traits, observe};
 
 impl Store {
     /// Records what an event says about an object. `seen`: `None` if it cannot be parsed. Returns the pipelines that depend on it, and its
@@ -63,7 +63,7 @@ impl Store {
         mut seen: ReadObject,
         origin: EventOrigin,
     ) -> Vec<PipelineKey> {
-        let (seq, key) = (self.next(), &id.key);
+        let (absent, seq, key) = (self.next(), self.next(), &id.key);
         let is_named = self.wanted_by.contains_key(&object_of(key, name));
         let is_wanted = is_named || self.is_selected(key, name);
         let Some(cache) = self.caches.get_mut(key) else { return Vec::new() };
@@ -82,7 +82,14 @@ impl Store {
         if let Some(Relation::Parent(parent)) = &mut seen.relation {
             parent.share_own(|own| cache.observations.shared(own));
         }
+        let nothing = (created && cache.phase == Phase::Synced).then(|| cache.observations.shared(&observe(None, None)));
         let tracked = cache.tracked(name, is_wanted);
+        if let (Some(nothing), Some(ring)) = (nothing, &mut tracked.ring)
+            && tracked.seq == 0
+        {
+            // The status of a pipeline can have an earlier object of this name, which was deleted before the list.
+            ring.push(absent, &nothing);
+        }
         let was_unreadable = std::mem::take(&mut tracked.unreadable);
         let origin = if created { EventOrigin::Created } else { origin };
         tracked.relation = seen.relation.map(|relation| Box::new(relation.following(tracked.relation.as_deref(), origin)));
