@@ -4,10 +4,10 @@
 //! as in RFC 7386 (<https://www.rfc-editor.org/rfc/rfc7386>): objects merge, everything else is replaced. `null` does not survive kubectl,
 //! so two things have another form: `remove` deletes fields, and setting one alternative deletes the others.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 
-use globset::Glob;
+use globset::{Glob, GlobSet, GlobSetBuilder};
 use kube::ResourceExt as _;
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -119,12 +119,8 @@ impl Layer {
 #[must_use]
 pub fn of_target(spec: &PipelineSpec, namespace: &str, name: &str, target: &TargetInfo) -> Vec<Layer> {
     let mut layers = of_environment(spec, namespace, name, target.environment_index);
-    layers.extend(
-        own(spec, target)
-            .into_iter()
-            .filter(|layer| layer.name == name)
-            .map(|layer| Layer::of(Source::Target(target.name.clone()), namespace, layer)),
-    );
+    let own = own(spec, name, target, &mut ClusterGlobs::default()).into_iter();
+    layers.extend(own.map(|layer| Layer::of(Source::Target(target.name.clone()), namespace, layer)));
     layers
 }
 
@@ -139,31 +135,50 @@ pub fn of_environment(spec: &PipelineSpec, namespace: &str, name: &str, environm
     of_whole_pipeline(spec, namespace, name).into_iter().chain(layer).collect()
 }
 
-/// The layers that a target has of its own, for all notifications. A generated target has those of its entry of `targetsFrom`, and then those
+/// The layers that a target has of its own for one notification. A generated target has those of its entry of `targetsFrom`, and then those
 /// of the overrides that match its cluster.
 #[must_use]
-pub fn own<'a>(spec: &'a PipelineSpec, target: &TargetInfo) -> Vec<&'a NotificationLayer> {
+pub fn own<'a>(
+    spec: &'a PipelineSpec,
+    name: &str,
+    target: &TargetInfo,
+    globs: &mut ClusterGlobs<'a>,
+) -> Vec<&'a NotificationLayer> {
     let Some(environment) = spec.environments.get(target.environment_index) else { return Vec::new() };
+    let of_name = |layers: &'a [NotificationLayer]| layers.iter().filter(|layer| layer.name == name);
     match target.entry {
-        Entry::Listed(index) => environment.targets.get(index).into_iter().flat_map(|t| &t.notifications).collect(),
+        Entry::Listed(index) => environment.targets.get(index).into_iter().flat_map(|t| of_name(&t.notifications)).collect(),
         Entry::Generated(index) => {
             let Some(from) = environment.targets_from.get(index) else { return Vec::new() };
-            let overrides = from.overrides.iter().filter(|over| matches_cluster(&over.clusters, target));
-            from.notifications.iter().chain(overrides.flat_map(|over| &over.notifications)).collect()
+            let mut layers: Vec<_> = of_name(&from.notifications).collect();
+            for over in &from.overrides {
+                let mut own = of_name(&over.notifications).peekable();
+                if own.peek().is_some() && globs.match_cluster_of(target, &over.clusters) {
+                    layers.extend(own);
+                }
+            }
+            layers
         }
     }
 }
 
-/// Whether one of these globs matches the name of the cluster that a target is about, with or without its namespace.
-fn matches_cluster(globs: &[String], target: &TargetInfo) -> bool {
-    let short = target.cluster_ref.as_ref().map_or(target.cluster.as_str(), |cluster| &cluster.name);
-    let matches = |glob: &String| {
-        Glob::new(glob).is_ok_and(|glob| {
-            let glob = glob.compile_matcher();
-            glob.is_match(short) || glob.is_match(&target.cluster)
-        })
-    };
-    globs.iter().any(matches)
+/// The globs of overrides. Each list is compiled once, because a pipeline can have many targets.
+#[derive(Default)]
+pub struct ClusterGlobs<'a>(HashMap<&'a [String], GlobSet>);
+
+impl<'a> ClusterGlobs<'a> {
+    /// Whether one of the globs matches the name of the cluster that a target is about, with or without its namespace.
+    fn match_cluster_of(&mut self, target: &TargetInfo, globs: &'a [String]) -> bool {
+        let set = self.0.entry(globs).or_insert_with(|| {
+            let mut set = GlobSetBuilder::new();
+            for glob in globs.iter().filter_map(|glob| Glob::new(glob).ok()) {
+                set.add(glob);
+            }
+            set.build().unwrap_or_default()
+        });
+        let short = target.cluster_ref.as_ref().map_or(target.cluster.as_str(), |cluster| &cluster.name);
+        set.is_match(short) || set.is_match(&target.cluster)
+    }
 }
 
 /// The layer of a pipeline as a whole. It applies to targets that have no more specific layer.

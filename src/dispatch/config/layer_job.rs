@@ -11,7 +11,7 @@ use super::sources::{Compiled, Compiler, Site, Sources, Texts};
 use crate::api::notification::NotificationLayer;
 use crate::api::pipeline::target::{Entry, TargetInfo, promotion};
 use crate::config::EffectiveNotification;
-use crate::config::layers::{Layer, of_environment, of_target, of_whole_pipeline, own};
+use crate::config::layers::{ClusterGlobs, Layer, of_environment, of_target, of_whole_pipeline, own};
 use crate::config::snapshot::Overridden;
 
 /// A job pauses after this time.
@@ -111,14 +111,13 @@ impl Begun {
 fn steps(site: &Site, name: &str) -> Vec<Step> {
     let spec = &site.spec;
     let mut steps = vec![Step::Pipeline];
-    let mut targets = site.targets.iter().peekable();
+    let (mut targets, mut globs) = (site.targets.iter().peekable(), ClusterGlobs::default());
     for (e, environment) in spec.environments.iter().enumerate() {
         let mut others = Vec::new();
         // Generated targets of one entry share their layers, unless an override matches only some of them.
         let mut shared: Vec<(Entry, Vec<*const NotificationLayer>, usize)> = Vec::new();
         while let Some(info) = targets.next_if(|info| info.environment_index == e) {
-            let own: Vec<_> =
-                own(spec, info).into_iter().filter(|layer| layer.name == name).map(std::ptr::from_ref).collect();
+            let own: Vec<_> = own(spec, name, info, &mut globs).into_iter().map(std::ptr::from_ref).collect();
             if own.is_empty() {
                 others.push(info.subject.clone());
                 continue;
