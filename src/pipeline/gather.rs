@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::Context;
 use super::generate::{self, AllGenerated, Found};
-use super::plan::{PlannedSelection, Refused, plan, selections};
+use super::plan::{Planned, PlannedSelection, Refused, plan};
 use super::status::similar::Place;
 use super::status::target::source;
 use super::status::{ClusterReading, EnvironmentPlan, Gathered, check_in};
@@ -28,18 +28,18 @@ pub(super) fn gather(
 ) -> Result<Gathered, Refused> {
     let options = &ctx.options;
     let planned = plan(&base.spec, &key.namespace, &options.cluster_name, options.cross_namespace_refs);
-    let selections = planned.as_ref().map(|_| selections(&base.spec, &key.namespace, options.cross_namespace_refs));
-    let selections = selections.unwrap_or_default();
+    let (planned, refused) = match planned {
+        Ok(planned) => (planned, None),
+        Err(refused) => (Planned::default(), Some(refused)),
+    };
+    let Planned { targets: listed, selections } = planned;
     if !writes.has_declared(base.metadata.generation) {
         ctx.caches.select(key, selections.iter().map(|planned| planned.selection.clone()).collect());
     }
-    let listed = match planned {
-        Ok(listed) => listed,
-        Err(refused) => {
-            declare(ctx, key, base, writes, (&[], 0), &HashMap::new());
-            return Err(refused);
-        }
-    };
+    if let Some(refused) = refused {
+        declare(ctx, key, base, writes, (&[], 0), &HashMap::new());
+        return Err(refused);
+    }
     let mut gathered = Gathered { environments: plans(base), ..Gathered::default() };
     let planned = if selections.is_empty() {
         declare(ctx, key, base, writes, (&listed, 0), &HashMap::new());

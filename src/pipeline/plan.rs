@@ -28,13 +28,22 @@ pub struct Refused {
     pub message: String,
 }
 
-/// Returns the targets of a pipeline in `namespace`, or why its spec is refused.
+/// What a valid spec requests.
+#[derive(Clone, Debug, Default)]
+pub struct Planned {
+    /// The targets that it lists.
+    pub targets: Vec<TargetInfo>,
+    /// What it selects.
+    pub selections: Vec<PlannedSelection>,
+}
+
+/// Returns the targets and selections of a pipeline in `namespace`, or why its spec is refused.
 pub fn plan(
     spec: &PipelineSpec,
     namespace: &str,
     cluster_name: &str,
     cross_namespace_refs: bool,
-) -> Result<Vec<TargetInfo>, Refused> {
+) -> Result<Planned, Refused> {
     let count: usize = spec.environments.iter().map(|e| e.targets.len()).sum();
     if count > MAX_TARGETS {
         return Err(Refused {
@@ -71,10 +80,7 @@ pub fn plan(
     if let Some(refused) = all.iter().find_map(|target| elsewhere(target, namespace, cross_namespace_refs)) {
         return Err(refused);
     }
-    for (_, _, field, from) in entries(spec) {
-        selectable(from, &field, namespace, cross_namespace_refs)?;
-    }
-    Ok(all)
+    Ok(Planned { targets: all, selections: selections(spec, namespace, cross_namespace_refs)? })
 }
 
 /// One entry of `targetsFrom`.
@@ -96,12 +102,11 @@ pub struct PlannedSelection {
     pub selection: Arc<Selection>,
 }
 
-/// Returns the selections of a valid spec.
-#[must_use]
-pub fn selections(spec: &PipelineSpec, namespace: &str, cross_namespace_refs: bool) -> Vec<PlannedSelection> {
+/// Returns the selections of a spec, or why one is refused.
+fn selections(spec: &PipelineSpec, namespace: &str, cross_namespace_refs: bool) -> Result<Vec<PlannedSelection>, Refused> {
     let planned = |(environment, from, field, entry): (usize, usize, String, &TargetSource)| {
-        let selection = selectable(entry, &field, namespace, cross_namespace_refs).ok()?;
-        Some(PlannedSelection {
+        let selection = selectable(entry, &field, namespace, cross_namespace_refs)?;
+        Ok(PlannedSelection {
             environment,
             from,
             selection_hash: entry.selection(),
@@ -111,7 +116,7 @@ pub fn selections(spec: &PipelineSpec, namespace: &str, cross_namespace_refs: bo
             selection: Arc::new(selection),
         })
     };
-    entries(spec).filter_map(planned).collect()
+    entries(spec).map(planned).collect()
 }
 
 /// Returns all entries of `targetsFrom`, each with its indexes and its field.

@@ -14,7 +14,7 @@ use crate::api::{PipelineSpec, Time};
 use crate::cluster::{Application, Reading};
 use crate::observe::Observation;
 use crate::pipeline::gather::{arrange, plans};
-use crate::pipeline::plan::selections;
+use crate::pipeline::plan::plan;
 use crate::pipeline::status::{Base, Gathered, Next, next};
 use crate::pipeline::write::tracker::{Attempt, WriteTracker, processed};
 
@@ -284,7 +284,7 @@ impl World {
 
     /// Reads everything as `gather` does.
     fn gather(&mut self, base: &Pipeline) -> Gathered {
-        let planned = selections(&base.spec, "n", true);
+        let planned = plan(&base.spec, "n", HERE, true).unwrap().selections;
         let found = [Found { planned: &planned[0], selecting: self.selecting() }];
         let recorded = targets_of(base, HERE).into_iter().map(|info| (info.clone(), self.reading(&info, u64::MAX)));
         let all = generate(base, HERE, &[], &found, &recorded.collect::<Vec<_>>());

@@ -6,7 +6,7 @@ use crate::api::pipeline::{Cursor, Dispatched, GeneratedTarget, TargetStatus};
 use crate::api::{Change, ChangeLog, PipelineSpec, Settled};
 use crate::cluster::{Application, Reading};
 use crate::observe::Observation;
-use crate::pipeline::plan::selections;
+use crate::pipeline::plan::plan;
 
 fn at(second: i64) -> Time {
     Time::from_second(second).unwrap()
@@ -71,7 +71,7 @@ fn selecting(objects: Vec<Selected>) -> Selecting {
 
 /// Computes the targets. `now`: what is read of each recorded object.
 fn run(pipeline: &Pipeline, contents: Vec<Selecting>, now: &Now) -> AllGenerated {
-    let planned = selections(&pipeline.spec, "n", true);
+    let planned = plan(&pipeline.spec, "n", "c", true).unwrap().selections;
     let found: Vec<_> = planned.iter().zip(contents).map(|(planned, selecting)| Found { planned, selecting }).collect();
     let recorded = crate::api::pipeline::target::targets_of(pipeline, "c").into_iter();
     let reading = |info| {
@@ -129,7 +129,7 @@ fn an_object_is_followed_once_in_an_environment() {
     both.spec.app_ref =
         AppRef { api_version: "apps/v1".into(), kind: "Deployment".into(), name: "old".into(), ..AppRef::default() };
     both.spec.environments[0].targets = vec![crate::api::pipeline::Target { namespace: "n".into(), ..Default::default() }];
-    let planned = selections(&both.spec, "n", true);
+    let planned = plan(&both.spec, "n", "c", true).unwrap().selections;
     let objects = || selecting(vec![one("old", Joined::Created, 10), one("new", Joined::Created, 10)]);
     let found: Vec<_> = planned.iter().map(|planned| Found { planned, selecting: objects() }).collect();
     let listed = crate::api::pipeline::target::targets(&both.spec, "c");

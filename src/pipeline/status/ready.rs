@@ -18,6 +18,8 @@ use crate::cluster::{Now, Reason};
 const MAX_NAMED: usize = 5;
 /// Maximum number of missing targets that a condition describes.
 const MAX_DESCRIBED: usize = 3;
+/// How the message of the condition ends that an entry of `targetsFrom` contains no object.
+const NOTHING: &str = " selects nothing";
 /// The reason of `Ready=False` if an application object does not exist.
 const NOT_FOUND: &str = "TargetNotFound";
 
@@ -83,7 +85,7 @@ pub(in crate::pipeline) fn set_ready_from_targets(
     let message = if parts.is_empty() {
         let ready = all.iter().filter(|(_, t)| t.ready).count();
         let found = format!("{0} of {0} targets found, {ready} ready", all.len());
-        let empty = gathered.empty.iter().map(|entry| format!("{entry} selects nothing"));
+        let empty = gathered.empty.iter().map(|entry| format!("{entry}{NOTHING}"));
         cut(&std::iter::once(found).chain(empty).collect::<Vec<_>>().join("; "), MAX_MESSAGE).into_owned()
     } else {
         cut(&parts.join("; "), MAX_MESSAGE).into_owned()
@@ -149,12 +151,14 @@ impl Announced {
         let dropped = status.and_then(|s| s.dropped).map_or(0, |dropped| dropped.count);
         let lost = dropped.saturating_sub(std::mem::replace(&mut self.dropped, dropped));
         let first = !std::mem::replace(&mut self.seen, true);
-        let notice = ready.as_ref().filter(|_| !first).and_then(|now| notice_for(self.ready.as_ref(), now));
+        let news = ready.as_ref().filter(|_| !first);
+        let notice = news.and_then(|now| notice_for(self.ready.as_ref(), now));
+        let empty = news.and_then(|now| nothing_selected(self.ready.as_ref(), now));
         // A condition that reports only an unfilled cache does not replace the condition before it.
         if first || !ready.as_ref().is_some_and(is_passing) {
             self.ready = ready;
         }
-        notice.into_iter().chain((!first && lost > 0).then(|| crowded(lost))).collect()
+        notice.into_iter().chain(empty).chain((!first && lost > 0).then(|| crowded(lost))).collect()
     }
 }
 
@@ -171,6 +175,17 @@ fn notice_for(before: Option<&Condition>, now: &Condition) -> Option<Notice> {
         before.reason == now.reason && !edited
     };
     (is_trouble(&now) && !before.is_some_and(same)).then(|| notice(true))
+}
+
+/// Returns the notice for entries that select nothing now and did not before. It is no warning: the objects may be created later.
+fn nothing_selected(before: Option<&Condition>, now: &Condition) -> Option<Notice> {
+    let empty = |condition: &'_ Condition| {
+        let parts = condition.message.split("; ").filter(|part| part.ends_with(NOTHING));
+        parts.map(str::to_owned).collect::<Vec<_>>()
+    };
+    let known = before.map(empty).unwrap_or_default();
+    let new: Vec<String> = empty(now).into_iter().filter(|part| !known.contains(part)).collect();
+    (!new.is_empty()).then(|| Notice { warning: false, reason: "NothingSelected".to_owned(), note: new.join("; ") })
 }
 
 /// Whether a condition reports only that a cache is not filled yet. Such a condition is temporary.

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
+use k8s_openapi::api::events::v1::Event;
+use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams, PostParams};
 use pennant::api::conditions::ConditionStatus;
 use pennant::api::{Pipeline, PipelineStatus};
 use serde_json::{Value, json};
@@ -77,6 +78,13 @@ async fn a_selection_of_nothing_is_ready_and_decides_nothing() {
     let of_dev = all.iter().filter(|d| d.spec.subject.environment == "dev");
     let told: BTreeSet<String> = of_dev.map(|d| format!("{} {}", d.spec.type_.as_str(), d.spec.to.revision)).collect();
     assert!(told.contains("Added 1") && told.contains("Deployed 2") && told.contains("EnvironmentReady 2"), "{told:?}");
+    eventually("one Event says that nothing was selected", async || {
+        let all = world.api::<Event>().list(&ListParams::default()).await.expect("listed");
+        let empty = all.iter().filter(|event| event.reason.as_deref() == Some("NothingSelected"));
+        let notes: Vec<_> = empty.map(|event| event.note.as_deref().unwrap_or_default()).collect();
+        if notes == ["dev/targetsFrom[0] selects nothing"] { Ok(()) } else { Err(format!("{notes:?}")) }
+    })
+    .await;
 }
 
 #[tokio::test]

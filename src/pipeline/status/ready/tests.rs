@@ -130,6 +130,16 @@ fn each_reason_is_announced_once_when_it_begins_and_when_it_ends() {
         (says(3, True, "Observed", "all"), "Normal Observed all"),
         (says(3, True, "Observed", "all, and 1 ready"), ""),
         (says(3, False, "TargetNotFound", "c"), "Warning TargetNotFound c"),
+        (
+            says(4, True, "Observed", "1 of 1; a/targetsFrom[0] selects nothing"),
+            "Normal Observed 1 of 1; a/targetsFrom[0] selects nothing\nNormal NothingSelected a/targetsFrom[0] selects nothing",
+        ),
+        (says(4, True, "Observed", "2 of 2; a/targetsFrom[0] selects nothing"), ""),
+        (
+            says(4, True, "Observed", "2 of 2; a/targetsFrom[0] selects nothing; b/targetsFrom[1] selects nothing"),
+            "Normal NothingSelected b/targetsFrom[1] selects nothing",
+        ),
+        (says(4, True, "Observed", "3 of 3; b/targetsFrom[1] selects nothing"), ""),
     ];
     let tell = |announced: &mut Announced, pipeline: &Pipeline| {
         let news = announced.new_notices(pipeline).into_iter();
