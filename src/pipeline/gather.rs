@@ -2,7 +2,7 @@
 //!
 //! In: the pipeline; the caches. Out: [`Gathered`], values only. It also tells the caches which objects and selections the pipeline needs.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use super::write::tracker::WriteTracker;
 use crate::api::Pipeline;
 use crate::api::pipeline::Environment;
 use crate::api::pipeline::target::{Entry, TargetInfo, targets_of};
-use crate::api::values::refs::ClusterRef;
+use crate::api::values::refs::{ClusterAppRef, ClusterRef};
 use crate::cluster::{PipelineKey, Reachability, Reading};
 
 /// Returns the readings of all targets and clusters, or why the spec is refused.
@@ -120,13 +120,21 @@ fn declare(
     base: &Pipeline,
     writes: &mut WriteTracker,
     (targets, generated): (&[TargetInfo], u64),
-    since: &HashMap<String, u64>,
+    news: &HashMap<String, u64>,
 ) {
     if writes.has_declared_targets(base.metadata.generation, generated) {
         return;
     }
     let seq = ctx.caches.need(key, targets.iter().map(|t| source(t).seen_from(&key.namespace)).collect());
-    writes.declare(base.metadata.generation, (targets, generated), since, seq);
+    let recorded = recorded(base);
+    writes.declare(base.metadata.generation, (targets, generated), news, seq, |app| recorded.contains(app));
+}
+
+/// Returns the objects whose state the status has.
+pub(super) fn recorded(base: &Pipeline) -> HashSet<&ClusterAppRef> {
+    let environments = base.status.iter().flat_map(|status| &status.environments);
+    let targets = environments.flat_map(|environment| &environment.targets);
+    targets.filter(|target| target.settled.is_some()).map(|target| &target.cluster_app_ref).collect()
 }
 
 /// Returns the reading of a target: its observations since the last reconcile.
@@ -158,17 +166,17 @@ fn generated(
     };
     let recorded: Vec<_> = recorded.into_iter().map(read).collect();
     let all = generate::generate(base, &ctx.options.cluster_name, &listed, &found, &recorded);
-    let (targets, since) = arrange(all, listed, gathered);
+    let (targets, news) = arrange(all, listed, gathered);
     let mut hasher = DefaultHasher::new();
     for target in &targets {
         (&target.subject, source(target)).hash(&mut hasher);
     }
-    declare(ctx, key, base, writes, (&targets, hasher.finish()), &since);
+    declare(ctx, key, base, writes, (&targets, hasher.finish()), &news);
     targets
 }
 
-/// Returns all targets in spec order, and for selected ones the sequence number from which on their observations count. Puts the rest into
-/// `gathered`. Pure.
+/// Returns all targets in spec order, and for those that are news the sequence number from which on their observations count. Puts the rest
+/// into `gathered`. Pure.
 pub(super) fn arrange(
     all: AllGenerated,
     listed: Vec<TargetInfo>,
@@ -177,19 +185,19 @@ pub(super) fn arrange(
     (gathered.problems, gathered.empty) = (all.problems, all.empty);
     let mut targets = Vec::new();
     let mut listed = listed.into_iter().peekable();
-    let mut since = HashMap::new();
+    let mut news = HashMap::new();
     for (index, (of, plan)) in all.environments.into_iter().zip(&mut gathered.environments).enumerate() {
         (plan.is_complete, plan.is_pending, plan.generated) = (of.is_complete, of.is_pending, Some(of.entries));
         while let Some(info) = listed.next_if(|info| info.environment_index == index) {
             targets.push(info);
         }
         for target in of.targets {
-            if target.is_news {
+            if let Some(since) = target.news_since {
                 gathered.news.insert(target.info.subject.clone());
+                news.insert(target.info.subject.clone(), since);
             }
-            since.extend(target.since.map(|since| (target.info.subject.clone(), since)));
             targets.push(target.info);
         }
     }
-    (targets, since)
+    (targets, news)
 }

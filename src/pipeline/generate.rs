@@ -40,11 +40,8 @@ pub(super) struct Found<'a> {
 pub(super) struct Generated {
     /// The target.
     pub info: TargetInfo,
-    /// Whether it is not recorded yet and is news.
-    pub is_news: bool,
-    /// If it is selected: the sequence number before the event with which that began. If the target was not read before, its observations
-    /// count from then on.
-    pub since: Option<u64>,
+    /// If it is not recorded yet and is news: the sequence number before the event with which it began to be selected.
+    pub news_since: Option<u64>,
 }
 
 /// The generated targets of one environment.
@@ -107,7 +104,8 @@ pub(super) fn generate(
         let (stay, mut pending) = here.recorded(status, recorded, &mut taken);
         room = room.saturating_sub(stay.len());
         let (new, problems) = here.unrecorded(&known, &mut taken);
-        pending.retain(|target| !taken.contains_key(&target.info.name));
+        pending
+            .retain(|target| !taken.contains_key(&target.info.name) && !here.written.contains(&application(&target.info)));
         all.problems.extend(problems);
         all.empty.extend(here.empty());
         environments.push((OfEnvironment { targets: stay, ..here.outcome() }, new, pending));
@@ -186,7 +184,6 @@ impl Here<'_> {
             let mine = |(found, _): &&(&Found<'_>, &Selected)| info.entry == Entry::Generated(found.planned.from);
             let selecting = selected.get(&source(info).seen_from(self.namespace).object);
             let now = selecting.and_then(|all| all.iter().find(mine).or_else(|| all.first()));
-            let since = now.map(|(_, one)| one.seq.saturating_sub(1));
             let info = match now {
                 Some((found, one)) => {
                     let now = self.info(found, one);
@@ -199,7 +196,7 @@ impl Here<'_> {
                 None => match self.stays(info, &reading.now, status) {
                     Stays::Yes => info.clone(),
                     Stays::WhilePending => {
-                        pending.push(Generated { info: info.clone(), is_news: false, since });
+                        pending.push(Generated { info: info.clone(), news_since: None });
                         continue;
                     }
                     Stays::No => continue,
@@ -209,7 +206,7 @@ impl Here<'_> {
                 continue;
             }
             taken.insert(info.name.clone(), self.entry_name(&info));
-            stay.push(Generated { info, is_news: false, since });
+            stay.push(Generated { info, news_since: None });
         }
         (stay, pending)
     }
@@ -267,10 +264,9 @@ impl Here<'_> {
                     None => {}
                 }
                 let is_known = known.contains(&application(&info));
-                let is_news = self.is_news(found, one, is_known);
-                let since = Some(one.seq.saturating_sub(1)).filter(|_| is_news);
+                let news_since = self.is_news(found, one, is_known).then(|| one.seq.saturating_sub(1));
                 taken.insert(info.name.clone(), entry);
-                all.insert(info.name.clone(), Generated { info, is_news, since });
+                all.insert(info.name.clone(), Generated { info, news_since });
             }
         }
         (all.into_values().collect(), problems)

@@ -13,7 +13,7 @@ use crate::api::pipeline::{Cursor, Dispatched};
 use crate::api::{PipelineSpec, Time};
 use crate::cluster::{Application, Reading};
 use crate::observe::Observation;
-use crate::pipeline::gather::{arrange, plans};
+use crate::pipeline::gather::{arrange, plans, recorded};
 use crate::pipeline::plan::plan;
 use crate::pipeline::status::{Base, Gathered, Next, next};
 use crate::pipeline::write::tracker::{Attempt, WriteTracker, processed};
@@ -37,6 +37,8 @@ enum Step {
     Stop,
     /// The controller starts, or starts again.
     Start,
+    /// The spec is edited to one that is refused, and back. Another pipeline has the same selection.
+    Refuse,
     /// All changes are read.
     Consume,
 }
@@ -52,6 +54,7 @@ fn step() -> impl Strategy<Value = Step> {
         4 => (prop::bool::weighted(0.8), any::<bool>()).prop_map(|(applied, answered)| Step::Look(applied, answered)),
         1 => Just(Step::Stop),
         2 => Just(Step::Start),
+        1 => Just(Step::Refuse),
         2 => Just(Step::Consume),
     ]
 }
@@ -82,6 +85,7 @@ struct Account {
     added_at_most: usize,
     removed_at_least: usize,
     removed_at_most: usize,
+    changed_at_most: usize,
 }
 
 /// The API server with its objects, the cache and the controller.
@@ -93,6 +97,7 @@ struct World {
     is_running: bool,
     declared: BTreeSet<usize>,
     is_declared: bool,
+    is_refused: bool,
     told: Vec<(usize, Status, Status)>,
     accounts: BTreeMap<usize, Account>,
     seq: u64,
@@ -116,6 +121,7 @@ impl World {
             is_running: false,
             declared: BTreeSet::new(),
             is_declared: false,
+            is_refused: false,
             told: vec![],
             accounts: (0..NAMES.len()).map(|name| (name, Account::default())).collect(),
             seq: 0,
@@ -199,11 +205,12 @@ impl World {
         match step {
             Step::Create { name, selected, later } if !self.objects.contains_key(&name) => {
                 self.clock += i64::from(later);
-                let says = at(0);
+                let (says, is_refused) = (at(0), self.is_refused);
                 self.objects.insert(name, Object { created: self.clock, selected, says: says.clone() });
                 let account = self.account(name);
-                account.is_owed = selected;
+                account.is_owed = selected && !is_refused;
                 account.added_at_most += 1;
+                account.changed_at_most += 1;
                 // One that replaces it and is not selected is like a change of its labels.
                 account.is_removal_owed &= selected;
                 if self.is_running {
@@ -218,7 +225,7 @@ impl World {
             }
             Step::Delete(name) => {
                 let Some(object) = self.objects.remove(&name) else { return };
-                let is_owed = self.recorded().get(&name) == Some(&true) && object.selected;
+                let is_owed = self.recorded().get(&name) == Some(&true) && object.selected && !self.is_refused;
                 let account = self.account(name);
                 account.is_owed = false;
                 account.removed_at_most += 1;
@@ -244,6 +251,7 @@ impl World {
                 let Some(object) = self.objects.get_mut(&name) else { return };
                 object.says = at(revision);
                 let says = object.says.clone();
+                self.account(name).changed_at_most += 1;
                 if self.is_running {
                     self.event(name, says);
                 }
@@ -251,8 +259,17 @@ impl World {
             Step::Look(applied, answered) if self.is_running => drop(self.look(applied, answered)),
             Step::Stop => self.is_running = false,
             Step::Start => self.start(),
+            Step::Refuse if self.is_running => {
+                let base = self.writes.newest(&Arc::new(self.server.clone()));
+                self.declare(&base, &[], &HashMap::new());
+                // Until the spec is valid again, nothing is promised. But nothing is reported twice.
+                self.is_refused = true;
+                for account in self.accounts.values_mut() {
+                    (account.is_owed, account.is_removal_owed) = (false, false);
+                }
+            }
             Step::Consume => self.consume(),
-            Step::Create { .. } | Step::Look(..) => {}
+            Step::Create { .. } | Step::Look(..) | Step::Refuse => {}
         }
     }
 
@@ -289,8 +306,9 @@ impl World {
         let recorded = targets_of(base, HERE).into_iter().map(|info| (info.clone(), self.reading(&info, u64::MAX)));
         let all = generate(base, HERE, &[], &found, &recorded.collect::<Vec<_>>());
         let mut gathered = Gathered { environments: plans(base), ..Gathered::default() };
-        let (targets, since) = arrange(all, vec![], &mut gathered);
-        self.declare(&targets, &since);
+        let (targets, news) = arrange(all, vec![], &mut gathered);
+        self.declare(base, &targets, &news);
+        self.is_refused = false;
         let read = |info: TargetInfo| {
             let after = self.writes.after(&info.subject, &source(&info));
             let reading = self.reading(&info, after);
@@ -301,12 +319,13 @@ impl World {
     }
 
     /// Requests the objects of the targets from the cache.
-    fn declare(&mut self, targets: &[TargetInfo], since: &HashMap<String, u64>) {
+    fn declare(&mut self, base: &Pipeline, targets: &[TargetInfo], news: &HashMap<String, u64>) {
         let names: BTreeSet<usize> =
             targets.iter().map(|info| NAMES.iter().position(|name| info.app.name == *name).unwrap()).collect();
         if !std::mem::replace(&mut self.is_declared, true) || names != self.declared {
             let seq = self.seq();
-            self.writes.declare(Some(1), (targets, seq), since, seq);
+            let recorded = recorded(base);
+            self.writes.declare(Some(1), (targets, seq), news, seq, |app| recorded.contains(app));
         }
         for name in &names {
             let cached = self.cache.entry(*name).or_default();
@@ -439,9 +458,11 @@ proptest! {
                 world.told.iter().filter(|(of, from, to)| of == name && is(*from, *to)).count()
             };
             let added = count(|from, to| from == Status::NotFound && to != Status::NotFound);
+            let changed = count(|from, to| from == Status::Current && to == Status::Current);
             let removed = count(|from, to| from != Status::NotFound && to == Status::NotFound);
             let told = format!("{name}: {account:?}, told {:?}", world.told);
             prop_assert!((account.added_at_least..=account.added_at_most).contains(&added), "{told}");
+            prop_assert!(changed <= account.changed_at_most, "{told}");
             prop_assert!((account.removed_at_least..=account.removed_at_most).contains(&removed), "{told}");
         }
     }

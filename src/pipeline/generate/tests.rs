@@ -90,7 +90,7 @@ fn known(status: Status) -> Now {
 
 /// Returns name and whether it is news, for each target of an environment.
 fn told(all: &AllGenerated, environment: usize) -> Vec<(&str, bool)> {
-    all.environments[environment].targets.iter().map(|t| (t.info.name.as_str(), t.is_news)).collect()
+    all.environments[environment].targets.iter().map(|t| (t.info.name.as_str(), t.news_since.is_some())).collect()
 }
 
 #[test]

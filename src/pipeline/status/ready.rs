@@ -139,6 +139,8 @@ pub(in crate::pipeline) struct Announced {
     seen: bool,
     /// The last condition `Ready`.
     ready: Option<Condition>,
+    /// The entries of `targetsFrom` that selected nothing.
+    empty: Vec<String>,
     /// Number of dropped changes.
     dropped: i64,
 }
@@ -153,12 +155,22 @@ impl Announced {
         let first = !std::mem::replace(&mut self.seen, true);
         let news = ready.as_ref().filter(|_| !first);
         let notice = news.and_then(|now| notice_for(self.ready.as_ref(), now));
-        let empty = news.and_then(|now| nothing_selected(self.ready.as_ref(), now));
+        // Another trouble hides which entries select nothing.
+        let is_true = |ready: &&Condition| ready.status == ConditionStatus::True;
+        let empty = ready.as_ref().filter(is_true).and_then(|now| self.nothing_selected(now)).filter(|_| !first);
         // A condition that reports only an unfilled cache does not replace the condition before it.
         if first || !ready.as_ref().is_some_and(is_passing) {
             self.ready = ready;
         }
         notice.into_iter().chain(empty).chain((!first && lost > 0).then(|| crowded(lost))).collect()
+    }
+
+    /// Returns the notice for entries that select nothing now and did not before. It is no warning: the objects may be created later.
+    fn nothing_selected(&mut self, now: &Condition) -> Option<Notice> {
+        let empty: Vec<String> = now.message.split("; ").filter(|part| part.ends_with(NOTHING)).map(str::to_owned).collect();
+        let before = std::mem::replace(&mut self.empty, empty);
+        let new: Vec<&str> = self.empty.iter().filter(|part| !before.contains(part)).map(String::as_str).collect();
+        (!new.is_empty()).then(|| Notice { warning: false, reason: "NothingSelected".to_owned(), note: new.join("; ") })
     }
 }
 
@@ -175,17 +187,6 @@ fn notice_for(before: Option<&Condition>, now: &Condition) -> Option<Notice> {
         before.reason == now.reason && !edited
     };
     (is_trouble(&now) && !before.is_some_and(same)).then(|| notice(true))
-}
-
-/// Returns the notice for entries that select nothing now and did not before. It is no warning: the objects may be created later.
-fn nothing_selected(before: Option<&Condition>, now: &Condition) -> Option<Notice> {
-    let empty = |condition: &'_ Condition| {
-        let parts = condition.message.split("; ").filter(|part| part.ends_with(NOTHING));
-        parts.map(str::to_owned).collect::<Vec<_>>()
-    };
-    let known = before.map(empty).unwrap_or_default();
-    let new: Vec<String> = empty(now).into_iter().filter(|part| !known.contains(part)).collect();
-    (!new.is_empty()).then(|| Notice { warning: false, reason: "NothingSelected".to_owned(), note: new.join("; ") })
 }
 
 /// Whether a condition reports only that a cache is not filled yet. Such a condition is temporary.

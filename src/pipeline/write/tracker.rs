@@ -10,6 +10,7 @@ use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
 use tokio::time::Instant;
 
 use crate::api::pipeline::target::TargetInfo;
+use crate::api::values::refs::ClusterAppRef;
 use crate::api::{Change, Pipeline, PipelineStatus};
 use crate::cluster::{Application, Now};
 
@@ -74,6 +75,8 @@ pub(in crate::pipeline) struct WriteTracker {
     /// Generation of the spec whose objects were last requested from the caches, and a hash of the generated targets.
     declared: Option<(i64, u64)>,
     processed: Processed,
+    /// The same of targets that were not requested the last time.
+    left: Processed,
     /// The newest known object, until the watch delivers it or a newer one.
     known: Option<Arc<Pipeline>>,
     /// Highest serial ever seen in a log of the pipeline with this uid.
@@ -141,8 +144,8 @@ impl WriteTracker {
     }
 
     /// Notes that the objects of these targets were requested from the caches at this sequence number. If an object is new in the pipeline,
-    /// its earlier observations are not part of the history of the pipeline. `since`: for some objects, the sequence number from which on
-    /// they are.
+    /// its earlier observations are not part of the history of the pipeline. `news`: for new objects, the sequence number from which on they
+    /// are.
     ///
     /// With the first request of a leadership term, all observations that are kept count: they are from this term, and what the status has
     /// is from before it. Otherwise the current state of an object would be lost if it changes before it is written.
@@ -150,17 +153,24 @@ impl WriteTracker {
         &mut self,
         generation: Option<i64>,
         (targets, generated): (&[TargetInfo], u64),
-        since: &HashMap<String, u64>,
+        news: &HashMap<String, u64>,
         seq: u64,
+        is_recorded: impl Fn(&ClusterAppRef) -> bool,
     ) {
-        let mut old = std::mem::take(&mut self.processed);
+        let (mut old, mut left) = (std::mem::take(&mut self.processed), std::mem::take(&mut self.left));
+        left.retain(|_, (app, _)| is_recorded(&app.object));
         let seq = if self.declared.is_none() { 0 } else { seq };
         for target in targets {
             let app = source(target);
-            let seq = since.get(&target.subject).copied().unwrap_or(seq);
-            let seq = old.remove(&target.subject).filter(|(of, _)| *of == app).map_or(seq, |(_, processed)| processed);
+            let seq = news.get(&target.subject).copied().unwrap_or(seq);
+            let known = old.remove(&target.subject).or_else(|| left.remove(&target.subject));
+            let seq = known.filter(|(of, _)| *of == app).map_or(seq, |(_, processed)| processed);
             self.processed.insert(target.subject.clone(), (app, seq));
         }
+        // While the status still has a target, it continues where it was if it comes back.
+        old.retain(|_, (app, _)| is_recorded(&app.object));
+        left.extend(old);
+        self.left = left;
         self.declared = generation.map(|generation| (generation, generated));
     }
 
@@ -235,7 +245,8 @@ impl WriteTracker {
     /// Notes that these observations are processed: either they are written, or they change nothing.
     pub fn settle(&mut self, processed: Processed) {
         for (subject, (app, seq)) in processed {
-            if let Some((of, known)) = self.processed.get_mut(&subject)
+            let known = self.processed.get_mut(&subject).or_else(|| self.left.get_mut(&subject));
+            if let Some((of, known)) = known
                 && *of == app
             {
                 *known = seq.max(*known);
@@ -351,8 +362,8 @@ mod tests {
     #[test]
     fn observations_are_processed_after_they_are_written() {
         let mut writes = WriteTracker::default();
-        writes.declare(Some(1), (&[], 0), &HashMap::new(), 0);
-        writes.declare(Some(1), (&[target("a")], 1), &HashMap::new(), 3);
+        writes.declare(Some(1), (&[], 0), &HashMap::new(), 0, |_| false);
+        writes.declare(Some(1), (&[target("a")], 1), &HashMap::new(), 3, |_| false);
         assert_eq!(after(&writes, "a"), 3);
         writes.sending(attempt(6, "v1", 7));
         writes.answered(ends("1", 6, "v1"));
@@ -384,8 +395,8 @@ mod tests {
     fn observations_of_a_write_that_is_applied_late_are_not_processed_again() {
         for read in [false, true] {
             let mut writes = WriteTracker::default();
-            writes.declare(Some(1), (&[], 0), &HashMap::new(), 0);
-            writes.declare(Some(1), (&[target("a")], 1), &HashMap::new(), 3);
+            writes.declare(Some(1), (&[], 0), &HashMap::new(), 0, |_| false);
+            writes.declare(Some(1), (&[target("a")], 1), &HashMap::new(), 3, |_| false);
             writes.sending(attempt(7, "v2", 9));
             writes.learn(ends("1", 6, "v1"));
             assert_eq!((writes.is_uncertain(), writes.take_unannounced(), after(&writes, "a")), (false, None, 3));
@@ -406,8 +417,8 @@ mod tests {
         }
         // After a 503 the client sends the write again. The second request is refused because the first one was applied.
         let mut writes = WriteTracker::default();
-        writes.declare(Some(1), (&[], 0), &HashMap::new(), 0);
-        writes.declare(Some(1), (&[target("a")], 1), &HashMap::new(), 3);
+        writes.declare(Some(1), (&[], 0), &HashMap::new(), 0, |_| false);
+        writes.declare(Some(1), (&[target("a")], 1), &HashMap::new(), 3, |_| false);
         writes.sending(attempt(7, "v2", 9));
         writes.refused();
         writes.newest(&Arc::new(ends("2", 7, "v2")));
@@ -429,16 +440,16 @@ mod tests {
     #[test]
     fn observations_from_before_the_request_are_not_processed() {
         let mut writes = WriteTracker::default();
-        writes.declare(Some(1), (&[], 0), &HashMap::new(), 0);
-        writes.declare(Some(1), (&[target("a")], 1), &HashMap::new(), 3);
+        writes.declare(Some(1), (&[], 0), &HashMap::new(), 0, |_| false);
+        writes.declare(Some(1), (&[target("a")], 1), &HashMap::new(), 3, |_| false);
         writes.settle(up_to("a", 5));
-        writes.declare(Some(2), (&[target("a")], 0), &HashMap::new(), 8);
+        writes.declare(Some(2), (&[target("a")], 0), &HashMap::new(), 8, |_| false);
         assert_eq!(after(&writes, "a"), 5, "it was requested the whole time");
-        writes.declare(Some(3), (&[target("b")], 0), &HashMap::new(), 9);
+        writes.declare(Some(3), (&[target("b")], 0), &HashMap::new(), 9, |_| false);
         writes.settle(up_to("a", 20));
         assert_eq!(after(&writes, "b"), 9);
-        writes.declare(Some(4), (&[], 0), &HashMap::new(), 30);
-        writes.declare(Some(5), (&[target("b")], 0), &HashMap::new(), 40);
+        writes.declare(Some(4), (&[], 0), &HashMap::new(), 30, |_| false);
+        writes.declare(Some(5), (&[target("b")], 0), &HashMap::new(), 40, |_| false);
         assert_eq!(after(&writes, "b"), 40);
         assert!(writes.has_declared(Some(5)) && !writes.has_declared(Some(4)) && !writes.has_declared(None));
     }

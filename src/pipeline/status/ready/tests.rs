@@ -140,6 +140,11 @@ fn each_reason_is_announced_once_when_it_begins_and_when_it_ends() {
             "Normal NothingSelected b/targetsFrom[1] selects nothing",
         ),
         (says(4, True, "Observed", "3 of 3; b/targetsFrom[1] selects nothing"), ""),
+        (says(4, False, "TargetNotFound", "c"), "Warning TargetNotFound c"),
+        (
+            says(4, True, "Observed", "3 of 3; b/targetsFrom[1] selects nothing"),
+            "Normal Observed 3 of 3; b/targetsFrom[1] selects nothing",
+        ),
     ];
     let tell = |announced: &mut Announced, pipeline: &Pipeline| {
         let news = announced.new_notices(pipeline).into_iter();
