@@ -295,6 +295,7 @@ impl Engine {
 
     pub(in crate::outbox) fn seen(&mut self, record: Record) {
         if self.initial_sync.was_deleted(&record.uid) {
+            self.parts.delivery_index.deleted_before(&record.id);
             return; // a response or an event from before the deletion
         }
         let settled = record.status.outcome.is_some();

@@ -72,12 +72,22 @@ impl DeliveryIndex {
     pub fn forget(&self, id: &RecordId) -> bool {
         let owner = {
             let mut book = self.book();
-            let Some(entry) = book.take(id) else { return false };
-            book.pending.woken(&entry.lane).into_iter().for_each(|pipeline| self.sent.wake(pipeline));
+            let created = book.pending.accepted(id);
+            let entry = book.take(id);
+            let lane = entry.as_ref().map(|entry| entry.lane.clone()).or(created);
+            lane.and_then(|lane| book.pending.woken(&lane)).into_iter().for_each(|pipeline| self.sent.wake(pipeline));
+            let Some(entry) = entry else { return false };
             (entry.lane.namespace.clone(), entry.lane.notification.clone())
         };
         self.changed.wake(owner);
         true
+    }
+
+    /// Notes that a Delivery that this process has recorded was deleted before the engine knew it.
+    pub fn deleted_before(&self, id: &RecordId) {
+        let mut book = self.book();
+        let lane = book.pending.accepted(id);
+        lane.and_then(|lane| book.pending.woken(&lane)).into_iter().for_each(|pipeline| self.sent.wake(pipeline));
     }
 
     /// Stores the Deliveries that this process has recorded. Callers do this before any other component can know of them.
@@ -85,7 +95,7 @@ impl DeliveryIndex {
         let mut book = self.book();
         for record in records {
             book.own.insert(record.uid.clone());
-            if !book.entries.contains_key(&record.id) {
+            if record.status.outcome.is_none() && !book.entries.contains_key(&record.id) {
                 book.pending.created(&record.id, record.home());
             }
             book.raise(&record.spec.pipeline_ref.uid, record.recorded);

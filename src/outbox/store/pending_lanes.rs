@@ -12,31 +12,36 @@ use crate::outbox::record::{LaneKey, RecordId};
 /// The lanes with pending deliveries.
 #[derive(Debug, Default)]
 pub struct PendingLanes {
-    /// The number of pending deliveries that the index has.
+    /// The number of pending deliveries.
     counts: HashMap<Arc<LaneKey>, usize>,
     /// Deliveries that were just created, and that the index does not have yet.
-    created: HashMap<RecordId, LaneKey>,
+    created: HashMap<RecordId, Arc<LaneKey>>,
     /// By uid: the pipelines that wait.
     waiting: HashMap<String, PipelineRef>,
 }
 
 impl PendingLanes {
-    /// Counts a delivery that was created. The index adds it later.
+    /// Counts a pending delivery that was created. The index adds it later.
     pub fn created(&mut self, id: &RecordId, lane: LaneKey) {
-        self.created.insert(id.clone(), lane);
+        let lane = Arc::new(lane);
+        if self.created.insert(id.clone(), lane.clone()).is_none() {
+            self.added(&lane);
+        }
     }
 
-    /// Counts a pending delivery that the index has added.
+    /// Counts a delivery less that was created, because the index has it now, or because it is gone. Returns its lane.
+    pub fn accepted(&mut self, id: &RecordId) -> Option<Arc<LaneKey>> {
+        let lane = self.created.remove(id)?;
+        self.removed(&lane);
+        Some(lane)
+    }
+
+    /// Counts a pending delivery of the index.
     pub fn added(&mut self, lane: &Arc<LaneKey>) {
         *self.counts.entry(lane.clone()).or_default() += 1;
     }
 
-    /// Counts a delivery less that was created and is in the index now, or is gone.
-    pub fn accepted(&mut self, id: &RecordId) {
-        self.created.remove(id);
-    }
-
-    /// Counts a pending delivery less.
+    /// Counts a pending delivery of the index less.
     pub fn removed(&mut self, lane: &Arc<LaneKey>) {
         let Some(count) = self.counts.get_mut(lane) else { return };
         *count -= 1;
@@ -63,7 +68,7 @@ impl PendingLanes {
                 let own = lane(subject, notification);
                 // If the whole pipeline has one lane, its deliveries can be about any subject.
                 let whole = own.of_pipeline();
-                [own, whole].iter().any(|lane| self.contains(lane))
+                [own, whole].iter().any(|lane| self.counts.contains_key(lane))
             })
         };
         let pending: Vec<String> = subjects.into_iter().filter(is_pending).map(str::to_owned).collect();
@@ -77,16 +82,12 @@ impl PendingLanes {
 
     /// Returns the pipeline of this lane if it waits and the lane has no pending deliveries.
     pub fn woken(&self, lane: &LaneKey) -> Option<PipelineRef> {
-        self.waiting.get(&lane.pipeline).filter(|_| !self.contains(lane)).cloned()
+        self.waiting.get(&lane.pipeline).filter(|_| !self.counts.contains_key(lane)).cloned()
     }
 
     /// Removes the pipelines that are gone.
     pub fn tidy(&mut self, is_there: impl Fn(&str) -> bool) {
         self.waiting.retain(|uid, _| is_there(uid));
-    }
-
-    fn contains(&self, lane: &LaneKey) -> bool {
-        self.counts.contains_key(lane) || self.created.values().any(|created| created == lane)
     }
 }
 
@@ -107,7 +108,7 @@ mod tests {
         assert_eq!(pending(&mut lanes), [subject], "it is not in the index yet");
         lanes.added(&lane);
         lanes.added(&lane);
-        lanes.accepted(&record.id);
+        assert_eq!((lanes.accepted(&record.id), lanes.accepted(&record.id)), (Some(lane.clone()), None));
         lanes.removed(&lane);
         assert_eq!((pending(&mut lanes), lanes.woken(&lane)), (vec![subject.to_owned()], None), "one more is pending");
         lanes.removed(&lane);
