@@ -256,7 +256,7 @@ impl Account {
         api.create(&PostParams::default(), &review).await.expect("reviewed").status.expect("an answer").allowed
     }
 
-    /// Returns a kubeconfig with a token of the account, for the API server of another kubeconfig. `unique` is the file name.
+    /// Returns a kubeconfig with a token of the account, for the API server of another kubeconfig. `unique` begins the file name.
     pub async fn kubeconfig(&self, of: &Path, unique: &str) -> PathBuf {
         let api: Api<ServiceAccount> = Api::namespaced(self.client.clone(), &self.namespace);
         let asked = TokenRequest { spec: Some(TokenRequestSpec::default()), ..TokenRequest::default() };
@@ -268,7 +268,8 @@ impl Account {
         }
         let folder = crate::support::tmp().join("accounts");
         std::fs::create_dir_all(&folder).expect("a folder for kubeconfigs");
-        let path = folder.join(unique);
+        // Accounts of the same name can exist in several control planes at a time.
+        let path = folder.join(format!("{unique}-{:x}", fastrand::u64(..)));
         // JSON is YAML.
         std::fs::write(&path, serde_json::to_vec(&file).expect("JSON")).expect("written");
         path
