@@ -185,9 +185,11 @@ impl Promotions {
         let promotions = insist(async || self.world.api::<Promotion>().list(&all).await).await.items;
         let pipelines = insist(async || self.world.api::<Pipeline>().list(&all).await).await.items;
         let rows: Vec<_> = deliveries.iter().map(row).collect();
-        let kills = crew.kills.iter().chain(&crew.deposed).copied().collect();
-        let mut expected =
-            Expected { duplicates: Repeats::Across(kills), frozen: crew.frozen.clone(), ..Expected::default() };
+        let mut expected = Expected {
+            duplicates: Repeats::Across(crew.interruptions()),
+            frozen: crew.frozen.clone(),
+            ..Expected::default()
+        };
         let mut findings = once(&requests, &promotions);
         for (name, _) in PIPELINES {
             let steps = Steps::any(&self.world.ns, name, &[PROMOTER]);

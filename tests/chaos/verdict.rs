@@ -62,8 +62,8 @@ type Lanes = BTreeMap<Lane, Vec<Step>>;
 /// Waits until every cursor is at the end of its log and every delivery is settled, and until there are no findings or the
 /// findings no longer change.
 pub async fn settle(world: &World, load: &Load, crew: &Crew, person: &Person) -> Evidence {
-    let kills = crew.kills.iter().chain(&crew.deposed).copied().collect();
-    let expected = Expected { duplicates: Repeats::Across(kills), frozen: crew.frozen.clone(), ..Expected::default() };
+    let expected =
+        Expected { duplicates: Repeats::Across(crew.interruptions()), frozen: crew.frozen.clone(), ..Expected::default() };
     let deadline = Instant::now() + *PATIENCE;
     let mut before = None;
     loop {
