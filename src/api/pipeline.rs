@@ -247,6 +247,14 @@ pub struct TargetStatus {
     pub settled: Option<Settled>,
 }
 
+impl TargetStatus {
+    /// Whether its last settled state is that its object does not exist.
+    #[must_use]
+    pub fn is_gone(&self) -> bool {
+        self.settled.as_ref().is_some_and(|settled| settled.status == Status::NotFound)
+    }
+}
+
 /// A state of a subject, as changes and deliveries contain it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]

@@ -16,7 +16,7 @@ use std::time::Duration;
 use crate::api::pipeline::target::{Entry, TargetInfo};
 use crate::api::pipeline::{EnvironmentStatus, GeneratedFrom, MAX_TARGETS, TargetStatus};
 use crate::api::values::refs::{AppRef, ClusterAppRef, ClusterRef};
-use crate::api::{Pipeline, PipelineStatus, Status};
+use crate::api::{Pipeline, PipelineStatus};
 use crate::cluster::selection::{Joined, Selected, Selecting};
 use crate::cluster::{Now, Reason};
 
@@ -80,11 +80,10 @@ pub(super) fn generate(
     let status = pipeline.status.as_ref().unwrap_or(&empty);
     let mut all = AllGenerated::default();
     // An object that was gone and is there again is another one.
-    let is_there = |target: &&TargetStatus| target.settled.as_ref().is_none_or(|settled| settled.status != Status::NotFound);
     let all_recorded = status.environments.iter().flat_map(|environment| &environment.targets);
     let known: HashSet<_> = all_recorded
         .filter(|target| target.generated.is_some())
-        .filter(is_there)
+        .filter(|target| !target.is_gone())
         .map(|t| t.cluster_app_ref.clone())
         .collect();
     let mut room = MAX_TARGETS.saturating_sub(listed.len());

@@ -106,8 +106,8 @@ impl Crew {
         }
     }
 
-    /// Returns the times at which a replica could not process the answer to a request: kills, lost leaderships, and pauses, which last longer
-    /// than a request waits for its answer. Each can repeat one request of a lane.
+    /// Returns the times at which a replica could not process the answer to a request: kills, lost leaderships, and the ends of pauses. During
+    /// a pause, a request can wait for longer than its timeout. Each can repeat one request of a lane.
     pub fn interruptions(&self) -> Vec<(Instant, Instant)> {
         let paused = self.frozen.iter().map(|end| (*end, *end));
         self.kills.iter().chain(&self.deposed).copied().chain(paused).collect()

@@ -12,7 +12,7 @@ use crate::api::delivery::PipelineRef;
 use crate::api::pipeline::target::{PIPELINE, promotion, subjects, targets_of};
 use crate::api::pipeline::{Settled, TargetStatus};
 use crate::api::values::refs::ClusterRef;
-use crate::api::{Change, Pipeline, Status};
+use crate::api::{Change, Pipeline};
 use crate::dispatch::Context;
 use crate::dispatch::config::state::LayerChange;
 use crate::dispatch::derive::subjects::Subjects;
@@ -117,9 +117,8 @@ fn without_commit<'a>(settled: impl IntoIterator<Item = (String, &'a Settled)>) 
 
 /// Returns the generated targets whose object is gone, each as in the change log.
 pub(in crate::dispatch) fn gone_targets(pipeline: &Pipeline) -> Vec<String> {
-    let is_gone = |target: &&TargetStatus| target.settled.as_ref().is_some_and(|settled| settled.status == Status::NotFound);
     let environments = pipeline.status.iter().flat_map(|status| &status.environments);
-    let gone = environments.flat_map(|environment| &environment.targets).filter(is_gone);
+    let gone = environments.flat_map(|environment| &environment.targets).filter(|target| target.is_gone());
     gone.filter_map(|target| Some(format!("target/{}", target.generated.as_ref()?.name))).collect()
 }
 

@@ -41,6 +41,11 @@ impl DeliveryIndex {
         (record.spec.pipeline_ref.namespace.clone(), record.spec.notification.clone())
     }
 
+    /// Wakes the pipeline of a lane if it waits until the lane has no pending deliveries.
+    fn wake_waiting(&self, book: &Book, lane: &LaneKey) {
+        book.pending.woken(lane).into_iter().for_each(|pipeline| self.sent.wake(pipeline));
+    }
+
     /// Updates the index from the current state of a record.
     pub fn note(&self, record: &Record) {
         let owner = Self::owner(record);
@@ -63,7 +68,7 @@ impl DeliveryIndex {
             if status.outcome == Some(Outcome::Delivered) {
                 status.last_attempt_time.into_iter().for_each(|at| book.sent_at(record, at));
             }
-            book.pending.woken(&record.home()).into_iter().for_each(|pipeline| self.sent.wake(pipeline));
+            self.wake_waiting(&book, &record.home());
         }
         self.changed.wake(owner);
     }
@@ -75,7 +80,9 @@ impl DeliveryIndex {
             let created = book.pending.accepted(id);
             let entry = book.take(id);
             let lane = entry.as_ref().map(|entry| entry.lane.clone()).or(created);
-            lane.and_then(|lane| book.pending.woken(&lane)).into_iter().for_each(|pipeline| self.sent.wake(pipeline));
+            if let Some(lane) = lane {
+                self.wake_waiting(&book, &lane);
+            }
             let Some(entry) = entry else { return false };
             (entry.lane.namespace.clone(), entry.lane.notification.clone())
         };
@@ -87,7 +94,9 @@ impl DeliveryIndex {
     pub fn deleted_before(&self, id: &RecordId) {
         let mut book = self.book();
         let lane = book.pending.accepted(id);
-        lane.and_then(|lane| book.pending.woken(&lane)).into_iter().for_each(|pipeline| self.sent.wake(pipeline));
+        if let Some(lane) = lane {
+            self.wake_waiting(&book, &lane);
+        }
     }
 
     /// Stores the Deliveries that this process has recorded. Callers do this before any other component can know of them.

@@ -10,7 +10,7 @@ use serde_json::json;
 use super::*;
 use crate::api::pipeline::target::targets_of;
 use crate::api::pipeline::{Cursor, Dispatched};
-use crate::api::{PipelineSpec, Time};
+use crate::api::{PipelineSpec, Status, Time};
 use crate::cluster::{Application, Reading};
 use crate::observe::Observation;
 use crate::pipeline::gather::{arrange, plans, recorded};

@@ -3,7 +3,7 @@ use serde_json::json;
 use super::*;
 use crate::api::Time;
 use crate::api::pipeline::{Cursor, Dispatched, GeneratedTarget, TargetStatus};
-use crate::api::{Change, ChangeLog, PipelineSpec, Settled};
+use crate::api::{Change, ChangeLog, PipelineSpec, Settled, Status};
 use crate::cluster::{Application, Reading};
 use crate::observe::Observation;
 use crate::pipeline::plan::plan;
