@@ -96,6 +96,8 @@ pub(super) struct Outside {
     /// What each replica knows, by the uid of the promotion.
     known: Vec<HashMap<String, Progress>>,
     pub(super) leader: usize,
+    /// The promotions that a person deleted, with the number of pull requests at that time.
+    forgotten: HashMap<String, usize>,
     /// Number of requests that were sent.
     pub(super) requests: u64,
 }
@@ -117,12 +119,19 @@ impl Outside {
             jobs: Vec::new(),
             known: vec![HashMap::new(); replicas],
             leader: 0,
+            forgotten: HashMap::new(),
             requests: 0,
         }
     }
 
     pub(super) fn forge(&self) -> MutexGuard<'_, Forge> {
         lock(&self.forge)
+    }
+
+    /// A person deleted a promotion. What it opened stays, also if somebody creates a promotion with its name again.
+    pub(super) fn forget(&mut self, promotion: String) {
+        let opened = self.forge().pulls.len();
+        self.forgotten.insert(promotion, opened);
     }
 
     pub(super) fn declared(&self, environment: &str) -> Option<String> {
@@ -270,7 +279,9 @@ impl Server {
     /// refuses the request, or nobody can merge what it opens, unless a person pushes to the branch, or two requests are late.
     pub(super) fn left_open(&self) -> Option<String> {
         let forge = self.outside.forge();
-        let wrong = forge.pulls.iter().filter(|pull| is_open(pull)).find(|pull| {
+        let forgotten = |pull: &forge::Pull| self.outside.forgotten.get(&pull.promotion).copied().unwrap_or_default();
+        let all = forge.pulls.iter().enumerate().filter(|(at, pull)| *at >= forgotten(pull) && is_open(pull));
+        let wrong = all.map(|(_, pull)| pull).find(|pull| {
             // A person deleted the promotion. Then its pull request stays.
             let Some(promotion) = self.promotions.get(&pull.promotion) else { return false };
             let status = promotion.status.clone().unwrap_or_default();
