@@ -6,6 +6,7 @@ mod hooks;
 mod part;
 mod promoting;
 mod publishing;
+mod sets;
 mod signals;
 
 use std::net::SocketAddr;
@@ -31,6 +32,7 @@ use crate::outbox::{self, DeliveryIndex, Direct, Journal, Limits, Parts, Pipelin
 use crate::report::events::events;
 pub use connect::{Access, Server};
 
+pub use crate::sets::Followed;
 use crate::telemetry::Tracer;
 use crate::telemetry::{Metrics, metrics};
 pub use crate::webhook::{Collector, Proxy};
@@ -111,6 +113,10 @@ pub struct Options {
     pub no_cross_namespace_refs: bool,
     /// Watch the `BundleDeployments` of Fleet in all namespaces.
     pub fleet_everywhere: bool,
+    /// Make the pipelines of `PipelineSets`.
+    pub pipeline_sets: bool,
+    /// Kinds of which every object has a pipeline.
+    pub follow: Vec<Followed>,
     /// A remote cluster that has not answered for this time is offline.
     pub cluster_grace: Duration,
     /// Allow remote clusters without TLS, or without verification of their certificates.
@@ -301,6 +307,7 @@ fn start_pipeline(
         write_events.await;
         "writing events"
     });
+    let woken = sets::start(options, (client, &lease), (&caches, woken), (metrics, gates), tasks, stop);
     let context = pipeline::Context::new(client.clone(), lease, caches, how, events, metrics.clone(), stop.clone());
     let running = pipeline::run(context, woken, move || observing.open());
     tasks.spawn(async {

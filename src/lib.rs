@@ -48,6 +48,7 @@
 //! | [`published`] | the configuration of the running controllers, in a ConfigMap for the command line |
 //! | [`render`] | pure: renders URL, headers and body from templates and the data of one transition |
 //! | [`report`] | Kubernetes Events and the status of Notifications |
+//! | [`sets`] | makes the pipelines of `PipelineSets`: one for each source |
 //! | [`setters`] | pure: edits the values that comments mark in YAML files, byte by byte |
 //! | [`telemetry`] | log lines, metrics and spans; uses no other module |
 //! | [`trigger`] | pure: what a change means, and which notifications it matches |
@@ -85,6 +86,7 @@ pub mod promotion;
 pub mod published;
 pub mod render;
 pub mod report;
+pub mod sets;
 pub mod setters;
 pub mod telemetry;
 pub mod trigger;

@@ -5,7 +5,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 };
 use kube::CustomResourceExt as _;
 
-use super::{Delivery, Notification, Pipeline, Promotion};
+use super::{Delivery, Notification, Pipeline, PipelineSet, Promotion};
 
 /// Returns all CRDs, in the order in which they are printed.
 #[must_use]
@@ -14,6 +14,7 @@ pub fn crds() -> Vec<CustomResourceDefinition> {
     let mut notification = Notification::crd();
     let mut delivery = Delivery::crd();
     let mut promotion = Promotion::crd();
+    let mut set = PipelineSet::crd();
     edit(&mut pipeline, &["status", "environments"], atomic);
     edit(&mut pipeline, &["status", "settled"], atomic);
     edit(&mut pipeline, &["status", "clusters"], atomic);
@@ -24,13 +25,14 @@ pub fn crds() -> Vec<CustomResourceDefinition> {
     edit(&mut delivery, &["status"], never_null);
     edit(&mut delivery, &[], outcome_is_final);
     edit(&mut promotion, &["status"], atomic);
+    edit(&mut set, &["status"], atomic);
     edit(&mut promotion, &["spec"], not_approved_at_creation);
     without_subresources(&mut delivery);
-    for crd in [&mut pipeline, &mut notification] {
+    for crd in [&mut pipeline, &mut notification, &mut set] {
         edit(crd, &["status", "conditions"], by_type);
         edit(crd, &[], name_fits_label);
     }
-    let mut all = vec![pipeline, notification, delivery, promotion];
+    let mut all = vec![pipeline, notification, delivery, promotion, set];
     for crd in &mut all {
         edit(crd, &[], plain_integers);
         edit(crd, &[], no_defaults);
@@ -213,7 +215,7 @@ mod tests {
 
     #[test]
     fn every_crd_has_category_and_short_name() {
-        for (crd, short) in crds().iter().zip(["pnpl", "pnn", "dlv", "promo"]) {
+        for (crd, short) in crds().iter().zip(["pnpl", "pnn", "dlv", "promo", "pnps"]) {
             assert_eq!(crd.spec.names.categories.as_ref().unwrap(), &vec!["pennant".to_owned()]);
             assert_eq!(crd.spec.names.short_names.as_ref().unwrap(), &vec![short.to_owned()]);
         }

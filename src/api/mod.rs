@@ -1,7 +1,7 @@
 //! The custom resources of group `pennant.dev`, version `v1alpha1`, and nothing else.
 //!
 //! In: nothing from other modules; every module can import this one.
-//! Out: [`Pipeline`], [`Notification`], [`Delivery`], [`Promotion`], the value types that they share, and [`crds`], from which `crds/` is
+//! Out: [`Pipeline`], [`PipelineSet`], [`Notification`], [`Delivery`], [`Promotion`], the value types that they share, and [`crds`], from which `crds/` is
 //! generated. The API server enforces the schema at `kubectl apply`. The controllers report all other problems in a condition.
 //!
 //! Lists and objects that one writer replaces as a whole are marked atomic (see `crd.rs`). The API server then tracks one field
@@ -13,6 +13,7 @@ pub mod delivery;
 pub mod global;
 pub mod notification;
 pub mod pipeline;
+pub mod pipeline_set;
 pub mod promotion;
 pub mod values;
 
@@ -20,12 +21,13 @@ pub use crd::crds;
 pub use delivery::{Delivery, DeliverySpec, DeliveryStatus, Outcome, TransitionType};
 pub use notification::{Notification, NotificationSpec, NotificationStatus};
 pub use pipeline::{Change, ChangeLog, Pipeline, PipelineSpec, PipelineStatus, Settled, State, Status};
+pub use pipeline_set::{PipelineSet, PipelineSetSpec, PipelineSetStatus};
 pub use promotion::{Promotion, PromotionSpec, PromotionStatus};
 pub use values::clock::{Age, now, since_boot};
 pub use values::duration::{duration, duration_text};
 pub use values::refs::{SecretKeyRef, SecretRef};
 
-/// The API group of all three resources.
+/// The API group of all resources.
 pub const GROUP: &str = "pennant.dev";
 /// The served and stored version.
 pub const VERSION: &str = "v1alpha1";

@@ -6,6 +6,7 @@
 pub(super) mod dispatched;
 pub(super) mod seen;
 pub mod source;
+mod spec;
 pub mod target;
 use kube::CustomResource;
 use schemars::JsonSchema;
@@ -14,11 +15,13 @@ use serde::{Deserialize, Serialize};
 use super::Time;
 use super::conditions::Condition;
 use super::notification::NotificationLayer;
+use super::pipeline_set::MadeBy;
 use super::promotion::{EnvironmentPromotion, PromotionPolicy, PromotionState, WaitingApproval};
-use super::values::refs::{AppRef, ClusterAppRef, ClusterRef, PartialAppRef, SecretRef};
+use super::values::refs::{AppRef, ClusterAppRef};
 pub use dispatched::{Cursor, Dispatched, LastSent, NotReadyNotification, RunningTimer};
 pub use seen::{ClusterStatus, Dropped, Left};
 pub use source::{GeneratedFrom, GeneratedTarget, TargetSource};
+pub use spec::{Baseline, Environment, InboundHooks, Target};
 
 /// Maximum number of targets in one pipeline. A pipeline with more targets is `Ready=False` with reason `TooManyTargets`.
 pub const MAX_TARGETS: usize = 256;
@@ -55,6 +58,8 @@ pub const MAX_TARGETS: usize = 256;
      "message": "hooks and promotion.strategy must not have the same secretRef, because a key of hooks must not approve; use two Secrets"},
     {"rule": "!has(self.hooks) || self.environments.all(e, !has(e.promotion) || !has(e.promotion.strategy) || !has(e.promotion.strategy.secretRef) || e.promotion.strategy.secretRef.name != self.hooks.secretRef.name)",
      "message": "hooks and the promotion of an environment must not have the same secretRef, because a key of hooks must not approve; use two Secrets"},
+    {"rule": "!has(self.pipelineSet) || has(oldSelf.pipelineSet)",
+     "message": "pipelineSet cannot be added, because a PipelineSet changes only pipelines that it made; remove it, or delete the pipeline"},
 ]))]
 pub struct PipelineSpec {
     /// The application object, by default the same in every target of `targets`. Absent if no environment has `targets`.
@@ -74,62 +79,20 @@ pub struct PipelineSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub notifications: Vec<NotificationLayer>,
+    /// What was there before the first observation of a target. If absent, `Present`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub baseline: Option<Baseline>,
+    /// The set that made the pipeline. It cannot be added later.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pipeline_set: Option<MadeBy>,
 }
 
-/// The hook that requests a check of the promotions. It decides nothing, and Pennant does not read the body of its requests.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct InboundHooks {
-    /// A Secret of type `pennant.dev/inbound` in the namespace of the pipeline. Each of its keys whose name begins with `hmac-key` can sign.
-    /// It must be another Secret than that of approvals.
-    pub secret_ref: SecretRef,
-}
-
-/// One environment of a pipeline.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-#[schemars(extend("x-kubernetes-validations" = [
-    {"rule": "(has(self.targets) && size(self.targets) > 0) || (has(self.targetsFrom) && size(self.targetsFrom) > 0)",
-     "message": "an environment requires a target; set targets or targetsFrom"},
-]))]
-pub struct Environment {
-    /// Name, unique within the pipeline; a DNS label.
-    #[schemars(length(min = 1, max = 63), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
-    pub name: String,
-    /// Where the application runs in this environment.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 256), extend("x-kubernetes-list-type" = "atomic"))]
-    pub targets: Vec<Target>,
-    /// Objects that are targets of this environment while they exist and are selected, beside `targets` or instead of them.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "atomic"))]
-    pub targets_from: Vec<TargetSource>,
-    /// Replaces `spec.promotion` for this environment as a whole. `{}` promotes nothing to it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub promotion: Option<PromotionPolicy>,
-    /// Notification settings that differ for this environment.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
-    pub notifications: Vec<NotificationLayer>,
-}
-
-/// One namespace that contains the application object.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct Target {
-    /// The namespace.
-    #[schemars(length(min = 1, max = 63), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
-    pub namespace: String,
-    /// The cluster. If absent, the cluster that Pennant runs in.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cluster_ref: Option<ClusterRef>,
-    /// Overrides fields of the pipeline's `appRef`, so that one namespace can contain many applications.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub app_ref: Option<PartialAppRef>,
-    /// Notification settings that differ for this target.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
-    pub notifications: Vec<NotificationLayer>,
+impl PipelineSpec {
+    /// Whether the first observation of a target is reported.
+    #[must_use]
+    pub fn is_absent_before(&self) -> bool {
+        self.baseline == Some(Baseline::Absent)
+    }
 }
 
 /// What the controllers know about a pipeline.

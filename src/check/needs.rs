@@ -22,6 +22,16 @@ pub struct Installation {
     pub watch_namespaces: Vec<String>,
     /// The ConfigMap of the global configuration.
     pub config_map: String,
+    /// Whether `PipelineSets` are turned off.
+    pub no_pipeline_sets: bool,
+    /// Whether the program makes the sets of `--follow`.
+    pub follows: bool,
+}
+
+impl Installation {
+    const fn makes_pipelines(&self) -> bool {
+        self.pipeline && !self.no_pipeline_sets
+    }
 }
 
 /// A permission.
@@ -104,7 +114,10 @@ const WRITE: &[&str] = &["get", "list", "watch", "create", "patch", "delete"];
 
 fn watched_namespace_needs(installation: &Installation, namespace: Option<&str>) -> Vec<Need> {
     let Installation { pipeline, dispatch, promote, .. } = *installation;
-    let mut all = vec![Need::of(GROUP, "pipelines", READ)];
+    let mut all = vec![Need::of(GROUP, "pipelines", if installation.makes_pipelines() { WRITE } else { READ })];
+    if installation.makes_pipelines() {
+        all.extend([Need::of(GROUP, "pipelinesets", READ), Need::status("pipelinesets")]);
+    }
     if pipeline || dispatch {
         all.push(Need::status("pipelines"));
     }
@@ -137,6 +150,9 @@ fn own_namespace_needs(installation: &Installation) -> Vec<Need> {
     for (_, name) in leases.into_iter().filter(|(runs, _)| **runs) {
         all.push(Need::of(LEASES, "leases", &["get", "list", "watch", "update"]).named(name.to_owned()));
     }
+    if installation.makes_pipelines() && installation.follows {
+        all.push(Need::of(GROUP, "pipelinesets", &["create", "patch", "delete"]));
+    }
     all.push(Need::of("", "configmaps", &["get", "create", "patch"]).named(published::NAME.to_owned()));
     if *dispatch {
         let last_good = format!("{config_map}-last-good");
@@ -160,6 +176,8 @@ mod tests {
             namespace: "own".to_owned(),
             watch_namespaces: watch.iter().map(ToString::to_string).collect(),
             config_map: "global".to_owned(),
+            no_pipeline_sets: runs("no-sets"),
+            follows: runs("follow"),
         };
         needs(&installation).iter().map(ToString::to_string).collect()
     }
@@ -169,7 +187,9 @@ mod tests {
         assert_eq!(
             told("pipeline dispatch promote", &[]),
             [
-                "get, list, watch pipelines.pennant.dev in all namespaces",
+                "get, list, watch, create, patch, delete pipelines.pennant.dev in all namespaces",
+                "get, list, watch pipelinesets.pennant.dev in all namespaces",
+                "patch pipelinesets/status.pennant.dev in all namespaces",
                 "patch pipelines/status.pennant.dev in all namespaces",
                 "get, list, watch, create, patch, delete promotions.pennant.dev in all namespaces",
                 "patch promotions/status.pennant.dev in all namespaces",
@@ -191,7 +211,7 @@ mod tests {
     #[test]
     fn the_pipeline_controller_alone_needs_no_notifications() {
         assert_eq!(
-            told("pipeline", &["a"]),
+            told("pipeline no-sets", &["a"]),
             [
                 "get, list, watch pipelines.pennant.dev in a",
                 "patch pipelines/status.pennant.dev in a",
@@ -218,6 +238,17 @@ mod tests {
                 "get, create, patch configmaps pennant-info in own",
             ]
         );
+    }
+
+    #[test]
+    fn the_sets_of_follow_are_made_in_the_own_namespace() {
+        let of_sets = |controllers| -> Vec<_> {
+            told(controllers, &["a"]).into_iter().filter(|need| need.contains(" pipelinesets.")).collect()
+        };
+        let watched = "get, list, watch pipelinesets.pennant.dev in a";
+        assert_eq!(of_sets("pipeline"), [watched]);
+        assert_eq!(of_sets("pipeline follow"), [watched, "create, patch, delete pipelinesets.pennant.dev in own"]);
+        assert!(of_sets("pipeline no-sets").is_empty() && of_sets("dispatch promote").is_empty());
     }
 
     #[test]

@@ -28,7 +28,7 @@ use ipnet::IpNet;
 use shared::failure;
 use unseen::Unseen;
 
-use crate::app::{self, Controller, Options, Proxy};
+use crate::app::{self, Controller, Followed, Options, Proxy};
 use crate::telemetry::{self, chain, logging};
 
 /// Notifies receivers about changes of deployment pipelines: recorded first, in order, at least once.
@@ -117,6 +117,12 @@ struct RunArgs {
     /// namespace for each cluster.
     #[arg(long, env = "PENNANT_FLEET_EVERYWHERE")]
     fleet_everywhere: bool,
+    /// Make no pipelines of `PipelineSets`.
+    #[arg(long, env = "PENNANT_NO_PIPELINE_SETS")]
+    no_pipeline_sets: bool,
+    /// Make a pipeline for every object of these kinds, with a `PipelineSet` in the namespace of the process; can be repeated.
+    #[arg(long, env = "PENNANT_FOLLOW", value_delimiter = ',', value_name = "KIND", value_parser = shared::followed(), conflicts_with = "no_pipeline_sets")]
+    follow: Vec<Followed>,
     /// A remote cluster is offline when it has not answered for this time.
     #[arg(long, env = "PENNANT_CLUSTER_GRACE", default_value = "2m", value_name = "DURATION", value_parser = grace)]
     cluster_grace: Duration,
@@ -198,6 +204,10 @@ fn run(args: RunArgs) -> anyhow::Result<()> {
         args.hooks_addr.is_none() || args.controllers.contains(&Controller::Promote),
         "--hooks-addr requires the controller promote; add it to --controllers"
     );
+    anyhow::ensure!(
+        args.follow.is_empty() || args.controllers.contains(&Controller::Pipeline),
+        "--follow requires the controller pipeline; add it to --controllers"
+    );
     telemetry::logging::init(args.log_format)?;
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let own = || variable("POD_NAMESPACE");
@@ -206,11 +216,16 @@ fn run(args: RunArgs) -> anyhow::Result<()> {
     let sending = tokio::runtime::Builder::new_multi_thread().thread_name("sending").enable_all().build()?;
     // Data from remote clusters is read in another separate runtime, for the same reason.
     let remote = tokio::runtime::Builder::new_multi_thread().thread_name("remote").enable_all().build()?;
+    let namespace = args.namespace.or_else(own).unwrap_or_else(|| "pennant-system".to_owned());
+    anyhow::ensure!(
+        args.follow.is_empty() || args.watch_namespace.is_empty() || args.watch_namespace.contains(&namespace),
+        "--follow makes sets in the namespace {namespace}, which is not watched; add it to --watch-namespace"
+    );
     let options = Options {
         sending: sending.handle().clone(),
         remote: remote.handle().clone(),
         controllers: args.controllers,
-        namespace: args.namespace.or_else(own).unwrap_or_else(|| "pennant-system".to_owned()),
+        namespace,
         config_map: args.config_map,
         identity: variable("POD_NAME").unwrap_or_else(host),
         watch_namespaces: args.watch_namespace,
@@ -224,6 +239,8 @@ fn run(args: RunArgs) -> anyhow::Result<()> {
         tracing: args.tracing.read(variable)?,
         no_cross_namespace_refs: args.no_cross_namespace_refs,
         fleet_everywhere: args.fleet_everywhere,
+        pipeline_sets: !args.no_pipeline_sets,
+        follow: args.follow,
         cluster_grace: args.cluster_grace,
         allow_insecure_clusters: args.allow_insecure_clusters,
         http_addr: args.http_addr,

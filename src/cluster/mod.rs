@@ -26,13 +26,38 @@ use crate::api::values::refs::ClusterAppRef;
 use crate::observe::Observation;
 use tokio::time::Instant;
 
-/// Namespace and name of a pipeline.
+/// What follows objects.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct PipelineKey {
-    /// Namespace of the pipeline.
+pub struct Follower {
+    /// Its kind.
+    pub kind: FollowerKind,
+    /// Its namespace.
     pub namespace: String,
-    /// Name of the pipeline.
+    /// Its name.
     pub name: String,
+}
+
+/// The kinds of objects that follow others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum FollowerKind {
+    /// A `Pipeline`: its targets.
+    Pipeline,
+    /// A `PipelineSet`: its sources.
+    PipelineSet,
+}
+
+impl Follower {
+    /// Returns the pipeline of this name.
+    #[must_use]
+    pub fn pipeline(namespace: impl Into<String>, name: impl Into<String>) -> Self {
+        Self { kind: FollowerKind::Pipeline, namespace: namespace.into(), name: name.into() }
+    }
+
+    /// Returns the `PipelineSet` of this name.
+    #[must_use]
+    pub fn set(namespace: impl Into<String>, name: impl Into<String>) -> Self {
+        Self { kind: FollowerKind::PipelineSet, namespace: namespace.into(), name: name.into() }
+    }
 }
 
 /// Namespace and name of an object.

@@ -1,18 +1,19 @@
-//! Which objects a pipeline selects without naming them. Pure.
+//! Which objects a pipeline or a `PipelineSet` selects without naming them. Pure.
 //!
 //! In: what a pipeline selects; the [`Traits`] of an object, and those of the Fleet `Cluster` that it is about. Out: whether the object is
 //! selected.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
 use globset::GlobSet;
 use kube::core::Expression;
+use sha2::{Digest as _, Sha256};
 
 use crate::api::Time;
-use crate::api::pipeline::source::{FleetCluster, OwnedBy, TargetOrigin};
+use crate::api::pipeline::source::{Chunk, FleetCluster, OwnedBy, TargetOrigin};
 use crate::api::values::refs::ClusterRef;
 use crate::observe::Traits;
 
@@ -43,6 +44,8 @@ pub struct Selection {
     pub owner: Option<OwnedBy>,
     /// For `BundleDeployments` of Fleet: on which clusters.
     pub fleet: Option<FleetClusters>,
+    /// Only a part of these objects.
+    pub chunk: Option<Chunk>,
     /// The object of Fleet that all selected objects come from.
     pub source: Option<Source>,
 }
@@ -132,6 +135,32 @@ pub struct Selecting {
     pub missing_groups: Vec<String>,
 }
 
+/// One object that a `PipelineSet` selects.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SourceObject {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
+    /// How it began to be selected.
+    pub joined: Joined,
+    /// Its `creationTimestamp`.
+    pub created: Option<Time>,
+}
+
+/// The objects that a `PipelineSet` selects.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sources {
+    /// The objects, by namespace and name.
+    pub objects: Vec<SourceObject>,
+    /// Number of all selected objects.
+    pub total: usize,
+    /// Why objects can be missing. `None`: the selection is complete.
+    pub incomplete: Option<(Reason, String)>,
+}
+
 /// When the agent of a `Cluster` of Fleet last reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CheckIn {
@@ -155,6 +184,26 @@ pub struct OfCluster<'a> {
 }
 
 impl Selection {
+    /// Returns the selection of all objects of a kind on the local cluster. Its `id` is empty.
+    #[must_use]
+    pub fn of_kind(api_version: &str, kind: &str) -> Self {
+        Self {
+            id: String::new(),
+            cluster_ref: None,
+            api_version: api_version.to_owned(),
+            kind: kind.to_owned(),
+            revision_path: None,
+            cluster_path: None,
+            namespaces: None,
+            name: None,
+            labels: Vec::new(),
+            owner: None,
+            fleet: None,
+            chunk: None,
+            source: None,
+        }
+    }
+
     /// Whether the selection depends on the labels of `Clusters` of Fleet.
     #[must_use]
     pub fn needs_clusters(&self) -> bool {
@@ -168,6 +217,14 @@ impl Selection {
             && self.namespaces.as_ref().is_none_or(|namespaces| namespaces.contains(namespace))
             && all_match(&self.labels, traits)
             && self.owner.as_ref().is_none_or(|owner| traits.is_owned_by(&owner.kind, &owner.name))
+            && self.chunk.is_none_or(|chunk| self.chunk_of(namespace, name, traits, chunk.of) == chunk.index)
+    }
+
+    /// Returns the part that an object belongs to. All `BundleDeployments` of a cluster are in one part.
+    fn chunk_of(&self, namespace: &str, name: &str, traits: &Traits, of: u32) -> u32 {
+        let cluster = traits.fleet_cluster().filter(|_| self.fleet.is_some());
+        let (namespace, name) = cluster.unwrap_or((namespace, name));
+        chunk_of(&format!("{namespace}/{name}"), of)
     }
 }
 
@@ -191,6 +248,22 @@ impl FleetClusters {
     }
 }
 
+/// Returns the part of `of` parts that a key belongs to. With one part more, only the keys of the new part move.
+///
+/// This is the jump consistent hash (<https://arxiv.org/abs/1406.2294>) of the first 8 bytes of a SHA-256. Pipelines depend on it, so it must
+/// not change.
+fn chunk_of(key: &str, of: u32) -> u32 {
+    let mut state = Sha256::digest(key).iter().take(8).fold(0_u64, |all, byte| (all << 8) | u64::from(*byte));
+    let (mut chunk, mut next) = (0_u32, 0_u64);
+    while next < u64::from(of) {
+        chunk = u32::try_from(next).unwrap_or(0);
+        state = state.wrapping_mul(2_862_933_555_777_941_757).wrapping_add(1);
+        // (chunk + 1) * 2^31 / (the upper 31 bits of the state + 1)
+        next = ((u64::from(chunk) + 1) << 31) / ((state >> 33) + 1);
+    }
+    chunk
+}
+
 /// Whether labels match all requirements, by the rules of Kubernetes
 /// (<https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#label-selectors>).
 fn all_match(requirements: &[Expression], traits: &Traits) -> bool {
@@ -202,4 +275,25 @@ fn all_match(requirements: &[Expression], traits: &Traits) -> bool {
         Expression::Exists(key) => traits.label(key).is_some(),
         Expression::DoesNotExist(key) => traits.label(key).is_none(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_key_is_in_one_chunk_and_a_chunk_more_moves_only_its_own() {
+        let keys: Vec<String> = (0..3_000).map(|number| format!("fleet-default/edge-{number}")).collect();
+        let mut before: Vec<u32> = vec![0; keys.len()];
+        for of in 2..=64 {
+            let now: Vec<u32> = keys.iter().map(|key| chunk_of(key, of)).collect();
+            let moved = before.iter().zip(&now).filter(|(before, now)| before != now);
+            assert!(moved.clone().all(|(_, now)| *now == of - 1), "{of}");
+            let (moved, fair) = (moved.count(), keys.len() / of as usize);
+            assert!((fair / 2..fair * 2).contains(&moved), "{of}: {moved} of {fair}");
+            before = now;
+        }
+        // Pipelines have these chunks.
+        assert_eq!(["a/b", "fleet-default/eu-1", "fleet-default/eu-2"].map(|key| chunk_of(key, 15)), [2, 12, 14]);
+    }
 }

@@ -138,7 +138,10 @@ mod tests {
     #[test]
     fn fields_that_would_be_lost_are_listed() {
         assert_eq!(lacks(|_| ()), Vec::<String>::new());
-        assert_eq!(missing(&crate::api::crds(), &Value::Null), ["Pipeline", "Notification", "Delivery", "Promotion"]);
+        assert_eq!(
+            missing(&crate::api::crds(), &Value::Null),
+            ["Pipeline", "Notification", "Delivery", "Promotion", "PipelineSet"]
+        );
         let table: [(&str, Change, &[&str]); 6] = [
             (
                 "a field",

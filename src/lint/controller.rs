@@ -11,12 +11,13 @@ use super::pipelines::Files;
 use super::sheet::FindingContext;
 use super::{FieldProblem, Finding, Options, Source};
 use crate::api::pipeline::target::{Entry, targets};
-use crate::api::{Notification, Pipeline, Promotion};
+use crate::api::{Notification, Pipeline, PipelineSet, Promotion};
 use crate::config::layers::{Layer, Source as Author};
 use crate::manifests::field::{below, entry, is_within, steps};
 use crate::manifests::one_line;
 use crate::pipeline::plan::plan;
 use crate::promotion::{Sample, names, unusable};
+use crate::sets::{self, Settings};
 
 /// Parses an object as a kind of Pennant. Returns the problem if the object does not match the type.
 pub(super) fn parse<K: DeserializeOwned + kube::Resource>(object: &Value, namespace: &str) -> Result<K, FieldProblem> {
@@ -77,6 +78,17 @@ pub(super) fn promotion(object: &Value, options: &Options) -> Option<FieldProble
     let name = names::name(&promotion.spec);
     let message = format!("must be {name}, which the spec determines; pennant promote creates a Promotion with its name");
     (promotion.name_any() != name).then(|| ("metadata.name".to_owned(), message, Source::Controller))
+}
+
+/// Returns the problem that a `PipelineSet` has for every source.
+pub(super) fn pipeline_set(object: &Value, options: &Options) -> Option<FieldProblem> {
+    let set: PipelineSet = match parse(object, &options.namespace) {
+        Ok(set) => set,
+        Err(problem) => return Some(problem),
+    };
+    let settings = Settings { cluster_name: &options.cluster_name, cross_namespace_refs: options.cross_namespace_refs };
+    let (field, message) = sets::problem(&set, settings)?;
+    Some((field.to_owned(), message, Source::Controller))
 }
 
 /// Returns the field of the first target that has the same name as an earlier target.

@@ -19,7 +19,11 @@ pub(super) struct Definition {
 
 /// Compiled once, because compiling takes many times longer than checking an object.
 static KNOWN: LazyLock<Result<Definitions, LintError>> = LazyLock::new(|| {
-    ["Pipeline", "Notification", "Promotion"].map(Definition::new).into_iter().collect::<Result<_, _>>().map(Definitions)
+    ["Pipeline", "PipelineSet", "Notification", "Promotion"]
+        .map(Definition::new)
+        .into_iter()
+        .collect::<Result<_, _>>()
+        .map(Definitions)
 });
 
 impl Definitions {

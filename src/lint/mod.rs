@@ -213,7 +213,7 @@ pub fn lint(files: &[File], options: &Options) -> Result<Report, LintError> {
     Ok(report)
 }
 
-/// Checks Pipelines, Notifications and Promotions.
+/// Checks Pipelines, `PipelineSets`, Notifications and Promotions.
 fn objects(all: &[FileDocument<'_>], files: Files<'_>, report: &mut Report) -> Result<(), LintError> {
     let definitions = Definitions::known()?;
     let mut pipelines = Vec::new();
@@ -236,6 +236,12 @@ fn objects(all: &[FileDocument<'_>], files: Files<'_>, report: &mut Report) -> R
             Some(object) if document.kind() == "Promotion" => {
                 let more = if problems.is_empty() { controller::promotion(&object, files.options) } else { None };
                 report.findings.extend(problems.into_iter().chain(more).map(|problem| finding(&context, problem)));
+            }
+            Some(object) if document.kind() == "PipelineSet" => {
+                let more = if problems.is_empty() { controller::pipeline_set(&object, files.options) } else { None };
+                report.findings.extend(problems.into_iter().chain(more).map(|problem| finding(&context, problem)));
+                let of = format!("PipelineSet {}", context.name);
+                report.notes.push(format!("{of}: which pipelines it makes is not known without a cluster"));
             }
             Some(object) => {
                 let more = controller::notification(&object, context, &problems, files, &mut report.notes);
@@ -302,11 +308,11 @@ fn misplaced(document: &Document) -> Option<FieldProblem> {
         return Some(("apiVersion".to_owned(), format!("unknown version; write {known}"), Source::Schema));
     }
     let message = match document.kind() {
-        "Pipeline" | "Notification" | "Promotion" => return None,
+        "Pipeline" | "PipelineSet" | "Notification" | "Promotion" => return None,
         "Delivery" => "only Pennant creates Deliveries; to send one again, use pennant redeliver".to_owned(),
-        kind => match nearest(kind, ["Pipeline", "Notification", "Promotion"]) {
+        kind => match nearest(kind, ["Pipeline", "PipelineSet", "Notification", "Promotion"]) {
             Some(nearest) => format!("unknown kind; did you mean {nearest}?"),
-            None => "unknown kind; known kinds: Pipeline, Notification, Promotion".to_owned(),
+            None => "unknown kind; known kinds: Pipeline, PipelineSet, Notification, Promotion".to_owned(),
         },
     };
     Some(("kind".to_owned(), message, Source::Schema))

@@ -64,7 +64,7 @@ fn full() -> Vec<Value> {
                     "retry": {"initial": "10s"},
                 }},
                 {"name": "all", "targetsFrom": [
-                    {"fleet": {"gitRepo": "shop", "of": "BundleDeployments", "clusters": ["eu-*"]}},
+                    {"fleet": {"gitRepo": "shop", "of": "BundleDeployments", "clusters": ["eu-*"]}, "chunk": {"index": 0, "of": 2}},
                     {"objects": {"apiVersion": "v1", "kind": "K", "selector": {}, "ownedBy": {"kind": "O", "name": "o"},
                                  "clusterRef": {"kind": "GitopsCluster", "name": "eu", "namespace": "a"}}},
                 ]},
@@ -90,7 +90,17 @@ fn full() -> Vec<Value> {
             "strategy": {"pullRequest": {"type": "gitea", "url": "https://git.example.com/acme/deploy.git", "interval": "1m"}},
         },
     });
-    vec![pipeline, notification, delivery, promotion]
+    let set = json!({
+        "apiVersion": "pennant.dev/v1alpha1", "kind": "PipelineSet", "metadata": {"name": "all"},
+        "spec": {
+            "generators": [
+                {"fleet": {"gitRepos": {}}},
+                {"objects": {"apiVersion": "v1", "kind": "K", "clusterRef": {"kind": "GitopsCluster", "name": "eu", "namespace": "a"}}},
+            ],
+            "template": {"metadata": {"name": "{{name}}"}, "spec": {}},
+        },
+    });
+    vec![pipeline, notification, delivery, promotion, set]
 }
 
 /// Collects the rules of a schema at any depth.

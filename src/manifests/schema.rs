@@ -34,7 +34,7 @@ mod tests {
     #[test]
     fn of_each_kind_and_of_no_other() {
         assert!(schema("Secret").is_none());
-        for kind in ["Pipeline", "Notification", "Delivery", "Promotion"] {
+        for kind in ["Pipeline", "Notification", "Delivery", "Promotion", "PipelineSet"] {
             let object = json!({"apiVersion": "", "kind": "", "metadata": {"name": "", "labels": {"a": ""}, "nam": ""},
                 "spec": {}, "status": {}, "specs": {}});
             let fields: Vec<_> = unknown(&object, &schema(kind).unwrap()).into_iter().map(|(field, _)| field).collect();

@@ -124,6 +124,11 @@ impl Traits {
         self.labels == other.labels
     }
 
+    /// Returns all labels.
+    pub fn labels(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.labels.iter().map(|label| (&*label.key, &*label.value))
+    }
+
     /// Returns the value of a label.
     #[must_use]
     pub fn label(&self, key: &str) -> Option<&str> {

@@ -23,7 +23,7 @@ use super::reconcile::{keep_warm, reconcile};
 use super::write::tracker::WriteTracker;
 use super::{Context, Error};
 use crate::api::Pipeline;
-use crate::cluster::PipelineKey;
+use crate::cluster::Follower;
 use crate::k8s::stopping::applied;
 use crate::k8s::watch::{TermNumber, watch_by_term};
 use crate::telemetry::chain;
@@ -33,12 +33,12 @@ use crate::telemetry::metrics::Watch;
 const WAKE_BUFFER: usize = 1024;
 
 impl Context {
-    fn trackers(&self) -> MutexGuard<'_, HashMap<PipelineKey, WriteTracker>> {
+    fn trackers(&self) -> MutexGuard<'_, HashMap<Follower, WriteTracker>> {
         self.trackers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the pipelines of this namespace that were reconciled. `None`: of all namespaces.
-    pub(super) fn tracked(&self, namespace: Option<&String>) -> Vec<PipelineKey> {
+    pub(super) fn tracked(&self, namespace: Option<&String>) -> Vec<Follower> {
         let trackers = self.trackers();
         let here = trackers.keys().filter(|key| namespace.is_none_or(|namespace| *namespace == key.namespace));
         here.cloned().collect()
@@ -54,18 +54,8 @@ impl Context {
         self.listed.lock().unwrap_or_else(PoisonError::into_inner).insert(namespace.cloned(), term);
     }
 
-    /// Notes that a reconcile starts in this leadership term. The first reconcile of a term restarts all caches. At the start of the
-    /// process there are no caches yet.
-    fn begin(&self, term: u64) {
-        let mut last = self.last_term.lock().unwrap_or_else(PoisonError::into_inner);
-        if term > *last {
-            *last = term;
-            self.caches.renew();
-        }
-    }
-
     /// Forgets a deleted pipeline and releases its watches.
-    fn forget(&self, key: &PipelineKey) {
+    fn forget(&self, key: &Follower) {
         self.trackers().remove(key);
         self.caches.need(key, HashSet::new());
         self.caches.select(key, HashSet::new());
@@ -76,7 +66,7 @@ impl Context {
 /// caches. `ready` is called after the pipelines and promotions of every watched namespace have been listed.
 pub async fn run(
     context: Context,
-    woken: mpsc::Receiver<PipelineKey>,
+    woken: mpsc::Receiver<Follower>,
     ready: impl FnOnce() + Send + 'static,
 ) -> Result<(), Error> {
     let context = Arc::new(context);
@@ -131,8 +121,8 @@ async fn announce(listed: Vec<oneshot::Receiver<()>>, ready: impl FnOnce() + Sen
 
 /// Passes each wake-up to the loop of its namespace.
 async fn route(
-    mut woken: mpsc::Receiver<PipelineKey>,
-    routes: HashMap<String, mpsc::Sender<PipelineKey>>,
+    mut woken: mpsc::Receiver<Follower>,
+    routes: HashMap<String, mpsc::Sender<Follower>>,
     stop: CancellationToken,
 ) -> Task {
     while let Some(Some(key)) = stop.run_until_cancelled(woken.recv()).await {
@@ -145,7 +135,7 @@ async fn route(
     Task::Essential
 }
 
-fn wakes(woken: mpsc::Receiver<PipelineKey>) -> impl Stream<Item = PipelineKey> + Send + 'static {
+fn wakes(woken: mpsc::Receiver<Follower>) -> impl Stream<Item = Follower> + Send + 'static {
     stream::unfold(woken, |mut woken| async { woken.recv().await.map(|key| (key, woken)) })
 }
 
@@ -155,7 +145,7 @@ fn follow(
     tasks: &mut JoinSet<Task>,
     context: &Arc<Context>,
     namespace: Option<&String>,
-    woken: impl Stream<Item = PipelineKey> + Send + 'static,
+    woken: impl Stream<Item = Follower> + Send + 'static,
     stop: &CancellationToken,
 ) -> [oneshot::Receiver<()>; 2] {
     let client = context.client.clone();
@@ -241,7 +231,7 @@ fn look(pipeline: Arc<Pipeline>, context: Arc<Context>) -> BoxFuture<'static, Re
             writes = writes.for_term(number);
         }
         let result = if let Some(term) = term {
-            context.begin(number);
+            context.caches.begin_term(number);
             reconcile(&context, &key, &pipeline, &mut writes, term.epoch).await
         } else {
             keep_warm(&context, &key, &pipeline, &mut writes);
@@ -261,9 +251,9 @@ fn again(pipeline: Arc<Pipeline>, _: &Error, context: Arc<Context>) -> Action {
     wait.map_or_else(Action::await_change, Action::requeue)
 }
 
-fn key_of(pipeline: &Pipeline) -> PipelineKey {
+fn key_of(pipeline: &Pipeline) -> Follower {
     let meta = &pipeline.metadata;
-    PipelineKey { namespace: meta.namespace.clone().unwrap_or_default(), name: meta.name.clone().unwrap_or_default() }
+    Follower::pipeline(meta.namespace.clone().unwrap_or_default(), meta.name.clone().unwrap_or_default())
 }
 
 /// Handles the result of a reconcile.
@@ -280,6 +270,6 @@ fn ended(context: &Context, result: Result<(ObjectRef<Pipeline>, Action), contro
     }
 }
 
-fn place(object: &ObjectRef<DynamicObject>) -> PipelineKey {
-    PipelineKey { namespace: object.namespace.clone().unwrap_or_default(), name: object.name.clone() }
+fn place(object: &ObjectRef<DynamicObject>) -> Follower {
+    Follower::pipeline(object.namespace.clone().unwrap_or_default(), object.name.clone())
 }

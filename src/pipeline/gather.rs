@@ -17,12 +17,12 @@ use crate::api::Pipeline;
 use crate::api::pipeline::Environment;
 use crate::api::pipeline::target::{Entry, TargetInfo, targets_of};
 use crate::api::values::refs::{ClusterAppRef, ClusterRef};
-use crate::cluster::{PipelineKey, Reachability, Reading};
+use crate::cluster::{Follower, Reachability, Reading};
 
 /// Returns the readings of all targets and clusters, or why the spec is refused.
 pub(super) fn gather(
     ctx: &Context,
-    key: &PipelineKey,
+    key: &Follower,
     base: &Pipeline,
     writes: &mut WriteTracker,
 ) -> Result<Gathered, Refused> {
@@ -58,6 +58,10 @@ pub(super) fn gather(
     };
     let mut clusters: Vec<_> = clusters.into_iter().map(reach).collect();
     clusters.extend(reported(ctx, key, base, &planned, &selections, &clusters, &mut gathered.look_again));
+    if base.spec.is_absent_before() {
+        // A target that the status has goes on from there.
+        gathered.news.extend(planned.iter().map(|target| target.subject.clone()));
+    }
     let targets = planned.into_iter().map(read).collect::<Vec<_>>();
     let place = Place { namespace: &key.namespace, cross: options.cross_namespace_refs };
     let similar = writes.similar.of(&targets, place, |missing| ctx.caches.similar_to(missing));
@@ -68,7 +72,7 @@ pub(super) fn gather(
 /// says more.
 fn reported(
     ctx: &Context,
-    key: &PipelineKey,
+    key: &Follower,
     base: &Pipeline,
     targets: &[TargetInfo],
     selections: &[PlannedSelection],
@@ -116,7 +120,7 @@ pub(super) fn plans(base: &Pipeline) -> Vec<EnvironmentPlan> {
 /// Requests the objects of these targets from the caches, if they were not requested yet.
 fn declare(
     ctx: &Context,
-    key: &PipelineKey,
+    key: &Follower,
     base: &Pipeline,
     writes: &mut WriteTracker,
     (targets, generated): (&[TargetInfo], u64),
@@ -138,7 +142,7 @@ pub(super) fn recorded(base: &Pipeline) -> HashSet<&ClusterAppRef> {
 }
 
 /// Returns the reading of a target: its observations since the last reconcile.
-fn read_target(ctx: &Context, key: &PipelineKey, writes: &WriteTracker, target: &TargetInfo) -> Reading {
+fn read_target(ctx: &Context, key: &Follower, writes: &WriteTracker, target: &TargetInfo) -> Reading {
     let app = source(target);
     let after = writes.after(&target.subject, &app);
     ctx.caches.read(&app.seen_from(&key.namespace), after)
@@ -147,7 +151,7 @@ fn read_target(ctx: &Context, key: &PipelineKey, writes: &WriteTracker, target: 
 /// Returns all targets: those that the spec lists, and those that its selections contain.
 fn generated(
     ctx: &Context,
-    key: &PipelineKey,
+    key: &Follower,
     base: &Pipeline,
     writes: &mut WriteTracker,
     listed: Vec<TargetInfo>,

@@ -99,7 +99,9 @@ pub(super) fn generate(
             written.insert(application(info));
         }
         let namespace = pipeline.metadata.namespace.as_deref().unwrap_or_default();
-        let here = Here { name: &environment.name, namespace, index, cluster_name, before, found: &found, written };
+        let is_absent = pipeline.spec.is_absent_before();
+        let here =
+            Here { name: &environment.name, namespace, index, cluster_name, before, found: &found, written, is_absent };
         let (stay, mut pending) = here.recorded(status, recorded, &mut taken);
         room = room.saturating_sub(stay.len());
         let (new, problems) = here.unrecorded(&known, &mut taken);
@@ -161,6 +163,8 @@ struct Here<'a> {
     found: &'a [&'a Found<'a>],
     /// The objects of the targets that the spec lists. They are not followed twice.
     written: HashSet<ClusterAppRef>,
+    /// Whether nothing was there before the first look.
+    is_absent: bool,
 }
 
 impl Here<'_> {
@@ -274,7 +278,7 @@ impl Here<'_> {
     /// Whether an object that is not recorded here is news. `is_known`: it is recorded in another environment, or under another name.
     fn is_news(&self, found: &Found<'_>, one: &Selected, is_known: bool) -> bool {
         // What the entry selected before is not known.
-        let Some(before) = self.same(found) else { return false };
+        let Some(before) = self.same(found) else { return self.is_absent && !is_known };
         match one.joined {
             _ if is_known => false,
             Joined::Created => true,

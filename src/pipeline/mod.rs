@@ -28,7 +28,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use controller::run;
 
-use crate::cluster::{Caches, PipelineKey};
+use crate::cluster::{Caches, Follower};
 use crate::k8s::limiter::NamespaceLimiter;
 use crate::leader::Lease;
 use crate::report::events::Events;
@@ -80,12 +80,10 @@ pub struct Context {
     limiter: NamespaceLimiter,
     events: Events,
     metrics: Metrics,
-    trackers: Mutex<HashMap<PipelineKey, WriteTracker>>,
+    trackers: Mutex<HashMap<Follower, WriteTracker>>,
     promotions: Promotions,
     /// Leadership term in which pipelines were last listed, by watched namespace. The key `None` means all namespaces.
     listed: Mutex<HashMap<Option<String>, u64>>,
-    /// The latest leadership term in which a pipeline was reconciled.
-    last_term: Mutex<u64>,
     stop: CancellationToken,
 }
 
@@ -112,7 +110,6 @@ impl Context {
             trackers: Mutex::default(),
             promotions: Promotions::default(),
             listed: Mutex::default(),
-            last_term: Mutex::default(),
             stop,
         }
     }

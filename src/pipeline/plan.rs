@@ -16,6 +16,8 @@ use crate::api::{PipelineSpec, duration};
 use crate::cluster::selection::{FleetClusters, Selection, Source};
 use crate::observe::RevisionPath;
 
+/// Stands for all namespaces that Pennant watches.
+pub(crate) const ALL_NAMESPACES: &str = "*";
 /// Maximum number of different revisionPaths. Each of them requires its own watch.
 const MAX_PATHS: usize = 8;
 
@@ -138,6 +140,7 @@ fn selectable(from: &TargetSource, field: &str, namespace: &str, cross: bool) ->
             return Err(Refused { reason: "InvalidSelection", message });
         }
     };
+    selection.chunk = from.chunk;
     let text = format!("{namespace}\n{:?}\n{}", selection.cluster_ref, from.selection());
     selection.id = hex::encode(Sha256::digest(text));
     Ok(selection)
@@ -187,6 +190,7 @@ fn fleet_selection(fleet: &FleetTargets, field: &str, namespace: &str) -> Result
         labels,
         owner: None,
         fleet: (!is_bundle).then_some(clusters),
+        chunk: None,
         source: source.map(|kind| Source { kind, namespace: namespace.to_owned(), name: name.clone() }),
     })
 }
@@ -210,6 +214,7 @@ fn object_selection(objects: &ObjectTargets, field: &str, namespace: &str, cross
         );
         return Err(Refused { reason: "CrossNamespaceTarget", message });
     }
+    let namespaces = (!namespaces.contains(ALL_NAMESPACES)).then_some(namespaces);
     if let Some(refused) = cluster_elsewhere(objects.cluster_ref.as_ref(), &field, namespace, cross) {
         return Err(refused);
     }
@@ -220,16 +225,17 @@ fn object_selection(objects: &ObjectTargets, field: &str, namespace: &str, cross
         kind: objects.kind.clone(),
         revision_path: objects.revision_path.clone(),
         cluster_path: objects.cluster.clone(),
-        namespaces: Some(namespaces),
+        namespaces,
         name: None,
         labels: expressions(objects.selector.as_ref(), &format!("{field}.selector"))?,
         owner: objects.owned_by.clone(),
         fleet: None,
+        chunk: None,
         source: None,
     })
 }
 
-fn expressions(selector: Option<&LabelRequirements>, field: &str) -> Result<Vec<Expression>, Refused> {
+pub(crate) fn expressions(selector: Option<&LabelRequirements>, field: &str) -> Result<Vec<Expression>, Refused> {
     let all = selector.map(LabelRequirements::expressions).transpose();
     Ok(all.map_err(|key| Refused { reason: "InvalidSelector", message: values_of(field, key) })?.unwrap_or_default())
 }
@@ -271,7 +277,7 @@ fn unreadable(target: &TargetInfo) -> Option<Refused> {
 }
 
 /// Returns why objects of this kind are not read.
-fn forbidden(api_version: &str, kind: &str, place: &str) -> Option<Refused> {
+pub(crate) fn forbidden(api_version: &str, kind: &str, place: &str) -> Option<Refused> {
     let is_forbidden = api_version == "v1" && matches!(kind, "Secret" | "ConfigMap");
     let message = || format!("{place}: a {kind} cannot be an application object; set another kind");
     is_forbidden.then(|| Refused { reason: "ForbiddenKind", message: message() })
@@ -292,7 +298,12 @@ fn elsewhere(target: &TargetInfo, own: &str, cross_namespace_refs: bool) -> Opti
 }
 
 /// Returns why a reference to a cluster is refused because of its namespace.
-fn cluster_elsewhere(cluster: Option<&ClusterRef>, place: &str, own: &str, cross_namespace_refs: bool) -> Option<Refused> {
+pub(crate) fn cluster_elsewhere(
+    cluster: Option<&ClusterRef>,
+    place: &str,
+    own: &str,
+    cross_namespace_refs: bool,
+) -> Option<Refused> {
     let cluster = cluster?;
     let is_elsewhere = cluster.namespace.as_ref().is_some_and(|namespace| namespace != own);
     // The schema also refuses the namespace of a Secret. But the protection of Secrets in other namespaces must not depend on the schema.

@@ -18,7 +18,7 @@ use tokio::sync::oneshot;
 
 use super::Context;
 use crate::api::Promotion;
-use crate::cluster::PipelineKey;
+use crate::cluster::Follower;
 use crate::k8s::watch::{TermNumber, watch_by_term};
 use crate::telemetry::metrics::Watch;
 
@@ -63,7 +63,7 @@ impl Book {
 
     /// Stores a promotion. Returns the pipelines whose promotions have changed. One that is being deleted makes no further steps, so it
     /// counts as deleted.
-    fn put(&mut self, promotion: Promotion) -> BTreeSet<PipelineKey> {
+    fn put(&mut self, promotion: Promotion) -> BTreeSet<Follower> {
         if promotion.metadata.deletion_timestamp.is_some() {
             return self.remove(&promotion.metadata);
         }
@@ -80,7 +80,7 @@ impl Book {
     }
 
     /// Removes a promotion. Returns the pipelines whose promotions have changed.
-    fn remove(&mut self, metadata: &ObjectMeta) -> BTreeSet<PipelineKey> {
+    fn remove(&mut self, metadata: &ObjectMeta) -> BTreeSet<Follower> {
         let (namespace, name) = id(metadata);
         let Some(uid) = self.owners.remove(&(namespace.clone(), name.clone())) else { return BTreeSet::new() };
         let owner = (namespace, uid);
@@ -94,7 +94,7 @@ impl Book {
 
     /// Replaces all promotions of a watched namespace, or of all namespaces. Returns the pipelines whose promotions have changed, and whether
     /// this is the first list in this leadership term.
-    fn replace(&mut self, scope: Option<&String>, listed: Vec<Promotion>, term: u64) -> (BTreeSet<PipelineKey>, bool) {
+    fn replace(&mut self, scope: Option<&String>, listed: Vec<Promotion>, term: u64) -> (BTreeSet<Follower>, bool) {
         let is_here = |namespace: &String| scope.is_none_or(|scope| scope == namespace);
         let old: HashMap<Owner, ByName> = self.kept.extract_if(|(namespace, _), _| is_here(namespace)).collect();
         self.owners.retain(|(namespace, _), _| !is_here(namespace));
@@ -124,8 +124,8 @@ fn id(metadata: &ObjectMeta) -> (String, String) {
 }
 
 /// The pipeline that a promotion names. Another pipeline can have this name now. Then its reconcile changes nothing.
-fn pipeline(promotion: &Promotion) -> PipelineKey {
-    PipelineKey { namespace: id(&promotion.metadata).0, name: promotion.spec.pipeline_ref.name.clone() }
+fn pipeline(promotion: &Promotion) -> Follower {
+    Follower::pipeline(id(&promotion.metadata).0, promotion.spec.pipeline_ref.name.clone())
 }
 
 /// One watch.
@@ -144,7 +144,7 @@ struct Scope {
 pub(super) fn follow(
     context: Arc<Context>,
     namespace: Option<String>,
-) -> (impl Stream<Item = PipelineKey> + Send + 'static, oneshot::Receiver<()>) {
+) -> (impl Stream<Item = Follower> + Send + 'static, oneshot::Receiver<()>) {
     let client = context.client.clone();
     let api = match &namespace {
         Some(namespace) => Api::namespaced(client, namespace),
@@ -159,7 +159,7 @@ pub(super) fn follow(
 
 impl Scope {
     /// Processes an event. Returns the pipelines to reconcile. The list before stays until the new one is complete.
-    fn take(&mut self, event: watcher::Result<Event<Promotion>>, context: &Context) -> BTreeSet<PipelineKey> {
+    fn take(&mut self, event: watcher::Result<Event<Promotion>>, context: &Context) -> BTreeSet<Follower> {
         match event {
             Ok(Event::Init) => self.listing.clear(),
             Ok(Event::InitApply(promotion)) => self.listing.push(promotion),
@@ -199,7 +199,7 @@ mod tests {
         promotion
     }
 
-    fn words(keys: &BTreeSet<PipelineKey>) -> Vec<String> {
+    fn words(keys: &BTreeSet<Follower>) -> Vec<String> {
         keys.iter().map(|key| format!("{}/{}", key.namespace, key.name)).collect()
     }
 

@@ -18,7 +18,7 @@ use super::write::tracker::{Attempt, WriteTracker, processed, serial};
 use super::{Context, Error};
 use crate::api::pipeline::RunningTimer;
 use crate::api::{Change, Pipeline, Promotion, Time, now};
-use crate::cluster::PipelineKey;
+use crate::cluster::Follower;
 use crate::k8s::limiter::Permit;
 use crate::report::events::ChangeEvent;
 use crate::telemetry::chain;
@@ -36,7 +36,7 @@ const TIMER_SLACK: Duration = Duration::from_secs(1);
 const TRIES: u32 = 3;
 
 /// Fills the caches with the objects that a pipeline needs, while another replica is the leader.
-pub(super) fn keep_warm(ctx: &Context, key: &PipelineKey, watched: &Pipeline, writes: &mut WriteTracker) {
+pub(super) fn keep_warm(ctx: &Context, key: &Follower, watched: &Pipeline, writes: &mut WriteTracker) {
     // A pipeline with a refused spec needs nothing.
     let _ = gather(ctx, key, watched, writes);
 }
@@ -44,7 +44,7 @@ pub(super) fn keep_warm(ctx: &Context, key: &PipelineKey, watched: &Pipeline, wr
 /// Reconciles a pipeline. `watched` is the object that the watch delivered. `epoch` is the epoch of the Lease of this leader.
 pub(super) async fn reconcile(
     ctx: &Context,
-    key: &PipelineKey,
+    key: &Follower,
     watched: &Arc<Pipeline>,
     writes: &mut WriteTracker,
     epoch: i32,
@@ -144,7 +144,8 @@ async fn write(
     permit.record(answer.is_ok());
     let error = match answer {
         Ok(Ok(live)) => {
-            announce(ctx, serial(base), &live, writes);
+            // The first log of a pipeline has changes only if nothing was there before.
+            announce(ctx, serial(base).or(base.spec.is_absent_before().then_some(0)), &live, writes);
             notify(ctx, &live, writes);
             writes.answered(live);
             ctx.metrics.api_write(ApiWrite::PipelineStatus, WriteResult::Ok);

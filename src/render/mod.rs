@@ -22,6 +22,7 @@ mod lang;
 #[cfg(test)]
 mod properties;
 mod shared;
+mod source;
 mod url;
 
 pub use body::Body;
@@ -34,6 +35,7 @@ pub use data::{ClusterData, Data, NotificationData, PipelineData, Severity, Subj
 pub use error::{Position, RenderError, join_messages};
 pub use header::HeaderTemplate;
 pub use lang::commits::{COMMIT_REMEDY, names_commit};
+pub use source::{SourceData, SourceTemplate};
 pub use url::{UrlTemplate, origin_of};
 
 /// Maximum length of a template source in bytes.

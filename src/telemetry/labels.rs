@@ -159,6 +159,10 @@ label_value! {
     ApiWrite {
         /// `Pipeline.status` except `dispatched`.
         PipelineStatus => "pipeline_status",
+        /// A pipeline that a `PipelineSet` makes, changes or deletes.
+        PipelineOfSet => "pipeline_of_set",
+        /// Status of a `PipelineSet`.
+        PipelineSetStatus => "pipeline_set_status",
         /// `Pipeline.status.dispatched`.
         Dispatched => "dispatched",
         /// A new Delivery.
@@ -201,6 +205,8 @@ label_value! {
         Deliveries => "deliveries",
         /// Promotions.
         Promotions => "promotions",
+        /// Sets of pipelines.
+        PipelineSets => "pipeline_sets",
         /// Application objects.
         ApplicationObjects => "application_objects",
         /// Referenced Secrets.

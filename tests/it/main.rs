@@ -64,6 +64,7 @@ mod retention;
 mod retry_after;
 mod scopes;
 mod secrets;
+mod sets;
 mod setters;
 mod subjects;
 mod sweep;

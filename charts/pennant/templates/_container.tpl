@@ -24,6 +24,21 @@
 {{- if .Values.observe.fleetEverywhere }}
 - --fleet-everywhere
 {{- end }}
+{{- if .Values.follow }}
+{{- if not .Values.pipelineSets.enabled }}
+{{- fail "follow requires PipelineSets; set pipelineSets.enabled to true, or follow to []" }}
+{{- end }}
+{{- if not (has "pipeline" .Values.controllers) }}
+{{- fail "follow requires the controller pipeline; add it to controllers, or set follow in the release that runs it" }}
+{{- end }}
+{{- if and .Values.watchNamespaces (not (has .Release.Namespace .Values.watchNamespaces)) }}
+{{- fail "follow makes PipelineSets in the namespace of the release; add this namespace to watchNamespaces" }}
+{{- end }}
+- --follow={{ join "," .Values.follow }}
+{{- end }}
+{{- if not .Values.pipelineSets.enabled }}
+- --no-pipeline-sets
+{{- end }}
 {{- if .Values.allowInsecureClusters }}
 - --allow-insecure-clusters
 {{- end }}
@@ -89,6 +104,12 @@
 - --config-map={{ .Values.config.name }}
 {{- range uniq .Values.watchNamespaces }}
 - --watch-namespace={{ . }}
+{{- end }}
+{{- if not .Values.pipelineSets.enabled }}
+- --no-pipeline-sets
+{{- end }}
+{{- if .Values.follow }}
+- --follow={{ join "," .Values.follow }}
 {{- end }}
 {{- if .Values.metrics.service.enabled }}
 - --ready-url=http://{{ include "pennant.fullname" . }}-metrics.{{ .Release.Namespace }}:{{ int .Values.metrics.service.port }}/readyz

@@ -1,13 +1,13 @@
 {{/* The permissions of users, by role. `edit` also has the rules of `view`, and `admin` has those of both. */}}
 {{- define "pennant.people.view" -}}
 - apiGroups: [pennant.dev]
-  resources: [pipelines, notifications, deliveries, promotions]
+  resources: [pipelines, pipelinesets, notifications, deliveries, promotions]
   verbs: [get, list, watch]
 {{- end }}
 
 {{- define "pennant.people.edit" -}}
 - apiGroups: [pennant.dev]
-  resources: [pipelines, notifications]
+  resources: [pipelines, pipelinesets, notifications]
   verbs: [create, update, patch, delete, deletecollection]
 # To request a redelivery by an annotation. The admission policy restricts it to the metadata. Without the policy, it also allows
 # changes to the status of a pending Delivery.

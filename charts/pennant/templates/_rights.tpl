@@ -18,6 +18,18 @@ listed and watched by name, so that resourceNames apply to these verbs, too.
 - apiGroups: [pennant.dev]
   resources: [pipelines]
   verbs: [get, list, watch]
+{{- if and $pipeline .Values.pipelineSets.enabled }}
+# PipelineSets make pipelines. A set can change only those that it made.
+- apiGroups: [pennant.dev]
+  resources: [pipelines]
+  verbs: [create, patch, delete]
+- apiGroups: [pennant.dev]
+  resources: [pipelinesets]
+  verbs: [get, list, watch]
+- apiGroups: [pennant.dev]
+  resources: [pipelinesets/status]
+  verbs: [patch]
+{{- end }}
 {{- if or $pipeline $dispatch }}
 - apiGroups: [pennant.dev]
   resources: [pipelines/status]
@@ -127,6 +139,12 @@ listed and watched by name, so that resourceNames apply to these verbs, too.
   resources: [leases]
   resourceNames: {{ toJson $leases }}
   verbs: [get, list, watch, update]
+{{- if and .Values.follow (has "pipeline" .Values.controllers) }}
+# The PipelineSets of follow.
+- apiGroups: [pennant.dev]
+  resources: [pipelinesets]
+  verbs: [create, patch, delete]
+{{- end }}
 # The published configuration, which pennant explain and pennant render use.
 - apiGroups: [""]
   resources: [configmaps]

@@ -34,8 +34,8 @@ pub struct Dispatched {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     pub recorded: Option<Time>,
-    /// Generated targets whose object is gone and that have pending deliveries, each as in the change log. They stay in the status until
-    /// these are settled.
+    /// Targets whose object is gone and that have pending deliveries, each as in the change log. Generated targets stay in the status until
+    /// these are settled, and a pipeline that a `PipelineSet` made stays until then.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pending_targets: Vec<String>,
     /// Notifications that have a problem for one target or for all targets. At most 100 entries.

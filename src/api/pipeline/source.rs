@@ -28,6 +28,9 @@ pub struct TargetSource {
     /// Objects of any kind.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub objects: Option<ObjectTargets>,
+    /// Only a part of these objects. `PipelineSets` divide targets among pipelines with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chunk: Option<Chunk>,
     /// Notification settings that differ for these targets.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
@@ -43,9 +46,28 @@ impl TargetSource {
     #[must_use]
     pub fn selection(&self) -> String {
         let fleet = self.fleet.as_ref().map(|fleet| FleetTargets { offline_after: None, ..fleet.clone() });
-        let text = serde_json::to_string(&(&fleet, &self.objects)).unwrap_or_default();
-        hex::encode(Sha256::digest(text))[..16].to_owned()
+        let all = (&fleet, &self.objects);
+        let text = match &self.chunk {
+            Some(chunk) => serde_json::to_string(&(all, chunk)),
+            None => serde_json::to_string(&all),
+        };
+        hex::encode(Sha256::digest(text.unwrap_or_default()))[..16].to_owned()
     }
+}
+
+/// One of several parts of what an entry selects. Each object is in exactly one of them: `BundleDeployments` by their cluster, other objects
+/// by namespace and name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[schemars(extend("x-kubernetes-validations" = [
+    {"rule": "self.index < self.of", "message": "index counts from 0, so it must be less than of"},
+]))]
+pub struct Chunk {
+    /// Which part, from 0.
+    #[schemars(range(min = 0, max = 63))]
+    pub index: u32,
+    /// The number of parts. If it changes, only the objects that go to another part move. Their first observation there is not reported.
+    #[schemars(range(min = 2, max = 64))]
+    pub of: u32,
 }
 
 /// Notification settings for the targets on some clusters.
@@ -133,11 +155,11 @@ pub struct ObjectTargets {
     /// Kind, such as `Application`.
     #[schemars(length(min = 1, max = 63))]
     pub kind: String,
-    /// Namespaces of the objects. If absent, the namespace of the pipeline.
+    /// Namespaces of the objects. `*` stands for all that Pennant watches. If absent, the namespace of the pipeline.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(
         length(min = 1, max = 64),
-        inner(length(min = 1, max = 63), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))
+        inner(length(min = 1, max = 63), regex(pattern = r"^(\*|[a-z0-9]([-a-z0-9]*[a-z0-9])?)$"))
     )]
     #[schemars(extend("x-kubernetes-list-type" = "set"))]
     pub namespaces: Option<Vec<String>>,

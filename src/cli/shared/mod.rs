@@ -9,12 +9,20 @@ use std::io::Write as _;
 use std::path::PathBuf;
 
 use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use kube::Client;
 
 use crate::api::values::refs::ObjectName;
-use crate::app::{Access, Server};
+use crate::app::{Access, Followed, Server};
 use crate::config::Global;
 use crate::preview::live;
+
+/// Parses a kind of `--follow`.
+pub(super) fn followed() -> impl TypedValueParser<Value = Followed> {
+    let names = PossibleValuesParser::new(Followed::ALL.map(Followed::name));
+    let of = |name: String| Followed::ALL.into_iter().find(|kind| kind.name() == name);
+    names.try_map(move |name| of(name).ok_or("unknown kind"))
+}
 
 /// The cluster and the namespace of a command.
 #[derive(Clone, Debug, Args)]

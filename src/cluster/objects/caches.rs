@@ -17,8 +17,8 @@ use super::store::Store;
 use crate::api::values::refs::ClusterRef;
 use crate::cluster::remote::registry::Remotes;
 use crate::cluster::remote::{Handle, Link, Remote};
-use crate::cluster::selection::{CheckIn, Selecting, Selection};
-use crate::cluster::{Application, ObjectPlace, Options, PipelineKey, Reachability, Reading, SimilarObjects};
+use crate::cluster::selection::{CheckIn, Selecting, Selection, Sources};
+use crate::cluster::{Application, Follower, ObjectPlace, Options, Reachability, Reading, SimilarObjects};
 use crate::observe::Labels;
 use crate::telemetry::Metrics;
 
@@ -49,11 +49,13 @@ pub(in crate::cluster) struct ClusterConnection {
 /// State that the registry and its watches share.
 pub(in crate::cluster) struct Shared {
     store: Mutex<Store>,
-    wake: mpsc::Sender<PipelineKey>,
+    wake: mpsc::Sender<Follower>,
     tasks: Mutex<JoinSet<()>>,
     stop: CancellationToken,
     broken: CancellationToken,
     remotes: Remotes,
+    /// The latest leadership term in which somebody acted on the data.
+    last_term: Mutex<u64>,
     /// The labels of all objects that can be selected.
     labels: Mutex<Labels>,
     pub metrics: Metrics,
@@ -61,13 +63,13 @@ pub(in crate::cluster) struct Shared {
 }
 
 impl Shared {
-    pub fn new(options: Options, metrics: Metrics) -> (Arc<Self>, mpsc::Receiver<PipelineKey>) {
+    pub fn new(options: Options, metrics: Metrics) -> (Arc<Self>, mpsc::Receiver<Follower>) {
         let (wake, woken) = mpsc::channel(WAKE_BUFFER);
         let store = Mutex::new(Store::new(options.scope.clone(), options.fleet_everywhere));
         let (tasks, remotes) = (Mutex::default(), Remotes::default());
         let (stop, broken) = (CancellationToken::new(), CancellationToken::new());
-        let labels = Mutex::default();
-        (Arc::new(Self { store, wake, tasks, stop, broken, remotes, labels, metrics, options }), woken)
+        let (last_term, labels) = (Mutex::default(), Mutex::default());
+        (Arc::new(Self { store, wake, tasks, stop, broken, remotes, last_term, labels, metrics, options }), woken)
     }
 
     /// Locks the table of labels.
@@ -81,7 +83,7 @@ impl Shared {
     }
 
     /// Queues pipelines for a reconcile. Waits while the queue is full. A closed queue means that the process stops.
-    pub async fn wake(&self, pipelines: Vec<PipelineKey>) {
+    pub async fn wake(&self, pipelines: Vec<Follower>) {
         for pipeline in pipelines {
             if self.wake.send(pipeline).await.is_err() {
                 return;
@@ -153,12 +155,7 @@ impl Caches {
     /// Creates an empty registry. `client` and `dedicated` connect to the local cluster and share no connections. The receiver yields
     /// pipelines whose objects have changed, possibly more than once. It must be drained.
     #[must_use]
-    pub fn new(
-        client: Client,
-        dedicated: Client,
-        options: Options,
-        metrics: Metrics,
-    ) -> (Self, mpsc::Receiver<PipelineKey>) {
+    pub fn new(client: Client, dedicated: Client, options: Options, metrics: Metrics) -> (Self, mpsc::Receiver<Follower>) {
         let (shared, woken) = Shared::new(options, metrics);
         let local = Arc::new(watch::Sender::new(Link::Up(client)));
         (Self { dedicated, shared, local }, woken)
@@ -166,7 +163,7 @@ impl Caches {
 
     /// Replaces the list of objects that a pipeline needs. An empty list removes the pipeline. Returns the current sequence number:
     /// observations that were made earlier, for other pipelines, are at or below it.
-    pub fn need(&self, pipeline: &PipelineKey, objects: HashSet<Application>) -> u64 {
+    pub fn need(&self, pipeline: &Follower, objects: HashSet<Application>) -> u64 {
         let (now, declared) = {
             let mut store = self.shared.store();
             if self.shared.stop.is_cancelled() {
@@ -182,7 +179,7 @@ impl Caches {
     }
 
     /// Replaces the selections of a pipeline.
-    pub fn select(&self, pipeline: &PipelineKey, selections: HashSet<Arc<Selection>>) {
+    pub fn select(&self, pipeline: &Follower, selections: HashSet<Arc<Selection>>) {
         let declared = {
             let mut store = self.shared.store();
             if self.shared.stop.is_cancelled() {
@@ -202,6 +199,12 @@ impl Caches {
         self.shared.store().selected(selection, known)
     }
 
+    /// Returns the objects of a selection of a `PipelineSet`, at most `most`.
+    #[must_use]
+    pub fn sources(&self, selection: &Arc<Selection>, most: usize) -> Sources {
+        self.shared.store().sources(selection, most)
+    }
+
     /// Returns when the agent of a `Cluster` of Fleet, by namespace and name, last reported. `None`: it never did.
     #[must_use]
     pub fn check_in(&self, cluster: &ObjectPlace) -> Option<CheckIn> {
@@ -209,12 +212,21 @@ impl Caches {
     }
 
     /// Wakes a pipeline with the next report of such an agent.
-    pub fn await_check_in(&self, cluster: &ObjectPlace, pipeline: &PipelineKey) {
+    pub fn await_check_in(&self, cluster: &ObjectPlace, pipeline: &Follower) {
         self.shared.store().await_check_in(cluster, pipeline);
     }
 
-    /// Restarts all watches, with a list. The data here may be older than what another replica has observed and acted on.
-    pub fn renew(&self) {
+    /// Notes that somebody acts on the data in this leadership term. The first time, all watches restart with a list, because the data may be
+    /// older than what another replica has observed and acted on. At the start of the process there are no watches yet.
+    pub fn begin_term(&self, term: u64) {
+        let mut last = self.shared.last_term.lock().unwrap_or_else(PoisonError::into_inner);
+        if term > *last {
+            *last = term;
+            self.renew();
+        }
+    }
+
+    fn renew(&self) {
         let started = self.shared.store().renew(&self.shared.stop);
         self.begin(started);
     }

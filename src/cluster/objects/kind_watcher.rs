@@ -22,7 +22,7 @@ use super::raw_object::Raw;
 use crate::api::values::refs::ClusterRef;
 use crate::cluster::error::ObserveError;
 use crate::cluster::remote::Link;
-use crate::cluster::{PipelineKey, Reason};
+use crate::cluster::{Follower, Reason};
 use crate::observe::{EventOrigin, ReadObject, RevisionPath, Traits, see};
 use crate::telemetry::metrics::Watch;
 
@@ -380,7 +380,7 @@ impl KindWatcher {
     }
 
     /// Logs an error if it is new, and wakes the given pipelines. Returns whether it is new.
-    async fn log_and_wake(&self, trouble: &ObserveError, (is_news, wake): (bool, Vec<PipelineKey>)) -> bool {
+    async fn log_and_wake(&self, trouble: &ObserveError, (is_news, wake): (bool, Vec<Follower>)) -> bool {
         if is_news {
             tracing::warn!(
                 reason = trouble.reason.as_str(),
@@ -454,9 +454,9 @@ mod tests {
     }
 
     /// Returns a watcher whose cache one pipeline needs for the objects `web` and `gone`.
-    fn feed() -> (KindWatcher, Receiver<PipelineKey>) {
+    fn feed() -> (KindWatcher, Receiver<Follower>) {
         let (shared, woken) = Shared::new(Options::default(), crate::telemetry::Metrics::new());
-        let pipeline = PipelineKey { namespace: "team".into(), name: "p".into() };
+        let pipeline = Follower::pipeline("team", "p");
         let refs = [app("web"), app("gone")].into();
         let declared = shared.store().declare(&pipeline, refs, &CancellationToken::new());
         let id = declared.started.into_iter().next().unwrap().0;
@@ -479,7 +479,7 @@ mod tests {
         feed.follow(stream::iter(events), false).await
     }
 
-    fn woken(receiver: &mut Receiver<PipelineKey>) -> usize {
+    fn woken(receiver: &mut Receiver<Follower>) -> usize {
         std::iter::from_fn(|| receiver.try_recv().ok()).count()
     }
 

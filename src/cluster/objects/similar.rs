@@ -101,7 +101,7 @@ mod tests {
     use super::*;
     use crate::api::values::refs::{ClusterAppRef, ClusterKind, ClusterRef};
     use crate::cluster::objects::cache::CacheId;
-    use crate::cluster::{PipelineKey, Scope};
+    use crate::cluster::{Follower, Scope};
     use crate::observe::{EventOrigin, Observation, ReadObject};
 
     fn app(cluster: Option<&str>, kind: &str, namespace: &str, name: &str) -> Application {
@@ -124,7 +124,7 @@ mod tests {
     /// Returns a store with the objects of `there`, each in the cache of its kind. A pipeline needs the objects of `wanted`.
     fn store(scope: Scope, wanted: &[Application], there: &[Application], listed: bool) -> Store {
         let mut store = Store::new(scope, false);
-        let pipeline = PipelineKey { namespace: "team".into(), name: "shop".into() };
+        let pipeline = Follower::pipeline("team", "shop");
         let declared = store.declare(&pipeline, wanted.iter().cloned().collect(), &CancellationToken::new());
         let ids: Vec<CacheId> = declared.started.into_iter().map(|(id, _)| id).collect();
         for id in &ids {

@@ -15,7 +15,7 @@ use super::cache::{Cache, CacheId, CacheKey, ObjectName, Phase, Tracked, name_of
 use crate::api::Status;
 use crate::api::values::refs::ClusterRef;
 use crate::cluster::remote::kubeconfig::is_same_cluster;
-use crate::cluster::{Application, Now, PipelineKey, Reading, Reason, Scope};
+use crate::cluster::{Application, Follower, Now, Reading, Reason, Scope};
 use crate::observe::observe;
 use check_in::CheckIns;
 use parents::Parents;
@@ -35,10 +35,10 @@ pub(in crate::cluster) struct Store {
     scope: Scope,
     fleet_everywhere: bool,
     caches: HashMap<CacheKey, Cache>,
-    needs: HashMap<PipelineKey, HashSet<Arc<Application>>>,
-    wanted_by: HashMap<Arc<Application>, HashSet<PipelineKey>>,
+    needs: HashMap<Follower, HashSet<Arc<Application>>>,
+    wanted_by: HashMap<Arc<Application>, HashSet<Follower>>,
     /// By cache: the pipelines that need it, each with the number of objects for which it does.
-    needed_by: HashMap<CacheKey, HashMap<PipelineKey, usize>>,
+    needed_by: HashMap<CacheKey, HashMap<Follower, usize>>,
     /// The named and selected objects that are read together with parts.
     parents: Parents,
     selections: Selections,
@@ -68,7 +68,7 @@ impl Store {
     }
 
     /// Replaces the set of objects that a pipeline needs.
-    pub fn declare(&mut self, pipeline: &PipelineKey, refs: HashSet<Application>, parent: &CancellationToken) -> Declared {
+    pub fn declare(&mut self, pipeline: &Follower, refs: HashSet<Application>, parent: &CancellationToken) -> Declared {
         let mut declared = Declared::default();
         let old = self.needs.remove(pipeline).unwrap_or_default();
         let refs: HashSet<Arc<Application>> = refs.into_iter().map(|object| self.shared(object)).collect();
@@ -127,7 +127,7 @@ impl Store {
 
     /// Removes all objects of a cache and sets the reason. Unknown objects do not count as deleted. Returns whether the reason is new, and
     /// the pipelines that depend on the cache.
-    pub fn empty(&mut self, id: &CacheId, reason: Reason, message: &str) -> (bool, Vec<PipelineKey>) {
+    pub fn empty(&mut self, id: &CacheId, reason: Reason, message: &str) -> (bool, Vec<Follower>) {
         if let Some(cache) = self.caches.get_mut(&id.key).filter(|c| c.generation == id.generation) {
             cache.clear();
             self.clear_members(&id.key);
@@ -240,14 +240,14 @@ impl Store {
     }
 
     /// Returns the pipelines that need at least one object of this cluster.
-    pub fn pipelines_of(&self, cluster: &ClusterRef) -> Vec<PipelineKey> {
+    pub fn pipelines_of(&self, cluster: &ClusterRef) -> Vec<Follower> {
         let dependents = self.wanted_by.iter().filter(|(object, _)| object.object.cluster_ref.as_ref() == Some(cluster));
         dependents.flat_map(|(_, by)| by).cloned().collect::<HashSet<_>>().into_iter().collect()
     }
 
     /// Sets a message for the caches of this cluster whose initial list is not complete. The problem may be temporary. Returns the
     /// pipelines that depend on these caches.
-    pub fn set_list_problem(&mut self, cluster: &ClusterRef, message: &str) -> Vec<PipelineKey> {
+    pub fn set_list_problem(&mut self, cluster: &ClusterRef, message: &str) -> Vec<Follower> {
         let of = self.caches.iter().filter(|(key, cache)| key.cluster.as_ref() == Some(cluster) && cache.is_filling());
         let ids: Vec<CacheId> = of.map(|(key, cache)| CacheId { key: key.clone(), generation: cache.generation }).collect();
         let phase = Phase::Unknown(Reason::CacheSlow, message.to_owned());
@@ -255,7 +255,7 @@ impl Store {
     }
 
     /// Marks a cache as slow, if its initial list is not complete and no other problem is known. Returns the pipelines that depend on it.
-    pub fn slow(&mut self, id: &CacheId) -> Vec<PipelineKey> {
+    pub fn slow(&mut self, id: &CacheId) -> Vec<Follower> {
         if self.cache(id).is_none_or(|cache| cache.phase != not_synced()) {
             return Vec::new();
         }
@@ -263,7 +263,7 @@ impl Store {
     }
 
     /// Sets the phase of a cache. Returns whether it is new, and the pipelines that depend on the cache.
-    pub fn set_phase(&mut self, id: &CacheId, phase: Phase) -> (bool, Vec<PipelineKey>) {
+    pub fn set_phase(&mut self, id: &CacheId, phase: Phase) -> (bool, Vec<Follower>) {
         let Some(cache) = self.caches.get_mut(&id.key).filter(|c| c.generation == id.generation) else {
             return (false, Vec::new());
         };
@@ -275,12 +275,12 @@ impl Store {
     }
 
     /// Returns the pipelines that depend on this cache.
-    fn dependents(&self, key: &CacheKey) -> Vec<PipelineKey> {
+    fn dependents(&self, key: &CacheKey) -> Vec<Follower> {
         self.needed_by.get(key).into_iter().flat_map(HashMap::keys).cloned().collect()
     }
 
     /// Returns the pipelines that depend on this cache, if it is not synced.
-    pub fn dependents_if_unsynced(&self, id: &CacheId) -> Vec<PipelineKey> {
+    pub fn dependents_if_unsynced(&self, id: &CacheId) -> Vec<Follower> {
         if self.is_synced(id) { Vec::new() } else { self.dependents(&id.key) }
     }
 
@@ -377,8 +377,8 @@ mod tests {
     use crate::cluster::objects::cache::RING;
     use crate::observe::{EventOrigin, Observation, ReadObject};
 
-    fn pipeline(name: &str) -> PipelineKey {
-        PipelineKey { namespace: "team".into(), name: name.into() }
+    fn pipeline(name: &str) -> Follower {
+        Follower::pipeline("team", name)
     }
 
     fn app(kind: &str, namespace: &str, name: &str) -> Application {
@@ -427,7 +427,7 @@ mod tests {
             id
         }
 
-        fn record(&mut self, id: &CacheId, name: &str, obs: Observation) -> Vec<PipelineKey> {
+        fn record(&mut self, id: &CacheId, name: &str, obs: Observation) -> Vec<Follower> {
             let seen = ReadObject { observation: obs, relation: None };
             self.store.record(id, &("ns".to_owned(), name.to_owned()), seen, EventOrigin::Changed)
         }

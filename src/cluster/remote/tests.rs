@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 use super::kubeconfig::Credentials;
 use super::*;
 use crate::api::values::refs::{ClusterAppRef, ClusterKind};
-use crate::cluster::{Application, Options, PipelineKey};
+use crate::cluster::{Application, Follower, Options};
 
 fn cluster(name: &str) -> ClusterRef {
     ClusterRef { api_version: None, kind: ClusterKind::Secret, name: name.into(), namespace: Some("team".into()) }
@@ -20,7 +20,7 @@ fn app(cluster_ref: Option<ClusterRef>) -> Application {
 }
 
 /// Returns the task of cluster `eu`. One of three pipelines needs two objects of it.
-fn prober() -> (Prober, Receiver<PipelineKey>) {
+fn prober() -> (Prober, Receiver<Follower>) {
     let (shared, woken) = Shared::new(Options::default(), crate::telemetry::Metrics::new());
     let mut twice = app(Some(cluster("eu")));
     twice.object.name = "another".to_owned();
@@ -29,7 +29,7 @@ fn prober() -> (Prober, Receiver<PipelineKey>) {
         ("other", vec![app(Some(cluster("us")))]),
         ("near", vec![app(None)]),
     ] {
-        let pipeline = PipelineKey { namespace: "team".into(), name: name.into() };
+        let pipeline = Follower::pipeline("team", name);
         shared.store().declare(&pipeline, apps.into_iter().collect(), &CancellationToken::new());
     }
     let prober = Prober {

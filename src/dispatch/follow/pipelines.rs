@@ -9,7 +9,7 @@ use kube::runtime::watcher::Event;
 
 use super::Followed;
 use crate::api::delivery::PipelineRef;
-use crate::api::pipeline::target::{PIPELINE, promotion, subjects, targets_of};
+use crate::api::pipeline::target::{PIPELINE, TargetInfo, promotion, subjects, targets, targets_of};
 use crate::api::pipeline::{Settled, TargetStatus};
 use crate::api::values::refs::ClusterRef;
 use crate::api::{Change, Pipeline};
@@ -115,11 +115,28 @@ fn without_commit<'a>(settled: impl IntoIterator<Item = (String, &'a Settled)>) 
     all.map(|(subject, _)| subject)
 }
 
-/// Returns the generated targets whose object is gone, each as in the change log.
-pub(in crate::dispatch) fn gone_targets(pipeline: &Pipeline) -> Vec<String> {
-    let environments = pipeline.status.iter().flat_map(|status| &status.environments);
-    let gone = environments.flat_map(|environment| &environment.targets).filter(|target| target.is_gone());
-    gone.filter_map(|target| Some(format!("target/{}", target.generated.as_ref()?.name))).collect()
+/// Returns the targets that leave the status, or end their pipeline, after their last delivery, each as in the change log: the generated ones
+/// whose object is gone, and all whose object is gone if a `PipelineSet` has made the pipeline.
+pub(in crate::dispatch) fn gone_targets(pipeline: &Pipeline, cluster: &str) -> Vec<String> {
+    let environments = || pipeline.status.iter().flat_map(|status| &status.environments);
+    let gone = environments().flat_map(|environment| &environment.targets).filter(|target| target.is_gone());
+    let generated = gone.filter_map(|target| Some(format!("target/{}", target.generated.as_ref()?.name)));
+    let mut all: Vec<String> = generated.collect();
+    if pipeline.spec.pipeline_set.is_some() {
+        let is_gone = |info: &TargetInfo| {
+            let known = environments().filter(|known| known.name == info.environment).flat_map(|known| &known.targets);
+            let mut mine = known.filter(|target| {
+                let app = &target.cluster_app_ref;
+                target.generated.is_none()
+                    && app.name == info.app.name
+                    && app.namespace == info.namespace
+                    && app.cluster_ref == info.object_cluster
+            });
+            mine.any(TargetStatus::is_gone)
+        };
+        all.extend(targets(&pipeline.spec, cluster).into_iter().filter(is_gone).map(|info| info.subject));
+    }
+    all
 }
 
 /// Returns, for each subject that was seen, the serial of the log when it was first seen.

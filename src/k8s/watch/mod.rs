@@ -77,7 +77,15 @@ pub fn watch_by_term<K>(api: Api<Guarded<K>>, terms: Receiver<Option<u64>>) -> (
 where
     K: Deleted + Clone + Debug + Send + 'static,
 {
-    matching_by_term(api, None, Pauses::Short, terms)
+    matching_by_term(api, watcher::Config::default(), None, Pauses::Short, terms)
+}
+
+/// Watches the objects with a label by leadership term.
+pub fn watch_labeled_by_term<K>(api: Api<Guarded<K>>, label: &str, terms: Receiver<Option<u64>>) -> (TermNumber, Events<K>)
+where
+    K: Deleted + Clone + Debug + Send + 'static,
+{
+    matching_by_term(api, watcher::Config::default().labels(label), None, Pauses::Short, terms)
 }
 
 /// Watches the one object of this name by leadership term.
@@ -85,7 +93,8 @@ pub fn watch_one_by_term<K>(api: Api<Guarded<K>>, name: &str, terms: Receiver<Op
 where
     K: Deleted + Clone + Debug + Send + 'static,
 {
-    matching_by_term(api, Some(name), Pauses::Short, terms)
+    let only = watcher::Config::default().fields(&format!("metadata.name={name}"));
+    matching_by_term(api, only, Some(name), Pauses::Short, terms)
 }
 
 /// Watches the one object of this name, independent of leadership, from now on and without end. The kind can be determined at run time.
@@ -97,9 +106,10 @@ where
     steady(name, move || watcher(api.clone(), only.clone()).boxed(), Pauses::Short).boxed()
 }
 
-/// Watches by leadership term, with these pauses: one object if there is a name, otherwise all.
+/// Watches the objects that `config` selects by leadership term, with these pauses. `name`: of the only object, for log lines.
 fn matching_by_term<K>(
     api: Api<Guarded<K>>,
+    config: watcher::Config,
     name: Option<&str>,
     pauses: Pauses,
     terms: Receiver<Option<u64>>,
@@ -108,8 +118,6 @@ where
     K: Deleted + Clone + Debug + Send + 'static,
 {
     let term = TermNumber::default();
-    let config = name
-        .map_or_else(watcher::Config::default, |name| watcher::Config::default().fields(&format!("metadata.name={name}")));
     let (namespace, name) = (api.namespace().map(str::to_owned), name.map(str::to_owned));
     let (last, watching) = (term.clone(), None::<(u64, Events<Guarded<K>>)>);
     let begin = move || {

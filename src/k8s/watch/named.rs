@@ -83,7 +83,8 @@ impl NamedWatches {
         });
         for name in wanted.iter().filter(|name| !running.contains_key(*name)).cloned().collect::<Vec<_>>() {
             let api: Api<Guarded<K>> = Api::namespaced(self.client.clone(), &name.namespace);
-            let (term, events) = matching_by_term(api, Some(&name.name), Pauses::Long, self.terms.clone());
+            let only = watcher::Config::default().fields(&format!("metadata.name={}", name.name));
+            let (term, events) = matching_by_term(api, only, Some(&name.name), Pauses::Long, self.terms.clone());
             let task = follow(events, term, begin(&name), self.label, self.metrics.clone());
             running.insert(name, all.spawn(task));
         }

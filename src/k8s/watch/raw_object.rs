@@ -15,7 +15,9 @@ use serde::de::{self, DeserializeOwned, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-use crate::api::{Notification, NotificationSpec, Pipeline, PipelineSpec, Promotion, PromotionSpec};
+use crate::api::{
+    Notification, NotificationSpec, Pipeline, PipelineSet, PipelineSetSpec, PipelineSpec, Promotion, PromotionSpec,
+};
 
 /// Field of the metadata that no component reads.
 const UNREAD: &str = "managedFields";
@@ -61,6 +63,12 @@ impl Deleted for Notification {
 impl Deleted for Promotion {
     fn deleted(metadata: ObjectMeta) -> Self {
         Self { metadata, spec: PromotionSpec::default(), status: None }
+    }
+}
+
+impl Deleted for PipelineSet {
+    fn deleted(metadata: ObjectMeta) -> Self {
+        Self { metadata, spec: PipelineSetSpec::default(), status: None }
     }
 }
 

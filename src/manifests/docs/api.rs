@@ -18,11 +18,12 @@ use crate::api::{TransitionType, crds};
 
 const PAGE: &str = include_str!("../../../docs/api.md");
 /// The pages that list the fields of a kind.
-const REFERENCE: [(&str, &str, &str); 4] = [
+const REFERENCE: [(&str, &str, &str); 5] = [
     ("Pipeline", "docs/reference/pipeline.md", include_str!("../../../docs/reference/pipeline.md")),
     ("Notification", "docs/reference/notification.md", include_str!("../../../docs/reference/notification.md")),
     ("Delivery", "docs/reference/delivery.md", include_str!("../../../docs/reference/delivery.md")),
     ("Promotion", "docs/reference/promotion.md", include_str!("../../../docs/reference/promotion.md")),
+    ("PipelineSet", "docs/reference/pipelineset.md", include_str!("../../../docs/reference/pipelineset.md")),
 ];
 /// The fields of a layer that a Notification does not have.
 const OWN: [&str; 2] = ["name", "remove"];

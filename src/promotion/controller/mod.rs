@@ -6,7 +6,6 @@
 pub(super) mod attempts;
 pub(super) mod index;
 pub(super) mod look;
-mod queue;
 pub(super) mod retain;
 mod secrets;
 mod store;
@@ -30,11 +29,11 @@ use crate::api::notification::credentials::SecretName;
 use crate::api::promotion::Phase;
 use crate::api::{Pipeline, Promotion, Time, now};
 use crate::k8s::call::CallError;
+use crate::k8s::queue::Queue;
 use crate::k8s::watch::{Deleted, watch_by_term};
 use crate::telemetry::chain;
 use crate::telemetry::metrics::{PromotionPhase, Watch};
 use index::{Index, Key, Listing};
-use queue::Queue;
 use secrets::Wanted;
 use store::Store;
 

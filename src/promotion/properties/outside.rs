@@ -96,8 +96,6 @@ pub(super) struct Outside {
     /// What each replica knows, by the uid of the promotion.
     known: Vec<HashMap<String, Progress>>,
     pub(super) leader: usize,
-    /// The promotions that a person deleted, with the number of pull requests at that time.
-    forgotten: HashMap<String, usize>,
     /// Number of requests that were sent.
     pub(super) requests: u64,
 }
@@ -119,19 +117,12 @@ impl Outside {
             jobs: Vec::new(),
             known: vec![HashMap::new(); replicas],
             leader: 0,
-            forgotten: HashMap::new(),
             requests: 0,
         }
     }
 
     pub(super) fn forge(&self) -> MutexGuard<'_, Forge> {
         lock(&self.forge)
-    }
-
-    /// A person deleted a promotion. What it opened stays, also if somebody creates a promotion with its name again.
-    pub(super) fn forget(&mut self, promotion: String) {
-        let opened = self.forge().pulls.len();
-        self.forgotten.insert(promotion, opened);
     }
 
     pub(super) fn declared(&self, environment: &str) -> Option<String> {
@@ -279,11 +270,9 @@ impl Server {
     /// refuses the request, or nobody can merge what it opens, unless a person pushes to the branch, or two requests are late.
     pub(super) fn left_open(&self) -> Option<String> {
         let forge = self.outside.forge();
-        let forgotten = |pull: &forge::Pull| self.outside.forgotten.get(&pull.promotion).copied().unwrap_or_default();
-        let all = forge.pulls.iter().enumerate().filter(|(at, pull)| *at >= forgotten(pull) && is_open(pull));
-        let wrong = all.map(|(_, pull)| pull).find(|pull| {
-            // A person deleted the promotion. Then its pull request stays.
-            let Some(promotion) = self.promotions.get(&pull.promotion) else { return false };
+        let wrong = forge.pulls.iter().filter(|pull| is_open(pull)).find(|pull| {
+            // A person deleted the promotion. Then its pull request stays, also if somebody creates one with its name again.
+            let Some(promotion) = self.opener(pull) else { return false };
             let status = promotion.status.clone().unwrap_or_default();
             let says =
                 ["could not be closed", "is still open", "can be open"].iter().any(|text| status.message.contains(text));
@@ -296,7 +285,12 @@ impl Server {
             let is_requested = status.phase == Some(Phase::Requested);
             !says && !is_late && !is_requested && !self.has_open(pull.number)
         });
-        wrong.map(|pull| format!("{pull:?} is open: {:?}", self.promotions.get(&pull.promotion)))
+        wrong.map(|pull| format!("{pull:?} is open: {:?}", self.opener(pull)))
+    }
+
+    /// Returns the promotion that opened a pull request.
+    fn opener(&self, pull: &forge::Pull) -> Option<&Promotion> {
+        self.promotions.values().find(|promotion| promotion.metadata.uid.as_ref() == Some(&pull.promotion))
     }
 
     /// Whether a promotion has this pull request, which is open: its own, or one that it took over.

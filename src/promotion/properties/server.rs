@@ -347,7 +347,6 @@ impl Server {
         let mirror = mirror(&self.pipeline, &promotion.spec.environment);
         if !counts(&promotion) || mirror.is_some_and(|mirror| order_of_mirror(mirror) >= order(&promotion.spec)) {
             self.remove(&promotion.name_any());
-            self.outside.forget(promotion.name_any());
         }
     }
 

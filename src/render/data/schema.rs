@@ -61,6 +61,10 @@ pub(in crate::render) static ROOT: DataSchema = Object(&[
     ("notification", Object(&[("name", Leaf), ("namespace", Leaf)])),
 ]);
 
+/// The schema of the data of a [`PipelineSet`](crate::api::PipelineSet).
+pub(in crate::render) static SOURCE: DataSchema =
+    Object(&[("apiVersion", Leaf), ("kind", Leaf), ("namespace", Leaf), ("name", Leaf), ("labels", Map)]);
+
 impl DataSchema {
     /// Returns the field with this name, if this is an object that has it.
     pub(in crate::render) fn field(&self, name: &str) -> Option<&'static Self> {

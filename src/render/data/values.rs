@@ -45,6 +45,13 @@ impl Values {
         Ok(Self { data, parameters, rendered, whole, is_rendering_parameter, budget, changeable })
     }
 
+    /// Prepares data that has no parameters, with another schema than that of [`Data`].
+    pub(in crate::render) fn of_source(data: Value) -> Self {
+        let (is_rendering_parameter, budget, changeable) = (Cell::new(false), Cell::new(BUDGET), Cell::new(0));
+        let (parameters, whole) = (Parameters::default(), [const { OnceCell::new() }; 2]);
+        Self { data, parameters, rendered: Vec::new(), whole, is_rendering_parameter, budget, changeable }
+    }
+
     /// Returns the value at a path from the root, for a template with this visibility. Returns `None` for a missing label or annotation,
     /// and for a hidden parameter.
     pub(in crate::render) fn get(&self, path: &[String], visibility: Visibility) -> Result<Option<&Value>, RenderError> {

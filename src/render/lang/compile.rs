@@ -17,6 +17,7 @@ use super::limits::{Outline, scan};
 use super::scope::{Kind, Scopes, Unresolved};
 use crate::api::values::nearest::instead;
 use crate::render::data::parameters::Parameters;
+use crate::render::data::schema::{DataSchema, ROOT};
 use crate::render::error::{Position, RenderError, for_message};
 use crate::render::escape::context::EscapeContext;
 use crate::render::helpers::Function;
@@ -26,6 +27,16 @@ const MOST_PROBLEMS: usize = 50;
 
 /// Compiles a source whose output starts in the given context.
 pub(in crate::render) fn compile(
+    source: &str,
+    context: EscapeContext,
+    parameters: &Parameters,
+) -> Result<Program, RenderError> {
+    compile_for(&ROOT, source, context, parameters)
+}
+
+/// Compiles a source whose data has this schema.
+pub(in crate::render) fn compile_for(
+    schema: &'static DataSchema,
     source: &str,
     context: EscapeContext,
     parameters: &Parameters,
@@ -43,7 +54,7 @@ pub(in crate::render) fn compile(
         outline: &outline,
         condensed: &condensed,
         blocks: 0,
-        scopes: Scopes::new(parameters),
+        scopes: Scopes::new(schema, parameters),
         context,
         context_unknown: false,
         problems: Vec::new(),

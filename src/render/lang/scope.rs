@@ -3,10 +3,12 @@
 use super::eval::{EntryPart, Expr};
 use crate::api::values::nearest::{instead, nearest};
 use crate::render::data::parameters::{Parameter, Parameters};
-use crate::render::data::schema::{DataSchema, ROOT};
+use crate::render::data::schema::DataSchema;
 
 /// The characters between the names of a path.
 const SEPARATORS: [char; 2] = ['.', '/'];
+/// The field that contains the parameters.
+const PARAMETERS: &str = "parameters";
 
 /// The kind of value that an expression yields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +61,7 @@ impl From<String> for Unresolved {
 #[derive(Debug)]
 pub(in crate::render) struct Scopes<'a> {
     blocks: Vec<Scope>,
+    schema: &'static DataSchema,
     parameters: &'a Parameters,
 }
 
@@ -75,8 +78,8 @@ enum Scope {
 
 impl<'a> Scopes<'a> {
     /// Returns the scopes outside of all blocks.
-    pub(in crate::render) fn new(parameters: &'a Parameters) -> Self {
-        Self { blocks: vec![Scope::Fields(Vec::new())], parameters }
+    pub(in crate::render) fn new(schema: &'static DataSchema, parameters: &'a Parameters) -> Self {
+        Self { blocks: vec![Scope::Fields(Vec::new())], schema, parameters }
     }
 
     /// Enters a `with` over a path from the root.
@@ -121,10 +124,11 @@ impl<'a> Scopes<'a> {
             }
             Some(Scope::Fields(base)) => {
                 let path: Vec<String> = base.iter().cloned().chain(names).collect();
-                let kind = if path.first().is_some_and(|name| name == "parameters") {
+                let is_parameter = path.first().is_some_and(|name| name == PARAMETERS);
+                let kind = if is_parameter && self.schema.field(PARAMETERS).is_some() {
                     self.parameter(&path[1..])
                 } else {
-                    kind(&path, base.len()).map_err(Unresolved::from)
+                    kind(self.schema, &path, base.len()).map_err(Unresolved::from)
                 };
                 let prefix = if raw.starts_with('@') { "@root.".to_owned() } else { "../".repeat(up) };
                 kind.map(|kind| (Expr::Path(path), kind)).map_err(|unresolved| unresolved.with_prefix(&prefix))
@@ -210,13 +214,13 @@ fn after_separator(path: &str) -> &str {
 }
 
 /// Returns the kind of the value at a path from the root. The first `above` names come from the enclosing blocks.
-fn kind(path: &[String], above: usize) -> Result<Kind, String> {
-    let mut shape = Some(&ROOT);
+fn kind(schema: &'static DataSchema, path: &[String], above: usize) -> Result<Kind, String> {
+    let mut shape = Some(schema);
     for (index, name) in path.iter().enumerate() {
         shape = match shape {
             // A label or annotation can have any name, and has no fields.
             Some(DataSchema::Map) => None,
-            Some(object) => Some(object.field(name).ok_or_else(|| unknown(object, path, above, index))?),
+            Some(object) => Some(object.field(name).ok_or_else(|| unknown(schema, object, path, above, index))?),
             None => return Err("a label or annotation has no fields; put a name with dots in brackets".to_owned()),
         };
     }
@@ -230,7 +234,7 @@ fn kind(path: &[String], above: usize) -> Result<Kind, String> {
 
 /// Returns the alternatives to the name at `index`, which the object does not have. If the corrected path exists, it is suggested as a
 /// whole.
-fn unknown(object: &DataSchema, path: &[String], above: usize, index: usize) -> String {
+fn unknown(schema: &'static DataSchema, object: &DataSchema, path: &[String], above: usize, index: usize) -> String {
     let Some(names) = object.names() else { return "a text has no fields".to_owned() };
     let before = path[above.min(index)..index].iter().fold(String::new(), |before, name| before + name + ".");
     let names: Vec<_> = names.collect();
@@ -238,7 +242,7 @@ fn unknown(object: &DataSchema, path: &[String], above: usize, index: usize) -> 
         let mut whole = path.to_vec();
         meant.clone_into(whole.get_mut(index)?);
         let is_plain = whole[index..].iter().all(|name| !name.contains(SEPARATORS));
-        (is_plain && kind(&whole, above).is_ok()).then(|| whole[index..].join("."))
+        (is_plain && kind(schema, &whole, above).is_ok()).then(|| whole[index..].join("."))
     });
     match whole {
         Some(whole) => format!("did you mean `{before}{whole}`?"),
@@ -249,6 +253,7 @@ fn unknown(object: &DataSchema, path: &[String], above: usize, index: usize) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::render::data::schema::ROOT;
 
     fn path(names: &[&str]) -> Vec<String> {
         names.iter().map(|name| (*name).to_owned()).collect()
@@ -264,7 +269,7 @@ mod tests {
     #[test]
     fn paths_are_resolved_within_their_blocks() {
         let none = Parameters::default();
-        let mut scopes = Scopes::new(&none);
+        let mut scopes = Scopes::new(&ROOT, &none);
         scopes.enter(path(&["target"]));
         scopes.enter(path(&["target", "app"]));
         for (raw, expected, kind) in [
@@ -310,7 +315,7 @@ mod tests {
     #[test]
     fn within_a_loop_this_is_the_entry() {
         let none = Parameters::default();
-        let mut scopes = Scopes::new(&none);
+        let mut scopes = Scopes::new(&ROOT, &none);
         scopes.enter_loop();
         scopes.enter_loop();
         for (raw, depth, part) in [
@@ -331,7 +336,7 @@ mod tests {
     #[test]
     fn parameters_are_those_that_were_given() {
         let parameters = Parameters::compile([("channel", Some("#deploys")), ("owner", None)]).unwrap();
-        let mut scopes = Scopes::new(&parameters);
+        let mut scopes = Scopes::new(&ROOT, &parameters);
         assert!(matches!(scopes.resolve("parameters"), Ok((_, Kind::Map))));
         assert!(matches!(scopes.resolve("parameters.channel"), Ok((_, Kind::Text))));
         assert!(matches!(scopes.resolve("parameters.owner"), Err(Unresolved::Unset(name)) if name == "owner"));
@@ -341,6 +346,6 @@ mod tests {
         scopes.enter(path(&["parameters"]));
         assert!(matches!(scopes.resolve("channel"), Ok((_, Kind::Text))));
         let none = Parameters::default();
-        assert!(unknown(&Scopes::new(&none), "parameters.channel").contains("spec.template.parameters"));
+        assert!(unknown(&Scopes::new(&ROOT, &none), "parameters.channel").contains("spec.template.parameters"));
     }
 }

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::Store;
 use crate::api::{Time, now};
 use crate::cluster::selection::CheckIn;
-use crate::cluster::{ObjectPlace, PipelineKey};
+use crate::cluster::{Follower, ObjectPlace};
 
 /// Number of intervals that are remembered.
 const INTERVALS: usize = 4;
@@ -30,7 +30,7 @@ pub(super) struct Known {
     /// The times between the last reports, oldest first, by the clock of the agent.
     intervals: VecDeque<Duration>,
     /// Pipelines to wake with the next report.
-    waiting: HashSet<PipelineKey>,
+    waiting: HashSet<Follower>,
 }
 
 impl Known {
@@ -61,7 +61,7 @@ impl Known {
 
 impl Store {
     /// Notes what a `Cluster` says about its agent. Returns the pipelines that wait for a report.
-    pub(super) fn note_check_in(&mut self, cluster: &ObjectPlace, last: &str) -> HashSet<PipelineKey> {
+    pub(super) fn note_check_in(&mut self, cluster: &ObjectPlace, last: &str) -> HashSet<Follower> {
         let known = self.check_ins.entry(cluster.clone()).or_insert_with(Known::nothing);
         let now = Some(last.to_owned());
         if known.last == now {
@@ -83,7 +83,7 @@ impl Store {
     }
 
     /// Forgets a `Cluster` that is deleted. Returns the pipelines that waited for a report.
-    pub(super) fn forget_check_in(&mut self, cluster: &ObjectPlace) -> HashSet<PipelineKey> {
+    pub(super) fn forget_check_in(&mut self, cluster: &ObjectPlace) -> HashSet<Follower> {
         self.check_ins.remove(cluster).map(|known| known.waiting).unwrap_or_default()
     }
 
@@ -94,7 +94,7 @@ impl Store {
     }
 
     /// Wakes a pipeline with the next report of a `Cluster`.
-    pub fn await_check_in(&mut self, cluster: &ObjectPlace, pipeline: &PipelineKey) {
+    pub fn await_check_in(&mut self, cluster: &ObjectPlace, pipeline: &Follower) {
         self.check_ins.entry(cluster.clone()).or_insert_with(Known::nothing).waiting.insert(pipeline.clone());
     }
 }

@@ -9,26 +9,26 @@ use std::sync::Arc;
 use super::Store;
 use crate::api::values::refs::{ClusterAppRef, ClusterRef};
 use crate::cluster::objects::cache::{Cache, CacheKey, ObjectName, Phase, Ring, Tracked, name_of, object_of};
-use crate::cluster::{Application, PipelineKey, Reason, Scope};
+use crate::cluster::{Application, Follower, Reason, Scope};
 use crate::observe::{Family, Member, Observation, Parent, Parts, Relation, combine, parts_of};
 
 impl Store {
     /// Counts one more object that a pipeline needs, for each of its caches.
-    pub(super) fn count_need(&mut self, object: &Application, pipeline: &PipelineKey) {
+    pub(super) fn count_need(&mut self, object: &Application, pipeline: &Follower) {
         for key in self.all_caches(object) {
             *self.needed_by.entry(key).or_default().entry(pipeline.clone()).or_default() += 1;
         }
     }
 
     /// Counts one object less that a pipeline needs, for each of its caches.
-    pub(super) fn uncount_need(&mut self, object: &Application, pipeline: &PipelineKey) {
+    pub(super) fn uncount_need(&mut self, object: &Application, pipeline: &Follower) {
         for key in self.all_caches(object) {
             self.uncount(&key, pipeline);
         }
     }
 
     /// Counts one need of a pipeline less for a cache.
-    pub(super) fn uncount(&mut self, key: &CacheKey, pipeline: &PipelineKey) {
+    pub(super) fn uncount(&mut self, key: &CacheKey, pipeline: &Follower) {
         let Some(by) = self.needed_by.get_mut(key) else { return };
         if let Some(count) = by.get_mut(pipeline) {
             *count -= 1;
@@ -111,7 +111,7 @@ impl Store {
 
     /// Registers a named or selected parent after it was read, and combines it with its parts. `anyway`: dependent pipelines are woken even
     /// if nothing changed. Returns the pipelines to wake.
-    pub(super) fn register_parent(&mut self, key: &CacheKey, name: &ObjectName, anyway: bool) -> Vec<PipelineKey> {
+    pub(super) fn register_parent(&mut self, key: &CacheKey, name: &ObjectName, anyway: bool) -> Vec<Follower> {
         let family = self.parent(key, name).map(|parent| parent.family().clone());
         let place = family.and_then(|family| Some((self.cache_of_family(key, &family)?, family)));
         let known = self.parents.parts_of(key, name).map(|(parts, family)| (&**parts, &**family));
@@ -131,7 +131,7 @@ impl Store {
     }
 
     /// Returns the pipelines that name or select an object.
-    pub(super) fn interested(&self, key: &CacheKey, name: &ObjectName) -> Vec<PipelineKey> {
+    pub(super) fn interested(&self, key: &CacheKey, name: &ObjectName) -> Vec<Follower> {
         let named = self.wanted_by.get(&object_of(key, name)).into_iter().flatten();
         if !self.caches.get(key).is_some_and(|cache| cache.keeps_traits) {
             return named.cloned().collect();
@@ -151,19 +151,19 @@ impl Store {
         parts: &CacheKey,
         touched: &[Family],
         namespace: Option<&str>,
-    ) -> Vec<PipelineKey> {
+    ) -> Vec<Follower> {
         let parents = self.parents.of_families(parts, touched, namespace);
         parents.iter().flat_map(|(key, name)| self.combine_parent(key, name, false)).collect()
     }
 
     /// Combines all parents with parts in this cache again. Returns the pipelines to wake.
-    pub(super) fn recombine_all(&mut self, parts: &CacheKey) -> Vec<PipelineKey> {
+    pub(super) fn recombine_all(&mut self, parts: &CacheKey) -> Vec<Follower> {
         let parents = self.parents.with_parts_in(parts);
         parents.iter().flat_map(|(key, name)| self.combine_parent(key, name, false)).collect()
     }
 
     /// Combines a parent with its parts again, if the cache of the parts is synced. Returns the pipelines to wake.
-    fn combine_parent(&mut self, key: &CacheKey, name: &ObjectName, anyway: bool) -> Vec<PipelineKey> {
+    fn combine_parent(&mut self, key: &CacheKey, name: &ObjectName, anyway: bool) -> Vec<Follower> {
         let Some((parts, family)) = self.parts_of(key, name) else { return Vec::new() };
         let Some(mut parent) = self.parent(key, name).cloned() else { return Vec::new() };
         let said = combine(&mut parent, &members(parts, family));
@@ -306,8 +306,8 @@ mod tests {
         object(&deployment(), labels, spec, json!({"appliedDeploymentID": staged, "ready": true, "nonModified": true}))
     }
 
-    fn pipeline(name: &str) -> PipelineKey {
-        PipelineKey { namespace: NS.into(), name: name.into() }
+    fn pipeline(name: &str) -> Follower {
+        Follower::pipeline(NS, name)
     }
 
     struct Bench(Store);
@@ -325,7 +325,7 @@ mod tests {
         }
 
         /// Applies a complete list of these objects, all in one namespace.
-        fn list(&mut self, id: &CacheId, namespace: &str, objects: Vec<(&str, ReadObject)>) -> Vec<PipelineKey> {
+        fn list(&mut self, id: &CacheId, namespace: &str, objects: Vec<(&str, ReadObject)>) -> Vec<Follower> {
             let name = |name: &str| (namespace.to_owned(), name.to_owned());
             let names = objects.iter().map(|(n, _)| name(n)).collect();
             for (n, seen) in objects {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use super::Store;
 use crate::api::Status;
-use crate::cluster::PipelineKey;
+use crate::cluster::Follower;
 use crate::cluster::objects::cache::{CacheId, ObjectName, Phase, object_of};
 use crate::observe::{EventOrigin, ReadObject, Relation, Traits, observe};
 
@@ -23,7 +23,7 @@ impl Store {
         name: ObjectName,
         seen: Option<(ReadObject, Option<Traits>)>,
         origin: EventOrigin,
-    ) -> (Vec<PipelineKey>, Arc<ObjectName>) {
+    ) -> (Vec<Follower>, Arc<ObjectName>) {
         let wake = match seen {
             Some((seen, traits)) => self.record_with(id, &name, seen, traits.as_ref(), origin),
             None => self.unreadable(id, &name),
@@ -33,7 +33,7 @@ impl Store {
     }
 
     /// Records what was observed of an object. Returns the pipelines that depend on it.
-    pub fn record(&mut self, id: &CacheId, name: &ObjectName, seen: ReadObject, origin: EventOrigin) -> Vec<PipelineKey> {
+    pub fn record(&mut self, id: &CacheId, name: &ObjectName, seen: ReadObject, origin: EventOrigin) -> Vec<Follower> {
         self.record_with(id, name, seen, None, origin)
     }
 
@@ -45,7 +45,7 @@ impl Store {
         seen: ReadObject,
         traits: Option<&Traits>,
         origin: EventOrigin,
-    ) -> Vec<PipelineKey> {
+    ) -> Vec<Follower> {
         let Some(cache) = self.caches.get_mut(&id.key).filter(|c| c.generation == id.generation) else { return Vec::new() };
         let touched = cache.update_families(name, seen.relation.as_ref());
         let was_unread = cache.unread.remove(name).then(|| name.0.clone());
@@ -56,13 +56,7 @@ impl Store {
     }
 
     /// Records an observation for the object itself, without the parents that it is a part of.
-    fn record_own(
-        &mut self,
-        id: &CacheId,
-        name: &ObjectName,
-        mut seen: ReadObject,
-        origin: EventOrigin,
-    ) -> Vec<PipelineKey> {
+    fn record_own(&mut self, id: &CacheId, name: &ObjectName, mut seen: ReadObject, origin: EventOrigin) -> Vec<Follower> {
         let (absent, seq, key) = (self.next(), self.next(), &id.key);
         let is_named = self.wanted_by.contains_key(&object_of(key, name));
         let is_wanted = is_named || self.is_selected(key, name);
@@ -103,7 +97,7 @@ impl Store {
 
     /// Records that an object exists and cannot be parsed. Its last observation is outdated, but the object is not deleted. Returns the
     /// pipelines that depend on it.
-    pub fn unreadable(&mut self, id: &CacheId, name: &ObjectName) -> Vec<PipelineKey> {
+    pub fn unreadable(&mut self, id: &CacheId, name: &ObjectName) -> Vec<Follower> {
         let by = self.wanted_by.get(&object_of(&id.key, name));
         let Some(cache) = self.caches.get_mut(&id.key).filter(|c| c.generation == id.generation) else { return Vec::new() };
         let is_synced = cache.phase == Phase::Synced;
@@ -120,7 +114,7 @@ impl Store {
 
     /// Completes a list: objects that it does not contain are gone, and the cache is synced. Returns the pipelines that are affected, or
     /// with `all` every pipeline that depends on the cache.
-    pub fn listed<N>(&mut self, id: &CacheId, seen: &HashSet<N>, all: bool) -> Vec<PipelineKey>
+    pub fn listed<N>(&mut self, id: &CacheId, seen: &HashSet<N>, all: bool) -> Vec<Follower>
     where
         N: Borrow<ObjectName> + Eq + Hash,
     {

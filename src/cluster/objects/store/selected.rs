@@ -21,14 +21,14 @@ use crate::api::pipeline::source::FLEET_VERSION;
 use crate::api::values::refs::ClusterAppRef;
 use crate::cluster::objects::cache::{CacheId, CacheKey, ObjectName};
 use crate::cluster::selection::{Joined, Selection};
-use crate::cluster::{Application, PipelineKey, Scope};
+use crate::cluster::{Application, Follower, Scope};
 
 /// All selections.
 #[derive(Default)]
 pub(super) struct Selections {
     all: HashMap<Arc<Selection>, Kept>,
     /// By pipeline: its selections.
-    by_pipeline: HashMap<PipelineKey, HashSet<Arc<Selection>>>,
+    by_pipeline: HashMap<Follower, HashSet<Arc<Selection>>>,
     /// By cache: the selections whose objects it contains.
     objects_in: HashMap<CacheKey, Vec<Arc<Selection>>>,
     /// By cache of `Clusters` or `ClusterGroups`: the selections that depend on them.
@@ -37,7 +37,7 @@ pub(super) struct Selections {
 
 /// One selection.
 struct Kept {
-    by: HashSet<PipelineKey>,
+    by: HashSet<Follower>,
     /// The objects that it contains, by cache.
     members: HashMap<CacheKey, BTreeMap<Arc<ObjectName>, (Joined, u64)>>,
     needs: Needs,
@@ -73,7 +73,7 @@ impl Store {
     /// Replaces the selections of a pipeline.
     pub fn select(
         &mut self,
-        pipeline: &PipelineKey,
+        pipeline: &Follower,
         selections: HashSet<Arc<Selection>>,
         parent: &CancellationToken,
     ) -> Declared {
@@ -93,7 +93,7 @@ impl Store {
 
     fn begin_selection(
         &mut self,
-        pipeline: &PipelineKey,
+        pipeline: &Follower,
         selection: &Arc<Selection>,
         parent: &CancellationToken,
         declared: &mut Declared,
@@ -127,7 +127,7 @@ impl Store {
         }
     }
 
-    fn end_selection(&mut self, pipeline: &PipelineKey, selection: &Arc<Selection>, declared: &mut Declared) {
+    fn end_selection(&mut self, pipeline: &Follower, selection: &Arc<Selection>, declared: &mut Declared) {
         let Some(kept) = self.selections.all.get_mut(selection) else { return };
         kept.by.remove(pipeline);
         let needs = kept.needs.clone();
@@ -216,7 +216,7 @@ impl Store {
     }
 
     /// Returns the pipelines that select this object.
-    pub(super) fn selecting<'a>(&'a self, key: &'a CacheKey, name: &'a ObjectName) -> impl Iterator<Item = &'a PipelineKey> {
+    pub(super) fn selecting<'a>(&'a self, key: &'a CacheKey, name: &'a ObjectName) -> impl Iterator<Item = &'a Follower> {
         let selections = self.selections.objects_in.get(key).into_iter().flatten();
         let kept = selections.filter_map(|selection| self.selections.all.get(selection));
         let containing = kept.filter(move |kept| kept.members.get(key).is_some_and(|members| members.contains_key(name)));

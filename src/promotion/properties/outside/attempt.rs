@@ -137,7 +137,7 @@ impl Attempt {
             Branch::Declared(commit) => return Ok(Found::AlreadyDeclared(pushed(&commit, "main"))),
             Branch::Ready(commit) => pushed(&commit, own),
         };
-        match self.ask(Call::Create(own.clone(), self.promotion.name_any())).await? {
+        match self.ask(Call::Create(own.clone(), self.promotion.uid().unwrap_or_default())).await? {
             Answer::Pulls(created) => Ok(found(&created[0], Some(commit))),
             Answer::Exists => match self.find(own).await? {
                 Some(pull) => Ok(found(&pull, Some(commit))),

@@ -23,7 +23,7 @@ pub(super) struct Commit {
 pub(in crate::promotion::properties) struct Pull {
     pub(in crate::promotion::properties) number: i64,
     pub(in crate::promotion::properties) branch: String,
-    /// The promotion in its last line.
+    /// Uid of the promotion that opened it.
     pub(in crate::promotion::properties) promotion: String,
     pub(in crate::promotion::properties) state: PullRequestState,
     /// The request that opened it was applied after its attempt had ended.

@@ -9,7 +9,7 @@ use super::{Needs, fleet_object};
 use crate::api::pipeline::source::TargetOrigin;
 use crate::cluster::objects::cache::{ObjectName, Phase, object_of};
 use crate::cluster::objects::store::Store;
-use crate::cluster::selection::{Joined, Selected, Selecting, Selection, Source};
+use crate::cluster::selection::{Joined, Selected, Selecting, Selection, Source, SourceObject, Sources};
 use crate::cluster::{Application, Reason, Scope};
 use crate::observe::{FleetTraits, Traits};
 
@@ -53,6 +53,27 @@ impl Store {
         selecting
     }
 
+    /// Returns the objects of a selection of a `PipelineSet`, at most `most`.
+    pub fn sources(&self, selection: &Arc<Selection>, most: usize) -> Sources {
+        let Some(kept) = self.selections.all.get(selection) else {
+            let why = (Reason::CacheNotSynced, "no set has requested these objects yet".to_owned());
+            return Sources { incomplete: Some(why), ..Sources::default() };
+        };
+        let mut sources = Sources { incomplete: self.incomplete(selection, &kept.needs), ..Sources::default() };
+        for key in &kept.needs.objects {
+            let Some(cache) = self.caches.get(key) else { continue };
+            for (name, (joined, _)) in kept.members.get(key).into_iter().flatten() {
+                let Some(traits) = cache.objects.get(name).and_then(|tracked| tracked.traits.as_deref()) else { continue };
+                sources.total += 1;
+                if sources.objects.len() < most {
+                    sources.objects.push(source(name, traits, *joined));
+                }
+            }
+        }
+        sources.objects.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
+        sources
+    }
+
     /// Returns why objects of a selection can be missing.
     fn incomplete(&self, selection: &Selection, needs: &Needs) -> Option<(Reason, String)> {
         if let (Scope::Namespaces(watched), Some(all), None) = (&self.scope, &selection.namespaces, &selection.cluster_ref)
@@ -79,6 +100,16 @@ impl Store {
             _ => String::new(),
         };
         TargetOrigin { kind: (*kind).to_owned(), name: name.clone(), repository }
+    }
+}
+
+fn source((namespace, name): &ObjectName, traits: &Traits, joined: Joined) -> SourceObject {
+    SourceObject {
+        namespace: namespace.clone(),
+        name: name.clone(),
+        labels: traits.labels().map(|(key, value)| (key.to_owned(), value.to_owned())).collect(),
+        joined,
+        created: traits.created(),
     }
 }
 

@@ -9,10 +9,10 @@ use std::sync::Arc;
 use kube::core::Expression;
 
 use super::fleet_object;
-use crate::cluster::PipelineKey;
 use crate::cluster::objects::cache::{CacheKey, ObjectName, Phase, Ring, Tracked, object_of};
 use crate::cluster::objects::store::Store;
 use crate::cluster::selection::{FleetClusters, Joined, OfCluster, Selection};
+use crate::cluster::{Follower, FollowerKind};
 use crate::observe::{EventOrigin, FleetTraits, Relation, Traits};
 
 impl Store {
@@ -24,7 +24,7 @@ impl Store {
         name: &ObjectName,
         traits: Option<&Traits>,
         origin: EventOrigin,
-    ) -> HashSet<PipelineKey> {
+    ) -> HashSet<Follower> {
         let Some(cache) = self.caches.get_mut(key).filter(|cache| cache.keeps_traits) else { return HashSet::new() };
         let is_synced = cache.phase == Phase::Synced;
         let before = match cache.objects.get_mut(name) {
@@ -45,10 +45,14 @@ impl Store {
             (None, false) => Joined::Listed,
             (Some(_), false) => Joined::Moved,
         };
+        // The pipelines of a set depend on the labels of its sources.
+        let is_relabeled = before.as_deref().zip(traits).is_some_and(|(before, now)| !before.same_labels(now));
         let mut wake = HashSet::new();
         for selection in self.selections.objects_in.get(key).cloned().unwrap_or_default() {
-            if self.decide(&selection, key, name, joined) && is_synced {
-                wake.extend(self.selections.all.get(&selection).into_iter().flat_map(|kept| kept.by.iter().cloned()));
+            let is_changed = self.decide(&selection, key, name, joined);
+            if is_synced && (is_changed || is_relabeled) {
+                let by = self.selections.all.get(&selection).into_iter().flat_map(|kept| &kept.by);
+                wake.extend(by.filter(|by| is_changed || by.kind == FollowerKind::PipelineSet).cloned());
             }
         }
         wake.extend(self.update_check_in(key, name, traits));
@@ -59,7 +63,7 @@ impl Store {
     }
 
     /// Notes whether the agent of a `Cluster` has reported. Returns the pipelines that waited for it.
-    fn update_check_in(&mut self, key: &CacheKey, name: &ObjectName, now: Option<&Traits>) -> HashSet<PipelineKey> {
+    fn update_check_in(&mut self, key: &CacheKey, name: &ObjectName, now: Option<&Traits>) -> HashSet<Follower> {
         if !self.selections.clusters_in.contains_key(key) {
             return HashSet::new();
         }
@@ -77,7 +81,7 @@ impl Store {
         name: &ObjectName,
         before: Option<&Traits>,
         now: Option<&Traits>,
-    ) -> HashSet<PipelineKey> {
+    ) -> HashSet<Follower> {
         let Some(selections) = self.selections.clusters_in.get(key).cloned() else { return HashSet::new() };
         let mut wake = HashSet::new();
         for selection in selections {
@@ -137,7 +141,7 @@ impl Store {
     }
 
     /// Decides again about all objects that depend on this cache, after its list. Returns the pipelines that select them.
-    pub(in crate::cluster::objects) fn decide_after_list(&mut self, key: &CacheKey) -> HashSet<PipelineKey> {
+    pub(in crate::cluster::objects) fn decide_after_list(&mut self, key: &CacheKey) -> HashSet<Follower> {
         let selections = self.selections.clusters_in.get(key).cloned().unwrap_or_default();
         for selection in &selections {
             self.decide_all(selection, Joined::Listed);

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 /// The keys that wait, by time, and the keys that are being looked at.
 #[derive(Debug)]
-pub(super) struct Queue<K> {
+pub struct Queue<K> {
     due: HashMap<K, Instant>,
     order: BTreeSet<(Instant, K)>,
     /// The keys that are being looked at, and when to look again.
@@ -21,7 +21,7 @@ impl<K> Default for Queue<K> {
 
 impl<K: Clone + Eq + Hash + Ord> Queue<K> {
     /// Plans a look at this time. An earlier look stays.
-    pub(super) fn wake(&mut self, key: K, at: Instant) {
+    pub fn wake(&mut self, key: K, at: Instant) {
         if let Some(again) = self.running.get_mut(&key) {
             *again = Some(again.map_or(at, |again| again.min(at)));
             return;
@@ -37,12 +37,12 @@ impl<K: Clone + Eq + Hash + Ord> Queue<K> {
     }
 
     /// Returns when the next look is due.
-    pub(super) fn next_at(&self) -> Option<Instant> {
+    pub fn next_at(&self) -> Option<Instant> {
         self.order.first().map(|(at, _)| *at)
     }
 
     /// Returns a key that is due, and notes that a look begins.
-    pub(super) fn begin(&mut self, now: Instant) -> Option<K> {
+    pub fn begin(&mut self, now: Instant) -> Option<K> {
         if self.next_at()? > now {
             return None;
         }
@@ -53,7 +53,7 @@ impl<K: Clone + Eq + Hash + Ord> Queue<K> {
     }
 
     /// Notes that a look has ended. The next look is the earlier of `later` and what was planned during the look.
-    pub(super) fn end(&mut self, key: K, later: Option<Instant>) {
+    pub fn end(&mut self, key: K, later: Option<Instant>) {
         let planned = self.running.remove(&key).flatten();
         if let Some(at) = planned.into_iter().chain(later).min() {
             self.wake(key, at);
@@ -61,7 +61,7 @@ impl<K: Clone + Eq + Hash + Ord> Queue<K> {
     }
 
     /// Forgets all keys that wait.
-    pub(super) fn clear(&mut self) {
+    pub fn clear(&mut self) {
         self.due.clear();
         self.order.clear();
         self.running.values_mut().for_each(|again| *again = None);

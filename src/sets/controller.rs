@@ -1,0 +1,326 @@
+//! The loop of the controller: the watches of sets and of their pipelines in each watched namespace, and the looks that they cause.
+//!
+//! One task applies all events, and starts the looks. It acts only as the leader, and after all lists of the leadership term are complete. An
+//! event of a pipeline causes a look only if a decision can depend on it.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::StreamExt as _;
+use futures::stream::{self, BoxStream, SelectAll};
+use k8s_openapi::NamespaceResourceScope;
+use kube::runtime::watcher::{self, Event};
+use kube::{Api, Resource};
+use tokio::sync::mpsc;
+use tokio::task::{JoinError, JoinSet};
+use tokio::time::sleep_until;
+
+use super::follow::{Changes, changes, make};
+use super::index::{Absorbed, Index, Listing};
+use super::look::{Looked, Memory, look, warm};
+use super::{Context, Error};
+use crate::api::pipeline_set::SET;
+use crate::api::{Pipeline, PipelineSet};
+use crate::cluster::Follower;
+use crate::k8s::call::CallError;
+use crate::k8s::queue::Queue;
+use crate::k8s::watch::{Deleted, watch_by_term, watch_labeled_by_term};
+use crate::telemetry::chain;
+use crate::telemetry::metrics::Watch;
+
+/// Time from an event to the look that it causes. Events of many sources and pipelines come together.
+const GATHER: Duration = Duration::from_millis(100);
+/// First and longest pause after a failed look.
+const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(1));
+
+/// An event of one watch.
+enum Change {
+    Set(Box<Event<PipelineSet>>),
+    Pipeline(Box<Event<Pipeline>>),
+}
+
+/// An event of one watch, with its number and the leadership term in which its list started. `None`: the watch failed and is restarted.
+struct Arrived {
+    watch: usize,
+    term: u64,
+    change: Option<Change>,
+}
+
+/// One watch.
+struct Source {
+    listing: Listing,
+    /// The leadership term of its last complete list.
+    listed: Option<u64>,
+}
+
+/// A look that has ended.
+type Ended = (Follower, Memory, Result<Looked, Error>);
+
+/// The state of the loop.
+struct Controller {
+    context: Arc<Context>,
+    sources: Vec<Source>,
+    index: Index,
+    memories: HashMap<Follower, Memory>,
+    queue: Queue<Follower>,
+    looks: JoinSet<Ended>,
+    /// Number of failed looks in a row.
+    failures: HashMap<Follower, u32>,
+    /// The task that makes the sets of `--follow`, and when it starts again after a failure.
+    follow: (JoinSet<Result<(), CallError>>, Option<Instant>),
+    /// The leadership term in which all sets were queued.
+    begun: Option<u64>,
+    /// Called after the first list of every watch.
+    ready: Option<Box<dyn FnOnce() + Send>>,
+}
+
+/// Runs the controller until it is stopped. Then it waits for the looks in progress. `woken` receives the wake-ups of the caches. `ready` is
+/// called after every watched namespace has been listed.
+pub async fn run(
+    context: Context,
+    mut woken: mpsc::Receiver<Follower>,
+    ready: impl FnOnce() + Send + 'static,
+) -> Result<(), Error> {
+    let context = Arc::new(context);
+    let (stop, mut lease) = (context.stop.clone(), context.lease.clone());
+    let (mut controller, mut events) = Controller::new(Arc::clone(&context), Box::new(ready));
+    let result = loop {
+        let due = controller.start_looks();
+        tokio::select! {
+            () = stop.cancelled() => break Ok(()),
+            event = events.next() => match event {
+                Some(event) => controller.arrived(event),
+                None => break Err(Error::Ended),
+            },
+            key = woken.recv() => match key {
+                Some(key) => controller.wake(key),
+                None => break Err(Error::Ended),
+            },
+            Some(ended) = controller.looks.join_next() => {
+                if controller.ended(ended).is_err() {
+                    break Err(Error::Ended);
+                }
+            }
+            Some(done) = controller.follow.0.join_next() => controller.followed(done),
+            () = at(due) => {}
+            () = lease.changed() => {}
+        }
+    };
+    controller.follow.0.shutdown().await;
+    while controller.looks.join_next().await.is_some() {}
+    // The watches also end when the process stops.
+    if stop.is_cancelled() { Ok(()) } else { result }
+}
+
+/// Waits until this time, or without end.
+async fn at(due: Option<Instant>) {
+    match due {
+        Some(due) => sleep_until(due.into()).await,
+        None => std::future::pending().await,
+    }
+}
+
+fn api<K>(context: &Context, namespace: Option<&String>) -> Api<crate::k8s::watch::Guarded<K>>
+where
+    K: Deleted + Resource<Scope = NamespaceResourceScope> + Clone + Debug + Send + 'static,
+{
+    match namespace {
+        Some(namespace) => Api::namespaced(context.client.clone(), namespace),
+        None => Api::all(context.client.clone()),
+    }
+}
+
+type Events<K> = (crate::k8s::watch::TermNumber, BoxStream<'static, watcher::Result<Event<K>>>);
+
+/// Returns the events of a watch with its number.
+fn arrived<K: Send + 'static>(
+    context: &Context,
+    (term, events): Events<K>,
+    (watch, label): (usize, Watch),
+    wrap: fn(Event<K>) -> Change,
+) -> BoxStream<'static, Arrived> {
+    let metrics = context.metrics.clone();
+    let arrived = events.map(move |event| {
+        let change = event.inspect_err(|_| metrics.watch_error(label)).ok().map(wrap);
+        Arrived { watch, term: term.number(), change }
+    });
+    arrived.boxed()
+}
+
+impl Controller {
+    /// Starts the watches. Returns their events.
+    fn new(context: Arc<Context>, ready: Box<dyn FnOnce() + Send>) -> (Self, SelectAll<BoxStream<'static, Arrived>>) {
+        let mut namespaces: Vec<Option<String>> = context.options.watch_namespaces.iter().cloned().map(Some).collect();
+        namespaces.sort_unstable();
+        namespaces.dedup();
+        if namespaces.is_empty() {
+            namespaces.push(None);
+        }
+        let (mut sources, mut events) = (Vec::new(), Vec::new());
+        for namespace in namespaces {
+            let first = sources.len();
+            let terms = || context.lease.term_numbers();
+            let sets = watch_by_term::<PipelineSet>(api(&context, namespace.as_ref()), terms());
+            events.push(arrived(&context, sets, (first, Watch::PipelineSets), |event| Change::Set(Box::new(event))));
+            let pipelines = watch_labeled_by_term::<Pipeline>(api(&context, namespace.as_ref()), SET, terms());
+            let wrap = |event| Change::Pipeline(Box::new(event));
+            events.push(arrived(&context, pipelines, (first + 1, Watch::Pipelines), wrap));
+            let source = || Source { listing: Listing::of(namespace.clone()), listed: None };
+            sources.extend([source(), source()]);
+        }
+        let controller = Self {
+            context,
+            sources,
+            index: Index::default(),
+            memories: HashMap::new(),
+            queue: Queue::default(),
+            looks: JoinSet::new(),
+            failures: HashMap::new(),
+            follow: (JoinSet::new(), None),
+            begun: None,
+            ready: Some(ready),
+        };
+        (controller, stream::select_all(events))
+    }
+
+    /// Applies an event, and plans a look at its set.
+    fn arrived(&mut self, Arrived { watch, term, change }: Arrived) {
+        let (Some(source), Some(change)) = (self.sources.get_mut(watch), change) else { return };
+        let Absorbed { wake, gone, is_listed } = match change {
+            Change::Set(event) => self.index.absorb_set(&mut source.listing, *event),
+            Change::Pipeline(event) => self.index.absorb_pipeline(&mut source.listing, *event),
+        };
+        if is_listed {
+            source.listed = Some(term);
+        }
+        for key in gone {
+            self.forget(&key);
+        }
+        for key in wake {
+            self.wake(key);
+        }
+        if !is_listed {
+            return;
+        }
+        // All sets are looked at after a list: it may have ended what the watch has missed.
+        self.begun = None;
+        if self.sources.iter().all(|source| source.listed.is_some())
+            && let Some(ready) = self.ready.take()
+        {
+            ready();
+        }
+    }
+
+    /// Forgets a deleted set, and releases its watches.
+    fn forget(&mut self, key: &Follower) {
+        self.memories.remove(key);
+        self.failures.remove(key);
+        self.context.caches.select(key, HashSet::new());
+    }
+
+    fn wake(&mut self, key: Follower) {
+        self.queue.wake(key, Instant::now() + GATHER);
+    }
+
+    /// Returns the leadership term, if this replica is the leader and all lists of the term are complete.
+    fn leading(&self) -> Option<u64> {
+        let term = self.context.lease.term()?.number;
+        self.sources.iter().all(|source| source.listed == Some(term)).then_some(term)
+    }
+
+    /// Starts the looks that are due. Returns when the next one is.
+    fn start_looks(&mut self) -> Option<Instant> {
+        let leading = self.leading();
+        if leading.is_some() && self.begun != leading {
+            self.begun = leading;
+            let all: Vec<Follower> = self.index.sets().map(|(key, _)| key.clone()).collect();
+            for key in all {
+                self.queue.wake(key, Instant::now());
+            }
+            self.follow.1 = Some(Instant::now());
+        }
+        if leading.is_some() && self.follow.1.is_some_and(|due| due <= Instant::now()) {
+            self.follow.1 = None;
+            self.start_follow();
+        }
+        while let Some(key) = self.queue.begin(Instant::now()) {
+            self.start(key, leading);
+        }
+        self.queue.next_at().into_iter().chain(self.follow.1.filter(|_| leading.is_some())).min()
+    }
+
+    /// Makes the sets of `--follow`.
+    fn start_follow(&mut self) {
+        let options = &self.context.options;
+        let changes = changes(&options.follow, &options.namespace, self.index.sets().map(|(_, set)| &**set));
+        if changes != Changes::default() {
+            let (client, namespace) = (self.context.client.clone(), options.namespace.clone());
+            self.follow.0.spawn(async move { make(client, &namespace, changes).await });
+        }
+    }
+
+    fn followed(&mut self, done: Result<Result<(), CallError>, JoinError>) {
+        if let Ok(Err(error)) = done {
+            tracing::warn!("{}", chain(&Error::Follow(error)));
+            self.follow.1 = Some(Instant::now() + PAUSES.1 / 6);
+        }
+    }
+
+    fn start(&mut self, key: Follower, leading: Option<u64>) {
+        let Some(set) = self.index.set(&key).cloned().filter(|set| set.metadata.deletion_timestamp.is_none()) else {
+            self.queue.end(key, None);
+            return;
+        };
+        let Some(term) = leading else {
+            // A set that is refused requests nothing.
+            let _ = warm(&self.context, &set);
+            self.queue.end(key, None);
+            return;
+        };
+        self.context.caches.begin_term(term);
+        let mut memory = self.memories.remove(&key).unwrap_or_default();
+        let made = self.index.made(&key);
+        let context = Arc::clone(&self.context);
+        self.looks.spawn(async move {
+            let result = look(&context, &set, &made, &mut memory).await;
+            (key, memory, result)
+        });
+    }
+
+    /// Processes the result of a look.
+    fn ended(&mut self, ended: Result<Ended, JoinError>) -> Result<(), JoinError> {
+        let (key, memory, result) = ended?;
+        if self.index.set(&key).is_none() {
+            self.queue.end(key, None);
+            return Ok(());
+        }
+        self.memories.insert(key.clone(), memory);
+        let again = match result {
+            Ok(looked) => {
+                self.failures.remove(&key);
+                let written = looked.written.into_iter();
+                let put = |(name, made)| self.index.put((key.namespace.clone(), name), key.name.clone(), made);
+                let woken: Vec<Follower> = written.filter_map(put).collect();
+                for key in woken {
+                    self.wake(key);
+                }
+                if let Some(set) = looked.set {
+                    self.index.renew(&key, set);
+                }
+                looked.again
+            }
+            Err(Error::NotLeading) => None,
+            Err(error) => {
+                tracing::warn!(namespace = key.namespace, set = key.name, "{}", chain(&error));
+                let failures = self.failures.entry(key.clone()).or_default();
+                let pause = (PAUSES.0 * 2_u32.saturating_pow(*failures)).min(PAUSES.1);
+                *failures += 1;
+                Some(Instant::now() + pause)
+            }
+        };
+        self.queue.end(key, again);
+        Ok(())
+    }
+}

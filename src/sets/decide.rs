@@ -1,0 +1,294 @@
+//! Pure: what must be done so that a set has the pipelines that it should have.
+//!
+//! In: the desired pipelines, the pipelines that exist, and what the API server refused before. Out: the actions.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::time::Instant;
+
+use super::expand::{Desired, Expanded};
+use super::made::Made;
+use crate::api::pipeline::Baseline;
+use crate::api::pipeline_set::{Deletion, SourceRef, WrongPipeline};
+
+/// Maximum number of actions of one look.
+pub(super) const MOST_ACTIONS: usize = 256;
+
+/// Something to do.
+#[derive(Debug, PartialEq)]
+pub(super) enum Action {
+    /// A pipeline is made, or changed if it has a uid.
+    Apply { name: String, uid: Option<String>, desired: Box<Desired>, baseline: Option<Baseline> },
+    /// A pipeline is deleted, if it still has this uid and version.
+    Delete { name: String, uid: String, version: String },
+}
+
+/// What the API server refused.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Refusal {
+    /// What was refused.
+    pub what: String,
+    pub wrong: WrongPipeline,
+    /// When it is tried again.
+    pub again: Instant,
+    /// How often it was refused.
+    pub count: u32,
+}
+
+/// The pipelines of a set, and its memory.
+pub(super) struct Known<'a> {
+    /// The pipelines that exist, by name.
+    pub made: &'a BTreeMap<String, Made>,
+    /// Names of pipelines that existed while this process was looking.
+    pub existed: &'a HashSet<String>,
+    /// By name: what was refused.
+    pub refused: &'a HashMap<String, Refusal>,
+    /// By name: what was applied, and the generation after that. The spec then has what other people added to it.
+    pub applied: &'a HashMap<String, (String, Option<i64>)>,
+    /// Uid of the set.
+    pub uid: &'a str,
+    pub deletion: Deletion,
+    pub now: Instant,
+}
+
+/// What to do.
+#[derive(Debug, Default)]
+pub(super) struct Decided {
+    pub actions: Vec<Action>,
+    /// Whether there is more to do afterwards.
+    pub is_cut: bool,
+    /// Pipelines that stay until everything about their source is delivered.
+    pub leaving: usize,
+}
+
+/// Decides what to do. `is_gone`: whether the object of a source is known not to exist.
+pub(super) fn decide(expanded: &mut Expanded, known: &Known<'_>, is_gone: impl Fn(&SourceRef) -> bool) -> Decided {
+    let mut decided = Decided::default();
+    for (name, desired) in &expanded.desired {
+        let made = known.made.get(name);
+        if made.is_some_and(|made| made.is_deleting) {
+            continue;
+        }
+        let baseline = baseline(name, desired, made, known);
+        let is_applied = |made: &Made| {
+            made.spec == desired.hash || known.applied.get(name) == Some(&(desired.hash.clone(), made.generation))
+        };
+        if made.is_some_and(|made| is_applied(made) && is_as_desired(made, desired, baseline, known)) {
+            continue;
+        }
+        if let Some(refusal) =
+            known.refused.get(name).filter(|refusal| refusal.what == identity(desired) && refusal.again > known.now)
+        {
+            expanded.wrong.push(refusal.wrong.clone());
+            continue;
+        }
+        let uid = made.map(|made| made.uid.clone());
+        decided.actions.push(Action::Apply { name: name.clone(), uid, desired: Box::new(desired.clone()), baseline });
+    }
+    let others = known.made.iter().filter(|(name, made)| !expanded.desired.contains_key(*name) && !made.is_deleting);
+    // A source that is missing from an incomplete list can exist. What a source has stays while its template is wrong.
+    let stays = |made: &Made| !expanded.incomplete.is_empty() || expanded.kept.contains(&made.source);
+    for (name, made) in others.filter(|(_, made)| known.deletion == Deletion::Delete && !stays(made)) {
+        let is_gone = is_gone(&made.source);
+        if !is_gone && expanded.is_limited {
+            continue;
+        }
+        if is_gone && !made.is_done {
+            decided.leaving += 1;
+            continue;
+        }
+        decided.actions.push(Action::Delete { name: name.clone(), uid: made.uid.clone(), version: made.version.clone() });
+    }
+    decided.is_cut = decided.actions.len() > MOST_ACTIONS;
+    decided.actions.truncate(MOST_ACTIONS);
+    decided
+}
+
+/// Returns the baseline to apply. A pipeline of a new source reports what it sees first. After that, the baseline is removed, so that a status
+/// that is deleted later is not reported again.
+fn baseline(name: &str, desired: &Desired, made: Option<&Made>, known: &Known<'_>) -> Option<Baseline> {
+    let of_source = match made {
+        Some(made) => made.baseline == Some(Baseline::Absent) && !made.is_based,
+        None => desired.is_new && !known.existed.contains(name),
+    };
+    desired.baseline.or(of_source.then_some(Baseline::Absent))
+}
+
+fn is_as_desired(made: &Made, desired: &Desired, baseline: Option<Baseline>, known: &Known<'_>) -> bool {
+    let has = |all: &BTreeMap<String, String>, wanted: &BTreeMap<String, String>| {
+        wanted.iter().all(|(key, value)| all.get(key) == Some(value))
+    };
+    let is_owned = made.owners.iter().any(|owner| owner == known.uid);
+    made.baseline == baseline
+        && has(&made.labels, &desired.labels)
+        && has(&made.annotations, &desired.annotations)
+        && is_owned == (known.deletion == Deletion::Delete)
+}
+
+/// Returns what identifies a desired pipeline, for the memory of refusals.
+pub(super) fn identity(desired: &Desired) -> String {
+    format!("{} {:?} {:?}", desired.hash, desired.labels, desired.annotations)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use serde_json::json;
+
+    use super::*;
+
+    fn source(name: &str) -> SourceRef {
+        SourceRef { name: name.into(), ..SourceRef::default() }
+    }
+
+    fn desired(is_new: bool) -> Desired {
+        Desired {
+            source: source("a"),
+            labels: BTreeMap::from([("team".to_owned(), "a".to_owned())]),
+            annotations: BTreeMap::new(),
+            spec: json!({}),
+            hash: "1".into(),
+            baseline: None,
+            is_new,
+        }
+    }
+
+    fn made() -> Made {
+        let labels = BTreeMap::from([("team".to_owned(), "a".to_owned()), ("own".to_owned(), "b".to_owned())]);
+        Made {
+            uid: "u".into(),
+            version: "7".into(),
+            generation: Some(1),
+            source: source("a"),
+            labels,
+            annotations: BTreeMap::new(),
+            owners: vec!["set".into()],
+            spec: "1".into(),
+            baseline: None,
+            is_based: false,
+            is_done: false,
+            is_deleting: false,
+        }
+    }
+
+    /// Decides about one pipeline.
+    fn decided(
+        desired: Option<Desired>,
+        made: Option<Made>,
+        change: impl FnOnce(&mut Known<'_>, &mut Expanded),
+        is_gone: bool,
+    ) -> Decided {
+        let (existed, refused, applied) =
+            (HashSet::new(), HashMap::new(), HashMap::from([("a".to_owned(), ("1".to_owned(), Some(9)))]));
+        let made = made.into_iter().map(|made| ("a".to_owned(), made)).collect();
+        let mut known = Known {
+            made: &made,
+            existed: &existed,
+            refused: &refused,
+            applied: &applied,
+            uid: "set",
+            deletion: Deletion::Delete,
+            now: Instant::now(),
+        };
+        let mut expanded = Expanded::default();
+        expanded.desired.extend(desired.map(|desired| ("a".to_owned(), desired)));
+        change(&mut known, &mut expanded);
+        decide(&mut expanded, &known, |_| is_gone)
+    }
+
+    fn applied(decided: &Decided) -> Option<(Option<&str>, Option<Baseline>)> {
+        match decided.actions.as_slice() {
+            [] => None,
+            [Action::Apply { uid, baseline, .. }] => Some((uid.as_deref(), *baseline)),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_pipeline_is_made_and_changed_only_if_it_differs() {
+        let look = |desired, made| decided(Some(desired), made, |_, _| {}, false);
+        assert_eq!(applied(&look(desired(false), None)), Some((None, None)));
+        assert_eq!(applied(&look(desired(true), None)), Some((None, Some(Baseline::Absent))));
+        assert_eq!(applied(&look(desired(true), Some(made()))), None, "a label of somebody else is no difference");
+        for other in [
+            Made { spec: "2".into(), ..made() },
+            Made { labels: BTreeMap::new(), ..made() },
+            Made { owners: vec!["another set of this name".into()], ..made() },
+        ] {
+            assert_eq!(applied(&look(desired(true), Some(other))), Some((Some("u"), None)));
+        }
+        let added = Made { spec: "2".into(), generation: Some(9), ..made() };
+        assert_eq!(applied(&look(desired(true), Some(added))), None, "what another person added stays");
+        assert_eq!(applied(&look(desired(true), Some(Made { is_deleting: true, spec: "2".into(), ..made() }))), None);
+    }
+
+    #[test]
+    fn the_baseline_is_removed_when_the_first_look_is_recorded() {
+        let absent = |is_based| Made { baseline: Some(Baseline::Absent), is_based, ..made() };
+        let look = |made| decided(Some(desired(true)), Some(made), |_, _| {}, false);
+        assert_eq!(applied(&look(absent(false))), None);
+        assert_eq!(applied(&look(absent(true))), Some((Some("u"), None)));
+        let of_template = Desired { baseline: Some(Baseline::Absent), ..desired(false) };
+        assert_eq!(applied(&decided(Some(of_template), Some(absent(true)), |_, _| {}, false)), None);
+        let existed = HashSet::from(["a".to_owned()]);
+        let known = Known {
+            made: &BTreeMap::new(),
+            existed: &existed,
+            refused: &HashMap::new(),
+            applied: &HashMap::new(),
+            uid: "set",
+            deletion: Deletion::Delete,
+            now: Instant::now(),
+        };
+        assert_eq!(baseline("a", &desired(true), None, &known), None, "a person deleted it; its source is not new");
+    }
+
+    #[test]
+    fn a_pipeline_goes_after_its_last_delivery() {
+        let deletes = |decided: &Decided| matches!(decided.actions.as_slice(), [Action::Delete { .. }]);
+        for (is_gone, is_done, expected) in [(true, false, false), (true, true, true), (false, false, true)] {
+            let decided = decided(None, Some(Made { is_done, ..made() }), |_, _| {}, is_gone);
+            assert_eq!((deletes(&decided), decided.leaving), (expected, usize::from(!expected)), "{is_gone} {is_done}");
+        }
+        let done = || Some(Made { is_done: true, ..made() });
+        let orphan = decided(None, done(), |known, _| known.deletion = Deletion::Orphan, true);
+        assert!(orphan.actions.is_empty());
+        let incomplete = decided(None, done(), |_, all| all.incomplete.push(("CacheNotSynced".into(), String::new())), true);
+        assert!(incomplete.actions.is_empty(), "the source may only be missing from the list");
+        let wrong = decided(None, done(), |_, all| all.kept = HashSet::from([source("a")]), false);
+        assert!(wrong.actions.is_empty(), "what is there stays while its template is wrong");
+        for (is_gone, expected) in [(true, true), (false, false)] {
+            let limited = decided(None, done(), |_, all| all.is_limited = true, is_gone);
+            assert_eq!(deletes(&limited), expected, "it can be a source beyond the limit");
+        }
+        assert!(
+            decided(None, Some(Made { is_deleting: true, is_done: true, ..made() }), |_, _| {}, true).actions.is_empty()
+        );
+    }
+
+    #[test]
+    fn what_was_refused_is_not_tried_until_its_time() {
+        let now = Instant::now();
+        let refusal = |what: String, again| Refusal { what, wrong: WrongPipeline::default(), again, count: 1 };
+        let later = now + Duration::from_secs(9);
+        for (what, again, expected) in
+            [(identity(&desired(false)), later, 0), (identity(&desired(false)), now, 1), ("another".to_owned(), later, 1)]
+        {
+            let refused = HashMap::from([("a".to_owned(), refusal(what, again))]);
+            let (made, existed, applied) = (BTreeMap::new(), HashSet::new(), HashMap::new());
+            let known = Known {
+                made: &made,
+                existed: &existed,
+                refused: &refused,
+                applied: &applied,
+                uid: "set",
+                deletion: Deletion::Delete,
+                now,
+            };
+            let mut expanded = Expanded::default();
+            expanded.desired.insert("a".to_owned(), desired(false));
+            let decided = decide(&mut expanded, &known, |_| false);
+            assert_eq!((decided.actions.len(), expanded.wrong.len()), (expected, 1 - expected));
+        }
+    }
+}

@@ -1,0 +1,407 @@
+//! Pure: the pipelines that a set should have, one for each source, or one for each part of the targets of a source.
+//!
+//! In: the sources, and the compiled template. Out: the desired pipelines by name, and what prevents others.
+
+use std::collections::{BTreeMap, HashSet};
+
+use kube::ResourceExt as _;
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+
+use super::made::hash;
+use super::plan::{Planned, PlannedGenerator};
+use super::template::Rendered;
+use crate::api::pipeline::Baseline;
+use crate::api::pipeline_set::{GeneratorStatus, MAX_PIPELINES, SET, SourceRef, WrongPipeline};
+use crate::api::{PipelineSet, PipelineSpec};
+use crate::cluster::selection::{Joined, SourceObject, Sources};
+use crate::manifests::one_line;
+use crate::pipeline::plan::plan;
+use crate::render::SourceData;
+
+/// Maximum length of the name of a pipeline.
+const LONGEST: usize = 63;
+/// Number of characters of the hash at the end of a name that is cut.
+const HASH: usize = 10;
+
+/// What one generator selects now.
+pub(super) struct Found<'a> {
+    pub generator: &'a PlannedGenerator,
+    pub sources: Sources,
+    /// What the status records of it. `None`: it is new.
+    pub before: Option<&'a GeneratorStatus>,
+}
+
+/// A pipeline that a set should have.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Desired {
+    pub source: SourceRef,
+    pub labels: BTreeMap<String, String>,
+    pub annotations: BTreeMap<String, String>,
+    /// The spec, as it is applied, without the baseline unless the template has one.
+    pub spec: Value,
+    /// Hash of the spec, as [`hash`] returns it.
+    pub hash: String,
+    /// The baseline of the template.
+    pub baseline: Option<Baseline>,
+    /// Whether the source appeared while the set was looking.
+    pub is_new: bool,
+}
+
+/// All pipelines that a set should have.
+#[derive(Debug, Default)]
+pub(super) struct Expanded {
+    pub desired: BTreeMap<String, Desired>,
+    pub wrong: Vec<WrongPipeline>,
+    /// Sources whose pipelines are wrong. What they have stays.
+    pub kept: HashSet<SourceRef>,
+    /// Whether there are more sources than one set can have.
+    pub is_limited: bool,
+    /// Why sources can be missing.
+    pub incomplete: Vec<(String, String)>,
+}
+
+/// The settings of the installation.
+#[derive(Clone, Copy)]
+pub struct Settings<'a> {
+    /// Name of the local cluster in the names of targets.
+    pub cluster_name: &'a str,
+    /// Whether sources and targets in another namespace than their set are allowed.
+    pub cross_namespace_refs: bool,
+}
+
+/// Returns the pipelines that a set should have. `owner`: the source of a pipeline that exists, which keeps its name.
+pub(super) fn expand(
+    set: &PipelineSet,
+    planned: &Planned,
+    found: &[Found<'_>],
+    settings: Settings<'_>,
+    owner: impl Fn(&str) -> Option<SourceRef>,
+) -> Expanded {
+    let mut expanded = Expanded::default();
+    let here = Here { set, planned, settings };
+    let total: usize = found.iter().map(|found| found.sources.total).sum();
+    let limit = MAX_PIPELINES / usize::try_from(set.spec.chunks.unwrap_or(1)).unwrap_or(1).max(1);
+    let mut room = limit;
+    for (index, found) in found.iter().enumerate() {
+        if let Some((reason, message)) = &found.sources.incomplete {
+            expanded.incomplete.push((reason.as_str().to_owned(), format!("generators[{index}]: {message}")));
+        }
+        for object in found.sources.objects.iter().take(room) {
+            if let Err(wrong) = here.expand(found, object, &owner, &mut expanded.desired) {
+                expanded.kept.insert(found.generator.source(&object.namespace, &object.name));
+                expanded.wrong.push(wrong);
+            }
+        }
+        room = room.saturating_sub(found.sources.objects.len());
+    }
+    if total > limit {
+        let message = format!("{total} sources are selected; the maximum is {limit}; select fewer, or use several sets");
+        expanded.is_limited = true;
+        expanded.wrong.insert(0, WrongPipeline { reason: "TooManySources".into(), message, ..WrongPipeline::default() });
+    }
+    expanded
+}
+
+/// Returns the field and the message of a problem that a set has for every source: a spec that is refused, or a template whose result is not a
+/// pipeline. Whether all values of a pipeline are valid depends on the source.
+#[must_use]
+pub fn problem(set: &PipelineSet, settings: Settings<'_>) -> Option<(&'static str, String)> {
+    let namespace = set.namespace().unwrap_or_default();
+    let planned = match super::plan::plan(&set.spec, &namespace, settings.cross_namespace_refs) {
+        Ok(planned) => planned,
+        Err(refused) => return Some(("spec", refused.message)),
+    };
+    let sample = SourceObject {
+        namespace,
+        name: "sample".to_owned(),
+        labels: BTreeMap::new(),
+        joined: Joined::Listed,
+        created: None,
+    };
+    let sources = Sources { objects: vec![sample], total: 1, incomplete: None };
+    let generator = planned.generators.first()?;
+    let wrong = expand(set, &planned, &[Found { generator, sources, before: None }], settings, |_| None).wrong;
+    let wrong = wrong.into_iter().find(|wrong| wrong.reason == "Invalid")?;
+    Some(("spec.template", wrong.message))
+}
+
+struct Here<'a> {
+    set: &'a PipelineSet,
+    planned: &'a Planned,
+    settings: Settings<'a>,
+}
+
+impl Here<'_> {
+    /// Adds the pipelines of one source.
+    fn expand(
+        &self,
+        found: &Found<'_>,
+        object: &SourceObject,
+        owner: &impl Fn(&str) -> Option<SourceRef>,
+        all: &mut BTreeMap<String, Desired>,
+    ) -> Result<(), WrongPipeline> {
+        let source = found.generator.source(&object.namespace, &object.name);
+        let wrong = |name: &str, reason: &str, message: &str| WrongPipeline {
+            name: name.to_owned(),
+            source: shown(&source),
+            reason: reason.to_owned(),
+            message: one_line(message),
+        };
+        let data = SourceData {
+            api_version: source.api_version.clone(),
+            kind: source.kind.clone(),
+            namespace: object.namespace.clone(),
+            name: object.name.clone(),
+            labels: object.labels.clone(),
+        };
+        let rendered = self.planned.template.render(&data).map_err(|message| wrong("", "TemplateFailed", &message))?;
+        let is_new = found.before.is_some_and(|before| is_new(object, before));
+        let chunks = self.set.spec.chunks;
+        for chunk in 0..chunks.unwrap_or(1) {
+            let suffix = if chunks.is_some() { format!("-{chunk}") } else { String::new() };
+            let name = fitting(&rendered.name, &suffix);
+            let desired = self.pipeline(&name, &rendered, chunks.map(|of| (chunk, of)), &source, is_new);
+            let desired = desired.map_err(|(reason, message)| wrong(&name, reason, &message))?;
+            let taken = all.get(&name).map(|other| other.source.clone());
+            if let Some(other) = taken.filter(|_| owner(&name).as_ref() != Some(&source)) {
+                let message = format!("{} has a pipeline of this name; correct template.metadata.name", shown(&other));
+                return Err(wrong(&name, "DuplicateName", &message));
+            }
+            all.insert(name, desired);
+        }
+        Ok(())
+    }
+
+    /// Returns one pipeline, or why it is refused.
+    fn pipeline(
+        &self,
+        name: &str,
+        rendered: &Rendered,
+        chunk: Option<(u32, u32)>,
+        source: &SourceRef,
+        is_new: bool,
+    ) -> Result<Desired, (&'static str, String)> {
+        if !is_name(name) {
+            let message = format!(
+                "{name:?} is not a name of a pipeline: lower case letters, digits, '-' and '.', at most 63 characters"
+            );
+            return Err(("InvalidName", message));
+        }
+        let mut spec = rendered.spec.clone();
+        if let Some((index, of)) = chunk {
+            divide(&mut spec, index, of)?;
+        }
+        let set = self.set.name_any();
+        let fields = spec.as_object_mut().ok_or_else(|| ("Invalid", "template.spec must be an object".to_owned()))?;
+        if fields.contains_key("pipelineSet") {
+            return Err(("Invalid", "template.spec.pipelineSet must be absent; the set writes it".to_owned()));
+        }
+        fields.insert("pipelineSet".to_owned(), json!({"name": set, "source": source}));
+        let typed: PipelineSpec = serde_path_to_error::deserialize(&spec)
+            .map_err(|error| ("Invalid", format!("template.spec.{}: {}", error.path(), error.inner())))?;
+        let namespace = self.set.namespace().unwrap_or_default();
+        let Settings { cluster_name, cross_namespace_refs } = self.settings;
+        plan(&typed, &namespace, cluster_name, cross_namespace_refs)
+            .map_err(|refused| (refused.reason, format!("template.spec: {}", refused.message)))?;
+        let mut labels = rendered.labels.clone();
+        labels.insert(SET.to_owned(), set);
+        Ok(Desired {
+            source: source.clone(),
+            labels,
+            annotations: rendered.annotations.clone(),
+            hash: hash(&typed),
+            baseline: typed.baseline,
+            spec,
+            is_new,
+        })
+    }
+}
+
+/// Lets each entry of `targetsFrom` select only one part of its objects.
+fn divide(spec: &mut Value, index: u32, of: u32) -> Result<(), (&'static str, String)> {
+    let environments = spec.get_mut("environments").and_then(Value::as_array_mut);
+    for environment in environments.into_iter().flatten() {
+        let field = || format!("environment {}", environment.get("name").and_then(Value::as_str).unwrap_or_default());
+        if environment.get("targets").is_some_and(|targets| targets != &json!([])) {
+            let message =
+                format!("{} has targets, which chunks cannot divide; use targetsFrom only, or remove chunks", field());
+            return Err(("Invalid", message));
+        }
+        let field = field();
+        for entry in environment.get_mut("targetsFrom").and_then(Value::as_array_mut).into_iter().flatten() {
+            let Some(entry) = entry.as_object_mut() else { continue };
+            if entry.insert("chunk".to_owned(), json!({"index": index, "of": of})).is_some() {
+                let message = format!("{field} has a chunk; remove it, or chunks of the set");
+                return Err(("Invalid", message));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether a source appeared after those that are recorded.
+fn is_new(object: &SourceObject, before: &GeneratorStatus) -> bool {
+    match object.joined {
+        Joined::Created => true,
+        Joined::Moved => false,
+        Joined::Listed => before.newest.is_none_or(|newest| object.created >= Some(newest)),
+    }
+}
+
+/// Returns a name with its suffix. A name that is too long is cut, and gets a hash of the whole name.
+fn fitting(name: &str, suffix: &str) -> String {
+    if name.len() + suffix.len() <= LONGEST {
+        return format!("{name}{suffix}");
+    }
+    let hash = &hex::encode(Sha256::digest(name))[..HASH];
+    let room = LONGEST - suffix.len() - HASH - 1;
+    let mut end = room;
+    while !name.is_char_boundary(end) {
+        end -= 1;
+    }
+    format!("{}-{hash}{suffix}", name[..end].trim_end_matches(['-', '.']))
+}
+
+/// Whether this is a valid name of an object
+/// (<https://kubernetes.io/docs/concepts/overview/working-with-objects/names/#dns-subdomain-names>).
+fn is_name(name: &str) -> bool {
+    let is_part = |part: &str| {
+        let is_inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+        !part.is_empty() && part.bytes().all(is_inner) && !part.starts_with('-') && !part.ends_with('-')
+    };
+    name.len() <= LONGEST && name.split('.').all(is_part)
+}
+
+/// Returns a source for a message.
+pub(super) fn shown(source: &SourceRef) -> String {
+    format!("{} {}/{}", source.kind, source.namespace, source.name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::PipelineSetSpec;
+    use crate::cluster::Reason;
+    use crate::sets::plan;
+    use crate::sets::testing::spec;
+
+    const KUSTOMIZATIONS: &str = r#"{"objects": {"apiVersion": "apps/v1", "kind": "Deployment", "namespaces": ["*"]}}"#;
+
+    fn object(namespace: &str, name: &str, joined: Joined, created: i64) -> SourceObject {
+        let created = crate::api::Time::from_second(created).ok();
+        SourceObject { namespace: namespace.into(), name: name.into(), labels: BTreeMap::new(), joined, created }
+    }
+
+    fn of(
+        spec: PipelineSetSpec,
+        objects: &[SourceObject],
+        before: Option<&GeneratorStatus>,
+        owner: Option<&str>,
+    ) -> Expanded {
+        let mut set = PipelineSet::new("apps", spec);
+        set.metadata.namespace = Some("team-a".into());
+        let planned = plan::plan(&set.spec, "team-a", true).unwrap();
+        let sources = Sources { objects: objects.to_vec(), total: objects.len(), incomplete: None };
+        let found = [Found { generator: &planned.generators[0], sources, before }];
+        let owner = |_: &str| Some(planned.generators[0].source(owner?, "x"));
+        expand(&set, &planned, &found, Settings { cluster_name: "in-cluster", cross_namespace_refs: true }, owner)
+    }
+
+    #[test]
+    fn each_source_has_its_pipeline() {
+        let objects = [object("a", "x", Joined::Listed, 1), object("b", "x", Joined::Listed, 2)];
+        let expanded = of(spec(KUSTOMIZATIONS, "{{namespace}}.{{name}}"), &objects, None, None);
+        assert_eq!(expanded.desired.keys().collect::<Vec<_>>(), ["a.x", "b.x"]);
+        let one = &expanded.desired["a.x"];
+        assert_eq!((one.labels[SET].as_str(), one.source.namespace.as_str(), one.is_new), ("apps", "a", false));
+        assert_eq!(one.spec["pipelineSet"]["name"], "apps");
+        assert_eq!(one.spec["environments"][0]["targets"][0]["namespace"], "a");
+    }
+
+    #[test]
+    fn two_sources_of_one_name_have_one_pipeline() {
+        let objects = [object("a", "x", Joined::Listed, 1), object("b", "x", Joined::Listed, 2)];
+        for (owner, expected) in [(None, "a"), (Some("b"), "b")] {
+            let expanded = of(spec(KUSTOMIZATIONS, "{{name}}"), &objects, None, owner);
+            assert_eq!(expanded.desired["x"].source.namespace, expected, "the pipeline that exists keeps its source");
+            assert_eq!(expanded.desired.len(), 1);
+        }
+        let expanded = of(spec(KUSTOMIZATIONS, "{{name}}"), &objects, None, None);
+        assert_eq!(
+            (expanded.wrong[0].reason.as_str(), expanded.wrong[0].source.as_str()),
+            ("DuplicateName", "Deployment b/x")
+        );
+    }
+
+    #[test]
+    fn a_source_is_new_if_it_appeared_after_those_that_are_recorded() {
+        let before = |newest: Option<i64>| GeneratorStatus {
+            selection: "x".into(),
+            newest: newest.and_then(|second| crate::api::Time::from_second(second).ok()),
+        };
+        for (joined, newest, expected) in [
+            (Joined::Created, Some(9), true),
+            (Joined::Moved, None, false),
+            (Joined::Listed, Some(4), true),
+            (Joined::Listed, Some(5), true),
+            (Joined::Listed, Some(6), false),
+            (Joined::Listed, None, true),
+        ] {
+            assert_eq!(is_new(&object("a", "x", joined, 5), &before(newest)), expected, "{joined:?} {newest:?}");
+        }
+    }
+
+    #[test]
+    fn names_fit() {
+        let long = "kustomization.flux-system.".to_owned() + &"a".repeat(60);
+        let (cut, chunk) = (fitting(&long, ""), fitting(&long, "-12"));
+        assert_eq!((cut.len(), chunk.len()), (63, 63));
+        assert!(chunk.ends_with("-12") && is_name(&cut) && is_name(&chunk), "{cut} {chunk}");
+        assert_ne!(fitting(&(long.clone() + "b"), ""), cut);
+        assert_eq!(fitting("a", "-0"), "a-0");
+        for bad in ["", "A", "a..b", "-a", "a-", "a_b", &"a".repeat(64)] {
+            assert!(!is_name(bad), "{bad}");
+        }
+    }
+
+    #[test]
+    fn chunks_divide_only_what_is_selected() {
+        let mut set = spec(r#"{"fleet": {"gitRepos": {}}}"#, "{{name}}");
+        set.chunks = Some(3);
+        let objects = [object("team-a", "shop", Joined::Listed, 1)];
+        let wrong = &of(set.clone(), &objects, None, None).wrong[0];
+        assert!(wrong.message.contains("environment all has targets"), "{wrong:?}");
+        set.template.spec = json!({"environments": [{"name": "all", "targetsFrom": [{"fleet": {"gitRepo": "{{name}}"}}]}]});
+        let expanded = of(set, &objects, None, None);
+        assert_eq!(expanded.desired.keys().collect::<Vec<_>>(), ["shop-0", "shop-1", "shop-2"]);
+        let chunk = &expanded.desired["shop-2"].spec["environments"][0]["targetsFrom"][0]["chunk"];
+        assert_eq!(chunk, &json!({"index": 2, "of": 3}));
+    }
+
+    #[test]
+    fn what_is_wrong_is_wrong_for_one_source() {
+        let mut set = spec(KUSTOMIZATIONS, "{{name}}");
+        let objects = [object("a", "x", Joined::Listed, 1)];
+        set.template.spec = json!({"environments": [{"name": "all", "targets": 3}]});
+        let wrong = |set: &PipelineSetSpec| of(set.clone(), &objects, None, None).wrong.remove(0);
+        assert!(wrong(&set).message.starts_with("template.spec.environments[0].targets: "), "{:?}", wrong(&set));
+        set.template.spec = json!({"environments": [], "pipelineSet": {}});
+        assert_eq!(wrong(&set).reason, "Invalid");
+        let bad = spec(KUSTOMIZATIONS, "{{name}}_");
+        assert_eq!((wrong(&bad).reason.as_str(), wrong(&bad).name.as_str()), ("InvalidName", "x_"));
+    }
+
+    #[test]
+    fn what_is_not_complete_is_named() {
+        let mut set = PipelineSet::new("apps", spec(KUSTOMIZATIONS, "{{name}}"));
+        set.metadata.namespace = Some("team-a".into());
+        let planned = plan::plan(&set.spec, "team-a", true).unwrap();
+        let incomplete = Some((Reason::KindNotFound, "no such kind".to_owned()));
+        let sources = Sources { incomplete, ..Sources::default() };
+        let found = [Found { generator: &planned.generators[0], sources, before: None }];
+        let settings = Settings { cluster_name: "in-cluster", cross_namespace_refs: true };
+        let expanded = expand(&set, &planned, &found, settings, |_| None);
+        assert_eq!(expanded.incomplete, [("KindNotFound".to_owned(), "generators[0]: no such kind".to_owned())]);
+    }
+}
