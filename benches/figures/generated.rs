@@ -41,13 +41,13 @@ pub async fn measure(bed: &Bed, round: u32) -> Vec<Reading> {
     ]
 }
 
-fn api(world: &World, kind: &str) -> Api<DynamicObject> {
+pub fn api(world: &World, kind: &str) -> Api<DynamicObject> {
     let gvk = GroupVersionKind::gvk(GROUP, "v1alpha1", kind);
     let resource = ApiResource::from_gvk_with_plural(&gvk, &format!("{}s", kind.to_lowercase()));
     Api::namespaced_with(world.client.clone(), &world.ns, &resource)
 }
 
-async fn create(world: &World, kind: &str, name: &str, labels: Value, spec: Value) {
+pub async fn create(world: &World, kind: &str, name: &str, labels: Value, spec: Value) {
     let metadata = json!({"name": name, "labels": labels});
     let object = json!({"apiVersion": format!("{GROUP}/v1alpha1"), "kind": kind, "metadata": metadata, "spec": spec});
     let object = serde_json::from_value(object).expect("an object");

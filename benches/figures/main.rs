@@ -36,6 +36,7 @@ mod quiet;
 mod receiver;
 mod render;
 mod rollout;
+mod sets;
 mod slow;
 mod source;
 #[allow(dead_code, unused_imports, reason = "the tests use the rest")]
@@ -55,7 +56,7 @@ use table::Table;
 #[derive(Debug, Parser)]
 struct Args {
     /// Runs only scenarios with this text in the name: render, throughput, lane, quiet, pending, isolation, drain, signed, slow, large,
-    /// config, clusters, rollout, promotion, forge, generated.
+    /// config, clusters, rollout, promotion, forge, generated, sets.
     #[arg(long)]
     only: Option<String>,
     /// Number of rounds; the table shows the medians.
@@ -77,7 +78,7 @@ struct Args {
 
 /// The only scenario that needs no control plane.
 const RENDER: &str = "render";
-const SCENARIOS: [&str; 16] = [
+const SCENARIOS: [&str; 17] = [
     RENDER,
     "throughput",
     "lane",
@@ -94,6 +95,7 @@ const SCENARIOS: [&str; 16] = [
     "promotion",
     "forge",
     "generated",
+    "sets",
 ];
 
 #[tokio::main]
@@ -156,6 +158,7 @@ async fn scenario(name: &str, bed: Option<&mut Bed>, round: u32, quick: bool) ->
         ("promotion", Some(bed)) => promotion::measure(bed, round).await,
         ("forge", Some(bed)) => forge::measure(bed, round).await,
         ("generated", Some(bed)) => generated::measure(bed, round).await,
+        ("sets", Some(bed)) => sets::measure(bed, round).await,
         _ => render::measure(quick),
     }
 }

@@ -94,6 +94,13 @@ pub const GENERATED_SYNC: Figure =
     at_most("generated-sync", "120 pipelines of 250 generated targets: from the start to all statuses", "s", 60.0);
 pub const GENERATED_WRITES: Figure = at_most("generated-writes", "API writes while nothing happens to them", "", 0.0);
 pub const GENERATED_LISTS: Figure = at_most("generated-lists", "watches that one more label in a selector starts", "", 0.0);
+pub const SETS_SYNC: Figure =
+    at_most("sets-sync", "a set over 300 Kustomizations: from its creation to 300 statuses", "s", 10.0);
+pub const SETS_WRITES: Figure = at_most("sets-writes", "API writes while nothing happens to them", "", 0.0);
+pub const SETS_MEMORY: Figure = at_most("sets-memory", "resident memory, 300 pipelines of a set", "MiB", 60.0);
+pub const CHUNKS_MEMORY: Figure =
+    at_most("chunks-memory", "resident memory, 3,000 clusters divided among 15 pipelines", "MiB", 250.0);
+pub const CHUNKS_STATUS: Figure = at_most("chunks-status", "the largest of their statuses", "KiB", 512.0);
 pub const PROMOTION: Figure = at_most(
     "promotion",
     "from the status of one environment to the request for the next, p50, compared with the request `Deployed`",

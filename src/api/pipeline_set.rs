@@ -17,6 +17,8 @@ use super::values::refs::ClusterRef;
 
 /// The label with the name of the set on each of its pipelines.
 pub const SET: &str = "pennant.dev/pipeline-set";
+/// The annotation with a hash of the labels and annotations that the set wrote. So a set notices that one of them must be removed.
+pub const APPLIED: &str = "pennant.dev/applied";
 /// The owner of the fields that a set writes.
 pub const SET_MANAGER: &str = "pennant-set";
 /// Maximum number of pipelines of one set.
@@ -121,7 +123,7 @@ pub struct ObjectSources {
     /// Kind, such as `ApplicationSet`.
     #[schemars(length(min = 1, max = 63))]
     pub kind: String,
-    /// Namespaces of the objects. `*` stands for all that Pennant watches. If absent, the namespace of the set.
+    /// Namespaces of the objects. `*`: all that Pennant watches. If absent, the namespace of the set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(
         length(min = 1, max = 64),

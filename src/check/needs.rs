@@ -24,8 +24,6 @@ pub struct Installation {
     pub config_map: String,
     /// Whether `PipelineSets` are turned off.
     pub no_pipeline_sets: bool,
-    /// Whether the program makes the sets of `--follow`.
-    pub follows: bool,
 }
 
 impl Installation {
@@ -150,7 +148,7 @@ fn own_namespace_needs(installation: &Installation) -> Vec<Need> {
     for (_, name) in leases.into_iter().filter(|(runs, _)| **runs) {
         all.push(Need::of(LEASES, "leases", &["get", "list", "watch", "update"]).named(name.to_owned()));
     }
-    if installation.makes_pipelines() && installation.follows {
+    if installation.makes_pipelines() {
         all.push(Need::of(GROUP, "pipelinesets", &["create", "patch", "delete"]));
     }
     all.push(Need::of("", "configmaps", &["get", "create", "patch"]).named(published::NAME.to_owned()));
@@ -177,7 +175,6 @@ mod tests {
             watch_namespaces: watch.iter().map(ToString::to_string).collect(),
             config_map: "global".to_owned(),
             no_pipeline_sets: runs("no-sets"),
-            follows: runs("follow"),
         };
         needs(&installation).iter().map(ToString::to_string).collect()
     }
@@ -201,6 +198,7 @@ mod tests {
                 "get, list, watch, update leases.coordination.k8s.io pennant-pipeline in own",
                 "get, list, watch, update leases.coordination.k8s.io pennant-dispatch in own",
                 "get, list, watch, update leases.coordination.k8s.io pennant-promote in own",
+                "create, patch, delete pipelinesets.pennant.dev in own",
                 "get, create, patch configmaps pennant-info in own",
                 "get, list, watch configmaps global in own",
                 "get, create, patch configmaps global-last-good in own",
@@ -246,8 +244,7 @@ mod tests {
             told(controllers, &["a"]).into_iter().filter(|need| need.contains(" pipelinesets.")).collect()
         };
         let watched = "get, list, watch pipelinesets.pennant.dev in a";
-        assert_eq!(of_sets("pipeline"), [watched]);
-        assert_eq!(of_sets("pipeline follow"), [watched, "create, patch, delete pipelinesets.pennant.dev in own"]);
+        assert_eq!(of_sets("pipeline"), [watched, "create, patch, delete pipelinesets.pennant.dev in own"]);
         assert!(of_sets("pipeline no-sets").is_empty() && of_sets("dispatch promote").is_empty());
     }
 

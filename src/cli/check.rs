@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep};
 
 use super::grace;
 use super::shared::Connection;
-use crate::app::{Controller, Followed};
+use crate::app::Controller;
 use crate::check::{Account, Installation, check as ask};
 
 /// Interval between checks.
@@ -32,9 +32,6 @@ pub(super) struct CheckArgs {
     /// Do not check the permissions for `PipelineSets`, as in `pennant run --no-pipeline-sets`.
     #[arg(long, env = "PENNANT_NO_PIPELINE_SETS")]
     no_pipeline_sets: bool,
-    /// The kinds whose objects all have a pipeline, as in `pennant run --follow`; can be repeated.
-    #[arg(long, env = "PENNANT_FOLLOW", value_delimiter = ',', value_name = "KIND", value_parser = super::shared::followed(), conflicts_with = "no_pipeline_sets")]
-    follow: Vec<Followed>,
     /// Check the permissions of this service account in the namespace of the controllers, not those of the account that runs the
     /// check. Requires the permission to create `subjectaccessreviews`.
     #[arg(long, value_name = "NAME")]
@@ -60,7 +57,6 @@ pub(super) async fn check(args: CheckArgs) -> anyhow::Result<()> {
         watch_namespaces: args.watch_namespace,
         config_map: args.config_map,
         no_pipeline_sets: args.no_pipeline_sets,
-        follows: !args.follow.is_empty(),
     };
     let account = args.service_account.map_or(Account::Own, Account::ServiceAccount);
     let client = args.connection.client().await?;

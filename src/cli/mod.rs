@@ -208,6 +208,10 @@ fn run(args: RunArgs) -> anyhow::Result<()> {
         args.follow.is_empty() || args.controllers.contains(&Controller::Pipeline),
         "--follow requires the controller pipeline; add it to --controllers"
     );
+    anyhow::ensure!(
+        args.follow.is_empty() || !args.no_cross_namespace_refs,
+        "--follow selects objects in all namespaces, which --no-cross-namespace-refs forbids; remove one of them"
+    );
     telemetry::logging::init(args.log_format)?;
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let own = || variable("POD_NAMESPACE");

@@ -50,7 +50,7 @@ pub async fn run(pipeline: &Pipeline, cursor_state: &mut CursorState, ctx: &Cont
     }
     pass.tell_dropped(cursor_state);
     let again = pass.take(cursor_state).await?;
-    cursor_state.put_pending_targets(of, &pipelines::gone_targets(pipeline, &ctx.cluster_name), ctx);
+    cursor_state.put_pending_targets(of, &pipelines::awaited(pipeline, &ctx.cluster_name), ctx);
     let due = cursor_state.keep(of, ctx).await?;
     Ok(again.into_iter().chain(due).min().map_or_else(Action::await_change, Action::requeue))
 }

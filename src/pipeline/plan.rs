@@ -16,7 +16,7 @@ use crate::api::{PipelineSpec, duration};
 use crate::cluster::selection::{FleetClusters, Selection, Source};
 use crate::observe::RevisionPath;
 
-/// Stands for all namespaces that Pennant watches.
+/// In a list of namespaces: all that Pennant watches.
 pub(crate) const ALL_NAMESPACES: &str = "*";
 /// Maximum number of different revisionPaths. Each of them requires its own watch.
 const MAX_PATHS: usize = 8;

@@ -188,12 +188,17 @@ impl Controller {
     /// Applies an event, and plans a look at its set.
     fn arrived(&mut self, Arrived { watch, term, change }: Arrived) {
         let (Some(source), Some(change)) = (self.sources.get_mut(watch), change) else { return };
+        let is_set = matches!(change, Change::Set(_));
         let Absorbed { wake, gone, is_listed } = match change {
             Change::Set(event) => self.index.absorb_set(&mut source.listing, *event),
             Change::Pipeline(event) => self.index.absorb_pipeline(&mut source.listing, *event),
         };
         if is_listed {
             source.listed = Some(term);
+        }
+        if is_set && !self.context.options.follow.is_empty() {
+            // Somebody may have deleted or changed a set of --follow.
+            self.follow.1.get_or_insert_with(|| Instant::now() + PAUSES.0);
         }
         for key in gone {
             self.forget(&key);

@@ -35,6 +35,7 @@ pub(super) struct Refusal {
 }
 
 /// The pipelines of a set, and its memory.
+#[derive(Clone, Copy)]
 pub(super) struct Known<'a> {
     /// The pipelines that exist, by name.
     pub made: &'a BTreeMap<String, Made>,
@@ -63,20 +64,20 @@ pub(super) struct Decided {
 /// Decides what to do. `is_gone`: whether the object of a source is known not to exist.
 pub(super) fn decide(expanded: &mut Expanded, known: &Known<'_>, is_gone: impl Fn(&SourceRef) -> bool) -> Decided {
     let mut decided = Decided::default();
+    let sources = Sources::new(expanded, known);
     for (name, desired) in &expanded.desired {
         let made = known.made.get(name);
         if made.is_some_and(|made| made.is_deleting) {
             continue;
         }
-        let baseline = baseline(name, desired, made, known);
-        let is_applied = |made: &Made| {
-            made.spec == desired.hash || known.applied.get(name) == Some(&(desired.hash.clone(), made.generation))
-        };
-        if made.is_some_and(|made| is_applied(made) && is_as_desired(made, desired, baseline, known)) {
+        let baseline = sources.baseline(name, desired, made, known);
+        if made.is_some_and(|made| is_as_desired((name, made), desired, baseline, known)) {
             continue;
         }
-        if let Some(refusal) =
-            known.refused.get(name).filter(|refusal| refusal.what == identity(desired) && refusal.again > known.now)
+        if let Some(refusal) = known
+            .refused
+            .get(name)
+            .filter(|refusal| refusal.what == identity(desired, baseline) && refusal.again > known.now)
         {
             expanded.wrong.push(refusal.wrong.clone());
             continue;
@@ -103,30 +104,58 @@ pub(super) fn decide(expanded: &mut Expanded, known: &Known<'_>, is_gone: impl F
     decided
 }
 
-/// Returns the baseline to apply. A pipeline of a new source reports what it sees first. After that, the baseline is removed, so that a status
-/// that is deleted later is not reported again.
-fn baseline(name: &str, desired: &Desired, made: Option<&Made>, known: &Known<'_>) -> Option<Baseline> {
-    let of_source = match made {
-        Some(made) => made.baseline == Some(Baseline::Absent) && !made.is_based,
-        None => desired.is_new && !known.existed.contains(name),
-    };
-    desired.baseline.or(of_source.then_some(Baseline::Absent))
+/// What is known of the sources.
+struct Sources {
+    /// Sources with a pipeline that reports only changes.
+    old: HashSet<SourceRef>,
+    /// Sources without some of their pipelines.
+    partial: HashSet<SourceRef>,
 }
 
-fn is_as_desired(made: &Made, desired: &Desired, baseline: Option<Baseline>, known: &Known<'_>) -> bool {
+impl Sources {
+    fn new(expanded: &Expanded, known: &Known<'_>) -> Self {
+        let old = known.made.values().filter(|made| made.baseline != Some(Baseline::Absent));
+        let missing = expanded.desired.iter().filter(|(name, _)| !known.made.contains_key(*name));
+        Self {
+            old: old.map(|made| made.source.clone()).collect(),
+            partial: missing.map(|(_, desired)| desired.source.clone()).collect(),
+        }
+    }
+
+    /// Returns the baseline to apply. The pipelines of a new source report what they see first. After all of them are made and have recorded
+    /// it, the baseline is removed, so that a status that is deleted later is not reported again.
+    fn baseline(&self, name: &str, desired: &Desired, made: Option<&Made>, known: &Known<'_>) -> Option<Baseline> {
+        let of_source = match made {
+            Some(made) => {
+                made.baseline == Some(Baseline::Absent) && (!made.is_based || self.partial.contains(&desired.source))
+            }
+            None => desired.is_new && !known.existed.contains(name) && !self.old.contains(&desired.source),
+        };
+        desired.baseline.or(of_source.then_some(Baseline::Absent))
+    }
+}
+
+/// Whether a pipeline is as desired, apart from what other people have added to it.
+fn is_as_desired((name, made): (&str, &Made), desired: &Desired, baseline: Option<Baseline>, known: &Known<'_>) -> bool {
     let has = |all: &BTreeMap<String, String>, wanted: &BTreeMap<String, String>| {
         wanted.iter().all(|(key, value)| all.get(key) == Some(value))
     };
     let is_owned = made.owners.iter().any(|owner| owner == known.uid);
-    made.baseline == baseline
-        && has(&made.labels, &desired.labels)
+    let is_applied = || known.applied.get(name) == Some(&(identity(desired, baseline), made.generation));
+    has(&made.labels, &desired.labels)
         && has(&made.annotations, &desired.annotations)
         && is_owned == (known.deletion == Deletion::Delete)
+        && (is_spec(made, desired, baseline) || is_applied())
 }
 
-/// Returns what identifies a desired pipeline, for the memory of refusals.
-pub(super) fn identity(desired: &Desired) -> String {
-    format!("{} {:?} {:?}", desired.hash, desired.labels, desired.annotations)
+/// Whether the spec of a pipeline is the desired one.
+pub(super) fn is_spec(made: &Made, desired: &Desired, baseline: Option<Baseline>) -> bool {
+    made.spec == desired.hash && made.baseline == baseline
+}
+
+/// Returns what identifies a desired pipeline.
+pub(super) fn identity(desired: &Desired, baseline: Option<Baseline>) -> String {
+    format!("{} {baseline:?} {:?} {:?}", desired.hash, desired.labels, desired.annotations)
 }
 
 #[cfg(test)]
@@ -178,8 +207,9 @@ mod tests {
         change: impl FnOnce(&mut Known<'_>, &mut Expanded),
         is_gone: bool,
     ) -> Decided {
+        let wanted = self::desired(true);
         let (existed, refused, applied) =
-            (HashSet::new(), HashMap::new(), HashMap::from([("a".to_owned(), ("1".to_owned(), Some(9)))]));
+            (HashSet::new(), HashMap::new(), HashMap::from([("a".to_owned(), (identity(&wanted, None), Some(9)))]));
         let made = made.into_iter().map(|made| ("a".to_owned(), made)).collect();
         let mut known = Known {
             made: &made,
@@ -240,7 +270,21 @@ mod tests {
             deletion: Deletion::Delete,
             now: Instant::now(),
         };
-        assert_eq!(baseline("a", &desired(true), None, &known), None, "a person deleted it; its source is not new");
+        let of = |made: &[(&str, Made)]| -> Option<Baseline> {
+            let made = made.iter().map(|(name, made)| ((*name).to_owned(), made.clone())).collect();
+            let known = Known { made: &made, existed: &HashSet::new(), ..known };
+            Sources::new(&Expanded::default(), &known).baseline("a", &desired(true), None, &known)
+        };
+        let sources = Sources::new(&Expanded::default(), &known);
+        assert_eq!(sources.baseline("a", &desired(true), None, &known), None, "a person deleted it; its source is not new");
+        assert_eq!(of(&[("b", made())]), None, "the source has a pipeline of another name");
+        assert_eq!(of(&[("b", absent(true))]), Some(Baseline::Absent), "it is another chunk of a new source");
+        let mut expanded = Expanded::default();
+        expanded.desired.extend([("a".to_owned(), desired(true)), ("b".to_owned(), desired(true))]);
+        let made = BTreeMap::from([("a".to_owned(), absent(true))]);
+        let known = Known { made: &made, ..known };
+        let kept = Sources::new(&expanded, &known).baseline("a", &desired(true), made.get("a"), &known);
+        assert_eq!(kept, Some(Baseline::Absent), "another chunk of the source is not made yet");
     }
 
     #[test]
@@ -271,9 +315,11 @@ mod tests {
         let now = Instant::now();
         let refusal = |what: String, again| Refusal { what, wrong: WrongPipeline::default(), again, count: 1 };
         let later = now + Duration::from_secs(9);
-        for (what, again, expected) in
-            [(identity(&desired(false)), later, 0), (identity(&desired(false)), now, 1), ("another".to_owned(), later, 1)]
-        {
+        for (what, again, expected) in [
+            (identity(&desired(false), None), later, 0),
+            (identity(&desired(false), None), now, 1),
+            ("another".to_owned(), later, 1),
+        ] {
             let refused = HashMap::from([("a".to_owned(), refusal(what, again))]);
             let (made, existed, applied) = (BTreeMap::new(), HashSet::new(), HashMap::new());
             let known = Known {

@@ -12,7 +12,7 @@ use super::made::hash;
 use super::plan::{Planned, PlannedGenerator};
 use super::template::Rendered;
 use crate::api::pipeline::Baseline;
-use crate::api::pipeline_set::{GeneratorStatus, MAX_PIPELINES, SET, SourceRef, WrongPipeline};
+use crate::api::pipeline_set::{APPLIED, GeneratorStatus, MAX_PIPELINES, SET, SourceRef, WrongPipeline};
 use crate::api::{PipelineSet, PipelineSpec};
 use crate::cluster::selection::{Joined, SourceObject, Sources};
 use crate::manifests::one_line;
@@ -82,18 +82,24 @@ pub(super) fn expand(
     let here = Here { set, planned, settings };
     let total: usize = found.iter().map(|found| found.sources.total).sum();
     let limit = MAX_PIPELINES / usize::try_from(set.spec.chunks.unwrap_or(1)).unwrap_or(1).max(1);
-    let mut room = limit;
+    let (mut room, mut displaced) = (limit, Vec::new());
     for (index, found) in found.iter().enumerate() {
         if let Some((reason, message)) = &found.sources.incomplete {
             expanded.incomplete.push((reason.as_str().to_owned(), format!("generators[{index}]: {message}")));
         }
         for object in found.sources.objects.iter().take(room) {
-            if let Err(wrong) = here.expand(found, object, &owner, &mut expanded.desired) {
+            if let Err(wrong) = here.expand(found, object, &owner, &mut expanded.desired, &mut displaced) {
                 expanded.kept.insert(found.generator.source(&object.namespace, &object.name));
                 expanded.wrong.push(wrong);
             }
         }
         room = room.saturating_sub(found.sources.objects.len());
+    }
+    for (name, source, other) in displaced {
+        let message = format!("{} has a pipeline of this name; correct template.metadata.name", shown(&other));
+        let reason = "DuplicateName".to_owned();
+        expanded.wrong.push(WrongPipeline { name, source: shown(&source), reason, message });
+        expanded.kept.insert(source);
     }
     if total > limit {
         let message = format!("{total} sources are selected; the maximum is {limit}; select fewer, or use several sets");
@@ -126,6 +132,9 @@ pub fn problem(set: &PipelineSet, settings: Settings<'_>) -> Option<(&'static st
     Some(("spec.template", wrong.message))
 }
 
+/// A name, a source that has no pipeline of this name, and the source that has it.
+type Displaced = (String, SourceRef, SourceRef);
+
 struct Here<'a> {
     set: &'a PipelineSet,
     planned: &'a Planned,
@@ -140,6 +149,7 @@ impl Here<'_> {
         object: &SourceObject,
         owner: &impl Fn(&str) -> Option<SourceRef>,
         all: &mut BTreeMap<String, Desired>,
+        displaced: &mut Vec<Displaced>,
     ) -> Result<(), WrongPipeline> {
         let source = found.generator.source(&object.namespace, &object.name);
         let wrong = |name: &str, reason: &str, message: &str| WrongPipeline {
@@ -163,12 +173,16 @@ impl Here<'_> {
             let name = fitting(&rendered.name, &suffix);
             let desired = self.pipeline(&name, &rendered, chunks.map(|of| (chunk, of)), &source, is_new);
             let desired = desired.map_err(|(reason, message)| wrong(&name, reason, &message))?;
-            let taken = all.get(&name).map(|other| other.source.clone());
-            if let Some(other) = taken.filter(|_| owner(&name).as_ref() != Some(&source)) {
-                let message = format!("{} has a pipeline of this name; correct template.metadata.name", shown(&other));
-                return Err(wrong(&name, "DuplicateName", &message));
+            match all.get(&name).map(|other| other.source.clone()) {
+                // Two generators select it.
+                Some(other) if other == source => {}
+                Some(other) if owner(&name).as_ref() != Some(&source) => displaced.push((name, source.clone(), other)),
+                Some(other) => {
+                    displaced.push((name.clone(), other, source.clone()));
+                    all.insert(name, desired);
+                }
+                None => drop(all.insert(name, desired)),
             }
-            all.insert(name, desired);
         }
         Ok(())
     }
@@ -206,16 +220,24 @@ impl Here<'_> {
             .map_err(|refused| (refused.reason, format!("template.spec: {}", refused.message)))?;
         let mut labels = rendered.labels.clone();
         labels.insert(SET.to_owned(), set);
+        let mut annotations = rendered.annotations.clone();
+        annotations.insert(APPLIED.to_owned(), metadata_hash(&labels, &annotations));
         Ok(Desired {
             source: source.clone(),
             labels,
-            annotations: rendered.annotations.clone(),
+            annotations,
             hash: hash(&typed),
             baseline: typed.baseline,
             spec,
             is_new,
         })
     }
+}
+
+/// Returns a hash of labels and annotations.
+fn metadata_hash(labels: &BTreeMap<String, String>, annotations: &BTreeMap<String, String>) -> String {
+    let text = serde_json::to_string(&(labels, annotations)).unwrap_or_default();
+    hex::encode(Sha256::digest(text))[..HASH].to_owned()
 }
 
 /// Lets each entry of `targetsFrom` select only one part of its objects.
@@ -327,6 +349,8 @@ mod tests {
             assert_eq!(expanded.desired["x"].source.namespace, expected, "the pipeline that exists keeps its source");
             assert_eq!(expanded.desired.len(), 1);
         }
+        let expanded = of(spec(KUSTOMIZATIONS, "{{name}}"), &objects, None, Some("b"));
+        assert_eq!(expanded.wrong[0].source, "Deployment a/x");
         let expanded = of(spec(KUSTOMIZATIONS, "{{name}}"), &objects, None, None);
         assert_eq!(
             (expanded.wrong[0].reason.as_str(), expanded.wrong[0].source.as_str()),

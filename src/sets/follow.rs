@@ -36,6 +36,8 @@ pub enum Followed {
 pub(super) struct Changes {
     pub apply: Vec<PipelineSet>,
     pub delete: Vec<String>,
+    /// Names of sets that somebody else made.
+    pub taken: Vec<String>,
 }
 
 impl Followed {
@@ -99,7 +101,8 @@ pub(super) fn changes<'a>(
 ) -> Changes {
     let wanted: Vec<PipelineSet> = follow.iter().map(|kind| kind.set(namespace)).collect();
     let here = existing.filter(|set| set.metadata.namespace.as_deref() == Some(namespace));
-    let of_follow = here.filter(|set| set.labels().contains_key(FOLLOW));
+    let is_of_follow = |set: &PipelineSet| set.labels().contains_key(FOLLOW);
+    let of_follow = here.clone().filter(|set| is_of_follow(set));
     let is_as = |set: &PipelineSet| {
         of_follow
             .clone()
@@ -108,12 +111,18 @@ pub(super) fn changes<'a>(
     let is_wanted = |set: &&PipelineSet| wanted.iter().any(|wanted| wanted.name_any() == set.name_any());
     let is_there = |set: &&PipelineSet| set.metadata.deletion_timestamp.is_none();
     let delete = of_follow.clone().filter(|set| is_there(set) && !is_wanted(set)).map(kube::ResourceExt::name_any).collect();
-    Changes { apply: wanted.iter().filter(|set| !is_as(set)).cloned().collect(), delete }
+    let is_own = |set: &&PipelineSet| here.clone().all(|other| other.name_any() != set.name_any() || is_of_follow(other));
+    let (own, others): (Vec<_>, Vec<_>) = wanted.iter().partition(is_own);
+    let apply = own.into_iter().filter(|set| !is_as(set)).cloned().collect();
+    Changes { apply, delete, taken: others.iter().map(|set| set.name_any()).collect() }
 }
 
-/// Makes the changes.
+/// Makes the changes. A set that somebody else made is left alone.
 pub(super) async fn make(client: Client, namespace: &str, changes: Changes) -> Result<(), CallError> {
     let api: Api<PipelineSet> = Api::namespaced(client, namespace);
+    for set in changes.taken {
+        tracing::warn!(set, "--follow does not change a set without its label {FOLLOW}; delete or rename the set");
+    }
     for set in changes.apply {
         let (name, params) = (set.name_any(), PatchParams::apply(SET_MANAGER).force());
         call(api.patch(&name, &params, &Patch::Apply(&set))).await?;
@@ -152,11 +161,19 @@ mod tests {
             PipelineSet { spec: PipelineSetSpec::default(), ..Followed::Deployments.set("p") },
             PipelineSet::new("own", PipelineSetSpec::default()),
             Followed::Gitrepos.set("other"),
+            PipelineSet::new("follow-applications", PipelineSetSpec::default()),
         ];
+        let existing = existing.map(|mut set| {
+            set.metadata.namespace.get_or_insert_with(|| "p".to_owned());
+            set
+        });
         let follow = [Followed::Kustomizations, Followed::Applications, Followed::Deployments];
         let changes = changes(&follow, "p", existing.iter());
         let applied: Vec<String> = changes.apply.iter().map(PipelineSet::name_any).collect();
-        assert_eq!(applied, ["follow-applications", "follow-deployments"]);
+        assert_eq!(
+            (applied, changes.taken),
+            (vec!["follow-deployments".to_owned()], vec!["follow-applications".to_owned()])
+        );
         assert_eq!(changes.delete, ["follow-helmreleases"]);
     }
 }

@@ -3,7 +3,7 @@
 //! In: watch events, and answers of the API server. Out: the sets, the pipelines of each, and which sets must be looked at. An answer can be
 //! newer than the watch, so objects are replaced only by newer ones.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use kube::ResourceExt as _;
@@ -12,6 +12,9 @@ use kube::runtime::watcher::Event;
 use super::made::Made;
 use crate::api::{Pipeline, PipelineSet, version};
 use crate::cluster::Follower;
+
+/// Maximum number of deletions that are remembered.
+const DELETIONS: usize = 1024;
 
 /// Namespace and name of an object.
 type Place = (String, String);
@@ -55,6 +58,8 @@ pub(super) struct Index {
     sets: HashMap<Follower, Arc<PipelineSet>>,
     /// The pipelines of sets, and the set of each.
     made: BTreeMap<Place, (String, Made)>,
+    /// Uids of pipelines that were deleted. An answer that arrives afterwards is dropped.
+    deleted: VecDeque<String>,
 }
 
 impl Index {
@@ -113,7 +118,11 @@ impl Index {
                 let place = place_of(&pipeline);
                 listing.names.insert(place.clone());
                 absorbed.wake.extend(match Made::of(&pipeline) {
-                    Some((set, made)) => self.put(place, set, made),
+                    Some((set, made)) => {
+                        // A pipeline whose label was removed looks as if it was deleted.
+                        self.deleted.retain(|uid| *uid != made.uid);
+                        self.put(place, set, made)
+                    }
                     None => self.remove(&place),
                 });
             }
@@ -133,7 +142,7 @@ impl Index {
     pub(super) fn put(&mut self, place: Place, set: String, made: Made) -> Option<Follower> {
         let known = self.made.get(&place);
         let is_newer = |known: &Made| known.uid == made.uid && version(Some(&known.version)) > version(Some(&made.version));
-        if known.is_some_and(|(_, known)| is_newer(known)) {
+        if known.is_some_and(|(_, known)| is_newer(known)) || self.deleted.contains(&made.uid) {
             return None;
         }
         let is_changed = known.is_none_or(|(of, known)| *of != set || !known.is_like(&made));
@@ -143,7 +152,11 @@ impl Index {
     }
 
     fn remove(&mut self, place: &Place) -> Option<Follower> {
-        let (set, _) = self.made.remove(place)?;
+        let (set, made) = self.made.remove(place)?;
+        self.deleted.push_back(made.uid);
+        if self.deleted.len() > DELETIONS {
+            self.deleted.pop_front();
+        }
         Some(Follower::set(&place.0, set))
     }
 
@@ -210,7 +223,11 @@ mod tests {
         }
         let listed = absorb(Event::InitDone);
         assert_eq!((listed.wake, listed.is_listed), (vec![apps.clone()], true), "it is missing from the list");
-        assert!(index.made(&apps).is_empty());
+        assert_eq!(
+            index.put(("t".into(), "a".into()), "apps".into(), Made::of(&pipeline("a", "9", "apps", "x")).unwrap().1),
+            None
+        );
+        assert!(index.made(&apps).is_empty(), "an answer that arrives after the deletion is dropped");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use kube::api::{DeleteParams, Patch, PatchParams, Preconditions, PropagationPoli
 use kube::{Api, Resource as _, ResourceExt as _};
 use serde_json::{Value, json};
 
-use super::decide::{Action, Decided, Known, Refusal, decide, identity};
+use super::decide::{Action, Decided, Known, Refusal, decide, identity, is_spec};
 use super::expand::{Desired, Expanded, Found, Settings, expand, shown};
 use super::made::Made;
 use super::plan::{Planned, as_object, plan};
@@ -19,7 +19,7 @@ use crate::api::pipeline::Baseline;
 use crate::api::pipeline_set::{Deletion, MAX_PIPELINES, SET_MANAGER, WrongPipeline};
 use crate::api::{Pipeline, PipelineSet, PipelineSetStatus, Status, now};
 use crate::changelog::{MAX_MESSAGE, cut};
-use crate::cluster::{Follower, Now};
+use crate::cluster::{Follower, Now, Reason};
 use crate::k8s::call::{CallError, call};
 use crate::k8s::guarded::{Guarded, Outcome as Written};
 use crate::pipeline::plan::Refused;
@@ -41,6 +41,15 @@ pub(super) struct Memory {
     pub refused: HashMap<String, Refusal>,
     /// By name: the hash of the spec that was applied, and the generation after that.
     pub applied: HashMap<String, (String, Option<i64>)>,
+}
+
+impl Memory {
+    /// Forgets all other pipelines.
+    fn retain(&mut self, is_needed: impl Fn(&str) -> bool) {
+        self.existed.retain(|name| is_needed(name));
+        self.refused.retain(|name, _| is_needed(name));
+        self.applied.retain(|name, _| is_needed(name));
+    }
 }
 
 /// What a look has changed.
@@ -94,10 +103,10 @@ pub(super) async fn look(
     let mut failed = None;
     for done in done {
         match done {
-            Ok(Done::Applied(name, uid, made)) => {
-                pipelines += usize::from(uid.is_none());
+            Ok(Done::Applied { name, is_new, baseline, made }) => {
+                pipelines += usize::from(is_new);
                 memory.refused.remove(&name);
-                note_applied(memory, &expanded, &name, &made);
+                note_applied(memory, &expanded, (&name, &made), baseline);
                 memory.existed.insert(name.clone());
                 looked.written.insert(name, *made);
             }
@@ -109,17 +118,16 @@ pub(super) async fn look(
             Err(error) => failed = Some(error),
         }
     }
-    memory.refused.retain(|name, _| expanded.desired.contains_key(name));
-    memory.applied.retain(|name, _| expanded.desired.contains_key(name));
-    if let Some(error) = failed {
-        return Err(error);
-    }
-    let is_recorded = !is_cut && expanded.incomplete.is_empty();
+    memory.retain(|name| expanded.desired.contains_key(name) || made.contains_key(name));
+    let is_recorded = !is_cut && failed.is_none();
     let (incomplete, wrong) = (expanded.incomplete.as_slice(), expanded.wrong);
     let outcome = Outcome { pipelines, leaving, wrong, incomplete, found: is_recorded.then_some(&found[..]) };
-    let is_filling = found.iter().any(|found| found.sources.incomplete.as_ref().is_some_and(|(why, _)| why.is_filling()));
-    if !is_filling {
+    let is_filling = |found: &Found<'_>| matches!(found.sources.incomplete, Some((Reason::CacheNotSynced, _)));
+    if !found.iter().any(is_filling) {
         looked.set = write_status(context, set, status::next(set, Ok(outcome), now())).await?;
+    }
+    if let Some(error) = failed {
+        return Err(error);
     }
     let soon = is_cut.then(Instant::now);
     looked.again = soon.into_iter().chain(memory.refused.values().map(|refusal| refusal.again)).min();
@@ -155,9 +163,9 @@ fn computed(
 }
 
 /// Notes a spec that has more than was applied, because other people have added to it.
-fn note_applied(memory: &mut Memory, expanded: &Expanded, name: &str, made: &Made) {
-    match expanded.desired.get(name).filter(|desired| desired.hash != made.spec) {
-        Some(desired) => drop(memory.applied.insert(name.to_owned(), (desired.hash.clone(), made.generation))),
+fn note_applied(memory: &mut Memory, expanded: &Expanded, (name, made): (&str, &Made), baseline: Option<Baseline>) {
+    match expanded.desired.get(name).filter(|desired| !is_spec(made, desired, baseline)) {
+        Some(desired) => drop(memory.applied.insert(name.to_owned(), (identity(desired, baseline), made.generation))),
         None => drop(memory.applied.remove(name)),
     }
 }
@@ -170,8 +178,13 @@ fn refuse(memory: &mut Memory, name: String, what: String, wrong: WrongPipeline)
 
 /// The result of an action.
 enum Done {
-    /// A pipeline was made or changed. It had the uid, if it existed.
-    Applied(String, Option<String>, Box<Made>),
+    /// A pipeline was made or changed.
+    Applied {
+        name: String,
+        is_new: bool,
+        baseline: Option<Baseline>,
+        made: Box<Made>,
+    },
     Deleted,
     /// The API server refused a pipeline, by its name and its identity.
     Refused(String, String, WrongPipeline),
@@ -227,7 +240,7 @@ async fn apply(
     let error = match call(api.patch(name, &params, &Patch::Apply(&object))).await {
         Ok(live) => {
             let Some((_, made)) = Made::of(&live) else { return Ok(Done::Deleted) };
-            return Ok(Done::Applied(name.to_owned(), uid, Box::new(made)));
+            return Ok(Done::Applied { name: name.to_owned(), is_new: uid.is_none(), baseline, made: Box::new(made) });
         }
         Err(error) => error,
     };
@@ -236,37 +249,41 @@ async fn apply(
     let Some(message) = refusal(&error) else { return Err(failed(error)) };
     let refused = |reason: &str, message: &str| {
         let (name, reason, source) = (name.to_owned(), reason.to_owned(), shown(&desired.source));
-        let wrong = WrongPipeline { name: name.clone(), source, reason, message: cut(message, MAX_MESSAGE).into_owned() };
-        Ok(Done::Refused(name, identity(desired), wrong))
+        let message = cut(message, MAX_MESSAGE).into_owned();
+        let wrong = WrongPipeline { name: name.clone(), source, reason, message };
+        Ok(Done::Refused(name, identity(desired, baseline), wrong))
     };
     let live = call(api.get_opt(name)).await.map_err(failed)?;
     match live.as_ref().map(|live| live.spec.pipeline_set.as_ref()) {
-        Some(Some(made_by)) if made_by.name == set.name_any() => match uid {
-            // The watch is late, or somebody changed it at the same time.
-            None => Err(Error::Pipeline { name: name.to_owned(), what, source: error }),
-            Some(_) => refused("Invalid", &message),
-        },
-        Some(Some(other)) => refused(
-            "NameTaken",
-            &format!("the PipelineSet {} has a pipeline of this name; correct template.metadata.name", other.name),
-        ),
+        // The watch is late, or the pipeline was deleted, or it was made by somebody else at the same time.
+        Some(Some(made_by)) if made_by.name == set.name_any() && uid.is_none() => Err(failed(error)),
+        Some(Some(made_by)) if made_by.name != set.name_any() => {
+            let message =
+                format!("the PipelineSet {} has a pipeline of this name; correct template.metadata.name", made_by.name);
+            refused("NameTaken", &message)
+        }
         Some(None) => refused(
             "NameTaken",
             "a pipeline of this name exists that no set made; delete it, or correct template.metadata.name",
         ),
-        None => refused("Invalid", &message),
+        Some(Some(_)) | None if is_conflict(&error) => Err(failed(error)),
+        Some(Some(_)) | None => refused("Invalid", &message),
     }
 }
 
 /// Returns the message of an error that stays until something is changed. `None`: another error.
 fn refusal(error: &CallError) -> Option<String> {
     let CallError::Api(error) = error else { return None };
-    match &**error {
-        kube::Error::Api(status) if matches!(status.code, 400 | 409 | 422) => Some(status.message.clone()),
-        // Admission policies and webhooks refuse with this code.
-        kube::Error::Api(status) if status.code == 403 && status.message.contains("denied") => Some(status.message.clone()),
-        _ => None,
-    }
+    let kube::Error::Api(status) = &**error else { return None };
+    // An object that does not match the schema at all is refused with 500.
+    let is_untyped = status.code == 500 && status.message.starts_with("failed to create typed patch object");
+    let is_client_error = (400..500).contains(&status.code) && !matches!(status.code, 401 | 404 | 408 | 429);
+    (is_untyped || is_client_error).then(|| status.message.clone())
+}
+
+/// Whether another writer was faster.
+fn is_conflict(error: &CallError) -> bool {
+    matches!(error, CallError::Api(error) if matches!(&**error, kube::Error::Api(status) if status.is_conflict()))
 }
 
 /// Returns the object to apply.

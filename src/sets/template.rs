@@ -111,7 +111,8 @@ fn node(value: &Value, field: &str, problems: &mut Vec<String>) -> Node {
                 };
                 (name.clone(), part)
             };
-            Node::Object(fields.iter().map(part).collect())
+            // As in any other object, a field that is null is absent.
+            Node::Object(fields.iter().filter(|(_, value)| !value.is_null()).map(part).collect())
         }
         other => Node::Copied(other.clone()),
     }
@@ -153,7 +154,7 @@ mod tests {
             },
             "spec": {
                 "appRef": {"name": "{{name}}"},
-                "environments": [{"name": "all", "targets": [{"namespace": "{{namespace}}"}], "count": 3,
+                "environments": [{"name": "all", "targets": [{"namespace": "{{namespace}}"}], "count": 3, "none": null,
                     "notifications": [{"name": "chat", "template": {"body": "{{target.name}}"}}]}],
             },
         }))

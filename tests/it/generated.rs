@@ -1,7 +1,7 @@
 //! Targets that no pipeline lists: `targetsFrom` selects objects, and each object is a target while it exists and is selected.
 
 mod fleet;
-mod hub;
+pub mod hub;
 mod kills;
 mod kinds;
 mod offline;

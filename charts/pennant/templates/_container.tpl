@@ -34,6 +34,9 @@
 {{- if and .Values.watchNamespaces (not (has .Release.Namespace .Values.watchNamespaces)) }}
 {{- fail "follow makes PipelineSets in the namespace of the release; add this namespace to watchNamespaces" }}
 {{- end }}
+{{- if .Values.noCrossNamespaceRefs }}
+{{- fail "follow selects objects in all namespaces, which noCrossNamespaceRefs forbids; set one of them" }}
+{{- end }}
 - --follow={{ join "," .Values.follow }}
 {{- end }}
 {{- if not .Values.pipelineSets.enabled }}
@@ -107,9 +110,6 @@
 {{- end }}
 {{- if not .Values.pipelineSets.enabled }}
 - --no-pipeline-sets
-{{- end }}
-{{- if .Values.follow }}
-- --follow={{ join "," .Values.follow }}
 {{- end }}
 {{- if .Values.metrics.service.enabled }}
 - --ready-url=http://{{ include "pennant.fullname" . }}-metrics.{{ .Release.Namespace }}:{{ int .Values.metrics.service.port }}/readyz

@@ -97,7 +97,7 @@ listed and watched by name, so that resourceNames apply to these verbs, too.
 {{- $rules = append $rules (dict "apiGroups" (list "helm.toolkit.fluxcd.io") "resources" (list "helmreleases")) }}
 {{- end }}
 {{- if .argo }}
-{{- $rules = append $rules (dict "apiGroups" (list "argoproj.io") "resources" (list "applications")) }}
+{{- $rules = append $rules (dict "apiGroups" (list "argoproj.io") "resources" (list "applications" "applicationsets")) }}
 {{- end }}
 {{- if .fleet }}
 {{- $rules = append $rules (dict "apiGroups" (list "fleet.cattle.io") "resources" (list "bundles" "bundledeployments" "clusters" "clustergroups" "gitrepos" "helmops")) }}
@@ -139,8 +139,8 @@ listed and watched by name, so that resourceNames apply to these verbs, too.
   resources: [leases]
   resourceNames: {{ toJson $leases }}
   verbs: [get, list, watch, update]
-{{- if and .Values.follow (has "pipeline" .Values.controllers) }}
-# The PipelineSets of follow.
+{{- if and .Values.pipelineSets.enabled (has "pipeline" .Values.controllers) }}
+# The PipelineSets of follow. They are deleted when follow is empty, too.
 - apiGroups: [pennant.dev]
   resources: [pipelinesets]
   verbs: [create, patch, delete]

@@ -155,7 +155,7 @@ pub struct ObjectTargets {
     /// Kind, such as `Application`.
     #[schemars(length(min = 1, max = 63))]
     pub kind: String,
-    /// Namespaces of the objects. `*` stands for all that Pennant watches. If absent, the namespace of the pipeline.
+    /// Namespaces of the objects. `*`: all that Pennant watches. If absent, the namespace of the pipeline.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(
         length(min = 1, max = 64),

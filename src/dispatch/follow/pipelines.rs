@@ -9,7 +9,7 @@ use kube::runtime::watcher::Event;
 
 use super::Followed;
 use crate::api::delivery::PipelineRef;
-use crate::api::pipeline::target::{PIPELINE, TargetInfo, promotion, subjects, targets, targets_of};
+use crate::api::pipeline::target::{PIPELINE, promotion, subjects, targets_of};
 use crate::api::pipeline::{Settled, TargetStatus};
 use crate::api::values::refs::ClusterRef;
 use crate::api::{Change, Pipeline};
@@ -115,28 +115,16 @@ fn without_commit<'a>(settled: impl IntoIterator<Item = (String, &'a Settled)>) 
     all.map(|(subject, _)| subject)
 }
 
-/// Returns the targets that leave the status, or end their pipeline, after their last delivery, each as in the change log: the generated ones
-/// whose object is gone, and all whose object is gone if a `PipelineSet` has made the pipeline.
-pub(in crate::dispatch) fn gone_targets(pipeline: &Pipeline, cluster: &str) -> Vec<String> {
-    let environments = || pipeline.status.iter().flat_map(|status| &status.environments);
-    let gone = environments().flat_map(|environment| &environment.targets).filter(|target| target.is_gone());
-    let generated = gone.filter_map(|target| Some(format!("target/{}", target.generated.as_ref()?.name)));
-    let mut all: Vec<String> = generated.collect();
-    if pipeline.spec.pipeline_set.is_some() {
-        let is_gone = |info: &TargetInfo| {
-            let known = environments().filter(|known| known.name == info.environment).flat_map(|known| &known.targets);
-            let mut mine = known.filter(|target| {
-                let app = &target.cluster_app_ref;
-                target.generated.is_none()
-                    && app.name == info.app.name
-                    && app.namespace == info.namespace
-                    && app.cluster_ref == info.object_cluster
-            });
-            mine.any(TargetStatus::is_gone)
-        };
-        all.extend(targets(&pipeline.spec, cluster).into_iter().filter(is_gone).map(|info| info.subject));
+/// Returns the subjects whose last deliveries are awaited, each as in the change log. Generated targets whose object is gone stay in the status
+/// until then. A pipeline that a `PipelineSet` made stays until then, after all of its targets are gone.
+pub(in crate::dispatch) fn awaited(pipeline: &Pipeline, cluster: &str) -> Vec<String> {
+    let targets =
+        pipeline.status.iter().flat_map(|status| &status.environments).flat_map(|environment| &environment.targets);
+    if pipeline.spec.pipeline_set.is_some() && targets.clone().all(TargetStatus::is_gone) {
+        return subjects(pipeline, cluster).into_iter().collect();
     }
-    all
+    let gone = targets.filter(|target| target.is_gone());
+    gone.filter_map(|target| Some(format!("target/{}", target.generated.as_ref()?.name))).collect()
 }
 
 /// Returns, for each subject that was seen, the serial of the log when it was first seen.

@@ -200,10 +200,15 @@ impl Hub {
 
     /// Starts Pennant with notification `hook`.
     pub async fn start(&mut self, over: Value) {
+        self.begin(over).await;
+        self.world.cursor("shop", "hook").await;
+    }
+
+    /// Starts Pennant with notification `hook`, whatever pipelines there are.
+    pub async fn begin(&mut self, over: Value) {
         self.world.notification("hook", &self.receiver, over).await;
         self.pennant = Some(Pennant::with(&self.world, self.options()).await);
         self.world.ready("hook").await;
-        self.world.cursor("shop", "hook").await;
     }
 
     pub fn pennant(&mut self) -> &mut Pennant {

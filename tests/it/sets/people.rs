@@ -51,12 +51,15 @@ async fn edits_of_a_pipeline_are_changed_back_and_edits_of_the_set_are_made() {
     world.patch::<Pipeline>("a-app", json!({"spec": {"hooks": {"secretRef": {"name": "mine"}}}})).await;
     world.patch::<Deployment>("a", json!({"metadata": {"labels": {"env": "prod"}}})).await;
     is("a label of the source is followed", |pipeline| pipeline.labels()["env"] == "prod").await;
+    let owned = json!({"metadata": {"labels": {"env": "{{default labels.owner \"\"}}"}}});
+    world.patch::<PipelineSet>("apps", json!({"spec": {"template": owned}})).await;
+    is("a label without a value is removed", |pipeline| !pipeline.labels().contains_key("env")).await;
     let template = json!({"metadata": {"labels": {"env": null, "team": "a"}}, "spec": {"environments": [{"name": "live", "targets": [{"namespace": "{{namespace}}"}]}]}});
     world.patch::<PipelineSet>("apps", json!({"spec": {"template": template}})).await;
     is("the template is followed", |pipeline| {
         let environments: Vec<&str> =
             pipeline.spec.environments.iter().map(|environment| environment.name.as_str()).collect();
-        !pipeline.labels().contains_key("env") && pipeline.labels()["team"] == "a" && environments == ["live"]
+        pipeline.labels().get("team").is_some_and(|team| team == "a") && environments == ["live"]
     })
     .await;
     world.patch::<PipelineSet>("apps", json!({"spec": {"deletion": "Orphan"}})).await;
@@ -105,4 +108,95 @@ async fn what_is_wrong_is_wrong_for_one_source() {
     let message = ready(&world, ConditionStatus::False, ("TemplateInvalid", ""), 2).await;
     assert!(message.contains("template.metadata.name") && message.contains("did you mean `name`?"), "{message}");
     assert_eq!(names(&world).await, ["a-app", "b-app"], "what is there stays");
+}
+
+#[tokio::test]
+async fn another_name_and_another_number_of_chunks_report_nothing() {
+    let world = World::new("sets-renamed").await;
+    let receiver = Receiver::start();
+    world.notification("hook", &receiver, all_triggers()).await;
+    let objects = json!({"apiVersion": "apps/v1", "kind": "Deployment", "selector": {"matchLabels": {"env": "{{name}}"}}});
+    let spec =
+        json!({"appRef": null, "environments": [{"name": "all", "targets": null, "targetsFrom": [{"objects": objects}]}]});
+    let sources =
+        json!([{"objects": {"apiVersion": "batch/v1", "kind": "Job", "selector": {"matchLabels": {"source": "yes"}}}}]);
+    let over = json!({"generators": sources, "template": {"metadata": {"name": "{{name}}"}, "spec": spec}});
+    world.create::<PipelineSet>(of_deployments(&over)).await;
+    let _pennant = Pennant::start(&world).await;
+    made(&world, 0).await;
+    // The source appears while the set looks.
+    let pod = json!({"spec": {"restartPolicy": "Never", "containers": [{"name": "a", "image": "a"}]}});
+    let labels = json!({"source": "yes"});
+    world
+        .create::<k8s_openapi::api::batch::v1::Job>(
+            json!({"metadata": {"name": "shop", "labels": labels}, "spec": {"template": pod}}),
+        )
+        .await;
+    made(&world, 1).await;
+    exists(&world, "shop").await;
+    world.cursor("shop", "hook").await;
+    for app in ["a", "b", "c", "d"] {
+        world.deploy_with(app, "1", json!({"env": "shop"})).await;
+        receiver.wait(&format!("/hook/{app}"), 2).await;
+    }
+    let told = async || {
+        // What the changes so far cause is sent.
+        for app in ["a", "b", "c", "d"] {
+            eventually("the rollout is told", async || {
+                let types: Vec<Value> =
+                    receiver.to(&format!("/hook/{app}")).iter().map(|told| told.json()["type"].clone()).collect();
+                if types.last() == Some(&json!("Deployed")) { Ok(()) } else { Err(format!("{types:?}")) }
+            })
+            .await;
+        }
+        receiver.log().len()
+    };
+    let before = told().await;
+    for (change, names) in [
+        (json!({"template": {"metadata": {"name": "{{name}}-all"}}}), &["shop-all"][..]),
+        (json!({"chunks": 2}), &["shop-all-0", "shop-all-1"]),
+        (json!({"chunks": 3}), &["shop-all-0", "shop-all-1", "shop-all-2"]),
+    ] {
+        world.patch::<PipelineSet>("apps", json!({"spec": change})).await;
+        eventually(&format!("{names:?}"), async || {
+            let now = super::names(&world).await;
+            if now == names { Ok(()) } else { Err(format!("{now:?}")) }
+        })
+        .await;
+        for name in names {
+            world.observed(name).await;
+            world.cursor(name, "hook").await;
+        }
+    }
+    assert_eq!(told().await, before, "the objects are the same");
+    for app in ["a", "b", "c", "d"] {
+        world.ship(app, "2").await;
+        let all = receiver.wait(&format!("/hook/{app}"), 4).await;
+        assert!(all.iter().filter(|told| told.json()["type"] == "Added").count() == 1);
+    }
+}
+
+#[tokio::test]
+async fn what_the_api_server_refuses_is_shown_and_stops_no_other() {
+    let world = World::new("sets-refused").await;
+    let receiver = Receiver::start();
+    world.deploy_with("a", "1", json!({"env": "dev"})).await;
+    world.notification("hook", &receiver, all_triggers()).await;
+    // A generator of a kind that is not installed, and one that is.
+    let mut set = of_deployments(&json!({}));
+    let missing = json!({"objects": {"apiVersion": "example.com/v1", "kind": "Nothing"}});
+    set["spec"]["generators"].as_array_mut().unwrap().push(missing);
+    world.create::<PipelineSet>(set).await;
+    let _pennant = Pennant::start(&world).await;
+    ready(&world, ConditionStatus::False, ("KindNotFound", "generators[1]"), 1).await;
+    exists(&world, "a-app").await;
+    world.cursor("a-app", "hook").await;
+    world.deploy_with("b", "1", json!({"env": "dev"})).await;
+    assert_eq!(receiver.wait("/hook/b", 1).await[0].json()["type"], "Added", "a missing kind makes no other silent");
+    world.patch::<PipelineSet>("apps", json!({"spec": {"template": {"spec": {"nonsense": true}}}})).await;
+    let only = of_deployments(&json!({}))["spec"]["generators"].clone();
+    world.patch::<PipelineSet>("apps", json!({"spec": {"generators": only}})).await;
+    ready(&world, ConditionStatus::False, ("TemplateInvalid", "template.spec.nonsense"), 2).await;
+    world.patch::<PipelineSet>("apps", json!({"spec": {"template": {"spec": {"nonsense": null}}}})).await;
+    made(&world, 2).await;
 }
