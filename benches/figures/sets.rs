@@ -54,6 +54,10 @@ async fn each(bed: &Bed, round: u32) -> Vec<Reading> {
     sleep(bed.seconds(30, 5)).await;
     let idle = pennant.writes().await - writes;
     let told = bed.receiver.total() - before;
+    pennant.restart().await;
+    until("all are followed again", async || statuses(&world).await.len() >= sources).await;
+    at_rest(pennant.pid()).await;
+    let restarted = process::memory(pennant.pid());
     pennant.stop().await;
     vec![
         Reading::of(&SETS_SYNC, took),

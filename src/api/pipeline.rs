@@ -58,8 +58,8 @@ pub const MAX_TARGETS: usize = 256;
      "message": "hooks and promotion.strategy must not have the same secretRef, because a key of hooks must not approve; use two Secrets"},
     {"rule": "!has(self.hooks) || self.environments.all(e, !has(e.promotion) || !has(e.promotion.strategy) || !has(e.promotion.strategy.secretRef) || e.promotion.strategy.secretRef.name != self.hooks.secretRef.name)",
      "message": "hooks and the promotion of an environment must not have the same secretRef, because a key of hooks must not approve; use two Secrets"},
-    {"rule": "!has(self.pipelineSet) || has(oldSelf.pipelineSet)",
-     "message": "pipelineSet cannot be added, because a PipelineSet changes only pipelines that it made; remove it, or delete the pipeline"},
+    {"rule": "!has(self.pipelineSet) || (has(oldSelf.pipelineSet) && self.pipelineSet.name == oldSelf.pipelineSet.name)",
+     "message": "pipelineSet cannot be added or name another set, because a PipelineSet changes only pipelines that it made; leave it as it was, or delete the pipeline"},
 ]))]
 pub struct PipelineSpec {
     /// The application object, by default the same in every target of `targets`. Absent if no environment has `targets`.

@@ -157,6 +157,8 @@ pub struct Sources {
     pub objects: Vec<SourceObject>,
     /// Number of all selected objects.
     pub total: usize,
+    /// The newest `creationTimestamp` of all selected objects.
+    pub newest: Option<Time>,
     /// Why objects can be missing. `None`: the selection is complete.
     pub incomplete: Option<(Reason, String)>,
 }

@@ -17,14 +17,13 @@ use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::sleep_until;
 
-use super::follow::{Changes, changes, make};
+use super::follow::{changes, make};
 use super::index::{Absorbed, Index, Listing};
 use super::look::{Looked, Memory, look, warm};
 use super::{Context, Error};
 use crate::api::pipeline_set::SET;
 use crate::api::{Pipeline, PipelineSet};
 use crate::cluster::Follower;
-use crate::k8s::call::CallError;
 use crate::k8s::queue::Queue;
 use crate::k8s::watch::{Deleted, watch_by_term, watch_labeled_by_term};
 use crate::telemetry::chain;
@@ -32,6 +31,8 @@ use crate::telemetry::metrics::Watch;
 
 /// Time from an event to the look that it causes. Events of many sources and pipelines come together.
 const GATHER: Duration = Duration::from_millis(100);
+/// Maximum number of sets that are looked at concurrently.
+const LOOKS: usize = 16;
 /// First and longest pause after a failed look.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(1));
 
@@ -56,7 +57,7 @@ struct Source {
 }
 
 /// A look that has ended.
-type Ended = (Follower, Memory, Result<Looked, Error>);
+type Ended = (Follower, Memory, Looked, Result<(), Error>);
 
 /// The state of the loop.
 struct Controller {
@@ -69,9 +70,9 @@ struct Controller {
     /// Number of failed looks in a row.
     failures: HashMap<Follower, u32>,
     /// The task that makes the sets of `--follow`, and when it starts again after a failure.
-    follow: (JoinSet<Result<(), CallError>>, Option<Instant>),
-    /// The leadership term in which all sets were queued.
-    begun: Option<u64>,
+    follow: (JoinSet<Result<(), Error>>, Option<Instant>),
+    /// Names of sets that `--follow` would need and that somebody else made.
+    taken: Vec<String>,
     /// Called after the first list of every watch.
     ready: Option<Box<dyn FnOnce() + Send>>,
 }
@@ -179,7 +180,7 @@ impl Controller {
             looks: JoinSet::new(),
             failures: HashMap::new(),
             follow: (JoinSet::new(), None),
-            begun: None,
+            taken: Vec::new(),
             ready: Some(ready),
         };
         (controller, stream::select_all(events))
@@ -196,7 +197,7 @@ impl Controller {
         if is_listed {
             source.listed = Some(term);
         }
-        if is_set && !self.context.options.follow.is_empty() {
+        if is_set {
             // Somebody may have deleted or changed a set of --follow.
             self.follow.1.get_or_insert_with(|| Instant::now() + PAUSES.0);
         }
@@ -209,8 +210,12 @@ impl Controller {
         if !is_listed {
             return;
         }
-        // All sets are looked at after a list: it may have ended what the watch has missed.
-        self.begun = None;
+        // All sets are looked at after a list: a look was not possible before, or the list has ended what the watch has missed.
+        let all: Vec<Follower> = self.index.sets().map(|(key, _)| key.clone()).collect();
+        for key in all {
+            self.wake(key);
+        }
+        self.follow.1.get_or_insert_with(Instant::now);
         if self.sources.iter().all(|source| source.listed.is_some())
             && let Some(ready) = self.ready.take()
         {
@@ -229,56 +234,61 @@ impl Controller {
         self.queue.wake(key, Instant::now() + GATHER);
     }
 
-    /// Returns the leadership term, if this replica is the leader and all lists of the term are complete.
-    fn leading(&self) -> Option<u64> {
+    /// Returns the leadership term, if this replica is the leader and the lists of the term that concern this namespace are complete.
+    fn leading(&self, namespace: &str) -> Option<u64> {
         let term = self.context.lease.term()?.number;
-        self.sources.iter().all(|source| source.listed == Some(term)).then_some(term)
+        let concerned = self.sources.iter().filter(|source| source.listing.concerns(namespace));
+        concerned.map(|source| source.listed).all(|listed| listed == Some(term)).then_some(term)
     }
 
     /// Starts the looks that are due. Returns when the next one is.
     fn start_looks(&mut self) -> Option<Instant> {
-        let leading = self.leading();
-        if leading.is_some() && self.begun != leading {
-            self.begun = leading;
-            let all: Vec<Follower> = self.index.sets().map(|(key, _)| key.clone()).collect();
-            for key in all {
-                self.queue.wake(key, Instant::now());
-            }
-            self.follow.1 = Some(Instant::now());
-        }
-        if leading.is_some() && self.follow.1.is_some_and(|due| due <= Instant::now()) {
+        let is_leading = self.leading(&self.context.options.namespace).is_some();
+        if is_leading && self.follow.1.is_some_and(|due| due <= Instant::now()) {
             self.follow.1 = None;
             self.start_follow();
         }
-        while let Some(key) = self.queue.begin(Instant::now()) {
-            self.start(key, leading);
+        while self.looks.len() < LOOKS {
+            let Some(key) = self.queue.begin(Instant::now()) else { break };
+            self.start(key);
         }
-        self.queue.next_at().into_iter().chain(self.follow.1.filter(|_| leading.is_some())).min()
+        // If there are as many looks as there can be, the end of one is awaited.
+        let next = self.queue.next_at().filter(|_| self.looks.len() < LOOKS);
+        next.into_iter().chain(self.follow.1.filter(|_| is_leading)).min()
     }
 
     /// Makes the sets of `--follow`.
     fn start_follow(&mut self) {
         let options = &self.context.options;
         let changes = changes(&options.follow, &options.namespace, self.index.sets().map(|(_, set)| &**set));
-        if changes != Changes::default() {
-            let (client, namespace) = (self.context.client.clone(), options.namespace.clone());
-            self.follow.0.spawn(async move { make(client, &namespace, changes).await });
+        if changes.taken != self.taken {
+            self.taken.clone_from(&changes.taken);
+            for set in &self.taken {
+                tracing::warn!(
+                    set,
+                    "a set of this name exists that --follow did not make, so the kind is not followed; rename the set"
+                );
+            }
+        }
+        if !(changes.apply.is_empty() && changes.delete.is_empty()) {
+            let context = Arc::clone(&self.context);
+            self.follow.0.spawn(async move { make(&context, changes).await });
         }
     }
 
-    fn followed(&mut self, done: Result<Result<(), CallError>, JoinError>) {
+    fn followed(&mut self, done: Result<Result<(), Error>, JoinError>) {
         if let Ok(Err(error)) = done {
-            tracing::warn!("{}", chain(&Error::Follow(error)));
+            tracing::warn!("{}", chain(&error));
             self.follow.1 = Some(Instant::now() + PAUSES.1 / 6);
         }
     }
 
-    fn start(&mut self, key: Follower, leading: Option<u64>) {
+    fn start(&mut self, key: Follower) {
         let Some(set) = self.index.set(&key).cloned().filter(|set| set.metadata.deletion_timestamp.is_none()) else {
             self.queue.end(key, None);
             return;
         };
-        let Some(term) = leading else {
+        let Some(term) = self.leading(&key.namespace) else {
             // A set that is refused requests nothing.
             let _ = warm(&self.context, &set);
             self.queue.end(key, None);
@@ -289,31 +299,35 @@ impl Controller {
         let made = self.index.made(&key);
         let context = Arc::clone(&self.context);
         self.looks.spawn(async move {
-            let result = look(&context, &set, &made, &mut memory).await;
-            (key, memory, result)
+            let (looked, result) = look(&context, &set, &made, &mut memory).await;
+            (key, memory, looked, result)
         });
     }
 
     /// Processes the result of a look.
     fn ended(&mut self, ended: Result<Ended, JoinError>) -> Result<(), JoinError> {
-        let (key, memory, result) = ended?;
+        let (key, memory, looked, result) = ended?;
         if self.index.set(&key).is_none() {
+            // It was deleted meanwhile, and has requested its sources since.
+            self.forget(&key);
             self.queue.end(key, None);
             return Ok(());
         }
         self.memories.insert(key.clone(), memory);
+        let place = |name| (key.namespace.clone(), name);
+        let put = |(name, made)| self.index.put(place(name), key.name.clone(), made);
+        let mut woken: Vec<Follower> = looked.written.into_iter().filter_map(put).collect();
+        let find = |(name, made)| self.index.found(place(name), key.name.clone(), made);
+        woken.extend(looked.found.into_iter().filter_map(find));
+        for key in woken {
+            self.wake(key);
+        }
+        if let Some(set) = looked.set {
+            self.index.renew(&key, set);
+        }
         let again = match result {
-            Ok(looked) => {
+            Ok(()) => {
                 self.failures.remove(&key);
-                let written = looked.written.into_iter();
-                let put = |(name, made)| self.index.put((key.namespace.clone(), name), key.name.clone(), made);
-                let woken: Vec<Follower> = written.filter_map(put).collect();
-                for key in woken {
-                    self.wake(key);
-                }
-                if let Some(set) = looked.set {
-                    self.index.renew(&key, set);
-                }
                 looked.again
             }
             Err(Error::NotLeading) => None,
@@ -321,7 +335,7 @@ impl Controller {
                 tracing::warn!(namespace = key.namespace, set = key.name, "{}", chain(&error));
                 let failures = self.failures.entry(key.clone()).or_default();
                 let pause = (PAUSES.0 * 2_u32.saturating_pow(*failures)).min(PAUSES.1);
-                *failures += 1;
+                *failures = failures.saturating_add(1);
                 Some(Instant::now() + pause)
             }
         };

@@ -43,8 +43,8 @@ pub(super) struct Known<'a> {
     pub existed: &'a HashSet<String>,
     /// By name: what was refused.
     pub refused: &'a HashMap<String, Refusal>,
-    /// By name: what was applied, and the generation after that. The spec then has what other people added to it.
-    pub applied: &'a HashMap<String, (String, Option<i64>)>,
+    /// By name: what was applied, and what came of it, if that is not as desired: other people or webhooks have added to it.
+    pub applied: &'a HashMap<String, (String, Made)>,
     /// Uid of the set.
     pub uid: &'a str,
     pub deletion: Deletion,
@@ -59,63 +59,106 @@ pub(super) struct Decided {
     pub is_cut: bool,
     /// Pipelines that stay until everything about their source is delivered.
     pub leaving: usize,
+    /// Pipelines that are not tried now, because the API server refused them.
+    pub waiting: HashSet<String>,
 }
 
-/// Decides what to do. `is_gone`: whether the object of a source is known not to exist.
-pub(super) fn decide(expanded: &mut Expanded, known: &Known<'_>, is_gone: impl Fn(&SourceRef) -> bool) -> Decided {
+/// What is known of the object of a source that is not selected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Existence {
+    /// It does not exist.
+    Gone,
+    /// It exists, or no generator can select it.
+    NotSelected,
+    /// It is not known, or it is selected since the list was read.
+    Unknown,
+}
+
+/// Decides what to do. `existence`: what is known of the object of a source that is not selected.
+pub(super) fn decide(expanded: &mut Expanded, known: &Known<'_>, existence: impl Fn(&SourceRef) -> Existence) -> Decided {
     let mut decided = Decided::default();
     let sources = Sources::new(expanded, known);
+    let leaves = |made: &Made| existence(&made.source) == Existence::Gone && !made.is_done;
+    delete(expanded, known, &sources, &existence, &mut decided);
     for (name, desired) in &expanded.desired {
         let made = known.made.get(name);
         if made.is_some_and(|made| made.is_deleting) {
+            continue;
+        }
+        if made.is_some_and(|made| made.source != desired.source && leaves(made)) {
+            // Another source has its name. It gets it afterwards.
+            decided.leaving += 1;
             continue;
         }
         let baseline = sources.baseline(name, desired, made, known);
         if made.is_some_and(|made| is_as_desired((name, made), desired, baseline, known)) {
             continue;
         }
-        if let Some(refusal) = known
-            .refused
-            .get(name)
-            .filter(|refusal| refusal.what == identity(desired, baseline) && refusal.again > known.now)
-        {
+        let refusal = known.refused.get(name).filter(|refusal| refusal.what == identity(desired, baseline, known.deletion));
+        if let Some(refusal) = refusal.filter(|refusal| refusal.again > known.now) {
             expanded.wrong.push(refusal.wrong.clone());
+            decided.waiting.insert(name.clone());
             continue;
+        }
+        if decided.actions.len() == MOST_ACTIONS {
+            decided.is_cut = true;
+            break;
         }
         let uid = made.map(|made| made.uid.clone());
         decided.actions.push(Action::Apply { name: name.clone(), uid, desired: Box::new(desired.clone()), baseline });
     }
+    decided
+}
+
+/// Decides which pipelines are deleted. That comes first, because it makes room in a quota.
+fn delete(
+    expanded: &Expanded,
+    known: &Known<'_>,
+    sources: &Sources,
+    existence: impl Fn(&SourceRef) -> Existence,
+    decided: &mut Decided,
+) {
     let others = known.made.iter().filter(|(name, made)| !expanded.desired.contains_key(*name) && !made.is_deleting);
-    // A source that is missing from an incomplete list can exist. What a source has stays while its template is wrong.
-    let stays = |made: &Made| !expanded.incomplete.is_empty() || expanded.kept.contains(&made.source);
+    // A source that is missing from an incomplete list can exist. What a source has stays while its template is wrong, and until its new
+    // pipelines are made.
+    let stays = |made: &Made| {
+        !expanded.incomplete.is_empty() || expanded.kept.contains(&made.source) || sources.partial.contains(&made.source)
+    };
+    // The pipelines of these sources have other names now.
+    let wanted: HashSet<&SourceRef> = expanded.desired.values().map(|desired| &desired.source).collect();
     for (name, made) in others.filter(|(_, made)| known.deletion == Deletion::Delete && !stays(made)) {
-        let is_gone = is_gone(&made.source);
-        if !is_gone && expanded.is_limited {
-            continue;
+        let existence = if wanted.contains(&made.source) { Existence::NotSelected } else { existence(&made.source) };
+        match existence {
+            Existence::NotSelected if wanted.contains(&made.source) => {}
+            Existence::Unknown => continue,
+            Existence::NotSelected if expanded.is_limited => continue,
+            Existence::Gone if !made.is_done => {
+                decided.leaving += 1;
+                continue;
+            }
+            Existence::NotSelected | Existence::Gone => {}
         }
-        if is_gone && !made.is_done {
-            decided.leaving += 1;
-            continue;
+        if decided.actions.len() == MOST_ACTIONS {
+            decided.is_cut = true;
+            return;
         }
         decided.actions.push(Action::Delete { name: name.clone(), uid: made.uid.clone(), version: made.version.clone() });
     }
-    decided.is_cut = decided.actions.len() > MOST_ACTIONS;
-    decided.actions.truncate(MOST_ACTIONS);
-    decided
 }
 
 /// What is known of the sources.
 struct Sources {
     /// Sources with a pipeline that reports only changes.
     old: HashSet<SourceRef>,
-    /// Sources without some of their pipelines.
+    /// Sources of which some pipelines are not made yet, and are not refused.
     partial: HashSet<SourceRef>,
 }
 
 impl Sources {
     fn new(expanded: &Expanded, known: &Known<'_>) -> Self {
         let old = known.made.values().filter(|made| made.baseline != Some(Baseline::Absent));
-        let missing = expanded.desired.iter().filter(|(name, _)| !known.made.contains_key(*name));
+        let is_missing = |name: &str| !known.made.contains_key(name) && !known.refused.contains_key(name);
+        let missing = expanded.desired.iter().filter(|(name, _)| is_missing(name));
         Self {
             old: old.map(|made| made.source.clone()).collect(),
             partial: missing.map(|(_, desired)| desired.source.clone()).collect(),
@@ -135,34 +178,38 @@ impl Sources {
     }
 }
 
-/// Whether a pipeline is as desired, apart from what other people have added to it.
+/// Whether a pipeline is as desired, or as the same apply left it.
 fn is_as_desired((name, made): (&str, &Made), desired: &Desired, baseline: Option<Baseline>, known: &Known<'_>) -> bool {
+    let is_applied =
+        |(what, left): &(String, Made)| *what == identity(desired, baseline, known.deletion) && *left == made.shape();
+    is_desired(made, desired, baseline, (known.uid, known.deletion)) || known.applied.get(name).is_some_and(is_applied)
+}
+
+/// Whether a pipeline is as desired. Labels and annotations of other people do not count.
+pub(super) fn is_desired(
+    made: &Made,
+    desired: &Desired,
+    baseline: Option<Baseline>,
+    (uid, deletion): (&str, Deletion),
+) -> bool {
     let has = |all: &BTreeMap<String, String>, wanted: &BTreeMap<String, String>| {
         wanted.iter().all(|(key, value)| all.get(key) == Some(value))
     };
-    let is_owned = made.owners.iter().any(|owner| owner == known.uid);
-    let is_applied = || known.applied.get(name) == Some(&(identity(desired, baseline), made.generation));
     has(&made.labels, &desired.labels)
         && has(&made.annotations, &desired.annotations)
-        && is_owned == (known.deletion == Deletion::Delete)
-        && (is_spec(made, desired, baseline) || is_applied())
-}
-
-/// Whether the spec of a pipeline is the desired one.
-pub(super) fn is_spec(made: &Made, desired: &Desired, baseline: Option<Baseline>) -> bool {
-    made.spec == desired.hash && made.baseline == baseline
+        && made.owners.iter().any(|owner| owner == uid) == (deletion == Deletion::Delete)
+        && made.spec == desired.hash
+        && made.baseline == baseline
 }
 
 /// Returns what identifies a desired pipeline.
-pub(super) fn identity(desired: &Desired, baseline: Option<Baseline>) -> String {
-    format!("{} {baseline:?} {:?} {:?}", desired.hash, desired.labels, desired.annotations)
+pub(super) fn identity(desired: &Desired, baseline: Option<Baseline>, deletion: Deletion) -> String {
+    format!("{} {baseline:?} {deletion:?} {:?} {:?}", desired.hash, desired.labels, desired.annotations)
 }
 
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
-
-    use serde_json::json;
 
     use super::*;
 
@@ -175,7 +222,8 @@ mod tests {
             source: source("a"),
             labels: BTreeMap::from([("team".to_owned(), "a".to_owned())]),
             annotations: BTreeMap::new(),
-            spec: json!({}),
+            at: (0, 0),
+            chunk: None,
             hash: "1".into(),
             baseline: None,
             is_new,
@@ -187,7 +235,6 @@ mod tests {
         Made {
             uid: "u".into(),
             version: "7".into(),
-            generation: Some(1),
             source: source("a"),
             labels,
             annotations: BTreeMap::new(),
@@ -208,8 +255,14 @@ mod tests {
         is_gone: bool,
     ) -> Decided {
         let wanted = self::desired(true);
-        let (existed, refused, applied) =
-            (HashSet::new(), HashMap::new(), HashMap::from([("a".to_owned(), (identity(&wanted, None), Some(9)))]));
+        let (existed, refused, applied) = (
+            HashSet::new(),
+            HashMap::new(),
+            HashMap::from([(
+                "a".to_owned(),
+                (identity(&wanted, None, Deletion::Delete), Made { spec: "2".into(), ..self::made() }.shape()),
+            )]),
+        );
         let made = made.into_iter().map(|made| ("a".to_owned(), made)).collect();
         let mut known = Known {
             made: &made,
@@ -223,7 +276,7 @@ mod tests {
         let mut expanded = Expanded::default();
         expanded.desired.extend(desired.map(|desired| ("a".to_owned(), desired)));
         change(&mut known, &mut expanded);
-        decide(&mut expanded, &known, |_| is_gone)
+        decide(&mut expanded, &known, |_| if is_gone { Existence::Gone } else { Existence::NotSelected })
     }
 
     fn applied(decided: &Decided) -> Option<(Option<&str>, Option<Baseline>)> {
@@ -241,13 +294,13 @@ mod tests {
         assert_eq!(applied(&look(desired(true), None)), Some((None, Some(Baseline::Absent))));
         assert_eq!(applied(&look(desired(true), Some(made()))), None, "a label of somebody else is no difference");
         for other in [
-            Made { spec: "2".into(), ..made() },
+            Made { spec: "3".into(), ..made() },
             Made { labels: BTreeMap::new(), ..made() },
             Made { owners: vec!["another set of this name".into()], ..made() },
         ] {
             assert_eq!(applied(&look(desired(true), Some(other))), Some((Some("u"), None)));
         }
-        let added = Made { spec: "2".into(), generation: Some(9), ..made() };
+        let added = Made { spec: "2".into(), version: "9".into(), is_based: true, ..made() };
         assert_eq!(applied(&look(desired(true), Some(added))), None, "what another person added stays");
         assert_eq!(applied(&look(desired(true), Some(Made { is_deleting: true, spec: "2".into(), ..made() }))), None);
     }
@@ -295,6 +348,9 @@ mod tests {
             assert_eq!((deletes(&decided), decided.leaving), (expected, usize::from(!expected)), "{is_gone} {is_done}");
         }
         let done = || Some(Made { is_done: true, ..made() });
+        let renamed = |_: &mut Known<'_>, all: &mut Expanded| drop(all.desired.insert("b".to_owned(), desired(false)));
+        let kept = decided(None, done(), renamed, false);
+        assert!(!kept.actions.iter().any(|action| matches!(action, Action::Delete { .. })), "the new one is made first");
         let orphan = decided(None, done(), |known, _| known.deletion = Deletion::Orphan, true);
         assert!(orphan.actions.is_empty());
         let incomplete = decided(None, done(), |_, all| all.incomplete.push(("CacheNotSynced".into(), String::new())), true);
@@ -316,8 +372,8 @@ mod tests {
         let refusal = |what: String, again| Refusal { what, wrong: WrongPipeline::default(), again, count: 1 };
         let later = now + Duration::from_secs(9);
         for (what, again, expected) in [
-            (identity(&desired(false), None), later, 0),
-            (identity(&desired(false), None), now, 1),
+            (identity(&desired(false), None, Deletion::Delete), later, 0),
+            (identity(&desired(false), None, Deletion::Delete), now, 1),
             ("another".to_owned(), later, 1),
         ] {
             let refused = HashMap::from([("a".to_owned(), refusal(what, again))]);
@@ -333,7 +389,7 @@ mod tests {
             };
             let mut expanded = Expanded::default();
             expanded.desired.insert("a".to_owned(), desired(false));
-            let decided = decide(&mut expanded, &known, |_| false);
+            let decided = decide(&mut expanded, &known, |_| Existence::NotSelected);
             assert_eq!((decided.actions.len(), expanded.wrong.len()), (expected, 1 - expected));
         }
     }

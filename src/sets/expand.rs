@@ -38,8 +38,10 @@ pub(super) struct Desired {
     pub source: SourceRef,
     pub labels: BTreeMap<String, String>,
     pub annotations: BTreeMap<String, String>,
-    /// The spec, as it is applied, without the baseline unless the template has one.
-    pub spec: Value,
+    /// Where its source is: index of the generator, and of the object.
+    pub at: (usize, usize),
+    /// Which part of the targets of the source it has, and of how many.
+    pub chunk: Option<(u32, u32)>,
     /// Hash of the spec, as [`hash`] returns it.
     pub hash: String,
     /// The baseline of the template.
@@ -83,17 +85,17 @@ pub(super) fn expand(
     let total: usize = found.iter().map(|found| found.sources.total).sum();
     let limit = MAX_PIPELINES / usize::try_from(set.spec.chunks.unwrap_or(1)).unwrap_or(1).max(1);
     let (mut room, mut displaced) = (limit, Vec::new());
-    for (index, found) in found.iter().enumerate() {
-        if let Some((reason, message)) = &found.sources.incomplete {
+    for (index, of) in found.iter().enumerate() {
+        if let Some((reason, message)) = &of.sources.incomplete {
             expanded.incomplete.push((reason.as_str().to_owned(), format!("generators[{index}]: {message}")));
         }
-        for object in found.sources.objects.iter().take(room) {
-            if let Err(wrong) = here.expand(found, object, &owner, &mut expanded.desired, &mut displaced) {
-                expanded.kept.insert(found.generator.source(&object.namespace, &object.name));
+        for (number, object) in of.sources.objects.iter().enumerate().take(room) {
+            if let Err(wrong) = here.expand(of, (index, number), &owner, &mut expanded.desired, &mut displaced) {
+                expanded.kept.insert(of.generator.source(&object.namespace, &object.name));
                 expanded.wrong.push(wrong);
             }
         }
-        room = room.saturating_sub(found.sources.objects.len());
+        room = room.saturating_sub(of.sources.objects.len());
     }
     for (name, source, other) in displaced {
         let message = format!("{} has a pipeline of this name; correct template.metadata.name", shown(&other));
@@ -125,7 +127,7 @@ pub fn problem(set: &PipelineSet, settings: Settings<'_>) -> Option<(&'static st
         joined: Joined::Listed,
         created: None,
     };
-    let sources = Sources { objects: vec![sample], total: 1, incomplete: None };
+    let sources = Sources { objects: vec![sample], total: 1, newest: None, incomplete: None };
     let generator = planned.generators.first()?;
     let wrong = expand(set, &planned, &[Found { generator, sources, before: None }], settings, |_| None).wrong;
     let wrong = wrong.into_iter().find(|wrong| wrong.reason == "Invalid")?;
@@ -146,11 +148,12 @@ impl Here<'_> {
     fn expand(
         &self,
         found: &Found<'_>,
-        object: &SourceObject,
+        at: (usize, usize),
         owner: &impl Fn(&str) -> Option<SourceRef>,
         all: &mut BTreeMap<String, Desired>,
         displaced: &mut Vec<Displaced>,
     ) -> Result<(), WrongPipeline> {
+        let object = &found.sources.objects[at.1];
         let source = found.generator.source(&object.namespace, &object.name);
         let wrong = |name: &str, reason: &str, message: &str| WrongPipeline {
             name: name.to_owned(),
@@ -158,21 +161,17 @@ impl Here<'_> {
             reason: reason.to_owned(),
             message: one_line(message),
         };
-        let data = SourceData {
-            api_version: source.api_version.clone(),
-            kind: source.kind.clone(),
-            namespace: object.namespace.clone(),
-            name: object.name.clone(),
-            labels: object.labels.clone(),
-        };
-        let rendered = self.planned.template.render(&data).map_err(|message| wrong("", "TemplateFailed", &message))?;
-        let is_new = found.before.is_some_and(|before| is_new(object, before));
+        let rendered = self.planned.template.render(&data(&source, object));
+        let rendered = rendered.map_err(|message| wrong("", "TemplateFailed", &message))?;
+        let is_new = is_new(object, found.before);
         let chunks = self.set.spec.chunks;
         for chunk in 0..chunks.unwrap_or(1) {
             let suffix = if chunks.is_some() { format!("-{chunk}") } else { String::new() };
             let name = fitting(&rendered.name, &suffix);
-            let desired = self.pipeline(&name, &rendered, chunks.map(|of| (chunk, of)), &source, is_new);
+            let chunk = chunks.map(|of| (chunk, of));
+            let desired = self.pipeline(&name, &rendered, chunk, &source);
             let desired = desired.map_err(|(reason, message)| wrong(&name, reason, &message))?;
+            let desired = Desired { at, is_new, ..desired };
             match all.get(&name).map(|other| other.source.clone()) {
                 // Two generators select it.
                 Some(other) if other == source => {}
@@ -194,7 +193,6 @@ impl Here<'_> {
         rendered: &Rendered,
         chunk: Option<(u32, u32)>,
         source: &SourceRef,
-        is_new: bool,
     ) -> Result<Desired, (&'static str, String)> {
         if !is_name(name) {
             let message = format!(
@@ -202,16 +200,8 @@ impl Here<'_> {
             );
             return Err(("InvalidName", message));
         }
-        let mut spec = rendered.spec.clone();
-        if let Some((index, of)) = chunk {
-            divide(&mut spec, index, of)?;
-        }
         let set = self.set.name_any();
-        let fields = spec.as_object_mut().ok_or_else(|| ("Invalid", "template.spec must be an object".to_owned()))?;
-        if fields.contains_key("pipelineSet") {
-            return Err(("Invalid", "template.spec.pipelineSet must be absent; the set writes it".to_owned()));
-        }
-        fields.insert("pipelineSet".to_owned(), json!({"name": set, "source": source}));
+        let spec = spec(rendered.spec.clone(), chunk, &set, source)?;
         let typed: PipelineSpec = serde_path_to_error::deserialize(&spec)
             .map_err(|error| ("Invalid", format!("template.spec.{}: {}", error.path(), error.inner())))?;
         let namespace = self.set.namespace().unwrap_or_default();
@@ -228,10 +218,41 @@ impl Here<'_> {
             annotations,
             hash: hash(&typed),
             baseline: typed.baseline,
-            spec,
-            is_new,
+            at: (0, 0),
+            chunk,
+            is_new: false,
         })
     }
+}
+
+/// Returns what templates read of a source.
+fn data(source: &SourceRef, object: &SourceObject) -> SourceData {
+    SourceData {
+        api_version: source.api_version.clone(),
+        kind: source.kind.clone(),
+        namespace: object.namespace.clone(),
+        name: object.name.clone(),
+        labels: object.labels.clone(),
+    }
+}
+
+/// Returns the spec of a desired pipeline, as it is applied, without the baseline unless the template has one.
+pub(super) fn spec_of(set: &PipelineSet, planned: &Planned, found: &[Found<'_>], desired: &Desired) -> Option<Value> {
+    let object = found.get(desired.at.0)?.sources.objects.get(desired.at.1)?;
+    let rendered = planned.template.render(&data(&desired.source, object)).ok()?;
+    spec(rendered.spec, desired.chunk, &set.name_any(), &desired.source).ok()
+}
+
+/// Adds the part and the set to a rendered spec.
+fn spec(mut spec: Value, chunk: Option<(u32, u32)>, set: &str, source: &SourceRef) -> Result<Value, (&'static str, String)> {
+    if let Some((index, of)) = chunk {
+        divide(&mut spec, index, of)?;
+    }
+    let fields = spec.as_object_mut().ok_or_else(|| ("Invalid", "template.spec must be an object".to_owned()))?;
+    if fields.insert("pipelineSet".to_owned(), json!({"name": set, "source": source})).is_some() {
+        return Err(("Invalid", "template.spec.pipelineSet must be absent; the set writes it".to_owned()));
+    }
+    Ok(spec)
 }
 
 /// Returns a hash of labels and annotations.
@@ -262,12 +283,12 @@ fn divide(spec: &mut Value, index: u32, of: u32) -> Result<(), (&'static str, St
     Ok(())
 }
 
-/// Whether a source appeared after those that are recorded.
-fn is_new(object: &SourceObject, before: &GeneratorStatus) -> bool {
+/// Whether a source appeared while the set was looking, or after those that are recorded.
+fn is_new(object: &SourceObject, before: Option<&GeneratorStatus>) -> bool {
     match object.joined {
         Joined::Created => true,
         Joined::Moved => false,
-        Joined::Listed => before.newest.is_none_or(|newest| object.created >= Some(newest)),
+        Joined::Listed => before.is_some_and(|before| before.newest.is_none_or(|newest| object.created >= Some(newest))),
     }
 }
 
@@ -315,6 +336,16 @@ mod tests {
         SourceObject { namespace: namespace.into(), name: name.into(), labels: BTreeMap::new(), joined, created }
     }
 
+    /// Returns the spec of a pipeline.
+    fn spec_named(set: &PipelineSetSpec, objects: &[SourceObject], name: &str) -> Value {
+        let mut set = PipelineSet::new("apps", set.clone());
+        set.metadata.namespace = Some("team-a".into());
+        let planned = plan::plan(&set.spec, "team-a", true).unwrap();
+        let sources = Sources { objects: objects.to_vec(), ..Sources::default() };
+        let desired = &of(set.spec.clone(), objects, None, None).desired[name];
+        spec_of(&set, &planned, &[Found { generator: &planned.generators[0], sources, before: None }], desired).unwrap()
+    }
+
     fn of(
         spec: PipelineSetSpec,
         objects: &[SourceObject],
@@ -324,7 +355,7 @@ mod tests {
         let mut set = PipelineSet::new("apps", spec);
         set.metadata.namespace = Some("team-a".into());
         let planned = plan::plan(&set.spec, "team-a", true).unwrap();
-        let sources = Sources { objects: objects.to_vec(), total: objects.len(), incomplete: None };
+        let sources = Sources { objects: objects.to_vec(), total: objects.len(), newest: None, incomplete: None };
         let found = [Found { generator: &planned.generators[0], sources, before }];
         let owner = |_: &str| Some(planned.generators[0].source(owner?, "x"));
         expand(&set, &planned, &found, Settings { cluster_name: "in-cluster", cross_namespace_refs: true }, owner)
@@ -337,8 +368,9 @@ mod tests {
         assert_eq!(expanded.desired.keys().collect::<Vec<_>>(), ["a.x", "b.x"]);
         let one = &expanded.desired["a.x"];
         assert_eq!((one.labels[SET].as_str(), one.source.namespace.as_str(), one.is_new), ("apps", "a", false));
-        assert_eq!(one.spec["pipelineSet"]["name"], "apps");
-        assert_eq!(one.spec["environments"][0]["targets"][0]["namespace"], "a");
+        let spec = spec_named(&spec(KUSTOMIZATIONS, "{{namespace}}.{{name}}"), &objects, "a.x");
+        assert_eq!(spec["pipelineSet"]["name"], "apps");
+        assert_eq!(spec["environments"][0]["targets"][0]["namespace"], "a");
     }
 
     #[test]
@@ -372,8 +404,9 @@ mod tests {
             (Joined::Listed, Some(6), false),
             (Joined::Listed, None, true),
         ] {
-            assert_eq!(is_new(&object("a", "x", joined, 5), &before(newest)), expected, "{joined:?} {newest:?}");
+            assert_eq!(is_new(&object("a", "x", joined, 5), Some(&before(newest))), expected, "{joined:?} {newest:?}");
         }
+        assert!(!is_new(&object("a", "x", Joined::Listed, 5), None) && is_new(&object("a", "x", Joined::Created, 5), None));
     }
 
     #[test]
@@ -397,10 +430,10 @@ mod tests {
         let wrong = &of(set.clone(), &objects, None, None).wrong[0];
         assert!(wrong.message.contains("environment all has targets"), "{wrong:?}");
         set.template.spec = json!({"environments": [{"name": "all", "targetsFrom": [{"fleet": {"gitRepo": "{{name}}"}}]}]});
-        let expanded = of(set, &objects, None, None);
+        let expanded = of(set.clone(), &objects, None, None);
         assert_eq!(expanded.desired.keys().collect::<Vec<_>>(), ["shop-0", "shop-1", "shop-2"]);
-        let chunk = &expanded.desired["shop-2"].spec["environments"][0]["targetsFrom"][0]["chunk"];
-        assert_eq!(chunk, &json!({"index": 2, "of": 3}));
+        let spec = spec_named(&set, &objects, "shop-2");
+        assert_eq!(spec["environments"][0]["targetsFrom"][0]["chunk"], json!({"index": 2, "of": 3}));
     }
 
     #[test]

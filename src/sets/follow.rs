@@ -5,10 +5,11 @@
 
 use std::collections::BTreeMap;
 
-use kube::api::{DeleteParams, Patch, PatchParams};
-use kube::{Api, Client, ResourceExt as _};
-use serde_json::json;
+use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
+use kube::{Api, ResourceExt as _};
+use serde_json::{Value, json};
 
+use super::{Context, Error};
 use crate::api::pipeline_set::{ObjectSources, PipelineTemplate, PipelineTemplateMetadata, SET_MANAGER};
 use crate::api::{PipelineSet, PipelineSetSpec, pipeline_set};
 use crate::k8s::call::{CallError, call};
@@ -35,7 +36,8 @@ pub enum Followed {
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Changes {
     pub apply: Vec<PipelineSet>,
-    pub delete: Vec<String>,
+    /// Names with uids.
+    pub delete: Vec<(String, String)>,
     /// Names of sets that somebody else made.
     pub taken: Vec<String>,
 }
@@ -93,49 +95,63 @@ impl Followed {
     }
 }
 
-/// Compares the sets that exist in a namespace with those that there should be.
+/// Compares the sets that exist in a namespace with those that there should be. What somebody adds to a set stays.
 pub(super) fn changes<'a>(
     follow: &[Followed],
     namespace: &str,
     existing: impl Iterator<Item = &'a PipelineSet> + Clone,
 ) -> Changes {
-    let wanted: Vec<PipelineSet> = follow.iter().map(|kind| kind.set(namespace)).collect();
-    let here = existing.filter(|set| set.metadata.namespace.as_deref() == Some(namespace));
     let is_of_follow = |set: &PipelineSet| set.labels().contains_key(FOLLOW);
-    let of_follow = here.clone().filter(|set| is_of_follow(set));
-    let is_as = |set: &PipelineSet| {
-        of_follow
-            .clone()
-            .any(|other| other.name_any() == set.name_any() && other.spec == set.spec && other.labels().contains_key(FOLLOW))
-    };
-    let is_wanted = |set: &&PipelineSet| wanted.iter().any(|wanted| wanted.name_any() == set.name_any());
-    let is_there = |set: &&PipelineSet| set.metadata.deletion_timestamp.is_none();
-    let delete = of_follow.clone().filter(|set| is_there(set) && !is_wanted(set)).map(kube::ResourceExt::name_any).collect();
-    let is_own = |set: &&PipelineSet| here.clone().all(|other| other.name_any() != set.name_any() || is_of_follow(other));
-    let (own, others): (Vec<_>, Vec<_>) = wanted.iter().partition(is_own);
-    let apply = own.into_iter().filter(|set| !is_as(set)).cloned().collect();
-    Changes { apply, delete, taken: others.iter().map(|set| set.name_any()).collect() }
+    let here = existing.filter(|set| set.metadata.namespace.as_deref() == Some(namespace));
+    let find = |name: &str| here.clone().find(|set| set.name_any() == name);
+    let mut changes = Changes::default();
+    for set in follow.iter().map(|kind| kind.set(namespace)) {
+        match find(&set.name_any()) {
+            Some(other) if !is_of_follow(other) => changes.taken.push(set.name_any()),
+            Some(other) if contains(&json!(other.spec), &json!(set.spec)) => {}
+            Some(_) | None => changes.apply.push(set),
+        }
+    }
+    let is_wanted = |set: &PipelineSet| follow.iter().any(|kind| kind.set(namespace).name_any() == set.name_any());
+    let is_there = |set: &PipelineSet| set.metadata.deletion_timestamp.is_none();
+    let extra = here.clone().filter(|set| is_of_follow(set) && is_there(set) && !is_wanted(set));
+    changes.delete = extra.map(|set| (set.name_any(), set.metadata.uid.clone().unwrap_or_default())).collect();
+    changes
 }
 
 /// Makes the changes. A set that somebody else made is left alone.
-pub(super) async fn make(client: Client, namespace: &str, changes: Changes) -> Result<(), CallError> {
-    let api: Api<PipelineSet> = Api::namespaced(client, namespace);
-    for set in changes.taken {
-        tracing::warn!(set, "--follow does not change a set without its label {FOLLOW}; delete or rename the set");
-    }
+pub(super) async fn make(context: &Context, changes: Changes) -> Result<(), Error> {
+    let api: Api<PipelineSet> = Api::namespaced(context.client.clone(), &context.options.namespace);
     for set in changes.apply {
+        context.may_write().await?;
         let (name, params) = (set.name_any(), PatchParams::apply(SET_MANAGER).force());
-        call(api.patch(&name, &params, &Patch::Apply(&set))).await?;
+        call(api.patch(&name, &params, &Patch::Apply(&set))).await.map_err(Error::Follow)?;
         tracing::info!(set = name, "made a set of --follow");
     }
-    for name in changes.delete {
-        match call(api.delete(&name, &DeleteParams::background())).await {
+    for (name, uid) in changes.delete {
+        context.may_write().await?;
+        let preconditions = Some(Preconditions { uid: Some(uid), resource_version: None });
+        match call(api.delete(&name, &DeleteParams { preconditions, ..DeleteParams::background() })).await {
             Ok(_) => tracing::info!(set = name, "deleted a set that --follow does not name any more"),
-            Err(CallError::Api(error)) if matches!(&*error, kube::Error::Api(status) if status.is_not_found()) => {}
-            Err(error) => return Err(error),
+            Err(CallError::Api(error)) if matches!(&*error, kube::Error::Api(status) if status.is_not_found() || status.is_conflict()) =>
+                {}
+            Err(error) => return Err(Error::Follow(error)),
         }
     }
     Ok(())
+}
+
+/// Whether a value has everything that another one has.
+fn contains(value: &Value, part: &Value) -> bool {
+    match (value, part) {
+        (Value::Object(all), Value::Object(wanted)) => {
+            wanted.iter().all(|(key, part)| all.get(key).is_some_and(|value| contains(value, part)))
+        }
+        (Value::Array(all), Value::Array(wanted)) => {
+            all.len() == wanted.len() && all.iter().zip(wanted).all(|(value, part)| contains(value, part))
+        }
+        (value, part) => value == part,
+    }
 }
 
 #[cfg(test)]
@@ -174,6 +190,6 @@ mod tests {
             (applied, changes.taken),
             (vec!["follow-deployments".to_owned()], vec!["follow-applications".to_owned()])
         );
-        assert_eq!(changes.delete, ["follow-helmreleases"]);
+        assert_eq!(changes.delete, [("follow-helmreleases".to_owned(), String::new())]);
     }
 }

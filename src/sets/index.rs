@@ -32,6 +32,11 @@ impl Listing {
         Self { namespace, names: HashSet::new() }
     }
 
+    /// Whether objects of this namespace are watched.
+    pub(super) fn concerns(&self, namespace: &str) -> bool {
+        self.namespace.as_ref().is_none_or(|of| of == namespace)
+    }
+
     /// Ends the list. Returns whether an object was in it, or is in another namespace.
     fn end(&mut self) -> impl Fn(&str, &str) -> bool + use<> {
         let (namespace, names) = (self.namespace.clone(), std::mem::take(&mut self.names));
@@ -118,11 +123,7 @@ impl Index {
                 let place = place_of(&pipeline);
                 listing.names.insert(place.clone());
                 absorbed.wake.extend(match Made::of(&pipeline) {
-                    Some((set, made)) => {
-                        // A pipeline whose label was removed looks as if it was deleted.
-                        self.deleted.retain(|uid| *uid != made.uid);
-                        self.put(place, set, made)
-                    }
+                    Some((set, made)) => self.found(place, set, made),
                     None => self.remove(&place),
                 });
             }
@@ -136,6 +137,12 @@ impl Index {
             }
         }
         absorbed
+    }
+
+    /// Stores a pipeline of a set that exists now. One whose label was removed looked as if it was deleted.
+    pub(super) fn found(&mut self, place: Place, set: String, made: Made) -> Option<Follower> {
+        self.deleted.retain(|uid| *uid != made.uid);
+        self.put(place, set, made)
     }
 
     /// Stores a pipeline of a set, unless a newer one is known. Returns the set if it must be looked at.

@@ -17,8 +17,6 @@ use crate::api::{Pipeline, PipelineSpec, PipelineStatus, Status};
 pub(super) struct Made {
     pub uid: String,
     pub version: String,
-    /// Generation of its spec.
-    pub generation: Option<i64>,
     pub source: SourceRef,
     pub labels: BTreeMap<String, String>,
     pub annotations: BTreeMap<String, String>,
@@ -42,7 +40,6 @@ impl Made {
         let made = Self {
             uid: metadata.uid.clone().unwrap_or_default(),
             version: metadata.resource_version.clone().unwrap_or_default(),
-            generation: metadata.generation,
             source: made_by.source,
             labels: pipeline.labels().clone(),
             annotations: pipeline.annotations().clone(),
@@ -54,6 +51,11 @@ impl Made {
             is_deleting: metadata.deletion_timestamp.is_some(),
         };
         Some((made_by.name, made))
+    }
+
+    /// Returns the pipeline without what its status says.
+    pub(super) fn shape(&self) -> Self {
+        Self { version: String::new(), is_based: false, is_done: false, is_deleting: false, ..self.clone() }
     }
 
     /// Whether a decision can depend on the difference to `other`.

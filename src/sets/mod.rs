@@ -4,12 +4,13 @@
 //! Out: `Pipelines`, by server-side apply; `PipelineSet.status`.
 //!
 //! One look at a set runs `plan` → `expand` → `decide`. `plan` validates the spec. `expand` renders the template for each source
-//! (`template`). `decide` compares the result with the pipelines that the set has ([`made`]). All of them are pure. `look` makes the calls, and
+//! (`template`). `decide` compares the result with the pipelines that the set has ([`made`]). All of them are pure. `calls` makes the calls, and
 //! `controller` decides when. It runs in the process of the pipeline controller, under its Lease and with its caches.
 //!
 //! A pipeline belongs to a set if its `spec.pipelineSet` names the set. The API server refuses to add this field to a pipeline that exists. So
 //! an apply cannot take over another pipeline, whatever this process knows.
 
+mod calls;
 mod controller;
 mod decide;
 mod expand;
@@ -23,6 +24,8 @@ mod template;
 #[cfg(test)]
 mod testing;
 
+use std::time::Duration;
+
 use kube::Client;
 use tokio_util::sync::CancellationToken;
 
@@ -34,6 +37,9 @@ use crate::cluster::Caches;
 use crate::k8s::call::CallError;
 use crate::leader::Lease;
 use crate::telemetry::Metrics;
+
+/// Time for one call, including retries of the client.
+const CALL: Duration = Duration::from_secs(10);
 
 /// Errors of a look at a set.
 #[derive(Debug, thiserror::Error)]
@@ -55,8 +61,8 @@ pub enum Error {
     /// The sets of `--follow` could not be made or deleted. Retried later.
     #[error("the sets of --follow could not be made or deleted")]
     Follow(#[source] CallError),
-    /// This replica is not the leader any more.
-    #[error("another replica is the leader now")]
+    /// This replica is not the leader any more, or the process stops.
+    #[error("this replica is not the leader, or stops")]
     NotLeading,
     /// A watch, or the channel of the caches, ended although the controller was not stopped. This must never happen.
     #[error("the watch of sets has ended")]
@@ -92,4 +98,12 @@ pub struct Context {
     pub metrics: Metrics,
     /// Ends the controller.
     pub stop: CancellationToken,
+}
+
+impl Context {
+    /// Waits until a call may start. `Err`: this replica is not the leader, or the process stops.
+    async fn may_write(&self) -> Result<(), Error> {
+        let is_leader = self.stop.run_until_cancelled(self.lease.wait(CALL)).await;
+        if is_leader == Some(true) { Ok(()) } else { Err(Error::NotLeading) }
+    }
 }

@@ -13,7 +13,6 @@ use crate::api::pipeline_set::{FleetSources, Generator, LabeledSources, ObjectSo
 use crate::api::values::refs::{ClusterAppRef, ClusterRef};
 use crate::cluster::Application;
 use crate::cluster::selection::Selection;
-use crate::manifests::field::below;
 use crate::manifests::{schema, unknown};
 use crate::pipeline::plan::{ALL_NAMESPACES, Refused, cluster_elsewhere, expressions, forbidden};
 
@@ -65,7 +64,7 @@ pub fn plan(spec: &PipelineSetSpec, namespace: &str, cross_namespace_refs: bool)
     }
     let unknown = SPEC.as_ref().map(|schema| unknown(&spec.template.spec, schema)).unwrap_or_default();
     if let Some((field, message)) = unknown.into_iter().next() {
-        let message = format!("{}: {message}", below("template.spec", &field));
+        let message = format!("template.spec.{field}: {message}");
         return Err(Refused { reason: "TemplateInvalid", message });
     }
     let template = Compiled::new(&spec.template).map_err(|message| Refused { reason: "TemplateInvalid", message })?;
@@ -73,6 +72,14 @@ pub fn plan(spec: &PipelineSetSpec, namespace: &str, cross_namespace_refs: bool)
 }
 
 impl PlannedGenerator {
+    /// Whether this generator could select an object like this source.
+    #[must_use]
+    pub fn covers(&self, source: &SourceRef) -> bool {
+        let of = &self.selection;
+        (&of.api_version, &of.kind, &self.cluster_ref) == (&source.api_version, &source.kind, &source.cluster_ref)
+            && of.namespaces.as_ref().is_none_or(|namespaces| namespaces.contains(&source.namespace))
+    }
+
     /// Returns the reference to a source of this generator.
     #[must_use]
     pub fn source(&self, namespace: &str, name: &str) -> SourceRef {

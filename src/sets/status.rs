@@ -4,6 +4,7 @@ use super::expand::Found;
 use crate::api::conditions::{self, ConditionStatus, READY};
 use crate::api::pipeline_set::{GeneratorStatus, MAX_WRONG, WrongPipeline};
 use crate::api::{PipelineSet, PipelineSetStatus, Time};
+use crate::changelog::{MAX_MESSAGE, cut};
 use crate::pipeline::plan::Refused;
 
 /// What a look has found.
@@ -38,6 +39,7 @@ pub(super) fn next(set: &PipelineSet, outcome: Result<Outcome<'_>, &Refused>, no
             ready(&status.wrong, all, outcome.incomplete, (outcome.pipelines, outcome.leaving))
         }
     };
+    let message = cut(&message, MAX_MESSAGE);
     conditions::set(&mut status.conditions, READY, is_ready, &reason, &message, set.metadata.generation, now);
     (status != before).then_some(status)
 }
@@ -68,7 +70,7 @@ fn recorded(found: &[Found<'_>]) -> Vec<GeneratorStatus> {
         if found.sources.incomplete.is_some() {
             return found.before.cloned();
         }
-        let newest = found.sources.objects.iter().filter_map(|object| object.created).max();
+        let newest = found.sources.newest;
         let before = found.before.and_then(|before| before.newest);
         Some(GeneratorStatus { selection: found.generator.hash.clone(), newest: newest.max(before) })
     };
@@ -140,7 +142,7 @@ mod tests {
                 joined: Joined::Listed,
                 created: Some(at(second)),
             };
-            let sources = Sources { objects: vec![object(7), object(3)], total: 2, incomplete };
+            let sources = Sources { objects: vec![object(7), object(3)], total: 2, newest: Some(at(7)), incomplete };
             recorded(&[Found { generator: &planned.generators[0], sources, before }])
         };
         let before = GeneratorStatus { selection: "x".into(), newest: Some(at(9)) };

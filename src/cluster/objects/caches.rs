@@ -205,6 +205,12 @@ impl Caches {
         self.shared.store().sources(selection, most)
     }
 
+    /// Whether a selection contains an object now.
+    #[must_use]
+    pub fn is_source(&self, selection: &Arc<Selection>, object: &Application) -> bool {
+        self.shared.store().is_source(selection, object)
+    }
+
     /// Returns when the agent of a `Cluster` of Fleet, by namespace and name, last reported. `None`: it never did.
     #[must_use]
     pub fn check_in(&self, cluster: &ObjectPlace) -> Option<CheckIn> {

@@ -9,7 +9,7 @@ use kube::runtime::watcher::Event;
 
 use super::Followed;
 use crate::api::delivery::PipelineRef;
-use crate::api::pipeline::target::{PIPELINE, promotion, subjects, targets_of};
+use crate::api::pipeline::target::{PIPELINE, TargetInfo, promotion, subjects, targets as targets_of_spec, targets_of};
 use crate::api::pipeline::{Settled, TargetStatus};
 use crate::api::values::refs::ClusterRef;
 use crate::api::{Change, Pipeline};
@@ -118,13 +118,26 @@ fn without_commit<'a>(settled: impl IntoIterator<Item = (String, &'a Settled)>) 
 /// Returns the subjects whose last deliveries are awaited, each as in the change log. Generated targets whose object is gone stay in the status
 /// until then. A pipeline that a `PipelineSet` made stays until then, after all of its targets are gone.
 pub(in crate::dispatch) fn awaited(pipeline: &Pipeline, cluster: &str) -> Vec<String> {
-    let targets =
-        pipeline.status.iter().flat_map(|status| &status.environments).flat_map(|environment| &environment.targets);
-    if pipeline.spec.pipeline_set.is_some() && targets.clone().all(TargetStatus::is_gone) {
+    let environments = || pipeline.status.iter().flat_map(|status| &status.environments);
+    let targets = || environments().flat_map(|environment| &environment.targets);
+    let generated = targets().filter(|target| target.is_gone());
+    let generated = generated.filter_map(|target| Some(format!("target/{}", target.generated.as_ref()?.name)));
+    if pipeline.spec.pipeline_set.is_none() {
+        return generated.collect();
+    }
+    if targets().all(|target| target.settled.is_none() || target.is_gone()) {
         return subjects(pipeline, cluster).into_iter().collect();
     }
-    let gone = targets.filter(|target| target.is_gone());
-    gone.filter_map(|target| Some(format!("target/{}", target.generated.as_ref()?.name))).collect()
+    let is_gone = |info: &TargetInfo| {
+        let here = environments().filter(|known| known.name == info.environment).flat_map(|known| &known.targets);
+        let mut mine = here.filter(|target| {
+            let app = &target.cluster_app_ref;
+            (&app.name, &app.namespace, &app.cluster_ref) == (&info.app.name, &info.namespace, &info.object_cluster)
+        });
+        mine.any(|target| target.generated.is_none() && target.is_gone())
+    };
+    let listed = targets_of_spec(&pipeline.spec, cluster).into_iter().filter(is_gone).map(|info| info.subject);
+    generated.chain(listed).collect()
 }
 
 /// Returns, for each subject that was seen, the serial of the log when it was first seen.

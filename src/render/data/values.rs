@@ -14,6 +14,9 @@ const PARAMETERS: &str = "parameters";
 /// The field that contains values that are not recorded: labels and annotations.
 const PIPELINE: &str = "pipeline";
 
+/// The budget of all templates of one source. There can be thousands of sources.
+const SOURCE_BUDGET: usize = BUDGET / 16;
+
 /// The data of one transition with the parameters of one notification, prepared once for all templates of a request.
 ///
 /// A parameter is rendered when it is first read. So a parameter that only some transitions use need not be valid for the others.
@@ -47,7 +50,7 @@ impl Values {
 
     /// Prepares data that has no parameters, with another schema than that of [`Data`].
     pub(in crate::render) fn of_source(data: Value) -> Self {
-        let (is_rendering_parameter, budget, changeable) = (Cell::new(false), Cell::new(BUDGET), Cell::new(0));
+        let (is_rendering_parameter, budget, changeable) = (Cell::new(false), Cell::new(SOURCE_BUDGET), Cell::new(0));
         let (parameters, whole) = (Parameters::default(), [const { OnceCell::new() }; 2]);
         Self { data, parameters, rendered: Vec::new(), whole, is_rendering_parameter, budget, changeable }
     }

@@ -200,3 +200,81 @@ async fn what_the_api_server_refuses_is_shown_and_stops_no_other() {
     world.patch::<PipelineSet>("apps", json!({"spec": {"template": {"spec": {"nonsense": null}}}})).await;
     made(&world, 2).await;
 }
+
+#[tokio::test]
+async fn two_sets_do_not_share_a_pipeline() {
+    let world = World::new("sets-two").await;
+    let receiver = Receiver::start();
+    world.deploy_with("a", "1", json!({"env": "dev"})).await;
+    world.notification("hook", &receiver, all_triggers()).await;
+    world.create::<PipelineSet>(of_deployments(&json!({}))).await;
+    let pennant = Pennant::start(&world).await;
+    made(&world, 1).await;
+    exists(&world, "a-app").await;
+    let first = world.get_pipeline("a-app").await;
+    let mut other = of_deployments(&json!({}));
+    other["metadata"]["name"] = json!("other");
+    world.create::<PipelineSet>(other).await;
+    eventually("the other set does not get the name", async || {
+        let set = world.api::<PipelineSet>().get("other").await.map_err(|error| error.to_string())?;
+        let of = set.status.unwrap_or_default();
+        match of.wrong.first() {
+            Some(wrong) if wrong.reason == "NameTaken" && wrong.message.contains("PipelineSet apps") => Ok(()),
+            _ => Err(format!("{of:?}")),
+        }
+    })
+    .await;
+    let now = world.get_pipeline("a-app").await;
+    assert_eq!((now.metadata.generation, now.owner_references()), (first.metadata.generation, first.owner_references()));
+
+    // Without its label, the watch does not deliver it. It is found, and gets its label again.
+    let patch = json!({"metadata": {"labels": {"pennant.dev/pipeline-set": null}}, "spec": {"appRef": {"name": "x"}}});
+    world.patch::<Pipeline>("a-app", patch).await;
+    eventually("the pipeline is as before", async || {
+        let now = world.get_pipeline("a-app").await;
+        let has_label = now.labels().contains_key("pennant.dev/pipeline-set");
+        if has_label && now.spec == first.spec { Ok(()) } else { Err(format!("{now:?}")) }
+    })
+    .await;
+
+    // The state of a source is no reason to look at its set.
+    let before = pennant.writes().await;
+    world.ship("a", "2").await;
+    receiver.wait("/hook/a", 2).await;
+    world.settled().await;
+    let metrics = pennant.metrics().await;
+    let of_sets: f64 = metrics.iter().filter(|(name, _)| name.contains("pipeline_set_status")).map(|(_, value)| value).sum();
+    assert!(pennant.writes().await > before && of_sets < 9.0, "{of_sets}");
+}
+
+#[tokio::test]
+async fn a_pipeline_is_not_given_to_another_source_before_its_last_delivery() {
+    let world = World::new("sets-given").await;
+    let receiver = Receiver::start();
+    for app in ["a", "b"] {
+        world.deploy_with(app, "1", json!({"env": "dev"})).await;
+    }
+    world.notification("hook", &receiver, all_triggers()).await;
+    world.create::<PipelineSet>(of_deployments(&json!({"template": {"metadata": {"name": "one"}}}))).await;
+    let _pennant = Pennant::start(&world).await;
+    ready(&world, ConditionStatus::False, ("DuplicateName", "Deployment sets-given/a"), 1).await;
+    exists(&world, "one").await;
+    world.cursor("one", "hook").await;
+    receiver.always("/hook/a", Reply::status(503));
+    world.delete::<Deployment>("a").await;
+    receiver.wait("/hook/a", 1).await;
+    ready(&world, ConditionStatus::True, ("Made", "deleted after their last deliveries"), 1).await;
+    assert_eq!(world.get_pipeline("one").await.spec.app_ref.name, "a");
+    receiver.always("/hook/a", Reply::status(200));
+    eventually("the other source has the name", async || {
+        let pipeline = world.api::<Pipeline>().get_opt("one").await.map_err(|error| error.to_string())?;
+        match pipeline {
+            Some(pipeline) if pipeline.spec.app_ref.name == "b" => Ok(()),
+            other => Err(format!("{:?}", other.map(|other| other.spec))),
+        }
+    })
+    .await;
+    let told = receiver.to("/hook/a");
+    assert_eq!(told.last().unwrap().json()["type"], "Removed");
+    assert!(told.iter().all(|request| request.id() == told[0].id()));
+}

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::Store;
 use crate::api::values::refs::{ClusterAppRef, ClusterRef};
 use crate::cluster::objects::cache::{Cache, CacheKey, ObjectName, Phase, Ring, Tracked, name_of, object_of};
-use crate::cluster::{Application, Follower, Reason, Scope};
+use crate::cluster::{Application, Follower, FollowerKind, Reason, Scope};
 use crate::observe::{Family, Member, Observation, Parent, Parts, Relation, combine, parts_of};
 
 impl Store {
@@ -136,7 +136,9 @@ impl Store {
         if !self.caches.get(key).is_some_and(|cache| cache.keeps_traits) {
             return named.cloned().collect();
         }
-        named.chain(self.selecting(key, name)).cloned().collect::<HashSet<_>>().into_iter().collect()
+        // A set does not depend on the state of its sources.
+        let selecting = self.selecting(key, name).filter(|follower| follower.kind == FollowerKind::Pipeline);
+        named.chain(selecting).cloned().collect::<HashSet<_>>().into_iter().collect()
     }
 
     /// Returns the cache with the parts of a parent, and its family. `None` if the cache is not synced.

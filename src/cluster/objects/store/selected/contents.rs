@@ -65,6 +65,7 @@ impl Store {
             for (name, (joined, _)) in kept.members.get(key).into_iter().flatten() {
                 let Some(traits) = cache.objects.get(name).and_then(|tracked| tracked.traits.as_deref()) else { continue };
                 sources.total += 1;
+                sources.newest = sources.newest.max(traits.created());
                 if sources.objects.len() < most {
                     sources.objects.push(source(name, traits, *joined));
                 }
@@ -72,6 +73,12 @@ impl Store {
         }
         sources.objects.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
         sources
+    }
+
+    /// Whether a selection contains an object now.
+    pub fn is_source(&self, selection: &Arc<Selection>, object: &Application) -> bool {
+        let name = (object.object.namespace.clone(), object.object.name.clone());
+        self.locate(object).is_some_and(|key| self.contains(selection, &key, &name))
     }
 
     /// Returns why objects of a selection can be missing.
