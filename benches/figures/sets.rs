@@ -64,7 +64,7 @@ async fn each(bed: &Bed, round: u32) -> Vec<Reading> {
         Reading::of(&SETS_WRITES, idle),
         Reading::of(&SETS_MEMORY, memory),
         Reading::Note(format!(
-            "{writes} writes for {sources} pipelines; {told} requests, because what is there is not news"
+            "{writes} writes for {sources} pipelines; {told} requests, because what is there is not news; {restarted:.1} MiB after a restart"
         )),
     ]
 }
