@@ -4,7 +4,7 @@
 //! Out: `Pipelines`, by server-side apply; `PipelineSet.status`.
 //!
 //! One look at a set runs `plan` → `expand` → `decide`. `plan` validates the spec. `expand` renders the template for each source
-//! (`template`). `decide` compares the result with the pipelines that the set has ([`made`]). All of them are pure. `calls` makes the calls, and
+//! (`template`). `decide` compares the result with the pipelines that the set has (`made`). All of them are pure. `calls` makes the calls, and
 //! `controller` decides when. It runs in the process of the pipeline controller, under its Lease and with its caches.
 //!
 //! A pipeline belongs to a set if its `spec.pipelineSet` names the set. The API server refuses to add this field to a pipeline that exists. So

@@ -206,9 +206,11 @@ impl World {
             Step::Create { name, selected, later } if !self.objects.contains_key(&name) => {
                 self.clock += i64::from(later);
                 let (says, is_refused) = (at(0), self.is_refused);
+                // If it was deleted after it moved, and no write has recorded that it left, it is as if it had never left.
+                let never_left = self.recorded().get(&name) == Some(&true) && !self.accounts[&name].is_removal_owed;
                 self.objects.insert(name, Object { created: self.clock, selected, says: says.clone() });
                 let account = self.account(name);
-                account.is_owed = selected && !is_refused;
+                account.is_owed = selected && !is_refused && !never_left;
                 account.added_at_most += 1;
                 account.changed_at_most += 1;
                 // One that replaces it and is not selected is like a change of its labels.
