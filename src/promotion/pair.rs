@@ -213,7 +213,7 @@ mod tests {
             edited(&|p| edit(&mut p.status.as_mut().unwrap().environments[index].targets[0]))
         };
         let refused = |reason: &str| edited(&|p| p.status.as_mut().unwrap().conditions = vec![ready_condition(reason)]);
-        for (what, pipeline, words) in [
+        for (what, pipeline, words) in vec![
             ("observed", pipeline(), None),
             ("another generation", edited(&|p| p.metadata.generation = Some(2)), Some("has not processed the spec yet")),
             ("no status", edited(&|p| p.status = None), Some("has not processed the spec yet")),
