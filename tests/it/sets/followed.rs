@@ -1,7 +1,11 @@
 //! `--follow`: sets that the program makes.
 
+use futures::{StreamExt as _, stream};
+use pennant::api::Notification;
+
 use super::*;
 use crate::support::pennant::Options;
+use crate::support::world::apps::condition;
 
 #[tokio::test]
 async fn follow_makes_a_pipeline_for_each_object_of_a_kind() {
@@ -34,4 +38,51 @@ async fn follow_makes_a_pipeline_for_each_object_of_a_kind() {
         if names == ["follow-kustomizations"] { Ok(()) } else { Err(format!("{names:?}")) }
     })
     .await;
+}
+
+/// Number of Kustomizations.
+const MANY: usize = 300;
+
+/// Returns the Notification of the quick start.
+fn documented(ns: &str) -> Value {
+    let page = include_str!("../../../docs/quick-start.md");
+    let (_, rest) = page.split_once("## Follow everything").expect("the section");
+    let mut blocks = rest.split("```yaml\n").skip(1).filter_map(|block| block.split_once("```")).map(|(block, _)| block);
+    let block = blocks.find(|block| block.contains("kind: Notification")).expect("a Notification");
+    let mut notification: Value = serde_saphyr::from_str(block).expect("YAML");
+    notification["metadata"]["namespace"] = json!(ns);
+    notification
+}
+
+#[tokio::test]
+async fn three_hundred_kustomizations_are_followed_as_the_quick_start_says() {
+    let world = World::new("sets-many").await;
+    let receiver = Receiver::start();
+    let app = async |number: usize| world.kustomize(&format!("app-{number:03}"), "main@sha1:1").await;
+    stream::iter(0..MANY).for_each_concurrent(16, app).await;
+    world.secret("slack", json!({"url": receiver.url("/slack")})).await;
+    world.create::<Notification>(documented(&world.ns)).await;
+    let args = vec!["--follow=kustomizations".to_owned()];
+    let pennant = Pennant::with(&world, Options { args, ..Options::of(&world) }).await;
+    eventually("all are followed", async || {
+        let all = world.api::<Pipeline>().list(&ListParams::default()).await.map_err(|error| error.to_string())?;
+        let is_followed =
+            |pipeline: &&Pipeline| pipeline.status.as_ref().is_some_and(|status| status.ready_targets == "1/1");
+        let followed = all.iter().filter(is_followed).count();
+        if followed == MANY { Ok(()) } else { Err(format!("{followed} of {}", all.items.len())) }
+    })
+    .await;
+    world.ready("failures").await;
+    let one = format!("kustomization.{}.app-123", world.ns);
+    world.cursor(&one, "failures").await;
+    let writes = pennant.writes().await;
+    let failed = condition("Ready", "False", "HealthCheckFailed", "timeout waiting for: [Deployment/default/web]");
+    world.flux("app-123", vec![failed], json!({"lastAttemptedRevision": "main@sha1:2"})).await;
+    let told = receiver.wait("/slack", 1).await;
+    let text = told[0].json().to_string();
+    assert!(text.contains("Kustomization sets-many/app-123: Failed"), "{text}");
+    world.settled().await;
+    let after = pennant.writes().await - writes;
+    assert!(after <= 6.0, "one failure of one of them costs {after} writes");
+    assert_eq!(receiver.log().len(), 1, "what is there already is not news");
 }
