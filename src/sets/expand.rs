@@ -204,6 +204,10 @@ impl Here<'_> {
         let spec = spec(rendered.spec.clone(), chunk, &set, source)?;
         let typed: PipelineSpec = serde_path_to_error::deserialize(&spec)
             .map_err(|error| ("Invalid", format!("template.spec.{}: {}", error.path(), error.inner())))?;
+        let read = serde_json::to_value(&typed).unwrap_or_default();
+        if let Some(field) = unread(&spec, &read) {
+            return Err(("Invalid", format!("template.spec.{field}: unknown field; correct or remove it")));
+        }
         let namespace = self.set.namespace().unwrap_or_default();
         let Settings { cluster_name, cross_namespace_refs } = self.settings;
         plan(&typed, &namespace, cluster_name, cross_namespace_refs)
@@ -222,6 +226,35 @@ impl Here<'_> {
             chunk,
             is_new: false,
         })
+    }
+}
+
+/// Returns a field of `written` that the type does not have, so it is missing from `read`. The type leaves out empty values.
+fn unread(written: &Value, read: &Value) -> Option<String> {
+    match (written, read) {
+        (Value::Object(written), Value::Object(read)) => written.iter().find_map(|(name, value)| match read.get(name) {
+            Some(read) => unread(value, read).map(|field| {
+                let dot = if field.starts_with('[') { "" } else { "." };
+                format!("{name}{dot}{field}")
+            }),
+            None => (!is_empty(value)).then(|| name.clone()),
+        }),
+        (Value::Array(written), Value::Array(read)) => {
+            let mut pairs = written.iter().zip(read).enumerate();
+            pairs.find_map(|(index, (written, read))| unread(written, read).map(|field| format!("[{index}].{field}")))
+        }
+        _ => None,
+    }
+}
+
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null | Value::Bool(false) => true,
+        Value::Bool(true) => false,
+        Value::Number(number) => number.as_f64() == Some(0.0),
+        Value::String(text) => text.is_empty(),
+        Value::Array(all) => all.is_empty(),
+        Value::Object(fields) => fields.values().all(is_empty),
     }
 }
 
@@ -445,6 +478,11 @@ mod tests {
         assert!(wrong(&set).message.starts_with("template.spec.environments[0].targets: "), "{:?}", wrong(&set));
         set.template.spec = json!({"environments": [], "pipelineSet": {}});
         assert_eq!(wrong(&set).reason, "Invalid");
+        set.template.spec = json!({
+            "appRef": {"apiVersion": "v1", "kind": "K", "name": "a"}, "nothing": null,
+            "environments": [{"name": "all", "targets": [{"namespace": "a"}], "targetFrom": [1], "notifications": []}],
+        });
+        assert!(wrong(&set).message.starts_with("template.spec.environments[0].targetFrom: unknown"), "{:?}", wrong(&set));
         let bad = spec(KUSTOMIZATIONS, "{{name}}_");
         assert_eq!((wrong(&bad).reason.as_str(), wrong(&bad).name.as_str()), ("InvalidName", "x_"));
     }

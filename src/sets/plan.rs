@@ -1,9 +1,8 @@
 //! Pure: validates the spec of a set, and returns what its generators select.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
-use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 use super::template::Compiled;
@@ -13,14 +12,10 @@ use crate::api::pipeline_set::{FleetSources, Generator, LabeledSources, ObjectSo
 use crate::api::values::refs::{ClusterAppRef, ClusterRef};
 use crate::cluster::Application;
 use crate::cluster::selection::Selection;
-use crate::manifests::{schema, unknown};
 use crate::pipeline::plan::{ALL_NAMESPACES, Refused, cluster_elsewhere, expressions, forbidden};
 
 /// Maximum size of a template as JSON, in bytes.
 const MAX_TEMPLATE: usize = 128 * 1024;
-
-/// The schema of the spec of a pipeline.
-static SPEC: LazyLock<Option<Value>> = LazyLock::new(|| schema("Pipeline")?.pointer("/properties/spec").cloned());
 
 /// What a valid set requests.
 pub struct Planned {
@@ -61,11 +56,6 @@ pub fn plan(spec: &PipelineSetSpec, namespace: &str, cross_namespace_refs: bool)
     if size > MAX_TEMPLATE {
         let message = format!("template has {size} bytes as JSON; the maximum is {MAX_TEMPLATE}");
         return Err(Refused { reason: "TemplateTooLarge", message });
-    }
-    let unknown = SPEC.as_ref().map(|schema| unknown(&spec.template.spec, schema)).unwrap_or_default();
-    if let Some((field, message)) = unknown.into_iter().next() {
-        let message = format!("template.spec.{field}: {message}");
-        return Err(Refused { reason: "TemplateInvalid", message });
     }
     let template = Compiled::new(&spec.template).map_err(|message| Refused { reason: "TemplateInvalid", message })?;
     Ok(Planned { generators, template })
@@ -173,10 +163,6 @@ mod tests {
             assert_eq!(refused.reason, reason, "{generator}: {}", refused.message);
             assert!(refused.message.contains(words), "{}", refused.message);
         }
-        let mut misspelt = spec(r#"{"fleet": {"gitRepos": {}}}"#, "x");
-        misspelt.template.spec["environments"][0]["target"] = Value::Null;
-        let refused = plan(&misspelt, "team-a", false).err().unwrap();
-        assert!(refused.message.starts_with("template.spec.environments[0].target: "), "{}", refused.message);
         let refused = plan(&spec(r#"{"fleet": {"gitRepos": {}}}"#, "{{nam}}"), "team-a", false).err().unwrap();
         assert_eq!(refused.reason, "TemplateInvalid");
         assert!(refused.message.contains("template.metadata.name"), "{}", refused.message);

@@ -196,7 +196,7 @@ async fn what_the_api_server_refuses_is_shown_and_stops_no_other() {
     world.patch::<PipelineSet>("apps", json!({"spec": {"template": {"spec": {"nonsense": true}}}})).await;
     let only = of_deployments(&json!({}))["spec"]["generators"].clone();
     world.patch::<PipelineSet>("apps", json!({"spec": {"generators": only}})).await;
-    ready(&world, ConditionStatus::False, ("TemplateInvalid", "template.spec.nonsense"), 2).await;
+    ready(&world, ConditionStatus::False, ("Invalid", "template.spec.nonsense"), 2).await;
     world.patch::<PipelineSet>("apps", json!({"spec": {"template": {"spec": {"nonsense": null}}}})).await;
     made(&world, 2).await;
 }
