@@ -15,20 +15,21 @@ listed and watched by name, so that resourceNames apply to these verbs, too.
 {{- $pipeline := has "pipeline" .Values.controllers }}
 {{- $dispatch := has "dispatch" .Values.controllers }}
 {{- $promote := has "promote" .Values.controllers }}
-- apiGroups: [pennant.dev]
-  resources: [pipelines]
-  verbs: [get, list, watch]
 {{- if and $pipeline .Values.pipelineSets.enabled }}
 # PipelineSets make pipelines. A set can change only those that it made.
 - apiGroups: [pennant.dev]
   resources: [pipelines]
-  verbs: [create, patch, delete]
+  verbs: [get, list, watch, create, patch, delete]
 - apiGroups: [pennant.dev]
   resources: [pipelinesets]
   verbs: [get, list, watch]
 - apiGroups: [pennant.dev]
   resources: [pipelinesets/status]
   verbs: [patch]
+{{- else }}
+- apiGroups: [pennant.dev]
+  resources: [pipelines]
+  verbs: [get, list, watch]
 {{- end }}
 {{- if or $pipeline $dispatch }}
 - apiGroups: [pennant.dev]

@@ -99,7 +99,7 @@ fn a_namespaced_installation_has_no_cluster_wide_objects_except_crds() {
         let outside = release.objects.iter().filter(|object| object["metadata"]["namespace"].is_null());
         let kinds: Vec<_> = outside.map(|object| object["kind"].as_str().unwrap()).collect();
         let rights = kinds.iter().filter(|kind| **kind != "CustomResourceDefinition").count();
-        assert_eq!((kinds.len() - rights, rights), (4, if cluster_wide { 7 } else { 0 }), "{set}: {kinds:?}");
+        assert_eq!((kinds.len() - rights, rights), (5, if cluster_wide { 7 } else { 0 }), "{set}: {kinds:?}");
     }
 }
 

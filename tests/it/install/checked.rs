@@ -86,7 +86,7 @@ async fn helm_test_checks_crds_permissions_and_readiness() {
     assert_eq!((code, wrong.len()), (Some(1), 2), "{lines:#?}");
     assert!(wrong[0].starts_with("CRDs of version ") && wrong[0].contains("missing: Pipeline, Notification, Delivery"));
     assert!(wrong[1].contains("not ready (503 Service Unavailable), waiting for: definitions"), "{wrong:?}");
-    assert!(words.contains("2 of 17 checks failed"), "{words}");
+    assert!(words.contains("2 of 20 checks failed"), "{words}");
 
     // The Pod waits for CRDs that are installed a little later.
     let waiting = check();
@@ -96,7 +96,7 @@ async fn helm_test_checks_crds_permissions_and_readiness() {
         control_plane::install(&own.client, &crd).await;
     }
     let (code, lines, words) = waiting.await.expect("joined");
-    assert_eq!((code, failed(&lines).len(), lines.len()), (Some(0), 0, 17), "{lines:#?} {words}");
+    assert_eq!((code, failed(&lines).len(), lines.len()), (Some(0), 0, 20), "{lines:#?} {words}");
 
     // The same checks for the account, run by another user.
     let mut of_account = Check { kubeconfig: plane.kubeconfig.clone(), ..check().once() };
@@ -105,7 +105,7 @@ async fn helm_test_checks_crds_permissions_and_readiness() {
     of_account.args.push("--service-account=nobody".to_owned());
     of_account.args.retain(|arg| *arg != format!("--service-account={}", release.account()));
     let (code, lines, _) = of_account.run().await;
-    assert_eq!((code, failed(&lines).len()), (Some(1), 15), "{lines:#?}");
+    assert_eq!((code, failed(&lines).len()), (Some(1), 18), "{lines:#?}");
 
     // With one permission less.
     let mut less = render("pennant", "pennant-system", &serde_json::json!({}));

@@ -170,7 +170,7 @@ async fn installed(world: &World) {
     let image = container.image.as_deref().unwrap_or_default();
     assert!(image.starts_with("registry.example.com/pennant:"), "{image}");
     let definitions: Api<CustomResourceDefinition> = Api::all(world.client.clone());
-    for kind in ["deliveries", "notifications", "pipelines", "promotions"] {
+    for kind in ["deliveries", "notifications", "pipelines", "pipelinesets", "promotions"] {
         let name = format!("{kind}.pennant.dev");
         let owned = definitions.get(&name).await.expect("a CRD").annotations().get("meta.helm.sh/release-name").cloned();
         assert_eq!(owned.as_deref(), Some("pennant"), "{name}");

@@ -15,8 +15,13 @@ use crate::support::control_plane::{self, ControlPlane};
 use crate::support::world::{apps::Kind, pipeline};
 use crate::support::{World, eventually};
 
-const CRDS: [&str; 4] =
-    ["deliveries.pennant.dev", "notifications.pennant.dev", "pipelines.pennant.dev", "promotions.pennant.dev"];
+const CRDS: [&str; 5] = [
+    "deliveries.pennant.dev",
+    "notifications.pennant.dev",
+    "pipelines.pennant.dev",
+    "pipelinesets.pennant.dev",
+    "promotions.pennant.dev",
+];
 const OWN: &str = "pennant-system";
 const IMAGE: &str = "image.repository=pennant";
 

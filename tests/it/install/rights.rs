@@ -8,8 +8,10 @@ use super::{SETS, client, kubeconfig, of_set, room};
 
 /// Every call that the program makes, by resource: `RESOURCE.GROUP: verbs`. Each resource that is not in this list is an application
 /// object, for which only `OTHERS` is allowed.
-const CALLS: [&str; 11] = [
-    "pipelines.pennant.dev: get list watch",
+const CALLS: [&str; 13] = [
+    "pipelines.pennant.dev: get list watch create patch delete",
+    "pipelinesets.pennant.dev: get list watch create patch delete",
+    "pipelinesets/status.pennant.dev: patch",
     "pipelines/status.pennant.dev: patch",
     "notifications.pennant.dev: get list watch",
     "notifications/status.pennant.dev: patch",
@@ -71,9 +73,9 @@ async fn holds(set: &str, allowed: &[&str], refused: &[&str]) {
 /// What Pennant may not do, however it is installed.
 const NEVER: [&str; 28] = [
     "update pipelines.pennant.dev team-a",
-    "patch pipelines.pennant.dev team-a",
-    "create pipelines.pennant.dev team-a",
-    "delete pipelines.pennant.dev team-a",
+    "deletecollection pipelines.pennant.dev team-a",
+    "create pipelinesets.pennant.dev team-a",
+    "patch pipelinesets.pennant.dev team-a",
     "update pipelines.pennant.dev/status team-a",
     "patch notifications.pennant.dev team-a",
     "delete notifications.pennant.dev team-a",
@@ -100,6 +102,15 @@ const NEVER: [&str; 28] = [
     "bind clusterroles.rbac.authorization.k8s.io",
 ];
 
+/// What Pennant may not do either if it makes no pipelines.
+const WITHOUT_SETS: [&str; 5] = [
+    "patch pipelines.pennant.dev team-a",
+    "create pipelines.pennant.dev team-a",
+    "delete pipelines.pennant.dev team-a",
+    "list pipelinesets.pennant.dev team-a",
+    "patch pipelinesets.pennant.dev/status team-a apps",
+];
+
 #[tokio::test]
 async fn permissions_of_a_cluster_wide_installation() {
     let own = "own-default";
@@ -108,6 +119,13 @@ async fn permissions_of_a_cluster_wide_installation() {
         "watch pipelines.pennant.dev",
         "get pipelines.pennant.dev team-a shop",
         "patch pipelines.pennant.dev/status team-a shop",
+        "create pipelines.pennant.dev team-a",
+        "patch pipelines.pennant.dev team-a shop",
+        "delete pipelines.pennant.dev team-a shop",
+        "watch pipelinesets.pennant.dev",
+        "patch pipelinesets.pennant.dev/status team-a apps",
+        &format!("create pipelinesets.pennant.dev {own}"),
+        &format!("delete pipelinesets.pennant.dev {own} follow-deployments"),
         "patch notifications.pennant.dev/status team-a chat",
         "create deliveries.pennant.dev team-a",
         "delete deliveries.pennant.dev team-a shop-1",
@@ -160,6 +178,8 @@ async fn permissions_of_a_namespaced_installation() {
         "list pipelines.pennant.dev team-a",
         "watch pipelines.pennant.dev team-b",
         "patch pipelines.pennant.dev/status team-b shop",
+        "create pipelines.pennant.dev team-b",
+        "list pipelinesets.pennant.dev team-b",
         "create promotions.pennant.dev team-b",
         "patch promotions.pennant.dev/status team-b shop-prod",
         "list secrets team-a",
@@ -180,6 +200,8 @@ async fn permissions_of_a_namespaced_installation() {
         "list deployments.apps",
         "list secrets infra",
         "list pipelines.pennant.dev infra",
+        "create pipelines.pennant.dev infra",
+        &format!("create pipelines.pennant.dev {own}"),
         "create deliveries.pennant.dev infra",
         "patch deliveries.pennant.dev infra",
         "list promotions.pennant.dev",
@@ -226,7 +248,7 @@ async fn permissions_without_secrets() {
         "list configmaps team-a",
         "list kustomizations.kustomize.toolkit.fluxcd.io",
     ];
-    holds("minimal", &allowed, &[&refused[..], &NEVER[..]].concat()).await;
+    holds("minimal", &allowed, &[&refused[..], &NEVER[..], &WITHOUT_SETS[..]].concat()).await;
 }
 
 #[tokio::test]
@@ -245,7 +267,7 @@ async fn permissions_of_the_dispatcher_alone() {
         "list promotions.pennant.dev team-a",
         "patch promotions.pennant.dev/status team-a shop-prod",
     ];
-    holds("isolated", &allowed, &[&refused[..], &NEVER[..]].concat()).await;
+    holds("isolated", &allowed, &[&refused[..], &NEVER[..], &WITHOUT_SETS[..]].concat()).await;
 }
 
 #[tokio::test]
@@ -310,5 +332,5 @@ async fn permissions_of_the_promotion_controller_alone() {
         &format!("get configmaps {own} pennant-config"),
         &format!("update leases.coordination.k8s.io {own} pennant-dispatch"),
     ];
-    holds("promoter", &allowed, &[&refused[..], &NEVER[..]].concat()).await;
+    holds("promoter", &allowed, &[&refused[..], &NEVER[..], &WITHOUT_SETS[..]].concat()).await;
 }
