@@ -151,7 +151,7 @@ rules: $(PROMTOOL) ## Check when each alert fires, and that each query of the da
 	$(PROMTOOL) test rules "$$work/dashboard.yaml"
 
 # Tests that together make every kind of call. All tests would need 35 minutes.
-CALLS := order:: promotions::once promotions::ended::the_newest pull_requests::once recover:: redeliver:: retention:: global:: layers::lives replicas::one clusters::references remote::kinds
+CALLS := order:: promotions::once promotions::ended::the_newest pull_requests::once recover:: redeliver:: retention:: global:: layers::lives replicas::one clusters::references remote::kinds sets::followed::follow sets::a_pipeline
 
 # The stages of CI, one after the other. `nightly` has the stages that need hours.
 .PHONY: ci
