@@ -130,16 +130,20 @@ pub(super) fn generate(
         all.environments.push(of);
     }
     let beyond: usize = found.iter().map(|found| found.selecting.total.saturating_sub(found.selecting.objects.len())).sum();
-    if left_out + beyond > 0 {
-        let followed = all.environments.iter().map(|of| of.targets.len()).sum::<usize>() + listed.len();
-        let message = format!(
-            "{} objects are selected beyond the maximum of {MAX_TARGETS} targets, and {followed} targets are followed; select \
-             fewer, or divide them among several pipelines",
-            left_out + beyond
-        );
-        all.problems.insert(0, ("TooManyTargets".to_owned(), message));
+    let followed = all.environments.iter().map(|of| of.targets.len()).sum::<usize>() + listed.len();
+    if let Some(problem) = too_many(left_out + beyond, followed) {
+        all.problems.insert(0, problem);
     }
     all
+}
+
+/// Returns the problem that objects are left out, if there are any.
+fn too_many(left_out: usize, followed: usize) -> Option<(String, String)> {
+    let message = format!(
+        "{left_out} objects are selected beyond the maximum of {MAX_TARGETS} targets, and {followed} targets are followed; select \
+         fewer, or divide them among several pipelines"
+    );
+    (left_out > 0).then(|| ("TooManyTargets".to_owned(), message))
 }
 
 /// Records that objects were left out: they are as old as the newest one, and are not reported when there is room for them.

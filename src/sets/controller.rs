@@ -4,15 +4,12 @@
 //! event of a pipeline causes a look only if a decision can depend on it.
 
 use std::collections::{HashMap, HashSet};
-use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::StreamExt as _;
 use futures::stream::{self, BoxStream, SelectAll};
-use k8s_openapi::NamespaceResourceScope;
-use kube::runtime::watcher::{self, Event};
-use kube::{Api, Resource};
+use kube::runtime::watcher::Event;
 use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::sleep_until;
@@ -25,7 +22,7 @@ use crate::api::pipeline_set::SET;
 use crate::api::{Pipeline, PipelineSet};
 use crate::cluster::Follower;
 use crate::k8s::queue::Queue;
-use crate::k8s::watch::{Deleted, watch_by_term, watch_labeled_by_term};
+use crate::k8s::watch::{Arrived, api_in, numbered, scopes, watch_by_term, watch_labeled_by_term};
 use crate::telemetry::chain;
 use crate::telemetry::metrics::Watch;
 
@@ -40,13 +37,6 @@ const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_min
 enum Change {
     Set(Box<Event<PipelineSet>>),
     Pipeline(Box<Event<Pipeline>>),
-}
-
-/// An event of one watch, with its number and the leadership term in which its list started. `None`: the watch failed and is restarted.
-struct Arrived {
-    watch: usize,
-    term: u64,
-    change: Option<Change>,
 }
 
 /// One watch.
@@ -123,51 +113,25 @@ async fn at(due: Option<Instant>) {
     }
 }
 
-fn api<K>(context: &Context, namespace: Option<&String>) -> Api<crate::k8s::watch::Guarded<K>>
-where
-    K: Deleted + Resource<Scope = NamespaceResourceScope> + Clone + Debug + Send + 'static,
-{
-    match namespace {
-        Some(namespace) => Api::namespaced(context.client.clone(), namespace),
-        None => Api::all(context.client.clone()),
-    }
-}
-
-type Events<K> = (crate::k8s::watch::TermNumber, BoxStream<'static, watcher::Result<Event<K>>>);
-
-/// Returns the events of a watch with its number.
-fn arrived<K: Send + 'static>(
-    context: &Context,
-    (term, events): Events<K>,
-    (watch, label): (usize, Watch),
-    wrap: fn(Event<K>) -> Change,
-) -> BoxStream<'static, Arrived> {
-    let metrics = context.metrics.clone();
-    let arrived = events.map(move |event| {
-        let change = event.inspect_err(|_| metrics.watch_error(label)).ok().map(wrap);
-        Arrived { watch, term: term.number(), change }
-    });
-    arrived.boxed()
-}
-
 impl Controller {
     /// Starts the watches. Returns their events.
-    fn new(context: Arc<Context>, ready: Box<dyn FnOnce() + Send>) -> (Self, SelectAll<BoxStream<'static, Arrived>>) {
-        let mut namespaces: Vec<Option<String>> = context.options.watch_namespaces.iter().cloned().map(Some).collect();
-        namespaces.sort_unstable();
-        namespaces.dedup();
-        if namespaces.is_empty() {
-            namespaces.push(None);
-        }
+    fn new(
+        context: Arc<Context>,
+        ready: Box<dyn FnOnce() + Send>,
+    ) -> (Self, SelectAll<BoxStream<'static, Arrived<Change>>>) {
         let (mut sources, mut events) = (Vec::new(), Vec::new());
-        for namespace in namespaces {
-            let first = sources.len();
+        let failed = |watch| {
+            let metrics = context.metrics.clone();
+            move || metrics.watch_error(watch)
+        };
+        for namespace in scopes(&context.options.watch_namespaces) {
+            let (first, client) = (sources.len(), || context.client.clone());
             let terms = || context.lease.term_numbers();
-            let sets = watch_by_term::<PipelineSet>(api(&context, namespace.as_ref()), terms());
-            events.push(arrived(&context, sets, (first, Watch::PipelineSets), |event| Change::Set(Box::new(event))));
-            let pipelines = watch_labeled_by_term::<Pipeline>(api(&context, namespace.as_ref()), SET, terms());
+            let sets = watch_by_term::<PipelineSet>(api_in(client(), namespace.as_ref()), terms());
+            events.push(numbered(first, sets, failed(Watch::PipelineSets), |event| Change::Set(Box::new(event))));
+            let pipelines = watch_labeled_by_term::<Pipeline>(api_in(client(), namespace.as_ref()), SET, terms());
             let wrap = |event| Change::Pipeline(Box::new(event));
-            events.push(arrived(&context, pipelines, (first + 1, Watch::Pipelines), wrap));
+            events.push(numbered(first + 1, pipelines, failed(Watch::Pipelines), wrap));
             let source = || Source { listing: Listing::of(namespace.clone()), listed: None };
             sources.extend([source(), source()]);
         }
@@ -187,7 +151,7 @@ impl Controller {
     }
 
     /// Applies an event, and plans a look at its set.
-    fn arrived(&mut self, Arrived { watch, term, change }: Arrived) {
+    fn arrived(&mut self, Arrived { watch, term, change }: Arrived<Change>) {
         let (Some(source), Some(change)) = (self.sources.get_mut(watch), change) else { return };
         let is_set = matches!(change, Change::Set(_));
         let Absorbed { wake, gone, is_listed } = match change {

@@ -81,7 +81,7 @@ async fn gone(world: &World, name: &str) {
 }
 
 #[tokio::test]
-async fn each_source_has_a_pipeline_and_a_new_one_is_told() {
+async fn each_source_has_a_pipeline_and_a_new_one_is_reported() {
     let world = World::new("sets-each").await;
     let receiver = Receiver::start();
     for app in ["a", "b", "c"] {
@@ -126,7 +126,7 @@ async fn each_source_has_a_pipeline_and_a_new_one_is_told() {
         // The state between the two writes of a new Deployment can be seen or not.
         receiver.to(&format!("/hook/{app}")).iter().map(about).filter(|told| told != "Progressing 1").collect()
     };
-    eventually("the rollout is told", async || {
+    eventually("the rollout is reported", async || {
         let of = told("new");
         if of == ["Added 1", "Deployed 1", "Progressing 2", "Deployed 2"] { Ok(()) } else { Err(format!("{of:?}")) }
     })
@@ -162,7 +162,7 @@ async fn a_pipeline_is_deleted_after_the_last_delivery_about_its_source() {
     gone(&world, "a-app").await;
     made(&world, 2).await;
 
-    // A source that is not selected any more is not gone, so nothing is told.
+    // A source that is not selected any more is not gone, so nothing is reported.
     world.patch::<Deployment>("b", json!({"metadata": {"labels": {"env": null}}})).await;
     gone(&world, "b-app").await;
     made(&world, 1).await;

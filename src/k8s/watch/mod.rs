@@ -10,6 +10,7 @@
 
 mod named;
 mod raw_object;
+mod several;
 mod steady;
 
 use std::fmt::Debug;
@@ -32,6 +33,7 @@ pub(crate) use named::is_forbidden;
 pub use named::{NamedWatches, Seen};
 pub(crate) use raw_object::Lean;
 pub use raw_object::{Deleted, Guarded};
+pub use several::{Arrived, api_in, numbered, scopes};
 use steady::{Logged, steady};
 
 /// Pause after the first of consecutive errors.
@@ -70,7 +72,8 @@ impl TermNumber {
     }
 }
 
-type Events<K> = BoxStream<'static, watcher::Result<watcher::Event<K>>>;
+/// Events of a watch.
+pub type Events<K> = BoxStream<'static, watcher::Result<watcher::Event<K>>>;
 
 /// Watches by leadership term: nothing before the first term, and a restart with each term.
 pub fn watch_by_term<K>(api: Api<Guarded<K>>, terms: Receiver<Option<u64>>) -> (TermNumber, Events<K>)

@@ -11,15 +11,12 @@ mod secrets;
 mod store;
 
 use std::collections::HashMap;
-use std::fmt::Debug;
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures::StreamExt as _;
 use futures::stream::{self, BoxStream, SelectAll};
-use k8s_openapi::NamespaceResourceScope;
 use kube::runtime::watcher::Event;
-use kube::{Api, Resource};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::sleep_until;
 
@@ -30,7 +27,7 @@ use crate::api::promotion::Phase;
 use crate::api::{Pipeline, Promotion, Time, now};
 use crate::k8s::call::CallError;
 use crate::k8s::queue::Queue;
-use crate::k8s::watch::{Deleted, watch_by_term};
+use crate::k8s::watch::{Arrived, api_in, numbered, scopes, watch_by_term};
 use crate::telemetry::chain;
 use crate::telemetry::metrics::{PromotionPhase, Watch};
 use index::{Index, Key, Listing};
@@ -56,13 +53,6 @@ impl Change {
             Self::Promotion(event) => matches!(**event, Event::InitDone),
         }
     }
-}
-
-/// An event of one watch, with its number and the leadership term in which its list started. `None`: the watch failed and is restarted.
-struct Arrived {
-    watch: usize,
-    term: u64,
-    change: Option<Change>,
 }
 
 /// One watch.
@@ -141,45 +131,26 @@ async fn at(due: Option<Instant>) {
     }
 }
 
-/// Starts the watch of one kind in one namespace, or in all.
-fn watch<K>(
-    context: &Context,
-    namespace: Option<&String>,
-    (watch, label): (usize, Watch),
-    wrap: fn(Event<K>) -> Change,
-) -> BoxStream<'static, Arrived>
-where
-    K: Deleted + Resource<Scope = NamespaceResourceScope> + Clone + Debug + Send + 'static,
-{
-    let (client, metrics) = (context.client.clone(), context.metrics.clone());
-    let api = match namespace {
-        Some(namespace) => Api::namespaced(client, namespace),
-        None => Api::all(client),
-    };
-    let (term, events) = watch_by_term::<K>(api, context.lease.term_numbers());
-    let arrived = events.map(move |event| {
-        let change = event.inspect_err(|_| metrics.watch_error(label)).ok().map(wrap);
-        Arrived { watch, term: term.number(), change }
-    });
-    arrived.boxed()
-}
-
 impl Controller {
     /// Starts the watches. Returns their events.
-    fn new(context: Arc<Context>, ready: Box<dyn FnOnce() + Send>) -> (Self, SelectAll<BoxStream<'static, Arrived>>) {
-        let mut namespaces: Vec<Option<String>> = context.options.watch_namespaces.iter().cloned().map(Some).collect();
-        namespaces.sort_unstable();
-        namespaces.dedup();
-        if namespaces.is_empty() {
-            namespaces.push(None);
-        }
+    fn new(
+        context: Arc<Context>,
+        ready: Box<dyn FnOnce() + Send>,
+    ) -> (Self, SelectAll<BoxStream<'static, Arrived<Change>>>) {
         let (mut sources, mut events) = (Vec::new(), Vec::new());
-        for namespace in namespaces {
-            let first = sources.len();
-            let pipeline = |event| Change::Pipeline(Box::new(event));
-            events.push(watch(&context, namespace.as_ref(), (first, Watch::Pipelines), pipeline));
-            let promotion = |event| Change::Promotion(Box::new(event));
-            events.push(watch(&context, namespace.as_ref(), (first + 1, Watch::Promotions), promotion));
+        let failed = |watch| {
+            let metrics = context.metrics.clone();
+            move || metrics.watch_error(watch)
+        };
+        for namespace in scopes(&context.options.watch_namespaces) {
+            let (first, client) = (sources.len(), || context.client.clone());
+            let terms = || context.lease.term_numbers();
+            let pipelines = watch_by_term::<Pipeline>(api_in(client(), namespace.as_ref()), terms());
+            let wrap = |event| Change::Pipeline(Box::new(event));
+            events.push(numbered(first, pipelines, failed(Watch::Pipelines), wrap));
+            let promotions = watch_by_term::<Promotion>(api_in(client(), namespace.as_ref()), terms());
+            let wrap = |event| Change::Promotion(Box::new(event));
+            events.push(numbered(first + 1, promotions, failed(Watch::Promotions), wrap));
             let source = || Source { namespace: namespace.clone(), listing: Listing::default(), listed: None };
             sources.extend([source(), source()]);
         }
@@ -198,7 +169,7 @@ impl Controller {
     }
 
     /// Applies an event, and plans a look at its pipeline.
-    fn arrived(&mut self, Arrived { watch, term, change }: Arrived) {
+    fn arrived(&mut self, Arrived { watch, term, change }: Arrived<Change>) {
         let (Some(source), Some(change)) = (self.sources.get_mut(watch), change) else { return };
         let is_listed = change.is_listed();
         let (namespace, listing) = (source.namespace.as_deref(), &mut source.listing);

@@ -88,7 +88,7 @@ async fn each_repository_has_a_pipeline() {
     gone(&hub.world, "late").await;
     let told = hub.receiver.to("/hook/late-eu-1");
     assert_eq!(told.last().unwrap().json()["type"], "Removed");
-    assert_eq!(hub.receiver.log().len(), told.len(), "nothing else is told");
+    assert_eq!(hub.receiver.log().len(), told.len(), "nothing else is reported");
 }
 
 #[tokio::test]

@@ -21,7 +21,7 @@ fn told(receiver: &Receiver, app: &str) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn no_source_is_lost_and_none_is_told_twice() {
+async fn no_source_is_lost_and_none_is_reported_twice() {
     let world = World::new("sets-kills").await;
     let receiver = Receiver::start();
     world.deploy_with("old", "1", json!({"env": "dev"})).await;
@@ -40,7 +40,7 @@ async fn no_source_is_lost_and_none_is_told_twice() {
         }
     }
     for app in &apps {
-        eventually(&format!("{app} is told"), async || {
+        eventually(&format!("{app} is reported"), async || {
             let told = told(&receiver, app);
             if told.last().is_some_and(|last| last == "Deployed") { Ok(()) } else { Err(format!("{told:?}")) }
         })

@@ -142,7 +142,7 @@ async fn another_name_and_another_number_of_chunks_report_nothing() {
     let told = async || {
         // What the changes so far cause is sent.
         for app in ["a", "b", "c", "d"] {
-            eventually("the rollout is told", async || {
+            eventually("the rollout is reported", async || {
                 let types: Vec<Value> =
                     receiver.to(&format!("/hook/{app}")).iter().map(|told| told.json()["type"].clone()).collect();
                 if types.last() == Some(&json!("Deployed")) { Ok(()) } else { Err(format!("{types:?}")) }
