@@ -71,7 +71,7 @@ snapshots: schemas ## Record what the built-in templates send; read the differen
 	INSTA_UPDATE=always $(CARGO) test $(LOCKED) --test contract -- snapshots
 
 .PHONY: chaos
-chaos: assets helm ## Test two replicas under load and faults for two minutes; KILLS=100 for long, SEED=n repeats a run, RIGHTS=namespaced
+chaos: assets helm ## Test three replicas under load and faults for two minutes; KILLS=100 for long, SEED=n repeats a run, RIGHTS=namespaced
 	$(RELAXED) PENNANT_TEST_RIGHTS=$(or $(RIGHTS),cluster) $(CARGO) test $(LOCKED) --test chaos -- $(if $(SEED),--seed $(SEED)) $(if $(KILLS),--kills $(KILLS)) \
 		$(if $(SECONDS),--seconds $(SECONDS))
 

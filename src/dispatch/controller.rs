@@ -125,6 +125,7 @@ async fn pipeline_pass(pipeline: Arc<Pipeline>, ctx: Arc<Context>) -> Result<Act
         Leadership::No => return Ok(Action::await_change()),
     };
     let uid = pipeline.uid().unwrap_or_default();
+    let Some(_busy) = ctx.lease.begin(&uid) else { return Ok(Action::await_change()) };
     let mut permit = ctx.limiter.acquire(&pipeline.namespace().unwrap_or_default()).await;
     // The reconcile may have waited for long. It continues only if this replica is still the leader, in the same term.
     if ctx.leadership_now() != Some(turn) {
@@ -149,6 +150,7 @@ async fn flush(ctx: &Context, pipelines: &[Arc<Pipeline>]) {
     let flush = |pipeline: &Arc<Pipeline>| {
         let of = references::reference(pipeline);
         async move {
+            let Some(_busy) = ctx.lease.begin(&of.uid) else { return };
             let mut cursor_state = ctx.take_cursor_state(&of.uid, turn);
             cursor_state.gather(&of, ctx);
             if !cursor_state.is_dirty() {
@@ -184,7 +186,8 @@ async fn watch_notifications(
     applied(run.for_each(|_| future::ready(())), &reader, &stop).await;
     ctx.deliveries.ended().await;
     let tell = async |notification: Arc<Notification>| {
-        if ctx.leadership_now().is_none() {
+        let busy = ctx.leadership_now().and_then(|_| ctx.lease.begin(notification.metadata.uid.as_deref()?));
+        if busy.is_none() {
             return;
         }
         if let Err(error) = status::notification::write(&notification, &ctx, true).await {
@@ -201,6 +204,7 @@ async fn notification_status(notification: Arc<Notification>, ctx: Arc<Context>)
         Leadership::Again => return Ok(Action::requeue(Duration::ZERO)),
         Leadership::No => return Ok(Action::await_change()),
     }
+    let Some(_busy) = ctx.lease.begin(&notification.uid().unwrap_or_default()) else { return Ok(Action::await_change()) };
     let mut permit = ctx.limiter.acquire(&notification.namespace().unwrap_or_default()).await;
     let told = status::notification::write(&notification, &ctx, false).await;
     permit.record(!matches!(told, Err(CallError::Timeout)));

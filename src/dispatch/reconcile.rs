@@ -24,7 +24,7 @@ use super::follow::pipelines;
 use super::references::reference;
 use super::status::notification::missing_of;
 use super::status::refused::{Reason, Refusal};
-use super::status::troubles::{defined_wrong, lacks_commit, lacks_source, troubles};
+use super::status::troubles::{defined_wrong, lacks_commit, lacks_source, refused as refused_entry, troubles};
 use crate::api::delivery::PipelineRef;
 use crate::api::pipeline::target::{TargetInfo, targets_of};
 use crate::api::pipeline::{Cursor, NotReadyNotification};
@@ -42,7 +42,8 @@ pub async fn run(pipeline: &Pipeline, cursor_state: &mut CursorState, ctx: &Cont
     let of = &reference(pipeline);
     let notifications = ctx.deliveries.pipeline_index.notifications_of(&of.uid, &of.namespace, pipeline.labels());
     let pass = Pass { pipeline, of, log, notifications, ctx };
-    cursor_state.put_troubles(pass.wrong());
+    let wrong = pass.wrong();
+    cursor_state.put_troubles(pass.with_refusals(&wrong));
     match pass.arrange(cursor_state).await? {
         Saved::Done => {}
         Saved::Stale => return Ok(Action::requeue(SOON)),
@@ -50,6 +51,7 @@ pub async fn run(pipeline: &Pipeline, cursor_state: &mut CursorState, ctx: &Cont
     }
     pass.tell_dropped(cursor_state);
     let again = pass.take(cursor_state).await?;
+    cursor_state.put_troubles(pass.with_refusals(&wrong));
     cursor_state.put_pending_targets(of, &pipelines::awaited(pipeline, &ctx.cluster_name), ctx);
     let due = cursor_state.keep(of, ctx).await?;
     Ok(again.into_iter().chain(due).min().map_or_else(Action::await_change, Action::requeue))
@@ -146,6 +148,11 @@ impl Pass<'_> {
             lacks_commit(n).filter(|_| commitless.contains(&target.subject)).or_else(source)
         };
         troubles(&applying, &targets_of(pipeline, cluster), |n| defined_wrong(n).or_else(|| missing(n)), unfit)
+    }
+
+    /// Adds the notifications whose deliveries cannot be recorded. The replica that writes the status of a Notification reads them there.
+    fn with_refusals(&self, wrong: &[NotReadyNotification]) -> Vec<NotReadyNotification> {
+        wrong.iter().cloned().chain(self.ctx.refused.of_pipeline(self.of).into_iter().map(refused_entry)).collect()
     }
 
     /// Derives what to record, one notification after the other. Also returns the notifications for which no retry is allowed yet.

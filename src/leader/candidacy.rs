@@ -1,56 +1,37 @@
-//! One replica in the leader election: what it knows of the Lease, and what it does next. Pure.
+//! One replica among those that divide the buckets of a Lease: what it knows of the Lease, and what it does next. Pure.
 //!
-//! In: the content of the Lease (live reads, the watch, responses to writes) and the time since boot. Out: the next [`Step`].
+//! In: the content of the Lease (live reads, the watch, responses to writes), the time since boot, and which buckets have no work in progress.
+//! Out: the next [`Step`].
 //!
-//! - A renewal that was answered makes the Lease ours for [`LASTS`], counted from before it was sent.
-//! - The Lease of another replica is acquired if it has not changed for its own duration since we first saw it. Two live reads at least
-//!   [`GRACE`] apart must confirm that. So after an outage of the API server, the holder can renew first.
-//! - The holder recreates a deleted Lease at once. Other replicas recreate it after the time at which its holder stops.
-//! - A Lease in our own name from an earlier process is acquired at once, but only at the start of a process. So a restarted container
+//! - A renewal that was answered makes our buckets ours for [`LASTS`], counted from before it was sent.
+//! - A member is removed if it was not renewed for [`LASTS`] since we first saw its last renewal. Two live reads at least [`GRACE`] apart must
+//!   confirm that. So after an outage of the API server, it can renew first.
+//! - Each member has its quota. It takes free buckets up to that number. Of more it starts no work, and they become free when the work in
+//!   progress has ended.
+//! - The members of a deleted Lease recreate it at once, each with the buckets that are certainly its own. Other buckets stay reserved until
+//!   their holders would have stopped.
+//! - A membership in our own name from an earlier process is taken over at once, but only at the start of a process. So a restarted container
 //!   continues, and two processes of one name do not replace each other forever.
 
+mod plan;
+
+use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::bucket::Buckets;
+use super::table::{Content, LASTS, LONGEST, Member, Seen, Table, UNKNOWN, Write};
 use crate::api::{Time, version};
 
-/// Duration of a Lease after a renewal.
-pub const LASTS: Duration = Duration::from_secs(90);
 /// Time between two renewals.
 pub const RENEW: Duration = Duration::from_secs(10);
 /// Pause after a failed call.
 pub const RETRY: Duration = Duration::from_secs(2);
-/// Time for which an expired Lease is left to its holder while the API server responds.
+/// Time for which an expired membership is left to its holder while the API server responds.
 pub const GRACE: Duration = Duration::from_secs(12);
-/// Maximum duration that is accepted in the Lease of another replica.
-const LONGEST: Duration = Duration::from_mins(10);
-
-/// Content of a Lease object.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Seen {
-    /// `resourceVersion`.
-    pub version: String,
-    /// `holderIdentity`. Empty: there is no holder.
-    pub holder: String,
-    /// `leaseTransitions`.
-    pub epoch: i32,
-    /// `acquireTime`. Together with the name, it identifies the term of one process.
-    pub acquired: Option<Time>,
-    /// `leaseDurationSeconds`.
-    pub lasts: Duration,
-}
-
-/// A write to perform.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Write {
-    /// The version that it replaces. `None`: it creates the Lease.
-    pub over: Option<String>,
-    /// Whether this replica becomes or remains the holder. `false`: the Lease is released.
-    pub ours: bool,
-    /// `leaseTransitions`.
-    pub epoch: i32,
-    /// `acquireTime`.
-    pub acquired: Time,
-}
+/// Number of conflicts in a row that are normal while several replicas start or end.
+const CONFLICTS: u32 = 6;
+/// The pause after a conflict is up to this time, multiplied by their number.
+const CONFLICT_PAUSE: Duration = Duration::from_millis(40);
 
 /// The next step.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,7 +40,7 @@ pub enum Step {
     Look,
     /// Write it.
     Write(Write),
-    /// Do nothing before this time, unless the watch delivers an event.
+    /// Do nothing before this time, unless the watch delivers an event or work in progress ends.
     Wait(Duration),
 }
 
@@ -74,27 +55,46 @@ pub enum Wrote {
     Unknown,
 }
 
-/// State of this replica as the holder of the Lease.
+/// State of this replica as a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Held {
-    /// `leaseTransitions`.
+    /// Its epoch.
     pub epoch: i32,
-    /// `acquireTime`.
-    pub acquired: Time,
-    /// Time until which the Lease is certainly ours.
+    /// Its buckets.
+    pub buckets: Buckets,
+    /// Those of them that it gives away: no new work is started in them.
+    pub giving: Buckets,
+    /// Time until which the buckets are certainly ours.
     pub until: Duration,
+}
+
+/// What a member knows of itself besides the table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Mine {
+    until: Duration,
     renew: Duration,
+    giving: Buckets,
+}
+
+/// A membership of another process, as it was first seen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Sighting {
+    member: Option<Member>,
+    lasts: Duration,
+    since: Duration,
+    /// When a live read confirmed that it is about to expire.
+    confirmed: Option<Duration>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Known {
     Nothing,
-    /// There is no Lease. The previous holder may continue until this time.
+    /// There is no Lease. Previous holders may continue until this time.
     Absent(Duration),
     There {
         seen: Seen,
-        since: Duration,
-        expired: Option<Duration>,
+        /// The memberships of other processes, by name.
+        others: BTreeMap<String, Sighting>,
     },
 }
 
@@ -102,40 +102,47 @@ enum Known {
 #[derive(Clone, Debug)]
 pub struct Candidacy {
     identity: String,
+    started: Time,
     known: Known,
-    held: Option<Held>,
-    /// `acquireTime` of an acquisition whose result is not known.
-    pending_acquire_time: Option<Time>,
-    /// Whether a Lease in our own name can be acquired at once: only at the start of a process.
+    mine: Option<Mine>,
+    /// Whether a membership in our own name can be taken over at once: only at the start of a process.
     fresh: bool,
     look: bool,
     /// Number of consecutive conflicts.
     conflicts: u32,
     not_before: Duration,
     raised: i32,
+    /// The highest epoch that was seen.
+    highest: i32,
+    /// Buckets that were ours when the Lease was deleted, and until when they certainly are.
+    reclaims: (Buckets, Duration),
 }
 
 impl Candidacy {
-    /// Returns the state at the start of a process.
+    /// Returns the state at the start of a process. `started`: the wall-clock time of that.
     #[must_use]
-    pub fn new(identity: &str) -> Self {
+    pub fn new(identity: &str, started: Time) -> Self {
         Self {
             identity: identity.to_owned(),
+            started,
             known: Known::Nothing,
-            held: None,
-            pending_acquire_time: None,
+            mine: None,
             fresh: true,
             look: false,
             conflicts: 0,
             not_before: Duration::ZERO,
             raised: 0,
+            highest: 0,
+            reclaims: (Buckets::NONE, Duration::ZERO),
         }
     }
 
-    /// Returns the state of this replica as the holder. `None`: the Lease is not ours.
+    /// Returns the state of this replica as a member. `None`: it is not one.
     #[must_use]
     pub fn held(&self) -> Option<Held> {
-        self.held
+        let (mine, table) = (self.mine.as_ref()?, self.table()?);
+        let (epoch, buckets) = (table.members.get(&self.identity)?.epoch, table.of(Some(&self.identity)));
+        Some(Held { epoch, buckets, giving: mine.giving, until: mine.until })
     }
 
     /// Returns the epoch of the Lease, for any holder. `None`: it is unknown, or there is no Lease.
@@ -144,11 +151,16 @@ impl Candidacy {
         if let Known::There { seen, .. } = &self.known { Some(seen.epoch) } else { None }
     }
 
-    /// Whether this or another replica is known to be the holder.
+    /// Whether this or another replica is known to hold the buckets.
     #[must_use]
     pub fn decided(&self) -> bool {
-        let others = |holder: &str| !holder.is_empty() && (holder != self.identity || !self.fresh);
-        self.held.is_some() || matches!(&self.known, Known::There { seen, .. } if others(&seen.holder))
+        let Known::There { seen, .. } = &self.known else { return false };
+        let other = |name: &str| name != UNKNOWN && (name != self.identity || !self.fresh);
+        self.mine.is_some()
+            || match &seen.content {
+                Content::Whole { holder, .. } => other(holder),
+                Content::Divided(table) => table.members.keys().any(|name| other(name)),
+            }
     }
 
     /// Applies an event of the watch. A deletion is not trusted, because the watch may lag behind our own write.
@@ -163,27 +175,9 @@ impl Candidacy {
     /// Applies the result of a live read.
     pub fn on_read(&mut self, seen: Option<Seen>, now: Duration) {
         self.look = false;
-        match seen {
-            None => {
-                let others = match &self.known {
-                    Known::There { seen, .. } if self.held.is_none() && !seen.holder.is_empty() => {
-                        now + seen.lasts.min(LONGEST)
-                    }
-                    Known::Absent(until) => *until,
-                    _ => now,
-                };
-                self.held = None;
-                self.known = Known::Absent(others);
-            }
-            Some(seen) => {
-                self.see(seen, now);
-                if let Known::There { seen, since, expired } = &mut self.known
-                    && now + GRACE >= *since + seen.lasts.min(LONGEST)
-                {
-                    expired.get_or_insert(now);
-                }
-            }
-        }
+        let Some(seen) = seen else { return self.is_absent(now) };
+        self.see(seen, now);
+        self.confirm(now);
     }
 
     /// Records that a live read failed.
@@ -195,34 +189,27 @@ impl Candidacy {
     /// Applies the result of a write that was sent at `sent`.
     pub fn on_write_result(&mut self, write: &Write, sent: Duration, now: Duration, what: Wrote) {
         match what {
-            Wrote::Done(seen) if write.ours => {
-                self.conflicts = 0;
-                (self.fresh, self.pending_acquire_time, self.look) = (false, None, false);
-                self.held =
-                    Some(Held { epoch: seen.epoch, acquired: write.acquired, until: sent + LASTS, renew: sent + RENEW });
-                self.known = Known::There { seen, since: now, expired: None };
-            }
             Wrote::Done(seen) => {
-                self.held = None;
-                self.known = Known::There { seen, since: now, expired: None };
-            }
-            Wrote::Conflict => {
-                self.conflicts += 1;
-                (self.fresh, self.look) = (false, true);
-                if self.conflicts > 1 {
-                    self.unsure(now);
+                (self.conflicts, self.look) = (0, false);
+                self.see(seen, now);
+                self.confirm(now);
+                if self.mine.is_some() && self.is_member_of(&write.table) {
+                    self.mine = Some(Mine { until: sent + LASTS, renew: sent + RENEW, giving: write.giving });
+                    self.reclaims.0 = Buckets::NONE;
                 }
-                // A client that retries on its own can conflict with its own first attempt.
-                if self.held.is_none() && write.ours {
-                    self.pending_acquire_time = Some(write.acquired);
+            }
+            // A client that retries on its own can conflict with its own first attempt. The next read shows that.
+            Wrote::Conflict => {
+                (self.conflicts, self.look) = (self.conflicts.saturating_add(1), true);
+                if self.conflicts > CONFLICTS {
+                    self.unsure(now);
+                } else if self.conflicts > 1 {
+                    self.not_before = now + CONFLICT_PAUSE * self.conflicts * self.slot() / 16;
                 }
             }
             Wrote::Unknown => {
                 self.look = true;
                 self.unsure(now);
-                if self.held.is_none() && write.ours {
-                    self.pending_acquire_time = Some(write.acquired);
-                }
             }
         }
     }
@@ -230,68 +217,57 @@ impl Candidacy {
     /// Raises our epoch above one that was read elsewhere.
     pub fn raise(&mut self, above: i32) {
         self.raised = self.raised.max(above.saturating_add(1));
-        if let Some(held) = self.held.as_mut().filter(|held| held.epoch < self.raised) {
-            held.renew = Duration::ZERO;
-        }
     }
 
-    /// Returns the next step. `wall` is the wall-clock time.
+    /// Returns the next step. `wall`: the wall-clock time. `idle`: buckets without work in progress.
     #[must_use]
-    pub fn next(&self, now: Duration, wall: Time) -> Step {
+    pub fn next(&mut self, now: Duration, wall: Time, idle: Buckets) -> Step {
         if now < self.not_before {
             return Step::Wait(self.not_before);
         }
         if self.look {
             return Step::Look;
         }
-        match (&self.known, self.held) {
-            (Known::Nothing, _) => Step::Look,
-            (Known::There { seen, .. }, Some(held)) => {
-                if now < held.renew {
-                    return Step::Wait(held.renew);
-                }
-                let (over, epoch) = (Some(seen.version.clone()), held.epoch.max(self.raised));
-                Step::Write(Write { over, ours: true, epoch, acquired: held.acquired })
-            }
-            (Known::Absent(until), _) if now < *until => Step::Wait(*until),
-            (Known::Absent(_), _) => self.acquire(None, 0, wall),
-            (Known::There { seen, since, expired }, None) => {
-                let own = self.fresh && seen.holder == self.identity;
-                if !seen.holder.is_empty() && !own {
-                    let due = *since + seen.lasts.min(LONGEST);
-                    let again = match expired {
-                        None => due.saturating_sub(GRACE),
-                        Some(looked) => due.max(*looked + GRACE),
-                    };
-                    if now < again {
-                        return Step::Wait(again);
-                    }
-                    if expired.is_none() {
-                        return Step::Look;
-                    }
-                }
-                self.acquire(Some(seen.version.clone()), seen.epoch, wall)
-            }
+        match &self.known {
+            Known::Nothing => Step::Look,
+            Known::Absent(until) if now < *until => Step::Wait(*until),
+            Known::Absent(_) => Step::Write(self.create(now, wall)),
+            Known::There { .. } => self.plan(now, wall, idle),
         }
     }
 
-    /// Releases the Lease. From now on it is not ours, whatever the result of the write is.
-    #[must_use]
-    pub fn resign(&mut self) -> Option<Write> {
-        let held = self.held.take()?;
-        let Known::There { seen, .. } = &self.known else { return None };
-        Some(Write { over: Some(seen.version.clone()), ours: false, epoch: held.epoch, acquired: held.acquired })
+    fn table(&self) -> Option<&Table> {
+        match &self.known {
+            Known::There { seen: Seen { content: Content::Divided(table), .. }, .. } => Some(table),
+            _ => None,
+        }
     }
 
-    fn acquire(&self, over: Option<String>, epoch: i32, wall: Time) -> Step {
-        Step::Write(Write { over, ours: true, epoch: epoch.saturating_add(1).max(self.raised), acquired: wall })
+    fn is_member_of(&self, table: &Table) -> bool {
+        table.members.get(&self.identity).is_some_and(|member| member.started == self.started)
+    }
+
+    /// Returns a number from 1 to 16 that differs between replicas, so that they do not conflict again and again.
+    fn slot(&self) -> u32 {
+        1 + u32::from(super::bucket::Bucket::of(&self.identity).number())
     }
 
     /// Delays the next step. An expiry that was observed before the API server became unavailable no longer counts.
     fn unsure(&mut self, now: Duration) {
         self.not_before = now + RETRY;
-        if let Known::There { expired, .. } = &mut self.known {
-            *expired = None;
+        if let Known::There { others, .. } = &mut self.known {
+            for sighting in others.values_mut() {
+                sighting.confirmed = None;
+            }
+        }
+    }
+
+    /// Notes that the API server has just returned the Lease: memberships that are about to expire were not renewed until now.
+    fn confirm(&mut self, now: Duration) {
+        if let Known::There { others, .. } = &mut self.known {
+            for sighting in others.values_mut().filter(|sighting| now + GRACE >= sighting.since + sighting.lasts) {
+                sighting.confirmed.get_or_insert(now);
+            }
         }
     }
 
@@ -299,24 +275,62 @@ impl Candidacy {
         matches!(&self.known, Known::There { seen: known, .. } if version(Some(&seen.version)) < version(Some(&known.version)))
     }
 
-    fn see(&mut self, seen: Seen, now: Duration) {
-        if matches!(&self.known, Known::There { seen: known, .. } if known.version == seen.version) {
-            return;
-        }
-        let term = self.held.map(|held| held.acquired).or(self.pending_acquire_time);
-        let ours = seen.holder == self.identity && term.is_some() && seen.acquired == term;
-        match &mut self.held {
-            Some(held) if ours => held.epoch = seen.epoch,
-            // The response of our acquisition was lost. The next answered renewal shows how long the Lease is ours.
-            None if ours => {
-                let acquired = seen.acquired.unwrap_or(Time::UNIX_EPOCH);
-                (self.fresh, self.pending_acquire_time) = (false, None);
-                self.held = Some(Held { epoch: seen.epoch, acquired, until: Duration::ZERO, renew: now });
+    /// Handles that there is no Lease.
+    fn is_absent(&mut self, now: Duration) {
+        let held = self.held().filter(|held| now < held.until && !held.buckets.is_empty());
+        let until = match &self.known {
+            Known::There { .. } if held.is_some() => now,
+            Known::There { others, .. } => {
+                // A member whose time has passed may have been replaced since.
+                let replaced = self.mine.as_ref().map(|_| LASTS);
+                now + others.values().map(|sighting| sighting.lasts).chain(replaced).max().unwrap_or(Duration::ZERO)
             }
-            _ => self.held = None,
+            Known::Absent(until) => *until,
+            Known::Nothing => now,
+        };
+        if let Some(held) = held {
+            self.reclaims = (held.buckets, held.until);
         }
-        self.fresh &= seen.holder == self.identity || seen.holder.is_empty();
-        self.known = Known::There { seen, since: now, expired: None };
+        self.mine = None;
+        self.known = Known::Absent(until);
+    }
+
+    fn see(&mut self, seen: Seen, now: Duration) {
+        let (before, earlier) = match &mut self.known {
+            Known::There { seen: known, .. } if known.version == seen.version => return,
+            Known::There { others, .. } => (std::mem::take(others), true),
+            _ => (BTreeMap::new(), false),
+        };
+        let held = if earlier { self.held() } else { None };
+        self.highest = self.highest.max(seen.epoch);
+        let new = |name: &String, member: Option<&Member>, lasts: Duration| {
+            let known = before.get(name).filter(|known| known.member.is_some() && known.member.as_ref() == member);
+            let sighting = || Sighting { member: member.cloned(), lasts, since: now, confirmed: None };
+            (name.clone(), known.cloned().unwrap_or_else(sighting))
+        };
+        let (others, is_member) = match &seen.content {
+            Content::Whole { holder, .. } if holder.is_empty() => (BTreeMap::new(), false),
+            Content::Whole { holder, lasts } => ([new(holder, None, (*lasts).min(LONGEST))].into(), false),
+            Content::Divided(table) => {
+                let is_member = self.is_member_of(table);
+                let others = table.members.iter().filter(|(name, _)| !is_member || **name != self.identity);
+                (others.map(|(name, member)| new(name, Some(member), LASTS)).collect(), is_member)
+            }
+        };
+        let is_recreated = matches!(&seen.content, Content::Divided(table) if table.members.contains_key(UNKNOWN));
+        self.known = Known::There { seen, others };
+        if is_member {
+            self.fresh = false;
+            let ours = self.table().map_or(Buckets::NONE, |table| table.of(Some(&self.identity)));
+            // If the response of our write was lost, the next answered renewal shows how long the buckets are ours.
+            let mine = self.mine.get_or_insert(Mine { until: Duration::ZERO, renew: now, giving: Buckets::NONE });
+            mine.giving = mine.giving.also_in(ours);
+        } else {
+            if let Some(held) = held.filter(|_| is_recreated) {
+                self.reclaims = (held.buckets, held.until);
+            }
+            self.mine = None;
+        }
     }
 }
 

@@ -3,22 +3,24 @@
 //! In: the Lease object and the signal to stop. Out: the state of [`Lease`]. A call is never canceled halfway, because its result would not
 //! be known.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::{StreamExt as _, stream};
-use k8s_openapi::api::coordination::v1::{Lease as Object, LeaseSpec};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
+use k8s_openapi::api::coordination::v1::Lease as Object;
 use kube::api::PostParams;
 use kube::runtime::watcher::watch_object;
 use kube::runtime::{WatchStreamExt as _, watcher};
-use kube::{Api, Client, ResourceExt as _};
+use kube::{Api, Client};
 use thiserror::Error;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::candidacy::{Candidacy, LASTS, RETRY, Seen, Step, Write, Wrote};
-use super::{LeadershipTerm, Lease, View};
-use crate::api::{Time, since_boot};
+use super::bucket::{Bucket, Buckets};
+use super::candidacy::{Candidacy, RETRY, Step, Wrote};
+use super::table::{Write, object, read};
+use super::{LeadershipTerm, Lease, Uses, View};
+use crate::api::since_boot;
 use crate::telemetry::{Metrics, chain, metrics};
 
 /// Deadline of a call.
@@ -60,16 +62,18 @@ pub struct Keeper {
     view: watch::Sender<View>,
     term_numbers: watch::Sender<Option<u64>>,
     above: watch::Receiver<i32>,
+    uses: Arc<Uses>,
     label: metrics::Lease,
     metrics: Metrics,
-    /// Called once, as soon as the holder of the Lease is known.
+    /// Called once, as soon as the holders of the buckets are known.
     decided: Option<Box<dyn FnOnce() + Send + Sync>>,
     /// The last error that was logged.
     complaint: Option<String>,
 }
 
 impl Keeper {
-    /// Returns a keeper, and access to its state. `decided` is called once, as soon as the holder of the Lease is known.
+    /// Returns a keeper, and access to its state. `decided` is called once, as soon as the holders of the buckets are
+    /// known.
     #[must_use]
     pub fn new(
         client: Client,
@@ -79,22 +83,24 @@ impl Keeper {
         decided: impl FnOnce() + Send + Sync + 'static,
     ) -> (Self, Lease) {
         metrics.lease_held(label, false);
+        let uses = Arc::new(Uses::default());
         let (view, views) = watch::channel(View::default());
         let (term_numbers, numbers) = watch::channel(None);
         let (raise, above) = watch::channel(0);
         let keeper = Self {
             api: Api::namespaced(client, &named.namespace),
-            state: Candidacy::new(&named.identity),
+            state: Candidacy::new(&named.identity, crate::api::now()),
             named,
             view,
             term_numbers,
             above,
+            uses: uses.clone(),
             label,
             metrics,
             decided: Some(Box::new(decided)),
             complaint: None,
         };
-        (keeper, Lease { view: views, term_numbers: numbers, above: raise })
+        (keeper, Lease { view: views, term_numbers: numbers, above: raise, uses })
     }
 
     /// Keeps the Lease until `stop`, then releases it so that another replica continues at once.
@@ -103,7 +109,13 @@ impl Keeper {
         // The watch never ends. If it did, an expired Lease would still be polled.
         let mut watched = watched.chain(stream::pending()).boxed();
         while !stop.is_cancelled() {
-            match self.state.next(since_boot(), crate::api::now()) {
+            let mut next = self.state.next(since_boot(), crate::api::now(), Buckets::NONE);
+            // Work that was begun before the publication is counted after it.
+            self.publish();
+            if matches!(next, Step::Wait(_)) && self.state.held().is_some_and(|held| !held.giving.is_empty()) {
+                next = self.state.next(since_boot(), crate::api::now(), self.uses.idle());
+            }
+            match next {
                 Step::Look => self.look().await,
                 Step::Write(write) => self.write(&write).await,
                 Step::Wait(until) => tokio::select! {
@@ -111,6 +123,7 @@ impl Keeper {
                     () = tokio::time::sleep(until.saturating_sub(since_boot())) => {}
                     Some(event) = watched.next() => self.on_watch_event(event),
                     Ok(()) = self.above.changed() => self.state.raise(*self.above.borrow_and_update()),
+                    () = self.uses.ended.notified() => {}
                 },
             }
             self.publish();
@@ -123,7 +136,7 @@ impl Keeper {
 
     fn on_watch_event(&mut self, event: watcher::Result<Option<Object>>) {
         match event {
-            Ok(object) => self.state.on_watch_event(object.as_ref().map(seen), since_boot()),
+            Ok(object) => self.state.on_watch_event(object.as_ref().map(read), since_boot()),
             Err(error) => {
                 // Without the watch the Lease is still kept, but a failover takes longer.
                 tracing::warn!(lease = self.named.name, error = %chain(&error), "the watch of the Lease was interrupted; restarting it");
@@ -134,7 +147,7 @@ impl Keeper {
     async fn look(&mut self) {
         let found = self.call(self.api.get_opt(self.named.name)).await;
         match found {
-            Ok(object) => self.state.on_read(object.as_ref().map(seen), since_boot()),
+            Ok(object) => self.state.on_read(object.as_ref().map(read), since_boot()),
             Err(error) => {
                 self.complain(&error);
                 self.state.on_read_failed(since_boot());
@@ -143,14 +156,14 @@ impl Keeper {
     }
 
     async fn write(&mut self, write: &Write) {
-        let object = object(&self.named, write);
+        let object = object(self.named.name, write);
         let (sent, params) = (since_boot(), PostParams::default());
         let answer = match write.over {
             None => self.call(self.api.create(&params, &object)).await,
             Some(_) => self.call(self.api.replace(self.named.name, &params, &object)).await,
         };
         let outcome = match answer {
-            Ok(stored) => Wrote::Done(seen(&stored)),
+            Ok(stored) => Wrote::Done(read(&stored)),
             Err(LeaseError::Api(error)) if is_conflict(&error, write) => Wrote::Conflict,
             Err(error) => {
                 self.complain(&error);
@@ -195,34 +208,46 @@ impl Keeper {
     fn publish(&mut self) {
         let before = *self.view.borrow();
         let held = self.state.held();
-        // A Lease for which no renewal was answered yet is not certainly ours.
+        // Buckets for which no renewal was answered yet are not certainly ours.
         let held = held.filter(|held| !held.until.is_zero() || before.term.is_some());
+        let buckets = held.map_or(Buckets::NONE, |held| held.buckets.without(held.giving));
         let number = self.term_numbers.borrow().unwrap_or(0);
-        let same = |t: &LeadershipTerm| LeadershipTerm { epoch: held.map_or(t.epoch, |h| h.epoch), ..*t };
-        let term = held.map(|h| before.term.as_ref().map_or(LeadershipTerm { number: number + 1, epoch: h.epoch }, same));
-        let view = View { term, until: held.map_or(Duration::ZERO, |h| h.until) };
+        // Buckets are gained, and an epoch is raised, by a write with another epoch.
+        let held = held.filter(|_| !buckets.is_empty());
+        let is_same = held.is_none_or(|held| before.term.is_some_and(|term| term.epoch == held.epoch));
+        let number = if is_same { number } else { number + 1 };
+        let term = held.map(|held| LeadershipTerm { number, epoch: held.epoch });
+        let view = View { term, buckets, until: held.map_or(Duration::ZERO, |held| held.until) };
         if self.state.decided() {
             self.decided.take().into_iter().for_each(|decided| decided());
         }
-        let (lease, identity) = (self.named.name, self.named.identity.as_str());
-        match (before.term, view.term) {
-            (None, Some(term)) => {
-                tracing::info!(lease, identity, epoch = term.epoch, "acquired leadership");
-                self.view.send_replace(view);
-                self.term_numbers.send_replace(Some(term.number));
-            }
-            (was, _) => {
-                if was.is_some() && view.term.is_none() {
-                    tracing::info!(lease, identity, "lost leadership");
-                }
-                self.view.send_if_modified(|old| std::mem::replace(old, view) != view);
-                let known = self.state.decided();
-                self.term_numbers.send_if_modified(|number| known && number.is_none() && number.replace(0).is_none());
-            }
-        }
+        self.log(before, view);
+        self.view.send_if_modified(|old| std::mem::replace(old, view) != view);
+        let known = term.map(|term| term.number).or(self.state.decided().then_some(number));
+        self.term_numbers
+            .send_if_modified(|number| known.is_some() && std::mem::replace(number, known.max(*number)) < known);
         self.metrics.lease_held(self.label, view.term.is_some());
+        let all = self.state.held().map_or(Buckets::NONE, |held| held.buckets);
+        for bucket in Bucket::all() {
+            self.metrics.bucket_held(self.label, bucket.number(), all.contains(bucket));
+        }
         if let Some(epoch) = self.state.epoch() {
             self.metrics.lease_epoch(self.label, epoch);
+        }
+    }
+
+    fn log(&self, before: View, view: View) {
+        let (lease, identity) = (self.named.name, self.named.identity.as_str());
+        let (gained, lost) = (view.buckets.without(before.buckets), before.buckets.without(view.buckets));
+        match (before.term, view.term) {
+            (None, Some(term)) => {
+                tracing::info!(lease, identity, epoch = term.epoch, buckets = ?view.buckets, "acquired leadership");
+            }
+            (Some(_), None) => tracing::info!(lease, identity, ?lost, "lost leadership"),
+            (_, Some(term)) if !gained.is_empty() || !lost.is_empty() => {
+                tracing::info!(lease, identity, epoch = term.epoch, buckets = ?view.buckets, ?gained, ?lost, "buckets have moved");
+            }
+            _ => {}
         }
     }
 }
@@ -231,33 +256,4 @@ impl Keeper {
 fn is_conflict(error: &kube::Error, write: &Write) -> bool {
     let kube::Error::Api(status) = error else { return false };
     status.is_conflict() || status.is_already_exists() || (write.over.is_some() && status.is_not_found())
-}
-
-fn seen(object: &Object) -> Seen {
-    let empty = LeaseSpec::default();
-    let spec = object.spec.as_ref().unwrap_or(&empty);
-    let lasts = spec.lease_duration_seconds.and_then(|s| u64::try_from(s).ok()).map_or(LASTS, Duration::from_secs);
-    Seen {
-        version: object.resource_version().unwrap_or_default(),
-        holder: spec.holder_identity.clone().unwrap_or_default(),
-        epoch: spec.lease_transitions.unwrap_or(0),
-        acquired: spec.acquire_time.as_ref().map(|t| t.0),
-        lasts,
-    }
-}
-
-fn object(named: &Named, write: &Write) -> Object {
-    let metadata =
-        ObjectMeta { name: Some(named.name.to_owned()), resource_version: write.over.clone(), ..ObjectMeta::default() };
-    // The API server requires at least one second.
-    let lasts = if write.ours { LASTS.as_secs() } else { 1 };
-    let spec = LeaseSpec {
-        holder_identity: Some(if write.ours { named.identity.clone() } else { String::new() }),
-        lease_duration_seconds: i32::try_from(lasts).ok(),
-        acquire_time: Some(MicroTime(write.acquired)),
-        renew_time: Some(MicroTime(Time::now())),
-        lease_transitions: Some(write.epoch),
-        ..LeaseSpec::default()
-    };
-    Object { metadata, spec: Some(spec) }
 }

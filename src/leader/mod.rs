@@ -1,32 +1,42 @@
-//! Leader election: one of any number of replicas is the leader, by a Kubernetes Lease
+//! Leader election, and the division of work among replicas, by a Kubernetes Lease
 //! (<https://kubernetes.io/docs/concepts/architecture/leases/>).
 //!
 //! In: the Lease object, by a watch and by writes that name the version they replace. Out: [`Lease`], which every controller checks before
-//! it acts: whether the Lease is ours, and for how much longer.
+//! it acts: which objects are ours, and for how much longer.
 //!
-//! `candidacy` decides and is pure; `keeper` makes the calls. A holder trusts its Lease for 90 s from the moment *before* it sent the
-//! renewal that was answered. Another replica acquires it 90 s *after* it saw that renewal. So two replicas never lead at once, whatever
-//! their wall clocks are, if none starts work that can outlast its Lease: hence [`Lease::allows`].
+//! The uid of an object determines its [`Bucket`], one of 16. Each bucket has one holder at a time. The replicas of a controller are members of
+//! one Lease, and divide the buckets evenly. `table` is the content of the Lease, `candidacy` decides and is pure, `keeper` makes the calls.
+//!
+//! A holder trusts its membership for 90 s from the moment *before* it sent the renewal that was answered. Another replica removes it 90 s
+//! *after* it saw that renewal. So two replicas never hold one bucket at once, whatever their wall clocks are, if none starts work that can
+//! outlast its membership: hence [`Lease::allows`]. A bucket that is given away becomes free when the work in progress has ended:
+//! hence [`Lease::hold`].
 
+mod bucket;
 mod candidacy;
 mod keeper;
+mod table;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use crate::api::since_boot;
+pub use bucket::{Bucket, Buckets, COUNT};
 pub use keeper::{Keeper, LeaseError, Named};
 
 /// Margin for clocks that run unevenly, and for the time between a decision and its action.
 const MARGIN: Duration = Duration::from_secs(5);
 
-/// A period in which this process holds the Lease without interruption.
+/// A period in which this process holds the same buckets, or loses some of them. A bucket that it gains begins a new term, and so does a
+/// raised epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeadershipTerm {
     /// Sequence number of this term within the process, starting at 1.
     pub number: u64,
-    /// `leaseTransitions`: higher than that of every earlier holder.
+    /// `leaseTransitions`: higher than that of every earlier holder of each of its buckets.
     pub epoch: i32,
 }
 
@@ -34,8 +44,40 @@ pub struct LeadershipTerm {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct View {
     term: Option<LeadershipTerm>,
-    /// Time until which the Lease is certainly ours, by [`since_boot`].
+    /// The buckets in which work can be started.
+    buckets: Buckets,
+    /// Time until which they are certainly ours, by [`since_boot`].
     until: Duration,
+}
+
+/// How much work is in progress in each bucket.
+#[derive(Debug, Default)]
+struct Uses {
+    counts: [AtomicUsize; COUNT as usize],
+    /// Notified when the last work in a bucket has ended.
+    ended: Notify,
+}
+
+impl Uses {
+    /// Returns the buckets without work in progress.
+    fn idle(&self) -> Buckets {
+        Bucket::all().filter(|bucket| self.counts[bucket.index()].load(Ordering::SeqCst) == 0).collect()
+    }
+}
+
+/// Work in progress in a bucket. The bucket is not handed over before this value is dropped.
+#[derive(Debug)]
+pub struct Busy {
+    uses: Arc<Uses>,
+    bucket: Bucket,
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        if self.uses.counts[self.bucket.index()].fetch_sub(1, Ordering::SeqCst) == 1 {
+            self.uses.ended.notify_one();
+        }
+    }
 }
 
 /// Access to the state of a Lease. It is cheap to clone.
@@ -44,16 +86,58 @@ pub struct Lease {
     view: watch::Receiver<View>,
     term_numbers: watch::Receiver<Option<u64>>,
     above: watch::Sender<i32>,
+    uses: Arc<Uses>,
 }
 
 impl Lease {
-    /// Returns the current term. It can have expired without notice, so [`Lease::allows`] must be checked before each action.
+    /// Returns the current term. `None`: this replica holds no bucket. It can have expired without notice, so [`Lease::allows`] must be
+    /// checked before each action.
     #[must_use]
     pub fn term(&self) -> Option<LeadershipTerm> {
         self.view.borrow().term
     }
 
-    /// Whether an action may start that takes at most this long.
+    /// Returns the buckets in which this replica can start work.
+    #[must_use]
+    pub fn buckets(&self) -> Buckets {
+        self.view.borrow().buckets
+    }
+
+    /// Whether work on the object with this uid can be started here. `allows` must be checked as well.
+    #[must_use]
+    pub fn owns(&self, uid: &str) -> bool {
+        self.buckets().contains(Bucket::of(uid))
+    }
+
+    /// Whether this replica does the work that belongs to no single object.
+    #[must_use]
+    pub fn owns_common(&self) -> bool {
+        self.buckets().contains(Bucket::COMMON)
+    }
+
+    /// Returns which part of some objects is ours: how many of them, and of how many.
+    #[must_use]
+    pub fn part<'a>(&self, uids: impl Iterator<Item = &'a str>) -> (usize, usize) {
+        let buckets = self.buckets();
+        uids.fold((0, 0), |(ours, all), uid| (ours + usize::from(buckets.contains(Bucket::of(uid))), all + 1))
+    }
+
+    /// Begins work on the object with this uid. `None`: its bucket is not ours, or is given away.
+    #[must_use]
+    pub fn begin(&self, uid: &str) -> Option<Busy> {
+        self.hold(Bucket::of(uid))
+    }
+
+    /// Begins work in a bucket. `None`: it is not ours, or is given away.
+    #[must_use]
+    pub fn hold(&self, bucket: Bucket) -> Option<Busy> {
+        // Counted before the check: the keeper publishes that a bucket is given away before it looks at the count.
+        self.uses.counts[bucket.index()].fetch_add(1, Ordering::SeqCst);
+        let busy = Busy { uses: self.uses.clone(), bucket };
+        self.buckets().contains(bucket).then_some(busy)
+    }
+
+    /// Whether an action in one of our buckets may start that takes at most this long.
     #[must_use]
     pub fn allows(&self, duration: Duration) -> bool {
         let view = *self.view.borrow();
@@ -73,31 +157,31 @@ impl Lease {
         }
     }
 
-    /// Waits for the next update of the keeper: a term has started, was extended, or has ended.
+    /// Waits for the next update of the keeper: a term has started, was extended, or has ended, or buckets are given away.
     pub async fn changed(&mut self) {
         if self.view.changed().await.is_err() {
             std::future::pending::<()>().await;
         }
     }
 
-    /// Returns the number of the latest term: 0 if there was none, `None` while the holder is not known. With each new number, all watches
-    /// must list again, because the previous leader may have written something that a watch has not delivered yet.
+    /// Returns the number of the latest term: 0 if there was none, `None` while the holders are not known. With each new number, all watches
+    /// must list again, because the previous holder may have written something that a watch has not delivered yet.
     #[must_use]
     pub fn term_numbers(&self) -> watch::Receiver<Option<u64>> {
         self.term_numbers.clone()
     }
 
-    /// Returns a Lease that is ours for this time, in the first term, without a keeper.
+    /// Returns a Lease of which all buckets are ours for this time, in the first term, without a keeper.
     #[cfg(test)]
     pub(crate) fn held(duration: Duration) -> Self {
-        let view = View { term: Some(LeadershipTerm { number: 1, epoch: 1 }), until: since_boot() + duration };
-        let (_, view) = watch::channel(view);
+        let term = Some(LeadershipTerm { number: 1, epoch: 1 });
+        let (_, view) = watch::channel(View { term, buckets: Buckets::ALL, until: since_boot() + duration });
         let (_, term_numbers) = watch::channel(Some(1));
-        Self { view, term_numbers, above: watch::Sender::new(1) }
+        Self { view, term_numbers, above: watch::Sender::new(1), uses: Arc::default() }
     }
 
-    /// Reports an epoch that is above ours. If the Lease is still ours, it was deleted, or the epoch was read from another cluster. In both
-    /// cases our epoch is raised above it. If the Lease is not ours any more, the next write detects that.
+    /// Reports an epoch that is above ours. If the bucket is still ours, the Lease was deleted, or the epoch was read from another cluster. In
+    /// both cases our epoch is raised above it. If the bucket is not ours any more, the next write detects that.
     pub fn raise(&self, above: i32) {
         self.above.send_if_modified(|known| std::mem::replace(known, above.max(*known)) < above);
     }

@@ -57,6 +57,11 @@ impl Context {
     /// Forgets a deleted pipeline and releases its watches.
     fn forget(&self, key: &Follower) {
         self.trackers().remove(key);
+        self.release(key);
+    }
+
+    /// Releases the watches of a pipeline.
+    fn release(&self, key: &Follower) {
         self.caches.need(key, HashSet::new());
         self.caches.select(key, HashSet::new());
     }
@@ -216,7 +221,7 @@ fn request(obj_ref: ObjectRef<Pipeline>, reason: ReconcileReason) -> ReconcileRe
 /// Reconciles one pipeline with its tracker. Two reconciles of the same pipeline never overlap.
 ///
 /// On standby, and before the first list of a leadership term, it only fills the caches. The replica may not know yet what the previous
-/// leader has written.
+/// holder of the bucket has written. A pipeline of another replica needs no objects here.
 fn look(pipeline: Arc<Pipeline>, context: Arc<Context>) -> BoxFuture<'static, Result<Action, Error>> {
     async move {
         let key = key_of(&pipeline);
@@ -230,15 +235,25 @@ fn look(pipeline: Arc<Pipeline>, context: Arc<Context>) -> BoxFuture<'static, Re
         } else if writes.term != number {
             writes = writes.for_term(number);
         }
-        let result = if let Some(term) = term {
-            context.caches.begin_term(number);
-            reconcile(&context, &key, &pipeline, &mut writes, term.epoch).await
-        } else {
-            keep_warm(&context, &key, &pipeline, &mut writes);
-            Ok(Action::await_change())
+        let busy = context.lease.begin(uid.as_deref().unwrap_or_default());
+        let result = match (term, &busy) {
+            (Some(term), Some(_)) => {
+                context.caches.begin_term(number);
+                reconcile(&context, &key, &pipeline, &mut writes, term.epoch).await
+            }
+            (_, None) if context.lease.term().is_some() => {
+                context.release(&key);
+                writes = WriteTracker::default();
+                Ok(Action::await_change())
+            }
+            _ => {
+                keep_warm(&context, &key, &pipeline, &mut writes);
+                Ok(Action::await_change())
+            }
         };
         writes.ended(result.is_ok());
         context.trackers().insert(key, writes);
+        drop(busy);
         result
     }
     .boxed()

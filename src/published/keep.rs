@@ -60,7 +60,7 @@ pub async fn publish_while_leader(client: Client, lease: Lease, entry: Entry, st
         loop {
             turns.borrow_and_update();
             let mut pause = RECHECK_INTERVAL;
-            if lease.wait(CALL * 2).await {
+            if lease.wait(CALL * 2).await && lease.owns_common() {
                 match publish(&client, &entry).await {
                     Ok(()) => last_error = None,
                     Err(error) => {

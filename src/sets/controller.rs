@@ -207,7 +207,7 @@ impl Controller {
 
     /// Starts the looks that are due. Returns when the next one is.
     fn start_looks(&mut self) -> Option<Instant> {
-        let is_leading = self.leading(&self.context.options.namespace).is_some();
+        let is_leading = self.leading(&self.context.options.namespace).is_some() && self.context.lease.owns_common();
         if is_leading && self.follow.1.is_some_and(|due| due <= Instant::now()) {
             self.follow.1 = None;
             self.start_follow();
@@ -252,7 +252,14 @@ impl Controller {
             self.queue.end(key, None);
             return;
         };
-        let Some(term) = self.leading(&key.namespace) else {
+        let busy = self.context.lease.begin(set.metadata.uid.as_deref().unwrap_or_default());
+        if busy.is_none() && self.context.lease.term().is_some() {
+            // The set of another replica needs no sources here.
+            self.context.caches.select(&key, HashSet::new());
+            self.queue.end(key, None);
+            return;
+        }
+        let (Some(term), Some(busy)) = (self.leading(&key.namespace), busy) else {
             // A set that is refused requests nothing.
             let _ = warm(&self.context, &set);
             self.queue.end(key, None);
@@ -264,6 +271,7 @@ impl Controller {
         let context = Arc::clone(&self.context);
         self.looks.spawn(async move {
             let (looked, result) = look(&context, &set, &made, &mut memory).await;
+            drop(busy);
             (key, memory, looked, result)
         });
     }

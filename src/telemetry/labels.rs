@@ -366,3 +366,9 @@ pub(super) struct PromotionLabels {
 pub(super) struct LeaseLabels {
     pub(super) lease: Lease,
 }
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct BucketLabels {
+    pub(super) lease: Lease,
+    pub(super) bucket: u8,
+}

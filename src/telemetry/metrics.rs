@@ -21,8 +21,8 @@ pub use super::labels::{
     SpanResult, Watch, Worker, WriteResult,
 };
 use super::labels::{
-    AttemptLabels, ClusterLabels, ForgeLabels, HookLabels, LaneLabels, LeaseLabels, OutcomeLabels, PromotionLabels,
-    RemovalLabels, SpanLabels, WatchLabels, WorkerLabels, WriteLabels,
+    AttemptLabels, BucketLabels, ClusterLabels, ForgeLabels, HookLabels, LaneLabels, LeaseLabels, OutcomeLabels,
+    PromotionLabels, RemovalLabels, SpanLabels, WatchLabels, WorkerLabels, WriteLabels,
 };
 
 /// The media type of [`Metrics::encode`].
@@ -65,6 +65,7 @@ struct Families {
     watch_errors: Family<WatchLabels, Counter>,
     leases: Family<LeaseLabels, Gauge>,
     epochs: Family<LeaseLabels, Gauge>,
+    buckets: Family<BucketLabels, Gauge>,
     clusters: Family<ClusterLabels, Gauge>,
     caches: Gauge,
     objects: Gauge,
@@ -105,6 +106,7 @@ impl Metrics {
             watch_errors: Family::default(),
             leases: Family::default(),
             epochs: Family::default(),
+            buckets: Family::default(),
             clusters: Family::default(),
             caches: Gauge::default(),
             objects: Gauge::default(),
@@ -275,7 +277,12 @@ impl Metrics {
         drop(self.families.epochs.get_or_create(&LeaseLabels { lease }));
     }
 
-    /// Sets the epoch of a Lease, independent of its holder.
+    /// Sets whether this replica holds a bucket of the Lease.
+    pub fn bucket_held(&self, lease: Lease, bucket: u8, held: bool) {
+        self.families.buckets.get_or_create(&BucketLabels { lease, bucket }).set(i64::from(held));
+    }
+
+    /// Sets the epoch of a Lease, independent of its holders.
     pub fn lease_epoch(&self, lease: Lease, epoch: i32) {
         self.families.epochs.get_or_create(&LeaseLabels { lease }).set(i64::from(epoch));
     }
@@ -328,10 +335,11 @@ impl Families {
         let help = "Whether the current global configuration is valid and in use";
         r.register("config_valid", help, self.config_valid.clone());
         r.register("api_writes", "Writes to the API server, by kind and result", self.api_writes.clone());
-        r.register("lease_held", "Whether this replica holds the Lease and is the leader", self.leases.clone());
+        r.register("lease_held", "Whether this replica holds at least one bucket of the Lease", self.leases.clone());
+        r.register("bucket_held", "Whether this replica holds this bucket of the Lease", self.buckets.clone());
         r.register(
             "lease_epoch",
-            "The epoch of the Lease, which increases each time a process acquires it",
+            "The epoch of the Lease, which increases each time a process acquires buckets",
             self.epochs.clone(),
         );
         r.register("watch_errors", "Watches that failed and were restarted", self.watch_errors.clone());

@@ -11,7 +11,7 @@ use crate::support::pennant::Options;
 use crate::support::{Pennant, World};
 
 /// Names of the replicas. A run with fewer replicas uses the first ones.
-pub const NAMES: [&str; 2] = ["pennant-0", "pennant-1"];
+pub const NAMES: [&str; 3] = ["pennant-0", "pennant-1", "pennant-2"];
 /// Delay before a process that has ended by itself is started again, as a kubelet would do.
 const AGAIN: Duration = Duration::from_millis(200);
 /// Time after a start in which the process cannot have sent a request, and after which all requests of the killed process have

@@ -45,7 +45,7 @@ use support::{Proxy, World};
 use verdict::{Evidence, Figures};
 
 /// Default number of replicas of Pennant.
-const REPLICAS: usize = 2;
+const REPLICAS: usize = 3;
 /// Default duration of the faults.
 const SECONDS: u64 = 90;
 

@@ -17,6 +17,7 @@ use tokio::task::JoinHandle;
 
 use crate::support::pennant::Options;
 use crate::support::wait::{heavy, within};
+use crate::support::world::OF_SECOND;
 use crate::support::{Pennant, Receiver, Reply, World, eventually};
 
 /// All versions of a condition of a notification, from the start of the recording.
@@ -105,6 +106,7 @@ async fn delivered(world: &World, count: i64) {
 /// Prepares a lane that waits 10 minutes after a 401, and another lane in which nothing was sent.
 async fn waiting(ns: &str, receiver: &Receiver) -> World {
     let world = World::new(ns).await;
+    world.only_for_first();
     receiver.always("/hook/web", Reply::status(401));
     for app in ["web", "api"] {
         world.deploy(app, "1").await;
@@ -148,7 +150,8 @@ async fn a_blocked_lane_is_still_reported_after_a_failover() {
     let replica = |pod| Pennant::with(&world, Options { pod: Some(pod), ..Options::of(&world) });
     let mut first = replica("first").await;
     world.settled().await;
-    let _second = replica("second").await;
+    let second = replica("second").await;
+    second.holds("pennant-dispatch", OF_SECOND).await;
     world.ship("web", "2").await;
     world.condition("hook", "Delivering", |c| c.reason == "CredentialsRejected").await;
     let history = History::of(&world, "hook", "Delivering").await;

@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use self::queries::{Op, Query, Selector};
 use self::scrape::Scrape;
 use crate::support::pennant::Options;
+use crate::support::world::OF_SECOND;
 use crate::support::{Oracle, Pennant, Receiver, Reply, World, eventually};
 
 /// The labels that a scrape adds to every series.
@@ -124,8 +125,9 @@ async fn what_the_dashboard_and_the_alerts_query_exists_and_is_documented() {
 }
 
 #[tokio::test]
-async fn blocked_and_suspended_lanes_are_counted_separately_and_only_by_the_leader() {
+async fn blocked_and_suspended_lanes_are_counted_separately_and_only_by_their_replica() {
     let world = World::new("watched-lanes").await;
+    world.only_for_first();
     let receiver = Receiver::start();
     world.deploy("web", "1").await;
     world.pipeline("shop", &["dev/web"]).await;
@@ -138,6 +140,7 @@ async fn blocked_and_suspended_lanes_are_counted_separately_and_only_by_the_lead
         world.cursor("shop", name).await;
     }
     let second = replica("second").await;
+    second.holds("pennant-dispatch", OF_SECOND).await;
     world.ship("web", "2").await;
     let says = async |pennant: &Pennant, blocked: f64, suspended: f64| {
         eventually("lanes and pending deliveries are counted", async || {

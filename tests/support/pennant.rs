@@ -3,15 +3,17 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::{LazyLock, PoisonError, RwLock};
+use std::time::Duration;
 
 use serde_json::Value;
 
 use super::reaper;
 use super::under::Under;
-use super::wait::eventually;
+use super::wait::{DEADLINE, eventually, within};
 use super::world::World;
 
 /// Number of log lines that are shown when a test fails.
@@ -231,6 +233,31 @@ impl Pennant {
         let text = self.get("/metrics").await.expect("metrics are served");
         let lines = text.lines().filter(|line| !line.starts_with('#'));
         lines.filter_map(|line| line.rsplit_once(' ')).map(|(k, v)| (k.to_owned(), v.parse().unwrap_or(0.0))).collect()
+    }
+
+    /// Returns the buckets of a Lease that the process holds.
+    #[allow(dead_code, reason = "the integration tests use it")]
+    pub async fn buckets(&self, lease: &str) -> Vec<u8> {
+        let metrics = self.metrics().await;
+        let held = |bucket: &u8| metrics[&format!("pennant_bucket_held{{lease=\"{lease}\",bucket=\"{bucket}\"}}")] > 0.0;
+        (0..16).filter(held).collect()
+    }
+
+    /// Waits until the process holds these buckets of a Lease.
+    #[allow(dead_code, reason = "the integration tests use it")]
+    pub async fn holds(&self, lease: &str, buckets: Range<u8>) {
+        self.holds_within(DEADLINE, lease, buckets).await;
+    }
+
+    /// Waits for this time until the process holds these buckets of a Lease.
+    #[allow(dead_code, reason = "the integration tests use it")]
+    pub async fn holds_within(&self, limit: Duration, lease: &str, buckets: Range<u8>) {
+        let expected: Vec<u8> = buckets.collect();
+        within(limit, &format!("the buckets {expected:?} of {lease} are held"), async || {
+            let held = self.buckets(lease).await;
+            if held == expected { Ok(()) } else { Err(format!("{held:?}")) }
+        })
+        .await;
     }
 
     /// Returns how many writes Pennant has sent to the API server.

@@ -7,8 +7,9 @@ pub mod apps;
 pub mod promotions;
 
 use std::fmt::Debug;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use std::time::Duration;
 
 use k8s_openapi::NamespaceResourceScope;
@@ -22,6 +23,7 @@ use pennant::api::{Delivery, Notification, Outcome, Pipeline, TransitionType};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
 
 use super::control_plane;
 use super::receiver::Receiver;
@@ -40,6 +42,17 @@ const TESTIMONY: &str = r#"{"id": "{{id}}", "serial": "{{serial}}", "namespace":
  "pipeline": "{{pipeline.name}}", "notification": "{{notification.name}}", "target": "{{environment}}/{{default target.app.name target.cluster.name}}",
  "type": "{{type}}", "revision": "{{revision}}"}"#;
 
+/// The buckets that the first of two replicas keeps, and those that the second one gets.
+#[allow(dead_code, reason = "the integration tests use it")]
+pub const OF_FIRST: Range<u8> = 0..8;
+#[allow(dead_code, reason = "the integration tests use it")]
+pub const OF_SECOND: Range<u8> = 8..16;
+
+/// Returns the bucket of an object, as docs/high-availability.md defines it.
+pub fn bucket(uid: &str) -> u8 {
+    Sha256::digest(uid)[0] % 16
+}
+
 /// One namespace.
 pub struct World {
     /// Its name.
@@ -49,6 +62,8 @@ pub struct World {
     /// Path of the kubeconfig of the client.
     pub kubeconfig: PathBuf,
     fences: AtomicU32,
+    /// Pipelines and notifications are created in the buckets below this one.
+    below: AtomicU8,
     /// Another namespace that contains deliveries of its pipelines.
     beside: Option<String>,
 }
@@ -75,7 +90,14 @@ impl World {
     /// Returns a namespace that the test creates itself, without a fence.
     pub async fn of_others(kubeconfig: &Path, ns: &str) -> Self {
         let client = control_plane::client(kubeconfig).await;
-        Self { ns: ns.to_owned(), client, kubeconfig: kubeconfig.to_owned(), fences: AtomicU32::new(0), beside: None }
+        Self {
+            ns: ns.to_owned(),
+            client,
+            kubeconfig: kubeconfig.to_owned(),
+            fences: AtomicU32::new(0),
+            below: AtomicU8::new(16),
+            beside: None,
+        }
     }
 
     /// Creates a namespace of which some deliveries are in the namespace of another world.
@@ -102,7 +124,22 @@ impl World {
         K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned,
     {
         let object: K = serde_json::from_value(object).expect("an object of this kind");
-        self.api::<K>().create(&PostParams::default(), &object).await.expect("created")
+        let is_divided = ["Pipeline", "Notification"].contains(&&*K::kind(&()));
+        loop {
+            let created = self.api::<K>().create(&PostParams::default(), &object).await.expect("created");
+            let below = self.below.load(Ordering::Relaxed);
+            if !is_divided || bucket(created.meta().uid.as_deref().unwrap_or_default()) < below {
+                return created;
+            }
+            self.delete::<K>(created.meta().name.as_deref().unwrap_or_default()).await;
+        }
+    }
+
+    /// Creates pipelines and notifications only in the buckets that the first of two replicas keeps: each of them again and again, until its
+    /// uid is right. That replica starts first, and its name sorts first.
+    #[allow(dead_code, reason = "the integration tests use it")]
+    pub fn only_for_first(&self) {
+        self.below.store(OF_FIRST.end, Ordering::Relaxed);
     }
 
     /// Applies a merge patch to an object.

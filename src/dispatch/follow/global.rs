@@ -150,8 +150,8 @@ impl Follower {
             let config_map = &ctx.config.global_map;
             tracing::error!(%config_map, %problem, "the global configuration is invalid; {instead}");
         }
-        // Only the leader writes Events.
-        if ctx.lease.term().is_some() && self.reported != state.problem {
+        // Only one replica writes Events.
+        if ctx.lease.owns_common() && self.reported != state.problem {
             if let Some(problem) = &state.problem {
                 let regarding = ctx.global_reference(ctx.deliveries.pipeline_index.source().version);
                 ctx.events.warn(regarding, "ConfigInvalid", "Configure", &format!("{problem}; {instead}"));
@@ -163,8 +163,8 @@ impl Follower {
     /// Saves the configuration in force for the next start, unless the saved copy has the same meaning.
     async fn save(&mut self) {
         let ctx = &self.ctx;
-        if ctx.lease.term().is_none() {
-            // If this replica becomes the leader later, it starts with a new list.
+        if !ctx.lease.owns_common() {
+            // If this replica has to save it later, that term starts with a new list.
             self.unsaved = None;
         }
         let Some(text) = self.unsaved.as_deref().filter(|_| ctx.lease.allows(CALL)) else { return };

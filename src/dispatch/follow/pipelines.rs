@@ -16,6 +16,7 @@ use crate::api::{Change, Pipeline};
 use crate::dispatch::Context;
 use crate::dispatch::config::state::LayerChange;
 use crate::dispatch::derive::subjects::Subjects;
+use crate::dispatch::status::refused::Reason;
 use crate::dispatch::wake;
 use crate::outbox::send_gate::genuine::{History, Logged};
 use crate::outbox::send_gate::index::{Cursors, PersistedCursor};
@@ -101,7 +102,15 @@ fn facts(pipeline: &Pipeline, cluster: &str) -> PipelineFacts {
         sourceless: targets_of(pipeline, cluster).into_iter().filter(|t| t.source.is_none()).map(|t| t.subject).collect(),
         logged: status.is_some_and(|s| s.log.is_some()),
         cursors: cursors.map(|c| (c.notification.clone(), c.uid.clone())).collect(),
+        not_recorded: not_recorded(pipeline),
     }
+}
+
+/// Returns the notifications whose deliveries cannot be recorded, with reason and message.
+fn not_recorded(pipeline: &Pipeline) -> HashMap<String, (String, String)> {
+    let dispatched = pipeline.status.iter().filter_map(|status| status.dispatched.as_ref());
+    let refused = dispatched.flat_map(|d| &d.notifications).filter(|one| Reason::parse(&one.reason).is_some());
+    refused.map(|one| (one.name.clone(), (one.reason.clone(), one.message.clone()))).collect()
 }
 
 /// Returns the subjects of the targets whose last settled revision contains no commit.

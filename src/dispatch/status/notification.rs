@@ -11,8 +11,10 @@ use kube::runtime::controller::Action;
 use kube::{Client, Resource as _, ResourceExt as _};
 
 use super::figures::{self, Known};
+use super::refused::{Reason, Refusal};
 use super::troubles::{Wrong, all_lack_commits, defined_wrong, lacks_commit, lacks_source};
 use super::written::Last;
+use crate::api::delivery::is_same_notification;
 use crate::api::{self, Notification, NotificationStatus, Time, now};
 use crate::config::{EffectiveNotification, PipelineSelector};
 use crate::dispatch::Context;
@@ -113,7 +115,8 @@ fn compute(
     let all_sourceless = all_sourceless.filter(|_| applied.targets.iter().all(|target| without_source(target).is_some()));
     let missing = missing_of(ctx, effective).or_else(|| all_commitless.then(all_lack_commits)).or(all_sourceless);
     let unread = secrets_of(ctx, effective).err().filter(|e| matches!(e, NotSent::SecretUnknown(_))).map(|e| e.to_string());
-    let refused = ctx.refused.of(&namespace, (&name, &effective.uid));
+    let refused = ctx.refused.of(&namespace, (&name, &effective.uid), |uid| ctx.lease.owns(uid));
+    let refused = refused.or_else(|| elsewhere(ctx, applied.pipelines, (&name, &effective.uid)));
     let global = ctx.config.global_problem(&namespace, &name);
     let figures = ctx.deliveries.delivery_index.figures(&(namespace.clone(), name.clone()));
     let is_parked = !figures.given_up.is_empty() || old.last_parked_time.is_some();
@@ -134,6 +137,18 @@ fn compute(
         edited: if is_parked { edited(ctx, applied.targets, effective) } else { None },
     };
     figures::status(old, &known, now())
+}
+
+/// Returns the first pipeline of another replica for which the deliveries of a notification cannot be recorded, and why, according to the
+/// status of the pipeline.
+fn elsewhere(ctx: &Context, pipelines: &[Arc<PipelineFacts>], (name, uid): (&str, &str)) -> Option<(String, Refusal)> {
+    let others = pipelines.iter().filter(|p| !ctx.lease.owns(&p.uid));
+    let is_same = |p: &&Arc<PipelineFacts>| p.cursors.get(name).is_some_and(|known| is_same_notification(known, uid));
+    let mut refused = others.filter(is_same).filter_map(|p| {
+        let (reason, detail) = p.not_recorded.get(name)?;
+        Some((p.name.clone(), Refusal { reason: Reason::parse(reason)?, refused: true, detail: detail.clone() }))
+    });
+    refused.next()
 }
 
 /// Returns when this process last saw a change of a Secret or ConfigMap that the notification or its layers refer to.

@@ -22,6 +22,12 @@ pub enum Reason {
 }
 
 impl Reason {
+    /// Returns the reason that a status shows.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        [Self::RecordRefused, Self::TooManyClocks].into_iter().find(|reason| reason.as_str() == text)
+    }
+
     /// The reason as statuses and Events show it.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -117,13 +123,29 @@ impl Refused {
         self.book().retain(|(pipeline, _), _| is_there(&pipeline.uid));
     }
 
-    /// Returns what the status of a notification must show: the first pipeline for which a user must act, and its refusal.
+    /// Returns the notifications of a pipeline for which a user must act, with their refusals.
     #[must_use]
-    pub fn of(&self, namespace: &str, (notification, uid): (&str, &str)) -> Option<(String, Refusal)> {
+    pub fn of_pipeline(&self, pipeline: &PipelineRef) -> Vec<(String, Refusal)> {
+        let book = self.book();
+        let here = book.iter().filter(|((of, _), entry)| of == pipeline && entry.refusal.refused);
+        let mut all: Vec<_> = here.map(|((_, name), entry)| (name.clone(), entry.refusal.clone())).collect();
+        all.sort_by(|a, b| a.0.cmp(&b.0));
+        all
+    }
+
+    /// Returns what the status of a notification must show: the first pipeline for which a user must act, and its refusal. Only pipelines of
+    /// this replica count, by uid.
+    #[must_use]
+    pub fn of(
+        &self,
+        namespace: &str,
+        (notification, uid): (&str, &str),
+        is_ours: impl Fn(&str) -> bool,
+    ) -> Option<(String, Refusal)> {
         let book = self.book();
         let here = |((pipeline, name), entry): &(&(PipelineRef, String), &Entry)| {
             let is_same = pipeline.namespace == namespace && name == notification && is_same_notification(&entry.uid, uid);
-            is_same && entry.refusal.refused
+            is_same && entry.refusal.refused && is_ours(&pipeline.uid)
         };
         let first = book.iter().filter(here).min_by(|a, b| a.0.cmp(b.0));
         first.map(|((pipeline, _), entry)| (pipeline.name.clone(), entry.refusal.clone()))
@@ -146,12 +168,12 @@ mod tests {
         }
         assert!(!refused.may_try(&p, "n") && refused.may_try(&p, "other"));
         assert!(refused.retry_in(&p, "n").unwrap() <= LONGEST);
-        assert_eq!(refused.of("a", ("n", "n1")), Some(("p".to_owned(), refusal.clone())));
-        assert!(refused.clear(&p, "n") && refused.of("a", ("n", "n1")).is_none());
+        assert_eq!(refused.of("a", ("n", "n1"), |_| true), Some(("p".to_owned(), refusal.clone())));
+        assert!(refused.clear(&p, "n") && refused.of("a", ("n", "n1"), |_| true).is_none());
         let crowded = Refusal { reason: Reason::TooManyClocks, ..refusal };
         refused.note(&p, ("n", "n1"), crowded.clone());
         assert!(refused.may_try(&p, "n") && !refused.is_time(&p, "n"), "its clocks go on");
-        assert_eq!(refused.of("a", ("n", "n1")), Some(("p".to_owned(), crowded.clone())));
+        assert_eq!(refused.of("a", ("n", "n1"), |_| true), Some(("p".to_owned(), crowded.clone())));
         assert!(refused.clear(&p, "n"));
         let away = Refusal { reason: Reason::RecordRefused, refused: false, detail: "no answer".into() };
         for times in 0..5 {
@@ -167,11 +189,11 @@ mod tests {
         for _ in 0..=LONG {
             refused.note(&p, ("n", "n1"), away.clone());
         }
-        assert!(refused.of("a", ("n", "n1")).is_some());
+        assert!(refused.of("a", ("n", "n1"), |_| true).is_some());
         // The next pass of the pipeline clears the entry, but the status of the new Notification can be computed before that.
-        assert_eq!(refused.of("a", ("n", "n2")), None);
-        assert!(refused.of("a", ("n", GLOBAL)).is_some(), "the name is that of a cluster-wide notification");
+        assert_eq!(refused.of("a", ("n", "n2"), |_| true), None);
+        assert!(refused.of("a", ("n", GLOBAL), |_| true).is_some(), "the name is that of a cluster-wide notification");
         assert!(!refused.note(&p, ("n", "n2"), away).refused, "it is the first failure of the new one");
-        assert_eq!(refused.of("a", ("n", "n1")), None);
+        assert_eq!(refused.of("a", ("n", "n1"), |_| true), None);
     }
 }

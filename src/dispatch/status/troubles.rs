@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::refused::Refusal;
 use crate::api::pipeline::NotReadyNotification;
 use crate::api::pipeline::target::TargetInfo;
 use crate::config::EffectiveNotification;
@@ -89,6 +90,12 @@ pub fn troubles(
     }
     all.truncate(MOST);
     all
+}
+
+/// Returns the entry of a notification whose deliveries cannot be recorded.
+#[must_use]
+pub fn refused((name, refusal): (String, Refusal)) -> NotReadyNotification {
+    trouble(&name, None, &(refusal.reason.as_str(), refusal.detail))
 }
 
 fn trouble(name: &str, target: Option<&TargetInfo>, (reason, message): &Wrong) -> NotReadyNotification {

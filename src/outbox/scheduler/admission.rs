@@ -35,7 +35,9 @@ pub(super) struct Undecided {
     pub(super) serial: i64,
 }
 
-pub(super) struct Foreign {
+pub(in crate::outbox) struct Foreign {
     pub(super) version: u64,
+    /// Uid of its pipeline.
+    pub(super) pipeline: String,
     pub(super) not_before: Instant,
 }

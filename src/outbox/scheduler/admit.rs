@@ -37,10 +37,11 @@ impl Engine {
     pub(in crate::outbox) fn judge_listed(&mut self) {
         let Some(turn) = self.term().filter(|turn| self.admission.turn != Some(*turn)) else { return };
         self.admission = Admission { turn: Some(turn), ..Admission::default() };
-        self.drop_unrecorded();
+        self.drop_unrecorded(|_| true);
         let pipelines = self.parts.pipeline_index.clone();
         self.parts.delivery_index.doubt(|pipeline| pipelines.recorded_until(pipeline));
-        let pending: Vec<Record> = self.lanes.values().flat_map(|slot| slot.lane.iter().map(|(_, r)| r.clone())).collect();
+        let ours = self.lanes.iter().filter(|(key, _)| self.is_ours(&key.pipeline));
+        let pending: Vec<Record> = ours.flat_map(|(_, slot)| slot.lane.iter().map(|(_, r)| r.clone())).collect();
         for record in pending.into_iter().filter(Record::is_recorded) {
             if self.admit(&record, Sight::Listed) {
                 self.parts.delivery_index.prove(&record, self.admission.proven.contains(&record.uid));
@@ -149,13 +150,14 @@ impl Engine {
         self.admission.undecided.remove(&record.id);
         self.parts.metrics.foreign();
         self.report(&record.id, &record.spec.pipeline_ref.name, why);
-        self.expel(record.id.clone(), version(Some(&record.version)));
+        self.expel(record.id.clone(), version(Some(&record.version)), &record.spec.pipeline_ref.uid);
         false
     }
 
-    fn expel(&mut self, id: RecordId, version: u64) {
+    fn expel(&mut self, id: RecordId, version: u64, pipeline: &str) {
         if self.admission.foreign.len() < MOST {
-            self.admission.foreign.insert(id, Foreign { version, not_before: Instant::now() });
+            let foreign = Foreign { version, pipeline: pipeline.to_owned(), not_before: Instant::now() };
+            self.admission.foreign.insert(id, foreign);
         }
         self.expel_next();
     }
@@ -170,21 +172,24 @@ impl Engine {
                 return;
             };
             let Some(foreign) = self.admission.foreign.remove(&id) else { return };
+            // Another replica decides about it now.
+            let Some(busy) = self.parts.lease.begin(&foreign.pipeline) else { continue };
             self.admission.deleting.insert(id.clone());
             let journal = self.parts.journal.clone();
             self.work.spawn(async move {
                 let failed = journal.delete(&id, foreign.version).await.err().map(|error| error.detail());
-                Done::Expelled { id, version: foreign.version, failed }
+                drop(busy);
+                Done::Expelled { id, foreign, failed }
             });
         }
     }
 
     /// Handles the result of a deletion. A failed deletion is retried after a pause.
-    pub(in crate::outbox) fn expelled(&mut self, id: RecordId, version: u64, failed: Option<String>) {
+    pub(in crate::outbox) fn expelled(&mut self, id: RecordId, foreign: Foreign, failed: Option<String>) {
         self.admission.deleting.remove(&id);
         if let Some(error) = failed {
             tracing::warn!(%error, namespace = %id.namespace, delivery = %id.name, "could not delete a Delivery that Pennant did not record");
-            let foreign = Foreign { version, not_before: Instant::now() + REST };
+            let foreign = Foreign { not_before: Instant::now() + REST, ..foreign };
             self.admission.foreign.entry(id).or_insert(foreign);
         }
         self.expel_next();
@@ -209,7 +214,7 @@ impl Engine {
             if !self.admission.proven.contains(&undecided.uid) && !self.parts.delivery_index.is_own(&undecided.uid) {
                 self.parts.metrics.foreign();
                 self.report(&id, &undecided.pipeline_name, "NotRecorded");
-                self.expel(id, undecided.version);
+                self.expel(id, undecided.version, &undecided.pipeline);
             }
         }
         self.admission.reported.retain(|_, at| at.elapsed() < REPORT);

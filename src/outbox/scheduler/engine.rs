@@ -4,7 +4,7 @@
 //! in separate tasks: a limited number in total, and one task for each lane. The exception is a slow direct attempt, which a second task
 //! records. One task runs the engine, so a lane needs no lock.
 //!
-//! While another replica is the leader, the engine updates the lanes from the writes of that replica, and starts no work.
+//! The engine updates the lanes of other replicas from what they write, and starts no work for them (`ours`).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -13,9 +13,10 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::admission::Admission;
+use super::admission::{Admission, Foreign};
 use super::fair_queue::{AttemptOutcome, FairQueue, Turn};
 use super::initial_sync::InitialSync;
+use super::ours::Ours;
 use super::rate::{Rates, Shared};
 use crate::api::now;
 use crate::config::Retry;
@@ -72,7 +73,7 @@ pub(in crate::outbox) enum Done {
     /// These Deliveries were not in a source's list in this leadership term, and live reads showed that they are gone.
     Missing { source: usize, turn: u64, gone: Vec<RecordId> },
     /// A Delivery that Pennant did not record was deleted, or the deletion failed.
-    Expelled { id: RecordId, version: u64, failed: Option<String> },
+    Expelled { id: RecordId, foreign: Foreign, failed: Option<String> },
 }
 
 /// The engine.
@@ -96,6 +97,7 @@ pub(in crate::outbox) struct Engine {
     pub(in crate::outbox) work: JoinSet<Done>,
     pub(in crate::outbox) initial_sync: InitialSync,
     pub(in crate::outbox) admission: Admission,
+    pub(in crate::outbox) ours: Ours,
     pub(in crate::outbox) draining: bool,
 }
 
@@ -106,6 +108,7 @@ impl Engine {
             parts,
             started,
             admission: Admission::default(),
+            ours: Ours::default(),
             lanes: BTreeMap::new(),
             index: HashMap::new(),
             fair_queue: FairQueue::new(workers),
@@ -131,12 +134,14 @@ impl Engine {
         let mut lease = self.parts.lease.clone();
         let mut gauges = tokio::time::interval(Duration::from_secs(5));
         loop {
+            self.follow_buckets();
             self.judge_listed();
             self.assign();
             if self.draining && (self.work.is_empty() || deadline.is_some_and(|d| Instant::now() >= d)) {
                 break;
             }
-            let wake = self.next_time().into_iter().chain(deadline).min().map(tokio::time::Instant::from_std);
+            let wake = self.next_time().into_iter().chain(deadline).chain(self.ours.next_check()).min();
+            let wake = wake.map(tokio::time::Instant::from_std);
             tokio::select! {
                 () = stop.cancelled(), if !self.draining => {
                     self.draining = true;
@@ -153,7 +158,7 @@ impl Engine {
                     }
                 },
                 () = tokio::time::sleep_until(wake.unwrap_or_else(tokio::time::Instant::now)), if wake.is_some() => self.ring(),
-                // The Lease was renewed. The loop retries what could not start because the Lease was too short.
+                // The Lease was renewed, or buckets have moved. The loop retries what could not start because the Lease was too short.
                 () = lease.changed() => {}
                 _ = gauges.tick() => self.measure(),
             }
@@ -169,7 +174,7 @@ impl Engine {
             Done::Superseded(key, worked) => self.superseded(&key, *worked),
             Done::Reopened(worked) => self.reopened(*worked),
             Done::Recorded(id, result) => self.recorded_first(&id, *result),
-            Done::Expelled { id, version, failed } => self.expelled(id, version, failed),
+            Done::Expelled { id, foreign, failed } => self.expelled(id, foreign, failed),
             Done::Missing { source, turn, gone } => {
                 for id in &gone {
                     self.deleted(id);
@@ -230,6 +235,8 @@ impl Engine {
     }
 
     fn handle_event(&mut self, source: usize, event: Event) {
+        // An event can be from the first list of a term.
+        self.follow_buckets();
         match event {
             Event::ListBegins => self.initial_sync.begins(source),
             Event::Seen(record) => {
@@ -299,13 +306,14 @@ impl Engine {
             return; // a response or an event from before the deletion
         }
         let settled = record.status.outcome.is_some();
-        if settled && self.is_judged() && !self.is_known(&record) && !self.admit(&record, Sight::Watched) {
+        let decides = self.decides(&record.spec.pipeline_ref.uid);
+        if settled && decides && !self.is_known(&record) && !self.admit(&record, Sight::Watched) {
             return;
         }
         if !settled && self.parts.delivery_index.has_settled(&record) {
             return; // an event from before the outcome
         }
-        if !settled && self.is_judged() && !self.admit(&record, Sight::Watched) {
+        if !settled && decides && !self.admit(&record, Sight::Watched) {
             return;
         }
         self.parts.delivery_index.note(&record);
@@ -342,6 +350,9 @@ impl Engine {
         if let Some(known) = slot.lane.get(place).filter(|known| known.is_older_than(&record)) {
             record.copy_local_state_from(known);
             slot.lane.replace(place, record);
+            if self.is_judged() && !self.is_ours(&key.pipeline) {
+                self.follow_lane(key);
+            }
         }
     }
 

@@ -1,7 +1,7 @@
 //! Gauges of the engine, updated every few seconds: lanes, workers, and the notifications whose deliveries are not sent.
 //!
-//! Only the leader knows the states of lanes and the figures of notifications. On a standby, a lane whose head waits looks as if its head
-//! could be sent.
+//! Only the replica that works on a lane knows its state. On another one, a lane whose head waits looks as if its head could be sent. All know
+//! the figures of notifications, and one of them exports them.
 
 use std::collections::{BTreeMap, HashSet};
 use std::time::Instant;
@@ -17,6 +17,7 @@ impl Engine {
         self.initial_sync.tidy(now);
         self.fair_queue.tidy(now);
         self.rates.tidy(now);
+        self.tidy_parts();
         self.settle_undecided();
         let metrics = &self.parts.metrics;
         metrics.pending(self.index.len().saturating_sub(self.stages.len()));
@@ -29,13 +30,15 @@ impl Engine {
         metrics.unreachable(if acting { origins.len() } else { 0 });
         metrics.workers(Worker::Busy, self.fair_queue.busy);
         metrics.workers(Worker::Idle, self.fair_queue.workers.saturating_sub(self.fair_queue.busy));
-        metrics.by_notification(if acting { self.parts.delivery_index.shares() } else { Vec::new() });
+        let reports = acting && self.parts.lease.owns_common();
+        metrics.by_notification(if reports { self.parts.delivery_index.shares() } else { Vec::new() });
     }
 
     /// Returns how many lanes are in each state.
     fn states(&self, now: Instant) -> BTreeMap<LaneState, usize> {
         let mut counts = BTreeMap::<_, usize>::new();
-        for state in self.lanes.values().filter_map(|slot| state(slot, now)) {
+        let ours = self.lanes.iter().filter(|(key, _)| self.is_ours(&key.pipeline));
+        for state in ours.filter_map(|(_, slot)| state(slot, now)) {
             *counts.entry(state).or_default() += 1;
         }
         let (limited, unreachable) = (self.rates.waiting(), self.fair_queue.unreachable());

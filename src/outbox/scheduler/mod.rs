@@ -11,6 +11,7 @@ pub(super) mod fair_queue;
 pub(super) mod gauges;
 pub(super) mod initial_sync;
 pub(super) mod offers;
+pub(super) mod ours;
 pub(super) mod rate;
 pub(super) mod side_work;
 pub mod work_queue;

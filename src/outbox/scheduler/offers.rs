@@ -57,7 +57,7 @@ impl Engine {
     /// Returns whether a delivery can be sent at once, and nothing requires that it is recorded before.
     fn can_attempt(&self, record: &Record) -> bool {
         let key = record.lane();
-        if self.draining || !self.is_judged() || self.stages.len() >= MOST || record.refusal().is_some() {
+        if self.draining || !self.decides(&key.pipeline) || self.stages.len() >= MOST || record.refusal().is_some() {
             return false;
         }
         if !self.parts.journal.is_accepting(&record.id.namespace, &record.spec.notification)
@@ -201,9 +201,9 @@ impl Engine {
         }
     }
 
-    /// Removes the deliveries without an object that are not being attempted, at the start of a leadership term. Another replica may have
-    /// recorded them. If not, the dispatcher derives them again.
-    pub(in crate::outbox) fn drop_unrecorded(&mut self) {
+    /// Removes the deliveries of these pipelines without an object that are not being attempted, at the start of a leadership term, and when
+    /// their bucket is given away. Another replica may have recorded them. If not, the dispatcher derives them again.
+    pub(in crate::outbox) fn drop_unrecorded(&mut self, is_concerned: impl Fn(&str) -> bool) {
         let ids: Vec<_> = self.stages.keys().cloned().collect();
         for id in ids {
             let Some((key, place)) = self.index.get(&id).cloned() else {
@@ -211,7 +211,7 @@ impl Engine {
                 self.parts.direct.forget(&id);
                 continue;
             };
-            let Some(slot) = self.lanes.get_mut(&key) else { continue };
+            let Some(slot) = self.lanes.get_mut(&key).filter(|_| is_concerned(&key.pipeline)) else { continue };
             if slot.lane.at_work() == Some(place) || slot.lane.get(place).is_some_and(Record::is_recorded) {
                 continue;
             }

@@ -5,6 +5,7 @@
 //! all be sent at once.
 
 use std::collections::{HashMap, VecDeque};
+use std::num::NonZeroU32;
 use std::time::{Duration, Instant};
 
 use governor::clock::{Clock as _, DefaultClock};
@@ -12,6 +13,27 @@ use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
 
 use crate::config::Rate;
 use crate::outbox::record::LaneKey;
+
+/// This replica's part of a rate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pace {
+    rate: Rate,
+    period: Duration,
+    burst: NonZeroU32,
+}
+
+impl Pace {
+    /// Returns a part of a rate: `ours` of `all`. The burst is at least 1, because nothing could be sent otherwise. If nothing is counted
+    /// yet, it is the whole rate.
+    #[must_use]
+    pub fn new(rate: Rate, ours: usize, all: usize) -> Self {
+        let [ours, all] = [ours, all].map(|count| u32::try_from(count).unwrap_or(u32::MAX));
+        let (ours, all) = if ours == 0 || ours >= all { (1, 1) } else { (ours, all) };
+        let burst = u64::from(rate.burst.get()) * u64::from(ours) / u64::from(all);
+        let burst = u32::try_from(burst).ok().and_then(NonZeroU32::new).unwrap_or(NonZeroU32::MIN);
+        Self { rate, period: Duration::from_secs(1).saturating_mul(all) / rate.per_second.get().saturating_mul(ours), burst }
+    }
+}
 
 /// The key of a shared rate: (namespace, notification, origin).
 pub type Shared = (String, String, String);
@@ -25,7 +47,7 @@ pub struct Rates {
 
 #[derive(Debug)]
 struct Bucket {
-    rate: Rate,
+    pace: Pace,
     limiter: DefaultDirectRateLimiter,
     /// The lane that has the turn: it is in the fair queue, or on its way there.
     turn: Option<LaneKey>,
@@ -47,8 +69,8 @@ pub enum Permit {
 
 impl Rates {
     /// Adds a lane that is ready. Returns it if it has the turn. [`Rates::next`] returns the other lanes later.
-    pub fn ready(&mut self, shared: Shared, rate: Rate, lane: LaneKey) -> Option<LaneKey> {
-        let new = || Bucket::new(rate);
+    pub fn ready(&mut self, shared: Shared, pace: Pace, lane: LaneKey) -> Option<LaneKey> {
+        let new = || Bucket::new(pace);
         let bucket = self.buckets.entry(shared).or_insert_with(new);
         bucket.used = Instant::now();
         if bucket.turn.is_some() {
@@ -65,10 +87,10 @@ impl Rates {
         self.buckets.get(shared).is_none_or(|bucket| bucket.turn.is_none())
     }
 
-    /// Decides whether the lane that has the turn can be sent now, by the current rate.
-    pub fn permit(&mut self, shared: &Shared, rate: Rate, now: Instant) -> Permit {
+    /// Decides whether the lane that has the turn can be sent now, by the current part of the rate.
+    pub fn permit(&mut self, shared: &Shared, pace: Pace, now: Instant) -> Permit {
         let Some(bucket) = self.buckets.get_mut(shared) else { return Permit::Go };
-        bucket.follow(rate);
+        bucket.follow(pace);
         bucket.used = now;
         match bucket.limiter.check() {
             Ok(()) => Permit::Go,
@@ -112,34 +134,39 @@ impl Rates {
     /// Removes rates that have been unused for so long that their full burst is available again.
     pub fn tidy(&mut self, now: Instant) {
         self.buckets.retain(|_, bucket| {
-            let whole = Duration::from_secs(u64::from(bucket.rate.burst.get() / bucket.rate.per_second.get()) + 2);
+            let whole = bucket.pace.period.saturating_mul(bucket.pace.burst.get()) + Duration::from_secs(2);
             bucket.turn.is_some() || now.duration_since(bucket.used) < whole
         });
     }
 }
 
 impl Bucket {
-    fn new(rate: Rate) -> Self {
+    fn new(pace: Pace) -> Self {
         let (turn, waiting) = (None, VecDeque::new());
-        Self { rate, limiter: limiter(rate), turn, waiting, until: None, used: Instant::now() }
+        Self { pace, limiter: limiter(pace), turn, waiting, until: None, used: Instant::now() }
     }
 
-    /// Replaces the limiter if the rate has changed. The unused permits of the old rate are dropped.
-    fn follow(&mut self, rate: Rate) {
-        if self.rate != rate {
-            (self.rate, self.limiter) = (rate, limiter(rate));
+    /// Replaces the limiter if the rate has changed. The unused permits of the old rate are dropped. If only our part has changed, its burst
+    /// has to be saved up first.
+    fn follow(&mut self, pace: Pace) {
+        if self.pace == pace {
+            return;
         }
+        self.limiter = limiter(pace);
+        if self.pace.rate == pace.rate {
+            let _ = self.limiter.check_n(pace.burst);
+        }
+        self.pace = pace;
     }
 }
 
-fn limiter(rate: Rate) -> DefaultDirectRateLimiter {
-    RateLimiter::direct(Quota::per_second(rate.per_second).allow_burst(rate.burst))
+fn limiter(pace: Pace) -> DefaultDirectRateLimiter {
+    let quota = Quota::with_period(pace.period).unwrap_or_else(|| Quota::per_second(pace.rate.per_second));
+    RateLimiter::direct(quota.allow_burst(pace.burst))
 }
 
 #[cfg(test)]
 mod tests {
-    use std::num::NonZeroU32;
-
     use super::*;
 
     fn lane(n: usize) -> LaneKey {
@@ -150,8 +177,26 @@ mod tests {
         ("ns".to_owned(), "n".to_owned(), "https://x:443".to_owned())
     }
 
-    fn rate(per_second: u32, burst: u32) -> Rate {
-        Rate { per_second: NonZeroU32::new(per_second).unwrap(), burst: NonZeroU32::new(burst).unwrap() }
+    fn rate(per_second: u32, burst: u32) -> Pace {
+        part(per_second, burst, (1, 1))
+    }
+
+    fn part(per_second: u32, burst: u32, (ours, all): (usize, usize)) -> Pace {
+        let [per_second, burst] = [per_second, burst].map(|number| NonZeroU32::new(number).unwrap());
+        Pace::new(Rate { per_second, burst }, ours, all)
+    }
+
+    #[test]
+    fn the_parts_of_a_rate_are_the_rate() {
+        assert_eq!((part(10, 12, (3, 3)), part(10, 12, (0, 3))), (rate(10, 12), rate(10, 12)));
+        let third = part(10, 12, (2, 6));
+        assert_eq!((third.period, third.burst.get()), (Duration::from_millis(300), 4));
+        assert_eq!(part(1, 1, (1, 100)).burst.get(), 1);
+        // Another part is no reason for another burst.
+        let (mut rates, now) = (Rates::default(), Instant::now());
+        rates.ready(shared(), third, lane(0));
+        assert_eq!(rates.permit(&shared(), part(10, 12, (3, 6)), now), Permit::Wait);
+        assert_eq!(rates.permit(&shared(), part(20, 12, (3, 6)), now), Permit::Go, "a user has edited the rate");
     }
 
     #[test]

@@ -62,7 +62,7 @@ impl Engine {
     pub(in crate::outbox) fn superseded(&mut self, key: &LaneKey, worked: Worked) {
         self.written(&worked.record, false);
         let is_superseded = worked.gone || worked.record.status.outcome == Some(Outcome::Superseded);
-        if !is_superseded || !self.is_judged() || self.draining {
+        if !is_superseded || !self.decides(&key.pipeline) || self.draining {
             self.keep_pending(key);
         }
         self.write_superseded(key);
@@ -95,11 +95,12 @@ impl Engine {
     /// Stores the request of a user to redeliver a settled delivery, or removes it if there is none.
     pub(in crate::outbox) fn asked(&mut self, record: Record) {
         match wanted(&record) {
-            Some(_) => {
+            // Those of other replicas are found in the list of the term in which their bucket is acquired.
+            Some(_) if self.is_ours(&record.spec.pipeline_ref.uid) => {
                 self.asks.insert(record.id.clone(), record);
                 self.reopen();
             }
-            None => {
+            _ => {
                 self.asks.remove(&record.id);
             }
         }
@@ -114,11 +115,16 @@ impl Engine {
             // One that another client may have created can only be redelivered once the dispatcher has compared its content.
             let sight = if self.parts.delivery_index.is_doubtful(&record.id) { Sight::Watched } else { Sight::Listed };
             let Some(value) = wanted(&record).filter(|_| self.admit(&record, sight)) else { continue };
+            let Some(busy) = self.parts.lease.begin(&record.spec.pipeline_ref.uid) else { continue };
             let status = reopened(&record.status, value, now());
             let record = Record { not_found: 0, ..record };
             *self.reopening.entry(record.id.namespace.clone()).or_default() += 1;
             let task = write::store(self.parts.clone(), Decided::noted(record, status), self.parts.aside.clone());
-            self.work.spawn(async { Done::Reopened(Box::new(task.await)) });
+            self.work.spawn(async {
+                let worked = task.await;
+                drop(busy);
+                Done::Reopened(Box::new(worked))
+            });
         }
     }
 

@@ -22,7 +22,7 @@ use crate::outbox::store::journal;
 use crate::outbox::trace;
 
 impl Engine {
-    /// Returns whether this replica is the leader: it holds the Lease, and everything was listed since it acquired the Lease.
+    /// Returns whether this replica holds buckets, and everything was listed since it acquired the last one.
     pub(in crate::outbox) fn acting(&self) -> bool {
         let listed = |turn| self.initial_sync.turn() == Some(turn) && self.parts.pipeline_index.turn() == Some(turn);
         self.parts.lease.term().is_some_and(|term| listed(term.number))
@@ -35,6 +35,9 @@ impl Engine {
         }
         if self.draining || !self.is_judged() {
             return;
+        }
+        if !self.is_ours(&key.pipeline) {
+            return self.follow_lane(key);
         }
         self.prove_head(key);
         self.supersede(key);
@@ -144,7 +147,8 @@ impl Engine {
         let now = Instant::now();
         let Some(rate) = rate else { return self.fair_queue.ready(&origin, key.clone(), now) };
         let shared = (key.namespace.clone(), key.notification.clone(), origin);
-        if let Some(lane) = self.rates.ready(shared.clone(), rate, key.clone()) {
+        let pace = self.part_of(key, rate);
+        if let Some(lane) = self.rates.ready(shared.clone(), pace, key.clone()) {
             self.fair_queue.ready(&shared.2, lane, now);
         }
         if let Some(slot) = self.lanes.get_mut(key) {
@@ -186,7 +190,8 @@ impl Engine {
     /// request's timeout. Otherwise the turn is returned.
     fn begin(&mut self, turn: Turn, now: Instant) -> Option<Turn> {
         let key = turn.lane.clone();
-        let head = self.lanes.get(&key).filter(|slot| slot.lane.due(now) == Due::Now).and_then(|slot| slot.lane.head());
+        let slot = self.lanes.get(&key).filter(|slot| slot.lane.due(now) == Due::Now && self.is_ours(&key.pipeline));
+        let head = slot.and_then(|slot| slot.lane.head());
         // The head may have changed. It may now replace earlier deliveries, and that number must be written first.
         let head = head.filter(|head| self.uncounted(head).is_none() && head.refusal().is_none());
         let answer = head.map(|head| self.parts.pipeline_index.find(&head.spec));
@@ -205,7 +210,8 @@ impl Engine {
             return Some(turn);
         }
         let shared = self.lanes.get(&key).and_then(|slot| slot.shared.clone()).zip(notification.delivery.rate);
-        if shared.is_some_and(|(shared, rate)| self.rates.permit(&shared, rate, now) == Permit::Wait) {
+        let shared = shared.map(|(shared, rate)| (shared, self.part_of(&key, rate)));
+        if shared.is_some_and(|(shared, pace)| self.rates.permit(&shared, pace, now) == Permit::Wait) {
             self.fair_queue.release(&turn.origin, &key, AttemptOutcome::Nothing, now);
             self.record_head(&key);
             return None;

@@ -71,6 +71,8 @@ pub struct PipelineFacts {
     pub logged: bool,
     /// The uid in each persisted cursor: notification → uid of the notification.
     pub cursors: HashMap<String, String>,
+    /// The notifications whose deliveries cannot be recorded, with reason and message.
+    pub not_recorded: HashMap<String, (String, String)>,
 }
 
 impl PipelineFacts {

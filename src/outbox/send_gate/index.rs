@@ -181,6 +181,19 @@ impl PipelineIndex {
         self.read(|k| k.pipelines.values().filter(|p| p.namespace == namespace).cloned().collect())
     }
 
+    /// Returns the uids of the pipelines of a namespace to which this notification applies.
+    #[must_use]
+    pub fn pipelines_of(&self, namespace: &str, notification: &str) -> Vec<String> {
+        self.read(|k| {
+            let applies = |p: &PipelineFacts| {
+                k.snapshot.base(namespace, notification, &p.labels).is_some()
+                    || p.targets().any(|subject| k.effective(&p.uid, namespace, notification, subject).is_some())
+            };
+            let here = k.pipelines.values().filter(|p| p.namespace == namespace && applies(p));
+            here.map(|p| p.uid.clone()).collect()
+        })
+    }
+
     /// Returns the pipelines for which `keep` is false, by uid, with their facts.
     #[must_use]
     pub fn pipelines_but(&self, keep: impl Fn(&str) -> bool) -> Vec<(String, Arc<PipelineFacts>)> {

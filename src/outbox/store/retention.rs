@@ -55,7 +55,7 @@ async fn sweeps(parts: &Parts, cap: usize) {
     }
 }
 
-/// Returns whether this replica is the leader, everything was listed in its leadership term, and the Lease lasts for one call.
+/// Returns whether this replica holds buckets, everything was listed in its leadership term, and the Lease lasts for one call.
 fn acts(parts: &Parts) -> bool {
     let turn = parts.lease.term().map(|term| term.number);
     turn.is_some() && parts.pipeline_index.turn() == turn && parts.lease.allows(CALL)
@@ -68,7 +68,7 @@ fn overdue(parts: &Parts, cap: usize, most: usize, failing: &Failing) -> Overdue
         let notification = pipeline_index.of_lane(lane);
         let home = notification.as_ref().map_or(&lane.namespace, |notification| &notification.home);
         let is_known = is_known && pipeline_index.is_watched(&lane.namespace);
-        let resting = failing.contains_key(home);
+        let resting = failing.contains_key(home) || !parts.lease.owns(&lane.pipeline);
         // If the notification is gone, the built-in defaults apply.
         let retain = notification.as_ref().map(|notification| notification.delivery.retain).unwrap_or_default();
         Rules { retain, cursor: if is_known { persisted(&cursors, lane) } else { Persisted::Unknown }, resting }

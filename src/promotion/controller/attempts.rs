@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::index::Key;
 use crate::api::promotion::LOOK;
 use crate::api::{Promotion, now, since_boot};
+use crate::leader::Busy;
 use crate::promotion::attempt::{Attempt, Outside};
 use crate::promotion::progress::{Problem, Progress, Task};
 use crate::promotion::state::kept;
@@ -57,7 +58,7 @@ impl Attempts {
     }
 
     /// Starts an attempt. `number`: as the status has it.
-    pub(super) fn start(&self, key: Key, promotion: &Promotion, task: Task, number: i64) {
+    pub(super) fn start(&self, key: Key, promotion: &Promotion, task: Task, number: i64, busy: Busy) {
         let uid = promotion.metadata.uid.clone().unwrap_or_default();
         let asked = promotion.metadata.annotations.as_ref().and_then(|all| all.get(LOOK)).map(|value| kept(value));
         let begun = {
@@ -87,6 +88,7 @@ impl Attempts {
                     progress.end(begun, result, interval.unwrap_or_default().mul_f64(fastrand::f64()));
                 }
             }
+            drop(busy);
             // The receiver is dropped only when the controller stops.
             let _ = ended.send(key);
         });
@@ -130,6 +132,7 @@ impl Attempts {
 mod tests {
     use super::*;
     use crate::api::promotion::{Phase, PromotionStrategy};
+    use crate::leader::Lease;
     use crate::promotion::progress::Found;
     use crate::promotion::testing::{by_commit, by_pull_request, promotion};
     use crate::telemetry::Metrics;
@@ -141,6 +144,10 @@ mod tests {
         let stop = CancellationToken::new();
         let (attempts, ended) = Attempts::new(Outside::new(sender), stop.clone());
         (attempts, ended, stop)
+    }
+
+    fn busy() -> Busy {
+        Lease::held(Duration::from_mins(1)).begin("u").unwrap()
     }
 
     fn key() -> Key {
@@ -163,10 +170,10 @@ mod tests {
         let promotion = refused(by_commit());
         attempts.record("p", (Task::Carry, 3));
         assert_eq!(attempts.progress(&promotion).recorded, Some((Task::Carry, 3)));
-        attempts.start(key(), &promotion, Task::Carry, 3);
+        attempts.start(key(), &promotion, Task::Carry, 3, busy());
         let running = attempts.progress(&promotion);
         assert_eq!((running.is_running, running.recorded), (true, None));
-        attempts.start(key(), &promotion, Task::Carry, 4);
+        attempts.start(key(), &promotion, Task::Carry, 4, busy());
         assert_eq!(ended.recv().await, Some(key()));
         let progress = attempts.progress(&promotion);
         let end = progress.ended(Task::Carry, 3).unwrap();
@@ -182,7 +189,7 @@ mod tests {
         for (task, failures) in [(Task::Look, 1), (Task::Look, 2), (Task::Carry, 1), (Task::Look, 1)] {
             attempts.renew(std::iter::once(&promotion));
             assert!(attempts.progress(&promotion).is_renewed);
-            attempts.start(key(), &promotion, task, 0);
+            attempts.start(key(), &promotion, task, 0, busy());
             assert!(!attempts.progress(&promotion).is_renewed);
             ended.recv().await.unwrap();
             let progress = attempts.progress(&promotion);
@@ -198,7 +205,7 @@ mod tests {
         let forgets: [&dyn Fn(); 3] =
             [&|| attempts.forget("p"), &|| attempts.retain(&HashSet::new()), &|| attempts.begin_term()];
         for forget in forgets {
-            attempts.start(key(), &promotion, Task::Close, 1);
+            attempts.start(key(), &promotion, Task::Close, 1, busy());
             forget();
             assert!(attempts.progress(&promotion).is_running);
             ended.recv().await.unwrap();
@@ -213,7 +220,7 @@ mod tests {
     async fn a_process_that_stops_ends_its_attempts_without_a_result() {
         let (attempts, mut ended, stop) = attempts();
         stop.cancel();
-        attempts.start(key(), &refused(by_commit()), Task::Carry, 1);
+        attempts.start(key(), &refused(by_commit()), Task::Carry, 1, busy());
         drop(attempts);
         assert_eq!(ended.recv().await, None);
     }

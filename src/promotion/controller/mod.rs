@@ -28,6 +28,7 @@ use crate::api::{Pipeline, Promotion, Time, now};
 use crate::k8s::call::CallError;
 use crate::k8s::queue::Queue;
 use crate::k8s::watch::{Arrived, api_in, numbered, scopes, watch_by_term};
+use crate::leader::Busy;
 use crate::telemetry::chain;
 use crate::telemetry::metrics::{PromotionPhase, Watch};
 use index::{Index, Key, Listing};
@@ -253,9 +254,12 @@ impl Controller {
             }
         }
         self.is_shown = true;
-        self.show(true);
+        self.show(self.context.lease.owns_common());
         while let Some(key) = self.queue.begin(now) {
-            self.looks.spawn(look_at(self.context.clone(), key, term));
+            match self.context.lease.begin(&key.uid) {
+                Some(busy) => drop(self.looks.spawn(look_at(self.context.clone(), key, term, busy))),
+                None => self.queue.end(key, None),
+            }
         }
         self.queue.next_at()
     }
@@ -289,7 +293,7 @@ impl Controller {
         Ok(())
     }
 
-    /// Exports the number of promotions. Only the leader exports them, so that they are counted once.
+    /// Exports the number of all promotions. Only one replica exports them, so that they are counted once.
     fn show(&self, is_leader: bool) {
         let index = self.context.index();
         for phase in Phase::ALL {
@@ -313,7 +317,7 @@ const fn label(phase: Phase) -> PromotionPhase {
 }
 
 /// Looks at one pipeline, as soon as its namespace has a permit.
-async fn look_at(context: Arc<Context>, key: Key, term: u64) -> Ended {
+async fn look_at(context: Arc<Context>, key: Key, term: u64, busy: Busy) -> Ended {
     let permit = context.stop.run_until_cancelled(context.limiter.acquire(&key.namespace)).await;
     let Some(permit) = permit else { return (key, Err(Error::NotLeader)) };
     let seen = context.index().seen(&key);
@@ -321,5 +325,6 @@ async fn look_at(context: Arc<Context>, key: Key, term: u64) -> Ended {
     let store = Store::new(&context, &key, term, seen.lists);
     let result = look::run(&store, &key.uid, seen).await;
     permit.finish(!matches!(result, Err(Error::Call(CallError::Timeout))));
+    drop(busy);
     (key, result)
 }

@@ -205,7 +205,9 @@ impl Calls for Store<'_> {
             }
             Task::Look | Task::Last => 0,
         };
-        self.context.attempts.start(self.key.clone(), promotion, task, number);
+        // The bucket is not handed over before the attempt has ended.
+        let busy = self.context.lease.begin(&self.key.uid).ok_or(Error::NotLeader)?;
+        self.context.attempts.start(self.key.clone(), promotion, task, number, busy);
         Ok(())
     }
 

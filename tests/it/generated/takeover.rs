@@ -4,12 +4,13 @@ use serde_json::json;
 
 use super::hub::{Hub, env, environment};
 use crate::support::pennant::Options;
-use crate::support::world::all_triggers;
+use crate::support::world::{OF_SECOND, all_triggers};
 use crate::support::{Oracle, Pennant};
 
 #[tokio::test]
 async fn a_replica_that_takes_over_reports_what_came_and_went() {
     let mut hub = Hub::new("gen-takeover", &["eu-1", "eu-2", "eu-3"]).await;
+    hub.world.only_for_first();
     hub.bundle("web", "c1").await;
     for cluster in ["eu-1", "eu-2"] {
         hub.join(cluster, json!({"env": "dev"})).await;
@@ -22,7 +23,10 @@ async fn a_replica_that_takes_over_reports_what_came_and_went() {
     hub.world.cursor("shop", "hook").await;
     hub.targets(&["dev/eu-1/web", "dev/eu-2/web"]).await;
     let second = Pennant::with(&hub.world, Options { pod: Some("second"), ..hub.options() }).await;
-    // The first replica ends before it can see what happens. The second one has only watched until now.
+    for lease in ["pennant-pipeline", "pennant-dispatch"] {
+        second.holds(lease, OF_SECOND).await;
+    }
+    // The first replica ends before it can see what happens. The second one has not watched them until now.
     hub.pennant().stop().await;
     hub.join("eu-3", json!({"env": "dev"})).await;
     hub.deploy("web", "eu-3", "c1").await;

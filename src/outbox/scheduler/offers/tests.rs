@@ -113,6 +113,7 @@ async fn engine(api: &ApiServer) -> Engine {
     let (notes, _) = mpsc::channel(1);
     let mut engine = Engine::new(parts(api), 16, Started { sources: vec![None], ready: Box::new(|_| ()), notes });
     engine.initial_sync.complete(0, 1);
+    engine.follow_buckets();
     engine.judge_listed();
     engine.parts.journal.create(&new(9), None).await.unwrap();
     api.creates.store(0, Ordering::Relaxed);
