@@ -24,6 +24,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::api::values::refs::ObjectName;
+use crate::api::values::shard::Sharding;
 use crate::dispatch::{self, Given};
 use crate::http::{Gates, Served};
 use crate::k8s::limiter::NamespaceLimiter;
@@ -113,6 +114,8 @@ pub struct Options {
     pub no_cross_namespace_refs: bool,
     /// Watch the `BundleDeployments` of Fleet in all namespaces.
     pub fleet_everywhere: bool,
+    /// The shard of this process, and all shards.
+    pub sharding: Sharding,
     /// Make the pipelines of `PipelineSets`.
     pub pipeline_sets: bool,
     /// Kinds of which every object has a pipeline.
@@ -191,7 +194,7 @@ pub async fn run(options: Options) -> Result<(), AppError> {
     });
     for &controller in &options.controllers {
         // Exported from the start: a process that waits for its CRDs holds no Lease, and an alert must detect that.
-        metrics.lease_held(controller.lease(), false);
+        metrics.lease_held(&options.sharding.lease(controller.lease().as_str()), false);
     }
     let checker = match signals.or(installed::fits(&client)).await {
         Ok(checker) => checker,

@@ -37,7 +37,7 @@
 //! | [`http`] | health, readiness and metrics; the port for hooks |
 //! | [`installed`] | whether the CRDs in the cluster are those of this version |
 //! | [`k8s`] | access to the API server: watches that recover from every error, and a limit on calls for each namespace |
-//! | [`leader`] | leader election: one of any number of replicas is the leader |
+//! | [`leader`] | divides the work among replicas: which of them handles which objects, and for how much longer |
 //! | [`lint`] | pure: checks manifests against everything that the API server and the controllers require |
 //! | [`manifests`] | pure: objects as written in files, with the line numbers of their fields |
 //! | [`observe`] | pure: derives an observation from the status of an application object |

@@ -35,6 +35,7 @@ mod promotion;
 mod quiet;
 mod receiver;
 mod render;
+mod replicas;
 mod rollout;
 mod sets;
 mod slow;
@@ -78,7 +79,7 @@ struct Args {
 
 /// The only scenario that needs no control plane.
 const RENDER: &str = "render";
-const SCENARIOS: [&str; 17] = [
+const SCENARIOS: [&str; 18] = [
     RENDER,
     "throughput",
     "lane",
@@ -96,6 +97,7 @@ const SCENARIOS: [&str; 17] = [
     "forge",
     "generated",
     "sets",
+    "replicas",
 ];
 
 #[tokio::main]
@@ -159,6 +161,7 @@ async fn scenario(name: &str, bed: Option<&mut Bed>, round: u32, quick: bool) ->
         ("forge", Some(bed)) => forge::measure(bed, round).await,
         ("generated", Some(bed)) => generated::measure(bed, round).await,
         ("sets", Some(bed)) => sets::measure(bed, round).await,
+        ("replicas", Some(bed)) => replicas::measure(bed, round).await,
         _ => render::measure(quick),
     }
 }

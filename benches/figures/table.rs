@@ -101,6 +101,17 @@ pub const SETS_MEMORY: Figure = at_most("sets-memory", "resident memory, 300 pip
 pub const CHUNKS_MEMORY: Figure =
     at_most("chunks-memory", "resident memory, 3,000 clusters divided among 15 pipelines", "MiB", 250.0);
 pub const CHUNKS_STATUS: Figure = at_most("chunks-status", "the largest of their statuses", "KiB", 512.0);
+pub const REPLICAS: Figure = at_least(
+    "replicas",
+    "three replicas: what they can send, compared with one, by the processor time of the busiest",
+    "",
+    2.4,
+);
+pub const LEASE_CALLS: Figure = at_most("lease-calls", "calls for Leases in a minute, one replica", "", 36.0);
+pub const TAKEOVER_STOP: Figure =
+    at_most("takeover-stop", "a replica is stopped: until the others have sent a change of each of 48 pipelines", "s", 2.0);
+pub const TAKEOVER_KILL: Figure =
+    at_most("takeover-kill", "a replica is killed: until the others have its buckets", "s", 95.0);
 pub const PROMOTION: Figure = at_most(
     "promotion",
     "from the status of one environment to the request for the next, p50, compared with the request `Deployed`",

@@ -297,8 +297,8 @@ pub struct Settled {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ChangeLog {
-    /// `leaseTransitions` of the Lease when its holder wrote the log. A writer that reads a higher value than its own is no longer
-    /// the leader.
+    /// The epoch of the replica that wrote the log: `leaseTransitions` of the Lease when it acquired the bucket of the pipeline. A writer
+    /// that reads a higher value than its own does not hold the bucket any more.
     #[serde(default, skip_serializing_if = "is_zero")]
     #[schemars(range(min = 0, max = 2_147_483_647))]
     pub epoch: i32,

@@ -32,8 +32,8 @@ impl Part {
         let mut part = Self::default();
         let (gate, stop) = (gates.add(label.as_str()), part.release.clone());
         let (namespace, identity) = (options.namespace.clone(), options.identity.clone());
-        let named = Named { namespace, name: label.as_str(), identity };
-        let (keeper, lease) = Keeper::new(client.clone(), named, label, metrics.clone(), move || gate.open());
+        let named = Named { namespace, name: label.as_str(), sharding: options.sharding.clone(), identity };
+        let (keeper, lease) = Keeper::new(client.clone(), named, metrics.clone(), move || gate.open());
         part.keeper.spawn(async {
             keeper.run(stop).await;
             "keeping a Lease"

@@ -5,6 +5,7 @@
 
 use std::fmt;
 
+use crate::api::values::shard::Sharding;
 use crate::published;
 
 /// How the controllers are installed.
@@ -24,6 +25,8 @@ pub struct Installation {
     pub config_map: String,
     /// Whether `PipelineSets` are turned off.
     pub no_pipeline_sets: bool,
+    /// The shard of the controllers.
+    pub sharding: Sharding,
 }
 
 impl Installation {
@@ -146,7 +149,7 @@ fn own_namespace_needs(installation: &Installation) -> Vec<Need> {
     let mut all = vec![Need::of(LEASES, "leases", &["create"])];
     let leases = [(pipeline, "pennant-pipeline"), (dispatch, "pennant-dispatch"), (promote, "pennant-promote")];
     for (_, name) in leases.into_iter().filter(|(runs, _)| **runs) {
-        all.push(Need::of(LEASES, "leases", &["get", "list", "watch", "update"]).named(name.to_owned()));
+        all.push(Need::of(LEASES, "leases", &["get", "list", "watch", "update"]).named(installation.sharding.lease(name)));
     }
     if installation.makes_pipelines() {
         all.push(Need::of(GROUP, "pipelinesets", &["create", "patch", "delete"]));
@@ -175,8 +178,16 @@ mod tests {
             watch_namespaces: watch.iter().map(ToString::to_string).collect(),
             config_map: "global".to_owned(),
             no_pipeline_sets: runs("no-sets"),
+            sharding: Sharding { id: if runs("eu") { "eu".to_owned() } else { String::new() }, ..Sharding::default() },
         };
         needs(&installation).iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn a_shard_has_its_own_leases() {
+        let told = told("dispatch eu", &[]);
+        let lease = "get, list, watch, update leases.coordination.k8s.io pennant-dispatch-eu in own";
+        assert!(told.iter().any(|need| need == lease), "{told:?}");
     }
 
     #[test]

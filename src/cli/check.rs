@@ -9,6 +9,7 @@ use tokio::time::{Instant, sleep};
 
 use super::grace;
 use super::shared::Connection;
+use crate::api::values::shard::Sharding;
 use crate::app::Controller;
 use crate::check::{Account, Installation, check as ask};
 
@@ -32,6 +33,9 @@ pub(super) struct CheckArgs {
     /// Do not check the permissions for `PipelineSets`, as in `pennant run --no-pipeline-sets`.
     #[arg(long, env = "PENNANT_NO_PIPELINE_SETS")]
     no_pipeline_sets: bool,
+    /// The shard of the controllers, as in `pennant run --shard-id`.
+    #[arg(long, env = "PENNANT_SHARD_ID", value_name = "ID")]
+    shard_id: Option<String>,
     /// Check the permissions of this service account in the namespace of the controllers, not those of the account that runs the
     /// check. Requires the permission to create `subjectaccessreviews`.
     #[arg(long, value_name = "NAME")]
@@ -57,6 +61,7 @@ pub(super) async fn check(args: CheckArgs) -> anyhow::Result<()> {
         watch_namespaces: args.watch_namespace,
         config_map: args.config_map,
         no_pipeline_sets: args.no_pipeline_sets,
+        sharding: Sharding { id: args.shard_id.unwrap_or_default(), ..Sharding::default() },
     };
     let account = args.service_account.map_or(Account::Own, Account::ServiceAccount);
     let client = args.connection.client().await?;

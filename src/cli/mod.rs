@@ -28,6 +28,7 @@ use ipnet::IpNet;
 use shared::failure;
 use unseen::Unseen;
 
+use crate::api::values::shard::{SHARD_LABEL, Sharding};
 use crate::app::{self, Controller, Followed, Options, Proxy};
 use crate::telemetry::{self, chain, logging};
 
@@ -117,6 +118,15 @@ struct RunArgs {
     /// namespace for each cluster.
     #[arg(long, env = "PENNANT_FLEET_EVERYWHERE")]
     fleet_everywhere: bool,
+    /// The shard of this process: it handles only objects whose label has this value. Without it, the process handles the others.
+    #[arg(long, env = "PENNANT_SHARD_ID", value_name = "ID", value_parser = shard)]
+    shard_id: Option<String>,
+    /// The IDs of all shards that run; can be repeated. A label that names none of them is ignored.
+    #[arg(long, env = "PENNANT_SHARDS", value_delimiter = ',', value_name = "ID", value_parser = shard)]
+    shards: Vec<String>,
+    /// The label that names the shard of an object.
+    #[arg(long, env = "PENNANT_SHARD_LABEL", default_value = SHARD_LABEL, value_name = "LABEL", value_parser = label_key)]
+    shard_label: String,
     /// Make no pipelines of `PipelineSets`.
     #[arg(long, env = "PENNANT_NO_PIPELINE_SETS")]
     no_pipeline_sets: bool,
@@ -153,6 +163,38 @@ fn grace(text: &str) -> Result<Duration, String> {
     let span = audit::span(text).ok().and_then(|span| Duration::try_from(span).ok());
     let fits = span.filter(|span| (Duration::from_secs(1)..=Duration::from_hours(24)).contains(span));
     fits.ok_or_else(|| "must be a duration from 1s to 24h, such as 90s or 2m".to_owned())
+}
+
+/// Parses the ID of a shard. It becomes a part of the names of Leases, and is the value of a label.
+fn shard(text: &str) -> Result<String, String> {
+    let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    if !text.is_empty() && text.len() <= 40 && text.chars().all(fits) && !text.starts_with('-') && !text.ends_with('-') {
+        Ok(text.to_owned())
+    } else {
+        Err("must have only lower case letters, digits and dashes, at most 40 characters, such as eu-1".to_owned())
+    }
+}
+
+/// Parses the key of a label (<https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#syntax-and-character-set>).
+fn label_key(text: &str) -> Result<String, String> {
+    let (prefix, name) = text.rsplit_once('/').unwrap_or(("", text));
+    let ends = |text: &str| {
+        text.starts_with(|c: char| c.is_ascii_alphanumeric()) && text.ends_with(|c: char| c.is_ascii_alphanumeric())
+    };
+    let is_name = name.len() <= 63 && ends(name) && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c));
+    let is_part = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-.".contains(c);
+    let is_prefix = prefix.len() <= 253 && ends(prefix) && prefix.chars().all(is_part);
+    if is_name && (is_prefix || !text.contains('/')) {
+        Ok(text.to_owned())
+    } else {
+        Err("must be the key of a label, such as example.com/shard".to_owned())
+    }
+}
+
+/// Returns the shard of this process, and all shards, which include it.
+fn sharding(id: Option<String>, mut all: Vec<String>, label: String) -> Sharding {
+    all.extend(id.clone());
+    Sharding { id: id.unwrap_or_default(), all, label }
 }
 
 /// Parses a cluster name. It has no slash, because it becomes a part of subjects.
@@ -212,6 +254,10 @@ fn run(args: RunArgs) -> anyhow::Result<()> {
         args.follow.is_empty() || !args.no_cross_namespace_refs,
         "--follow selects objects in all namespaces, which --no-cross-namespace-refs forbids; remove one of them"
     );
+    anyhow::ensure!(
+        args.follow.is_empty() || args.shard_id.is_none(),
+        "--follow makes sets for all shards; give it to the process without --shard-id"
+    );
     telemetry::logging::init(args.log_format)?;
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let own = || variable("POD_NAMESPACE");
@@ -243,6 +289,7 @@ fn run(args: RunArgs) -> anyhow::Result<()> {
         tracing: args.tracing.read(variable)?,
         no_cross_namespace_refs: args.no_cross_namespace_refs,
         fleet_everywhere: args.fleet_everywhere,
+        sharding: sharding(args.shard_id, args.shards, args.shard_label),
         pipeline_sets: !args.no_pipeline_sets,
         follow: args.follow,
         cluster_grace: args.cluster_grace,
@@ -302,6 +349,10 @@ mod tests {
             &["run", "--controllers", "sender"],
             &["run", "--log-format", "xml"],
             &["run", "--hooks-addr", "8081"],
+            &["run", "--shard-id", "EU"],
+            &["run", "--shards", "eu,us/1"],
+            &["run", "--shard-label", "/shard"],
+            &["run", "--shard-label", "Example.com/shard"],
             &["check", "--wait", "100000000d"],
             &["setters"],
             &["setters", ".", "--promotion", "team-a:podinfo:prod"],
@@ -313,6 +364,16 @@ mod tests {
             &["fly"],
         ] {
             assert!(Cli::try_parse_from(std::iter::once(&"pennant").chain(bad)).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_shard_is_one_of_all_shards() {
+        let of = |id: Option<&str>| sharding(id.map(str::to_owned), vec!["us".to_owned()], SHARD_LABEL.to_owned());
+        assert_eq!((of(None).all, of(None).id), (vec!["us".to_owned()], String::new()));
+        assert_eq!((of(Some("eu")).all, of(Some("eu")).id), (vec!["us".to_owned(), "eu".to_owned()], "eu".to_owned()));
+        for good in ["shard", "a", "example.com/a-b_c.D", SHARD_LABEL] {
+            assert_eq!(label_key(good).as_deref(), Ok(good));
         }
     }
 

@@ -215,10 +215,10 @@ impl Context {
     }
 
     /// Removes and returns the dispatcher's state of a pipeline. Only one reconcile of a pipeline runs at a time, so no other needs it. If
-    /// the reconcile is lost, or another replica was the leader since, the next reconcile starts from the persisted state.
+    /// the reconcile is lost, or another replica has held the bucket since, the next reconcile starts from the persisted state.
     pub(super) fn take_cursor_state(&self, uid: &str, turn: u64) -> CursorState {
-        let known = self.cursor_states.take(uid);
-        known.filter(|cursor_state| cursor_state.turn == turn).unwrap_or_else(|| CursorState::new(turn))
+        let known = self.cursor_states.take(uid).filter(|known| self.lease.has_kept(uid, known.turn));
+        known.map_or_else(|| CursorState::new(turn), |known| known.in_term(turn))
     }
 
     pub(super) fn put_cursor_state(&self, uid: &str, cursor_state: CursorState) {

@@ -12,13 +12,14 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::context::{Again, Context, Given, Leadership};
-use super::cursor::state::PassError;
+use super::cursor::state::{CursorState, PassError, SOON, Saved};
 use super::follow::global;
 use super::follow::{Followed as _, Listed, Watched, follow};
 use super::{reconcile, references, status, wake};
 use crate::api::{Notification, Pipeline};
 use crate::k8s::call::CallError;
 use crate::k8s::stopping::applied;
+use crate::leader::Bucket;
 use crate::outbox::{Note, Scope};
 use crate::telemetry::chain;
 
@@ -30,6 +31,9 @@ const CONCURRENCY: usize = 32;
 /// No limit in kube's controller, because the limiter already limits concurrent work and the share of one namespace. With one limit for
 /// all, a namespace with hanging writes would block the others.
 const UNBOUNDED: u16 = 0;
+/// Time for which a hand-over waits for requests and writes, and the pause before it waits again.
+const DRAIN: Duration = Duration::from_secs(30);
+const AGAIN: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// Starts the dispatcher. `ready` is called when all watches have delivered their first lists.
@@ -125,22 +129,70 @@ async fn pipeline_pass(pipeline: Arc<Pipeline>, ctx: Arc<Context>) -> Result<Act
         Leadership::No => return Ok(Action::await_change()),
     };
     let uid = pipeline.uid().unwrap_or_default();
-    let Some(_busy) = ctx.lease.begin(&uid) else { return Ok(Action::await_change()) };
+    let leaves = ctx.lease.sharding().leaves(&pipeline).map(str::to_owned);
+    // One that is handed over to another shard is not begun, but its bucket stays until that is done.
+    let busy = if leaves.is_some() { ctx.lease.hold(Bucket::of(&uid)) } else { ctx.lease.begin(&uid) };
+    let Some(_busy) = busy else { return Ok(Action::await_change()) };
+    if leaves.is_some() && !drained(&uid, &ctx).await {
+        return Ok(Action::requeue(AGAIN));
+    }
     let mut permit = ctx.limiter.acquire(&pipeline.namespace().unwrap_or_default()).await;
     // The reconcile may have waited for long. It continues only if this replica is still the leader, in the same term.
     if ctx.leadership_now() != Some(turn) {
         return Ok(Action::requeue(Duration::ZERO));
     }
+    // Meanwhile its bucket may have been given away, or its label may have been changed back.
+    let is_right = if leaves.is_some() { ctx.lease.is_elsewhere(&uid) } else { ctx.lease.owns(&uid) };
+    if !is_right {
+        return Ok(Action::await_change());
+    }
     let mut cursor_state = ctx.take_cursor_state(&uid, turn);
-    let result =
-        ctx.before_the_end(reconcile::run(&pipeline, &mut cursor_state, &ctx)).await.unwrap_or(Ok(Action::await_change()));
-    ctx.put_cursor_state(&uid, cursor_state);
+    let result = match &leaves {
+        Some(shard) => ctx.before_the_end(hand_over(&pipeline, shard, &mut cursor_state, &ctx)).await,
+        None => ctx.before_the_end(reconcile::run(&pipeline, &mut cursor_state, &ctx)).await,
+    };
+    let result = result.unwrap_or(Ok(Action::await_change()));
+    if leaves.is_none() {
+        // If the pipeline comes back, another shard has continued meanwhile.
+        ctx.put_cursor_state(&uid, cursor_state);
+    }
     let hung = matches!(result, Err(PassError::Confirm(CallError::Timeout) | PassError::Persist(CallError::Timeout)));
     permit.record(!hung);
     if result.is_ok() {
         ctx.succeeded(&uid);
     }
     result
+}
+
+/// Starts no more work for a pipeline, and waits until no request and no write for it is in progress. Returns `false` if that takes long. The
+/// label may have been changed back then.
+async fn drained(uid: &str, ctx: &Context) -> bool {
+    ctx.lease.assign(uid, false, 0);
+    tokio::time::timeout(DRAIN, ctx.deliveries.drained(uid)).await.unwrap_or(false)
+}
+
+/// Hands a pipeline over to another shard: when no request and no write for it is in progress, the last write of its cursors names that shard.
+async fn hand_over(
+    pipeline: &Pipeline,
+    shard: &str,
+    cursor_state: &mut CursorState,
+    ctx: &Context,
+) -> Result<Action, PassError> {
+    let of = references::reference(pipeline);
+    cursor_state.absorb(pipeline);
+    if !cursor_state.is_of(ctx.lease.sharding()) {
+        return Ok(Action::await_change());
+    }
+    cursor_state.gather(&of, ctx);
+    cursor_state.put_shard(shard);
+    match cursor_state.save(&of, None, ctx).await? {
+        Saved::Done => {
+            tracing::info!(pipeline = %of.name, namespace = %of.namespace, shard, "handed the pipeline over to another shard");
+            Ok(Action::await_change())
+        }
+        Saved::Stale => Ok(Action::requeue(SOON)),
+        Saved::Gone => Ok(Action::await_change()),
+    }
 }
 
 /// Persists the cursors and the last-sent times at shutdown, after the requests in flight have ended.
@@ -206,6 +258,10 @@ async fn notification_status(notification: Arc<Notification>, ctx: Arc<Context>)
     }
     let Some(_busy) = ctx.lease.begin(&notification.uid().unwrap_or_default()) else { return Ok(Action::await_change()) };
     let mut permit = ctx.limiter.acquire(&notification.namespace().unwrap_or_default()).await;
+    // Its bucket may have been given away meanwhile.
+    if !ctx.lease.owns(&notification.uid().unwrap_or_default()) {
+        return Ok(Action::await_change());
+    }
     let told = status::notification::write(&notification, &ctx, false).await;
     permit.record(!matches!(told, Err(CallError::Timeout)));
     let action = told?;

@@ -38,6 +38,10 @@ const UNSURE: Duration = Duration::from_secs(1);
 /// Reconciles one pipeline.
 pub async fn run(pipeline: &Pipeline, cursor_state: &mut CursorState, ctx: &Context) -> Result<Action, PassError> {
     cursor_state.absorb(pipeline);
+    if !cursor_state.is_of(ctx.lease.sharding()) {
+        return Ok(Action::await_change());
+    }
+    cursor_state.put_shard(&ctx.lease.sharding().id);
     let Some(log) = pipeline.status.as_ref().and_then(|s| s.log.as_ref()) else { return Ok(Action::await_change()) };
     let of = &reference(pipeline);
     let notifications = ctx.deliveries.pipeline_index.notifications_of(&of.uid, &of.namespace, pipeline.labels());

@@ -17,7 +17,7 @@ impl Bucket {
     /// The bucket of work that belongs to no single object, such as the copy of the global configuration.
     pub const COMMON: Self = Self(0);
 
-    /// Returns the bucket of an object, by its uid: the first half byte of a SHA-256.
+    /// Returns the bucket of an object, by its uid: the first byte of a SHA-256, modulo 16.
     #[must_use]
     pub fn of(uid: &str) -> Self {
         Self(Sha256::digest(uid)[0] % COUNT)
@@ -50,6 +50,18 @@ impl Buckets {
     pub const NONE: Self = Self(0);
     /// All buckets.
     pub const ALL: Self = Self(u16::MAX);
+
+    /// Returns the set with these bits: bit 0 is bucket 0.
+    #[must_use]
+    pub const fn from_bits(bits: u16) -> Self {
+        Self(bits)
+    }
+
+    /// Returns one bit for each bucket: bit 0 is bucket 0.
+    #[must_use]
+    pub const fn bits(self) -> u16 {
+        self.0
+    }
 
     /// Whether it contains a bucket.
     #[must_use]

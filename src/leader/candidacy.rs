@@ -8,6 +8,7 @@
 //!   confirm that. So after an outage of the API server, it can renew first.
 //! - Each member has its quota. It takes free buckets up to that number. Of more it starts no work, and they become free when the work in
 //!   progress has ended.
+//!   If work does not end, because the API server refuses its result, the bucket is kept for a while, and another one is given away.
 //! - The members of a deleted Lease recreate it at once, each with the buckets that are certainly its own. Other buckets stay reserved until
 //!   their holders would have stopped.
 //! - A membership in our own name from an earlier process is taken over at once, but only at the start of a process. So a restarted container
@@ -28,6 +29,12 @@ pub const RENEW: Duration = Duration::from_secs(10);
 pub const RETRY: Duration = Duration::from_secs(2);
 /// Time for which an expired membership is left to its holder while the API server responds.
 pub const GRACE: Duration = Duration::from_secs(12);
+/// Time for which a bucket is given away, until it is kept because work in it does not end.
+///
+/// It is longer than the longest request, and the write after it.
+pub const PATIENCE: Duration = Duration::from_secs(90);
+/// Time for which such a bucket is kept.
+pub const KEEP: Duration = Duration::from_mins(10);
 /// Number of conflicts in a row that are normal while several replicas start or end.
 const CONFLICTS: u32 = 6;
 /// The pause after a conflict is up to this time, multiplied by their number.
@@ -74,6 +81,10 @@ struct Mine {
     until: Duration,
     renew: Duration,
     giving: Buckets,
+    /// Since when the same buckets are given away.
+    since: Duration,
+    /// Buckets whose work did not end, and until when they are not given away again.
+    busy: (Buckets, Duration),
 }
 
 /// A membership of another process, as it was first seen.
@@ -116,6 +127,8 @@ pub struct Candidacy {
     highest: i32,
     /// Buckets that were ours when the Lease was deleted, and until when they certainly are.
     reclaims: (Buckets, Duration),
+    /// Whether this replica leaves.
+    leaves: bool,
 }
 
 impl Candidacy {
@@ -134,13 +147,14 @@ impl Candidacy {
             raised: 0,
             highest: 0,
             reclaims: (Buckets::NONE, Duration::ZERO),
+            leaves: false,
         }
     }
 
     /// Returns the state of this replica as a member. `None`: it is not one.
     #[must_use]
     pub fn held(&self) -> Option<Held> {
-        let (mine, table) = (self.mine.as_ref()?, self.table()?);
+        let (mine, table) = (self.mine.as_ref().filter(|_| !self.leaves)?, self.table()?);
         let (epoch, buckets) = (table.members.get(&self.identity)?.epoch, table.of(Some(&self.identity)));
         Some(Held { epoch, buckets, giving: mine.giving, until: mine.until })
     }
@@ -194,8 +208,13 @@ impl Candidacy {
                 self.see(seen, now);
                 self.confirm(now);
                 if self.mine.is_some() && self.is_member_of(&write.table) {
-                    self.mine = Some(Mine { until: sent + LASTS, renew: sent + RENEW, giving: write.giving });
+                    if let Some(mine) = &mut self.mine {
+                        (mine.until, mine.renew, mine.giving) = (sent + LASTS, sent + RENEW, write.giving);
+                    }
                     self.reclaims.0 = Buckets::NONE;
+                } else if !self.leaves {
+                    // Something else changes what is written.
+                    self.not_before = now + RETRY;
                 }
             }
             // A client that retries on its own can conflict with its own first attempt. The next read shows that.
@@ -323,7 +342,8 @@ impl Candidacy {
             self.fresh = false;
             let ours = self.table().map_or(Buckets::NONE, |table| table.of(Some(&self.identity)));
             // If the response of our write was lost, the next answered renewal shows how long the buckets are ours.
-            let mine = self.mine.get_or_insert(Mine { until: Duration::ZERO, renew: now, giving: Buckets::NONE });
+            let (until, giving, busy) = (Duration::ZERO, Buckets::NONE, (Buckets::NONE, now));
+            let mine = self.mine.get_or_insert(Mine { until, renew: now, giving, since: now, busy });
             mine.giving = mine.giving.also_in(ours);
         } else {
             if let Some(held) = held.filter(|_| is_recreated) {

@@ -4,6 +4,7 @@
 //! be known.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures::{StreamExt as _, stream};
@@ -21,10 +22,15 @@ use super::candidacy::{Candidacy, RETRY, Step, Wrote};
 use super::table::{Write, object, read};
 use super::{LeadershipTerm, Lease, Uses, View};
 use crate::api::since_boot;
-use crate::telemetry::{Metrics, chain, metrics};
+use crate::api::values::shard::Sharding;
+use crate::telemetry::{Metrics, chain};
 
 /// Deadline of a call.
 const DEADLINE: Duration = Duration::from_secs(5);
+/// Time in which objects from other shards are collected, before a term begins for them.
+const COLLECT: Duration = Duration::from_millis(500);
+/// Minimum time between two terms that begin for such objects.
+const RENEWALS: Duration = Duration::from_secs(10);
 
 /// Why a Lease could not be read or written.
 #[derive(Debug, Error)]
@@ -48,8 +54,10 @@ pub enum LeaseError {
 pub struct Named {
     /// Namespace of the Lease.
     pub namespace: String,
-    /// Name of the Lease.
+    /// Name of the Lease, without the ID of the shard.
     pub name: &'static str,
+    /// The shard of this process.
+    pub sharding: Sharding,
     /// `holderIdentity`: the name of the pod. Two processes that run at the same time must not share it.
     pub identity: String,
 }
@@ -58,12 +66,16 @@ pub struct Named {
 pub struct Keeper {
     api: Api<Object>,
     named: Named,
+    /// Name of the Lease.
+    name: String,
     state: Candidacy,
     view: watch::Sender<View>,
     term_numbers: watch::Sender<Option<u64>>,
     above: watch::Receiver<i32>,
+    came: watch::Receiver<(u64, i32)>,
+    /// When the next term must begin because of objects from other shards, and when the last one began.
+    renewal: (Option<Duration>, Duration),
     uses: Arc<Uses>,
-    label: metrics::Lease,
     metrics: Metrics,
     /// Called once, as soon as the holders of the buckets are known.
     decided: Option<Box<dyn FnOnce() + Send + Sync>>,
@@ -78,60 +90,89 @@ impl Keeper {
     pub fn new(
         client: Client,
         named: Named,
-        label: metrics::Lease,
         metrics: Metrics,
         decided: impl FnOnce() + Send + Sync + 'static,
     ) -> (Self, Lease) {
-        metrics.lease_held(label, false);
+        let name = named.sharding.lease(named.name);
+        metrics.lease_held(&name, false);
+        let sharding = Arc::new(named.sharding.clone());
         let uses = Arc::new(Uses::default());
         let (view, views) = watch::channel(View::default());
         let (term_numbers, numbers) = watch::channel(None);
         let (raise, above) = watch::channel(0);
+        let (came, comes) = watch::channel((0, 0));
         let keeper = Self {
             api: Api::namespaced(client, &named.namespace),
             state: Candidacy::new(&named.identity, crate::api::now()),
             named,
+            name,
             view,
             term_numbers,
             above,
+            came: comes,
+            renewal: (None, Duration::ZERO),
             uses: uses.clone(),
-            label,
             metrics,
             decided: Some(Box::new(decided)),
             complaint: None,
         };
-        (keeper, Lease { view: views, term_numbers: numbers, above: raise, uses })
+        let assigned = Arc::default();
+        (keeper, Lease { view: views, term_numbers: numbers, above: raise, came, uses, sharding, assigned })
     }
 
     /// Keeps the Lease until `stop`, then releases it so that another replica continues at once.
     pub async fn run(mut self, stop: CancellationToken) {
-        let watched = watch_object(self.api.clone(), self.named.name).default_backoff();
+        let watched = watch_object(self.api.clone(), &self.name).default_backoff();
         // The watch never ends. If it did, an expired Lease would still be polled.
         let mut watched = watched.chain(stream::pending()).boxed();
         while !stop.is_cancelled() {
-            let mut next = self.state.next(since_boot(), crate::api::now(), Buckets::NONE);
-            // Work that was begun before the publication is counted after it.
+            self.renew_if_due();
+            // Work that was begun before these buckets were published as given away is counted.
+            let given = self.giving();
+            let next = self.state.next(since_boot(), crate::api::now(), self.uses.idle().also_in(given));
             self.publish();
-            if matches!(next, Step::Wait(_)) && self.state.held().is_some_and(|held| !held.giving.is_empty()) {
-                next = self.state.next(since_boot(), crate::api::now(), self.uses.idle());
+            if self.giving() != given {
+                continue;
             }
             match next {
                 Step::Look => self.look().await,
                 Step::Write(write) => self.write(&write).await,
                 Step::Wait(until) => tokio::select! {
                     () = stop.cancelled() => break,
-                    () = tokio::time::sleep(until.saturating_sub(since_boot())) => {}
+                    () = tokio::time::sleep(until.min(self.renewal.0.unwrap_or(until)).saturating_sub(since_boot())) => {}
                     Some(event) = watched.next() => self.on_watch_event(event),
                     Ok(()) = self.above.changed() => self.state.raise(*self.above.borrow_and_update()),
+                    Ok(()) = self.came.changed() => {
+                        let due = (since_boot() + COLLECT).max(self.renewal.1 + RENEWALS);
+                        self.renewal.0.get_or_insert(due);
+                    }
                     () = self.uses.ended.notified() => {}
                 },
             }
             self.publish();
         }
-        if let Some(write) = self.state.resign() {
-            self.write(&write).await;
+        // Other replicas write the Lease, too, so the first write can conflict.
+        while let Some(step) = self.state.resign(since_boot()) {
+            match step {
+                Step::Write(write) => self.write(&write).await,
+                Step::Look => self.look().await,
+                Step::Wait(until) => tokio::time::sleep(until.saturating_sub(since_boot())).await,
+            }
             self.publish();
         }
+    }
+
+    /// Begins a new term, if objects have come from other shards. Several are collected, because each term begins with new lists.
+    fn renew_if_due(&mut self) {
+        if self.renewal.0.is_some_and(|due| due <= since_boot()) {
+            let (_, above) = *self.came.borrow_and_update();
+            self.state.raise(self.state.held().map_or(above, |held| held.epoch.max(above)));
+            self.renewal = (None, since_boot());
+        }
+    }
+
+    fn giving(&self) -> Buckets {
+        self.state.held().map_or(Buckets::NONE, |held| held.giving)
     }
 
     fn on_watch_event(&mut self, event: watcher::Result<Option<Object>>) {
@@ -139,13 +180,13 @@ impl Keeper {
             Ok(object) => self.state.on_watch_event(object.as_ref().map(read), since_boot()),
             Err(error) => {
                 // Without the watch the Lease is still kept, but a failover takes longer.
-                tracing::warn!(lease = self.named.name, error = %chain(&error), "the watch of the Lease was interrupted; restarting it");
+                tracing::warn!(lease = self.name, error = %chain(&error), "the watch of the Lease was interrupted; restarting it");
             }
         }
     }
 
     async fn look(&mut self) {
-        let found = self.call(self.api.get_opt(self.named.name)).await;
+        let found = self.call(self.api.get_opt(&self.name)).await;
         match found {
             Ok(object) => self.state.on_read(object.as_ref().map(read), since_boot()),
             Err(error) => {
@@ -156,11 +197,11 @@ impl Keeper {
     }
 
     async fn write(&mut self, write: &Write) {
-        let object = object(self.named.name, write);
+        let object = object(&self.name, write);
         let (sent, params) = (since_boot(), PostParams::default());
         let answer = match write.over {
             None => self.call(self.api.create(&params, &object)).await,
-            Some(_) => self.call(self.api.replace(self.named.name, &params, &object)).await,
+            Some(_) => self.call(self.api.replace(&self.name, &params, &object)).await,
         };
         let outcome = match answer {
             Ok(stored) => Wrote::Done(read(&stored)),
@@ -197,7 +238,7 @@ impl Keeper {
         let text = chain(error);
         if self.complaint.as_ref() != Some(&text) {
             let held = self.state.held().is_some();
-            tracing::warn!(lease = self.named.name, held, error = %text, "request for the Lease failed; retrying every {RETRY:?}");
+            tracing::warn!(lease = self.name, held, error = %text, "request for the Lease failed; retrying every {RETRY:?}");
             self.complaint = Some(text);
         }
         // The holder is unknown, so a component that waits to start can start.
@@ -217,27 +258,33 @@ impl Keeper {
         let is_same = held.is_none_or(|held| before.term.is_some_and(|term| term.epoch == held.epoch));
         let number = if is_same { number } else { number + 1 };
         let term = held.map(|held| LeadershipTerm { number, epoch: held.epoch });
-        let view = View { term, buckets, until: held.map_or(Duration::ZERO, |held| held.until) };
+        let mut since = before.since;
+        for bucket in buckets.without(before.buckets).iter() {
+            since[bucket.index()] = number;
+        }
+        let view = View { term, buckets, since, until: held.map_or(Duration::ZERO, |held| held.until) };
         if self.state.decided() {
             self.decided.take().into_iter().for_each(|decided| decided());
         }
         self.log(before, view);
         self.view.send_if_modified(|old| std::mem::replace(old, view) != view);
+        // After the publication, and before the counts are read.
+        self.uses.given.store(self.giving().bits(), Ordering::SeqCst);
         let known = term.map(|term| term.number).or(self.state.decided().then_some(number));
         self.term_numbers
             .send_if_modified(|number| known.is_some() && std::mem::replace(number, known.max(*number)) < known);
-        self.metrics.lease_held(self.label, view.term.is_some());
+        self.metrics.lease_held(&self.name, view.term.is_some());
         let all = self.state.held().map_or(Buckets::NONE, |held| held.buckets);
         for bucket in Bucket::all() {
-            self.metrics.bucket_held(self.label, bucket.number(), all.contains(bucket));
+            self.metrics.bucket_held(&self.name, bucket.number(), all.contains(bucket));
         }
         if let Some(epoch) = self.state.epoch() {
-            self.metrics.lease_epoch(self.label, epoch);
+            self.metrics.lease_epoch(&self.name, epoch);
         }
     }
 
     fn log(&self, before: View, view: View) {
-        let (lease, identity) = (self.named.name, self.named.identity.as_str());
+        let (lease, identity) = (self.name.as_str(), self.named.identity.as_str());
         let (gained, lost) = (view.buckets.without(before.buckets), before.buckets.without(view.buckets));
         match (before.term, view.term) {
             (None, Some(term)) => {

@@ -12,18 +12,22 @@
 //! outlast its membership: hence [`Lease::allows`]. A bucket that is given away becomes free when the work in progress has ended:
 //! hence [`Lease::hold`].
 
+mod assigned;
 mod bucket;
 mod candidacy;
 mod keeper;
 mod table;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use tokio::sync::{Notify, watch};
 
-use crate::api::since_boot;
+use crate::api::values::shard::Sharding;
+use crate::api::{Pipeline, since_boot};
+use assigned::Assigned;
 pub use bucket::{Bucket, Buckets, COUNT};
 pub use keeper::{Keeper, LeaseError, Named};
 
@@ -46,6 +50,8 @@ struct View {
     term: Option<LeadershipTerm>,
     /// The buckets in which work can be started.
     buckets: Buckets,
+    /// By bucket: the number of the term since which it has been ours without interruption.
+    since: [u64; COUNT as usize],
     /// Time until which they are certainly ours, by [`since_boot`].
     until: Duration,
 }
@@ -54,7 +60,9 @@ struct View {
 #[derive(Debug, Default)]
 struct Uses {
     counts: [AtomicUsize; COUNT as usize],
-    /// Notified when the last work in a bucket has ended.
+    /// The buckets that are given away.
+    given: AtomicU16,
+    /// Notified when the last work in one of them has ended.
     ended: Notify,
 }
 
@@ -70,23 +78,38 @@ impl Uses {
 pub struct Busy {
     uses: Arc<Uses>,
     bucket: Bucket,
+    /// The term in which the work was begun.
+    term: u64,
+}
+
+impl Busy {
+    /// Whether the work was begun in this term.
+    #[must_use]
+    pub fn is_of(&self, term: LeadershipTerm) -> bool {
+        self.term == term.number
+    }
 }
 
 impl Drop for Busy {
     fn drop(&mut self) {
-        if self.uses.counts[self.bucket.index()].fetch_sub(1, Ordering::SeqCst) == 1 {
+        let is_last = self.uses.counts[self.bucket.index()].fetch_sub(1, Ordering::SeqCst) == 1;
+        if is_last && Buckets::from_bits(self.uses.given.load(Ordering::SeqCst)).contains(self.bucket) {
             self.uses.ended.notify_one();
         }
     }
 }
 
-/// Access to the state of a Lease. It is cheap to clone.
+/// Access to the state of a Lease, and to the shards of its objects. It is cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Lease {
     view: watch::Receiver<View>,
     term_numbers: watch::Receiver<Option<u64>>,
     above: watch::Sender<i32>,
+    /// How many objects have come from other shards, and the highest epoch that the next term must exceed.
+    came: watch::Sender<(u64, i32)>,
     uses: Arc<Uses>,
+    sharding: Arc<Sharding>,
+    assigned: Arc<Assigned>,
 }
 
 impl Lease {
@@ -106,26 +129,81 @@ impl Lease {
     /// Whether work on the object with this uid can be started here. `allows` must be checked as well.
     #[must_use]
     pub fn owns(&self, uid: &str) -> bool {
-        self.buckets().contains(Bucket::of(uid))
+        let view = *self.view.borrow();
+        let of_shard = |term: LeadershipTerm| {
+            !self.sharding.is_used() || self.assigned.allows(uid, term.number, self.sharding.id.is_empty())
+        };
+        view.buckets.contains(Bucket::of(uid)) && view.term.is_some_and(of_shard)
     }
 
-    /// Whether this replica does the work that belongs to no single object.
+    /// Returns the shard of this process, and all shards.
+    #[must_use]
+    pub fn sharding(&self) -> &Sharding {
+        &self.sharding
+    }
+
+    /// Notes whether the shard of this process handles an object. If the object has come from another shard, a new term begins soon, and it is
+    /// ours from then on. `above`: the epoch of that term is higher than this one.
+    pub fn assign(&self, uid: &str, is_ours: bool, above: i32) {
+        if !self.sharding.is_used() {
+            return;
+        }
+        let term = self.term().filter(|_| self.buckets().contains(Bucket::of(uid)));
+        if self.assigned.assign(uid, is_ours, term.map(|term| term.number)) {
+            self.came.send_modify(|(count, epoch)| (*count, *epoch) = (count.wrapping_add(1), above.max(*epoch)));
+        }
+    }
+
+    /// Notes which shard handles a pipeline. One that this shard has to hand over is handled as before, until that is done.
+    pub fn assign_pipeline(&self, pipeline: &Pipeline) {
+        if self.sharding.leaves(pipeline).is_none() {
+            self.assign(pipeline.metadata.uid.as_deref().unwrap_or_default(), self.sharding.holds(pipeline), 0);
+        }
+    }
+
+    /// Notes which shard handles an object with these labels.
+    pub fn assign_labeled(&self, meta: &ObjectMeta) {
+        let is_ours = self.sharding.of_labels(meta.labels.as_ref()) == self.sharding.id;
+        self.assign(meta.uid.as_deref().unwrap_or_default(), is_ours, 0);
+    }
+
+    /// Whether another shard handled this object when it was last assigned.
+    #[must_use]
+    pub fn is_elsewhere(&self, uid: &str) -> bool {
+        self.assigned.is_elsewhere(uid)
+    }
+
+    /// Notes that an object is deleted. For a while it still belongs to its shard.
+    pub fn deleted(&self, uid: &str) {
+        if self.sharding.is_used() {
+            self.assigned.deleted(uid, since_boot());
+        }
+    }
+
+    /// Whether this replica does the work that belongs to no single object. Of all shards, the one without an ID does it.
     #[must_use]
     pub fn owns_common(&self) -> bool {
-        self.buckets().contains(Bucket::COMMON)
+        self.sharding.id.is_empty() && self.buckets().contains(Bucket::COMMON)
     }
 
     /// Returns which part of some objects is ours: how many of them, and of how many.
     #[must_use]
     pub fn part<'a>(&self, uids: impl Iterator<Item = &'a str>) -> (usize, usize) {
-        let buckets = self.buckets();
-        uids.fold((0, 0), |(ours, all), uid| (ours + usize::from(buckets.contains(Bucket::of(uid))), all + 1))
+        uids.fold((0, 0), |(ours, all), uid| (ours + usize::from(self.owns(uid)), all + 1))
+    }
+
+    /// Whether the bucket of an object has been ours without interruption since the term with this number.
+    #[must_use]
+    pub fn has_kept(&self, uid: &str, term: u64) -> bool {
+        let view = *self.view.borrow();
+        let bucket = Bucket::of(uid);
+        view.buckets.contains(bucket) && view.since[bucket.index()] <= term
     }
 
     /// Begins work on the object with this uid. `None`: its bucket is not ours, or is given away.
     #[must_use]
     pub fn begin(&self, uid: &str) -> Option<Busy> {
-        self.hold(Bucket::of(uid))
+        self.hold(Bucket::of(uid)).filter(|_| self.owns(uid))
     }
 
     /// Begins work in a bucket. `None`: it is not ours, or is given away.
@@ -133,8 +211,10 @@ impl Lease {
     pub fn hold(&self, bucket: Bucket) -> Option<Busy> {
         // Counted before the check: the keeper publishes that a bucket is given away before it looks at the count.
         self.uses.counts[bucket.index()].fetch_add(1, Ordering::SeqCst);
-        let busy = Busy { uses: self.uses.clone(), bucket };
-        self.buckets().contains(bucket).then_some(busy)
+        let view = *self.view.borrow();
+        let term = view.term.map_or(0, |term| term.number);
+        let busy = Busy { uses: self.uses.clone(), bucket, term };
+        view.buckets.contains(bucket).then_some(busy)
     }
 
     /// Whether an action in one of our buckets may start that takes at most this long.
@@ -157,6 +237,18 @@ impl Lease {
         }
     }
 
+    /// Like `wait`, but returns `false` also if a later term than that of the work has begun. A replica that was removed and has joined again
+    /// must not continue what it has begun before, because another one has held the bucket meanwhile.
+    pub async fn wait_with(&self, busy: &Busy, duration: Duration) -> bool {
+        self.wait(duration).await && self.is_current(busy)
+    }
+
+    /// Whether the term in which this work was begun continues.
+    #[must_use]
+    pub fn is_current(&self, busy: &Busy) -> bool {
+        self.term().is_some_and(|term| busy.is_of(term))
+    }
+
     /// Waits for the next update of the keeper: a term has started, was extended, or has ended, or buckets are given away.
     pub async fn changed(&mut self) {
         if self.view.changed().await.is_err() {
@@ -175,9 +267,11 @@ impl Lease {
     #[cfg(test)]
     pub(crate) fn held(duration: Duration) -> Self {
         let term = Some(LeadershipTerm { number: 1, epoch: 1 });
-        let (_, view) = watch::channel(View { term, buckets: Buckets::ALL, until: since_boot() + duration });
+        let until = since_boot() + duration;
+        let (_, view) = watch::channel(View { term, buckets: Buckets::ALL, until, ..View::default() });
         let (_, term_numbers) = watch::channel(Some(1));
-        Self { view, term_numbers, above: watch::Sender::new(1), uses: Arc::default() }
+        let (above, came, uses) = (watch::Sender::new(1), watch::Sender::default(), Arc::default());
+        Self { view, term_numbers, above, came, uses, sharding: Arc::default(), assigned: Arc::default() }
     }
 
     /// Reports an epoch that is above ours. If the bucket is still ours, the Lease was deleted, or the epoch was read from another cluster. In

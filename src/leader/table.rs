@@ -20,7 +20,7 @@ pub const LASTS: Duration = Duration::from_secs(90);
 pub const LONGEST: Duration = Duration::from_mins(10);
 /// The annotation with the members and the buckets.
 pub const ANNOTATION: &str = "pennant.dev/buckets";
-/// The member that stands for the unknown holders of a Lease that was deleted and created again. It is never renewed.
+/// The member that represents the unknown holders of a Lease that was deleted and created again. It is never renewed.
 pub const UNKNOWN: &str = "";
 
 /// A replica that takes part.

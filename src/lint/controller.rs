@@ -11,6 +11,7 @@ use super::pipelines::Files;
 use super::sheet::FindingContext;
 use super::{FieldProblem, Finding, Options, Source};
 use crate::api::pipeline::target::{Entry, targets};
+use crate::api::values::shard::SHARD_LABEL;
 use crate::api::{Notification, Pipeline, PipelineSet, Promotion};
 use crate::config::layers::{Layer, Source as Author};
 use crate::manifests::field::{below, entry, is_within, steps};
@@ -86,7 +87,11 @@ pub(super) fn pipeline_set(object: &Value, options: &Options) -> Option<FieldPro
         Ok(set) => set,
         Err(problem) => return Some(problem),
     };
-    let settings = Settings { cluster_name: &options.cluster_name, cross_namespace_refs: options.cross_namespace_refs };
+    let settings = Settings {
+        cluster_name: &options.cluster_name,
+        cross_namespace_refs: options.cross_namespace_refs,
+        shard_label: SHARD_LABEL,
+    };
     let (field, message) = sets::problem(&set, settings)?;
     Some((field.to_owned(), message, Source::Controller))
 }

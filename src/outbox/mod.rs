@@ -94,6 +94,8 @@ enum Command {
     Recorded(Vec<Record>),
     Offer(Offer),
     Look(Scope),
+    /// Answer when nothing of the pipeline with this uid is in progress. No more is started.
+    Drain(String, oneshot::Sender<()>),
 }
 
 /// A delivery that needs a user's attention: parked, or blocked by something that only a user can fix.
@@ -233,6 +235,14 @@ impl Deliveries {
     /// Waits until everything that was recorded before this leadership term is known.
     pub async fn loaded(&self, turn: u64) {
         let _ = self.loaded.clone().wait_for(|loaded| *loaded >= Some(turn)).await;
+    }
+
+    /// Waits until no request and no write for a pipeline is in progress. It must not be ours any more, so that none is started. Returns `false`
+    /// if the engine has ended.
+    pub async fn drained(&self, pipeline_uid: &str) -> bool {
+        let (answer, answered) = oneshot::channel();
+        let sent = self.commands.send(Command::Drain(pipeline_uid.to_owned(), answer)).await;
+        sent.is_ok() && answered.await.is_ok()
     }
 
     /// Waits until the engine has ended. After that, nothing is sent or written.

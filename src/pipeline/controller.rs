@@ -19,13 +19,14 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::promotions;
-use super::reconcile::{keep_warm, reconcile};
+use super::reconcile::{DEADLINE, claim, keep_warm, reconcile};
 use super::write::tracker::WriteTracker;
 use super::{Context, Error};
 use crate::api::Pipeline;
 use crate::cluster::Follower;
 use crate::k8s::stopping::applied;
 use crate::k8s::watch::{TermNumber, watch_by_term};
+use crate::leader::Bucket;
 use crate::telemetry::chain;
 use crate::telemetry::metrics::Watch;
 
@@ -56,7 +57,10 @@ impl Context {
 
     /// Forgets a deleted pipeline and releases its watches.
     fn forget(&self, key: &Follower) {
-        self.trackers().remove(key);
+        let known = self.trackers().remove(key);
+        if let Some(uid) = known.and_then(|writes| writes.uid) {
+            self.lease.deleted(&uid);
+        }
         self.release(key);
     }
 
@@ -235,15 +239,19 @@ fn look(pipeline: Arc<Pipeline>, context: Arc<Context>) -> BoxFuture<'static, Re
         } else if writes.term != number {
             writes = writes.for_term(number);
         }
+        if let Err(error) = assign(&context, &pipeline).await {
+            context.trackers().insert(key, writes);
+            return Err(error);
+        }
         let busy = context.lease.begin(uid.as_deref().unwrap_or_default());
         let result = match (term, &busy) {
-            (Some(term), Some(_)) => {
+            (Some(term), Some(busy)) if busy.is_of(term) => {
                 context.caches.begin_term(number);
-                reconcile(&context, &key, &pipeline, &mut writes, term.epoch).await
+                reconcile(&context, &key, &pipeline, &mut writes, (term.epoch, busy)).await
             }
             (_, None) if context.lease.term().is_some() => {
                 context.release(&key);
-                writes = WriteTracker::default();
+                writes = WriteTracker::new(uid.clone(), 0);
                 Ok(Action::await_change())
             }
             _ => {
@@ -257,6 +265,30 @@ fn look(pipeline: Arc<Pipeline>, context: Arc<Context>) -> BoxFuture<'static, Re
         result
     }
     .boxed()
+}
+
+/// Notes which shard handles a pipeline. If it has come from another shard, late writes of that shard are excluded first.
+async fn assign(context: &Context, pipeline: &Pipeline) -> Result<(), Error> {
+    let (lease, uid) = (&context.lease, pipeline.metadata.uid.as_deref().unwrap_or_default());
+    let holds = lease.sharding().holds(pipeline);
+    if !holds || !lease.is_elsewhere(uid) {
+        // The pipeline controller hands nothing over: it starts no write that the other shard does not exclude.
+        lease.assign(uid, holds, 0);
+        return Ok(());
+    }
+    if !lease.buckets().contains(Bucket::of(uid)) {
+        // It is claimed when its bucket is ours.
+        return Ok(());
+    }
+    if !lease.allows(DEADLINE) {
+        return Err(Error::Deadline);
+    }
+    // The new term begins after that, so its lists are newer than every write of the other shard. A copy that is not current is followed by
+    // another one.
+    if let Some(epoch) = claim(context, pipeline).await? {
+        lease.assign(uid, true, epoch);
+    }
+    Ok(())
 }
 
 /// Returns when to retry after a failure.

@@ -29,6 +29,7 @@ use tokio_util::sync::CancellationToken;
 pub use controller::run;
 
 use crate::cluster::{Caches, Follower};
+use crate::k8s::call::CallError;
 use crate::k8s::limiter::NamespaceLimiter;
 use crate::leader::Lease;
 use crate::report::events::Events;
@@ -48,6 +49,9 @@ pub enum Error {
     /// The API server did not answer in time. Retried later.
     #[error("the API server did not answer in time")]
     Deadline,
+    /// A pipeline that has come from another shard could not be written. Retried later.
+    #[error("a pipeline from another shard could not be taken over")]
+    Claim(#[source] CallError),
     /// A status cannot be encoded as JSON, which is a programming error.
     #[error("the status could not be encoded")]
     Encode(#[source] serde_json::Error),

@@ -6,6 +6,7 @@ use std::time::Duration;
 use kube::api::PatchParams;
 use kube::runtime::controller::Action;
 use kube::{Api, Resource as _};
+use serde_json::json;
 use tokio::time::{Instant, timeout};
 
 use super::gather::gather;
@@ -19,13 +20,15 @@ use super::{Context, Error};
 use crate::api::pipeline::RunningTimer;
 use crate::api::{Change, Pipeline, Promotion, Time, now};
 use crate::cluster::Follower;
+use crate::k8s::guarded::{Guarded, Outcome};
 use crate::k8s::limiter::Permit;
+use crate::leader::Busy;
 use crate::report::events::ChangeEvent;
 use crate::telemetry::chain;
 use crate::telemetry::metrics::{ApiWrite, WriteResult};
 
 /// Time limit of one API call, because kube's client has no time limit.
-const DEADLINE: Duration = Duration::from_secs(10);
+pub(super) const DEADLINE: Duration = Duration::from_secs(10);
 /// The owner of the fields that this controller writes.
 const FIELD_MANAGER: &str = "pennant-pipeline";
 /// Delay after a log with a higher epoch than ours was read. After this delay it is known which replica is the leader.
@@ -41,23 +44,27 @@ pub(super) fn keep_warm(ctx: &Context, key: &Follower, watched: &Pipeline, write
     let _ = gather(ctx, key, watched, writes);
 }
 
-/// Reconciles a pipeline. `watched` is the object that the watch delivered. `epoch` is the epoch of the Lease of this leader.
+/// Reconciles a pipeline. `watched` is the object that the watch delivered. `epoch` is the epoch of this replica, and `busy` holds the bucket.
 pub(super) async fn reconcile(
     ctx: &Context,
     key: &Follower,
     watched: &Arc<Pipeline>,
     writes: &mut WriteTracker,
-    epoch: i32,
+    (epoch, busy): (i32, &Busy),
 ) -> Result<Action, Error> {
     let api = Api::<Pipeline>::namespaced(ctx.client.clone(), &key.namespace);
     let Some(mut permit) = ctx.stop.run_until_cancelled(ctx.limiter.acquire(&key.namespace)).await else {
         return Ok(Action::await_change());
     };
+    // The bucket may have been given away while this waited.
+    if !ctx.lease.owns(watched.metadata.uid.as_deref().unwrap_or_default()) {
+        return Ok(Action::await_change());
+    }
     let mut last = Error::Deadline;
     let mut lossy = false;
     for _ in 0..TRIES {
         // Wait here and not just before the write: gathered data must not become old during the wait.
-        if !ctx.stop.run_until_cancelled(ctx.lease.wait(DEADLINE)).await.unwrap_or(false) {
+        if !ctx.stop.run_until_cancelled(ctx.lease.wait_with(busy, DEADLINE)).await.unwrap_or(false) {
             return Ok(Action::await_change());
         }
         let live = writes.is_uncertain() || lossy;
@@ -74,6 +81,10 @@ pub(super) async fn reconcile(
             // The pipeline was created again under the same name. The watch will report it soon.
             return Ok(Action::await_change());
         }
+        if !ctx.lease.sharding().holds(&base) {
+            // It was handed over to another shard.
+            return Ok(Action::await_change());
+        }
         notify(ctx, &base, writes);
         if let Some(wait) = writes.wait(Instant::now()).and_then(|wait| held_back(&base, wait, now())) {
             return Ok(Action::requeue(wait));
@@ -81,6 +92,10 @@ pub(super) async fn reconcile(
         if let Some(above) = base.status.as_ref().and_then(|s| s.log.as_ref()).map(|l| l.epoch).filter(|e| *e > epoch) {
             ctx.lease.raise(above);
             return Ok(Action::requeue(LEADER_RECHECK));
+        }
+        if !ctx.lease.is_current(busy) {
+            // The observations of a later term are not a continuation.
+            return Ok(Action::await_change());
         }
         let gathered = gather(ctx, key, &base, writes);
         let promotions = ctx.promotions.of(&key.namespace, base.metadata.uid.as_deref(), writes.term);
@@ -112,6 +127,23 @@ pub(super) async fn reconcile(
         }
     }
     Err(last)
+}
+
+/// Writes a new epoch into the log of a pipeline that has come from another shard. Late writes of that shard test the earlier one, and fail.
+/// Returns the epoch. `None`: this copy is not current, or the pipeline is gone.
+pub(super) async fn claim(ctx: &Context, pipeline: &Pipeline) -> Result<Option<i32>, Error> {
+    let meta = &pipeline.metadata;
+    let Some(log) = pipeline.status.as_ref().and_then(|status| status.log.as_ref()) else { return Ok(Some(0)) };
+    let own = ctx.lease.term().map_or(0, |term| term.epoch);
+    let epoch = log.epoch.max(own).saturating_add(1);
+    let api = Api::<Pipeline>::namespaced(ctx.client.clone(), meta.namespace.as_deref().unwrap_or_default());
+    let mut patch = Guarded::of(meta.uid.as_deref()).test(["status", "log", "serial"], json!(log.serial));
+    if log.epoch > 0 {
+        patch = patch.test(["status", "log", "epoch"], json!(log.epoch));
+    }
+    let patch = patch.put(["status", "log", "epoch"], &epoch).map_err(|error| Error::Claim(error.into()))?;
+    let outcome = patch.write_status(&api, meta.name.as_deref().unwrap_or_default()).await.map_err(Error::Claim)?;
+    Ok(matches!(outcome, Outcome::Written(_)).then_some(epoch))
 }
 
 /// Returns how long to delay a write. The delay is at most `wait`, and ends one second before the next timer is due. A change that ends the

@@ -18,6 +18,7 @@ use crate::api::{Pipeline, PipelineSet, PipelineSetStatus};
 use crate::changelog::{MAX_MESSAGE, cut};
 use crate::k8s::call::{CallError, call};
 use crate::k8s::guarded::{Guarded, Outcome as Written};
+use crate::leader::Busy;
 use crate::telemetry::metrics::{ApiWrite, WriteResult};
 
 /// Maximum number of concurrent calls for one set.
@@ -47,6 +48,7 @@ pub(super) enum Done {
 /// Carries out actions, several at a time. `spec`: the spec of a desired pipeline.
 pub(super) async fn act(
     context: &Context,
+    busy: &Busy,
     set: &PipelineSet,
     actions: Vec<Action>,
     spec: impl Fn(&Desired) -> Option<Value> + Sync,
@@ -55,7 +57,7 @@ pub(super) async fn act(
     let act = |action| {
         let (api, spec) = (api.clone(), &spec);
         async move {
-            context.may_write().await?;
+            context.may_write(busy).await?;
             let result = match action {
                 Action::Apply { name, uid, desired, baseline } => {
                     let spec = spec(&desired).unwrap_or_default();
@@ -189,11 +191,12 @@ async fn delete(api: &Api<Pipeline>, name: String, uid: String, version: String)
 /// Writes a status. Returns the set with it. A set that is gone or is another one now is seen by the watch.
 pub(super) async fn write_status(
     context: &Context,
+    busy: &Busy,
     set: &PipelineSet,
     status: Option<PipelineSetStatus>,
 ) -> Result<Option<PipelineSet>, Error> {
     let Some(status) = status else { return Ok(None) };
-    context.may_write().await?;
+    context.may_write(busy).await?;
     let api: Api<PipelineSet> = Api::namespaced(context.client.clone(), &set.namespace().unwrap_or_default());
     let encoded = |error: serde_json::Error| Error::Status(error.into());
     let patch = Guarded::of(set.metadata.uid.as_deref()).put(["status"], &status).map_err(encoded)?;

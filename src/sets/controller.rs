@@ -23,6 +23,7 @@ use crate::api::{Pipeline, PipelineSet};
 use crate::cluster::Follower;
 use crate::k8s::queue::Queue;
 use crate::k8s::watch::{Arrived, api_in, numbered, scopes, watch_by_term, watch_labeled_by_term};
+use crate::leader::{Bucket, Lease};
 use crate::telemetry::chain;
 use crate::telemetry::metrics::Watch;
 
@@ -105,6 +106,15 @@ pub async fn run(
     if stop.is_cancelled() { Ok(()) } else { result }
 }
 
+/// Notes which shard handles a set.
+fn assign(lease: &Lease, event: &Event<PipelineSet>) {
+    match event {
+        Event::Apply(set) | Event::InitApply(set) => lease.assign_labeled(&set.metadata),
+        Event::Delete(set) => lease.deleted(set.metadata.uid.as_deref().unwrap_or_default()),
+        Event::Init | Event::InitDone => {}
+    }
+}
+
 /// Waits until this time, or without end.
 async fn at(due: Option<Instant>) {
     match due {
@@ -154,6 +164,9 @@ impl Controller {
     fn arrived(&mut self, Arrived { watch, term, change }: Arrived<Change>) {
         let (Some(source), Some(change)) = (self.sources.get_mut(watch), change) else { return };
         let is_set = matches!(change, Change::Set(_));
+        if let Change::Set(event) = &change {
+            assign(&self.context.lease, event);
+        }
         let Absorbed { wake, gone, is_listed } = match change {
             Change::Set(event) => self.index.absorb_set(&mut source.listing, *event),
             Change::Pipeline(event) => self.index.absorb_pipeline(&mut source.listing, *event),
@@ -235,8 +248,10 @@ impl Controller {
             }
         }
         if !(changes.apply.is_empty() && changes.delete.is_empty()) {
-            let context = Arc::clone(&self.context);
-            self.follow.0.spawn(async move { make(&context, changes).await });
+            let (context, busy) = (Arc::clone(&self.context), self.context.lease.hold(Bucket::COMMON));
+            if let Some(busy) = busy {
+                self.follow.0.spawn(async move { make(&context, &busy, changes).await });
+            }
         }
     }
 
@@ -254,8 +269,8 @@ impl Controller {
         };
         let busy = self.context.lease.begin(set.metadata.uid.as_deref().unwrap_or_default());
         if busy.is_none() && self.context.lease.term().is_some() {
-            // The set of another replica needs no sources here.
-            self.context.caches.select(&key, HashSet::new());
+            // The set of another replica needs no sources here, and what is remembered of it becomes old.
+            self.forget(&key);
             self.queue.end(key, None);
             return;
         }
@@ -270,7 +285,7 @@ impl Controller {
         let made = self.index.made(&key);
         let context = Arc::clone(&self.context);
         self.looks.spawn(async move {
-            let (looked, result) = look(&context, &set, &made, &mut memory).await;
+            let (looked, result) = look(&context, &busy, &set, &made, &mut memory).await;
             drop(busy);
             (key, memory, looked, result)
         });

@@ -70,6 +70,8 @@ pub struct Settings<'a> {
     pub cluster_name: &'a str,
     /// Whether sources and targets in another namespace than their set are allowed.
     pub cross_namespace_refs: bool,
+    /// The label that names the shard of an object. A pipeline has that of its source, unless the template sets it.
+    pub shard_label: &'a str,
 }
 
 /// Returns the pipelines that a set should have. `owner`: the source of a pipeline that exists, which keeps its name.
@@ -162,7 +164,10 @@ impl Here<'_> {
             message: one_line(message),
         };
         let rendered = self.planned.template.render(&data(&source, object));
-        let rendered = rendered.map_err(|message| wrong("", "TemplateFailed", &message))?;
+        let mut rendered = rendered.map_err(|message| wrong("", "TemplateFailed", &message))?;
+        if let Some(shard) = object.labels.get(self.settings.shard_label) {
+            rendered.labels.entry(self.settings.shard_label.to_owned()).or_insert_with(|| shard.clone());
+        }
         let is_new = is_new(object, found.before);
         let chunks = self.set.spec.chunks;
         for chunk in 0..chunks.unwrap_or(1) {
@@ -209,7 +214,7 @@ impl Here<'_> {
             return Err(("Invalid", format!("template.spec.{field}: unknown field; correct or remove it")));
         }
         let namespace = self.set.namespace().unwrap_or_default();
-        let Settings { cluster_name, cross_namespace_refs } = self.settings;
+        let Settings { cluster_name, cross_namespace_refs, .. } = self.settings;
         plan(&typed, &namespace, cluster_name, cross_namespace_refs)
             .map_err(|refused| (refused.reason, format!("template.spec: {}", refused.message)))?;
         let mut labels = rendered.labels.clone();
@@ -358,6 +363,7 @@ pub(super) fn shown(source: &SourceRef) -> String {
 mod tests {
     use super::*;
     use crate::api::PipelineSetSpec;
+    use crate::api::values::shard::SHARD_LABEL;
     use crate::cluster::Reason;
     use crate::sets::plan;
     use crate::sets::testing::spec;
@@ -391,7 +397,13 @@ mod tests {
         let sources = Sources { objects: objects.to_vec(), total: objects.len(), newest: None, incomplete: None };
         let found = [Found { generator: &planned.generators[0], sources, before }];
         let owner = |_: &str| Some(planned.generators[0].source(owner?, "x"));
-        expand(&set, &planned, &found, Settings { cluster_name: "in-cluster", cross_namespace_refs: true }, owner)
+        expand(
+            &set,
+            &planned,
+            &found,
+            Settings { cluster_name: "in-cluster", cross_namespace_refs: true, shard_label: SHARD_LABEL },
+            owner,
+        )
     }
 
     #[test]
@@ -495,7 +507,7 @@ mod tests {
         let incomplete = Some((Reason::KindNotFound, "no such kind".to_owned()));
         let sources = Sources { incomplete, ..Sources::default() };
         let found = [Found { generator: &planned.generators[0], sources, before: None }];
-        let settings = Settings { cluster_name: "in-cluster", cross_namespace_refs: true };
+        let settings = Settings { cluster_name: "in-cluster", cross_namespace_refs: true, shard_label: SHARD_LABEL };
         let expanded = expand(&set, &planned, &found, settings, |_| None);
         assert_eq!(expanded.incomplete, [("KindNotFound".to_owned(), "generators[0]: no such kind".to_owned())]);
     }

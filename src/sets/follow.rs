@@ -13,6 +13,7 @@ use super::{Context, Error};
 use crate::api::pipeline_set::{ObjectSources, PipelineTemplate, PipelineTemplateMetadata, SET_MANAGER};
 use crate::api::{PipelineSet, PipelineSetSpec, pipeline_set};
 use crate::k8s::call::{CallError, call};
+use crate::leader::Busy;
 
 /// The label of the sets of `--follow`, with the name of the kind.
 const FOLLOW: &str = "pennant.dev/follow";
@@ -120,16 +121,16 @@ pub(super) fn changes<'a>(
 }
 
 /// Makes the changes. A set that somebody else made is left alone.
-pub(super) async fn make(context: &Context, changes: Changes) -> Result<(), Error> {
+pub(super) async fn make(context: &Context, busy: &Busy, changes: Changes) -> Result<(), Error> {
     let api: Api<PipelineSet> = Api::namespaced(context.client.clone(), &context.options.namespace);
     for set in changes.apply {
-        context.may_write().await?;
+        context.may_write(busy).await?;
         let (name, params) = (set.name_any(), PatchParams::apply(SET_MANAGER).force());
         call(api.patch(&name, &params, &Patch::Apply(&set))).await.map_err(Error::Follow)?;
         tracing::info!(set = name, "made a set of --follow");
     }
     for (name, uid) in changes.delete {
-        context.may_write().await?;
+        context.may_write(busy).await?;
         let preconditions = Some(Preconditions { uid: Some(uid), resource_version: None });
         match call(api.delete(&name, &DeleteParams { preconditions, ..DeleteParams::background() })).await {
             Ok(_) => tracing::info!(set = name, "deleted a set that --follow does not name any more"),

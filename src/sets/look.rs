@@ -16,6 +16,7 @@ use crate::api::pipeline::Baseline;
 use crate::api::pipeline_set::{MAX_PIPELINES, SourceRef, WrongPipeline};
 use crate::api::{PipelineSet, Status, now};
 use crate::cluster::{Follower, Now, Reason};
+use crate::leader::Busy;
 use crate::pipeline::plan::Refused;
 
 /// First and longest pause before a refused pipeline is tried again.
@@ -58,15 +59,16 @@ pub(super) fn warm(context: &Context, set: &PipelineSet) -> Result<Planned, Refu
 /// Looks at a set as the leader. What was done counts also after an error.
 pub(super) async fn look(
     context: &Context,
+    busy: &Busy,
     set: &PipelineSet,
     made: &BTreeMap<String, Made>,
     memory: &mut Memory,
 ) -> (Looked, Result<(), Error>) {
     let mut looked = Looked::default();
     let result = match warm(context, set) {
-        Ok(planned) => make(context, set, &planned, made, memory, &mut looked).await,
+        Ok(planned) => make((context, busy), set, &planned, made, memory, &mut looked).await,
         Err(refused) => {
-            let written = write_status(context, set, status::next(set, Err(&refused), now())).await;
+            let written = write_status(context, busy, set, status::next(set, Err(&refused), now())).await;
             written.map(|set| looked.set = set)
         }
     };
@@ -74,7 +76,7 @@ pub(super) async fn look(
 }
 
 async fn make(
-    context: &Context,
+    (context, busy): (&Context, &Busy),
     set: &PipelineSet,
     planned: &Planned,
     made: &BTreeMap<String, Made>,
@@ -95,7 +97,7 @@ async fn make(
     let spec = |desired: &_| spec_of(set, planned, &found, desired);
     let mut pipelines = made.values().filter(|made| !made.is_deleting).count();
     let mut failed = None;
-    for done in act(context, set, decided.actions, spec).await {
+    for done in act(context, busy, set, decided.actions, spec).await {
         match done {
             Ok(Done::Applied { name, is_new, baseline, made }) => {
                 pipelines += usize::from(is_new);
@@ -122,7 +124,7 @@ async fn make(
     let outcome = Outcome { pipelines, leaving, wrong, incomplete, found: is_recorded.then_some(&found[..]) };
     let is_filling = |found: &Found<'_>| matches!(found.sources.incomplete, Some((Reason::CacheNotSynced, _)));
     if !found.iter().any(is_filling) {
-        looked.set = write_status(context, set, status::next(set, Ok(outcome), now())).await?;
+        looked.set = write_status(context, busy, set, status::next(set, Ok(outcome), now())).await?;
     }
     let soon = is_cut.then(Instant::now);
     looked.again = soon.into_iter().chain(memory.refused.values().map(|refusal| refusal.again)).min();
@@ -137,8 +139,11 @@ fn computed(
     made: &BTreeMap<String, Made>,
     memory: &Memory,
 ) -> (Expanded, Decided) {
-    let settings =
-        Settings { cluster_name: &context.options.cluster_name, cross_namespace_refs: context.options.cross_namespace_refs };
+    let settings = Settings {
+        cluster_name: &context.options.cluster_name,
+        cross_namespace_refs: context.options.cross_namespace_refs,
+        shard_label: &context.lease.sharding().label,
+    };
     let mut expanded = expand(set, planned, found, settings, |name| made.get(name).map(|made| made.source.clone()));
     let known = Known {
         made,

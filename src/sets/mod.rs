@@ -35,7 +35,7 @@ pub use follow::Followed;
 
 use crate::cluster::Caches;
 use crate::k8s::call::CallError;
-use crate::leader::Lease;
+use crate::leader::{Busy, Lease};
 use crate::telemetry::Metrics;
 
 /// Time for one call, including retries of the client.
@@ -101,9 +101,9 @@ pub struct Context {
 }
 
 impl Context {
-    /// Waits until a call may start. `Err`: this replica is not the leader, or the process stops.
-    async fn may_write(&self) -> Result<(), Error> {
-        let is_leader = self.stop.run_until_cancelled(self.lease.wait(CALL)).await;
-        if is_leader == Some(true) { Ok(()) } else { Err(Error::NotLeading) }
+    /// Waits until a call may start. `Err`: the work was begun in another term, or the process stops.
+    async fn may_write(&self, busy: &Busy) -> Result<(), Error> {
+        let may = self.stop.run_until_cancelled(self.lease.wait_with(busy, CALL)).await;
+        if may == Some(true) { Ok(()) } else { Err(Error::NotLeading) }
     }
 }

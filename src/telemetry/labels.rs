@@ -364,11 +364,11 @@ pub(super) struct PromotionLabels {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct LeaseLabels {
-    pub(super) lease: Lease,
+    pub(super) lease: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct BucketLabels {
-    pub(super) lease: Lease,
+    pub(super) lease: String,
     pub(super) bucket: u8,
 }

@@ -272,19 +272,20 @@ impl Metrics {
     }
 
     /// Sets whether this replica holds the Lease.
-    pub fn lease_held(&self, lease: Lease, held: bool) {
-        self.families.leases.get_or_create(&LeaseLabels { lease }).set(i64::from(held));
-        drop(self.families.epochs.get_or_create(&LeaseLabels { lease }));
+    pub fn lease_held(&self, lease: &str, held: bool) {
+        let labels = LeaseLabels { lease: lease.to_owned() };
+        self.families.leases.get_or_create(&labels).set(i64::from(held));
+        drop(self.families.epochs.get_or_create(&labels));
     }
 
     /// Sets whether this replica holds a bucket of the Lease.
-    pub fn bucket_held(&self, lease: Lease, bucket: u8, held: bool) {
-        self.families.buckets.get_or_create(&BucketLabels { lease, bucket }).set(i64::from(held));
+    pub fn bucket_held(&self, lease: &str, bucket: u8, held: bool) {
+        self.families.buckets.get_or_create(&BucketLabels { lease: lease.to_owned(), bucket }).set(i64::from(held));
     }
 
     /// Sets the epoch of a Lease, independent of its holders.
-    pub fn lease_epoch(&self, lease: Lease, epoch: i32) {
-        self.families.epochs.get_or_create(&LeaseLabels { lease }).set(i64::from(epoch));
+    pub fn lease_epoch(&self, lease: &str, epoch: i32) {
+        self.families.epochs.get_or_create(&LeaseLabels { lease: lease.to_owned() }).set(i64::from(epoch));
     }
 
     /// Sets the number of tasks.

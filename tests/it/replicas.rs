@@ -2,6 +2,7 @@
 //! missing, and at most the one request that was in flight in each lane is repeated.
 
 mod divided;
+mod shards;
 
 use std::time::{Duration, Instant};
 
@@ -159,7 +160,7 @@ async fn frozen() {
 #[tokio::test]
 async fn another_replica_takes_over_from_one_that_is_killed_or_frozen() {
     let _alone = heavy().await;
-    tokio::join!(killed(), frozen());
+    tokio::join!(killed(), frozen(), divided::killed());
 }
 
 #[tokio::test]

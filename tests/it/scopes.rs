@@ -198,10 +198,11 @@ async fn metrics_have_stable_names_and_labels() {
     assert_eq!(after["pennant_deliveries_total{outcome=\"Delivered\"}"], 2.0);
 }
 
-const FAMILIES: [(&str, &str); 33] = [
+const FAMILIES: [(&str, &str); 34] = [
     ("pennant_api_writes", "counter"),
     ("pennant_attempts", "counter"),
     ("pennant_bookkeeping_entries", "gauge"),
+    ("pennant_bucket_held", "gauge"),
     ("pennant_build", "info"),
     ("pennant_caches", "gauge"),
     ("pennant_change_to_first_attempt_seconds", "histogram"),

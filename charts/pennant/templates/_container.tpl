@@ -37,7 +37,21 @@
 {{- if .Values.noCrossNamespaceRefs }}
 {{- fail "follow selects objects in all namespaces, which noCrossNamespaceRefs forbids; set one of them" }}
 {{- end }}
+{{- if .Values.shard.id }}
+{{- fail "follow makes PipelineSets for all shards; set it in the release without shard.id" }}
+{{- end }}
 - --follow={{ join "," .Values.follow }}
+{{- end }}
+{{- with .Values.shard }}
+{{- if .id }}
+- --shard-id={{ .id }}
+{{- end }}
+{{- if .all }}
+- --shards={{ join "," .all }}
+{{- end }}
+{{- if ne .label "fleet.cattle.io/shard-ref" }}
+- --shard-label={{ .label }}
+{{- end }}
 {{- end }}
 {{- if not .Values.pipelineSets.enabled }}
 - --no-pipeline-sets
@@ -71,7 +85,7 @@
 {{- end }}
 
 {{- define "pennant.env" -}}
-# Identifies the holder of a Lease, so it must differ for each running process.
+# Identifies this replica in the Leases, so it must differ for each running process.
 - name: POD_NAME
   valueFrom: {fieldRef: {fieldPath: metadata.name}}
 - name: POD_NAMESPACE
@@ -110,6 +124,9 @@
 {{- end }}
 {{- if not .Values.pipelineSets.enabled }}
 - --no-pipeline-sets
+{{- end }}
+{{- with .Values.shard.id }}
+- --shard-id={{ . }}
 {{- end }}
 {{- if .Values.metrics.service.enabled }}
 - --ready-url=http://{{ include "pennant.fullname" . }}-metrics.{{ .Release.Namespace }}:{{ int .Values.metrics.service.port }}/readyz

@@ -130,9 +130,9 @@ listed and watched by name, so that resourceNames apply to these verbs, too.
 {{- define "pennant.rights.own" -}}
 {{- $leases := list }}
 {{- range .Values.controllers }}
-{{- $leases = append $leases (printf "pennant-%s" .) }}
+{{- $leases = append $leases (printf "pennant-%s%s" . (ternary (printf "-%s" $.Values.shard.id) "" (ne $.Values.shard.id ""))) }}
 {{- end -}}
-# Leader election. A create cannot be restricted to names, so it is allowed for all Leases.
+# The Leases by which replicas share the work. A create cannot be restricted to names, so it is allowed for all Leases.
 - apiGroups: [coordination.k8s.io]
   resources: [leases]
   verbs: [create]

@@ -34,6 +34,11 @@ pub struct Dispatched {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     pub recorded: Option<Time>,
+    /// The shard that handles the pipeline. If absent, the shard without an ID. When the label of the pipeline names another shard, this one
+    /// ends its work, and then writes the other one here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 63))]
+    pub shard: Option<String>,
     /// Targets whose object is gone and that have pending deliveries, each as in the change log. Generated targets stay in the status until
     /// these are settled, and a pipeline that a `PipelineSet` made stays until then.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

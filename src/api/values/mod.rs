@@ -1,7 +1,7 @@
 //! Values of the custom resources that all modules share.
 //!
 //! In: texts as users write them. Out: durations, references, addresses, times, parts of generated names, the commit in a revision,
-//! and the known name closest to a misspelled name.
+//! the known name closest to a misspelled name, and the shard of an object.
 
 pub mod address;
 pub(super) mod clock;
@@ -10,4 +10,5 @@ pub(super) mod duration;
 pub mod names;
 pub mod nearest;
 pub mod refs;
+pub mod shard;
 pub mod transition;

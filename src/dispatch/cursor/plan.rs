@@ -28,6 +28,8 @@ pub struct Position {
     pub troubles: Vec<NotReadyNotification>,
     /// Generated targets whose object is gone and that have pending deliveries.
     pub pending_targets: Vec<String>,
+    /// The shard that handles the pipeline. `None`: the one without an ID.
+    pub shard: Option<String>,
 }
 
 impl From<&Dispatched> for Position {
@@ -50,6 +52,7 @@ impl From<&Dispatched> for Position {
             recorded: dispatched.recorded,
             troubles: dispatched.notifications.clone(),
             pending_targets: dispatched.pending_targets.clone(),
+            shard: dispatched.shard.clone(),
         }
     }
 }
@@ -75,6 +78,7 @@ impl From<&Position> for Dispatched {
             recorded: position.recorded,
             notifications: position.troubles.clone(),
             pending_targets: position.pending_targets.clone(),
+            shard: position.shard.clone(),
             armed: position.armed.values().flatten().cloned().collect(),
         }
     }
@@ -377,6 +381,7 @@ mod tests {
             recorded: Some(Time::UNIX_EPOCH),
             troubles: vec![NotReadyNotification { name: "a".to_owned(), ..NotReadyNotification::default() }],
             pending_targets: vec!["target/x".to_owned()],
+            shard: Some("eu".to_owned()),
         };
         assert_eq!(Position::from(&Dispatched::from(&position)), position);
     }

@@ -13,6 +13,7 @@ use super::persist::{self, Persisted, Stored};
 use super::plan::{Position, Sight};
 use crate::api::delivery::PipelineRef;
 use crate::api::pipeline::{Cursor, Dispatched, NotReadyNotification, RunningTimer};
+use crate::api::values::shard::Sharding;
 use crate::api::{self, Pipeline, Time};
 use crate::dispatch::Context;
 use crate::dispatch::status::sent::Sent;
@@ -104,6 +105,11 @@ impl CursorState {
     /// Creates the initial state of a leadership term: nothing is known yet.
     pub(in crate::dispatch) fn new(turn: u64) -> Self {
         Self { turn, ..Self::default() }
+    }
+
+    /// Returns the state in a later term, if the bucket was ours all the time.
+    pub(in crate::dispatch) fn in_term(self, turn: u64) -> Self {
+        Self { turn, ..self }
     }
 
     /// Whether the deliveries of a notification can have been recorded only in these namespaces.
@@ -200,6 +206,23 @@ impl CursorState {
         if troubles != self.position.troubles {
             self.position.troubles = troubles;
             self.moved();
+        }
+    }
+
+    /// Whether this shard handles the pipeline, according to the persisted state. Before something is persisted, the label decides.
+    pub(in crate::dispatch) fn is_of(&self, sharding: &Sharding) -> bool {
+        self.stored.raw.is_null() || sharding.is(self.position.shard.as_ref())
+    }
+
+    /// Sets the shard that handles the pipeline. An empty ID is that of the shard without one.
+    pub(in crate::dispatch) fn put_shard(&mut self, shard: &str) {
+        let shard = Some(shard.to_owned()).filter(|shard| !shard.is_empty());
+        if shard != self.position.shard {
+            self.position.shard = shard;
+            // Before something else is persisted, the label determines the shard.
+            if !self.stored.raw.is_null() {
+                self.moved();
+            }
         }
     }
 

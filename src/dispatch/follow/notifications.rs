@@ -19,6 +19,7 @@ impl Followed for Notification {
         match event {
             Event::Apply(n) | Event::InitApply(n) => {
                 let (namespace, name) = place(n);
+                ctx.lease.assign_labeled(&n.metadata);
                 if ctx.config.put_notification(n) {
                     // During a list, the watches are updated only once, at its end.
                     if matches!(event, Event::Apply(_)) {
@@ -29,7 +30,9 @@ impl Followed for Notification {
             }
             Event::Delete(n) => {
                 let (namespace, name) = place(n);
-                ctx.written.forget(&n.uid().unwrap_or_default());
+                let uid = n.uid().unwrap_or_default();
+                ctx.written.forget(&uid);
+                ctx.lease.deleted(&uid);
                 if ctx.config.remove_notification(&namespace, &name) {
                     wake::set_wanted(ctx);
                     wake::wake_lanes_of(ctx, &namespace, &name).await;

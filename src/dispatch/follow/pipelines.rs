@@ -33,6 +33,7 @@ impl Followed for Pipeline {
         match event {
             Event::Apply(p) | Event::InitApply(p) => {
                 let uid = p.uid().unwrap_or_default();
+                ctx.lease.assign_pipeline(p);
                 let facts = facts(p, &ctx.cluster_name);
                 let namespace = facts.namespace.clone();
                 ctx.deliveries.pipeline_index.put_cursors(&uid, cursors(p));
@@ -69,6 +70,7 @@ impl Followed for Pipeline {
 
 async fn remove(ctx: &Context, uid: String, namespace: &str) {
     ctx.forget(&uid);
+    ctx.lease.deleted(&uid);
     let layered = ctx.config.remove_pipeline(&uid);
     if ctx.deliveries.pipeline_index.remove_pipeline(&uid) {
         if layered {

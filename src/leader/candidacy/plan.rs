@@ -6,21 +6,31 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::{Candidacy, GRACE, Known, RETRY, Sighting, Step};
+use super::{Candidacy, GRACE, KEEP, Known, PATIENCE, RETRY, Sighting, Step};
 use crate::api::Time;
 use crate::leader::bucket::{Buckets, quota};
 use crate::leader::table::{Content, Member, Table, UNKNOWN, Write};
 
 impl Candidacy {
-    /// Leaves: all our buckets become free. From now on we hold nothing, whatever the result of the write is.
+    /// Leaves: all our buckets become free. From now on we hold nothing, whatever the result of the write is. Returns the next step, until the
+    /// Lease is known not to name us any more.
     #[must_use]
-    pub fn resign(&mut self) -> Option<Write> {
-        self.mine.take()?;
+    pub fn resign(&mut self, now: Duration) -> Option<Step> {
+        self.leaves = true;
+        if now < self.not_before {
+            return Some(Step::Wait(self.not_before));
+        }
+        if self.look {
+            return Some(Step::Look);
+        }
         let Known::There { seen, .. } = &self.known else { return None };
         let Content::Divided(table) = &seen.content else { return None };
+        if !self.is_member_of(table) {
+            return None;
+        }
         let mut table = table.clone();
         table.remove(&self.identity);
-        Some(Write { over: Some(seen.version.clone()), epoch: seen.epoch, table, giving: Buckets::NONE })
+        Some(Step::Write(Write { over: Some(seen.version.clone()), epoch: seen.epoch, table, giving: Buckets::NONE }))
     }
 
     /// Plans what to do with a Lease that exists. Marks the buckets that are given away from now on.
@@ -57,9 +67,15 @@ impl Candidacy {
         let quota = quota(&self.identity, names().chain([self.identity.as_str()]));
         // Given away: first those that were given away before, and then the last ones.
         let before = self.mine.as_ref().map_or(Buckets::NONE, |mine| mine.giving).also_in(held);
+        if let Some(mine) = self.mine.as_mut().filter(|mine| !mine.giving.is_empty() && now >= mine.since + PATIENCE) {
+            let others = if now < mine.busy.1 { mine.busy.0 } else { Buckets::NONE };
+            mine.busy = (others.and(mine.giving.without(idle)), now + KEEP);
+            mine.since = now;
+        }
+        let busy = self.mine.as_ref().filter(|mine| now < mine.busy.1).map_or(Buckets::NONE, |mine| mine.busy.0);
         let excess = held.count().saturating_sub(quota);
-        let giving = before.first(excess);
-        let giving = giving.and(held.without(giving).last(excess - giving.count()));
+        let giving = before.without(busy).first(excess);
+        let giving = giving.and(held.without(giving).without(busy).last(excess - giving.count()));
         let kept = before.without(giving);
         let room = quota.saturating_sub(held.count());
         let ours = if now < self.reclaims.1 { self.reclaims.0 } else { Buckets::NONE };
@@ -82,7 +98,9 @@ impl Candidacy {
         let changes = acquires || !is_member || !freed.is_empty() || !expired.is_empty() || own_epoch != known_epoch;
         let write = Write { over: Some(seen.version.clone()), epoch, table, giving: giving.without(freed) };
         let Some(mine) = &mut self.mine else { return Step::Write(write) };
-        mine.giving = before.and(giving);
+        if before.and(giving) != mine.giving {
+            (mine.giving, mine.since) = (before.and(giving), now);
+        }
         if is_due || changes {
             Step::Write(write)
         } else {

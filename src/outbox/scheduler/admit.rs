@@ -174,6 +174,7 @@ impl Engine {
             let Some(foreign) = self.admission.foreign.remove(&id) else { return };
             // Another replica decides about it now.
             let Some(busy) = self.parts.lease.begin(&foreign.pipeline) else { continue };
+            self.begin_beside(&foreign.pipeline);
             self.admission.deleting.insert(id.clone());
             let journal = self.parts.journal.clone();
             self.work.spawn(async move {
@@ -187,6 +188,7 @@ impl Engine {
     /// Handles the result of a deletion. A failed deletion is retried after a pause.
     pub(in crate::outbox) fn expelled(&mut self, id: RecordId, foreign: Foreign, failed: Option<String>) {
         self.admission.deleting.remove(&id);
+        self.end_beside(&foreign.pipeline);
         if let Some(error) = failed {
             tracing::warn!(%error, namespace = %id.namespace, delivery = %id.name, "could not delete a Delivery that Pennant did not record");
             let foreign = Foreign { not_before: Instant::now() + REST, ..foreign };

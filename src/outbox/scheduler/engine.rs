@@ -135,6 +135,7 @@ impl Engine {
         let mut gauges = tokio::time::interval(Duration::from_secs(5));
         loop {
             self.follow_buckets();
+            self.answer_drained();
             self.judge_listed();
             self.assign();
             if self.draining && (self.work.is_empty() || deadline.is_some_and(|d| Instant::now() >= d)) {
@@ -205,6 +206,7 @@ impl Engine {
                 }
             }
             Command::Offer(offer) => self.offer(offer),
+            Command::Drain(uid, answer) => self.drain(uid, answer),
             Command::Look(scope) => {
                 let keys: Vec<_> = self.lanes.keys().filter(|key| scope.covers(key)).cloned().collect();
                 // A new URL or template can fix the cause of a failure. A new label of the pipeline rarely can.

@@ -116,6 +116,7 @@ impl Engine {
             let sight = if self.parts.delivery_index.is_doubtful(&record.id) { Sight::Watched } else { Sight::Listed };
             let Some(value) = wanted(&record).filter(|_| self.admit(&record, sight)) else { continue };
             let Some(busy) = self.parts.lease.begin(&record.spec.pipeline_ref.uid) else { continue };
+            self.begin_beside(&record.spec.pipeline_ref.uid);
             let status = reopened(&record.status, value, now());
             let record = Record { not_found: 0, ..record };
             *self.reopening.entry(record.id.namespace.clone()).or_default() += 1;
@@ -144,6 +145,7 @@ impl Engine {
 
     /// Handles the end of the write that reopens a delivery. The object may have changed or been deleted meanwhile.
     pub(in crate::outbox) fn reopened(&mut self, worked: Worked) {
+        self.end_beside(&worked.record.spec.pipeline_ref.uid);
         let namespace = &worked.record.id.namespace;
         if let Some(count) = self.reopening.get_mut(namespace) {
             *count -= 1;

@@ -51,15 +51,20 @@ impl DeliveryIndex {
         let owner = Self::owner(record);
         {
             let mut book = self.book();
-            if !book.put(record) {
-                return;
-            }
-            let status = &record.status;
+            let (status, has_changed) = (&record.status, book.put(record));
             let figures = book.figures.entry(owner.clone()).or_default();
-            // After a restart, only the records contain the results of earlier attempts.
-            if status.last_attempt_time > figures.last_attempt {
+            // Only the records contain the results of attempts before a restart, and of those of other replicas.
+            let is_later = status.last_attempt_time > figures.last_attempt;
+            if is_later {
                 figures.last_attempt = status.last_attempt_time;
                 figures.last_error.clone_from(&status.error);
+            }
+            if !has_changed {
+                drop(book);
+                if is_later {
+                    self.changed.wake(owner);
+                }
+                return;
             }
             if status.outcome == Some(Outcome::Delivered) {
                 figures.last_sent = figures.last_sent.max(status.last_attempt_time);

@@ -68,10 +68,10 @@ fn overdue(parts: &Parts, cap: usize, most: usize, failing: &Failing) -> Overdue
         let notification = pipeline_index.of_lane(lane);
         let home = notification.as_ref().map_or(&lane.namespace, |notification| &notification.home);
         let is_known = is_known && pipeline_index.is_watched(&lane.namespace);
-        let resting = failing.contains_key(home) || !parts.lease.owns(&lane.pipeline);
+        let (resting, elsewhere) = (failing.contains_key(home), !parts.lease.owns(&lane.pipeline));
         // If the notification is gone, the built-in defaults apply.
         let retain = notification.as_ref().map(|notification| notification.delivery.retain).unwrap_or_default();
-        Rules { retain, cursor: if is_known { persisted(&cursors, lane) } else { Persisted::Unknown }, resting }
+        Rules { retain, cursor: if is_known { persisted(&cursors, lane) } else { Persisted::Unknown }, resting, elsewhere }
     };
     parts.delivery_index.overdue((rules, pipeline_index.meanings()), cap, most, now())
 }

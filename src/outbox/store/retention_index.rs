@@ -72,6 +72,8 @@ pub struct Rules<'a> {
     pub cursor: Persisted<'a>,
     /// Whether deletes fail in the namespace of these deliveries at present. They are then counted, but do not use up the limit of a sweep.
     pub resting: bool,
+    /// Whether another replica deletes these deliveries. They are counted, and use up the limit of the cap.
+    pub elsewhere: bool,
 }
 
 /// What is known about the persisted cursor.
@@ -246,7 +248,7 @@ impl RetentionIndex {
             overdue.looked_at += rows.settled.len();
             let goes = |row: &Row, reason| {
                 overdue.count += 1;
-                if overdue.goes.len() < most && !rules.resting {
+                if overdue.goes.len() < most && !rules.resting && !rules.elsewhere {
                     overdue.goes.push(row.surplus(reason));
                 }
             };
@@ -262,23 +264,23 @@ impl RetentionIndex {
     }
 
     /// Adds deliveries that no rule deletes, because there are `left` more than the cap allows. Where deletes fail, deliveries are counted,
-    /// but do not use up the limit.
+    /// but do not use up the limit. Each replica deletes its own of those that are the oldest of all.
     fn by_cap<'a>(&self, rules: &impl Fn(&LaneKey) -> Rules<'a>, left: usize, most: usize, now: Time, all: &mut Overdue) {
-        let mut lanes: HashMap<&Arc<LaneKey>, (bool, HashSet<Place>)> = HashMap::new();
+        let mut lanes: HashMap<&Arc<LaneKey>, (bool, bool, HashSet<Place>)> = HashMap::new();
         let (mut found, mut taken) = (0, 0);
         for (_, _, lane, place) in &self.old {
             let Some(rows) = self.lanes.get(lane) else { continue };
-            let (resting, free) = lanes.entry(lane).or_insert_with(|| {
+            let (resting, elsewhere, free) = lanes.entry(lane).or_insert_with(|| {
                 let (rules, mut free) = (rules(lane), HashSet::new());
                 all.looked_at += rows.settled.len();
                 rows.look(&rules, now, |_, _| {}, |place| _ = free.insert(place));
-                (rules.resting, free)
+                (rules.resting, rules.elsewhere, free)
             });
             let Some(row) = rows.settled.get(place).filter(|_| free.contains(place)) else { continue };
             found += 1;
             if !*resting && taken < left {
                 taken += 1;
-                if all.goes.len() < most {
+                if all.goes.len() < most && !*elsewhere {
                     all.goes.push(row.surplus(Removal::Cap));
                 }
             }
@@ -387,7 +389,7 @@ mod tests {
     }
 
     fn goes(kept: &mut RetentionIndex, cursor: Persisted<'_>, cap: usize, now: i64) -> Vec<(i64, Removal)> {
-        let rules = |_: &LaneKey| Rules { retain: RETAIN, cursor, resting: false };
+        let rules = |_: &LaneKey| Rules { retain: RETAIN, cursor, resting: false, elsewhere: false };
         // A new version makes all lanes due, because the tests also set the time back.
         let version = kept.rules + 1;
         let overdue = kept.overdue((rules, version), cap, 100, at(now));
@@ -435,7 +437,7 @@ mod tests {
         let records: Vec<_> = (1..=9).map(|n| settled(n, Outcome::Delivered, 100)).collect();
         let mut kept = kept(&records);
         let mut overdue = |resting, cap, most| {
-            let rules = |_: &LaneKey| Rules { retain: RETAIN, cursor: Persisted::Gone, resting };
+            let rules = |_: &LaneKey| Rules { retain: RETAIN, cursor: Persisted::Gone, resting, elsewhere: false };
             let overdue = kept.overdue((rules, 0), cap, most, at(200));
             (overdue.goes.len(), overdue.count)
         };
@@ -502,7 +504,7 @@ mod tests {
         let all = (0..1000).flat_map(|lane| (1..=100).map(move |n| in_lane(lane, n, Some(Outcome::Delivered), 100)));
         let mut kept = kept(&all.collect::<Vec<_>>());
         let retain = Retain { per_lane: 100, max_age: Duration::from_hours(24) };
-        let rules = |_: &LaneKey| Rules { retain, cursor: Persisted::Gone, resting: false };
+        let rules = |_: &LaneKey| Rules { retain, cursor: Persisted::Gone, resting: false, elsewhere: false };
         let cost = |kept: &mut RetentionIndex, version, cap, now| {
             let overdue = kept.overdue((rules, version), cap, 100, at(now));
             (overdue.looked_at, overdue.count)
@@ -606,6 +608,7 @@ mod tests {
                     retain,
                     cursor: if lane.lane == "target/3" { Persisted::Gone } else { Persisted::At(&taken) },
                     resting: lane.lane == "target/2",
+                    elsewhere: false,
                 };
                 let cap = caps[usize::try_from(serial % 4).unwrap()];
                 let expected = walk(&kept, rules, cap, at(now));

@@ -173,6 +173,14 @@ impl Controller {
     fn arrived(&mut self, Arrived { watch, term, change }: Arrived<Change>) {
         let (Some(source), Some(change)) = (self.sources.get_mut(watch), change) else { return };
         let is_listed = change.is_listed();
+        match &change {
+            Change::Pipeline(event) => match &**event {
+                Event::Apply(pipeline) | Event::InitApply(pipeline) => self.context.lease.assign_pipeline(pipeline),
+                Event::Delete(pipeline) => self.context.lease.deleted(pipeline.metadata.uid.as_deref().unwrap_or_default()),
+                Event::Init | Event::InitDone => {}
+            },
+            Change::Promotion(_) => {}
+        }
         let (namespace, listing) = (source.namespace.as_deref(), &mut source.listing);
         let changed = {
             let mut index = self.context.index();
@@ -320,6 +328,10 @@ const fn label(phase: Phase) -> PromotionPhase {
 async fn look_at(context: Arc<Context>, key: Key, term: u64, busy: Busy) -> Ended {
     let permit = context.stop.run_until_cancelled(context.limiter.acquire(&key.namespace)).await;
     let Some(permit) = permit else { return (key, Err(Error::NotLeader)) };
+    // The bucket may have been given away while this waited.
+    if !context.lease.owns(&key.uid) {
+        return (key, Ok(None));
+    }
     let seen = context.index().seen(&key);
     let Some(seen) = seen else { return (key, Ok(None)) };
     let store = Store::new(&context, &key, term, seen.lists);

@@ -15,9 +15,9 @@ fn names_and_units_follow_the_conventions() {
     metrics.pending(9);
     metrics.workers(Worker::Busy, 3);
     metrics.overdue(4);
-    metrics.lease_held(Lease::Dispatch, true);
-    metrics.lease_held(Lease::Pipeline, false);
-    metrics.lease_epoch(Lease::Dispatch, 7);
+    metrics.lease_held(Lease::Dispatch.as_str(), true);
+    metrics.lease_held(Lease::Pipeline.as_str(), false);
+    metrics.lease_epoch(Lease::Dispatch.as_str(), 7);
     metrics.api_write(ApiWrite::DeliveryCreate, WriteResult::Conflict);
     metrics.clone().watch_error(Watch::Secrets);
     metrics.cluster(None, Some(Cluster::Unknown));

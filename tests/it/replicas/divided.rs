@@ -14,7 +14,7 @@ use super::{DISPATCH, EXPIRY, PIPELINE, divided, replica};
 use crate::support::pennant::Options;
 use crate::support::proxy::Call;
 use crate::support::receiver::Gate;
-use crate::support::wait::heavy;
+use crate::support::wait::within;
 use crate::support::world::{OF_FIRST, OF_SECOND, bucket};
 use crate::support::{Fault, Oracle, Pennant, Proxy, Receiver, Reply, World, eventually};
 
@@ -107,14 +107,16 @@ async fn replicas_that_come_and_go_share_the_work_and_repeat_nothing() {
     judge(&world, &receiver, 4, 0).await;
 }
 
-#[tokio::test]
-async fn the_buckets_of_a_replica_that_is_killed_are_divided_among_the_others() {
-    let _alone = heavy().await;
+/// The buckets of a replica that is killed are divided among the others, which go on meanwhile.
+pub(super) async fn killed() {
     let receiver = Receiver::start();
     let world = nine("divided-killed", &receiver).await;
     let first = replica(&world, "first").await;
     world.settled().await;
-    let (mut second, third) = tokio::join!(replica(&world, "second"), replica(&world, "third"));
+    // One after the other, so that all controllers divide the buckets in the same way.
+    let mut second = replica(&world, "second").await;
+    share(&world, &[&first, &second]).await;
+    let third = replica(&world, "third").await;
     let shares = share(&world, &[&first, &second, &third]).await;
     ship(&world, "1").await;
     arrived(&receiver, 1).await;
@@ -133,7 +135,7 @@ async fn the_buckets_of_a_replica_that_is_killed_are_divided_among_the_others() 
         receiver.wait(&format!("/hook/{name}"), 3).await;
     }
     for lease in [PIPELINE, PROMOTE, DISPATCH] {
-        crate::support::wait::within(EXPIRY, "the others have all buckets", async || {
+        within(EXPIRY, "the others have all buckets", async || {
             let held = join_all([&first, &third].map(|replica| replica.buckets(lease))).await;
             if held.iter().map(Vec::len).sum::<usize>() == 16 { Ok(()) } else { Err(format!("{held:?}")) }
         })
