@@ -26,13 +26,13 @@ use crate::table::{LEASE_CALLS, REPLICAS, Reading, TAKEOVER_KILL, TAKEOVER_STOP}
 /// Number of pipelines in each bucket.
 const EACH: usize = 3;
 const LEASES: [&str; 3] = ["pennant-pipeline", "pennant-dispatch", "pennant-promote"];
-/// Number of repetitions in the template, each of which escapes and shortens a text.
-const HEAVY: usize = 400;
+/// Length of a text in the large template, and how often the template escapes and shortens it. A request can do no more work than that.
+const TEXT: usize = 4_000;
+const HEAVY: usize = 200;
 
 pub async fn measure(bed: &Bed, round: u32) -> Vec<Reading> {
     let (plain, mut readings) = shares(bed, round, "replicas", None).await;
-    let part = "{{truncate 40 (markdown message)}} {{upper target.app.name}} {{default revision \"none\"}} ";
-    let heavy = part.repeat(HEAVY);
+    let heavy = "{{truncate (markdown parameters.text) 8}} ".repeat(HEAVY);
     let (ratio, _) = shares(bed, round, "replicas-heavy", Some(&heavy)).await;
     readings.insert(0, Reading::of(&REPLICAS, ratio.0));
     readings.push(Reading::Note(format!(
@@ -46,8 +46,13 @@ pub async fn measure(bed: &Bed, round: u32) -> Vec<Reading> {
 async fn shares(bed: &Bed, round: u32, name: &str, template: Option<&str>) -> ((f64, String), Vec<Reading>) {
     let world = bed.world(name, round).await;
     let mut sources = prepare(&world).await;
-    let body =
-        template.map_or_else(|| json!({}), |text| json!({"template": {"inline": format!("{{\"text\": \"{text}\"}}")}}));
+    let body = template.map_or_else(
+        || json!({}),
+        |text| {
+            let body = format!("{{\"text\": \"{text}\"}}");
+            json!({"template": {"inline": {"body": body}, "parameters": {"text": "_x*y[".repeat(TEXT / 5)}}})
+        },
+    );
     bed.notification(&world, "hook", body).await;
     let (quick, changes) = (bed.quick, if bed.quick { 4 } else { 20 });
     let mut first = replica(&world, "first").await;

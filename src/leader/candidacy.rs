@@ -250,6 +250,11 @@ impl Candidacy {
         match &self.known {
             Known::Nothing => Step::Look,
             Known::Absent(until) if now < *until => Step::Wait(*until),
+            Known::Absent(_) if !self.reclaims.0.is_empty() && now >= self.reclaims.1 => {
+                // It was paused since it has read that, and another replica may have taken its buckets.
+                (self.reclaims.0, self.known) = (Buckets::NONE, Known::Absent(now + LASTS));
+                Step::Wait(now + LASTS)
+            }
             Known::Absent(_) => Step::Write(self.create(now, wall)),
             Known::There { .. } => self.plan(now, wall, idle),
         }

@@ -280,3 +280,71 @@ impl Lease {
         self.above.send_if_modified(|known| std::mem::replace(known, above.max(*known)) < above);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns a Lease, and what its keeper publishes.
+    fn lease(id: &str) -> (watch::Sender<View>, Lease) {
+        let (publish, view) = watch::channel(View::default());
+        let sharding = Sharding { id: id.to_owned(), all: vec!["eu".to_owned()], ..Sharding::default() };
+        (publish, Lease { view, sharding: Arc::new(sharding), ..Lease::held(Duration::ZERO) })
+    }
+
+    fn view(number: u64, buckets: Buckets) -> View {
+        let term = Some(LeadershipTerm { number, epoch: 1 });
+        View { term, buckets, since: [number; COUNT as usize], until: since_boot() + Duration::from_mins(1) }
+    }
+
+    #[test]
+    fn work_holds_its_bucket_and_is_not_begun_in_one_that_is_given_away() {
+        let (publish, lease) = lease("");
+        assert!(lease.begin("u").is_none() && !lease.owns("u"), "nothing is ours");
+        publish.send_replace(view(3, Buckets::ALL));
+        let (bucket, busy) = (Bucket::of("u"), lease.begin("u").unwrap());
+        let only: Buckets = [bucket].into_iter().collect();
+        assert_eq!(lease.uses.idle(), Buckets::ALL.without(only));
+        publish.send_replace(View { since: [1; COUNT as usize], ..view(3, Buckets::ALL.without(only)) });
+        assert!(lease.begin("u").is_none() && lease.hold(bucket).is_none() && !lease.has_kept("u", 3));
+        assert_eq!(lease.uses.idle(), Buckets::ALL.without(only), "what was refused is not counted");
+        assert!(lease.is_current(&busy) && busy.is_of(lease.term().unwrap()));
+        drop(busy);
+        assert_eq!(lease.uses.idle(), Buckets::ALL);
+    }
+
+    #[tokio::test]
+    async fn what_was_begun_in_another_term_does_not_continue() {
+        let (publish, lease) = lease("");
+        publish.send_replace(view(1, Buckets::ALL));
+        let busy = lease.begin("u").unwrap();
+        assert!(lease.wait_with(&busy, Duration::from_secs(1)).await && lease.has_kept("u", 1));
+        // The replica was removed, and has joined again.
+        publish.send_replace(view(2, Buckets::ALL));
+        assert!(lease.wait(Duration::from_secs(1)).await && !lease.wait_with(&busy, Duration::from_secs(1)).await);
+        assert!(!lease.has_kept("u", 1));
+        // Another bucket was gained.
+        publish.send_replace(View { since: [2; COUNT as usize], ..view(3, Buckets::ALL) });
+        assert!(lease.has_kept("u", 2) && !lease.is_current(&busy));
+    }
+
+    #[test]
+    fn objects_of_another_shard_are_not_ours() {
+        let ((publish, lease), (also, other)) = (lease(""), lease("eu"));
+        for publish in [&publish, &also] {
+            publish.send_replace(view(1, Buckets::ALL));
+        }
+        assert!(lease.owns("unknown") && !other.owns("unknown"));
+        assert!(lease.owns_common() && !other.owns_common());
+        lease.assign("u", false, 0);
+        other.assign("u", true, 0);
+        assert!(!lease.owns("u") && lease.begin("u").is_none() && other.owns("u"));
+        assert_eq!(lease.part(["u", "v"].into_iter()), (1, 2));
+        lease.assign("u", true, 7);
+        assert_eq!((lease.owns("u"), *lease.came.borrow()), (false, (1, 7)), "the next term begins first");
+        publish.send_replace(view(2, Buckets::ALL));
+        assert!(lease.owns("u"));
+        lease.deleted("u");
+        assert!(lease.owns("u"), "its last deliveries are ours");
+    }
+}

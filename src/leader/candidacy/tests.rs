@@ -318,6 +318,11 @@ fn a_deleted_lease_is_its_members_to_make_again() {
     c.on_read(None, secs(106));
     assert_eq!(c.next(secs(106), wall(9), Buckets::ALL), Step::Wait(secs(196)), "its holder may not know yet");
     assert_eq!(write(&mut c, secs(196)).over, None);
+    // A member that is frozen after it has seen the deletion claims nothing.
+    let (mut a, _, _) = two();
+    a.on_read(None, secs(103));
+    assert_eq!(a.next(secs(300), wall(9), Buckets::ALL), Step::Wait(secs(390)));
+    assert_eq!(write(&mut a, secs(390)).over, None);
     // A member that was frozen may have been replaced before the deletion.
     let (mut a, _, _) = two();
     a.on_read(None, secs(300));

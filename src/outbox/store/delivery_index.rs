@@ -339,6 +339,22 @@ mod tests {
     use crate::outbox::testing::record;
 
     #[test]
+    fn what_another_replica_has_tried_is_known() {
+        let delivery_index = DeliveryIndex::default();
+        let owner = ("team-a".to_owned(), "deploys".to_owned());
+        let mut tried = record(9);
+        delivery_index.note(&tried);
+        for second in [5, 9] {
+            let at = Time::from_second(second).unwrap();
+            (tried.status.last_attempt_time, tried.status.error) = (Some(at), Some(format!("503 at {second}")));
+            delivery_index.note(&tried);
+            let figures = delivery_index.figures(&owner);
+            assert_eq!((figures.last_attempt, figures.last_error), (Some(at), tried.status.error.clone()));
+        }
+        assert_eq!(delivery_index.figures(&owner).pending, 1);
+    }
+
+    #[test]
     fn counts_follow_the_records() {
         let delivery_index = DeliveryIndex::default();
         let owner = ("team-a".to_owned(), "deploys".to_owned());

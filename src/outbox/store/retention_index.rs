@@ -450,6 +450,31 @@ mod tests {
     }
 
     #[test]
+    fn replicas_delete_together_what_is_above_the_cap() {
+        let of = |pipeline: &str, number: i64| {
+            let mut one = settled(number, Outcome::Delivered, 10 + number);
+            Arc::make_mut(&mut one.spec).pipeline_ref.uid = pipeline.to_owned();
+            one.id.name = format!("{pipeline}-{number}");
+            one
+        };
+        let all = [of("p1", 1), of("p2", 2), of("p1", 3), of("p2", 4)];
+        let deletes = |own: &str| {
+            let mut kept = kept(&all);
+            let rules = |lane: &LaneKey| Rules {
+                retain: RETAIN,
+                cursor: Persisted::Gone,
+                resting: false,
+                elsewhere: lane.pipeline != own,
+            };
+            let overdue = kept.overdue((rules, 0), 1, 100, at(200));
+            let names: Vec<_> = overdue.goes.into_iter().map(|surplus| surplus.id.name).collect();
+            (names, overdue.count)
+        };
+        let named = |names: &[&str]| names.iter().map(ToString::to_string).collect::<Vec<_>>();
+        assert_eq!((deletes("p1"), deletes("p2")), ((named(&["p1-1", "p1-3"]), 3), (named(&["p2-2"]), 3)));
+    }
+
+    #[test]
     fn the_number_of_replaced_deliveries_follows_from_what_is_kept() {
         let mut first = settled(1, Outcome::Superseded, 10);
         first.status.superseded = 4;
