@@ -360,4 +360,6 @@ impl Candidacy {
 }
 
 #[cfg(test)]
+mod properties;
+#[cfg(test)]
 mod tests;

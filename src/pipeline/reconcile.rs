@@ -77,19 +77,15 @@ pub(super) async fn reconcile(
         let base = writes.newest(watched);
         // Announce changes whose write was applied although its answer was lost.
         announce(ctx, writes.take_unannounced(), &base, writes);
-        if base.metadata.uid != writes.uid {
-            // The pipeline was created again under the same name. The watch will report it soon.
-            return Ok(Action::await_change());
-        }
-        if !ctx.lease.sharding().holds(&base) {
-            // It was handed over to another shard.
+        if base.metadata.uid != writes.uid || !ctx.lease.sharding().holds(&base) {
+            // The pipeline was created again under the same name, and the watch will report it soon. Or another shard handles it now.
             return Ok(Action::await_change());
         }
         notify(ctx, &base, writes);
         if let Some(wait) = writes.wait(Instant::now()).and_then(|wait| held_back(&base, wait, now())) {
             return Ok(Action::requeue(wait));
         }
-        if let Some(above) = base.status.as_ref().and_then(|s| s.log.as_ref()).map(|l| l.epoch).filter(|e| *e > epoch) {
+        if let Some(above) = log_epoch(&base).filter(|of_log| *of_log > epoch) {
             ctx.lease.raise(above);
             return Ok(Action::requeue(LEADER_RECHECK));
         }
@@ -127,6 +123,10 @@ pub(super) async fn reconcile(
         }
     }
     Err(last)
+}
+
+fn log_epoch(pipeline: &Pipeline) -> Option<i32> {
+    pipeline.status.as_ref()?.log.as_ref().map(|log| log.epoch)
 }
 
 /// Writes a new epoch into the log of a pipeline that has come from another shard. Late writes of that shard test the earlier one, and fail.

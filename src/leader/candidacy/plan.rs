@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::{Candidacy, GRACE, KEEP, Known, PATIENCE, RETRY, Sighting, Step};
+use super::{Candidacy, GRACE, KEEP, Known, Mine, PATIENCE, RETRY, Sighting, Step};
 use crate::api::Time;
 use crate::leader::bucket::{Buckets, quota};
 use crate::leader::table::{Content, Member, Table, UNKNOWN, Write};
@@ -36,14 +36,7 @@ impl Candidacy {
     /// Plans what to do with a Lease that exists. Marks the buckets that are given away from now on.
     pub(super) fn plan(&mut self, now: Duration, wall: Time, idle: Buckets) -> Step {
         let Known::There { seen, others } = &self.known else { return Step::Look };
-        let (mut expired, mut again) = (Vec::new(), None::<Duration>);
-        for (name, sighting) in others.iter().filter(|(name, _)| !(self.fresh && **name == self.identity)) {
-            match sighting.expires(now) {
-                Expiry::Look => return Step::Look,
-                Expiry::Now => expired.push(name.clone()),
-                Expiry::At(at) => again = Some(again.map_or(at, |again| again.min(at))),
-            }
-        }
+        let Some((expired, again)) = self.expired(others, now) else { return Step::Look };
         let undivided = Table::empty();
         let old = match &seen.content {
             Content::Divided(table) => table,
@@ -65,17 +58,9 @@ impl Candidacy {
         let held = table.of(Some(&self.identity));
         let names = || table.members.keys().map(String::as_str).filter(|name| ![UNKNOWN, &self.identity].contains(name));
         let quota = quota(&self.identity, names().chain([self.identity.as_str()]));
-        // Given away: first those that were given away before, and then the last ones.
         let before = self.mine.as_ref().map_or(Buckets::NONE, |mine| mine.giving).also_in(held);
-        if let Some(mine) = self.mine.as_mut().filter(|mine| !mine.giving.is_empty() && now >= mine.since + PATIENCE) {
-            let others = if now < mine.busy.1 { mine.busy.0 } else { Buckets::NONE };
-            mine.busy = (others.and(mine.giving.without(idle)), now + KEEP);
-            mine.since = now;
-        }
-        let busy = self.mine.as_ref().filter(|mine| now < mine.busy.1).map_or(Buckets::NONE, |mine| mine.busy.0);
-        let excess = held.count().saturating_sub(quota);
-        let giving = before.without(busy).first(excess);
-        let giving = giving.and(held.without(giving).without(busy).last(excess - giving.count()));
+        let busy = self.mine.as_mut().map_or(Buckets::NONE, |mine| mine.busy(idle, now));
+        let giving = given_away(held, before, busy, quota);
         let kept = before.without(giving);
         let room = quota.saturating_sub(held.count());
         let ours = if now < self.reclaims.1 { self.reclaims.0 } else { Buckets::NONE };
@@ -98,14 +83,25 @@ impl Candidacy {
         let changes = acquires || !is_member || !freed.is_empty() || !expired.is_empty() || own_epoch != known_epoch;
         let write = Write { over: Some(seen.version.clone()), epoch, table, giving: giving.without(freed) };
         let Some(mine) = &mut self.mine else { return Step::Write(write) };
-        if before.and(giving) != mine.giving {
-            (mine.giving, mine.since) = (before.and(giving), now);
-        }
+        mine.give(before.and(giving), now);
         if is_due || changes {
             Step::Write(write)
         } else {
             Step::Wait(again.map_or(mine.renew, |again| again.min(mine.renew)))
         }
+    }
+
+    /// Returns the members that have expired, and when to look at the others again. `None`: a live read has to confirm it.
+    fn expired(&self, others: &BTreeMap<String, Sighting>, now: Duration) -> Option<(Vec<String>, Option<Duration>)> {
+        let (mut expired, mut again) = (Vec::new(), None::<Duration>);
+        for (name, sighting) in others.iter().filter(|(name, _)| !(self.fresh && **name == self.identity)) {
+            match sighting.expires(now) {
+                Expiry::Look => return None,
+                Expiry::Now => expired.push(name.clone()),
+                Expiry::At(at) => again = Some(again.map_or(at, |again| again.min(at))),
+            }
+        }
+        Some((expired, again))
     }
 
     /// Whether the only holder is an earlier process of our name.
@@ -127,6 +123,33 @@ impl Candidacy {
         table.members.insert(self.identity.clone(), member);
         table.give(ours, Some(&self.identity));
         Write { over: None, epoch, table, giving: Buckets::NONE }
+    }
+}
+
+/// Returns which of the buckets that are held are given away: first those that were given away before, and then the last ones. Those that are
+/// `busy` are kept.
+fn given_away(held: Buckets, before: Buckets, busy: Buckets, quota: usize) -> Buckets {
+    let excess = held.count().saturating_sub(quota);
+    let giving = before.without(busy).first(excess);
+    giving.and(held.without(giving).without(busy).last(excess - giving.count()))
+}
+
+impl Mine {
+    /// Returns the buckets whose work does not end. Adds those that have been given away for a long time.
+    fn busy(&mut self, idle: Buckets, now: Duration) -> Buckets {
+        let known = if now < self.busy.1 { self.busy.0 } else { Buckets::NONE };
+        if self.giving.is_empty() || now < self.since + PATIENCE {
+            return known;
+        }
+        (self.busy, self.since) = ((known.and(self.giving.without(idle)), now + KEEP), now);
+        self.busy.0
+    }
+
+    /// Sets the buckets that are given away.
+    fn give(&mut self, giving: Buckets, now: Duration) {
+        if giving != self.giving {
+            (self.giving, self.since) = (giving, now);
+        }
     }
 }
 
