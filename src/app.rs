@@ -3,6 +3,7 @@
 mod connect;
 mod exporting;
 mod hooks;
+mod page;
 mod part;
 mod promoting;
 mod publishing;
@@ -41,6 +42,7 @@ use crate::webhook::{Policy, SecretWatches, Sender};
 use crate::{cluster, http, installed, pipeline};
 use exporting::Exporting;
 pub use exporting::Tracing;
+pub use page::{PageOptions, page};
 use part::{Part, first_ended};
 use signals::Signals;
 
@@ -128,6 +130,8 @@ pub struct Options {
     pub http_addr: SocketAddr,
     /// The address for hooks. `None`: there are none.
     pub hooks_addr: Option<SocketAddr>,
+    /// The audit page.
+    pub page: PageOptions,
     /// The context of the kubeconfig.
     pub context: Option<String>,
     /// The runtime for requests to receivers.
@@ -160,6 +164,9 @@ pub enum AppError {
         #[source]
         source: std::io::Error,
     },
+    /// The audit page cannot be served.
+    #[error("the audit page cannot be served")]
+    Page(#[source] crate::page::SealError),
     /// The process cannot receive signals.
     #[error("cannot receive signals")]
     Signal(#[source] std::io::Error),
@@ -192,6 +199,10 @@ pub async fn run(options: Options) -> Result<(), AppError> {
         serving.await;
         "serving health and metrics"
     });
+    // The page starts without the CRDs, so that it can say that they are missing.
+    if let Some(address) = options.page.address {
+        parts.push(page::start(&options, address, &access, &stop).await?);
+    }
     for &controller in &options.controllers {
         // Exported from the start: a process that waits for its CRDs holds no Lease, and an alert must detect that.
         metrics.lease_held(&options.sharding.lease(controller.lease().as_str()), false);
@@ -344,6 +355,7 @@ fn start_dispatch(
         sending: options.sending.clone(),
         client: client.clone(),
         cluster_name: options.cluster_name.clone(),
+        page_url: options.page.url.clone(),
         metrics: metrics.clone(),
         tracer: tracer.clone(),
         direct: Direct::default(),

@@ -80,6 +80,7 @@ pub mod lint;
 pub mod manifests;
 pub mod observe;
 pub mod outbox;
+pub mod page;
 pub mod pipeline;
 pub mod preview;
 pub mod promotion;

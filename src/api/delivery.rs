@@ -7,6 +7,8 @@
 //! Deliveries can also send a status. Rules of the schema reject changes of the spec, and changes of the status after the outcome.
 //! The chart's admission policy rejects all other changes of the status by clients other than Pennant.
 
+mod identity;
+
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -16,6 +18,7 @@ use super::pipeline::State;
 use super::pipeline::source::TargetOrigin;
 use super::values::refs::ClusterRef;
 pub use super::values::transition::{Family, SubjectKind, TransitionType};
+pub use identity::{name, webhook_id};
 
 /// Replaces the uid of a notification that has a cluster-wide notification as a layer. Such a notification has no uid of its own.
 pub const GLOBAL: &str = "global";

@@ -60,6 +60,21 @@ impl Access {
         Ok(client.with_layer(&cluster::Deadline::HEAD).build())
     }
 
+    /// Creates a client that sends no credentials of its own.
+    ///
+    /// # Errors
+    /// The same as those of [`Access::client`].
+    pub async fn anonymous(&self) -> Result<Client, AppError> {
+        let (mut config, kubeconfig) = self.config().await?;
+        config.auth_info = AuthInfo::default();
+        usable(&config).map_err(|why| AppError::Kubeconfig(why.into()))?;
+        if !self.proxy_of_environment && self.cluster_proxy(kubeconfig.as_ref()).is_none() {
+            config.proxy_url = None;
+        }
+        let client = ClientBuilder::try_from(config).map_err(|e| AppError::Client(Box::new(e)))?;
+        Ok(client.with_layer(&cluster::Deadline::HEAD).build())
+    }
+
     /// Returns the server that a client uses, as far as it is known. Returns no error, because it is used to describe another error.
     pub async fn server(&self) -> Server {
         let Ok((config, kubeconfig)) = self.config().await else { return Server::default() };

@@ -24,6 +24,7 @@ pub(super) fn dispatch(
         allow_http: options.allow_http,
         allow_destinations: texts(&options.allow_destinations),
         deny_destinations: texts(&options.deny_destinations),
+        page_url: options.page.url.as_ref().map(ToString::to_string),
     };
     start(Entry::of_dispatch(&options.namespace, &of), (client, lease), tasks, stop);
 }

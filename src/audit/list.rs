@@ -26,7 +26,7 @@ pub enum AuditError {
     Watch(#[source] Box<watcher::Error>),
 }
 
-fn api(client: &Client, namespace: Option<&str>) -> Api<Delivery> {
+pub(super) fn api(client: &Client, namespace: Option<&str>) -> Api<Delivery> {
     match namespace {
         Some(namespace) => Api::namespaced(client.clone(), namespace),
         None => Api::all(client.clone()),

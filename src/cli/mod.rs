@@ -7,6 +7,7 @@ mod audit;
 mod check;
 mod explain;
 mod lint;
+mod page;
 mod promote;
 mod promotions;
 mod redeliver;
@@ -66,6 +67,8 @@ enum Command {
     Approve(Box<approve::ApproveArgs>),
     /// Set the values that comments mark in YAML files, or list them, without a cluster.
     Setters(Box<setters::SettersArgs>),
+    /// Open the audit page in the browser: pipelines, what was sent, and what the receivers answered.
+    Page(Box<page::PageArgs>),
     /// Check an installation: CRDs, permissions of the controller, readiness.
     Check(Box<check::CheckArgs>),
     /// Print the completion script for a shell.
@@ -145,6 +148,8 @@ struct RunArgs {
     /// The address of hooks: signed approvals of promotions, and requests to check promotions [default: no hooks].
     #[arg(long, env = "PENNANT_HOOKS_ADDR", value_name = "ADDR")]
     hooks_addr: Option<SocketAddr>,
+    #[command(flatten)]
+    page: page::ServeArgs,
     /// The format of log lines: text or json. `PENNANT_LOG` sets the level, such as `info` or `pennant=debug`.
     #[arg(long, env = "PENNANT_LOG_FORMAT", default_value_t = logging::Format::Text, value_name = "FORMAT")]
     log_format: logging::Format,
@@ -226,6 +231,7 @@ impl Cli {
             Command::Promote(args) => run_on_cluster(&args.place.connection.clone(), promote::promote(*args)),
             Command::Approve(args) => run_on_cluster(&args.place.connection.clone(), approve::approve(*args)),
             Command::Setters(args) => setters::setters(&args),
+            Command::Page(args) => run_on_cluster(&args.connection.clone(), page::page(*args)),
             Command::Check(args) => run_on_cluster(&args.connection.clone(), check::check(*args)),
             Command::Completions { shell } => completions(shell),
         };
@@ -296,6 +302,7 @@ fn run(args: RunArgs) -> anyhow::Result<()> {
         allow_insecure_clusters: args.allow_insecure_clusters,
         http_addr: args.http_addr,
         hooks_addr: args.hooks_addr,
+        page: args.page.options()?,
         context: args.context,
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;

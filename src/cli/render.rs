@@ -84,12 +84,13 @@ pub(super) async fn render(args: RenderArgs) -> anyhow::Result<()> {
     let given = Given { allow_http: settings.allow_http, text: &text };
     let mut shown = Vec::new();
     for notification in &all {
-        let context = match &pipeline {
+        let mut context = match &pipeline {
             Some(pipeline) => {
                 live::sample_context(pipeline, args.target.as_deref(), &settings.cluster_name, &notification.name)?
             }
             None => SampleContext::sample((notification.name.clone(), notification.namespace.clone())),
         };
+        context.page.clone_from(&settings.page_url);
         shown.extend(previews(notification, &args.triggers, &given, &context)?);
     }
     anyhow::ensure!(!shown.is_empty(), "the Notification has no triggers; name one with --trigger");

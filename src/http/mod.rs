@@ -10,6 +10,7 @@
 mod gates;
 mod hooks;
 mod listener;
+mod page;
 pub mod probe;
 
 use std::time::Duration;
@@ -29,6 +30,7 @@ pub use gates::{Gate, Gates};
 pub use hooks::serve_hooks;
 use listener::Limits;
 pub use listener::listen;
+pub use page::serve_page;
 
 /// Maximum duration of requests in flight after the shutdown begins.
 const LINGER: Duration = Duration::from_secs(2);

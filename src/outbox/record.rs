@@ -4,8 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::api::delivery::{Family, SubjectKind};
-use crate::api::pipeline::target::promotion;
-use crate::api::values::names::{cut, hash};
+pub use crate::api::delivery::{name, webhook_id};
 use crate::api::{Age, DeliverySpec, DeliveryStatus, Time, version};
 
 /// The namespace and the name under which a record is stored. They identify the record.
@@ -173,39 +172,6 @@ impl LaneKey {
     #[must_use]
     pub fn has_same_notification(&self, other: &Self) -> bool {
         self.pipeline == other.pipeline && self.notification == other.notification && self.namespace == other.namespace
-    }
-}
-
-/// Returns the name of a delivery. The name is its key: only the first writer can record a transition, and only once.
-///
-/// The parts are: pipeline, notification, hash of (pipeline uid, notification, subject), serial, type. The first two parts are for users.
-/// If they are cut, the hash keeps the name unique.
-#[must_use]
-pub fn name(spec: &DeliverySpec) -> String {
-    let hash = hash(&[&spec.pipeline_ref.uid, &spec.notification, &subject(spec)]);
-    format!(
-        "{}-{}-{}-{}-{}",
-        cut(&spec.pipeline_ref.name),
-        cut(&spec.notification),
-        &hash[..10],
-        spec.serial,
-        spec.type_.as_str().to_lowercase()
-    )
-}
-
-/// Returns the `webhook-id` of every attempt (<https://www.standardwebhooks.com>): a hash of the same key. A receiver uses it to
-/// distinguish a repetition from a new delivery, even if the transition was recorded twice.
-#[must_use]
-pub fn webhook_id(spec: &DeliverySpec) -> String {
-    let serial = spec.serial.to_string();
-    let hash = hash(&[&spec.pipeline_ref.uid, &spec.notification, &subject(spec), &serial, spec.type_.as_str()]);
-    format!("msg_{}", &hash[..32])
-}
-
-fn subject(spec: &DeliverySpec) -> String {
-    match spec.type_.family() {
-        Family::Promotion => promotion(&spec.subject.name),
-        Family::Existence | Family::Status | Family::Drift => format!("{:?}/{}", spec.subject.kind, spec.subject.name),
     }
 }
 

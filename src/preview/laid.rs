@@ -79,7 +79,8 @@ pub(super) fn place(pipeline: &Pipeline, target: Option<&str>, cluster: &str) ->
 }
 
 /// Returns the status of a target. `None`: it has not been observed yet.
-pub(super) fn status_of<'a>(pipeline: &'a Pipeline, target: &TargetInfo) -> Option<&'a TargetStatus> {
+#[must_use]
+pub fn status_of<'a>(pipeline: &'a Pipeline, target: &TargetInfo) -> Option<&'a TargetStatus> {
     let environments = &pipeline.status.as_ref()?.environments;
     let shown = environments.iter().filter(|e| e.name == target.environment).flat_map(|e| &e.targets);
     let is = |shown: &&TargetStatus| {

@@ -3,7 +3,8 @@
 //! In: Notifications and the ConfigMaps with their templates, from files ([`Manifests`]) or a cluster ([`live`]), over the global
 //! configuration ([`LayeredNotification`]); a [`SampleContext`](crate::render::SampleContext) with sample data.
 //! Out: [`Preview`]s, with all possible credentials masked, and a request to the user's own receiver ([`post()`]). A built-in template
-//! becomes a Notification to start from ([`starter()`]) or a page of the documentation ([`page()`]). [`explain()`] returns the effective
+//! becomes a Notification to start from ([`starter()`]) or a page of the documentation ([`page()`]). The request of a recorded delivery is [`recorded()`], and [`test_request()`]
+//! is a sample for the real receiver. [`explain()`] returns the effective
 //! notifications of a pipeline, with the layer that set each field, and [`promotions()`] why a revision is or is not promoted.
 
 mod egress;
@@ -14,16 +15,18 @@ mod manifests;
 mod page;
 mod post;
 mod promotions;
+mod recorded;
 mod request;
 mod starter;
 
 pub use egress::Egress;
 pub use explain::{Asked, Explained, Known, explain};
-pub use laid::LayeredNotification;
+pub use laid::{LayeredNotification, status_of as observed};
 pub use manifests::Manifests;
 pub use page::page;
 pub use post::{Posted, post};
 pub use promotions::{ExplainedPromotion, NewestPromotion, promotes, promotions};
+pub use recorded::{Recorded, TestRequest, TestSender, recorded, test_request};
 pub use request::{Preview, previews};
 pub use starter::starter;
 

@@ -67,7 +67,7 @@ fn withheld(masked: &BTreeSet<String>) -> String {
     format!("; not sent, because they can be credentials: {names}")
 }
 
-fn told(attempt: &Attempt) -> Posted {
+pub(super) fn told(attempt: &Attempt) -> Posted {
     let took = format!("after {} ms", attempt.duration.as_millis());
     match (&attempt.result, attempt.result.error()) {
         (crate::webhook::AttemptResult::Answered { status, body, .. }, error) => {

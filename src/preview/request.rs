@@ -52,7 +52,7 @@ pub fn previews(
     in_order.map(|type_| preview(name, &sending, &context.transition(type_)).map_err(wrong)).collect()
 }
 
-fn preview(name: &str, sending: &Sending, data: &Data) -> Result<Preview, crate::config::Problem> {
+pub(super) fn preview(name: &str, sending: &Sending, data: &Data) -> Result<Preview, crate::config::Problem> {
     let rendered = sending.render(data)?;
     let (mut headers, mut masked) = (BTreeMap::new(), BTreeSet::new());
     for (name, value) in &rendered.headers {

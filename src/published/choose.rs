@@ -139,6 +139,7 @@ mod tests {
             allow_http: true,
             allow_destinations: vec!["::1/128".to_owned()],
             deny_destinations: Vec::new(),
+            page_url: None,
         }
     }
 

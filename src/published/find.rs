@@ -114,6 +114,7 @@ mod tests {
             allow_http: false,
             allow_destinations: Vec::new(),
             deny_destinations: Vec::new(),
+            page_url: None,
         };
         let data = json!({(Dispatch::KEY): serde_saphyr::to_string(&dispatch).unwrap()});
         let metadata = json!({"resourceVersion": "9", "continue": next});

@@ -40,6 +40,9 @@ pub struct Dispatch {
     pub allow_destinations: Vec<String>,
     /// Ranges of addresses that are refused.
     pub deny_destinations: Vec<String>,
+    /// The URL under which users reach the audit page.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub page_url: Option<String>,
 }
 
 /// The settings of the pipeline controller.

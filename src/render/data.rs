@@ -12,6 +12,7 @@ use std::sync::Arc;
 use serde::{Serialize, Serializer};
 
 use crate::api::delivery::{AppObject, Subject, SubjectKind};
+use crate::api::values::permalink::{self, PageUrl};
 use crate::api::values::refs::ClusterRef;
 use crate::api::{DeliverySpec, Status, Time, TransitionType};
 use promotion::PromotionData;
@@ -70,6 +71,21 @@ pub struct Data {
     pub superseded: i64,
     /// The notification that reports the transition.
     pub notification: NotificationData,
+    /// The URL of the delivery in the audit page; empty without `--page-url`, and in conditions.
+    pub link: String,
+    /// URLs of other screens of the audit page; empty like `link`.
+    pub links: LinkData,
+}
+
+/// URLs of screens of the audit page.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct LinkData {
+    /// The pipeline.
+    pub pipeline: String,
+    /// The notification.
+    pub notification: String,
+    /// The search for the revision.
+    pub revision: String,
 }
 
 /// The severity of a transition.
@@ -208,6 +224,23 @@ impl Data {
             coalesced: spec.coalesced,
             superseded: 0,
             notification: NotificationData { name: spec.notification.clone(), namespace: notification_namespace.to_owned() },
+            link: String::new(),
+            links: LinkData::default(),
+        }
+    }
+
+    /// Adds the URLs of the audit page, if there is one. `namespace` and `name` are those of the Delivery.
+    #[must_use]
+    pub fn with_links(self, page: Option<&PageUrl>, namespace: &str, name: &str) -> Self {
+        let Some(page) = page else { return self };
+        Self {
+            link: page.of(&permalink::delivery(namespace, name)),
+            links: LinkData {
+                pipeline: page.of(&permalink::pipeline(&self.pipeline.namespace, &self.pipeline.name)),
+                notification: page.of(&permalink::notification(namespace, &self.notification.name)),
+                revision: page.of(&permalink::search(&self.revision)),
+            },
+            ..self
         }
     }
 }

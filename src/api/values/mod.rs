@@ -9,6 +9,7 @@ pub mod commit;
 pub(super) mod duration;
 pub mod names;
 pub mod nearest;
+pub mod permalink;
 pub mod refs;
 pub mod shard;
 pub mod transition;

@@ -71,7 +71,7 @@ impl Connection {
         self.access().server().await
     }
 
-    fn access(&self) -> Access {
+    pub(super) fn access(&self) -> Access {
         Access {
             kubeconfig: self.kubeconfig.clone(),
             context: self.context.clone(),

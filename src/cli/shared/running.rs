@@ -7,6 +7,7 @@ use kube::Client;
 use serde::Serialize;
 
 use super::global;
+use crate::api::values::permalink::PageUrl;
 use crate::api::values::refs::ObjectName;
 use crate::config::Global;
 use crate::preview::Egress;
@@ -59,6 +60,9 @@ pub(in crate::cli) struct Settings {
     pub(in crate::cli) allow_http: bool,
     /// The name of the ConfigMap with the global configuration.
     config_map: String,
+    /// The URL of the audit page, if the controller publishes it.
+    #[serde(skip)]
+    pub(in crate::cli) page_url: Option<PageUrl>,
     /// The addresses that the controller does not send to, if it publishes them.
     #[serde(skip)]
     pub(in crate::cli) egress: Option<Egress>,
@@ -137,6 +141,7 @@ impl Running {
             cluster_name: or(&self.cluster_name, published(|i| &i.dispatch.cluster_name), CLUSTER_NAME),
             allow_http: self.allow_http.or(known.map(|i| i.dispatch.allow_http)).unwrap_or_default(),
             config_map: or(&self.config_map, published(|i| &i.dispatch.config_map), CONFIG_MAP),
+            page_url: known.and_then(|i| i.dispatch.page_url.as_ref()).and_then(|url| url.parse().ok()),
             egress: known.and_then(|i| Egress::new(&i.dispatch.allow_destinations, &i.dispatch.deny_destinations)),
         };
         if configuration == Source::Unknown {
@@ -207,6 +212,7 @@ mod tests {
             allow_http: true,
             allow_destinations: Vec::new(),
             deny_destinations: Vec::new(),
+            page_url: None,
         };
         Installation { namespace: "tools".to_owned(), dispatch }
     }

@@ -12,6 +12,7 @@ mod named;
 mod raw_object;
 mod several;
 mod steady;
+mod touched;
 
 use std::fmt::Debug;
 use std::future::ready;
@@ -35,6 +36,7 @@ pub(crate) use raw_object::Lean;
 pub use raw_object::{Deleted, Guarded};
 pub use several::{Arrived, api_in, numbered, scopes};
 use steady::{Logged, steady};
+pub use touched::touched;
 
 /// Pause after the first of consecutive errors.
 const FIRST_PAUSE: Duration = Duration::from_millis(800);

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use http::{HeaderName, HeaderValue, header};
 use thiserror::Error;
 
+use crate::api::values::permalink::PageUrl;
 use crate::config::{Address, Problem, Sending, is_secret};
 use crate::outbox::record::{Record, webhook_id};
 use crate::outbox::send_gate::index::PipelineFacts;
@@ -45,12 +46,18 @@ impl RequestError {
     }
 }
 
-/// Renders URL, headers and body. `until`: when the attempt must end, by [`crate::api::since_boot`].
-pub fn build(record: &Record, sending: &Sending, facts: &PipelineFacts, until: Duration) -> Result<Outgoing, RequestError> {
+/// Renders URL, headers and body. `page` is the URL of the audit page, for links. `until`: when the attempt must end, by [`crate::api::since_boot`].
+pub fn build(
+    record: &Record,
+    sending: &Sending,
+    (facts, page): (&PipelineFacts, Option<&PageUrl>),
+    until: Duration,
+) -> Result<Outgoing, RequestError> {
     let spec = &record.spec;
     let id = webhook_id(spec);
     let superseded = record.status.superseded;
-    let data = Data { superseded, ..Data::new(&id, spec, &facts.labels, &facts.annotations, &facts.namespace) };
+    let data = Data::new(&id, spec, &facts.labels, &facts.annotations, &facts.namespace);
+    let data = Data { superseded, ..data.with_links(page, &record.id.namespace, &record.id.name) };
     let rendered = sending.render(&data)?;
     let destination = match rendered.address {
         Address::Url(url) => webhook::Destination::Url(url),
@@ -103,7 +110,7 @@ mod tests {
         let withheld = |change: &dyn Fn(&mut Sending)| {
             let mut sending = plain.clone();
             change(&mut sending);
-            build(&record(7), &sending, &PipelineFacts::default(), Duration::MAX).unwrap().withhold_answer
+            build(&record(7), &sending, (&PipelineFacts::default(), None), Duration::MAX).unwrap().withhold_answer
         };
         assert!(!withheld(&|_| {}));
         for (namespace, expected) in [("team-a", false), ("pennant-system", true)] {

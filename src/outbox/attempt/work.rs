@@ -12,6 +12,7 @@ use url::Url;
 
 use super::decide::{self, At, Then};
 use super::request::build;
+use crate::api::values::permalink::PageUrl;
 use crate::api::{DeliveryStatus, now, since_boot};
 use crate::config::{self, EffectiveNotification, Retry, Sending};
 use crate::k8s::call::CallError;
@@ -53,6 +54,8 @@ pub struct Parts {
     pub client: kube::Client,
     /// The name of the local cluster.
     pub cluster_name: String,
+    /// The URL of the audit page, for links in requests.
+    pub page_url: Option<PageUrl>,
     /// Metrics.
     pub metrics: Metrics,
     /// Traces.
@@ -190,7 +193,7 @@ pub async fn attempt(
         Ok(how) => how,
         Err(problem) => return blocked(record, problem.reason(), &problem.to_string()),
     };
-    let mut outgoing = match build(&record, how, &facts, until) {
+    let mut outgoing = match build(&record, how, (&facts, parts.page_url.as_ref()), until) {
         Ok(outgoing) => outgoing,
         Err(error) if error.is_final() => {
             let decision = decide::unsendable(&record.status, error.reason(), &error.to_string(), now());

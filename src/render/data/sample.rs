@@ -6,8 +6,9 @@ use std::sync::Arc;
 use crate::api::delivery::{AppObject, PipelineRef, Subject, SubjectKind, SubjectTarget};
 use crate::api::pipeline::source::TargetOrigin;
 use crate::api::promotion::{Phase, PromotionState};
+use crate::api::values::permalink::PageUrl;
 use crate::api::values::refs::{ClusterKind, ClusterRef};
-use crate::api::{DeliverySpec, State, Status, Time, TransitionType};
+use crate::api::{DeliverySpec, State, Status, Time, TransitionType, delivery};
 use crate::render::Data;
 
 const OLD: &str = "main@sha1:9c1e1fd35d2e0b7a4a1bd2ae8e0a2b6a0f4f3e21";
@@ -33,6 +34,8 @@ pub struct SampleContext {
     pub new: String,
     /// Name and namespace of the notification.
     pub notification: (String, String),
+    /// The URL of the audit page, for links.
+    pub page: Option<PageUrl>,
 }
 
 impl SampleContext {
@@ -52,6 +55,7 @@ impl SampleContext {
             old: OLD.to_owned(),
             new: NEW.to_owned(),
             notification,
+            page: None,
         }
     }
 
@@ -82,7 +86,8 @@ impl SampleContext {
             error: None,
         };
         let (labels, annotations) = (Arc::new(self.labels.clone()), Arc::new(self.annotations.clone()));
-        Data::new("msg_5f3d2c1b0a9e8d7c", &spec, &labels, &annotations, &self.notification.1)
+        let data = Data::new("msg_5f3d2c1b0a9e8d7c", &spec, &labels, &annotations, &self.notification.1);
+        data.with_links(self.page.as_ref(), &self.pipeline.namespace, &delivery::name(&spec))
     }
 
     /// Returns the subject of this kind. The local cluster is never offline, so if the target is local, the subject is a remote cluster.

@@ -59,6 +59,8 @@ pub(in crate::render) static ROOT: DataSchema = Object(&[
     ("superseded", Leaf),
     ("parameters", Map),
     ("notification", Object(&[("name", Leaf), ("namespace", Leaf)])),
+    ("link", Leaf),
+    ("links", Object(&[("pipeline", Leaf), ("notification", Leaf), ("revision", Leaf)])),
 ]);
 
 /// The schema of the data of a [`PipelineSet`](crate::api::PipelineSet).

@@ -99,6 +99,7 @@ fn parts(api: &ApiServer) -> Parts {
         sending: Handle::current(),
         client,
         cluster_name: "in-cluster".into(),
+        page_url: None,
         metrics,
         tracer: Tracer::default(),
         direct: Direct::default(),

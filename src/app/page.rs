@@ -1,0 +1,101 @@
+//! The audit page: for everybody with a token of the cluster, and for the person who runs `pennant page`.
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use futures::future;
+use secrecy::SecretString;
+use tokio_util::sync::CancellationToken;
+
+use super::signals::Signals;
+use super::{Access, AppError, Options, Part, egress};
+use crate::api::values::permalink::PageUrl;
+use crate::api::values::refs::ObjectName;
+use crate::http;
+use crate::page::{Own, Page, Seal, SealError, Settings, Tokens};
+use crate::preview::{Egress, TestSender};
+
+/// The options of the page that `pennant run` serves.
+#[derive(Clone, Debug, Default)]
+pub struct PageOptions {
+    /// The address to listen on. `None`: there is no page in this process.
+    pub address: Option<SocketAddr>,
+    /// The URL under which users reach the page, also if another process serves it.
+    pub url: Option<PageUrl>,
+    /// Whether people can send deliveries again, and tests.
+    pub actions: bool,
+    /// The key of the cookies. `None`: a key of the process.
+    pub key: Option<SecretString>,
+}
+
+/// Listens on `address`. The page has a client without credentials, so it has only the permissions of the tokens that it is given.
+pub(super) async fn start(
+    options: &Options,
+    address: SocketAddr,
+    access: &Access,
+    stop: &CancellationToken,
+) -> Result<Part, AppError> {
+    let failed = |source| AppError::Listen { addr: address, source };
+    let listener = http::listen(address).map_err(failed)?;
+    tracing::info!(address = %listener.local_addr().map_err(failed)?, "serving the audit page");
+    let texts = |all: &[ipnet::IpNet]| all.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let settings = Settings {
+        cluster_name: options.cluster_name.clone(),
+        config_map: ObjectName { namespace: options.namespace.clone(), name: options.config_map.clone() },
+        allow_http: options.allow_http,
+        egress: Egress::new(&texts(&options.allow_destinations), &texts(&options.deny_destinations)),
+        actions: options.page.actions,
+        url: options.page.url.clone(),
+        tests: TestSender { policy: egress(options), proxy: options.proxy.clone() },
+    };
+    let seal = match &options.page.key {
+        Some(key) => Seal::from_secret(key)?,
+        None => Seal::of_process()?,
+    };
+    let page = Page::public(Tokens::new(access.anonymous().await?, seal), settings)?;
+    let mut part = Part::default();
+    let serving = http::serve_page(listener, page, stop.clone());
+    part.tasks.spawn(async {
+        serving.await;
+        "serving the audit page"
+    });
+    Ok(part)
+}
+
+/// Serves the page on the loopback address for the person with this access, until SIGTERM or SIGINT. `begun` is called with the address,
+/// which contains a part that can be used once.
+///
+/// # Errors
+/// [`AppError::Listen`] if the port is in use, and the errors of [`Access::client`].
+pub async fn page(
+    access: &Access,
+    port: u16,
+    settings: Settings,
+    begun: impl FnOnce(&SecretString),
+) -> Result<(), AppError> {
+    use secrecy::ExposeSecret as _;
+    let stop = CancellationToken::new();
+    let mut signals = Signals::new()?;
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    let failed = |source| AppError::Listen { addr: address, source };
+    let listener = http::listen(address).map_err(failed)?;
+    let bound = listener.local_addr().map_err(failed)?;
+    let own = Own::new(access.client().await?, bound.port())?;
+    let first = SecretString::from(format!("http://{bound}{}", own.first_path().expose_secret()));
+    let page = Page::own(own, bound.port(), settings)?;
+    begun(&first);
+    let serving = std::pin::pin!(http::serve_page(listener, page, stop.clone()));
+    match future::select(std::pin::pin!(signals.next()), serving).await {
+        future::Either::Left((_, serving)) => {
+            stop.cancel();
+            serving.await;
+        }
+        future::Either::Right(_) => {}
+    }
+    Ok(())
+}
+
+impl From<SealError> for AppError {
+    fn from(error: SealError) -> Self {
+        Self::Page(error)
+    }
+}

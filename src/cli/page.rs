@@ -1,0 +1,101 @@
+//! `pennant page`: the audit page on this machine; and the flags of the page in the cluster.
+
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use clap::Args;
+use secrecy::{ExposeSecret as _, SecretString};
+
+use super::shared::Connection;
+use super::shared::running::Running;
+use crate::api::values::permalink::PageUrl;
+use crate::app::{self, PageOptions};
+use crate::page::Settings;
+use crate::preview::TestSender;
+use crate::webhook::Policy;
+
+/// The flags of the page in the cluster.
+#[derive(Debug, Args)]
+pub(super) struct ServeArgs {
+    /// The address of the audit page, which people with a token of the cluster can open [default: no page].
+    #[arg(long, env = "PENNANT_PAGE_ADDR", value_name = "ADDR")]
+    page_addr: Option<SocketAddr>,
+    /// The URL under which users reach the audit page, such as `https://pennant.example.com`. Templates use it for links, and the page
+    /// answers only to this host and to localhost.
+    #[arg(long, env = "PENNANT_PAGE_URL", value_name = "URL")]
+    page_url: Option<PageUrl>,
+    /// Let people send deliveries again, and tests, from the audit page, with their own permissions.
+    #[arg(long, env = "PENNANT_PAGE_ACTIONS", requires = "page_addr")]
+    page_actions: bool,
+    /// A file with the key of the cookies of the audit page. All replicas need the same key [default: a key of the process].
+    #[arg(long, env = "PENNANT_PAGE_KEY_FILE", requires = "page_addr", value_name = "FILE")]
+    page_key_file: Option<PathBuf>,
+}
+
+impl ServeArgs {
+    /// Reads the file with the key.
+    pub(super) fn options(self) -> anyhow::Result<PageOptions> {
+        let key = self.page_key_file.map(|file| {
+            let text = std::fs::read_to_string(&file);
+            text.map(SecretString::from).map_err(|e| anyhow::anyhow!("--page-key-file {}: {e}", file.display()))
+        });
+        Ok(PageOptions { address: self.page_addr, url: self.page_url, actions: self.page_actions, key: key.transpose()? })
+    }
+}
+
+#[derive(Debug, Args)]
+pub(super) struct PageArgs {
+    /// The port on the loopback address [default: any free port].
+    #[arg(short, long, value_name = "PORT", default_value_t = 0, hide_default_value = true)]
+    port: u16,
+    /// Do not open the browser; only print the address.
+    #[arg(long)]
+    no_open: bool,
+    /// Only read: people cannot send deliveries again, or tests.
+    #[arg(long)]
+    no_actions: bool,
+    #[command(flatten)]
+    pub(super) connection: Connection,
+    #[command(flatten)]
+    running: Running,
+}
+
+/// Serves the page until the command is stopped.
+pub(super) async fn page(args: PageArgs) -> anyhow::Result<()> {
+    let access = args.connection.access();
+    let client = access.client().await?;
+    let running = args.running.resolve(Some(&client), client.default_namespace()).await?;
+    let anywhere = ["0.0.0.0/0", "::/0"].iter().filter_map(|net| net.parse().ok()).collect();
+    let settings = Settings {
+        cluster_name: running.cluster_name.clone(),
+        config_map: running.config_map(),
+        allow_http: running.allow_http,
+        url: running.page_url.clone(),
+        egress: running.egress,
+        actions: !args.no_actions,
+        // The person who runs the command decides about the network of this machine.
+        tests: TestSender {
+            policy: Policy { allow: anywhere, deny: Vec::new(), allow_http: running.allow_http },
+            proxy: None,
+        },
+    };
+    let no_open = args.no_open;
+    let begun = |address: &SecretString| {
+        let address = address.expose_secret();
+        // The address is for the person at this terminal, and useless once it was opened.
+        let _ = writeln!(std::io::stdout(), "{address}");
+        let _ = writeln!(std::io::stderr(), "pennant: the address can be opened once; Ctrl-C ends the page");
+        if !no_open && !open(address) {
+            let _ = writeln!(std::io::stderr(), "pennant: no browser could be opened; open the address manually");
+        }
+    };
+    Ok(app::page(&access, args.port, settings, begun).await?)
+}
+
+/// Opens an address in the browser of the desktop. Returns whether a program for it could be started.
+fn open(address: &str) -> bool {
+    let program = if cfg!(target_os = "macos") { "open" } else { "xdg-open" };
+    Command::new(program).arg(address).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().is_ok()
+}

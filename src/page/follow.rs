@@ -1,0 +1,304 @@
+//! Follows the pipelines and the notifications of a caller while somebody looks at them.
+//!
+//! In: a [`Caller`] and a namespace. Out: [`Followed`]: the current rows, and a signal for each change. Two watches fill it, with the
+//! permissions of the caller; they end two minutes after the last look. Each watch is made again after half a minute, so a token or a
+//! permission that was withdrawn is noticed within a minute.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt::Debug;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use kube::runtime::WatchStreamExt as _;
+use kube::runtime::watcher;
+use kube::runtime::watcher::Event;
+use kube::{Api, Client, Resource, ResourceExt as _};
+use serde::de::DeserializeOwned;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use super::caller::Caller;
+use super::rows::{NotificationRow, PipelineRow};
+use super::trouble::{Trouble, Wanted};
+use crate::api::{Notification, Pipeline};
+
+/// Page size of the first list.
+const PAGE: u32 = 500;
+/// Duration of a watch, in seconds.
+const WATCH: u32 = 25;
+/// How long the first list may take before a page shows what has arrived.
+const PATIENCE: Duration = Duration::from_secs(6);
+/// How long watches continue after the last look.
+const UNUSED: Duration = Duration::from_mins(2);
+/// Minimum time between two attempts after a refusal.
+const AGAIN: Duration = Duration::from_secs(5);
+/// Maximum number of pairs of caller and namespace that are followed.
+const MOST: usize = 64;
+
+/// Namespace and name of an object.
+type Key = (String, String);
+
+/// The rows of one kind.
+#[derive(Debug)]
+pub(super) struct Rows<R> {
+    /// The rows, by namespace and name.
+    pub(super) all: BTreeMap<Key, Arc<R>>,
+    /// Whether the first list has ended.
+    pub(super) is_listed: bool,
+    /// Why there are no rows, or why they can be old.
+    pub(super) trouble: Option<Trouble>,
+}
+
+impl<R> Default for Rows<R> {
+    fn default() -> Self {
+        Self { all: BTreeMap::new(), is_listed: false, trouble: None }
+    }
+}
+
+/// The rows of a caller in one namespace, or in all.
+pub(super) struct Followed {
+    pipelines: Arc<RwLock<Rows<PipelineRow>>>,
+    notifications: Arc<RwLock<Rows<NotificationRow>>>,
+    changes: watch::Receiver<u64>,
+    tasks: [JoinHandle<()>; 2],
+    since: Instant,
+}
+
+impl Drop for Followed {
+    fn drop(&mut self) {
+        self.tasks.iter().for_each(JoinHandle::abort);
+    }
+}
+
+/// All that is followed.
+#[derive(Default)]
+pub(super) struct Following(Mutex<HashMap<([u8; 32], Option<String>), Slot>>);
+
+struct Slot {
+    followed: Arc<Followed>,
+    used: Instant,
+}
+
+impl Following {
+    /// Returns the rows of a caller, after the first list, or what has arrived within some seconds.
+    pub(super) async fn rows(&self, caller: &Caller, namespace: Option<&str>) -> Arc<Followed> {
+        let followed = self.slot(caller, namespace);
+        let mut changes = followed.changes.clone();
+        let listed = async {
+            while !followed.is_settled() {
+                if changes.changed().await.is_err() {
+                    return;
+                }
+            }
+        };
+        let _ = tokio::time::timeout(PATIENCE, listed).await;
+        followed
+    }
+
+    fn slot(&self, caller: &Caller, namespace: Option<&str>) -> Arc<Followed> {
+        let key = (caller.key, namespace.map(str::to_owned));
+        let now = Instant::now();
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(slot) = all.get_mut(&key).filter(|slot| !slot.followed.is_refused(now)) {
+            slot.used = now;
+            return slot.followed.clone();
+        }
+        if all.len() >= MOST
+            && !all.contains_key(&key)
+            && let Some(oldest) = all.iter().min_by_key(|(_, slot)| slot.used).map(|(key, _)| key.clone())
+        {
+            all.remove(&oldest);
+        }
+        let followed = Arc::new(Followed::start(&caller.client, namespace));
+        all.insert(key, Slot { followed: followed.clone(), used: now });
+        followed
+    }
+
+    /// Ends the watches that nobody uses. Never returns.
+    pub(super) async fn sweep(&self) {
+        loop {
+            tokio::time::sleep(UNUSED / 4).await;
+            let now = Instant::now();
+            let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            // A stream of events holds a reference.
+            all.retain(|_, slot| {
+                let is_used = Arc::strong_count(&slot.followed) > 1;
+                if is_used {
+                    slot.used = now;
+                }
+                is_used || now.duration_since(slot.used) < UNUSED
+            });
+        }
+    }
+
+    /// Forgets the rows of a caller who has signed out.
+    pub(super) fn forget(&self, caller: &[u8; 32]) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|(key, _), _| key != caller);
+    }
+}
+
+impl Followed {
+    fn start(client: &Client, namespace: Option<&str>) -> Self {
+        let (pipelines, notifications) = (Arc::default(), Arc::default());
+        let (changed, changes) = watch::channel(0);
+        let changed = Arc::new(changed);
+        let tasks = [
+            tokio::spawn(follow::<Pipeline, _>(
+                client.clone(),
+                namespace.map(str::to_owned),
+                Arc::clone(&pipelines),
+                changed.clone(),
+            )),
+            tokio::spawn(follow::<Notification, _>(
+                client.clone(),
+                namespace.map(str::to_owned),
+                Arc::clone(&notifications),
+                changed,
+            )),
+        ];
+        Self { pipelines, notifications, changes, tasks, since: Instant::now() }
+    }
+
+    /// Reads the pipelines.
+    pub(super) fn pipelines<T>(&self, read: impl FnOnce(&Rows<PipelineRow>) -> T) -> T {
+        read(&self.pipelines.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Reads the notifications.
+    pub(super) fn notifications<T>(&self, read: impl FnOnce(&Rows<NotificationRow>) -> T) -> T {
+        read(&self.notifications.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Returns the signal of changes. It ends when both watches have ended.
+    pub(super) fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.clone()
+    }
+
+    /// Whether both lists have ended.
+    pub(super) fn is_complete(&self) -> bool {
+        self.pipelines(|rows| rows.is_listed) && self.notifications(|rows| rows.is_listed || rows.trouble.is_some())
+    }
+
+    /// Notes that the API server answers again. A watch that was only interrupted reports nothing until the next change.
+    pub(super) fn has_answered(&self) {
+        fn settle<R>(rows: &RwLock<Rows<R>>) {
+            let mut rows = rows.write().unwrap_or_else(PoisonError::into_inner);
+            if rows.is_listed && rows.trouble.as_ref().is_some_and(Trouble::is_passing) {
+                rows.trouble = None;
+            }
+        }
+        settle(&self.pipelines);
+        settle(&self.notifications);
+    }
+
+    /// Notes that the API server does not answer, so the rows can be old.
+    pub(super) fn is_troubled(&self, trouble: Trouble) {
+        self.pipelines.write().unwrap_or_else(PoisonError::into_inner).trouble.get_or_insert(trouble);
+    }
+
+    /// Whether the API server no longer accepts the token.
+    pub(super) fn is_signed_out(&self) -> bool {
+        let is = |trouble: Option<&Trouble>| trouble == Some(&Trouble::SignedOut);
+        self.pipelines(|rows| is(rows.trouble.as_ref())) || self.notifications(|rows| is(rows.trouble.as_ref()))
+    }
+
+    fn is_settled(&self) -> bool {
+        let pipelines = self.pipelines(|rows| rows.is_listed || rows.trouble.is_some());
+        pipelines && self.notifications(|rows| rows.is_listed || rows.trouble.is_some())
+    }
+
+    /// Whether a watch was refused some time ago, so that the next look makes another attempt.
+    fn is_refused(&self, now: Instant) -> bool {
+        self.tasks.iter().any(JoinHandle::is_finished) && now.duration_since(self.since) >= AGAIN
+    }
+}
+
+/// Writes the rows of a kind until the API server refuses it.
+async fn follow<K, R>(
+    client: Client,
+    namespace: Option<String>,
+    rows: Arc<RwLock<Rows<R>>>,
+    changed: Arc<watch::Sender<u64>>,
+) where
+    K: Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>
+        + Clone
+        + DeserializeOwned
+        + Debug
+        + Send
+        + 'static,
+    R: From<K> + PartialEq,
+{
+    let resource = if K::kind(&()) == "Pipeline" { "pipelines" } else { "notifications" };
+    let wanted = Wanted::new("list and watch", resource, namespace.as_deref());
+    let api: Api<K> = match &namespace {
+        Some(namespace) => Api::namespaced(client, namespace),
+        None => Api::all(client),
+    };
+    let config = watcher::Config::default().page_size(PAGE).timeout(WATCH);
+    let mut events = std::pin::pin!(watcher(api, config).default_backoff());
+    let mut listing = BTreeMap::new();
+    while let Some(event) = events.next().await {
+        let mut rows = rows.write().unwrap_or_else(PoisonError::into_inner);
+        let has_changed = match event {
+            Ok(Event::Init) => {
+                listing.clear();
+                false
+            }
+            Ok(Event::InitApply(object)) => {
+                listing.insert(key(&object), Arc::new(R::from(object)));
+                false
+            }
+            Ok(Event::InitDone) => {
+                *rows = Rows { all: std::mem::take(&mut listing), is_listed: true, trouble: None };
+                true
+            }
+            Ok(Event::Apply(object)) => {
+                let (key, row) = (key(&object), R::from(object));
+                let is_new = rows.all.get(&key).is_none_or(|known| **known != row);
+                let was_troubled = rows.trouble.take().is_some();
+                if is_new {
+                    rows.all.insert(key, Arc::new(row));
+                }
+                is_new || was_troubled
+            }
+            Ok(Event::Delete(object)) => rows.all.remove(&key(&object)).is_some(),
+            Err(error) => {
+                let trouble = of_watch(&error, &wanted);
+                let is_final = !trouble.is_passing();
+                if is_final {
+                    // Nobody may see what the API server refuses.
+                    rows.all.clear();
+                }
+                let is_new = rows.trouble.as_ref() != Some(&trouble);
+                rows.trouble = Some(trouble).filter(|trouble| *trouble != Trouble::Expired);
+                drop(rows);
+                if is_new {
+                    changed.send_modify(|count| *count += 1);
+                }
+                if is_final {
+                    return;
+                }
+                continue;
+            }
+        };
+        drop(rows);
+        if has_changed {
+            changed.send_modify(|count| *count += 1);
+        }
+    }
+}
+
+fn key<K: Resource>(object: &K) -> Key {
+    (object.namespace().unwrap_or_default(), object.name_any())
+}
+
+fn of_watch(error: &watcher::Error, wanted: &Wanted) -> Trouble {
+    use watcher::Error::{InitialListFailed, WatchError, WatchFailed, WatchStartFailed};
+    match error {
+        InitialListFailed(error) | WatchStartFailed(error) | WatchFailed(error) => Trouble::new(error, wanted),
+        WatchError(status) => Trouble::new(&kube::Error::Api(status.clone()), wanted),
+        watcher::Error::NoResourceVersion => Trouble::Other("The list has no resource version".to_owned()),
+    }
+}

@@ -1,0 +1,55 @@
+//! The audit page: what pipelines do, what was sent and what the receivers answered, as HTML for people.
+//!
+//! In: requests of browsers ([`Asked`]), and the API server, with exactly the permissions of the person who asks ([`Entry`]).
+//! Out: [`Answer`]s: HTML that works without a script, and a stream of events that says when it has changed. The page has no permissions
+//! of its own, and stores nothing. It only reads, unless [`Settings::actions`] allows people to send deliveries again.
+//!
+//! `access` and `caller` decide who asks, `query` what for. `read` makes values of it, and `screens` makes HTML of the values.
+
+mod access;
+mod answer;
+mod asset;
+mod call;
+mod caller;
+mod chart;
+mod events;
+mod follow;
+mod forms;
+mod health;
+mod parts;
+mod query;
+mod read;
+mod rows;
+mod screens;
+mod seal;
+mod service;
+mod timeline;
+mod trouble;
+
+pub use answer::{Answer, Asked, Content};
+pub use caller::{Entry, Own, Tokens};
+pub use seal::{Seal, SealError};
+pub use service::Page;
+
+use crate::api::values::permalink::PageUrl;
+use crate::api::values::refs::ObjectName;
+use crate::preview::{Egress, TestSender};
+
+/// The settings of a page.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The name of the local cluster in the names of targets.
+    pub cluster_name: String,
+    /// The ConfigMap of the global configuration, in the namespace of the controllers.
+    pub config_map: ObjectName,
+    /// Whether the controllers allow `http` to any host.
+    pub allow_http: bool,
+    /// The addresses that the controllers do not send to, if they are known.
+    pub egress: Option<Egress>,
+    /// Whether people can send deliveries again, and tests.
+    pub actions: bool,
+    /// The URL under which users reach the page.
+    pub url: Option<PageUrl>,
+    /// How tests are sent.
+    pub tests: TestSender,
+}

@@ -1,0 +1,82 @@
+//! The overview and the clusters, from the rows that are followed.
+
+use std::collections::BTreeMap;
+
+use super::{Nothing, Reader};
+use crate::api::values::refs::ClusterRef;
+use crate::page::query::Query;
+use crate::page::rows::NotificationRow;
+use crate::page::screens::overview::{Overview, choose};
+use crate::page::screens::simple::Cluster;
+use crate::page::trouble::Trouble;
+
+impl Reader<'_> {
+    /// Reads the overview.
+    pub(in crate::page) async fn overview(&self, query: &Query) -> Result<Overview, Nothing> {
+        let followed = self.rows(query.namespace.as_deref()).await?;
+        let mut troubles = Vec::new();
+        let (rows, matching, total, counts) = followed.pipelines(|rows| {
+            troubles.extend(rows.trouble.clone());
+            choose(query, rows.all.values())
+        });
+        let mut overview = Overview {
+            rows,
+            matching,
+            total,
+            counts,
+            unwell: Vec::new(),
+            notifications: 0,
+            pending: 0,
+            parked: 0,
+            is_complete: followed.is_complete(),
+            troubles,
+        };
+        followed.notifications(|rows| {
+            overview.notifications = rows.all.len();
+            overview.pending = rows.all.values().map(|row| row.pending).sum();
+            overview.parked = rows.all.values().map(|row| row.parked).sum();
+            overview.unwell = rows.all.values().filter(|row| !row.is_well()).cloned().collect();
+            if let Some(trouble) = &rows.trouble
+                && !overview.troubles.contains(trouble)
+            {
+                overview.troubles.push(trouble.clone());
+            }
+        });
+        overview.unwell.sort_by_key(|row: &std::sync::Arc<NotificationRow>| (-row.parked - row.pending, row.name.clone()));
+        Ok(overview)
+    }
+
+    /// Reads the clusters.
+    pub(in crate::page) async fn clusters(&self, query: &Query) -> Result<(Vec<Cluster>, Vec<Trouble>), Nothing> {
+        let followed = self.rows(query.namespace.as_deref()).await?;
+        let mut all: BTreeMap<(bool, String, &str), Cluster> = BTreeMap::new();
+        let troubles = followed.pipelines(|rows| {
+            let mut states: BTreeMap<(String, &'static str), Cluster> = BTreeMap::new();
+            for row in rows.all.values() {
+                for cluster in &row.clusters {
+                    let reference: ClusterRef = cluster.cluster_ref.seen_from(&row.namespace);
+                    let (name, kind) = (reference.full_name(), reference.kind.as_str());
+                    let state = states.entry((name.clone(), kind)).or_insert_with(|| Cluster {
+                        kind,
+                        name,
+                        is_reachable: true,
+                        since: None,
+                        pipelines: Vec::new(),
+                    });
+                    // The most pessimistic pipeline decides, and the time is that of its state.
+                    if state.is_reachable != cluster.reachable {
+                        if state.is_reachable {
+                            (state.is_reachable, state.since) = (false, cluster.since);
+                        }
+                    } else {
+                        state.since = state.since.max(cluster.since);
+                    }
+                    state.pipelines.push((row.namespace.clone(), row.name.clone()));
+                }
+            }
+            all.extend(states.into_values().map(|state| ((state.is_reachable, state.name.clone(), state.kind), state)));
+            rows.trouble.clone()
+        });
+        Ok((all.into_values().collect(), troubles.into_iter().collect()))
+    }
+}

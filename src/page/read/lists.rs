@@ -1,0 +1,120 @@
+//! The receivers, and the deliveries that were given up.
+
+use std::collections::BTreeMap;
+
+use super::{Nothing, Reader};
+use crate::api::Outcome;
+use crate::api::notification::Endpoint;
+use crate::audit::{self, Entry, Filter, Row, StateFilter};
+use crate::config::Global;
+use crate::config::layers::{Layer, fold};
+use crate::page::call::in_time;
+use crate::page::chart::Figures;
+use crate::page::query::Query;
+use crate::page::rows::{OwnEndpoint, origin};
+use crate::page::screens::given_up::{GivenUp, ROWS};
+use crate::page::screens::receivers::{Receiver, Receivers};
+use crate::page::trouble::{Trouble, Wanted};
+
+/// Number of pages of deliveries from which the screen of receivers takes durations.
+const SAMPLED: usize = 4;
+/// The origin of notifications whose endpoint is not known.
+const UNKNOWN: &str = "not known: the endpoint is in the global configuration, which you may not read, or nowhere";
+
+impl Reader<'_> {
+    /// Reads the receivers.
+    pub(in crate::page) async fn receivers(&self, query: &Query) -> Result<Receivers, Nothing> {
+        let namespace = query.namespace.as_deref();
+        let filter = Filter::default();
+        let (followed, global, sample) =
+            tokio::join!(self.rows(namespace), self.global(), self.deliveries(namespace, &filter, SAMPLED, None));
+        let followed = followed?;
+        let mut troubles: Vec<Trouble> = sample.trouble.into_iter().collect();
+        let below = match global {
+            Ok(global) => origins_below(&global, &self.settings.config_map.namespace),
+            Err(trouble) => {
+                troubles.push(trouble);
+                BTreeMap::new()
+            }
+        };
+        let of = |name: &str| below.get(name).or_else(|| below.get("")).cloned();
+        let mut all: BTreeMap<String, Receiver> = BTreeMap::new();
+        let mut origins: BTreeMap<(String, String), String> = BTreeMap::new();
+        followed.notifications(|rows| {
+            troubles.extend(rows.trouble.clone());
+            for row in rows.all.values() {
+                let origin = row.origin.clone().or_else(|| of(&row.name)).unwrap_or_else(|| UNKNOWN.to_owned());
+                origins.insert((row.namespace.clone(), row.name.clone()), origin.clone());
+                all.entry(origin).or_default().add(row);
+            }
+        });
+        let mut own: BTreeMap<(String, String), Vec<OwnEndpoint>> = BTreeMap::new();
+        followed.pipelines(|rows| {
+            for row in rows.all.values().filter(|row| !row.endpoints.is_empty()) {
+                own.insert((row.namespace.clone(), row.name.clone()), row.endpoints.clone());
+                for endpoint in &row.endpoints {
+                    let receiver = all.entry(endpoint.origin.clone()).or_default();
+                    receiver.notifications.entry((row.namespace.clone(), endpoint.notification.clone())).or_insert(true);
+                }
+            }
+        });
+        let mut samples: BTreeMap<String, Vec<&Row>> = BTreeMap::new();
+        for entry in &sample.all {
+            let origin = origin_of(entry, &own, &origins).or_else(|| of(&entry.row.notification));
+            samples.entry(origin.unwrap_or_else(|| UNKNOWN.to_owned())).or_default().push(&entry.row);
+        }
+        for (origin, rows) in samples {
+            all.entry(origin).or_default().sample = Figures::of(rows.into_iter());
+        }
+        let has_more = sample.next.is_some();
+        Ok(Receivers { all, read: sample.all.len(), has_more, troubles })
+    }
+
+    /// Reads one page of the deliveries that were given up.
+    pub(in crate::page) async fn given_up(&self, query: &Query) -> Result<GivenUp, Nothing> {
+        let namespace = query.namespace.as_deref();
+        let filter = Filter { state: Some(StateFilter::Settled(Outcome::Parked)), ..Filter::default() };
+        let wanted = Wanted::new("list", "deliveries", namespace);
+        let token = query.after.clone().unwrap_or_default();
+        let page = audit::page(&self.caller.client, namespace, &filter, ROWS, &token);
+        let (page, followed) = tokio::join!(in_time(page, |e| Trouble::of_audit(&e, &wanted)), self.rows(namespace));
+        let (page, troubles) = match page {
+            Ok(page) => (page, Vec::new()),
+            Err(trouble @ (Trouble::SignedOut | Trouble::NotInstalled)) => return Err(trouble.into()),
+            Err(trouble) => (audit::Page::default(), vec![trouble]),
+        };
+        let total = followed
+            .ok()
+            .filter(|followed| followed.is_complete())
+            .map(|followed| followed.notifications(|rows| rows.all.values().map(|row| row.parked).sum()));
+        let form_token = self.form_token.clone();
+        Ok(GivenUp { entries: page.entries, next: page.next, total, troubles, form_token, resent: None })
+    }
+}
+
+/// Returns the origins of the global configuration: of its notifications by name, and of its defaults under an empty name.
+fn origins_below(global: &Global, namespace: &str) -> BTreeMap<String, String> {
+    let of = |layers: &[Layer]| {
+        let folded = fold(layers, |_| {}).ok()?;
+        let endpoint: Endpoint = serde_json::from_value(folded.value.get("endpoint")?.clone()).ok()?;
+        origin(&endpoint, namespace)
+    };
+    let named = global.notifications().map(|(name, wide)| (name.clone(), global.layers_below(Some(wide), None)));
+    let all = named.chain([(String::new(), global.layers_below(None, None))]);
+    all.filter_map(|(name, layers)| Some((name, of(&layers)?))).collect()
+}
+
+/// Returns the origin that a delivery was sent to: that of the most specific layer with an endpoint.
+fn origin_of(
+    entry: &Entry,
+    own: &BTreeMap<(String, String), Vec<OwnEndpoint>>,
+    origins: &BTreeMap<(String, String), String>,
+) -> Option<String> {
+    let (row, spec) = (&entry.row, &entry.spec);
+    let pipeline = (spec.pipeline_ref.namespace.clone(), spec.pipeline_ref.name.clone());
+    let layers = own.get(&pipeline).into_iter().flatten().filter(|layer| layer.notification == row.notification);
+    let fitting = layers.filter(|layer| layer.environment.as_ref().is_none_or(|name| *name == spec.subject.environment));
+    let layer = fitting.max_by_key(|layer| layer.environment.is_some());
+    let base = || origins.get(&(spec.pipeline_ref.namespace.clone(), row.notification.clone()));
+    layer.map(|layer| &layer.origin).or_else(base).cloned()
+}

@@ -1,0 +1,130 @@
+//! Reads what a screen shows, with the permissions of the caller.
+//!
+//! In: the caller, and the query. Out: the values of [`screens`](super::screens). A part that cannot be read becomes a sentence beside the
+//! parts that can. Each screen makes at most ten calls, and no list is read further than some pages of it.
+
+mod delivery;
+mod fleet;
+mod lists;
+mod notification;
+mod pipeline;
+mod search;
+
+use futures::future::OptionFuture;
+use kube::Api;
+use kube::api::ListParams;
+
+use super::Settings;
+use super::call::{call, in_time};
+use super::caller::Caller;
+use super::follow::{Followed, Following};
+use super::trouble::{Trouble, Wanted};
+use crate::api::{Notification, Pipeline, Time};
+use crate::audit::{self, Entry, Filter};
+use crate::config::Global;
+use crate::preview::live;
+
+/// Page size of a list of deliveries.
+const PAGE: u32 = 500;
+
+/// What all reads need.
+pub(super) struct Reader<'a> {
+    pub(super) caller: &'a Caller,
+    pub(super) settings: &'a Settings,
+    pub(super) following: &'a Following,
+    /// The token of forms. `None`: the page only reads.
+    pub(super) form_token: Option<String>,
+    pub(super) now: Time,
+}
+
+/// Why a screen has nothing to show.
+pub(super) enum Nothing {
+    /// The object does not exist; with its kind and name.
+    Missing(String),
+    /// It cannot be read.
+    Trouble(Trouble),
+}
+
+impl From<Trouble> for Nothing {
+    fn from(trouble: Trouble) -> Self {
+        Self::Trouble(trouble)
+    }
+}
+
+/// Deliveries that were read from several pages of a list.
+struct Entries {
+    all: Vec<Entry>,
+    next: Option<String>,
+    trouble: Option<Trouble>,
+}
+
+impl Reader<'_> {
+    /// Returns the rows that are followed, and asks the API server whether the caller may still see them.
+    async fn rows(&self, namespace: Option<&str>) -> Result<std::sync::Arc<Followed>, Trouble> {
+        let api: Api<Pipeline> = match namespace {
+            Some(namespace) => Api::namespaced(self.caller.client.clone(), namespace),
+            None => Api::all(self.caller.client.clone()),
+        };
+        let wanted = Wanted::new("list", "pipelines", namespace);
+        let check = ListParams::default().limit(1);
+        let (rows, checked) =
+            tokio::join!(self.following.rows(self.caller, namespace), call(&wanted, api.list_metadata(&check)));
+        match checked {
+            Ok(_) => rows.has_answered(),
+            Err(trouble) if trouble.is_passing() => rows.is_troubled(trouble),
+            Err(trouble) => return Err(trouble),
+        }
+        Ok(rows)
+    }
+
+    /// Reads deliveries, at most `pages` pages. What was read before a failure is returned with it.
+    async fn deliveries(&self, namespace: Option<&str>, filter: &Filter, pages: usize, after: Option<&str>) -> Entries {
+        let wanted = Wanted::new("list", "deliveries", namespace);
+        let mut entries = Entries { all: Vec::new(), next: after.map(str::to_owned), trouble: None };
+        for _ in 0..pages {
+            let token = entries.next.take().unwrap_or_default();
+            let page = audit::page(&self.caller.client, namespace, filter, PAGE, &token);
+            match in_time(page, |error| Trouble::of_audit(&error, &wanted)).await {
+                Ok(page) => {
+                    entries.all.extend(page.entries);
+                    entries.next = page.next;
+                    if entries.next.is_none() {
+                        break;
+                    }
+                }
+                Err(trouble) => {
+                    entries.trouble = Some(trouble);
+                    break;
+                }
+            }
+        }
+        entries
+    }
+
+    /// Reads the Notifications of a namespace and the global configuration.
+    async fn layers(&self, namespace: &str) -> Result<(Vec<Notification>, Global), Trouble> {
+        let wanted = Wanted::new("list", "notifications", Some(namespace));
+        let api: Api<Notification> = Api::namespaced(self.caller.client.clone(), namespace);
+        let params = ListParams::default().limit(PAGE);
+        let (notifications, global) = tokio::join!(call(&wanted, api.list(&params)), self.global());
+        Ok((notifications?.items, global?))
+    }
+
+    /// Reads the global configuration. If the caller may not read it, or it is wrong, it counts as empty.
+    async fn global(&self) -> Result<Global, Trouble> {
+        let config_map = &self.settings.config_map;
+        let wanted = Wanted::new("get", "configmaps", Some(&config_map.namespace));
+        let global = in_time(live::global(&self.caller.client, config_map), |e| Trouble::of_preview(&e, &wanted)).await?;
+        Ok(global.unwrap_or_default())
+    }
+}
+
+/// Sorts deliveries by their last event, the newest first.
+fn newest_first(entries: &mut [Entry]) {
+    entries.sort_by(|a, b| (b.row.last(), &b.row.name).cmp(&(a.row.last(), &a.row.name)));
+}
+
+/// Waits for a part that only some requests need.
+async fn optional<T>(part: Option<impl Future<Output = T>>) -> Option<T> {
+    OptionFuture::from(part).await
+}

@@ -1,0 +1,128 @@
+//! One notification.
+
+use std::collections::BTreeMap;
+
+use kube::api::ListParams;
+use kube::{Api, ResourceExt as _};
+
+use super::{Nothing, PAGE, Reader, newest_first};
+use crate::api::values::refs::ConfigMapKey;
+use crate::api::{Notification, Pipeline};
+use crate::audit::{Filter, Row};
+use crate::config::{Given, Global, Text};
+use crate::page::call::{call, in_time};
+use crate::page::chart::columns;
+use crate::page::rows::NotificationRow;
+use crate::page::screens::notification::NotificationView;
+use crate::page::trouble::{Trouble, Wanted};
+use crate::preview::{Asked, Explained, Known, LayeredNotification, explain, live, test_request};
+
+/// Number of pages of deliveries that are read.
+const PAGES: usize = 4;
+
+impl Reader<'_> {
+    /// Reads one notification.
+    pub(in crate::page) async fn notification(&self, namespace: &str, name: &str) -> Result<NotificationView, Nothing> {
+        let filter = Filter { notification: Some(name.to_owned()), ..Filter::default() };
+        let (layers, pipelines, mut entries) = tokio::join!(
+            self.layers(namespace),
+            self.pipelines(namespace, name),
+            self.deliveries(Some(namespace), &filter, PAGES, None)
+        );
+        let (notifications, global) = layers?;
+        let own = notifications.iter().find(|notification| notification.name_any() == name);
+        let mut troubles: Vec<Trouble> = entries.trouble.take().into_iter().collect();
+        let pipelines = pipelines.unwrap_or_else(|trouble| {
+            troubles.push(trouble);
+            Vec::new()
+        });
+        let covered = self.covered(&pipelines, &notifications, &global, name);
+        if own.is_none() && covered.is_empty() && global.get(name).is_none() && entries.all.is_empty() {
+            return Err(Nothing::Missing(format!("Notification {namespace}/{name}")));
+        }
+        newest_first(&mut entries.all);
+        let rows: Vec<&Row> = entries.all.iter().map(|entry| &entry.row).collect();
+        let counted = |pipeline: &Pipeline, all: &[Explained]| {
+            let targets = all.iter().map(|one| one.targets.len()).sum();
+            (pipeline.namespace().unwrap_or_default(), pipeline.name_any(), targets)
+        };
+        Ok(NotificationView {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            row: own.cloned().map(NotificationRow::from),
+            columns: columns(&rows, self.now),
+            pipelines: covered.iter().map(|(pipeline, all)| counted(pipeline, all)).collect(),
+            explained: covered.into_iter().next().map(|(pipeline, all)| (pipeline.name_any(), all)),
+            has_more: entries.next.is_some(),
+            entries: entries.all,
+            troubles,
+            form_token: self.form_token.clone(),
+            tested: None,
+        })
+    }
+
+    /// Returns the pipelines to which a notification applies, with its settings for each group of targets.
+    fn covered<'p>(
+        &self,
+        pipelines: &'p [Pipeline],
+        notifications: &[Notification],
+        global: &Global,
+        name: &str,
+    ) -> Vec<(&'p Pipeline, Vec<Explained>)> {
+        let known = Known {
+            global,
+            config_map: &self.settings.config_map,
+            notifications,
+            cluster: &self.settings.cluster_name,
+            allow_http: self.settings.allow_http,
+            egress: self.settings.egress.as_ref(),
+        };
+        let asked = Asked { notification: Some(name), target: None };
+        pipelines.iter().filter_map(|one| Some((one, explain(one, &known, asked).ok()?))).collect()
+    }
+
+    /// Reads the pipelines that a notification can apply to: those of its namespace, or all if it is cluster-wide.
+    async fn pipelines(&self, namespace: &str, name: &str) -> Result<Vec<Pipeline>, Trouble> {
+        let is_wide = namespace == self.settings.config_map.namespace && self.global().await?.get(name).is_some();
+        let scope = Some(namespace).filter(|_| !is_wide);
+        let api: Api<Pipeline> = match scope {
+            Some(namespace) => Api::namespaced(self.caller.client.clone(), namespace),
+            None => Api::all(self.caller.client.clone()),
+        };
+        let wanted = Wanted::new("list", "pipelines", scope);
+        Ok(call(&wanted, api.list(&ListParams::default().limit(PAGE))).await?.items)
+    }
+
+    /// Sends a test to the receiver of a notification, for the first target of a pipeline. Returns whether the receiver accepted it, and the
+    /// result in words.
+    pub(in crate::page) async fn test(
+        &self,
+        namespace: &str,
+        name: &str,
+        pipeline: &str,
+    ) -> Result<(bool, String), Trouble> {
+        let (home, pipeline) = pipeline.split_once('/').unwrap_or((namespace, pipeline));
+        let wanted = Wanted::new("get", "secrets", Some(home));
+        let means = |error| Trouble::of_preview(&error, &wanted);
+        let (pipeline, layers) = tokio::join!(self.one_pipeline(home, pipeline), self.layers(home));
+        let pipeline = pipeline.map_err(|nothing| match nothing {
+            Nothing::Missing(what) => Trouble::Other(format!("{what} does not exist")),
+            Nothing::Trouble(trouble) => trouble,
+        })?;
+        let (notifications, global) = layers?;
+        let own = notifications.iter().find(|notification| notification.name_any() == name);
+        let cluster = &self.settings.cluster_name;
+        let layered = LayeredNotification::for_target(&global, (name, own), &pipeline, None, cluster).map_err(means)?;
+        let texts: BTreeMap<ConfigMapKey, Text> =
+            in_time(live::texts(&self.caller.client, layered.config_maps()), means).await?.into_iter().collect();
+        let request = {
+            let text = |key: &ConfigMapKey| texts.get(key).cloned().unwrap_or(Text::NoConfigMap);
+            let given = Given { allow_http: self.settings.allow_http, text: &text };
+            let mut context = live::sample_context(&pipeline, None, cluster, name).map_err(means)?;
+            context.page.clone_from(&self.settings.url);
+            test_request(&layered, &given, &context).map_err(means)?
+        };
+        let posted = request.send(&self.caller.client, &self.settings.tests).await.map_err(means)?;
+        Ok((posted.accepted, posted.words))
+    }
+}

@@ -1,0 +1,131 @@
+//! One pipeline.
+
+use kube::api::ListParams;
+use kube::{Api, ResourceExt as _};
+
+use super::{Nothing, Reader, newest_first};
+use crate::api::pipeline::target::targets_of;
+use crate::api::values::refs::ObjectName;
+use crate::api::{Pipeline, Promotion};
+use crate::audit::Filter;
+use crate::page::call::call;
+use crate::page::query::Query;
+use crate::page::rows::{PipelineRow, revision};
+use crate::page::screens::pipeline::PipelineView;
+use crate::page::timeline::{Present, timeline};
+use crate::page::trouble::{Trouble, Wanted};
+use crate::preview::{Asked, Known, explain, observed};
+
+/// Number of pages of deliveries that are read.
+const PAGES: usize = 4;
+
+impl Reader<'_> {
+    /// Reads one pipeline.
+    pub(in crate::page) async fn pipeline(
+        &self,
+        namespace: &str,
+        name: &str,
+        query: &Query,
+    ) -> Result<PipelineView, Nothing> {
+        let filter = Filter {
+            pipeline: Some(name.to_owned()),
+            selector: Some(format!("pennant.dev/pipeline-namespace={namespace}")),
+            ..Filter::default()
+        };
+        let (pipeline, layers, mut entries, promotions) = tokio::join!(
+            self.one_pipeline(namespace, name),
+            self.layers(namespace),
+            self.deliveries(Some(namespace), &filter, PAGES, None),
+            self.promotions(namespace),
+        );
+        let pipeline = pipeline?;
+        let mut troubles: Vec<Trouble> = entries.trouble.take().into_iter().collect();
+        let promotions = promotions.unwrap_or_else(|trouble| {
+            troubles.push(trouble);
+            Vec::new()
+        });
+        let explained = match layers {
+            Ok((notifications, global)) => {
+                let config_map: &ObjectName = &self.settings.config_map;
+                let known = Known {
+                    global: &global,
+                    config_map,
+                    notifications: &notifications,
+                    cluster: &self.settings.cluster_name,
+                    allow_http: self.settings.allow_http,
+                    egress: self.settings.egress.as_ref(),
+                };
+                explain(&pipeline, &known, Asked::default()).unwrap_or_default()
+            }
+            Err(trouble) => {
+                troubles.push(trouble);
+                Vec::new()
+            }
+        };
+        // A pipeline that was deleted and created again has the name of another one.
+        let uid = pipeline.uid().unwrap_or_default();
+        entries.all.retain(|entry| entry.spec.pipeline_ref.uid == uid);
+        newest_first(&mut entries.all);
+        Ok(self.view(pipeline, &explained, entries, promotions, troubles, query))
+    }
+
+    fn view(
+        &self,
+        pipeline: Pipeline,
+        explained: &[crate::preview::Explained],
+        entries: super::Entries,
+        promotions: Vec<Promotion>,
+        troubles: Vec<Trouble>,
+        query: &Query,
+    ) -> PipelineView {
+        let status = pipeline.status.as_ref();
+        let sent = status.and_then(|status| status.dispatched.as_ref()).map(|d| d.last_sent.clone()).unwrap_or_default();
+        let infos = targets_of(&pipeline, &self.settings.cluster_name);
+        let targets: Vec<_> = infos
+            .iter()
+            .map(|info| {
+                let notified = sent.iter().find(|last| last.subject == info.subject).map(|last| last.time);
+                (info.environment.clone(), info.name.clone(), observed(&pipeline, info).cloned(), notified)
+            })
+            .collect();
+        let present: Vec<_> = targets
+            .iter()
+            .map(|(_, name, status, _)| Present {
+                subject: name.clone(),
+                status: status.as_ref().map(|status| status.status).unwrap_or_default(),
+                revision: status.as_ref().map(|status| revision(status).to_owned()).unwrap_or_default(),
+                since: status.as_ref().and_then(|status| status.last_transition_time),
+            })
+            .collect();
+        let range = query.range(self.now);
+        let dispatched = status.and_then(|status| status.dispatched.as_ref());
+        let read = dispatched.into_iter().flat_map(|d| &d.cursors).map(|cursor| cursor.serial).min().unwrap_or(i64::MAX);
+        let changes = status.and_then(|status| status.log.as_ref()).map(|log| log.changes.as_slice()).unwrap_or_default();
+        let mut promotions: Vec<_> =
+            promotions.into_iter().filter(|one| one.spec.pipeline_ref.name == pipeline.name_any()).collect();
+        promotions.sort_by_key(|one| std::cmp::Reverse(one.metadata.creation_timestamp.as_ref().map(|time| time.0)));
+        PipelineView {
+            timeline: timeline(&entries.all, &present, explained, range, self.now),
+            unread: changes.iter().filter(|change| change.serial > read).count(),
+            row: PipelineRow::from(pipeline),
+            targets,
+            range,
+            has_more: entries.next.is_some(),
+            entries: entries.all,
+            promotions,
+            troubles,
+        }
+    }
+
+    pub(super) async fn one_pipeline(&self, namespace: &str, name: &str) -> Result<Pipeline, Nothing> {
+        let api: Api<Pipeline> = Api::namespaced(self.caller.client.clone(), namespace);
+        let found = call(&Wanted::new("get", "pipelines", Some(namespace)), api.get_opt(name)).await?;
+        found.ok_or_else(|| Nothing::Missing(format!("Pipeline {namespace}/{name}")))
+    }
+
+    async fn promotions(&self, namespace: &str) -> Result<Vec<Promotion>, Trouble> {
+        let api: Api<Promotion> = Api::namespaced(self.caller.client.clone(), namespace);
+        let wanted = Wanted::new("list", "promotions", Some(namespace));
+        Ok(call(&wanted, api.list(&ListParams::default().limit(super::PAGE))).await?.items)
+    }
+}

@@ -1,0 +1,354 @@
+//! What the overview needs of a pipeline and of a notification. The rest of an object is dropped as it arrives. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kube::ResourceExt as _;
+use url::Url;
+
+use crate::api::conditions::{Condition, ConditionStatus, DELIVERING, READY, get};
+use crate::api::notification::{Endpoint, NotificationLayer};
+use crate::api::pipeline::{ClusterStatus, EnvironmentStatus, TargetStatus};
+use crate::api::{Notification, Pipeline, Status, Time};
+
+/// Maximum number of revisions that are kept of an environment.
+const REVISIONS: usize = 3;
+/// Maximum length of a message that is kept, in characters.
+const LONGEST: usize = 300;
+
+/// How much a pipeline needs the attention of a person. The first is the most urgent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Attention {
+    /// A target has failed.
+    Failed,
+    /// The pipeline cannot be followed, or a notification of it cannot be sent.
+    Wrong,
+    /// A target is gone, drifted, or its state is not known.
+    Unclear,
+    /// A target is updating, or a promotion waits for an approval.
+    Moving,
+    /// Nothing.
+    None,
+}
+
+/// One pipeline.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct PipelineRow {
+    pub(super) namespace: String,
+    pub(super) name: String,
+    /// Kind and name of the application object. Empty if the pipeline has none of its own.
+    pub(super) app: String,
+    pub(super) environments: Vec<Cell>,
+    /// Reason and message, if the pipeline is not ready.
+    pub(super) not_ready: Option<(String, String)>,
+    /// The notifications that cannot be sent, each with the reason and the message.
+    pub(super) unsent: Vec<(String, String, String)>,
+    /// When a receiver last answered 2xx, and to which notification.
+    pub(super) last_sent: Option<(Time, String)>,
+    pub(super) clusters: Vec<ClusterStatus>,
+    /// The endpoints that layers of the pipeline set.
+    pub(super) endpoints: Vec<OwnEndpoint>,
+    pub(super) attention: Attention,
+}
+
+/// One environment of a pipeline.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Cell {
+    pub(super) name: String,
+    /// The worst status of its targets. `None`: not observed yet.
+    pub(super) status: Option<Status>,
+    pub(super) drifted: bool,
+    /// The revisions that run, or that targets try to run.
+    pub(super) revisions: Vec<String>,
+    /// Since when the target with the worst status has it.
+    pub(super) since: Option<Time>,
+    /// The number of ready targets, and of all.
+    pub(super) ready: (usize, usize),
+    /// The message of the target with the worst status.
+    pub(super) message: String,
+    /// When a receiver last answered 2xx about a target of the environment.
+    pub(super) notified: Option<Time>,
+    /// The revision whose promotion waits for an approval.
+    pub(super) waits_for_approval: Option<String>,
+    /// Texts by which the search finds the environment: all revisions of its targets.
+    pub(super) searched: BTreeSet<String>,
+}
+
+/// An endpoint that a layer of a pipeline sets for a notification.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct OwnEndpoint {
+    pub(super) notification: String,
+    /// The environment. `None`: all.
+    pub(super) environment: Option<String>,
+    pub(super) origin: String,
+}
+
+/// One notification.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct NotificationRow {
+    pub(super) namespace: String,
+    pub(super) name: String,
+    pub(super) ready: Option<ConditionStatus>,
+    pub(super) delivering: Option<ConditionStatus>,
+    pub(super) suspended: bool,
+    /// Reason and message of the condition that needs attention.
+    pub(super) summary: Option<(String, String)>,
+    pub(super) pipelines: i64,
+    pub(super) targets: i64,
+    pub(super) pending: i64,
+    pub(super) delivered: i64,
+    pub(super) parked: i64,
+    pub(super) last_sent: Option<Time>,
+    /// The origin of its own endpoint. `None`: it has the endpoint of a layer below.
+    pub(super) origin: Option<String>,
+}
+
+impl NotificationRow {
+    /// Whether nothing is wrong.
+    pub(super) fn is_well(&self) -> bool {
+        self.ready == Some(ConditionStatus::True) && self.delivering != Some(ConditionStatus::False)
+    }
+}
+
+/// Returns the origin of an endpoint as the page shows it: scheme, host and port, or the Secret with the URL.
+pub(super) fn origin(endpoint: &Endpoint, namespace: &str) -> Option<String> {
+    if let Some(from) = &endpoint.url_from {
+        return Some(format!("from Secret {namespace}/{}", from.secret_key_ref.name));
+    }
+    let url = endpoint.url.as_deref()?;
+    // Templates are only in path and query, which are not shown.
+    let end = url.find("://").and_then(|start| url[start + 3..].find(['/', '?', '#']).map(|end| start + 3 + end));
+    let url = Url::parse(&url[..end.unwrap_or(url.len())]).ok()?;
+    let port = url.port().map_or_else(String::new, |port| format!(":{port}"));
+    Some(format!("{}://{}{port}", url.scheme(), url.host_str()?))
+}
+
+impl From<Notification> for NotificationRow {
+    fn from(notification: Notification) -> Self {
+        let (namespace, name) = (notification.namespace().unwrap_or_default(), notification.name_any());
+        let spec = notification.spec;
+        let status = notification.status.unwrap_or_default();
+        let state = |type_: &str| get(&status.conditions, type_).map(|condition| condition.status);
+        Self {
+            ready: state(READY),
+            delivering: state(DELIVERING),
+            suspended: spec.suspend == Some(true),
+            summary: status.summary.as_ref().map(|summary| (summary.reason.clone(), cut(&summary.message))),
+            pipelines: status.pipelines,
+            targets: status.targets,
+            pending: status.pending,
+            delivered: status.delivered,
+            parked: status.parked,
+            last_sent: status.last_sent_time,
+            origin: spec.endpoint.as_ref().and_then(|endpoint| origin(endpoint, &namespace)),
+            namespace,
+            name,
+        }
+    }
+}
+
+impl From<Pipeline> for PipelineRow {
+    fn from(pipeline: Pipeline) -> Self {
+        let (namespace, name) = (pipeline.namespace().unwrap_or_default(), pipeline.name_any());
+        let (spec, status) = (&pipeline.spec, pipeline.status.clone().unwrap_or_default());
+        let dispatched = status.dispatched.clone().unwrap_or_default();
+        let sent: BTreeMap<&str, Time> =
+            dispatched.last_sent.iter().map(|last| (last.subject.as_str(), last.time)).collect();
+        let environments: Vec<_> = spec
+            .environments
+            .iter()
+            .map(|environment| {
+                let known = status.environments.iter().find(|known| known.name == environment.name);
+                cell(&environment.name, known, &sent)
+            })
+            .collect();
+        let ready = get(&status.conditions, READY).filter(|condition| condition.status == ConditionStatus::False);
+        let not_ready = ready.map(|Condition { reason, message, .. }| (reason.clone(), cut(message)));
+        let unsent: Vec<_> =
+            dispatched.notifications.iter().map(|n| (n.name.clone(), n.reason.clone(), cut(&n.message))).collect();
+        let attention = attention(&environments, not_ready.is_some() || !unsent.is_empty(), &status.clusters);
+        Self {
+            app: app(&pipeline),
+            endpoints: endpoints(&pipeline, &namespace),
+            namespace,
+            name,
+            environments,
+            not_ready,
+            unsent,
+            last_sent: dispatched.last_sent_time.map(|time| (time, dispatched.last_sent_by.clone())),
+            clusters: status.clusters,
+            attention,
+        }
+    }
+}
+
+fn app(pipeline: &Pipeline) -> String {
+    let app = &pipeline.spec.app_ref;
+    if app.name.is_empty() { String::new() } else { format!("{} {}", app.kind, app.name) }
+}
+
+fn attention(environments: &[Cell], is_wrong: bool, clusters: &[ClusterStatus]) -> Attention {
+    let is = |status: Status| environments.iter().any(|cell| cell.status == Some(status));
+    if is(Status::Failed) {
+        Attention::Failed
+    } else if is_wrong {
+        Attention::Wrong
+    } else if is(Status::NotFound)
+        || is(Status::Unknown)
+        || environments.iter().any(|cell| cell.drifted)
+        || clusters.iter().any(|cluster| !cluster.reachable)
+    {
+        Attention::Unclear
+    } else if is(Status::InProgress)
+        || is(Status::Terminating)
+        || environments.iter().any(|cell| cell.waits_for_approval.is_some() || cell.status.is_none())
+    {
+        Attention::Moving
+    } else {
+        Attention::None
+    }
+}
+
+/// How bad a status is: the worst is 0.
+const fn badness(status: Status) -> u8 {
+    match status {
+        Status::Failed => 0,
+        Status::Unknown => 1,
+        Status::NotFound => 2,
+        Status::Terminating => 3,
+        Status::InProgress => 4,
+        Status::Current => 5,
+    }
+}
+
+/// Returns the revision that the status of a target is about.
+pub(super) fn revision(target: &TargetStatus) -> &str {
+    let is_trying = matches!(target.status, Status::Failed | Status::InProgress) && !target.attempted_revision.is_empty();
+    if is_trying { &target.attempted_revision } else { &target.revision }
+}
+
+fn cell(name: &str, known: Option<&EnvironmentStatus>, sent: &BTreeMap<&str, Time>) -> Cell {
+    let Some(known) = known else { return Cell { name: name.to_owned(), ..Cell::default() } };
+    let worst = known.targets.iter().min_by_key(|target| badness(target.status));
+    let mut revisions: Vec<String> = Vec::new();
+    for revision in known.targets.iter().map(revision).filter(|revision| !revision.is_empty()) {
+        if revisions.len() < REVISIONS && revisions.iter().all(|known| known != revision) {
+            revisions.push(revision.to_owned());
+        }
+    }
+    let all = known.targets.iter().flat_map(|target| [&target.revision, &target.attempted_revision]);
+    let prefix = format!("target/{name}/");
+    let own = format!("environment/{name}");
+    let about = sent.iter().filter(|(subject, _)| subject.starts_with(&prefix) || **subject == own);
+    Cell {
+        name: name.to_owned(),
+        status: worst.map(|target| target.status),
+        drifted: known.targets.iter().any(|target| target.drifted),
+        revisions,
+        since: worst.and_then(|target| target.last_transition_time),
+        ready: (known.targets.iter().filter(|target| target.ready).count(), known.targets.len()),
+        message: worst.map(|target| cut(&target.message)).unwrap_or_default(),
+        notified: about.map(|(_, time)| *time).max(),
+        waits_for_approval: known.waiting_approval.as_ref().map(|waiting| waiting.revision.clone()),
+        searched: all.filter(|revision| !revision.is_empty()).cloned().collect(),
+    }
+}
+
+fn endpoints(pipeline: &Pipeline, namespace: &str) -> Vec<OwnEndpoint> {
+    let of = |layers: &[NotificationLayer], environment: Option<&str>| {
+        let own = layers.iter().filter_map(|layer| {
+            let origin = origin(layer.settings.endpoint.as_deref()?, namespace)?;
+            Some(OwnEndpoint { notification: layer.name.clone(), environment: environment.map(str::to_owned), origin })
+        });
+        own.collect::<Vec<_>>()
+    };
+    let mut all = of(&pipeline.spec.notifications, None);
+    for environment in &pipeline.spec.environments {
+        all.extend(of(&environment.notifications, Some(&environment.name)));
+        for target in &environment.targets {
+            all.extend(of(&target.notifications, Some(&environment.name)));
+        }
+    }
+    all
+}
+
+impl PipelineRow {
+    /// Whether a text occurs in the names, the application or the revisions.
+    pub(super) fn has(&self, text: &str) -> bool {
+        let text = text.to_lowercase();
+        let names = [&self.namespace, &self.name, &self.app];
+        names.into_iter().any(|name| name.to_lowercase().contains(&text)) || self.runs(&text)
+    }
+
+    /// Whether a revision with this text, in lower case, runs or is tried somewhere.
+    pub(super) fn runs(&self, text: &str) -> bool {
+        self.environments.iter().any(|cell| cell.searched.iter().any(|revision| revision.to_lowercase().contains(text)))
+    }
+}
+
+fn cut(text: &str) -> String {
+    match text.char_indices().nth(LONGEST) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn pipeline(targets: &serde_json::Value, dispatched: &serde_json::Value) -> PipelineRow {
+        let pipeline: Pipeline = serde_json::from_value(json!({
+            "apiVersion": "pennant.dev/v1alpha1", "kind": "Pipeline", "metadata": {"name": "shop", "namespace": "team-a"},
+            "spec": {"appRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+                     "environments": [{"name": "prod", "targets": [{"namespace": "x"}],
+                                       "notifications": [{"name": "chat", "endpoint": {"url": "https://eu.example.com/{{revision}}"}}]}]},
+            "status": {"environments": [{"name": "prod", "targets": targets}], "dispatched": dispatched},
+        }))
+        .unwrap();
+        pipeline.into()
+    }
+
+    fn target(status: &str, revision: &str, attempted: &str) -> serde_json::Value {
+        json!({"clusterAppRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "namespace": "x"}, "status": status,
+               "ready": status == "Current", "revision": revision, "attemptedRevision": attempted, "message": "m"})
+    }
+
+    #[test]
+    fn the_worst_target_speaks_for_its_environment() {
+        let sent = json!({"lastSent": [{"subject": "target/prod/c/x", "time": "2026-03-01T12:00:00Z"},
+                                       {"subject": "target/prod-eu/c/x", "time": "2026-03-01T13:00:00Z"}]});
+        let row = pipeline(&json!([target("Current", "1", "1"), target("Failed", "1", "2")]), &sent);
+        let cell = &row.environments[0];
+        assert_eq!((cell.status, cell.ready, row.attention), (Some(Status::Failed), (1, 2), Attention::Failed));
+        assert_eq!(cell.revisions, ["1", "2"]);
+        assert_eq!(cell.notified.unwrap().to_string(), "2026-03-01T12:00:00Z");
+        assert!(row.runs("2") && row.has("SHOP") && !row.has("other"));
+        for (status, attention) in [
+            ("Current", Attention::None),
+            ("InProgress", Attention::Moving),
+            ("NotFound", Attention::Unclear),
+            ("Unknown", Attention::Unclear),
+        ] {
+            assert_eq!(pipeline(&json!([target(status, "1", "1")]), &json!(null)).attention, attention, "{status}");
+        }
+        let unsent = json!({"notifications": [{"name": "chat", "ready": false, "reason": "SecretMissing", "message": "x"}]});
+        assert_eq!(pipeline(&json!([target("Current", "1", "1")]), &unsent).attention, Attention::Wrong);
+    }
+
+    #[test]
+    fn an_origin_shows_no_path_and_no_secret() {
+        let of = |endpoint: serde_json::Value| origin(&serde_json::from_value(endpoint).unwrap(), "team-a");
+        for (endpoint, shown) in [
+            (json!({"url": "https://hooks.example.com/services/T0/SECRET"}), Some("https://hooks.example.com")),
+            (json!({"url": "http://chat:8080?token={{revision}}"}), Some("http://chat:8080")),
+            (json!({"urlFrom": {"secretKeyRef": {"name": "slack", "key": "url"}}}), Some("from Secret team-a/slack")),
+            (json!({}), None),
+        ] {
+            assert_eq!(of(endpoint).as_deref(), shown);
+        }
+        let row = pipeline(&json!([target("Current", "1", "1")]), &json!(null));
+        assert_eq!(row.endpoints[0].origin, "https://eu.example.com");
+    }
+}

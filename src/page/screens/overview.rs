@@ -1,0 +1,323 @@
+//! The overview: is anything wrong, and what runs where. Pure.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use maud::{Markup, html};
+
+use crate::api::Time;
+use crate::api::values::permalink;
+use crate::page::parts::{Tone, age, badge, command, namespace_field, revision, status_word, trouble};
+use crate::page::query::{Query, Shown};
+use crate::page::rows::{Attention, Cell, NotificationRow, PipelineRow};
+use crate::page::screens::table::pages;
+use crate::page::trouble::Trouble;
+
+/// Number of pipelines on a page.
+pub(in crate::page) const ROWS: usize = 100;
+/// Maximum number of columns. With more environments, each cell has its own heading.
+const COLUMNS: usize = 6;
+/// Maximum number of notifications in the list of those that need attention.
+const NOTIFICATIONS: usize = 10;
+
+/// What the overview shows.
+#[derive(Debug)]
+pub(in crate::page) struct Overview {
+    /// The pipelines of this page, the most urgent first.
+    pub(in crate::page) rows: Vec<Arc<PipelineRow>>,
+    /// How many pipelines match the filters, and how many there are.
+    pub(in crate::page) matching: usize,
+    pub(in crate::page) total: usize,
+    /// How many pipelines there are for each attention.
+    pub(in crate::page) counts: BTreeMap<Attention, usize>,
+    /// The notifications that need attention.
+    pub(in crate::page) unwell: Vec<Arc<NotificationRow>>,
+    pub(in crate::page) notifications: usize,
+    /// The numbers of deliveries that wait, and that were given up.
+    pub(in crate::page) pending: i64,
+    pub(in crate::page) parked: i64,
+    pub(in crate::page) troubles: Vec<Trouble>,
+    pub(in crate::page) is_complete: bool,
+}
+
+/// Whether a filter selects a pipeline.
+pub(in crate::page) fn selects(query: &Query, row: &PipelineRow) -> bool {
+    let shown = match query.shown {
+        Shown::All => true,
+        Shown::Wrong => row.attention < Attention::Moving,
+        Shown::Failed => row.attention == Attention::Failed,
+        Shown::InProgress => row.environments.iter().any(|cell| cell.status == Some(crate::api::Status::InProgress)),
+        Shown::Current => row.attention == Attention::None,
+    };
+    shown && (query.text.is_empty() || row.has(&query.text))
+}
+
+/// Selects the pipelines of one page, the most urgent first.
+pub(in crate::page) fn choose<'a>(
+    query: &Query,
+    all: impl Iterator<Item = &'a Arc<PipelineRow>>,
+) -> (Vec<Arc<PipelineRow>>, usize, usize, BTreeMap<Attention, usize>) {
+    let (mut chosen, mut total, mut counts) = (Vec::new(), 0, BTreeMap::new());
+    for row in all {
+        total += 1;
+        *counts.entry(row.attention).or_default() += 1;
+        if selects(query, row) {
+            chosen.push(row.clone());
+        }
+    }
+    chosen.sort_by(|a, b| (a.attention, &a.namespace, &a.name).cmp(&(b.attention, &b.namespace, &b.name)));
+    let matching = chosen.len();
+    let page = chosen.into_iter().skip(query.page * ROWS).take(ROWS).collect();
+    (page, matching, total, counts)
+}
+
+/// Returns the names of the environments, by their usual position in a pipeline. `None`: there are too many for columns.
+fn columns(rows: &[Arc<PipelineRow>]) -> Option<Vec<&str>> {
+    let mut positions: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
+    for row in rows {
+        for (position, cell) in row.environments.iter().enumerate() {
+            // From the end, so that the last environment of a short pipeline is beside that of a long one.
+            let from_end = 1000 - row.environments.len() + position;
+            let known = positions.entry(&cell.name).or_default();
+            *known = (known.0 + from_end, known.1 + 1);
+        }
+    }
+    if positions.len() > COLUMNS {
+        return None;
+    }
+    let mut names: Vec<_> = positions.into_iter().map(|(name, (sum, count))| (sum * 1000 / count, name)).collect();
+    names.sort_unstable();
+    Some(names.into_iter().map(|(_, name)| name).collect())
+}
+
+impl Overview {
+    /// Returns the content of the page.
+    pub(in crate::page) fn html(&self, query: &Query, now: Time) -> Markup {
+        html! {
+            h1 { "Overview" }
+            (self.summary(query))
+            @for one in &self.troubles { (trouble(one)) }
+            (self.unwell(now))
+            (filters(query))
+            (self.table(query, now))
+            (pages(query, "/", ROWS, self.matching))
+            (command(&same(query)))
+        }
+    }
+
+    fn summary(&self, query: &Query) -> Markup {
+        let count = |attention: Attention| self.counts.get(&attention).copied().unwrap_or_default();
+        let with = |shown: Shown| Query { shown, ..query.elsewhere() }.link("/");
+        let (failed, wrong) = (count(Attention::Failed), count(Attention::Wrong));
+        let unclear = count(Attention::Unclear);
+        let is_well = failed + wrong + unclear == 0 && self.unwell.is_empty() && self.troubles.is_empty();
+        html! {
+            @if is_well && self.total > 0 && self.is_complete {
+                p.verdict.good { "Nothing is wrong: " (self.total) " pipelines, " (self.notifications) " notifications." }
+            }
+            @if !self.is_complete && self.troubles.is_empty() { p.notice { "The first list has not ended yet; more pipelines follow." } }
+            dl.figures {
+                (tile("Failed", failed, Tone::Bad, &with(Shown::Failed)))
+                (tile("Cannot be followed or sent", wrong, Tone::Bad, &with(Shown::Wrong)))
+                (tile("Gone, drifted or unknown", unclear, Tone::Warn, &with(Shown::Wrong)))
+                (tile("In progress", count(Attention::Moving), Tone::Busy, &with(Shown::InProgress)))
+                (tile("Current", count(Attention::None), Tone::Good, &with(Shown::Current)))
+                (tile("Deliveries that wait", usize::try_from(self.pending).unwrap_or(0), Tone::Warn, &query.elsewhere().link("/receivers")))
+                (tile("Deliveries given up", usize::try_from(self.parked).unwrap_or(0), Tone::Bad, &query.elsewhere().link("/given-up")))
+            }
+        }
+    }
+
+    fn unwell(&self, now: Time) -> Markup {
+        if self.unwell.is_empty() {
+            return html! {};
+        }
+        let more = self.unwell.len().saturating_sub(NOTIFICATIONS);
+        html! {
+            section aria-labelledby="unwell" {
+                h2 #unwell { "Notifications that need attention" }
+                ul.list {
+                    @for one in self.unwell.iter().take(NOTIFICATIONS) {
+                        li {
+                            a href=(permalink::notification(&one.namespace, &one.name)) { (one.namespace) "/" (one.name) }
+                            " " (badge(Tone::Bad, one.summary.as_ref().map_or("Not ready", |(reason, _)| reason)))
+                            @if let Some((_, message)) = &one.summary { " " span.message { (message) } }
+                            @if one.pending > 0 { " " span.none { (one.pending) " waiting" } }
+                            @if let Some(last) = one.last_sent { " " span.none { "last sent " (age(last, now)) } }
+                        }
+                    }
+                    @if more > 0 { li.none { "and " (more) " more" } }
+                }
+            }
+        }
+    }
+
+    fn table(&self, query: &Query, now: Time) -> Markup {
+        if self.rows.is_empty() {
+            let words = if self.total == 0 { "There are no pipelines here." } else { "No pipeline matches the filters." };
+            return html! { @if self.troubles.is_empty() { p.empty { (words) } } };
+        }
+        let columns = columns(&self.rows);
+        html! {
+            div.scroll tabindex="0" role="region" aria-label="Pipelines" {
+                table.matrix {
+                    thead {
+                        tr {
+                            th scope="col" { "Pipeline" }
+                            @match &columns {
+                                Some(columns) => @for name in columns { th scope="col" { (name) } },
+                                None => th scope="col" { "Environments" },
+                            }
+                            th scope="col" { "Last notified" }
+                        }
+                    }
+                    tbody {
+                        @for row in &self.rows { (line(row, columns.as_deref(), query, now)) }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn tile(label: &str, count: usize, tone: Tone, link: &str) -> Markup {
+    let class = if count == 0 { "figure zero".to_owned() } else { format!("figure {}", tone.class()) };
+    html! { div class=(class) { dt { (label) } dd { a href=(link) { (count) } } } }
+}
+
+fn filters(query: &Query) -> Markup {
+    html! {
+        form.filters action="/" {
+            (namespace_field(query))
+            label { span { "State" }
+                select name="state" {
+                    @for (shown, name, label) in Shown::ALL { option value=(name) selected[shown == query.shown] { (label) } }
+                }
+            }
+            label { span { "Name, application or revision" }
+                input type="search" name="q" value=(query.text) maxlength="256" spellcheck="false";
+            }
+            button { "Show" }
+            @if query.link("/") != "/" { a href="/" { "Remove the filters" } }
+        }
+    }
+}
+
+fn line(row: &PipelineRow, columns: Option<&[&str]>, query: &Query, now: Time) -> Markup {
+    let link = permalink::pipeline(&row.namespace, &row.name);
+    html! {
+        tr {
+            th scope="row" {
+                a href=(link) { (row.name) }
+                @if query.namespace.is_none() { span.sub { (row.namespace) } }
+                @if let Some((reason, message)) = &row.not_ready {
+                    span.sub { (badge(Tone::Bad, reason)) " " span.message title=(message) { (message) } }
+                }
+                @for (name, reason, message) in row.unsent.iter().take(2) {
+                    span.sub { (badge(Tone::Bad, reason)) " " span.message title=(message) { (name) ": " (message) } }
+                }
+            }
+            @match columns {
+                Some(columns) => @for name in columns {
+                    td data-label=(name) {
+                        @match row.environments.iter().find(|cell| cell.name == *name) {
+                            Some(cell) => (environment(cell, now)),
+                            None => span.none { "—" },
+                        }
+                    }
+                },
+                None => td.flow {
+                    @for cell in &row.environments { div { span.sub { (cell.name) } (environment(cell, now)) } }
+                },
+            }
+            td data-label="Last notified" {
+                @match &row.last_sent {
+                    Some((time, by)) => { (age(*time, now)) span.sub { @if !by.is_empty() { "by " (by) } } },
+                    None => span.none { "never" },
+                }
+            }
+        }
+    }
+}
+
+fn environment(cell: &Cell, now: Time) -> Markup {
+    let (ready, all) = cell.ready;
+    html! {
+        span.state {
+            (badge(Tone::of_status(cell.status), status_word(cell.status)))
+            @if cell.drifted { " " (badge(Tone::Warn, "Drifted")) }
+            @if all > 1 { " " span.none { (ready) "/" (all) } }
+        }
+        span.revisions { @for text in &cell.revisions { (revision(text)) " " } }
+        span.sub {
+            @if let Some(since) = cell.since { "since " (age(since, now)) }
+            @if let Some(notified) = cell.notified { span.told { "notified " (age(notified, now)) } }
+        }
+        @if let Some(waits) = &cell.waits_for_approval {
+            span.sub { (badge(Tone::Busy, "Waits for approval")) " " (revision(waits)) }
+        }
+        @if !cell.message.is_empty() && cell.status != Some(crate::api::Status::Current) {
+            span.sub.message title=(cell.message) { (cell.message) }
+        }
+    }
+}
+
+fn same(query: &Query) -> String {
+    let scope = query.namespace.as_ref().map_or_else(|| "-A".to_owned(), |namespace| format!("-n {namespace}"));
+    format!("kubectl get pipelines,notifications {scope}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(name: &str, attention: Attention, environments: &[&str]) -> Arc<PipelineRow> {
+        let environments = environments.iter().map(|name| Cell { name: (*name).to_owned(), ..Cell::default() }).collect();
+        Arc::new(PipelineRow {
+            namespace: "team-a".to_owned(),
+            name: name.to_owned(),
+            app: String::new(),
+            environments,
+            not_ready: None,
+            unsent: Vec::new(),
+            last_sent: None,
+            clusters: Vec::new(),
+            endpoints: Vec::new(),
+            attention,
+        })
+    }
+
+    #[test]
+    fn what_is_wrong_comes_first() {
+        let all = [
+            row("a", Attention::None, &[]),
+            row("b", Attention::Moving, &[]),
+            row("c", Attention::Failed, &[]),
+            row("d", Attention::Wrong, &[]),
+            row("e", Attention::Failed, &[]),
+        ];
+        let names = |query: &str| {
+            let (rows, matching, total, _) = choose(&Query::read(query), all.iter());
+            assert_eq!((rows.len(), total), (matching, 5));
+            rows.iter().map(|row| row.name.clone()).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(names(""), "c e d b a");
+        assert_eq!(names("state=wrong"), "c e d");
+        assert_eq!(names("state=current"), "a");
+        assert_eq!(names("q=E"), "c e d b a", "each namespace has an e");
+        assert_eq!(names("q=zz"), "");
+    }
+
+    #[test]
+    fn columns_are_in_the_order_of_most_pipelines() {
+        let rows = [
+            row("a", Attention::None, &["dev", "prod"]),
+            row("b", Attention::None, &["dev", "staging", "prod"]),
+            row("c", Attention::None, &["prod"]),
+        ];
+        assert_eq!(columns(&rows), Some(vec!["dev", "staging", "prod"]));
+        let names: Vec<String> = (0..7).map(|n| format!("e{n}")).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        assert_eq!(columns(&[row("a", Attention::None, &names)]), None);
+    }
+}

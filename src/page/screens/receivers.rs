@@ -1,0 +1,118 @@
+//! The receivers, by origin: scheme, host and port, or the Secret with the URL. Pure.
+
+use std::collections::BTreeMap;
+
+use maud::{Markup, html};
+
+use crate::api::Time;
+use crate::api::values::permalink;
+use crate::page::chart::{Figures, success};
+use crate::page::parts::{Tone, age, badge, command, millis, namespace_field, trouble};
+use crate::page::query::Query;
+use crate::page::rows::NotificationRow;
+use crate::page::trouble::Trouble;
+
+/// Number of notifications of an origin that are named.
+const NAMED: usize = 12;
+
+/// One origin.
+#[derive(Clone, Debug, Default)]
+pub(in crate::page) struct Receiver {
+    /// The notifications, by namespace and name, each with whether nothing is wrong with it.
+    pub(in crate::page) notifications: BTreeMap<(String, String), bool>,
+    /// Sums of the statuses of the notifications.
+    pub(in crate::page) pending: i64,
+    pub(in crate::page) delivered: i64,
+    pub(in crate::page) parked: i64,
+    pub(in crate::page) last_sent: Option<Time>,
+    /// What the deliveries that were read say.
+    pub(in crate::page) sample: Figures,
+}
+
+/// What the screen shows.
+#[derive(Debug)]
+pub(in crate::page) struct Receivers {
+    pub(in crate::page) all: BTreeMap<String, Receiver>,
+    /// Number of deliveries that were read, and whether there are more.
+    pub(in crate::page) read: usize,
+    pub(in crate::page) has_more: bool,
+    pub(in crate::page) troubles: Vec<Trouble>,
+}
+
+impl Receiver {
+    /// Adds a notification that sends to the origin.
+    pub(in crate::page) fn add(&mut self, row: &NotificationRow) {
+        self.notifications.insert((row.namespace.clone(), row.name.clone()), row.is_well());
+        self.pending += row.pending;
+        self.delivered += row.delivered;
+        self.parked += row.parked;
+        self.last_sent = self.last_sent.max(row.last_sent);
+    }
+
+    fn state(&self) -> (Tone, &'static str) {
+        let ill = self.notifications.values().filter(|is_well| !**is_well).count();
+        match (ill, self.pending) {
+            (0, _) => (Tone::Good, "Answers"),
+            (ill, _) if ill == self.notifications.len() => (Tone::Bad, "Needs attention"),
+            _ => (Tone::Warn, "Partly"),
+        }
+    }
+}
+
+impl Receivers {
+    /// Returns the content of the page.
+    pub(in crate::page) fn html(&self, query: &Query, now: Time) -> Markup {
+        let mut all: Vec<_> = self.all.iter().collect();
+        all.sort_by_key(|(origin, receiver)| (receiver.state().0 == Tone::Good, -receiver.pending, (*origin).clone()));
+        html! {
+            h1 { "Receivers" }
+            @for one in &self.troubles { (trouble(one)) }
+            form.filters action="/receivers" { (namespace_field(query)) button { "Show" } }
+            @if all.is_empty() && self.troubles.is_empty() { p.empty { "There are no notifications here." } }
+            @if !all.is_empty() {
+                div.scroll tabindex="0" role="region" aria-label="Receivers" {
+                    table {
+                        thead { tr {
+                            th scope="col" { "Receiver" } th scope="col" { "State" } th scope="col" { "Waiting" } th scope="col" { "Given up" }
+                            th scope="col" { "Success" } th scope="col" { "p50" } th scope="col" { "p99" } th scope="col" { "429" } th scope="col" { "Last sent" }
+                            th scope="col" { "Notifications" }
+                        } }
+                        tbody { @for (origin, receiver) in &all { (line(origin, receiver, now)) } }
+                    }
+                }
+                p.none {
+                    "Waiting, given up and success count all kept deliveries of the notifications. p50, p99 and 429 come from "
+                    (self.read) " deliveries" @if self.has_more { ", because more are not read" } "."
+                }
+            }
+            (command(&format!("kubectl get notifications {}", query.namespace.as_ref().map_or_else(|| "-A".to_owned(), |ns| format!("-n {ns}")))))
+        }
+    }
+}
+
+fn line(origin: &str, receiver: &Receiver, now: Time) -> Markup {
+    let (tone, words) = receiver.state();
+    let count = |number: i64| usize::try_from(number).unwrap_or(0);
+    let took = |percent| receiver.sample.percentile(percent).map_or_else(|| "—".to_owned(), millis);
+    html! {
+        tr {
+            th scope="row" { (origin) }
+            td data-label="State" { (badge(tone, words)) }
+            td.number data-label="Waiting" { (receiver.pending) }
+            td.number data-label="Given up" { (receiver.parked) }
+            td.number data-label="Success" { (success(count(receiver.delivered), count(receiver.parked)).unwrap_or_else(|| "—".to_owned())) }
+            td.number data-label="p50" { (took(50)) }
+            td.number data-label="p99" { (took(99)) }
+            td.number data-label="429" { (receiver.sample.throttled) }
+            td data-label="Last sent" { @match receiver.last_sent { Some(last) => (age(last, now)), None => span.none { "never" } } }
+            td data-label="Notifications" {
+                @for ((namespace, name), is_well) in receiver.notifications.iter().take(NAMED) {
+                    a href=(permalink::notification(namespace, name)) { (namespace) "/" (name) }
+                    @if !is_well { " " (badge(Tone::Bad, "!")) }
+                    " "
+                }
+                @if receiver.notifications.len() > NAMED { span.none { "and " (receiver.notifications.len() - NAMED) " more" } }
+            }
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! The search by revision: where it runs, and who was notified. Pure.
+
+use std::sync::Arc;
+
+use maud::{Markup, html};
+
+use crate::api::Time;
+use crate::api::values::permalink;
+use crate::audit::Entry;
+use crate::page::parts::{Tone, age, badge, command, namespace_field, revision, status_word, trouble};
+use crate::page::query::Query;
+use crate::page::rows::PipelineRow;
+use crate::page::screens::table::{deliveries, more};
+use crate::page::trouble::Trouble;
+
+/// Maximum number of pipelines in the result.
+pub(in crate::page) const PIPELINES: usize = 50;
+
+/// What the search has found.
+#[derive(Debug)]
+pub(in crate::page) struct Found {
+    /// The pipelines that run or try such a revision, and how many there are.
+    pub(in crate::page) pipelines: Vec<Arc<PipelineRow>>,
+    pub(in crate::page) total: usize,
+    /// The deliveries about such a revision, the newest first.
+    pub(in crate::page) entries: Vec<Entry>,
+    /// Number of deliveries that were read, and the token of the next ones.
+    pub(in crate::page) read: usize,
+    pub(in crate::page) next: Option<String>,
+    pub(in crate::page) troubles: Vec<Trouble>,
+}
+
+impl Found {
+    /// Returns the content of the page.
+    pub(in crate::page) fn html(&self, query: &Query, now: Time) -> Markup {
+        html! {
+            h1 { "Where is a revision, and who was notified?" }
+            form.filters action="/search" {
+                label { span { "Revision, or a part of it" } input type="search" name="q" value=(query.text) maxlength="256" spellcheck="false"; }
+                (namespace_field(query))
+                button { "Search" }
+            }
+            @for one in &self.troubles { (trouble(one)) }
+            @if query.text.is_empty() { p.empty { "Enter a revision, such as a tag, a commit hash, or a part of one." } }
+            @else {
+                (self.places(query, now))
+                section aria-labelledby="notified" {
+                    h2 #notified { "Who was notified" }
+                    @if self.entries.is_empty() { p.empty { "No delivery about it is among the " (self.read) " that were read." } }
+                    @else { (deliveries(&self.entries, now, true)) p.none { "Found among " (self.read) " deliveries." } }
+                    (more(query, "/search", self.next.as_deref(), "Search in the next deliveries"))
+                }
+                (command(&same(query)))
+            }
+        }
+    }
+
+    fn places(&self, query: &Query, now: Time) -> Markup {
+        let text = query.text.to_lowercase();
+        html! {
+            section aria-labelledby="runs" {
+                h2 #runs { "Where it is" }
+                @if self.pipelines.is_empty() { p.empty { "No pipeline here runs or tries it at present." } }
+                @else {
+                    div.scroll tabindex="0" role="region" aria-label="Pipelines" {
+                        table {
+                            thead { tr { th scope="col" { "Pipeline" } th scope="col" { "Environment" } th scope="col" { "State" } th scope="col" { "Revision" } th scope="col" { "Last notified" } } }
+                            tbody {
+                                @for row in &self.pipelines {
+                                    @for cell in row.environments.iter().filter(|cell| cell.searched.iter().any(|one| one.to_lowercase().contains(&text))) {
+                                        tr {
+                                            th scope="row" { a href=(permalink::pipeline(&row.namespace, &row.name)) { (row.namespace) "/" (row.name) } }
+                                            td data-label="Environment" { (cell.name) }
+                                            td data-label="State" { (badge(Tone::of_status(cell.status), status_word(cell.status))) @if let Some(since) = cell.since { " " span.none { "since " (age(since, now)) } } }
+                                            td data-label="Revision" { @for one in &cell.revisions { (revision(one)) " " } }
+                                            td data-label="Last notified" { @match cell.notified { Some(time) => (age(time, now)), None => span.none { "never" } } }
+                                        }
+                                    }
+                                }
+                            }
+                        }
+                    }
+                    @if self.total > self.pipelines.len() { p.none { "The first " (self.pipelines.len()) " of " (self.total) " pipelines." } }
+                }
+            }
+        }
+    }
+}
+
+/// Returns the command, with the text in quotes for a shell.
+fn same(query: &Query) -> String {
+    let scope = query.namespace.as_ref().map_or_else(|| "-A".to_owned(), |namespace| format!("-n {namespace}"));
+    format!("pennant audit {scope} -o json | jq '.[] | select(.revision | contains({}))'", shell(&query.text))
+}
+
+/// Returns a text as JSON within single quotes of a shell.
+fn shell(text: &str) -> String {
+    serde_json::Value::from(text).to_string().replace('\'', "'\\''")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hostile_revision_stays_a_text_in_the_command() {
+        let query = Query { text: "a'; rm -rf / #\"".to_owned(), ..Query::default() };
+        assert_eq!(
+            same(&query),
+            "pennant audit -A -o json | jq '.[] | select(.revision | contains(\"a'\\''; rm -rf / #\\\"\"))'"
+        );
+    }
+}

@@ -1,0 +1,118 @@
+//! Encrypts the token of a caller for a cookie, and decrypts it.
+//!
+//! AES-256-GCM with a random nonce for each cookie. The key is that of the process, or comes from a file that all replicas have. Nobody who
+//! reads the cookie can read the token, and nobody without the key can make a cookie.
+
+use std::fmt;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
+use ring::rand::{SecureRandom as _, SystemRandom};
+use secrecy::{ExposeSecret as _, SecretString};
+use sha2::{Digest as _, Sha256};
+
+/// What is authenticated beside the token, so that a value with another purpose is not one of these cookies.
+const PURPOSE: &[u8] = b"pennant page session 1";
+
+/// Encrypts and decrypts.
+pub struct Seal {
+    key: LessSafeKey,
+    random: SystemRandom,
+}
+
+impl fmt::Debug for Seal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Seal")
+    }
+}
+
+/// Why there is no key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SealError {
+    /// The system provides no random numbers.
+    #[error("the system provides no random numbers")]
+    NoRandomness,
+    /// The key is too short to be a secret.
+    #[error("the key must have at least 32 bytes; make one with `openssl rand -hex 32`")]
+    TooShort,
+}
+
+impl Seal {
+    /// Creates a key that lives as long as the process.
+    pub fn of_process() -> Result<Self, SealError> {
+        Self::from_bytes(&random()?)
+    }
+
+    /// Creates the key from a secret that all replicas have, without the white space around it.
+    pub fn from_secret(secret: &SecretString) -> Result<Self, SealError> {
+        let content = secret.expose_secret().trim();
+        if content.len() < 32 {
+            return Err(SealError::TooShort);
+        }
+        Self::from_bytes(&Sha256::digest(content).into())
+    }
+
+    fn from_bytes(bytes: &[u8; 32]) -> Result<Self, SealError> {
+        let key = UnboundKey::new(&AES_256_GCM, bytes).map_err(|_| SealError::TooShort)?;
+        Ok(Self { key: LessSafeKey::new(key), random: SystemRandom::new() })
+    }
+
+    /// Returns the value of a cookie with this token.
+    pub(super) fn close(&self, token: &SecretString) -> Result<String, SealError> {
+        let mut nonce = [0; NONCE_LEN];
+        self.random.fill(&mut nonce).map_err(|_| SealError::NoRandomness)?;
+        let mut bytes = token.expose_secret().as_bytes().to_vec();
+        let sealing = self.key.seal_in_place_append_tag(Nonce::assume_unique_for_key(nonce), Aad::from(PURPOSE), &mut bytes);
+        sealing.map_err(|_| SealError::NoRandomness)?;
+        Ok(URL_SAFE_NO_PAD.encode([&nonce[..], &bytes].concat()))
+    }
+
+    /// Returns the token in the value of a cookie. `None`: it was not made with this key.
+    pub(super) fn open(&self, cookie: &str) -> Option<SecretString> {
+        let all = URL_SAFE_NO_PAD.decode(cookie).ok()?;
+        let (nonce, sealed) = all.split_at_checked(NONCE_LEN)?;
+        let nonce = Nonce::try_assume_unique_for_key(nonce).ok()?;
+        let mut sealed = sealed.to_vec();
+        let token = self.key.open_in_place(nonce, Aad::from(PURPOSE), &mut sealed).ok()?;
+        Some(SecretString::from(String::from_utf8(token.to_vec()).ok()?))
+    }
+}
+
+/// Returns random bytes.
+pub(super) fn random() -> Result<[u8; 32], SealError> {
+    let mut bytes = [0; 32];
+    SystemRandom::new().fill(&mut bytes).map_err(|_| SealError::NoRandomness)?;
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_same_key_opens_a_cookie() {
+        let (one, other) = (Seal::of_process().unwrap(), Seal::of_process().unwrap());
+        let token = SecretString::from("sesame");
+        let cookie = one.close(&token).unwrap();
+        assert!(!cookie.contains("sesame") && cookie != one.close(&token).unwrap(), "{cookie}");
+        assert_eq!(one.open(&cookie).unwrap().expose_secret(), "sesame");
+        assert!(other.open(&cookie).is_none());
+        let mut changed = cookie.clone().into_bytes();
+        changed[20] = if changed[20] == b'A' { b'B' } else { b'A' };
+        for wrong in
+            [String::from_utf8(changed).unwrap(), cookie[..cookie.len() - 1].to_owned(), String::new(), "é".to_owned()]
+        {
+            assert!(one.open(&wrong).is_none(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn replicas_with_the_same_file_read_each_others_cookies() {
+        let of = |text: &str| Seal::from_secret(&SecretString::from(text));
+        let key = "0123456789abcdef0123456789abcdef";
+        let cookie = of(key).unwrap().close(&SecretString::from("sesame")).unwrap();
+        assert!(of(&format!("{key}\n")).unwrap().open(&cookie).is_some());
+        assert_eq!(of("short").err(), Some(SealError::TooShort));
+    }
+}

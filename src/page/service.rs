@@ -1,0 +1,443 @@
+//! Answers requests: who asks, what for, and with what.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use http::header::{self, HeaderValue};
+use http::{Method, StatusCode};
+use maud::{Markup, html};
+use secrecy::SecretString;
+use tokio::sync::Semaphore;
+
+use super::Settings;
+use super::access::{self, FormKey, Hosts, Refusal};
+use super::answer::{Answer, Asked};
+use super::asset;
+use super::caller::{Caller, Entry, Known, NoCaller, no_cookie, token};
+use super::events::events;
+use super::follow::Following;
+use super::forms::{Form, local_path, resend, resend_all};
+use super::health::Health;
+use super::parts::{self, Frame};
+use super::query::{Query, Screen};
+use super::read::{Nothing, Reader};
+use super::screens::simple;
+use super::seal::{SealError, random};
+use super::trouble::Trouble;
+use crate::api::now;
+
+/// Maximum time of a page. Each call of it has a shorter limit.
+const LONGEST: Duration = Duration::from_secs(40);
+/// Maximum number of pages that are made at once.
+const PAGES: usize = 32;
+/// Maximum number of streams of events.
+const STREAMS: usize = 200;
+
+/// The page. Cheap to clone.
+#[derive(Clone)]
+pub struct Page(Arc<Inner>);
+
+struct Inner {
+    entry: Entry,
+    hosts: Hosts,
+    settings: Settings,
+    known: Known,
+    following: Following,
+    health: Health,
+    forms: FormKey,
+    pages: Semaphore,
+    streams: Arc<Semaphore>,
+}
+
+/// A request whose caller is known.
+struct Visit<'a> {
+    asked: &'a Asked,
+    caller: Caller,
+    query: Query,
+    form_token: String,
+}
+
+impl Page {
+    /// Creates a page for the person who runs it, on this machine and port.
+    pub fn own(own: super::Own, port: u16, settings: Settings) -> Result<Self, SealError> {
+        let hosts = ["127.0.0.1", "localhost", "[::1]"].map(|host| format!("{host}:{port}")).to_vec();
+        Self::new(Entry::Own(Box::new(own)), Hosts::Only(hosts), settings)
+    }
+
+    /// Creates a page for everybody with a token of the cluster.
+    pub fn public(tokens: super::Tokens, settings: Settings) -> Result<Self, SealError> {
+        let hosts = Hosts::Public(settings.url.clone());
+        Self::new(Entry::Tokens(tokens), hosts, settings)
+    }
+
+    fn new(entry: Entry, hosts: Hosts, settings: Settings) -> Result<Self, SealError> {
+        Ok(Self(Arc::new(Inner {
+            entry,
+            hosts,
+            settings,
+            known: Known::default(),
+            following: Following::default(),
+            health: Health::default(),
+            forms: FormKey::new(&random()?),
+            pages: Semaphore::new(PAGES),
+            streams: Arc::new(Semaphore::new(STREAMS)),
+        })))
+    }
+
+    /// Ends the watches that nobody uses. Never returns.
+    pub async fn sweep(&self) {
+        self.0.following.sweep().await;
+    }
+
+    /// Answers a request.
+    pub async fn answer(&self, asked: Asked) -> Answer {
+        match access::check(&self.0.hosts, &asked.method, &asked.headers) {
+            Ok(()) => {}
+            Err(Refusal::Host) => {
+                return Answer::text(
+                    StatusCode::MISDIRECTED_REQUEST,
+                    "This page is not for this host name; --page-url sets the name.\n",
+                );
+            }
+            Err(Refusal::Origin) => return Answer::text(StatusCode::FORBIDDEN, "The request comes from another site.\n"),
+        }
+        if let Some(asset) = asset::find(&asked.path) {
+            return Answer::asset(asset);
+        }
+        let work = async {
+            match self.0.pages.acquire().await {
+                Ok(_permit) => self.0.page(&asked).await,
+                Err(_) => Answer::text(StatusCode::SERVICE_UNAVAILABLE, "The server is stopping.\n"),
+            }
+        };
+        let slow = || {
+            let words = "The page took too long; reload it to try again.\n";
+            Answer::text(StatusCode::SERVICE_UNAVAILABLE, words).with(header::RETRY_AFTER, HeaderValue::from_static("5"))
+        };
+        let answer = tokio::time::timeout(LONGEST, work).await.unwrap_or_else(|_| slow());
+        if answer.status == StatusCode::SERVICE_UNAVAILABLE {
+            return answer.with(header::RETRY_AFTER, HeaderValue::from_static("5"));
+        }
+        answer
+    }
+}
+
+impl Inner {
+    async fn page(&self, asked: &Asked) -> Answer {
+        match (&asked.method, asked.path.as_str(), &self.entry) {
+            (&Method::GET, "/enter", Entry::Own(own)) => {
+                let given = Form::read(asked.query.as_bytes());
+                return match own.enter(given.get("ticket")) {
+                    Some(cookie) => Answer::see_other("/").with_cookie(&cookie),
+                    None => self.outside(StatusCode::UNAUTHORIZED, "Not here", &simple::no_ticket(true)),
+                };
+            }
+            (&Method::POST, "/sign-in", Entry::Tokens(_)) => return self.sign_in(asked).await,
+            _ => {}
+        }
+        let caller = match self.known.caller(&self.entry, &asked.headers).await {
+            Ok(caller) => caller,
+            Err(why) => return self.stranger(asked, &why),
+        };
+        let form_token = self.forms.token(&caller.key);
+        let visit = Visit { asked, query: Query::read(&asked.query), caller, form_token };
+        match asked.method {
+            Method::GET | Method::HEAD => self.read(&visit).await,
+            Method::POST => self.act(&visit).await,
+            _ => Answer::text(StatusCode::METHOD_NOT_ALLOWED, "Only GET and POST are allowed.\n")
+                .with(header::ALLOW, HeaderValue::from_static("GET, HEAD, POST")),
+        }
+    }
+
+    /// Answers somebody who is not signed in.
+    fn stranger(&self, asked: &Asked, why: &NoCaller) -> Answer {
+        let is_page = asked.method == Method::GET && Screen::of(&asked.path).is_some();
+        if !is_page && asked.path != "/sign-in" {
+            return Answer::text(StatusCode::UNAUTHORIZED, "Sign in first.\n");
+        }
+        let path = if asked.query.is_empty() { asked.path.clone() } else { format!("{}?{}", asked.path, asked.query) };
+        let next = local_path(&path);
+        if *why == NoCaller::Anonymous && is_page && access::is_from_elsewhere(&asked.headers) {
+            return Answer::html(StatusCode::OK, simple::from_elsewhere(next));
+        }
+        match (&self.entry, why) {
+            (Entry::Own(_), NoCaller::Anonymous) => {
+                self.outside(StatusCode::UNAUTHORIZED, "Not here", &simple::no_ticket(false))
+            }
+            (Entry::Tokens(_), NoCaller::Anonymous) => {
+                let next = if asked.path == "/sign-in" { "/" } else { next };
+                self.outside(StatusCode::UNAUTHORIZED, "Sign in", &simple::sign_in(next, None))
+            }
+            (Entry::Tokens(_), NoCaller::Refused(trouble @ Trouble::SignedOut)) => {
+                let form = simple::sign_in(next, Some(&trouble.sentence()));
+                self.outside(StatusCode::UNAUTHORIZED, "Sign in", &form).with_cookie(&no_cookie())
+            }
+            (_, NoCaller::Refused(trouble)) => {
+                let status = status(trouble);
+                let content = simple::problem("Nothing can be shown", &[trouble.sentence()], None);
+                self.outside(status, "Nothing can be shown", &content)
+            }
+        }
+    }
+
+    async fn sign_in(&self, asked: &Asked) -> Answer {
+        let form = Form::read(&asked.body);
+        let next = local_path(form.get("next"));
+        let Entry::Tokens(tokens) = &self.entry else { return Answer::see_other("/") };
+        let refuse = |words: &str| self.outside(StatusCode::UNAUTHORIZED, "Sign in", &simple::sign_in(next, Some(words)));
+        let Some(token): Option<SecretString> = token(form.get("bearer")) else {
+            return refuse(
+                "This is not a token, or it is longer than 2,900 bytes. Use a proxy that sends such a token in the header Authorization.",
+            );
+        };
+        match self.known.with_token(tokens, &token, true).await {
+            Ok(_) => match tokens.cookie(&token) {
+                Ok(cookie) => Answer::see_other(next).with_cookie(&cookie),
+                Err(_) => Answer::text(StatusCode::INTERNAL_SERVER_ERROR, "The system provides no random numbers.\n"),
+            },
+            Err(Trouble::SignedOut) => refuse("The API server does not accept this token."),
+            Err(trouble) => refuse(&trouble.sentence()),
+        }
+    }
+
+    async fn read(&self, visit: &Visit<'_>) -> Answer {
+        if visit.asked.path == "/events" {
+            return self.events(visit).await;
+        }
+        if visit.asked.path == "/sign-in" {
+            return Answer::see_other("/");
+        }
+        match Screen::of(&visit.asked.path) {
+            Some(screen) => self.screen(visit, screen, Done::Nothing).await,
+            None => {
+                let sentence = "There is no such page. Names have only small letters, digits, dashes and dots.".to_owned();
+                let content = simple::problem("Not found", &[sentence], None);
+                self.inside(visit, StatusCode::NOT_FOUND, "Not found", None, &html! {}, &content)
+            }
+        }
+    }
+
+    async fn events(&self, visit: &Visit<'_>) -> Answer {
+        let form = Form::read(visit.asked.query.as_bytes());
+        let shown = form.get("for");
+        let (path, query) = shown.split_once('?').unwrap_or((shown, ""));
+        let Some(screen) = Screen::of(path) else {
+            return Answer::text(StatusCode::NOT_FOUND, "There is no such page.\n");
+        };
+        let Ok(permit) = self.streams.clone().try_acquire_owned() else {
+            return Answer::text(StatusCode::SERVICE_UNAVAILABLE, "Too many pages are open.\n");
+        };
+        let stream = events(&visit.caller, &self.following, &screen, &Query::read(query), permit).await;
+        Answer::events(stream.boxed())
+    }
+
+    async fn act(&self, visit: &Visit<'_>) -> Answer {
+        let form = Form::read(&visit.asked.body);
+        if !self.forms.is_token(&visit.caller.key, form.get("token")) {
+            let sentence =
+                "The form is not from this page, or it is too old. Open the page again, and repeat the action.".to_owned();
+            let content = simple::problem("Nothing was done", &[sentence], None);
+            return self.inside(visit, StatusCode::FORBIDDEN, "Nothing was done", None, &html! {}, &content);
+        }
+        if visit.asked.path == "/sign-out" {
+            self.known.forget(&visit.caller.key);
+            self.following.forget(&visit.caller.key);
+            return Answer::see_other("/").with_cookie(&no_cookie());
+        }
+        if !self.settings.actions {
+            let sentence = "This page only reads. An administrator can allow actions with --page-actions.".to_owned();
+            let content = simple::problem("Nothing was done", &[sentence], None);
+            return self.inside(visit, StatusCode::FORBIDDEN, "Nothing was done", None, &html! {}, &content);
+        }
+        if visit.asked.path == "/given-up/resend" {
+            let done = Done::Resent(resend_all(&visit.caller, &form).await);
+            let back = local_path(form.get("back"));
+            let query = Query::read(back.split_once('?').map_or("", |(_, query)| query));
+            let visit = Visit { query, caller: visit.caller.clone(), form_token: visit.form_token.clone(), ..*visit };
+            return self.screen(&visit, Screen::GivenUp, done).await;
+        }
+        let action = visit.asked.path.rsplit_once('/').and_then(|(path, action)| Some((Screen::of(path)?, action)));
+        match action {
+            Some((Screen::Delivery(namespace, name), "resend")) => {
+                let result = resend(&visit.caller, &namespace, &name).await;
+                self.screen(visit, Screen::Delivery(namespace, name), Done::One(result)).await
+            }
+            Some((Screen::Notification(namespace, name), "test")) => {
+                let result = self.reader(visit).test(&namespace, &name, form.get("pipeline")).await;
+                let result = result.unwrap_or_else(|trouble| (false, trouble.sentence()));
+                self.screen(visit, Screen::Notification(namespace, name), Done::Tested(result)).await
+            }
+            _ => Answer::text(StatusCode::NOT_FOUND, "There is no such action.\n"),
+        }
+    }
+
+    fn reader<'a>(&'a self, visit: &'a Visit<'_>) -> Reader<'a> {
+        Reader {
+            caller: &visit.caller,
+            settings: &self.settings,
+            following: &self.following,
+            form_token: self.settings.actions.then(|| visit.form_token.clone()),
+            now: now(),
+        }
+    }
+
+    /// Reads a screen and the banners side by side.
+    async fn screen(&self, visit: &Visit<'_>, screen: Screen, done: Done) -> Answer {
+        let reader = self.reader(visit);
+        let title = title(&screen);
+        let (content, banners) = tokio::join!(
+            content(&reader, &screen, &visit.query, done),
+            self.health.banners(&visit.caller, &self.settings.config_map, reader.now)
+        );
+        let banners = html! {
+            @for banner in banners.iter() {
+                div.banner role="alert" { p { (banner.text) } code { (banner.command) } }
+            }
+        };
+        match content {
+            Ok(content) => self.inside(visit, StatusCode::OK, &title, Some(screen), &banners, &content),
+            Err(Nothing::Missing(what)) => {
+                let sentence = format!("{what} does not exist. It was deleted, or the name is wrong.");
+                let content = simple::problem("Not found", &[sentence], Some(&same(&screen)));
+                self.inside(visit, StatusCode::NOT_FOUND, "Not found", None, &banners, &content)
+            }
+            Err(Nothing::Trouble(trouble @ Trouble::SignedOut)) => {
+                self.known.forget(&visit.caller.key);
+                self.following.forget(&visit.caller.key);
+                self.stranger(visit.asked, &NoCaller::Refused(trouble))
+            }
+            Err(Nothing::Trouble(trouble)) => {
+                let mut sentences = vec![trouble.sentence()];
+                if matches!(&trouble, Trouble::Forbidden(wanted) if wanted.namespace.is_none()) {
+                    sentences.push("Enter a namespace that you may read.".to_owned());
+                }
+                let content = html! {
+                    (simple::problem(&title, &sentences, None))
+                    form.filters { (parts::namespace_field(&visit.query)) button { "Show" } }
+                };
+                self.inside(visit, status(&trouble), &title, Some(screen), &banners, &content)
+            }
+        }
+    }
+
+    /// A page for a caller.
+    fn inside(
+        &self,
+        visit: &Visit<'_>,
+        status: StatusCode,
+        title: &str,
+        screen: Option<Screen>,
+        banners: &Markup,
+        content: &Markup,
+    ) -> Answer {
+        let is_live = visit.asked.method != Method::POST && screen.is_some() && visit.query.after.is_none();
+        let frame = Frame {
+            title: title.to_owned(),
+            screen,
+            query: visit.query.clone(),
+            name: visit.caller.name.clone(),
+            is_signed_in: true,
+            has_cookie: visit.caller.has_cookie,
+            form_token: visit.form_token.clone(),
+            is_live,
+            now: now(),
+        };
+        Answer::html(status, parts::page(&frame, banners, content))
+    }
+
+    /// A page for somebody who is not signed in.
+    #[expect(clippy::unused_self, reason = "the counterpart of `inside`")]
+    fn outside(&self, status: StatusCode, title: &str, content: &Markup) -> Answer {
+        let frame = Frame {
+            title: title.to_owned(),
+            screen: None,
+            query: Query::default(),
+            name: None,
+            is_signed_in: false,
+            has_cookie: false,
+            form_token: String::new(),
+            is_live: false,
+            now: now(),
+        };
+        Answer::html(status, parts::page(&frame, &html! {}, content))
+    }
+}
+
+/// What was done before a screen is shown.
+enum Done {
+    Nothing,
+    One(Result<(), Trouble>),
+    Resent(super::screens::given_up::Resent),
+    Tested((bool, String)),
+}
+
+/// Returns the content of a screen.
+async fn content(reader: &Reader<'_>, screen: &Screen, query: &Query, done: Done) -> Result<Markup, Nothing> {
+    let now = reader.now;
+    Ok(match screen {
+        Screen::Overview => reader.overview(query).await?.html(query, now),
+        Screen::Pipeline(namespace, name) => reader.pipeline(namespace, name, query).await?.html(query, now),
+        Screen::Delivery(namespace, name) => {
+            let mut view = reader.delivery(namespace, name).await?;
+            match done {
+                Done::One(Ok(())) => view.was_resent = true,
+                Done::One(Err(trouble)) => view.troubles.push(trouble),
+                _ => {}
+            }
+            view.html(now)
+        }
+        Screen::Notification(namespace, name) => {
+            let mut view = reader.notification(namespace, name).await?;
+            if let Done::Tested(result) = done {
+                view.tested = Some(result);
+            }
+            view.html(now)
+        }
+        Screen::Receivers => reader.receivers(query).await?.html(query, now),
+        Screen::GivenUp => {
+            let mut view = reader.given_up(query).await?;
+            if let Done::Resent(resent) = done {
+                view.resent = Some(resent);
+            }
+            view.html(query, now)
+        }
+        Screen::Clusters => {
+            let (clusters, troubles) = reader.clusters(query).await?;
+            simple::clusters(&clusters, &troubles, query, now)
+        }
+        Screen::Search => reader.search(query).await?.html(query, now),
+    })
+}
+
+fn title(screen: &Screen) -> String {
+    match screen {
+        Screen::Overview => "Overview".to_owned(),
+        Screen::Pipeline(namespace, name) => format!("Pipeline {namespace}/{name}"),
+        Screen::Delivery(_, name) => format!("Delivery {name}"),
+        Screen::Notification(namespace, name) => format!("Notification {namespace}/{name}"),
+        Screen::Receivers => "Receivers".to_owned(),
+        Screen::GivenUp => "Given up".to_owned(),
+        Screen::Clusters => "Clusters".to_owned(),
+        Screen::Search => "Search".to_owned(),
+    }
+}
+
+/// Returns the command that lists the objects of a kind.
+fn same(screen: &Screen) -> String {
+    match screen {
+        Screen::Pipeline(namespace, _) => format!("kubectl get pipelines -n {namespace}"),
+        Screen::Delivery(namespace, _) => format!("pennant audit -n {namespace}"),
+        Screen::Notification(namespace, _) => format!("kubectl get notifications -n {namespace}"),
+        _ => "kubectl get pennant -A".to_owned(),
+    }
+}
+
+const fn status(trouble: &Trouble) -> StatusCode {
+    match trouble {
+        Trouble::SignedOut => StatusCode::UNAUTHORIZED,
+        Trouble::Forbidden(_) => StatusCode::FORBIDDEN,
+        Trouble::NotInstalled => StatusCode::NOT_FOUND,
+        Trouble::Away(_) | Trouble::Slow | Trouble::Expired | Trouble::Other(_) => StatusCode::SERVICE_UNAVAILABLE,
+    }
+}

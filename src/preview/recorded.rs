@@ -1,0 +1,133 @@
+//! The request of a recorded delivery, and a test request to the real receiver.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderName, HeaderValue, header};
+use kube::Client;
+
+use super::post::{Posted, told};
+use super::request::preview;
+use super::{LayeredNotification, Preview, PreviewError};
+use crate::api::notification::credentials::Needed;
+use crate::api::values::permalink::PageUrl;
+use crate::api::{DeliverySpec, TransitionType, delivery, since_boot};
+use crate::config::{Address, Given, Rendered, Sending, is_secret};
+use crate::render::{Data, SampleContext, Texts};
+use crate::telemetry::Metrics;
+use crate::webhook::{Destination, Hidden, Outgoing, Policy, Proxy, Secrets, Sender};
+
+/// The header that marks a test.
+const TEST: HeaderName = HeaderName::from_static("pennant-test");
+/// Maximum time of a test.
+const LONGEST: Duration = Duration::from_secs(20);
+
+/// What a recorded delivery is rendered with, besides its transition.
+#[derive(Clone, Debug)]
+pub struct Recorded<'a> {
+    /// The recorded transition.
+    pub spec: &'a DeliverySpec,
+    /// The namespace of the Delivery.
+    pub namespace: &'a str,
+    /// Number of earlier deliveries that it replaces.
+    pub superseded: i64,
+    /// The current labels of the pipeline.
+    pub labels: Texts,
+    /// Its current annotations.
+    pub annotations: Texts,
+    /// The URL of the audit page, for links.
+    pub page_url: Option<&'a PageUrl>,
+}
+
+/// Returns the request of a recorded delivery, with the current settings, and with all possible credentials masked.
+pub fn recorded(
+    notification: &LayeredNotification,
+    recorded: &Recorded<'_>,
+    given: &Given<'_>,
+) -> Result<Preview, PreviewError> {
+    let wrong = |problem| PreviewError::Notification { name: notification.name.clone(), problem };
+    let (sending, _) = notification.compiled(given).map_err(wrong)?;
+    let spec = recorded.spec;
+    let id = delivery::webhook_id(spec);
+    let data = Data::new(&id, spec, &recorded.labels, &recorded.annotations, &notification.namespace);
+    let data = data.with_links(recorded.page_url, recorded.namespace, &delivery::name(spec));
+    preview(&notification.name, &sending, &Data { superseded: recorded.superseded, ..data }).map_err(wrong)
+}
+
+/// How a test is sent.
+#[derive(Clone, Debug, Default)]
+pub struct TestSender {
+    /// Which destinations are allowed.
+    pub policy: Policy,
+    /// The proxy for all requests.
+    pub proxy: Option<Proxy>,
+}
+
+/// A rendered sample for the real receiver of a notification.
+pub struct TestRequest {
+    namespace: String,
+    sending: Sending,
+    rendered: Rendered,
+}
+
+/// Renders a sample for the real receiver of a notification: `Deployed` if it reports that, otherwise the first transition that it reports.
+pub fn test_request(
+    notification: &LayeredNotification,
+    given: &Given<'_>,
+    context: &SampleContext,
+) -> Result<TestRequest, PreviewError> {
+    let wrong = |problem| PreviewError::Notification { name: notification.name.clone(), problem };
+    let (sending, reported) = notification.compiled(given).map_err(wrong)?;
+    let usual = TransitionType::Deployed;
+    let type_ = if reported.contains(&usual) { usual } else { reported.first().copied().unwrap_or(usual) };
+    let rendered = sending.render(&context.transition(type_)).map_err(wrong)?;
+    Ok(TestRequest { namespace: notification.namespace.clone(), sending, rendered })
+}
+
+impl TestRequest {
+    /// Sends it once, with a header that marks it as a test. The Secrets are read with the permissions of the client. Nothing is recorded.
+    /// The result shows no credential.
+    pub async fn send(self, client: &Client, by: &TestSender) -> Result<Posted, PreviewError> {
+        let Self { namespace, sending, rendered } = self;
+        let names = sending.secrets().iter().map(Needed::secret).collect();
+        let read = Secrets::read_once(client, names).await;
+        let what = || "a Secret of the notification".to_owned();
+        let secrets = read.map_err(|e| PreviewError::Read { what: what(), source: Box::new(e) })?;
+        let sender = Sender::through(by.proxy.clone(), by.policy.clone(), secrets, Metrics::new())?;
+        let mut hidden = Hidden::default();
+        rendered.credentials.iter().for_each(|value| hidden.add(value));
+        let mut headers = vec![(TEST, HeaderValue::from_static("true"))];
+        headers.extend(HeaderValue::from_str(sending.body.content_type()).ok().map(|value| (header::CONTENT_TYPE, value)));
+        for (name, text) in rendered.headers {
+            if let Ok(mut value) = HeaderValue::from_str(&text) {
+                value.set_sensitive(is_secret(name.as_str()));
+                headers.push((name, value));
+            }
+        }
+        // Credentials from another namespace are not those of the people who see the answer.
+        let withhold_answer = sending.credentials_from().any(|from| from != namespace);
+        let destination = match rendered.address {
+            Address::Url(url) => Destination::Url(url),
+            Address::Secret(key) => Destination::Secret(key),
+        };
+        let attempt = sender
+            .send(Outgoing {
+                destination,
+                method: sending.method,
+                headers,
+                body: Bytes::from(rendered.body),
+                id: format!("msg_test_{:016x}", fastrand::u64(..)),
+                trace_parent: None,
+                auth: sending.auth.clone(),
+                signing: sending.signing.clone(),
+                tls: sending.tls.clone(),
+                timeout: sending.timeout.min(LONGEST),
+                until: since_boot() + LONGEST,
+                connect_timeout: sending.connect_timeout,
+                hidden,
+                withhold_answer,
+            })
+            .await;
+        Ok(told(&attempt))
+    }
+}
