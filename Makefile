@@ -70,6 +70,15 @@ rights: assets helm gitea ## Run the behaviour tests with only the permissions o
 snapshots: schemas ## Record what the built-in templates send; read the difference before you commit it
 	INSTA_UPDATE=always $(CARGO) test $(LOCKED) --test contract -- snapshots
 
+.PHONY: page
+page: assets ## Test the audit page in a real Chromium; screenshots are in target/page. ARGS='-g overview', ARGS=--stay leaves it running
+	@PENNANT_CHROMIUM=$$(bash hack/browser.sh) && export PENNANT_CHROMIUM && \
+	$(RELAXED) $(CARGO) test $(LOCKED) --test page -- $(ARGS)
+
+.PHONY: screenshots
+screenshots: page ## Take the screenshots of docs/page again; look at them before you commit them
+	@mkdir -p docs/page && cp target/page/*-light.png target/page/*-dark.png docs/page/
+
 .PHONY: chaos
 chaos: assets helm ## Test three replicas under load and faults for two minutes; KILLS=100 for long, SEED=n repeats a run, RIGHTS=namespaced
 	$(RELAXED) PENNANT_TEST_RIGHTS=$(or $(RIGHTS),cluster) $(CARGO) test $(LOCKED) --test chaos -- $(if $(SEED),--seed $(SEED)) $(if $(KILLS),--kills $(KILLS)) \
@@ -155,14 +164,14 @@ CALLS := order:: promotions::once promotions::ended::the_newest pull_requests::o
 
 # The stages of CI, one after the other. `nightly` has the stages that need hours.
 .PHONY: ci
-ci: ## Run everything that must pass before a merge: lint, generated files, tests, a short fuzz, an upgrade, chaos, the image
+ci: ## Run everything that must pass before a merge: lint, generated files, tests, the page in a browser, a short fuzz, an upgrade, chaos, the image
 	@before=$$(git status --porcelain 2>/dev/null || true); \
 	stage() { \
 		printf 'ci: make %s\n' "$$*"; \
 		TIMEFORMAT="ci: make $$* took %0R s, and %0U + %0S s of processor time"; \
 		time $(MAKE) "$$@"; \
 	}; \
-	stage lint && stage generated && stage test && stage rights TESTS='$(CALLS)' && stage fuzz SECONDS=30 && stage upgrade && \
+	stage lint && stage generated && stage test && stage page && stage rights TESTS='$(CALLS)' && stage fuzz SECONDS=30 && stage upgrade && \
 	stage chaos && stage chaos-proof && stage chaos RIGHTS=namespaced SECONDS=20 && stage image-check && stage sbom || exit; \
 	after=$$(git status --porcelain 2>/dev/null || true); \
 	if [[ $$after != "$$before" ]]; then \

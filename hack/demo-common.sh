@@ -208,7 +208,7 @@ all_delivered() {
 
 promise() { printf '  %s%-15s%s %s\n' "$green" "$1" "$plain" "$2"; }
 
-# keep RECEIVER...: if DEMO=keep, prints how to use the control plane and what `hints` prints. Then it shows the requests that arrive, until
+# keep RECEIVER...: if DEMO=keep, prints how to use the control plane, what `hints` prints, and the address of the page. Then it shows the requests that arrive, until
 # Ctrl-C.
 keep() {
   [[ ${DEMO:-} == keep ]] || return 0
@@ -217,6 +217,11 @@ keep() {
   say "  export KUBECONFIG=$KUBECONFIG"
   say "  export PATH=\"$(dirname "$(field kubectl)"):\$PATH\""
   hints
+  # The page reads the same cluster. Its first address can be opened once, so it is printed and nothing else opens it.
+  start page "$PENNANT" page --no-open
+  await 20 'the address of the page' grep -q '^http://' "$work/page.log"
+  say
+  say "${bold}To look at it in a browser: $(grep -m 1 '^http://' "$work/page.log")${plain}"
   say
   say "Logs are in $work. Requests, as they come:"
   # cleanup stops it like the other processes. Its output goes to the terminal.

@@ -34,7 +34,7 @@
 //! | [`forge`] | pure: pull requests at forges: requests, the meaning of answers, texts, and when a request may be made |
 //! | [`git`] | one commit in a remote Git repository, over a transport that the caller provides; uses no other module |
 //! | [`hooks`] | signed requests that approve a promotion, or request a check of promotions |
-//! | [`http`] | health, readiness and metrics; the port for hooks |
+//! | [`http`] | health, readiness and metrics; the ports for hooks and for the audit page |
 //! | [`installed`] | whether the CRDs in the cluster are those of this version |
 //! | [`k8s`] | access to the API server: watches that recover from every error, and a limit on calls for each namespace |
 //! | [`leader`] | divides the work among replicas: which of them handles which objects, and for how much longer |
@@ -42,6 +42,7 @@
 //! | [`manifests`] | pure: objects as written in files, with the line numbers of their fields |
 //! | [`observe`] | pure: derives an observation from the status of an application object |
 //! | [`outbox`] | lanes, direct attempts, retries, the journal of Deliveries; the only module that decides what is sent |
+//! | [`page`] | the audit page: what pipelines do and what was sent, as HTML for people |
 //! | [`pipeline`] | the pipeline controller: turns observations into a status and a change log |
 //! | [`preview`] | shows what would be sent, without a Delivery, for people who write notifications |
 //! | [`promotion`] | takes a revision from one environment to the next: what is promoted (pure), and the promotion controller |

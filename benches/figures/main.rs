@@ -29,6 +29,7 @@ mod lane;
 mod large;
 mod load;
 mod machine;
+mod page;
 mod pending;
 mod process;
 mod promotion;
@@ -57,7 +58,7 @@ use table::Table;
 #[derive(Debug, Parser)]
 struct Args {
     /// Runs only scenarios with this text in the name: render, throughput, lane, quiet, pending, isolation, drain, signed, slow, large,
-    /// config, clusters, rollout, promotion, forge, generated, sets.
+    /// config, clusters, rollout, promotion, forge, generated, sets, replicas, page.
     #[arg(long)]
     only: Option<String>,
     /// Number of rounds; the table shows the medians.
@@ -79,7 +80,7 @@ struct Args {
 
 /// The only scenario that needs no control plane.
 const RENDER: &str = "render";
-const SCENARIOS: [&str; 18] = [
+const SCENARIOS: [&str; 19] = [
     RENDER,
     "throughput",
     "lane",
@@ -98,6 +99,7 @@ const SCENARIOS: [&str; 18] = [
     "generated",
     "sets",
     "replicas",
+    "page",
 ];
 
 #[tokio::main]
@@ -162,6 +164,7 @@ async fn scenario(name: &str, bed: Option<&mut Bed>, round: u32, quick: bool) ->
         ("generated", Some(bed)) => generated::measure(bed, round).await,
         ("sets", Some(bed)) => sets::measure(bed, round).await,
         ("replicas", Some(bed)) => replicas::measure(bed, round).await,
+        ("page", Some(bed)) => page::measure(bed, round).await,
         _ => render::measure(quick),
     }
 }

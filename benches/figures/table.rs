@@ -132,6 +132,15 @@ pub const FORGE_P99: Figure = at_most(
     1.2,
 );
 
+pub const PAGE_OVERVIEW: Figure =
+    at_most("page-overview", "overview of 1,000 pipelines, with 100,000 deliveries: p95", "ms", 300.0);
+pub const PAGE_SLOWEST: Figure = at_most("page-slowest", "the same, for the slowest screen", "ms", 2_000.0);
+pub const PAGE_MEMORY: Figure = at_most("page-memory", "resident memory that all screens of the page add", "MiB", 64.0);
+pub const PAGE_CALLS: Figure =
+    at_most("page-calls", "calls of the API server for a page, for the screen with the most", "", 10.0);
+pub const PAGE_IDLE: Figure =
+    at_most("page-idle", "calls other than watches while the page is open and nothing happens", "", 0.0);
+
 /// All figures, in the order of the table.
 const FIGURES: [Figure; 37] = [
     RENDER,

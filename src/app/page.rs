@@ -51,7 +51,7 @@ pub(super) async fn start(
         Some(key) => Seal::from_secret(key)?,
         None => Seal::of_process()?,
     };
-    let page = Page::public(Tokens::new(access.anonymous().await?, seal), settings)?;
+    let page = Page::public(Tokens::new(access.anonymous().await?, seal), settings);
     let mut part = Part::default();
     let serving = http::serve_page(listener, page, stop.clone());
     part.tasks.spawn(async {

@@ -14,7 +14,6 @@ use crate::api::values::permalink::PageUrl;
 use crate::app::{self, PageOptions};
 use crate::page::Settings;
 use crate::preview::TestSender;
-use crate::webhook::Policy;
 
 /// The flags of the page in the cluster.
 #[derive(Debug, Args)]
@@ -67,7 +66,6 @@ pub(super) async fn page(args: PageArgs) -> anyhow::Result<()> {
     let access = args.connection.access();
     let client = access.client().await?;
     let running = args.running.resolve(Some(&client), client.default_namespace()).await?;
-    let anywhere = ["0.0.0.0/0", "::/0"].iter().filter_map(|net| net.parse().ok()).collect();
     let settings = Settings {
         cluster_name: running.cluster_name.clone(),
         config_map: running.config_map(),
@@ -76,10 +74,7 @@ pub(super) async fn page(args: PageArgs) -> anyhow::Result<()> {
         egress: running.egress,
         actions: !args.no_actions,
         // The person who runs the command decides about the network of this machine.
-        tests: TestSender {
-            policy: Policy { allow: anywhere, deny: Vec::new(), allow_http: running.allow_http },
-            proxy: None,
-        },
+        tests: TestSender::anywhere(running.allow_http),
     };
     let no_open = args.no_open;
     let begun = |address: &SecretString| {

@@ -1,8 +1,9 @@
-//! The HTTP ports of the process: one for liveness, readiness and metrics, and one for hooks.
+//! The HTTP ports of the process: one for liveness, readiness and metrics, one for hooks, and one for the audit page.
 //!
-//! In: read-only handles ([`Metrics`], [`Gates`]), the [`Service`](crate::hooks::Service) of hooks, bound listeners, and the token that
+//! In: read-only handles ([`Metrics`], [`Gates`]), the [`Service`](crate::hooks::Service) of hooks, the
+//! [`Page`](crate::page::Page), bound listeners, and the token that
 //! stops the servers. Out: `/healthz` (200 as long as the process runs), `/readyz` (200, or 503 with the closed gates, one per line),
-//! `/metrics` (`OpenMetrics` text). On the other port: the answers of the hooks.
+//! `/metrics` (`OpenMetrics` text). On the other ports: the answers of the hooks, and HTML.
 //!
 //! No path of the first port accepts credentials or changes anything. The number, memory and duration of connections are limited on both
 //! (see `listener.rs`).

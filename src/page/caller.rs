@@ -82,6 +82,13 @@ pub(super) struct Caller {
     pub(super) has_cookie: bool,
 }
 
+impl Caller {
+    /// Returns what the tokens of forms belong to: the name, because a proxy renews the token of a caller while a form is open.
+    pub(super) fn form_key(&self) -> [u8; 32] {
+        self.name.as_ref().map_or(self.key, |name| Sha256::digest(name).into())
+    }
+}
+
 /// Why a request has no caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum NoCaller {
@@ -134,6 +141,11 @@ impl Tokens {
     /// Creates it from a client that sends no credentials.
     pub fn new(base: Client, seal: Seal) -> Self {
         Self { base, seal }
+    }
+
+    /// Returns the key of the tokens in forms.
+    pub(super) fn form_secret(&self) -> &[u8; 32] {
+        self.seal.forms()
     }
 
     /// Returns the cookie with this token.

@@ -4,12 +4,13 @@
 //! permissions of the caller; they end two minutes after the last look. Each watch is made again after half a minute, so a token or a
 //! permission that was withdrawn is noticed within a minute.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use futures::StreamExt as _;
+use kube::core::NamespaceResourceScope;
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher;
 use kube::runtime::watcher::Event;
@@ -23,6 +24,7 @@ use super::caller::Caller;
 use super::rows::{NotificationRow, PipelineRow};
 use super::trouble::{Trouble, Wanted};
 use crate::api::{Notification, Pipeline};
+use crate::k8s::watch::Guarded;
 
 /// Page size of the first list.
 const PAGE: u32 = 500;
@@ -34,8 +36,8 @@ const PATIENCE: Duration = Duration::from_secs(6);
 const UNUSED: Duration = Duration::from_mins(2);
 /// Minimum time between two attempts after a refusal.
 const AGAIN: Duration = Duration::from_secs(5);
-/// Maximum number of pairs of caller and namespace that are followed.
-const MOST: usize = 64;
+/// Maximum number of pairs of caller and namespace that are followed. The page shares the memory of the controllers.
+const MOST: usize = 32;
 
 /// Namespace and name of an object.
 type Key = (String, String);
@@ -49,11 +51,13 @@ pub(super) struct Rows<R> {
     pub(super) is_listed: bool,
     /// Why there are no rows, or why they can be old.
     pub(super) trouble: Option<Trouble>,
+    /// Objects that this version cannot read. They do not hide the others.
+    pub(super) unreadable: BTreeSet<Key>,
 }
 
 impl<R> Default for Rows<R> {
     fn default() -> Self {
-        Self { all: BTreeMap::new(), is_listed: false, trouble: None }
+        Self { all: BTreeMap::new(), is_listed: false, trouble: None, unreadable: BTreeSet::new() }
     }
 }
 
@@ -222,71 +226,95 @@ async fn follow<K, R>(
     rows: Arc<RwLock<Rows<R>>>,
     changed: Arc<watch::Sender<u64>>,
 ) where
-    K: Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>
-        + Clone
-        + DeserializeOwned
-        + Debug
-        + Send
-        + 'static,
-    R: From<K> + PartialEq,
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
+    R: From<K> + PartialEq + Send + Sync,
 {
-    let resource = if K::kind(&()) == "Pipeline" { "pipelines" } else { "notifications" };
-    let wanted = Wanted::new("list and watch", resource, namespace.as_deref());
-    let api: Api<K> = match &namespace {
+    let wanted = Wanted::new("list and watch", resource::<K>(), namespace.as_deref());
+    let api: Api<Guarded<K>> = match &namespace {
         Some(namespace) => Api::namespaced(client, namespace),
         None => Api::all(client),
     };
     let config = watcher::Config::default().page_size(PAGE).timeout(WATCH);
     let mut events = std::pin::pin!(watcher(api, config).default_backoff());
-    let mut listing = BTreeMap::new();
+    let mut listing = Rows::default();
     while let Some(event) = events.next().await {
         let mut rows = rows.write().unwrap_or_else(PoisonError::into_inner);
         let has_changed = match event {
-            Ok(Event::Init) => {
-                listing.clear();
-                false
-            }
-            Ok(Event::InitApply(object)) => {
-                listing.insert(key(&object), Arc::new(R::from(object)));
-                false
-            }
-            Ok(Event::InitDone) => {
-                *rows = Rows { all: std::mem::take(&mut listing), is_listed: true, trouble: None };
-                true
-            }
-            Ok(Event::Apply(object)) => {
-                let (key, row) = (key(&object), R::from(object));
-                let is_new = rows.all.get(&key).is_none_or(|known| **known != row);
-                let was_troubled = rows.trouble.take().is_some();
-                if is_new {
-                    rows.all.insert(key, Arc::new(row));
-                }
-                is_new || was_troubled
-            }
-            Ok(Event::Delete(object)) => rows.all.remove(&key(&object)).is_some(),
-            Err(error) => {
-                let trouble = of_watch(&error, &wanted);
-                let is_final = !trouble.is_passing();
-                if is_final {
-                    // Nobody may see what the API server refuses.
-                    rows.all.clear();
-                }
-                let is_new = rows.trouble.as_ref() != Some(&trouble);
-                rows.trouble = Some(trouble).filter(|trouble| *trouble != Trouble::Expired);
-                drop(rows);
-                if is_new {
-                    changed.send_modify(|count| *count += 1);
-                }
-                if is_final {
-                    return;
-                }
-                continue;
-            }
+            Ok(event) => rows.take(event, &mut listing),
+            Err(error) => rows.fail(of_watch(&error, &wanted)),
         };
+        let is_refused = rows.trouble.as_ref().is_some_and(|trouble| !trouble.is_passing());
         drop(rows);
         if has_changed {
             changed.send_modify(|count| *count += 1);
         }
+        if is_refused {
+            return;
+        }
+    }
+}
+
+/// Returns the name of a kind in Roles.
+fn resource<K: Resource<DynamicType = ()>>() -> &'static str {
+    if K::kind(&()) == "Pipeline" { "pipelines" } else { "notifications" }
+}
+
+impl<R: PartialEq> Rows<R> {
+    /// Applies an event of the watch. Returns whether a row has changed. `listing` has the rows of a list that has not ended.
+    fn take<K>(&mut self, event: Event<Guarded<K>>, listing: &mut Self) -> bool
+    where
+        K: Resource<DynamicType = ()> + DeserializeOwned,
+        R: From<K>,
+    {
+        match event {
+            Event::Init => {
+                *listing = Self::default();
+                false
+            }
+            Event::InitApply(object) => {
+                listing.put(key(&object), object.open().ok().map(R::from));
+                false
+            }
+            Event::InitDone => {
+                *self = Self { is_listed: true, ..std::mem::take(listing) };
+                true
+            }
+            Event::Apply(object) => {
+                let was_troubled = self.trouble.take().is_some();
+                self.put(key(&object), object.open().ok().map(R::from)) || was_troubled
+            }
+            Event::Delete(object) => {
+                let key = key(&object);
+                self.unreadable.remove(&key);
+                self.all.remove(&key).is_some()
+            }
+        }
+    }
+
+    fn put(&mut self, key: Key, row: Option<R>) -> bool {
+        let Some(row) = row else {
+            self.all.remove(&key);
+            return self.unreadable.insert(key);
+        };
+        self.unreadable.remove(&key);
+        let is_new = self.all.get(&key).is_none_or(|known| **known != row);
+        if is_new {
+            self.all.insert(key, Arc::new(row));
+        }
+        is_new
+    }
+
+    /// Notes why the watch has failed. Nobody may see what the API server refuses.
+    fn fail(&mut self, trouble: Trouble) -> bool {
+        if !trouble.is_passing() {
+            self.all.clear();
+            self.unreadable.clear();
+        }
+        // The watch lists again, which is no news.
+        let trouble = Some(trouble).filter(|trouble| *trouble != Trouble::Expired);
+        let is_new = trouble.is_some() && self.trouble != trouble;
+        self.trouble = trouble.or(self.trouble.take());
+        is_new
     }
 }
 

@@ -15,9 +15,14 @@ use sha2::{Digest as _, Sha256};
 /// What is authenticated beside the token, so that a value with another purpose is not one of these cookies.
 const PURPOSE: &[u8] = b"pennant page session 1";
 
+/// What distinguishes the key of forms from that of cookies.
+const FORMS: &[u8] = b"pennant page forms 1";
+
 /// Encrypts and decrypts.
 pub struct Seal {
     key: LessSafeKey,
+    /// The key of the tokens in forms. It is another one, and replicas with the same secret have the same.
+    forms: [u8; 32],
     random: SystemRandom,
 }
 
@@ -55,7 +60,13 @@ impl Seal {
 
     fn from_bytes(bytes: &[u8; 32]) -> Result<Self, SealError> {
         let key = UnboundKey::new(&AES_256_GCM, bytes).map_err(|_| SealError::TooShort)?;
-        Ok(Self { key: LessSafeKey::new(key), random: SystemRandom::new() })
+        let forms = Sha256::new().chain_update(FORMS).chain_update(bytes).finalize().into();
+        Ok(Self { key: LessSafeKey::new(key), forms, random: SystemRandom::new() })
+    }
+
+    /// Returns the key of the tokens in forms.
+    pub(super) fn forms(&self) -> &[u8; 32] {
+        &self.forms
     }
 
     /// Returns the value of a cookie with this token.

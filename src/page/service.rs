@@ -1,5 +1,8 @@
 //! Answers requests: who asks, what for, and with what.
 
+mod actions;
+mod strangers;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,17 +10,16 @@ use futures::StreamExt as _;
 use http::header::{self, HeaderValue};
 use http::{Method, StatusCode};
 use maud::{Markup, html};
-use secrecy::SecretString;
 use tokio::sync::Semaphore;
 
 use super::Settings;
 use super::access::{self, FormKey, Hosts, Refusal};
 use super::answer::{Answer, Asked};
 use super::asset;
-use super::caller::{Caller, Entry, Known, NoCaller, no_cookie, token};
+use super::caller::{Caller, Entry, Known, NoCaller};
 use super::events::events;
 use super::follow::Following;
-use super::forms::{Form, local_path, resend, resend_all};
+use super::forms::Form;
 use super::health::Health;
 use super::parts::{self, Frame};
 use super::query::{Query, Screen};
@@ -29,8 +31,8 @@ use crate::api::now;
 
 /// Maximum time of a page. Each call of it has a shorter limit.
 const LONGEST: Duration = Duration::from_secs(40);
-/// Maximum number of pages that are made at once.
-const PAGES: usize = 32;
+/// Maximum number of pages that are made at once. Each can hold some thousand deliveries, and the page shares the memory of the controllers.
+const PAGES: usize = 8;
 /// Maximum number of streams of events.
 const STREAMS: usize = 200;
 
@@ -62,27 +64,29 @@ impl Page {
     /// Creates a page for the person who runs it, on this machine and port.
     pub fn own(own: super::Own, port: u16, settings: Settings) -> Result<Self, SealError> {
         let hosts = ["127.0.0.1", "localhost", "[::1]"].map(|host| format!("{host}:{port}")).to_vec();
-        Self::new(Entry::Own(Box::new(own)), Hosts::Only(hosts), settings)
+        Ok(Self::new(Entry::Own(Box::new(own)), Hosts::Only(hosts), FormKey::new(&random()?), settings))
     }
 
     /// Creates a page for everybody with a token of the cluster.
-    pub fn public(tokens: super::Tokens, settings: Settings) -> Result<Self, SealError> {
+    #[must_use]
+    pub fn public(tokens: super::Tokens, settings: Settings) -> Self {
         let hosts = Hosts::Public(settings.url.clone());
-        Self::new(Entry::Tokens(tokens), hosts, settings)
+        let forms = FormKey::new(tokens.form_secret());
+        Self::new(Entry::Tokens(tokens), hosts, forms, settings)
     }
 
-    fn new(entry: Entry, hosts: Hosts, settings: Settings) -> Result<Self, SealError> {
-        Ok(Self(Arc::new(Inner {
+    fn new(entry: Entry, hosts: Hosts, forms: FormKey, settings: Settings) -> Self {
+        Self(Arc::new(Inner {
             entry,
             hosts,
             settings,
             known: Known::default(),
             following: Following::default(),
             health: Health::default(),
-            forms: FormKey::new(&random()?),
+            forms,
             pages: Semaphore::new(PAGES),
             streams: Arc::new(Semaphore::new(STREAMS)),
-        })))
+        }))
     }
 
     /// Ends the watches that nobody uses. Never returns.
@@ -140,64 +144,13 @@ impl Inner {
             Ok(caller) => caller,
             Err(why) => return self.stranger(asked, &why),
         };
-        let form_token = self.forms.token(&caller.key);
+        let form_token = self.forms.token(&caller.form_key());
         let visit = Visit { asked, query: Query::read(&asked.query), caller, form_token };
         match asked.method {
             Method::GET | Method::HEAD => self.read(&visit).await,
             Method::POST => self.act(&visit).await,
             _ => Answer::text(StatusCode::METHOD_NOT_ALLOWED, "Only GET and POST are allowed.\n")
                 .with(header::ALLOW, HeaderValue::from_static("GET, HEAD, POST")),
-        }
-    }
-
-    /// Answers somebody who is not signed in.
-    fn stranger(&self, asked: &Asked, why: &NoCaller) -> Answer {
-        let is_page = asked.method == Method::GET && Screen::of(&asked.path).is_some();
-        if !is_page && asked.path != "/sign-in" {
-            return Answer::text(StatusCode::UNAUTHORIZED, "Sign in first.\n");
-        }
-        let path = if asked.query.is_empty() { asked.path.clone() } else { format!("{}?{}", asked.path, asked.query) };
-        let next = local_path(&path);
-        if *why == NoCaller::Anonymous && is_page && access::is_from_elsewhere(&asked.headers) {
-            return Answer::html(StatusCode::OK, simple::from_elsewhere(next));
-        }
-        match (&self.entry, why) {
-            (Entry::Own(_), NoCaller::Anonymous) => {
-                self.outside(StatusCode::UNAUTHORIZED, "Not here", &simple::no_ticket(false))
-            }
-            (Entry::Tokens(_), NoCaller::Anonymous) => {
-                let next = if asked.path == "/sign-in" { "/" } else { next };
-                self.outside(StatusCode::UNAUTHORIZED, "Sign in", &simple::sign_in(next, None))
-            }
-            (Entry::Tokens(_), NoCaller::Refused(trouble @ Trouble::SignedOut)) => {
-                let form = simple::sign_in(next, Some(&trouble.sentence()));
-                self.outside(StatusCode::UNAUTHORIZED, "Sign in", &form).with_cookie(&no_cookie())
-            }
-            (_, NoCaller::Refused(trouble)) => {
-                let status = status(trouble);
-                let content = simple::problem("Nothing can be shown", &[trouble.sentence()], None);
-                self.outside(status, "Nothing can be shown", &content)
-            }
-        }
-    }
-
-    async fn sign_in(&self, asked: &Asked) -> Answer {
-        let form = Form::read(&asked.body);
-        let next = local_path(form.get("next"));
-        let Entry::Tokens(tokens) = &self.entry else { return Answer::see_other("/") };
-        let refuse = |words: &str| self.outside(StatusCode::UNAUTHORIZED, "Sign in", &simple::sign_in(next, Some(words)));
-        let Some(token): Option<SecretString> = token(form.get("bearer")) else {
-            return refuse(
-                "This is not a token, or it is longer than 2,900 bytes. Use a proxy that sends such a token in the header Authorization.",
-            );
-        };
-        match self.known.with_token(tokens, &token, true).await {
-            Ok(_) => match tokens.cookie(&token) {
-                Ok(cookie) => Answer::see_other(next).with_cookie(&cookie),
-                Err(_) => Answer::text(StatusCode::INTERNAL_SERVER_ERROR, "The system provides no random numbers.\n"),
-            },
-            Err(Trouble::SignedOut) => refuse("The API server does not accept this token."),
-            Err(trouble) => refuse(&trouble.sentence()),
         }
     }
 
@@ -230,46 +183,6 @@ impl Inner {
         };
         let stream = events(&visit.caller, &self.following, &screen, &Query::read(query), permit).await;
         Answer::events(stream.boxed())
-    }
-
-    async fn act(&self, visit: &Visit<'_>) -> Answer {
-        let form = Form::read(&visit.asked.body);
-        if !self.forms.is_token(&visit.caller.key, form.get("token")) {
-            let sentence =
-                "The form is not from this page, or it is too old. Open the page again, and repeat the action.".to_owned();
-            let content = simple::problem("Nothing was done", &[sentence], None);
-            return self.inside(visit, StatusCode::FORBIDDEN, "Nothing was done", None, &html! {}, &content);
-        }
-        if visit.asked.path == "/sign-out" {
-            self.known.forget(&visit.caller.key);
-            self.following.forget(&visit.caller.key);
-            return Answer::see_other("/").with_cookie(&no_cookie());
-        }
-        if !self.settings.actions {
-            let sentence = "This page only reads. An administrator can allow actions with --page-actions.".to_owned();
-            let content = simple::problem("Nothing was done", &[sentence], None);
-            return self.inside(visit, StatusCode::FORBIDDEN, "Nothing was done", None, &html! {}, &content);
-        }
-        if visit.asked.path == "/given-up/resend" {
-            let done = Done::Resent(resend_all(&visit.caller, &form).await);
-            let back = local_path(form.get("back"));
-            let query = Query::read(back.split_once('?').map_or("", |(_, query)| query));
-            let visit = Visit { query, caller: visit.caller.clone(), form_token: visit.form_token.clone(), ..*visit };
-            return self.screen(&visit, Screen::GivenUp, done).await;
-        }
-        let action = visit.asked.path.rsplit_once('/').and_then(|(path, action)| Some((Screen::of(path)?, action)));
-        match action {
-            Some((Screen::Delivery(namespace, name), "resend")) => {
-                let result = resend(&visit.caller, &namespace, &name).await;
-                self.screen(visit, Screen::Delivery(namespace, name), Done::One(result)).await
-            }
-            Some((Screen::Notification(namespace, name), "test")) => {
-                let result = self.reader(visit).test(&namespace, &name, form.get("pipeline")).await;
-                let result = result.unwrap_or_else(|trouble| (false, trouble.sentence()));
-                self.screen(visit, Screen::Notification(namespace, name), Done::Tested(result)).await
-            }
-            _ => Answer::text(StatusCode::NOT_FOUND, "There is no such action.\n"),
-        }
     }
 
     fn reader<'a>(&'a self, visit: &'a Visit<'_>) -> Reader<'a> {
@@ -344,23 +257,6 @@ impl Inner {
             now: now(),
         };
         Answer::html(status, parts::page(&frame, banners, content))
-    }
-
-    /// A page for somebody who is not signed in.
-    #[expect(clippy::unused_self, reason = "the counterpart of `inside`")]
-    fn outside(&self, status: StatusCode, title: &str, content: &Markup) -> Answer {
-        let frame = Frame {
-            title: title.to_owned(),
-            screen: None,
-            query: Query::default(),
-            name: None,
-            is_signed_in: false,
-            has_cookie: false,
-            form_token: String::new(),
-            is_live: false,
-            now: now(),
-        };
-        Answer::html(status, parts::page(&frame, &html! {}, content))
     }
 }
 

@@ -63,6 +63,15 @@ pub struct TestSender {
     pub proxy: Option<Proxy>,
 }
 
+impl TestSender {
+    /// Sends to any address, without a proxy: for a person who decides about the network of the own machine.
+    #[must_use]
+    pub fn anywhere(allow_http: bool) -> Self {
+        let allow = ["0.0.0.0/0", "::/0"].iter().filter_map(|net| net.parse().ok()).collect();
+        Self { policy: Policy { allow, deny: Vec::new(), allow_http }, proxy: None }
+    }
+}
+
 /// A rendered sample for the real receiver of a notification.
 pub struct TestRequest {
     namespace: String,

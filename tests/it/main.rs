@@ -47,6 +47,7 @@ mod linted;
 mod missing;
 mod order;
 mod outage;
+mod page;
 mod promotions;
 mod published;
 mod pull_requests;

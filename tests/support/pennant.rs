@@ -315,6 +315,16 @@ impl Pennant {
         text.parse().expect("an address")
     }
 
+    /// Returns the address of the audit page, which the log reports.
+    #[allow(dead_code, reason = "the tests of the page use it")]
+    pub async fn page_address(&self) -> SocketAddr {
+        let text = eventually("pennant serves the page", async || {
+            address(&self.log(), "serving the audit page").ok_or_else(|| "it has not said where".to_owned())
+        })
+        .await;
+        text.parse().expect("an address")
+    }
+
     /// Returns the text of `/readyz`. It is an error while Pennant is not ready.
     pub async fn ready(&self) -> Result<String, String> {
         self.get("/readyz").await

@@ -14,6 +14,20 @@
 {{- end }}
 - --hooks-addr={{ .Values.http.address }}:{{ int .Values.hooks.port }}
 {{- end }}
+{{- with .Values.page }}
+{{- if .enabled }}
+- --page-addr={{ $.Values.http.address }}:{{ int .port }}
+{{- if .actions }}
+- --page-actions
+{{- end }}
+{{- if .keySecretName }}
+- --page-key-file=/etc/pennant/page/key
+{{- end }}
+{{- end }}
+{{- if .url }}
+- {{ printf "--page-url=%s" .url | quote }}
+{{- end }}
+{{- end }}
 - --log-format={{ .Values.log.format }}
 {{- range uniq .Values.watchNamespaces }}
 - --watch-namespace={{ . }}

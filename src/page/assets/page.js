@@ -1,0 +1,201 @@
+// What the page does with a script: it shows changes as they happen, and times in the zone of the reader. Everything else works without it.
+'use strict';
+
+const live = document.getElementById('live');
+const connection = document.getElementById('connection');
+// The clock of this machine can differ from that of the server.
+const skew = Date.now() - Date.parse(document.body.dataset.now);
+
+function span(seconds) {
+  if (seconds < 60) return `${seconds} s`;
+  if (seconds < 3600) return `${Math.floor(seconds / 60)} min`;
+  if (seconds < 172800) return `${Math.floor(seconds / 3600)} h`;
+  return `${Math.floor(seconds / 86400)} d`;
+}
+
+function showTimes() {
+  const now = Date.now() - skew;
+  for (const time of document.querySelectorAll('time')) {
+    const at = Date.parse(time.dateTime);
+    if (Number.isNaN(at)) continue;
+    const here = new Date(at).toLocaleString(undefined, { dateStyle: 'medium', timeStyle: 'long' });
+    time.title = `${here} · ${time.dateTime}`;
+    if ('age' in time.dataset) {
+      const seconds = Math.floor((now - at) / 1000);
+      time.textContent = seconds < 0 ? `in ${span(-seconds)}` : `${span(seconds)} ago`;
+    } else {
+      time.textContent = here;
+    }
+  }
+}
+
+// Changes wait while a person types or selects something.
+function isBusy() {
+  const active = document.activeElement;
+  const isField = active && live.contains(active) && ['INPUT', 'SELECT', 'TEXTAREA'].includes(active.tagName) && active.type !== 'checkbox';
+  return isField || document.querySelector('[data-sending]') !== null;
+}
+
+function replace(html) {
+  const next = new DOMParser().parseFromString(html, 'text/html').getElementById('live');
+  if (!next) return false;
+  const selected = new Set([...live.querySelectorAll('input[type=checkbox]:checked')].map((box) => box.value));
+  for (const box of next.querySelectorAll('input[type=checkbox]')) box.checked = selected.has(box.value);
+  const open = [...live.querySelectorAll('details')].map((details) => details.open);
+  next.querySelectorAll('details').forEach((details, index) => { if (index < open.length) details.open = open[index]; });
+  const lines = [...live.querySelectorAll('.scroll')].map((part) => part.scrollLeft);
+  const focused = document.activeElement && live.contains(document.activeElement) ? path(document.activeElement) : null;
+  live.replaceChildren(...next.childNodes);
+  live.querySelectorAll('.scroll').forEach((part, index) => { if (index < lines.length) part.scrollLeft = lines[index]; });
+  if (focused) focused.reduce((node, index) => node && node.children[index], live)?.focus({ preventScroll: true });
+  prepare();
+  return true;
+}
+
+function path(element) {
+  const steps = [];
+  for (let node = element; node !== live; node = node.parentElement) steps.unshift([...node.parentElement.children].indexOf(node));
+  return steps;
+}
+
+let reading = false;
+let again = false;
+
+async function readAgain() {
+  if (reading || isBusy()) {
+    again = true;
+    return;
+  }
+  reading = true;
+  again = false;
+  try {
+    const answer = await fetch(location.href, { headers: { Accept: 'text/html' } });
+    replace(await answer.text());
+    say(answer.status === 401 ? 'Signed out. Reload the page to sign in.' : '');
+  } catch {
+    say('The page cannot reach its server. It tries again.');
+    again = true;
+  }
+  reading = false;
+  if (again) setTimeout(readAgain, 1000);
+}
+
+function say(words) {
+  if (connection && connection.textContent !== words) connection.textContent = words;
+}
+
+const ends = { 'signed-out': 'Signed out. Reload the page to sign in.', forbidden: 'You may not read this any more. Reload the page.' };
+let stream = null;
+
+function listen() {
+  if (stream || document.hidden) return;
+  stream = new EventSource(`/events?for=${encodeURIComponent(location.pathname + location.search)}`);
+  let wasOpen = false;
+  stream.addEventListener('open', () => {
+    document.body.dataset.connected = '';
+    say('');
+    // What happened while nobody listened.
+    if (wasOpen) readAgain();
+    wasOpen = true;
+  });
+  stream.addEventListener('change', readAgain);
+  stream.addEventListener('end', (event) => {
+    stop();
+    readAgain().then(() => say(ends[event.data] ?? 'Reload the page.'));
+  });
+  stream.addEventListener('error', () => {
+    delete document.body.dataset.connected;
+    say('Changes are not shown at present: the connection is interrupted.');
+    if (stream && stream.readyState === EventSource.CLOSED) {
+      stop();
+      setTimeout(listen, 5000);
+    }
+  });
+}
+
+function stop() {
+  stream?.close();
+  stream = null;
+  delete document.body.dataset.connected;
+}
+
+// A browser has few connections to one server. A hidden page needs none.
+function follow() {
+  if (!('live' in document.body.dataset) || !window.EventSource) return;
+  document.addEventListener('visibilitychange', () => {
+    if (document.hidden) {
+      stop();
+    } else {
+      listen();
+      readAgain();
+    }
+  });
+  document.addEventListener('focusout', () => { if (again) setTimeout(readAgain, 200); });
+  window.addEventListener('pagehide', stop);
+  window.addEventListener('pageshow', (event) => { if (event.persisted) { listen(); readAgain(); } });
+  listen();
+}
+
+const BATCH = 10;
+
+// Sends the selected deliveries again in small parts, and shows how far it is.
+async function resend(event) {
+  const form = event.target;
+  const boxes = [...form.querySelectorAll('input[name=delivery]:checked')];
+  if (boxes.length <= BATCH) return;
+  event.preventDefault();
+  const bar = form.querySelector('progress');
+  const words = form.querySelector('#progress-words');
+  form.dataset.sending = '';
+  form.querySelectorAll('button').forEach((button) => { button.disabled = true; });
+  bar.hidden = false;
+  bar.max = boxes.length;
+  const failures = [];
+  let done = 0;
+  while (done < boxes.length) {
+    const part = boxes.slice(done, done + BATCH);
+    const body = new URLSearchParams({ token: form.elements.token.value, back: form.elements.back.value });
+    part.forEach((box) => body.append('delivery', box.value));
+    try {
+      const answer = await fetch(form.action, { method: 'POST', body });
+      const page = new DOMParser().parseFromString(await answer.text(), 'text/html');
+      failures.push(...[...page.querySelectorAll('#live .notice.bad')].map((notice) => notice.textContent));
+      if (!answer.ok) break;
+    } catch {
+      failures.push('The page cannot reach its server.');
+      break;
+    }
+    done += part.length;
+    bar.value = done;
+    words.textContent = `${done} of ${boxes.length} requested`;
+  }
+  boxes.forEach((box) => { box.checked = false; });
+  delete form.dataset.sending;
+  await readAgain();
+  for (const text of [`${done - failures.length} redeliveries were requested.`, ...failures]) {
+    const notice = document.createElement('p');
+    notice.className = failures.includes(text) ? 'notice bad' : 'notice good';
+    notice.setAttribute('role', 'status');
+    notice.textContent = text;
+    live.querySelector('h1')?.after(notice);
+  }
+}
+
+function prepare() {
+  showTimes();
+  const form = document.getElementById('resend');
+  form?.addEventListener('submit', resend);
+  const all = form?.querySelector('[data-select=all]');
+  if (all) {
+    all.hidden = false;
+    all.addEventListener('click', () => {
+      const boxes = [...form.querySelectorAll('input[name=delivery]')];
+      const select = boxes.some((box) => !box.checked);
+      boxes.forEach((box) => { box.checked = select; });
+    });
+  }
+}
+
+prepare();
+follow();
+setInterval(showTimes, 15000);

@@ -11,8 +11,9 @@ mod pipeline;
 mod search;
 
 use futures::future::OptionFuture;
-use kube::Api;
 use kube::api::ListParams;
+use kube::{Api, Resource};
+use serde::de::DeserializeOwned;
 
 use super::Settings;
 use super::call::{call, in_time};
@@ -22,6 +23,7 @@ use super::trouble::{Trouble, Wanted};
 use crate::api::{Notification, Pipeline, Time};
 use crate::audit::{self, Entry, Filter};
 use crate::config::Global;
+use crate::k8s::watch::Guarded;
 use crate::preview::live;
 
 /// Page size of a list of deliveries.
@@ -66,13 +68,17 @@ impl Reader<'_> {
             None => Api::all(self.caller.client.clone()),
         };
         let wanted = Wanted::new("list", "pipelines", namespace);
-        let check = ListParams::default().limit(1);
-        let (rows, checked) =
-            tokio::join!(self.following.rows(self.caller, namespace), call(&wanted, api.list_metadata(&check)));
+        // First, so that nothing is watched that the caller may not read.
+        let checked = call(&wanted, api.list_metadata(&ListParams::default().limit(1))).await;
+        if let Err(trouble) = &checked
+            && !trouble.is_passing()
+        {
+            return Err(trouble.clone());
+        }
+        let rows = self.following.rows(self.caller, namespace).await;
         match checked {
             Ok(_) => rows.has_answered(),
-            Err(trouble) if trouble.is_passing() => rows.is_troubled(trouble),
-            Err(trouble) => return Err(trouble),
+            Err(trouble) => rows.is_troubled(trouble),
         }
         Ok(rows)
     }
@@ -104,10 +110,9 @@ impl Reader<'_> {
     /// Reads the Notifications of a namespace and the global configuration.
     async fn layers(&self, namespace: &str) -> Result<(Vec<Notification>, Global), Trouble> {
         let wanted = Wanted::new("list", "notifications", Some(namespace));
-        let api: Api<Notification> = Api::namespaced(self.caller.client.clone(), namespace);
-        let params = ListParams::default().limit(PAGE);
-        let (notifications, global) = tokio::join!(call(&wanted, api.list(&params)), self.global());
-        Ok((notifications?.items, global?))
+        let api: Api<Guarded<Notification>> = Api::namespaced(self.caller.client.clone(), namespace);
+        let (notifications, global) = tokio::join!(list(api, &wanted), self.global());
+        Ok((notifications?, global?))
     }
 
     /// Reads the global configuration. If the caller may not read it, or it is wrong, it counts as empty.
@@ -117,6 +122,16 @@ impl Reader<'_> {
         let global = in_time(live::global(&self.caller.client, config_map), |e| Trouble::of_preview(&e, &wanted)).await?;
         Ok(global.unwrap_or_default())
     }
+}
+
+/// Reads the first objects of a list. An object that this version cannot read does not hide the others.
+async fn list<K>(api: Api<Guarded<K>>, wanted: &Wanted) -> Result<Vec<K>, Trouble>
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug,
+{
+    let params = ListParams::default().limit(PAGE);
+    let all = call(wanted, api.list(&params)).await?;
+    Ok(all.items.iter().filter_map(|object| object.open().ok()).collect())
 }
 
 /// Sorts deliveries by their last event, the newest first.

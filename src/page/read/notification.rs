@@ -2,15 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use kube::api::ListParams;
 use kube::{Api, ResourceExt as _};
 
-use super::{Nothing, PAGE, Reader, newest_first};
+use super::{Nothing, Reader, list, newest_first};
 use crate::api::values::refs::ConfigMapKey;
 use crate::api::{Notification, Pipeline};
 use crate::audit::{Filter, Row};
 use crate::config::{Given, Global, Text};
-use crate::page::call::{call, in_time};
+use crate::k8s::watch::Guarded;
+use crate::page::call::in_time;
 use crate::page::chart::columns;
 use crate::page::rows::NotificationRow;
 use crate::page::screens::notification::NotificationView;
@@ -69,28 +69,33 @@ impl Reader<'_> {
         global: &Global,
         name: &str,
     ) -> Vec<(&'p Pipeline, Vec<Explained>)> {
-        let known = Known {
-            global,
-            config_map: &self.settings.config_map,
-            notifications,
-            cluster: &self.settings.cluster_name,
-            allow_http: self.settings.allow_http,
-            egress: self.settings.egress.as_ref(),
-        };
         let asked = Asked { notification: Some(name), target: None };
-        pipelines.iter().filter_map(|one| Some((one, explain(one, &known, asked).ok()?))).collect()
+        let explained = pipelines.iter().filter_map(|pipeline| {
+            // A pipeline has only the Notifications of its own namespace.
+            let is_here = |notification: &&Notification| notification.namespace() == pipeline.namespace();
+            let known = Known {
+                global,
+                config_map: &self.settings.config_map,
+                notifications: if notifications.iter().all(|one| is_here(&one)) { notifications } else { &[] },
+                cluster: &self.settings.cluster_name,
+                allow_http: self.settings.allow_http,
+                egress: self.settings.egress.as_ref(),
+            };
+            Some((pipeline, explain(pipeline, &known, asked).ok()?))
+        });
+        explained.collect()
     }
 
     /// Reads the pipelines that a notification can apply to: those of its namespace, or all if it is cluster-wide.
     async fn pipelines(&self, namespace: &str, name: &str) -> Result<Vec<Pipeline>, Trouble> {
         let is_wide = namespace == self.settings.config_map.namespace && self.global().await?.get(name).is_some();
         let scope = Some(namespace).filter(|_| !is_wide);
-        let api: Api<Pipeline> = match scope {
+        let api: Api<Guarded<Pipeline>> = match scope {
             Some(namespace) => Api::namespaced(self.caller.client.clone(), namespace),
             None => Api::all(self.caller.client.clone()),
         };
         let wanted = Wanted::new("list", "pipelines", scope);
-        Ok(call(&wanted, api.list(&ListParams::default().limit(PAGE))).await?.items)
+        list(api, &wanted).await
     }
 
     /// Sends a test to the receiver of a notification, for the first target of a pipeline. Returns whether the receiver accepted it, and the

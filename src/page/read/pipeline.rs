@@ -1,13 +1,13 @@
 //! One pipeline.
 
-use kube::api::ListParams;
 use kube::{Api, ResourceExt as _};
 
-use super::{Nothing, Reader, newest_first};
+use super::{Nothing, Reader, list, newest_first};
 use crate::api::pipeline::target::targets_of;
 use crate::api::values::refs::ObjectName;
 use crate::api::{Pipeline, Promotion};
 use crate::audit::Filter;
+use crate::k8s::watch::Guarded;
 use crate::page::call::call;
 use crate::page::query::Query;
 use crate::page::rows::{PipelineRow, revision};
@@ -17,7 +17,7 @@ use crate::page::trouble::{Trouble, Wanted};
 use crate::preview::{Asked, Known, explain, observed};
 
 /// Number of pages of deliveries that are read.
-const PAGES: usize = 4;
+const PAGES: usize = 3;
 
 impl Reader<'_> {
     /// Reads one pipeline.
@@ -46,6 +46,13 @@ impl Reader<'_> {
         });
         let explained = match layers {
             Ok((notifications, global)) => {
+                // The deliveries of cluster-wide notifications are in the namespace of the global configuration.
+                let home = self.settings.config_map.namespace.as_str();
+                if home != namespace && global.notifications().next().is_some() {
+                    let wide = self.deliveries(Some(home), &filter, 1, None).await;
+                    entries.all.extend(wide.all);
+                    troubles.extend(wide.trouble);
+                }
                 let config_map: &ObjectName = &self.settings.config_map;
                 let known = Known {
                     global: &global,
@@ -124,8 +131,8 @@ impl Reader<'_> {
     }
 
     async fn promotions(&self, namespace: &str) -> Result<Vec<Promotion>, Trouble> {
-        let api: Api<Promotion> = Api::namespaced(self.caller.client.clone(), namespace);
+        let api: Api<Guarded<Promotion>> = Api::namespaced(self.caller.client.clone(), namespace);
         let wanted = Wanted::new("list", "promotions", Some(namespace));
-        Ok(call(&wanted, api.list(&ListParams::default().limit(super::PAGE))).await?.items)
+        list(api, &wanted).await
     }
 }

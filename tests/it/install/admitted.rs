@@ -13,18 +13,34 @@ use serde_json::{Value, json};
 use super::{SETS, client, kubeconfig, namespaces, of_set, render, room};
 use crate::support::{chart, control_plane};
 
-/// Installs the CRDs of the Prometheus operator, from its own Go module.
-async fn monitoring(client: &Client) {
-    let module = "github.com/prometheus-operator/prometheus-operator";
-    let mut asked = Command::new("go");
-    asked.args(["mod", "download", "-json", module]).current_dir(chart::root().join("hack/tools/monitoring"));
-    let answer = chart::answer(asked.output().expect("go can be run")).unwrap_or_else(|why| panic!("{why}"));
-    let module: Value = serde_json::from_str(&answer).expect("JSON");
-    let folder = PathBuf::from(module["Dir"].as_str().expect("a folder")).join("example/prometheus-operator-crd");
-    for plural in ["servicemonitors", "podmonitors", "prometheusrules"] {
-        let text = std::fs::read_to_string(folder.join(format!("monitoring.coreos.com_{plural}.yaml"))).expect("a file");
-        let crd: CustomResourceDefinition = serde_saphyr::from_str(&text).expect("a definition");
-        control_plane::install(client, &crd).await;
+/// The CRDs of other projects whose kinds the chart renders: the folder below `hack/tools`, the Go module, the folder in it, the files.
+const OTHERS: [(&str, &str, &str, &[&str]); 2] = [
+    (
+        "monitoring",
+        "github.com/prometheus-operator/prometheus-operator",
+        "example/prometheus-operator-crd",
+        &[
+            "monitoring.coreos.com_servicemonitors.yaml",
+            "monitoring.coreos.com_podmonitors.yaml",
+            "monitoring.coreos.com_prometheusrules.yaml",
+        ],
+    ),
+    ("gateway", "sigs.k8s.io/gateway-api", "config/crd/standard", &["gateway.networking.k8s.io_httproutes.yaml"]),
+];
+
+/// Installs the CRDs of other projects, from their own Go modules.
+async fn others(client: &Client) {
+    for (home, module, folder, files) in OTHERS {
+        let mut asked = Command::new("go");
+        asked.args(["mod", "download", "-json", module]).current_dir(chart::root().join("hack/tools").join(home));
+        let answer = chart::answer(asked.output().expect("go can be run")).unwrap_or_else(|why| panic!("{why}"));
+        let module: Value = serde_json::from_str(&answer).expect("JSON");
+        let folder = PathBuf::from(module["Dir"].as_str().expect("a folder")).join(folder);
+        for file in files {
+            let text = std::fs::read_to_string(folder.join(file)).expect("a file");
+            let crd: CustomResourceDefinition = serde_saphyr::from_str(&text).expect("a definition");
+            control_plane::install(client, &crd).await;
+        }
     }
 }
 
@@ -33,7 +49,7 @@ async fn the_api_server_accepts_what_each_set_of_values_renders() {
     let sets = chart::value_sets();
     assert_eq!(sets.keys().collect::<Vec<_>>(), SETS.iter().collect::<Vec<_>>());
     let client = client().await;
-    monitoring(&client).await;
+    others(&client).await;
     for set in SETS {
         let release = of_set(set);
         room(&client, &release).await;

@@ -9,6 +9,9 @@ use serde_json::{Value, json};
 use super::{SETS, of_set, render};
 use crate::support::chart::{self, Release};
 
+/// The argument for the key of the audit page, which is in a Secret.
+const KEY_FILE: &str = "--page-key-file=/etc/pennant/page/key";
+
 /// Each entry is a rejected value, and a word of the error message.
 #[test]
 fn an_invalid_value_is_rejected() {
@@ -31,6 +34,16 @@ fn an_invalid_value_is_rejected() {
         (json!({"hooks": {"enabled": true}, "controllers": ["dispatch"]}), "hooks.enabled requires the controller promote"),
         (json!({"hooks": {"port": 0}}), "port"),
         (json!({"hooks": {"secretRef": {"name": "a"}}}), "secretRef"),
+        (json!({"page": {"url": "http://pennant.example.com"}}), "'/page/url'"),
+        (json!({"page": {"url": "https://pennant.example.com/page"}}), "'/page/url'"),
+        (json!({"page": {"port": 0}}), "'/page/port'"),
+        (json!({"page": {"keySecretName": "A"}}), "'/page/keySecretName'"),
+        (json!({"page": {"statusReaders": "platform"}}), "'/page/statusReaders'"),
+        (json!({"page": {"httpRoute": {"parentRefs": [{}]}}}), "'/page/httpRoute/parentRefs/0'"),
+        (
+            json!({"page": {"enabled": true}, "fullnameOverride": "1st", "metrics": {"service": {"enabled": false}}}),
+            "1st-page: the name of a Service begins with a letter",
+        ),
         (json!({"rbac": {"secrets": {"access": "some"}}}), "access"),
         (json!({"rbac": {"secrets": {"access": "listed"}}}), "listed"),
         (json!({"rbac": {"secrets": {"access": "all", "listed": [{"namespace": "a", "all": true}]}}}), "listed"),
@@ -63,6 +76,7 @@ fn an_invalid_value_is_rejected() {
     for (name, values) in [
         ("taken", json!({"global": {"any": "thing"}, "watchNamespaces": long})),
         ("taken", json!({"config": {"name": "n".repeat(243)}})),
+        ("taken", json!({"page": {"url": "http://localhost:8082/"}})),
         // The name of a Service must begin with a letter. Other names need not.
         ("1st", json!({"metrics": {"service": {"enabled": false}}})),
         ("1st", json!({"fullnameOverride": "first"})),
@@ -172,11 +186,17 @@ fn every_flag_of_the_program_has_a_value() {
 
 #[test]
 fn the_program_understands_its_arguments() {
+    // A file in place of the Secret that is mounted in the Pod.
+    let file = crate::support::tmp().join("page-key");
+    std::fs::write(&file, "0123456789abcdef0123456789abcdef").expect("written");
+    let key = format!("--page-key-file={}", file.display());
     for set in SETS {
         let started = |more: &[&str]| {
             let mut command = Command::new(env!("CARGO_BIN_EXE_pennant"));
             // There is no cluster to connect to, so the program ends after it has parsed its arguments.
-            command.env_clear().env("KUBECONFIG", "/nowhere").args(of_set(set).args()).args(more);
+            let release = of_set(set);
+            let args = release.args().into_iter().map(|arg| if arg == KEY_FILE { key.as_str() } else { arg });
+            command.env_clear().env("KUBECONFIG", "/nowhere").args(args).args(more);
             let output = command.output().expect("it runs");
             (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
         };
@@ -210,8 +230,8 @@ fn additional_values_extend_the_defaults() {
     let names = |list: &Value| -> Vec<String> {
         list.as_array().expect("a list").iter().map(|entry| entry["name"].as_str().expect("a name").to_owned()).collect()
     };
-    assert_eq!(names(&pod["volumes"]), ["ca-bundle", "more"]);
-    assert_eq!(names(&pod["containers"][0]["volumeMounts"]), ["ca-bundle", "more"]);
+    assert_eq!(names(&pod["volumes"]), ["ca-bundle", "page-key", "more"]);
+    assert_eq!(names(&pod["containers"][0]["volumeMounts"]), ["ca-bundle", "page-key", "more"]);
     assert_eq!(names(&pod["imagePullSecrets"]), ["registry", "mirror"]);
     assert_eq!(release.test_pod()["imagePullSecrets"], pod["imagePullSecrets"]);
     assert_eq!(pod["hostAliases"][0]["hostnames"], json!(["chat.example.com"]));
@@ -249,7 +269,7 @@ fn hooks_have_a_port_a_service_and_a_rule_only_if_they_are_enabled() {
     assert_eq!(without.of("Service").count(), 1);
 
     let with = of_set("everything");
-    assert_eq!(ports(&with), ["http", "hooks"]);
+    assert_eq!(ports(&with), ["http", "hooks", "page"]);
     assert!(with.args().contains(&"--hooks-addr=0.0.0.0:9443"), "{:?}", with.args());
     let service = with.of("Service").find(|service| service["metadata"]["name"] == "everything-pennant-hooks");
     let port = &service.expect("a Service")["spec"]["ports"][0];
@@ -266,6 +286,179 @@ fn hooks_have_a_port_a_service_and_a_rule_only_if_they_are_enabled() {
     assert!(reads_secrets(&json!({"controllers": ["promote"]})), "repositories have credentials");
     let without = json!({"access": "none"});
     assert!(!reads_secrets(&json!({"controllers": ["promote"], "rbac": {"secrets": without}})), "it is switched off");
+}
+
+/// Returns the arguments about the audit page.
+fn page_args(release: &Release) -> Vec<&str> {
+    release.args().into_iter().filter(|arg| arg.starts_with("--page")).collect()
+}
+
+#[test]
+fn without_a_page_nothing_names_it() {
+    let without = of_set("default");
+    let ours = without.objects.iter().filter(|object| object["kind"] != "CustomResourceDefinition");
+    let named: Vec<_> = ours.filter(|object| object.to_string().contains("page")).collect();
+    assert!(named.is_empty(), "{named:?}");
+
+    // Templates can have links to the page of another release.
+    let page = json!({"url": "https://pennant.example.com", "actions": true, "keySecretName": "key"});
+    let linked = render("alone", "own", &json!({"page": page}));
+    assert_eq!(page_args(&linked), ["--page-url=https://pennant.example.com"]);
+    assert!(linked.pod()["volumes"].is_null() && linked.of("Service").count() == 1);
+    assert_eq!(linked.pod()["containers"][0]["ports"].as_array().map(Vec::len), Some(1));
+}
+
+#[test]
+fn a_page_has_a_port_a_service_a_rule_and_a_key() {
+    let with = of_set("everything");
+    let url = "--page-url=https://pennant.example.com";
+    assert_eq!(page_args(&with), ["--page-addr=0.0.0.0:9444", "--page-actions", KEY_FILE, url]);
+    let service = with.of("Service").find(|service| service["metadata"]["name"] == "everything-pennant-page");
+    let service = &service.expect("a Service")["spec"];
+    assert_eq!(service["sessionAffinity"], "ClientIP");
+    let port = &service["ports"][0];
+    assert_eq!((port["targetPort"].as_str(), port["port"].as_u64()), (Some("page"), Some(8082)));
+    let labels = json!({"app.kubernetes.io/name": "oauth2-proxy"});
+    let expected =
+        json!({"ports": [{"port": "page", "protocol": "TCP"}], "from": [{"podSelector": {"matchLabels": labels}}]});
+    assert_eq!(with.of("NetworkPolicy").next().expect("a policy")["spec"]["ingress"][2], expected);
+    let named = |list: &Value| -> Value {
+        let mut all = list.as_array().expect("a list").iter();
+        all.find(|entry| entry["name"] == "page-key").expect("an entry").clone()
+    };
+    let mount = json!({"name": "page-key", "mountPath": "/etc/pennant/page", "readOnly": true});
+    assert_eq!(named(&with.pod()["containers"][0]["volumeMounts"]), mount);
+    let secret = json!({"secretName": "pennant-page", "items": [{"key": "cookies", "path": "key"}]});
+    assert_eq!(named(&with.pod()["volumes"])["secret"], secret);
+
+    // Only `enabled` is required: for `kubectl port-forward`, without actions, open to all Pods.
+    let plain = render("plain", "own", &json!({"page": {"enabled": true}}));
+    assert_eq!(page_args(&plain), ["--page-addr=0.0.0.0:8082"]);
+    let rule = &plain.of("NetworkPolicy").next().expect("a policy")["spec"]["ingress"][1];
+    assert_eq!(rule, &json!({"ports": [{"port": "page", "protocol": "TCP"}]}));
+    assert_eq!(["Ingress", "HTTPRoute"].map(|kind| plain.of(kind).count()), [0, 0]);
+    assert!(plain.pod()["volumes"].is_null(), "{}", plain.pod());
+}
+
+#[test]
+fn an_ingress_and_a_route_lead_to_the_service_of_the_page() {
+    let release = of_set("everything");
+    let service = json!({"name": "everything-pennant-page", "port": {"name": "page"}});
+    let path = json!({"path": "/", "pathType": "Prefix", "backend": {"service": service}});
+    let expected = json!({
+        "ingressClassName": "public",
+        "tls": [{"secretName": "pennant-page-tls", "hosts": ["pennant.example.com"]}],
+        "rules": [{"host": "pennant.example.com", "http": {"paths": [path]}}],
+    });
+    assert_eq!(release.of("Ingress").next().expect("an Ingress")["spec"], expected);
+    let route = release.of("HTTPRoute").next().expect("an HTTPRoute");
+    assert_eq!(route["apiVersion"], "gateway.networking.k8s.io/v1");
+    assert_eq!(route["metadata"]["annotations"], json!({"example.com/owner": "platform"}));
+    let expected = json!({
+        "parentRefs": [{"name": "public", "namespace": "gateways", "sectionName": "https"}],
+        "hostnames": ["pennant.example.com"],
+        "rules": [{
+            "matches": [{"path": {"type": "PathPrefix", "value": "/"}}],
+            "backendRefs": [{"name": "everything-pennant-page", "port": 8082}],
+        }],
+    });
+    assert_eq!(route["spec"], expected);
+
+    let page = json!({
+        "enabled": true,
+        "url": "https://Pennant.example.com:8443/",
+        "ingress": {"enabled": true},
+        "httpRoute": {"enabled": true, "parentRefs": [{"name": "public"}], "hostnames": ["a.example.com", "b.example.com"]},
+    });
+    let release = render("alone", "own", &json!({"page": page}));
+    let ingress = &release.of("Ingress").next().expect("an Ingress")["spec"];
+    assert_eq!(ingress["rules"][0]["host"], "pennant.example.com", "the host of the URL, without the port");
+    assert!(ingress["tls"].is_null() && ingress["ingressClassName"].is_null(), "{ingress}");
+    let route = &release.of("HTTPRoute").next().expect("an HTTPRoute")["spec"];
+    assert_eq!(route["hostnames"], json!(["a.example.com", "b.example.com"]));
+}
+
+#[test]
+fn a_way_that_does_not_lead_to_a_page_is_rejected() {
+    let url = "https://pennant.example.com";
+    for (page, words) in [
+        (json!({"ingress": {"enabled": true}}), "page.ingress.enabled requires the page; set page.enabled=true"),
+        (json!({"httpRoute": {"enabled": true}}), "page.httpRoute.enabled requires the page; set page.enabled=true"),
+        (json!({"url": url, "ingress": {"enabled": true}}), "page.ingress.enabled requires the page; set page.enabled=true"),
+        (
+            json!({"enabled": true, "ingress": {"enabled": true}}),
+            "page.ingress.enabled requires a host; set page.url to the URL under which users reach the page",
+        ),
+        (
+            json!({"enabled": true, "httpRoute": {"enabled": true}}),
+            "page.httpRoute.enabled requires a host; set page.url to the URL under which users reach the page",
+        ),
+        (
+            json!({"enabled": true, "ingress": {"enabled": true, "host": "a.example.com"}}),
+            "page.ingress.enabled requires page.url, because the page answers only to the host of this URL; \
+             set page.url=https://a.example.com",
+        ),
+        (
+            json!({"enabled": true, "httpRoute": {"enabled": true, "hostnames": ["a.example.com"]}}),
+            "page.httpRoute.enabled requires page.url, because the page answers only to the host of this URL; \
+             set page.url=https://a.example.com",
+        ),
+        (
+            json!({"enabled": true, "url": url, "httpRoute": {"enabled": true}}),
+            "page.httpRoute.enabled requires a Gateway; set page.httpRoute.parentRefs",
+        ),
+    ] {
+        let rendered = Release::render("refused", "own", &json!({"page": page}));
+        let complaint = rendered.err().unwrap_or_else(|| panic!("{page} is accepted"));
+        assert!(complaint.contains(words), "{page}: {complaint}");
+    }
+}
+
+#[test]
+fn status_readers_read_two_things_of_the_own_namespace() {
+    let release = of_set("everything");
+    let is_of_page = |object: &&Value| object["metadata"]["name"] == "everything-pennant-page";
+    let role = release.of("Role").find(is_of_page).expect("a Role");
+    let rules = json!([
+        {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["list"]},
+        {"apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["pennant-global"], "verbs": ["get"]},
+    ]);
+    assert_eq!((&role["rules"], &role["metadata"]["namespace"]), (&rules, &json!(release.namespace)));
+    let binding = release.of("RoleBinding").find(is_of_page).expect("a RoleBinding");
+    let group = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "platform"});
+    assert_eq!((&binding["subjects"], &binding["roleRef"]["name"]), (&json!([group]), &role["metadata"]["name"]));
+    // The groups are for the page alone: those of `rbac.infoReaders` get nothing more.
+    let readers = json!({"rbac": {"infoReaders": ["platform"]}, "page": {"enabled": true}});
+    assert!(!render("everything", "own", &readers).of("Role").any(|role| is_of_page(&role)));
+}
+
+/// In the example, the proxy gets the requests of users, and nobody else can connect to the page.
+#[test]
+fn the_example_with_oauth2_proxy_leads_to_the_page() {
+    let text = std::fs::read_to_string(chart::root().join("examples/page-oauth2-proxy.yaml")).expect("the example");
+    let release = render("pennant", "pennant-system", &chart::documents(&text)[0]);
+    let named = |kind: &str, name: &str| {
+        let found = release.of(kind).find(|object| object["metadata"]["name"] == name);
+        found.unwrap_or_else(|| panic!("no {kind} {name}"))
+    };
+    let proxy = &named("Deployment", "pennant-oauth2-proxy")["spec"]["template"];
+    let args: Vec<_> = proxy["spec"]["containers"][0]["args"].as_array().expect("arguments").iter().collect();
+    let page = named("Service", "pennant-page");
+    assert_eq!(
+        (&page["metadata"]["namespace"], page["spec"]["ports"][0]["port"].as_u64()),
+        (&"pennant-system".into(), Some(80))
+    );
+    for arg in ["--upstream=http://pennant-page/", "--pass-authorization-header=true", "--pass-host-header=true"] {
+        assert!(args.contains(&&Value::from(arg)), "{arg} is not in {args:?}");
+    }
+    let labels = &proxy["metadata"]["labels"];
+    assert_eq!(&named("Service", "pennant-oauth2-proxy")["spec"]["selector"], labels);
+    let rule = &named("NetworkPolicy", "pennant")["spec"]["ingress"][1];
+    assert_eq!(rule["from"], json!([{"podSelector": {"matchLabels": labels}}]));
+    let host = &named("Ingress", "pennant-oauth2-proxy")["spec"]["rules"][0]["host"];
+    let url = format!("https://{}", host.as_str().expect("a host"));
+    assert_eq!(page_args(&release)[1], format!("--page-url={url}"));
+    assert!(args.contains(&&Value::from(format!("--redirect-url={url}/oauth2/callback"))), "{args:?}");
 }
 
 #[test]

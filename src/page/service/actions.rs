@@ -1,0 +1,54 @@
+//! Answers to forms: what a person does, with the permissions of that person.
+
+use http::StatusCode;
+use maud::html;
+
+use super::{Done, Inner, Visit};
+use crate::page::answer::Answer;
+use crate::page::caller::no_cookie;
+use crate::page::forms::{Form, local_path, resend, resend_all};
+use crate::page::query::{Query, Screen};
+use crate::page::screens::simple;
+
+impl Inner {
+    /// Does what a form requests, if it has the token of this caller.
+    pub(super) async fn act(&self, visit: &Visit<'_>) -> Answer {
+        let form = Form::read(&visit.asked.body);
+        if !self.forms.is_token(&visit.caller.form_key(), form.get("token")) {
+            let sentence =
+                "The form is not from this page, or it is too old. Open the page again, and repeat the action.".to_owned();
+            let content = simple::problem("Nothing was done", &[sentence], None);
+            return self.inside(visit, StatusCode::FORBIDDEN, "Nothing was done", None, &html! {}, &content);
+        }
+        if visit.asked.path == "/sign-out" {
+            self.known.forget(&visit.caller.key);
+            self.following.forget(&visit.caller.key);
+            return Answer::see_other("/").with_cookie(&no_cookie());
+        }
+        if !self.settings.actions {
+            let sentence = "This page only reads. An administrator can allow actions with --page-actions.".to_owned();
+            let content = simple::problem("Nothing was done", &[sentence], None);
+            return self.inside(visit, StatusCode::FORBIDDEN, "Nothing was done", None, &html! {}, &content);
+        }
+        if visit.asked.path == "/given-up/resend" {
+            let done = Done::Resent(resend_all(&visit.caller, &form).await);
+            let back = local_path(form.get("back"));
+            let query = Query::read(back.split_once('?').map_or("", |(_, query)| query));
+            let visit = Visit { query, caller: visit.caller.clone(), form_token: visit.form_token.clone(), ..*visit };
+            return self.screen(&visit, Screen::GivenUp, done).await;
+        }
+        let action = visit.asked.path.rsplit_once('/').and_then(|(path, action)| Some((Screen::of(path)?, action)));
+        match action {
+            Some((Screen::Delivery(namespace, name), "resend")) => {
+                let result = resend(&visit.caller, &namespace, &name).await;
+                self.screen(visit, Screen::Delivery(namespace, name), Done::One(result)).await
+            }
+            Some((Screen::Notification(namespace, name), "test")) => {
+                let result = self.reader(visit).test(&namespace, &name, form.get("pipeline")).await;
+                let result = result.unwrap_or_else(|trouble| (false, trouble.sentence()));
+                self.screen(visit, Screen::Notification(namespace, name), Done::Tested(result)).await
+            }
+            _ => Answer::text(StatusCode::NOT_FOUND, "There is no such action.\n"),
+        }
+    }
+}

@@ -1,0 +1,8 @@
+//! The audit page at the level of HTTP: who may ask, what is shown when something is missing, and what it costs the API server.
+//!
+//! `tests/page` looks at the same page with a browser.
+
+mod access;
+mod missing;
+mod person;
+mod shown;

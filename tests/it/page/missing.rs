@@ -1,0 +1,123 @@
+//! What the page shows when the API server is away, slow, or refuses a part.
+
+use serde_json::json;
+
+use super::person::{OwnPage, ask, token, url};
+use crate::support::pennant::Options;
+use crate::support::receiver::Gate;
+use crate::support::{Fault, Pennant, Proxy, Receiver, Reply, World, eventually};
+
+#[tokio::test]
+async fn an_api_server_that_is_away_or_slow_gets_a_page_that_says_so() {
+    let world = World::new("page-away").await;
+    world.pipeline("shop", &["dev/web"]).await;
+    let proxy = Proxy::start(&world.kubeconfig, "page-away").await;
+    let page = OwnPage::start(&proxy.kubeconfig, &["--controller-namespace", &world.ns]).await;
+    let overview = format!("/?namespace={}", world.ns);
+    let seen = page.get(&overview).await;
+    assert!(seen.status == 200 && seen.body.contains(">shop<"), "{}", seen.body);
+    // Away: what was known is still shown, with the reason why it can be old.
+    proxy.cut();
+    eventually("the overview says that the API server is away", async || {
+        let seen = page.get(&overview).await;
+        let is_said = seen.status == 200 && seen.body.contains("cannot be reached") && seen.body.contains(">shop<");
+        if is_said { Ok(()) } else { Err(format!("{}: {}", seen.status, seen.body)) }
+    })
+    .await;
+    let seen = page.get(&format!("/pipelines/{}/shop", world.ns)).await;
+    assert!(
+        seen.status == 503 && seen.body.contains("cannot be reached") && seen.headers.contains_key("retry-after"),
+        "{}",
+        seen.body
+    );
+    proxy.heal();
+    eventually("the overview has recovered", async || {
+        let seen = page.get(&overview).await;
+        if seen.status == 200 && !seen.body.contains("cannot be reached") { Ok(()) } else { Err(seen.body) }
+    })
+    .await;
+    // Slow: one part does not arrive, and the others are shown.
+    let rule = proxy.rule(|call| call.concerns("promotions"), Fault::HoldAnswer(Gate::new()));
+    let seen = page.get(&format!("/pipelines/{}/shop", world.ns)).await;
+    assert!(
+        seen.status == 200 && seen.body.contains("did not answer in time") && seen.body.contains("Targets"),
+        "{}",
+        seen.body
+    );
+    proxy.remove(rule);
+    // An error of the API server is one sentence.
+    proxy.rule(|call| call.concerns("deliveries"), Fault::Refuse(500));
+    let seen = page.get(&format!("/given-up?namespace={}", world.ns)).await;
+    assert!(seen.status == 200 && !seen.body.contains("panicked") && seen.body.contains("notice warn"), "{}", seen.body);
+}
+
+#[tokio::test]
+async fn what_may_not_be_read_is_named_beside_what_may() {
+    let world = World::new("page-partly").await;
+    let receiver = Receiver::start();
+    world.deploy("web", "1").await;
+    world.pipeline("shop", &["dev/web"]).await;
+    world.notification("hook", &receiver, json!({})).await;
+    let args = vec!["--page-addr=127.0.0.1:0".to_owned()];
+    let pennant = Pennant::with(&world, Options { args, ..Options::of(&world) }).await;
+    world.observed("shop").await;
+    let page = pennant.page_address().await;
+    let token = token(&world, "partly", &[]).await;
+    let rules = json!([{"apiGroups": ["pennant.dev"], "resources": ["pipelines"], "verbs": ["get", "list", "watch"]}]);
+    world.create::<k8s_openapi::api::rbac::v1::Role>(json!({"metadata": {"name": "pipelines"}, "rules": rules})).await;
+    world
+        .create::<k8s_openapi::api::rbac::v1::RoleBinding>(json!({
+            "metadata": {"name": "pipelines"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "pipelines"},
+            "subjects": [{"kind": "ServiceAccount", "name": "partly", "namespace": world.ns}],
+        }))
+        .await;
+    let bearer = format!("Bearer {token}");
+    let seen = ask(&url(page, &format!("/pipelines/{}/shop", world.ns)), &[("authorization", &bearer)], None).await;
+    assert_eq!(seen.status, 200, "{}", seen.body);
+    for needed in ["list on deliveries", "list on notifications", "list on promotions"] {
+        assert!(seen.body.contains(&format!("No permission: needs {needed} in {}.", world.ns)), "{needed}: {}", seen.body);
+    }
+    assert!(seen.body.contains("dev/in-cluster/"), "{}", seen.body);
+    let seen = ask(&url(page, &format!("/?namespace={}", world.ns)), &[("authorization", &bearer)], None).await;
+    assert!(
+        seen.status == 200 && seen.body.contains("No permission: needs list and watch on notifications"),
+        "{}",
+        seen.body
+    );
+    assert!(seen.body.contains(">shop<"), "{}", seen.body);
+}
+
+#[tokio::test]
+async fn a_receiver_that_refuses_is_on_every_screen_that_it_concerns() {
+    let world = World::new("page-refused").await;
+    let receiver = Receiver::start();
+    receiver.always("/hook", Reply::status(400).body("no such room"));
+    world.deploy("web", "1").await;
+    world.pipeline("shop", &["dev/web"]).await;
+    world.notification("chat", &receiver, json!({"endpoint": {"url": receiver.url("/hook")}})).await;
+    let _pennant = Pennant::start(&world).await;
+    world.observed("shop").await;
+    world.ship("web", "2").await;
+    world.condition("chat", "Delivering", |c| c.status == pennant::api::conditions::ConditionStatus::False).await;
+    let page = OwnPage::start(&world.kubeconfig, &["--controller-namespace", &world.ns]).await;
+    let ns = &world.ns;
+    for (path, words) in [
+        (format!("/?namespace={ns}"), "Notifications that need attention"),
+        (format!("/pipelines/{ns}/shop"), "Given up: "),
+        (format!("/notifications/{ns}/chat"), "Its deliveries do not reach the receiver."),
+        (format!("/receivers?namespace={ns}"), "Needs attention"),
+        (format!("/given-up?namespace={ns}"), "no such room"),
+        (format!("/search?q=2&namespace={ns}"), "400 Bad Request: no such room"),
+    ] {
+        eventually(&path, async || {
+            let seen = page.get(&path).await;
+            if seen.status == 200 && seen.body.contains(words) {
+                Ok(())
+            } else {
+                Err(format!("{}: {}", seen.status, seen.body))
+            }
+        })
+        .await;
+    }
+}

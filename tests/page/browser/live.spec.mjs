@@ -1,0 +1,125 @@
+// Changes that appear without a reload, the page without its script, and actions.
+import { delivery, expect, kubectl, own, ownState, ship, test } from './place.mjs';
+
+test.use({ storageState: ownState });
+
+const connected = (page) => expect(page.locator('body[data-connected]')).toBeAttached();
+
+test('a rollout appears on the open overview', async ({ page }) => {
+  await page.goto(`${own}/?namespace=payments`);
+  await connected(page);
+  const tag = `3.1.${Date.now() % 100000}`;
+  await ship('payments-dev', 'invoices', tag);
+  const from = Date.now();
+  await expect(page.locator('tr', { hasText: 'invoices' })).toContainText(tag, { timeout: 20_000 });
+  test.info().annotations.push({ type: 'live update', description: `${Date.now() - from} ms after the change` });
+  console.log(`    the overview showed the change ${Date.now() - from} ms after it was made`);
+});
+
+test('a delivery appears on the open pipeline, and what a person types is kept', async ({ page }) => {
+  await page.goto(`${own}/pipelines/payments/ledger`);
+  await connected(page);
+  await page.getByText('Other times').click();
+  const before = await page.locator('section', { hasText: 'Newest deliveries' }).locator('tbody tr').first().innerText();
+  await expect(async () => {
+    expect(await page.locator('section', { hasText: 'Newest deliveries' }).locator('tbody tr').first().innerText()).not.toBe(before);
+  }).toPass();
+  await expect(page.getByLabel('From (UTC)')).toBeVisible();
+  await page.getByLabel('From (UTC)').fill('2026-01-01T00:00:00Z');
+  await page.waitForResponse((answer) => answer.url().includes('/pipelines/'), { timeout: 6_000 }).catch(() => {});
+  await expect(page.getByLabel('From (UTC)')).toHaveValue('2026-01-01T00:00:00Z');
+});
+
+test('a hidden page closes its stream', async ({ page }) => {
+  await page.goto(`${own}/`);
+  await connected(page);
+  await page.evaluate(() => {
+    Object.defineProperty(document, 'hidden', { value: true, configurable: true });
+    document.dispatchEvent(new Event('visibilitychange'));
+  });
+  await expect(page.locator('body[data-connected]')).toHaveCount(0);
+  await page.evaluate(() => {
+    Object.defineProperty(document, 'hidden', { value: false, configurable: true });
+    document.dispatchEvent(new Event('visibilitychange'));
+  });
+  await connected(page);
+});
+
+test('times are in the zone of the reader', async ({ page }) => {
+  await page.goto(`${own}/deliveries/shop/${await delivery('shop', 'team-chat', '')}`);
+  const time = page.locator('time[data-moment]').first();
+  const there = new Date(await time.getAttribute('datetime'));
+  const here = there.toLocaleString('en-GB', { timeZone: 'Europe/Berlin', timeStyle: 'short' });
+  await expect(time).toContainText(here);
+});
+
+test.describe('without the script', () => {
+  test.use({ javaScriptEnabled: false });
+
+  test('every screen, the filters and the search work', async ({ page: _unused, browser }) => {
+    const context = await browser.newContext({ storageState: ownState, javaScriptEnabled: false });
+    const page = await context.newPage();
+    for (const path of ['/', '/pipelines/shop/checkout', '/notifications/shop/team-chat', '/receivers', '/given-up', '/clusters', '/search?q=2.4']) {
+      expect((await page.goto(own + path)).status(), path).toBe(200);
+      await expect(page.locator('h1')).toBeVisible();
+    }
+    await page.goto(`${own}/`);
+    await page.getByLabel('Namespace').fill('shop');
+    await page.getByRole('button', { name: 'Show' }).click();
+    await expect(page.locator('table.matrix tbody tr')).toHaveCount(4);
+    await expect(page.locator('time').first()).toContainText(/ago$/);
+    await page.getByPlaceholder('Revision').fill('2.4.0');
+    await page.getByRole('button', { name: 'Search' }).click();
+    await expect(page.getByText('shop/storefront').first()).toBeVisible();
+    await context.close();
+  });
+
+  test('deliveries are sent again', async ({ browser }) => {
+    const context = await browser.newContext({ storageState: ownState, javaScriptEnabled: false });
+    const page = await context.newPage();
+    await page.goto(`${own}/given-up?namespace=hostile`);
+    await page.locator('input[name=delivery]').first().check();
+    await page.getByRole('button', { name: 'Resend the selected' }).click();
+    await expect(page.getByText('1 redeliveries were requested.')).toBeVisible();
+    const annotated = await kubectl('get', 'deliveries', '-n', 'hostile', '-o', 'jsonpath={.items[*].metadata.annotations}');
+    expect(annotated).toContain('pennant.dev/redeliver');
+    await context.close();
+  });
+});
+
+test('one delivery is sent again, and many with progress', async ({ page }) => {
+  const name = await delivery('payments', 'records', 'Parked');
+  await page.goto(`${own}/deliveries/payments/${name}`);
+  await page.getByRole('button', { name: 'Resend' }).click();
+  await expect(page.getByText('A redelivery was requested.')).toBeVisible();
+  await expect(async () => {
+    expect(await kubectl('get', 'delivery', name, '-n', 'payments', '-o', 'jsonpath={.status.redelivered.value}')).not.toBe('');
+  }).toPass();
+  await page.goto(`${own}/given-up?namespace=payments`);
+  await expect(async () => {
+    await page.reload();
+    expect(await page.locator('input[name=delivery]').count()).toBeGreaterThan(10);
+  }).toPass({ timeout: 60_000 });
+  await page.getByRole('button', { name: 'Select all on this page' }).click();
+  await page.getByRole('button', { name: 'Resend the selected' }).click();
+  await expect(page.getByText(/\d+ redeliveries were requested\./)).toBeVisible();
+});
+
+test('a test reaches the real receiver, and its answer is shown', async ({ page }) => {
+  await page.goto(`${own}/notifications/payments/commit-status`);
+  await page.getByRole('button', { name: 'Send test' }).click();
+  await expect(page.getByText(/^Test: /)).toBeVisible();
+});
+
+test('texts of the cluster and of receivers are only texts', async ({ page }) => {
+  for (const path of ['/', '/pipelines/hostile/web', '/notifications/hostile/echo', '/given-up?namespace=hostile', '/search?q=6.6.6',
+    `/deliveries/hostile/${await delivery('hostile', 'echo', 'Parked')}`,
+    `/search?q=${encodeURIComponent('"><script>hacked=1</script>')}`,
+    `/?q=${encodeURIComponent("'\"><img src=x onerror=hacked=1>")}`]) {
+    expect((await page.goto(own + path)).status(), path).toBe(200);
+    await expect(page.locator('h1')).toBeVisible();
+    expect(await page.evaluate(() => globalThis.hacked ?? null), path).toBe(null);
+    expect(await page.locator('#live script, #live img, #live [onerror], #live [onload]').count(), path).toBe(0);
+  }
+  await expect(page.getByText('Overview').first()).toBeVisible();
+});

@@ -1,0 +1,26 @@
+// Chromium is that of the system, because a browser cannot be downloaded everywhere. The tests share one cluster, so they run one after the
+// other, and those that change something use pipelines of their own.
+import { defineConfig } from '@playwright/test';
+
+export default defineConfig({
+  testDir: '.',
+  outputDir: '../../../target/page/results',
+  globalSetup: './setup.mjs',
+  workers: 1,
+  fullyParallel: false,
+  retries: 0,
+  forbidOnly: true,
+  timeout: 60_000,
+  expect: { timeout: 15_000 },
+  reporter: [['list']],
+  use: {
+    viewport: { width: 1280, height: 800 },
+    locale: 'en-GB',
+    timezoneId: 'Europe/Berlin',
+    launchOptions: {
+      executablePath: process.env.PENNANT_CHROMIUM,
+      // The tests run as root in containers, where the sandbox of Chromium cannot be used.
+      args: ['--no-sandbox', '--disable-dev-shm-usage', '--disable-background-networking', '--disable-component-update'],
+    },
+  },
+});
