@@ -101,11 +101,10 @@ pub async fn measure(bed: &Bed, round: u32) -> Vec<Reading> {
 /// Returns the number of calls other than watches while the overview is open and nothing happens.
 async fn idle(bed: &Bed, page: &Page) -> f64 {
     let url = format!("{}/events?for=%2F", page.origin);
-    let answer = page.client.get(url).header("cookie", &page.cookie).send().await.expect("a stream");
-    let mut events = answer.bytes_stream();
+    let mut events = page.client.get(url).header("cookie", &page.cookie).send().await.expect("a stream");
     sleep(Duration::from_secs(3)).await;
     let before = bed.now().await.requests;
-    let reading = async { while events.next().await.is_some() {} };
+    let reading = async { while let Ok(Some(_)) = events.chunk().await {} };
     let _ = tokio::time::timeout(bed.seconds(40, 10), reading).await;
     (&bed.now().await.requests - &before).without("WATCH").total() - 1.0
 }

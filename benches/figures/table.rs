@@ -142,7 +142,7 @@ pub const PAGE_IDLE: Figure =
     at_most("page-idle", "calls other than watches while the page is open and nothing happens", "", 0.0);
 
 /// All figures, in the order of the table.
-const FIGURES: [Figure; 37] = [
+const FIGURES: [Figure; 42] = [
     RENDER,
     RENDER_SLOWEST,
     RENDER_SHARE,
@@ -180,6 +180,11 @@ const FIGURES: [Figure; 37] = [
     APPROVAL,
     FORGE_REQUESTS,
     FORGE_P99,
+    PAGE_OVERVIEW,
+    PAGE_SLOWEST,
+    PAGE_MEMORY,
+    PAGE_CALLS,
+    PAGE_IDLE,
 ];
 
 /// The result of one round for a figure, or a note.

@@ -1,7 +1,9 @@
 //! `pennant page`: the audit page on this machine; and the flags of the page in the cluster.
 
+use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::net::SocketAddr;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
@@ -76,21 +78,45 @@ pub(super) async fn page(args: PageArgs) -> anyhow::Result<()> {
         // The person who runs the command decides about the network of this machine.
         tests: TestSender::anywhere(running.allow_http),
     };
-    let no_open = args.no_open;
+    let (no_open, mut opened) = (args.no_open, None);
     let begun = |address: &SecretString| {
-        let address = address.expose_secret();
         // The address is for the person at this terminal, and useless once it was opened.
-        let _ = writeln!(std::io::stdout(), "{address}");
+        let _ = writeln!(std::io::stdout(), "{}", address.expose_secret());
         let _ = writeln!(std::io::stderr(), "pennant: the address can be opened once; Ctrl-C ends the page");
-        if !no_open && !open(address) {
-            let _ = writeln!(std::io::stderr(), "pennant: no browser could be opened; open the address manually");
+        if !no_open {
+            opened = Opened::new(address);
+            if opened.is_none() {
+                let _ = writeln!(std::io::stderr(), "pennant: no browser could be opened; open the address manually");
+            }
         }
     };
     Ok(app::page(&access, args.port, settings, begun).await?)
 }
 
-/// Opens an address in the browser of the desktop. Returns whether a program for it could be started.
-fn open(address: &str) -> bool {
-    let program = if cfg!(target_os = "macos") { "open" } else { "xdg-open" };
-    Command::new(program).arg(address).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().is_ok()
+/// A file that leads a browser to the address. Other users of the machine can see the arguments of programs, but not this file.
+struct Opened(PathBuf);
+
+impl Opened {
+    /// Opens the browser of the desktop. `None`: there is no program for it, or the file cannot be written.
+    fn new(address: &SecretString) -> Option<Self> {
+        let folder = std::env::var_os("XDG_RUNTIME_DIR").map_or_else(std::env::temp_dir, PathBuf::from);
+        let file = folder.join(format!("pennant-page-{:016x}.html", fastrand::u64(..)));
+        let address = address.expose_secret();
+        let text = format!(
+            "<!DOCTYPE html><meta http-equiv=\"refresh\" content=\"0;url={address}\"><a href=\"{address}\">Pennant</a>\n"
+        );
+        let mut written = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&file).ok()?;
+        let opened = Self(file);
+        written.write_all(text.as_bytes()).ok()?;
+        let program = if cfg!(target_os = "macos") { "open" } else { "xdg-open" };
+        let mut command = Command::new(program);
+        command.arg(&opened.0).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command.spawn().ok().map(|_| opened)
+    }
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
 }

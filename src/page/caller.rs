@@ -31,8 +31,10 @@ const CHECKED_FOR: Duration = Duration::from_secs(45);
 const TRUSTED_FOR: Duration = Duration::from_mins(10);
 /// Maximum number of callers that are remembered.
 const MOST: usize = 256;
-/// Maximum length of a token. A cookie has at most 4,096 bytes, with its name and its encryption.
-const LONGEST_TOKEN: usize = 2900;
+/// Maximum length of a token in a cookie, which has at most 4,096 bytes with its name and its encryption.
+pub(super) const IN_COOKIE: usize = 2900;
+/// Maximum length of a token in a header. The head of a request has at most 16 KiB.
+const IN_HEADER: usize = 12 * 1024;
 
 /// How callers are recognised.
 #[derive(Debug)]
@@ -165,10 +167,10 @@ fn is_same(one: &str, other: &str) -> bool {
 }
 
 /// Reads a token that a person typed or a proxy sent.
-pub(super) fn token(text: &str) -> Option<SecretString> {
+pub(super) fn token(text: &str, longest: usize) -> Option<SecretString> {
     let text = text.trim();
     let text = text.strip_prefix("Bearer ").unwrap_or(text).trim();
-    let fits = !text.is_empty() && text.len() <= LONGEST_TOKEN && text.bytes().all(|c| c.is_ascii_graphic());
+    let fits = !text.is_empty() && text.len() <= longest && text.bytes().all(|c| c.is_ascii_graphic());
     fits.then(|| SecretString::from(text.to_owned()))
 }
 
@@ -193,7 +195,7 @@ impl Known {
             Entry::Tokens(tokens) => {
                 let header = headers.get(AUTHORIZATION).map(|value| value.to_str().unwrap_or_default());
                 let (token, has_cookie) = match header {
-                    Some(value) => (value.strip_prefix("Bearer ").and_then(token), false),
+                    Some(value) => (value.strip_prefix("Bearer ").and_then(|text| token(text, IN_HEADER)), false),
                     None => (cookie(headers, COOKIE_NAME).and_then(|cookie| tokens.seal.open(cookie)), true),
                 };
                 let token = token.ok_or(NoCaller::Anonymous)?;
@@ -301,10 +303,10 @@ mod tests {
 
     #[test]
     fn a_token_is_read_as_people_paste_it() {
-        let of = |text: &str| token(text).map(|token| token.expose_secret().to_owned());
+        let of = |text: &str| token(text, IN_COOKIE).map(|token| token.expose_secret().to_owned());
         assert_eq!(of("  abc.def\n").as_deref(), Some("abc.def"));
         assert_eq!(of("Bearer abc").as_deref(), Some("abc"));
-        for wrong in ["", "a b", "é", "a\r\nX: y", &"a".repeat(LONGEST_TOKEN + 1)] {
+        for wrong in ["", "a b", "é", "a\r\nX: y", &"a".repeat(IN_COOKIE + 1)] {
             assert_eq!(of(wrong), None, "{wrong:?}");
         }
     }

@@ -310,7 +310,7 @@ impl<R: PartialEq> Rows<R> {
             self.all.clear();
             self.unreadable.clear();
         }
-        // The watch lists again, which is no news.
+        // The watch lists again by itself.
         let trouble = Some(trouble).filter(|trouble| *trouble != Trouble::Expired);
         let is_new = trouble.is_some() && self.trouble != trouble;
         self.trouble = trouble.or(self.trouble.take());

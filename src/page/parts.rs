@@ -52,6 +52,17 @@ impl Tone {
         }
     }
 
+    /// Returns the position in a list: what needs attention comes first.
+    pub(super) const fn rank(self) -> u8 {
+        match self {
+            Self::Bad => 0,
+            Self::Warn => 1,
+            Self::Busy => 2,
+            Self::Good => 3,
+            Self::Quiet => 4,
+        }
+    }
+
     /// Returns the tone of a status.
     pub(super) const fn of_status(status: Option<Status>) -> Self {
         match status {
@@ -107,6 +118,12 @@ pub(super) fn badge(tone: Tone, words: &str) -> Markup {
 /// A point in time as an age, with the time itself as the title. The script keeps the age current, and shows the zone of the reader.
 pub(super) fn age(time: Time, now: Time) -> Markup {
     html! { time datetime=(time.to_string()) title=(utc(time)) data-age="" { (age_words(time, now)) } }
+}
+
+/// How long something has been so, with the time itself as the title.
+pub(super) fn lasting(since: Time, now: Time) -> Markup {
+    let seconds = now.as_second().saturating_sub(since.as_second()).max(0);
+    html! { time datetime=(since.to_string()) title=(utc(since)) data-lasting="" { "for " (span(seconds)) } }
 }
 
 /// A point in time, in UTC. The script shows the zone of the reader.
@@ -210,7 +227,7 @@ pub(super) fn page(frame: &Frame, banners: &Markup, content: &Markup) -> Markup 
                     }
                 }
                 footer {
-                    p { "Pennant " (env!("CARGO_PKG_VERSION")) " · times are in UTC without the script, and in your zone with it" }
+                    p { "Pennant " (env!("CARGO_PKG_VERSION")) " · " span #zone { "Times are in UTC." } }
                     @if frame.is_signed_in { p #connection role="status" {} }
                 }
             }

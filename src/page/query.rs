@@ -140,8 +140,6 @@ pub(super) struct Query {
     pub(super) from: Option<Timestamp>,
     /// The end of the time range.
     pub(super) to: Option<Timestamp>,
-    /// The name of a notification or of a reason to show.
-    pub(super) only: Option<String>,
     /// What cannot be used, as sentences.
     pub(super) wrong: Vec<String>,
 }
@@ -192,8 +190,6 @@ impl Query {
                 Some(time) => self.to = Some(time),
                 None => wrong("a time such as 2026-03-01T12:00:00Z"),
             },
-            "only" if value.chars().count() <= LONGEST_TEXT => self.only = Some(value.to_owned()),
-            "only" => wrong("a text of at most 256 characters"),
             // Proxies and chat programs add parameters of their own.
             _ => {}
         }
@@ -214,7 +210,6 @@ impl Query {
             ("namespace", self.namespace.clone()),
             ("q", Some(self.text.clone())),
             ("state", Some(self.shown.name().to_owned()).filter(|_| self.shown != Shown::All)),
-            ("only", self.only.clone()),
             ("range", Some(self.range.clone())),
             ("from", time(self.from)),
             ("to", time(self.to)),
@@ -271,7 +266,7 @@ mod tests {
 
     #[test]
     fn a_link_has_the_query_that_it_was_read_from() {
-        let text = "namespace=team-a&q=a%26b%20%C3%A9&state=failed&only=chat&range=6h&from=2026-03-01T12:00:00Z&page=3&after=a%2Bb%3D";
+        let text = "namespace=team-a&q=a%26b%20%C3%A9&state=failed&range=6h&from=2026-03-01T12:00:00Z&page=3&after=a%2Bb%3D";
         let query = Query::read(text);
         assert!(query.wrong.is_empty(), "{:?}", query.wrong);
         assert_eq!((query.text.as_str(), query.page, query.after.as_deref()), ("a&b é", 2, Some("a+b=")));

@@ -19,6 +19,8 @@ use crate::preview::Explained;
 
 /// Maximum number of marks of a line. The newest are shown.
 const MARKS: usize = 200;
+/// Minimum time that the timeline shows, in milliseconds.
+const SHORTEST: i64 = 20_000;
 /// Number of labels of the axis.
 const TICKS: i64 = 5;
 
@@ -90,9 +92,9 @@ pub(super) fn timeline(
     let oldest = times.min().unwrap_or(now);
     let from = range.from.unwrap_or(oldest);
     // Some space before the first mark, and no empty time.
-    let width = (to.as_millisecond() - from.as_millisecond()).max(60_000);
-    let from = if range.from.is_some() { from } else { millis(from.as_millisecond() - width / 20) };
-    let scale = Scale { from: from.as_millisecond(), to: to.as_millisecond().max(from.as_millisecond() + 60_000) };
+    let width = (to.as_millisecond() - from.as_millisecond()).max(SHORTEST);
+    let from = if range.from.is_some() { from } else { millis(to.as_millisecond() - width - width / 20) };
+    let scale = Scale { from: from.as_millisecond(), to: to.as_millisecond().max(from.as_millisecond() + 1) };
     let mut subjects: Vec<&str> = present.iter().map(|target| target.subject.as_str()).collect();
     let others: BTreeSet<&str> = entries.iter().map(|entry| entry.spec.subject.name.as_str()).collect();
     let known: BTreeSet<&str> = subjects.iter().copied().collect();
@@ -174,7 +176,7 @@ fn bars(own: &[&Entry], present: Option<&Present>, scale: Scale) -> Vec<Bar> {
 
 fn lines(own: &[&Entry], subject: &str, explained: &[Explained], scale: Scale, now: Time) -> Vec<Line> {
     let recorded = own.iter().map(|entry| entry.spec.notification.as_str());
-    let about = explained.iter().filter(|one| one.targets.iter().any(|target| target == subject));
+    let about = explained.iter().filter(|one| one.targets.iter().any(|target| target == subject) && is_about_targets(one));
     let settings: BTreeMap<&str, &Explained> = about.map(|one| (one.notification.as_str(), one)).collect();
     let names: BTreeSet<&str> = recorded.chain(settings.keys().copied()).collect();
     let line = |name: &str| {
@@ -189,6 +191,15 @@ fn lines(own: &[&Entry], subject: &str, explained: &[Explained], scale: Scale, n
         Line { notification: name.to_owned(), marks }
     };
     names.into_iter().map(line).collect()
+}
+
+/// Whether a notification has a trigger for targets. One that only reports promotions would have an empty line in each lane.
+fn is_about_targets(settings: &Explained) -> bool {
+    triggers(settings).iter().any(|trigger| trigger.type_.subject() == SubjectKind::Target)
+}
+
+fn triggers(settings: &Explained) -> Vec<Trigger> {
+    settings.spec.get("triggers").and_then(|all| serde_json::from_value(all.clone()).ok()).unwrap_or_default()
 }
 
 fn mark(entry: &Entry, scale: Scale, now: Time) -> Mark {
@@ -216,8 +227,7 @@ fn unwanted(own: &[&Entry], name: &str, settings: &Explained, scale: Scale) -> V
         .filter(|entry| !has.contains(&entry.spec.serial))
         .map(|entry| ((entry.spec.serial, entry.spec.type_), *entry))
         .collect();
-    let triggers: Vec<Trigger> =
-        settings.spec.get("triggers").and_then(|all| serde_json::from_value(all.clone()).ok()).unwrap_or_default();
+    let triggers = triggers(settings);
     let marks = others.into_iter().filter_map(|((_, type_), entry)| {
         let why = why_not(&triggers, type_, entry)?;
         let title = format!("{} {}, {}. Not wanted: {why}", type_.as_str(), entry.spec.to.revision, utc(entry.spec.time));

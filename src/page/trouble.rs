@@ -25,6 +25,21 @@ impl Wanted {
     }
 }
 
+impl Wanted {
+    /// Returns the call that reads an object, from its kind, namespace and name, such as `Secret team-a/chat`.
+    fn read(what: &str) -> Option<Self> {
+        let (kind, name) = what.split_once(' ')?;
+        let resource = match kind {
+            "Secret" => "secrets",
+            "ConfigMap" => "configmaps",
+            "Pipeline" => "pipelines",
+            "Notification" => "notifications",
+            _ => return None,
+        };
+        Some(Self::new("get", resource, Some(name.split_once('/')?.0)))
+    }
+}
+
 /// Why something cannot be shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Trouble {
@@ -74,7 +89,7 @@ impl Trouble {
     /// Returns the trouble that an error of a preview means.
     pub(super) fn of_preview(error: &PreviewError, wanted: &Wanted) -> Self {
         match error {
-            PreviewError::Read { source, .. } => Self::new(source, wanted),
+            PreviewError::Read { source, what } => Self::new(source, &Wanted::read(what).unwrap_or_else(|| wanted.clone())),
             other => Self::Other(short(&other.to_string())),
         }
     }
@@ -156,6 +171,17 @@ mod tests {
             let sentence = Trouble::new(&error, wanted).sentence();
             assert!(sentence.contains(words), "{sentence}");
         }
+    }
+
+    #[test]
+    fn a_preview_names_the_object_that_it_could_not_read() {
+        let of = |what: &str| {
+            let error = PreviewError::Read { what: what.to_owned(), source: Box::new(api(403, "Forbidden", "x")) };
+            Trouble::of_preview(&error, &Wanted::new("list", "notifications", Some("b"))).sentence()
+        };
+        assert_eq!(of("Secret a/chat"), "No permission: needs get on secrets in a.");
+        assert_eq!(of("ConfigMap c/texts"), "No permission: needs get on configmaps in c.");
+        assert_eq!(of("the Notifications of b"), "No permission: needs list on notifications in b.");
     }
 
     #[test]

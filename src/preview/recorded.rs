@@ -100,8 +100,8 @@ impl TestRequest {
         let Self { namespace, sending, rendered } = self;
         let names = sending.secrets().iter().map(Needed::secret).collect();
         let read = Secrets::read_once(client, names).await;
-        let what = || "a Secret of the notification".to_owned();
-        let secrets = read.map_err(|e| PreviewError::Read { what: what(), source: Box::new(e) })?;
+        let unread = |(name, error)| PreviewError::Read { what: format!("Secret {name}"), source: Box::new(error) };
+        let secrets = read.map_err(unread)?;
         let sender = Sender::through(by.proxy.clone(), by.policy.clone(), secrets, Metrics::new())?;
         let mut hidden = Hidden::default();
         rendered.credentials.iter().for_each(|value| hidden.add(value));

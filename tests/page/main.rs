@@ -50,6 +50,7 @@ async fn main() -> ExitCode {
         "own": first,
         "public": format!("http://{public}"),
         "tokens": people::tokens(&scenario.system.client).await,
+        "hostile": scenario.hostile(),
         "kubeconfig": scenario.system.kubeconfig,
         "kubectl": control_plane::kubectl(),
     });

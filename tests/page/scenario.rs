@@ -141,14 +141,6 @@ impl Scenario {
                     "endpoint": {"url": "http://pager.example.com/events"}, "template": body("{{message}}"),
                 }),
             ),
-            (
-                &self.hostile,
-                "echo",
-                json!({
-                    "triggers": [{"type": "Failed"}], "endpoint": {"url": "http://hostile.example.com/echo"},
-                    "template": {"inline": {"body": "{{message}} {{revision}}", "contentType": "text/plain"}},
-                }),
-            ),
         ] {
             world.create::<Notification>(json!({"metadata": {"name": name}, "spec": spec})).await;
         }
@@ -178,7 +170,6 @@ impl Scenario {
             (&self.shop, "recommendations", "recommendations", recommendations),
             (&self.payments, "ledger", "ledger", environments(&both)),
             (&self.payments, "invoices", "invoices", environments(&both)),
-            (&self.hostile, "web", "web", environments(&[("prod", "hostile-prod")])),
         ] {
             let app = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": app});
             let labels = json!({"team": world.ns});
@@ -225,8 +216,25 @@ impl Scenario {
         staging.roll_out("search", "0.31.2").await;
         self.place("payments-dev").ship("invoices", "3.0.1").await;
         self.place("payments-prod").ship("invoices", "3.0.1").await;
-        self.place("hostile-prod").break_("web", "6.6.6", HOSTILE).await;
         sleep(PAUSE).await;
+    }
+
+    /// Returns objects whose texts would do something in a page that does not escape them. A test creates them.
+    pub fn hostile(&self) -> Value {
+        let template = json!({"inline": {"body": "{{message}} {{revision}}", "contentType": "text/plain"}});
+        let spec = json!({"triggers": [{"type": "Failed"}], "endpoint": {"url": "http://hostile.example.com/echo"}, "template": template});
+        let app = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"});
+        let environments = json!([{"name": "prod", "targets": [{"namespace": "hostile-prod"}]}]);
+        let version = "pennant.dev/v1alpha1";
+        let object = |kind: &str, name: &str, spec: Value| {
+            let metadata = json!({"name": name, "namespace": self.hostile.ns, "annotations": {"example.com/note": HOSTILE}});
+            json!({"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec})
+        };
+        let items = [
+            object("Notification", "echo", spec),
+            object("Pipeline", "web", json!({"appRef": app, "environments": environments})),
+        ];
+        json!({"message": HOSTILE, "manifests": {"apiVersion": "v1", "kind": "List", "items": items}})
     }
 
     /// Rolls out a revision of the ledger in its development environment every two seconds. Never returns.

@@ -1,4 +1,4 @@
-{{/* The Secret with the key of the cookies; empty: none. */}}
+{{/* The Secret with the key of cookies and forms; empty: none. */}}
 {{- define "pennant.page.key" -}}
 {{- if .Values.page.enabled }}
 {{- .Values.page.keySecretName }}

@@ -20,7 +20,9 @@ function showTimes() {
     if (Number.isNaN(at)) continue;
     const here = new Date(at).toLocaleString(undefined, { dateStyle: 'medium', timeStyle: 'long' });
     time.title = `${here} · ${time.dateTime}`;
-    if ('age' in time.dataset) {
+    if ('lasting' in time.dataset) {
+      time.textContent = `for ${span(Math.max(0, Math.floor((now - at) / 1000)))}`;
+    } else if ('age' in time.dataset) {
       const seconds = Math.floor((now - at) / 1000);
       time.textContent = seconds < 0 ? `in ${span(-seconds)}` : `${span(seconds)} ago`;
     } else {
@@ -196,6 +198,8 @@ function prepare() {
   }
 }
 
+const zone = document.getElementById('zone');
+if (zone) zone.textContent = `Times are in ${Intl.DateTimeFormat().resolvedOptions().timeZone}.`;
 prepare();
 follow();
 setInterval(showTimes, 15000);

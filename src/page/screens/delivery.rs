@@ -6,7 +6,7 @@ use crate::api::values::permalink;
 use crate::api::{State, Time};
 use crate::audit::Entry;
 use crate::page::parts::{age, command, figure, millis, moment, revision, status_word, trouble};
-use crate::page::screens::table::{deliveries, state, story};
+use crate::page::screens::table::{Named, deliveries, state, story_html};
 use crate::page::trouble::Trouble;
 use crate::preview::Preview;
 
@@ -29,12 +29,11 @@ impl DeliveryView {
     /// Returns the content of the page.
     pub(in crate::page) fn html(&self, now: Time) -> Markup {
         let (row, spec) = (&self.entry.row, &self.entry.spec);
-        let story = story(row, now);
         html! {
             h1 { "Delivery " span.name { (row.type_.as_str()) " " (row.subject) } }
             p.lead {
                 (state(row)) " "
-                @if !story.is_empty() { span.story { (story) } }
+                span.story { (story_html(row, now)) }
             }
             @if self.was_resent { p.notice.good role="status" { "A redelivery was requested. It is sent with the same webhook-id." } }
             @for one in &self.troubles { (trouble(one)) }
@@ -64,7 +63,7 @@ impl DeliveryView {
                 @if row.attempts == 0 { p.empty { "No request was made yet." } }
                 @else {
                     @if row.attempts > 1 { p { (row.attempts) " requests were made. Only the last one is kept in full." } }
-                    div.scroll tabindex="0" role="region" aria-label="Attempts" {
+                    div.scroll tabindex="0" role="region" aria-label="Table: attempts" {
                         table {
                             thead { tr { th scope="col" { "Attempt" } th scope="col" { "Started" } th scope="col" { "Code" } th scope="col" { "Duration" } th scope="col" { "Answer or error" } } }
                             tbody {
@@ -98,7 +97,7 @@ impl DeliveryView {
                     @if self.before.is_empty() { p.empty { "Nothing: it is the first of its lane, " code { (self.entry.spec.lane) } "." } }
                     @else {
                         p { "It is first sent after these are settled:" }
-                        (deliveries(&self.before, now, false))
+                        (deliveries(&self.before, now, Named::Nothing))
                     }
                 }
             }

@@ -67,7 +67,7 @@ impl GivenUp {
             }
             @if !groups.is_empty() { (self.form(&groups, query, now)) }
             (more(query, "/given-up", self.next.as_deref(), "Next 100"))
-            (command(&format!("pennant audit --state parked {}", query.namespace.as_ref().map_or_else(|| "-A".to_owned(), |ns| format!("-n {ns}")))))
+            (command(&format!("pennant audit --outcome parked {}", query.namespace.as_ref().map_or_else(|| "-A".to_owned(), |ns| format!("-n {ns}")))))
         }
     }
 
@@ -91,7 +91,7 @@ impl GivenUp {
                             a href=(permalink::notification(namespace, notification)) { (namespace) "/" (notification) }
                             " " (badge(Tone::Bad, reason)) " " span.none { (entries.len()) }
                         }
-                        div.scroll tabindex="0" role="region" aria-label=(format!("{notification} {reason}")) {
+                        div.scroll tabindex="0" role="region" aria-label=(format!("Table: {namespace}/{notification}, {reason}")) {
                             table {
                                 thead { tr {
                                     @if can_act { th scope="col" { span.hidden { "Selected" } } }

@@ -12,7 +12,7 @@ use crate::audit::Entry;
 use crate::page::chart::{COLUMNS, Column, Figures, success};
 use crate::page::parts::{age, command, figure, millis, trouble, utc};
 use crate::page::rows::NotificationRow;
-use crate::page::screens::table::deliveries;
+use crate::page::screens::table::{Named, deliveries};
 use crate::page::trouble::Trouble;
 use crate::preview::Explained;
 
@@ -88,7 +88,7 @@ impl NotificationView {
             section aria-labelledby="newest" {
                 h2 #newest { "Newest deliveries" }
                 @if self.entries.is_empty() { p.empty { "There are no deliveries of this notification." } }
-                @else { (deliveries(&self.entries[..self.entries.len().min(NEWEST)], now, false)) }
+                @else { (deliveries(&self.entries[..self.entries.len().min(NEWEST)], now, Named::Pipeline)) }
             }
             (command(&format!("pennant audit -n {} --notification {}", self.namespace, self.name)))
         }
@@ -105,7 +105,7 @@ impl NotificationView {
         };
         html! {
             dl.figures {
-                (figure("Delivered of the settled", &html! { (success(delivered, parked).unwrap_or_else(|| "—".to_owned())) }))
+                (figure("Success rate", &html! { (success(delivered, parked).unwrap_or_else(|| "—".to_owned())) }))
                 (figure("Delivered", &html! { (delivered) }))
                 (figure("Waiting", &html! { (pending) }))
                 (figure("Given up", &html! { (parked) }))
@@ -115,7 +115,7 @@ impl NotificationView {
             }
             p.none {
                 "Counted are the deliveries that are kept. p50 and p99 are the durations of the last requests of "
-                (self.entries.len()) " deliveries" @if self.has_more { ", because more were not read" } "."
+                (self.entries.len()) " deliveries" @if self.has_more { ": the first of the list, by name" } "."
             }
         }
     }
@@ -187,7 +187,7 @@ impl NotificationView {
                     details.more open[groups.len() == 1] {
                         summary { (group.targets.iter().chain(&group.subjects).map(String::as_str).collect::<Vec<_>>().join(", ")) }
                         @if let Some(problem) = &group.problem { p.notice.bad { (problem.reason) ": " (problem.message) } }
-                        div.scroll tabindex="0" role="region" aria-label="Effective settings" {
+                        div.scroll tabindex="0" role="region" aria-label="Table: effective settings" {
                             table.settings {
                                 thead { tr { th scope="col" { "Field" } th scope="col" { "Value" } th scope="col" { "Set by" } } }
                                 tbody {

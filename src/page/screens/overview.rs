@@ -7,7 +7,7 @@ use maud::{Markup, html};
 
 use crate::api::Time;
 use crate::api::values::permalink;
-use crate::page::parts::{Tone, age, badge, command, namespace_field, revision, status_word, trouble};
+use crate::page::parts::{Tone, age, badge, command, lasting, namespace_field, revision, status_word, trouble};
 use crate::page::query::{Query, Shown};
 use crate::page::rows::{Attention, Cell, NotificationRow, PipelineRow};
 use crate::page::screens::table::pages;
@@ -159,7 +159,7 @@ impl Overview {
         }
         let columns = columns(&self.rows);
         html! {
-            div.scroll tabindex="0" role="region" aria-label="Pipelines" {
+            div.scroll tabindex="0" role="region" aria-label="Table: pipelines" {
                 table.matrix {
                     thead {
                         tr {
@@ -250,7 +250,7 @@ fn environment(cell: &Cell, now: Time) -> Markup {
         }
         span.revisions { @for text in &cell.revisions { (revision(text)) " " } }
         span.sub {
-            @if let Some(since) = cell.since { "since " (age(since, now)) }
+            @if let Some(since) = cell.since { (lasting(since, now)) }
             @if let Some(notified) = cell.notified { span.told { "notified " (age(notified, now)) } }
         }
         @if let Some(waits) = &cell.waits_for_approval {

@@ -6,15 +6,17 @@ use crate::api::pipeline::TargetStatus;
 use crate::api::values::permalink;
 use crate::api::{Promotion, Time};
 use crate::audit::Entry;
-use crate::page::parts::{Tone, age, badge, command, revision, status_word, trouble, utc};
+use crate::page::parts::{Tone, age, badge, command, lasting, revision, status_word, trouble, utc};
 use crate::page::query::{Query, RANGES, Range};
 use crate::page::rows::PipelineRow;
-use crate::page::screens::table::deliveries;
+use crate::page::screens::table::{Named, deliveries};
 use crate::page::timeline::{Lane, Timeline, empty_words};
 use crate::page::trouble::Trouble;
 
 /// Number of deliveries in the table.
 const NEWEST: usize = 50;
+/// Minimum width of a bar with words, in percent.
+const WORDS: f64 = 9.0;
 /// Number of promotions in the table.
 const PROMOTIONS: usize = 20;
 
@@ -56,7 +58,7 @@ impl PipelineView {
             section aria-labelledby="newest" {
                 h2 #newest { "Newest deliveries" }
                 @if self.entries.is_empty() { p.empty { "There are no deliveries of this pipeline." } }
-                @else { (deliveries(&self.entries[..self.entries.len().min(NEWEST)], now, true)) }
+                @else { (deliveries(&self.entries[..self.entries.len().min(NEWEST)], now, Named::Notification)) }
             }
             (command(&format!("pennant audit -n {namespace} --pipeline {name}")))
         }
@@ -103,7 +105,7 @@ impl PipelineView {
                         span { b.quiet { "»" } " superseded" } span { b.quiet { "–" } " canceled" } span { b.quiet { "○" } " not wanted" }
                     }
                 }
-                @if self.has_more { p.notice { "There are more deliveries than this page reads; the oldest can be missing." } }
+                @if self.has_more { p.notice { "There are more deliveries than this page reads, in the order of their names. So some are missing here, also new ones." } }
             }
         }
     }
@@ -114,7 +116,7 @@ impl PipelineView {
                 h2 #targets { "Targets" }
                 @if self.targets.is_empty() { p.empty { "This pipeline has no targets. Its `targetsFrom` selects no object at present." } }
                 @else {
-                    div.scroll tabindex="0" role="region" aria-label="Targets" {
+                    div.scroll tabindex="0" role="region" aria-label="Table: targets" {
                         table {
                             thead { tr {
                                 th scope="col" { "Target" } th scope="col" { "State" } th scope="col" { "Revision" }
@@ -142,7 +144,7 @@ impl PipelineView {
                         " waits for an approval: " code { "pennant approve " (pipeline) " " (cell.name) " -n " (namespace) }
                     }
                 }
-                div.scroll tabindex="0" role="region" aria-label="Promotions" {
+                div.scroll tabindex="0" role="region" aria-label="Table: promotions" {
                     table {
                         thead { tr { th scope="col" { "To" } th scope="col" { "Revision" } th scope="col" { "Phase" } th scope="col" { "Message" } th scope="col" { "Since" } } }
                         tbody { @for one in self.promotions.iter().take(PROMOTIONS) { (promotion(one, now)) } }
@@ -157,7 +159,7 @@ fn target(environment: &str, name: &str, status: Option<&TargetStatus>, notified
     let state = status.map(|status| status.status);
     html! {
         tr {
-            th scope="row" { (name) span.sub { (environment) } }
+            th scope="row" { (name) @if !name.starts_with(environment) { span.sub { (environment) } } }
             td data-label="State" {
                 (badge(Tone::of_status(state), status_word(state)))
                 @if status.is_some_and(|status| status.drifted) { " " (badge(Tone::Warn, "Drifted")) }
@@ -170,7 +172,7 @@ fn target(environment: &str, name: &str, status: Option<&TargetStatus>, notified
                     }
                 }
             }
-            td data-label="Since" { @match status.and_then(|status| status.last_transition_time) { Some(since) => (age(since, now)), None => span.none { "—" } } }
+            td data-label="Since" { @match status.and_then(|status| status.last_transition_time) { Some(since) => (lasting(since, now)), None => span.none { "—" } } }
             td data-label="Message" { @if let Some(status) = status { @if !status.reason.is_empty() { (status.reason) " " } span.message { (status.message) } } }
             td data-label="Last notified" { @match notified { Some(time) => (age(time, now)), None => span.none { "never" } } }
         }
@@ -216,7 +218,7 @@ fn draw(lane: &Lane) -> Markup {
             @for bar in &lane.bars {
                 svg x=(percent(bar.start)) y="3" width=(percent(bar.end - bar.start)) height="18" {
                     rect class=(bar.tone.class()) width="100%" height="18" rx="3" { title { (bar.title) } }
-                    text x="6" y="13" { (bar.words) }
+                    @if bar.end - bar.start > WORDS { text x="6" y="13" { (bar.words) } }
                 }
             }
         }
@@ -226,7 +228,7 @@ fn draw(lane: &Lane) -> Markup {
                 line.track x1="0" x2="100%" y1="11" y2="11" {}
                 @for mark in &line.marks {
                     @let shape = html! {
-                        circle class=(mark.tone.class()) cx=(percent(mark.at)) cy="11" r="8" {}
+                        circle class=(mark.tone.class()) cx=(percent(mark.at)) cy="11" r=(if mark.link.is_some() { "8" } else { "4" }) {}
                         text x=(percent(mark.at)) y="15" text-anchor="middle" { (mark.sign) }
                         title { (mark.title) }
                     };

@@ -51,9 +51,11 @@ impl Receiver {
 
     fn state(&self) -> (Tone, &'static str) {
         let ill = self.notifications.values().filter(|is_well| !**is_well).count();
-        match (ill, self.pending) {
-            (0, _) => (Tone::Good, "Answers"),
-            (ill, _) if ill == self.notifications.len() => (Tone::Bad, "Needs attention"),
+        let is_used = self.pending + self.delivered + self.parked > 0 || self.last_sent.is_some();
+        match ill {
+            0 if !is_used => (Tone::Quiet, "Not used yet"),
+            0 => (Tone::Good, "Answers"),
+            ill if ill == self.notifications.len() => (Tone::Bad, "Needs attention"),
             _ => (Tone::Warn, "Partly"),
         }
     }
@@ -63,14 +65,14 @@ impl Receivers {
     /// Returns the content of the page.
     pub(in crate::page) fn html(&self, query: &Query, now: Time) -> Markup {
         let mut all: Vec<_> = self.all.iter().collect();
-        all.sort_by_key(|(origin, receiver)| (receiver.state().0 == Tone::Good, -receiver.pending, (*origin).clone()));
+        all.sort_by_key(|(origin, receiver)| (receiver.state().0.rank(), -receiver.pending, (*origin).clone()));
         html! {
             h1 { "Receivers" }
             @for one in &self.troubles { (trouble(one)) }
             form.filters action="/receivers" { (namespace_field(query)) button { "Show" } }
             @if all.is_empty() && self.troubles.is_empty() { p.empty { "There are no notifications here." } }
             @if !all.is_empty() {
-                div.scroll tabindex="0" role="region" aria-label="Receivers" {
+                div.scroll tabindex="0" role="region" aria-label="Table: receivers" {
                     table {
                         thead { tr {
                             th scope="col" { "Receiver" } th scope="col" { "State" } th scope="col" { "Waiting" } th scope="col" { "Given up" }

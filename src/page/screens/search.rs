@@ -7,10 +7,10 @@ use maud::{Markup, html};
 use crate::api::Time;
 use crate::api::values::permalink;
 use crate::audit::Entry;
-use crate::page::parts::{Tone, age, badge, command, namespace_field, revision, status_word, trouble};
+use crate::page::parts::{Tone, age, badge, command, lasting, namespace_field, revision, status_word, trouble};
 use crate::page::query::Query;
 use crate::page::rows::PipelineRow;
-use crate::page::screens::table::{deliveries, more};
+use crate::page::screens::table::{Named, deliveries, more};
 use crate::page::trouble::Trouble;
 
 /// Maximum number of pipelines in the result.
@@ -47,7 +47,7 @@ impl Found {
                 section aria-labelledby="notified" {
                     h2 #notified { "Who was notified" }
                     @if self.entries.is_empty() { p.empty { "No delivery about it is among the " (self.read) " that were read." } }
-                    @else { (deliveries(&self.entries, now, true)) p.none { "Found among " (self.read) " deliveries." } }
+                    @else { (deliveries(&self.entries, now, Named::Both)) p.none { "Found among " (self.read) " deliveries." } }
                     (more(query, "/search", self.next.as_deref(), "Search in the next deliveries"))
                 }
                 (command(&same(query)))
@@ -62,7 +62,7 @@ impl Found {
                 h2 #runs { "Where it is" }
                 @if self.pipelines.is_empty() { p.empty { "No pipeline here runs or tries it at present." } }
                 @else {
-                    div.scroll tabindex="0" role="region" aria-label="Pipelines" {
+                    div.scroll tabindex="0" role="region" aria-label="Table: pipelines" {
                         table {
                             thead { tr { th scope="col" { "Pipeline" } th scope="col" { "Environment" } th scope="col" { "State" } th scope="col" { "Revision" } th scope="col" { "Last notified" } } }
                             tbody {
@@ -71,7 +71,7 @@ impl Found {
                                         tr {
                                             th scope="row" { a href=(permalink::pipeline(&row.namespace, &row.name)) { (row.namespace) "/" (row.name) } }
                                             td data-label="Environment" { (cell.name) }
-                                            td data-label="State" { (badge(Tone::of_status(cell.status), status_word(cell.status))) @if let Some(since) = cell.since { " " span.none { "since " (age(since, now)) } } }
+                                            td data-label="State" { (badge(Tone::of_status(cell.status), status_word(cell.status))) @if let Some(since) = cell.since { " " span.none { (lasting(since, now)) } } }
                                             td data-label="Revision" { @for one in &cell.revisions { (revision(one)) " " } }
                                             td data-label="Last notified" { @match cell.notified { Some(time) => (age(time, now)), None => span.none { "never" } } }
                                         }

@@ -87,8 +87,8 @@ pub(in crate::page) fn clusters(all: &[Cluster], troubles: &[Trouble], query: &Q
         }
         @if !all.is_empty() {
             @if offline == 0 { p.verdict.good { "All " (all.len()) " clusters answer." } }
-            @else { p.verdict.bad { (offline) " of " (all.len()) " clusters do not answer. Their targets keep the last known state." } }
-            div.scroll tabindex="0" role="region" aria-label="Clusters" {
+            @else { p.verdict.bad { "Offline: " (offline) " of " (all.len()) " clusters. The targets there keep the last known state." } }
+            div.scroll tabindex="0" role="region" aria-label="Table: clusters" {
                 table {
                     thead { tr { th scope="col" { "Cluster" } th scope="col" { "State" } th scope="col" { "Since" } th scope="col" { "Affected pipelines" } } }
                     tbody {

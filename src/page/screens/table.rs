@@ -5,7 +5,7 @@ use maud::{Markup, html};
 use crate::api::Time;
 use crate::api::values::permalink;
 use crate::audit::{Entry, Row};
-use crate::page::parts::{Tone, age, age_words, badge, outcome_words, revision, utc};
+use crate::page::parts::{Tone, age, age_words, badge, moment, outcome_words, revision, utc};
 use crate::page::query::Query;
 
 /// Maximum number of characters of an answer in a table.
@@ -65,15 +65,41 @@ pub(in crate::page) fn story(row: &Row, now: Time) -> String {
     }
 }
 
+/// The same for a page, with times that the script can show in the zone of the reader.
+pub(in crate::page) fn story_html(row: &Row, now: Time) -> Markup {
+    let because = row.error.as_deref().or(row.reason.as_deref()).filter(|text| !text.is_empty());
+    match row.next_attempt.filter(|next| row.outcome.is_none() && row.attempts > 0 && *next > now) {
+        Some(next) => html! {
+            "waits until " (moment(next)) ", " (age(next, now))
+            @if let Some(because) = because { ", because of " (because) }
+        },
+        None => html! { (story(row, now)) },
+    }
+}
+
 /// The state of a delivery as a badge.
 pub(in crate::page) fn state(row: &Row) -> Markup {
     badge(Tone::of_outcome(row.outcome, row.attempts > 0 && row.error.is_some()), outcome_words(row.outcome))
 }
 
+/// What a table of deliveries names besides their subjects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::page) enum Named {
+    /// Nothing: all have the same pipeline and notification.
+    Nothing,
+    /// The notification.
+    Notification,
+    /// The pipeline.
+    Pipeline,
+    /// The pipeline and the notification.
+    Both,
+}
+
 /// A table of deliveries.
-pub(in crate::page) fn deliveries(entries: &[Entry], now: Time, with_notification: bool) -> Markup {
+pub(in crate::page) fn deliveries(entries: &[Entry], now: Time, named: Named) -> Markup {
+    let with_notification = matches!(named, Named::Notification | Named::Both);
     html! {
-        div.scroll tabindex="0" role="region" aria-label="Deliveries" {
+        div.scroll tabindex="0" role="region" aria-label="Table: deliveries" {
             table {
                 thead {
                     tr {
@@ -86,22 +112,23 @@ pub(in crate::page) fn deliveries(entries: &[Entry], now: Time, with_notificatio
                         th scope="col" { "Last event" }
                     }
                 }
-                tbody { @for entry in entries { (line(&entry.row, now, with_notification)) } }
+                tbody { @for entry in entries { (line(&entry.row, now, named)) } }
             }
         }
     }
 }
 
-fn line(row: &Row, now: Time, with_notification: bool) -> Markup {
+fn line(row: &Row, now: Time, named: Named) -> Markup {
     html! {
         tr {
             th scope="row" {
                 a href=(permalink::delivery(&row.namespace, &row.name)) { (row.type_.as_str()) " " (row.subject) }
+                @if matches!(named, Named::Pipeline | Named::Both) { span.sub { (row.pipeline) } }
             }
-            @if with_notification {
+            @if matches!(named, Named::Notification | Named::Both) {
                 td data-label="Notification" { a href=(permalink::notification(&row.namespace, &row.notification)) { (row.notification) } }
             }
-            td data-label="State" { (state(row)) @if row.outcome.is_none() { span.sub { (story(row, now)) } } }
+            td data-label="State" { (state(row)) @if row.outcome.is_none() { span.sub { (story_html(row, now)) } } }
             td data-label="Revision" { (revision(&row.revision)) }
             td data-label="Answer" { (answer(row)) }
             td.number data-label="Attempts" { (row.attempts) }

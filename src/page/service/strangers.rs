@@ -9,7 +9,7 @@ use super::status;
 use crate::api::now;
 use crate::page::access;
 use crate::page::answer::{Answer, Asked};
-use crate::page::caller::{Entry, NoCaller, no_cookie, token};
+use crate::page::caller::{Entry, IN_COOKIE, NoCaller, no_cookie, token};
 use crate::page::forms::{Form, local_path};
 use crate::page::parts::{self, Frame};
 use crate::page::query::{Query, Screen};
@@ -54,7 +54,7 @@ impl Inner {
         let next = local_path(form.get("next"));
         let Entry::Tokens(tokens) = &self.entry else { return Answer::see_other("/") };
         let refuse = |words: &str| self.outside(StatusCode::UNAUTHORIZED, "Sign in", &simple::sign_in(next, Some(words)));
-        let Some(token): Option<SecretString> = token(form.get("bearer")) else {
+        let Some(token): Option<SecretString> = token(form.get("bearer"), IN_COOKIE) else {
             return refuse(
                 "This is not a token, or it is longer than 2,900 bytes. Use a proxy that sends such a token in the header Authorization.",
             );

@@ -53,17 +53,16 @@ fn write_to_slot(name: SecretName, slot: Slot, secrets: Secrets) -> impl FnMut(S
 }
 
 impl Secrets {
-    /// Reads these Secrets once, with the permissions of a client. A Secret that does not exist stays missing, and one that the client may not
-    /// read is unreadable; a request that needs it then says so.
-    pub async fn read_once(client: &Client, names: BTreeSet<SecretName>) -> Result<Self, kube::Error> {
+    /// Reads these Secrets once, with the permissions of a client. A Secret that does not exist stays missing, and the request that needs it
+    /// reports this. The error names the Secret that could not be read.
+    pub async fn read_once(client: &Client, names: BTreeSet<SecretName>) -> Result<Self, (SecretName, kube::Error)> {
         let secrets = Self::unknown();
         for name in names {
             let slot = secrets.add(name.clone());
             let api: Api<Secret> = Api::namespaced(client.clone(), &name.namespace);
             match api.get_opt(&name.name).await {
                 Ok(secret) => secrets.put(&name, &slot, secret),
-                Err(kube::Error::Api(status)) if status.code == 403 => secrets.put_unreadable(&name, &slot),
-                Err(error) => return Err(error),
+                Err(error) => return Err((name, error)),
             }
         }
         Ok(secrets)

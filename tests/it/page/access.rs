@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::ResourceExt as _;
 use serde_json::json;
@@ -99,10 +98,9 @@ async fn another_teams_token_sees_nothing_of_this_team() {
     // The stream of events says nothing, and ends.
     for path in &paths {
         let stream = format!("/events?for={}", path.replace('?', "%3F").replace('&', "%26").replace('/', "%2F"));
-        let answer = client().get(url(page, &stream)).bearer_auth(&other).send().await.unwrap();
-        let mut chunks = answer.bytes_stream();
+        let mut answer = client().get(url(page, &stream)).bearer_auth(&other).send().await.unwrap();
         let mut text = String::new();
-        while let Ok(Some(Ok(chunk))) = tokio::time::timeout(Duration::from_millis(300), chunks.next()).await {
+        while let Ok(Ok(Some(chunk))) = tokio::time::timeout(Duration::from_millis(300), answer.chunk()).await {
             text.push_str(&String::from_utf8_lossy(&chunk));
         }
         assert!(!shows(&text), "{path}: {text}");

@@ -60,7 +60,7 @@ pub async fn token(world: &World, name: &str, verbs: &[&str]) -> String {
     }
     let asked = TokenRequest { spec: Some(TokenRequestSpec::default()), ..TokenRequest::default() };
     let answer = world.api::<ServiceAccount>().create_token_request(name, &PostParams::default(), &asked).await;
-    answer.expect("a token").status.expect("answered").token
+    answer.expect("a token").status.and_then(|status| status.token).expect("answered")
 }
 
 /// A process that ends with the test.

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use futures::StreamExt as _;
 use serde_json::json;
 
 use super::person::{OwnPage, client};
@@ -52,15 +51,14 @@ async fn a_page_makes_few_calls_and_an_idle_one_only_watches() {
     }
     // A page that is open and idle: after its first list, only watches.
     let stream = format!("{}/events?for=%2Fpipelines%2F{ns}%2Fshop", page.origin);
-    let answer = client().get(stream).header("cookie", &page.cookie).send().await.unwrap();
-    let mut events = answer.bytes_stream();
+    let mut events = client().get(stream).header("cookie", &page.cookie).send().await.unwrap();
     let started = proxy.hits(watches);
-    assert!(events.next().await.is_some());
+    assert!(events.chunk().await.unwrap().is_some());
     proxy.hit(watches, started + 3).await;
     let (before, at) = (proxy.hits(calls), tokio::time::Instant::now());
     let again = proxy.hits(watches) + 3;
     // Until the watches have been made again, which they are after 25 s.
-    let reading = async { while events.next().await.is_some() {} };
+    let reading = async { while events.chunk().await.unwrap().is_some() {} };
     tokio::select! { () = reading => {}, () = proxy.hit(watches, again) => {} }
     assert_eq!(proxy.hits(calls), before, "after {:?}", at.elapsed());
 }
@@ -86,13 +84,13 @@ async fn a_change_is_signalled_to_the_open_page() {
         let url = format!("{}/events?for={}", page.origin, path.replace('?', "%3F").replace('=', "%3D"));
         let answer = client().get(url).header("cookie", &page.cookie).send().await.unwrap();
         assert_eq!(answer.headers()["content-type"], "text/event-stream");
-        streams.push(answer.bytes_stream());
+        streams.push(answer);
     }
     world.ship("web", "2-live").await;
     for (stream, path) in streams.iter_mut().zip(&paths) {
         let mut text = String::new();
         let changed = async {
-            while let Some(Ok(chunk)) = stream.next().await {
+            while let Ok(Some(chunk)) = stream.chunk().await {
                 text.push_str(&String::from_utf8_lossy(&chunk));
                 if text.contains("event: change") {
                     return;

@@ -18,16 +18,29 @@ export async function kubectl(...words) {
   return stdout;
 }
 
+/** Applies objects with all permissions. */
+export async function apply(objects) {
+  const child = run(place.kubectl, ['apply', '-f', '-'], { env: { ...process.env, KUBECONFIG: place.kubeconfig } });
+  child.child.stdin.end(JSON.stringify(objects));
+  await child;
+}
+
+/** Lets the rollout of an image tag fail with a message, as the controller of Deployments would report it. */
+export async function breakDown(namespace, app, tag, message) {
+  const counts = { replicas: 2, availableReplicas: 1, unavailableReplicas: 1 };
+  await ship(namespace, app, tag, { type: 'Progressing', status: 'False', reason: 'ProgressDeadlineExceeded', message }, counts);
+}
+
 /** Rolls out an image tag of a Deployment, and reports it as finished, as the controller of Deployments would. */
-export async function ship(namespace, app, tag) {
+export async function ship(namespace, app, tag, progressing = {}, counts = {}) {
   const containers = [{ name: 'app', image: `registry.example/app:${tag}` }];
   await kubectl('patch', 'deployment', app, '-n', namespace, '-p', JSON.stringify({ spec: { template: { spec: { containers } } } }));
   const generation = Number(await kubectl('get', 'deployment', app, '-n', namespace, '-o', 'jsonpath={.metadata.generation}'));
   const at = new Date().toISOString().replace(/\.\d+Z/, 'Z');
   const condition = (type, reason) => ({ type, status: 'True', reason, message: reason, lastUpdateTime: at, lastTransitionTime: at });
   const status = {
-    observedGeneration: generation, replicas: 1, updatedReplicas: 1, readyReplicas: 1, availableReplicas: 1, unavailableReplicas: null,
-    conditions: [condition('Progressing', 'NewReplicaSetAvailable'), condition('Available', 'MinimumReplicasAvailable')],
+    observedGeneration: generation, replicas: 1, updatedReplicas: 1, readyReplicas: 1, availableReplicas: 1, unavailableReplicas: null, ...counts,
+    conditions: [{ ...condition('Progressing', 'NewReplicaSetAvailable'), ...progressing }, condition('Available', 'MinimumReplicasAvailable')],
   };
   await kubectl('patch', 'deployment', app, '-n', namespace, '--subresource=status', '--type=merge', '-p', JSON.stringify({ status }));
 }

@@ -1,5 +1,5 @@
 // Chromium is that of the system, because a browser cannot be downloaded everywhere. The tests share one cluster, so they run one after the
-// other, and those that change something use pipelines of their own.
+// other: first those that take screenshots, before anything is changed.
 import { defineConfig } from '@playwright/test';
 
 export default defineConfig({

@@ -1,5 +1,5 @@
 // Changes that appear without a reload, the page without its script, and actions.
-import { delivery, expect, kubectl, own, ownState, ship, test } from './place.mjs';
+import { apply, breakDown, delivery, expect, kubectl, own, ownState, place, ship, test } from './place.mjs';
 
 test.use({ storageState: ownState });
 
@@ -67,7 +67,8 @@ test.describe('without the script', () => {
     await page.getByLabel('Namespace').fill('shop');
     await page.getByRole('button', { name: 'Show' }).click();
     await expect(page.locator('table.matrix tbody tr')).toHaveCount(4);
-    await expect(page.locator('time').first()).toContainText(/ago$/);
+    await expect(page.locator('time[data-age]').first()).toContainText(/ago$/);
+    await expect(page.locator('#zone')).toHaveText('Times are in UTC.');
     await page.getByPlaceholder('Revision').fill('2.4.0');
     await page.getByRole('button', { name: 'Search' }).click();
     await expect(page.getByText('shop/storefront').first()).toBeVisible();
@@ -77,11 +78,11 @@ test.describe('without the script', () => {
   test('deliveries are sent again', async ({ browser }) => {
     const context = await browser.newContext({ storageState: ownState, javaScriptEnabled: false });
     const page = await context.newPage();
-    await page.goto(`${own}/given-up?namespace=hostile`);
+    await page.goto(`${own}/given-up?namespace=payments`);
     await page.locator('input[name=delivery]').first().check();
     await page.getByRole('button', { name: 'Resend the selected' }).click();
     await expect(page.getByText('1 redeliveries were requested.')).toBeVisible();
-    const annotated = await kubectl('get', 'deliveries', '-n', 'hostile', '-o', 'jsonpath={.items[*].metadata.annotations}');
+    const annotated = await kubectl('get', 'deliveries', '-n', 'payments', '-o', 'jsonpath={.items[*].metadata.annotations}');
     expect(annotated).toContain('pennant.dev/redeliver');
     await context.close();
   });
@@ -111,7 +112,15 @@ test('a test reaches the real receiver, and its answer is shown', async ({ page 
   await expect(page.getByText(/^Test: /)).toBeVisible();
 });
 
+async function hostile() {
+  await apply(place.hostile.manifests);
+  await kubectl('wait', '--for=condition=Ready', 'pipelines.pennant.dev/web', 'notifications.pennant.dev/echo', '-n', 'hostile', '--timeout=60s');
+  await breakDown('hostile-prod', 'web', `6.6.${Date.now() % 1000}`, place.hostile.message);
+  await expect(async () => expect(await delivery('hostile', 'echo', 'Parked')).not.toBe('')).toPass({ timeout: 60_000 });
+}
+
 test('texts of the cluster and of receivers are only texts', async ({ page }) => {
+  await hostile();
   for (const path of ['/', '/pipelines/hostile/web', '/notifications/hostile/echo', '/given-up?namespace=hostile', '/search?q=6.6.6',
     `/deliveries/hostile/${await delivery('hostile', 'echo', 'Parked')}`,
     `/search?q=${encodeURIComponent('"><script>hacked=1</script>')}`,
