@@ -19,6 +19,7 @@ use crate::preview::TestSender;
 
 /// The flags of the page in the cluster.
 #[derive(Debug, Args)]
+#[allow(clippy::struct_field_names, reason = "the names of the flags")]
 pub(super) struct ServeArgs {
     /// The address of the audit page, which people with a token of the cluster can open [default: no page].
     #[arg(long, env = "PENNANT_PAGE_ADDR", value_name = "ADDR")]

@@ -19,8 +19,9 @@ use sha2::{Digest as _, Sha256};
 use tokio::time::Instant;
 
 use super::call::call;
-use super::seal::{Seal, SealError, random};
+use super::seal::{LIFE, Seal, SealError, random};
 use super::trouble::{Trouble, Wanted};
+use crate::api::now;
 
 /// The name of the cookie with an encrypted token. The prefix makes browsers accept it only from this host, and only with TLS or on this
 /// machine.
@@ -42,7 +43,7 @@ pub enum Entry {
     /// The person who runs `pennant page`.
     Own(Box<Own>),
     /// Everybody with a token of the cluster.
-    Tokens(Tokens),
+    Tokens(Box<Tokens>),
 }
 
 /// The person who runs `pennant page`, and the secrets of the browser that was opened.
@@ -152,7 +153,10 @@ impl Tokens {
 
     /// Returns the cookie with this token.
     pub(super) fn cookie(&self, token: &SecretString) -> Result<String, SealError> {
-        Ok(format!("{COOKIE_NAME}={}; HttpOnly; Secure; SameSite=Strict; Path=/; Max-Age=43200", self.seal.close(token)?))
+        Ok(format!(
+            "{COOKIE_NAME}={}; HttpOnly; Secure; SameSite=Strict; Path=/; Max-Age={LIFE}",
+            self.seal.close(token, now())?
+        ))
     }
 }
 
@@ -196,7 +200,7 @@ impl Known {
                 let header = headers.get(AUTHORIZATION).map(|value| value.to_str().unwrap_or_default());
                 let (token, has_cookie) = match header {
                     Some(value) => (value.strip_prefix("Bearer ").and_then(|text| token(text, IN_HEADER)), false),
-                    None => (cookie(headers, COOKIE_NAME).and_then(|cookie| tokens.seal.open(cookie)), true),
+                    None => (cookie(headers, COOKIE_NAME).and_then(|cookie| tokens.seal.open(cookie, now())), true),
                 };
                 let token = token.ok_or(NoCaller::Anonymous)?;
                 self.with_token(tokens, &token, has_cookie).await.map_err(NoCaller::Refused)

@@ -101,7 +101,9 @@ pub(super) fn columns(rows: &[&Row], now: Time) -> Vec<Column> {
         }
         column.durations.extend(row.duration_millis);
     }
-    columns.iter_mut().for_each(|column| column.durations.sort_unstable());
+    for column in &mut columns {
+        column.durations.sort_unstable();
+    }
     columns
 }
 

@@ -76,9 +76,12 @@ impl Drop for Followed {
     }
 }
 
+/// A caller, and a namespace or all.
+type Scope = ([u8; 32], Option<String>);
+
 /// All that is followed.
 #[derive(Default)]
-pub(super) struct Following(Mutex<HashMap<([u8; 32], Option<String>), Slot>>);
+pub(super) struct Following(Mutex<HashMap<Scope, Slot>>);
 
 struct Slot {
     followed: Arc<Followed>,
@@ -146,8 +149,8 @@ impl Following {
 impl Followed {
     fn start(client: &Client, namespace: Option<&str>) -> Self {
         let (pipelines, notifications) = (Arc::default(), Arc::default());
-        let (changed, changes) = watch::channel(0);
-        let changed = Arc::new(changed);
+        let (sender, changes) = watch::channel(0);
+        let changed = Arc::new(sender);
         let tasks = [
             tokio::spawn(follow::<Pipeline, _>(
                 client.clone(),

@@ -21,7 +21,7 @@ use crate::installed::{CrdChecker, CrdState};
 use crate::preview::live;
 
 /// How long an answer is used again.
-const KEPT: Duration = Duration::from_secs(30);
+const FRESH: Duration = Duration::from_secs(30);
 /// Maximum number of callers whose answers are kept.
 const MOST: usize = 256;
 /// The Leases of the controllers that each installation needs. The names of shards follow after a dash.
@@ -34,15 +34,18 @@ pub(super) struct Banner {
     pub(super) command: String,
 }
 
+/// Banners, and when they were made.
+type Kept = (Instant, Arc<Vec<Banner>>);
+
 /// The banners of the callers.
 #[derive(Default)]
-pub(super) struct Health(Mutex<HashMap<[u8; 32], (Instant, Arc<Vec<Banner>>)>>);
+pub(super) struct Health(Mutex<HashMap<[u8; 32], Kept>>);
 
 impl Health {
     /// Returns the banners for a caller. `config_map` is that of the global configuration, in the namespace of the controllers.
     pub(super) async fn banners(&self, caller: &Caller, config_map: &ObjectName, now: Time) -> Arc<Vec<Banner>> {
-        let kept = |all: &HashMap<_, (Instant, Arc<Vec<Banner>>)>| {
-            all.get(&caller.key).filter(|(since, _)| since.elapsed() < KEPT).map(|(_, banners)| banners.clone())
+        let kept = |all: &HashMap<_, Kept>| {
+            all.get(&caller.key).filter(|(since, _)| since.elapsed() < FRESH).map(|(_, banners)| banners.clone())
         };
         if let Some(banners) = kept(&self.0.lock().unwrap_or_else(PoisonError::into_inner)) {
             return banners;
@@ -51,7 +54,7 @@ impl Health {
             tokio::join!(leases(caller, &config_map.namespace, now), crds(caller), global(caller, config_map));
         let banners: Arc<Vec<_>> = Arc::new([leases, crds, global].into_iter().flatten().collect());
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        all.retain(|_, (since, _)| since.elapsed() < KEPT);
+        all.retain(|_, (since, _)| since.elapsed() < FRESH);
         if all.len() < MOST {
             all.insert(caller.key, (Instant::now(), banners.clone()));
         }

@@ -152,6 +152,11 @@ pub(super) fn span(seconds: i64) -> String {
     }
 }
 
+/// Returns a number with a noun, whose plural has an `s`.
+pub(super) fn plural(count: usize, noun: &str) -> String {
+    if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
+}
+
 /// Returns a duration in milliseconds for people.
 pub(super) fn millis(millis: i64) -> String {
     if millis < 1000 { format!("{millis} ms") } else { format!("{}.{} s", millis / 1000, millis % 1000 / 100) }

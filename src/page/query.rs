@@ -168,7 +168,7 @@ impl Query {
         match name {
             "namespace" if is_namespace(value) => self.namespace = Some(value.to_owned()),
             "namespace" => wrong("the name of a namespace"),
-            "q" if value.chars().count() <= LONGEST_TEXT => self.text = value.trim().to_owned(),
+            "q" if value.chars().count() <= LONGEST_TEXT => value.trim().clone_into(&mut self.text),
             "q" => wrong("a text of at most 256 characters"),
             "state" => match Shown::of(value) {
                 Some(shown) => self.shown = shown,

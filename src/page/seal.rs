@@ -12,9 +12,13 @@ use ring::rand::{SecureRandom as _, SystemRandom};
 use secrecy::{ExposeSecret as _, SecretString};
 use sha2::{Digest as _, Sha256};
 
+use crate::api::Time;
+
 /// What is authenticated beside the token, so that a value with another purpose is not one of these cookies.
 const PURPOSE: &[u8] = b"pennant page session 1";
 
+/// How long a cookie is accepted, in seconds.
+pub(super) const LIFE: i64 = 12 * 3600;
 /// What distinguishes the key of forms from that of cookies.
 const FORMS: &[u8] = b"pennant page forms 1";
 
@@ -69,23 +73,28 @@ impl Seal {
         &self.forms
     }
 
-    /// Returns the value of a cookie with this token.
-    pub(super) fn close(&self, token: &SecretString) -> Result<String, SealError> {
+    /// Returns the value of a cookie with this token, which is accepted until [`LIFE`] after `now`.
+    pub(super) fn close(&self, token: &SecretString, now: Time) -> Result<String, SealError> {
         let mut nonce = [0; NONCE_LEN];
         self.random.fill(&mut nonce).map_err(|_| SealError::NoRandomness)?;
-        let mut bytes = token.expose_secret().as_bytes().to_vec();
+        let end = now.as_second().saturating_add(LIFE);
+        let mut bytes = [&end.to_be_bytes()[..], token.expose_secret().as_bytes()].concat();
         let sealing = self.key.seal_in_place_append_tag(Nonce::assume_unique_for_key(nonce), Aad::from(PURPOSE), &mut bytes);
         sealing.map_err(|_| SealError::NoRandomness)?;
         Ok(URL_SAFE_NO_PAD.encode([&nonce[..], &bytes].concat()))
     }
 
-    /// Returns the token in the value of a cookie. `None`: it was not made with this key.
-    pub(super) fn open(&self, cookie: &str) -> Option<SecretString> {
+    /// Returns the token in the value of a cookie. `None`: it was not made with this key, or is too old.
+    pub(super) fn open(&self, cookie: &str, now: Time) -> Option<SecretString> {
         let all = URL_SAFE_NO_PAD.decode(cookie).ok()?;
         let (nonce, sealed) = all.split_at_checked(NONCE_LEN)?;
         let nonce = Nonce::try_assume_unique_for_key(nonce).ok()?;
         let mut sealed = sealed.to_vec();
-        let token = self.key.open_in_place(nonce, Aad::from(PURPOSE), &mut sealed).ok()?;
+        let opened = self.key.open_in_place(nonce, Aad::from(PURPOSE), &mut sealed).ok()?;
+        let (end, token) = opened.split_first_chunk::<8>()?;
+        if i64::from_be_bytes(*end) < now.as_second() {
+            return None;
+        }
         Some(SecretString::from(String::from_utf8(token.to_vec()).ok()?))
     }
 }
@@ -101,20 +110,25 @@ pub(super) fn random() -> Result<[u8; 32], SealError> {
 mod tests {
     use super::*;
 
+    fn at(second: i64) -> Time {
+        Time::from_second(second).unwrap()
+    }
+
     #[test]
     fn only_the_same_key_opens_a_cookie() {
         let (one, other) = (Seal::of_process().unwrap(), Seal::of_process().unwrap());
         let token = SecretString::from("sesame");
-        let cookie = one.close(&token).unwrap();
-        assert!(!cookie.contains("sesame") && cookie != one.close(&token).unwrap(), "{cookie}");
-        assert_eq!(one.open(&cookie).unwrap().expose_secret(), "sesame");
-        assert!(other.open(&cookie).is_none());
+        let cookie = one.close(&token, at(0)).unwrap();
+        assert!(!cookie.contains("sesame") && cookie != one.close(&token, at(0)).unwrap(), "{cookie}");
+        assert_eq!(one.open(&cookie, at(LIFE)).unwrap().expose_secret(), "sesame");
+        assert!(one.open(&cookie, at(LIFE + 1)).is_none(), "it is too old");
+        assert!(other.open(&cookie, at(0)).is_none());
         let mut changed = cookie.clone().into_bytes();
         changed[20] = if changed[20] == b'A' { b'B' } else { b'A' };
         for wrong in
             [String::from_utf8(changed).unwrap(), cookie[..cookie.len() - 1].to_owned(), String::new(), "é".to_owned()]
         {
-            assert!(one.open(&wrong).is_none(), "{wrong}");
+            assert!(one.open(&wrong, at(0)).is_none(), "{wrong}");
         }
     }
 
@@ -122,8 +136,8 @@ mod tests {
     fn replicas_with_the_same_file_read_each_others_cookies() {
         let of = |text: &str| Seal::from_secret(&SecretString::from(text));
         let key = "0123456789abcdef0123456789abcdef";
-        let cookie = of(key).unwrap().close(&SecretString::from("sesame")).unwrap();
-        assert!(of(&format!("{key}\n")).unwrap().open(&cookie).is_some());
+        let cookie = of(key).unwrap().close(&SecretString::from("sesame"), at(0)).unwrap();
+        assert!(of(&format!("{key}\n")).unwrap().open(&cookie, at(0)).is_some());
         assert_eq!(of("short").err(), Some(SealError::TooShort));
     }
 }

@@ -72,7 +72,7 @@ impl Page {
     pub fn public(tokens: super::Tokens, settings: Settings) -> Self {
         let hosts = Hosts::Public(settings.url.clone());
         let forms = FormKey::new(tokens.form_secret());
-        Self::new(Entry::Tokens(tokens), hosts, forms, settings)
+        Self::new(Entry::Tokens(Box::new(tokens)), hosts, forms, settings)
     }
 
     fn new(entry: Entry, hosts: Hosts, forms: FormKey, settings: Settings) -> Self {
@@ -268,14 +268,14 @@ enum Done {
     Tested((bool, String)),
 }
 
-/// Returns the content of a screen.
+/// Returns the content of a screen. Each read is a future of its own size.
 async fn content(reader: &Reader<'_>, screen: &Screen, query: &Query, done: Done) -> Result<Markup, Nothing> {
     let now = reader.now;
     Ok(match screen {
-        Screen::Overview => reader.overview(query).await?.html(query, now),
-        Screen::Pipeline(namespace, name) => reader.pipeline(namespace, name, query).await?.html(query, now),
+        Screen::Overview => Box::pin(reader.overview(query)).await?.html(query, now),
+        Screen::Pipeline(namespace, name) => Box::pin(reader.pipeline(namespace, name, query)).await?.html(query, now),
         Screen::Delivery(namespace, name) => {
-            let mut view = reader.delivery(namespace, name).await?;
+            let mut view = Box::pin(reader.delivery(namespace, name)).await?;
             match done {
                 Done::One(Ok(())) => view.was_resent = true,
                 Done::One(Err(trouble)) => view.troubles.push(trouble),
@@ -284,25 +284,25 @@ async fn content(reader: &Reader<'_>, screen: &Screen, query: &Query, done: Done
             view.html(now)
         }
         Screen::Notification(namespace, name) => {
-            let mut view = reader.notification(namespace, name).await?;
+            let mut view = Box::pin(reader.notification(namespace, name)).await?;
             if let Done::Tested(result) = done {
                 view.tested = Some(result);
             }
             view.html(now)
         }
-        Screen::Receivers => reader.receivers(query).await?.html(query, now),
+        Screen::Receivers => Box::pin(reader.receivers(query)).await?.html(query, now),
         Screen::GivenUp => {
-            let mut view = reader.given_up(query).await?;
+            let mut view = Box::pin(reader.given_up(query)).await?;
             if let Done::Resent(resent) = done {
                 view.resent = Some(resent);
             }
             view.html(query, now)
         }
         Screen::Clusters => {
-            let (clusters, troubles) = reader.clusters(query).await?;
+            let (clusters, troubles) = Box::pin(reader.clusters(query)).await?;
             simple::clusters(&clusters, &troubles, query, now)
         }
-        Screen::Search => reader.search(query).await?.html(query, now),
+        Screen::Search => Box::pin(reader.search(query)).await?.html(query, now),
     })
 }
 

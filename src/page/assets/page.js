@@ -45,6 +45,15 @@ function replace(html) {
   for (const box of next.querySelectorAll('input[type=checkbox]')) box.checked = selected.has(box.value);
   const open = [...live.querySelectorAll('details')].map((details) => details.open);
   next.querySelectorAll('details').forEach((details, index) => { if (index < open.length) details.open = open[index]; });
+  const fields = (root) => [...root.querySelectorAll('input:not([type=checkbox]):not([type=hidden]), select')];
+  const typed = fields(live);
+  fields(next).forEach((field, index) => {
+    const old = typed[index];
+    if (old && 'typed' in old.dataset && old.name === field.name) {
+      field.value = old.value;
+      field.dataset.typed = '';
+    }
+  });
   const lines = [...live.querySelectorAll('.scroll')].map((part) => part.scrollLeft);
   const focused = document.activeElement && live.contains(document.activeElement) ? path(document.activeElement) : null;
   live.replaceChildren(...next.childNodes);
@@ -72,7 +81,10 @@ async function readAgain() {
   again = false;
   try {
     const answer = await fetch(location.href, { headers: { Accept: 'text/html' } });
-    replace(await answer.text());
+    const html = await answer.text();
+    // A person may have begun to type meanwhile.
+    if (isBusy()) again = true;
+    else replace(html);
     say(answer.status === 401 ? 'Signed out. Reload the page to sign in.' : '');
   } catch {
     say('The page cannot reach its server. It tries again.');
@@ -132,6 +144,8 @@ function follow() {
       readAgain();
     }
   });
+  // What a person has typed is kept until it is sent.
+  live.addEventListener('input', (event) => { event.target.dataset.typed = ''; });
   document.addEventListener('focusout', () => { if (again) setTimeout(readAgain, 200); });
   window.addEventListener('pagehide', stop);
   window.addEventListener('pageshow', (event) => { if (event.persisted) { listen(); readAgain(); } });
@@ -174,7 +188,7 @@ async function resend(event) {
   boxes.forEach((box) => { box.checked = false; });
   delete form.dataset.sending;
   await readAgain();
-  for (const text of [`${done - failures.length} redeliveries were requested.`, ...failures]) {
+  for (const text of [`Redeliveries requested: ${done - failures.length}.`, ...failures]) {
     const notice = document.createElement('p');
     notice.className = failures.includes(text) ? 'notice bad' : 'notice good';
     notice.setAttribute('role', 'status');

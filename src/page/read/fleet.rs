@@ -68,12 +68,10 @@ impl Reader<'_> {
                         pipelines: Vec::new(),
                     });
                     // The most pessimistic pipeline decides, and the time is that of its state.
-                    if state.is_reachable != cluster.reachable {
-                        if state.is_reachable {
-                            (state.is_reachable, state.since) = (false, cluster.since);
-                        }
-                    } else {
+                    if state.is_reachable == cluster.reachable {
                         state.since = state.since.max(cluster.since);
+                    } else if state.is_reachable {
+                        (state.is_reachable, state.since) = (false, cluster.since);
                     }
                     state.pipelines.push((row.namespace.clone(), row.name.clone()));
                 }

@@ -2,15 +2,17 @@
 
 use std::collections::BTreeMap;
 
+use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec};
+use kube::api::PostParams;
 use kube::{Api, ResourceExt as _};
 
 use super::{Nothing, Reader, list, newest_first};
 use crate::api::values::refs::ConfigMapKey;
-use crate::api::{Notification, Pipeline};
+use crate::api::{GROUP, Notification, Pipeline};
 use crate::audit::{Filter, Row};
 use crate::config::{Given, Global, Text};
 use crate::k8s::watch::Guarded;
-use crate::page::call::in_time;
+use crate::page::call::{call, in_time};
 use crate::page::chart::columns;
 use crate::page::rows::NotificationRow;
 use crate::page::screens::notification::NotificationView;
@@ -98,6 +100,27 @@ impl Reader<'_> {
         list(api, &wanted).await
     }
 
+    /// Checks whether the caller may send deliveries again, because a test also makes a request to a receiver.
+    async fn may_send(&self, namespace: &str) -> Result<(), Trouble> {
+        let attributes = ResourceAttributes {
+            verb: Some("patch".to_owned()),
+            group: Some(GROUP.to_owned()),
+            resource: Some("deliveries".to_owned()),
+            namespace: Some(namespace.to_owned()),
+            ..ResourceAttributes::default()
+        };
+        let spec =
+            SelfSubjectAccessReviewSpec { resource_attributes: Some(attributes), ..SelfSubjectAccessReviewSpec::default() };
+        let api: Api<SelfSubjectAccessReview> = Api::all(self.caller.client.clone());
+        let review = SelfSubjectAccessReview { spec, ..SelfSubjectAccessReview::default() };
+        let wanted = Wanted::new("create", "selfsubjectaccessreviews", None);
+        let review = call(&wanted, api.create(&PostParams::default(), &review)).await?;
+        if review.status.is_some_and(|status| status.allowed) {
+            return Ok(());
+        }
+        Err(Trouble::Forbidden(Wanted::new("patch", "deliveries", Some(namespace))))
+    }
+
     /// Sends a test to the receiver of a notification, for the first target of a pipeline. Returns whether the receiver accepted it, and the
     /// result in words.
     pub(in crate::page) async fn test(
@@ -107,6 +130,7 @@ impl Reader<'_> {
         pipeline: &str,
     ) -> Result<(bool, String), Trouble> {
         let (home, pipeline) = pipeline.split_once('/').unwrap_or((namespace, pipeline));
+        self.may_send(home).await?;
         let wanted = Wanted::new("get", "secrets", Some(home));
         let means = |error| Trouble::of_preview(&error, &wanted);
         let (pipeline, layers) = tokio::join!(self.one_pipeline(home, pipeline), self.layers(home));

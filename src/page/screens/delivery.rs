@@ -62,7 +62,7 @@ impl DeliveryView {
                 h2 #attempts { "Attempts" }
                 @if row.attempts == 0 { p.empty { "No request was made yet." } }
                 @else {
-                    @if row.attempts > 1 { p { (row.attempts) " requests were made. Only the last one is kept in full." } }
+                    @if row.attempts > 1 { p { "Requests that were made: " (row.attempts) ". Only the last one is kept in full." } }
                     div.scroll tabindex="0" role="region" aria-label="Table: attempts" {
                         table {
                             thead { tr { th scope="col" { "Attempt" } th scope="col" { "Started" } th scope="col" { "Code" } th scope="col" { "Duration" } th scope="col" { "Answer or error" } } }
@@ -84,7 +84,7 @@ impl DeliveryView {
                 }
                 @if let Some(next) = row.next_attempt.filter(|_| row.outcome.is_none()) { p { "The next attempt is at " (moment(next)) ", " (age(next, now)) "." } }
                 @if let Some(settled) = row.settled { p { "It was settled at " (moment(settled)) "." } }
-                @if row.superseded > 0 { p { "It replaces " (row.superseded) " earlier deliveries about the same subject." } }
+                @if row.superseded > 0 { p { "Earlier deliveries about the same subject that it replaces: " (row.superseded) "." } }
             }
         }
     }

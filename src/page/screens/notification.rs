@@ -10,7 +10,7 @@ use crate::api::conditions::ConditionStatus;
 use crate::api::values::permalink;
 use crate::audit::Entry;
 use crate::page::chart::{COLUMNS, Column, Figures, success};
-use crate::page::parts::{age, command, figure, millis, trouble, utc};
+use crate::page::parts::{age, command, figure, millis, plural, trouble, utc};
 use crate::page::rows::NotificationRow;
 use crate::page::screens::table::{Named, deliveries};
 use crate::page::trouble::Trouble;
@@ -149,7 +149,7 @@ impl NotificationView {
                 h2 #covered { "What it covers" }
                 @if self.pipelines.is_empty() { p.notice.warn { "It applies to no pipeline that you can see. Check its `pipelineSelector`, and the namespace." } }
                 @else {
-                    p { (self.pipelines.len()) " pipelines with " (targets) " targets:" }
+                    p { (plural(self.pipelines.len(), "pipeline")) " with " (plural(targets, "target")) ":" }
                     ul.inline {
                         @for (namespace, name, targets) in self.pipelines.iter().take(PIPELINES) {
                             li { a href=(permalink::pipeline(namespace, name)) { (name) } " " span.none { (targets) } }

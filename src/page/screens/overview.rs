@@ -7,7 +7,7 @@ use maud::{Markup, html};
 
 use crate::api::Time;
 use crate::api::values::permalink;
-use crate::page::parts::{Tone, age, badge, command, lasting, namespace_field, revision, status_word, trouble};
+use crate::page::parts::{Tone, age, badge, command, lasting, namespace_field, plural, revision, status_word, trouble};
 use crate::page::query::{Query, Shown};
 use crate::page::rows::{Attention, Cell, NotificationRow, PipelineRow};
 use crate::page::screens::table::pages;
@@ -113,7 +113,7 @@ impl Overview {
         let is_well = failed + wrong + unclear == 0 && self.unwell.is_empty() && self.troubles.is_empty();
         html! {
             @if is_well && self.total > 0 && self.is_complete {
-                p.verdict.good { "Nothing is wrong: " (self.total) " pipelines, " (self.notifications) " notifications." }
+                p.verdict.good { "Nothing is wrong: " (plural(self.total, "pipeline")) ", " (plural(self.notifications, "notification")) "." }
             }
             @if !self.is_complete && self.troubles.is_empty() { p.notice { "The first list has not ended yet; more pipelines follow." } }
             dl.figures {

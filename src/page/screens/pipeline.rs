@@ -6,7 +6,7 @@ use crate::api::pipeline::TargetStatus;
 use crate::api::values::permalink;
 use crate::api::{Promotion, Time};
 use crate::audit::Entry;
-use crate::page::parts::{Tone, age, badge, command, lasting, revision, status_word, trouble, utc};
+use crate::page::parts::{Tone, age, badge, command, lasting, plural, revision, status_word, trouble, utc};
 use crate::page::query::{Query, RANGES, Range};
 use crate::page::rows::PipelineRow;
 use crate::page::screens::table::{Named, deliveries};
@@ -88,7 +88,7 @@ impl PipelineView {
                         button { "Show" }
                     }
                 }
-                @if self.unread > 0 { p.notice { (self.unread) " changes are in the change log, and not every notification has read them yet." } }
+                @if self.unread > 0 { p.notice { "In the change log: " (plural(self.unread, "change")) " that not every notification has read yet." } }
                 @if is_empty { p.empty { (empty_words(self.range, now)) } }
                 @else {
                     div.timeline role="group" aria-label=(format!("Timeline from {} to {}", utc(self.timeline.from), utc(self.timeline.to))) {

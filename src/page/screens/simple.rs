@@ -86,7 +86,7 @@ pub(in crate::page) fn clusters(all: &[Cluster], troubles: &[Trouble], query: &Q
             p.empty { "No pipeline here has a target on another cluster. The cluster that Pennant runs in is not listed." }
         }
         @if !all.is_empty() {
-            @if offline == 0 { p.verdict.good { "All " (all.len()) " clusters answer." } }
+            @if offline == 0 { p.verdict.good { "All clusters answer: " (all.len()) "." } }
             @else { p.verdict.bad { "Offline: " (offline) " of " (all.len()) " clusters. The targets there keep the last known state." } }
             div.scroll tabindex="0" role="region" aria-label="Table: clusters" {
                 table {

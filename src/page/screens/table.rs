@@ -68,12 +68,14 @@ pub(in crate::page) fn story(row: &Row, now: Time) -> String {
 /// The same for a page, with times that the script can show in the zone of the reader.
 pub(in crate::page) fn story_html(row: &Row, now: Time) -> Markup {
     let because = row.error.as_deref().or(row.reason.as_deref()).filter(|text| !text.is_empty());
-    match row.next_attempt.filter(|next| row.outcome.is_none() && row.attempts > 0 && *next > now) {
-        Some(next) => html! {
+    let next = row.next_attempt.filter(|next| row.outcome.is_none() && row.attempts > 0 && *next > now);
+    html! {
+        @if let Some(next) = next {
             "waits until " (moment(next)) ", " (age(next, now))
             @if let Some(because) = because { ", because of " (because) }
-        },
-        None => html! { (story(row, now)) },
+        } @else {
+            (story(row, now))
+        }
     }
 }
 

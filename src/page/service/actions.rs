@@ -44,7 +44,7 @@ impl Inner {
                 self.screen(visit, Screen::Delivery(namespace, name), Done::One(result)).await
             }
             Some((Screen::Notification(namespace, name), "test")) => {
-                let result = self.reader(visit).test(&namespace, &name, form.get("pipeline")).await;
+                let result = Box::pin(self.reader(visit).test(&namespace, &name, form.get("pipeline"))).await;
                 let result = result.unwrap_or_else(|trouble| (false, trouble.sentence()));
                 self.screen(visit, Screen::Notification(namespace, name), Done::Tested(result)).await
             }

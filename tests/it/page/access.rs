@@ -37,7 +37,8 @@ async fn another_teams_token_sees_nothing_of_this_team() {
     let pennant = Pennant::with(&a, serving(&a, &["--page-actions"])).await;
     a.observed(SECRET).await;
     a.ship(SECRET, &format!("2-{SECRET}")).await;
-    let parked = a.delivery("that was refused", |d| d.status.as_ref().is_some_and(|s| s.reason.is_some())).await;
+    let parked =
+        a.delivery(&format!("Deployed 2-{SECRET}"), |d| d.status.as_ref().is_some_and(|s| s.reason.is_some())).await;
     let page = pennant.page_address().await;
     let own = token(&a, "owner", &["get", "list", "watch", "patch"]).await;
     let other = token(&b, "other", &["get", "list", "watch", "patch"]).await;
@@ -46,7 +47,7 @@ async fn another_teams_token_sees_nothing_of_this_team() {
     let paths = [
         "/".to_owned(),
         format!("/?namespace={ns}"),
-        format!("/?namespace={ns}&state=failed&q={SECRET}"),
+        format!("/?namespace={ns}&state=current&q={SECRET}"),
         format!("/pipelines/{ns}/{SECRET}"),
         format!("/pipelines/{ns}/{SECRET}?range=1h"),
         format!("/notifications/{ns}/{SECRET}-hook"),
@@ -123,7 +124,7 @@ async fn another_teams_token_sees_nothing_of_this_team() {
         tries += 1;
     }
     assert!(tries >= 60, "{tries}");
-    let untouched = a.delivery("that is the same", |d| d.name_any() == delivery).await;
+    let untouched = a.delivery(&format!("Deployed 2-{SECRET}"), |d| d.name_any() == delivery).await;
     assert!(untouched.annotations().is_empty(), "{untouched:?}");
 }
 
@@ -245,7 +246,7 @@ async fn a_page_without_actions_only_reads() {
     let pennant = Pennant::with(&world, serving(&world, &[])).await;
     world.observed(SECRET).await;
     world.ship(SECRET, "2").await;
-    let parked = world.delivery("that was refused", |d| d.status.as_ref().is_some_and(|s| s.outcome.is_some())).await;
+    let parked = world.delivery("Deployed 2", |d| d.status.as_ref().is_some_and(|s| s.outcome.is_some())).await;
     let page = pennant.page_address().await;
     let cookie = sign_in(page, &token(&world, "person", &["get", "list", "watch", "patch"]).await).await;
     let path = format!("/deliveries/{}/{}", world.ns, parked.name_any());
@@ -255,7 +256,7 @@ async fn a_page_without_actions_only_reads() {
     let origin = url(page, "");
     let seen = ask(&url(page, &format!("{path}/resend")), &[("cookie", &cookie), ("origin", &origin)], Some(&body)).await;
     assert!(seen.status == 403 && seen.body.contains("--page-actions"), "{}", seen.body);
-    assert!(world.delivery("unchanged", |d| d.name_any() == parked.name_any()).await.annotations().is_empty());
+    assert!(world.delivery("Deployed 2", |d| d.name_any() == parked.name_any()).await.annotations().is_empty());
 }
 
 #[tokio::test]

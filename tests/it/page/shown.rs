@@ -21,7 +21,7 @@ async fn a_page_makes_few_calls_and_an_idle_one_only_watches() {
     let _pennant = Pennant::start(&world).await;
     world.observed("shop").await;
     world.ship("web", "2").await;
-    let sent = world.delivery("that was sent", |d| d.status.as_ref().is_some_and(|s| s.outcome.is_some())).await;
+    let sent = world.delivery("Deployed 2", |d| d.status.as_ref().is_some_and(|s| s.outcome.is_some())).await;
     let proxy = Proxy::start(&world.kubeconfig, "page-calls").await;
     // A delay of nothing, so that each call is counted and forwarded.
     let nothing = || Fault::Late(Duration::ZERO);
@@ -122,7 +122,7 @@ async fn a_template_can_link_to_the_page() {
     let sent = receiver.wait("/hook", 1).await;
     let text = String::from_utf8(sent[0].body.clone()).unwrap();
     let links: Vec<_> = text.split(' ').collect();
-    let delivery = world.delivery("that was sent", |d| d.status.as_ref().is_some_and(|s| s.outcome.is_some())).await;
+    let delivery = world.delivery("Deployed 2", |d| d.status.as_ref().is_some_and(|s| s.outcome.is_some())).await;
     let (ns, name, base) = (&world.ns, kube::ResourceExt::name_any(&delivery), "https://pennant.example.com");
     assert_eq!(links[0], format!("{base}/deliveries/{ns}/{name}"));
     assert_eq!(links[1], format!("{base}/pipelines/{ns}/shop"));

@@ -81,7 +81,7 @@ test.describe('without the script', () => {
     await page.goto(`${own}/given-up?namespace=payments`);
     await page.locator('input[name=delivery]').first().check();
     await page.getByRole('button', { name: 'Resend the selected' }).click();
-    await expect(page.getByText('1 redeliveries were requested.')).toBeVisible();
+    await expect(page.getByText('Redeliveries requested: 1.')).toBeVisible();
     const annotated = await kubectl('get', 'deliveries', '-n', 'payments', '-o', 'jsonpath={.items[*].metadata.annotations}');
     expect(annotated).toContain('pennant.dev/redeliver');
     await context.close();
@@ -103,7 +103,7 @@ test('one delivery is sent again, and many with progress', async ({ page }) => {
   }).toPass({ timeout: 60_000 });
   await page.getByRole('button', { name: 'Select all on this page' }).click();
   await page.getByRole('button', { name: 'Resend the selected' }).click();
-  await expect(page.getByText(/\d+ redeliveries were requested\./)).toBeVisible();
+  await expect(page.getByText(/Redeliveries requested: \d+\./)).toBeVisible();
 });
 
 test('a test reaches the real receiver, and its answer is shown', async ({ page }) => {
