@@ -41,13 +41,7 @@ pub async fn measure(bed: &Bed, round: u32) -> Vec<Reading> {
     }
     stream::iter(0..pipelines).for_each_concurrent(AT_ONCE, async |number| pipeline(&world, number).await).await;
     let record = async |number| {
-        drop(
-            world
-                .api::<Delivery>()
-                .create(&PostParams::default(), &delivery(&world, number, pipelines))
-                .await
-                .expect("created"),
-        )
+        world.api::<Delivery>().create(&PostParams::default(), &delivery(&world, number, pipelines)).await.expect("created");
     };
     stream::iter(0..deliveries).for_each_concurrent(AT_ONCE, record).await;
     let page = Page::start(&world).await;
@@ -161,11 +155,11 @@ async fn pipeline(world: &World, number: usize) {
         .create::<Pipeline>(json!({"metadata": {"name": name}, "spec": {"appRef": app, "environments": environments}}))
         .await;
     let observed = |environment: &str, n: usize| {
-        let status = if number % 50 == 0 && environment == "prod" { "Failed" } else { "Current" };
-        let settled = json!({"status": status, "revision": format!("build-{number}"), "current": format!("build-{number}"), "reader": "0123456789abcdef"});
+        let state = if number.is_multiple_of(50) && environment == "prod" { "Failed" } else { "Current" };
+        let settled = json!({"status": state, "revision": format!("build-{number}"), "current": format!("build-{number}"), "reader": "0123456789abcdef"});
         json!({
             "clusterAppRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "namespace": format!("{name}-{environment}-{n}")},
-            "status": status, "ready": status == "Current", "revision": format!("build-{number}"),
+            "status": state, "ready": state == "Current", "revision": format!("build-{number}"),
             "attemptedRevision": format!("build-{number}"), "lastTransitionTime": "2026-03-01T12:00:00Z", "settled": settled,
         })
     };
@@ -177,13 +171,13 @@ async fn pipeline(world: &World, number: usize) {
         .iter()
         .flat_map(|e| [0, 1].map(|n| json!({"subject": format!("target/{e}/in-cluster/{name}-{e}-{n}"), "time": "2026-03-01T12:00:01Z", "notification": "hook-1"})))
         .collect();
-    let status = json!({"status": {
+    let patch = json!({"status": {
         "observedGeneration": 1, "readyTargets": "8/8", "revision": format!("build-{number}"), "environments": states,
         "log": {"first": 1_700_000_000_000_i64, "serial": 1_700_000_000_008_i64, "changes": []},
         "dispatched": {"cursors": cursors, "lastSent": sent, "lastSentTime": "2026-03-01T12:00:01Z", "lastSentBy": "hook-1"},
     }});
     let api = world.api::<Pipeline>();
-    api.patch_status(&name, &PatchParams::default(), &Patch::Merge(status)).await.expect("patched");
+    api.patch_status(&name, &PatchParams::default(), &Patch::Merge(patch)).await.expect("patched");
 }
 
 /// A settled delivery. One in a hundred was given up.

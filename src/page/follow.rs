@@ -150,19 +150,19 @@ impl Followed {
     fn start(client: &Client, namespace: Option<&str>) -> Self {
         let (pipelines, notifications) = (Arc::default(), Arc::default());
         let (sender, changes) = watch::channel(0);
-        let changed = Arc::new(sender);
+        let signal = Arc::new(sender);
         let tasks = [
             tokio::spawn(follow::<Pipeline, _>(
                 client.clone(),
                 namespace.map(str::to_owned),
                 Arc::clone(&pipelines),
-                changed.clone(),
+                signal.clone(),
             )),
             tokio::spawn(follow::<Notification, _>(
                 client.clone(),
                 namespace.map(str::to_owned),
                 Arc::clone(&notifications),
-                changed,
+                signal,
             )),
         ];
         Self { pipelines, notifications, changes, tasks, since: Instant::now() }

@@ -225,6 +225,7 @@ pub(super) fn page(frame: &Frame, banners: &Markup, content: &Markup) -> Markup 
                     @if frame.is_signed_in { (navigation(frame, &elsewhere)) }
                 }
                 main #content tabindex="-1" {
+                    div #done role="status" {}
                     div #live {
                         (banners)
                         @for wrong in &frame.query.wrong { p.notice.warn role="status" { (wrong) } }

@@ -161,14 +161,12 @@ impl Inner {
         if visit.asked.path == "/sign-in" {
             return Answer::see_other("/");
         }
-        match Screen::of(&visit.asked.path) {
-            Some(screen) => self.screen(visit, screen, Done::Nothing).await,
-            None => {
-                let sentence = "There is no such page. Names have only small letters, digits, dashes and dots.".to_owned();
-                let content = simple::problem("Not found", &[sentence], None);
-                self.inside(visit, StatusCode::NOT_FOUND, "Not found", None, &html! {}, &content)
-            }
+        if let Some(screen) = Screen::of(&visit.asked.path) {
+            return self.screen(visit, screen, Done::Nothing).await;
         }
+        let sentence = "There is no such page. Names have only small letters, digits, dashes and dots.".to_owned();
+        let content = simple::problem("Not found", &[sentence], None);
+        inside(visit, StatusCode::NOT_FOUND, "Not found", None, &html! {}, &content)
     }
 
     async fn events(&self, visit: &Visit<'_>) -> Answer {
@@ -209,11 +207,11 @@ impl Inner {
             }
         };
         match content {
-            Ok(content) => self.inside(visit, StatusCode::OK, &title, Some(screen), &banners, &content),
+            Ok(content) => inside(visit, StatusCode::OK, &title, Some(screen), &banners, &content),
             Err(Nothing::Missing(what)) => {
                 let sentence = format!("{what} does not exist. It was deleted, or the name is wrong.");
                 let content = simple::problem("Not found", &[sentence], Some(&same(&screen)));
-                self.inside(visit, StatusCode::NOT_FOUND, "Not found", None, &banners, &content)
+                inside(visit, StatusCode::NOT_FOUND, "Not found", None, &banners, &content)
             }
             Err(Nothing::Trouble(trouble @ Trouble::SignedOut)) => {
                 self.known.forget(&visit.caller.key);
@@ -229,35 +227,34 @@ impl Inner {
                     (simple::problem(&title, &sentences, None))
                     form.filters { (parts::namespace_field(&visit.query)) button { "Show" } }
                 };
-                self.inside(visit, status(&trouble), &title, Some(screen), &banners, &content)
+                inside(visit, status(&trouble), &title, Some(screen), &banners, &content)
             }
         }
     }
+}
 
-    /// A page for a caller.
-    fn inside(
-        &self,
-        visit: &Visit<'_>,
-        status: StatusCode,
-        title: &str,
-        screen: Option<Screen>,
-        banners: &Markup,
-        content: &Markup,
-    ) -> Answer {
-        let is_live = visit.asked.method != Method::POST && screen.is_some() && visit.query.after.is_none();
-        let frame = Frame {
-            title: title.to_owned(),
-            screen,
-            query: visit.query.clone(),
-            name: visit.caller.name.clone(),
-            is_signed_in: true,
-            has_cookie: visit.caller.has_cookie,
-            form_token: visit.form_token.clone(),
-            is_live,
-            now: now(),
-        };
-        Answer::html(status, parts::page(&frame, banners, content))
-    }
+/// A page for a caller.
+fn inside(
+    visit: &Visit<'_>,
+    status: StatusCode,
+    title: &str,
+    screen: Option<Screen>,
+    banners: &Markup,
+    content: &Markup,
+) -> Answer {
+    let is_live = visit.asked.method != Method::POST && screen.is_some() && visit.query.after.is_none();
+    let frame = Frame {
+        title: title.to_owned(),
+        screen,
+        query: visit.query.clone(),
+        name: visit.caller.name.clone(),
+        is_signed_in: true,
+        has_cookie: visit.caller.has_cookie,
+        form_token: visit.form_token.clone(),
+        is_live,
+        now: now(),
+    };
+    Answer::html(status, parts::page(&frame, banners, content))
 }
 
 /// What was done before a screen is shown.

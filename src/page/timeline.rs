@@ -243,17 +243,13 @@ fn why_not(triggers: &[Trigger], type_: TransitionType, entry: &Entry) -> Option
         return Some(format!("no trigger has the type {}", type_.as_str()));
     }
     let subject = &entry.spec.subject;
-    let (environment, clusters) = match (&subject.kind, &subject.target) {
-        (SubjectKind::Target, Some(target)) => {
-            let full = target
-                .cluster_ref
-                .as_ref()
-                .map_or_else(|| target.cluster.clone(), crate::api::values::refs::ClusterRef::full_name);
-            let short = target.cluster_ref.as_ref().map_or_else(|| target.cluster.clone(), |cluster| cluster.name.clone());
-            (subject.environment.as_str(), [full, short])
-        }
-        _ => return None,
-    };
+    if subject.kind != SubjectKind::Target {
+        return None;
+    }
+    let environment = subject.environment.as_str();
+    let target = subject.target.clone().unwrap_or_default();
+    let named = target.cluster_ref.map(|cluster| [cluster.full_name(), cluster.name]);
+    let clusters = named.unwrap_or_else(|| [target.cluster.clone(), target.cluster]);
     let mut why = None;
     for trigger in of_type {
         if let Some(globs) = trigger.environments.as_ref().filter(|globs| !matches(globs, environment)) {

@@ -71,7 +71,7 @@ pub struct Data {
     pub superseded: i64,
     /// The notification that reports the transition.
     pub notification: NotificationData,
-    /// The URL of the delivery in the audit page; empty without `--page-url`, and in conditions.
+    /// The URL of the delivery in the audit page; empty without `--page-url`. Conditions cannot use it.
     pub link: String,
     /// URLs of other screens of the audit page; empty like `link`.
     pub links: LinkData,

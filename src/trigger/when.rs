@@ -18,7 +18,7 @@ use serde_json::Value;
 use thiserror::Error;
 
 use super::kinds::{Checked, check};
-use super::seen::ConditionData;
+use super::seen::{ConditionData, LATER};
 use crate::api::TransitionType;
 use crate::render::Data;
 
@@ -66,8 +66,10 @@ pub struct When {
 static SHAPE: LazyLock<Value> = LazyLock::new(|| {
     let mut shape = serde_json::to_value(Data::sample(TransitionType::Deployed)).unwrap_or_default();
     if let Some(fields) = shape.as_object_mut() {
-        // The number of superseded deliveries is known only when a delivery is sent.
-        fields.remove("superseded");
+        // These are known only when a delivery is sent.
+        for name in LATER {
+            fields.remove(name);
+        }
     }
     shape
 });
@@ -218,6 +220,8 @@ mod tests {
             (&many, "has more than 64 parts"),
             ("revison == 'v1'", "there is no revison; did you mean revision?"),
             ("superseded > 1", "there is no superseded"),
+            ("link != ''", "there is no link"),
+            ("links.pipeline != ''", "there is no links"),
             ("pipeline.label.team == 'x'", "pipeline has no label; did you mean labels?"),
             ("target.cluster.nam == 'x'", "target.cluster has no nam; did you mean name?"),
             ("revision.name == 'x'", "revision is a string and has no name"),

@@ -188,13 +188,14 @@ async function resend(event) {
   boxes.forEach((box) => { box.checked = false; });
   delete form.dataset.sending;
   await readAgain();
-  for (const text of [`Redeliveries requested: ${done - failures.length}.`, ...failures]) {
+  // Not in the part of the page that changes replace.
+  const notices = [`Redeliveries requested: ${done - failures.length}.`, ...failures].map((text, index) => {
     const notice = document.createElement('p');
-    notice.className = failures.includes(text) ? 'notice bad' : 'notice good';
-    notice.setAttribute('role', 'status');
+    notice.className = index === 0 ? 'notice good' : 'notice bad';
     notice.textContent = text;
-    live.querySelector('h1')?.after(notice);
-  }
+    return notice;
+  });
+  document.getElementById('done').replaceChildren(...notices);
 }
 
 function prepare() {

@@ -3,7 +3,7 @@
 use http::StatusCode;
 use maud::html;
 
-use super::{Done, Inner, Visit};
+use super::{Done, Inner, Visit, inside};
 use crate::page::answer::Answer;
 use crate::page::caller::no_cookie;
 use crate::page::forms::{Form, local_path, resend, resend_all};
@@ -18,7 +18,7 @@ impl Inner {
             let sentence =
                 "The form is not from this page, or it is too old. Open the page again, and repeat the action.".to_owned();
             let content = simple::problem("Nothing was done", &[sentence], None);
-            return self.inside(visit, StatusCode::FORBIDDEN, "Nothing was done", None, &html! {}, &content);
+            return inside(visit, StatusCode::FORBIDDEN, "Nothing was done", None, &html! {}, &content);
         }
         if visit.asked.path == "/sign-out" {
             self.known.forget(&visit.caller.key);
@@ -28,7 +28,7 @@ impl Inner {
         if !self.settings.actions {
             let sentence = "This page only reads. An administrator can allow actions with --page-actions.".to_owned();
             let content = simple::problem("Nothing was done", &[sentence], None);
-            return self.inside(visit, StatusCode::FORBIDDEN, "Nothing was done", None, &html! {}, &content);
+            return inside(visit, StatusCode::FORBIDDEN, "Nothing was done", None, &html! {}, &content);
         }
         if visit.asked.path == "/given-up/resend" {
             let done = Done::Resent(resend_all(&visit.caller, &form).await);
