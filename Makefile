@@ -77,7 +77,7 @@ page: assets ## Test the audit page in a real Chromium; screenshots are in targe
 
 .PHONY: screenshots
 screenshots: page ## Take the screenshots of docs/page again; look at them before you commit them
-	@mkdir -p docs/page && cp target/page/*-light.png target/page/*-dark.png docs/page/
+	@mkdir -p docs/page && cp target/page/*-light.png target/page/*-dark.png docs/page/ && node hack/palette.mjs docs/page/*.png
 
 .PHONY: chaos
 chaos: assets helm ## Test three replicas under load and faults for two minutes; KILLS=100 for long, SEED=n repeats a run, RIGHTS=namespaced

@@ -119,7 +119,9 @@ async fn signals(caller: &Caller, following: &Following, screen: &Screen, query:
         }
         Screen::Overview | Screen::Receivers | Screen::Clusters | Screen::Search => {
             let followed = following.rows(caller, query.namespace.as_deref()).await;
-            let changes = followed.changes();
+            let mut changes = followed.changes();
+            // The first signal follows at once, because something can have changed since the page was made.
+            changes.mark_changed();
             // The reference keeps the watches alive as long as the stream.
             let signals = unfold((followed, changes), |(followed, mut changes)| async move {
                 let signal = match changes.changed().await {

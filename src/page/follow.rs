@@ -114,7 +114,7 @@ impl Following {
         }
         if all.len() >= MOST
             && !all.contains_key(&key)
-            && let Some(oldest) = all.iter().min_by_key(|(_, slot)| slot.used).map(|(key, _)| key.clone())
+            && let Some(oldest) = oldest(&all)
         {
             all.remove(&oldest);
         }
@@ -144,6 +144,12 @@ impl Following {
     pub(super) fn forget(&self, caller: &[u8; 32]) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|(key, _), _| key != caller);
     }
+}
+
+/// Returns the pair that was not used for the longest time. What a stream uses is in memory anyway.
+fn oldest(all: &HashMap<Scope, Slot>) -> Option<Scope> {
+    let unused = all.iter().filter(|(_, slot)| Arc::strong_count(&slot.followed) == 1);
+    unused.min_by_key(|(_, slot)| slot.used).map(|(key, _)| key.clone())
 }
 
 impl Followed {
@@ -183,21 +189,35 @@ impl Followed {
         self.changes.clone()
     }
 
+    /// Returns a sentence about objects that this version cannot read.
+    pub(super) fn unreadable(&self) -> Option<Trouble> {
+        let first = |kind: &str, keys: &BTreeSet<Key>| {
+            let (namespace, name) = keys.first()?;
+            let others = keys.len() - 1;
+            let more = if others > 0 { format!(", and {others} more") } else { String::new() };
+            Some(Trouble::Other(format!("This version cannot read {kind} {namespace}/{name}{more}; the others are shown")))
+        };
+        let pipelines = self.pipelines(|rows| first("Pipeline", &rows.unreadable));
+        pipelines.or_else(|| self.notifications(|rows| first("Notification", &rows.unreadable)))
+    }
+
     /// Whether both lists have ended.
     pub(super) fn is_complete(&self) -> bool {
         self.pipelines(|rows| rows.is_listed) && self.notifications(|rows| rows.is_listed || rows.trouble.is_some())
     }
 
-    /// Notes that the API server answers again. A watch that was only interrupted reports nothing until the next change.
+    /// Notes that the API server has listed pipelines. A watch that was only interrupted reports nothing until the next change.
     pub(super) fn has_answered(&self) {
-        fn settle<R>(rows: &RwLock<Rows<R>>) {
-            let mut rows = rows.write().unwrap_or_else(PoisonError::into_inner);
-            if rows.is_listed && rows.trouble.as_ref().is_some_and(Trouble::is_passing) {
-                rows.trouble = None;
-            }
+        let mut rows = self.pipelines.write().unwrap_or_else(PoisonError::into_inner);
+        if rows.is_listed && rows.trouble.as_ref().is_some_and(Trouble::is_passing) {
+            rows.trouble = None;
         }
-        settle(&self.pipelines);
-        settle(&self.notifications);
+        drop(rows);
+        // The same outage is over for notifications, unless their watch has an error of its own.
+        let mut rows = self.notifications.write().unwrap_or_else(PoisonError::into_inner);
+        if rows.is_listed && matches!(rows.trouble, Some(Trouble::Away(_) | Trouble::Slow)) {
+            rows.trouble = None;
+        }
     }
 
     /// Notes that the API server does not answer, so the rows can be old.
@@ -216,9 +236,10 @@ impl Followed {
         pipelines && self.notifications(|rows| rows.is_listed || rows.trouble.is_some())
     }
 
-    /// Whether a watch was refused some time ago, so that the next look makes another attempt.
+    /// Whether the watch of pipelines was refused some time ago, so that the next look makes another attempt. Without the permission for
+    /// notifications, the pipelines are still shown.
     fn is_refused(&self, now: Instant) -> bool {
-        self.tasks.iter().any(JoinHandle::is_finished) && now.duration_since(self.since) >= AGAIN
+        self.tasks[0].is_finished() && now.duration_since(self.since) >= AGAIN
     }
 }
 

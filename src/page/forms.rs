@@ -6,6 +6,7 @@ use futures::{StreamExt as _, stream};
 
 use super::call::in_time;
 use super::caller::Caller;
+use super::query::is_name;
 use super::screens::given_up::Resent;
 use super::trouble::{Trouble, Wanted};
 use crate::api::now;
@@ -55,7 +56,8 @@ pub(super) async fn resend(caller: &Caller, namespace: &str, name: &str) -> Resu
 pub(super) async fn resend_all(caller: &Caller, form: &Form) -> Resent {
     let names: Vec<String> = form.all("delivery").take(MOST).map(str::to_owned).collect();
     let sent = stream::iter(names).map(|full| async move {
-        let Some((namespace, name)) = full.split_once('/') else {
+        let parts = full.split_once('/').filter(|(namespace, name)| is_name(namespace) && is_name(name));
+        let Some((namespace, name)) = parts else {
             return (full.clone(), Err(Trouble::Other("This is not the name of a delivery".to_owned())));
         };
         let result = resend(caller, namespace, name).await;

@@ -40,8 +40,7 @@ impl Screen {
     pub(super) fn of(path: &str) -> Option<Self> {
         let part = |text: &str| {
             let text = percent_encoding::percent_decode_str(text).decode_utf8().ok()?.into_owned();
-            let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '.');
-            (!text.is_empty() && text.len() <= 253 && text.chars().all(fits) && !text.starts_with('.')).then_some(text)
+            is_name(&text).then_some(text)
         };
         let parts: Vec<_> = path.strip_prefix('/')?.split('/').collect();
         Some(match *parts.as_slice() {
@@ -70,6 +69,12 @@ impl Screen {
             Self::Notification(namespace, name) => permalink::notification(namespace, name),
         }
     }
+}
+
+/// Whether a text can be the name of an object.
+pub(super) fn is_name(text: &str) -> bool {
+    let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '.');
+    !text.is_empty() && text.len() <= 253 && text.chars().all(fits) && !text.starts_with('.')
 }
 
 /// Which pipelines the overview shows.

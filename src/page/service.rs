@@ -31,10 +31,14 @@ use crate::api::now;
 
 /// Maximum time of a page. Each call of it has a shorter limit.
 const LONGEST: Duration = Duration::from_secs(40);
+/// Maximum time of an action, which can be a hundred calls.
+const LONGEST_ACTION: Duration = Duration::from_mins(3);
 /// Maximum number of pages that are made at once. Each can hold some thousand deliveries, and the page shares the memory of the controllers.
 const PAGES: usize = 8;
 /// Maximum number of streams of events.
-const STREAMS: usize = 200;
+const STREAMS: usize = 100;
+/// Maximum number of requests whose credentials are checked at once.
+const CHECKS: usize = 16;
 
 /// The page. Cheap to clone.
 #[derive(Clone)]
@@ -48,6 +52,7 @@ struct Inner {
     following: Following,
     health: Health,
     forms: FormKey,
+    checks: Semaphore,
     pages: Semaphore,
     streams: Arc<Semaphore>,
 }
@@ -84,6 +89,7 @@ impl Page {
             following: Following::default(),
             health: Health::default(),
             forms,
+            checks: Semaphore::new(CHECKS),
             pages: Semaphore::new(PAGES),
             streams: Arc::new(Semaphore::new(STREAMS)),
         }))
@@ -109,17 +115,13 @@ impl Page {
         if let Some(asset) = asset::find(&asked.path) {
             return Answer::asset(asset);
         }
-        let work = async {
-            match self.0.pages.acquire().await {
-                Ok(_permit) => self.0.page(&asked).await,
-                Err(_) => Answer::text(StatusCode::SERVICE_UNAVAILABLE, "The server is stopping.\n"),
-            }
-        };
+        let longest = if asked.method == Method::POST { LONGEST_ACTION } else { LONGEST };
+        let work = self.0.page(&asked);
         let slow = || {
             let words = "The page took too long; reload it to try again.\n";
             Answer::text(StatusCode::SERVICE_UNAVAILABLE, words).with(header::RETRY_AFTER, HeaderValue::from_static("5"))
         };
-        let answer = tokio::time::timeout(LONGEST, work).await.unwrap_or_else(|_| slow());
+        let answer = tokio::time::timeout(longest, Box::pin(work)).await.unwrap_or_else(|_| slow());
         if answer.status == StatusCode::SERVICE_UNAVAILABLE {
             return answer.with(header::RETRY_AFTER, HeaderValue::from_static("5"));
         }
@@ -140,12 +142,20 @@ impl Inner {
             (&Method::POST, "/sign-in", Entry::Tokens(_)) => return self.sign_in(asked).await,
             _ => {}
         }
-        let caller = match self.known.caller(&self.entry, &asked.headers).await {
+        // Nobody without valid credentials takes a place of those who have them.
+        let Ok(check) = self.checks.acquire().await else { return stopping() };
+        let caller = self.known.caller(&self.entry, &asked.headers).await;
+        drop(check);
+        let caller = match caller {
             Ok(caller) => caller,
             Err(why) => return self.stranger(asked, &why),
         };
         let form_token = self.forms.token(&caller.form_key());
         let visit = Visit { asked, query: Query::read(&asked.query), caller, form_token };
+        if asked.path == "/events" && asked.method == Method::GET {
+            return self.events(&visit).await;
+        }
+        let Ok(_permit) = self.pages.acquire().await else { return stopping() };
         match asked.method {
             Method::GET | Method::HEAD => self.read(&visit).await,
             Method::POST => self.act(&visit).await,
@@ -155,9 +165,6 @@ impl Inner {
     }
 
     async fn read(&self, visit: &Visit<'_>) -> Answer {
-        if visit.asked.path == "/events" {
-            return self.events(visit).await;
-        }
         if visit.asked.path == "/sign-in" {
             return Answer::see_other("/");
         }
@@ -255,6 +262,10 @@ fn inside(
         now: now(),
     };
     Answer::html(status, parts::page(&frame, banners, content))
+}
+
+fn stopping() -> Answer {
+    Answer::text(StatusCode::SERVICE_UNAVAILABLE, "The server is stopping.\n")
 }
 
 /// What was done before a screen is shown.

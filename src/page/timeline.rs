@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use globset::Glob;
+use globset::{Glob, GlobSet, GlobSetBuilder};
 
 use super::parts::{Tone, age_words, outcome_words, short_revision, status_word, utc};
 use super::query::Range;
@@ -18,7 +18,9 @@ use crate::audit::Entry;
 use crate::preview::Explained;
 
 /// Maximum number of marks of a line. The newest are shown.
-const MARKS: usize = 200;
+const MARKS: usize = 100;
+/// Maximum number of characters of a title. A condition of a trigger can be long.
+const LONGEST: usize = 300;
 /// Minimum time that the timeline shows, in milliseconds.
 const SHORTEST: i64 = 20_000;
 /// Number of labels of the axis.
@@ -193,6 +195,13 @@ fn lines(own: &[&Entry], subject: &str, explained: &[Explained], scale: Scale, n
     names.into_iter().map(line).collect()
 }
 
+fn cut(text: String) -> String {
+    match text.char_indices().nth(LONGEST) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
+    }
+}
+
 /// Whether a notification has a trigger for targets. One that only reports promotions would have an empty line in each lane.
 fn is_about_targets(settings: &Explained) -> bool {
     triggers(settings).iter().any(|trigger| trigger.type_.subject() == SubjectKind::Target)
@@ -215,7 +224,8 @@ fn mark(entry: &Entry, scale: Scale, now: Time) -> Mark {
     let ending = if ending.is_empty() { String::new() } else { format!(": {ending}") };
     let words = outcome_words(row.outcome);
     let title = format!("{} {}, {}. {words}{ending}", spec.type_.as_str(), spec.to.revision, utc(spec.time));
-    Mark { at: scale.at(spec.time), tone, sign, title, link: Some(permalink::delivery(&row.namespace, &row.name)) }
+    let link = Some(permalink::delivery(&row.namespace, &row.name));
+    Mark { at: scale.at(spec.time), tone, sign, title: cut(title), link }
 }
 
 /// Returns the changes that other notifications have reported, and this one has not, with the reason.
@@ -227,18 +237,18 @@ fn unwanted(own: &[&Entry], name: &str, settings: &Explained, scale: Scale) -> V
         .filter(|entry| !has.contains(&entry.spec.serial))
         .map(|entry| ((entry.spec.serial, entry.spec.type_), *entry))
         .collect();
-    let triggers = triggers(settings);
+    let compiled: Vec<Compiled> = triggers(settings).into_iter().map(Compiled::new).collect();
     let marks = others.into_iter().filter_map(|((_, type_), entry)| {
-        let why = why_not(&triggers, type_, entry)?;
+        let why = why_not(&compiled, type_, entry)?;
         let title = format!("{} {}, {}. Not wanted: {why}", type_.as_str(), entry.spec.to.revision, utc(entry.spec.time));
-        Some(Mark { at: scale.at(entry.spec.time), tone: Tone::Quiet, sign: "○", title, link: None })
+        Some(Mark { at: scale.at(entry.spec.time), tone: Tone::Quiet, sign: "○", title: cut(title), link: None })
     });
     marks.collect()
 }
 
 /// Returns which trigger did not match. `None`: one matched, so the delivery was deleted, or the notification is younger than the change.
-fn why_not(triggers: &[Trigger], type_: TransitionType, entry: &Entry) -> Option<String> {
-    let of_type: Vec<_> = triggers.iter().filter(|trigger| trigger.type_ == type_).collect();
+fn why_not(triggers: &[Compiled], type_: TransitionType, entry: &Entry) -> Option<String> {
+    let of_type: Vec<_> = triggers.iter().filter(|compiled| compiled.trigger.type_ == type_).collect();
     if of_type.is_empty() {
         return Some(format!("no trigger has the type {}", type_.as_str()));
     }
@@ -251,13 +261,15 @@ fn why_not(triggers: &[Trigger], type_: TransitionType, entry: &Entry) -> Option
     let named = target.cluster_ref.map(|cluster| [cluster.full_name(), cluster.name]);
     let clusters = named.unwrap_or_else(|| [target.cluster.clone(), target.cluster]);
     let mut why = None;
-    for trigger in of_type {
-        if let Some(globs) = trigger.environments.as_ref().filter(|globs| !matches(globs, environment)) {
-            why = Some(format!("the trigger {} is only for the environments {}", type_.as_str(), globs.join(", ")));
-        } else if let Some(globs) =
-            trigger.clusters.as_ref().filter(|globs| !clusters.iter().any(|name| matches(globs, name)))
-        {
-            why = Some(format!("the trigger {} is only for the clusters {}", type_.as_str(), globs.join(", ")));
+    for Compiled { trigger, environments, clusters: names } in of_type {
+        let only = |what: &str, globs: Option<&Vec<String>>| {
+            let globs = globs.map(|globs| globs.join(", ")).unwrap_or_default();
+            Some(format!("the trigger {} is only for the {what} {globs}", type_.as_str()))
+        };
+        if environments.as_ref().is_some_and(|set| !set.is_match(environment)) {
+            why = only("environments", trigger.environments.as_ref());
+        } else if names.as_ref().is_some_and(|set| !clusters.iter().any(|name| set.is_match(name))) {
+            why = only("clusters", trigger.clusters.as_ref());
         } else if let Some(when) = &trigger.when {
             why = Some(format!("the condition `{when}` of the trigger {} was probably not true", type_.as_str()));
         } else if let Some(time) = &trigger.for_ {
@@ -269,8 +281,26 @@ fn why_not(triggers: &[Trigger], type_: TransitionType, entry: &Entry) -> Option
     why
 }
 
-fn matches(globs: &[String], name: &str) -> bool {
-    globs.iter().filter_map(|glob| Glob::new(glob).ok()).any(|glob| glob.compile_matcher().is_match(name))
+/// A trigger with its globs compiled, because each is compared with many changes.
+struct Compiled {
+    trigger: Trigger,
+    environments: Option<GlobSet>,
+    clusters: Option<GlobSet>,
+}
+
+impl Compiled {
+    fn new(trigger: Trigger) -> Self {
+        let set = |globs: &Vec<String>| {
+            let mut set = GlobSetBuilder::new();
+            globs.iter().filter_map(|glob| Glob::new(glob).ok()).for_each(|glob| {
+                set.add(glob);
+            });
+            set.build().ok()
+        };
+        let environments = trigger.environments.as_ref().and_then(set);
+        let clusters = trigger.clusters.as_ref().and_then(set);
+        Self { trigger, environments, clusters }
+    }
 }
 
 /// Returns the words for a timeline without marks.
@@ -364,7 +394,7 @@ mod tests {
     fn a_glob_that_does_not_match_is_named() {
         let one = entry("chat", 1, 1000, "1", None);
         let why = |trigger: serde_json::Value| {
-            why_not(&[serde_json::from_value(trigger).unwrap()], TransitionType::Deployed, &one)
+            why_not(&[Compiled::new(serde_json::from_value(trigger).unwrap())], TransitionType::Deployed, &one)
         };
         assert!(why(json!({"type": "Deployed", "environments": ["nowhere-*"]})).unwrap().contains("nowhere-*"));
         assert!(why(json!({"type": "Deployed", "clusters": ["nowhere"]})).unwrap().contains("clusters nowhere"));

@@ -122,6 +122,20 @@ pub fn explain(pipeline: &Pipeline, known: &Known<'_>, asked: Asked<'_>) -> Resu
     }
 }
 
+/// Returns the number of targets of a pipeline to which a notification applies. `None`: it does not apply to the pipeline. This is much
+/// cheaper than [`explain`], because nothing is compiled.
+#[must_use]
+pub fn covered(pipeline: &Pipeline, known: &Known<'_>, name: &str) -> Option<usize> {
+    let own = known.notifications.iter().find(|notification| notification.name_any() == name);
+    let below = layers_below(known.global, pipeline, name, own)?;
+    let namespace = pipeline.namespace().unwrap_or_default();
+    let applies = |info: &TargetInfo| {
+        let layers = [below.as_slice(), &of_target(&pipeline.spec, &namespace, name, info)].concat();
+        has_notification(&layers)
+    };
+    Some(targets_of(pipeline, known.cluster).iter().filter(|info| applies(info)).count()).filter(|count| *count > 0)
+}
+
 /// One notification, for all targets.
 struct Whole<'a> {
     pipeline: &'a Pipeline,

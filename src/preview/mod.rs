@@ -20,7 +20,7 @@ mod request;
 mod starter;
 
 pub use egress::Egress;
-pub use explain::{Asked, Explained, Known, explain};
+pub use explain::{Asked, Explained, Known, covered, explain};
 pub use laid::{LayeredNotification, status_of as observed};
 pub use manifests::Manifests;
 pub use page::page;

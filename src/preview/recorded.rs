@@ -7,10 +7,10 @@ use http::{HeaderName, HeaderValue, header};
 use kube::Client;
 
 use super::post::{Posted, told};
-use super::request::preview;
+use super::request::{MASK, preview};
 use super::{LayeredNotification, Preview, PreviewError};
 use crate::api::notification::credentials::Needed;
-use crate::api::values::permalink::PageUrl;
+use crate::api::values::permalink::{PageUrl, encoded};
 use crate::api::{DeliverySpec, TransitionType, delivery, since_boot};
 use crate::config::{Address, Given, Rendered, Sending, is_secret};
 use crate::render::{Data, SampleContext, Texts};
@@ -51,7 +51,28 @@ pub fn recorded(
     let id = delivery::webhook_id(spec);
     let data = Data::new(&id, spec, &recorded.labels, &recorded.annotations, &notification.namespace);
     let data = data.with_links(recorded.page_url, recorded.namespace, &delivery::name(spec));
-    preview(&notification.name, &sending, &Data { superseded: recorded.superseded, ..data }).map_err(wrong)
+    let data = Data { superseded: recorded.superseded, ..data };
+    let credentials = sending.render(&data).map_err(wrong)?.credentials;
+    let shown = preview(&notification.name, &sending, &data).map_err(wrong)?;
+    Ok(masked(shown, &credentials))
+}
+
+/// Masks the values of parameters that can be credentials, also as JSON and in a URL, and the headers that can be.
+fn masked(preview: Preview, credentials: &[String]) -> Preview {
+    let json = |text: &str| serde_json::Value::from(text).to_string().trim_matches('"').to_owned();
+    let mut spellings: Vec<String> = credentials
+        .iter()
+        .flat_map(|value| [value.clone(), json(value), encoded(value)])
+        .filter(|text| !text.is_empty())
+        .collect();
+    // The longest first, because one can contain another.
+    spellings.sort_by_key(|text| std::cmp::Reverse(text.len()));
+    let hide = |text: &str| spellings.iter().fold(text.to_owned(), |text, value| text.replace(value.as_str(), MASK));
+    let headers = preview.headers.iter().map(|(name, value)| {
+        let value = if is_secret(name) && !preview.masked.contains(name) { MASK.to_owned() } else { hide(value) };
+        (name.clone(), value)
+    });
+    Preview { url: hide(&preview.url), body: hide(&preview.body), headers: headers.collect(), ..preview }
 }
 
 /// How a test is sent.
@@ -138,5 +159,31 @@ impl TestRequest {
             })
             .await;
         Ok(told(&attempt))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use super::*;
+
+    #[test]
+    fn credentials_of_parameters_are_masked_in_each_spelling() {
+        let headers = [("x-jwt", "abc"), ("x-team", "a \"quoted\" b"), ("authorization", "Bearer ***")];
+        let preview = Preview {
+            notification: "n".to_owned(),
+            trigger: TransitionType::Deployed,
+            method: "POST",
+            url: "https://a.example/in?key=a%20%22quoted%22%20b".to_owned(),
+            headers: headers.map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
+            masked: BTreeSet::from(["authorization".to_owned()]),
+            body: r#"{"key": "a \"quoted\" b", "text": "harmless"}"#.to_owned(),
+        };
+        let shown = masked(preview, &["a \"quoted\" b".to_owned(), String::new()]);
+        assert_eq!(shown.url, "https://a.example/in?key=***");
+        assert_eq!(shown.body, r#"{"key": "***", "text": "harmless"}"#);
+        let expected = [("x-jwt", "***"), ("x-team", "***"), ("authorization", "Bearer ***")];
+        assert_eq!(shown.headers, BTreeMap::from(expected.map(|(name, value)| (name.to_owned(), value.to_owned()))));
     }
 }

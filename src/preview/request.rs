@@ -13,7 +13,7 @@ use crate::config::{Address, Given, Sending};
 use crate::render::{Data, SampleContext};
 
 /// The replacement for a secret.
-const MASK: &str = "***";
+pub(super) const MASK: &str = "***";
 
 /// The request for one transition.
 #[derive(Clone, Debug, Serialize)]

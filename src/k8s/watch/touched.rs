@@ -10,6 +10,7 @@ use futures::{Stream, StreamExt as _};
 use kube::Api;
 use kube::api::{ListParams, PartialObjectMeta, WatchEvent, WatchParams};
 use serde::de::DeserializeOwned;
+use tokio::time::{Instant, sleep};
 
 /// Duration of a watch, in seconds.
 const WATCH: u32 = 25;
@@ -22,17 +23,20 @@ struct State<K> {
     fields: String,
     version: Option<String>,
     events: Option<BoxStream<'static, kube::Result<WatchEvent<PartialObjectMeta<K>>>>>,
-    /// Whether changes can have been missed, because the version of the last watch has expired.
+    /// Whether changes can have been missed: before the first watch, or because the version of the last one has expired.
     missed: bool,
     failed: bool,
+    /// When the last watch was started.
+    started: Instant,
 }
 
-/// Returns the signals. The stream never ends; after an error it continues, and the caller can end it.
+/// Returns the signals. The first one follows when the watch has started, because something can have changed before. The stream never ends; after an error it continues, and the caller can end it.
 pub fn touched<K>(api: Api<K>, labels: String, fields: String) -> impl Stream<Item = kube::Result<()>> + Send + 'static
 where
     K: Clone + DeserializeOwned + std::fmt::Debug + Send + 'static,
 {
-    let start = State { api, labels, fields, version: None, events: None, missed: false, failed: false };
+    let start =
+        State { api, labels, fields, version: None, events: None, missed: true, failed: false, started: Instant::now() };
     unfold(start, |mut state| async move {
         let item = state.next().await;
         state.failed = item.is_err();
@@ -43,12 +47,12 @@ where
 impl<K: Clone + DeserializeOwned + std::fmt::Debug + Send + 'static> State<K> {
     async fn next(&mut self) -> kube::Result<()> {
         if self.failed {
-            tokio::time::sleep(PAUSE).await;
+            sleep(PAUSE).await;
         }
         loop {
             if self.events.is_none() {
                 self.start().await?;
-                if std::mem::take(&mut self.missed) {
+                if self.events.is_some() && std::mem::take(&mut self.missed) {
                     return Ok(());
                 }
             }
@@ -59,7 +63,7 @@ impl<K: Clone + DeserializeOwned + std::fmt::Debug + Send + 'static> State<K> {
                     return Ok(());
                 }
                 Some(Ok(WatchEvent::Bookmark(mark))) => self.version = Some(mark.metadata.resource_version),
-                Some(Ok(WatchEvent::Error(status))) if status.code == 410 => self.restart(),
+                Some(Ok(WatchEvent::Error(status))) if status.code == 410 => self.restart().await,
                 Some(Ok(WatchEvent::Error(status))) => {
                     self.events = None;
                     return Err(kube::Error::Api(status));
@@ -68,12 +72,19 @@ impl<K: Clone + DeserializeOwned + std::fmt::Debug + Send + 'static> State<K> {
                     self.events = None;
                     return Err(error);
                 }
-                None => self.events = None,
+                None => {
+                    self.events = None;
+                    // Something between this process and the API server ends watches at once.
+                    if self.started.elapsed() < PAUSE {
+                        sleep(PAUSE).await;
+                    }
+                }
             }
         }
     }
 
-    fn restart(&mut self) {
+    async fn restart(&mut self) {
+        sleep(PAUSE).await;
         (self.events, self.version, self.missed) = (None, None, true);
     }
 
@@ -92,11 +103,12 @@ impl<K: Clone + DeserializeOwned + std::fmt::Debug + Send + 'static> State<K> {
         let version = self.version.clone().unwrap_or_default();
         match self.api.watch_metadata(&params, &version).await {
             Ok(events) => {
+                self.started = Instant::now();
                 self.events = Some(events.boxed());
                 Ok(())
             }
             Err(kube::Error::Api(status)) if status.code == 410 => {
-                self.restart();
+                self.restart().await;
                 Ok(())
             }
             Err(error) => Err(error),

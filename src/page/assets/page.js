@@ -69,11 +69,15 @@ function path(element) {
   return steps;
 }
 
+const ends = { 'signed-out': 'Signed out. Reload the page to sign in.', forbidden: 'You may not read this any more. Reload the page.' };
+
 let reading = false;
 let again = false;
+let isSignedOut = false;
+let pause = 1000;
 
 async function readAgain() {
-  if (reading || isBusy()) {
+  if (reading || isSignedOut || isBusy()) {
     again = true;
     return;
   }
@@ -82,47 +86,58 @@ async function readAgain() {
   try {
     const answer = await fetch(location.href, { headers: { Accept: 'text/html' } });
     const html = await answer.text();
-    // A person may have begun to type meanwhile.
-    if (isBusy()) again = true;
-    else replace(html);
-    say(answer.status === 401 ? 'Signed out. Reload the page to sign in.' : '');
+    isSignedOut = answer.status === 401;
+    if (isSignedOut) {
+      stop();
+      replace(html);
+      say(ends['signed-out']);
+    } else if (isBusy()) {
+      // A person may have begun to type meanwhile.
+      again = true;
+    } else if (replace(html)) {
+      pause = 1000;
+      say('');
+    } else {
+      failed('The page cannot be read at present. It tries again.');
+    }
   } catch {
-    say('The page cannot reach its server. It tries again.');
-    again = true;
+    failed('The page cannot reach its server. It tries again.');
   }
   reading = false;
-  if (again) setTimeout(readAgain, 1000);
+  if (again && !isSignedOut && !document.hidden) setTimeout(readAgain, pause);
+}
+
+function failed(words) {
+  again = true;
+  pause = Math.min(pause * 2, 30000);
+  say(words);
 }
 
 function say(words) {
   if (connection && connection.textContent !== words) connection.textContent = words;
 }
 
-const ends = { 'signed-out': 'Signed out. Reload the page to sign in.', forbidden: 'You may not read this any more. Reload the page.' };
 let stream = null;
 
 function listen() {
-  if (stream || document.hidden) return;
+  if (stream || isSignedOut || document.hidden) return;
   stream = new EventSource(`/events?for=${encodeURIComponent(location.pathname + location.search)}`);
-  let wasOpen = false;
   stream.addEventListener('open', () => {
     document.body.dataset.connected = '';
     say('');
-    // What happened while nobody listened.
-    if (wasOpen) readAgain();
-    wasOpen = true;
   });
   stream.addEventListener('change', readAgain);
   stream.addEventListener('end', (event) => {
     stop();
-    readAgain().then(() => say(ends[event.data] ?? 'Reload the page.'));
+    readAgain().then(() => { if (!isSignedOut) say(ends[event.data] ?? 'Reload the page.'); });
   });
   stream.addEventListener('error', () => {
     delete document.body.dataset.connected;
     say('Changes are not shown at present: the connection is interrupted.');
     if (stream && stream.readyState === EventSource.CLOSED) {
+      // The server refuses the stream: reading the page says why.
       stop();
-      setTimeout(listen, 5000);
+      readAgain().then(() => setTimeout(listen, 5000));
     }
   });
 }
@@ -167,7 +182,7 @@ async function resend(event) {
   bar.hidden = false;
   bar.max = boxes.length;
   const failures = [];
-  let done = 0;
+  let [done, requested] = [0, 0];
   while (done < boxes.length) {
     const part = boxes.slice(done, done + BATCH);
     const body = new URLSearchParams({ token: form.elements.token.value, back: form.elements.back.value });
@@ -175,21 +190,27 @@ async function resend(event) {
     try {
       const answer = await fetch(form.action, { method: 'POST', body });
       const page = new DOMParser().parseFromString(await answer.text(), 'text/html');
-      failures.push(...[...page.querySelectorAll('#live .notice.bad')].map((notice) => notice.textContent));
-      if (!answer.ok) break;
+      const wrong = [...page.querySelectorAll('#live .notice.bad, #live .notice.warn')].map((notice) => notice.textContent);
+      const accepted = Number(page.querySelector('#live [data-requested]')?.dataset.requested ?? 0);
+      requested += accepted;
+      failures.push(...wrong);
+      if (!answer.ok || (accepted === 0 && wrong.length === 0)) {
+        if (wrong.length === 0) failures.push('The answer is not from this page. Reload it, and sign in again.');
+        break;
+      }
     } catch {
-      failures.push('The page cannot reach its server.');
+      failures.push('The page cannot reach its server. Some of the last ten may have been requested.');
       break;
     }
     done += part.length;
     bar.value = done;
-    words.textContent = `${done} of ${boxes.length} requested`;
+    words.textContent = `${done} of ${boxes.length}`;
   }
   boxes.forEach((box) => { box.checked = false; });
   delete form.dataset.sending;
   await readAgain();
   // Not in the part of the page that changes replace.
-  const notices = [`Redeliveries requested: ${done - failures.length}.`, ...failures].map((text, index) => {
+  const notices = [`Redeliveries requested: ${requested}.`, ...failures].map((text, index) => {
     const notice = document.createElement('p');
     notice.className = index === 0 ? 'notice good' : 'notice bad';
     notice.textContent = text;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use kube::ResourceExt as _;
 
-use super::{Nothing, Reader, optional};
+use super::{Layers, Nothing, Reader, optional};
 use crate::api::Pipeline;
 use crate::api::delivery::SubjectKind;
 use crate::api::values::refs::ConfigMapKey;
@@ -23,16 +23,20 @@ impl Reader<'_> {
         let entry = entry.ok_or_else(|| Nothing::Missing(format!("Delivery {namespace}/{name}")))?;
         let is_pending = entry.row.outcome.is_none();
         let (request, before) = tokio::join!(self.request(&entry), optional(is_pending.then(|| self.before(&entry))));
-        let (before, troubles) = match before {
+        let (before, mut troubles) = match before {
             Some(Ok(before)) => (before, Vec::new()),
-            Some(Err(trouble)) => (Vec::new(), vec![trouble]),
-            None => (Vec::new(), Vec::new()),
+            Some(Err(trouble)) => (None, vec![trouble]),
+            None => (None, Vec::new()),
         };
+        let request = request.map(|(request, unknown)| {
+            troubles.extend(unknown);
+            request
+        });
         Ok(DeliveryView { entry, request, before, troubles, form_token: self.form_token.clone(), was_resent: false })
     }
 
-    /// Returns the pending deliveries of the same lane that are before this one.
-    async fn before(&self, entry: &Entry) -> Result<Vec<Entry>, Trouble> {
+    /// Returns the pending deliveries of the same lane that are before this one. `None`: the list is too long to know.
+    async fn before(&self, entry: &Entry) -> Result<Option<Vec<Entry>>, Trouble> {
         let spec = &entry.spec;
         let filter = Filter {
             pipeline: Some(spec.pipeline_ref.name.clone()),
@@ -52,11 +56,11 @@ impl Reader<'_> {
         };
         let mut before: Vec<_> = entries.all.into_iter().filter(is_before).collect();
         before.sort_by_key(|other| (other.spec.order, other.spec.serial));
-        Ok(before)
+        Ok(Some(before).filter(|before| !before.is_empty() || entries.next.is_none()))
     }
 
-    /// Renders the request with the present settings.
-    async fn request(&self, entry: &Entry) -> Result<Preview, Trouble> {
+    /// Renders the request with the present settings. The second value says what of them is not known.
+    async fn request(&self, entry: &Entry) -> Result<(Preview, Option<Trouble>), Trouble> {
         let spec = &entry.spec;
         let home = &spec.pipeline_ref.namespace;
         let (pipeline, layers) = tokio::join!(self.one_pipeline(home, &spec.pipeline_ref.name), self.layers(home));
@@ -68,7 +72,7 @@ impl Reader<'_> {
         if pipeline.uid().as_deref() != Some(&spec.pipeline_ref.uid) {
             return Err(gone("the pipeline of this delivery"));
         }
-        let (notifications, global) = layers?;
+        let Layers { notifications, global, unknown } = layers?;
         let own = notifications.iter().find(|notification| notification.name_any() == spec.notification);
         let target = Some(spec.subject.name.as_str()).filter(|_| spec.subject.kind == SubjectKind::Target);
         let layered = LayeredNotification::for_target(
@@ -80,7 +84,7 @@ impl Reader<'_> {
         );
         let wanted = Wanted::new("get", "configmaps", Some(home));
         let layered = layered.map_err(|error| Trouble::of_preview(&error, &wanted))?;
-        self.rendered(entry, &pipeline, &layered, &wanted).await
+        Ok((self.rendered(entry, &pipeline, &layered, &wanted).await?, unknown))
     }
 
     async fn rendered(

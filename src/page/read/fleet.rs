@@ -17,12 +17,9 @@ impl Reader<'_> {
         let mut troubles = Vec::new();
         let (rows, matching, total, counts) = followed.pipelines(|rows| {
             troubles.extend(rows.trouble.clone());
-            troubles.extend(rows.unreadable.first().map(|(namespace, name)| {
-                let more = rows.unreadable.len() - 1;
-                Trouble::Other(format!("This version cannot read Pipeline {namespace}/{name}, and {more} others"))
-            }));
             choose(query, rows.all.values())
         });
+        troubles.extend(followed.unreadable());
         let mut overview = Overview {
             rows,
             matching,

@@ -31,7 +31,10 @@ impl Reader<'_> {
         let followed = followed?;
         let mut troubles: Vec<Trouble> = sample.trouble.into_iter().collect();
         let below = match global {
-            Ok(global) => origins_below(&global, &self.settings.config_map.namespace),
+            Ok((global, unknown)) => {
+                troubles.extend(unknown);
+                origins_below(&global, &self.settings.config_map.namespace)
+            }
             Err(trouble) => {
                 troubles.push(trouble);
                 BTreeMap::new()

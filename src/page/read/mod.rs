@@ -12,8 +12,9 @@ mod search;
 
 use futures::future::OptionFuture;
 use kube::api::ListParams;
-use kube::{Api, Resource};
+use kube::{Api, Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
+use tokio::sync::Semaphore;
 
 use super::Settings;
 use super::call::{call, in_time};
@@ -24,7 +25,7 @@ use crate::api::{Notification, Pipeline, Time};
 use crate::audit::{self, Entry, Filter};
 use crate::config::Global;
 use crate::k8s::watch::Guarded;
-use crate::preview::live;
+use crate::preview::{Asked, Explained, Known, explain, live};
 
 /// Page size of a list of deliveries.
 const PAGE: u32 = 500;
@@ -108,19 +109,65 @@ impl Reader<'_> {
     }
 
     /// Reads the Notifications of a namespace and the global configuration.
-    async fn layers(&self, namespace: &str) -> Result<(Vec<Notification>, Global), Trouble> {
+    async fn layers(&self, namespace: &str) -> Result<Layers, Trouble> {
         let wanted = Wanted::new("list", "notifications", Some(namespace));
         let api: Api<Guarded<Notification>> = Api::namespaced(self.caller.client.clone(), namespace);
         let (notifications, global) = tokio::join!(list(api, &wanted), self.global());
-        Ok((notifications?, global?))
+        let (global, unknown) = global?;
+        Ok(Layers { notifications: notifications?, global, unknown })
     }
 
-    /// Reads the global configuration. If the caller may not read it, or it is wrong, it counts as empty.
-    async fn global(&self) -> Result<Global, Trouble> {
+    /// Reads the global configuration. If the caller may not read it, or it is wrong, it counts as empty, and the trouble says that.
+    async fn global(&self) -> Result<(Global, Option<Trouble>), Trouble> {
         let config_map = &self.settings.config_map;
         let wanted = Wanted::new("get", "configmaps", Some(&config_map.namespace));
-        let global = in_time(live::global(&self.caller.client, config_map), |e| Trouble::of_preview(&e, &wanted)).await?;
-        Ok(global.unwrap_or_default())
+        let read = live::global(&self.caller.client, config_map);
+        match in_time(read, |error| Trouble::of_preview(&error, &wanted)).await? {
+            Ok(global) => Ok((global, None)),
+            Err(why) => {
+                let words = format!("The global configuration in ConfigMap {config_map} is left out here: {why}");
+                Ok((Global::default(), Some(Trouble::Other(words))))
+            }
+        }
+    }
+
+    /// Explains the notifications of a pipeline. This compiles templates for each target, so it runs outside of the threads that call the API
+    /// server, and one at a time: the controllers need the processor too.
+    async fn explained(&self, pipeline: &Pipeline, layers: &Layers, name: Option<&str>) -> Result<Vec<Explained>, Trouble> {
+        static ONE: Semaphore = Semaphore::const_new(1);
+        let (pipeline, layers, settings) = (pipeline.clone(), layers.clone(), self.settings.clone());
+        let name = name.map(str::to_owned);
+        let work = move || {
+            let known = layers.known(&settings, &pipeline);
+            explain(&pipeline, &known, Asked { notification: name.as_deref(), target: None }).unwrap_or_default()
+        };
+        let failed = || Trouble::Other("The effective settings cannot be computed".to_owned());
+        let _permit = ONE.acquire().await.map_err(|_| failed())?;
+        tokio::task::spawn_blocking(work).await.map_err(|_| failed())
+    }
+}
+
+/// What is below the layers of pipelines.
+#[derive(Clone)]
+struct Layers {
+    notifications: Vec<Notification>,
+    global: Global,
+    /// Why the global configuration is not known.
+    unknown: Option<Trouble>,
+}
+
+impl Layers {
+    /// Returns the layers that are below those of a pipeline. It has only the Notifications of its own namespace.
+    fn known<'a>(&'a self, settings: &'a Settings, pipeline: &Pipeline) -> Known<'a> {
+        let is_here = self.notifications.iter().all(|notification| notification.namespace() == pipeline.namespace());
+        Known {
+            global: &self.global,
+            config_map: &settings.config_map,
+            notifications: if is_here { &self.notifications } else { &[] },
+            cluster: &settings.cluster_name,
+            allow_http: settings.allow_http,
+            egress: settings.egress.as_ref(),
+        }
     }
 }
 

@@ -6,18 +6,19 @@ use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessR
 use kube::api::PostParams;
 use kube::{Api, ResourceExt as _};
 
-use super::{Nothing, Reader, list, newest_first};
+use super::{Layers, Nothing, Reader, list, newest_first};
 use crate::api::values::refs::ConfigMapKey;
-use crate::api::{GROUP, Notification, Pipeline};
+use crate::api::{GROUP, Pipeline};
 use crate::audit::{Filter, Row};
-use crate::config::{Given, Global, Text};
+use crate::config::{Given, Text};
 use crate::k8s::watch::Guarded;
 use crate::page::call::{call, in_time};
 use crate::page::chart::columns;
+use crate::page::query::is_name;
 use crate::page::rows::NotificationRow;
 use crate::page::screens::notification::NotificationView;
 use crate::page::trouble::{Trouble, Wanted};
-use crate::preview::{Asked, Explained, Known, LayeredNotification, explain, live, test_request};
+use crate::preview::{LayeredNotification, covered, live, test_request};
 
 /// Number of pages of deliveries that are read.
 const PAGES: usize = 4;
@@ -31,30 +32,39 @@ impl Reader<'_> {
             self.pipelines(namespace, name),
             self.deliveries(Some(namespace), &filter, PAGES, None)
         );
-        let (notifications, global) = layers?;
-        let own = notifications.iter().find(|notification| notification.name_any() == name);
-        let mut troubles: Vec<Trouble> = entries.trouble.take().into_iter().collect();
+        let layers = layers?;
+        let own = layers.notifications.iter().find(|notification| notification.name_any() == name);
+        let mut troubles: Vec<Trouble> = entries.trouble.take().into_iter().chain(layers.unknown.clone()).collect();
         let pipelines = pipelines.unwrap_or_else(|trouble| {
             troubles.push(trouble);
             Vec::new()
         });
-        let covered = self.covered(&pipelines, &notifications, &global, name);
-        if own.is_none() && covered.is_empty() && global.get(name).is_none() && entries.all.is_empty() {
+        let covered = self.covered(&pipelines, &layers, name);
+        if own.is_none() && covered.is_empty() && layers.global.get(name).is_none() && entries.all.is_empty() {
             return Err(Nothing::Missing(format!("Notification {namespace}/{name}")));
         }
+        let explained = match covered.first() {
+            Some((pipeline, _)) => match self.explained(pipeline, &layers, Some(name)).await {
+                Ok(explained) => Some((pipeline.name_any(), explained)),
+                Err(trouble) => {
+                    troubles.push(trouble);
+                    None
+                }
+            },
+            None => None,
+        };
         newest_first(&mut entries.all);
         let rows: Vec<&Row> = entries.all.iter().map(|entry| &entry.row).collect();
-        let counted = |pipeline: &Pipeline, all: &[Explained]| {
-            let targets = all.iter().map(|one| one.targets.len()).sum();
-            (pipeline.namespace().unwrap_or_default(), pipeline.name_any(), targets)
-        };
         Ok(NotificationView {
             namespace: namespace.to_owned(),
             name: name.to_owned(),
             row: own.cloned().map(NotificationRow::from),
             columns: columns(&rows, self.now),
-            pipelines: covered.iter().map(|(pipeline, all)| counted(pipeline, all)).collect(),
-            explained: covered.into_iter().next().map(|(pipeline, all)| (pipeline.name_any(), all)),
+            pipelines: covered
+                .iter()
+                .map(|(pipeline, targets)| (pipeline.namespace().unwrap_or_default(), pipeline.name_any(), *targets))
+                .collect(),
+            explained,
             has_more: entries.next.is_some(),
             entries: entries.all,
             troubles,
@@ -63,34 +73,15 @@ impl Reader<'_> {
         })
     }
 
-    /// Returns the pipelines to which a notification applies, with its settings for each group of targets.
-    fn covered<'p>(
-        &self,
-        pipelines: &'p [Pipeline],
-        notifications: &[Notification],
-        global: &Global,
-        name: &str,
-    ) -> Vec<(&'p Pipeline, Vec<Explained>)> {
-        let asked = Asked { notification: Some(name), target: None };
-        let explained = pipelines.iter().filter_map(|pipeline| {
-            // A pipeline has only the Notifications of its own namespace.
-            let is_here = |notification: &&Notification| notification.namespace() == pipeline.namespace();
-            let known = Known {
-                global,
-                config_map: &self.settings.config_map,
-                notifications: if notifications.iter().all(|one| is_here(&one)) { notifications } else { &[] },
-                cluster: &self.settings.cluster_name,
-                allow_http: self.settings.allow_http,
-                egress: self.settings.egress.as_ref(),
-            };
-            Some((pipeline, explain(pipeline, &known, asked).ok()?))
-        });
-        explained.collect()
+    /// Returns the pipelines to which a notification applies, each with its number of targets.
+    fn covered<'p>(&self, pipelines: &'p [Pipeline], layers: &Layers, name: &str) -> Vec<(&'p Pipeline, usize)> {
+        let count = |pipeline| covered(pipeline, &layers.known(self.settings, pipeline), name);
+        pipelines.iter().filter_map(|pipeline| Some((pipeline, count(pipeline)?))).collect()
     }
 
     /// Reads the pipelines that a notification can apply to: those of its namespace, or all if it is cluster-wide.
     async fn pipelines(&self, namespace: &str, name: &str) -> Result<Vec<Pipeline>, Trouble> {
-        let is_wide = namespace == self.settings.config_map.namespace && self.global().await?.get(name).is_some();
+        let is_wide = namespace == self.settings.config_map.namespace && self.global().await?.0.get(name).is_some();
         let scope = Some(namespace).filter(|_| !is_wide);
         let api: Api<Guarded<Pipeline>> = match scope {
             Some(namespace) => Api::namespaced(self.caller.client.clone(), namespace),
@@ -130,6 +121,9 @@ impl Reader<'_> {
         pipeline: &str,
     ) -> Result<(bool, String), Trouble> {
         let (home, pipeline) = pipeline.split_once('/').unwrap_or((namespace, pipeline));
+        if !is_name(home) || !is_name(pipeline) {
+            return Err(Trouble::Other("This is not the name of a pipeline".to_owned()));
+        }
         self.may_send(home).await?;
         let wanted = Wanted::new("get", "secrets", Some(home));
         let means = |error| Trouble::of_preview(&error, &wanted);
@@ -138,7 +132,10 @@ impl Reader<'_> {
             Nothing::Missing(what) => Trouble::Other(format!("{what} does not exist")),
             Nothing::Trouble(trouble) => trouble,
         })?;
-        let (notifications, global) = layers?;
+        let Layers { notifications, global, unknown } = layers?;
+        if let Some(trouble) = unknown {
+            return Err(trouble);
+        }
         let own = notifications.iter().find(|notification| notification.name_any() == name);
         let cluster = &self.settings.cluster_name;
         let layered = LayeredNotification::for_target(&global, (name, own), &pipeline, None, cluster).map_err(means)?;

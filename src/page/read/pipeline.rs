@@ -4,7 +4,6 @@ use kube::{Api, ResourceExt as _};
 
 use super::{Nothing, Reader, list, newest_first};
 use crate::api::pipeline::target::targets_of;
-use crate::api::values::refs::ObjectName;
 use crate::api::{Pipeline, Promotion};
 use crate::audit::Filter;
 use crate::k8s::watch::Guarded;
@@ -14,7 +13,7 @@ use crate::page::rows::{PipelineRow, revision};
 use crate::page::screens::pipeline::PipelineView;
 use crate::page::timeline::{Present, timeline};
 use crate::page::trouble::{Trouble, Wanted};
-use crate::preview::{Asked, Known, explain, observed};
+use crate::preview::observed;
 
 /// Number of pages of deliveries that are read.
 const PAGES: usize = 3;
@@ -45,30 +44,22 @@ impl Reader<'_> {
             Vec::new()
         });
         let explained = match layers {
-            Ok((notifications, global)) => {
+            Ok(layers) => {
                 // The deliveries of cluster-wide notifications are in the namespace of the global configuration.
                 let home = self.settings.config_map.namespace.as_str();
-                if home != namespace && global.notifications().next().is_some() {
+                if home != namespace && layers.global.notifications().next().is_some() {
                     let wide = self.deliveries(Some(home), &filter, 1, None).await;
                     entries.all.extend(wide.all);
                     troubles.extend(wide.trouble);
                 }
-                let config_map: &ObjectName = &self.settings.config_map;
-                let known = Known {
-                    global: &global,
-                    config_map,
-                    notifications: &notifications,
-                    cluster: &self.settings.cluster_name,
-                    allow_http: self.settings.allow_http,
-                    egress: self.settings.egress.as_ref(),
-                };
-                explain(&pipeline, &known, Asked::default()).unwrap_or_default()
+                self.explained(&pipeline, &layers, None).await
             }
-            Err(trouble) => {
-                troubles.push(trouble);
-                Vec::new()
-            }
+            Err(trouble) => Err(trouble),
         };
+        let explained = explained.unwrap_or_else(|trouble| {
+            troubles.push(trouble);
+            Vec::new()
+        });
         // A pipeline that was deleted and created again has the name of another one.
         let uid = pipeline.uid().unwrap_or_default();
         entries.all.retain(|entry| entry.spec.pipeline_ref.uid == uid);

@@ -8,6 +8,8 @@ use crate::page::trouble::Trouble;
 
 /// Number of pages of deliveries that one search reads.
 const PAGES: usize = 6;
+/// Maximum number of deliveries in the result.
+const SHOWN: usize = 500;
 /// Number of pipelines with such a revision whose deliveries are read first.
 const FIRST: usize = 3;
 
@@ -41,7 +43,8 @@ impl Reader<'_> {
         }
         let mut pages = PAGES;
         if query.after.is_none() {
-            for row in found.pipelines.iter().take(FIRST) {
+            let is_reachable = found.troubles.is_empty();
+            for row in found.pipelines.iter().take(FIRST).filter(|_| is_reachable) {
                 let filter = Filter { pipeline: Some(row.name.clone()), ..Filter::default() };
                 let own = self.deliveries(Some(&row.namespace), &filter, 1, None).await;
                 pages -= 1;
@@ -55,6 +58,7 @@ impl Reader<'_> {
         found.entries.extend(others.all.into_iter().filter(fits));
         newest_first(&mut found.entries);
         found.entries.dedup_by(|a, b| (&a.row.namespace, &a.row.name) == (&b.row.namespace, &b.row.name));
+        found.entries.truncate(SHOWN);
         Ok(found)
     }
 }

@@ -16,8 +16,8 @@ pub(in crate::page) struct DeliveryView {
     pub(in crate::page) entry: Entry,
     /// The request as it would be rendered now.
     pub(in crate::page) request: Result<Preview, Trouble>,
-    /// The deliveries that must be settled before this one is sent.
-    pub(in crate::page) before: Vec<Entry>,
+    /// The deliveries that must be settled before this one is sent. `None`: not known.
+    pub(in crate::page) before: Option<Vec<Entry>>,
     pub(in crate::page) troubles: Vec<Trouble>,
     /// The token of the form. `None`: the page only reads.
     pub(in crate::page) form_token: Option<String>,
@@ -94,10 +94,10 @@ impl DeliveryView {
             @if self.entry.row.outcome.is_none() {
                 section aria-labelledby="before" {
                     h2 #before { "Before it in its lane" }
-                    @if self.before.is_empty() { p.empty { "Nothing: it is the first of its lane, " code { (self.entry.spec.lane) } "." } }
-                    @else {
-                        p { "It is first sent after these are settled:" }
-                        (deliveries(&self.before, now, Named::Nothing))
+                    @match &self.before {
+                        None => p.empty { "Not known: the waiting deliveries could not all be read." },
+                        Some(before) if before.is_empty() => p.empty { "Nothing: it is the first of its lane, " code { (self.entry.spec.lane) } "." },
+                        Some(before) => { p { "It is first sent after these are settled:" } (deliveries(before, now, Named::Nothing)) },
                     }
                 }
             }

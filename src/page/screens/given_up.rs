@@ -125,7 +125,7 @@ fn line(entry: &Entry, can_act: bool, now: Time) -> Markup {
 
 fn result(resent: &Resent) -> Markup {
     html! {
-        @if resent.requested > 0 { p.notice.good role="status" { "Redeliveries requested: " (resent.requested) ". A delivery leaves this list when it is sent." } }
+        @if resent.requested > 0 { p.notice.good role="status" data-requested=(resent.requested) { "Redeliveries requested: " (resent.requested) ". A delivery leaves this list when it is sent." } }
         @if resent.requested == 0 && resent.failed.is_empty() { p.notice role="status" { "Nothing was selected." } }
         @for (name, why) in &resent.failed { p.notice.bad role="status" { (name) ": " (why) } }
     }

@@ -5,7 +5,7 @@ use maud::{Markup, html};
 use secrecy::SecretString;
 
 use super::Inner;
-use super::status;
+use super::{status, stopping};
 use crate::api::now;
 use crate::page::access;
 use crate::page::answer::{Answer, Asked};
@@ -59,7 +59,10 @@ impl Inner {
                 "This is not a token, or it is longer than 2,900 bytes. Use a proxy that sends such a token in the header Authorization.",
             );
         };
-        match self.known.with_token(tokens, &token, true).await {
+        let Ok(check) = self.checks.acquire().await else { return stopping() };
+        let accepted = self.known.with_token(tokens, &token, true).await;
+        drop(check);
+        match accepted {
             Ok(_) => match tokens.cookie(&token) {
                 Ok(cookie) => Answer::see_other(next).with_cookie(&cookie),
                 Err(_) => Answer::text(StatusCode::INTERNAL_SERVER_ERROR, "The system provides no random numbers.\n"),
