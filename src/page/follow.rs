@@ -354,3 +354,54 @@ fn of_watch(error: &watcher::Error, wanted: &Wanted) -> Trouble {
         watcher::Error::NoResourceVersion => Trouble::Other("The list has no resource version".to_owned()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn pipeline(name: &str, environments: &serde_json::Value) -> Guarded<Pipeline> {
+        let object = json!({
+            "apiVersion": "pennant.dev/v1alpha1", "kind": "Pipeline", "metadata": {"name": name, "namespace": "team-a"},
+            "spec": {"appRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}, "environments": environments},
+        });
+        serde_json::from_str(&object.to_string()).unwrap()
+    }
+
+    fn listed(objects: Vec<Guarded<Pipeline>>) -> Rows<PipelineRow> {
+        let (mut rows, mut listing) = (Rows::default(), Rows::default());
+        assert!(!rows.take::<Pipeline>(Event::Init, &mut listing));
+        for object in objects {
+            assert!(!rows.take(Event::InitApply(object), &mut listing), "the rows change when the list ends");
+        }
+        assert!(rows.take::<Pipeline>(Event::InitDone, &mut listing) && rows.is_listed);
+        rows
+    }
+
+    #[test]
+    fn an_object_that_cannot_be_read_does_not_hide_the_others() {
+        let bad = || pipeline("bad", &json!("no list"));
+        let mut rows = listed(vec![pipeline("good", &json!([])), bad()]);
+        let names = |rows: &Rows<PipelineRow>| rows.all.keys().map(|(_, name)| name.clone()).collect::<Vec<_>>();
+        assert_eq!((names(&rows), rows.unreadable.len()), (vec!["good".to_owned()], 1));
+        let mut listing = Rows::default();
+        assert!(rows.take(Event::Apply(pipeline("bad", &json!([]))), &mut listing), "it was corrected");
+        assert_eq!((names(&rows).len(), rows.unreadable.len()), (2, 0));
+        assert!(!rows.take(Event::Apply(pipeline("bad", &json!([]))), &mut listing), "nothing that is shown has changed");
+        assert!(rows.take(Event::Delete(bad()), &mut listing));
+        assert_eq!(names(&rows), ["good"]);
+    }
+
+    #[test]
+    fn what_the_api_server_refuses_is_not_shown_and_what_it_cannot_answer_is() {
+        let mut rows = listed(vec![pipeline("good", &json!([]))]);
+        assert!(!rows.fail(Trouble::Expired) && rows.trouble.is_none());
+        assert!(rows.fail(Trouble::Slow) && !rows.fail(Trouble::Slow), "the same trouble is not news");
+        assert_eq!(rows.all.len(), 1);
+        assert!(rows.take(Event::Apply(pipeline("good", &json!([]))), &mut Rows::default()), "it answers again");
+        assert!(rows.trouble.is_none());
+        assert!(rows.fail(Trouble::SignedOut));
+        assert!(rows.all.is_empty());
+    }
+}

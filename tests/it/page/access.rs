@@ -132,7 +132,7 @@ async fn another_teams_token_sees_nothing_of_this_team() {
 fn without(body: &str, path: &str) -> String {
     let name = path.splitn(3, '/').nth(2).unwrap_or(path).split('?').next().unwrap_or_default();
     let last = name.rsplit('/').next().unwrap_or_default();
-    let title = format!("Delivery {last} ·");
+    let title = format!("Delivery {last}");
     [path, name, &title].iter().fold(body.to_owned(), |body, known| body.replace(*known, ""))
 }
 
