@@ -1,7 +1,7 @@
 //! Tests the built-in templates and their parameters, and templates in ConfigMaps.
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use pennant::api::conditions::ConditionStatus;
+use pennant::api::conditions::{Condition, ConditionStatus};
 use pennant::api::{Delivery, Notification, Outcome, Pipeline};
 use serde_json::{Value, json};
 
@@ -96,12 +96,15 @@ async fn a_revision_without_a_commit_is_parked_at_once() {
     }
     assert!(world.warning("hook", "DeliveryParked").await.contains("no commit hash"));
     assert!(receiver.log().is_empty());
-    let delivering = world.condition("hook", "Delivering", |c| c.status == ConditionStatus::True).await;
-    assert_eq!(delivering.message, "no lane is blocked");
+    let both = |c: &Condition| c.message.starts_with("2 of the last 2 deliveries were parked because the template failed");
+    let delivering = world.condition("hook", "Delivering", both).await;
+    assert_eq!((delivering.status, delivering.reason.as_str()), (ConditionStatus::False, "TemplateFailed"));
 
     // A tag that is a commit hash is sent. The parked deliveries did not block the lane.
     world.ship("web", &NEW[10..]).await;
     receiver.wait(&format!("/repos/acme/podinfo/statuses/{}", &NEW[10..]), 1).await;
+    let delivering = world.condition("hook", "Delivering", |c| c.status == ConditionStatus::True).await;
+    assert_eq!(delivering.message, "no lane is blocked");
     world.ready("hook").await;
     // After the template is replaced, a redelivery sends what was parked.
     let other = json!({"spec": {"template": {"builtin": "generic", "parameters": null}}});
