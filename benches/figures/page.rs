@@ -3,8 +3,6 @@
 //! Nothing else runs on the control plane, so the calls that the API server counts are those of the page. The memory is that of `pennant page`
 //! after every screen was read several times, less that before the first. The time is until the whole answer has arrived.
 
-use std::io::{BufRead as _, BufReader};
-use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use futures::{StreamExt as _, stream};
@@ -16,6 +14,7 @@ use tokio::time::sleep;
 use crate::bed::{Bed, at_rest};
 use crate::process;
 use crate::support::World;
+use crate::support::own_page::OwnPage;
 use crate::table::{PAGE_CALLS, PAGE_IDLE, PAGE_MEMORY, PAGE_OVERVIEW, PAGE_SLOWEST, Reading};
 
 /// Number of parallel writes by plain clients.
@@ -25,7 +24,7 @@ const VISITS: usize = 20;
 
 /// `pennant page`, and a client with the cookie of its browser.
 struct Page {
-    child: Child,
+    running: OwnPage,
     origin: String,
     client: reqwest::Client,
     cookie: String,
@@ -45,7 +44,7 @@ pub async fn measure(bed: &Bed, round: u32) -> Vec<Reading> {
     };
     stream::iter(0..deliveries).for_each_concurrent(AT_ONCE, record).await;
     let page = Page::start(&world).await;
-    let pid = page.child.id();
+    let pid = page.running.pid();
     at_rest(pid).await;
     let before = process::memory(pid);
     let (mut overview, mut slowest, mut most, mut notes) = (Vec::new(), 0.0_f64, 0.0_f64, Vec::new());
@@ -104,32 +103,12 @@ async fn idle(bed: &Bed, page: &Page) -> f64 {
     (&bed.now().await.requests - &before).only(&["pennant.dev", "selfsubject"]).without("WATCH").total()
 }
 
-impl Drop for Page {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
 impl Page {
     async fn start(world: &World) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_pennant"))
-            .args(["page", "--no-open", "--controller-namespace", &world.ns])
-            .env("KUBECONFIG", &world.kubeconfig)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("the built program");
-        let mut first = String::new();
-        BufReader::new(child.stdout.take().expect("stdout")).read_line(&mut first).expect("an address");
-        let first = first.trim();
-        let client =
-            reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).no_proxy().build().expect("a client");
-        let entered = client.get(first).send().await.expect("an answer");
-        let cookie = entered.headers()["set-cookie"].to_str().unwrap().split(';').next().unwrap().to_owned();
-        let origin = first[..first.find("/enter").unwrap()].to_owned();
-        Self { child, origin, client, cookie }
+        let running = OwnPage::start(&world.kubeconfig, &["--controller-namespace", &world.ns]);
+        let (origin, cookie) = (running.origin().to_owned(), running.enter().await);
+        let client = reqwest::Client::builder().no_proxy().build().expect("a client");
+        Self { running, origin, client, cookie }
     }
 
     /// Reads a page. Returns the time in milliseconds.

@@ -46,18 +46,13 @@ impl Access {
     /// kubeconfig is not usable, or one that was read has an invalid server or token. [`AppError::Client`] if the client cannot be
     /// created from it.
     pub async fn client(&self) -> Result<Client, AppError> {
-        let (mut config, kubeconfig) = self.config().await?;
-        usable(&config).map_err(|why| AppError::Kubeconfig(why.into()))?;
-        // kube also writes the proxy of the environment to `proxy_url`, as if the kubeconfig named it.
-        if !self.proxy_of_environment && self.cluster_proxy(kubeconfig.as_ref()).is_none() {
-            config.proxy_url = None;
-        }
-        if self.user.is_some() || !self.groups.is_empty() {
-            config.auth_info.impersonate.clone_from(&self.user);
-            config.auth_info.impersonate_groups = Some(self.groups.clone()).filter(|groups| !groups.is_empty());
-        }
-        let client = ClientBuilder::try_from(config).map_err(|e| AppError::Client(Box::new(e)))?;
-        Ok(client.with_layer(&cluster::Deadline::HEAD).build())
+        self.built(|auth| {
+            if self.user.is_some() || !self.groups.is_empty() {
+                auth.impersonate.clone_from(&self.user);
+                auth.impersonate_groups = Some(self.groups.clone()).filter(|groups| !groups.is_empty());
+            }
+        })
+        .await
     }
 
     /// Creates a client that sends no credentials of its own.
@@ -65,9 +60,15 @@ impl Access {
     /// # Errors
     /// The same as those of [`Access::client`].
     pub async fn anonymous(&self) -> Result<Client, AppError> {
+        self.built(|auth| *auth = AuthInfo::default()).await
+    }
+
+    /// Creates a client with the credentials that `change` leaves.
+    async fn built(&self, change: impl FnOnce(&mut AuthInfo)) -> Result<Client, AppError> {
         let (mut config, kubeconfig) = self.config().await?;
-        config.auth_info = AuthInfo::default();
+        change(&mut config.auth_info);
         usable(&config).map_err(|why| AppError::Kubeconfig(why.into()))?;
+        // kube also writes the proxy of the environment to `proxy_url`, as if the kubeconfig named it.
         if !self.proxy_of_environment && self.cluster_proxy(kubeconfig.as_ref()).is_none() {
             config.proxy_url = None;
         }

@@ -80,7 +80,7 @@ impl Answer {
     }
 
     /// A file of the page. Its path contains a hash of its content.
-    pub(super) fn asset(asset: &'static super::asset::Asset) -> Self {
+    pub(super) fn asset(asset: &'static crate::page::screens::asset::Asset) -> Self {
         let content = Content::Whole(Bytes::from_static(asset.content.as_bytes()));
         let kept = HeaderValue::from_static("public, max-age=31536000, immutable");
         Self::new(StatusCode::OK, asset.media_type, content).with(header::CACHE_CONTROL, kept)

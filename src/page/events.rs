@@ -14,13 +14,13 @@ use kube::Api;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
-use super::caller::Caller;
-use super::follow::Following;
-use super::query::{Query, Screen};
-use super::trouble::{Trouble, Wanted};
 use crate::api::{Notification, Outcome, Pipeline, Promotion};
 use crate::audit::{self, Filter, StateFilter};
 use crate::k8s::watch::touched;
+use crate::page::access::caller::Caller;
+use crate::page::follow::Following;
+use crate::page::query::{Query, Screen};
+use crate::page::trouble::{Trouble, Wanted};
 
 /// Minimum time between two events.
 const PACE: Duration = Duration::from_millis(500);

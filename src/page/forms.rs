@@ -4,13 +4,13 @@
 
 use futures::{StreamExt as _, stream};
 
-use super::call::in_time;
-use super::caller::Caller;
-use super::query::is_name;
-use super::screens::given_up::Resent;
-use super::trouble::{Trouble, Wanted};
 use crate::api::now;
 use crate::audit::redeliver;
+use crate::page::access::caller::Caller;
+use crate::page::query::is_name;
+use crate::page::read::call::in_time;
+use crate::page::screens::given_up::Resent;
+use crate::page::trouble::{Trouble, Wanted};
 
 /// Number of redeliveries that are requested at once.
 const PARALLEL: usize = 8;

@@ -4,31 +4,23 @@
 //! Out: [`Answer`]s: HTML that works without a script, and a stream of events that says when it has changed. The page has no permissions
 //! of its own, and stores nothing. It only reads, unless [`Settings::actions`] allows people to send deliveries again.
 //!
-//! `access` and `caller` decide who asks, `query` what for. `read` makes values of it, and `screens` makes HTML of the values.
+//! `access` decides who asks, `query` what for. `read` makes values of it, also from the rows that `follow` keeps, and `screens` makes HTML of
+//! the values. `service` joins them.
 
 mod access;
 mod answer;
-mod asset;
-mod call;
-mod caller;
-mod chart;
 mod events;
 mod follow;
 mod forms;
-mod health;
-mod parts;
 mod query;
 mod read;
-mod rows;
 mod screens;
-mod seal;
 mod service;
-mod timeline;
 mod trouble;
 
+pub use access::caller::{Entry, Own, Tokens};
+pub use access::seal::{Seal, SealError};
 pub use answer::{Answer, Asked, Content};
-pub use caller::{Entry, Own, Tokens};
-pub use seal::{Seal, SealError};
 pub use service::Page;
 
 use crate::api::values::permalink::PageUrl;

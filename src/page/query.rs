@@ -231,6 +231,11 @@ impl Query {
         link
     }
 
+    /// Returns the flag of the namespace for a command.
+    pub(super) fn scope(&self) -> String {
+        self.namespace.as_ref().map_or_else(|| "-A".to_owned(), |namespace| format!("-n {namespace}"))
+    }
+
     /// Returns a query with only the namespace, for links to other screens.
     pub(super) fn elsewhere(&self) -> Self {
         Self { namespace: self.namespace.clone(), ..Self::default() }

@@ -12,22 +12,24 @@ use http::{Method, StatusCode};
 use maud::{Markup, html};
 use tokio::sync::Semaphore;
 
-use super::Settings;
-use super::access::{self, FormKey, Hosts, Refusal};
-use super::answer::{Answer, Asked};
-use super::asset;
-use super::caller::{Caller, Entry, Known, NoCaller};
-use super::events::events;
-use super::follow::Following;
-use super::forms::Form;
-use super::health::Health;
-use super::parts::{self, Frame};
-use super::query::{Query, Screen};
-use super::read::{Nothing, Reader};
-use super::screens::simple;
-use super::seal::{SealError, random};
-use super::trouble::Trouble;
 use crate::api::now;
+use crate::page::Settings;
+use strangers::outside;
+
+use crate::page::access::caller::{Caller, Entry, Known, NoCaller};
+use crate::page::access::origin::{self, FormKey, Hosts, Refusal};
+use crate::page::access::seal::{SealError, random};
+use crate::page::answer::{Answer, Asked};
+use crate::page::events::events;
+use crate::page::follow::Following;
+use crate::page::forms::Form;
+use crate::page::query::{Query, Screen};
+use crate::page::read::health::Health;
+use crate::page::read::{Nothing, Reader};
+use crate::page::screens::asset;
+use crate::page::screens::parts::{self, Frame};
+use crate::page::screens::simple;
+use crate::page::trouble::Trouble;
 
 /// Maximum time of a page. Each call of it has a shorter limit.
 const LONGEST: Duration = Duration::from_secs(40);
@@ -67,14 +69,14 @@ struct Visit<'a> {
 
 impl Page {
     /// Creates a page for the person who runs it, on this machine and port.
-    pub fn own(own: super::Own, port: u16, settings: Settings) -> Result<Self, SealError> {
+    pub fn own(own: crate::page::Own, port: u16, settings: Settings) -> Result<Self, SealError> {
         let hosts = ["127.0.0.1", "localhost", "[::1]"].map(|host| format!("{host}:{port}")).to_vec();
         Ok(Self::new(Entry::Own(Box::new(own)), Hosts::Only(hosts), FormKey::new(&random()?), settings))
     }
 
     /// Creates a page for everybody with a token of the cluster.
     #[must_use]
-    pub fn public(tokens: super::Tokens, settings: Settings) -> Self {
+    pub fn public(tokens: crate::page::Tokens, settings: Settings) -> Self {
         let hosts = Hosts::Public(settings.url.clone());
         let forms = FormKey::new(tokens.form_secret());
         Self::new(Entry::Tokens(Box::new(tokens)), hosts, forms, settings)
@@ -102,7 +104,7 @@ impl Page {
 
     /// Answers a request.
     pub async fn answer(&self, asked: Asked) -> Answer {
-        match access::check(&self.0.hosts, &asked.method, &asked.headers) {
+        match origin::check(&self.0.hosts, &asked.method, &asked.headers) {
             Ok(()) => {}
             Err(Refusal::Host) => {
                 return Answer::text(
@@ -136,7 +138,7 @@ impl Inner {
                 let given = Form::read(asked.query.as_bytes());
                 return match own.enter(given.get("ticket")) {
                     Some(cookie) => Answer::see_other("/").with_cookie(&cookie),
-                    None => self.outside(StatusCode::UNAUTHORIZED, "Not here", &simple::no_ticket(true)),
+                    None => outside(StatusCode::UNAUTHORIZED, "Not here", &simple::no_ticket(true)),
                 };
             }
             (&Method::POST, "/sign-in", Entry::Tokens(_)) => return self.sign_in(asked).await,
@@ -272,7 +274,7 @@ fn stopping() -> Answer {
 enum Done {
     Nothing,
     One(Result<(), Trouble>),
-    Resent(super::screens::given_up::Resent),
+    Resent(crate::page::screens::given_up::Resent),
     Tested((bool, String)),
 }
 

@@ -1,6 +1,7 @@
 //! Why something cannot be shown, in one sentence with the remedy. Pure.
 
 use crate::audit::{AuditError, RedeliverError};
+use crate::page::screens::parts::cut;
 use crate::preview::PreviewError;
 use crate::telemetry::api_error;
 
@@ -136,11 +137,7 @@ fn innermost(error: &kube::Error) -> &kube::Error {
 }
 
 fn short(text: &str) -> String {
-    let text = text.trim_end_matches('.');
-    match text.char_indices().nth(LONGEST) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text.to_owned(),
-    }
+    cut(text.trim_end_matches('.'), LONGEST).into_owned()
 }
 
 #[cfg(test)]

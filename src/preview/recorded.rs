@@ -52,14 +52,17 @@ pub fn recorded(
     let data = Data::new(&id, spec, &recorded.labels, &recorded.annotations, &notification.namespace);
     let data = data.with_links(recorded.page_url, recorded.namespace, &delivery::name(spec));
     let data = Data { superseded: recorded.superseded, ..data };
-    let credentials = sending.render(&data).map_err(wrong)?.credentials;
-    let shown = preview(&notification.name, &sending, &data).map_err(wrong)?;
-    Ok(masked(shown, &credentials))
+    let rendered = sending.render(&data).map_err(wrong)?;
+    Ok(masked(preview(&notification.name, &sending, &rendered, &data), &rendered.credentials))
 }
 
-/// Masks the values of parameters that can be credentials, also as JSON and in a URL, and the headers that can be.
+/// Masks the values of parameters that can be credentials, also as JSON and in a URL, and all headers whose
+/// names are masked in the effective settings. A preview of a person's own masks fewer.
 fn masked(preview: Preview, credentials: &[String]) -> Preview {
-    let json = |text: &str| serde_json::Value::from(text).to_string().trim_matches('"').to_owned();
+    let json = |text: &str| {
+        let quoted = serde_json::Value::from(text).to_string();
+        quoted[1..quoted.len() - 1].to_owned()
+    };
     let mut spellings: Vec<String> = credentials
         .iter()
         .flat_map(|value| [value.clone(), json(value), encoded(value)])

@@ -9,7 +9,7 @@ use url::Url;
 use super::{LayeredNotification, PreviewError};
 use crate::api::TransitionType;
 use crate::api::notification::credentials::AuthRef;
-use crate::config::{Address, Given, Sending};
+use crate::config::{Address, Given, Rendered, Sending};
 use crate::render::{Data, SampleContext};
 
 /// The replacement for a secret.
@@ -49,11 +49,16 @@ pub fn previews(
     let (sending, reported) = notification.compiled(given).map_err(wrong)?;
     let chosen = if wanted.is_empty() { &reported } else { wanted };
     let in_order = TransitionType::ALL.into_iter().filter(|type_| chosen.contains(type_));
-    in_order.map(|type_| preview(name, &sending, &context.transition(type_)).map_err(wrong)).collect()
+    in_order
+        .map(|type_| {
+            let data = context.transition(type_);
+            Ok(preview(name, &sending, &sending.render(&data).map_err(wrong)?, &data))
+        })
+        .collect()
 }
 
-pub(super) fn preview(name: &str, sending: &Sending, data: &Data) -> Result<Preview, crate::config::Problem> {
-    let rendered = sending.render(data)?;
+/// Returns the preview of a rendered request.
+pub(super) fn preview(name: &str, sending: &Sending, rendered: &Rendered, data: &Data) -> Preview {
     let (mut headers, mut masked) = (BTreeMap::new(), BTreeSet::new());
     for (name, value) in &rendered.headers {
         let hide = may_be_credential(name.as_str());
@@ -79,8 +84,8 @@ pub(super) fn preview(name: &str, sending: &Sending, data: &Data) -> Result<Prev
         Address::Secret(_) => MASK.to_owned(),
     };
     let notification = name.to_owned();
-    let (trigger, method, body) = (data.type_, sending.method.as_str(), rendered.body);
-    Ok(Preview { notification, trigger, method, url, headers, masked, body })
+    let (trigger, method, body) = (data.type_, sending.method.as_str(), rendered.body.clone());
+    Preview { notification, trigger, method, url, headers, masked, body }
 }
 
 /// Returns the headers whose values come from Secrets, with masked values.

@@ -13,7 +13,6 @@ mod scenario;
 #[path = "../support/mod.rs"]
 mod support;
 
-use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 use std::time::Duration;
 
@@ -21,6 +20,7 @@ use serde_json::json;
 
 use scenario::Scenario;
 use support::control_plane;
+use support::own_page::OwnPage;
 use support::pennant::{Options, Pennant};
 
 #[tokio::main]
@@ -44,10 +44,9 @@ async fn main() -> ExitCode {
     let public = pennant.page_address().await;
     println!("page: pipelines are rolled out");
     scenario.play().await;
-    let (own, first) = own_page(&scenario);
-    let _own = Ended(own);
+    let own = OwnPage::start(&scenario.system.kubeconfig, &["--controller-namespace", &scenario.system.ns]);
     let environment = json!({
-        "own": first,
+        "own": own.first,
         "public": format!("http://{public}"),
         "tokens": people::tokens(&scenario.system.client).await,
         "hostile": scenario.hostile(),
@@ -75,16 +74,6 @@ async fn main() -> ExitCode {
     if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// A process that ends with this program.
-struct Ended(Child);
-
-impl Drop for Ended {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// Waits until a process has ended.
 async fn ended(child: &mut Child) -> ExitStatus {
     loop {
@@ -93,18 +82,4 @@ async fn ended(child: &mut Child) -> ExitStatus {
         }
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
-}
-
-/// Starts `pennant page` with the permissions of an administrator. Returns its first address.
-fn own_page(scenario: &Scenario) -> (Child, String) {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_pennant"))
-        .args(["page", "--no-open", "--controller-namespace", &scenario.system.ns])
-        .env("KUBECONFIG", &scenario.system.kubeconfig)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("the built program");
-    let mut first = String::new();
-    BufReader::new(child.stdout.take().expect("stdout")).read_line(&mut first).expect("an address");
-    (child, first.trim().to_owned())
 }

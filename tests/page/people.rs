@@ -1,11 +1,12 @@
 //! The people who look at the page: each has a ServiceAccount, and the permissions of a role.
 
-use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::ServiceAccount;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, RoleBinding};
 use kube::api::PostParams;
 use kube::{Api, Client};
 use serde_json::{Map, Value, json};
+
+use crate::support::account;
 
 /// The namespace of the accounts.
 const HOME: &str = "default";
@@ -33,9 +34,7 @@ pub async fn tokens(client: &Client) -> Value {
         if let Some(role) = role {
             bind(client, person, role, namespace).await;
         }
-        let asked = TokenRequest { spec: Some(TokenRequestSpec::default()), ..TokenRequest::default() };
-        let answer = accounts.create_token_request(person, &PostParams::default(), &asked).await.expect("a token");
-        tokens.insert(person.to_owned(), json!(answer.status.and_then(|status| status.token).expect("answered")));
+        tokens.insert(person.to_owned(), json!(account::token(client, HOME, person).await));
     }
     tokens.into()
 }

@@ -10,7 +10,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 
-use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
 use k8s_openapi::api::core::v1::ServiceAccount;
 use k8s_openapi::api::rbac::v1::RoleBinding;
@@ -19,6 +18,7 @@ use kube::api::{Api, PostParams};
 use kube::config::{AuthInfo, Kubeconfig};
 use serde_json::{Value, json};
 
+use super::account;
 use super::control_plane;
 use super::wait::eventually;
 
@@ -258,10 +258,7 @@ impl Account {
 
     /// Returns a kubeconfig with a token of the account, for the API server of another kubeconfig. `unique` begins the file name.
     pub async fn kubeconfig(&self, of: &Path, unique: &str) -> PathBuf {
-        let api: Api<ServiceAccount> = Api::namespaced(self.client.clone(), &self.namespace);
-        let asked = TokenRequest { spec: Some(TokenRequestSpec::default()), ..TokenRequest::default() };
-        let answer = api.create_token_request(&self.name, &PostParams::default(), &asked).await.expect("a token");
-        let token = answer.status.and_then(|status| status.token).expect("answered");
+        let token = account::token(&self.client, &self.namespace, &self.name).await;
         let mut file = Kubeconfig::read_from(of).expect("a kubeconfig");
         for user in file.auth_infos.iter_mut().filter_map(|named| named.auth_info.as_mut()) {
             *user = AuthInfo { token: Some(token.clone().into()), ..AuthInfo::default() };

@@ -3,12 +3,14 @@
 //! In: the launcher in `hack/control-plane`, the built `pennant`. Out: a control plane ([`control_plane`]), a proxy in front of it
 //! that loses calls and answers ([`proxy`]), Pennant as a child process ([`pennant`]), scripted HTTP receivers on loopback
 //! ([`receiver`]), a Git forge with a proxy in front of it ([`gitea`], [`forge_proxy`]), a Git server ([`git`]), valid and invalid certificates ([`tls`]), the rendered chart and its permissions
-//! ([`chart`], [`under`]), objects as users and their controllers write them ([`world`]), waiting for a condition ([`wait`]), as
+//! ([`chart`], [`under`]), tokens of accounts ([`account`]), the audit page of a person ([`own_page`]), objects as users and their controllers write them ([`world`]), waiting for a condition ([`wait`]), as
 //! many tests at a time as the machine can run ([`turn`]), and the [`oracle`], which every test calls at its end: nothing missing, nothing unexpected, no order violated, no duplicate beyond
 //! what the test allows, and an audit that agrees with what the receiver saw.
 //!
 //! Nothing here depends on the internals of Pennant: only the API types and `crds()` of its library are used.
 
+#[allow(dead_code, reason = "the integration tests and those of the page use it")]
+pub mod account;
 #[allow(dead_code, reason = "the integration tests use it")]
 pub mod chart;
 pub mod control_plane;
@@ -20,6 +22,8 @@ pub mod git;
 pub mod gitea;
 pub mod lanes;
 pub mod oracle;
+#[allow(dead_code, reason = "the tests of the page and the benchmark use it")]
+pub mod own_page;
 pub mod pennant;
 pub mod proxy;
 pub mod reaper;

@@ -39,7 +39,7 @@ pub fn search(revision: &str) -> String {
     format!("/search?q={}", encoded(revision))
 }
 
-/// The URL of the audit page, as users write it in a browser: scheme, host, and an optional path. It has no slash at its end.
+/// The URL of the audit page, as users write it in a browser: scheme, host and port. It is shown without a slash at its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PageUrl(Url);
 

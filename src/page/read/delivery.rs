@@ -2,15 +2,16 @@
 
 use std::sync::Arc;
 
+use futures::future::OptionFuture;
 use kube::ResourceExt as _;
 
-use super::{Layers, Nothing, Reader, optional};
+use super::{Layers, Nothing, Reader};
 use crate::api::Pipeline;
 use crate::api::delivery::SubjectKind;
 use crate::api::values::refs::ConfigMapKey;
 use crate::audit::{self, Entry, Filter, StateFilter};
 use crate::config::{Given, Text};
-use crate::page::call::{call, in_time};
+use crate::page::read::call::{call, in_time};
 use crate::page::screens::delivery::DeliveryView;
 use crate::page::trouble::{Trouble, Wanted};
 use crate::preview::{LayeredNotification, Preview, Recorded, live, recorded};
@@ -22,12 +23,15 @@ impl Reader<'_> {
         let entry = call(&wanted, audit::entry(&self.caller.client, namespace, name)).await?;
         let entry = entry.ok_or_else(|| Nothing::Missing(format!("Delivery {namespace}/{name}")))?;
         let is_pending = entry.row.outcome.is_none();
-        let (request, before) = tokio::join!(self.request(&entry), optional(is_pending.then(|| self.before(&entry))));
-        let (before, mut troubles) = match before {
-            Some(Ok(before)) => (before, Vec::new()),
-            Some(Err(trouble)) => (None, vec![trouble]),
-            None => (None, Vec::new()),
-        };
+        let (request, before) =
+            tokio::join!(self.request(&entry), OptionFuture::from(is_pending.then(|| self.before(&entry))));
+        let mut troubles = Vec::new();
+        let before = before.and_then(|before| {
+            before.unwrap_or_else(|trouble| {
+                troubles.push(trouble);
+                None
+            })
+        });
         let request = request.map(|(request, unknown)| {
             troubles.extend(unknown);
             request

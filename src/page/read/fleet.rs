@@ -1,11 +1,12 @@
 //! The overview and the clusters, from the rows that are followed.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::{Nothing, Reader};
 use crate::api::values::refs::ClusterRef;
+use crate::page::follow::rows::{NotificationRow, PipelineRow};
 use crate::page::query::Query;
-use crate::page::rows::NotificationRow;
 use crate::page::screens::overview::{Overview, choose};
 use crate::page::screens::simple::Cluster;
 use crate::page::trouble::Trouble;
@@ -15,9 +16,9 @@ impl Reader<'_> {
     pub(in crate::page) async fn overview(&self, query: &Query) -> Result<Overview, Nothing> {
         let followed = self.rows(query.namespace.as_deref()).await?;
         let mut troubles = Vec::new();
-        let (rows, matching, total, counts) = followed.pipelines(|rows| {
+        let ((rows, matching, total, counts), clusters) = followed.pipelines(|rows| {
             troubles.extend(rows.trouble.clone());
-            choose(query, rows.all.values())
+            (choose(query, rows.all.values()), clusters(rows.all.values()))
         });
         troubles.extend(followed.unreadable());
         let mut overview = Overview {
@@ -30,6 +31,7 @@ impl Reader<'_> {
             pending: 0,
             parked: 0,
             is_complete: followed.is_complete(),
+            offline: clusters.into_iter().filter(|cluster| !cluster.is_reachable).map(|cluster| cluster.name).collect(),
             troubles,
         };
         followed.notifications(|rows| {
@@ -43,39 +45,43 @@ impl Reader<'_> {
                 overview.troubles.push(trouble.clone());
             }
         });
-        overview.unwell.sort_by_key(|row: &std::sync::Arc<NotificationRow>| (-row.parked - row.pending, row.name.clone()));
+        overview.unwell.sort_by_key(|row: &Arc<NotificationRow>| (-row.parked - row.pending, row.name.clone()));
         Ok(overview)
     }
 
     /// Reads the clusters.
     pub(in crate::page) async fn clusters(&self, query: &Query) -> Result<(Vec<Cluster>, Vec<Trouble>), Nothing> {
         let followed = self.rows(query.namespace.as_deref()).await?;
-        let mut all: BTreeMap<(bool, String, &str), Cluster> = BTreeMap::new();
-        let troubles = followed.pipelines(|rows| {
-            let mut states: BTreeMap<(String, &'static str), Cluster> = BTreeMap::new();
-            for row in rows.all.values() {
-                for cluster in &row.clusters {
-                    let reference: ClusterRef = cluster.cluster_ref.seen_from(&row.namespace);
-                    let (name, kind) = (reference.full_name(), reference.kind.as_str());
-                    let state = states.entry((name.clone(), kind)).or_insert_with(|| Cluster {
-                        kind,
-                        name,
-                        is_reachable: true,
-                        since: None,
-                        pipelines: Vec::new(),
-                    });
-                    // The most pessimistic pipeline decides, and the time is that of its state.
-                    if state.is_reachable == cluster.reachable {
-                        state.since = state.since.max(cluster.since);
-                    } else if state.is_reachable {
-                        (state.is_reachable, state.since) = (false, cluster.since);
-                    }
-                    state.pipelines.push((row.namespace.clone(), row.name.clone()));
-                }
-            }
-            all.extend(states.into_values().map(|state| ((state.is_reachable, state.name.clone(), state.kind), state)));
-            rows.trouble.clone()
-        });
-        Ok((all.into_values().collect(), troubles.into_iter().collect()))
+        let (all, trouble) = followed.pipelines(|rows| (clusters(rows.all.values()), rows.trouble.clone()));
+        Ok((all, trouble.into_iter().collect()))
     }
+}
+
+/// Returns the clusters of these pipelines, those that do not answer first.
+fn clusters<'a>(rows: impl Iterator<Item = &'a Arc<PipelineRow>>) -> Vec<Cluster> {
+    let mut states: BTreeMap<(String, &'static str), Cluster> = BTreeMap::new();
+    for row in rows {
+        for cluster in &row.clusters {
+            let reference: ClusterRef = cluster.cluster_ref.seen_from(&row.namespace);
+            let (name, kind) = (reference.full_name(), reference.kind.as_str());
+            let state = states.entry((name.clone(), kind)).or_insert_with(|| Cluster {
+                kind,
+                name,
+                is_reachable: true,
+                since: None,
+                pipelines: Vec::new(),
+            });
+            // The most pessimistic pipeline decides, and the time is that of its state.
+            if state.is_reachable == cluster.reachable {
+                state.since = state.since.max(cluster.since);
+            } else if state.is_reachable {
+                (state.is_reachable, state.since) = (false, cluster.since);
+            }
+            state.pipelines.push((row.namespace.clone(), row.name.clone()));
+        }
+    }
+    let mut all: Vec<_> = states.into_values().collect();
+    // The names are sorted already.
+    all.sort_by_key(|cluster| cluster.is_reachable);
+    all
 }

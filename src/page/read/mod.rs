@@ -1,30 +1,31 @@
 //! Reads what a screen shows, with the permissions of the caller.
 //!
-//! In: the caller, and the query. Out: the values of [`screens`](super::screens). A part that cannot be read becomes a sentence beside the
+//! In: the caller, and the query. Out: the values of [`screens`](crate::page::screens). A part that cannot be read becomes a sentence beside the
 //! parts that can. Each screen makes at most ten calls, and no list is read further than some pages of it.
 
+pub(super) mod call;
 mod delivery;
 mod fleet;
+pub(super) mod health;
 mod lists;
 mod notification;
 mod pipeline;
 mod search;
 
-use futures::future::OptionFuture;
 use kube::api::ListParams;
 use kube::{Api, Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
 use tokio::sync::Semaphore;
 
-use super::Settings;
-use super::call::{call, in_time};
-use super::caller::Caller;
-use super::follow::{Followed, Following};
-use super::trouble::{Trouble, Wanted};
 use crate::api::{Notification, Pipeline, Time};
 use crate::audit::{self, Entry, Filter};
 use crate::config::Global;
 use crate::k8s::watch::Guarded;
+use crate::page::Settings;
+use crate::page::access::caller::Caller;
+use crate::page::follow::{Followed, Following};
+use crate::page::read::call::{call, in_time};
+use crate::page::trouble::{Trouble, Wanted};
 use crate::preview::{Asked, Explained, Known, explain, live};
 
 /// Page size of a list of deliveries.
@@ -184,9 +185,4 @@ where
 /// Sorts deliveries by their last event, the newest first.
 fn newest_first(entries: &mut [Entry]) {
     entries.sort_by(|a, b| (b.row.last(), &b.row.name).cmp(&(a.row.last(), &a.row.name)));
-}
-
-/// Waits for a part that only some requests need.
-async fn optional<T>(part: Option<impl Future<Output = T>>) -> Option<T> {
-    OptionFuture::from(part).await
 }

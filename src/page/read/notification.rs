@@ -11,11 +11,11 @@ use crate::api::values::refs::ConfigMapKey;
 use crate::api::{GROUP, Pipeline};
 use crate::audit::{Filter, Row};
 use crate::config::{Given, Text};
-use crate::k8s::watch::Guarded;
-use crate::page::call::{call, in_time};
-use crate::page::chart::columns;
+use crate::k8s::watch::api_in;
+use crate::page::follow::rows::NotificationRow;
 use crate::page::query::is_name;
-use crate::page::rows::NotificationRow;
+use crate::page::read::call::{call, in_time};
+use crate::page::screens::chart::columns;
 use crate::page::screens::notification::NotificationView;
 use crate::page::trouble::{Trouble, Wanted};
 use crate::preview::{LayeredNotification, covered, live, test_request};
@@ -82,12 +82,9 @@ impl Reader<'_> {
     /// Reads the pipelines that a notification can apply to: those of its namespace, or all if it is cluster-wide.
     async fn pipelines(&self, namespace: &str, name: &str) -> Result<Vec<Pipeline>, Trouble> {
         let is_wide = namespace == self.settings.config_map.namespace && self.global().await?.0.get(name).is_some();
-        let scope = Some(namespace).filter(|_| !is_wide);
-        let api: Api<Guarded<Pipeline>> = match scope {
-            Some(namespace) => Api::namespaced(self.caller.client.clone(), namespace),
-            None => Api::all(self.caller.client.clone()),
-        };
-        let wanted = Wanted::new("list", "pipelines", scope);
+        let scope = Some(namespace.to_owned()).filter(|_| !is_wide);
+        let api = api_in::<Pipeline>(self.caller.client.clone(), scope.as_ref());
+        let wanted = Wanted::new("list", "pipelines", scope.as_deref());
         list(api, &wanted).await
     }
 
@@ -134,7 +131,8 @@ impl Reader<'_> {
         })?;
         let Layers { notifications, global, unknown } = layers?;
         if let Some(trouble) = unknown {
-            return Err(trouble);
+            let words = "No test was sent, because this configuration can change the request";
+            return Err(Trouble::Other(format!("{} {words}", trouble.sentence())));
         }
         let own = notifications.iter().find(|notification| notification.name_any() == name);
         let cluster = &self.settings.cluster_name;

@@ -7,11 +7,11 @@ use crate::api::pipeline::target::targets_of;
 use crate::api::{Pipeline, Promotion};
 use crate::audit::Filter;
 use crate::k8s::watch::Guarded;
-use crate::page::call::call;
+use crate::page::follow::rows::{PipelineRow, revision};
 use crate::page::query::Query;
-use crate::page::rows::{PipelineRow, revision};
+use crate::page::read::call::call;
 use crate::page::screens::pipeline::PipelineView;
-use crate::page::timeline::{Present, timeline};
+use crate::page::screens::timeline::{Present, timeline};
 use crate::page::trouble::{Trouble, Wanted};
 use crate::preview::observed;
 

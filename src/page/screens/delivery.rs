@@ -5,7 +5,7 @@ use maud::{Markup, html};
 use crate::api::values::permalink;
 use crate::api::{State, Time};
 use crate::audit::Entry;
-use crate::page::parts::{age, command, figure, millis, moment, revision, status_word, trouble};
+use crate::page::screens::parts::{age, command, figure, millis, moment, revision, scroll, status_word, trouble};
 use crate::page::screens::table::{Named, deliveries, state, story_html};
 use crate::page::trouble::Trouble;
 use crate::preview::Preview;
@@ -63,8 +63,7 @@ impl DeliveryView {
                 @if row.attempts == 0 { p.empty { "No request was made yet." } }
                 @else {
                     @if row.attempts > 1 { p { "Requests that were made: " (row.attempts) ". Only the last one is kept in full." } }
-                    div.scroll tabindex="0" role="region" aria-label="Table: attempts" {
-                        table {
+                    (scroll("attempts", &html! { table {
                             thead { tr { th scope="col" { "Attempt" } th scope="col" { "Started" } th scope="col" { "Code" } th scope="col" { "Duration" } th scope="col" { "Answer or error" } } }
                             tbody {
                                 tr {
@@ -79,8 +78,7 @@ impl DeliveryView {
                                     }
                                 }
                             }
-                        }
-                    }
+                        } }))
                 }
                 @if let Some(next) = row.next_attempt.filter(|_| row.outcome.is_none()) { p { "The next attempt is at " (moment(next)) ", " (age(next, now)) "." } }
                 @if let Some(settled) = row.settled { p { "It was settled at " (moment(settled)) "." } }

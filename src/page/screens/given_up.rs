@@ -7,8 +7,8 @@ use maud::{Markup, html};
 use crate::api::Time;
 use crate::api::values::permalink;
 use crate::audit::Entry;
-use crate::page::parts::{Tone, age, badge, command, namespace_field, revision, trouble};
 use crate::page::query::Query;
+use crate::page::screens::parts::{Tone, age, badge, command, namespace_field, revision, scroll, trouble};
 use crate::page::screens::table::{answer, more};
 use crate::page::trouble::Trouble;
 
@@ -67,7 +67,7 @@ impl GivenUp {
             }
             @if !groups.is_empty() { (self.form(&groups, query, now)) }
             (more(query, "/given-up", self.next.as_deref(), "Next 100"))
-            (command(&format!("pennant audit --outcome parked {}", query.namespace.as_ref().map_or_else(|| "-A".to_owned(), |ns| format!("-n {ns}")))))
+            (command(&format!("pennant audit --outcome parked {}", query.scope())))
         }
     }
 
@@ -91,15 +91,13 @@ impl GivenUp {
                             a href=(permalink::notification(namespace, notification)) { (namespace) "/" (notification) }
                             " " (badge(Tone::Bad, reason)) " " span.none { (entries.len()) }
                         }
-                        div.scroll tabindex="0" role="region" aria-label=(format!("Table: {namespace}/{notification}, {reason}")) {
-                            table {
+                        (scroll(&format!("{namespace}/{notification}, {reason}"), &html! { table {
                                 thead { tr {
                                     @if can_act { th scope="col" { span.hidden { "Selected" } } }
                                     th scope="col" { "Delivery" } th scope="col" { "Revision" } th scope="col" { "Answer or error" } th scope="col" { "Given up" }
                                 } }
                                 tbody { @for entry in entries { (line(entry, can_act, now)) } }
-                            }
-                        }
+                            } }))
                     }
                 }
             }

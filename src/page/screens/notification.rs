@@ -9,9 +9,9 @@ use crate::api::Time;
 use crate::api::conditions::ConditionStatus;
 use crate::api::values::permalink;
 use crate::audit::Entry;
-use crate::page::chart::{COLUMNS, Column, Figures, success};
-use crate::page::parts::{age, command, figure, millis, plural, trouble, utc};
-use crate::page::rows::NotificationRow;
+use crate::page::follow::rows::NotificationRow;
+use crate::page::screens::chart::{COLUMNS, Column, Figures, success};
+use crate::page::screens::parts::{age, command, figure, millis, plural, scroll, trouble, utc};
 use crate::page::screens::table::{Named, deliveries};
 use crate::page::trouble::Trouble;
 use crate::preview::Explained;
@@ -187,16 +187,14 @@ impl NotificationView {
                     details.more open[groups.len() == 1] {
                         summary { (group.targets.iter().chain(&group.subjects).map(String::as_str).collect::<Vec<_>>().join(", ")) }
                         @if let Some(problem) = &group.problem { p.notice.bad { (problem.reason) ": " (problem.message) } }
-                        div.scroll tabindex="0" role="region" aria-label="Table: effective settings" {
-                            table.settings {
+                        (scroll("effective settings", &html! { table.settings {
                                 thead { tr { th scope="col" { "Field" } th scope="col" { "Value" } th scope="col" { "Set by" } } }
                                 tbody {
                                     @for (field, value) in fields(group) {
                                         tr { th scope="row" { code { (field) } } td data-label="Value" { code.value { (value) } } td data-label="Set by" { (group.fields.get(&pointer(&field)).map_or("", String::as_str)) } }
                                     }
                                 }
-                            }
-                        }
+                            } }))
                     }
                 }
             }

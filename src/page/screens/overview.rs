@@ -7,9 +7,11 @@ use maud::{Markup, html};
 
 use crate::api::Time;
 use crate::api::values::permalink;
-use crate::page::parts::{Tone, age, badge, command, lasting, namespace_field, plural, revision, status_word, trouble};
+use crate::page::follow::rows::{Attention, Cell, NotificationRow, PipelineRow};
 use crate::page::query::{Query, Shown};
-use crate::page::rows::{Attention, Cell, NotificationRow, PipelineRow};
+use crate::page::screens::parts::{
+    Tone, age, badge, command, lasting, namespace_field, plural, revision, scroll, status_word, trouble,
+};
 use crate::page::screens::table::pages;
 use crate::page::trouble::Trouble;
 
@@ -17,6 +19,8 @@ use crate::page::trouble::Trouble;
 pub(in crate::page) const ROWS: usize = 100;
 /// Maximum number of columns. With more environments, each cell has its own heading.
 const COLUMNS: usize = 6;
+/// Maximum number of clusters that are named.
+const NAMED: usize = 5;
 /// Maximum number of notifications in the list of those that need attention.
 const NOTIFICATIONS: usize = 10;
 
@@ -36,6 +40,8 @@ pub(in crate::page) struct Overview {
     /// The numbers of deliveries that wait, and that were given up.
     pub(in crate::page) pending: i64,
     pub(in crate::page) parked: i64,
+    /// The names of the clusters that do not answer.
+    pub(in crate::page) offline: Vec<String>,
     pub(in crate::page) troubles: Vec<Trouble>,
     pub(in crate::page) is_complete: bool,
 }
@@ -95,6 +101,12 @@ impl Overview {
     pub(in crate::page) fn html(&self, query: &Query, now: Time) -> Markup {
         html! {
             h1 { "Overview" }
+            @if !self.offline.is_empty() {
+                div.banner role="alert" {
+                    p { "Clusters that do not answer: " a href=(query.elsewhere().link("/clusters")) { (named(&self.offline)) } ". Their targets keep the last known state." }
+                    code { "kubectl describe pipelines " (query.scope()) }
+                }
+            }
             (self.summary(query))
             @for one in &self.troubles { (trouble(one)) }
             (self.unwell(now))
@@ -159,8 +171,7 @@ impl Overview {
         }
         let columns = columns(&self.rows);
         html! {
-            div.scroll tabindex="0" role="region" aria-label="Table: pipelines" {
-                table.matrix {
+            (scroll("pipelines", &html! { table.matrix {
                     thead {
                         tr {
                             th scope="col" { "Pipeline" }
@@ -174,10 +185,16 @@ impl Overview {
                     tbody {
                         @for row in &self.rows { (line(row, columns.as_deref(), query, now)) }
                     }
-                }
-            }
+                } }))
         }
     }
+}
+
+/// Returns the first of some names, and how many follow.
+fn named(names: &[String]) -> String {
+    let more = names.len().saturating_sub(NAMED);
+    let first = names.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
+    if more > 0 { format!("{first} and {more} more") } else { first }
 }
 
 fn tile(label: &str, count: usize, tone: Tone, link: &str) -> Markup {
@@ -251,7 +268,7 @@ fn environment(cell: &Cell, now: Time) -> Markup {
         span.revisions { @for text in &cell.revisions { (revision(text)) " " } }
         span.sub {
             @if let Some(since) = cell.since { (lasting(since, now)) }
-            @if let Some(notified) = cell.notified { span.told { "notified " (age(notified, now)) } }
+            @if let Some(notified) = cell.notified { span.notified { "notified " (age(notified, now)) } }
         }
         @if let Some(waits) = &cell.waits_for_approval {
             span.sub { (badge(Tone::Busy, "Waits for approval")) " " (revision(waits)) }
@@ -263,8 +280,7 @@ fn environment(cell: &Cell, now: Time) -> Markup {
 }
 
 fn same(query: &Query) -> String {
-    let scope = query.namespace.as_ref().map_or_else(|| "-A".to_owned(), |namespace| format!("-n {namespace}"));
-    format!("kubectl get pipelines,notifications {scope}")
+    format!("kubectl get pipelines,notifications {}", query.scope())
 }
 
 #[cfg(test)]

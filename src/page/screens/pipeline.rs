@@ -3,14 +3,15 @@
 use maud::{Markup, html};
 
 use crate::api::pipeline::TargetStatus;
+use crate::api::promotion::Phase;
 use crate::api::values::permalink;
 use crate::api::{Promotion, Time};
 use crate::audit::Entry;
-use crate::page::parts::{Tone, age, badge, command, lasting, plural, revision, status_word, trouble, utc};
+use crate::page::follow::rows::PipelineRow;
 use crate::page::query::{Query, RANGES, Range};
-use crate::page::rows::PipelineRow;
+use crate::page::screens::parts::{Tone, age, badge, command, lasting, plural, revision, scroll, status_word, trouble, utc};
 use crate::page::screens::table::{Named, deliveries};
-use crate::page::timeline::{Lane, Timeline, empty_words};
+use crate::page::screens::timeline::{Lane, Timeline, empty_words};
 use crate::page::trouble::Trouble;
 
 /// Number of deliveries in the table.
@@ -116,15 +117,13 @@ impl PipelineView {
                 h2 #targets { "Targets" }
                 @if self.targets.is_empty() { p.empty { "This pipeline has no targets. Its `targetsFrom` selects no object at present." } }
                 @else {
-                    div.scroll tabindex="0" role="region" aria-label="Table: targets" {
-                        table {
+                    (scroll("targets", &html! { table {
                             thead { tr {
                                 th scope="col" { "Target" } th scope="col" { "State" } th scope="col" { "Revision" }
                                 th scope="col" { "Since" } th scope="col" { "Message" } th scope="col" { "Last notified" }
                             } }
                             tbody { @for (environment, name, status, notified) in &self.targets { (target(environment, name, status.as_ref(), *notified, now)) } }
-                        }
-                    }
+                        } }))
                 }
             }
         }
@@ -144,12 +143,10 @@ impl PipelineView {
                         " waits for an approval: " code { "pennant approve " (pipeline) " " (cell.name) " -n " (namespace) }
                     }
                 }
-                div.scroll tabindex="0" role="region" aria-label="Table: promotions" {
-                    table {
+                (scroll("promotions", &html! { table {
                         thead { tr { th scope="col" { "To" } th scope="col" { "Revision" } th scope="col" { "Phase" } th scope="col" { "Message" } th scope="col" { "Since" } } }
                         tbody { @for one in self.promotions.iter().take(PROMOTIONS) { (promotion(one, now)) } }
-                    }
-                }
+                    } }))
             }
         }
     }
@@ -182,11 +179,11 @@ fn target(environment: &str, name: &str, status: Option<&TargetStatus>, notified
 fn promotion(promotion: &Promotion, now: Time) -> Markup {
     let status = promotion.status.clone().unwrap_or_default();
     let phase = status.phase.unwrap_or_default();
-    let tone = match phase.as_str() {
-        "Finished" => Tone::Good,
-        "Failed" | "Closed" => Tone::Bad,
-        "Withdrawn" => Tone::Quiet,
-        _ => Tone::Busy,
+    let tone = match phase {
+        Phase::Finished => Tone::Good,
+        Phase::Failed | Phase::Closed => Tone::Bad,
+        Phase::Withdrawn => Tone::Quiet,
+        Phase::Pending | Phase::Requested | Phase::Open | Phase::Merged => Tone::Busy,
     };
     let since = promotion.metadata.creation_timestamp.as_ref().map(|time| time.0);
     // A location comes from a forge. Only an address of the web becomes a link.

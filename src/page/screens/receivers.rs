@@ -6,10 +6,10 @@ use maud::{Markup, html};
 
 use crate::api::Time;
 use crate::api::values::permalink;
-use crate::page::chart::{Figures, success};
-use crate::page::parts::{Tone, age, badge, command, millis, namespace_field, trouble};
+use crate::page::follow::rows::NotificationRow;
 use crate::page::query::Query;
-use crate::page::rows::NotificationRow;
+use crate::page::screens::chart::{Figures, success};
+use crate::page::screens::parts::{Tone, age, badge, command, millis, namespace_field, scroll, trouble};
 use crate::page::trouble::Trouble;
 
 /// Number of notifications of an origin that are named.
@@ -72,22 +72,20 @@ impl Receivers {
             form.filters action="/receivers" { (namespace_field(query)) button { "Show" } }
             @if all.is_empty() && self.troubles.is_empty() { p.empty { "There are no notifications here." } }
             @if !all.is_empty() {
-                div.scroll tabindex="0" role="region" aria-label="Table: receivers" {
-                    table {
+                (scroll("receivers", &html! { table {
                         thead { tr {
                             th scope="col" { "Receiver" } th scope="col" { "State" } th scope="col" { "Waiting" } th scope="col" { "Given up" }
                             th scope="col" { "Success" } th scope="col" { "p50" } th scope="col" { "p99" } th scope="col" { "429" } th scope="col" { "Last sent" }
                             th scope="col" { "Notifications" }
                         } }
                         tbody { @for (origin, receiver) in &all { (line(origin, receiver, now)) } }
-                    }
-                }
+                    } }))
                 p.none {
                     "Waiting, given up and success count all kept deliveries of the notifications. p50, p99 and 429 come from "
                     (self.read) " deliveries" @if self.has_more { ", because more are not read" } "."
                 }
             }
-            (command(&format!("kubectl get notifications {}", query.namespace.as_ref().map_or_else(|| "-A".to_owned(), |ns| format!("-n {ns}")))))
+            (command(&format!("kubectl get notifications {}", query.scope())))
         }
     }
 }

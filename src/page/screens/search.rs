@@ -7,9 +7,11 @@ use maud::{Markup, html};
 use crate::api::Time;
 use crate::api::values::permalink;
 use crate::audit::Entry;
-use crate::page::parts::{Tone, age, badge, command, lasting, namespace_field, revision, status_word, trouble};
+use crate::page::follow::rows::PipelineRow;
 use crate::page::query::Query;
-use crate::page::rows::PipelineRow;
+use crate::page::screens::parts::{
+    Tone, age, badge, command, lasting, namespace_field, revision, scroll, status_word, trouble,
+};
 use crate::page::screens::table::{Named, deliveries, more};
 use crate::page::trouble::Trouble;
 
@@ -62,8 +64,7 @@ impl Found {
                 h2 #runs { "Where it is" }
                 @if self.pipelines.is_empty() { p.empty { "No pipeline here runs or tries it at present." } }
                 @else {
-                    div.scroll tabindex="0" role="region" aria-label="Table: pipelines" {
-                        table {
+                    (scroll("pipelines", &html! { table {
                             thead { tr { th scope="col" { "Pipeline" } th scope="col" { "Environment" } th scope="col" { "State" } th scope="col" { "Revision" } th scope="col" { "Last notified" } } }
                             tbody {
                                 @for row in &self.pipelines {
@@ -78,8 +79,7 @@ impl Found {
                                     }
                                 }
                             }
-                        }
-                    }
+                        } }))
                     @if self.total > self.pipelines.len() { p.none { "The first " (self.pipelines.len()) " of " (self.total) " pipelines." } }
                 }
             }
@@ -89,8 +89,7 @@ impl Found {
 
 /// Returns the command, with the text in quotes for a shell.
 fn same(query: &Query) -> String {
-    let scope = query.namespace.as_ref().map_or_else(|| "-A".to_owned(), |namespace| format!("-n {namespace}"));
-    format!("pennant audit {scope} -o json | jq '.[] | select(.revision | contains({}))'", shell(&query.text))
+    format!("pennant audit {} -o json | jq '.[] | select(.revision | contains({}))'", query.scope(), shell(&query.text))
 }
 
 /// Returns a text as JSON within single quotes of a shell.

@@ -4,8 +4,8 @@ use maud::{Markup, html};
 
 use crate::api::Time;
 use crate::api::values::permalink;
-use crate::page::parts::{Tone, age, badge, command, namespace_field, trouble};
 use crate::page::query::Query;
+use crate::page::screens::parts::{Tone, age, badge, command, namespace_field, scroll, trouble};
 use crate::page::trouble::Trouble;
 
 /// The form in which a person enters a token.
@@ -88,8 +88,7 @@ pub(in crate::page) fn clusters(all: &[Cluster], troubles: &[Trouble], query: &Q
         @if !all.is_empty() {
             @if offline == 0 { p.verdict.good { "All clusters answer: " (all.len()) "." } }
             @else { p.verdict.bad { "Offline: " (offline) " of " (all.len()) " clusters. The targets there keep the last known state." } }
-            div.scroll tabindex="0" role="region" aria-label="Table: clusters" {
-                table {
+            (scroll("clusters", &html! { table {
                     thead { tr { th scope="col" { "Cluster" } th scope="col" { "State" } th scope="col" { "Since" } th scope="col" { "Affected pipelines" } } }
                     tbody {
                         @for cluster in all {
@@ -106,8 +105,7 @@ pub(in crate::page) fn clusters(all: &[Cluster], troubles: &[Trouble], query: &Q
                             }
                         }
                     }
-                }
-            }
+                } }))
         }
         (command("kubectl get pipelines -A -o jsonpath='{range .items[*].status.clusters[*]}{.clusterRef.name}{\"\\t\"}{.reachable}{\"\\n\"}{end}'"))
     }

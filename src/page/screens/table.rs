@@ -5,8 +5,8 @@ use maud::{Markup, html};
 use crate::api::Time;
 use crate::api::values::permalink;
 use crate::audit::{Entry, Row};
-use crate::page::parts::{Tone, age, age_words, badge, moment, outcome_words, revision, utc};
 use crate::page::query::Query;
+use crate::page::screens::parts::{Tone, age, age_words, badge, cut, moment, outcome_words, revision, scroll, utc};
 
 /// Maximum number of characters of an answer in a table.
 const ANSWER: usize = 120;
@@ -101,8 +101,7 @@ pub(in crate::page) enum Named {
 pub(in crate::page) fn deliveries(entries: &[Entry], now: Time, named: Named) -> Markup {
     let with_notification = matches!(named, Named::Notification | Named::Both);
     html! {
-        div.scroll tabindex="0" role="region" aria-label="Table: deliveries" {
-            table {
+        (scroll("deliveries", &html! { table {
                 thead {
                     tr {
                         th scope="col" { "Delivery" }
@@ -115,8 +114,7 @@ pub(in crate::page) fn deliveries(entries: &[Entry], now: Time, named: Named) ->
                     }
                 }
                 tbody { @for entry in entries { (line(&entry.row, now, named)) } }
-            }
-        }
+            } }))
     }
 }
 
@@ -142,8 +140,7 @@ fn line(row: &Row, now: Time, named: Named) -> Markup {
 /// The answer of the receiver, or the error, cut for a table.
 pub(in crate::page) fn answer(row: &Row) -> Markup {
     let text = row.answer.as_deref().or(row.error.as_deref()).unwrap_or_default();
-    let cut = text.char_indices().nth(ANSWER).map(|(end, _)| format!("{}…", &text[..end]));
     html! {
-        @if text.is_empty() { span.none { "—" } } @else { span.message title=(text) { (cut.as_deref().unwrap_or(text)) } }
+        @if text.is_empty() { span.none { "—" } } @else { span.message title=(text) { (cut(text, ANSWER)) } }
     }
 }

@@ -4,8 +4,8 @@ use http::StatusCode;
 use maud::html;
 
 use super::{Done, Inner, Visit, inside};
+use crate::page::access::caller::no_cookie;
 use crate::page::answer::Answer;
-use crate::page::caller::no_cookie;
 use crate::page::forms::{Form, local_path, resend, resend_all};
 use crate::page::query::{Query, Screen};
 use crate::page::screens::simple;

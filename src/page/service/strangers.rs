@@ -7,12 +7,12 @@ use secrecy::SecretString;
 use super::Inner;
 use super::{status, stopping};
 use crate::api::now;
-use crate::page::access;
+use crate::page::access::caller::{Entry, IN_COOKIE, NoCaller, no_cookie, token};
+use crate::page::access::origin;
 use crate::page::answer::{Answer, Asked};
-use crate::page::caller::{Entry, IN_COOKIE, NoCaller, no_cookie, token};
 use crate::page::forms::{Form, local_path};
-use crate::page::parts::{self, Frame};
 use crate::page::query::{Query, Screen};
+use crate::page::screens::parts::{self, Frame};
 use crate::page::screens::simple;
 use crate::page::trouble::Trouble;
 
@@ -25,25 +25,23 @@ impl Inner {
         }
         let path = if asked.query.is_empty() { asked.path.clone() } else { format!("{}?{}", asked.path, asked.query) };
         let next = local_path(&path);
-        if *why == NoCaller::Anonymous && is_page && access::is_from_elsewhere(&asked.headers) {
+        if *why == NoCaller::Anonymous && is_page && origin::is_from_elsewhere(&asked.headers) {
             return Answer::html(StatusCode::OK, simple::from_elsewhere(next));
         }
         match (&self.entry, why) {
-            (Entry::Own(_), NoCaller::Anonymous) => {
-                self.outside(StatusCode::UNAUTHORIZED, "Not here", &simple::no_ticket(false))
-            }
+            (Entry::Own(_), NoCaller::Anonymous) => outside(StatusCode::UNAUTHORIZED, "Not here", &simple::no_ticket(false)),
             (Entry::Tokens(_), NoCaller::Anonymous) => {
                 let next = if asked.path == "/sign-in" { "/" } else { next };
-                self.outside(StatusCode::UNAUTHORIZED, "Sign in", &simple::sign_in(next, None))
+                outside(StatusCode::UNAUTHORIZED, "Sign in", &simple::sign_in(next, None))
             }
             (Entry::Tokens(_), NoCaller::Refused(trouble @ Trouble::SignedOut)) => {
                 let form = simple::sign_in(next, Some(&trouble.sentence()));
-                self.outside(StatusCode::UNAUTHORIZED, "Sign in", &form).with_cookie(&no_cookie())
+                outside(StatusCode::UNAUTHORIZED, "Sign in", &form).with_cookie(&no_cookie())
             }
             (_, NoCaller::Refused(trouble)) => {
                 let status = status(trouble);
                 let content = simple::problem("Nothing can be shown", &[trouble.sentence()], None);
-                self.outside(status, "Nothing can be shown", &content)
+                outside(status, "Nothing can be shown", &content)
             }
         }
     }
@@ -53,7 +51,7 @@ impl Inner {
         let form = Form::read(&asked.body);
         let next = local_path(form.get("next"));
         let Entry::Tokens(tokens) = &self.entry else { return Answer::see_other("/") };
-        let refuse = |words: &str| self.outside(StatusCode::UNAUTHORIZED, "Sign in", &simple::sign_in(next, Some(words)));
+        let refuse = |words: &str| outside(StatusCode::UNAUTHORIZED, "Sign in", &simple::sign_in(next, Some(words)));
         let Some(token): Option<SecretString> = token(form.get("bearer"), IN_COOKIE) else {
             return refuse(
                 "This is not a token, or it is longer than 2,900 bytes. Use a proxy that sends such a token in the header Authorization.",
@@ -71,21 +69,20 @@ impl Inner {
             Err(trouble) => refuse(&trouble.sentence()),
         }
     }
+}
 
-    /// A page for somebody who is not signed in.
-    #[expect(clippy::unused_self, reason = "the counterpart of `inside`")]
-    pub(super) fn outside(&self, status: StatusCode, title: &str, content: &Markup) -> Answer {
-        let frame = Frame {
-            title: title.to_owned(),
-            screen: None,
-            query: Query::default(),
-            name: None,
-            is_signed_in: false,
-            has_cookie: false,
-            form_token: String::new(),
-            is_live: false,
-            now: now(),
-        };
-        Answer::html(status, parts::page(&frame, &html! {}, content))
-    }
+/// A page for somebody who is not signed in.
+pub(super) fn outside(status: StatusCode, title: &str, content: &Markup) -> Answer {
+    let frame = Frame {
+        title: title.to_owned(),
+        screen: None,
+        query: Query::default(),
+        name: None,
+        is_signed_in: false,
+        has_cookie: false,
+        form_token: String::new(),
+        is_live: false,
+        now: now(),
+    };
+    Answer::html(status, parts::page(&frame, &html! {}, content))
 }

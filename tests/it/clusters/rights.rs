@@ -1,6 +1,5 @@
 //! The credentials for a cluster: a service account that can only read, one without permissions, and one that is deleted.
 
-use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::ServiceAccount;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use kube::api::{Api, DeleteParams, PostParams};
@@ -10,18 +9,15 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::{Stage, secret};
-use crate::support::{Receiver, control_plane, eventually};
+use crate::support::{Receiver, account, control_plane, eventually};
 
 /// Returns a kubeconfig for a new service account of this name in the other cluster's namespace.
 pub(super) async fn account(stage: &Stage, name: &str) -> String {
     let _: ServiceAccount = stage.remote.create(json!({"metadata": {"name": name}})).await;
-    let asked = TokenRequest { spec: Some(TokenRequestSpec::default()), ..TokenRequest::default() };
-    let api = stage.remote.api::<ServiceAccount>();
-    let answer = api.create_token_request(name, &PostParams::default(), &asked).await.expect("a token");
+    let token = account::token(&stage.remote.client, &stage.remote.ns, name).await;
     let mut file = Kubeconfig::read_from(control_plane::remote()).expect("a kubeconfig");
     for user in file.auth_infos.iter_mut().filter_map(|named| named.auth_info.as_mut()) {
-        let token = answer.status.clone().and_then(|status| status.token).expect("answered");
-        *user = kube::config::AuthInfo { token: Some(token.into()), ..kube::config::AuthInfo::default() };
+        *user = kube::config::AuthInfo { token: Some(token.clone().into()), ..kube::config::AuthInfo::default() };
     }
     serde_json::to_string(&file).expect("JSON is YAML")
 }

@@ -6,7 +6,8 @@ use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::ResourceExt as _;
 use serde_json::json;
 
-use super::person::{OwnPage, ask, client, token, url};
+use super::person::{allow, ask, client, token, url};
+use crate::support::own_page::OwnPage;
 use crate::support::pennant::Options;
 use crate::support::wait::within;
 use crate::support::{Pennant, Receiver, World, eventually};
@@ -78,7 +79,7 @@ async fn another_teams_token_sees_nothing_of_this_team() {
         for path in &paths {
             let seen = ask(&url(page, path), &[("authorization", bearer)], None).await;
             assert!(!shows(&without(&seen.body, path)), "{bearer:.12} {path}: {}", seen.body);
-            // A person without the permission is told which one it is; a stranger is not told anything.
+            // A person without the permission sees which one is missing. A stranger sees only the form for a token.
             let expected = if bearer.starts_with("Bearer ey") { "No permission: needs" } else { "Sign in" };
             assert!(seen.body.contains(expected), "{bearer:.12} {path}: {} {}", seen.status, seen.body);
             tries += 1;
@@ -118,9 +119,9 @@ async fn another_teams_token_sees_nothing_of_this_team() {
         (format!("/deliveries/{ns}/{delivery}/resend"), "token=00".to_owned(), 403),
     ] {
         let seen = ask(&url(page, &path), &[("cookie", &cookie), ("origin", &origin)], Some(&body)).await;
-        let told = seen.body.replace(&format!("{ns}/{delivery}"), "").replace(&path, "").replace(&delivery, "");
+        let shown = seen.body.replace(&format!("{ns}/{delivery}"), "").replace(&path, "").replace(&delivery, "");
         assert_eq!(seen.status, status, "{path}: {}", seen.body);
-        assert!(!shows(&told.replace(&format!("{SECRET}-hook"), "")), "{path}: {told}");
+        assert!(!shows(&shown.replace(&format!("{SECRET}-hook"), "")), "{path}: {shown}");
         tries += 1;
     }
     assert!(tries >= 60, "{tries}");
@@ -270,20 +271,20 @@ async fn a_page_without_actions_only_reads() {
 #[tokio::test]
 async fn the_address_of_the_own_page_lets_one_browser_in() {
     let (world, _receiver) = team("page-own").await;
-    let (_child, first) = OwnPage::begin(&world.kubeconfig, &["--controller-namespace", &world.ns]);
-    let origin = &first[..first.find("/enter").unwrap()];
+    let page = OwnPage::start(&world.kubeconfig, &["--controller-namespace", &world.ns]);
+    let (origin, first) = (page.origin(), page.first.as_str());
     let overview = format!("{origin}/?namespace={}", world.ns);
     let seen = ask(&overview, &[], None).await;
     assert!(seen.status == 401 && !seen.body.contains(SECRET), "{}", seen.body);
     let guessed = ask(&format!("{origin}/enter?ticket=0000"), &[], None).await;
     assert_eq!(guessed.status, 401);
-    let entered = ask(&first, &[], None).await;
+    let entered = ask(first, &[], None).await;
     let cookie = entered.headers["set-cookie"].to_str().unwrap().to_owned();
     assert!(cookie.contains("HttpOnly; SameSite=Strict"), "{cookie}");
     let pair = cookie.split(';').next().unwrap();
     let seen = ask(&overview, &[("cookie", pair)], None).await;
     assert!(seen.status == 200 && seen.body.contains(SECRET), "{}", seen.body);
-    assert_eq!(ask(&first, &[], None).await.status, 401, "it was used");
+    assert_eq!(ask(first, &[], None).await.status, 401, "it was used");
     // A token of the cluster is no way in: only the kubeconfig of the person counts.
     let token = token(&world, "other", &["get", "list", "watch"]).await;
     let seen = ask(&overview, &[("authorization", &format!("Bearer {token}"))], None).await;
@@ -302,4 +303,40 @@ async fn replicas_with_the_same_key_accept_each_others_cookies() {
     let path = format!("/?namespace={}", world.ns);
     let seen = ask(&url(two.page_address().await, &path), &[("cookie", &cookie)], None).await;
     assert!(seen.status == 200 && seen.body.contains(SECRET), "{}", seen.body);
+}
+
+#[tokio::test]
+async fn a_test_reaches_the_receiver_of_a_person_who_may_resend() {
+    let (world, receiver) = team("page-test").await;
+    let pennant = Pennant::with(&world, serving(&world, &["--page-actions"])).await;
+    world.observed(SECRET).await;
+    let page = pennant.page_address().await;
+    let notification = format!("/notifications/{}/{SECRET}-hook", world.ns);
+    let send = async |page, token: &str| {
+        let (origin, cookie) = (url(page, ""), sign_in(page, token).await);
+        let seen = ask(&url(page, &notification), &[("cookie", &cookie)], None).await;
+        let form = format!("token={}&pipeline={}%2F{SECRET}", hidden(&seen.body, "token"), world.ns);
+        let headers = [("cookie", cookie.as_str()), ("origin", &origin)];
+        ask(&url(page, &format!("{notification}/test")), &headers, Some(&form)).await.body
+    };
+    let reader = token(&world, "reader", &["get", "list", "watch"]).await;
+    let seen = send(page, &reader).await;
+    assert!(seen.contains("No permission: needs patch on deliveries in page-test."), "{seen}");
+    let writer = token(&world, "writer", &["get", "list", "watch", "patch"]).await;
+    let seen = send(page, &writer).await;
+    assert!(seen.contains("grant get on configmaps in page-test. No test was sent"), "{seen}");
+    assert!(receiver.to("/hook").is_empty());
+    let rules = json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]}]);
+    allow(&world, "writer", "writer-texts", &rules).await;
+    let seen = send(page, &writer).await;
+    assert!(seen.contains("Test: 400 Bad Request"), "{seen}");
+    let requests = receiver.to("/hook");
+    assert_eq!((requests.len(), requests[0].header("pennant-test")), (1, "true"));
+    assert!(world.deliveries().await.is_empty(), "a test is not recorded");
+    // In the cluster, a test obeys the egress policy, as every request does.
+    let strict = Options { loopback: false, pod: Some("strict"), ..serving(&world, &["--page-actions"]) };
+    let strict = Pennant::with(&world, strict).await;
+    let seen = send(strict.page_address().await, &writer).await;
+    assert!(seen.contains("notice bad") && !seen.contains("Test: 400"), "{seen}");
+    assert_eq!(receiver.to("/hook").len(), 1);
 }

@@ -1,5 +1,6 @@
 //! What the page shows when the API server is away, slow, or refuses a part.
 
+use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
 
 use super::person::{OwnPage, ask, token, url};
@@ -16,6 +17,8 @@ async fn an_api_server_that_is_away_or_slow_gets_a_page_that_says_so() {
     let overview = format!("/?namespace={}", world.ns);
     let seen = page.get(&overview).await;
     assert!(seen.status == 200 && seen.body.contains(">shop<"), "{}", seen.body);
+    // Nothing runs in this namespace.
+    assert!(seen.body.contains("No controller acts: Lease pennant-pipeline does not exist"), "{}", seen.body);
     // Away: what was known is still shown, with the reason why it can be old.
     proxy.cut();
     eventually("the overview says that the API server is away", async || {
@@ -119,5 +122,19 @@ async fn a_receiver_that_refuses_is_on_every_screen_that_it_concerns() {
             }
         })
         .await;
+    }
+}
+
+#[tokio::test]
+async fn a_wrong_global_configuration_is_above_every_screen() {
+    let world = World::new("page-banner").await;
+    world.pipeline("shop", &["dev/web"]).await;
+    let data = json!({"config.yaml": "notifications: [{name: chat, colour: red}]"});
+    let _: ConfigMap = world.create(json!({"metadata": {"name": "pennant-config"}, "data": data})).await;
+    let page = OwnPage::start(&world.kubeconfig, &["--controller-namespace", &world.ns]).await;
+    for path in [format!("/?namespace={}", world.ns), format!("/pipelines/{}/shop", world.ns), "/clusters".to_owned()] {
+        let seen = page.get(&path).await;
+        let is_named = seen.body.contains("The global configuration in ConfigMap page-banner/pennant-config is wrong");
+        assert!(seen.status == 200 && is_named && seen.body.contains("colour"), "{path}: {}", seen.body);
     }
 }

@@ -1,18 +1,15 @@
 //! People who ask the page, with their tokens, and the page on the own machine.
 
-use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
 
-use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::ServiceAccount;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::api::PostParams;
 use reqwest::header::HeaderMap;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::support::World;
+use crate::support::{World, account, own_page};
 
 /// An answer of the page.
 #[derive(Debug)]
@@ -49,33 +46,26 @@ pub async fn token(world: &World, name: &str, verbs: &[&str]) -> String {
         .expect("a new account");
     if !verbs.is_empty() {
         let rules = json!([{"apiGroups": ["pennant.dev"], "resources": ["*"], "verbs": verbs}]);
-        world.create::<Role>(json!({"metadata": {"name": name}, "rules": rules})).await;
-        world
-            .create::<RoleBinding>(json!({
-                "metadata": {"name": name},
-                "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name},
-                "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": world.ns}],
-            }))
-            .await;
+        allow(world, name, name, &rules).await;
     }
-    let asked = TokenRequest { spec: Some(TokenRequestSpec::default()), ..TokenRequest::default() };
-    let answer = world.api::<ServiceAccount>().create_token_request(name, &PostParams::default(), &asked).await;
-    answer.expect("a token").status.and_then(|status| status.token).expect("answered")
+    account::token(&world.client, &world.ns, name).await
 }
 
-/// A process that ends with the test.
-pub struct Process(Child);
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+/// Gives an account of the namespace of the world these rules there, in a Role with this name.
+pub async fn allow(world: &World, account: &str, role: &str, rules: &Value) {
+    world.create::<Role>(json!({"metadata": {"name": role}, "rules": rules})).await;
+    world
+        .create::<RoleBinding>(json!({
+            "metadata": {"name": role},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": role},
+            "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": world.ns}],
+        }))
+        .await;
 }
 
 /// `pennant page`, and the cookie of the browser that opened it.
 pub struct OwnPage {
-    _child: Process,
+    _running: own_page::OwnPage,
     pub origin: String,
     pub cookie: String,
 }
@@ -83,29 +73,9 @@ pub struct OwnPage {
 impl OwnPage {
     /// Starts it with this kubeconfig, and opens its first address.
     pub async fn start(kubeconfig: &Path, args: &[&str]) -> Self {
-        let (child, first) = Self::begin(kubeconfig, args);
-        let entered = ask(&first, &[], None).await;
-        assert_eq!(entered.status, 303, "{entered:?}");
-        let cookie = entered.headers["set-cookie"].to_str().unwrap().split(';').next().unwrap().to_owned();
-        let origin = first[..first.find("/enter").unwrap()].to_owned();
-        Self { _child: child, origin, cookie }
-    }
-
-    /// Starts it. Returns its first address.
-    pub fn begin(kubeconfig: &Path, args: &[&str]) -> (Process, String) {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_pennant"))
-            .args(["page", "--no-open"])
-            .args(args)
-            .env("KUBECONFIG", kubeconfig)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("the built program");
-        let mut first = String::new();
-        BufReader::new(child.stdout.take().expect("stdout")).read_line(&mut first).expect("an address");
-        let first = first.trim();
-        (Process(child), first.to_owned())
+        let running = own_page::OwnPage::start(kubeconfig, args);
+        let (origin, cookie) = (running.origin().to_owned(), running.enter().await);
+        Self { _running: running, origin, cookie }
     }
 
     /// Reads a path.

@@ -11,15 +11,21 @@ use crate::support::{Fault, Pennant, Proxy, Receiver, World, eventually};
 /// The maximum number of calls of a page.
 const CALLS: usize = 10;
 
-#[tokio::test]
-async fn a_page_makes_few_calls_and_an_idle_one_only_watches() {
-    let world = World::new("page-calls").await;
+/// A pipeline with a notification, which Pennant follows.
+async fn shop(ns: &str) -> (World, Receiver, Pennant) {
+    let world = World::new(ns).await;
     let receiver = Receiver::start();
     world.deploy("web", "1").await;
     world.pipeline("shop", &["dev/web"]).await;
     world.notification("chat", &receiver, json!({})).await;
-    let _pennant = Pennant::start(&world).await;
+    let pennant = Pennant::start(&world).await;
     world.observed("shop").await;
+    (world, receiver, pennant)
+}
+
+#[tokio::test]
+async fn a_page_makes_few_calls_and_an_idle_one_only_watches() {
+    let (world, _receiver, _pennant) = shop("page-calls").await;
     world.ship("web", "2").await;
     let sent = world.delivery("Deployed 2", |d| d.status.as_ref().is_some_and(|s| s.outcome.is_some())).await;
     let proxy = Proxy::start(&world.kubeconfig, "page-calls").await;
@@ -65,13 +71,7 @@ async fn a_page_makes_few_calls_and_an_idle_one_only_watches() {
 
 #[tokio::test]
 async fn a_change_is_signalled_to_the_open_page() {
-    let world = World::new("page-live").await;
-    let receiver = Receiver::start();
-    world.deploy("web", "1").await;
-    world.pipeline("shop", &["dev/web"]).await;
-    world.notification("chat", &receiver, json!({})).await;
-    let _pennant = Pennant::start(&world).await;
-    world.observed("shop").await;
+    let (world, _receiver, _pennant) = shop("page-live").await;
     let page = OwnPage::start(&world.kubeconfig, &["--controller-namespace", &world.ns]).await;
     let paths = [
         format!("/?namespace={}", world.ns),

@@ -56,6 +56,7 @@ test('the overview shows what is wrong first, and filters are in the address', a
   const rows = page.locator('table.matrix tbody tr');
   await expect(rows.first()).toContainText('Failed');
   await expect(page.getByRole('heading', { name: 'Notifications that need attention' })).toBeVisible();
+  await expect(page.getByRole('alert')).toContainText('Clusters that do not answer: shop.us-1');
   await page.getByLabel('Namespace').fill('payments');
   await page.getByRole('button', { name: 'Show' }).click();
   await expect(page).toHaveURL(/namespace=payments/);

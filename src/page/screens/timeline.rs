@@ -7,14 +7,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use globset::{Glob, GlobSet, GlobSetBuilder};
 
-use super::parts::{Tone, age_words, outcome_words, short_revision, status_word, utc};
-use super::query::Range;
-use super::screens::table::story;
 use crate::api::delivery::{Family, SubjectKind};
 use crate::api::notification::Trigger;
 use crate::api::values::permalink;
 use crate::api::{Outcome, Status, Time, TransitionType};
 use crate::audit::Entry;
+use crate::page::query::Range;
+use crate::page::screens::parts::{Tone, age_words, cut, outcome_words, short_revision, status_word, utc};
+use crate::page::screens::table::story;
 use crate::preview::Explained;
 
 /// Maximum number of marks of a line. The newest are shown.
@@ -28,61 +28,61 @@ const TICKS: i64 = 5;
 
 /// The whole timeline.
 #[derive(Debug)]
-pub(super) struct Timeline {
-    pub(super) from: Time,
-    pub(super) to: Time,
-    pub(super) lanes: Vec<Lane>,
+pub(in crate::page) struct Timeline {
+    pub(in crate::page) from: Time,
+    pub(in crate::page) to: Time,
+    pub(in crate::page) lanes: Vec<Lane>,
     /// The labels of the axis, each with its position in percent.
-    pub(super) ticks: Vec<(f64, String)>,
+    pub(in crate::page) ticks: Vec<(f64, String)>,
 }
 
 /// One subject.
 #[derive(Debug)]
-pub(super) struct Lane {
-    pub(super) subject: String,
-    pub(super) bars: Vec<Bar>,
-    pub(super) lines: Vec<Line>,
+pub(in crate::page) struct Lane {
+    pub(in crate::page) subject: String,
+    pub(in crate::page) bars: Vec<Bar>,
+    pub(in crate::page) lines: Vec<Line>,
 }
 
 /// A time in which the state of a subject was the same. Positions are in percent.
 #[derive(Debug)]
-pub(super) struct Bar {
-    pub(super) start: f64,
-    pub(super) end: f64,
-    pub(super) tone: Tone,
-    pub(super) words: String,
-    pub(super) title: String,
+pub(in crate::page) struct Bar {
+    pub(in crate::page) start: f64,
+    pub(in crate::page) end: f64,
+    pub(in crate::page) tone: Tone,
+    pub(in crate::page) words: String,
+    pub(in crate::page) title: String,
 }
 
 /// The deliveries of one notification about a subject.
 #[derive(Debug)]
-pub(super) struct Line {
-    pub(super) notification: String,
-    pub(super) marks: Vec<Mark>,
+pub(in crate::page) struct Line {
+    pub(in crate::page) notification: String,
+    pub(in crate::page) marks: Vec<Mark>,
 }
 
 /// One delivery, or a change that the notification does not report.
 #[derive(Debug)]
-pub(super) struct Mark {
-    pub(super) at: f64,
-    pub(super) tone: Tone,
+pub(in crate::page) struct Mark {
+    pub(in crate::page) at: f64,
+    pub(in crate::page) tone: Tone,
     /// A sign, so that the meaning does not depend on the colour.
-    pub(super) sign: &'static str,
-    pub(super) title: String,
-    pub(super) link: Option<String>,
+    pub(in crate::page) sign: &'static str,
+    pub(in crate::page) title: String,
+    pub(in crate::page) link: Option<String>,
 }
 
 /// What is known of a target now.
 #[derive(Clone, Debug)]
-pub(super) struct Present {
-    pub(super) subject: String,
-    pub(super) status: Status,
-    pub(super) revision: String,
-    pub(super) since: Option<Time>,
+pub(in crate::page) struct Present {
+    pub(in crate::page) subject: String,
+    pub(in crate::page) status: Status,
+    pub(in crate::page) revision: String,
+    pub(in crate::page) since: Option<Time>,
 }
 
 /// Draws the timeline. `present`: all targets of the pipeline, in their order.
-pub(super) fn timeline(
+pub(in crate::page) fn timeline(
     entries: &[Entry],
     present: &[Present],
     explained: &[Explained],
@@ -195,13 +195,6 @@ fn lines(own: &[&Entry], subject: &str, explained: &[Explained], scale: Scale, n
     names.into_iter().map(line).collect()
 }
 
-fn cut(text: String) -> String {
-    match text.char_indices().nth(LONGEST) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text,
-    }
-}
-
 /// Whether a notification has a trigger for targets. One that only reports promotions would have an empty line in each lane.
 fn is_about_targets(settings: &Explained) -> bool {
     triggers(settings).iter().any(|trigger| trigger.type_.subject() == SubjectKind::Target)
@@ -225,7 +218,7 @@ fn mark(entry: &Entry, scale: Scale, now: Time) -> Mark {
     let words = outcome_words(row.outcome);
     let title = format!("{} {}, {}. {words}{ending}", spec.type_.as_str(), spec.to.revision, utc(spec.time));
     let link = Some(permalink::delivery(&row.namespace, &row.name));
-    Mark { at: scale.at(spec.time), tone, sign, title: cut(title), link }
+    Mark { at: scale.at(spec.time), tone, sign, title: cut(&title, LONGEST).into_owned(), link }
 }
 
 /// Returns the changes that other notifications have reported, and this one has not, with the reason.
@@ -241,7 +234,13 @@ fn unwanted(own: &[&Entry], name: &str, settings: &Explained, scale: Scale) -> V
     let marks = others.into_iter().filter_map(|((_, type_), entry)| {
         let why = why_not(&compiled, type_, entry)?;
         let title = format!("{} {}, {}. Not wanted: {why}", type_.as_str(), entry.spec.to.revision, utc(entry.spec.time));
-        Some(Mark { at: scale.at(entry.spec.time), tone: Tone::Quiet, sign: "○", title: cut(title), link: None })
+        Some(Mark {
+            at: scale.at(entry.spec.time),
+            tone: Tone::Quiet,
+            sign: "○",
+            title: cut(&title, LONGEST).into_owned(),
+            link: None,
+        })
     });
     marks.collect()
 }
@@ -304,7 +303,7 @@ impl Compiled {
 }
 
 /// Returns the words for a timeline without marks.
-pub(super) fn empty_words(range: Range, now: Time) -> String {
+pub(in crate::page) fn empty_words(range: Range, now: Time) -> String {
     match range.from {
         Some(from) => format!("Nothing was recorded since {} ({}).", utc(from), age_words(from, now)),
         None => "Nothing was recorded yet: no notification has reported a change of this pipeline.".to_owned(),

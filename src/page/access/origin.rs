@@ -16,7 +16,7 @@ const FETCH_MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
 
 /// The names under which the page can be reached.
 #[derive(Clone, Debug)]
-pub(super) enum Hosts {
+pub(in crate::page) enum Hosts {
     /// Exactly this host and port: the page of a person on the own machine.
     Only(Vec<String>),
     /// The host of the URL for users, and this machine, for `kubectl port-forward`.
@@ -25,7 +25,7 @@ pub(super) enum Hosts {
 
 /// Why a request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Refusal {
+pub(in crate::page) enum Refusal {
     /// It is for another host.
     Host,
     /// It comes from a page of another site.
@@ -47,8 +47,8 @@ fn name(host: &str) -> &str {
     digits.map_or(host, |(name, _)| name)
 }
 
-/// Checks `Host`, `Origin` and `Sec-Fetch-Site`. `public` is the scheme that users see.
-pub(super) fn check(hosts: &Hosts, method: &Method, headers: &HeaderMap) -> Result<(), Refusal> {
+/// Checks `Host`, `Origin` and `Sec-Fetch-Site`.
+pub(in crate::page) fn check(hosts: &Hosts, method: &Method, headers: &HeaderMap) -> Result<(), Refusal> {
     let text = |name: &HeaderName| {
         let mut all = headers.get_all(name).iter();
         let first = all.next().map(|value| value.to_str().unwrap_or("\u{fffd}"));
@@ -76,32 +76,32 @@ pub(super) fn check(hosts: &Hosts, method: &Method, headers: &HeaderMap) -> Resu
 }
 
 /// Whether the browser opens a page, and does not load a part of one.
-pub(super) fn is_navigation(headers: &HeaderMap) -> bool {
+pub(in crate::page) fn is_navigation(headers: &HeaderMap) -> bool {
     headers.get(FETCH_MODE).is_some_and(|mode| mode == "navigate")
 }
 
 /// Whether the request follows a link on another site. Then the browser sends no cookie with `SameSite=Strict`.
-pub(super) fn is_from_elsewhere(headers: &HeaderMap) -> bool {
+pub(in crate::page) fn is_from_elsewhere(headers: &HeaderMap) -> bool {
     headers.get(FETCH_SITE).is_some_and(|site| site == "cross-site" || site == "same-site")
 }
 
 /// The key of the tokens in forms. It lives as long as the process.
 #[derive(Debug)]
-pub(super) struct FormKey(hmac::Key);
+pub(in crate::page) struct FormKey(hmac::Key);
 
 impl FormKey {
     /// Creates the key from these random bytes.
-    pub(super) fn new(random: &[u8; 32]) -> Self {
+    pub(in crate::page) fn new(random: &[u8; 32]) -> Self {
         Self(hmac::Key::new(hmac::HMAC_SHA256, random))
     }
 
     /// Returns the token for the forms of a caller.
-    pub(super) fn token(&self, caller: &[u8; 32]) -> String {
+    pub(in crate::page) fn token(&self, caller: &[u8; 32]) -> String {
         hex::encode(hmac::sign(&self.0, caller))
     }
 
     /// Whether a form has the token of this caller.
-    pub(super) fn is_token(&self, caller: &[u8; 32], given: &str) -> bool {
+    pub(in crate::page) fn is_token(&self, caller: &[u8; 32], given: &str) -> bool {
         hex::decode(given).is_ok_and(|given| hmac::verify(&self.0, caller, &given).is_ok())
     }
 }

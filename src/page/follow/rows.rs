@@ -9,6 +9,7 @@ use crate::api::conditions::{Condition, ConditionStatus, DELIVERING, READY, get}
 use crate::api::notification::{Endpoint, NotificationLayer};
 use crate::api::pipeline::{ClusterStatus, EnvironmentStatus, TargetStatus};
 use crate::api::{Notification, Pipeline, Status, Time};
+use crate::page::screens::parts::cut;
 
 /// Maximum number of revisions that are kept of an environment.
 const REVISIONS: usize = 3;
@@ -17,7 +18,7 @@ const LONGEST: usize = 300;
 
 /// How much a pipeline needs the attention of a person. The first is the most urgent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Attention {
+pub(in crate::page) enum Attention {
     /// A target has failed.
     Failed,
     /// The pipeline cannot be followed, or a notification of it cannot be sent.
@@ -32,85 +33,85 @@ pub(super) enum Attention {
 
 /// One pipeline.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct PipelineRow {
-    pub(super) namespace: String,
-    pub(super) name: String,
+pub(in crate::page) struct PipelineRow {
+    pub(in crate::page) namespace: String,
+    pub(in crate::page) name: String,
     /// Kind and name of the application object. Empty if the pipeline has none of its own.
-    pub(super) app: String,
-    pub(super) environments: Vec<Cell>,
+    pub(in crate::page) app: String,
+    pub(in crate::page) environments: Vec<Cell>,
     /// Reason and message, if the pipeline is not ready.
-    pub(super) not_ready: Option<(String, String)>,
+    pub(in crate::page) not_ready: Option<(String, String)>,
     /// The notifications that cannot be sent, each with the reason and the message.
-    pub(super) unsent: Vec<(String, String, String)>,
+    pub(in crate::page) unsent: Vec<(String, String, String)>,
     /// When a receiver last answered 2xx, and to which notification.
-    pub(super) last_sent: Option<(Time, String)>,
-    pub(super) clusters: Vec<ClusterStatus>,
+    pub(in crate::page) last_sent: Option<(Time, String)>,
+    pub(in crate::page) clusters: Vec<ClusterStatus>,
     /// The endpoints that layers of the pipeline set.
-    pub(super) endpoints: Vec<OwnEndpoint>,
-    pub(super) attention: Attention,
+    pub(in crate::page) endpoints: Vec<OwnEndpoint>,
+    pub(in crate::page) attention: Attention,
 }
 
 /// One environment of a pipeline.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Cell {
-    pub(super) name: String,
+pub(in crate::page) struct Cell {
+    pub(in crate::page) name: String,
     /// The worst status of its targets. `None`: not observed yet.
-    pub(super) status: Option<Status>,
-    pub(super) drifted: bool,
+    pub(in crate::page) status: Option<Status>,
+    pub(in crate::page) drifted: bool,
     /// The revisions that run, or that targets try to run.
-    pub(super) revisions: Vec<String>,
+    pub(in crate::page) revisions: Vec<String>,
     /// Since when the target with the worst status has it.
-    pub(super) since: Option<Time>,
+    pub(in crate::page) since: Option<Time>,
     /// The number of ready targets, and of all.
-    pub(super) ready: (usize, usize),
+    pub(in crate::page) ready: (usize, usize),
     /// The message of the target with the worst status.
-    pub(super) message: String,
+    pub(in crate::page) message: String,
     /// When a receiver last answered 2xx about a target of the environment.
-    pub(super) notified: Option<Time>,
+    pub(in crate::page) notified: Option<Time>,
     /// The revision whose promotion waits for an approval.
-    pub(super) waits_for_approval: Option<String>,
+    pub(in crate::page) waits_for_approval: Option<String>,
     /// Texts by which the search finds the environment: all revisions of its targets.
-    pub(super) searched: BTreeSet<String>,
+    pub(in crate::page) searched: BTreeSet<String>,
 }
 
 /// An endpoint that a layer of a pipeline sets for a notification.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct OwnEndpoint {
-    pub(super) notification: String,
+pub(in crate::page) struct OwnEndpoint {
+    pub(in crate::page) notification: String,
     /// The environment. `None`: all.
-    pub(super) environment: Option<String>,
-    pub(super) origin: String,
+    pub(in crate::page) environment: Option<String>,
+    pub(in crate::page) origin: String,
 }
 
 /// One notification.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct NotificationRow {
-    pub(super) namespace: String,
-    pub(super) name: String,
-    pub(super) ready: Option<ConditionStatus>,
-    pub(super) delivering: Option<ConditionStatus>,
-    pub(super) suspended: bool,
+pub(in crate::page) struct NotificationRow {
+    pub(in crate::page) namespace: String,
+    pub(in crate::page) name: String,
+    pub(in crate::page) ready: Option<ConditionStatus>,
+    pub(in crate::page) delivering: Option<ConditionStatus>,
+    pub(in crate::page) suspended: bool,
     /// Reason and message of the condition that needs attention.
-    pub(super) summary: Option<(String, String)>,
-    pub(super) pipelines: i64,
-    pub(super) targets: i64,
-    pub(super) pending: i64,
-    pub(super) delivered: i64,
-    pub(super) parked: i64,
-    pub(super) last_sent: Option<Time>,
+    pub(in crate::page) summary: Option<(String, String)>,
+    pub(in crate::page) pipelines: i64,
+    pub(in crate::page) targets: i64,
+    pub(in crate::page) pending: i64,
+    pub(in crate::page) delivered: i64,
+    pub(in crate::page) parked: i64,
+    pub(in crate::page) last_sent: Option<Time>,
     /// The origin of its own endpoint. `None`: it has the endpoint of a layer below.
-    pub(super) origin: Option<String>,
+    pub(in crate::page) origin: Option<String>,
 }
 
 impl NotificationRow {
     /// Whether nothing is wrong.
-    pub(super) fn is_well(&self) -> bool {
+    pub(in crate::page) fn is_well(&self) -> bool {
         self.ready == Some(ConditionStatus::True) && self.delivering != Some(ConditionStatus::False)
     }
 }
 
 /// Returns the origin of an endpoint as the page shows it: scheme, host and port, or the Secret with the URL.
-pub(super) fn origin(endpoint: &Endpoint, namespace: &str) -> Option<String> {
+pub(in crate::page) fn origin(endpoint: &Endpoint, namespace: &str) -> Option<String> {
     if let Some(from) = &endpoint.url_from {
         return Some(format!("from Secret {namespace}/{}", from.secret_key_ref.name));
     }
@@ -132,7 +133,7 @@ impl From<Notification> for NotificationRow {
             ready: state(READY),
             delivering: state(DELIVERING),
             suspended: spec.suspend == Some(true),
-            summary: status.summary.as_ref().map(|summary| (summary.reason.clone(), cut(&summary.message))),
+            summary: status.summary.as_ref().map(|summary| (summary.reason.clone(), short(&summary.message))),
             pipelines: status.pipelines,
             targets: status.targets,
             pending: status.pending,
@@ -162,9 +163,9 @@ impl From<Pipeline> for PipelineRow {
             })
             .collect();
         let ready = get(&status.conditions, READY).filter(|condition| condition.status == ConditionStatus::False);
-        let not_ready = ready.map(|Condition { reason, message, .. }| (reason.clone(), cut(message)));
+        let not_ready = ready.map(|Condition { reason, message, .. }| (reason.clone(), short(message)));
         let unsent: Vec<_> =
-            dispatched.notifications.iter().map(|n| (n.name.clone(), n.reason.clone(), cut(&n.message))).collect();
+            dispatched.notifications.iter().map(|n| (n.name.clone(), n.reason.clone(), short(&n.message))).collect();
         let attention = attention(&environments, not_ready.is_some() || !unsent.is_empty(), &status.clusters);
         Self {
             app: app(&pipeline),
@@ -221,7 +222,7 @@ const fn badness(status: Status) -> u8 {
 }
 
 /// Returns the revision that the status of a target is about.
-pub(super) fn revision(target: &TargetStatus) -> &str {
+pub(in crate::page) fn revision(target: &TargetStatus) -> &str {
     let is_trying = matches!(target.status, Status::Failed | Status::InProgress) && !target.attempted_revision.is_empty();
     if is_trying { &target.attempted_revision } else { &target.revision }
 }
@@ -246,7 +247,7 @@ fn cell(name: &str, known: Option<&EnvironmentStatus>, sent: &BTreeMap<&str, Tim
         revisions,
         since: worst.and_then(|target| target.last_transition_time),
         ready: (known.targets.iter().filter(|target| target.ready).count(), known.targets.len()),
-        message: worst.map(|target| cut(&target.message)).unwrap_or_default(),
+        message: worst.map(|target| short(&target.message)).unwrap_or_default(),
         notified: about.map(|(_, time)| *time).max(),
         waits_for_approval: known.waiting_approval.as_ref().map(|waiting| waiting.revision.clone()),
         searched: all.filter(|revision| !revision.is_empty()).cloned().collect(),
@@ -273,23 +274,20 @@ fn endpoints(pipeline: &Pipeline, namespace: &str) -> Vec<OwnEndpoint> {
 
 impl PipelineRow {
     /// Whether a text occurs in the names, the application or the revisions.
-    pub(super) fn has(&self, text: &str) -> bool {
+    pub(in crate::page) fn has(&self, text: &str) -> bool {
         let text = text.to_lowercase();
         let names = [&self.namespace, &self.name, &self.app];
         names.into_iter().any(|name| name.to_lowercase().contains(&text)) || self.runs(&text)
     }
 
     /// Whether a revision with this text, in lower case, runs or is tried somewhere.
-    pub(super) fn runs(&self, text: &str) -> bool {
+    pub(in crate::page) fn runs(&self, text: &str) -> bool {
         self.environments.iter().any(|cell| cell.searched.iter().any(|revision| revision.to_lowercase().contains(text)))
     }
 }
 
-fn cut(text: &str) -> String {
-    match text.char_indices().nth(LONGEST) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text.to_owned(),
-    }
+fn short(text: &str) -> String {
+    cut(text, LONGEST).into_owned()
 }
 
 #[cfg(test)]

@@ -18,10 +18,10 @@ use secrecy::{ExposeSecret as _, SecretString};
 use sha2::{Digest as _, Sha256};
 use tokio::time::Instant;
 
-use super::call::call;
-use super::seal::{LIFE, Seal, SealError, random};
-use super::trouble::{Trouble, Wanted};
 use crate::api::now;
+use crate::page::access::seal::{LIFE, Seal, SealError, random};
+use crate::page::read::call::call;
+use crate::page::trouble::{Trouble, Wanted};
 
 /// The name of the cookie with an encrypted token. The prefix makes browsers accept it only from this host, and only with TLS or on this
 /// machine.
@@ -33,7 +33,7 @@ const TRUSTED_FOR: Duration = Duration::from_mins(10);
 /// Maximum number of callers that are remembered.
 const MOST: usize = 256;
 /// Maximum length of a token in a cookie, which has at most 4,096 bytes with its name and its encryption.
-pub(super) const IN_COOKIE: usize = 2900;
+pub(in crate::page) const IN_COOKIE: usize = 2900;
 /// Maximum length of a token in a header. The head of a request has at most 16 KiB.
 const IN_HEADER: usize = 12 * 1024;
 
@@ -75,26 +75,26 @@ impl std::fmt::Debug for Tokens {
 
 /// A person, or a program, with the permissions that the API server gives it.
 #[derive(Clone)]
-pub(super) struct Caller {
-    pub(super) client: Client,
+pub(in crate::page) struct Caller {
+    pub(in crate::page) client: Client,
     /// A hash of the credentials. What is remembered for one caller is never shown to another.
-    pub(super) key: [u8; 32],
+    pub(in crate::page) key: [u8; 32],
     /// The name, as the API server knows it.
-    pub(super) name: Option<String>,
+    pub(in crate::page) name: Option<String>,
     /// Whether the caller can sign out.
-    pub(super) has_cookie: bool,
+    pub(in crate::page) has_cookie: bool,
 }
 
 impl Caller {
     /// Returns what the tokens of forms belong to: the name, because a proxy renews the token of a caller while a form is open.
-    pub(super) fn form_key(&self) -> [u8; 32] {
+    pub(in crate::page) fn form_key(&self) -> [u8; 32] {
         self.name.as_ref().map_or(self.key, |name| Sha256::digest(name).into())
     }
 }
 
 /// Why a request has no caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum NoCaller {
+pub(in crate::page) enum NoCaller {
     /// It has no credentials.
     Anonymous,
     /// The API server does not accept the credentials, or they cannot be checked.
@@ -103,7 +103,7 @@ pub(super) enum NoCaller {
 
 /// The callers that the API server has accepted.
 #[derive(Default)]
-pub(super) struct Known(Mutex<HashMap<[u8; 32], Accepted>>);
+pub(in crate::page) struct Known(Mutex<HashMap<[u8; 32], Accepted>>);
 
 #[derive(Clone)]
 struct Accepted {
@@ -129,7 +129,7 @@ impl Own {
     }
 
     /// Returns the cookie for the browser that has this ticket, and makes the ticket useless.
-    pub(super) fn enter(&self, given: &str) -> Option<String> {
+    pub(in crate::page) fn enter(&self, given: &str) -> Option<String> {
         let mut ticket = self.ticket.lock().unwrap_or_else(PoisonError::into_inner);
         let is_right = ticket.as_ref().is_some_and(|ticket| is_same(ticket.expose_secret(), given));
         if !is_right {
@@ -147,12 +147,12 @@ impl Tokens {
     }
 
     /// Returns the key of the tokens in forms.
-    pub(super) fn form_secret(&self) -> &[u8; 32] {
+    pub(in crate::page) fn form_secret(&self) -> &[u8; 32] {
         self.seal.forms()
     }
 
     /// Returns the cookie with this token.
-    pub(super) fn cookie(&self, token: &SecretString) -> Result<String, SealError> {
+    pub(in crate::page) fn cookie(&self, token: &SecretString) -> Result<String, SealError> {
         Ok(format!(
             "{COOKIE_NAME}={}; HttpOnly; Secure; SameSite=Strict; Path=/; Max-Age={LIFE}",
             self.seal.close(token, now())?
@@ -161,7 +161,7 @@ impl Tokens {
 }
 
 /// Returns the header value that removes the cookie.
-pub(super) fn no_cookie() -> String {
+pub(in crate::page) fn no_cookie() -> String {
     format!("{COOKIE_NAME}=; HttpOnly; Secure; SameSite=Strict; Path=/; Max-Age=0")
 }
 
@@ -171,7 +171,7 @@ fn is_same(one: &str, other: &str) -> bool {
 }
 
 /// Reads a token that a person typed or a proxy sent.
-pub(super) fn token(text: &str, longest: usize) -> Option<SecretString> {
+pub(in crate::page) fn token(text: &str, longest: usize) -> Option<SecretString> {
     let text = text.trim();
     let text = text.strip_prefix("Bearer ").unwrap_or(text).trim();
     let fits = !text.is_empty() && text.len() <= longest && text.bytes().all(|c| c.is_ascii_graphic());
@@ -186,7 +186,7 @@ fn cookie<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
 
 impl Known {
     /// Returns the caller of a request.
-    pub(super) async fn caller(&self, entry: &Entry, headers: &HeaderMap) -> Result<Caller, NoCaller> {
+    pub(in crate::page) async fn caller(&self, entry: &Entry, headers: &HeaderMap) -> Result<Caller, NoCaller> {
         match entry {
             Entry::Own(own) => {
                 let session = own.session.expose_secret();
@@ -209,7 +209,7 @@ impl Known {
     }
 
     /// Returns the caller with this token, if the API server accepts it.
-    pub(super) async fn with_token(
+    pub(in crate::page) async fn with_token(
         &self,
         tokens: &Tokens,
         token: &SecretString,
@@ -262,7 +262,7 @@ impl Known {
     }
 
     /// Forgets a caller who has signed out.
-    pub(super) fn forget(&self, key: &[u8; 32]) {
+    pub(in crate::page) fn forget(&self, key: &[u8; 32]) {
         self.lock().remove(key);
     }
 

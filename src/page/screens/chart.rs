@@ -4,33 +4,33 @@ use crate::api::{Outcome, Time};
 use crate::audit::Row;
 
 /// Number of columns of the chart.
-pub(super) const COLUMNS: usize = 24;
+pub(in crate::page) const COLUMNS: usize = 24;
 
 /// What happened in one part of the time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Column {
-    pub(super) start: Time,
-    pub(super) end: Time,
-    pub(super) delivered: usize,
-    pub(super) parked: usize,
+pub(in crate::page) struct Column {
+    pub(in crate::page) start: Time,
+    pub(in crate::page) end: Time,
+    pub(in crate::page) delivered: usize,
+    pub(in crate::page) parked: usize,
     /// Durations of the last requests, sorted, in milliseconds.
     durations: Vec<i64>,
 }
 
 /// Figures of some deliveries.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Figures {
-    pub(super) delivered: usize,
-    pub(super) parked: usize,
-    pub(super) pending: usize,
+pub(in crate::page) struct Figures {
+    pub(in crate::page) delivered: usize,
+    pub(in crate::page) parked: usize,
+    pub(in crate::page) pending: usize,
     /// Deliveries whose last answer was 429.
-    pub(super) throttled: usize,
+    pub(in crate::page) throttled: usize,
     durations: Vec<i64>,
 }
 
 impl Figures {
     /// Counts these deliveries.
-    pub(super) fn of<'a>(rows: impl Iterator<Item = &'a Row>) -> Self {
+    pub(in crate::page) fn of<'a>(rows: impl Iterator<Item = &'a Row>) -> Self {
         let mut figures = Self::default();
         rows.for_each(|row| figures.add(row));
         figures.durations.sort_unstable();
@@ -49,13 +49,13 @@ impl Figures {
     }
 
     /// Returns the percentile of the durations, in milliseconds.
-    pub(super) fn percentile(&self, percent: usize) -> Option<i64> {
+    pub(in crate::page) fn percentile(&self, percent: usize) -> Option<i64> {
         percentile(&self.durations, percent)
     }
 }
 
 /// Returns the part that was delivered, in words. It is never rounded up to 100 %.
-pub(super) fn success(delivered: usize, parked: usize) -> Option<String> {
+pub(in crate::page) fn success(delivered: usize, parked: usize) -> Option<String> {
     let all = delivered + parked;
     match (all, parked) {
         (0, _) => None,
@@ -74,13 +74,13 @@ fn percentile(sorted: &[i64], percent: usize) -> Option<i64> {
 
 impl Column {
     /// Returns the percentile of the durations, in milliseconds.
-    pub(super) fn percentile(&self, percent: usize) -> Option<i64> {
+    pub(in crate::page) fn percentile(&self, percent: usize) -> Option<i64> {
         percentile(&self.durations, percent)
     }
 }
 
 /// Divides the time of these deliveries into columns. Empty if none was settled.
-pub(super) fn columns(rows: &[&Row], now: Time) -> Vec<Column> {
+pub(in crate::page) fn columns(rows: &[&Row], now: Time) -> Vec<Column> {
     let settled: Vec<_> = rows
         .iter()
         .filter_map(|row| Some((row.settled?.as_millisecond(), *row)))

@@ -12,26 +12,27 @@ use kube::api::ListParams;
 use kube::{Api, ResourceExt as _};
 use tokio::time::Instant;
 
-use super::call::{call, in_time};
-use super::caller::Caller;
-use super::trouble::{Trouble, Wanted};
 use crate::api::Time;
 use crate::api::values::refs::ObjectName;
 use crate::installed::{CrdChecker, CrdState};
+use crate::page::access::caller::Caller;
+use crate::page::read::call::{call, in_time};
+use crate::page::trouble::{Trouble, Wanted};
 use crate::preview::live;
+use crate::telemetry::metrics;
 
 /// How long an answer is used again.
 const FRESH: Duration = Duration::from_secs(30);
 /// Maximum number of callers whose answers are kept.
 const MOST: usize = 256;
 /// The Leases of the controllers that each installation needs. The names of shards follow after a dash.
-const NEEDED: [&str; 2] = ["pennant-pipeline", "pennant-dispatch"];
+const NEEDED: [metrics::Lease; 2] = [metrics::Lease::Pipeline, metrics::Lease::Dispatch];
 
 /// A sentence above every screen.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Banner {
-    pub(super) text: String,
-    pub(super) command: String,
+pub(in crate::page) struct Banner {
+    pub(in crate::page) text: String,
+    pub(in crate::page) command: String,
 }
 
 /// Banners, and when they were made.
@@ -39,11 +40,11 @@ type Kept = (Instant, Arc<Vec<Banner>>);
 
 /// The banners of the callers.
 #[derive(Default)]
-pub(super) struct Health(Mutex<HashMap<[u8; 32], Kept>>);
+pub(in crate::page) struct Health(Mutex<HashMap<[u8; 32], Kept>>);
 
 impl Health {
     /// Returns the banners for a caller. `config_map` is that of the global configuration, in the namespace of the controllers.
-    pub(super) async fn banners(&self, caller: &Caller, config_map: &ObjectName, now: Time) -> Arc<Vec<Banner>> {
+    pub(in crate::page) async fn banners(&self, caller: &Caller, config_map: &ObjectName, now: Time) -> Arc<Vec<Banner>> {
         let kept = |all: &HashMap<_, Kept>| {
             all.get(&caller.key).filter(|(since, _)| since.elapsed() < FRESH).map(|(_, banners)| banners.clone())
         };
@@ -88,7 +89,7 @@ fn idle(leases: &[Lease], now: Time) -> Vec<String> {
         own == name || own.strip_prefix(name).is_some_and(|rest| rest.starts_with('-'))
     };
     let mut idle: Vec<String> = Vec::new();
-    for name in NEEDED {
+    for name in NEEDED.map(metrics::Lease::as_str) {
         let own: Vec<_> = leases.iter().filter(|lease| is_of(lease, name)).collect();
         match own.as_slice() {
             [] => idle.push(format!("Lease {name} does not exist")),

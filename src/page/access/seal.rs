@@ -18,7 +18,7 @@ use crate::api::Time;
 const PURPOSE: &[u8] = b"pennant page session 1";
 
 /// How long a cookie is accepted, in seconds.
-pub(super) const LIFE: i64 = 12 * 3600;
+pub(in crate::page) const LIFE: i64 = 12 * 3600;
 /// What distinguishes the key of forms from that of cookies.
 const FORMS: &[u8] = b"pennant page forms 1";
 
@@ -69,12 +69,12 @@ impl Seal {
     }
 
     /// Returns the key of the tokens in forms.
-    pub(super) fn forms(&self) -> &[u8; 32] {
+    pub(in crate::page) fn forms(&self) -> &[u8; 32] {
         &self.forms
     }
 
     /// Returns the value of a cookie with this token, which is accepted until [`LIFE`] after `now`.
-    pub(super) fn close(&self, token: &SecretString, now: Time) -> Result<String, SealError> {
+    pub(in crate::page) fn close(&self, token: &SecretString, now: Time) -> Result<String, SealError> {
         let mut nonce = [0; NONCE_LEN];
         self.random.fill(&mut nonce).map_err(|_| SealError::NoRandomness)?;
         let end = now.as_second().saturating_add(LIFE);
@@ -85,7 +85,7 @@ impl Seal {
     }
 
     /// Returns the token in the value of a cookie. `None`: it was not made with this key, or is too old.
-    pub(super) fn open(&self, cookie: &str, now: Time) -> Option<SecretString> {
+    pub(in crate::page) fn open(&self, cookie: &str, now: Time) -> Option<SecretString> {
         let all = URL_SAFE_NO_PAD.decode(cookie).ok()?;
         let (nonce, sealed) = all.split_at_checked(NONCE_LEN)?;
         let nonce = Nonce::try_assume_unique_for_key(nonce).ok()?;
@@ -100,7 +100,7 @@ impl Seal {
 }
 
 /// Returns random bytes.
-pub(super) fn random() -> Result<[u8; 32], SealError> {
+pub(in crate::page) fn random() -> Result<[u8; 32], SealError> {
     let mut bytes = [0; 32];
     SystemRandom::new().fill(&mut bytes).map_err(|_| SealError::NoRandomness)?;
     Ok(bytes)

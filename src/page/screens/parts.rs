@@ -2,37 +2,39 @@
 //!
 //! Every text that comes from elsewhere is escaped by the templates. Nothing here writes a text without that.
 
+use std::borrow::Cow;
+
 use maud::{DOCTYPE, Markup, html};
 
-use super::asset;
-use super::query::{Query, Screen};
-use super::trouble::Trouble;
 use crate::api::{Outcome, Status, Time};
+use crate::page::query::{Query, Screen};
+use crate::page::screens::asset;
+use crate::page::trouble::Trouble;
 
 /// Maximum number of characters of a revision in a table.
 const REVISION: usize = 24;
 
 /// What the frame of a page needs to know.
 #[derive(Clone, Debug)]
-pub(super) struct Frame {
+pub(in crate::page) struct Frame {
     /// The title, without the name of the product.
-    pub(super) title: String,
-    pub(super) screen: Option<Screen>,
-    pub(super) query: Query,
+    pub(in crate::page) title: String,
+    pub(in crate::page) screen: Option<Screen>,
+    pub(in crate::page) query: Query,
     /// The name of the caller. `None`: nobody is signed in, or the API server does not say.
-    pub(super) name: Option<String>,
-    pub(super) is_signed_in: bool,
-    pub(super) has_cookie: bool,
+    pub(in crate::page) name: Option<String>,
+    pub(in crate::page) is_signed_in: bool,
+    pub(in crate::page) has_cookie: bool,
     /// The token of forms.
-    pub(super) form_token: String,
+    pub(in crate::page) form_token: String,
     /// Whether the page shows changes as they happen.
-    pub(super) is_live: bool,
-    pub(super) now: Time,
+    pub(in crate::page) is_live: bool,
+    pub(in crate::page) now: Time,
 }
 
 /// Whether something needs attention, by colour. The words beside it say the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Tone {
+pub(in crate::page) enum Tone {
     Good,
     Busy,
     Warn,
@@ -42,7 +44,7 @@ pub(super) enum Tone {
 
 impl Tone {
     /// Returns the CSS class.
-    pub(super) const fn class(self) -> &'static str {
+    pub(in crate::page) const fn class(self) -> &'static str {
         match self {
             Self::Good => "good",
             Self::Busy => "busy",
@@ -53,7 +55,7 @@ impl Tone {
     }
 
     /// Returns the position in a list: what needs attention comes first.
-    pub(super) const fn rank(self) -> u8 {
+    pub(in crate::page) const fn rank(self) -> u8 {
         match self {
             Self::Bad => 0,
             Self::Warn => 1,
@@ -64,7 +66,7 @@ impl Tone {
     }
 
     /// Returns the tone of a status.
-    pub(super) const fn of_status(status: Option<Status>) -> Self {
+    pub(in crate::page) const fn of_status(status: Option<Status>) -> Self {
         match status {
             Some(Status::Current) => Self::Good,
             Some(Status::InProgress) => Self::Busy,
@@ -75,7 +77,7 @@ impl Tone {
     }
 
     /// Returns the tone of an outcome. `None`: the delivery is pending.
-    pub(super) const fn of_outcome(outcome: Option<Outcome>, has_failed: bool) -> Self {
+    pub(in crate::page) const fn of_outcome(outcome: Option<Outcome>, has_failed: bool) -> Self {
         match outcome {
             Some(Outcome::Delivered) => Self::Good,
             Some(Outcome::Parked) => Self::Bad,
@@ -87,7 +89,7 @@ impl Tone {
 }
 
 /// Returns the word for a status, as the API has it.
-pub(super) const fn status_word(status: Option<Status>) -> &'static str {
+pub(in crate::page) const fn status_word(status: Option<Status>) -> &'static str {
     match status {
         Some(Status::Current) => "Current",
         Some(Status::InProgress) => "InProgress",
@@ -100,7 +102,7 @@ pub(super) const fn status_word(status: Option<Status>) -> &'static str {
 }
 
 /// Returns the words for an outcome. `None`: the delivery is pending.
-pub(super) const fn outcome_words(outcome: Option<Outcome>) -> &'static str {
+pub(in crate::page) const fn outcome_words(outcome: Option<Outcome>) -> &'static str {
     match outcome {
         Some(Outcome::Delivered) => "Delivered",
         Some(Outcome::Parked) => "Given up",
@@ -111,39 +113,39 @@ pub(super) const fn outcome_words(outcome: Option<Outcome>) -> &'static str {
 }
 
 /// A word on the colour of its tone.
-pub(super) fn badge(tone: Tone, words: &str) -> Markup {
+pub(in crate::page) fn badge(tone: Tone, words: &str) -> Markup {
     html! { span class=(format!("badge {}", tone.class())) { (words) } }
 }
 
 /// A point in time as an age, with the time itself as the title. The script keeps the age current, and shows the zone of the reader.
-pub(super) fn age(time: Time, now: Time) -> Markup {
+pub(in crate::page) fn age(time: Time, now: Time) -> Markup {
     html! { time datetime=(time.to_string()) title=(utc(time)) data-age="" { (age_words(time, now)) } }
 }
 
 /// How long something has been so, with the time itself as the title.
-pub(super) fn lasting(since: Time, now: Time) -> Markup {
+pub(in crate::page) fn lasting(since: Time, now: Time) -> Markup {
     let seconds = now.as_second().saturating_sub(since.as_second()).max(0);
     html! { time datetime=(since.to_string()) title=(utc(since)) data-lasting="" { "for " (span(seconds)) } }
 }
 
 /// A point in time, in UTC. The script shows the zone of the reader.
-pub(super) fn moment(time: Time) -> Markup {
+pub(in crate::page) fn moment(time: Time) -> Markup {
     html! { time datetime=(time.to_string()) title=(utc(time)) data-moment="" { (utc(time)) } }
 }
 
 /// Returns a time in UTC for people.
-pub(super) fn utc(time: Time) -> String {
+pub(in crate::page) fn utc(time: Time) -> String {
     time.strftime("%Y-%m-%d %H:%M:%S UTC").to_string()
 }
 
 /// Returns how long ago a time is, or how far ahead.
-pub(super) fn age_words(time: Time, now: Time) -> String {
+pub(in crate::page) fn age_words(time: Time, now: Time) -> String {
     let seconds = now.as_second().saturating_sub(time.as_second());
     if seconds < 0 { format!("in {}", span(-seconds)) } else { format!("{} ago", span(seconds)) }
 }
 
 /// Returns a number of seconds in its two largest units at most.
-pub(super) fn span(seconds: i64) -> String {
+pub(in crate::page) fn span(seconds: i64) -> String {
     match seconds {
         0..60 => format!("{seconds} s"),
         60..3600 => format!("{} min", seconds / 60),
@@ -152,18 +154,26 @@ pub(super) fn span(seconds: i64) -> String {
     }
 }
 
+/// Returns at most this many characters of a text. The end of a text that is cut is `…`.
+pub(in crate::page) fn cut(text: &str, longest: usize) -> Cow<'_, str> {
+    match text.char_indices().nth(longest) {
+        Some((end, _)) => format!("{}…", &text[..end]).into(),
+        None => text.into(),
+    }
+}
+
 /// Returns a number with a noun, whose plural has an `s`.
-pub(super) fn plural(count: usize, noun: &str) -> String {
+pub(in crate::page) fn plural(count: usize, noun: &str) -> String {
     if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
 }
 
 /// Returns a duration in milliseconds for people.
-pub(super) fn millis(millis: i64) -> String {
+pub(in crate::page) fn millis(millis: i64) -> String {
     if millis < 1000 { format!("{millis} ms") } else { format!("{}.{} s", millis / 1000, millis % 1000 / 100) }
 }
 
 /// Returns a revision with short hashes, for a table.
-pub(super) fn short_revision(revision: &str) -> String {
+pub(in crate::page) fn short_revision(revision: &str) -> String {
     let hash = |name: &str, digits: usize| {
         let (before, after) = revision.split_once(name)?;
         let is_hash = after.len() > digits && after.bytes().all(|c| c.is_ascii_hexdigit());
@@ -172,14 +182,11 @@ pub(super) fn short_revision(revision: &str) -> String {
     let short = hash("sha1:", 7).or_else(|| hash("sha256:", 12));
     let is_commit = revision.len() == 40 && revision.bytes().all(|c| c.is_ascii_hexdigit());
     let short = short.or_else(|| is_commit.then(|| revision[..7].to_owned())).unwrap_or_else(|| revision.to_owned());
-    match short.char_indices().nth(REVISION) {
-        Some((end, _)) => format!("{}…", &short[..end]),
-        None => short,
-    }
+    cut(&short, REVISION).into_owned()
 }
 
 /// A revision, with its full text as the title, and a link to the search for it.
-pub(super) fn revision(text: &str) -> Markup {
+pub(in crate::page) fn revision(text: &str) -> Markup {
     if text.is_empty() {
         return html! { span.none { "—" } };
     }
@@ -187,24 +194,29 @@ pub(super) fn revision(text: &str) -> Markup {
 }
 
 /// A message about something that cannot be shown.
-pub(super) fn trouble(trouble: &Trouble) -> Markup {
+pub(in crate::page) fn trouble(trouble: &Trouble) -> Markup {
     html! { p.notice.warn role="status" { (trouble.sentence()) } }
 }
 
+/// A table that can be wider than the window. The name distinguishes its region from others.
+pub(in crate::page) fn scroll(name: &str, table: &Markup) -> Markup {
+    html! { div.scroll tabindex="0" role="region" aria-label=(format!("Table: {name}")) { (table) } }
+}
+
 /// The command that shows the same.
-pub(super) fn command(text: &str) -> Markup {
+pub(in crate::page) fn command(text: &str) -> Markup {
     html! {
         p.command { span.label { "The same on the command line" } code { (text) } }
     }
 }
 
 /// A number with a label.
-pub(super) fn figure(label: &str, value: &Markup) -> Markup {
+pub(in crate::page) fn figure(label: &str, value: &Markup) -> Markup {
     html! { div.figure { dt { (label) } dd { (value) } } }
 }
 
 /// A whole page.
-pub(super) fn page(frame: &Frame, banners: &Markup, content: &Markup) -> Markup {
+pub(in crate::page) fn page(frame: &Frame, banners: &Markup, content: &Markup) -> Markup {
     let elsewhere = frame.query.elsewhere();
     html! {
         (DOCTYPE)
@@ -288,7 +300,7 @@ fn flag() -> Markup {
 }
 
 /// The field and the button with which a namespace is selected.
-pub(super) fn namespace_field(query: &Query) -> Markup {
+pub(in crate::page) fn namespace_field(query: &Query) -> Markup {
     html! {
         label { span { "Namespace" }
             input type="text" name="namespace" value=(query.namespace.as_deref().unwrap_or_default()) placeholder="all"

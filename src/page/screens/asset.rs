@@ -7,22 +7,22 @@ use std::sync::LazyLock;
 use sha2::{Digest as _, Sha256};
 
 /// The stylesheet.
-pub(super) static STYLE: LazyLock<Asset> =
+pub(in crate::page) static STYLE: LazyLock<Asset> =
     LazyLock::new(|| Asset::new("page", "css", "text/css; charset=utf-8", include_str!("assets/page.css")));
 /// The script.
-pub(super) static SCRIPT: LazyLock<Asset> =
+pub(in crate::page) static SCRIPT: LazyLock<Asset> =
     LazyLock::new(|| Asset::new("page", "js", "text/javascript; charset=utf-8", include_str!("assets/page.js")));
 /// The icon.
-pub(super) static ICON: LazyLock<Asset> =
+pub(in crate::page) static ICON: LazyLock<Asset> =
     LazyLock::new(|| Asset::new("icon", "svg", "image/svg+xml", include_str!("assets/icon.svg")));
 
 /// A file.
-pub(super) struct Asset {
+pub(in crate::page) struct Asset {
     path: String,
     /// The media type.
-    pub(super) media_type: &'static str,
+    pub(in crate::page) media_type: &'static str,
     /// The content.
-    pub(super) content: &'static str,
+    pub(in crate::page) content: &'static str,
 }
 
 impl Asset {
@@ -32,12 +32,12 @@ impl Asset {
     }
 
     /// Returns the path.
-    pub(super) fn path(&self) -> &str {
+    pub(in crate::page) fn path(&self) -> &str {
         &self.path
     }
 }
 
 /// Returns the file with this path.
-pub(super) fn find(path: &str) -> Option<&'static Asset> {
+pub(in crate::page) fn find(path: &str) -> Option<&'static Asset> {
     [&*STYLE, &*SCRIPT, &*ICON].into_iter().find(|asset| asset.path == path)
 }

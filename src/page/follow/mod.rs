@@ -4,6 +4,8 @@
 //! permissions of the caller; they end two minutes after the last look. Each watch is made again after half a minute, so a token or a
 //! permission that was withdrawn is noticed within a minute.
 
+pub(super) mod rows;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -14,17 +16,17 @@ use kube::core::NamespaceResourceScope;
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher;
 use kube::runtime::watcher::Event;
-use kube::{Api, Client, Resource, ResourceExt as _};
+use kube::{Client, Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use super::caller::Caller;
-use super::rows::{NotificationRow, PipelineRow};
-use super::trouble::{Trouble, Wanted};
 use crate::api::{Notification, Pipeline};
-use crate::k8s::watch::Guarded;
+use crate::k8s::watch::{Deleted, Guarded, api_in};
+use crate::page::access::caller::Caller;
+use crate::page::follow::rows::{NotificationRow, PipelineRow};
+use crate::page::trouble::{Trouble, Wanted};
 
 /// Page size of the first list.
 const PAGE: u32 = 500;
@@ -44,15 +46,15 @@ type Key = (String, String);
 
 /// The rows of one kind.
 #[derive(Debug)]
-pub(super) struct Rows<R> {
+pub(in crate::page) struct Rows<R> {
     /// The rows, by namespace and name.
-    pub(super) all: BTreeMap<Key, Arc<R>>,
+    pub(in crate::page) all: BTreeMap<Key, Arc<R>>,
     /// Whether the first list has ended.
-    pub(super) is_listed: bool,
+    pub(in crate::page) is_listed: bool,
     /// Why there are no rows, or why they can be old.
-    pub(super) trouble: Option<Trouble>,
+    pub(in crate::page) trouble: Option<Trouble>,
     /// Objects that this version cannot read. They do not hide the others.
-    pub(super) unreadable: BTreeSet<Key>,
+    pub(in crate::page) unreadable: BTreeSet<Key>,
 }
 
 impl<R> Default for Rows<R> {
@@ -62,7 +64,7 @@ impl<R> Default for Rows<R> {
 }
 
 /// The rows of a caller in one namespace, or in all.
-pub(super) struct Followed {
+pub(in crate::page) struct Followed {
     pipelines: Arc<RwLock<Rows<PipelineRow>>>,
     notifications: Arc<RwLock<Rows<NotificationRow>>>,
     changes: watch::Receiver<u64>,
@@ -81,7 +83,7 @@ type Scope = ([u8; 32], Option<String>);
 
 /// All that is followed.
 #[derive(Default)]
-pub(super) struct Following(Mutex<HashMap<Scope, Slot>>);
+pub(in crate::page) struct Following(Mutex<HashMap<Scope, Slot>>);
 
 struct Slot {
     followed: Arc<Followed>,
@@ -90,7 +92,7 @@ struct Slot {
 
 impl Following {
     /// Returns the rows of a caller, after the first list, or what has arrived within some seconds.
-    pub(super) async fn rows(&self, caller: &Caller, namespace: Option<&str>) -> Arc<Followed> {
+    pub(in crate::page) async fn rows(&self, caller: &Caller, namespace: Option<&str>) -> Arc<Followed> {
         let followed = self.slot(caller, namespace);
         let mut changes = followed.changes.clone();
         let listed = async {
@@ -124,7 +126,7 @@ impl Following {
     }
 
     /// Ends the watches that nobody uses. Never returns.
-    pub(super) async fn sweep(&self) {
+    pub(in crate::page) async fn sweep(&self) {
         loop {
             tokio::time::sleep(UNUSED / 4).await;
             let now = Instant::now();
@@ -141,7 +143,7 @@ impl Following {
     }
 
     /// Forgets the rows of a caller who has signed out.
-    pub(super) fn forget(&self, caller: &[u8; 32]) {
+    pub(in crate::page) fn forget(&self, caller: &[u8; 32]) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|(key, _), _| key != caller);
     }
 }
@@ -175,22 +177,22 @@ impl Followed {
     }
 
     /// Reads the pipelines.
-    pub(super) fn pipelines<T>(&self, read: impl FnOnce(&Rows<PipelineRow>) -> T) -> T {
+    pub(in crate::page) fn pipelines<T>(&self, read: impl FnOnce(&Rows<PipelineRow>) -> T) -> T {
         read(&self.pipelines.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Reads the notifications.
-    pub(super) fn notifications<T>(&self, read: impl FnOnce(&Rows<NotificationRow>) -> T) -> T {
+    pub(in crate::page) fn notifications<T>(&self, read: impl FnOnce(&Rows<NotificationRow>) -> T) -> T {
         read(&self.notifications.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Returns the signal of changes. It ends when both watches have ended.
-    pub(super) fn changes(&self) -> watch::Receiver<u64> {
+    pub(in crate::page) fn changes(&self) -> watch::Receiver<u64> {
         self.changes.clone()
     }
 
     /// Returns a sentence about objects that this version cannot read.
-    pub(super) fn unreadable(&self) -> Option<Trouble> {
+    pub(in crate::page) fn unreadable(&self) -> Option<Trouble> {
         let first = |kind: &str, keys: &BTreeSet<Key>| {
             let (namespace, name) = keys.first()?;
             let others = keys.len() - 1;
@@ -202,12 +204,12 @@ impl Followed {
     }
 
     /// Whether both lists have ended.
-    pub(super) fn is_complete(&self) -> bool {
+    pub(in crate::page) fn is_complete(&self) -> bool {
         self.pipelines(|rows| rows.is_listed) && self.notifications(|rows| rows.is_listed || rows.trouble.is_some())
     }
 
     /// Notes that the API server has listed pipelines. A watch that was only interrupted reports nothing until the next change.
-    pub(super) fn has_answered(&self) {
+    pub(in crate::page) fn has_answered(&self) {
         let mut rows = self.pipelines.write().unwrap_or_else(PoisonError::into_inner);
         if rows.is_listed && rows.trouble.as_ref().is_some_and(Trouble::is_passing) {
             rows.trouble = None;
@@ -221,12 +223,12 @@ impl Followed {
     }
 
     /// Notes that the API server does not answer, so the rows can be old.
-    pub(super) fn is_troubled(&self, trouble: Trouble) {
+    pub(in crate::page) fn is_troubled(&self, trouble: Trouble) {
         self.pipelines.write().unwrap_or_else(PoisonError::into_inner).trouble.get_or_insert(trouble);
     }
 
     /// Whether the API server no longer accepts the token.
-    pub(super) fn is_signed_out(&self) -> bool {
+    pub(in crate::page) fn is_signed_out(&self) -> bool {
         let is = |trouble: Option<&Trouble>| trouble == Some(&Trouble::SignedOut);
         self.pipelines(|rows| is(rows.trouble.as_ref())) || self.notifications(|rows| is(rows.trouble.as_ref()))
     }
@@ -250,14 +252,18 @@ async fn follow<K, R>(
     rows: Arc<RwLock<Rows<R>>>,
     changed: Arc<watch::Sender<u64>>,
 ) where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
+    K: Deleted
+        + Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + DeserializeOwned
+        + Debug
+        + Send
+        + Sync
+        + 'static,
     R: From<K> + PartialEq + Send + Sync,
 {
     let wanted = Wanted::new("list and watch", resource::<K>(), namespace.as_deref());
-    let api: Api<Guarded<K>> = match &namespace {
-        Some(namespace) => Api::namespaced(client, namespace),
-        None => Api::all(client),
-    };
+    let api = api_in::<K>(client, namespace.as_ref());
     let config = watcher::Config::default().page_size(PAGE).timeout(WATCH);
     let mut events = std::pin::pin!(watcher(api, config).default_backoff());
     let mut listing = Rows::default();

@@ -1,0 +1,14 @@
+//! Tokens of service accounts.
+
+use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
+use k8s_openapi::api::core::v1::ServiceAccount;
+use kube::Client;
+use kube::api::{Api, PostParams};
+
+/// Requests a token of an account that exists.
+pub async fn token(client: &Client, namespace: &str, name: &str) -> String {
+    let api: Api<ServiceAccount> = Api::namespaced(client.clone(), namespace);
+    let asked = TokenRequest { spec: Some(TokenRequestSpec::default()), ..TokenRequest::default() };
+    let answer = api.create_token_request(name, &PostParams::default(), &asked).await.expect("a token");
+    answer.status.and_then(|status| status.token).expect("answered")
+}
