@@ -44,6 +44,7 @@ pub(super) async fn start(
         allow_http: options.allow_http,
         egress: Egress::new(&texts(&options.allow_destinations), &texts(&options.deny_destinations)),
         actions: options.page.actions,
+        flags: String::new(),
         url: options.page.url.clone(),
         tests: TestSender { policy: egress(options), proxy: options.proxy.clone() },
     };

@@ -5,7 +5,7 @@ use kube::api::ListParams;
 use kube::{Api, Client};
 
 use super::{AuditError, Filter, Row};
-use crate::api::{Delivery, DeliverySpec};
+use crate::api::{Delivery, DeliverySpec, DeliveryStatus};
 use crate::k8s::watch;
 
 /// A delivery: the fields for users, and what was recorded.
@@ -15,6 +15,8 @@ pub struct Entry {
     pub row: Row,
     /// The recorded transition.
     pub spec: DeliverySpec,
+    /// Whether the delivery was settled and is sent again, outside of its lane.
+    pub again: bool,
 }
 
 /// A part of a list.
@@ -31,7 +33,9 @@ pub struct Page {
 impl From<Delivery> for Entry {
     fn from(delivery: Delivery) -> Self {
         let spec = delivery.spec.clone();
-        Self { row: Row::from(delivery), spec }
+        let is_again = |status: &DeliveryStatus| status.outcome.is_none() && status.redelivered.is_some();
+        let again = delivery.status.as_ref().is_some_and(is_again);
+        Self { row: Row::from(delivery), spec, again }
     }
 }
 

@@ -76,6 +76,7 @@ pub(super) async fn page(args: PageArgs) -> anyhow::Result<()> {
         url: running.page_url.clone(),
         egress: running.egress,
         actions: !args.no_actions,
+        flags: args.connection.flags(),
         // The person who runs the command decides about the network of this machine.
         tests: TestSender::anywhere(running.allow_http),
     };

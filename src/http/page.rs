@@ -1,13 +1,16 @@
 //! The port of the audit page. It reads requests within limits, and has [`Page`] answer them.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::extract::{Request, State};
-use axum::http::StatusCode;
+use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
+use bytes::Bytes;
 use tokio::net::TcpListener;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use super::listener::Limits;
@@ -18,20 +21,32 @@ use crate::page::{Answer, Asked, Content, Page};
 const LONGEST_BODY: usize = 64 * 1024;
 /// Maximum time in which it arrives.
 const BODY_TIME: Duration = Duration::from_secs(10);
+/// Maximum number of bytes in all answers that were made and are not sent yet. A client can read slowly, and the page shares the memory of
+/// the controllers.
+const UNSENT: usize = 16 * 1024 * 1024;
 /// Limits of connections. A stream of events ends by itself after ten minutes, and each open page has one.
 const LIMITS: Limits =
     Limits { max_connections: 320, head: 16 * 1024, head_time: Duration::from_secs(10), life: Duration::from_mins(11) };
 
+/// What answers requests.
+#[derive(Clone)]
+struct Served {
+    page: Page,
+    /// One permit for each byte of an answer that is not sent yet.
+    memory: Arc<Semaphore>,
+}
+
 /// Serves until `shutdown` is canceled. Then it answers the requests in flight, for two seconds at most.
 pub async fn serve_page(listener: TcpListener, page: Page, shutdown: CancellationToken) {
-    let router = Router::new().fallback(answer).with_state(page.clone());
+    let served = Served { page: page.clone(), memory: Arc::new(Semaphore::new(UNSENT)) };
+    let router = Router::new().fallback(answer).with_state(served);
     tokio::select! {
         () = run(listener, router, LIMITS, &shutdown) => {}
         () = page.sweep() => {}
     }
 }
 
-async fn answer(State(page): State<Page>, request: Request) -> Response {
+async fn answer(State(served): State<Served>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
     let body = match tokio::time::timeout(BODY_TIME, to_bytes(body, LONGEST_BODY)).await {
         Ok(Ok(body)) => body,
@@ -45,15 +60,85 @@ async fn answer(State(page): State<Page>, request: Request) -> Response {
         headers: parts.headers,
         body,
     };
-    response(page.answer(asked).await)
-}
-
-fn response(answer: Answer) -> Response {
-    let body = match answer.content {
-        Content::Whole(bytes) => Body::from(bytes),
+    let Answer { status, headers, content } = served.page.answer(asked).await;
+    let body = match content {
+        Content::Whole(bytes) => match unsent(&served.memory, bytes) {
+            Some(bytes) => Body::from(bytes),
+            None => return busy(),
+        },
         Content::Stream(stream) => Body::from_stream(stream),
     };
     let mut response = Response::new(body);
-    (*response.status_mut(), *response.headers_mut()) = (answer.status, answer.headers);
+    (*response.status_mut(), *response.headers_mut()) = (status, headers);
     response
+}
+
+fn busy() -> Response {
+    let words = "Other clients read their pages too slowly; reload this one to try again.\n";
+    (StatusCode::SERVICE_UNAVAILABLE, [(header::RETRY_AFTER, "5"), (header::CACHE_CONTROL, "no-store")], words)
+        .into_response()
+}
+
+/// An answer with its part of the memory for answers.
+struct Unsent {
+    bytes: Bytes,
+    _memory: OwnedSemaphorePermit,
+}
+
+impl AsRef<[u8]> for Unsent {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+/// Takes the part of the memory that an answer needs. It is free again when the server drops the last byte, because it was sent or the
+/// connection is closed. `None`: too much of the memory is in use.
+fn unsent(memory: &Arc<Semaphore>, bytes: Bytes) -> Option<Bytes> {
+    let permit = memory.clone().try_acquire_many_owned(u32::try_from(bytes.len()).ok()?).ok()?;
+    Some(Bytes::from_owner(Unsent { bytes, _memory: permit }))
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpStream;
+
+    use super::*;
+    use crate::http::listen;
+
+    #[test]
+    fn an_answer_has_its_part_of_the_memory_until_the_last_byte_is_dropped() {
+        let memory = Arc::new(Semaphore::new(10));
+        let first = unsent(&memory, Bytes::from_static(b"12345678")).unwrap();
+        assert_eq!(unsent(&memory, Bytes::from_static(b"123")), None);
+        assert_eq!(&unsent(&memory, Bytes::from_static(b"12")).unwrap()[..], b"12");
+        let rest = first.slice(7..);
+        drop(first);
+        assert_eq!(memory.available_permits(), 2);
+        drop(rest);
+        assert_eq!(memory.available_permits(), 10);
+    }
+
+    /// The server must not copy an answer, because the copy would not count.
+    #[tokio::test]
+    async fn an_answer_that_nobody_reads_keeps_its_part_of_the_memory() {
+        const LENGTH: usize = 32 * 1024 * 1024;
+        let memory = Arc::new(Semaphore::new(LENGTH));
+        let held = memory.clone();
+        let whole = async move || Body::from(unsent(&held, vec![b'x'; LENGTH].into()).unwrap());
+        let listener = listen("127.0.0.1:0".parse().unwrap()).unwrap();
+        let address = listener.local_addr().unwrap();
+        let router = Router::new().route("/", axum::routing::get(whole));
+        let stop = CancellationToken::new();
+        tokio::spawn(async move { run(listener, router, LIMITS, &stop).await });
+        let mut client = TcpStream::connect(address).await.unwrap();
+        client.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+        let mut read = vec![0; 4096];
+        client.read_exact(&mut read).await.unwrap();
+        assert_eq!(memory.available_permits(), 0);
+        client.read_to_end(&mut read).await.unwrap();
+        assert!(read.len() > LENGTH);
+        // The server closes the connection after it has dropped the answer.
+        assert_eq!(memory.available_permits(), LENGTH);
+    }
 }

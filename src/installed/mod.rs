@@ -37,6 +37,8 @@ const DEADLINE: Duration = Duration::from_secs(5);
 const REFUSALS: u32 = 15;
 /// Maximum number of missing fields in a message.
 const NAMED: usize = 5;
+/// The command that installs the CRDs of this version.
+pub const INSTALL: &str = "pennant crds | kubectl apply --server-side --force-conflicts -f -";
 
 /// The result of a check.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -152,8 +154,8 @@ fn classify(missing: &[String]) -> CrdState {
     let found = if missing.iter().any(|lost| lost.contains('.')) { CrdState::Outdated } else { CrdState::Missing };
     let more = if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };
     found(format!(
-        "the installed CRDs are not those of version {}; missing: {}{more}. Install them with \
-         `pennant crds | kubectl apply --server-side --force-conflicts -f -`; Pennant then continues automatically",
+        "the installed CRDs are not those of version {}; missing: {}{more}. Install them with `{INSTALL}`; Pennant then continues \
+         automatically",
         env!("CARGO_PKG_VERSION"),
         named.join(", "),
     ))

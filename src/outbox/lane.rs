@@ -29,7 +29,8 @@ impl Place {
 
 impl From<&DeliverySpec> for Place {
     fn from(spec: &DeliverySpec) -> Self {
-        Self { order: spec.order, due: spec.due, serial: spec.serial, type_: spec.type_ }
+        let (order, due, serial, type_) = spec.place();
+        Self { order, due, serial, type_ }
     }
 }
 

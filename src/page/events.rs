@@ -51,10 +51,11 @@ pub(super) async fn events(
     following: &Following,
     screen: &Screen,
     query: &Query,
+    home: &str,
     permit: OwnedSemaphorePermit,
 ) -> impl Stream<Item = Result<Bytes, Infallible>> + Send + use<> {
     let now = Instant::now();
-    let signals = signals(caller, following, screen, query).await;
+    let signals = signals(caller, following, screen, query, home).await;
     let state = State { signals, next: now, end: now + LIFE, is_over: false, _permit: permit };
     let hello = futures::stream::iter([Ok(Bytes::from_static(b"retry: 2000\n\n"))]);
     hello.chain(unfold(state, |mut state| async move { Some((Ok(state.next().await?), state)) }))
@@ -90,8 +91,20 @@ impl State {
     }
 }
 
-async fn signals(caller: &Caller, following: &Following, screen: &Screen, query: &Query) -> BoxStream<'static, Signal> {
+async fn signals(
+    caller: &Caller,
+    following: &Following,
+    screen: &Screen,
+    query: &Query,
+    home: &str,
+) -> BoxStream<'static, Signal> {
     let client = &caller.client;
+    // Deliveries whose URL is set in the global configuration are in the namespace of the controllers.
+    let elsewhere = |namespace: &str, filter: &Filter| {
+        let selector = Some(format!("pennant.dev/pipeline-namespace={namespace}"));
+        let filter = Filter { selector, ..filter.clone() };
+        (namespace != home).then(|| optional(audit::touched(client, Some(home), &filter)))
+    };
     let named = |name: &str| format!("metadata.name={name}");
     match screen {
         Screen::Pipeline(namespace, name) => {
@@ -99,18 +112,19 @@ async fn signals(caller: &Caller, following: &Following, screen: &Screen, query:
             let pipelines: Api<Pipeline> = Api::namespaced(client.clone(), namespace);
             let promotions: Api<Promotion> = Api::namespaced(client.clone(), namespace);
             // The pipeline must be readable; the others may be forbidden.
-            select_all([
+            let own = [
                 required(touched(pipelines, String::new(), named(name))),
                 optional(audit::touched(client, Some(namespace), &filter)),
                 optional(touched(promotions, String::new(), String::new())),
-            ])
-            .boxed()
+            ];
+            select_all(own.into_iter().chain(elsewhere(namespace, &filter))).boxed()
         }
         Screen::Notification(namespace, name) => {
             let filter = Filter { notification: Some(name.clone()), ..Filter::default() };
             let notifications: Api<Notification> = Api::namespaced(client.clone(), namespace);
             let deliveries = audit::touched(client, Some(namespace), &filter);
-            select_all([required(touched(notifications, String::new(), named(name))), optional(deliveries)]).boxed()
+            let own = [required(touched(notifications, String::new(), named(name))), optional(deliveries)];
+            select_all(own.into_iter().chain(elsewhere(namespace, &filter))).boxed()
         }
         Screen::Delivery(namespace, name) => required(audit::one_touched(client, namespace, name)),
         Screen::GivenUp => {
@@ -138,20 +152,66 @@ async fn signals(caller: &Caller, following: &Following, screen: &Screen, query:
 
 /// The signals of a watch without which there is nothing to show.
 fn required(changes: impl Stream<Item = kube::Result<()>> + Send + 'static) -> BoxStream<'static, Signal> {
-    changes.filter_map(|change| std::future::ready(meaning(change, true))).boxed()
+    meanings(changes, true)
 }
 
 /// The signals of a watch that can be forbidden.
 fn optional(changes: impl Stream<Item = kube::Result<()>> + Send + 'static) -> BoxStream<'static, Signal> {
-    changes.filter_map(|change| std::future::ready(meaning(change, false))).boxed()
+    meanings(changes, false)
 }
 
-fn meaning(change: kube::Result<()>, is_required: bool) -> Option<Signal> {
-    let Err(error) = change else { return Some(Signal::Changed) };
+fn meanings(
+    changes: impl Stream<Item = kube::Result<()>> + Send + 'static,
+    is_required: bool,
+) -> BoxStream<'static, Signal> {
+    let mut failed = None;
+    changes.filter_map(move |change| std::future::ready(meaning(change, is_required, &mut failed))).boxed()
+}
+
+/// Returns the signal for an item of a watch. `failed` is set if the last attempt has failed: whether the failure can pass.
+fn meaning(change: kube::Result<()>, is_required: bool, failed: &mut Option<bool>) -> Option<Signal> {
+    let Err(error) = change else {
+        *failed = None;
+        return Some(Signal::Changed);
+    };
     match Trouble::new(&error, &Wanted::new("watch", "objects", None)) {
         Trouble::SignedOut => Some(Signal::End("signed-out")),
         Trouble::Forbidden(_) if is_required => Some(Signal::End("forbidden")),
-        // The watch is made again after a pause.
-        _ => None,
+        // The page reads itself again, and says what is wrong. The watch is made again after a pause, and only its start is the next signal.
+        trouble => {
+            let is_passing = trouble.is_passing();
+            (failed.replace(is_passing) != Some(is_passing)).then_some(Signal::Changed)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::Status;
+
+    use super::*;
+
+    fn refused(code: u16) -> kube::Error {
+        kube::Error::Api(Status::failure("no", "Refused").with_code(code).boxed())
+    }
+
+    #[test]
+    fn a_failure_is_signaled_once_and_so_is_its_end() {
+        for (is_required, code) in [(true, 500), (false, 500), (false, 403)] {
+            let mut failed = None;
+            let mut is_signaled = |change| matches!(meaning(change, is_required, &mut failed), Some(Signal::Changed));
+            assert!(is_signaled(Ok(())) && is_signaled(Err(refused(code))), "{code}");
+            assert!(!is_signaled(Err(refused(code))) && !is_signaled(Err(refused(code))), "{code} again");
+            assert!(is_signaled(Ok(())) && is_signaled(Ok(())), "each change is one signal");
+            assert!(is_signaled(Err(refused(code))), "{code} after it had ended");
+        }
+        let mut failed = None;
+        assert!(matches!(meaning(Err(refused(503)), false, &mut failed), Some(Signal::Changed)));
+        assert!(
+            matches!(meaning(Err(refused(403)), false, &mut failed), Some(Signal::Changed)),
+            "a permission was withdrawn"
+        );
+        assert!(matches!(meaning(Err(refused(403)), true, &mut failed), Some(Signal::End("forbidden"))));
+        assert!(matches!(meaning(Err(refused(401)), false, &mut failed), Some(Signal::End("signed-out"))));
     }
 }

@@ -42,6 +42,8 @@ pub struct Settings {
     pub actions: bool,
     /// The URL under which users reach the page.
     pub url: Option<PageUrl>,
+    /// The flags of the commands for the same cluster and user, such as `--context prod`. Empty: none are needed.
+    pub flags: String,
     /// How tests are sent.
     pub tests: TestSender,
 }

@@ -25,6 +25,7 @@ use crate::page::follow::Following;
 use crate::page::forms::Form;
 use crate::page::query::{Query, Screen};
 use crate::page::read::health::Health;
+use crate::page::read::uncounted::Uncounted;
 use crate::page::read::{Nothing, Reader};
 use crate::page::screens::asset;
 use crate::page::screens::parts::{self, Frame};
@@ -53,6 +54,7 @@ struct Inner {
     known: Known,
     following: Following,
     health: Health,
+    uncounted: Uncounted,
     forms: FormKey,
     checks: Semaphore,
     pages: Semaphore,
@@ -65,6 +67,8 @@ struct Visit<'a> {
     caller: Caller,
     query: Query,
     form_token: String,
+    /// The flags of commands for the same cluster and user.
+    flags: &'a str,
 }
 
 impl Page {
@@ -90,6 +94,7 @@ impl Page {
             known: Known::default(),
             following: Following::default(),
             health: Health::default(),
+            uncounted: Uncounted::default(),
             forms,
             checks: Semaphore::new(CHECKS),
             pages: Semaphore::new(PAGES),
@@ -153,7 +158,8 @@ impl Inner {
             Err(why) => return self.stranger(asked, &why),
         };
         let form_token = self.forms.token(&caller.form_key());
-        let visit = Visit { asked, query: Query::read(&asked.query), caller, form_token };
+        let flags = self.settings.flags.as_str();
+        let visit = Visit { asked, query: Query::read(&asked.query), caller, form_token, flags };
         if asked.path == "/events" && asked.method == Method::GET {
             return self.events(&visit).await;
         }
@@ -173,6 +179,12 @@ impl Inner {
         if let Some(screen) = Screen::of(&visit.asked.path) {
             return self.screen(visit, screen, Done::Nothing).await;
         }
+        // An action has no screen of its own. But its address is in the browser with its result, so it can be opened again.
+        if let Some((path, "resend" | "test")) = visit.asked.path.rsplit_once('/')
+            && let Some(screen) = Screen::of(path)
+        {
+            return Answer::see_other(&visit.query.link(&screen.path()));
+        }
         let sentence = "There is no such page. Names have only small letters, digits, dashes and dots.".to_owned();
         let content = simple::problem("Not found", &[sentence], None);
         inside(visit, StatusCode::NOT_FOUND, "Not found", None, &html! {}, &content)
@@ -188,7 +200,8 @@ impl Inner {
         let Ok(permit) = self.streams.clone().try_acquire_owned() else {
             return Answer::text(StatusCode::SERVICE_UNAVAILABLE, "Too many pages are open.\n");
         };
-        let stream = events(&visit.caller, &self.following, &screen, &Query::read(query), permit).await;
+        let home = self.settings.config_map.namespace.as_str();
+        let stream = events(&visit.caller, &self.following, &screen, &Query::read(query), home, permit).await;
         Answer::events(stream.boxed())
     }
 
@@ -197,6 +210,7 @@ impl Inner {
             caller: &visit.caller,
             settings: &self.settings,
             following: &self.following,
+            uncounted: &self.uncounted,
             form_token: self.settings.actions.then(|| visit.form_token.clone()),
             now: now(),
         }
@@ -261,6 +275,7 @@ fn inside(
         has_cookie: visit.caller.has_cookie,
         form_token: visit.form_token.clone(),
         is_live,
+        flags: visit.flags.to_owned(),
         now: now(),
     };
     Answer::html(status, parts::page(&frame, banners, content))

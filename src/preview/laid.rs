@@ -3,11 +3,12 @@
 use kube::ResourceExt as _;
 
 use super::PreviewError;
+use crate::api::delivery::{Subject, SubjectKind};
 use crate::api::pipeline::TargetStatus;
 use crate::api::pipeline::target::{TargetInfo, targets_of};
 use crate::api::values::refs::ConfigMapKey;
 use crate::api::{Notification, Pipeline, TransitionType};
-use crate::config::layers::{Layer, of_target};
+use crate::config::layers::{Layer, of_environment, of_target, of_whole_pipeline};
 use crate::config::{Given, Global, Problem, Sending, Text, flatten};
 use crate::manifests::{effective_notification, has_notification, layers_below};
 
@@ -42,8 +43,41 @@ impl LayeredNotification {
         cluster: &str,
     ) -> Result<Self, PreviewError> {
         let info = place(pipeline, target, cluster)?;
+        let own = of_target(&pipeline.spec, &pipeline.namespace().unwrap_or_default(), name, &info);
+        Self::over(own, global, (name, notification), pipeline)
+    }
+
+    /// Returns the layers for what a delivery is about. Those of targets apply to targets only, and those of an environment not to the
+    /// pipeline or a cluster.
+    pub fn for_subject(
+        global: &Global,
+        (name, notification): (&str, Option<&Notification>),
+        pipeline: &Pipeline,
+        subject: &Subject,
+        cluster: &str,
+    ) -> Result<Self, PreviewError> {
         let namespace = pipeline.namespace().unwrap_or_default();
-        let own = of_target(&pipeline.spec, &namespace, name, &info);
+        let (spec, environments) = (&pipeline.spec, &pipeline.spec.environments);
+        let own = match subject.kind {
+            SubjectKind::Target => of_target(spec, &namespace, name, &place(pipeline, Some(&subject.name), cluster)?),
+            SubjectKind::Environment => {
+                let at = environments.iter().position(|environment| environment.name == subject.environment);
+                // Beyond the end, there is no environment, and only the layers of the pipeline apply.
+                of_environment(spec, &namespace, name, at.unwrap_or(environments.len()))
+            }
+            SubjectKind::Cluster | SubjectKind::Pipeline => of_whole_pipeline(spec, &namespace, name).into_iter().collect(),
+        };
+        Self::over(own, global, (name, notification), pipeline)
+    }
+
+    /// Adds the layers of a pipeline to those below.
+    fn over(
+        own: Vec<Layer>,
+        global: &Global,
+        (name, notification): (&str, Option<&Notification>),
+        pipeline: &Pipeline,
+    ) -> Result<Self, PreviewError> {
+        let namespace = pipeline.namespace().unwrap_or_default();
         let layers = layers_below(global, pipeline, name, notification).map(|below| [below, own].concat());
         match layers.filter(|layers| has_notification(layers)) {
             Some(layers) => Ok(Self { name: name.to_owned(), namespace, layers }),

@@ -237,7 +237,7 @@ impl Data {
             link: page.of(&permalink::delivery(namespace, name)),
             links: LinkData {
                 pipeline: page.of(&permalink::pipeline(&self.pipeline.namespace, &self.pipeline.name)),
-                notification: page.of(&permalink::notification(namespace, &self.notification.name)),
+                notification: page.of(&permalink::notification(&self.pipeline.namespace, &self.notification.name)),
                 revision: page.of(&permalink::search(&self.revision)),
             },
             ..self

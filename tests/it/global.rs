@@ -21,13 +21,13 @@ use crate::support::{Pennant, Receiver, World, eventually};
 const MAP: &str = "pennant-config";
 
 /// The controller's own namespace, and the namespace of a team. Only the latter is watched.
-struct Stage {
-    system: World,
-    team: World,
+pub struct Stage {
+    pub system: World,
+    pub team: World,
 }
 
 impl Stage {
-    async fn new(ns: &str) -> Self {
+    pub async fn new(ns: &str) -> Self {
         let system = World::new(&format!("{ns}-sys")).await;
         let team = World::beside(ns, &system).await;
         for app in ["web", "api"] {
@@ -40,14 +40,14 @@ impl Stage {
         Options { watch: vec![self.team.ns.clone()], ..Options::of(&self.system) }
     }
 
-    async fn start(&self) -> Pennant {
+    pub async fn start(&self) -> Pennant {
         let pennant = Pennant::with(&self.system, self.options()).await;
         self.team.settled().await;
         pennant
     }
 
     /// Writes the global configuration, whether it exists or not.
-    async fn configure(&self, config: &Value) {
+    pub async fn configure(&self, config: &Value) {
         self.configure_text(&config.to_string()).await;
     }
 
@@ -73,7 +73,7 @@ impl Stage {
     }
 
     /// Ships a tag of both applications, and waits until it is in the log.
-    async fn ship(&self, tag: &str) {
+    pub async fn ship(&self, tag: &str) {
         for app in ["web", "api"] {
             self.team.ship(app, tag).await;
         }
@@ -99,7 +99,7 @@ impl Stage {
 }
 
 /// Returns a complete cluster-wide notification.
-fn everywhere(name: &str, receiver: &Receiver, over: Value) -> Value {
+pub fn everywhere(name: &str, receiver: &Receiver, over: Value) -> Value {
     let mut all = over;
     let mut spec =
         world::notification(name, &receiver.url(&format!("/{name}/{{{{target.app.name}}}}")), all.take())["spec"].take();

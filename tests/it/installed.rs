@@ -8,6 +8,7 @@ use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use pennant::api::{Delivery, Pipeline};
 use serde_json::{Value, json};
 
+use crate::page::person::OwnPage;
 use crate::support::control_plane::ControlPlane;
 use crate::support::pennant::{Options, command};
 use crate::support::{Pennant, Receiver, Reply, World, eventually};
@@ -47,6 +48,9 @@ async fn older_crds_stop_the_controllers_until_they_are_updated() {
     let said = String::from_utf8_lossy(&output.stderr);
     let remedy = "; Pennant is not installed in this cluster: install its chart, or apply the output of `pennant crds`\n";
     assert!(said.ends_with(remedy) && output.status.code() == Some(1), "{said}");
+    let page = OwnPage::start(&world.kubeconfig, &["--controller-namespace", &world.ns]).await;
+    let seen = page.get("/pipelines/installed-older/shop").await.body;
+    assert!(seen.contains("Pennant is not installed in this cluster: install its chart"), "{seen}");
     put(&world, &older("Pipeline", "settled")).await;
     let mut pennant = Pennant::begin(&world, Options::of(&world)).await;
     pennant.wait_listening().await;
@@ -57,6 +61,16 @@ async fn older_crds_stop_the_controllers_until_they_are_updated() {
     .await;
     let waits = pennant.ready().await.expect_err("it is not ready");
     assert!(waits.contains("definitions"), "{waits}");
+    // Banners are kept for half a minute.
+    let page = OwnPage::start(&world.kubeconfig, &["--controller-namespace", &world.ns]).await;
+    let seen = page.get("/").await.body;
+    let outdated = "missing: Pipeline.status.settled. Install them";
+    assert!(
+        seen.contains("Controllers of this version do not run: the installed CRDs") && seen.contains(outdated),
+        "{seen}"
+    );
+    let command = "<code>pennant crds | kubectl apply --server-side --force-conflicts -f -</code>";
+    assert!(seen.contains(command), "{seen}");
     // The metrics show that there is no leader, so that an alert can fire.
     for lease in ["pennant-pipeline", "pennant-dispatch", "pennant-promote"] {
         let series = format!("pennant_lease_held{{lease=\"{lease}\"}}");

@@ -4,5 +4,6 @@
 
 mod access;
 mod missing;
-mod person;
+pub mod person;
+mod platform;
 mod shown;

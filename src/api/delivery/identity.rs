@@ -3,6 +3,7 @@
 use super::{DeliverySpec, Family};
 use crate::api::pipeline::target::promotion;
 use crate::api::values::names::{cut, hash};
+use crate::api::{Time, TransitionType};
 
 /// Returns the name of a delivery. The name is its key: only the first writer can record a transition, and only once.
 ///
@@ -28,6 +29,14 @@ pub fn webhook_id(spec: &DeliverySpec) -> String {
     let serial = spec.serial.to_string();
     let hash = hash(&[&spec.pipeline_ref.uid, &spec.notification, &subject(spec), &serial, spec.type_.as_str()]);
     format!("msg_{}", &hash[..32])
+}
+
+impl DeliverySpec {
+    /// Returns the place in the lane: order, due time, serial and type. The deliveries of a lane are sent in this order.
+    #[must_use]
+    pub fn place(&self) -> (i64, Option<Time>, i64, TransitionType) {
+        (self.order, self.due, self.serial, self.type_)
+    }
 }
 
 fn subject(spec: &DeliverySpec) -> String {

@@ -66,6 +66,19 @@ impl Connection {
         Ok(self.access().client().await?)
     }
 
+    /// Returns these flags as a person would write them.
+    pub(super) fn flags(&self) -> String {
+        let quoted = |text: &str| {
+            let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@".contains(c);
+            if text.chars().all(is_plain) { text.to_owned() } else { format!("'{}'", text.replace('\'', "'\\''")) }
+        };
+        let kubeconfig = self.kubeconfig.as_ref().map(|file| file.display().to_string());
+        let single = [("--kubeconfig", kubeconfig), ("--context", self.context.clone()), ("--as", self.user.clone())];
+        let groups = self.groups.iter().map(|group| ("--as-group", Some(group.clone())));
+        let all = single.into_iter().chain(groups).filter_map(|(flag, text)| Some(format!("{flag} {}", quoted(&text?))));
+        all.collect::<Vec<_>>().join(" ")
+    }
+
     /// Returns the address of the API server, for messages.
     pub(super) async fn server(&self) -> Server {
         self.access().server().await

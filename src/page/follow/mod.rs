@@ -2,25 +2,30 @@
 //!
 //! In: a [`Caller`] and a namespace. Out: [`Followed`]: the current rows, and a signal for each change. Two watches fill it, with the
 //! permissions of the caller; they end two minutes after the last look. Each watch is made again after half a minute, so a token or a
-//! permission that was withdrawn is noticed within a minute.
+//! permission that was withdrawn is noticed within a minute. An outage is a change when it begins, and when a watch has started again.
 
 pub(super) mod rows;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Debug;
+use std::mem::discriminant;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
+use backon::ExponentialBuilder;
 use futures::StreamExt as _;
+use http::Request;
+use kube::client::Body;
 use kube::core::NamespaceResourceScope;
 use kube::runtime::WatchStreamExt as _;
+use kube::runtime::utils::ResetTimerBackoff;
 use kube::runtime::watcher;
-use kube::runtime::watcher::Event;
+use kube::runtime::watcher::{Event, ExponentialBackoff};
 use kube::{Client, Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use crate::api::{Notification, Pipeline};
 use crate::k8s::watch::{Deleted, Guarded, api_in};
@@ -36,6 +41,10 @@ const WATCH: u32 = 25;
 const PATIENCE: Duration = Duration::from_secs(6);
 /// How long watches continue after the last look.
 const UNUSED: Duration = Duration::from_mins(2);
+/// Maximum pause after a failed watch. Jitter can double it.
+const PAUSE: Duration = Duration::from_secs(8);
+/// A call that has no answer after this time is on a dead connection.
+const UNANSWERED: Duration = Duration::from_secs(40);
 /// Minimum time between two attempts after a refusal.
 const AGAIN: Duration = Duration::from_secs(5);
 /// Maximum number of pairs of caller and namespace that are followed. The page shares the memory of the controllers.
@@ -158,20 +167,10 @@ impl Followed {
     fn start(client: &Client, namespace: Option<&str>) -> Self {
         let (pipelines, notifications) = (Arc::default(), Arc::default());
         let (sender, changes) = watch::channel(0);
-        let signal = Arc::new(sender);
+        let (signal, namespace) = (Arc::new(sender), namespace.map(str::to_owned));
         let tasks = [
-            tokio::spawn(follow::<Pipeline, _>(
-                client.clone(),
-                namespace.map(str::to_owned),
-                Arc::clone(&pipelines),
-                signal.clone(),
-            )),
-            tokio::spawn(follow::<Notification, _>(
-                client.clone(),
-                namespace.map(str::to_owned),
-                Arc::clone(&notifications),
-                signal,
-            )),
+            tokio::spawn(follow::<Pipeline, _>(client.clone(), namespace.clone(), Arc::clone(&pipelines), signal.clone())),
+            tokio::spawn(follow::<Notification, _>(client.clone(), namespace, Arc::clone(&notifications), signal)),
         ];
         Self { pipelines, notifications, changes, tasks, since: Instant::now() }
     }
@@ -208,18 +207,10 @@ impl Followed {
         self.pipelines(|rows| rows.is_listed) && self.notifications(|rows| rows.is_listed || rows.trouble.is_some())
     }
 
-    /// Notes that the API server has listed pipelines. A watch that was only interrupted reports nothing until the next change.
+    /// Notes that the API server has listed pipelines, so an outage is over before the watches have started again.
     pub(in crate::page) fn has_answered(&self) {
-        let mut rows = self.pipelines.write().unwrap_or_else(PoisonError::into_inner);
-        if rows.is_listed && rows.trouble.as_ref().is_some_and(Trouble::is_passing) {
-            rows.trouble = None;
-        }
-        drop(rows);
-        // The same outage is over for notifications, unless their watch has an error of its own.
-        let mut rows = self.notifications.write().unwrap_or_else(PoisonError::into_inner);
-        if rows.is_listed && matches!(rows.trouble, Some(Trouble::Away(_) | Trouble::Slow)) {
-            rows.trouble = None;
-        }
+        self.pipelines.write().unwrap_or_else(PoisonError::into_inner).answer();
+        self.notifications.write().unwrap_or_else(PoisonError::into_inner).answer();
     }
 
     /// Notes that the API server does not answer, so the rows can be old.
@@ -252,36 +243,64 @@ async fn follow<K, R>(
     rows: Arc<RwLock<Rows<R>>>,
     changed: Arc<watch::Sender<u64>>,
 ) where
-    K: Deleted
-        + Resource<DynamicType = (), Scope = NamespaceResourceScope>
-        + Clone
-        + DeserializeOwned
-        + Debug
-        + Send
-        + Sync
-        + 'static,
+    K: Deleted + Resource<Scope = NamespaceResourceScope> + Clone + Debug + Send + Sync + 'static,
     R: From<K> + PartialEq + Send + Sync,
 {
     let wanted = Wanted::new("list and watch", resource::<K>(), namespace.as_deref());
+    let (client, mut started) = counting(client);
     let api = api_in::<K>(client, namespace.as_ref());
     let config = watcher::Config::default().page_size(PAGE).timeout(WATCH);
-    let mut events = std::pin::pin!(watcher(api, config).default_backoff());
+    let pauses = ExponentialBuilder::default().with_max_delay(PAUSE).with_jitter().without_max_times();
+    let pauses = ResetTimerBackoff::new(ExponentialBackoff::from(pauses), UNUSED);
+    let mut events = std::pin::pin!(watcher(api, config).backoff(pauses));
     let mut listing = Rows::default();
-    while let Some(event) = events.next().await {
+    loop {
+        // `None`: a watch has started.
+        let event = tokio::select! {
+            Some(event) = events.next() => Some(event),
+            Ok(()) = started.changed() => None,
+            else => return,
+        };
+        // What a watch reports comes after its start.
+        let has_started = event.is_none() || started.has_changed().unwrap_or(false);
+        started.mark_unchanged();
         let mut rows = rows.write().unwrap_or_else(PoisonError::into_inner);
+        let has_resumed = has_started && rows.resume();
         let has_changed = match event {
-            Ok(event) => rows.take(event, &mut listing),
-            Err(error) => rows.fail(of_watch(&error, &wanted)),
+            // The watch starts again by itself. Only that shows whether the API server answers.
+            None | Some(Err(watcher::Error::WatchFailed(kube::Error::ReadEvents(_)))) => false,
+            Some(Ok(event)) => rows.take(event, &mut listing),
+            Some(Err(error)) => rows.fail(of_watch(&error, &wanted)),
         };
         let is_refused = rows.trouble.as_ref().is_some_and(|trouble| !trouble.is_passing());
         drop(rows);
-        if has_changed {
+        if has_resumed || has_changed {
             changed.send_modify(|count| *count += 1);
         }
         if is_refused {
             return;
         }
     }
+}
+
+/// Returns a client that counts the watches that have started, because a watcher does not report them.
+fn counting(base: Client) -> (Client, watch::Receiver<u64>) {
+    let (sender, started) = watch::channel(0_u64);
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let (base, sender) = (base.clone(), sender.clone());
+        async move {
+            let is_watch = request.uri().query().is_some_and(|query| query.contains("watch=true"));
+            let Ok(answer) = timeout(UNANSWERED, base.send(request)).await else {
+                return Err(kube::Error::Service("it has not answered in time".into()));
+            };
+            let answer = answer?;
+            if is_watch && answer.status().is_success() {
+                sender.send_modify(|count| *count += 1);
+            }
+            Ok(answer)
+        }
+    });
+    (Client::new(service, "default"), started)
 }
 
 /// Returns the name of a kind in Roles.
@@ -306,8 +325,10 @@ impl<R: PartialEq> Rows<R> {
                 false
             }
             Event::InitDone => {
-                *self = Self { is_listed: true, ..std::mem::take(listing) };
-                true
+                let before = std::mem::replace(self, Self { is_listed: true, ..std::mem::take(listing) });
+                // A watch whose version has expired lists again, mostly without a change.
+                let is_same = self.all == before.all && self.unreadable == before.unreadable;
+                !before.is_listed || before.trouble.is_some() || !is_same
             }
             Event::Apply(object) => {
                 let was_troubled = self.trouble.take().is_some();
@@ -341,10 +362,25 @@ impl<R: PartialEq> Rows<R> {
             self.unreadable.clear();
         }
         // The watch lists again by itself.
-        let trouble = Some(trouble).filter(|trouble| *trouble != Trouble::Expired);
-        let is_new = trouble.is_some() && self.trouble != trouble;
-        self.trouble = trouble.or(self.trouble.take());
+        if trouble == Trouble::Expired {
+            return false;
+        }
+        // The words of an error can differ with each attempt.
+        let is_new = self.trouble.as_ref().is_none_or(|known| discriminant(known) != discriminant(&trouble));
+        self.trouble = Some(trouble);
         is_new
+    }
+
+    /// Notes that the watch has started. Returns whether that ends an outage.
+    fn resume(&mut self) -> bool {
+        self.trouble.take_if(|trouble| trouble.is_passing()).is_some()
+    }
+
+    /// Notes that the API server answers. Another error stays until the watch has started again.
+    fn answer(&mut self) {
+        if self.is_listed && matches!(self.trouble, Some(Trouble::Away(_) | Trouble::Slow)) {
+            self.trouble = None;
+        }
     }
 }
 
@@ -408,6 +444,50 @@ mod tests {
         assert!(rows.take(Event::Apply(pipeline("good", &json!([]))), &mut Rows::default()), "it answers again");
         assert!(rows.trouble.is_none());
         assert!(rows.fail(Trouble::SignedOut));
-        assert!(rows.all.is_empty());
+        assert!(rows.all.is_empty() && !rows.resume(), "a refusal is no outage");
+    }
+
+    #[test]
+    fn an_outage_is_news_when_it_begins_and_when_it_ends() {
+        let mut rows = listed(vec![pipeline("good", &json!([]))]);
+        let away = |words: &str| Trouble::Away(words.to_owned());
+        assert!(!rows.resume(), "a watch has ended and started again");
+        assert!(rows.fail(away("refused")) && !rows.fail(away("reset")), "the words do not matter");
+        assert!(rows.resume() && rows.trouble.is_none() && !rows.resume());
+        // A look shows that an outage is over, and nothing about an error of the watch.
+        rows.fail(away("refused"));
+        rows.answer();
+        assert!(rows.trouble.is_none());
+        rows.fail(Trouble::Other("etcd".to_owned()));
+        rows.answer();
+        assert!(rows.trouble.is_some() && rows.resume());
+    }
+
+    #[test]
+    fn a_list_after_the_first_one_is_news_only_if_something_differs() {
+        let mut rows = listed(vec![pipeline("good", &json!([]))]);
+        let again = |rows: &mut Rows<PipelineRow>, name: &str| {
+            let mut listing = Rows::default();
+            rows.take(Event::InitApply(pipeline(name, &json!([]))), &mut listing);
+            rows.take::<Pipeline>(Event::InitDone, &mut listing)
+        };
+        assert!(!again(&mut rows, "good") && again(&mut rows, "other"));
+        rows.fail(Trouble::Slow);
+        assert!(again(&mut rows, "other") && rows.trouble.is_none());
+    }
+
+    #[tokio::test]
+    async fn only_a_watch_that_has_started_is_counted() {
+        let service = tower::service_fn(|request: Request<Body>| {
+            let code = if request.uri().path() == "/away" { 503 } else { 200 };
+            let answer = http::Response::builder().status(code).body(Body::empty()).unwrap();
+            std::future::ready(Ok::<_, tower::BoxError>(answer))
+        });
+        let (client, mut started) = counting(Client::new(service, "default"));
+        for (uri, is_counted) in [("/x?limit=1", false), ("/away?&watch=true", false), ("/x?&watch=true", true)] {
+            client.send(Request::get(uri).body(Body::empty()).unwrap()).await.unwrap();
+            assert_eq!(started.has_changed().unwrap(), is_counted, "{uri}");
+            started.mark_unchanged();
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! What the overview needs of a pipeline and of a notification. The rest of an object is dropped as it arrives. Pure.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use kube::ResourceExt as _;
 use url::Url;
@@ -70,8 +70,8 @@ pub(in crate::page) struct Cell {
     pub(in crate::page) notified: Option<Time>,
     /// The revision whose promotion waits for an approval.
     pub(in crate::page) waits_for_approval: Option<String>,
-    /// Texts by which the search finds the environment: all revisions of its targets.
-    pub(in crate::page) searched: BTreeSet<String>,
+    /// Texts by which the search finds the environment: all revisions of its targets, each with whether it runs. Otherwise it is only tried.
+    pub(in crate::page) searched: BTreeMap<String, bool>,
 }
 
 /// An endpoint that a layer of a pipeline sets for a notification.
@@ -80,6 +80,8 @@ pub(in crate::page) struct OwnEndpoint {
     pub(in crate::page) notification: String,
     /// The environment. `None`: all.
     pub(in crate::page) environment: Option<String>,
+    /// Whether it is only for some targets of the environment.
+    pub(in crate::page) is_of_some: bool,
     pub(in crate::page) origin: String,
 }
 
@@ -236,7 +238,9 @@ fn cell(name: &str, known: Option<&EnvironmentStatus>, sent: &BTreeMap<&str, Tim
             revisions.push(revision.to_owned());
         }
     }
-    let all = known.targets.iter().flat_map(|target| [&target.revision, &target.attempted_revision]);
+    let tried = known.targets.iter().map(|target| (&target.attempted_revision, false));
+    // A revision that is tried by one target can run on another.
+    let all = tried.chain(known.targets.iter().map(|target| (&target.revision, true)));
     let prefix = format!("target/{name}/");
     let own = format!("environment/{name}");
     let about = sent.iter().filter(|(subject, _)| subject.starts_with(&prefix) || **subject == own);
@@ -250,23 +254,27 @@ fn cell(name: &str, known: Option<&EnvironmentStatus>, sent: &BTreeMap<&str, Tim
         message: worst.map(|target| short(&target.message)).unwrap_or_default(),
         notified: about.map(|(_, time)| *time).max(),
         waits_for_approval: known.waiting_approval.as_ref().map(|waiting| waiting.revision.clone()),
-        searched: all.filter(|revision| !revision.is_empty()).cloned().collect(),
+        searched: all.filter(|(text, _)| !text.is_empty()).map(|(text, runs)| (text.clone(), runs)).collect(),
     }
 }
 
 fn endpoints(pipeline: &Pipeline, namespace: &str) -> Vec<OwnEndpoint> {
-    let of = |layers: &[NotificationLayer], environment: Option<&str>| {
+    let of = |layers: &[NotificationLayer], environment: Option<&str>, is_of_some: bool| {
         let own = layers.iter().filter_map(|layer| {
             let origin = origin(layer.settings.endpoint.as_deref()?, namespace)?;
-            Some(OwnEndpoint { notification: layer.name.clone(), environment: environment.map(str::to_owned), origin })
+            let environment = environment.map(str::to_owned);
+            Some(OwnEndpoint { notification: layer.name.clone(), environment, is_of_some, origin })
         });
         own.collect::<Vec<_>>()
     };
-    let mut all = of(&pipeline.spec.notifications, None);
+    let mut all = of(&pipeline.spec.notifications, None, false);
     for environment in &pipeline.spec.environments {
-        all.extend(of(&environment.notifications, Some(&environment.name)));
-        for target in &environment.targets {
-            all.extend(of(&target.notifications, Some(&environment.name)));
+        all.extend(of(&environment.notifications, Some(&environment.name), false));
+        let single = environment.targets.iter().map(|target| &target.notifications);
+        let overrides = environment.targets_from.iter().flat_map(|from| &from.overrides).map(|over| &over.notifications);
+        let generated = environment.targets_from.iter().map(|from| &from.notifications);
+        for layers in single.chain(generated).chain(overrides) {
+            all.extend(of(layers, Some(&environment.name), true));
         }
     }
     all
@@ -282,7 +290,7 @@ impl PipelineRow {
 
     /// Whether a revision with this text, in lower case, runs or is tried somewhere.
     pub(in crate::page) fn runs(&self, text: &str) -> bool {
-        self.environments.iter().any(|cell| cell.searched.iter().any(|revision| revision.to_lowercase().contains(text)))
+        self.environments.iter().any(|cell| cell.searched.keys().any(|revision| revision.to_lowercase().contains(text)))
     }
 }
 

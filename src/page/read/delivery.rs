@@ -7,7 +7,6 @@ use kube::ResourceExt as _;
 
 use super::{Layers, Nothing, Reader};
 use crate::api::Pipeline;
-use crate::api::delivery::SubjectKind;
 use crate::api::values::refs::ConfigMapKey;
 use crate::audit::{self, Entry, Filter, StateFilter};
 use crate::config::{Given, Text};
@@ -22,16 +21,10 @@ impl Reader<'_> {
         let wanted = Wanted::new("get", "deliveries", Some(namespace));
         let entry = call(&wanted, audit::entry(&self.caller.client, namespace, name)).await?;
         let entry = entry.ok_or_else(|| Nothing::Missing(format!("Delivery {namespace}/{name}")))?;
-        let is_pending = entry.row.outcome.is_none();
-        let (request, before) =
-            tokio::join!(self.request(&entry), OptionFuture::from(is_pending.then(|| self.before(&entry))));
+        let waits = entry.row.outcome.is_none() && !entry.again;
+        let (request, before) = tokio::join!(self.request(&entry), OptionFuture::from(waits.then(|| self.before(&entry))));
         let mut troubles = Vec::new();
-        let before = before.and_then(|before| {
-            before.unwrap_or_else(|trouble| {
-                troubles.push(trouble);
-                None
-            })
-        });
+        let before = before.and_then(|before| before.map_err(|trouble| troubles.push(trouble)).ok());
         let request = request.map(|(request, unknown)| {
             troubles.extend(unknown);
             request
@@ -39,32 +32,33 @@ impl Reader<'_> {
         Ok(DeliveryView { entry, request, before, troubles, form_token: self.form_token.clone(), was_resent: false })
     }
 
-    /// Returns the pending deliveries of the same lane that are before this one. `None`: the list is too long to know.
-    async fn before(&self, entry: &Entry) -> Result<Option<Vec<Entry>>, Trouble> {
+    /// Returns the pending deliveries of the same lane that are before this one, and whether there can be others.
+    async fn before(&self, entry: &Entry) -> Result<(Vec<Entry>, bool), Trouble> {
         let spec = &entry.spec;
         let filter = Filter {
             pipeline: Some(spec.pipeline_ref.name.clone()),
             notification: Some(spec.notification.clone()),
-            selector: Some(format!("pennant.dev/pipeline-namespace={}", spec.pipeline_ref.namespace)),
             state: Some(StateFilter::Pending),
             ..Filter::default()
         };
-        let entries = self.deliveries(Some(&entry.row.namespace), &filter, 1, None).await;
-        if let Some(trouble) = entries.trouble {
+        let (entries, elsewhere) = self.about(&spec.pipeline_ref.namespace, &filter, 1).await;
+        // The deliveries of one lane are in one namespace, unless the URL was moved meanwhile.
+        let is_elsewhere = entry.row.namespace != spec.pipeline_ref.namespace;
+        if let Some(trouble) = if is_elsewhere { elsewhere } else { entries.trouble } {
             return Err(trouble);
         }
         let is_before = |other: &Entry| {
-            other.spec.lane == spec.lane
-                && other.spec.pipeline_ref.uid == spec.pipeline_ref.uid
-                && (other.spec.order, other.spec.serial) < (spec.order, spec.serial)
+            let is_same_lane = other.spec.lane == spec.lane && other.spec.pipeline_ref.uid == spec.pipeline_ref.uid;
+            // A redelivery is sent outside of its lane, so nothing waits for it.
+            is_same_lane && !other.again && other.spec.place() < spec.place()
         };
         let mut before: Vec<_> = entries.all.into_iter().filter(is_before).collect();
-        before.sort_by_key(|other| (other.spec.order, other.spec.serial));
-        Ok(Some(before).filter(|before| !before.is_empty() || entries.next.is_none()))
+        before.sort_by_key(|other| other.spec.place());
+        Ok((before, entries.next.is_some()))
     }
 
     /// Renders the request with the present settings. The second value says what of them is not known.
-    async fn request(&self, entry: &Entry) -> Result<(Preview, Option<Trouble>), Trouble> {
+    async fn request(&self, entry: &Entry) -> Result<(Preview, Vec<Trouble>), Trouble> {
         let spec = &entry.spec;
         let home = &spec.pipeline_ref.namespace;
         let (pipeline, layers) = tokio::join!(self.one_pipeline(home, &spec.pipeline_ref.name), self.layers(home));
@@ -78,14 +72,8 @@ impl Reader<'_> {
         }
         let Layers { notifications, global, unknown } = layers?;
         let own = notifications.iter().find(|notification| notification.name_any() == spec.notification);
-        let target = Some(spec.subject.name.as_str()).filter(|_| spec.subject.kind == SubjectKind::Target);
-        let layered = LayeredNotification::for_target(
-            &global,
-            (&spec.notification, own),
-            &pipeline,
-            target,
-            &self.settings.cluster_name,
-        );
+        let (name, cluster) = ((spec.notification.as_str(), own), self.settings.cluster_name.as_str());
+        let layered = LayeredNotification::for_subject(&global, name, &pipeline, &spec.subject, cluster);
         let wanted = Wanted::new("get", "configmaps", Some(home));
         let layered = layered.map_err(|error| Trouble::of_preview(&error, &wanted))?;
         Ok((self.rendered(entry, &pipeline, &layered, &wanted).await?, unknown))

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{Nothing, Reader};
+use super::{Nothing, Reader, unfinished};
 use crate::api::values::refs::ClusterRef;
 use crate::page::follow::rows::{NotificationRow, PipelineRow};
 use crate::page::query::Query;
+use crate::page::read::uncounted::Unsent;
 use crate::page::screens::overview::{Overview, choose};
 use crate::page::screens::simple::Cluster;
 use crate::page::trouble::Trouble;
@@ -14,7 +15,9 @@ use crate::page::trouble::Trouble;
 impl Reader<'_> {
     /// Reads the overview.
     pub(in crate::page) async fn overview(&self, query: &Query) -> Result<Overview, Nothing> {
-        let followed = self.rows(query.namespace.as_deref()).await?;
+        let namespace = query.namespace.as_deref();
+        let (followed, unsent) = tokio::join!(self.rows(namespace), self.uncounted(namespace));
+        let followed = followed?;
         let mut troubles = Vec::new();
         let ((rows, matching, total, counts), clusters) = followed.pipelines(|rows| {
             troubles.extend(rows.trouble.clone());
@@ -30,6 +33,8 @@ impl Reader<'_> {
             notifications: 0,
             pending: 0,
             parked: 0,
+            home: namespace.unwrap_or(&self.settings.config_map.namespace).to_owned(),
+            without_object: unsent.is_some().then(BTreeMap::new),
             is_complete: followed.is_complete(),
             offline: clusters.into_iter().filter(|cluster| !cluster.is_reachable).map(|cluster| cluster.name).collect(),
             troubles,
@@ -45,6 +50,13 @@ impl Reader<'_> {
                 overview.troubles.push(trouble.clone());
             }
         });
+        followed.notifications(|rows| {
+            // Those that are counted by an object are in the sums already.
+            let is_counted = |one: &Unsent| rows.all.contains_key(&(one.namespace.clone(), one.notification.clone()));
+            for one in unsent.iter().flat_map(|all| all.iter()).filter(|one| !is_counted(one)) {
+                overview.add(one);
+            }
+        });
         overview.unwell.sort_by_key(|row: &Arc<NotificationRow>| (-row.parked - row.pending, row.name.clone()));
         Ok(overview)
     }
@@ -53,7 +65,7 @@ impl Reader<'_> {
     pub(in crate::page) async fn clusters(&self, query: &Query) -> Result<(Vec<Cluster>, Vec<Trouble>), Nothing> {
         let followed = self.rows(query.namespace.as_deref()).await?;
         let (all, trouble) = followed.pipelines(|rows| (clusters(rows.all.values()), rows.trouble.clone()));
-        Ok((all, trouble.into_iter().collect()))
+        Ok((all, trouble.into_iter().chain(unfinished(&followed)).collect()))
     }
 }
 

@@ -2,13 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use super::{Nothing, Reader};
+use super::{Nothing, Reader, unfinished};
 use crate::api::Outcome;
+use crate::api::delivery::SubjectKind;
 use crate::api::notification::Endpoint;
 use crate::audit::{self, Entry, Filter, Row, StateFilter};
 use crate::config::Global;
 use crate::config::layers::{Layer, fold};
-use crate::page::follow::rows::{OwnEndpoint, origin};
+use crate::page::follow::Rows;
+use crate::page::follow::rows::{NotificationRow, OwnEndpoint, origin};
 use crate::page::query::Query;
 use crate::page::read::call::in_time;
 use crate::page::screens::chart::Figures;
@@ -18,6 +20,8 @@ use crate::page::trouble::{Trouble, Wanted};
 
 /// Number of pages of deliveries from which the screen of receivers takes durations.
 const SAMPLED: usize = 4;
+/// The origin of deliveries about targets of an environment in which single targets have endpoints.
+const SINGLE: &str = "not known: some targets have endpoints of their own";
 /// The origin of notifications whose endpoint is not known.
 const UNKNOWN: &str = "not known: the endpoint is in the global configuration, which you may not read, or nowhere";
 
@@ -26,9 +30,14 @@ impl Reader<'_> {
     pub(in crate::page) async fn receivers(&self, query: &Query) -> Result<Receivers, Nothing> {
         let namespace = query.namespace.as_deref();
         let filter = Filter::default();
-        let (followed, global, sample) =
-            tokio::join!(self.rows(namespace), self.global(), self.deliveries(namespace, &filter, SAMPLED, None));
+        let (followed, global, mut sample, elsewhere) = tokio::join!(
+            self.rows(namespace),
+            self.global(),
+            self.deliveries(namespace, &filter, SAMPLED, None),
+            self.elsewhere(namespace, &filter)
+        );
         let followed = followed?;
+        sample.add(elsewhere);
         let mut troubles: Vec<Trouble> = sample.trouble.into_iter().collect();
         let below = match global {
             Ok((global, unknown)) => {
@@ -57,18 +66,26 @@ impl Reader<'_> {
                 own.insert((row.namespace.clone(), row.name.clone()), row.endpoints.clone());
                 for endpoint in &row.endpoints {
                     let receiver = all.entry(endpoint.origin.clone()).or_default();
-                    receiver.notifications.entry((row.namespace.clone(), endpoint.notification.clone())).or_insert(true);
+                    receiver.notifications.entry((row.namespace.clone(), endpoint.notification.clone())).or_insert(None);
                 }
             }
         });
+        for ((namespace, _), endpoint) in own.iter().flat_map(|(key, all)| all.iter().map(move |endpoint| (key, endpoint))) {
+            let base = origins.get(&(namespace.clone(), endpoint.notification.clone()));
+            if let Some(receiver) = base.and_then(|origin| all.get_mut(origin)) {
+                receiver.is_shared = true;
+            }
+        }
         let mut samples: BTreeMap<String, Vec<&Row>> = BTreeMap::new();
         for entry in &sample.all {
             let origin = origin_of(entry, &own, &origins).or_else(|| of(&entry.row.notification));
+            // Cluster-wide notifications have no object, so they are listed only here.
             samples.entry(origin.unwrap_or_else(|| UNKNOWN.to_owned())).or_default().push(&entry.row);
         }
         for (origin, rows) in samples {
             all.entry(origin).or_default().sample = Figures::of(rows.into_iter());
         }
+        troubles.extend(unfinished(&followed));
         let has_more = sample.next.is_some();
         Ok(Receivers { all, read: sample.all.len(), has_more, troubles })
     }
@@ -80,23 +97,27 @@ impl Reader<'_> {
         let wanted = Wanted::new("list", "deliveries", namespace);
         let token = query.after.clone().unwrap_or_default();
         let page = audit::page(&self.caller.client, namespace, &filter, ROWS, &token);
-        let (page, followed) = tokio::join!(in_time(page, |e| Trouble::of_audit(&e, &wanted)), self.rows(namespace));
-        let (page, troubles) = match page {
+        let page = in_time(page, |e| Trouble::of_audit(&e, &wanted));
+        // They are shown with the first page.
+        let elsewhere = self.elsewhere(namespace.filter(|_| token.is_empty()), &filter);
+        let (page, elsewhere, followed) = tokio::join!(page, elsewhere, self.rows(namespace));
+        let (mut page, mut troubles) = match page {
             Ok(page) => (page, Vec::new()),
             Err(trouble @ (Trouble::SignedOut | Trouble::NotInstalled)) => return Err(trouble.into()),
             Err(trouble) => (audit::Page::default(), vec![trouble]),
         };
-        let total = followed
-            .ok()
-            .filter(|followed| followed.is_complete())
-            .map(|followed| followed.notifications(|rows| rows.all.values().map(|row| row.parked).sum()));
+        let is_known = |rows: &Rows<NotificationRow>| rows.is_listed && rows.trouble.is_none();
+        let sum = |rows: &Rows<NotificationRow>| is_known(rows).then(|| rows.all.values().map(|row| row.parked).sum());
+        let total = followed.ok().and_then(|followed| followed.notifications(sum));
+        page.entries.extend(elsewhere.all);
+        troubles.extend(elsewhere.trouble.filter(|trouble| !matches!(trouble, Trouble::Forbidden(_))));
         let form_token = self.form_token.clone();
         Ok(GivenUp { entries: page.entries, next: page.next, total, troubles, form_token, resent: None })
     }
 }
 
 /// Returns the origins of the global configuration: of its notifications by name, and of its defaults under an empty name.
-fn origins_below(global: &Global, namespace: &str) -> BTreeMap<String, String> {
+pub(super) fn origins_below(global: &Global, namespace: &str) -> BTreeMap<String, String> {
     let of = |layers: &[Layer]| {
         let folded = fold(layers, |_| {}).ok()?;
         let endpoint: Endpoint = serde_json::from_value(folded.value.get("endpoint")?.clone()).ok()?;
@@ -117,7 +138,11 @@ fn origin_of(
     let pipeline = (spec.pipeline_ref.namespace.clone(), spec.pipeline_ref.name.clone());
     let layers = own.get(&pipeline).into_iter().flatten().filter(|layer| layer.notification == row.notification);
     let fitting = layers.filter(|layer| layer.environment.as_ref().is_none_or(|name| *name == spec.subject.environment));
-    let layer = fitting.max_by_key(|layer| layer.environment.is_some());
+    let layer = fitting.max_by_key(|layer| (layer.is_of_some, layer.environment.is_some()));
+    if layer.is_some_and(|layer| layer.is_of_some && spec.subject.kind == SubjectKind::Target) {
+        return Some(SINGLE.to_owned());
+    }
+    let layer = layer.filter(|layer| !layer.is_of_some);
     let base = || origins.get(&(spec.pipeline_ref.namespace.clone(), row.notification.clone()));
     layer.map(|layer| &layer.origin).or_else(base).cloned()
 }

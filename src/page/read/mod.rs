@@ -11,6 +11,7 @@ mod lists;
 mod notification;
 mod pipeline;
 mod search;
+pub(super) mod uncounted;
 
 use kube::api::ListParams;
 use kube::{Api, Resource, ResourceExt as _};
@@ -25,17 +26,21 @@ use crate::page::Settings;
 use crate::page::access::caller::Caller;
 use crate::page::follow::{Followed, Following};
 use crate::page::read::call::{call, in_time};
+use crate::page::read::uncounted::Uncounted;
 use crate::page::trouble::{Trouble, Wanted};
 use crate::preview::{Asked, Explained, Known, explain, live};
 
-/// Page size of a list of deliveries.
+/// Page size of a list.
 const PAGE: u32 = 500;
+/// Number of pages of notifications or promotions of a namespace that are read.
+const PAGES: usize = 4;
 
 /// What all reads need.
 pub(super) struct Reader<'a> {
     pub(super) caller: &'a Caller,
     pub(super) settings: &'a Settings,
     pub(super) following: &'a Following,
+    pub(super) uncounted: &'a Uncounted,
     /// The token of forms. `None`: the page only reads.
     pub(super) form_token: Option<String>,
     pub(super) now: Time,
@@ -56,6 +61,7 @@ impl From<Trouble> for Nothing {
 }
 
 /// Deliveries that were read from several pages of a list.
+#[derive(Default)]
 struct Entries {
     all: Vec<Entry>,
     next: Option<String>,
@@ -109,13 +115,57 @@ impl Reader<'_> {
         entries
     }
 
+    /// Reads deliveries about the pipelines of a namespace. Those whose URL is set in the global configuration are recorded in the namespace of
+    /// the controllers. The second value says why these are not known.
+    async fn about(&self, namespace: &str, filter: &Filter, pages: usize) -> (Entries, Option<Trouble>) {
+        let filter = Filter { selector: Some(about(namespace)), ..filter.clone() };
+        let own = self.deliveries(Some(namespace), &filter, pages, None);
+        let (mut own, mut elsewhere) = tokio::join!(own, self.elsewhere(Some(namespace), &filter));
+        let trouble = elsewhere.trouble.take();
+        own.add(elsewhere);
+        (own, trouble)
+    }
+
+    /// Reads deliveries about the pipelines of a namespace that are recorded in the namespace of the controllers. Those are none without a
+    /// namespace, because then all namespaces are read.
+    async fn elsewhere(&self, namespace: Option<&str>, filter: &Filter) -> Entries {
+        let home = self.settings.config_map.namespace.as_str();
+        match namespace.filter(|namespace| *namespace != home) {
+            Some(namespace) => {
+                let filter = Filter { selector: Some(about(namespace)), ..filter.clone() };
+                self.deliveries(Some(home), &filter, 1, None).await
+            }
+            None => Entries::default(),
+        }
+    }
+
+    /// Returns what is not known of the layers and of the deliveries in the namespace of the controllers. A missing permission there does not
+    /// matter if the global configuration sets no URL.
+    fn left_out(&self, layers: &Layers, elsewhere: Option<Trouble>) -> Vec<Trouble> {
+        let home = self.settings.config_map.namespace.as_str();
+        let mut all = layers.unknown.clone();
+        match (elsewhere, all.first_mut()) {
+            (None, _) => {}
+            (Some(Trouble::Forbidden(_)), Some(first)) => {
+                let words = format!("{} The deliveries that are recorded in {home} are left out, too", first.sentence());
+                *first = Trouble::Other(words);
+            }
+            (Some(Trouble::Forbidden(_)), None) if lists::origins_below(&layers.global, home).is_empty() => {}
+            (Some(trouble), _) => all.push(Trouble::Other(format!(
+                "The deliveries that are recorded in {home} are left out. {}",
+                trouble.sentence().trim_end_matches('.')
+            ))),
+        }
+        all
+    }
+
     /// Reads the Notifications of a namespace and the global configuration.
     async fn layers(&self, namespace: &str) -> Result<Layers, Trouble> {
         let wanted = Wanted::new("list", "notifications", Some(namespace));
         let api: Api<Guarded<Notification>> = Api::namespaced(self.caller.client.clone(), namespace);
-        let (notifications, global) = tokio::join!(list(api, &wanted), self.global());
-        let (global, unknown) = global?;
-        Ok(Layers { notifications: notifications?, global, unknown })
+        let (notifications, global) = tokio::join!(list(api, PAGES, &wanted), self.global());
+        let ((notifications, unread), (global, unknown)) = (notifications?, global?);
+        Ok(Layers { notifications, global, unknown: unknown.into_iter().chain(unread).collect() })
     }
 
     /// Reads the global configuration. If the caller may not read it, or it is wrong, it counts as empty, and the trouble says that.
@@ -148,13 +198,35 @@ impl Reader<'_> {
     }
 }
 
+/// Returns what is missing in the rows that are followed.
+fn unfinished(followed: &Followed) -> impl Iterator<Item = Trouble> {
+    let is_listing = !followed.is_complete() && followed.pipelines(|rows| rows.trouble.is_none());
+    let words = || Trouble::Other("The first list of pipelines has not ended yet; more of them follow".to_owned());
+    is_listing.then(words).into_iter().chain(followed.unreadable())
+}
+
+impl Entries {
+    /// Adds those of another list.
+    fn add(&mut self, other: Self) {
+        self.all.extend(other.all);
+        self.next = self.next.take().or(other.next);
+        let trouble = other.trouble.filter(|trouble| !matches!(trouble, Trouble::Forbidden(_)));
+        self.trouble = self.trouble.take().or(trouble);
+    }
+}
+
+/// Returns the selector of the deliveries about the pipelines of a namespace.
+fn about(namespace: &str) -> String {
+    format!("pennant.dev/pipeline-namespace={namespace}")
+}
+
 /// What is below the layers of pipelines.
 #[derive(Clone)]
 struct Layers {
     notifications: Vec<Notification>,
     global: Global,
-    /// Why the global configuration is not known.
-    unknown: Option<Trouble>,
+    /// Why some of it is not known.
+    unknown: Vec<Trouble>,
 }
 
 impl Layers {
@@ -172,14 +244,36 @@ impl Layers {
     }
 }
 
-/// Reads the first objects of a list. An object that this version cannot read does not hide the others.
-async fn list<K>(api: Api<Guarded<K>>, wanted: &Wanted) -> Result<Vec<K>, Trouble>
+/// Reads the objects of a list, at most `pages` pages. The second value names what is missing: objects that this version cannot read, which
+/// do not hide the others, and the rest of the list.
+async fn list<K>(api: Api<Guarded<K>>, pages: usize, wanted: &Wanted) -> Result<(Vec<K>, Vec<Trouble>), Trouble>
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug,
 {
-    let params = ListParams::default().limit(PAGE);
-    let all = call(wanted, api.list(&params)).await?;
-    Ok(all.items.iter().filter_map(|object| object.open().ok()).collect())
+    let (mut all, mut missing, mut params) = (Vec::new(), Vec::new(), ListParams::default().limit(PAGE));
+    for _ in 0..pages {
+        let page = call(wanted, api.list(&params)).await?;
+        for object in &page.items {
+            match object.open() {
+                Ok(object) => all.push(object),
+                Err(_) if missing.is_empty() => {
+                    let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
+                    let words =
+                        format!("This version cannot read {} {namespace}/{name}; the others are shown", K::kind(&()));
+                    missing.push(Trouble::Other(words));
+                }
+                Err(_) => {}
+            }
+        }
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => params = params.continue_token(&token),
+            None => return Ok((all, missing)),
+        }
+    }
+    let place = wanted.namespace.as_deref().map_or_else(String::new, |namespace| format!(" in {namespace}"));
+    let words = format!("Only the first {} of the {}{place} are read here", all.len(), wanted.resource);
+    missing.push(Trouble::Other(words));
+    Ok((all, missing))
 }
 
 /// Sorts deliveries by their last event, the newest first.

@@ -7,6 +7,7 @@ use kube::api::PostParams;
 use kube::{Api, ResourceExt as _};
 
 use super::{Layers, Nothing, Reader, list, newest_first};
+use crate::api::pipeline::target::targets_of;
 use crate::api::values::refs::ConfigMapKey;
 use crate::api::{GROUP, Pipeline};
 use crate::audit::{Filter, Row};
@@ -27,18 +28,20 @@ impl Reader<'_> {
     /// Reads one notification.
     pub(in crate::page) async fn notification(&self, namespace: &str, name: &str) -> Result<NotificationView, Nothing> {
         let filter = Filter { notification: Some(name.to_owned()), ..Filter::default() };
-        let (layers, pipelines, mut entries) = tokio::join!(
-            self.layers(namespace),
-            self.pipelines(namespace, name),
-            self.deliveries(Some(namespace), &filter, PAGES, None)
-        );
+        let (layers, pipelines, (mut entries, elsewhere)) =
+            tokio::join!(self.layers(namespace), self.pipelines(namespace, name), async {
+                // Here are also the deliveries of cluster-wide notifications about pipelines of other namespaces.
+                if namespace == self.settings.config_map.namespace {
+                    return (self.deliveries(Some(namespace), &filter, PAGES, None).await, None);
+                }
+                self.about(namespace, &filter, PAGES).await
+            });
         let layers = layers?;
         let own = layers.notifications.iter().find(|notification| notification.name_any() == name);
-        let mut troubles: Vec<Trouble> = entries.trouble.take().into_iter().chain(layers.unknown.clone()).collect();
-        let pipelines = pipelines.unwrap_or_else(|trouble| {
-            troubles.push(trouble);
-            Vec::new()
-        });
+        let left_out = self.left_out(&layers, elsewhere);
+        let mut troubles: Vec<Trouble> = entries.trouble.take().into_iter().chain(left_out).collect();
+        let (pipelines, unread) = pipelines.unwrap_or_else(|trouble| (Vec::new(), vec![trouble]));
+        troubles.extend(unread);
         let covered = self.covered(&pipelines, &layers, name);
         if own.is_none() && covered.is_empty() && layers.global.get(name).is_none() && entries.all.is_empty() {
             return Err(Nothing::Missing(format!("Notification {namespace}/{name}")));
@@ -59,6 +62,7 @@ impl Reader<'_> {
             namespace: namespace.to_owned(),
             name: name.to_owned(),
             row: own.cloned().map(NotificationRow::from),
+            is_layered: layers.global.get(name).is_some() || !covered.is_empty(),
             columns: columns(&rows, self.now),
             pipelines: covered
                 .iter()
@@ -80,12 +84,12 @@ impl Reader<'_> {
     }
 
     /// Reads the pipelines that a notification can apply to: those of its namespace, or all if it is cluster-wide.
-    async fn pipelines(&self, namespace: &str, name: &str) -> Result<Vec<Pipeline>, Trouble> {
+    async fn pipelines(&self, namespace: &str, name: &str) -> Result<(Vec<Pipeline>, Vec<Trouble>), Trouble> {
         let is_wide = namespace == self.settings.config_map.namespace && self.global().await?.0.get(name).is_some();
         let scope = Some(namespace.to_owned()).filter(|_| !is_wide);
         let api = api_in::<Pipeline>(self.caller.client.clone(), scope.as_ref());
         let wanted = Wanted::new("list", "pipelines", scope.as_deref());
-        list(api, &wanted).await
+        list(api, 1, &wanted).await
     }
 
     /// Checks whether the caller may send deliveries again, because a test also makes a request to a receiver.
@@ -109,7 +113,7 @@ impl Reader<'_> {
         Err(Trouble::Forbidden(Wanted::new("patch", "deliveries", Some(namespace))))
     }
 
-    /// Sends a test to the receiver of a notification, for the first target of a pipeline. Returns whether the receiver accepted it, and the
+    /// Sends a test to the receiver of a notification, for the first target of a pipeline that it applies to. Returns whether the receiver accepted it, and the
     /// result in words.
     pub(in crate::page) async fn test(
         &self,
@@ -130,23 +134,32 @@ impl Reader<'_> {
             Nothing::Trouble(trouble) => trouble,
         })?;
         let Layers { notifications, global, unknown } = layers?;
-        if let Some(trouble) = unknown {
+        if let Some(trouble) = unknown.first() {
             let words = "No test was sent, because this configuration can change the request";
             return Err(Trouble::Other(format!("{} {words}", trouble.sentence())));
         }
         let own = notifications.iter().find(|notification| notification.name_any() == name);
         let cluster = &self.settings.cluster_name;
-        let layered = LayeredNotification::for_target(&global, (name, own), &pipeline, None, cluster).map_err(means)?;
+        let applied = targets_of(&pipeline, cluster).into_iter().find_map(|info| {
+            let layered = LayeredNotification::for_target(&global, (name, own), &pipeline, Some(&info.name), cluster);
+            Some((info.name, layered.ok()?))
+        });
+        let Some((target, layered)) = applied else {
+            return Err(Trouble::Other(format!(
+                "Notification {name} applies to no target of Pipeline {home}/{}",
+                pipeline.name_any()
+            )));
+        };
         let texts: BTreeMap<ConfigMapKey, Text> =
             in_time(live::texts(&self.caller.client, layered.config_maps()), means).await?.into_iter().collect();
         let request = {
             let text = |key: &ConfigMapKey| texts.get(key).cloned().unwrap_or(Text::NoConfigMap);
             let given = Given { allow_http: self.settings.allow_http, text: &text };
-            let mut context = live::sample_context(&pipeline, None, cluster, name).map_err(means)?;
+            let mut context = live::sample_context(&pipeline, Some(&target), cluster, name).map_err(means)?;
             context.page.clone_from(&self.settings.url);
             test_request(&layered, &given, &context).map_err(means)?
         };
         let posted = request.send(&self.caller.client, &self.settings.tests).await.map_err(means)?;
-        Ok((posted.accepted, posted.words))
+        Ok((posted.accepted, format!("for {target}: {}", posted.words)))
     }
 }

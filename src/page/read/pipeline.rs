@@ -2,7 +2,7 @@
 
 use kube::{Api, ResourceExt as _};
 
-use super::{Nothing, Reader, list, newest_first};
+use super::{Nothing, PAGES, Reader, list, newest_first};
 use crate::api::pipeline::target::targets_of;
 use crate::api::{Pipeline, Promotion};
 use crate::audit::Filter;
@@ -16,7 +16,7 @@ use crate::page::trouble::{Trouble, Wanted};
 use crate::preview::observed;
 
 /// Number of pages of deliveries that are read.
-const PAGES: usize = 3;
+const DELIVERIES: usize = 3;
 
 impl Reader<'_> {
     /// Reads one pipeline.
@@ -26,32 +26,20 @@ impl Reader<'_> {
         name: &str,
         query: &Query,
     ) -> Result<PipelineView, Nothing> {
-        let filter = Filter {
-            pipeline: Some(name.to_owned()),
-            selector: Some(format!("pennant.dev/pipeline-namespace={namespace}")),
-            ..Filter::default()
-        };
-        let (pipeline, layers, mut entries, promotions) = tokio::join!(
+        let filter = Filter { pipeline: Some(name.to_owned()), ..Filter::default() };
+        let (pipeline, layers, (mut entries, elsewhere), promotions) = tokio::join!(
             self.one_pipeline(namespace, name),
             self.layers(namespace),
-            self.deliveries(Some(namespace), &filter, PAGES, None),
+            self.about(namespace, &filter, DELIVERIES),
             self.promotions(namespace),
         );
         let pipeline = pipeline?;
         let mut troubles: Vec<Trouble> = entries.trouble.take().into_iter().collect();
-        let promotions = promotions.unwrap_or_else(|trouble| {
-            troubles.push(trouble);
-            Vec::new()
-        });
+        let (promotions, unread) = promotions.unwrap_or_else(|trouble| (Vec::new(), vec![trouble]));
+        troubles.extend(unread);
         let explained = match layers {
             Ok(layers) => {
-                // The deliveries of cluster-wide notifications are in the namespace of the global configuration.
-                let home = self.settings.config_map.namespace.as_str();
-                if home != namespace && layers.global.notifications().next().is_some() {
-                    let wide = self.deliveries(Some(home), &filter, 1, None).await;
-                    entries.all.extend(wide.all);
-                    troubles.extend(wide.trouble);
-                }
+                troubles.extend(self.left_out(&layers, elsewhere));
                 self.explained(&pipeline, &layers, None).await
             }
             Err(trouble) => Err(trouble),
@@ -93,14 +81,17 @@ impl Reader<'_> {
                 status: status.as_ref().map(|status| status.status).unwrap_or_default(),
                 revision: status.as_ref().map(|status| revision(status).to_owned()).unwrap_or_default(),
                 since: status.as_ref().and_then(|status| status.last_transition_time),
+                settled: status.as_ref().and_then(|status| status.settled.as_ref()).map(|s| (s.status, s.revision.clone())),
             })
             .collect();
         let range = query.range(self.now);
         let dispatched = status.and_then(|status| status.dispatched.as_ref());
         let read = dispatched.into_iter().flat_map(|d| &d.cursors).map(|cursor| cursor.serial).min().unwrap_or(i64::MAX);
         let changes = status.and_then(|status| status.log.as_ref()).map(|log| log.changes.as_slice()).unwrap_or_default();
-        let mut promotions: Vec<_> =
-            promotions.into_iter().filter(|one| one.spec.pipeline_ref.name == pipeline.name_any()).collect();
+        let mut promotions: Vec<_> = promotions
+            .into_iter()
+            .filter(|one| Some(&one.spec.pipeline_ref.uid) == pipeline.metadata.uid.as_ref())
+            .collect();
         promotions.sort_by_key(|one| std::cmp::Reverse(one.metadata.creation_timestamp.as_ref().map(|time| time.0)));
         PipelineView {
             timeline: timeline(&entries.all, &present, explained, range, self.now),
@@ -121,9 +112,9 @@ impl Reader<'_> {
         found.ok_or_else(|| Nothing::Missing(format!("Pipeline {namespace}/{name}")))
     }
 
-    async fn promotions(&self, namespace: &str) -> Result<Vec<Promotion>, Trouble> {
+    async fn promotions(&self, namespace: &str) -> Result<(Vec<Promotion>, Vec<Trouble>), Trouble> {
         let api: Api<Guarded<Promotion>> = Api::namespaced(self.caller.client.clone(), namespace);
         let wanted = Wanted::new("list", "promotions", Some(namespace));
-        list(api, &wanted).await
+        list(api, PAGES, &wanted).await
     }
 }

@@ -1,6 +1,6 @@
 //! The search by revision.
 
-use super::{Nothing, Reader, newest_first};
+use super::{Nothing, Reader, newest_first, unfinished};
 use crate::audit::{Entry, Filter};
 use crate::page::query::Query;
 use crate::page::screens::search::{Found, PIPELINES};
@@ -17,8 +17,15 @@ impl Reader<'_> {
     /// Searches a revision in the pipelines, and then in deliveries: first in those of the pipelines that run it, then in all, page by page.
     pub(in crate::page) async fn search(&self, query: &Query) -> Result<Found, Nothing> {
         let namespace = query.namespace.as_deref();
-        let mut found =
-            Found { pipelines: Vec::new(), total: 0, entries: Vec::new(), read: 0, next: None, troubles: Vec::new() };
+        let mut found = Found {
+            pipelines: Vec::new(),
+            total: 0,
+            entries: Vec::new(),
+            cut: 0,
+            read: 0,
+            next: None,
+            troubles: Vec::new(),
+        };
         if query.text.is_empty() {
             return Ok(found);
         }
@@ -29,35 +36,47 @@ impl Reader<'_> {
             [state.revision.as_str(), current].iter().any(|revision| revision.to_lowercase().contains(&text))
         };
         match self.rows(namespace).await {
-            Ok(followed) => followed.pipelines(|rows| {
-                found.troubles.extend(rows.trouble.clone());
-                for row in rows.all.values().filter(|row| row.runs(&text)) {
-                    found.total += 1;
-                    if found.pipelines.len() < PIPELINES {
-                        found.pipelines.push(row.clone());
+            Ok(followed) => {
+                followed.pipelines(|rows| {
+                    found.troubles.extend(rows.trouble.clone());
+                    for row in rows.all.values().filter(|row| row.runs(&text)) {
+                        found.total += 1;
+                        if found.pipelines.len() < PIPELINES {
+                            found.pipelines.push(row.clone());
+                        }
                     }
-                }
-            }),
+                });
+                found.troubles.extend(unfinished(&followed));
+            }
             Err(trouble @ (Trouble::SignedOut | Trouble::NotInstalled)) => return Err(trouble.into()),
             Err(trouble) => found.troubles.push(trouble),
         }
         let mut pages = PAGES;
         if query.after.is_none() {
-            let is_reachable = found.troubles.is_empty();
+            let is_reachable = !found.troubles.iter().any(|trouble| matches!(trouble, Trouble::Away(_) | Trouble::Slow));
             for row in found.pipelines.iter().take(FIRST).filter(|_| is_reachable) {
                 let filter = Filter { pipeline: Some(row.name.clone()), ..Filter::default() };
-                let own = self.deliveries(Some(&row.namespace), &filter, 1, None).await;
+                let (own, _) = self.about(&row.namespace, &filter, 1).await;
                 pages -= 1;
                 found.entries.extend(own.all.into_iter().filter(fits));
             }
         }
-        let others = self.deliveries(namespace, &Filter::default(), pages, query.after.as_deref()).await;
+        let filter = Filter::default();
+        let (mut others, elsewhere) = tokio::join!(
+            self.deliveries(namespace, &filter, pages, query.after.as_deref()),
+            // They are read with the first part.
+            self.elsewhere(namespace.filter(|_| query.after.is_none()), &filter)
+        );
+        let next = others.next.take();
+        others.add(elsewhere);
+        others.next = next;
         found.read = others.all.len();
         found.next = others.next;
         found.troubles.extend(others.trouble.filter(|trouble| !found.troubles.contains(trouble)));
         found.entries.extend(others.all.into_iter().filter(fits));
         newest_first(&mut found.entries);
         found.entries.dedup_by(|a, b| (&a.row.namespace, &a.row.name) == (&b.row.namespace, &b.row.name));
+        found.cut = found.entries.len().saturating_sub(SHOWN);
         found.entries.truncate(SHOWN);
         Ok(found)
     }

@@ -23,6 +23,8 @@ pub(in crate::page) struct Figures {
     pub(in crate::page) delivered: usize,
     pub(in crate::page) parked: usize,
     pub(in crate::page) pending: usize,
+    /// Those of the pending deliveries that have failed at least once.
+    pub(in crate::page) failing: usize,
     /// Deliveries whose last answer was 429.
     pub(in crate::page) throttled: usize,
     durations: Vec<i64>,
@@ -42,7 +44,10 @@ impl Figures {
             Some(Outcome::Delivered) => self.delivered += 1,
             Some(Outcome::Parked) => self.parked += 1,
             Some(Outcome::Canceled | Outcome::Superseded) => {}
-            None => self.pending += 1,
+            None => {
+                self.pending += 1;
+                self.failing += usize::from(row.attempts > 0);
+            }
         }
         self.throttled += usize::from(row.code == Some(429));
         self.durations.extend(row.duration_millis);

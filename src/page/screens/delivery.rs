@@ -16,8 +16,8 @@ pub(in crate::page) struct DeliveryView {
     pub(in crate::page) entry: Entry,
     /// The request as it would be rendered now.
     pub(in crate::page) request: Result<Preview, Trouble>,
-    /// The deliveries that must be settled before this one is sent. `None`: not known.
-    pub(in crate::page) before: Option<Vec<Entry>>,
+    /// The deliveries that must be settled before this one is sent, and whether there can be others. `None`: not known.
+    pub(in crate::page) before: Option<(Vec<Entry>, bool)>,
     pub(in crate::page) troubles: Vec<Trouble>,
     /// The token of the form. `None`: the page only reads.
     pub(in crate::page) form_token: Option<String>,
@@ -39,7 +39,7 @@ impl DeliveryView {
             @for one in &self.troubles { (trouble(one)) }
             dl.figures.wide {
                 (figure("Pipeline", &html! { a href=(permalink::pipeline(&spec.pipeline_ref.namespace, &spec.pipeline_ref.name)) { (spec.pipeline_ref.namespace) "/" (spec.pipeline_ref.name) } }))
-                (figure("Notification", &html! { a href=(permalink::notification(&row.namespace, &row.notification)) { (row.notification) } }))
+                (figure("Notification", &html! { a href=(permalink::notification(&spec.pipeline_ref.namespace, &row.notification)) { (row.notification) } }))
                 (figure("Observed", &moment(spec.time)))
                 (figure("From", &html! { (side(&spec.from)) }))
                 (figure("To", &html! { (side(&spec.to)) }))
@@ -93,9 +93,14 @@ impl DeliveryView {
                 section aria-labelledby="before" {
                     h2 #before { "Before it in its lane" }
                     @match &self.before {
+                        _ if self.entry.again => p.empty { "Nothing: it is sent again, and does not wait for others." },
                         None => p.empty { "Not known: the waiting deliveries could not all be read." },
-                        Some(before) if before.is_empty() => p.empty { "Nothing: it is the first of its lane, " code { (self.entry.spec.lane) } "." },
-                        Some(before) => { p { "It is first sent after these are settled:" } (deliveries(before, now, Named::Nothing)) },
+                        Some((before, true)) if before.is_empty() => p.empty { "Not known: there are too many waiting deliveries to read." },
+                        Some((before, _)) if before.is_empty() => p.empty { "Nothing: it is the first of its lane, " code { (self.entry.spec.lane) } "." },
+                        Some((before, has_more)) => {
+                            p { "It is sent after these are settled" @if *has_more { ", and there can be others that were not read" } ":" }
+                            (deliveries(before, now, Named::Nothing))
+                        },
                     }
                 }
             }

@@ -44,7 +44,8 @@ impl GivenUp {
         let mut groups: BTreeMap<_, Vec<&Entry>> = BTreeMap::new();
         for entry in &self.entries {
             let row = &entry.row;
-            let key = (row.namespace.as_str(), row.notification.as_str(), row.reason.as_deref().unwrap_or("no reason"));
+            let home = entry.spec.pipeline_ref.namespace.as_str();
+            let key = (home, row.notification.as_str(), row.reason.as_deref().unwrap_or("no reason"));
             groups.entry(key).or_default().push(entry);
         }
         groups.into_iter().collect()
@@ -113,7 +114,7 @@ fn line(entry: &Entry, can_act: bool, now: Time) -> Markup {
             @if can_act {
                 td.select { input type="checkbox" name="delivery" value=(id) aria-label=(format!("Select {} {}", row.type_.as_str(), row.subject)); }
             }
-            th scope="row" { a href=(permalink::delivery(&row.namespace, &row.name)) { (row.type_.as_str()) " " (row.subject) } span.sub { (row.pipeline) } }
+            th scope="row" { a href=(permalink::delivery(&row.namespace, &row.name)) { (row.type_.as_str()) " " (row.subject) } span.sub { (entry.spec.pipeline_ref.namespace) "/" (row.pipeline) } }
             td data-label="Revision" { (revision(&row.revision)) }
             td data-label="Answer or error" { (answer(row)) }
             td data-label="Given up" { @match row.last() { Some(last) => (age(last, now)), None => "—" } }

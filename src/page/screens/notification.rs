@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use maud::{Markup, html};
 use serde_json::Value;
 
-use crate::api::Time;
 use crate::api::conditions::ConditionStatus;
 use crate::api::values::permalink;
+use crate::api::{Outcome, Time};
 use crate::audit::Entry;
 use crate::page::follow::rows::NotificationRow;
 use crate::page::screens::chart::{COLUMNS, Column, Figures, success};
-use crate::page::screens::parts::{age, command, figure, millis, plural, scroll, trouble, utc};
-use crate::page::screens::table::{Named, deliveries};
+use crate::page::screens::parts::{age, figure, millis, plural, scroll, trouble, utc};
+use crate::page::screens::table::{Named, audit_commands, deliveries};
 use crate::page::trouble::Trouble;
 use crate::preview::Explained;
 
@@ -26,8 +26,10 @@ const PIPELINES: usize = 50;
 pub(in crate::page) struct NotificationView {
     pub(in crate::page) namespace: String,
     pub(in crate::page) name: String,
-    /// The object. `None`: the notification is only in the global configuration, or in layers of pipelines.
+    /// The object, if there is one.
     pub(in crate::page) row: Option<NotificationRow>,
+    /// Whether the notification is in the global configuration, or applies to a pipeline.
+    pub(in crate::page) is_layered: bool,
     /// Deliveries, the newest first.
     pub(in crate::page) entries: Vec<Entry>,
     /// Whether there are more deliveries than were read.
@@ -46,11 +48,7 @@ pub(in crate::page) struct NotificationView {
 impl NotificationView {
     /// Returns one sentence about its health, and whether it is good.
     pub(in crate::page) fn verdict(&self) -> (bool, String) {
-        let Some(row) = &self.row else {
-            let words =
-                "This is not a Notification object: it is defined in the global configuration, or in layers of pipelines.";
-            return (true, words.to_owned());
-        };
+        let Some(row) = &self.row else { return self.verdict_without_object() };
         let because = row.summary.as_ref().map_or_else(String::new, |(reason, message)| format!(" {reason}: {message}"));
         if row.suspended {
             return (false, "It is suspended: its deliveries are recorded, and not sent.".to_owned());
@@ -64,8 +62,26 @@ impl NotificationView {
             (Some(ConditionStatus::True), _) => {
                 (true, "It works: it is valid, and no delivery waits because of an error.".to_owned())
             }
-            _ => (false, "No controller has looked at it yet.".to_owned()),
+            (Some(ConditionStatus::Unknown), _) => (false, format!("It is not in use yet.{because}")),
+            (None, _) => (false, "No controller has looked at it yet.".to_owned()),
         }
+    }
+
+    /// Without an object there is no status. So only the deliveries that were read can say whether it works.
+    fn verdict_without_object(&self) -> (bool, String) {
+        if !self.is_layered {
+            let words = "There is no such notification here, or it does not apply to a pipeline any more. These are the deliveries that are kept.";
+            return (false, words.to_owned());
+        }
+        let given_up = self.entries.iter().filter(|entry| entry.row.outcome == Some(Outcome::Parked)).count();
+        let failing = self.entries.iter().filter(|entry| entry.row.outcome.is_none() && entry.row.attempts > 0).count();
+        let mut words =
+            "This is not a Notification object: it is defined in the global configuration, or in layers of pipelines."
+                .to_owned();
+        if given_up + failing > 0 {
+            words = format!("{words} Given up: {given_up}. Waiting because of an error: {failing}.");
+        }
+        (given_up + failing == 0, words)
     }
 
     /// Returns the content of the page.
@@ -77,7 +93,7 @@ impl NotificationView {
             h1 { "Notification " span.name { (self.namespace) "/" (self.name) } }
             p class=(if is_good { "verdict good" } else { "verdict bad" }) { (words) }
             @if let Some((accepted, words)) = &self.tested {
-                p class=(if *accepted { "notice good" } else { "notice bad" }) role="status" { "Test: " (words) }
+                p class=(if *accepted { "notice good" } else { "notice bad" }) role="status" { "Test " (words) }
             }
             @for one in &self.troubles { (trouble(one)) }
             (self.figures(&figures, now))
@@ -90,7 +106,7 @@ impl NotificationView {
                 @if self.entries.is_empty() { p.empty { "There are no deliveries of this notification." } }
                 @else { (deliveries(&self.entries[..self.entries.len().min(NEWEST)], now, Named::Pipeline)) }
             }
-            (command(&format!("pennant audit -n {} --notification {}", self.namespace, self.name)))
+            (audit_commands(&self.entries, &self.namespace, &format!("--notification {}", self.name)))
         }
     }
 

@@ -9,6 +9,7 @@ use crate::api::Time;
 use crate::api::values::permalink;
 use crate::page::follow::rows::{Attention, Cell, NotificationRow, PipelineRow};
 use crate::page::query::{Query, Shown};
+use crate::page::read::uncounted::Unsent;
 use crate::page::screens::parts::{
     Tone, age, badge, command, lasting, namespace_field, plural, revision, scroll, status_word, trouble,
 };
@@ -40,6 +41,10 @@ pub(in crate::page) struct Overview {
     /// The numbers of deliveries that wait, and that were given up.
     pub(in crate::page) pending: i64,
     pub(in crate::page) parked: i64,
+    /// The namespace in the links of notifications without an object.
+    pub(in crate::page) home: String,
+    /// The cluster-wide notifications whose deliveries wait because of an error, or were given up, with both numbers. `None`: not known.
+    pub(in crate::page) without_object: Option<BTreeMap<String, (i64, i64)>>,
     /// The names of the clusters that do not answer.
     pub(in crate::page) offline: Vec<String>,
     pub(in crate::page) troubles: Vec<Trouble>,
@@ -52,7 +57,7 @@ pub(in crate::page) fn selects(query: &Query, row: &PipelineRow) -> bool {
         Shown::All => true,
         Shown::Wrong => row.attention < Attention::Moving,
         Shown::Failed => row.attention == Attention::Failed,
-        Shown::InProgress => row.environments.iter().any(|cell| cell.status == Some(crate::api::Status::InProgress)),
+        Shown::InProgress => row.attention == Attention::Moving,
         Shown::Current => row.attention == Attention::None,
     };
     shown && (query.text.is_empty() || row.has(&query.text))
@@ -97,6 +102,18 @@ fn columns(rows: &[Arc<PipelineRow>]) -> Option<Vec<&str>> {
 }
 
 impl Overview {
+    /// Counts a delivery that no Notification object counts.
+    pub(in crate::page) fn add(&mut self, one: &Unsent) {
+        let number = self.without_object.get_or_insert_default().entry(one.notification.clone()).or_default();
+        if one.is_parked {
+            number.1 += 1;
+            self.parked += 1;
+        } else {
+            number.0 += 1;
+            self.pending += 1;
+        }
+    }
+
     /// Returns the content of the page.
     pub(in crate::page) fn html(&self, query: &Query, now: Time) -> Markup {
         html! {
@@ -122,10 +139,15 @@ impl Overview {
         let with = |shown: Shown| Query { shown, ..query.elsewhere() }.link("/");
         let (failed, wrong) = (count(Attention::Failed), count(Attention::Wrong));
         let unclear = count(Attention::Unclear);
-        let is_well = failed + wrong + unclear == 0 && self.unwell.is_empty() && self.troubles.is_empty();
+        let is_known = self.troubles.is_empty() && self.is_complete;
+        let has_unsent = self.without_object.as_ref().is_some_and(|all| !all.is_empty());
+        let is_well = failed + wrong + unclear == 0 && self.unwell.is_empty() && !has_unsent && is_known;
         html! {
-            @if is_well && self.total > 0 && self.is_complete {
-                p.verdict.good { "Nothing is wrong: " (plural(self.total, "pipeline")) ", " (plural(self.notifications, "notification")) "." }
+            @if is_well && self.total > 0 {
+                p.verdict.good {
+                    "Nothing is wrong: " (plural(self.total, "pipeline")) ", " (plural(self.notifications, "notification")) "."
+                    @if self.without_object.is_none() { " You may not read the deliveries of cluster-wide notifications." }
+                }
             }
             @if !self.is_complete && self.troubles.is_empty() { p.notice { "The first list has not ended yet; more pipelines follow." } }
             dl.figures {
@@ -141,7 +163,8 @@ impl Overview {
     }
 
     fn unwell(&self, now: Time) -> Markup {
-        if self.unwell.is_empty() {
+        let without_object = self.without_object.iter().flatten();
+        if self.unwell.is_empty() && without_object.clone().next().is_none() {
             return html! {};
         }
         let more = self.unwell.len().saturating_sub(NOTIFICATIONS);
@@ -159,6 +182,13 @@ impl Overview {
                         }
                     }
                     @if more > 0 { li.none { "and " (more) " more" } }
+                    @for (name, (waiting, parked)) in without_object.take(NOTIFICATIONS) {
+                        li {
+                            a href=(permalink::notification(&self.home, name)) { (name) }
+                            " " (badge(Tone::Bad, "Cluster-wide")) " "
+                            span.message { "waiting because of an error: " (waiting) ", given up: " (parked) @if waiting + parked >= 100 { ", or more" } }
+                        }
+                    }
                 }
             }
         }
@@ -319,6 +349,7 @@ mod tests {
         };
         assert_eq!(names(""), "c e d b a");
         assert_eq!(names("state=wrong"), "c e d");
+        assert_eq!(names("state=in-progress"), "b");
         assert_eq!(names("state=current"), "a");
         assert_eq!(names("q=E"), "c e d b a", "each namespace has an e");
         assert_eq!(names("q=zz"), "");

@@ -29,6 +29,8 @@ pub(in crate::page) struct Frame {
     pub(in crate::page) form_token: String,
     /// Whether the page shows changes as they happen.
     pub(in crate::page) is_live: bool,
+    /// The flags that the commands on the page need.
+    pub(in crate::page) flags: String,
     pub(in crate::page) now: Time,
 }
 
@@ -230,7 +232,9 @@ pub(in crate::page) fn page(frame: &Frame, banners: &Markup, content: &Markup) -
                 link rel="icon" href=(asset::ICON.path()) type="image/svg+xml";
                 @if frame.is_signed_in { script src=(asset::SCRIPT.path()) defer {} }
             }
-            body data-live[frame.is_live && frame.is_signed_in] data-now=(frame.now.to_string()) {
+            // After an action, the address in the browser is not that of the screen.
+            body data-live[frame.is_live && frame.is_signed_in] data-now=(frame.now.to_string())
+                data-address=[frame.screen.as_ref().map(|screen| frame.query.link(&screen.path()))] {
                 a.skip href="#content" { "Skip to the content" }
                 header.top {
                     a.brand href=(elsewhere.link("/")) { (flag()) "Pennant" }
@@ -245,6 +249,7 @@ pub(in crate::page) fn page(frame: &Frame, banners: &Markup, content: &Markup) -
                     }
                 }
                 footer {
+                    @if !frame.flags.is_empty() { p { "The commands on this page need these flags: " code { (frame.flags) } } }
                     p { "Pennant " (env!("CARGO_PKG_VERSION")) " · " span #zone { "Times are in UTC." } }
                     @if frame.is_signed_in { p #connection role="status" {} }
                 }

@@ -9,8 +9,8 @@ use crate::api::{Promotion, Time};
 use crate::audit::Entry;
 use crate::page::follow::rows::PipelineRow;
 use crate::page::query::{Query, RANGES, Range};
-use crate::page::screens::parts::{Tone, age, badge, command, lasting, plural, revision, scroll, status_word, trouble, utc};
-use crate::page::screens::table::{Named, deliveries};
+use crate::page::screens::parts::{Tone, age, badge, lasting, plural, revision, scroll, status_word, trouble, utc};
+use crate::page::screens::table::{Named, audit_commands, deliveries};
 use crate::page::screens::timeline::{Lane, Timeline, empty_words};
 use crate::page::trouble::Trouble;
 
@@ -61,7 +61,7 @@ impl PipelineView {
                 @if self.entries.is_empty() { p.empty { "There are no deliveries of this pipeline." } }
                 @else { (deliveries(&self.entries[..self.entries.len().min(NEWEST)], now, Named::Notification)) }
             }
-            (command(&format!("pennant audit -n {namespace} --pipeline {name}")))
+            (audit_commands(&self.entries, namespace, &format!("--pipeline {name}")))
         }
     }
 
@@ -104,6 +104,7 @@ impl PipelineView {
                     p.legend {
                         span { b.good { "✓" } " delivered" } span { b.busy { "…" } " waiting" } span { b.bad { "✕" } " given up" }
                         span { b.quiet { "»" } " superseded" } span { b.quiet { "–" } " canceled" } span { b.quiet { "○" } " not wanted" }
+                        span { b.quiet { "▬" } " state not known" }
                     }
                 }
                 @if self.has_more { p.notice { "There are more deliveries than this page reads, in the order of their names. So some are missing here, also new ones." } }

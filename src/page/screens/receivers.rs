@@ -18,8 +18,11 @@ const NAMED: usize = 12;
 /// One origin.
 #[derive(Clone, Debug, Default)]
 pub(in crate::page) struct Receiver {
-    /// The notifications, by namespace and name, each with whether nothing is wrong with it.
-    pub(in crate::page) notifications: BTreeMap<(String, String), bool>,
+    /// The notifications, by namespace and name, each with whether nothing is wrong with it. `None`: no object says it, because the endpoint
+    /// is that of a pipeline or of the global configuration.
+    pub(in crate::page) notifications: BTreeMap<(String, String), Option<bool>>,
+    /// Whether pipelines have endpoints of their own for some of these notifications. The sums contain their deliveries.
+    pub(in crate::page) is_shared: bool,
     /// Sums of the statuses of the notifications.
     pub(in crate::page) pending: i64,
     pub(in crate::page) delivered: i64,
@@ -42,18 +45,37 @@ pub(in crate::page) struct Receivers {
 impl Receiver {
     /// Adds a notification that sends to the origin.
     pub(in crate::page) fn add(&mut self, row: &NotificationRow) {
-        self.notifications.insert((row.namespace.clone(), row.name.clone()), row.is_well());
+        self.notifications.insert((row.namespace.clone(), row.name.clone()), Some(row.is_well()));
         self.pending += row.pending;
         self.delivered += row.delivered;
         self.parked += row.parked;
         self.last_sent = self.last_sent.max(row.last_sent);
     }
 
+    /// Whether a Notification object counts for this receiver.
+    fn has_object(&self) -> bool {
+        self.notifications.values().any(Option::is_some)
+    }
+
+    /// Returns how many deliveries wait, were delivered and were given up. Without an object, only those that were read are known.
+    fn counts(&self) -> (usize, usize, usize) {
+        let count = |number: i64| usize::try_from(number).unwrap_or(0);
+        let Figures { pending, delivered, parked, .. } = self.sample;
+        if self.has_object() {
+            (count(self.pending), count(self.delivered), count(self.parked))
+        } else {
+            (pending, delivered, parked)
+        }
+    }
+
     fn state(&self) -> (Tone, &'static str) {
-        let ill = self.notifications.values().filter(|is_well| !**is_well).count();
-        let is_used = self.pending + self.delivered + self.parked > 0 || self.last_sent.is_some();
+        let ill = self.notifications.values().filter(|is_well| **is_well == Some(false)).count();
+        let (pending, delivered, parked) = self.counts();
+        let fails = !self.has_object() && self.sample.failing + parked > 0;
         match ill {
-            0 if !is_used => (Tone::Quiet, "Not used yet"),
+            0 if pending + delivered + parked == 0 && self.last_sent.is_none() => (Tone::Quiet, "Not used yet"),
+            0 if fails && delivered == 0 => (Tone::Bad, "Needs attention"),
+            0 if fails => (Tone::Warn, "Partly"),
             0 => (Tone::Good, "Answers"),
             ill if ill == self.notifications.len() => (Tone::Bad, "Needs attention"),
             _ => (Tone::Warn, "Partly"),
@@ -81,7 +103,7 @@ impl Receivers {
                         tbody { @for (origin, receiver) in &all { (line(origin, receiver, now)) } }
                     } }))
                 p.none {
-                    "Waiting, given up and success count all kept deliveries of the notifications. p50, p99 and 429 come from "
+                    "Waiting, given up and success count all kept deliveries of the Notification objects. For other endpoints, and for p50, p99 and 429, they come from "
                     (self.read) " deliveries" @if self.has_more { ", because more are not read" } "."
                 }
             }
@@ -92,15 +114,15 @@ impl Receivers {
 
 fn line(origin: &str, receiver: &Receiver, now: Time) -> Markup {
     let (tone, words) = receiver.state();
-    let count = |number: i64| usize::try_from(number).unwrap_or(0);
+    let (pending, delivered, parked) = receiver.counts();
     let took = |percent| receiver.sample.percentile(percent).map_or_else(|| "—".to_owned(), millis);
     html! {
         tr {
-            th scope="row" { (origin) }
+            th scope="row" { (origin) @if receiver.is_shared { span.sub { "Some pipelines have endpoints of their own. The counts here contain their deliveries." } } }
             td data-label="State" { (badge(tone, words)) }
-            td.number data-label="Waiting" { (receiver.pending) }
-            td.number data-label="Given up" { (receiver.parked) }
-            td.number data-label="Success" { (success(count(receiver.delivered), count(receiver.parked)).unwrap_or_else(|| "—".to_owned())) }
+            td.number data-label="Waiting" { (pending) }
+            td.number data-label="Given up" { (parked) }
+            td.number data-label="Success" { (success(delivered, parked).unwrap_or_else(|| "—".to_owned())) }
             td.number data-label="p50" { (took(50)) }
             td.number data-label="p99" { (took(99)) }
             td.number data-label="429" { (receiver.sample.throttled) }
@@ -108,7 +130,7 @@ fn line(origin: &str, receiver: &Receiver, now: Time) -> Markup {
             td data-label="Notifications" {
                 @for ((namespace, name), is_well) in receiver.notifications.iter().take(NAMED) {
                     a href=(permalink::notification(namespace, name)) { (namespace) "/" (name) }
-                    @if !is_well { " " (badge(Tone::Bad, "!")) }
+                    @if *is_well == Some(false) { " " (badge(Tone::Bad, "!")) }
                     " "
                 }
                 @if receiver.notifications.len() > NAMED { span.none { "and " (receiver.notifications.len() - NAMED) " more" } }

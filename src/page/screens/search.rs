@@ -26,6 +26,8 @@ pub(in crate::page) struct Found {
     pub(in crate::page) total: usize,
     /// The deliveries about such a revision, the newest first.
     pub(in crate::page) entries: Vec<Entry>,
+    /// Number of older deliveries about it that were read and are not shown.
+    pub(in crate::page) cut: usize,
     /// Number of deliveries that were read, and the token of the next ones.
     pub(in crate::page) read: usize,
     pub(in crate::page) next: Option<String>,
@@ -49,7 +51,7 @@ impl Found {
                 section aria-labelledby="notified" {
                     h2 #notified { "Who was notified" }
                     @if self.entries.is_empty() { p.empty { "No delivery about it is among the " (self.read) " that were read." } }
-                    @else { (deliveries(&self.entries, now, Named::Both)) p.none { "Found among " (self.read) " deliveries." } }
+                    @else { (deliveries(&self.entries, now, Named::Both)) p.none { "Found among " (self.read) " deliveries." @if self.cut > 0 { " The oldest " (self.cut) " are not shown." } } }
                     (more(query, "/search", self.next.as_deref(), "Search in the next deliveries"))
                 }
                 (command(&same(query)))
@@ -68,12 +70,12 @@ impl Found {
                             thead { tr { th scope="col" { "Pipeline" } th scope="col" { "Environment" } th scope="col" { "State" } th scope="col" { "Revision" } th scope="col" { "Last notified" } } }
                             tbody {
                                 @for row in &self.pipelines {
-                                    @for cell in row.environments.iter().filter(|cell| cell.searched.iter().any(|one| one.to_lowercase().contains(&text))) {
+                                    @for cell in row.environments.iter().filter(|cell| cell.searched.keys().any(|one| one.to_lowercase().contains(&text))) {
                                         tr {
                                             th scope="row" { a href=(permalink::pipeline(&row.namespace, &row.name)) { (row.namespace) "/" (row.name) } }
                                             td data-label="Environment" { (cell.name) }
                                             td data-label="State" { (badge(Tone::of_status(cell.status), status_word(cell.status))) @if let Some(since) = cell.since { " " span.none { (lasting(since, now)) } } }
-                                            td data-label="Revision" { @for one in &cell.revisions { (revision(one)) " " } }
+                                            td data-label="Revision" { @for (one, runs) in cell.searched.iter().filter(|(one, _)| one.to_lowercase().contains(&text)) { (revision(one)) " " span.none { @if *runs { "runs" } @else { "tried" } } " " } }
                                             td data-label="Last notified" { @match cell.notified { Some(time) => (age(time, now)), None => span.none { "never" } } }
                                         }
                                     }
@@ -89,7 +91,8 @@ impl Found {
 
 /// Returns the command, with the text in quotes for a shell.
 fn same(query: &Query) -> String {
-    format!("pennant audit {} -o json | jq '.[] | select(.revision | contains({}))'", query.scope(), shell(&query.text))
+    let text = shell(&query.text.to_lowercase());
+    format!("pennant audit {} -o json | jq '.[] | select(.revision | ascii_downcase | contains({text}))'", query.scope())
 }
 
 /// Returns a text as JSON within single quotes of a shell.
@@ -106,7 +109,7 @@ mod tests {
         let query = Query { text: "a'; rm -rf / #\"".to_owned(), ..Query::default() };
         assert_eq!(
             same(&query),
-            "pennant audit -A -o json | jq '.[] | select(.revision | contains(\"a'\\''; rm -rf / #\\\"\"))'"
+            "pennant audit -A -o json | jq '.[] | select(.revision | ascii_downcase | contains(\"a'\\''; rm -rf / #\\\"\"))'"
         );
     }
 }

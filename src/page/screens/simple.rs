@@ -75,6 +75,9 @@ pub(in crate::page) struct Cluster {
 /// Number of pipelines of a cluster that are named.
 const NAMED: usize = 20;
 
+/// The fields of the clusters, as a template of kubectl.
+const CLUSTERS: &str = r#"{range .items[*].status.clusters[*]}{.clusterRef}{"\t"}{.reachable}{"\n"}{end}"#;
+
 /// The screen of the clusters.
 pub(in crate::page) fn clusters(all: &[Cluster], troubles: &[Trouble], query: &Query, now: Time) -> Markup {
     let offline = all.iter().filter(|cluster| !cluster.is_reachable).count();
@@ -107,6 +110,6 @@ pub(in crate::page) fn clusters(all: &[Cluster], troubles: &[Trouble], query: &Q
                     }
                 } }))
         }
-        (command("kubectl get pipelines -A -o jsonpath='{range .items[*].status.clusters[*]}{.clusterRef.name}{\"\\t\"}{.reachable}{\"\\n\"}{end}'"))
+        (command(&format!("kubectl get pipelines {} -o jsonpath='{CLUSTERS}'", query.scope())))
     }
 }

@@ -6,7 +6,7 @@ use crate::api::Time;
 use crate::api::values::permalink;
 use crate::audit::{Entry, Row};
 use crate::page::query::Query;
-use crate::page::screens::parts::{Tone, age, age_words, badge, cut, moment, outcome_words, revision, scroll, utc};
+use crate::page::screens::parts::{Tone, age, age_words, badge, command, cut, moment, outcome_words, revision, scroll, utc};
 
 /// Maximum number of characters of an answer in a table.
 const ANSWER: usize = 120;
@@ -113,26 +113,38 @@ pub(in crate::page) fn deliveries(entries: &[Entry], now: Time, named: Named) ->
                         th scope="col" { "Last event" }
                     }
                 }
-                tbody { @for entry in entries { (line(&entry.row, now, named)) } }
+                tbody { @for entry in entries { (line(entry, now, named)) } }
             } }))
     }
 }
 
-fn line(row: &Row, now: Time, named: Named) -> Markup {
+fn line(entry: &Entry, now: Time, named: Named) -> Markup {
+    let (row, home) = (&entry.row, entry.spec.pipeline_ref.namespace.as_str());
     html! {
         tr {
             th scope="row" {
                 a href=(permalink::delivery(&row.namespace, &row.name)) { (row.type_.as_str()) " " (row.subject) }
-                @if matches!(named, Named::Pipeline | Named::Both) { span.sub { (row.pipeline) } }
+                @if matches!(named, Named::Pipeline | Named::Both) { span.sub { (home) "/" (row.pipeline) } }
             }
             @if matches!(named, Named::Notification | Named::Both) {
-                td data-label="Notification" { a href=(permalink::notification(&row.namespace, &row.notification)) { (row.notification) } }
+                td data-label="Notification" { a href=(permalink::notification(home, &row.notification)) { (row.notification) } }
             }
             td data-label="State" { (state(row)) @if row.outcome.is_none() { span.sub { (story_html(row, now)) } } }
             td data-label="Revision" { (revision(&row.revision)) }
             td data-label="Answer" { (answer(row)) }
             td.number data-label="Attempts" { (row.attempts) }
             td data-label="Last event" { @match row.last() { Some(last) => (age(last, now)), None => "—" } }
+        }
+    }
+}
+
+/// The commands that list these deliveries. Those whose URL is set in the global configuration are in another namespace.
+pub(in crate::page) fn audit_commands(entries: &[Entry], namespace: &str, filter: &str) -> Markup {
+    let elsewhere = entries.iter().map(|entry| entry.row.namespace.as_str()).find(|other| *other != namespace);
+    html! {
+        (command(&format!("pennant audit -n {namespace} {filter}")))
+        @if let Some(elsewhere) = elsewhere {
+            (command(&format!("pennant audit -n {elsewhere} -l pennant.dev/pipeline-namespace={namespace} {filter}")))
         }
     }
 }

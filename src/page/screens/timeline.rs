@@ -1,21 +1,22 @@
 //! The timeline of a pipeline: one lane for each subject, and under it one line for each notification. Pure.
 //!
 //! What happened is known from the recorded deliveries: each has the state before and after its change. A change that no notification
-//! reports leaves no record once it has left the change log, so it is not in the timeline.
+//! reports leaves no record once it has left the change log, so it is not in the timeline. A bar shows a state from one change to the next
+//! only if the next change started from that state. Otherwise the bar is quiet, because the state between the two is not known.
+
+mod unwanted;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use globset::{Glob, GlobSet, GlobSetBuilder};
-
-use crate::api::delivery::{Family, SubjectKind};
-use crate::api::notification::Trigger;
+use crate::api::delivery::SubjectKind;
 use crate::api::values::permalink;
-use crate::api::{Outcome, Status, Time, TransitionType};
+use crate::api::{Outcome, State, Status, Time};
 use crate::audit::Entry;
 use crate::page::query::Range;
 use crate::page::screens::parts::{Tone, age_words, cut, outcome_words, short_revision, status_word, utc};
 use crate::page::screens::table::story;
 use crate::preview::Explained;
+use unwanted::{is_about_targets, unwanted};
 
 /// Maximum number of marks of a line. The newest are shown.
 const MARKS: usize = 100;
@@ -25,6 +26,8 @@ const LONGEST: usize = 300;
 const SHORTEST: i64 = 20_000;
 /// Number of labels of the axis.
 const TICKS: i64 = 5;
+/// Why a state is not known.
+const NOT_KNOWN: &str = "not known: no notification reports every change";
 
 /// The whole timeline.
 #[derive(Debug)]
@@ -44,7 +47,7 @@ pub(in crate::page) struct Lane {
     pub(in crate::page) lines: Vec<Line>,
 }
 
-/// A time in which the state of a subject was the same. Positions are in percent.
+/// A time in which the state of a target was the same, or is not known. Positions are in percent.
 #[derive(Debug)]
 pub(in crate::page) struct Bar {
     pub(in crate::page) start: f64,
@@ -79,6 +82,8 @@ pub(in crate::page) struct Present {
     pub(in crate::page) status: Status,
     pub(in crate::page) revision: String,
     pub(in crate::page) since: Option<Time>,
+    /// The last state that counts as a change. The state above can be one that does not, such as that of an unreachable cluster.
+    pub(in crate::page) settled: Option<(Status, String)>,
 }
 
 /// Draws the timeline. `present`: all targets of the pipeline, in their order.
@@ -91,26 +96,57 @@ pub(in crate::page) fn timeline(
 ) -> Timeline {
     let to = range.to.unwrap_or(now);
     let times = entries.iter().map(|entry| entry.spec.time).chain(present.iter().filter_map(|target| target.since));
-    let oldest = times.min().unwrap_or(now);
-    let from = range.from.unwrap_or(oldest);
+    let from = range.from.or(times.min()).unwrap_or(now);
     // Some space before the first mark, and no empty time.
     let width = (to.as_millisecond() - from.as_millisecond()).max(SHORTEST);
     let from = if range.from.is_some() { from } else { millis(to.as_millisecond() - width - width / 20) };
     let scale = Scale { from: from.as_millisecond(), to: to.as_millisecond().max(from.as_millisecond() + 1) };
-    let mut subjects: Vec<&str> = present.iter().map(|target| target.subject.as_str()).collect();
-    let others: BTreeSet<&str> = entries.iter().map(|entry| entry.spec.subject.name.as_str()).collect();
-    let known: BTreeSet<&str> = subjects.iter().copied().collect();
-    subjects.extend(others.into_iter().filter(|subject| !known.contains(subject)));
-    let lanes = subjects.into_iter().map(|subject| {
-        let own: Vec<&Entry> = entries.iter().filter(|entry| entry.spec.subject.name == subject).collect();
-        let now_at = present.iter().find(|target| target.subject == subject);
-        Lane {
-            subject: subject.to_owned(),
-            bars: bars(&own, now_at, scale),
-            lines: lines(&own, subject, explained, scale, now),
-        }
+    let lanes = subjects(entries, present).into_iter().map(|subject| {
+        let own: Vec<&Entry> = entries.iter().filter(|entry| of(entry) == subject).collect();
+        let target = present.iter().find(|target| (SubjectKind::Target, target.subject.as_str()) == subject);
+        let bars = bars(&own, subject, target, scale, now);
+        Lane { subject: label(subject), bars, lines: lines(&own, subject, explained, scale, now) }
     });
-    Timeline { from, to: millis(scale.to), lanes: lanes.collect(), ticks: ticks(scale) }
+    let mut lanes: Vec<Lane> = lanes.collect();
+    if lanes.iter().all(Lane::is_empty) {
+        for lane in &mut lanes {
+            lane.bars.clear();
+        }
+    }
+    Timeline { from, to: millis(scale.to), lanes, ticks: ticks(scale) }
+}
+
+impl Lane {
+    /// Whether nothing is known in the time range: no state, and no delivery.
+    fn is_empty(&self) -> bool {
+        self.bars.iter().all(|bar| bar.tone == Tone::Quiet) && self.lines.iter().all(|line| line.marks.is_empty())
+    }
+}
+
+/// The kind and the name of a subject. A cluster and an environment can have the same name.
+type Of<'a> = (SubjectKind, &'a str);
+
+fn of(entry: &Entry) -> Of<'_> {
+    (entry.spec.subject.kind, entry.spec.subject.name.as_str())
+}
+
+/// Returns the subjects in the order of their lanes: the targets of the pipeline, and then all others by kind and name.
+fn subjects<'a>(entries: &'a [Entry], present: &'a [Present]) -> Vec<Of<'a>> {
+    let mut all: Vec<Of<'a>> = present.iter().map(|target| (SubjectKind::Target, target.subject.as_str())).collect();
+    let mut others: Vec<Of<'a>> = entries.iter().map(of).filter(|subject| !all.contains(subject)).collect();
+    others.sort_by_key(|(kind, name)| (*kind as u8, *name));
+    others.dedup();
+    all.append(&mut others);
+    all
+}
+
+fn label((kind, name): Of<'_>) -> String {
+    match kind {
+        SubjectKind::Target => name.to_owned(),
+        SubjectKind::Environment => format!("environment {name}"),
+        SubjectKind::Cluster => format!("cluster {name}"),
+        SubjectKind::Pipeline => "pipeline".to_owned(),
+    }
 }
 
 fn millis(value: i64) -> Time {
@@ -142,43 +178,98 @@ fn ticks(scale: Scale) -> Vec<(f64, String)> {
     (0..TICKS).map(tick).collect()
 }
 
-fn bars(own: &[&Entry], present: Option<&Present>, scale: Scale) -> Vec<Bar> {
-    let is_status = |entry: &&&Entry| entry.spec.type_.family() == Family::Status;
-    let changes: BTreeMap<i64, &Entry> = own.iter().filter(is_status).map(|entry| (entry.spec.serial, *entry)).collect();
-    let changes: Vec<&Entry> = changes.into_values().collect();
-    let mut points: Vec<(Time, Status, &str)> = Vec::new();
-    if let Some(first) = changes.first() {
-        points.push((Time::UNIX_EPOCH, first.spec.from.status, first.spec.from.current.as_deref().unwrap_or_default()));
+/// Returns the bars of a target. Another subject has no states, only events, each at a point in time.
+fn bars(own: &[&Entry], subject: Of<'_>, present: Option<&Present>, scale: Scale, now: Time) -> Vec<Bar> {
+    if subject.0 != SubjectKind::Target {
+        let title = format!("{}: only its events are recorded, no state between them", label(subject));
+        return vec![Bar { start: 0.0, end: 100.0, tone: Tone::Quiet, words: "events".to_owned(), title }];
     }
-    points.extend(changes.iter().map(|entry| (entry.spec.time, entry.spec.to.status, entry.spec.to.revision.as_str())));
-    if let Some(present) = present {
-        let since = present.since.unwrap_or(Time::UNIX_EPOCH);
-        let is_news = points.last().is_none_or(|(at, status, revision)| {
-            (*status, *revision) != (present.status, present.revision.as_str()) && since > *at
-        });
-        if is_news {
-            points.push((since, present.status, &present.revision));
-        }
-    }
-    let ends = points.iter().skip(1).map(|(time, _, _)| *time).chain([millis(scale.to)]);
-    let bars = points.iter().zip(ends).filter_map(|((start, status, revision), end)| {
-        let (left, right) = (scale.at(*start).max(0.0), scale.at(end).min(100.0));
-        let is_absent = *status == Status::NotFound && revision.is_empty();
-        if left >= right || is_absent {
-            return None;
-        }
-        let words = format!("{} {}", status_word(Some(*status)), short_revision(revision));
-        let since =
-            if *start == Time::UNIX_EPOCH { "from the beginning".to_owned() } else { format!("from {}", utc(*start)) };
-        let title = format!("{} {revision}, {since} until {}", status_word(Some(*status)), utc(end));
-        Some(Bar { start: left, end: right, tone: Tone::of_status(Some(*status)), words, title })
-    });
-    bars.collect()
+    let mut changes = own.to_vec();
+    changes.sort_by_key(|entry| (entry.spec.serial, entry.spec.coalesced));
+    changes.dedup_by_key(|entry| entry.spec.serial);
+    let mut parts = changes.first().map(|first| before(first, present)).unwrap_or_default();
+    parts.extend(changes.iter().zip(changes.iter().skip(1)).map(|(older, newer)| between(older, newer)));
+    parts.extend(after(changes.last().copied(), present, now));
+    parts.iter().filter_map(|part| part.bar(scale)).collect()
 }
 
-fn lines(own: &[&Entry], subject: &str, explained: &[Explained], scale: Scale, now: Time) -> Vec<Line> {
+/// The status and the revision of a target.
+type Seen<'a> = (Status, &'a str);
+
+fn seen(state: &State) -> Seen<'_> {
+    (state.status, state.revision.as_str())
+}
+
+fn named((status, revision): Seen<'_>) -> String {
+    format!("{} {revision}", status_word(Some(status))).trim_end().to_owned()
+}
+
+/// A part of the lane of a target.
+struct Part<'a> {
+    start: Time,
+    end: Time,
+    /// The state, or what is known about its beginning and its end.
+    state: Result<Seen<'a>, String>,
+}
+
+impl Part<'_> {
+    /// Draws it. `None`: it is outside of the time range, or the target did not exist.
+    fn bar(&self, scale: Scale) -> Option<Bar> {
+        let (start, end) = (scale.at(self.start).max(0.0), scale.at(self.end).min(100.0));
+        let times = || format!("from {} until {}", utc(self.start), utc(self.end));
+        let (tone, words, title) = match &self.state {
+            Ok((Status::NotFound, "")) => return None,
+            Ok(state @ (status, revision)) => {
+                let words = named((*status, short_revision(revision).as_str()));
+                (Tone::of_status(Some(*status)), words, format!("{}, {}", named(*state), times()))
+            }
+            Err(known) => (Tone::Quiet, "not known".to_owned(), format!("{NOT_KNOWN} ({known})")),
+        };
+        (start < end).then_some(Bar { start, end, tone, words, title })
+    }
+}
+
+/// Returns what is known before the first change: its `from`, since the target has the status of that state.
+fn before<'a>(first: &'a Entry, present: Option<&Present>) -> Vec<Part<'a>> {
+    let (at, was) = (first.spec.time, seen(&first.spec.from));
+    let lasting = present.filter(|target| target.status == was.0 && !first.spec.coalesced).and_then(|target| target.since);
+    let (end, word) = lasting.filter(|since| *since < at).map_or((at, "before"), |since| (since, "from"));
+    let unknown = Err(format!("was {} {word} {}", named(was), utc(end)));
+    vec![Part { start: Time::UNIX_EPOCH, end, state: unknown }, Part { start: end, end: at, state: Ok(was) }]
+}
+
+/// Returns what is known between two changes. A merged change started from an earlier state than the one right before it.
+fn between<'a>(older: &'a Entry, newer: &'a Entry) -> Part<'a> {
+    let (start, end, to, from) = (older.spec.time, newer.spec.time, &older.spec.to, &newer.spec.from);
+    // Two states that look the same differ in these fields if there were other states between them.
+    let has_lasted = seen(to) == seen(from) && to.current == from.current && to.failed == from.failed;
+    let unknown = || format!("{} from {}, {} before {}", named(seen(to)), utc(start), named(seen(from)), utc(end));
+    let state = if has_lasted && !newer.spec.coalesced { Ok(seen(to)) } else { Err(unknown()) };
+    Part { start, end, state }
+}
+
+/// Returns what is known after the last change. If the present state is the one after it, that state continues. `since` is then often
+/// later: it also moves if the status was different for a moment, and that is not a change.
+fn after<'a>(last: Option<&'a Entry>, present: Option<&'a Present>, now: Time) -> Vec<Part<'a>> {
+    let was = last.map(|last| seen(&last.spec.to));
+    let start = last.map_or(Time::UNIX_EPOCH, |last| last.spec.time);
+    let is = present.map(|target| (target.status, target.revision.as_str()));
+    if let Some(state) = was.filter(|_| was == is) {
+        return vec![Part { start, end: now, state: Ok(state) }];
+    }
+    let since = present.and_then(|target| target.since).filter(|since| *since > start);
+    let known = is.zip(since).map(|(is, since)| Part { start: since, end: now, state: Ok(is) });
+    let settled = present.and_then(|target| target.settled.as_ref()).map(|(status, revision)| (*status, revision.as_str()));
+    let unknown = || was.map_or_else(|| "nothing is recorded".into(), |was| format!("{} from {}", named(was), utc(start)));
+    let state = was.filter(|_| was == settled).ok_or_else(unknown);
+    let unknown = (was.is_some() || known.is_some()).then_some(Part { start, end: since.unwrap_or(now), state });
+    unknown.into_iter().chain(known).collect()
+}
+
+fn lines(own: &[&Entry], (kind, name): Of<'_>, explained: &[Explained], scale: Scale, now: Time) -> Vec<Line> {
     let recorded = own.iter().map(|entry| entry.spec.notification.as_str());
-    let about = explained.iter().filter(|one| one.targets.iter().any(|target| target == subject) && is_about_targets(one));
+    let is_about = |one: &&Explained| one.targets.iter().any(|target| target == name) && is_about_targets(one);
+    let about = explained.iter().filter(|one| kind == SubjectKind::Target && is_about(one));
     let settings: BTreeMap<&str, &Explained> = about.map(|one| (one.notification.as_str(), one)).collect();
     let names: BTreeSet<&str> = recorded.chain(settings.keys().copied()).collect();
     let line = |name: &str| {
@@ -193,15 +284,6 @@ fn lines(own: &[&Entry], subject: &str, explained: &[Explained], scale: Scale, n
         Line { notification: name.to_owned(), marks }
     };
     names.into_iter().map(line).collect()
-}
-
-/// Whether a notification has a trigger for targets. One that only reports promotions would have an empty line in each lane.
-fn is_about_targets(settings: &Explained) -> bool {
-    triggers(settings).iter().any(|trigger| trigger.type_.subject() == SubjectKind::Target)
-}
-
-fn triggers(settings: &Explained) -> Vec<Trigger> {
-    settings.spec.get("triggers").and_then(|all| serde_json::from_value(all.clone()).ok()).unwrap_or_default()
 }
 
 fn mark(entry: &Entry, scale: Scale, now: Time) -> Mark {
@@ -221,87 +303,6 @@ fn mark(entry: &Entry, scale: Scale, now: Time) -> Mark {
     Mark { at: scale.at(spec.time), tone, sign, title: cut(&title, LONGEST).into_owned(), link }
 }
 
-/// Returns the changes that other notifications have reported, and this one has not, with the reason.
-fn unwanted(own: &[&Entry], name: &str, settings: &Explained, scale: Scale) -> Vec<Mark> {
-    let has: BTreeSet<i64> =
-        own.iter().filter(|entry| entry.spec.notification == name).map(|entry| entry.spec.serial).collect();
-    let others: BTreeMap<(i64, TransitionType), &Entry> = own
-        .iter()
-        .filter(|entry| !has.contains(&entry.spec.serial))
-        .map(|entry| ((entry.spec.serial, entry.spec.type_), *entry))
-        .collect();
-    let compiled: Vec<Compiled> = triggers(settings).into_iter().map(Compiled::new).collect();
-    let marks = others.into_iter().filter_map(|((_, type_), entry)| {
-        let why = why_not(&compiled, type_, entry)?;
-        let title = format!("{} {}, {}. Not wanted: {why}", type_.as_str(), entry.spec.to.revision, utc(entry.spec.time));
-        Some(Mark {
-            at: scale.at(entry.spec.time),
-            tone: Tone::Quiet,
-            sign: "○",
-            title: cut(&title, LONGEST).into_owned(),
-            link: None,
-        })
-    });
-    marks.collect()
-}
-
-/// Returns which trigger did not match. `None`: one matched, so the delivery was deleted, or the notification is younger than the change.
-fn why_not(triggers: &[Compiled], type_: TransitionType, entry: &Entry) -> Option<String> {
-    let of_type: Vec<_> = triggers.iter().filter(|compiled| compiled.trigger.type_ == type_).collect();
-    if of_type.is_empty() {
-        return Some(format!("no trigger has the type {}", type_.as_str()));
-    }
-    let subject = &entry.spec.subject;
-    if subject.kind != SubjectKind::Target {
-        return None;
-    }
-    let environment = subject.environment.as_str();
-    let target = subject.target.clone().unwrap_or_default();
-    let named = target.cluster_ref.map(|cluster| [cluster.full_name(), cluster.name]);
-    let clusters = named.unwrap_or_else(|| [target.cluster.clone(), target.cluster]);
-    let mut why = None;
-    for Compiled { trigger, environments, clusters: names } in of_type {
-        let only = |what: &str, globs: Option<&Vec<String>>| {
-            let globs = globs.map(|globs| globs.join(", ")).unwrap_or_default();
-            Some(format!("the trigger {} is only for the {what} {globs}", type_.as_str()))
-        };
-        if environments.as_ref().is_some_and(|set| !set.is_match(environment)) {
-            why = only("environments", trigger.environments.as_ref());
-        } else if names.as_ref().is_some_and(|set| !clusters.iter().any(|name| set.is_match(name))) {
-            why = only("clusters", trigger.clusters.as_ref());
-        } else if let Some(when) = &trigger.when {
-            why = Some(format!("the condition `{when}` of the trigger {} was probably not true", type_.as_str()));
-        } else if let Some(time) = &trigger.for_ {
-            why = Some(format!("the state has probably not lasted for {time}, as the trigger {} requires", type_.as_str()));
-        } else {
-            return None;
-        }
-    }
-    why
-}
-
-/// A trigger with its globs compiled, because each is compared with many changes.
-struct Compiled {
-    trigger: Trigger,
-    environments: Option<GlobSet>,
-    clusters: Option<GlobSet>,
-}
-
-impl Compiled {
-    fn new(trigger: Trigger) -> Self {
-        let set = |globs: &Vec<String>| {
-            let mut set = GlobSetBuilder::new();
-            globs.iter().filter_map(|glob| Glob::new(glob).ok()).for_each(|glob| {
-                set.add(glob);
-            });
-            set.build().ok()
-        };
-        let environments = trigger.environments.as_ref().and_then(set);
-        let clusters = trigger.clusters.as_ref().and_then(set);
-        Self { trigger, environments, clusters }
-    }
-}
-
 /// Returns the words for a timeline without marks.
 pub(in crate::page) fn empty_words(range: Range, now: Time) -> String {
     match range.from {
@@ -314,19 +315,52 @@ pub(in crate::page) fn empty_words(range: Range, now: Time) -> String {
 mod tests {
     use serde_json::json;
 
+    use Status::{Current, Failed, InProgress, NotFound, Unknown};
+
+    use super::unwanted::{Compiled, why_not};
     use super::*;
+    use crate::api::TransitionType;
+    use crate::api::delivery::Subject;
     use crate::api::{Delivery, DeliveryStatus};
-    use crate::audit::Row;
 
     fn entry(notification: &str, serial: i64, second: i64, revision: &str, outcome: Option<Outcome>) -> Entry {
         let mut spec = crate::outbox::testing::spec(serial);
         spec.notification = notification.to_owned();
         spec.time = Time::from_second(second).unwrap();
         spec.type_ = TransitionType::Deployed;
-        (spec.to.status, spec.to.revision) = (Status::Current, revision.to_owned());
+        (spec.to.status, spec.to.revision) = (Current, revision.to_owned());
         let mut delivery = Delivery::new(&format!("d{serial}"), spec.clone());
         delivery.status = Some(DeliveryStatus { outcome, ..DeliveryStatus::default() });
-        Entry { row: Row::from(delivery), spec }
+        Entry::from(delivery)
+    }
+
+    /// A reported change of a target, from one state to another.
+    fn change(serial: i64, second: i64, from: Seen<'_>, to: Seen<'_>) -> Entry {
+        let state = |(status, revision): Seen<'_>| State { status, revision: revision.to_owned(), ..State::default() };
+        let mut one = entry("chat", serial, second, "", Some(Outcome::Delivered));
+        (one.spec.from, one.spec.to) = (state(from), state(to));
+        one
+    }
+
+    fn present((status, revision): Seen<'_>, since: Option<i64>) -> Present {
+        let subject = crate::outbox::testing::spec(0).subject.name;
+        let since = since.map(|at| Time::from_second(at).unwrap());
+        Present { subject, status, revision: revision.to_owned(), since, settled: None }
+    }
+
+    /// Draws the one lane from second 0 to 10,000, which is now.
+    fn drawn(entries: &[Entry], present: Option<Present>) -> Vec<Bar> {
+        let range = Range { from: Some(Time::UNIX_EPOCH), to: None };
+        let present: Vec<Present> = present.into_iter().collect();
+        let mut lanes = timeline(entries, &present, &[], range, Time::from_second(10_000).unwrap()).lanes;
+        assert_eq!(lanes.len(), 1);
+        lanes.remove(0).bars
+    }
+
+    /// Returns the words of each bar, with the seconds of its start and its end.
+    fn states(entries: &[Entry], present: Option<Present>) -> Vec<String> {
+        let bars = drawn(entries, present);
+        bars.iter().map(|bar| format!("{} {:.0}-{:.0}", bar.words, bar.start * 100.0, bar.end * 100.0)).collect()
     }
 
     fn explained(notification: &str, subject: &str, triggers: &serde_json::Value) -> Explained {
@@ -357,7 +391,7 @@ mod tests {
             explained("pager", &subject, &json!([{"type": "Failed"}])),
         ];
         let now = Time::from_second(3000).unwrap();
-        let drawn = timeline(&entries, &[], &settings, Range::default(), now);
+        let drawn = timeline(&entries, &[present((Current, "2"), Some(2000))], &settings, Range::default(), now);
         assert_eq!(drawn.lanes.len(), 1);
         let signs: Vec<_> = drawn.lanes[0]
             .lines
@@ -379,14 +413,150 @@ mod tests {
 
     #[test]
     fn a_range_leaves_out_what_is_older() {
-        let entries =
-            [entry("chat", 1, 1000, "1", Some(Outcome::Delivered)), entry("chat", 2, 9000, "2", Some(Outcome::Delivered))];
-        let now = Time::from_second(10_000).unwrap();
-        let range = Range { from: Some(Time::from_second(8000).unwrap()), to: None };
-        let drawn = timeline(&entries, &[], &[], range, now);
-        assert_eq!(drawn.lanes[0].lines[0].marks.len(), 1);
-        assert!((drawn.lanes[0].lines[0].marks[0].at - 50.0).abs() < 0.01);
-        assert_eq!(drawn.lanes[0].bars.len(), 2);
+        let entries = [
+            change(1, 1000, (InProgress, "1"), (Current, "1")),
+            change(2, 9000, (Current, "1"), (InProgress, "2")),
+            change(3, 12_000, (Failed, "2"), (Current, "2")),
+        ];
+        let lanes = |from: i64, to: i64, present: &[Present]| {
+            let at = |second| Some(Time::from_second(second).unwrap());
+            let range = Range { from: at(from), to: at(to) };
+            timeline(&entries, present, &[], range, Time::from_second(20_000).unwrap()).lanes
+        };
+        let lane = |from: i64, to: i64| lanes(from, to, &[]).remove(0);
+        let cut = lane(8000, 10_000);
+        assert_eq!(cut.lines[0].marks.len(), 1);
+        assert!((cut.lines[0].marks[0].at - 50.0).abs() < 0.01);
+        let bars: Vec<_> = cut.bars.iter().map(|bar| format!("{} {:.0}-{:.0}", bar.words, bar.start, bar.end)).collect();
+        assert_eq!(bars, ["Current 1 0-50", "not known 50-100"]);
+        assert!(
+            cut.bars[0].title.contains("from 1970-01-01 00:16:40 UTC until 1970-01-01 02:30:00"),
+            "{}",
+            cut.bars[0].title
+        );
+        for (from, to, number) in [(2000, 8000, 1), (9500, 11_000, 0), (13_000, 15_000, 0), (11_000, 13_000, 2)] {
+            assert_eq!(lane(from, to).bars.len(), number, "{from}-{to}: without a state and a mark, nothing is drawn");
+        }
+        let other = Present { subject: "dev/in-cluster/podinfo".to_owned(), ..present((Current, "1"), Some(1000)) };
+        let both = lanes(9500, 11_000, &[other]);
+        let words: Vec<_> = both.iter().map(|lane| lane.bars[0].words.as_str()).collect();
+        assert_eq!(words, ["Current 1", "not known"], "another lane has a state");
+    }
+
+    #[test]
+    fn a_bar_shows_only_what_is_known() {
+        let coalesced = |mut one: Entry| {
+            one.spec.coalesced = true;
+            one
+        };
+        let (began, ended) = (((Current, "1"), (InProgress, "2")), ((InProgress, "2"), (Current, "2")));
+        let failed = [change(1, 1000, (InProgress, "2"), (Failed, "2")), change(2, 5000, (InProgress, "4"), (Failed, "4"))];
+        let continued = [change(1, 1000, began.0, began.1), change(5, 2000, ended.0, ended.1)];
+        let merged = [continued[0].clone(), coalesced(continued[1].clone())];
+        let twice = [merged[0].clone(), coalesced(change(5, 2000, (Current, "1"), ended.1)), continued[1].clone()];
+        let mut other = continued.clone();
+        other[1].spec.from.current = Some("3".to_owned());
+        let gone = [change(1, 1000, (Current, "1"), (NotFound, "")), change(2, 3000, (NotFound, ""), (InProgress, "2"))];
+        let replaced = [change(1, 5000, (Current, "1"), (Current, "2"))];
+        let now = |state, since| Some(present(state, Some(since)));
+        let unobserved = || Some(present((Unknown, ""), None));
+        for (what, entries, present, expected) in [
+            (
+                "from contradicts",
+                &failed[..],
+                now((Current, "4"), 6000),
+                &["not known 0-1000", "not known 1000-5000", "not known 5000-6000", "Current 4 6000-10000"][..],
+            ),
+            (
+                "from continues",
+                &continued,
+                now((Current, "2"), 2001),
+                &["not known 0-1000", "InProgress 2 1000-2000", "Current 2 2000-10000"],
+            ),
+            (
+                "a merged change",
+                &merged,
+                now((Current, "2"), 2001),
+                &["not known 0-1000", "not known 1000-2000", "Current 2 2000-10000"],
+            ),
+            (
+                "a change that one notification got merged",
+                &twice,
+                now((Current, "2"), 2001),
+                &["not known 0-1000", "InProgress 2 1000-2000", "Current 2 2000-10000"],
+            ),
+            (
+                "another revision ran in between",
+                &other,
+                None,
+                &["not known 0-1000", "not known 1000-2000", "not known 2000-10000"],
+            ),
+            ("no present state", &replaced, None, &["not known 0-5000", "not known 5000-10000"]),
+            ("not observed", &replaced, unobserved(), &["not known 0-5000", "not known 5000-10000"]),
+            ("it did not exist", &gone, None, &["not known 0-1000", "not known 3000-10000"]),
+            ("nothing recorded", &[], now((Current, "1"), 4000), &["not known 0-4000", "Current 1 4000-10000"]),
+            (
+                "the same status for longer",
+                &replaced,
+                now((Current, "2"), 2000),
+                &["not known 0-2000", "Current 1 2000-5000", "Current 2 5000-10000"],
+            ),
+            (
+                "the present state does not match",
+                &replaced,
+                now((Current, "3"), 2000),
+                &["not known 0-2000", "Current 1 2000-5000", "not known 5000-10000"],
+            ),
+        ] {
+            assert_eq!(states(entries, present), expected, "{what}");
+        }
+        assert_eq!(states(&[], unobserved()), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_title_says_why_a_state_is_not_known() {
+        let changes = [change(1, 1000, (InProgress, "2"), (Failed, "2")), change(2, 5000, (InProgress, "4"), (Failed, "4"))];
+        let bars = drawn(&changes, None);
+        let titles: Vec<_> = bars.iter().map(|bar| bar.title.as_str()).collect();
+        assert_eq!(
+            titles,
+            [
+                "not known: no notification reports every change (was InProgress 2 before 1970-01-01 00:16:40 UTC)",
+                "not known: no notification reports every change (Failed 2 from 1970-01-01 00:16:40 UTC, InProgress 4 before \
+                 1970-01-01 01:23:20 UTC)",
+                "not known: no notification reports every change (Failed 4 from 1970-01-01 01:23:20 UTC)",
+            ]
+        );
+        assert!(bars.iter().all(|bar| bar.tone == Tone::Quiet));
+    }
+
+    #[test]
+    fn subjects_of_different_kinds_with_the_same_name_have_their_own_lanes() {
+        let about = |kind, type_, serial: i64| {
+            let mut one = entry("chat", serial, 1000 * serial, "1", Some(Outcome::Delivered));
+            one.spec.subject = Subject { kind, name: "prod".to_owned(), ..Subject::default() };
+            one.spec.type_ = type_;
+            one
+        };
+        let entries = [
+            about(SubjectKind::Pipeline, TransitionType::PipelineReady, 1),
+            about(SubjectKind::Environment, TransitionType::EnvironmentReady, 2),
+            about(SubjectKind::Environment, TransitionType::PromotionPending, 3),
+            about(SubjectKind::Cluster, TransitionType::ClusterOffline, 4),
+            entry("chat", 5, 5000, "1", Some(Outcome::Delivered)),
+        ];
+        let now = Time::from_second(9000).unwrap();
+        let target = present((Current, "1"), Some(5000));
+        let name = target.subject.clone();
+        let settings = [explained("pager", "prod", &json!([{"type": "Failed"}]))];
+        let lanes = timeline(&entries, &[target], &settings, Range::default(), now).lanes;
+        let marks = |lane: &Lane| lane.lines.iter().map(|line| line.marks.len()).sum::<usize>();
+        let shown: Vec<_> = lanes.iter().map(|lane| (lane.subject.as_str(), marks(lane))).collect();
+        assert_eq!(shown, [(name.as_str(), 1), ("cluster prod", 1), ("environment prod", 2), ("pipeline", 1)]);
+        assert!(lanes.iter().all(|lane| lane.lines.len() == 1), "{lanes:?}");
+        for lane in &lanes[1..] {
+            assert!(matches!(&lane.bars[..], [Bar { tone: Tone::Quiet, words, .. }] if words == "events"), "{lane:?}");
+        }
     }
 
     #[test]

@@ -45,7 +45,7 @@ impl Inner {
             }
             Some((Screen::Notification(namespace, name), "test")) => {
                 let result = Box::pin(self.reader(visit).test(&namespace, &name, form.get("pipeline"))).await;
-                let result = result.unwrap_or_else(|trouble| (false, trouble.sentence()));
+                let result = result.unwrap_or_else(|trouble| (false, format!("failed: {}", trouble.sentence())));
                 self.screen(visit, Screen::Notification(namespace, name), Done::Tested(result)).await
             }
             _ => Answer::text(StatusCode::NOT_FOUND, "There is no such action.\n"),

@@ -82,6 +82,7 @@ pub(super) fn outside(status: StatusCode, title: &str, content: &Markup) -> Answ
         has_cookie: false,
         form_token: String::new(),
         is_live: false,
+        flags: String::new(),
         now: now(),
     };
     Answer::html(status, parts::page(&frame, &html! {}, content))

@@ -329,7 +329,7 @@ async fn a_test_reaches_the_receiver_of_a_person_who_may_resend() {
     let rules = json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]}]);
     allow(&world, "writer", "writer-texts", &rules).await;
     let seen = send(page, &writer).await;
-    assert!(seen.contains("Test: 400 Bad Request"), "{seen}");
+    assert!(seen.contains(&format!("Test for prod/in-cluster/page-test/{SECRET}: 400 Bad Request")), "{seen}");
     let requests = receiver.to("/hook");
     assert_eq!((requests.len(), requests[0].header("pennant-test")), (1, "true"));
     assert!(world.deliveries().await.is_empty(), "a test is not recorded");
@@ -337,6 +337,6 @@ async fn a_test_reaches_the_receiver_of_a_person_who_may_resend() {
     let strict = Options { loopback: false, pod: Some("strict"), ..serving(&world, &["--page-actions"]) };
     let strict = Pennant::with(&world, strict).await;
     let seen = send(strict.page_address().await, &writer).await;
-    assert!(seen.contains("notice bad") && !seen.contains("Test: 400"), "{seen}");
+    assert!(seen.contains("notice bad") && !seen.contains(": 400 Bad Request"), "{seen}");
     assert_eq!(receiver.to("/hook").len(), 1);
 }

@@ -84,8 +84,57 @@ test.describe('without the script', () => {
     await expect(page.getByText('Redeliveries requested: 1.')).toBeVisible();
     const annotated = await kubectl('get', 'deliveries', '-n', 'payments', '-o', 'jsonpath={.items[*].metadata.annotations}');
     expect(annotated).toContain('pennant.dev/redeliver');
+    await page.goto(page.url());
+    await expect(page).toHaveURL(`${own}/given-up`);
+    await expect(page.getByRole('heading', { level: 1, name: 'Given up' })).toBeVisible();
     await context.close();
   });
+});
+
+test('the address of an action leads to its screen', async ({ page }) => {
+  const name = await delivery('payments', 'records', 'Parked');
+  for (const [path, screen] of [
+    ['/given-up/resend?namespace=payments', '/given-up?namespace=payments'],
+    [`/deliveries/payments/${name}/resend`, `/deliveries/payments/${name}`],
+    ['/notifications/payments/records/test', '/notifications/payments/records'],
+  ]) {
+    expect((await page.goto(own + path)).status(), path).toBe(200);
+    await expect(page, path).toHaveURL(own + screen);
+  }
+  expect((await page.goto(`${own}/what/resend`)).status()).toBe(404);
+});
+
+test('the focus stays on its delivery when another one appears above it, and is lost when it disappears', async ({ page }) => {
+  const html = await (await page.goto(`${own}/given-up?namespace=payments`)).text();
+  await connected(page);
+  const [row, value] = html.match(/<tr><td class="select">.*?value="([^"]*)".*?<\/tr>/s);
+  const other = row.replace(`value="${value}"`, 'value="payments/another"');
+  let shown = html.replace(row, () => other + row);
+  await page.route((url) => url.pathname === '/given-up', (route) => route.fulfill({ contentType: 'text/html', body: shown }));
+  const readAgain = () => page.evaluate(() => document.dispatchEvent(new Event('visibilitychange')));
+  const box = page.locator(`input[value="${value}"]`);
+  await box.focus();
+  await readAgain();
+  await expect(page.locator('input[value="payments/another"]')).toBeVisible();
+  await expect(box).toBeFocused();
+  await page.keyboard.press('Space');
+  expect(await page.locator('input[name=delivery]:checked').evaluateAll((boxes) => boxes.map((one) => one.value))).toEqual([value]);
+  shown = html.replace(row, () => other);
+  await readAgain();
+  await expect(box).toHaveCount(0);
+  expect(await page.evaluate(() => document.activeElement === document.body)).toBe(true);
+});
+
+test('a page whose stream is refused says that its changes are late', async ({ page }) => {
+  let streams = 0;
+  await page.route((url) => url.pathname === '/events', (route) => {
+    streams += 1;
+    return streams > 1 ? route.continue() : route.fulfill({ status: 503, contentType: 'text/plain', body: 'Too many pages are open.\n' });
+  });
+  await page.goto(`${own}/`);
+  await expect(page.locator('#connection')).toContainText('Changes are shown some seconds late.');
+  await connected(page);
+  await expect(page.locator('#connection')).toBeEmpty();
 });
 
 test('one delivery is sent again, and many with progress', async ({ page }) => {
@@ -93,23 +142,36 @@ test('one delivery is sent again, and many with progress', async ({ page }) => {
   await page.goto(`${own}/deliveries/payments/${name}`);
   await page.getByRole('button', { name: 'Resend' }).click();
   await expect(page.getByText('A redelivery was requested.')).toBeVisible();
+  await expect(page).toHaveURL(`${own}/deliveries/payments/${name}`);
+  const sent = [];
+  page.on('request', (request) => { if (request.method() === 'POST') sent.push(request.url()); });
+  await page.reload();
+  await expect(page.getByRole('heading', { level: 1, name: /^Delivery/ })).toBeVisible();
+  await expect(page.getByText('A redelivery was requested.')).toHaveCount(0);
+  expect(sent).toEqual([]);
   await expect(async () => {
     expect(await kubectl('get', 'delivery', name, '-n', 'payments', '-o', 'jsonpath={.status.redelivered.value}')).not.toBe('');
   }).toPass();
   await page.goto(`${own}/given-up?namespace=payments`);
   await expect(async () => {
     await page.reload();
-    expect(await page.locator('input[name=delivery]').count()).toBeGreaterThan(10);
+    expect(await page.locator('input[name=delivery]').count()).toBeGreaterThan(11);
   }).toPass({ timeout: 60_000 });
+  await page.locator('input[name=delivery]').last().check();
+  await page.getByRole('button', { name: 'Resend the selected' }).click();
+  await expect(page.getByText('Redeliveries requested: 1.')).toBeVisible();
+  await expect(page).toHaveURL(`${own}/given-up?namespace=payments`);
+  // On the page with the result, whose address was that of the action.
   await page.getByRole('button', { name: 'Select all on this page' }).click();
   await page.getByRole('button', { name: 'Resend the selected' }).click();
-  await expect(page.getByText(/Redeliveries requested: \d+\./)).toBeVisible();
+  await expect(page.locator('#done')).toContainText(/Redeliveries requested: \d+\./);
+  await expect(page.getByRole('heading', { level: 1, name: 'Given up' })).toBeVisible();
 });
 
 test('a test reaches the real receiver, and its answer is shown', async ({ page }) => {
   await page.goto(`${own}/notifications/payments/commit-status`);
   await page.getByRole('button', { name: 'Send test' }).click();
-  await expect(page.getByText(/^Test: /)).toBeVisible();
+  await expect(page.getByText(/^Test for /)).toBeVisible();
 });
 
 async function hostile() {

@@ -58,6 +58,8 @@ impl World {
         let mut object = notification(name, &receiver.url(&format!("/{name}/{{{{environment}}}}/{{{{type}}}}")), json!({}));
         let body = BODY.replacen('{', fields, 1);
         json_patch::merge(&mut object["spec"], &json!({"triggers": triggers, "template": {"inline": {"body": body}}}));
+        // A test with many promotions can take longer than a minute, after which retention deletes deliveries beyond ten of a lane.
+        json_patch::merge(&mut object["spec"], &json!({"delivery": {"retain": {"perLane": 100}}}));
         json_patch::merge(&mut object["spec"], &over);
         self.create(object).await
     }

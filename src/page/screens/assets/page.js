@@ -6,6 +6,10 @@ const connection = document.getElementById('connection');
 // The clock of this machine can differ from that of the server.
 const skew = Date.now() - Date.parse(document.body.dataset.now);
 
+// After an action, the browser has the address of the action: reading it shows nothing, and a reload would do the action again.
+const { address } = document.body.dataset;
+if (address && new URL(address, location.href).pathname !== location.pathname) history.replaceState(null, '', address);
+
 function span(seconds) {
   if (seconds < 60) return `${seconds} s`;
   if (seconds < 3600) return `${Math.floor(seconds / 60)} min`;
@@ -55,25 +59,40 @@ function replace(html) {
     }
   });
   const lines = [...live.querySelectorAll('.scroll')].map((part) => part.scrollLeft);
-  const focused = document.activeElement && live.contains(document.activeElement) ? path(document.activeElement) : null;
+  const active = live.contains(document.activeElement) ? document.activeElement : null;
+  const place = active ? alike(active).indexOf(active) : -1;
   live.replaceChildren(...next.childNodes);
   live.querySelectorAll('.scroll').forEach((part, index) => { if (index < lines.length) part.scrollLeft = lines[index]; });
-  if (focused) focused.reduce((node, index) => node && node.children[index], live)?.focus({ preventScroll: true });
   prepare();
+  if (place >= 0) {
+    const found = alike(active);
+    found[Math.min(place, found.length - 1)]?.focus({ preventScroll: true });
+  }
   return true;
 }
 
-function path(element) {
-  const steps = [];
-  for (let node = element; node !== live; node = node.parentElement) steps.unshift([...node.parentElement.children].indexOf(node));
-  return steps;
+// What distinguishes an element from others, wherever it is. The element at the same place can be another link or another delivery by now.
+function identity(element) {
+  const given = ['id', 'name', 'value', 'href'].map((name) => element.getAttribute(name) ?? '');
+  if (given.some((text) => text !== '')) return given.join('\n');
+  const words = element.getAttribute('aria-label') ?? '';
+  return words === '' && element.matches('button, summary, pre') ? element.textContent : words;
 }
 
+// The elements that do the same as this one: several links can have one address. None, if nothing distinguishes it.
+function alike(element) {
+  const wanted = identity(element);
+  if (wanted === '') return [];
+  return [...live.querySelectorAll(element.tagName)].filter((other) => identity(other) === wanted);
+}
+
+const late = 'Changes are shown some seconds late. The server refuses the connection for them, for example because too many screens are open.';
 const ends = { 'signed-out': 'Signed out. Reload the page to sign in.', forbidden: 'You may not read this any more. Reload the page.' };
 
 let reading = false;
 let again = false;
 let isSignedOut = false;
+let isRefused = false;
 let pause = 1000;
 
 async function readAgain() {
@@ -96,7 +115,7 @@ async function readAgain() {
       again = true;
     } else if (replace(html)) {
       pause = 1000;
-      say('');
+      say(isRefused ? late : '');
     } else {
       failed('The page cannot be read at present. It tries again.');
     }
@@ -124,6 +143,7 @@ function listen() {
   stream = new EventSource(`/events?for=${encodeURIComponent(location.pathname + location.search)}`);
   stream.addEventListener('open', () => {
     document.body.dataset.connected = '';
+    isRefused = false;
     say('');
   });
   stream.addEventListener('change', readAgain);
@@ -133,11 +153,13 @@ function listen() {
   });
   stream.addEventListener('error', () => {
     delete document.body.dataset.connected;
-    say('Changes are not shown at present: the connection is interrupted.');
-    if (stream && stream.readyState === EventSource.CLOSED) {
-      // The server refuses the stream: reading the page says why.
+    isRefused = stream?.readyState === EventSource.CLOSED;
+    if (isRefused) {
+      // The server refuses the stream. If it refuses the page too, reading the page says why.
       stop();
       readAgain().then(() => setTimeout(listen, 5000));
+    } else {
+      say('Changes are not shown at present: the connection is interrupted.');
     }
   });
 }
