@@ -1,11 +1,14 @@
 //! What the page shows when the API server is away, slow, or refuses a part.
 
+use std::time::Duration;
+
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
 
-use super::person::{OwnPage, ask, token, url};
+use super::person::{Events, OwnPage, ask, token, url};
 use crate::support::pennant::Options;
 use crate::support::receiver::Gate;
+use crate::support::wait::DEADLINE;
 use crate::support::{Fault, Pennant, Proxy, Receiver, Reply, World, eventually};
 
 #[tokio::test]
@@ -52,6 +55,39 @@ async fn an_api_server_that_is_away_or_slow_gets_a_page_that_says_so() {
     proxy.rule(|call| call.concerns("deliveries"), Fault::Refuse(500));
     let seen = page.get(&format!("/given-up?namespace={}", world.ns)).await;
     assert!(seen.status == 200 && !seen.body.contains("panicked") && seen.body.contains("notice warn"), "{}", seen.body);
+}
+
+#[tokio::test]
+async fn an_outage_and_its_end_are_signaled_to_open_pages() {
+    let world = World::new("page-outage").await;
+    world.pipeline("shop", &["dev/web"]).await;
+    let proxy = Proxy::start(&world.kubeconfig, "page-outage").await;
+    let page = OwnPage::start(&proxy.kubeconfig, &["--controller-namespace", &world.ns]).await;
+    let paths = [format!("/?namespace={}", world.ns), format!("/pipelines/{}/shop", world.ns)];
+    let mut all = Vec::new();
+    for path in &paths {
+        assert_eq!(page.get(path).await.status, 200);
+        let mut events = Events::open(&page, path).await;
+        assert!(events.change(DEADLINE).await, "{path}: the first signal, when the watch has started");
+        // Until nothing has changed for some seconds.
+        while events.change(Duration::from_secs(4)).await {}
+        all.push(events);
+    }
+    proxy.cut();
+    for (events, path) in all.iter_mut().zip(&paths) {
+        assert!(events.change(DEADLINE).await, "{path}: the outage");
+        let seen = page.get(path).await;
+        assert!(seen.body.contains("cannot be reached"), "{path}: {}", seen.body);
+    }
+    proxy.heal();
+    for (events, path) in all.iter_mut().zip(&paths) {
+        assert!(events.change(DEADLINE).await, "{path}: its end");
+        eventually(&format!("{path} has recovered"), async || {
+            let seen = page.get(path).await;
+            if seen.status == 200 && !seen.body.contains("cannot be reached") { Ok(()) } else { Err(seen.body) }
+        })
+        .await;
+    }
 }
 
 #[tokio::test]

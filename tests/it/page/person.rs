@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::Path;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ServiceAccount;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
@@ -81,6 +82,34 @@ impl OwnPage {
     /// Reads a path.
     pub async fn get(&self, path: &str) -> Seen {
         ask(&format!("{}{path}", self.origin), &[("cookie", &self.cookie)], None).await
+    }
+}
+
+/// An open stream of events.
+pub struct Events(reqwest::Response);
+
+impl Events {
+    /// Opens the stream of a screen.
+    pub async fn open(page: &OwnPage, path: &str) -> Self {
+        let url = format!("{}/events?for={}", page.origin, path.replace('?', "%3F").replace('=', "%3D"));
+        let answer = client().get(url).header("cookie", &page.cookie).send().await.unwrap();
+        assert_eq!(answer.headers()["content-type"], "text/event-stream", "{path}");
+        Self(answer)
+    }
+
+    /// Returns whether a change is signaled within this time.
+    pub async fn change(&mut self, time: Duration) -> bool {
+        let mut text = String::new();
+        let changed = async {
+            while let Ok(Some(chunk)) = self.0.chunk().await {
+                text.push_str(&String::from_utf8_lossy(&chunk));
+                if text.contains("event: change") {
+                    return true;
+                }
+            }
+            false
+        };
+        tokio::time::timeout(time, changed).await.unwrap_or(false)
     }
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::person::{OwnPage, client};
+use super::person::{Events, OwnPage, client};
 use crate::support::pennant::Options;
 use crate::support::{Fault, Pennant, Proxy, Receiver, World, eventually};
 
@@ -81,23 +81,11 @@ async fn a_change_is_signalled_to_the_open_page() {
     let mut streams = Vec::new();
     for path in &paths {
         assert_eq!(page.get(path).await.status, 200);
-        let url = format!("{}/events?for={}", page.origin, path.replace('?', "%3F").replace('=', "%3D"));
-        let answer = client().get(url).header("cookie", &page.cookie).send().await.unwrap();
-        assert_eq!(answer.headers()["content-type"], "text/event-stream");
-        streams.push(answer);
+        streams.push(Events::open(&page, path).await);
     }
     world.ship("web", "2-live").await;
     for (stream, path) in streams.iter_mut().zip(&paths) {
-        let mut text = String::new();
-        let changed = async {
-            while let Ok(Some(chunk)) = stream.chunk().await {
-                text.push_str(&String::from_utf8_lossy(&chunk));
-                if text.contains("event: change") {
-                    return;
-                }
-            }
-        };
-        tokio::time::timeout(Duration::from_secs(30), changed).await.unwrap_or_else(|_| panic!("{path}: {text}"));
+        assert!(stream.change(Duration::from_secs(30)).await, "{path}");
     }
     eventually("the overview has the revision", async || {
         let seen = page.get(&paths[0]).await;
