@@ -124,6 +124,7 @@ sbom: $(CYCLONEDX) ## Write target/sbom/pennant.cdx.json, the software bill of m
 lint: $(DENY) ## Check format, lints, documentation, prose, licences, bans, sources and the chart
 	$(CARGO) fmt --check
 	$(CARGO) fmt --check --manifest-path fuzz/Cargo.toml
+	$(CARGO) metadata $(LOCKED) --manifest-path fuzz/Cargo.toml --format-version 1 >/dev/null
 	$(CARGO) clippy $(LOCKED) --all-targets -- -D warnings
 	$(CARGO) clippy $(LOCKED) --features broken --lib --test chaos -- -D warnings
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc $(LOCKED) --no-deps --lib --document-private-items
