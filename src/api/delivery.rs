@@ -20,6 +20,9 @@ use super::values::refs::ClusterRef;
 pub use super::values::transition::{Family, SubjectKind, TransitionType};
 pub use identity::{name, webhook_id};
 
+/// The label with the namespace of the pipeline. The Delivery itself is where its URL is written, which can be another namespace.
+pub const PIPELINE_NAMESPACE: &str = "pennant.dev/pipeline-namespace";
+
 /// Replaces the uid of a notification that has a cluster-wide notification as a layer. Such a notification has no uid of its own.
 pub const GLOBAL: &str = "global";
 

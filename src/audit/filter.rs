@@ -1,6 +1,7 @@
 //! Selects deliveries: by labels and fields at the API server, and by state and time in this process. Pure.
 
 use super::Row;
+use crate::api::delivery::PIPELINE_NAMESPACE;
 use crate::api::{Outcome, Time};
 
 /// A selection of deliveries. An absent field selects all.
@@ -48,6 +49,12 @@ impl StateFilter {
 }
 
 impl Filter {
+    /// Selects only deliveries about the pipelines of a namespace, wherever they are recorded. Replaces an earlier selector.
+    #[must_use]
+    pub fn about_pipelines_in(self, namespace: &str) -> Self {
+        Self { selector: Some(format!("{PIPELINE_NAMESPACE}={namespace}")), ..self }
+    }
+
     /// Returns the label selector for the API server.
     #[must_use]
     pub fn labels(&self) -> String {

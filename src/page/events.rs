@@ -101,8 +101,7 @@ async fn signals(
     let client = &caller.client;
     // Deliveries whose URL is set in the global configuration are in the namespace of the controllers.
     let elsewhere = |namespace: &str, filter: &Filter| {
-        let selector = Some(format!("pennant.dev/pipeline-namespace={namespace}"));
-        let filter = Filter { selector, ..filter.clone() };
+        let filter = filter.clone().about_pipelines_in(namespace);
         (namespace != home).then(|| optional(audit::touched(client, Some(home), &filter)))
     };
     let named = |name: &str| format!("metadata.name={name}");

@@ -14,8 +14,6 @@ use tokio::sync::Semaphore;
 
 use crate::api::now;
 use crate::page::Settings;
-use strangers::outside;
-
 use crate::page::access::caller::{Caller, Entry, Known, NoCaller};
 use crate::page::access::origin::{self, FormKey, Hosts, Refusal};
 use crate::page::access::seal::{SealError, random};
@@ -31,6 +29,7 @@ use crate::page::screens::asset;
 use crate::page::screens::parts::{self, Frame};
 use crate::page::screens::simple;
 use crate::page::trouble::Trouble;
+use strangers::outside;
 
 /// Maximum time of a page. Each call of it has a shorter limit.
 const LONGEST: Duration = Duration::from_secs(40);

@@ -3,28 +3,23 @@
 //! In: the API server, with the permissions of a caller. Out: [`Banner`]s, each with the command that shows more or fixes it. What the
 //! caller may not read is not known, and says nothing. The answers are kept for half a minute.
 
-use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::ListParams;
 use kube::{Api, ResourceExt as _};
-use tokio::time::Instant;
 
 use crate::api::Time;
 use crate::api::values::refs::ObjectName;
 use crate::installed::{CrdChecker, CrdState, INSTALL};
 use crate::page::access::caller::Caller;
 use crate::page::read::call::{call, in_time};
+use crate::page::read::fresh::Fresh;
 use crate::page::trouble::{Trouble, Wanted};
 use crate::preview::live;
 use crate::telemetry::metrics;
 
-/// How long an answer is used again.
-const FRESH: Duration = Duration::from_secs(30);
-/// Maximum number of callers whose answers are kept.
-const MOST: usize = 256;
 /// The Leases of the controllers that each installation needs, and what is not done without one. The ID of a shard follows after a dash.
 const NEEDED: [(metrics::Lease, &str); 2] = [(metrics::Lease::Pipeline, "observed"), (metrics::Lease::Dispatch, "sent")];
 /// Maximum number of Leases that are read. Other programs can have Leases in the same namespace.
@@ -42,30 +37,20 @@ pub(in crate::page) struct Banner {
     pub(in crate::page) command: String,
 }
 
-/// Banners, and when they were made.
-type Kept = (Instant, Arc<Vec<Banner>>);
-
 /// The banners of the callers.
 #[derive(Default)]
-pub(in crate::page) struct Health(Mutex<HashMap<[u8; 32], Kept>>);
+pub(in crate::page) struct Health(Fresh<[u8; 32], Arc<Vec<Banner>>>);
 
 impl Health {
     /// Returns the banners for a caller. `config_map` is that of the global configuration, in the namespace of the controllers.
     pub(in crate::page) async fn banners(&self, caller: &Caller, config_map: &ObjectName, now: Time) -> Arc<Vec<Banner>> {
-        let kept = |all: &HashMap<_, Kept>| {
-            all.get(&caller.key).filter(|(since, _)| since.elapsed() < FRESH).map(|(_, banners)| banners.clone())
-        };
-        if let Some(banners) = kept(&self.0.lock().unwrap_or_else(PoisonError::into_inner)) {
+        if let Some(banners) = self.0.get(&caller.key) {
             return banners;
         }
         let (leases, crds, global) =
             tokio::join!(leases(caller, &config_map.namespace, now), crds(caller), global(caller, config_map));
         let banners: Arc<Vec<_>> = Arc::new(leases.into_iter().chain(crds).chain(global).collect());
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        all.retain(|_, (since, _)| since.elapsed() < FRESH);
-        if all.len() < MOST {
-            all.insert(caller.key, (Instant::now(), banners.clone()));
-        }
+        self.0.put(caller.key, banners.clone());
         banners
     }
 }

@@ -79,7 +79,6 @@ impl Reader<'_> {
         let mut samples: BTreeMap<String, Vec<&Row>> = BTreeMap::new();
         for entry in &sample.all {
             let origin = origin_of(entry, &own, &origins).or_else(|| of(&entry.row.notification));
-            // Cluster-wide notifications have no object, so they are listed only here.
             samples.entry(origin.unwrap_or_else(|| UNKNOWN.to_owned())).or_default().push(&entry.row);
         }
         for (origin, rows) in samples {

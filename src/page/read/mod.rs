@@ -6,6 +6,7 @@
 pub(super) mod call;
 mod delivery;
 mod fleet;
+mod fresh;
 pub(super) mod health;
 mod lists;
 mod notification;
@@ -118,7 +119,7 @@ impl Reader<'_> {
     /// Reads deliveries about the pipelines of a namespace. Those whose URL is set in the global configuration are recorded in the namespace of
     /// the controllers. The second value says why these are not known.
     async fn about(&self, namespace: &str, filter: &Filter, pages: usize) -> (Entries, Option<Trouble>) {
-        let filter = Filter { selector: Some(about(namespace)), ..filter.clone() };
+        let filter = filter.clone().about_pipelines_in(namespace);
         let own = self.deliveries(Some(namespace), &filter, pages, None);
         let (mut own, mut elsewhere) = tokio::join!(own, self.elsewhere(Some(namespace), &filter));
         let trouble = elsewhere.trouble.take();
@@ -132,7 +133,7 @@ impl Reader<'_> {
         let home = self.settings.config_map.namespace.as_str();
         match namespace.filter(|namespace| *namespace != home) {
             Some(namespace) => {
-                let filter = Filter { selector: Some(about(namespace)), ..filter.clone() };
+                let filter = filter.clone().about_pipelines_in(namespace);
                 self.deliveries(Some(home), &filter, 1, None).await
             }
             None => Entries::default(),
@@ -213,11 +214,6 @@ impl Entries {
         let trouble = other.trouble.filter(|trouble| !matches!(trouble, Trouble::Forbidden(_)));
         self.trouble = self.trouble.take().or(trouble);
     }
-}
-
-/// Returns the selector of the deliveries about the pipelines of a namespace.
-fn about(namespace: &str) -> String {
-    format!("pennant.dev/pipeline-namespace={namespace}")
 }
 
 /// What is below the layers of pipelines.

@@ -138,3 +138,34 @@ fn line(origin: &str, receiver: &Receiver, now: Time) -> Markup {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_an_object_only_the_deliveries_that_were_read_decide() {
+        let of = |is_well: Option<bool>, (delivered, parked, failing): (usize, usize, usize)| {
+            let mut sample = Figures::default();
+            (sample.delivered, sample.parked, sample.failing, sample.pending) = (delivered, parked, failing, failing);
+            let notifications = [(("team-a".to_owned(), "chat".to_owned()), is_well)].into();
+            Receiver { notifications, sample, ..Receiver::default() }
+        };
+        for (is_well, sample, state, counts) in [
+            (None, (0, 0, 0), "Not used yet", (0, 0, 0)),
+            (None, (3, 0, 0), "Answers", (0, 3, 0)),
+            (None, (3, 1, 0), "Partly", (0, 3, 1)),
+            (None, (3, 0, 1), "Partly", (1, 3, 0)),
+            (None, (0, 2, 0), "Needs attention", (0, 0, 2)),
+            (None, (0, 0, 1), "Needs attention", (1, 0, 0)),
+            // The object counts all kept deliveries, so what was read does not matter.
+            (Some(true), (0, 2, 0), "Not used yet", (0, 0, 0)),
+            (Some(false), (3, 0, 0), "Needs attention", (0, 0, 0)),
+        ] {
+            let receiver = of(is_well, sample);
+            assert_eq!((receiver.state().1, receiver.counts()), (state, counts), "{is_well:?} {sample:?}");
+        }
+        let used = Receiver { delivered: 5, ..of(Some(true), (0, 2, 0)) };
+        assert_eq!((used.state().1, used.counts()), ("Answers", (0, 5, 0)));
+    }
+}

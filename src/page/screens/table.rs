@@ -3,6 +3,7 @@
 use maud::{Markup, html};
 
 use crate::api::Time;
+use crate::api::delivery::PIPELINE_NAMESPACE;
 use crate::api::values::permalink;
 use crate::audit::{Entry, Row};
 use crate::page::query::Query;
@@ -144,7 +145,7 @@ pub(in crate::page) fn audit_commands(entries: &[Entry], namespace: &str, filter
     html! {
         (command(&format!("pennant audit -n {namespace} {filter}")))
         @if let Some(elsewhere) = elsewhere {
-            (command(&format!("pennant audit -n {elsewhere} -l pennant.dev/pipeline-namespace={namespace} {filter}")))
+            (command(&format!("pennant audit -n {elsewhere} -l {PIPELINE_NAMESPACE}={namespace} {filter}")))
         }
     }
 }

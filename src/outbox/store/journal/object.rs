@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt as _;
 use serde_json::{Map, Value, json};
 
-use crate::api::delivery::{REDELIVER, is_same_notification};
+use crate::api::delivery::{PIPELINE_NAMESPACE, REDELIVER, is_same_notification};
 use crate::api::{Age, Delivery, DeliverySpec, DeliveryStatus, now, since_boot};
 use crate::outbox::record::{Record, RecordId};
 use crate::outbox::send_gate::genuine;
@@ -58,7 +58,7 @@ pub(super) fn object(name: &str, spec: &DeliverySpec, status: Option<&DeliverySt
     let labels = [
         ("pennant.dev/notification", spec.notification.as_str()),
         ("pennant.dev/pipeline", spec.pipeline_ref.name.as_str()),
-        ("pennant.dev/pipeline-namespace", spec.pipeline_ref.namespace.as_str()),
+        (PIPELINE_NAMESPACE, spec.pipeline_ref.namespace.as_str()),
         ("pennant.dev/environment", spec.subject.environment.as_str()),
         // A restored Delivery would have lost its status, and would be sent again.
         ("velero.io/exclude-from-backup", "true"),
