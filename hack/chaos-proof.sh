@@ -21,7 +21,7 @@ prove() {
     return 1
   fi
   # One program reads the whole log: in a pipe, a reader that stops early ends the others with an error if the log is long.
-  awk -v kinds="^  (${kinds//,/|})" -v told="chaos-proof: $broken is detected as ${kinds//,/ or }:" \
+  awk -v kinds="^  (finding +)?(${kinds//,/|})" -v told="chaos-proof: $broken is detected as ${kinds//,/ or }:" \
     'tolower($0) ~ kinds && !/ 0$/ && !found++ { $1 = $1; print told, $0 }' "$log"
 }
 
