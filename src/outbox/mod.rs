@@ -31,6 +31,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::api::DeliverySpec;
 pub use crate::config::snapshot::{Applied, Based, EffectiveClusterWide, Layered, Overridden};
+pub use attempt::request::{RequestError, compose};
 pub use attempt::work::Parts;
 pub use direct::Direct;
 use direct::{Answer, Offer};

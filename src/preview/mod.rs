@@ -32,6 +32,7 @@ pub use starter::starter;
 
 use crate::api::values::refs::ObjectName;
 use crate::config::Problem;
+use crate::outbox::RequestError;
 
 /// Why there is no preview. Each error names the file or object, the field and the remedy.
 #[derive(Debug, thiserror::Error)]
@@ -66,6 +67,14 @@ pub enum PreviewError {
         name: String,
         /// The problem.
         problem: Problem,
+    },
+    /// No request can be sent for a notification.
+    #[error("Notification {name}: {source}; correct the header in its endpoint or template")]
+    Request {
+        /// Its name.
+        name: String,
+        /// The problem.
+        source: RequestError,
     },
     /// A pipeline without targets.
     #[error("Pipeline {0} has no targets")]

@@ -1,21 +1,22 @@
 //! The request of a recorded delivery, and a test request to the real receiver.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use bytes::Bytes;
-use http::{HeaderName, HeaderValue, header};
+use http::{HeaderName, HeaderValue};
 use kube::Client;
 
 use super::post::{Posted, told};
 use super::request::{MASK, preview};
 use super::{LayeredNotification, Preview, PreviewError};
-use crate::api::notification::credentials::Needed;
+use crate::api::notification::credentials::{Needed, SecretName};
 use crate::api::values::permalink::{PageUrl, encoded};
 use crate::api::{DeliverySpec, TransitionType, delivery, since_boot};
-use crate::config::{Address, Given, Rendered, Sending, is_secret};
+use crate::config::{Given, is_secret};
+use crate::outbox::compose;
 use crate::render::{Data, SampleContext, Texts};
 use crate::telemetry::Metrics;
-use crate::webhook::{Destination, Hidden, Outgoing, Policy, Proxy, Secrets, Sender};
+use crate::webhook::{Outgoing, Policy, Proxy, Secrets, Sender};
 
 /// The header that marks a test.
 const TEST: HeaderName = HeaderName::from_static("pennant-test");
@@ -96,11 +97,10 @@ impl TestSender {
     }
 }
 
-/// A rendered sample for the real receiver of a notification.
+/// A sample for the real receiver of a notification, put together as that of a delivery.
 pub struct TestRequest {
-    namespace: String,
-    sending: Sending,
-    rendered: Rendered,
+    outgoing: Outgoing,
+    secrets: BTreeSet<SecretName>,
 }
 
 /// Renders a sample for the real receiver of a notification: `Deployed` if it reports that, otherwise the first transition that it reports.
@@ -114,60 +114,30 @@ pub fn test_request(
     let usual = TransitionType::Deployed;
     let type_ = if reported.contains(&usual) { usual } else { reported.first().copied().unwrap_or(usual) };
     let rendered = sending.render(&context.transition(type_)).map_err(wrong)?;
-    Ok(TestRequest { namespace: notification.namespace.clone(), sending, rendered })
+    let id = format!("msg_test_{:016x}", fastrand::u64(..));
+    let composed = compose(&sending, rendered, &notification.namespace, id, Duration::ZERO);
+    let invalid = |source| PreviewError::Request { name: notification.name.clone(), source };
+    let mut outgoing = composed.map_err(invalid)?;
+    outgoing.headers.push((TEST, HeaderValue::from_static("true")));
+    outgoing.timeout = outgoing.timeout.min(LONGEST);
+    Ok(TestRequest { outgoing, secrets: sending.secrets().iter().map(Needed::secret).collect() })
 }
 
 impl TestRequest {
     /// Sends it once, with a header that marks it as a test. The Secrets are read with the permissions of the client. Nothing is recorded.
     /// The result shows no credential.
     pub async fn send(self, client: &Client, by: &TestSender) -> Result<Posted, PreviewError> {
-        let Self { namespace, sending, rendered } = self;
-        let names = sending.secrets().iter().map(Needed::secret).collect();
-        let read = Secrets::read_once(client, names).await;
+        let read = Secrets::read_once(client, self.secrets).await;
         let unread = |(name, error)| PreviewError::Read { what: format!("Secret {name}"), source: Box::new(error) };
-        let secrets = read.map_err(unread)?;
-        let sender = Sender::through(by.proxy.clone(), by.policy.clone(), secrets, Metrics::new())?;
-        let mut hidden = Hidden::default();
-        rendered.credentials.iter().for_each(|value| hidden.add(value));
-        let mut headers = vec![(TEST, HeaderValue::from_static("true"))];
-        headers.extend(HeaderValue::from_str(sending.body.content_type()).ok().map(|value| (header::CONTENT_TYPE, value)));
-        for (name, text) in rendered.headers {
-            if let Ok(mut value) = HeaderValue::from_str(&text) {
-                value.set_sensitive(is_secret(name.as_str()));
-                headers.push((name, value));
-            }
-        }
-        // Credentials from another namespace are not those of the people who see the answer.
-        let withhold_answer = sending.credentials_from().any(|from| from != namespace);
-        let destination = match rendered.address {
-            Address::Url(url) => Destination::Url(url),
-            Address::Secret(key) => Destination::Secret(key),
-        };
-        let attempt = sender
-            .send(Outgoing {
-                destination,
-                method: sending.method,
-                headers,
-                body: Bytes::from(rendered.body),
-                id: format!("msg_test_{:016x}", fastrand::u64(..)),
-                trace_parent: None,
-                auth: sending.auth.clone(),
-                signing: sending.signing.clone(),
-                tls: sending.tls.clone(),
-                timeout: sending.timeout.min(LONGEST),
-                until: since_boot() + LONGEST,
-                connect_timeout: sending.connect_timeout,
-                hidden,
-                withhold_answer,
-            })
-            .await;
+        let sender = Sender::through(by.proxy.clone(), by.policy.clone(), read.map_err(unread)?, Metrics::new())?;
+        let attempt = sender.send(Outgoing { until: since_boot() + LONGEST, ..self.outgoing }).await;
         Ok(told(&attempt))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::{BTreeMap, BTreeSet};
+    use std::collections::BTreeMap;
 
     use super::*;
 

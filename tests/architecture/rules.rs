@@ -47,6 +47,7 @@ pub const ARROWS: &[(&str, &str, &str)] = &[
     ("preview", "manifests", "reads notifications from files"),
     ("preview", "config", "resolves notifications"),
     ("preview", "render", "renders samples"),
+    ("preview", "outbox", "puts the request of a test together as an attempt does"),
     ("preview", "webhook", "sends to a receiver that the user chooses"),
     ("preview", "promotion", "explains why a revision is or is not promoted, by the same plan"),
     ("page", "audit", "reads what was sent, and requests redeliveries"),

@@ -8,7 +8,7 @@ use http::{HeaderName, HeaderValue, header};
 use thiserror::Error;
 
 use crate::api::values::permalink::PageUrl;
-use crate::config::{Address, Problem, Sending, is_secret};
+use crate::config::{Address, Problem, Rendered, Sending, is_secret};
 use crate::outbox::record::{Record, webhook_id};
 use crate::outbox::send_gate::index::PipelineFacts;
 use crate::render::Data;
@@ -58,7 +58,18 @@ pub fn build(
     let superseded = record.status.superseded;
     let data = Data::new(&id, spec, &facts.labels, &facts.annotations, &facts.namespace);
     let data = Data { superseded, ..data.with_links(page, &record.id.namespace, &record.id.name) };
-    let rendered = sending.render(&data)?;
+    compose(sending, sending.render(&data)?, &record.id.namespace, id, until)
+}
+
+/// Puts a rendered request together. `readers`: the namespace of the people who see the answer. A test is put together here, too, so that
+/// it shows what a delivery would do.
+pub fn compose(
+    sending: &Sending,
+    rendered: Rendered,
+    readers: &str,
+    id: String,
+    until: Duration,
+) -> Result<Outgoing, RequestError> {
     let destination = match rendered.address {
         Address::Url(url) => webhook::Destination::Url(url),
         Address::Secret(key) => webhook::Destination::Secret(key),
@@ -72,8 +83,6 @@ pub fn build(
     }
     let mut hidden = Hidden::default();
     rendered.credentials.iter().for_each(|value| hidden.add(value));
-    // Users with access to the Delivery may have no access to these credentials.
-    let withhold_answer = sending.credentials_from().any(|namespace| namespace != record.id.namespace);
     Ok(Outgoing {
         destination,
         method: sending.method,
@@ -88,7 +97,8 @@ pub fn build(
         until,
         connect_timeout: sending.connect_timeout,
         hidden,
-        withhold_answer,
+        // The readers may have no access to these credentials.
+        withhold_answer: sending.credentials_from().any(|namespace| namespace != readers),
     })
 }
 

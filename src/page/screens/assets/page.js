@@ -35,11 +35,25 @@ function showTimes() {
   }
 }
 
-// Changes wait while a person types or selects something.
+// A link or button that is replaced between press and release gets no click.
+let isPressed = false;
+
+function press(event) {
+  if (event.type === 'keydown' ? event.key === ' ' : event.button === 0) isPressed = true;
+}
+
+function release() {
+  if (!isPressed) return;
+  isPressed = false;
+  // After the click, which follows the release.
+  if (again) setTimeout(readAgain, 0);
+}
+
+// Changes wait while a person types, selects or presses something.
 function isBusy() {
   const active = document.activeElement;
   const isField = active && live.contains(active) && ['INPUT', 'SELECT', 'TEXTAREA'].includes(active.tagName) && active.type !== 'checkbox';
-  return isField || document.querySelector('[data-sending]') !== null;
+  return isPressed || isField || document.querySelector('[data-sending]') !== null;
 }
 
 function replace(html) {
@@ -184,6 +198,8 @@ function follow() {
   // What a person has typed is kept until it is sent.
   live.addEventListener('input', (event) => { event.target.dataset.typed = ''; });
   document.addEventListener('focusout', () => { if (again) setTimeout(readAgain, 200); });
+  for (const type of ['pointerdown', 'keydown']) live.addEventListener(type, press);
+  for (const type of ['pointerup', 'pointercancel', 'keyup', 'dragend', 'blur']) window.addEventListener(type, release);
   window.addEventListener('pagehide', stop);
   window.addEventListener('pageshow', (event) => { if (event.persisted) { listen(); readAgain(); } });
   listen();
