@@ -41,7 +41,7 @@ for target in "${targets[@]}"; do
     bounds+=(-dict=fuzz/handlebars.dict)
   fi
   "$CARGO_FUZZ" fuzz run "${options[@]}" "$target" "${inputs[@]}" -- "${bounds[@]}" \
-    -timeout=10 -rss_limit_mb=1024 -artifact_prefix="$found/$target-" -print_final_stats=1 || {
+    -timeout=30 -rss_limit_mb=1024 -artifact_prefix="$found/$target-" -print_final_stats=1 || {
     printf 'fuzz: the input that failed is in target/fuzz/found; make fuzz INPUT=FILE runs it again;\n' >&2
     printf 'fuzz: once the problem is fixed, keep the input in fuzz/regressions under a name that describes the problem\n' >&2
     exit 1

@@ -154,7 +154,7 @@ start_world() {
   pids+=("$!")
   # The process ends when this script ends for any reason, because its stdin is then closed.
   exec {world_stdin}>"$work/stdin"
-  await 10 'the receivers to listen' grep -q '^port' "$work/world.log"
+  await 60 'the receivers to listen' grep -q '^port' "$work/world.log"
   port=$(sed -n 's/^port //p' "$work/world.log")
 }
 requests() { sed -n 's/^request \([a-z]*\) .*/\1/p' "$work/world.log" | LC_ALL=C sort; }

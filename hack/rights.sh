@@ -22,6 +22,8 @@ elif (($# == 0)); then
   exit "$failed"
 else
   logs=$(mktemp -d)
+  # Both runs share the machine.
+  export PENNANT_TEST_ALWAYS=1
   # Each run is a process group of its own, which ends with this script. Its output is shown in any case.
   set -m
   run cluster "$@" >"$logs/cluster" 2>&1 & cluster=$!

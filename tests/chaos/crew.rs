@@ -16,9 +16,7 @@ pub const NAMES: [&str; 3] = ["pennant-0", "pennant-1", "pennant-2"];
 const AGAIN: Duration = Duration::from_millis(200);
 /// Time after a start in which the process cannot have sent a request, and after which all requests of the killed process have
 /// been read.
-const AWAKE: Duration = Duration::from_millis(100);
-/// Time after a start in which a process on a busy machine may not yet handle signals.
-const YOUNG: Duration = Duration::from_secs(2);
+const AWAKE: Duration = Duration::from_millis(500);
 const SIGTERM: i32 = 15;
 /// Interval between checks of the processes.
 const LOOK: Duration = Duration::from_millis(10);
@@ -126,8 +124,9 @@ impl Crew {
     pub fn thaw(&mut self, replica: usize) {
         let one = &mut self.replicas[replica];
         if one.back.is_none() && one.pennant.has_ended().is_none() {
-            one.pennant.thaw();
+            // The process can send a request before the command that resumes it has ended.
             self.frozen.push(Instant::now());
+            one.pennant.thaw();
             self.changes.push(Instant::now());
             self.note(format!("{} goes on", NAMES[replica]));
         }
@@ -164,7 +163,7 @@ impl Crew {
                     let Some(status) = one.pennant.has_ended() else { continue };
                     self.diary.push((Instant::now(), format!("{} has ended: {status}", NAMES[number])));
                     // SIGTERM kills a process that does not handle signals yet. It has nothing to finish.
-                    let unborn = status.signal() == Some(SIGTERM) && one.started.elapsed() < YOUNG;
+                    let unborn = status.signal() == Some(SIGTERM) && !one.pennant.listens();
                     if !self.may_end && (!one.asked || !(status.success() || unborn)) {
                         self.ended.push(format!("{} ended by itself: {status}", NAMES[number]));
                     }
@@ -200,6 +199,7 @@ impl Crew {
         one.pennant.become_program(program);
         one.pennant.launch();
         one.started = Instant::now();
+        self.changes.push(one.started);
         one.pennant.wait_ready().await;
     }
 
@@ -216,7 +216,10 @@ impl Crew {
     /// Stops all replicas with SIGTERM and starts them again, one after the other.
     pub async fn restart(&mut self) {
         for one in &mut self.replicas {
-            one.pennant.restart().await;
+            self.changes.push(Instant::now());
+            one.pennant.stop().await;
+            self.changes.push(Instant::now());
+            one.pennant.start_again().await;
         }
     }
 

@@ -150,7 +150,7 @@ impl Load {
         for told in &NOTIFICATIONS {
             let triggers: Vec<_> = told.types.iter().map(|t| json!({"type": t})).collect();
             let mut over =
-                json!({"triggers": triggers, "endpoint": {"timeout": "2s"}, "delivery": {"retain": {"perLane": 1000}}});
+                json!({"triggers": triggers, "endpoint": {"timeout": "5s"}, "delivery": {"retain": {"perLane": 1000}}});
             json_patch::merge(&mut over, &told.how.over());
             let url = receivers[told.receiver].url(&format!("/{}/{{{{target.app.name}}}}", told.name));
             world.create::<Notification>(notification(told.name, &url, over)).await;

@@ -86,7 +86,7 @@ impl Promotions {
         let triggers = TRANSITIONS.map(|type_| json!({"type": type_}));
         let body = BODY.replacen('{', r#"{"promotion": "{{promotion.name}}", "#, 1);
         let over = json!({
-            "triggers": triggers, "endpoint": {"timeout": "2s"}, "template": {"inline": {"body": body}},
+            "triggers": triggers, "endpoint": {"timeout": "5s"}, "template": {"inline": {"body": body}},
             "delivery": {"retain": {"perLane": 1000}},
         });
         let url = receiver.url(&format!("/{PROMOTER}/{{{{pipeline.name}}}}"));

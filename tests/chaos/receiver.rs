@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use crate::script::Body;
-use crate::support::receiver::{Request, closed, read};
+use crate::support::receiver::{RUNTIME, Request, closed, read};
 
 /// Pause between two bytes of a slow answer.
 const DRIP: Duration = Duration::from_millis(100);
@@ -78,7 +78,7 @@ impl Receiver {
         let book = Arc::new(Mutex::new(Book { log: Vec::new(), decide: Box::new(decide) }));
         let presence = watch::Sender::new(Presence::Here);
         let mut tasks = JoinSet::new();
-        tasks.spawn(be_there(address, book.clone(), presence.subscribe()));
+        tasks.spawn_on(be_there(address, book.clone(), presence.subscribe()), RUNTIME.handle());
         Self { address, book, presence, _held: held, _tasks: tasks }
     }
 

@@ -123,7 +123,7 @@ async fn a_permanent_rejection_is_parked_after_one_request() {
 #[tokio::test]
 async fn a_temporary_failure_is_retried_on_schedule_and_shows_when() {
     let codes = NOT_FOR_GOOD.map(|(code, _)| code);
-    let slow = json!({"endpoint": {"timeout": "3s"}, "delivery": {"retry": {"initial": "10m", "max": "10m"}}});
+    let slow = json!({"endpoint": {"timeout": "10s"}, "delivery": {"retry": {"initial": "10m", "max": "10m"}}});
     // Two more applications: 1 for a connection that is closed, 2 for a receiver that never answers.
     let (world, receiver, apps) = shop("answers-retried", &[&codes[..], &[1, 2]].concat(), slow).await;
     for (code, app) in codes.iter().zip(&apps) {

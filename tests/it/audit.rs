@@ -67,6 +67,9 @@ async fn the_audit_shows_the_current_state_of_deliveries() {
     world.ship("web", "3").await;
     world.fence("shop", &["hook"]).await;
     world.delivery("Deployed 3", |d| d.spec.notification == "held").await;
+    world
+        .delivery("Deployed 3", |d| d.spec.notification == "hook" && d.status.as_ref().is_some_and(|s| s.outcome.is_some()))
+        .await;
 
     let (ns, own) = (world.ns.as_str(), ["-n", "told", "--pipeline", "shop"]);
     let row = |row: &Value| {

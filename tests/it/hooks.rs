@@ -143,10 +143,27 @@ impl Stage {
         self.approve_with(hooks, &self.body(waiting), key).await
     }
 
+    /// Sends an approval, again and again while there are too many.
     async fn approve_with(&self, hooks: SocketAddr, body: &Value, key: &str) -> Answer {
         let body = body.to_string();
         let signature = approval(key, body.as_bytes());
-        post(hooks, &self.path("approval"), &[("X-Signature", &signature)], body.as_bytes()).await
+        eventually("approvals are not too frequent", async || {
+            let answer = post(hooks, &self.path("approval"), &[("X-Signature", &signature)], body.as_bytes()).await;
+            if answer.status == 429 { Err(format!("{answer:?}")) } else { Ok(answer) }
+        })
+        .await
+    }
+
+    /// Sends an approval that must be refused, until the answer says that this promotion waits instead. The hooks know what waits from their
+    /// watch of pipelines, which can be later than a read of the same pipeline.
+    async fn refused(&self, hooks: SocketAddr, body: &Value, waiting: &WaitingApproval) {
+        eventually(&format!("the answer names {}", waiting.promotion), async || {
+            let answer = self.approve_with(hooks, body, KEY).await;
+            assert_eq!(answer.status, 409, "{answer:?}");
+            let names = answer.body.contains(&waiting.promotion) && answer.body.contains(&waiting.promotion_uid);
+            if names { Ok(()) } else { Err(answer.body) }
+        })
+        .await;
     }
 
     /// Returns the path of a hook of `shop`.

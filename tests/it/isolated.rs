@@ -48,7 +48,7 @@ async fn a_receiver_that_never_answers_delays_only_its_own_lanes() {
     hung.always("/slow/fence", Reply::Hang);
     world.deploy("web", "1").await;
     world.pipeline("shop", &["dev/web"]).await;
-    world.notification("slow", &hung, json!({"endpoint": {"timeout": "1s"}})).await;
+    world.notification("slow", &hung, json!({})).await;
     world.notification("quick", &quick, json!({})).await;
     let _pennant = Pennant::start(&world).await;
     world.settled().await;

@@ -119,7 +119,10 @@ impl Stage {
             Kind::Deployment => world.pipeline("shop", &targets).await,
             Kind::Kustomization => world.flux_pipeline("shop", &targets).await,
         };
-        world.notification("hook", &receiver, all_triggers()).await;
+        // The recording can take so long that retention would delete deliveries.
+        let mut over = all_triggers();
+        json_patch::merge(&mut over, &json!({"delivery": {"retain": {"perLane": 100}}}));
+        world.notification("hook", &receiver, over).await;
         let pennant = Pennant::start(&world).await;
         world.settled().await;
         Self { world, receiver, _pennant: pennant, kind, api, events, next: 1, marks: 0 }

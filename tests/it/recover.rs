@@ -68,7 +68,10 @@ async fn a_whole_life_cycle_is_reported_and_again_after_recreation() {
     let world = World::new("life").await;
     let receiver = Receiver::start();
     world.pipeline("shop", &["dev/web"]).await;
-    world.notification("hook", &receiver, all_triggers()).await;
+    // The test can take so long that retention would delete deliveries.
+    let mut over = all_triggers();
+    json_patch::merge(&mut over, &json!({"delivery": {"retain": {"perLane": 100}}}));
+    world.notification("hook", &receiver, over).await;
     let _pennant = Pennant::start(&world).await;
     world.settled().await;
 

@@ -114,9 +114,9 @@ async fn killed() {
     first.kill9();
     let killed = Instant::now();
     acts(&second, EXPIRY).await;
-    // The last renewal was at most ten seconds before the kill.
+    // The last renewal was about ten seconds before the kill, and more on a busy machine.
     let after = killed.elapsed();
-    assert!(after.as_secs() >= 78, "taken over {after:?} after the kill, but a membership lasts 90 s");
+    assert!(after.as_secs() >= 70, "taken over {after:?} after the kill, but a membership lasts 90 s");
     let taken = lease(&world, DISPATCH).await;
     assert_eq!((taken.holder_identity.as_deref(), taken.lease_transitions), (Some("second"), Some(3)));
     ship_all(&world, 5..=5).await;
@@ -170,7 +170,7 @@ async fn a_stopped_replica_hands_over_at_once_and_nothing_is_repeated() {
     ship_all(&world, 1..=2).await;
     first.ask_to_stop();
     ship_all(&world, 3..=4).await;
-    acts(&second, Duration::from_secs(30)).await;
+    acts(&second, Duration::from_mins(1)).await;
     assert!(first.ended().await.success());
     ship_all(&world, 5..=5).await;
     judge(&world, &receiver, 5, 0).await;
@@ -207,7 +207,8 @@ async fn a_replica_that_lost_its_lease_does_nothing_until_it_has_it_again() {
     receiver.wait("/hook/a", 1).await;
 
     let annotations = json!({"pennant.dev/buckets": null});
-    let robbed = json!({"metadata": {"annotations": annotations}, "spec": {"holderIdentity": "robber", "leaseDurationSeconds": 3, "leaseTransitions": 40}});
+    let stolen = json!({"holderIdentity": "robber", "leaseDurationSeconds": 30, "leaseTransitions": 40});
+    let robbed = json!({"metadata": {"annotations": annotations}, "spec": stolen});
     world.patch::<Lease>(DISPATCH, robbed).await;
     eventually("the replica has noticed that it lost its Lease", async || {
         if holds(&pennant, DISPATCH).await { Err("not yet".to_owned()) } else { Ok(()) }
@@ -222,7 +223,7 @@ async fn a_replica_that_lost_its_lease_does_nothing_until_it_has_it_again() {
     assert_eq!(pennant.metrics().await[creates], writes[creates]);
 
     // The other holder does not renew the Lease, so it expires and the replica gets it back.
-    acts(&pennant, Duration::from_mins(1)).await;
+    acts(&pennant, Duration::from_mins(2)).await;
     assert_eq!(lease(&world, DISPATCH).await.lease_transitions, Some(41));
     world.ship("a", "3").await;
     world.fence("shop", &["hook"]).await;
@@ -297,7 +298,7 @@ async fn stale_data_of_a_standby_is_not_reported() {
     }
     receiver.wait("/hook/web", 2).await;
     first.stop().await;
-    acts(&second, Duration::from_secs(30)).await;
+    acts(&second, Duration::from_mins(1)).await;
     world.ship("web", "3").await;
     world.observed_at("shop", "3", &["web"]).await;
     world.fence("shop", &["hook"]).await;

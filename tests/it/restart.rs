@@ -23,7 +23,7 @@ async fn a_delivery_that_waits_for_a_retry_survives_a_kill() {
     receiver.script("/hook/web", [Reply::status(503)]);
     world.deploy("web", "1").await;
     world.pipeline("shop", &["dev/web"]).await;
-    let slow = json!({"delivery": {"retry": {"initial": "5s", "max": "5s"}}});
+    let slow = json!({"delivery": {"retry": {"initial": "20s", "max": "20s"}}});
     world.notification("hook", &receiver, slow).await;
     let mut pennant = Pennant::start(&world).await;
     world.settled().await;

@@ -73,7 +73,7 @@ async fn a_trace_goes_from_the_change_to_the_outcome_also_over_a_kill() {
     world.secret("token", json!({"key": "s3cr3t-token"})).await;
     let hook = json!({
         "endpoint": {"auth": {"token": {"secretKeyRef": {"name": "token", "key": "key"}}}, "headers": {"x-key": "s3cr3t-header"}},
-        "delivery": {"retry": {"initial": "5s", "max": "5s"}},
+        "delivery": {"retry": {"initial": "30s", "max": "30s"}},
     });
     world.notification("hook", &receiver, hook).await;
     let mut pennant = Pennant::with(&world, traced(&world, &collector, &[])).await;
@@ -159,7 +159,7 @@ async fn a_hanging_collector_delays_nothing() {
     // No request to the receiver is in flight, but the spans of the fence are not exported yet. So the stop waits only for the collector.
     let asked = Instant::now();
     pennant.stop().await;
-    assert!(asked.elapsed() < Duration::from_secs(8), "{:?}", asked.elapsed());
+    assert!(asked.elapsed() < Duration::from_secs(20), "{:?}", asked.elapsed());
     let log = pennant.log();
     assert!(log.contains("the last spans were not exported in time"), "{log}");
     let steps: Vec<_> = tags.iter().map(|tag| format!("Deployed {tag}")).collect();

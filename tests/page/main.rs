@@ -34,7 +34,7 @@ async fn main() -> ExitCode {
         args: [
             "--page-addr=127.0.0.1:0".to_owned(),
             "--page-actions".to_owned(),
-            "--cluster-grace=2s".to_owned(),
+            "--cluster-grace=10s".to_owned(),
             format!("--proxy={}", scenario.receivers.url("")),
         ]
         .to_vec(),

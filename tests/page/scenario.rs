@@ -241,7 +241,11 @@ impl Scenario {
     pub async fn load(&self) {
         for build in 1.. {
             sleep(Duration::from_secs(2)).await;
-            self.place("payments-dev").ship("ledger", &format!("7.2.0-build.{build}")).await;
+            // A call that fails on a busy machine is one change less.
+            let (world, tag) = (self.place("payments-dev"), format!("7.2.0-build.{build}"));
+            if world.try_roll_out("ledger", &tag).await.is_ok() {
+                let _ = world.try_finish("ledger").await;
+            }
         }
     }
 }

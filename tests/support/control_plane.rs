@@ -81,6 +81,15 @@ pub async fn install(client: &Client, crd: &CustomResourceDefinition) {
         established.then_some(()).ok_or_else(|| format!("{conditions:?}"))
     })
     .await;
+    // The API server serves it when its own watch has delivered the condition, which can be later.
+    for version in crd.spec.versions.iter().filter(|version| version.served) {
+        let path = format!("/apis/{}/{}/{}?limit=1", crd.spec.group, version.name, crd.spec.names.plural);
+        eventually(&format!("{path} is served"), async || {
+            let request = http::Request::get(&path).body(Vec::new()).expect("a request");
+            client.request_text(request).await.map(drop).map_err(|e| e.to_string())
+        })
+        .await;
+    }
 }
 
 /// Installs the kinds of Fleet.

@@ -7,6 +7,7 @@
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 use axum::body::Body;
 use axum::http::header::{CONNECTION, CONTENT_LENGTH, HOST, TRANSFER_ENCODING};
@@ -33,6 +34,8 @@ pub struct ForgeProxy {
 /// One request.
 #[derive(Clone, Debug)]
 pub struct Asked {
+    /// When it arrived.
+    pub at: Instant,
     /// Its method.
     pub method: String,
     /// Its path.
@@ -274,7 +277,8 @@ impl Server {
     fn note(&self, head: Parts, body: Bytes) -> (Passing, Option<Trouble>) {
         let mut book = lock(&self.book);
         let (path, query) = (head.uri.path().to_owned(), head.uri.query().unwrap_or_default().to_owned());
-        let asked = Asked { method: head.method.to_string(), path, query, body: body.clone(), status: None };
+        let method = head.method.to_string();
+        let asked = Asked { at: Instant::now(), method, path, query, body: body.clone(), status: None };
         let found = book.rules.iter().enumerate().find_map(|(rule, of)| {
             let (matches, trouble) = of.as_ref()?;
             matches(&asked).then(|| (rule, trouble.clone()))

@@ -305,6 +305,12 @@ impl Pennant {
         .await;
     }
 
+    /// Returns whether the process listens, according to its log. It handles signals by then.
+    #[allow(dead_code, reason = "the chaos tests use it")]
+    pub fn listens(&self) -> bool {
+        address(&self.log(), "listening").is_some()
+    }
+
     /// Returns the address of hooks, which the log reports.
     #[allow(dead_code, reason = "the integration tests use it")]
     pub async fn hooks(&self) -> SocketAddr {

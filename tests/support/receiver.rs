@@ -5,18 +5,24 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustls::ServerConfig;
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpSocket;
+use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
 use super::wait::eventually;
+
+/// The runtime of all receivers. They answer in time although a test blocks its own thread, for example while a command runs.
+pub static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
+    Builder::new_multi_thread().worker_threads(2).thread_name("receivers").enable_all().build().expect("a runtime")
+});
 
 /// One request as received.
 #[derive(Clone, Debug)]
@@ -191,9 +197,12 @@ impl Receiver {
     /// Starts to accept connections.
     pub fn listen(&mut self) {
         let socket = self.socket.take().expect("listens already");
-        let listener = socket.listen(1024).expect("listens");
+        let listener = {
+            let _entered = RUNTIME.enter();
+            socket.listen(1024).expect("listens")
+        };
         let (book, tls) = (self.book.clone(), self.tls.clone());
-        self.tasks.spawn(async move {
+        let accept = async move {
             let mut connections = JoinSet::new();
             while let Ok((stream, _)) = listener.accept().await {
                 lock(&book).connections += 1;
@@ -210,7 +219,8 @@ impl Receiver {
                     }
                 });
             }
-        });
+        };
+        self.tasks.spawn_on(accept, RUNTIME.handle());
     }
 
     /// Returns the URL of a path of this receiver.

@@ -7,11 +7,13 @@
 //! since the last one began.
 
 use std::cell::OnceCell;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{LazyLock, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Number of tests for each processor that run side by side on a busy machine.
-const ALWAYS: usize = 2;
+/// Number of tests for each processor that run side by side on a busy machine. `PENNANT_TEST_ALWAYS` is another number, for runs that share the
+/// machine.
+static ALWAYS: LazyLock<usize> =
+    LazyLock::new(|| std::env::var("PENNANT_TEST_ALWAYS").ok().and_then(|number| number.parse().ok()).unwrap_or(2));
 /// Maximum number of tests for each processor that run side by side. In a container, the measured processors are those of the machine.
 const MOST: usize = 12;
 /// The part of the processor time that is idle before one more test begins.
@@ -70,7 +72,7 @@ impl Turns {
     /// Returns whether one more test begins, and counts it.
     fn begins(&mut self, now: Instant) -> bool {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        let always = self.running < ALWAYS * processors;
+        let always = self.running < *ALWAYS * processors;
         if !always && self.since.is_some_and(|(since, _)| now - since < PERIOD) {
             return false;
         }

@@ -1,5 +1,6 @@
 //! Whether a cluster is reachable: a changed kubeconfig, a stopped server, dropped packets.
 
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::Secret;
@@ -124,12 +125,12 @@ async fn dropped_packets_are_detected_and_delay_no_other_cluster() {
     let began = Instant::now();
     stage.remote.ship("web", "2").await;
     stage.runs("shop", 1, "2").await;
-    let took = began.elapsed();
-    assert!(took < Duration::from_secs(10), "the other cluster's target took {took:?}");
+    // So nothing waited until the silence was detected.
+    stage.runs("shop", 0, "1").await;
     let message = stage.unknown("shop", 0, "Timeout").await;
     assert_eq!(message, "cluster clusters-swallowed.eu does not answer in time");
     let took = began.elapsed();
-    assert!(took < Duration::from_secs(50), "it took {took:?} to notice");
+    assert!(took < TAKES, "it took {took:?} to notice");
 
     proxy.heal();
     stage.runs("shop", 0, "2").await;
@@ -150,12 +151,22 @@ async fn the_last_status_is_kept_while_a_restarted_cluster_rejects_requests() {
     let ready = async || stage.local.pipeline_condition("shop", "Ready", |c| c.reason == "Observed").await;
     let before = ready().await;
     pennant.stop().await;
-    let lists = proxy.rule(is_list_of_deployments, Fault::Times(5, Box::new(Fault::Refuse(500))));
+    // The times are noted when the lists arrive, because a busy machine delays the test.
+    let times: Arc<Mutex<Vec<Instant>>> = Arc::default();
+    let noted = times.clone();
+    let notes = move |call: &Call| {
+        let is = is_list_of_deployments(call);
+        if is {
+            noted.lock().unwrap().push(Instant::now());
+        }
+        is
+    };
+    let lists = proxy.rule(notes, Fault::Times(5, Box::new(Fault::Refuse(500))));
     pennant.start_again().await;
-    proxy.hit(lists, 1).await;
-    let began = Instant::now();
     proxy.hit(lists, 5).await;
-    let took = began.elapsed();
+    let times = times.lock().unwrap().clone();
+    let took = times[4] - times[0];
+    // Four pauses: 7.5 s, and jitter that only adds.
     assert!(took > Duration::from_secs(7), "each pause is twice the one before, from half a second on: {took:?}");
     stage.remote.ship("web", "2").await;
     stage.runs("shop", 0, "2").await;
@@ -211,5 +222,5 @@ async fn unused_caches_are_released_and_a_stop_waits_for_no_cluster() {
     let began = Instant::now();
     pennant.stop().await;
     let took = began.elapsed();
-    assert!(took < Duration::from_secs(10), "it took {took:?} to stop");
+    assert!(took < Duration::from_secs(20), "it took {took:?} to stop");
 }

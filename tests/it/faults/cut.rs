@@ -42,11 +42,12 @@ async fn cut_off(ns: &str, span: Duration, meanwhile: Meanwhile) {
     let hook = json!({"endpoint": {"timeout": "60s"}, "delivery": {"retry": {"initial": "300ms", "max": "1s"}}});
     let stage = Stage::new(ns, &APPS, hook).await;
     let Stage { world, receiver, proxy, .. } = &stage;
-    let gate = Gate::new();
+    let (gate, start) = (Gate::new(), Gate::new());
     receiver.script("/hook/flying", [Reply::status(200).behind(&gate)]);
-    receiver.script("/hook/soon", [Reply::status(503).header("retry-after", "12")]);
+    // The times until these retries begin just before the cut, whatever the machine needs before.
+    receiver.script("/hook/soon", [Reply::status(503).header("retry-after", "10").behind(&start)]);
     // An attempt can take 60 s, and the Lease lasts 90 s after its last renewal. 40 s after that renewal no attempt may start.
-    receiver.script("/hook/later", [Reply::status(503).header("retry-after", "45")]);
+    receiver.script("/hook/later", [Reply::status(503).header("retry-after", "45").behind(&start)]);
     receiver.always("/hook/failing", Reply::status(500));
     // Another process observes without the proxy, so new changes keep arriving.
     let _observer = Pennant::with(world, Options { controllers: "pipeline", ..Options::of(world) }).await;
@@ -56,12 +57,13 @@ async fn cut_off(ns: &str, span: Duration, meanwhile: Meanwhile) {
     stage.ship("2").await;
     stage.ship("3").await;
     stage.recorded(2 * APPS.len()).await;
-    for app in ["soon", "later", "failing"] {
-        waits(world, app).await;
-    }
     receiver.wait("/hook/flying", 1).await;
     receiver.wait("/hook/resting", 2).await;
     world.delivery("Deployed 3", |d| about(d, "resting") && d.status.as_ref().is_some_and(|s| s.outcome.is_some())).await;
+    start.open();
+    for app in ["soon", "later", "failing"] {
+        waits(world, app).await;
+    }
 
     proxy.cut();
     let before = counts(&stage);
@@ -81,6 +83,8 @@ async fn cut_off(ns: &str, span: Duration, meanwhile: Meanwhile) {
 
     receiver.always("/hook/failing", Reply::status(200));
     proxy.heal();
+    // The pauses between retries can have become 30 s long.
+    stage.passed().await;
     world.fence("shop", &["hook"]).await;
     let steps = ["Deployed 2", "Deployed 3", "Deployed 4"];
     let oracle = Oracle::new(world, receiver);

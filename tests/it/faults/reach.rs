@@ -28,7 +28,7 @@ async fn with_hanging_calls_each_lane_sends_only_recorded_deliveries() {
 
 /// `times`: minimum number of failed outcome writes of each lane before the API server is back.
 async fn out_of_reach(ns: &str, goes: fn(&Proxy), times: usize) {
-    let stage = Stage::new(ns, &APPS, json!({"endpoint": {"timeout": "30s"}})).await;
+    let stage = Stage::new(ns, &APPS, json!({"endpoint": {"timeout": "40s"}})).await;
     let Stage { world, receiver, proxy, .. } = &stage;
     let gate = Gate::new();
     for app in APPS {
@@ -58,6 +58,8 @@ async fn out_of_reach(ns: &str, goes: fn(&Proxy), times: usize) {
     assert_eq!(stage.requests(), APPS.len(), "one for each lane: its next recorded delivery");
 
     proxy.heal();
+    // The pauses between retries can have become 30 s long.
+    stage.passed().await;
     world.fence("shop", &["hook"]).await;
     let oracle = Oracle::new(world, receiver);
     let steps = ["Deployed 2", "Deployed 3", "Deployed 4"];

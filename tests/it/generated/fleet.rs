@@ -149,6 +149,9 @@ async fn an_environment_is_ready_when_all_clusters_run_the_commit() {
     let triggers = json!([{"type": "Deployed", "clusters": ["eu-*"]}, {"type": "EnvironmentReady", "environments": ["all"]},
         {"type": "Deployed", "environments": ["fence"]}]);
     hub.start(json!({"triggers": triggers, "endpoint": {"url": url}})).await;
+    for cluster in clusters {
+        hub.runs("web", cluster, "c1").await;
+    }
     hub.commit("web", "c2").await;
     for cluster in clusters {
         hub.stage("web", cluster, "c2").await;

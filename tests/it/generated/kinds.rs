@@ -101,6 +101,7 @@ async fn an_override_gets_no_credentials_of_the_layers_below() {
     hub.world.secret("theirs", json!({"key": "theirs"})).await;
     let token = json!({"token": {"secretKeyRef": {"name": "theirs", "key": "key"}}});
     hub.start(json!({"endpoint": {"auth": token}})).await;
+    hub.targets(&["all/eu-1/web", "all/us-1/web"]).await;
     hub.roll_out("web", &["eu-1", "us-1"], "c2").await;
     hub.receiver.wait("/hook/web-eu-1", 1).await;
     let target = "all/gen-credentials.us-1/web";

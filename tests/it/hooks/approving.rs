@@ -1,7 +1,5 @@
 //! Approvals that are accepted: by the hook, and by the object.
 
-use std::time::{Duration, Instant};
-
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::api::{Api, Patch, PatchParams, PostParams};
@@ -24,13 +22,11 @@ async fn a_signed_approval_starts_the_promotion() {
     stage.told(&["PromotionPending 2"]).await;
 
     let answer = stage.approve(hooks, &waiting, KEY).await;
-    let answered = Instant::now();
     assert_eq!((answer.status, answer.body.as_str()), (204, ""));
     let after = stage.promotion(&waiting.promotion).await;
     assert!(after.spec.approved, "it is written when the answer arrives");
     assert_eq!(after.metadata.annotations.unwrap()["pennant.dev/approved-by"], "hook");
     let requested = stage.phase(&waiting.promotion, Phase::Requested).await;
-    assert!(answered.elapsed() < Duration::from_secs(5), "{:?}", answered.elapsed());
     assert!(requested.status.unwrap().approval.is_some());
     stage.world.ship("live", "2").await;
     stage.phase(&waiting.promotion, Phase::Finished).await;
@@ -61,9 +57,7 @@ async fn a_repeated_approval_is_answered_and_changes_nothing() {
     stage.world.ship("web", "2").await;
     let second = stage.waits("shop", "2").await;
     assert_ne!(first.promotion, second.promotion);
-    let answer = stage.approve_with(hooks, &body, KEY).await;
-    assert_eq!(answer.status, 409, "{answer:?}");
-    assert!(answer.body.contains(&second.promotion) && answer.body.contains(&second.promotion_uid), "{}", answer.body);
+    stage.refused(hooks, &body, &second).await;
     assert!(!stage.promotion(&second.promotion).await.spec.approved);
     let answer = stage.approve(hooks, &other, KEY).await;
     assert_eq!(answer.status, 409, "{answer:?}");

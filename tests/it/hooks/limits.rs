@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use futures::{StreamExt as _, stream};
 use pennant::api::promotion::Phase;
 use tokio::io::AsyncWriteExt as _;
 use tokio::task::JoinSet;
@@ -44,8 +45,9 @@ async fn a_body_has_a_maximum_length_and_time() {
     }
     let answer = read(stream).await.expect("an answer");
     assert_eq!(answer.status, 408, "{answer:?}");
-    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(40), "{:?}", begun.elapsed());
     // A head that does not end has no answer.
+    let begun = Instant::now();
     let mut stream = connect(hooks, CLIENT).await.unwrap();
     stream.write_all(format!("POST {path} HTTP/1.1\r\nhost:").as_bytes()).await.unwrap();
     assert_eq!(read(stream).await, None);
@@ -90,6 +92,7 @@ async fn a_flood_of_unsigned_requests_harms_nobody_else() {
     let (pennant, hooks) = stage.pennant().await;
     let waiting = stage.ship("2").await;
     let memory = pennant.peak_memory();
+    let begun = Instant::now();
     let (stop, refused) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
     let small: Arc<[u8]> = request(&stage.path("approval"), &[], b"{}").into();
     let large: Arc<[u8]> = request(&stage.path("hooks"), &[], &vec![b'x'; LONGEST]).into();
@@ -125,8 +128,10 @@ async fn a_flood_of_unsigned_requests_harms_nobody_else() {
     let grown = pennant.peak_memory().saturating_sub(memory);
     assert!(grown < GROWTH, "{grown} KiB after {} answers", refused.load(Ordering::Relaxed));
     let metrics = pennant.metrics().await;
-    let limited = metrics["pennant_hooks_total{kind=\"approval\",result=\"limited\"}"];
-    assert!(limited > metrics["pennant_hooks_total{kind=\"approval\",result=\"unauthorized\"}"], "{limited}");
+    // Each of the three addresses of the flood has a burst of 100 requests, and 10 more in each second.
+    let unauthorized = metrics["pennant_hooks_total{kind=\"approval\",result=\"unauthorized\"}"];
+    assert!(unauthorized <= 301.0 + 30.0 * begun.elapsed().as_secs_f64(), "{unauthorized}");
+    assert!(metrics["pennant_hooks_total{kind=\"approval\",result=\"limited\"}"] > 0.0);
     stage.told(&["PromotionPending 2", "PromotionRequested 2"]).await;
 }
 
@@ -137,13 +142,9 @@ async fn too_many_requests_are_told_when_to_come_again() {
     let from = Ipv4Addr::new(127, 0, 3, 1);
     let bytes = request(&stage.path("approval"), &[], b"{}");
     let limited = eventually("there are too many requests", async || {
-        for _ in 0..100 {
-            let answer = exchange(hooks, from, &bytes).await.unwrap();
-            if answer.status == 429 {
-                return Ok(answer);
-            }
-        }
-        Err("there are not".to_owned())
+        let answers = stream::iter(0..200).map(|_| exchange(hooks, from, &bytes)).buffer_unordered(16);
+        let answers: Vec<_> = answers.collect().await;
+        answers.into_iter().flatten().find(|answer| answer.status == 429).ok_or_else(|| "there are not".to_owned())
     })
     .await;
     assert!(limited.head.contains("retry-after: 1"), "{}", limited.head);

@@ -1,5 +1,7 @@
 //! Looks: signed as forges sign, they write an annotation of the open promotions at most once in five seconds, and decide nothing.
 
+use std::time::Instant;
+
 use futures::{StreamExt as _, stream};
 use pennant::api::promotion::Phase;
 use serde_json::json;
@@ -35,6 +37,9 @@ async fn a_thousand_looks_cause_one_write_in_five_seconds() {
         &[("X-Gitlab-Token", LOOK)],
         &[("X-Signature", with_word)],
     ];
+    // Writes are at least five seconds apart.
+    let begun = Instant::now();
+    let most = || 1.0 + begun.elapsed().as_secs_f64() / 5.0;
     for headers in forges {
         assert_eq!(post(hooks, &path, headers, body).await.status, 202, "{headers:?}");
     }
@@ -49,7 +54,8 @@ async fn a_thousand_looks_cause_one_write_in_five_seconds() {
     })
     .await;
     let looked = promotion.metadata.annotations.clone().unwrap()["pennant.dev/look"].clone();
-    assert_eq!(writes().await, 1.0);
+    let count = writes().await;
+    assert!((1.0..=most()).contains(&count), "{count}");
     assert_eq!((promotion.status.unwrap().phase, promotion.spec.approved), (Some(Phase::Pending), false));
 
     let requests = stream::iter(0..1000).map(|_| post(hooks, &path, &headers, body));
@@ -57,7 +63,7 @@ async fn a_thousand_looks_cause_one_write_in_five_seconds() {
     let count = |status: u16| answers.iter().filter(|answer| answer.status == status).count();
     assert!(count(202) >= 1 && count(202) + count(429) == 1000, "{} and {}", count(202), count(429));
     let after = writes().await;
-    assert!(after <= 2.0, "{after}");
+    assert!(after <= most(), "{after}");
     eventually("a later look is written", async || {
         let answer = post(hooks, &path, &headers, body).await;
         let now = stage.promotion(&waiting.promotion).await.metadata.annotations.unwrap()["pennant.dev/look"].clone();

@@ -83,7 +83,8 @@ async fn a_config_map_that_only_a_layer_refers_to_is_watched() {
     let receiver = Receiver::start();
     world.deploy("web", "1").await;
     world.deploy("api", "1").await;
-    world.notification("hook", &receiver, json!({})).await;
+    // After a minute, retention would delete deliveries beyond ten of a lane.
+    world.notification("hook", &receiver, json!({"delivery": {"retain": {"perLane": 100}}})).await;
     let from_map = json!([{"name": "hook", "template": {"configMapKeyRef": {"name": "texts", "key": "web"}}}]);
     shop(&world, &["dev/web", "dev/api"], &[("dev/web", from_map)]).await;
     let _pennant = start(&world).await;

@@ -41,7 +41,8 @@ async fn edits_failures_and_kills_lose_nothing_and_keep_the_order() {
     for app in apps {
         world.deploy(app, "0").await;
     }
-    world.notification("hook", &receiver, json!({})).await;
+    // After a minute, retention would delete deliveries beyond ten of a lane.
+    world.notification("hook", &receiver, json!({"delivery": {"retain": {"perLane": 100}}})).await;
     shop(&world, &TARGETS, &[]).await;
     let _observer = Pennant::with(&world, Options { controllers: "pipeline", ..Options::of(&world) }).await;
     let mut dispatcher = Pennant::with(&world, Options { controllers: "dispatch", ..Options::of(&world) }).await;

@@ -110,7 +110,9 @@ async fn changes_of_a_target_with_an_invalid_layer_are_not_lost() {
     }
     let auth = json!({"token": {"secretKeyRef": {"name": "token", "key": "key"}}});
     world.secret("token", json!({"key": "sesame"})).await;
-    world.notification("hook", &receiver, json!({"endpoint": {"auth": auth}})).await;
+    // After a minute, retention would delete deliveries beyond ten of a lane.
+    let hook = json!({"endpoint": {"auth": auth}, "delivery": {"retain": {"perLane": 100}}});
+    world.notification("hook", &receiver, hook).await;
     let without = |pointer: &str| json!([{"name": "hook", "remove": [pointer]}]);
     let layers = [("dev/web", without("/triggers")), ("dev/db", without("/endpoint/auth/token/secretKeyRef/key"))];
     shop(&world, &["dev/web", "dev/api", "dev/db"], &layers).await;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
 
-use super::person::{Events, OwnPage, ask, token, url};
+use super::person::{Events, OwnPage, allow, ask, token, url};
 use crate::support::pennant::Options;
 use crate::support::receiver::Gate;
 use crate::support::wait::DEADLINE;
@@ -103,14 +103,7 @@ async fn what_may_not_be_read_is_named_beside_what_may() {
     let page = pennant.page_address().await;
     let token = token(&world, "partly", &[]).await;
     let rules = json!([{"apiGroups": ["pennant.dev"], "resources": ["pipelines"], "verbs": ["get", "list", "watch"]}]);
-    world.create::<k8s_openapi::api::rbac::v1::Role>(json!({"metadata": {"name": "pipelines"}, "rules": rules})).await;
-    world
-        .create::<k8s_openapi::api::rbac::v1::RoleBinding>(json!({
-            "metadata": {"name": "pipelines"},
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "pipelines"},
-            "subjects": [{"kind": "ServiceAccount", "name": "partly", "namespace": world.ns}],
-        }))
-        .await;
+    allow(&world, "partly", "pipelines", &rules).await;
     let bearer = format!("Bearer {token}");
     let seen = ask(&url(page, &format!("/pipelines/{}/shop", world.ns)), &[("authorization", &bearer)], None).await;
     assert_eq!(seen.status, 200, "{}", seen.body);

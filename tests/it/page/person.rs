@@ -4,13 +4,14 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
+use k8s_openapi::api::authorization::v1::SubjectAccessReview;
 use k8s_openapi::api::core::v1::ServiceAccount;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
-use kube::api::PostParams;
+use kube::api::{Api, PostParams};
 use reqwest::header::HeaderMap;
 use serde_json::{Value, json};
 
-use crate::support::{World, account, own_page};
+use crate::support::{World, account, eventually, own_page};
 
 /// An answer of the page.
 #[derive(Debug)]
@@ -52,7 +53,7 @@ pub async fn token(world: &World, name: &str, verbs: &[&str]) -> String {
     account::token(&world.client, &world.ns, name).await
 }
 
-/// Gives an account of the namespace of the world these rules there, in a Role with this name.
+/// Gives an account of the namespace of the world these rules there, in a Role with this name. Waits until they apply.
 pub async fn allow(world: &World, account: &str, role: &str, rules: &Value) {
     world.create::<Role>(json!({"metadata": {"name": role}, "rules": rules})).await;
     world
@@ -62,6 +63,28 @@ pub async fn allow(world: &World, account: &str, role: &str, rules: &Value) {
             "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": world.ns}],
         }))
         .await;
+    // The API server learns of a new RoleBinding from its own watch.
+    for rule in rules.as_array().expect("a list") {
+        applies(world, account, rule).await;
+    }
+}
+
+/// Waits until an account of the namespace of the world may do what a rule grants first.
+async fn applies(world: &World, account: &str, rule: &Value) {
+    let first = |field: &str| rule[field][0].as_str().expect("a text");
+    let (group, verb) = (first("apiGroups"), first("verbs"));
+    let resource = if first("resources") == "*" { "pipelines" } else { first("resources") };
+    let user = format!("system:serviceaccount:{}:{account}", world.ns);
+    let asked = json!({"namespace": world.ns, "verb": verb, "group": group, "resource": resource});
+    let review = json!({"spec": {"user": user, "resourceAttributes": asked}});
+    let review: SubjectAccessReview = serde_json::from_value(review).expect("a review");
+    let api: Api<SubjectAccessReview> = Api::all(world.client.clone());
+    eventually(&format!("{account} may {verb} {resource}"), async || {
+        let answer = api.create(&PostParams::default(), &review).await.map_err(|e| e.to_string())?;
+        let status = answer.status.unwrap_or_default();
+        if status.allowed { Ok(()) } else { Err(format!("{status:?}")) }
+    })
+    .await;
 }
 
 /// `pennant page`, and the cookie of the browser that opened it.

@@ -5,6 +5,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use pennant::api::Promotion;
+use pennant::api::promotion::Phase;
 use serde_json::{Value, json};
 
 use super::Stage;
@@ -12,8 +13,11 @@ use crate::support::pennant::Options;
 use crate::support::proxy::Call;
 use crate::support::receiver::Gate;
 use crate::support::wait::heavy;
-use crate::support::world::promotions::by_notification;
+use crate::support::world::promotions::{by_notification, is};
 use crate::support::{Fault, Pennant, Proxy, World};
+
+/// Maximum time of a promotion whose writes were refused for long.
+const LONG: Duration = Duration::from_mins(3);
 
 /// Returns options with which Pennant reaches the API server through a proxy.
 fn through(world: &World, proxy: &Proxy) -> Options {
@@ -94,7 +98,8 @@ async fn a_refused_promotion_stops_no_other_environment() {
     world.runs("shop/dev", "3").await;
     stage.requested("shop/staging 3").await;
     proxy.remove(refused);
-    stage.requested("shop/prod 2").await;
+    // The pause before the next try can be a minute by now.
+    world.promotion_within(LONG, "shop/prod 2", is(Phase::Requested)).await;
     stage.fence("shop").await;
     let lines = ["staging 2: Requested, Finished", "staging 3: Requested", "prod 2: Requested"];
     stage.oracle().promotions("shop", &["hook"], &lines).check().await;
@@ -219,7 +224,7 @@ async fn a_request_is_recorded_before_anything_is_sent() {
         let sent = stage.receiver.to("/hook/prod/PromotionRequested").len();
         assert_eq!(sent, n - 2, "{code}: nothing is sent before it is recorded");
         proxy.remove(requested);
-        stage.requested(&format!("shop/prod {tag}")).await;
+        world.promotion_within(LONG, &format!("shop/prod {tag}"), is(Phase::Requested)).await;
         world.runs("shop/prod", &tag).await;
         stage.finished(&format!("shop/prod {tag}")).await;
         stage.receiver.wait("/hook/prod/PromotionFinished", n - 1).await;

@@ -8,10 +8,10 @@ use serde_json::json;
 
 use super::Stage;
 use crate::support::eventually;
-use crate::support::world::promotions::{by_notification, is_for};
+use crate::support::world::promotions::{by_notification, is, is_for};
 
-/// The time for which the environment must be ready.
-const AFTER: Duration = Duration::from_secs(8);
+/// Maximum time until a promotion that soaks is requested.
+const LONG: Duration = Duration::from_mins(3);
 
 /// Returns when the promotion was requested.
 fn requested_at(promotion: &Promotion) -> Time {
@@ -19,25 +19,27 @@ fn requested_at(promotion: &Promotion) -> Time {
     steps.iter().find(|s| s.phase == Phase::Requested).expect("it was requested").time
 }
 
+/// Returns whether the first step of a promotion was to soak.
+fn has_soaked(promotion: &Promotion) -> bool {
+    let first = promotion.status.as_ref().and_then(|s| s.steps.first());
+    first.is_some_and(|s| s.phase == Phase::Pending && s.reason == "Soaking")
+}
+
 #[tokio::test]
 async fn a_promotion_soaks_without_interruption() {
     let stage = Stage::new("promotions-soak").await;
     let world = &stage.world;
     stage.pipeline("plain", by_notification(json!({"after": "8s"}))).await;
-    stage.pipeline("broken", by_notification(json!({"after": "8s"}))).await;
+    // Longer, so that it still soaks when it is interrupted.
+    stage.pipeline("broken", by_notification(json!({"after": "45s"}))).await;
     stage.pipeline("both", by_notification(json!({"after": "8s", "manual": true}))).await;
     stage.pipeline("later", by_notification(json!({"after": "1h"}))).await;
     let mut pennant = stage.pennant().await;
     for name in ["plain", "broken", "both", "later"] {
         world.ship(&format!("{name}-dev"), "2").await;
     }
-    // The time continues while Pennant is stopped.
-    let soaks = world.promotion("plain/prod 2", is_for(Phase::Pending, "Soaking")).await;
+    let soaks = world.promotion("broken/prod 2", is_for(Phase::Pending, "Soaking")).await;
     assert!(soaks.status.is_some_and(|s| s.step == 1 && !s.succeeded));
-    world.promotion("broken/prod 2", is_for(Phase::Pending, "Soaking")).await;
-    let waits = world.promotion("both/prod 2", is_for(Phase::Pending, "WaitingApproval")).await;
-    world.promotion("later/prod 2", is_for(Phase::Pending, "Soaking")).await;
-    pennant.restart().await;
     // An interruption starts the time again.
     world.fail("broken-dev", "no pods").await;
     eventually("dev is not ready", async || {
@@ -45,13 +47,18 @@ async fn a_promotion_soaks_without_interruption() {
         if ready { Err("ready".to_owned()) } else { Ok(()) }
     })
     .await;
+    world.promotion("plain/prod 2", has_soaked).await;
+    let waits = world.promotion("both/prod 2", is_for(Phase::Pending, "WaitingApproval")).await;
+    world.promotion("later/prod 2", is_for(Phase::Pending, "Soaking")).await;
+    // The time continues while Pennant is stopped.
+    pennant.restart().await;
     world.finish("broken-dev").await;
-    for name in ["plain", "broken"] {
-        let requested = stage.requested(&format!("{name}/prod 2")).await;
+    for (name, after) in [("plain", 8), ("broken", 45)] {
+        let requested = world.promotion_within(LONG, &format!("{name}/prod 2"), is(Phase::Requested)).await;
         let dev = world.environment(&format!("{name}/dev")).await;
         let ready = dev.targets[0].last_transition_time.expect("it became ready");
         let soaked = requested_at(&requested).duration_since(ready);
-        assert!(soaked.as_millis() >= i128::try_from(AFTER.as_millis()).unwrap(), "{name} soaked for {soaked}");
+        assert!(soaked.as_secs() >= after, "{name} soaked for {soaked}");
     }
     // The approval comes first, and the time runs meanwhile.
     world.approve(&waits).await;

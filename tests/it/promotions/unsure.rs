@@ -213,6 +213,7 @@ async fn a_change_of_members_is_not_a_deployment() {
         world.patch::<Pipeline>("shop", json!({"spec": {"environments": environments}})).await;
     };
     members(&["shop-dev", "shop-slow"]).await;
+    world.ship("shop-new", "7").await;
     let _pennant = stage.pennant().await;
     // One of two targets runs 2. The other one is removed, so all targets that are left run 2.
     world.runs("shop/dev", "2").await;
@@ -220,7 +221,6 @@ async fn a_change_of_members_is_not_a_deployment() {
     world.observed("shop").await;
     world.promotion_pending("shop", Some("Baseline")).await;
     // A target is replaced by one that runs another revision.
-    world.ship("shop-new", "7").await;
     members(&["shop-new"]).await;
     world.observed("shop").await;
     world.promotion_fence("shop", &["hook", "ready"]).await;

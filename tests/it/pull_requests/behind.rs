@@ -10,10 +10,13 @@ use serde_json::{Value, json};
 use super::{Stage, release};
 use crate::support::forge_proxy::ForgeProxy;
 use crate::support::pennant::Options;
-use crate::support::{Pennant, Proxy, eventually};
+use crate::support::wait::within;
+use crate::support::{Pennant, Proxy};
 
-/// Longer than Gitea needs to check a pull request for conflicts.
+/// Usually longer than Gitea needs to check a pull request for conflicts.
 const FORGOTTEN: Duration = Duration::from_secs(15);
+/// Time limit for such checks.
+const CHECKED: Duration = Duration::from_mins(4);
 
 /// Short waits between attempts.
 pub(super) fn soon() -> Value {
@@ -75,37 +78,36 @@ impl Stage {
         self.roll_out(what).await;
     }
 
-    /// Merges a pull request. If the base branch has just moved, Gitea first checks all pull requests for conflicts again. It can forget one of
-    /// them if the branch moves during the check, until the branch moves again.
+    /// Merges a pull request.
     pub(super) async fn merge(&self, number: u64) {
-        let mut nudged = Instant::now();
-        eventually(&format!("pull request {number} is merged"), async || {
+        self.nudged(&format!("pull request {number} is merged"), async || {
             let answer = self.repository.try_merge(number, json!({"Do": "merge"})).await;
-            if (200..300).contains(&answer.status) {
-                return Ok(());
-            }
-            if nudged.elapsed() > FORGOTTEN {
-                nudged = Instant::now();
-                self.nudge().await;
-            }
-            Err(format!("{answer:?}"))
+            if (200..300).contains(&answer.status) { Ok(()) } else { Err(format!("{answer:?}")) }
         })
         .await;
     }
 
-    /// Waits until a pull request has a conflict. Returns how many commits on the base branch were necessary, see [`merge`](Self::merge).
-    pub(super) async fn conflicts(&self, number: u64) -> usize {
-        let (mut nudged, mut commits) = (Instant::now(), 0);
-        eventually("Gitea has seen the conflict", async || {
+    /// Waits until Gitea says whether a pull request is mergeable. Returns how many commits on the base branch were necessary.
+    pub(super) async fn compared(&self, number: u64, mergeable: bool) -> usize {
+        self.nudged(&format!("the branches of pull request {number} are compared"), async || {
             let pull = self.repository.pull(number).await;
-            if pull["mergeable"] == false {
-                return Ok(());
-            }
-            if nudged.elapsed() > FORGOTTEN {
-                (nudged, commits) = (Instant::now(), commits + 1);
+            if pull["mergeable"] == mergeable { Ok(()) } else { Err(pull.to_string()) }
+        })
+        .await
+    }
+
+    /// Waits for something that Gitea does after it has checked a pull request for conflicts. It checks all of them if the base branch has
+    /// moved. It can forget one of them if the branch moves during the check, until the branch moves again. Returns how often the branch was
+    /// moved. Each pause is longer than the last, because a busy machine needs long for a check.
+    async fn nudged(&self, what: &str, mut look: impl AsyncFnMut() -> Result<(), String>) -> usize {
+        let (mut since, mut pause, mut commits) = (Instant::now(), FORGOTTEN, 0);
+        within(CHECKED, what, async || {
+            let Err(why) = look().await else { return Ok(()) };
+            if since.elapsed() > pause {
+                (since, pause, commits) = (Instant::now(), pause * 2, commits + 1);
                 self.nudge().await;
             }
-            Err(pull.to_string())
+            Err(why)
         })
         .await;
         commits

@@ -32,13 +32,19 @@ impl Git {
         json!({"strategy": {"commit": of}, "retry": {"initial": "1s", "max": "2s"}})
     }
 
-    /// Checks that `main` has exactly these commits, and that only the value of `prod` was set in `revision`.
-    fn check(&self, stage: &Stage, subjects: &[&str], revision: &str) {
-        assert_eq!(self.repository.subjects(), subjects);
-        let text = release(&stage.world.ns, "web").replace("\"1\"", &format!("\"{revision}\""));
-        assert_eq!(self.repository.file(FILE), text);
-        self.repository.check();
-        assert_eq!(self.repository.git(&["for-each-ref", "--format=%(refname)"]), "refs/heads/main");
+    /// Checks that `main` has exactly these commits, and that only the value of `prod` was set in `revision`. Git runs beside the receiver,
+    /// which would otherwise answer too late.
+    async fn check(&self, stage: &Stage, subjects: &[&str], revision: &str) {
+        let bare = self.repository.clone();
+        let (found, file, refs) = tokio::task::spawn_blocking(move || {
+            bare.check();
+            (bare.subjects(), bare.file(FILE), bare.git(&["for-each-ref", "--format=%(refname)"]))
+        })
+        .await
+        .expect("Git runs");
+        assert_eq!(found, subjects);
+        assert_eq!(file, release(&stage.world.ns, "web").replace("\"1\"", &format!("\"{revision}\"")));
+        assert_eq!(refs, "refs/heads/main");
     }
 }
 
@@ -68,7 +74,7 @@ async fn a_branch_that_moves_during_the_push_loses_nothing() {
     let commit = status.commit.clone().unwrap();
     assert_eq!((status.attempts, status.reason.as_str(), commit.base.as_str()), (1, "Pushed", base.as_str()));
     assert_eq!(commit.id, git.repository.git(&["rev-parse", "main"]));
-    git.check(&stage, &["initial", "other one", "other two", &subject(2)], "2");
+    git.check(&stage, &["initial", "other one", "other two", &subject(2)], "2").await;
     assert_eq!(git.repository.file("README.md"), "# changed\n");
     stage.roll_out("web/prod 2").await;
     stage.fence("web").await;
@@ -98,7 +104,7 @@ async fn a_branch_that_moves_at_each_push_is_tried_again_later() {
     }
     let (_, status) = stage.phase("web/prod 2", Phase::Merged).await;
     assert_eq!(status.attempts, 2);
-    git.check(&stage, &["initial", "other 0", "other 1", "other 2", &subject(2)], "2");
+    git.check(&stage, &["initial", "other 0", "other 1", "other 2", &subject(2)], "2").await;
     stage.roll_out("web/prod 2").await;
     stage.fence("web").await;
     stage.oracle().promotions("web", &["hook"], &["prod 2: Requested/Pushing, Merged/Pushed, Finished"]).check().await;
@@ -156,7 +162,7 @@ async fn a_kill_or_a_lost_answer_during_the_push_makes_no_second_commit() {
         }
         let (_, status) = stage.phase(&what, Phase::Merged).await;
         assert_eq!(status.reason, "Pushed", "{point}");
-        git.check(&stage, &subjects.iter().map(String::as_str).collect::<Vec<_>>(), &tag);
+        git.check(&stage, &subjects.iter().map(String::as_str).collect::<Vec<_>>(), &tag).await;
         stage.roll_out(&what).await;
         stage.world.passed("web").await;
         lines.push(format!("prod {tag}: Requested/Pushing, Merged/Pushed, Finished"));
@@ -177,12 +183,12 @@ async fn a_server_that_refuses_or_is_too_old_is_quoted() {
     let (refused, status) = stage.phase("web/prod 2", Phase::Failed).await;
     assert_eq!((status.reason.as_str(), status.attempts), ("PushRefused", 1));
     assert!(status.message.contains("The freeze ends on Monday."), "{}", status.message);
-    git.check(&stage, &["initial"], "1");
+    git.check(&stage, &["initial"], "1").await;
 
     git.repository.unhook("pre-receive");
     world.annotate_promotion(&refused, "pennant.dev/retry", "1").await;
     stage.phase("web/prod 2", Phase::Merged).await;
-    git.check(&stage, &["initial", &subject(2)], "2");
+    git.check(&stage, &["initial", &subject(2)], "2").await;
     stage.roll_out("web/prod 2").await;
 
     git.server.only_v0();
@@ -190,7 +196,7 @@ async fn a_server_that_refuses_or_is_too_old_is_quoted() {
     let (_, status) = stage.phase("web/prod 3", Phase::Failed).await;
     assert_eq!((status.reason.as_str(), status.attempts), ("Unsupported", 1));
     assert!(status.message.contains("version 2"), "{}", status.message);
-    git.check(&stage, &["initial", &subject(2)], "2");
+    git.check(&stage, &["initial", &subject(2)], "2").await;
     stage.fence("web").await;
     let lines = [
         "prod 2: Requested/Pushing, Failed/PushRefused, Requested/Pushing, Merged/Pushed, Finished",

@@ -11,7 +11,7 @@ use crate::support::receiver::Gate;
 use crate::support::world::promotions::{by_notification, is, is_for};
 
 /// Less than the time after which a request without an answer fails.
-const SOON: Duration = Duration::from_secs(20);
+const SOON: Duration = Duration::from_secs(45);
 
 /// What becomes of a promotion that is merged.
 const FINISHED: &str = "prod 2: Requested/Opening, Open, Merged/Merged, Finished";

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Mutex;
+use std::time::Duration;
 
 use pennant::api::promotion::{Phase, PullRequestState};
 use serde_json::json;
@@ -9,7 +10,11 @@ use serde_json::json;
 use super::Stage;
 use crate::support::forge_proxy::{Asked, Trouble};
 use crate::support::proxy::Call;
+use crate::support::world::promotions::is;
 use crate::support::{Fault, Proxy};
+
+/// Maximum time of an end whose answers are lost.
+const LONG: Duration = Duration::from_mins(3);
 
 /// Requests of a kind.
 type Kind = fn(&Asked) -> bool;
@@ -89,7 +94,8 @@ async fn a_lost_answer_to_the_end_of_a_pull_request_leaves_nothing_open() {
     let closed = proxy.rule(Asked::is_close, Trouble::LoseAnswer.once());
     let deleted = proxy.rule(Asked::is_push, Trouble::LoseAnswer.once());
     world.runs("web/dev", "3").await;
-    let (_, withdrawn) = stage.phase("web/prod 2", Phase::Withdrawn).await;
+    // Both answers are lost, so there are two pauses.
+    let withdrawn = world.promotion_within(LONG, "web/prod 2", is(Phase::Withdrawn)).await.status.unwrap();
     assert_eq!(
         (withdrawn.reason.as_str(), withdrawn.pull_request.unwrap().state),
         ("Superseded", PullRequestState::Abandoned)

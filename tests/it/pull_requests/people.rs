@@ -173,7 +173,7 @@ async fn a_conflict_is_shown_until_it_is_resolved() {
     stage.look_until(&promotion, "web/prod 2", shows(PullRequestState::Mergeable, "Opened")).await;
 
     repository.commit("main", "by hand", &[(FILE, Some(&by_hand))]).await;
-    let nudges = stage.conflicts(number).await;
+    let nudges = stage.compared(number, false).await;
     // Gitea says the same while it compares the branches. So one answer is not enough.
     stage.look(&promotion).await;
     let is_open = |p: &Promotion| {
@@ -187,6 +187,7 @@ async fn a_conflict_is_shown_until_it_is_resolved() {
     assert_eq!(status.step, 2, "a conflict is no step");
 
     repository.commit("main", "resolved", &[(FILE, Some(&before))]).await;
+    let nudges = nudges + stage.compared(number, true).await;
     stage.look_until(&promotion, "web/prod 2", shows(PullRequestState::Mergeable, "Opened")).await;
     repository.merge(number, Style::Merge).await;
     stage.look(&promotion).await;

@@ -19,7 +19,7 @@ use crate::support::world::promotions::{is, is_for};
 use crate::support::{Pennant, World};
 
 /// Less than the wait between two attempts.
-const SOON: Duration = Duration::from_secs(30);
+const SOON: Duration = Duration::from_mins(3);
 /// How much of a token counts as a part of it.
 const PART: usize = 12;
 

@@ -84,14 +84,14 @@ async fn a_timer_continues_while_the_cluster_restarts_and_ends_with_its_state() 
         west.world.deploy(app, "1").await;
     }
     pipeline(&world, "shop", &[("dev/short", Some(&west)), ("dev/long", Some(&west))]).await;
-    let triggers = json!([{"type": "Failed", "for": "5s", "clusters": ["we*"]}, {"type": "Failed", "clusters": ["east"]},
+    let triggers = json!([{"type": "Failed", "for": "30s", "clusters": ["we*"]}, {"type": "Failed", "clusters": ["east"]},
         {"type": "Deployed", "environments": ["fence"]}]);
     world.notification("hook", &receiver, json!({"triggers": triggers})).await;
     let _pennant = Pennant::start(&world).await;
     world.settled().await;
 
-    west.world.break_("short", "2", "no pods").await;
-    west.world.break_("long", "2", "no pods").await;
+    // At once, so that neither timer ends before both are seen.
+    tokio::join!(west.world.break_("short", "2", "no pods"), west.world.break_("long", "2", "no pods"));
     eventually("both timers run", async || {
         let dispatched = world.get_pipeline("shop").await.status.and_then(|s| s.dispatched).unwrap_or_default();
         if dispatched.armed.len() == 2 { Ok(()) } else { Err(format!("{:?}", dispatched.armed)) }

@@ -278,14 +278,19 @@ async fn a_rate_is_that_of_all_replicas_together() {
     join_all(APPS.map(|app| format!("/hook/{app}")).iter().map(|path| receiver.wait(path, 4))).await;
     let mut times: Vec<_> = receiver.log().into_iter().map(|request| request.at).collect();
     times.sort_unstable();
-    // Two bursts of one, and one in a second from each replica.
+    // Two bursts of one, and one in a second from each replica. On a busy machine some arrive late, with the next ones. An undivided
+    // rate would let about 24 through.
     let span = Duration::from_secs(5);
     for (at, begin) in times.iter().enumerate() {
         let count = times[at..].iter().take_while(|time| time.duration_since(*begin) < span).count();
-        assert!(count <= 13, "{count} requests in {span:?}");
+        assert!(count <= 16, "{count} requests in {span:?}");
     }
-    let sent = join_all([&first, &second].map(Pennant::attempts)).await;
-    assert!(sent.iter().zip(before).all(|(now, before)| now - before >= 12.0), "{sent:?}");
+    eventually("each replica has sent what is its own", async || {
+        let sent = join_all([&first, &second].map(Pennant::attempts)).await;
+        let is_sent = sent.iter().zip(&before).all(|(now, before)| now - before >= 12.0);
+        if is_sent { Ok(()) } else { Err(format!("{before:?}, {sent:?}")) }
+    })
+    .await;
     for name in ["one", "two"] {
         world.fence(name, &["hook"]).await;
     }

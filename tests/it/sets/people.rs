@@ -79,6 +79,13 @@ async fn edits_of_a_pipeline_are_changed_back_and_edits_of_the_set_are_made() {
         };
         of("pipeline_of_set") + of("pipeline_set_status")
     };
+    eventually("what the edits cause is written", async || {
+        let before = writes().await;
+        tokio::time::sleep(std::time::Duration::from_secs(3)).await;
+        let more = writes().await - before;
+        if more < 0.5 { Ok(()) } else { Err(format!("{more} writes")) }
+    })
+    .await;
     let before = writes().await;
     assert!(before >= 5.0, "{before}");
     world.deploy("other", "1").await;

@@ -11,7 +11,7 @@ test('a rollout appears on the open overview', async ({ page }) => {
   const tag = `3.1.${Date.now() % 100000}`;
   await ship('payments-dev', 'invoices', tag);
   const from = Date.now();
-  await expect(page.locator('tr', { hasText: 'invoices' })).toContainText(tag, { timeout: 20_000 });
+  await expect(page.locator('tr', { hasText: 'invoices' })).toContainText(tag, { timeout: 60_000 });
   test.info().annotations.push({ type: 'live update', description: `${Date.now() - from} ms after the change` });
   console.log(`    the overview showed the change ${Date.now() - from} ms after it was made`);
 });
@@ -28,6 +28,20 @@ test('a delivery appears on the open pipeline, and what a person types is kept',
   await page.getByLabel('From (UTC)').fill('2026-01-01T00:00:00Z');
   await page.waitForResponse((answer) => answer.url().includes('/pipelines/'), { timeout: 6_000 }).catch(() => {});
   await expect(page.getByLabel('From (UTC)')).toHaveValue('2026-01-01T00:00:00Z');
+});
+
+test('a link that is pressed while a change comes is followed', async ({ page }) => {
+  await page.goto(`${own}/pipelines/payments/ledger`);
+  await connected(page);
+  const link = page.locator('section', { hasText: 'Newest deliveries' }).locator('tbody a').first();
+  const href = await link.getAttribute('href');
+  await link.hover();
+  await page.mouse.down();
+  await page.evaluate(() => { window.readings = 0; const { fetch } = window; window.fetch = (...all) => { window.readings += 1; return fetch(...all); }; });
+  await page.waitForFunction(() => again);
+  expect(await page.evaluate(() => window.readings)).toBe(0);
+  await page.mouse.up();
+  await expect(page).toHaveURL(new URL(href, own).href);
 });
 
 test('a hidden page closes its stream', async ({ page }) => {
@@ -164,7 +178,7 @@ test('one delivery is sent again, and many with progress', async ({ page }) => {
   // On the page with the result, whose address was that of the action.
   await page.getByRole('button', { name: 'Select all on this page' }).click();
   await page.getByRole('button', { name: 'Resend the selected' }).click();
-  await expect(page.locator('#done')).toContainText(/Redeliveries requested: \d+\./);
+  await expect(page.locator('#done')).toContainText(/Redeliveries requested: \d+\./, { timeout: 120_000 });
   await expect(page.getByRole('heading', { level: 1, name: 'Given up' })).toBeVisible();
 });
 

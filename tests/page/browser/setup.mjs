@@ -10,7 +10,7 @@ export default async function setup(config) {
   const context = await browser.newContext();
   const page = await context.newPage();
   await page.goto(place.own);
-  if (!(await page.getByRole('heading', { name: 'Overview' }).isVisible())) throw new Error(await page.content());
+  await page.getByRole('heading', { name: 'Overview' }).waitFor();
   await context.storageState({ path: `${results}/own.json` });
   await browser.close();
 }
