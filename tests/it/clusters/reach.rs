@@ -154,14 +154,14 @@ async fn the_last_status_is_kept_while_a_restarted_cluster_rejects_requests() {
     // The times are noted when the lists arrive, because a busy machine delays the test.
     let times: Arc<Mutex<Vec<Instant>>> = Arc::default();
     let noted = times.clone();
-    let notes = move |call: &Call| {
+    let is_noted = move |call: &Call| {
         let is = is_list_of_deployments(call);
         if is {
             noted.lock().unwrap().push(Instant::now());
         }
         is
     };
-    let lists = proxy.rule(notes, Fault::Times(5, Box::new(Fault::Refuse(500))));
+    let lists = proxy.rule(is_noted, Fault::Times(5, Box::new(Fault::Refuse(500))));
     pennant.start_again().await;
     proxy.hit(lists, 5).await;
     let times = times.lock().unwrap().clone();
