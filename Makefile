@@ -163,23 +163,15 @@ rules: $(PROMTOOL) ## Check when each alert fires, and that each query of the da
 # Tests that together make every kind of call. All tests would need 35 minutes.
 CALLS := order:: promotions::once promotions::ended::the_newest pull_requests::once recover:: redeliver:: retention:: global:: layers::lives replicas::one clusters::references remote::kinds sets::followed::follow sets::a_pipeline
 
-# The stages of CI, one after the other. `nightly` has the stages that need hours.
+# `ci` has the stages that most changes can break. `full` also has those that build the program in other ways, or need other permissions.
+# `nightly` has the stages that need hours.
 .PHONY: ci
-ci: ## Run everything that must pass before a merge: lint, generated files, tests, the page in a browser, a short fuzz, an upgrade, chaos, the image
-	@before=$$(git status --porcelain 2>/dev/null || true); \
-	stage() { \
-		printf 'ci: make %s\n' "$$*"; \
-		TIMEFORMAT="ci: make $$* took %0R s, and %0U + %0S s of processor time"; \
-		time $(MAKE) "$$@"; \
-	}; \
-	stage lint && stage generated && stage test && stage page && stage rights TESTS='$(CALLS)' && stage fuzz SECONDS=30 && stage upgrade && \
-	stage chaos && stage chaos-proof && stage chaos RIGHTS=namespaced SECONDS=20 && stage image-check && stage sbom || exit; \
-	after=$$(git status --porcelain 2>/dev/null || true); \
-	if [[ $$after != "$$before" ]]; then \
-		printf 'ci: the checks have changed the working tree:\n%s\n' "$$after" >&2; \
-		exit 1; \
-	fi; \
-	printf 'ci: all is well\n'
+ci: ## Run everything that must pass before a merge: lint, generated files, tests, the page in a browser, a short chaos
+	@bash hack/stages.sh lint generated test page 'chaos SECONDS=20'
+
+.PHONY: full
+full: ci ## Run ci, and what a change of permissions, delivery, dependencies or the image needs: rights, fuzz, upgrade, chaos, image, sbom
+	@bash hack/stages.sh "rights TESTS='$(CALLS)'" 'fuzz SECONDS=30' upgrade chaos chaos-proof 'chaos RIGHTS=namespaced SECONDS=20' image-check sbom
 
 .PHONY: nightly
 nightly: ## Run what needs hours: all tests with the permissions of the chart, a long fuzz, hundreds of kills, the optimised program
