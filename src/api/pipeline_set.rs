@@ -13,6 +13,7 @@ use serde_json::Value;
 use super::Time;
 use super::conditions::Condition;
 use super::pipeline::source::{LabelRequirements, OwnedBy};
+use super::values::kind::{API_VERSION_PATTERN, KIND_PATTERN};
 use super::values::refs::ClusterRef;
 
 /// The label with the name of the set on each of its pipelines.
@@ -118,10 +119,10 @@ pub struct LabeledSources {
 #[serde(rename_all = "camelCase")]
 pub struct ObjectSources {
     /// API version, such as `argoproj.io/v1alpha1`.
-    #[schemars(length(min = 1, max = 253))]
+    #[schemars(length(min = 1, max = 253), regex(pattern = API_VERSION_PATTERN))]
     pub api_version: String,
     /// Kind, such as `ApplicationSet`.
-    #[schemars(length(min = 1, max = 63))]
+    #[schemars(length(min = 1, max = 63), regex(pattern = KIND_PATTERN))]
     pub kind: String,
     /// Namespaces of the objects. `*`: all that Pennant watches. If absent, the namespace of the set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -244,10 +245,10 @@ pub struct MadeBy {
 #[serde(rename_all = "camelCase")]
 pub struct SourceRef {
     /// API version.
-    #[schemars(length(min = 1, max = 253))]
+    #[schemars(length(min = 1, max = 253), regex(pattern = API_VERSION_PATTERN))]
     pub api_version: String,
     /// Kind.
-    #[schemars(length(min = 1, max = 63))]
+    #[schemars(length(min = 1, max = 63), regex(pattern = KIND_PATTERN))]
     pub kind: String,
     /// Namespace.
     #[schemars(length(min = 1, max = 63))]

@@ -11,6 +11,7 @@
 
 mod error;
 mod objects;
+pub mod readable;
 mod remote;
 pub mod selection;
 
@@ -165,6 +166,8 @@ pub enum Reason {
     Unauthorized,
     /// The controller has no permission to list or watch the kind.
     Forbidden,
+    /// Objects of the kind are never read.
+    ForbiddenKind,
     /// The cluster accepts connections but does not respond in time.
     Timeout,
     /// The cluster is unreachable, or its responses are unusable.
@@ -196,6 +199,7 @@ impl Reason {
             Self::KubeconfigInvalid => "KubeconfigInvalid",
             Self::Unauthorized => "Unauthorized",
             Self::Forbidden => "Forbidden",
+            Self::ForbiddenKind => "ForbiddenKind",
             Self::Timeout => "Timeout",
             Self::Unreachable => "Unreachable",
             Self::TooManyObjects => "TooManyObjects",

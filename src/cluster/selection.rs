@@ -14,6 +14,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::api::Time;
 use crate::api::pipeline::source::{Chunk, FleetCluster, OwnedBy, TargetOrigin};
+use crate::api::values::kind::ObjectKind;
 use crate::api::values::refs::ClusterRef;
 use crate::observe::Traits;
 
@@ -26,10 +27,8 @@ pub struct Selection {
     pub id: String,
     /// The cluster that contains the objects, with its namespace. `None`: the local one.
     pub cluster_ref: Option<ClusterRef>,
-    /// API version of the kind.
-    pub api_version: String,
     /// The kind.
-    pub kind: String,
+    pub kind: ObjectKind,
     /// Path of the revision. `None`: the default of the kind.
     pub revision_path: Option<String>,
     /// Path of the name of the cluster that an object is about.
@@ -188,12 +187,11 @@ pub struct OfCluster<'a> {
 impl Selection {
     /// Returns the selection of all objects of a kind on the local cluster. Its `id` is empty.
     #[must_use]
-    pub fn of_kind(api_version: &str, kind: &str) -> Self {
+    pub fn of_kind(kind: ObjectKind) -> Self {
         Self {
             id: String::new(),
             cluster_ref: None,
-            api_version: api_version.to_owned(),
-            kind: kind.to_owned(),
+            kind,
             revision_path: None,
             cluster_path: None,
             namespaces: None,

@@ -30,8 +30,8 @@ fn revision(app: &AppRef) -> Option<Revision> {
     if app.revision_path.is_some() {
         return None;
     }
-    let group = app.api_version.split_once('/').map_or("", |(group, _)| group);
-    match (group, app.kind.as_str()) {
+    let kind = app.object_kind().ok()?;
+    match (kind.group(), kind.kind()) {
         ("helm.toolkit.fluxcd.io", "HelmRelease") => Some(Revision::Version),
         ("apps", "Deployment" | "StatefulSet" | "DaemonSet") => Some(Revision::Images),
         _ => None,

@@ -5,6 +5,7 @@
 use serde_json::Value;
 
 use super::{FieldProblem, Source};
+use crate::api::values::names::{is_label, is_subdomain};
 use crate::manifests::field::{below, entry};
 
 /// Returns the problems of the metadata.
@@ -51,20 +52,6 @@ pub(super) fn check(object: &Value) -> Vec<FieldProblem> {
         }
     }
     problems
-}
-
-/// Whether the text is an RFC 1123 label.
-fn is_label(text: &str) -> bool {
-    let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-    (1..=63).contains(&text.len()) && text.chars().all(inner) && !text.starts_with('-') && !text.ends_with('-')
-}
-
-/// Whether the text is an RFC 1123 subdomain. Kubernetes does not check the length of each label in it.
-fn is_subdomain(text: &str) -> bool {
-    let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-    let fits =
-        |label: &str| !label.is_empty() && label.chars().all(inner) && !label.starts_with('-') && !label.ends_with('-');
-    text.len() <= 253 && text.split('.').all(fits)
 }
 
 /// Whether the text is valid as the value of a label, or as the last part of its key.

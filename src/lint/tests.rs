@@ -3,6 +3,7 @@
 mod delivery;
 mod documents;
 mod durations;
+mod kinds;
 mod layered;
 mod promotion;
 mod setters;

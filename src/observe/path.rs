@@ -7,9 +7,13 @@
 //! Objects and paths come from untrusted users. So the cost of a path is at most the size of the object times the length of the path. The
 //! path descends step by step. Neither `..` nor a list of selectors can multiply its results, because both are rejected.
 
+mod place;
+
 use kube::core::DynamicObject;
 use serde_json::{Value, json};
 use serde_json_path::{JsonPath, ParseError};
+
+use place::Step;
 
 /// Maximum length of a path in bytes, as in the schema.
 const MAX_PATH: usize = 256;
@@ -23,6 +27,8 @@ const MAX_NODES: usize = 16;
 pub struct RevisionPath {
     query: JsonPath,
     place: Place,
+    /// Whether the value can be shown to users who cannot read the object.
+    is_public: bool,
 }
 
 /// The field in which a path starts.
@@ -58,6 +64,9 @@ pub enum RevisionPathError {
     /// Brackets are nested too deeply.
     #[error("has more than {MAX_DEPTH} levels of nested brackets")]
     TooDeep,
+    /// The path leads through a field whose values can be credentials.
+    #[error("leads through '{0}', whose values can be credentials; name a field that contains only a version")]
+    Credentials(String),
     /// Not a valid path according to RFC 9535.
     #[error("is not a valid JSONPath")]
     Syntax(#[source] ParseError),
@@ -71,14 +80,23 @@ impl RevisionPath {
         }
         let mut steps = Steps::new(text);
         steps.take_all()?;
-        let place = match steps.first.as_deref() {
-            Some("metadata") => Place::Metadata,
-            Some("status") => Place::Status,
-            Some(_) => Place::Declared,
-            None => return Err(RevisionPathError::NoField),
+        let place = match steps.taken.first() {
+            Some(Step::Name(name)) if name == "metadata" => Place::Metadata,
+            Some(Step::Name(name)) if name == "status" => Place::Status,
+            Some(Step::Name(_)) => Place::Declared,
+            _ => return Err(RevisionPathError::NoField),
         };
+        if let Some(name) = place::credentials(&steps.taken) {
+            return Err(RevisionPathError::Credentials(name.to_owned()));
+        }
         let query = JsonPath::parse(&steps.canonical).map_err(RevisionPathError::Syntax)?;
-        Ok(Self { query, place })
+        Ok(Self { query, place, is_public: place::is_public(&steps.taken) })
+    }
+
+    /// Whether a pipeline in another namespace can use the path. Anyone who can write a pipeline sees the value.
+    #[must_use]
+    pub fn is_public(&self) -> bool {
+        self.is_public
     }
 
     /// Whether the path leads into the status. Then its value is the running revision, because a controller has written it. Otherwise its
@@ -87,7 +105,8 @@ impl RevisionPath {
         self.place == Place::Status
     }
 
-    /// Returns the first 16 strings, numbers and booleans at the path, joined by `,`. Returns an empty string if there are none.
+    /// Returns the first 16 strings, numbers and booleans at the path, joined by `,`. Returns an empty string if there are none. A wildcard
+    /// does not lead through fields whose values can be credentials.
     pub(super) fn find(&self, object: &DynamicObject) -> String {
         let metadata;
         let root = match self.place {
@@ -97,7 +116,9 @@ impl RevisionPath {
             }
             Place::Status | Place::Declared => &object.data,
         };
-        self.query.query(root).iter().filter_map(|value| scalar(value)).take(MAX_NODES).collect::<Vec<_>>().join(",")
+        let found = self.query.query_located(root);
+        let open = found.iter().filter(|found| !place::is_credential(found.location()));
+        open.filter_map(|found| scalar(found.node())).take(MAX_NODES).collect::<Vec<_>>().join(",")
     }
 }
 
@@ -115,8 +136,8 @@ struct Steps {
     left: Vec<char>,
     at: usize,
     canonical: String,
-    /// The name of the first field.
-    first: Option<String>,
+    /// The steps so far.
+    taken: Vec<Step>,
 }
 
 impl Steps {
@@ -128,7 +149,7 @@ impl Steps {
             None if bare.starts_with(['.', '[']) => bare.to_owned(),
             None => format!(".{bare}"),
         };
-        Self { left: steps.chars().collect(), at: 0, canonical: "$".to_owned(), first: None }
+        Self { left: steps.chars().collect(), at: 0, canonical: "$".to_owned(), taken: Vec::new() }
     }
 
     fn peek(&self) -> Option<char> {
@@ -141,21 +162,18 @@ impl Steps {
 
     fn take_all(&mut self) -> Result<(), RevisionPathError> {
         while let Some(c) = self.peek() {
-            let first = self.at == 0;
-            let name = match c {
+            let step = match c {
                 '.' => self.take_name()?,
                 '[' => self.take_brackets()?,
                 _ => return Err(self.stuck(self.at)),
             };
-            if first {
-                self.first = name;
-            }
+            self.taken.push(step);
         }
         Ok(())
     }
 
-    /// Reads `.name`, in which a backslash escapes the next character, or `.*`. Returns the name. Returns `None` for `.*`.
-    fn take_name(&mut self) -> Result<Option<String>, RevisionPathError> {
+    /// Reads `.name`, in which a backslash escapes the next character, or `.*`.
+    fn take_name(&mut self) -> Result<Step, RevisionPathError> {
         let begin = self.at;
         self.at += 1;
         let mut name = String::new();
@@ -183,16 +201,16 @@ impl Steps {
         }
         if name == "*" && !escaped {
             self.canonical.push_str("[*]");
-            return Ok(None);
+            return Ok(Step::Elements);
         }
         self.canonical.push_str("['");
         self.canonical.push_str(&name.replace('\\', "\\\\").replace('\'', "\\'"));
         self.canonical.push_str("']");
-        Ok(Some(name))
+        Ok(Step::Name(name))
     }
 
-    /// Copies `[…]` without changes. Returns the name in it if it contains only one name in quotes.
-    fn take_brackets(&mut self) -> Result<Option<String>, RevisionPathError> {
+    /// Copies `[…]` without changes.
+    fn take_brackets(&mut self) -> Result<Step, RevisionPathError> {
         let begin = self.at;
         let (mut depth, mut quote, mut before) = (0_usize, None, ' ');
         while let Some(c) = self.peek() {
@@ -228,9 +246,7 @@ impl Steps {
         }
         let text: String = self.left[begin..self.at].iter().collect();
         self.canonical.push_str(&text);
-        let inner = text[1..text.len() - 1].trim();
-        let unquoted = ['\'', '"'].iter().find_map(|q| inner.strip_prefix(*q)?.strip_suffix(*q));
-        Ok(unquoted.filter(|name| !name.contains('\\')).map(str::to_owned))
+        Ok(Step::in_brackets(&text[1..text.len() - 1]))
     }
 }
 

@@ -10,7 +10,8 @@ use kube::core::{DynamicObject, Expression, Selector};
 
 use super::RevisionPath;
 use crate::api::Time;
-use crate::api::pipeline::source::FleetCluster;
+use crate::api::pipeline::source::{FLEET_GROUP, FleetCluster};
+use crate::api::values::kind::ObjectKind;
 
 /// Maximum number of labels of an object that are kept. An object with more is selected by the first ones, by key.
 const MAX_LABELS: usize = 64;
@@ -26,7 +27,6 @@ const MAX_TIME: usize = 64;
 const SWEEP: usize = 4096;
 
 /// The group of the kinds of Fleet.
-const FLEET: &str = "fleet.cattle.io/";
 /// The `Cluster` of a `BundleDeployment`. Fleet overwrites this label and the next, so users of a cluster cannot set them.
 const CLUSTER: &str = "fleet.cattle.io/cluster";
 /// The namespace of that `Cluster`.
@@ -168,12 +168,13 @@ impl Traits {
 
 /// Reads what other objects need to know about an object of Fleet.
 fn fleet(object: &DynamicObject) -> Option<FleetTraits> {
-    let types = object.types.as_ref().filter(|types| types.api_version.starts_with(FLEET))?;
+    let types = object.types.as_ref()?;
+    let kind = ObjectKind::parse(&types.api_version, &types.kind).ok().filter(|kind| kind.group() == FLEET_GROUP)?;
     let text = |pointer: &str, max: usize| {
         let text = object.data.pointer(pointer).and_then(|value| value.as_str()).unwrap_or_default();
         super::cut(text.to_owned(), max)
     };
-    match types.kind.as_str() {
+    match kind.kind() {
         "ClusterGroup" => {
             let selector = object.data.pointer("/spec/selector").cloned().unwrap_or_default();
             let selector: Option<LabelSelector> = serde_json::from_value(selector).ok()?;

@@ -5,9 +5,9 @@
 use futures::{StreamExt as _, stream};
 
 use crate::api::now;
+use crate::api::values::names::{is_label, is_subdomain};
 use crate::audit::redeliver;
 use crate::page::access::caller::Caller;
-use crate::page::query::is_name;
 use crate::page::read::call::in_time;
 use crate::page::screens::given_up::Resent;
 use crate::page::trouble::{Trouble, Wanted};
@@ -56,7 +56,7 @@ pub(super) async fn resend(caller: &Caller, namespace: &str, name: &str) -> Resu
 pub(super) async fn resend_all(caller: &Caller, form: &Form) -> Resent {
     let names: Vec<String> = form.all("delivery").take(MOST).map(str::to_owned).collect();
     let sent = stream::iter(names).map(|full| async move {
-        let parts = full.split_once('/').filter(|(namespace, name)| is_name(namespace) && is_name(name));
+        let parts = full.split_once('/').filter(|(namespace, name)| is_label(namespace) && is_subdomain(name));
         let Some((namespace, name)) = parts else {
             return (full.clone(), Err(Trouble::Other("This is not the name of a delivery".to_owned())));
         };

@@ -7,6 +7,7 @@ use std::fmt::Write as _;
 
 use jiff::{SignedDuration, Timestamp};
 
+use crate::api::values::names::{is_label, is_subdomain};
 use crate::api::values::permalink::{self, encoded};
 
 /// Maximum length of a text that is searched for, in characters.
@@ -40,7 +41,7 @@ impl Screen {
     pub(super) fn of(path: &str) -> Option<Self> {
         let part = |text: &str| {
             let text = percent_encoding::percent_decode_str(text).decode_utf8().ok()?.into_owned();
-            is_name(&text).then_some(text)
+            is_subdomain(&text).then_some(text)
         };
         let parts: Vec<_> = path.strip_prefix('/')?.split('/').collect();
         Some(match *parts.as_slice() {
@@ -69,12 +70,6 @@ impl Screen {
             Self::Notification(namespace, name) => permalink::notification(namespace, name),
         }
     }
-}
-
-/// Whether a text can be the name of an object.
-pub(super) fn is_name(text: &str) -> bool {
-    let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '.');
-    !text.is_empty() && text.len() <= 253 && text.chars().all(fits) && !text.starts_with('.')
 }
 
 /// Which pipelines the overview shows.
@@ -242,9 +237,9 @@ impl Query {
     }
 }
 
+/// An empty text: all namespaces.
 fn is_namespace(text: &str) -> bool {
-    let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-    text.len() <= 63 && text.chars().all(fits) && !text.starts_with('-')
+    text.is_empty() || is_label(text)
 }
 
 #[cfg(test)]

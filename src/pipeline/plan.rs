@@ -11,8 +11,10 @@ use sha2::{Digest as _, Sha256};
 use crate::api::pipeline::source::{FLEET_VERSION, FleetObjects, FleetTargets, LabelRequirements, ObjectTargets};
 use crate::api::pipeline::target::{TargetInfo, targets};
 use crate::api::pipeline::{MAX_TARGETS, TargetSource};
+use crate::api::values::kind::ObjectKind;
 use crate::api::values::refs::{ClusterKind, ClusterRef};
 use crate::api::{PipelineSpec, duration};
+use crate::cluster::readable;
 use crate::cluster::selection::{FleetClusters, Selection, Source};
 use crate::observe::RevisionPath;
 
@@ -76,7 +78,7 @@ pub fn plan(
             message: format!("the pipeline has {} different paths in objects; the maximum is {MAX_PATHS}", paths.len()),
         });
     }
-    if let Some(refused) = all.iter().find_map(unreadable) {
+    if let Some(refused) = all.iter().find_map(|target| unreadable(target, namespace)) {
         return Err(refused);
     }
     if let Some(refused) = all.iter().find_map(|target| elsewhere(target, namespace, cross_namespace_refs)) {
@@ -181,8 +183,7 @@ fn fleet_selection(fleet: &FleetTargets, field: &str, namespace: &str) -> Result
     Ok(Selection {
         id: String::new(),
         cluster_ref: None,
-        api_version: FLEET_VERSION.to_owned(),
-        kind: if is_bundle { "Bundle" } else { "BundleDeployment" }.to_owned(),
+        kind: ObjectKind::known(FLEET_VERSION, if is_bundle { "Bundle" } else { "BundleDeployment" }),
         revision_path: None,
         cluster_path: None,
         namespaces: is_bundle.then(|| BTreeSet::from([namespace.to_owned()])),
@@ -197,16 +198,16 @@ fn fleet_selection(fleet: &FleetTargets, field: &str, namespace: &str) -> Result
 
 fn object_selection(objects: &ObjectTargets, field: &str, namespace: &str, cross: bool) -> Result<Selection, Refused> {
     let field = format!("{field}.objects");
-    if let Some(refused) = forbidden(&objects.api_version, &objects.kind, &field) {
-        return Err(refused);
-    }
-    for (name, path) in [("revisionPath", &objects.revision_path), ("cluster", &objects.cluster)] {
-        if let Some(error) = path.as_deref().and_then(|path| RevisionPath::parse(path).err()) {
-            return Err(Refused { reason: "InvalidPath", message: format!("{field}.{name} {error}") });
-        }
-    }
+    let kind = readable_kind(&objects.api_version, &objects.kind, &field)?;
     let own = [namespace.to_owned()];
     let namespaces: BTreeSet<String> = objects.namespaces.as_deref().unwrap_or(&own).iter().cloned().collect();
+    let mut places = namespaces.iter().map(|of| is_elsewhere(of, objects.cluster_ref.as_ref(), namespace));
+    let elsewhere = places.any(|is_elsewhere| is_elsewhere);
+    for (name, path) in [("revisionPath", &objects.revision_path), ("cluster", &objects.cluster)] {
+        if let Some(path) = path {
+            readable_path(path, &format!("{field}.{name}"), "InvalidPath", elsewhere)?;
+        }
+    }
     let elsewhere = namespaces.iter().find(|other| *other != namespace).filter(|_| !cross && objects.cluster_ref.is_none());
     if let Some(elsewhere) = elsewhere {
         let message = format!(
@@ -221,8 +222,7 @@ fn object_selection(objects: &ObjectTargets, field: &str, namespace: &str, cross
     Ok(Selection {
         id: String::new(),
         cluster_ref: objects.cluster_ref.as_ref().map(|cluster| cluster.seen_from(namespace)),
-        api_version: objects.api_version.clone(),
-        kind: objects.kind.clone(),
+        kind,
         revision_path: objects.revision_path.clone(),
         cluster_path: objects.cluster.clone(),
         namespaces,
@@ -264,23 +264,42 @@ fn ambiguous<'a>(targets: &'a [TargetInfo], local: &'a str) -> Option<&'a str> {
 
 /// Returns why the object of a target is not read. Some kinds are forbidden, because users who can write a pipeline are not necessarily
 /// allowed to read such objects. An invalid revisionPath is another reason.
-fn unreadable(target: &TargetInfo) -> Option<Refused> {
+fn unreadable(target: &TargetInfo, own: &str) -> Option<Refused> {
     let app = &target.app;
-    if let Some(refused) = forbidden(&app.api_version, &app.kind, &format!("target {}", target.name)) {
+    if let Err(refused) = readable_kind(&app.api_version, &app.kind, &format!("appRef of target {}", target.name)) {
         return Some(refused);
     }
-    let error = RevisionPath::parse(target.app.revision_path.as_deref()?).err()?;
-    Some(Refused {
-        reason: "InvalidRevisionPath",
-        message: format!("appRef.revisionPath of target {} {error}", target.name),
-    })
+    let elsewhere = is_elsewhere(&target.namespace, target.object_cluster.as_ref(), own);
+    let field = format!("appRef.revisionPath of target {}", target.name);
+    readable_path(app.revision_path.as_deref()?, &field, "InvalidRevisionPath", elsewhere).err()
 }
 
-/// Returns why objects of this kind are not read.
-pub(crate) fn forbidden(api_version: &str, kind: &str, place: &str) -> Option<Refused> {
-    let is_forbidden = api_version == "v1" && matches!(kind, "Secret" | "ConfigMap");
-    let message = || format!("{place}: a {kind} cannot be an application object; set another kind");
-    is_forbidden.then(|| Refused { reason: "ForbiddenKind", message: message() })
+/// Whether an object can be one that the users of the namespace `own` cannot read themselves. On another cluster, the namespace of the
+/// reference decides: the credentials for the cluster are there.
+fn is_elsewhere(namespace: &str, cluster: Option<&ClusterRef>, own: &str) -> bool {
+    cluster.map_or(Some(namespace), |cluster| cluster.namespace.as_deref()).is_some_and(|namespace| namespace != own)
+}
+
+/// Returns why a path is not read. `elsewhere`: the object is in another namespace.
+fn readable_path(path: &str, field: &str, invalid: &'static str, elsewhere: bool) -> Result<(), Refused> {
+    let parsed = RevisionPath::parse(path);
+    let parsed = parsed.map_err(|error| Refused { reason: invalid, message: format!("{field} {error}") })?;
+    if !elsewhere || parsed.is_public() {
+        return Ok(());
+    }
+    let message = format!(
+        "{field}: {path} is not read in another namespace; use .status, a label or .spec.version, or move the pipeline to the \
+         namespace of the object"
+    );
+    Err(Refused { reason: "PathNotReadable", message })
+}
+
+/// Returns the kind in a field, or why its objects are not read.
+pub(crate) fn readable_kind(api_version: &str, kind: &str, field: &str) -> Result<ObjectKind, Refused> {
+    let refused = |reason, message: String| Refused { reason, message: format!("{field}: {message}") };
+    let kind = ObjectKind::parse(api_version, kind).map_err(|error| refused("InvalidKind", error.to_string()))?;
+    readable::check(&kind).map_err(|why| refused("ForbiddenKind", why.to_string()))?;
+    Ok(kind)
 }
 
 /// Returns why a target is refused because of the namespaces that it refers to.
@@ -305,6 +324,9 @@ pub(crate) fn cluster_elsewhere(
     cross_namespace_refs: bool,
 ) -> Option<Refused> {
     let cluster = cluster?;
+    if let Err(error) = cluster.object_kind() {
+        return Some(Refused { reason: "InvalidCluster", message: format!("the clusterRef of {place}: {error}") });
+    }
     let is_elsewhere = cluster.namespace.as_ref().is_some_and(|namespace| namespace != own);
     // The schema also refuses the namespace of a Secret. But the protection of Secrets in other namespaces must not depend on the schema.
     let refused = is_elsewhere && (!cross_namespace_refs || cluster.kind == ClusterKind::Secret);
@@ -351,7 +373,11 @@ mod tests {
         for (app, want) in [
             (app("v1", "Secret", Some(".data.password")), Some("ForbiddenKind")),
             (app("v1", "ConfigMap", None), Some("ForbiddenKind")),
-            (app("acme.example/v1", "Secret", None), None),
+            (app("/v1", "Secret", Some(".data.password")), Some("InvalidKind")),
+            (app("v1", "Secret ", None), Some("InvalidKind")),
+            (app("acme.example/v1", "Secret", None), Some("ForbiddenKind")),
+            (app("pennant.dev/v1alpha1", "Pipeline", None), Some("ForbiddenKind")),
+            (app("acme.example/v1", "ConfigMap", None), None),
             (app("apps/v1", "Deployment", Some(".spec..x")), Some("InvalidRevisionPath")),
             (app("apps/v1", "Deployment", Some(".spec.x")), None),
         ] {
@@ -359,12 +385,41 @@ mod tests {
         }
         let mut many = spec(&["a", "b", "c", "d", "e", "f", "g", "h", "i"]);
         for (n, target) in many.environments[0].targets.iter_mut().enumerate() {
-            let path = Some(format!(".spec.v{n}"));
+            let path = Some(format!(".status.v{n}"));
             target.app_ref = Some(PartialAppRef { revision_path: path, ..PartialAppRef::default() });
         }
         assert_eq!(reason(&many, true), Some("TooManyRevisionPaths"));
         many.environments[0].targets.pop();
         assert_eq!(reason(&many, true), None);
+    }
+
+    #[test]
+    fn a_path_in_another_namespace_is_a_usual_place() {
+        let with = |namespace: &str, cluster: Option<(ClusterKind, Option<&str>)>, path: &str| {
+            let mut spec = spec(&[namespace]);
+            spec.app_ref.revision_path = Some(path.into());
+            spec.environments[0].targets[0].cluster_ref = cluster.map(|(kind, of)| ClusterRef {
+                api_version: None,
+                kind,
+                name: "eu".into(),
+                namespace: of.map(str::to_owned),
+            });
+            reason(&spec, true)
+        };
+        let (gitops, secret) = (ClusterKind::GitopsCluster, ClusterKind::Secret);
+        for (namespace, cluster, path, want) in [
+            ("own", None, ".spec.x", None),
+            ("b", None, ".spec.x", Some("PathNotReadable")),
+            ("b", None, ".status.x", None),
+            ("b", None, ".spec.version", None),
+            ("b", Some((secret, None)), ".spec.x", None),
+            ("b", Some((gitops, Some("own"))), ".spec.x", None),
+            ("b", Some((gitops, Some("infra"))), ".spec.x", Some("PathNotReadable")),
+            ("own", Some((gitops, Some("infra"))), ".spec.x", Some("PathNotReadable")),
+            ("own", None, ".spec.values.x", Some("InvalidRevisionPath")),
+        ] {
+            assert_eq!(with(namespace, cluster, path), want, "{namespace} {path}");
+        }
     }
 
     #[test]

@@ -9,10 +9,11 @@ use super::template::Compiled;
 use crate::api::PipelineSetSpec;
 use crate::api::pipeline::source::FLEET_VERSION;
 use crate::api::pipeline_set::{FleetSources, Generator, LabeledSources, ObjectSources, SourceRef};
+use crate::api::values::kind::ObjectKind;
 use crate::api::values::refs::{ClusterAppRef, ClusterRef};
 use crate::cluster::Application;
 use crate::cluster::selection::Selection;
-use crate::pipeline::plan::{ALL_NAMESPACES, Refused, cluster_elsewhere, expressions, forbidden};
+use crate::pipeline::plan::{ALL_NAMESPACES, Refused, cluster_elsewhere, expressions, readable_kind};
 
 /// Maximum size of a template as JSON, in bytes.
 const MAX_TEMPLATE: usize = 128 * 1024;
@@ -66,7 +67,8 @@ impl PlannedGenerator {
     #[must_use]
     pub fn covers(&self, source: &SourceRef) -> bool {
         let of = &self.selection;
-        (&of.api_version, &of.kind, &self.cluster_ref) == (&source.api_version, &source.kind, &source.cluster_ref)
+        (of.kind.api_version(), of.kind.kind(), &self.cluster_ref)
+            == (&*source.api_version, &*source.kind, &source.cluster_ref)
             && of.namespaces.as_ref().is_none_or(|namespaces| namespaces.contains(&source.namespace))
     }
 
@@ -74,8 +76,8 @@ impl PlannedGenerator {
     #[must_use]
     pub fn source(&self, namespace: &str, name: &str) -> SourceRef {
         SourceRef {
-            api_version: self.selection.api_version.clone(),
-            kind: self.selection.kind.clone(),
+            api_version: self.selection.kind.api_version().to_owned(),
+            kind: self.selection.kind.kind().to_owned(),
             namespace: namespace.to_owned(),
             name: name.to_owned(),
             cluster_ref: self.cluster_ref.clone(),
@@ -108,14 +110,12 @@ fn fleet_sources(fleet: &FleetSources, field: &str, namespace: &str) -> Result<S
     };
     let labels = expressions(sources.selector.as_ref(), &format!("{field}.fleet.{name}.selector"))?;
     let namespaces = Some(BTreeSet::from([namespace.to_owned()]));
-    Ok(Selection { namespaces, labels, ..Selection::of_kind(FLEET_VERSION, kind) })
+    Ok(Selection { namespaces, labels, ..Selection::of_kind(ObjectKind::known(FLEET_VERSION, kind)) })
 }
 
 fn object_sources(objects: &ObjectSources, field: &str, namespace: &str, cross: bool) -> Result<Selection, Refused> {
     let field = format!("{field}.objects");
-    if let Some(refused) = forbidden(&objects.api_version, &objects.kind, &field) {
-        return Err(refused);
-    }
+    let kind = readable_kind(&objects.api_version, &objects.kind, &field)?;
     let own = [namespace.to_owned()];
     let namespaces: BTreeSet<String> = objects.namespaces.as_deref().unwrap_or(&own).iter().cloned().collect();
     let is_elsewhere = namespaces.iter().any(|other| other != namespace);
@@ -131,7 +131,7 @@ fn object_sources(objects: &ObjectSources, field: &str, namespace: &str, cross: 
         namespaces: (!namespaces.contains(ALL_NAMESPACES)).then_some(namespaces),
         labels: expressions(objects.selector.as_ref(), &format!("{field}.selector"))?,
         owner: objects.owned_by.clone(),
-        ..Selection::of_kind(&objects.api_version, &objects.kind)
+        ..Selection::of_kind(kind)
     })
 }
 
@@ -172,7 +172,7 @@ mod tests {
     fn what_is_selected_has_an_identity() {
         let of = |generator: &str| plan(&spec(generator, "x"), "team-a", true).unwrap().generators.remove(0);
         let all = of(r#"{"objects": {"apiVersion": "v1", "kind": "A", "namespaces": ["*", "b"]}}"#);
-        assert_eq!((all.selection.namespaces.clone(), all.selection.kind.as_str()), (None, "A"));
+        assert_eq!((all.selection.namespaces.clone(), all.selection.kind.kind()), (None, "A"));
         let own = of(r#"{"objects": {"apiVersion": "v1", "kind": "A"}}"#);
         assert_eq!(own.selection.namespaces.clone().unwrap().into_iter().collect::<Vec<_>>(), ["team-a"]);
         assert!(own.hash != all.hash && own.selection != all.selection);

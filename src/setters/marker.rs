@@ -5,6 +5,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::api::values::names::is_subdomain;
+
 /// What a comment contains if it is ours, in small letters.
 const WORD: &str = "$promotion";
 
@@ -35,20 +37,10 @@ impl FromStr for EnvironmentRef {
 
     fn from_str(text: &str) -> Result<Self, NotAnEnvironment> {
         let mut names = text.split(':');
-        let mut next = || names.next().filter(|name| is_name(name)).map(str::to_owned).ok_or(NotAnEnvironment);
+        let mut next = || names.next().filter(|name| is_subdomain(name)).map(str::to_owned).ok_or(NotAnEnvironment);
         let found = Self { namespace: next()?, pipeline: next()?, environment: next()? };
         if names.next().is_some() { Err(NotAnEnvironment) } else { Ok(found) }
     }
-}
-
-/// Whether a text has the characters and the length of the name of an object
-/// (<https://kubernetes.io/docs/concepts/overview/working-with-objects/names/>).
-fn is_name(text: &str) -> bool {
-    let is_inner = |c: u8| matches!(c, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.');
-    (1..=253).contains(&text.len())
-        && text.bytes().all(is_inner)
-        && !text.starts_with(['-', '.'])
-        && !text.ends_with(['-', '.'])
 }
 
 /// The part of a value that a setter replaces, and the part of the revision that replaces it.
@@ -147,7 +139,20 @@ fn of_promotion(text: &str) -> Result<Marker, &'static str> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+    use crate::api::values::spellings::spelling;
+
+    proptest! {
+        /// An environment has one spelling.
+        #[test]
+        fn a_spelling_of_an_environment_is_refused_or_is_the_only_one(text in spelling(&["team-a:web:prod", "a:b.c:d-1"])) {
+            if let Ok(environment) = text.parse::<EnvironmentRef>() {
+                prop_assert_eq!(environment.to_string(), text);
+            }
+        }
+    }
 
     fn of(comment: &str) -> Option<Result<String, &'static str>> {
         let shown = |marker: Marker| format!("{}{}", marker.environment, marker.part.suffix());

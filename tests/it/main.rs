@@ -73,6 +73,7 @@ mod templates;
 mod tls;
 mod traced;
 mod unanswered;
+mod unreadable;
 mod validation;
 mod visible;
 mod watched;

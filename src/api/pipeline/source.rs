@@ -10,10 +10,13 @@ use sha2::{Digest as _, Sha256};
 
 use crate::api::Time;
 use crate::api::notification::NotificationLayer;
+use crate::api::values::kind::{API_VERSION_PATTERN, KIND_PATTERN};
 use crate::api::values::refs::{ClusterKind, ClusterRef};
 
 /// The API version of Fleet's kinds.
 pub const FLEET_VERSION: &str = "fleet.cattle.io/v1alpha1";
+/// The API group of Fleet.
+pub const FLEET_GROUP: &str = "fleet.cattle.io";
 
 /// Selects objects. Each selected object is a target of the environment while it exists and is selected.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -150,10 +153,10 @@ pub struct FleetTargets {
 ]))]
 pub struct ObjectTargets {
     /// API version, such as `argoproj.io/v1alpha1`.
-    #[schemars(length(min = 1, max = 253))]
+    #[schemars(length(min = 1, max = 253), regex(pattern = API_VERSION_PATTERN))]
     pub api_version: String,
     /// Kind, such as `Application`.
-    #[schemars(length(min = 1, max = 63))]
+    #[schemars(length(min = 1, max = 63), regex(pattern = KIND_PATTERN))]
     pub kind: String,
     /// Namespaces of the objects. `*`: all that Pennant watches. If absent, the namespace of the pipeline.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -254,7 +257,7 @@ impl LabelRequirement {
 #[serde(rename_all = "camelCase")]
 pub struct OwnedBy {
     /// Kind of the owner, such as `ApplicationSet`.
-    #[schemars(length(min = 1, max = 63))]
+    #[schemars(length(min = 1, max = 63), regex(pattern = KIND_PATTERN))]
     pub kind: String,
     /// Name of the owner.
     #[schemars(length(min = 1, max = 253))]

@@ -1,15 +1,18 @@
 //! Values of the custom resources that all modules share.
 //!
-//! In: texts as users write them. Out: durations, references, addresses, times, parts of generated names, the commit in a revision,
+//! In: texts as users write them. Out: kinds, durations, references, addresses, times, parts of generated names, the commit in a revision,
 //! the known name closest to a misspelled name, and the shard of an object.
 
 pub mod address;
 pub(super) mod clock;
 pub mod commit;
 pub(super) mod duration;
+pub mod kind;
 pub mod names;
 pub mod nearest;
 pub mod permalink;
 pub mod refs;
 pub mod shard;
+#[cfg(test)]
+pub mod spellings;
 pub mod transition;

@@ -2,6 +2,11 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use super::super::pipeline::source::FLEET_GROUP;
+use super::kind::{API_VERSION_PATTERN, KIND_PATTERN, KindError, ObjectKind};
+use super::names::{is_label, is_subdomain};
 
 /// The type of Secrets with the keys of hooks. Pennant sends nothing that is signed or authenticated with such a Secret. Otherwise a
 /// notification could use a key to sign an approval.
@@ -96,7 +101,7 @@ pub struct ConfigMapKeyRef {
 pub struct ClusterRef {
     /// API version of the object. Required only for `Cluster`, to distinguish Cluster API from Fleet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 253))]
+    #[schemars(length(min = 1, max = 253), regex(pattern = API_VERSION_PATTERN))]
     pub api_version: Option<String>,
     /// Kind of the object.
     pub kind: ClusterKind,
@@ -107,6 +112,20 @@ pub struct ClusterRef {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
     pub namespace: Option<String>,
+}
+
+/// Why a reference to a cluster is invalid.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum ClusterRefError {
+    /// Its API version is not one.
+    #[error(transparent)]
+    Kind(#[from] KindError),
+    /// The kind belongs to other API groups.
+    #[error("kind {0} belongs to the API group {1}; correct apiVersion")]
+    Group(&'static str, String),
+    /// Its name or its namespace is not the name of an object.
+    #[error("name and namespace must be lower-case letters, digits, dashes and, in the name, dots; correct them")]
+    Name,
 }
 
 /// Kinds of objects that represent a cluster.
@@ -133,6 +152,27 @@ impl ClusterKind {
 }
 
 impl ClusterRef {
+    /// Returns the kind of the object that represents the cluster, or why the reference is invalid. The schema checks the same. But the names
+    /// become parts of URLs and field selectors, and a stored object may be older than its schema.
+    pub fn object_kind(&self) -> Result<ObjectKind, ClusterRefError> {
+        let (groups, default): (&[&str], _) = match self.kind {
+            ClusterKind::GitopsCluster => (&["gitops.weave.works"], Some("gitops.weave.works/v1alpha1")),
+            ClusterKind::Cluster => (&["cluster.x-k8s.io", FLEET_GROUP], None),
+            ClusterKind::Secret => (&[""], Some("v1")),
+        };
+        let Some(api_version) = self.api_version.as_deref().or(default) else {
+            return Err(ClusterRefError::Group(self.kind.as_str(), groups.join(" or ")));
+        };
+        let kind = ObjectKind::parse(api_version, self.kind.as_str())?;
+        if !groups.contains(&kind.group()) {
+            return Err(ClusterRefError::Group(self.kind.as_str(), groups.join(" or ")));
+        }
+        if !is_subdomain(&self.name) || self.namespace.as_deref().is_some_and(|namespace| !is_label(namespace)) {
+            return Err(ClusterRefError::Name);
+        }
+        Ok(kind)
+    }
+
     /// Returns the display name, also used in the change log: `NAMESPACE.NAME`, or `NAME` if the reference has no namespace.
     #[must_use]
     pub fn full_name(&self) -> String {
@@ -158,11 +198,11 @@ impl ClusterRef {
 pub struct PartialAppRef {
     /// API version, such as `apps/v1`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 253))]
+    #[schemars(length(min = 1, max = 253), regex(pattern = API_VERSION_PATTERN))]
     pub api_version: Option<String>,
     /// Kind, such as `Deployment`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 63))]
+    #[schemars(length(min = 1, max = 63), regex(pattern = KIND_PATTERN))]
     pub kind: Option<String>,
     /// Name of the object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -179,10 +219,10 @@ pub struct PartialAppRef {
 #[serde(rename_all = "camelCase")]
 pub struct AppRef {
     /// API version, such as `helm.toolkit.fluxcd.io/v2`.
-    #[schemars(length(min = 1, max = 253))]
+    #[schemars(length(min = 1, max = 253), regex(pattern = API_VERSION_PATTERN))]
     pub api_version: String,
     /// Kind, such as `HelmRelease`.
-    #[schemars(length(min = 1, max = 63))]
+    #[schemars(length(min = 1, max = 63), regex(pattern = KIND_PATTERN))]
     pub kind: String,
     /// Name of the object.
     #[schemars(length(min = 1, max = 253))]
@@ -198,6 +238,11 @@ impl AppRef {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
+    }
+
+    /// Parses the kind of the object.
+    pub fn object_kind(&self) -> Result<ObjectKind, KindError> {
+        ObjectKind::parse(&self.api_version, &self.kind)
     }
 
     /// Returns this reference, with the fields that a target overrides.
@@ -230,6 +275,13 @@ pub struct ClusterAppRef {
     pub cluster_ref: Option<ClusterRef>,
 }
 
+impl ClusterAppRef {
+    /// Parses the kind of the object.
+    pub fn object_kind(&self) -> Result<ObjectKind, KindError> {
+        ObjectKind::parse(&self.api_version, &self.kind)
+    }
+}
+
 /// Whether this is the name of a Service of the cluster: `name.namespace.svc`, with or without the default cluster domain
 /// (<https://kubernetes.io/docs/concepts/services-networking/dns-pod-service/>). `name` is in lower case.
 #[must_use]
@@ -237,4 +289,31 @@ pub fn is_service(name: &str) -> bool {
     let name = name.strip_suffix('.').unwrap_or(name);
     let name = name.strip_suffix(".cluster.local").unwrap_or(name);
     name.strip_suffix(".svc").is_some_and(|rest| !rest.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::spellings::spelling;
+    use super::*;
+
+    proptest! {
+        /// What becomes a part of a URL or of a field selector has no character with a meaning there.
+        #[test]
+        fn a_spelling_of_a_cluster_is_refused_or_is_a_plain_name(
+            api_version in prop::option::of(spelling(&["cluster.x-k8s.io/v1beta1", "fleet.cattle.io/v1alpha1", "gitops.weave.works/v1alpha1", "v1"])),
+            name in spelling(&["eu", "eu.west-1"]),
+            namespace in prop::option::of(spelling(&["infra"])),
+            kind in prop::sample::select(&[ClusterKind::GitopsCluster, ClusterKind::Cluster, ClusterKind::Secret][..]),
+        ) {
+            let cluster = ClusterRef { api_version: api_version.clone(), kind, name: name.clone(), namespace: namespace.clone() };
+            if let Ok(parsed) = cluster.object_kind() {
+                let is_plain = |text: &str| text.bytes().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, b'-' | b'.'));
+                prop_assert!(is_plain(&name) && is_plain(namespace.as_deref().unwrap_or_default()), "{cluster:?}");
+                prop_assert!(api_version.is_none_or(|given| given == parsed.api_version()));
+                prop_assert_eq!(parsed.group().is_empty(), kind == ClusterKind::Secret);
+            }
+        }
+    }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::api::values::kind::ObjectKind;
 use crate::api::values::refs::{ClusterAppRef, ClusterRef};
 use crate::cluster::{Application, Reason};
 use crate::observe::{Family, Observation, Relation, Traits};
@@ -24,10 +25,8 @@ pub(in crate::cluster) struct CacheKey {
     pub revision_path: Option<String>,
     /// Path of the cluster that an object is about. `None`: only selections without such a path use the cache.
     pub cluster_path: Option<String>,
-    /// API version of the kind.
-    pub api_version: String,
     /// The kind.
-    pub kind: String,
+    pub kind: ObjectKind,
     /// The namespace. `None`: all.
     pub namespace: Option<String>,
 }
@@ -272,8 +271,8 @@ pub(in crate::cluster) fn name_of(object: &Application) -> ObjectName {
 
 pub(in crate::cluster) fn object_of(key: &CacheKey, (namespace, name): &ObjectName) -> Application {
     let object = ClusterAppRef {
-        api_version: key.api_version.clone(),
-        kind: key.kind.clone(),
+        api_version: key.kind.api_version().to_owned(),
+        kind: key.kind.kind().to_owned(),
         namespace: namespace.clone(),
         name: name.clone(),
         cluster_ref: key.cluster.clone(),

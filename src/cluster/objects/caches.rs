@@ -106,8 +106,8 @@ impl Shared {
     pub fn begin(self: &Arc<Self>, id: CacheId, stop: CancellationToken, connection: ClusterConnection) {
         tracing::debug!(
             cluster = id.key.cluster.as_ref().map(ClusterRef::full_name),
-            api_version = id.key.api_version,
-            kind = id.key.kind,
+            api_version = id.key.kind.api_version(),
+            kind = id.key.kind.kind(),
             "starting a watch"
         );
         let remote = id.key.cluster.is_some();

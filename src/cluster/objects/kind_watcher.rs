@@ -22,7 +22,7 @@ use super::raw_object::Raw;
 use crate::api::values::refs::ClusterRef;
 use crate::cluster::error::ObserveError;
 use crate::cluster::remote::Link;
-use crate::cluster::{Follower, Reason};
+use crate::cluster::{Follower, Reason, readable};
 use crate::observe::{EventOrigin, ReadObject, RevisionPath, Traits, see};
 use crate::telemetry::metrics::Watch;
 
@@ -187,16 +187,18 @@ impl KindWatcher {
         page: u32,
     ) -> Result<impl Stream<Item = watcher::Result<Event<Raw>>>, ObserveError> {
         let key = &self.id.key;
-        let (group, version) = key.api_version.split_once('/').unwrap_or(("", &key.api_version));
-        let gvk = GroupVersionKind::gvk(group, version, &key.kind);
+        let gvk = GroupVersionKind::gvk(key.kind.group(), key.kind.version(), key.kind.kind());
         let found = timeout(DEADLINE, kube::discovery::pinned_kind(client, &gvk)).await;
         let found = found.map_err(|_| ObserveError::timeout(&self.cluster))?;
         let (resource, capabilities) = match found {
             Ok(found) => found,
             Err(error) => return Err(self.meant(client, ObserveError::of_call(&self.cluster, &error)).await),
         };
+        if let Err(why) = readable::check_served(&key.kind, &resource) {
+            return Err(ObserveError::new(Reason::ForbiddenKind, format!("cluster {}: {why}", self.cluster)));
+        }
         if capabilities.scope != Scope::Namespaced {
-            let message = format!("kind {} of {} has no namespaces", key.kind, key.api_version);
+            let message = format!("kind {} of {} has no namespaces", key.kind.kind(), key.kind.api_version());
             return Err(ObserveError::new(Reason::KindNotFound, message));
         }
         let api = match &key.namespace {
@@ -300,7 +302,7 @@ impl KindWatcher {
         if self.shared.store().len(&self.id) <= self.most {
             return None;
         }
-        let (most, kind) = (self.most, &self.id.key.kind);
+        let (most, kind) = (self.most, self.id.key.kind.kind());
         let words = format!("cluster {} has more than {most} objects of kind {kind}, which is the limit", self.cluster);
         let trouble = ObserveError::new(Reason::TooManyObjects, words);
         let told = self.shared.store().empty(&self.id, trouble.reason, &trouble.message);
@@ -339,7 +341,7 @@ impl KindWatcher {
         let mut object = object.parse()?;
         // In a list, objects of built-in kinds have no apiVersion and no kind.
         let key = &self.id.key;
-        object.types = Some(TypeMeta { api_version: key.api_version.clone(), kind: key.kind.clone() });
+        object.types = Some(TypeMeta { api_version: key.kind.api_version().to_owned(), kind: key.kind.kind().to_owned() });
         let traits = || Traits::of(&object, self.paths.1.as_ref(), &mut self.shared.labels());
         let traits = self.keeps_traits.then(traits);
         Some((see(Some(&object), self.paths.0.as_ref()), traits))
@@ -384,7 +386,7 @@ impl KindWatcher {
         if is_news {
             tracing::warn!(
                 reason = trouble.reason.as_str(),
-                kind = self.id.key.kind,
+                kind = self.id.key.kind.kind(),
                 namespace = self.id.key.namespace,
                 "cannot observe: {}",
                 trouble.message

@@ -23,7 +23,10 @@ pub(in crate::cluster) fn named(cluster: &str, key: &CacheKey, trouble: ObserveE
     if trouble.reason != Reason::KindNotFound {
         return trouble;
     }
-    ObserveError::new(trouble.reason, format!("cluster {cluster} has no kind {} in {}", key.kind, key.api_version))
+    ObserveError::new(
+        trouble.reason,
+        format!("cluster {cluster} has no kind {} in {}", key.kind.kind(), key.kind.api_version()),
+    )
 }
 
 /// Adds a suggestion to the message if the error is that the kind is missing.
@@ -37,14 +40,14 @@ pub(in crate::cluster) async fn meant(client: &Client, key: &CacheKey, trouble: 
 
 /// Returns the suggestion as text.
 async fn instead(client: &Client, key: &CacheKey) -> Option<String> {
-    let version = &key.api_version;
-    let resources = if version.contains('/') {
-        client.list_api_group_resources(version).await
-    } else {
+    let version = key.kind.api_version();
+    let resources = if key.kind.group().is_empty() {
         client.list_core_api_resources(version).await
+    } else {
+        client.list_api_group_resources(version).await
     };
     match resources {
-        Ok(resources) => kind(&resources, &key.kind).map(|kind| format!("did you mean kind {kind}?")),
+        Ok(resources) => kind(&resources, key.kind.kind()).map(|kind| format!("did you mean kind {kind}?")),
         Err(kube::Error::Api(status)) if status.code == 404 => {
             let groups = client.list_api_groups().await.ok()?;
             api_version(&groups, version).map(|version| format!("did you mean apiVersion {version}?"))

@@ -33,7 +33,9 @@ impl Store {
         let mut found: Vec<SimilarObjects> = objects.iter().map(|_| SimilarObjects::default()).collect();
         let mut kinds: HashMap<CacheKey, Vec<usize>> = HashMap::new();
         for (at, object) in objects.iter().enumerate() {
-            kinds.entry(kind_of(object)).or_default().push(at);
+            if let Some(kind) = kind_of(object) {
+                kinds.entry(kind).or_default().push(at);
+            }
         }
         for (kind, wanted) in kinds {
             for ((namespace, name), _) in self.listed_of(&kind).filter(|(_, tracked)| exists(tracked)) {
@@ -70,17 +72,16 @@ impl SimilarObjects {
     }
 }
 
-/// Returns the key of the kind of an object, without a namespace.
-fn kind_of(object: &Application) -> CacheKey {
+/// Returns the key of the kind of an object, without a namespace. `None`: it is not a kind.
+fn kind_of(object: &Application) -> Option<CacheKey> {
     let app = &object.object;
-    CacheKey {
+    Some(CacheKey {
         cluster: app.cluster_ref.clone(),
         revision_path: object.revision_path.clone(),
         cluster_path: object.cluster_path.clone(),
-        api_version: app.api_version.clone(),
-        kind: app.kind.clone(),
+        kind: app.object_kind().ok()?,
         namespace: None,
-    }
+    })
 }
 
 /// Whether the text is a plain name. It can come from an untrusted cluster.
@@ -129,7 +130,7 @@ mod tests {
         let ids: Vec<CacheId> = declared.started.into_iter().map(|(id, _)| id).collect();
         for id in &ids {
             let here = there.iter().filter(|app| {
-                let own = CacheKey { namespace: id.key.namespace.clone(), ..kind_of(app) };
+                let own = CacheKey { namespace: id.key.namespace.clone(), ..kind_of(app).unwrap() };
                 own == id.key && id.key.namespace.as_ref().is_none_or(|ns| *ns == app.object.namespace)
             });
             let names: HashSet<_> = here.map(|app| (app.object.namespace.clone(), app.object.name.clone())).collect();

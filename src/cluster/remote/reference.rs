@@ -4,6 +4,8 @@
 
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 
+use crate::api::pipeline::source::FLEET_GROUP;
+use crate::api::values::names::is_subdomain;
 use crate::api::values::refs::{ClusterKind, ClusterRef};
 use crate::cluster::Reason;
 use crate::cluster::error::ObserveError;
@@ -18,15 +20,15 @@ pub(in crate::cluster) struct Place {
 }
 
 /// Returns the kind of the object that represents a cluster. `None` for a Secret, which represents itself.
-pub(in crate::cluster) fn kind(cluster: &ClusterRef) -> Option<ApiResource> {
-    let given = cluster.api_version.as_deref();
-    let (api_version, plural) = match cluster.kind {
-        ClusterKind::Secret => return None,
-        ClusterKind::GitopsCluster => (given.unwrap_or("gitops.weave.works/v1alpha1"), "gitopsclusters"),
-        ClusterKind::Cluster => (given.unwrap_or("cluster.x-k8s.io/v1beta2"), "clusters"),
+pub(in crate::cluster) fn kind(cluster: &ClusterRef) -> Result<Option<ApiResource>, ObserveError> {
+    let kind = cluster.object_kind().map_err(|error| invalid(cluster, &format!("reference is invalid: {error}")))?;
+    let plural = match cluster.kind {
+        ClusterKind::Secret => return Ok(None),
+        ClusterKind::GitopsCluster => "gitopsclusters",
+        ClusterKind::Cluster => "clusters",
     };
-    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-    Some(ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, cluster.kind.as_str()), plural))
+    let gvk = GroupVersionKind::gvk(kind.group(), kind.version(), kind.kind());
+    Ok(Some(ApiResource::from_gvk_with_plural(&gvk, plural)))
 }
 
 /// Returns the place of the kubeconfig if a Secret represents the cluster.
@@ -38,7 +40,7 @@ pub(in crate::cluster) fn itself(cluster: &ClusterRef) -> Place {
 pub(in crate::cluster) fn place(cluster: &ClusterRef, object: &DynamicObject) -> Result<Place, ObserveError> {
     let text = |pointer: &str| object.data.pointer(pointer).and_then(|v| v.as_str()).filter(|s| !s.is_empty());
     let of_cluster_api = |name: &str| Place { secret: format!("{name}-kubeconfig"), keys: &["value"] };
-    let is_fleet = cluster.api_version.as_deref().is_some_and(|v| v.starts_with("fleet.cattle.io/"));
+    let is_fleet = cluster.object_kind().is_ok_and(|kind| kind.group() == FLEET_GROUP);
     let (found, field) = match cluster.kind {
         ClusterKind::Secret => (Some(itself(cluster)), ""),
         ClusterKind::GitopsCluster => {
@@ -60,8 +62,7 @@ pub(in crate::cluster) fn place(cluster: &ClusterRef, object: &DynamicObject) ->
     };
     let found = found.ok_or_else(|| invalid(cluster, &format!("names no Secret; set {field}")))?;
     // The name becomes part of a field selector, in which other characters have a meaning.
-    let is_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.';
-    if found.secret.len() > 253 || !found.secret.chars().all(is_name) {
+    if !is_subdomain(&found.secret) {
         return Err(invalid(cluster, &format!("names an invalid Secret name; correct {field}")));
     }
     Ok(found)
@@ -99,10 +100,22 @@ mod tests {
         assert_eq!(look(&fleet, &json!({"kubeConfigSecret": "c"})), is("c", 1));
         assert_eq!(look(&fleet, &json!({"kubeConfigSecret": "c", "kubeConfigSecretNamespace": "infra"})), is("c", 1));
         assert_eq!(look(&cluster(ClusterKind::Secret, None), &json!(null)), is("eu", 2));
-        let plural = |c: &ClusterRef| kind(c).map(|k| (k.api_version, k.plural));
+        let plural = |c: &ClusterRef| kind(c).unwrap().map(|k| (k.api_version, k.plural));
         assert_eq!(plural(&gitops), Some(("gitops.weave.works/v1alpha1".into(), "gitopsclusters".into())));
         assert_eq!(plural(&capi), Some(("cluster.x-k8s.io/v1beta1".into(), "clusters".into())));
         assert_eq!(plural(&cluster(ClusterKind::Secret, None)), None);
+        let odd = |api_version: &str| kind(&cluster(ClusterKind::Cluster, Some(api_version))).unwrap_err().message;
+        for api_version in [
+            "/v1",
+            "cluster.x-k8s.io/v1/../../../api/v1/secrets?x=",
+            "cluster.x-k8s.io.evil/v1",
+            "Cluster.x-k8s.io/v1",
+            "v1",
+        ] {
+            assert!(odd(api_version).contains("apiVersion"), "{api_version}");
+        }
+        let named = |name: &str| kind(&ClusterRef { name: name.into(), ..cluster(ClusterKind::GitopsCluster, None) });
+        assert!(named("eu,metadata.name=other").is_err() && named("../x").is_err());
     }
 
     #[test]

@@ -60,15 +60,16 @@ impl Resolver {
     /// Starts the first watch. `cluster` must have a namespace.
     pub fn new(client: Client, cluster: ClusterRef, insecure: bool, metrics: Metrics) -> Self {
         let namespace = cluster.namespace.clone().unwrap_or_default();
-        let object = reference::kind(&cluster).map(|kind| {
-            let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), &namespace, &kind);
+        let kind = reference::kind(&cluster);
+        let object = kind.as_ref().ok().and_then(Option::as_ref).map(|kind| {
+            let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), &namespace, kind);
             Seen::new(watch::one(api, &cluster.name))
         });
         let told = Resolution::Pending;
-        let place = Ok(reference::itself(&cluster));
+        let place = kind.map(|_| reference::itself(&cluster));
         let mut new = Self { client, cluster, insecure, metrics, object, place, secret: None, told };
         if new.object.is_none() {
-            new.follow(Ok(reference::itself(&new.cluster)));
+            new.follow(new.place.clone());
         }
         new
     }
@@ -76,15 +77,15 @@ impl Resolver {
     /// Waits until the result changes, and returns the new one.
     pub async fn next(&mut self) -> Resolution {
         loop {
-            tokio::select! {
-                () = next(&mut self.object, &self.metrics) => self.object_seen(),
-                () = next(&mut self.secret, &self.metrics) => {}
-            }
             let now = self.resolve();
             // The previous result remains valid until another one is known.
             if !matches!(now, Resolution::Pending) && !now.is(&self.told) {
                 self.told = now.clone();
                 return now;
+            }
+            tokio::select! {
+                () = next(&mut self.object, &self.metrics) => self.object_seen(),
+                () = next(&mut self.secret, &self.metrics) => {}
             }
         }
     }

@@ -100,9 +100,11 @@ fn within(field: &str, given: Option<&str>, least: Duration, most: Duration) -> 
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
     use serde_json::json;
 
     use super::*;
+    use crate::api::values::spellings::spelling;
 
     #[test]
     fn what_the_schema_refuses_is_refused_of_layers_too() {
@@ -129,5 +131,15 @@ mod tests {
             assert!(error.starts_with(&format!("{field}: ")), "{error}");
         }
         assert!(check(&NotificationSpec::default()).is_ok());
+    }
+
+    proptest! {
+        /// Whatever the spelling, the header that is checked is the header that is sent.
+        #[test]
+        fn no_spelling_of_a_reserved_header_is_sent(name in spelling(&RESERVED)) {
+            if let Ok(sent) = http::HeaderName::try_from(&name) {
+                prop_assert!(is_reserved(&name) || !RESERVED.iter().any(|reserved| sent == *reserved), "{name:?}");
+            }
+        }
     }
 }

@@ -2,6 +2,7 @@
 
 use proptest::prelude::*;
 
+use crate::api::values::spellings::spelling;
 use crate::git::wire::report::{Reason, Report, before, kind, report};
 use crate::git::wire::{fetch, lines, remote};
 use crate::git::*;
@@ -269,6 +270,20 @@ fn a_commit_that_changes_nothing_is_none() {
 }
 
 proptest! {
+    /// Whatever the spelling of a path, files of a forge are read only if a path begins with the name of their folder.
+    #[test]
+    fn no_spelling_of_a_path_reads_another_folder(
+        path in spelling(&["deploy/prod", ".github/workflows", "deploy/.github", "a"]),
+        file in spelling(&[".github/workflows/ci.yaml", "deploy/.git/config", "deploy/prod/web.yaml", "a/.forgejo/x"]),
+    ) {
+        if let Ok(paths) = Paths::new(&[&path]) && paths.read(&file) {
+            let path = path.strip_suffix('/').unwrap_or(&path);
+            prop_assert!(file == path || file.starts_with(&format!("{path}/")), "{file:?} below {path:?}");
+            let below = file[path.len()..].split('/').rev().skip(1);
+            prop_assert!(below.into_iter().all(|folder| !folder.starts_with(".git") && folder != ".forgejo"), "{file:?} below {path:?}");
+        }
+    }
+
     #[test]
     fn no_answer_panics(bytes in prop::collection::vec(any::<u8>(), 0..200), text in "[0-9a-f]{4}[ -~\n\0]{0,60}") {
         for answer in [&bytes[..], text.as_bytes()] {

@@ -219,7 +219,7 @@ spec:
         "{said:?}"
     );
     for text in [
-        files(release, ", revisionPath: '{.metadata.annotations.commit}'"),
+        files(release, ", revisionPath: '{.metadata.labels.commit}'"),
         files(release, "").replacen("labels: {commits: 'yes'}", "labels: {}", 1),
         files(release, "").replace("github-commit-status, parameters: {owner: acme, repository: podinfo}", "generic"),
         files("apiVersion: kustomize.toolkit.fluxcd.io/v1, kind: Kustomization", ""),

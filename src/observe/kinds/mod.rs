@@ -20,6 +20,7 @@ use super::kstatus::Verdict;
 use super::view::View;
 use super::whole::{Parts, Relation};
 use crate::api::Status;
+use crate::api::values::kind::ObjectKind;
 
 /// The kinds with rules of their own. If several match, the first one applies.
 const KINDS: [&Rules; 14] = [
@@ -56,8 +57,8 @@ pub(super) struct Rules {
 impl Rules {
     /// Returns the rules for a group and a kind. The version does not matter.
     pub(super) fn of(api_version: &str, kind: &str) -> &'static Self {
-        let group = api_version.split_once('/').map_or("", |(group, _)| group);
-        KINDS.into_iter().find(|rules| rules.match_(group, kind)).unwrap_or(&general::ANY)
+        let Ok(kind) = ObjectKind::parse(api_version, kind) else { return &general::ANY };
+        KINDS.into_iter().find(|rules| rules.match_(kind.group(), kind.kind())).unwrap_or(&general::ANY)
     }
 
     pub(super) fn of_object(object: &DynamicObject) -> &'static Self {
@@ -121,9 +122,8 @@ impl Reading {
 /// The kind of the parts that objects of a kind are read with. `None`: the kind is read alone. `has_path`: whether the pipeline sets a
 /// revision path.
 #[must_use]
-pub fn parts_of(api_version: &str, kind: &str, has_path: bool) -> Option<Parts> {
-    let group = api_version.split_once('/').map_or("", |(group, _)| group);
-    fleet::parts_of(group, kind).filter(|parts| !(parts.elsewhere && has_path))
+pub fn parts_of(kind: &ObjectKind, has_path: bool) -> Option<Parts> {
+    fleet::parts_of(kind.group(), kind.kind()).filter(|parts| !(parts.elsewhere && has_path))
 }
 
 #[cfg(test)]

@@ -8,13 +8,13 @@ use kube::{Api, ResourceExt as _};
 
 use super::{Layers, Nothing, Reader, list, newest_first};
 use crate::api::pipeline::target::targets_of;
+use crate::api::values::names::{is_label, is_subdomain};
 use crate::api::values::refs::ConfigMapKey;
 use crate::api::{GROUP, Pipeline};
 use crate::audit::{Filter, Row};
 use crate::config::{Given, Text};
 use crate::k8s::watch::api_in;
 use crate::page::follow::rows::NotificationRow;
-use crate::page::query::is_name;
 use crate::page::read::call::{call, in_time};
 use crate::page::screens::chart::columns;
 use crate::page::screens::notification::NotificationView;
@@ -122,7 +122,7 @@ impl Reader<'_> {
         pipeline: &str,
     ) -> Result<(bool, String), Trouble> {
         let (home, pipeline) = pipeline.split_once('/').unwrap_or((namespace, pipeline));
-        if !is_name(home) || !is_name(pipeline) {
+        if !is_label(home) || !is_subdomain(pipeline) {
             return Err(Trouble::Other("This is not the name of a pipeline".to_owned()));
         }
         self.may_send(home).await?;

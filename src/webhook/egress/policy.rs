@@ -88,6 +88,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::api::values::spellings::spelling;
 
     fn policy(allow: &[&str], deny: &[&str]) -> Policy {
         let nets = |list: &[&str]| list.iter().map(|n| n.parse().unwrap()).collect();
@@ -237,6 +238,20 @@ mod tests {
     }
 
     proptest! {
+        /// The policy decides about a `Url`, and the connection goes to a `Uri`. Whatever the spelling, both are the same place.
+        #[test]
+        fn the_place_that_is_checked_is_the_place_of_the_connection(
+            text in spelling(&["https://127.0.0.1/x", "https://hook.example.com:8443/a?b=c", "http://a.team.svc/x", "https://[::1]:80/"]),
+        ) {
+            if let Ok(url) = Url::parse(&text)
+                && policy(&[], &[]).url(&url).is_ok()
+                && let Ok(uri) = http::Uri::try_from(url.as_str())
+            {
+                prop_assert_eq!(uri.host(), url.host_str(), "{}", &text);
+                prop_assert_eq!((uri.port_u16(), uri.scheme_str()), (url.port(), Some(url.scheme())), "{}", &text);
+            }
+        }
+
         #[test]
         fn every_form_of_an_ipv4_address_has_the_same_result(bits: u32) {
             let v4 = Ipv4Addr::from_bits(bits);

@@ -259,7 +259,10 @@ async fn a_spec_that_selects_nothing_valid_names_the_field_and_the_remedy() {
         (
             json!({"kind": "Secret"}),
             "ForbiddenKind",
-            format!("{field}: a Secret cannot be an application object; set another kind"),
+            format!(
+                "{field}: a Secret of v1 cannot be an application object, because such objects contain credentials, permissions or \
+                 internal state; set another kind"
+            ),
         ),
         (
             json!({"selector": {"matchExpressions": [{"key": "a", "operator": "In"}]}}),

@@ -7,7 +7,9 @@ use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 use super::Store;
-use crate::api::values::refs::{ClusterAppRef, ClusterRef};
+use crate::api::pipeline::source::FLEET_GROUP;
+use crate::api::values::kind::ObjectKind;
+use crate::api::values::refs::ClusterRef;
 use crate::cluster::objects::cache::{Cache, CacheKey, ObjectName, Phase, Ring, Tracked, name_of, object_of};
 use crate::cluster::{Application, Follower, FollowerKind, Reason, Scope};
 use crate::observe::{Family, Member, Observation, Parent, Parts, Relation, combine, parts_of};
@@ -39,32 +41,23 @@ impl Store {
         }
     }
 
-    /// Returns the cache that contains an object. `None`: its namespace is not watched.
+    /// Returns the cache that contains an object. `None`: its namespace is not watched, or its kind is not a kind.
     pub(super) fn locate(&self, object: &Application) -> Option<CacheKey> {
+        let kind = object.object.object_kind().ok()?;
         Some(CacheKey {
             cluster: object.object.cluster_ref.clone(),
             revision_path: object.revision_path.clone(),
             cluster_path: object.cluster_path.clone(),
-            api_version: object.object.api_version.clone(),
-            kind: object.object.kind.clone(),
-            namespace: {
-                let ClusterAppRef { api_version, kind, cluster_ref, namespace, .. } = &object.object;
-                self.watched(api_version, kind, cluster_ref.as_ref(), namespace)?
-            },
+            namespace: self.watched(&kind, object.object.cluster_ref.as_ref(), &object.object.namespace)?,
+            kind,
         })
     }
 
     /// Returns the namespace of the watch that includes this namespace. The outer `None`: not watched. The inner `None`: the watch of all
     /// namespaces.
     #[allow(clippy::option_option, reason = "not watched, or watched with all others")]
-    fn watched(
-        &self,
-        api_version: &str,
-        kind: &str,
-        cluster: Option<&ClusterRef>,
-        namespace: &str,
-    ) -> Option<Option<String>> {
-        let is_deployment = kind == "BundleDeployment" && api_version.starts_with("fleet.cattle.io/");
+    fn watched(&self, kind: &ObjectKind, cluster: Option<&ClusterRef>, namespace: &str) -> Option<Option<String>> {
+        let is_deployment = (kind.group(), kind.kind()) == (FLEET_GROUP, "BundleDeployment");
         match &self.scope {
             Scope::Namespaces(_) if self.fleet_everywhere && is_deployment && cluster.is_none() => Some(None),
             Scope::Namespaces(watched) if cluster.is_none() => Some(Some(watched.get(namespace)?.clone())),
@@ -187,7 +180,8 @@ impl Store {
     /// Returns the cache with the parts of an object. `None`: their namespace is not watched.
     fn cache_of_family(&self, key: &CacheKey, family: &Family) -> Option<CacheKey> {
         let parts = parts(key)?;
-        Some(cache_of(key, parts, self.watched(&key.api_version, parts.kind, key.cluster.as_ref(), &family.namespace)?))
+        let namespace = self.watched(&key.kind.sibling(parts.kind), key.cluster.as_ref(), &family.namespace)?;
+        Some(cache_of(key, parts, namespace))
     }
 
     /// Returns why the state of a parent is not known. `None` if it is known, or if the object is no parent.
@@ -209,7 +203,7 @@ impl Store {
 
 /// Returns the kind of the parts of the objects in a cache, if they are read with parts.
 fn parts(key: &CacheKey) -> Option<Parts> {
-    parts_of(&key.api_version, &key.kind, key.revision_path.is_some())
+    parts_of(&key.kind, key.revision_path.is_some())
 }
 
 /// Returns the cache of the parts in this namespace, or in all namespaces.
@@ -218,8 +212,7 @@ fn cache_of(key: &CacheKey, parts: Parts, namespace: Option<String>) -> CacheKey
         cluster: key.cluster.clone(),
         revision_path: None,
         cluster_path: None,
-        api_version: key.api_version.clone(),
-        kind: parts.kind.to_owned(),
+        kind: key.kind.sibling(parts.kind),
         namespace,
     }
 }
@@ -319,7 +312,7 @@ mod tests {
         fn new(scope: Scope, needs: &[Application]) -> (Self, HashMap<String, CacheId>) {
             let mut bench = Self(Store::new(scope, false));
             let started = bench.need("p", needs).started;
-            (bench, started.into_iter().map(|(id, _)| (id.key.kind.clone(), id)).collect())
+            (bench, started.into_iter().map(|(id, _)| (id.key.kind.kind().to_owned(), id)).collect())
         }
 
         fn need(&mut self, name: &str, refs: &[Application]) -> Declared {
@@ -464,7 +457,7 @@ mod tests {
             let mut bench = Bench(Store::new(some.clone(), false));
             let started = bench.need("p", needs).started;
             let mut places: Vec<_> =
-                started.into_iter().map(|(id, _)| format!("{} {}", id.key.kind, id.key.namespace.unwrap())).collect();
+                started.into_iter().map(|(id, _)| format!("{} {}", id.key.kind.kind(), id.key.namespace.unwrap())).collect();
             places.sort();
             places
         };
@@ -483,7 +476,7 @@ mod tests {
         let (mut bench, ids) = Bench::new(Scope::All, &[repo(), app("HelmOp", NS, "db")]);
         assert_eq!(ids.len(), 3, "one cache of Bundles for both");
         assert!(bench.need("q", &[app("Bundle", NS, "a")]).started.is_empty());
-        let idle: Vec<_> = bench.need("p", &[]).idle.into_iter().map(|(id, _)| id.key.kind).collect();
+        let idle: Vec<_> = bench.need("p", &[]).idle.into_iter().map(|(id, _)| id.key.kind.kind().to_owned()).collect();
         assert_eq!(idle.len(), 2, "{idle:?}");
         assert_eq!(bench.need("q", &[]).idle.len(), 1);
         assert!(bench.0.parents.is_empty() && bench.0.needed_by.is_empty());

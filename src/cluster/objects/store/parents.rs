@@ -88,6 +88,7 @@ impl Parents {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::values::kind::ObjectKind;
 
     #[test]
     fn what_comes_and_goes_leaves_nothing_behind() {
@@ -95,8 +96,7 @@ mod tests {
             cluster: None,
             revision_path: None,
             cluster_path: None,
-            api_version: "v1".to_owned(),
-            kind: kind.to_owned(),
+            kind: ObjectKind::parse("v1", kind).unwrap(),
             namespace: None,
         };
         let name = |name: &str| Arc::new(("n".to_owned(), name.to_owned()));

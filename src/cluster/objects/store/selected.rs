@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Declared, Store};
 use crate::api::pipeline::source::FLEET_VERSION;
+use crate::api::values::kind::ObjectKind;
 use crate::api::values::refs::ClusterAppRef;
 use crate::cluster::objects::cache::{CacheId, CacheKey, ObjectName};
 use crate::cluster::selection::{Joined, Selection};
@@ -180,7 +181,7 @@ impl Store {
             needs.parts.extend(all);
         }
         if let Some(fleet) = &selection.fleet {
-            let of = |kind: &str, namespace: &String| self.locate(&fleet_object(selection, kind, namespace));
+            let of = |kind: &'static str, namespace: &String| self.locate(&fleet_object(selection, kind, namespace));
             needs.clusters.extend(namespaces.iter().filter_map(|namespace| of("Cluster", namespace)));
             if !fleet.groups.is_empty() {
                 needs.groups.extend(of("ClusterGroup", &fleet.workspace));
@@ -234,16 +235,16 @@ impl Store {
 }
 
 /// Returns an object of another kind of Fleet.
-fn fleet_object(selection: &Selection, kind: &str, namespace: &str) -> Application {
+fn fleet_object(selection: &Selection, kind: &'static str, namespace: &str) -> Application {
+    let kind = &ObjectKind::known(FLEET_VERSION, kind);
     Application { revision_path: None, cluster_path: None, ..object_like(selection, kind, namespace) }
 }
 
-/// Returns an object of a kind in the API group and cluster of a selection.
-fn object_like(selection: &Selection, kind: &str, namespace: &str) -> Application {
-    let api_version = if kind == selection.kind { selection.api_version.clone() } else { FLEET_VERSION.to_owned() };
+/// Returns an object of a kind in the cluster of a selection.
+fn object_like(selection: &Selection, kind: &ObjectKind, namespace: &str) -> Application {
     let object = ClusterAppRef {
-        api_version,
-        kind: kind.to_owned(),
+        api_version: kind.api_version().to_owned(),
+        kind: kind.kind().to_owned(),
         name: String::new(),
         namespace: namespace.to_owned(),
         cluster_ref: selection.cluster_ref.clone(),

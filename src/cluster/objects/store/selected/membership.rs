@@ -69,7 +69,7 @@ impl Store {
         }
         match now.map(|now| now.fleet.as_deref()) {
             Some(Some(FleetTraits::LastSeen(last))) => self.note_check_in(name, last),
-            None if key.kind == "Cluster" => self.forget_check_in(name),
+            None if key.kind.kind() == "Cluster" => self.forget_check_in(name),
             _ => HashSet::new(),
         }
     }
@@ -85,9 +85,9 @@ impl Store {
         let Some(selections) = self.selections.clusters_in.get(key).cloned() else { return HashSet::new() };
         let mut wake = HashSet::new();
         for selection in selections {
-            let changed = if let Some(source) = selection.source.as_ref().filter(|source| source.kind == key.kind) {
+            let changed = if let Some(source) = selection.source.as_ref().filter(|source| source.kind == key.kind.kind()) {
                 (&source.namespace, &source.name) == (&name.0, &name.1) && before.map(|t| &t.fleet) != now.map(|t| &t.fleet)
-            } else if key.kind == "ClusterGroup" {
+            } else if key.kind.kind() == "ClusterGroup" {
                 let is_named = selection.fleet.as_ref().is_some_and(|fleet| fleet.groups.contains(&name.1));
                 is_named && before.map(|t| &t.fleet) != now.map(|t| &t.fleet) && {
                     self.decide_all(&selection, Joined::Moved);

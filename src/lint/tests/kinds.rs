@@ -1,0 +1,31 @@
+//! Kinds and paths that Pennant does not read are reported before anything is applied.
+
+use super::*;
+
+fn pipeline(app: &str, namespace: &str) -> String {
+    format!(
+        "apiVersion: pennant.dev/v1alpha1\nkind: Pipeline\nmetadata: {{name: p, namespace: team-a}}\nspec:\n  appRef: {{{app}, name: db}}\n  environments: \
+         [{{name: e, targets: [{{namespace: {namespace}}}]}}]\n"
+    )
+}
+
+#[test]
+fn a_kind_or_a_path_that_is_not_read_is_reported() {
+    for (app, namespace, words) in [
+        ("apiVersion: /v1, kind: Secret", "team-b", "spec.appRef.apiVersion"),
+        ("apiVersion: v1, kind: 'Secret '", "team-b", "spec.appRef.kind"),
+        ("apiVersion: v1, kind: Secret", "team-b", "a Secret of v1 cannot be an application object"),
+        ("apiVersion: pennant.dev/v1alpha1, kind: Pipeline", "team-a", "a Pipeline of pennant.dev/v1alpha1 cannot be"),
+        ("apiVersion: apps/v1, kind: Deployment, revisionPath: .spec.replicas", "team-b", "not read in another namespace"),
+        ("apiVersion: apps/v1, kind: Deployment, revisionPath: '.spec.values.x'", "team-a", "can be credentials"),
+    ] {
+        let lines = lines(&pipeline(app, namespace));
+        assert!(lines.iter().any(|line| line.contains(words)), "{app}: {lines:?}");
+    }
+    for (app, namespace) in [
+        ("apiVersion: apps/v1, kind: Deployment, revisionPath: .spec.replicas", "team-a"),
+        ("apiVersion: apps/v1, kind: Deployment, revisionPath: .status.replicas", "team-b"),
+    ] {
+        assert_eq!(lines(&pipeline(app, namespace)), Vec::<String>::new());
+    }
+}
