@@ -23,6 +23,7 @@ use kube::core::DynamicObject;
 use sha2::{Digest as _, Sha256};
 
 use crate::api::Status;
+use crate::api::values::revision::cut as cut_revision;
 pub use kinds::parts_of;
 use kinds::{Reading, Rules};
 pub use path::{RevisionPath, RevisionPathError};
@@ -111,8 +112,8 @@ pub fn see(object: Option<&DynamicObject>, revision_path: Option<&RevisionPath>)
     let verdict = kstatus::terminating(&view).unwrap_or(reading.verdict);
     let observation = Observation {
         status: verdict.status,
-        revision: revision::bounded(reading.running),
-        attempted_revision: revision::bounded(reading.tried),
+        revision: cut_revision(reading.running),
+        attempted_revision: cut_revision(reading.tried),
         reason: cut(verdict.reason, MAX_REASON),
         message: cut(verdict.message, MAX_MESSAGE),
         drifted: reading.drifted || kstatus::drifted(&view),

@@ -1,14 +1,8 @@
-//! The format of revisions.
+//! Revisions in labels and images.
 
 use serde_json::Value;
-use sha2::{Digest as _, Sha256};
 
 use super::view::View;
-
-/// Maximum length of a revision in bytes. A revision occurs several times in a pipeline's status and in every delivery.
-const MAX: usize = 256;
-/// Number of hexadecimal digits of the hash that distinguishes a cut revision from others with the same start.
-const HASH: usize = 16;
 
 /// The label that names the revision of kinds without a rule of their own
 /// (<https://kubernetes.io/docs/concepts/overview/working-with-objects/common-labels/>).
@@ -34,17 +28,6 @@ fn of_image(image: &str) -> &str {
     name.split_once(':').map_or("latest", |(_, tag)| tag)
 }
 
-/// Cuts a revision that is too long and appends a hash, so that different revisions stay different.
-pub(super) fn bounded(mut revision: String) -> String {
-    if revision.len() > MAX {
-        let hash = hex::encode(Sha256::digest(revision.as_bytes()));
-        revision.truncate(revision.floor_char_boundary(MAX - HASH - 1));
-        revision.push('~');
-        revision.push_str(&hash[..HASH]);
-    }
-    revision
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -63,13 +46,5 @@ mod tests {
         ] {
             assert_eq!(of_image(image), want, "{image}");
         }
-    }
-
-    #[test]
-    fn long_revisions_are_cut_and_stay_different() {
-        let (one, two) = ("é".repeat(MAX) + "1", "é".repeat(MAX) + "2");
-        assert!(bounded(one.clone()).len() <= MAX);
-        assert_ne!(bounded(one), bounded(two));
-        assert_eq!(bounded("x".repeat(MAX)), "x".repeat(MAX));
     }
 }

@@ -30,7 +30,7 @@ pub struct ExplainedPromotion {
     pub timeout: String,
     /// Whether no promotion is started.
     pub suspend: bool,
-    /// What applies now: `Open`, `UpToDate`, `NotObserved`, `EnvironmentNotReady`, `OwnCommit`, `Exists`,
+    /// What applies now: `Open`, `UpToDate`, `NotObserved`, `RevisionNotSettable`, `EnvironmentNotReady`, `OwnCommit`, `Exists`,
     /// `Baseline`, `Suspended` or `Create`.
     pub state: &'static str,
     /// One sentence with the reason and the remedy.
@@ -169,6 +169,7 @@ impl Place<'_> {
                 format!("{from} runs a commit that a promotion of this pipeline made, and it is not promoted again"),
             ),
             Plan::NotObserved(why) => ("NotObserved", format!("nothing is promoted now: {why}")),
+            Plan::NotSettable(why) => ("RevisionNotSettable", format!("nothing is promoted now: {why}")),
             Plan::EnvironmentNotReady(why) => ("EnvironmentNotReady", format!("nothing is promoted now: {why}")),
             Plan::Exists(name) => (
                 "Exists",

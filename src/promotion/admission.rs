@@ -10,7 +10,7 @@ use super::pair::{Pair, index_of};
 use super::plan::{counted, is_new, is_own_commit};
 use super::policy::policy;
 use super::reason;
-use super::text::shown;
+use super::text::{not_whole, shown};
 use crate::api::{Pipeline, Promotion, PromotionSpec};
 
 /// Whether a promotion is valid.
@@ -33,6 +33,9 @@ pub(super) enum Admission {
 pub(super) fn admission(pipeline: &Pipeline, promotion: &Promotion, promotions: &[&Promotion]) -> Admission {
     let spec = &promotion.spec;
     let environment = shown(&spec.environment);
+    if let Some(message) = not_whole(&spec.revision) {
+        return invalid(reason::REVISION_NOT_SETTABLE, message);
+    }
     if let Some(message) = misnamed(pipeline, promotion) {
         return invalid(reason::NOT_INDICATED, message);
     }
@@ -216,7 +219,11 @@ mod tests {
         let same = with(PROD, |prod| *prod = environment("prod", "2", 0));
         let mut other = spec(20, 1);
         other.revision = "3".into();
+        let cut = crate::api::values::revision::cut("1.2.3-".repeat(80));
+        let long = with(STAGING, |staging| *staging = environment("staging", &cut, 20));
+        let of_long = new(PromotionSpec { revision: cut, ..spec(20, 1) });
         for (what, pipeline, promotion, expected) in [
+            ("a cut revision", &long, of_long, "RevisionNotSettable: the revision 1.2.3-"),
             ("the revision runs", &pipeline(), new(spec(20, 1)), "valid"),
             ("at first sight", &baseline, new(spec(0, 1)), "valid"),
             ("after a baseline", &wiped, new(spec(20, 1)), "valid"),

@@ -12,11 +12,12 @@ use crate::api::promotion::Phase;
 use crate::api::{Pipeline, Promotion, duration_text};
 
 /// The reasons for `True`. If several environments wait, the first one of them is shown.
-const REASONS: [&str; 7] = [
+const REASONS: [&str; 8] = [
     reason::WAITING_APPROVAL,
     reason::SOAKING,
     reason::ENVIRONMENT_NOT_READY,
     reason::NOT_OBSERVED,
+    reason::REVISION_NOT_SETTABLE,
     reason::BASELINE,
     reason::OWN_COMMIT,
     reason::SUSPENDED,
@@ -113,6 +114,7 @@ fn of_plan(pipeline: &Pipeline, pair: &Pair<'_>, plan: Plan) -> Option<(&'static
             Some((reason::OWN_COMMIT, message))
         }
         Plan::NotObserved(why) => differs.then(|| (reason::NOT_OBSERVED, format!("{to}: {why}"))),
+        Plan::NotSettable(why) => Some((reason::REVISION_NOT_SETTABLE, format!("{to}: {why}"))),
         Plan::EnvironmentNotReady(why) => differs.then(|| (reason::ENVIRONMENT_NOT_READY, format!("{to}: {why}"))),
         Plan::Baseline(indication) => {
             let (what, name) = (revision(&indication.revision), shown(&pipeline.name_any()));
@@ -161,6 +163,9 @@ mod tests {
         let baseline = with(STAGING, |staging| staging.settled.as_mut().unwrap().reached = 0);
         let suspended = with_policy(|policy| policy.suspend = true);
         let off = with_policy(|policy| policy.strategy = None);
+        let cut = crate::api::values::revision::cut("1.2.3-".repeat(80));
+        let long = with(STAGING, |staging| *staging = environment("staging", &cut, 20));
+        let not_settable = format!("RevisionNotSettable: prod: {}", super::super::text::not_whole(&cut).unwrap());
         let done = with(PROD, |prod| *prod = environment("prod", "2", 30));
         for (what, pipeline, promotions, expected) in [
             ("no strategy", &off, vec![&approval], ""),
@@ -169,6 +174,7 @@ mod tests {
             ("requested", &pipeline(), vec![&requested], "UpToDate: no environment waits for a promotion"),
             ("failed", &pipeline(), vec![&failed], "UpToDate: no environment waits for a promotion"),
             ("done", &done, vec![], "UpToDate: no environment waits for a promotion"),
+            ("cut", &long, vec![], not_settable.as_str()),
             (
                 "an approval",
                 &pipeline(),

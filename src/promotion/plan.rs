@@ -5,12 +5,10 @@ use kube::ResourceExt;
 use super::names::{Order, order, order_of_mirror};
 use super::pair::Pair;
 use super::policy::policy;
-use super::text::shown;
+use super::text::{not_whole, shown};
 use crate::api::promotion::Phase;
 use crate::api::{Pipeline, Promotion};
 
-/// Maximum length of a revision that can be promoted, in characters. The schema accepts no longer one.
-const REVISION: usize = 1024;
 /// Minimum length of the id of a commit. Bitbucket Cloud abbreviates ids to 12 digits.
 const HASH: usize = 12;
 
@@ -34,6 +32,8 @@ pub enum Plan {
     UpToDate,
     /// The state of one of the two environments is not known; with the reason.
     NotObserved(String),
+    /// The revision of the environment before is not whole; with a message.
+    NotSettable(String),
     /// The environment before is not ready; with a message.
     EnvironmentNotReady(String),
     /// The environment before runs a commit that a promotion of this pipeline made; with its name.
@@ -61,11 +61,14 @@ pub fn plan(pipeline: &Pipeline, index: usize, promotions: &[&Promotion]) -> Pla
         return Plan::EnvironmentNotReady(not_ready(&pair));
     };
     let (revision, from) = (&source.revision, &pair.from.name);
-    if revision.is_empty() || revision.chars().nth(REVISION).is_some() {
+    if revision.is_empty() {
         return Plan::NotObserved(format!("{} reports no revision that can be promoted", shown(from)));
     }
     if pair.tries(revision) {
         return Plan::UpToDate;
+    }
+    if let Some(why) = not_whole(revision) {
+        return Plan::NotSettable(why);
     }
     if is_own_commit(promotions, revision) {
         return Plan::OwnCommit(from.clone());
@@ -186,6 +189,10 @@ mod tests {
             let settled = staging.settled.as_mut().unwrap();
             (settled.revision, settled.current) = (String::new(), Some(String::new()));
         });
+        let cut = crate::api::values::revision::cut("1.2.3-".repeat(80));
+        let runs = |revision: &str| with(STAGING, |staging| *staging = environment("staging", revision, 20));
+        let mut same = runs(&cut);
+        same.status.as_mut().unwrap().environments[PROD] = environment("prod", &cut, 0);
         let suspended = with_policy(|policy| policy.suspend = true);
         let off = with_policy(|policy| policy.strategy = None);
         let not_ready = Plan::EnvironmentNotReady("waiting for all targets of staging to be ready at one revision".into());
@@ -208,6 +215,9 @@ mod tests {
             ("tried", tries, vec![], Plan::UpToDate),
             ("known to be absent", absent, vec![], Plan::Create(indication(20))),
             ("no revision", without, vec![], unknown("staging reports no revision that can be promoted")),
+            ("a cut revision", runs(&cut), vec![], Plan::NotSettable(not_whole(&cut).unwrap())),
+            ("a long revision", runs(&"1".repeat(257)), vec![], Plan::NotSettable(not_whole(&"1".repeat(257)).unwrap())),
+            ("a cut revision that runs", same, vec![], Plan::UpToDate),
             ("suspended", suspended.clone(), vec![], Plan::Suspended(indication(20))),
             ("suspended after the start", suspended, vec![&ended], Plan::Exists(name(20, 0))),
             ("no strategy", off, vec![], Plan::UpToDate),

@@ -8,6 +8,8 @@ pub const SOAKING: &str = "Soaking";
 pub const ENVIRONMENT_NOT_READY: &str = "EnvironmentNotReady";
 /// The state of one of the two environments is not known.
 pub const NOT_OBSERVED: &str = "NotObserved";
+/// The revision is not whole, so it cannot be written.
+pub const REVISION_NOT_SETTABLE: &str = "RevisionNotSettable";
 /// The revision ran in the environment before when it was first seen.
 pub const BASELINE: &str = "Baseline";
 /// Promotions to the environment are suspended.

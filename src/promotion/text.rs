@@ -1,5 +1,6 @@
 //! Pure: texts in messages. Revisions and names come from other systems, so they are escaped and bounded.
 
+use crate::api::values::revision::{MAX, is_whole};
 use crate::telemetry::escaped;
 
 /// Maximum length of a message, in bytes.
@@ -25,6 +26,15 @@ pub(super) fn shown(text: &str) -> String {
 #[must_use]
 pub(super) fn revision(text: &str) -> String {
     if text.is_empty() { "no revision".to_owned() } else { shown(text) }
+}
+
+/// Returns why a revision cannot be promoted. `None`: it is whole.
+#[must_use]
+pub(super) fn not_whole(text: &str) -> Option<String> {
+    (!is_whole(text)).then(|| {
+        let text = shown(text);
+        format!("the revision {text} has more than {MAX} bytes, so it is not known as a whole; choose a shorter one with revisionPath")
+    })
 }
 
 fn cut(text: &str, max: usize) -> String {

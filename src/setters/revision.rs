@@ -2,10 +2,8 @@
 
 use super::marker::Part;
 use crate::api::values::commit::commit;
+use crate::api::values::revision::{MAX, is_whole};
 use crate::telemetry::escaped;
-
-/// Maximum length of a revision, in bytes.
-const MAX: usize = 256;
 
 /// A revision without control characters, line breaks and invisible characters, of 1 to 256 bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,6 +18,11 @@ pub enum NotSettable {
     /// It is longer than 256 bytes.
     #[error("the revision has {0} bytes; at most {MAX} can be written")]
     TooLong(usize),
+    /// It is the start of a longer one.
+    #[error(
+        "the revision {0} is the start of one with more than {MAX} bytes, and a hash; only a whole revision can be written"
+    )]
+    Cut(String),
     /// It has a character that is not visible, or that changes what is visible.
     #[error("the revision {} has a control character, a line break or an invisible character", escaped(.0))]
     Unsafe(String),
@@ -50,6 +53,9 @@ impl Revision {
         }
         if text.len() > MAX {
             return Err(NotSettable::TooLong(text.len()));
+        }
+        if !is_whole(text) {
+            return Err(NotSettable::Cut(escaped(text)));
         }
         if escaped(text) != text {
             return Err(NotSettable::Unsafe(text.to_owned()));
@@ -115,6 +121,8 @@ mod tests {
         }
         assert_eq!(Revision::new(""), Err(NotSettable::Empty));
         assert_eq!(Revision::new(&"é".repeat(129)), Err(NotSettable::TooLong(258)));
+        let cut = crate::api::values::revision::cut("1.2.3-".repeat(80));
+        assert_eq!(Revision::new(&cut), Err(NotSettable::Cut(cut)));
         for text in [
             "a\nb",
             "\n- evil: true",

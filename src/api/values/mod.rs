@@ -1,7 +1,7 @@
 //! Values of the custom resources that all modules share.
 //!
-//! In: texts as users write them. Out: kinds, durations, references, addresses, times, parts of generated names, the commit in a revision,
-//! the known name closest to a misspelled name, and the shard of an object.
+//! In: texts as users write them. Out: kinds, durations, references, addresses, times, and parts of generated names. Also the commit in a
+//! revision, whether a revision is whole, the known name closest to a misspelled name, and the shard of an object.
 
 pub mod address;
 pub(super) mod clock;
@@ -12,6 +12,7 @@ pub mod names;
 pub mod nearest;
 pub mod permalink;
 pub mod refs;
+pub mod revision;
 pub mod shard;
 #[cfg(test)]
 pub mod spellings;

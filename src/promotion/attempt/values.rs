@@ -109,6 +109,7 @@ mod tests {
     fn what_cannot_be_set_is_refused_with_file_and_line() {
         let left_out = || vec![LeftOut { path: "apps/big.yaml".into(), why: WhyLeftOut::TooLarge }];
         let flow: Vec<(&str, &[u8])> = ["a.yaml", "b.yaml", "c.yaml", "d.yaml"].map(|path| (path, FLOW)).to_vec();
+        let cut = crate::api::values::revision::cut("1.2.3-".repeat(80));
         for (what, files, left_out, revision, reason, words) in [
             ("no setter", vec![("a.yaml", STAGING)], vec![], "2", "NoSetters", "apps"),
             ("no file", vec![], vec![], "2", "NoSetters", "team-a:web:prod"),
@@ -122,6 +123,7 @@ mod tests {
             ),
             ("an invalid setter", vec![("a.yaml", OLD), ("b.yaml", FLOW)], vec![], "2", "SetterInvalid", "b.yaml:1: "),
             ("many of them", flow, vec![], "2", "SetterInvalid", "; and 1 more"),
+            ("a cut revision", vec![("a.yaml", OLD)], vec![], cut.as_str(), "RevisionNotSettable", "only a whole revision"),
             ("a line break", vec![("a.yaml", OLD)], vec![], "2\n3", "RevisionNotSettable", ""),
         ] {
             let problem = of(&files, left_out, revision).unwrap_err();

@@ -131,7 +131,7 @@ pub fn promote(
     let (index, policy) = place(pipeline, environment)?;
     let not_ready = |why: String| AskError::NotReady { environment: environment.to_owned(), why };
     let is_up_to_date = match plan(pipeline, index, promotions) {
-        Plan::NotObserved(why) | Plan::EnvironmentNotReady(why) => return Err(not_ready(why)),
+        Plan::NotObserved(why) | Plan::NotSettable(why) | Plan::EnvironmentNotReady(why) => return Err(not_ready(why)),
         Plan::UpToDate => true,
         Plan::OwnCommit(_) | Plan::Exists(_) | Plan::Baseline(_) | Plan::Suspended(_) | Plan::Create(_) => false,
     };

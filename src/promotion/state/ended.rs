@@ -3,7 +3,7 @@
 //! In: the promotion and its environments. Out: its next status. A failed one finishes if the environment runs the revision after all. A failed or
 //! closed one is requested again, if a person asks for it with the annotation `pennant.dev/retry`.
 
-use super::{Case, Next, bounded, index_of, policy, shown};
+use super::{Case, Next, bounded, index_of, not_whole, policy, shown};
 use crate::api::promotion::Phase;
 use crate::promotion::pair::Pair;
 
@@ -28,6 +28,9 @@ impl Case<'_> {
         };
         if policy.manual && !spec.approved {
             return self.not_retried(&format!("it was never approved; {}", self.another()));
+        }
+        if let Some(why) = not_whole(&spec.revision) {
+            return self.not_retried(&why);
         }
         match pair.ready().filter(|_| pair.not_observed().is_none()) {
             // The state is not known, or does not last. The annotation stays.

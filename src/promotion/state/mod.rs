@@ -27,7 +27,7 @@ use super::plan::{counted, is_ended, is_new, is_own_commit, is_terminating, not_
 use super::policy::{Policy, policy, repository};
 use super::progress::{Progress, Task};
 use super::reason;
-use super::text::{bounded, shown};
+use super::text::{bounded, not_whole, shown};
 use crate::api::promotion::{Approval, EnvironmentPromotion, MAX_STEPS, Phase, RETRY, Step};
 use crate::api::{Pipeline, Promotion, PromotionSpec, PromotionStatus, Time, duration_text};
 
@@ -194,6 +194,9 @@ impl<'a> Case<'a> {
         if pair.tries(&self.spec().revision) {
             let message = format!("{} tries {} already", self.environment(), self.revision());
             return self.step(Phase::Merged, reason::ALREADY_DECLARED, &message);
+        }
+        if let Some(why) = not_whole(&self.spec().revision) {
+            return self.withdrawn(reason::REVISION_NOT_SETTABLE, &why);
         }
         let Some((reason, message, until)) = self.waits_for(pair, policy) else { return self.request(policy) };
         let is_first_wait = reason == reason::WAITING_APPROVAL && self.status.steps.iter().all(|s| s.reason != reason);
