@@ -34,6 +34,15 @@ pub(super) struct Approval {
     pub at: Time,
 }
 
+/// Returns the environment that a body names. Its keys decide whether the body is signed, so nothing else is read of an unsigned body.
+pub(super) fn environment(body: &[u8]) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Named {
+        environment: String,
+    }
+    serde_json::from_slice(body).ok().map(|Named { environment }| environment)
+}
+
 /// Why a body is not an approval.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Invalid {
@@ -163,6 +172,25 @@ mod tests {
 
     fn read(body: &Value, now: &str) -> Result<Approval, Invalid> {
         Approval::read(body.to_string().as_bytes(), &pipeline(), at(now))
+    }
+
+    #[test]
+    fn an_unsigned_body_names_an_environment_or_none() {
+        for (body, expected) in [
+            (body().to_string().as_str(), Some("prod")),
+            (r#"{"environment": "prod"}"#, Some("prod")),
+            (r#"{"until": [[{}]], "environment": "a\u0062"}"#, Some("ab")),
+            (r#"{"environment": "prod", "environment": "qa"}"#, None),
+            (r#"{"environment": 1}"#, None),
+            (r#"{"environment": "prod"} x"#, None),
+            (r#""prod""#, None),
+            ("{}", None),
+            ("", None),
+            ("[".repeat(64 * 1024).as_str(), None),
+            (format!("{{\"a\": {}", "[".repeat(64 * 1024)).as_str(), None),
+        ] {
+            assert_eq!(environment(body.as_bytes()).as_deref(), expected, "{}", &body[..body.len().min(99)]);
+        }
     }
 
     #[test]

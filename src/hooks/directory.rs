@@ -26,18 +26,14 @@ pub(super) struct Entry {
     pub waiting: BTreeMap<String, Waiting>,
     /// The names of the open promotions.
     pub open: BTreeSet<String>,
-    /// The different Secrets of approvals.
-    approvers: Vec<SecretName>,
     /// The Secret of looks, if there is one.
-    lookers: Vec<SecretName>,
+    looker: Option<SecretName>,
 }
 
 /// All pipelines with a hook.
 #[derive(Debug, Default)]
 pub(super) struct Directory {
     pipelines: HashMap<ObjectName, Arc<Entry>>,
-    /// The highest number of Secrets of one hook that was seen.
-    most: usize,
 }
 
 impl Entry {
@@ -55,9 +51,8 @@ impl Entry {
             Some((environment.name.clone(), secret(policy.strategy.as_ref())?))
         });
         let approvals: BTreeMap<_, _> = approvals.collect();
-        let approvers: BTreeSet<_> = approvals.values().cloned().collect();
-        let lookers: Vec<_> = secret(spec.hooks.as_ref()).into_iter().collect();
-        if approvers.is_empty() && lookers.is_empty() {
+        let looker = secret(spec.hooks.as_ref());
+        if approvals.is_empty() && looker.is_none() {
             return None;
         }
         let environments = || pipeline.status.iter().flat_map(|status| &status.environments);
@@ -68,16 +63,21 @@ impl Entry {
             approvals,
             waiting: waiting.collect(),
             open: open.map(|newest| newest.name.clone()).collect(),
-            approvers: approvers.into_iter().collect(),
-            lookers,
+            looker,
         })
     }
 
-    /// Returns the Secrets whose keys can sign requests to a hook.
-    pub fn signers(&self, hook: Hook) -> &[SecretName] {
-        match hook {
-            Hook::Approval => &self.approvers,
-            Hook::Look => &self.lookers,
+    /// Returns the Secret whose keys can sign a request. It is one at most, so the work for a request is the same for each pipeline.
+    /// `environment`: the one that an approval names. If it names none, the Secret must be the same for all environments.
+    pub fn signer(&self, hook: Hook, environment: Option<&str>) -> Option<&SecretName> {
+        match (hook, environment) {
+            (Hook::Look, _) => self.looker.as_ref(),
+            (Hook::Approval, Some(environment)) => self.approvals.get(environment),
+            (Hook::Approval, None) => {
+                let mut all = self.approvals.values();
+                let first = all.next()?;
+                all.all(|other| other == first).then_some(first)
+            }
         }
     }
 }
@@ -90,10 +90,9 @@ impl Directory {
     /// Adds or replaces a pipeline. Returns whether the Secrets of hooks may have changed.
     pub fn put(&mut self, pipeline: &SeenPipeline) -> bool {
         let Some(entry) = Entry::of(pipeline) else { return self.remove(&name(pipeline)) };
-        self.most = self.most.max(entry.approvers.len()).max(entry.lookers.len());
         let new = Arc::new(entry);
         let old = self.pipelines.insert(name(pipeline), Arc::clone(&new));
-        old.is_none_or(|old| old.approvers != new.approvers || old.lookers != new.lookers)
+        old.is_none_or(|old| old.approvals != new.approvals || old.looker != new.looker)
     }
 
     /// Removes a pipeline. Returns whether the Secrets of hooks may have changed.
@@ -113,12 +112,7 @@ impl Directory {
 
     /// Returns the names of all Secrets.
     pub fn secrets(&self) -> BTreeSet<SecretName> {
-        self.pipelines.values().flat_map(|entry| entry.approvers.iter().chain(&entry.lookers)).cloned().collect()
-    }
-
-    /// Returns for how many Secrets each signature is computed, whatever pipeline a request names. It never decreases.
-    pub fn most(&self) -> usize {
-        self.most.max(1)
+        self.pipelines.values().flat_map(|entry| entry.approvals.values().chain(&entry.looker)).cloned().collect()
     }
 }
 
@@ -169,14 +163,24 @@ mod tests {
         let entry = Entry::of(&pipeline).unwrap();
         let approvals = [("prod".to_owned(), secret("of-prod")), ("staging".to_owned(), secret("all"))];
         assert_eq!(entry.approvals, approvals.into());
-        assert_eq!(entry.signers(Hook::Approval), [secret("all"), secret("of-prod")]);
-        assert_eq!(entry.signers(Hook::Look), [secret("look")]);
+        for (hook, environment, signer) in [
+            (Hook::Approval, Some("staging"), Some(secret("all"))),
+            (Hook::Approval, Some("prod"), Some(secret("of-prod"))),
+            (Hook::Approval, Some("dev"), None),
+            (Hook::Approval, Some("qa"), None),
+            (Hook::Approval, None, None),
+            (Hook::Look, None, Some(secret("look"))),
+        ] {
+            assert_eq!(entry.signer(hook, environment), signer.as_ref(), "{hook:?} {environment:?}");
+        }
         assert_eq!(entry.open, ["two".to_owned()].into());
         assert_eq!(entry.waiting.keys().collect::<Vec<_>>(), ["prod"]);
         assert_eq!((entry.waiting["prod"].promotion_uid.as_str(), entry.uid.as_str()), ("u", "uid-web"));
         // `{}` promotes nothing to the environment.
         pipeline.spec.environments[1].promotion = serde_json::from_value(json!({})).unwrap();
-        assert_eq!(Entry::of(&pipeline).unwrap().approvals.keys().collect::<Vec<_>>(), ["prod"]);
+        let entry = Entry::of(&pipeline).unwrap();
+        assert_eq!(entry.approvals.keys().collect::<Vec<_>>(), ["prod"]);
+        assert_eq!(entry.signer(Hook::Approval, None), Some(&secret("of-prod")), "the only one");
     }
 
     #[test]
@@ -196,7 +200,6 @@ mod tests {
     #[test]
     fn secrets_change_with_the_pipelines() {
         let mut directory = Directory::default();
-        assert_eq!(directory.most(), 1);
         let looks = json!({"hooks": {"secretRef": {"name": "look"}}});
         assert!(directory.put(&pipeline("one", &looks)));
         assert!(directory.put(&pipeline("two", &json!({"promotion": strategy("a")}))));
@@ -207,13 +210,12 @@ mod tests {
         assert!(directory.get(&name(&edited)).unwrap().open.is_empty());
         edited.spec.environments[2].promotion = serde_json::from_value(strategy("b")).unwrap();
         assert!(directory.put(&edited));
-        assert_eq!(directory.most(), 2);
         directory.retain(Some("team-b"), &BTreeSet::new());
         assert_eq!(directory.secrets().len(), 3);
         directory.retain(Some("team-a"), &[name(&edited)].into());
         assert_eq!(directory.secrets(), [secret("a"), secret("b")].into());
         directory.retain(None, &BTreeSet::new());
-        assert_eq!((directory.secrets().len(), directory.most()), (0, 2));
+        assert_eq!(directory.secrets().len(), 0);
         assert!(!directory.remove(&name(&edited)));
     }
 }

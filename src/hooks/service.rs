@@ -1,6 +1,6 @@
 //! The steps from a request to its answer: limits of its source, keys, signature, limits of its pipeline, and what it asks for.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::act::Actor;
-use super::approval::Approval;
+use super::approval::{Approval, environment};
 use super::directory::{Directory, Entry};
 use super::follow;
 use super::limits::{Limits, Source};
@@ -127,14 +127,14 @@ impl Service {
         if let Err(wait) = self.limits().unverified(entered.source, since_boot()) {
             return Answer::TooMany(wait);
         }
-        let Some((entry, signers)) = self.verify(route, headers, body) else { return Answer::Unauthorized };
+        let Some((entry, signer)) = self.verify(route, headers, body) else { return Answer::Unauthorized };
         verified();
         if let Err(wait) = self.limits().verified(entered.source, route.hook, &entry.uid, since_boot()) {
             return Answer::TooMany(wait);
         }
         let act = self.in_turn(async {
             match route.hook {
-                Hook::Approval => self.approve(&route.pipeline, &entry, &signers, body).await,
+                Hook::Approval => self.approve(&route.pipeline, &entry, &signer, body).await,
                 Hook::Look => self.look(&route.pipeline, &entry).await,
             }
         });
@@ -158,21 +158,17 @@ impl Service {
         }
     }
 
-    /// Returns the pipeline and those of its Secrets with whose keys the request is signed, if there are any. The work does not depend on
-    /// the pipeline.
-    fn verify(&self, route: &Route, headers: &HeaderMap, body: &[u8]) -> Option<(Arc<Entry>, Vec<SecretName>)> {
-        let (entry, most) = {
-            let directory = self.directory();
-            (directory.get(&route.pipeline), directory.most())
+    /// Returns the pipeline and the Secret with one of whose keys the request is signed. The work depends on the request only: not on the
+    /// pipeline that it names, and not on others.
+    fn verify(&self, route: &Route, headers: &HeaderMap, body: &[u8]) -> Option<(Arc<Entry>, SecretName)> {
+        let (signed, environment) = match route.hook {
+            Hook::Approval => (Signed::Approval, environment(body)),
+            Hook::Look => (Signed::Look, None),
         };
-        let signed = match route.hook {
-            Hook::Approval => Signed::Approval,
-            Hook::Look => Signed::Look,
-        };
-        let names = entry.as_ref().map(|entry| entry.signers(route.hook)).unwrap_or_default();
-        let signers = self.0.secrets.secrets().verified(signed, names, most, headers, body);
-        let signers: Vec<_> = signers.into_iter().cloned().collect();
-        if signers.is_empty() { None } else { Some((entry?, signers)) }
+        let entry = self.directory().get(&route.pipeline);
+        let signer = entry.as_ref().and_then(|entry| entry.signer(route.hook, environment.as_deref())).cloned();
+        let is_signed = self.0.secrets.secrets().is_signed(signed, signer.as_ref(), headers, body);
+        entry.zip(signer).filter(|_| is_signed)
     }
 
     /// Requests a check. If the last one was a moment ago, another one is planned: a forge does not repeat a hook that was accepted.
@@ -196,13 +192,13 @@ impl Service {
         answer
     }
 
-    async fn approve(&self, pipeline: &ObjectName, entry: &Entry, signers: &[SecretName], body: &[u8]) -> Answer {
+    async fn approve(&self, pipeline: &ObjectName, entry: &Entry, signer: &SecretName, body: &[u8]) -> Answer {
         let approval = match Approval::read(body, pipeline, now()) {
             Ok(approval) => approval,
             Err(why) => return Answer::Invalid(why.to_string()),
         };
         // The key of one environment does not approve for another one.
-        if !is_signed(&entry.approvals, &approval.environment, signers) {
+        if entry.approvals.get(&approval.environment) != Some(signer) {
             return Answer::Unauthorized;
         }
         self.0.actor.approve(pipeline, entry, &approval).await
@@ -237,29 +233,55 @@ impl Service {
     }
 }
 
-/// Whether the Secret with the keys of this environment is one of those that signed.
-fn is_signed(approvals: &BTreeMap<String, SecretName>, environment: &str, signers: &[SecretName]) -> bool {
-    approvals.get(environment).is_some_and(|of| signers.contains(of))
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use serde_json::{Value, json};
 
-    #[test]
-    fn a_key_approves_only_for_environments_that_have_it() {
-        let secret = |name: &str| SecretName { namespace: "team-a".to_owned(), name: name.to_owned() };
-        let approvals = [("staging".to_owned(), secret("devs")), ("prod".to_owned(), secret("ops"))].into();
-        for (environment, signers, expected) in [
-            ("prod", &["ops"][..], true),
-            ("prod", &["devs"], false),
-            ("prod", &["devs", "ops"], true),
-            ("staging", &["devs"], true),
-            ("test", &["devs", "ops"], false),
-            ("prod", &[], false),
-        ] {
-            let signers: Vec<_> = signers.iter().map(|name| secret(name)).collect();
-            assert_eq!(is_signed(&approvals, environment, &signers), expected, "{environment} {signers:?}");
-        }
+    use super::*;
+    use crate::hooks::seen::SeenPipeline;
+    use crate::report::events::events;
+    use crate::webhook::keys_tried;
+
+    /// Returns a pipeline that has a Secret of its own for each environment but the first one.
+    fn pipeline(name: &str, environments: usize) -> SeenPipeline {
+        let environment = |at: usize| {
+            let strategy = json!({"notification": {}, "secretRef": {"name": format!("approvals-{at}")}});
+            json!({"name": format!("e{at}"), "promotion": {"strategy": strategy}})
+        };
+        let environments: Vec<Value> = (0..environments).map(environment).collect();
+        let spec = json!({"environments": environments, "hooks": {"secretRef": {"name": "looks"}}});
+        serde_json::from_value(json!({"metadata": {"namespace": "team-a", "name": name, "uid": name}, "spec": spec}))
+            .unwrap()
+    }
+
+    #[tokio::test]
+    async fn the_work_for_an_unsigned_request_depends_on_no_pipeline() {
+        let never = tower::service_fn(|_: http::Request<kube::client::Body>| {
+            std::future::pending::<Result<http::Response<kube::client::Body>, tower::BoxError>>()
+        });
+        let client = Client::new(never, "default");
+        let metrics = Metrics::new();
+        let (events, _) = events(client.clone(), metrics.clone(), CancellationToken::new());
+        let service = Service::new(Given { client, namespaces: vec![None], events, metrics });
+        let work = |path: &str, body: &Value| {
+            let route = crate::hooks::route(path).unwrap();
+            let before = keys_tried();
+            assert!(service.verify(&route, &HeaderMap::new(), body.to_string().as_bytes()).is_none());
+            keys_tried() - before
+        };
+        let all = || {
+            let bodies = [json!({"environment": "e1"}), json!({"environment": "qa"}), json!([])];
+            let of = |name: &str| bodies.each_ref().map(|body| work(&format!("/approval/team-a/{name}"), body));
+            let looks = ["large", "small", "gone"].map(|name| work(&format!("/hooks/team-a/{name}"), &json!({})));
+            (["large", "small", "gone"].map(of), looks)
+        };
+        let expected = ([[4; 3]; 3], [4; 3]);
+        assert_eq!(all(), expected, "no pipeline");
+        service.directory_mut().put(&pipeline("large", 32));
+        service.directory_mut().put(&pipeline("small", 2));
+        assert_eq!(service.directory().secrets().len(), 32);
+        assert_eq!(all(), expected);
+        service.directory_mut().remove(&crate::hooks::directory::name(&pipeline("large", 32)));
+        assert_eq!(all(), expected, "it is deleted");
     }
 }

@@ -28,6 +28,8 @@ pub use client::proxy::{Proxy, ProxyError};
 pub use egress::policy::Policy;
 pub use egress::rule::Rule;
 pub use inbound::Signed;
+#[cfg(test)]
+pub(crate) use inbound::keys_tried;
 pub use otlp::collector::{Collector, CollectorError};
 pub use otlp::export::Exporter;
 pub use request::forge::{Answer, ForgeRequest, Login, Unanswered};

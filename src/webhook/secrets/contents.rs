@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::RangeInclusive;
 
 use k8s_openapi::api::core::v1::Secret;
 use secrecy::{ExposeSecret as _, SecretSlice};
@@ -17,8 +18,8 @@ use crate::webhook::attempt::NotSent;
 const HOOK_KEY: &str = "hmac-key";
 /// Maximum number of such keys in one Secret. A rotation needs two.
 pub(in crate::webhook) const MAX_HOOK_KEYS: usize = 4;
-/// Minimum length of such a key, in bytes.
-const MIN_HOOK_KEY: usize = 16;
+/// Lengths of such a key, in bytes. A longer one would make each request cost more.
+const HOOK_KEY_LENGTHS: RangeInclusive<usize> = 16..=1024;
 
 /// The data of one Secret at one time. Debug shows only the keys.
 pub(in crate::webhook) struct Contents {
@@ -38,12 +39,12 @@ impl Contents {
         self.inbound
     }
 
-    /// Returns the keys of hooks, in the order of their names: those that are long enough, and at most [`MAX_HOOK_KEYS`]. A Secret of another
+    /// Returns the keys of hooks, in the order of their names: those of a valid length, and at most [`MAX_HOOK_KEYS`]. A Secret of another
     /// type has none. A key that is text has no line breaks at its end, because files and `echo` add one.
     pub(in crate::webhook) fn hook_keys(&self) -> impl Iterator<Item = &[u8]> {
         let named = self.data.iter().filter(|(name, _)| self.inbound && name.starts_with(HOOK_KEY));
         let keys = named.map(|(_, value)| trimmed(value.expose_secret()));
-        keys.filter(|key| key.len() >= MIN_HOOK_KEY).take(MAX_HOOK_KEYS)
+        keys.filter(|key| HOOK_KEY_LENGTHS.contains(&key.len())).take(MAX_HOOK_KEYS)
     }
 
     /// Returns the value of a key as text, without line breaks at its end, because files and `echo` add one.
@@ -102,12 +103,13 @@ mod tests {
 
     #[test]
     fn keys_of_hooks_have_a_name_a_length_and_a_type() {
+        let (longest, longer) = ("x".repeat(1024), "x".repeat(1025));
         let data = [
             ("hmac-key", "0123456789abcdef\n"),
             ("hmac-key-2", "0123456789abcde"),
             ("hmac-key-3", "0123456789abcdefg"),
-            ("hmac-key.old", "0123456789abcdefh"),
-            ("hmac-keys", "0123456789abcdefi"),
+            ("hmac-key.old", &longer),
+            ("hmac-keys", &longest),
             ("hmac-keyz", "0123456789abcdefj"),
             ("key", "0123456789abcdefk"),
         ];
@@ -115,7 +117,7 @@ mod tests {
             let secret = Secret { type_: type_.map(str::to_owned), ..secret(&data) };
             Contents::from(secret).hook_keys().map(|key| String::from_utf8(key.to_vec()).unwrap()).collect()
         };
-        let expected = ["0123456789abcdef", "0123456789abcdefg", "0123456789abcdefh", "0123456789abcdefi"];
+        let expected = ["0123456789abcdef", "0123456789abcdefg", &longest, "0123456789abcdefj"];
         assert_eq!(keys(Some(INBOUND)), expected);
         assert_eq!(keys(Some("Opaque")), [""; 0]);
         assert_eq!(keys(None), [""; 0]);
