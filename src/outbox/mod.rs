@@ -124,6 +124,13 @@ struct Started {
     notes: mpsc::Sender<Note>,
 }
 
+impl Started {
+    /// Whether a source of events contains a Delivery.
+    fn contains(&self, source: usize, id: &RecordId) -> bool {
+        self.sources.get(source).is_none_or(|of| of.as_ref().is_none_or(|namespace| *namespace == id.namespace))
+    }
+}
+
 /// The handle of the engine; cheap to clone.
 #[derive(Clone)]
 pub struct Deliveries {

@@ -170,6 +170,11 @@ mod tests {
         assert_eq!(labels["pennant.dev/pipeline"], "a".repeat(62));
         assert_eq!(labels["velero.io/exclude-from-backup"], "true");
         assert!(labels.values().all(|value| value.len() <= 63));
+        let chart = concat!(env!("CARGO_MANIFEST_DIR"), "/charts/pennant/templates/admissionpolicy.yaml");
+        let policy = std::fs::read_to_string(chart).unwrap();
+        for label in labels.keys() {
+            assert!(policy.contains(&format!("\"{label}\"")), "the admission policy of the chart keeps {label}");
+        }
     }
 
     #[test]

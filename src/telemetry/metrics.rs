@@ -175,7 +175,7 @@ impl Metrics {
         self.families.kept.set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
-    /// Sets the number of settled Deliveries past their retention limit that still exist.
+    /// Sets the number of settled Deliveries past their retention limit that still exist, and of deleted ones that a finalizer keeps.
     pub fn overdue(&self, count: usize) {
         self.families.overdue.set(i64::try_from(count).unwrap_or(i64::MAX));
     }
@@ -322,7 +322,7 @@ impl Families {
         r.register("workers", "Workers, by state (busy or idle)", self.workers.clone());
         r.register("deliveries_pending", "Deliveries that are recorded and not settled", self.pending.clone());
         r.register("deliveries_kept", "Settled deliveries that are kept", self.kept.clone());
-        let help = "Settled deliveries past a retention limit that are not deleted yet";
+        let help = "Settled deliveries past a retention limit, and deleted deliveries that a finalizer keeps";
         r.register("deliveries_overdue", help, self.overdue.clone());
         let help = "Entries in memory about pipelines and notifications";
         r.register("bookkeeping_entries", help, self.bookkeeping.clone());

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use kube::ResourceExt as _;
+use kube::api::DeleteParams;
 use pennant::api::{Delivery, Outcome};
 use serde_json::json;
 
@@ -83,4 +85,33 @@ async fn the_cluster_has_a_limit_and_parked_deliveries_are_deleted_last() {
     })
     .await;
     removed(&pennant, "cap", 2.0).await;
+}
+
+/// Nothing else shows that a controller keeps the audit longer than its retention.
+#[tokio::test]
+async fn deleted_deliveries_that_a_finalizer_keeps_are_counted() {
+    let world = World::new("kept").await;
+    let receiver = Receiver::start();
+    world.deploy("web", "1").await;
+    world.pipeline("shop", &["dev/web"]).await;
+    world.notification("hook", &receiver, json!({"triggers": [{"type": "Deployed", "environments": ["dev"]}]})).await;
+    let mut pennant = Pennant::start(&world).await;
+    world.settled().await;
+    world.ship("web", "2").await;
+    world.fence("shop", &["hook"]).await;
+    let sent = world.deliveries().await.into_iter().find(|d| d.spec.subject.environment == "dev").expect("it is recorded");
+    world.patch::<Delivery>(&sent.name_any(), json!({"metadata": {"finalizers": ["example.com/kept"]}})).await;
+    world.api::<Delivery>().delete(&sent.name_any(), &DeleteParams::default()).await.expect("deleted");
+    let overdue = async |pennant: &Pennant, expected: f64| {
+        eventually(&format!("{expected} deliveries are overdue"), async || {
+            let count = pennant.metrics().await["pennant_deliveries_overdue"];
+            if count == expected { Ok(()) } else { Err(format!("{count}")) }
+        })
+        .await;
+    };
+    overdue(&pennant, 1.0).await;
+    pennant.restart().await;
+    overdue(&pennant, 1.0).await;
+    world.patch::<Delivery>(&sent.name_any(), json!({"metadata": {"finalizers": null}})).await;
+    overdue(&pennant, 0.0).await;
 }

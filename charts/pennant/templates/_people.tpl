@@ -9,8 +9,8 @@
 - apiGroups: [pennant.dev]
   resources: [pipelines, pipelinesets, notifications]
   verbs: [create, update, patch, delete, deletecollection]
-# To request a redelivery by an annotation. The admission policy restricts it to the metadata. Without the policy, it also allows
-# changes to the status of a pending Delivery.
+# To request a redelivery by an annotation. The admission policy restricts it to labels and annotations. Without the policy, it also allows
+# changes to the status of a pending Delivery, and its deletion by an owner that does not exist.
 - apiGroups: [pennant.dev]
   resources: [deliveries]
   verbs: [patch]

@@ -240,29 +240,37 @@ impl Engine {
         // An event can be from the first list of a term.
         self.follow_buckets();
         match event {
-            Event::ListBegins => self.initial_sync.begins(source),
+            Event::ListBegins => {
+                // The list reports them again.
+                self.parts.delivery_index.forget_terminating(|id| self.started.contains(source, id));
+                self.initial_sync.begins(source);
+            }
             Event::Seen(record) => {
                 self.initial_sync.seen(source, &record.id);
                 self.seen(*record);
             }
-            Event::Deleted(id, uid) => {
-                self.forget_origin(&id, &uid);
-                self.initial_sync.record_deletion(uid, Instant::now());
-                self.deleted(&id);
+            Event::Deleted(id, uid) => self.has_gone(&id, uid),
+            Event::Terminating(id, uid) => {
+                self.has_gone(&id, uid);
+                self.parts.delivery_index.terminating(id);
             }
             Event::ListEnds(turn) => self.listed(source, turn),
         }
+    }
+
+    fn has_gone(&mut self, id: &RecordId, uid: String) {
+        self.forget_origin(id, &uid);
+        self.initial_sync.record_deletion(uid, Instant::now());
+        self.deleted(id);
     }
 
     /// Ends the list of a source. Deliveries that it does not contain are read live, because they may have been recorded after the list was
     /// made.
     fn listed(&mut self, source: usize, turn: u64) {
         let Some(list) = self.initial_sync.ends(source) else { return };
-        let here = |id: &RecordId| {
-            self.started.sources.get(source).is_none_or(|ns| ns.as_ref().is_none_or(|ns| *ns == id.namespace))
-        };
+        let is_here = |id: &RecordId| self.started.contains(source, id);
         let absent: Vec<_> =
-            self.parts.delivery_index.ids().into_iter().filter(|id| here(id) && !list.contains(id)).collect();
+            self.parts.delivery_index.ids().into_iter().filter(|id| is_here(id) && !list.contains(id)).collect();
         if absent.is_empty() {
             return self.complete(source, turn);
         }

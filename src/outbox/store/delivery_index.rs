@@ -82,6 +82,7 @@ impl DeliveryIndex {
     pub fn forget(&self, id: &RecordId) -> bool {
         let owner = {
             let mut book = self.book();
+            book.terminating.remove(id);
             let created = book.pending.accepted(id);
             let entry = book.take(id);
             let lane = entry.as_ref().map(|entry| entry.lane.clone()).or(created);
@@ -93,6 +94,16 @@ impl DeliveryIndex {
         };
         self.changed.wake(owner);
         true
+    }
+
+    /// Notes that a finalizer keeps a deleted Delivery.
+    pub fn terminating(&self, id: RecordId) {
+        self.book().terminating.insert(id);
+    }
+
+    /// Removes the deleted Deliveries that finalizers keep, because a list reports them again.
+    pub fn forget_terminating(&self, is_listed: impl Fn(&RecordId) -> bool) {
+        self.book().terminating.retain(|id| !is_listed(id));
     }
 
     /// Notes that a Delivery that this process has recorded was deleted before the engine knew it.
@@ -216,9 +227,13 @@ impl DeliveryIndex {
         self.book().kept.count()
     }
 
-    /// Returns the first `most` settled deliveries that have been kept long enough; see `RetentionIndex::overdue`.
+    /// Returns the first `most` settled deliveries that have been kept long enough; see `RetentionIndex::overdue`. Deleted ones that a
+    /// finalizer keeps are counted, too.
     pub fn overdue<'a>(&self, rules: (impl Fn(&LaneKey) -> Rules<'a>, u64), cap: usize, most: usize, now: Time) -> Overdue {
-        self.book().kept.overdue(rules, cap, most, now)
+        let mut book = self.book();
+        let mut overdue = book.kept.overdue(rules, cap, most, now);
+        overdue.count += book.terminating.len();
+        overdue
     }
 
     /// Returns the ids of all deliveries.
@@ -352,6 +367,23 @@ mod tests {
             assert_eq!((figures.last_attempt, figures.last_error), (Some(at), tried.status.error.clone()));
         }
         assert_eq!(delivery_index.figures(&owner).pending, 1);
+    }
+
+    #[test]
+    fn deleted_deliveries_that_a_finalizer_keeps_are_overdue() {
+        let delivery_index = DeliveryIndex::default();
+        let overdue = || {
+            let rules = |_: &LaneKey| -> Rules<'static> { unreachable!("no delivery is settled") };
+            delivery_index.overdue((rules, 0), 100, 100, Time::UNIX_EPOCH).count
+        };
+        let ids = [1, 2, 3].map(|serial| record(serial).id);
+        ids.iter().for_each(|id| delivery_index.terminating(id.clone()));
+        delivery_index.terminating(ids[0].clone());
+        assert_eq!(overdue(), 3);
+        delivery_index.forget(&ids[0]);
+        assert_eq!(overdue(), 2, "its finalizer was removed");
+        delivery_index.forget_terminating(|id| *id == ids[1]);
+        assert_eq!(overdue(), 1, "it is listed again");
     }
 
     #[test]

@@ -109,6 +109,8 @@ pub enum Event {
     Seen(Box<Record>),
     /// A record was deleted. The uid identifies the object.
     Deleted(RecordId, String),
+    /// The same, but a finalizer keeps the object.
+    Terminating(RecordId, String),
     /// A list starts. Objects that it does not contain may be gone.
     ListBegins,
     /// The list that was started in this leadership term is complete.
@@ -350,7 +352,8 @@ impl Journal {
                 }
                 // A finalizer can keep a deleted Delivery for any length of time. A deleted Delivery is never sent, whichever client
                 // created it.
-                Ok(Apply(d) | InitApply(d) | Delete(d)) => Some(Event::Deleted(id(&d), d.uid().unwrap_or_default())),
+                Ok(Apply(d) | InitApply(d)) => Some(Event::Terminating(id(&d), d.uid().unwrap_or_default())),
+                Ok(Delete(d)) => Some(Event::Deleted(id(&d), d.uid().unwrap_or_default())),
                 Ok(Init) => Some(Event::ListBegins),
                 Ok(InitDone) => Some(Event::ListEnds(term.number())),
                 Err(_) => {

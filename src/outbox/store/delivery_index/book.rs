@@ -42,6 +42,8 @@ pub(super) struct Book {
     /// By uid of the pipeline: when the newest Delivery was recorded.
     pub newest: HashMap<String, Time>,
     pub pending: PendingLanes,
+    /// Deleted Deliveries that finalizers keep.
+    pub terminating: HashSet<RecordId>,
 }
 
 impl Book {

@@ -130,6 +130,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_admission_policy_of_the_chart_keeps_each_label() {
+        let chart = concat!(env!("CARGO_MANIFEST_DIR"), "/charts/pennant/templates/admissionpolicy.yaml");
+        let policy = std::fs::read_to_string(chart).unwrap();
+        for label in object("a", &crate::outbox::testing::spec(1), None).labels().keys() {
+            assert!(policy.contains(&format!("\"{label}\"")), "{label}");
+        }
+    }
+
+    #[test]
     fn the_patch_takes_away_what_is_no_longer_so() {
         let before = DeliveryStatus { reason: Some("SecretMissing".into()), attempts: 1, ..DeliveryStatus::default() };
         let after = DeliveryStatus { attempts: 2, status_code: Some(200), ..DeliveryStatus::default() };
