@@ -2,6 +2,7 @@
 //! promotion. Each test ends with the oracle, and with the pull requests, branches and commits that must exist, and no others.
 
 mod behind;
+mod beside;
 mod commits;
 mod edited;
 mod edits;

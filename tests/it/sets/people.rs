@@ -285,3 +285,43 @@ async fn a_pipeline_is_not_given_to_another_source_before_its_last_delivery() {
     assert_eq!(told.last().unwrap().json()["type"], "Removed");
     assert!(told.iter().all(|request| request.id() == told[0].id()));
 }
+
+/// Each edit of a source changes what both sets want. Only the set that made the pipeline changes it, and once.
+#[tokio::test]
+async fn sets_that_claim_one_name_do_not_fight() {
+    const EDITS: usize = 8;
+    let world = World::new("sets-fight").await;
+    world.deploy_with("a", "1", json!({"env": "e0"})).await;
+    let _pennant = Pennant::start(&world).await;
+    for name in ["apps", "other"] {
+        let mut set = of_deployments(&json!({"template": {"spec": {"hooks": {"secretRef": {"name": "{{labels.env}}"}}}}}));
+        set["metadata"]["name"] = json!(name);
+        world.create::<PipelineSet>(set).await;
+    }
+    exists(&world, "a-app").await;
+    let first = world.get_pipeline("a-app").await;
+    let refused = async |of: &str| {
+        let set = world.api::<PipelineSet>().get(of).await.map_err(|error| error.to_string())?;
+        let of = set.status.unwrap_or_default();
+        if of.wrong.first().is_some_and(|wrong| wrong.reason == "NameTaken") { Ok(()) } else { Err(format!("{of:?}")) }
+    };
+    let winner = first.spec.pipeline_set.as_ref().map(|made_by| made_by.name.clone()).expect("a set made it");
+    let loser = if winner == "apps" { "other" } else { "apps" };
+    eventually("one of them is refused", async || refused(loser).await).await;
+    for edit in 1..=EDITS {
+        let env = format!("e{edit}");
+        world.patch::<Deployment>("a", json!({"metadata": {"labels": {"env": env}}})).await;
+        eventually("the edit is in the pipeline", async || {
+            let now = world.get_pipeline("a-app").await;
+            if now.labels().get("env") == Some(&env) { Ok(()) } else { Err(format!("{:?}", now.metadata)) }
+        })
+        .await;
+    }
+    eventually("the other one is still refused", async || refused(loser).await).await;
+    let now = world.get_pipeline("a-app").await;
+    let set = now.spec.pipeline_set.as_ref().map(|made_by| made_by.name.as_str());
+    assert_eq!((set, now.uid(), now.owner_references()), (Some(winner.as_str()), first.uid(), first.owner_references()));
+    let edits = now.metadata.generation.zip(first.metadata.generation).map(|(now, first)| now - first);
+    // The set removes the baseline at some time, which is an edit, too.
+    assert!(edits.is_some_and(|edits| (EDITS as i64..=EDITS as i64 + 1).contains(&edits)), "{edits:?}");
+}
