@@ -25,6 +25,7 @@ use std::time::Duration;
 
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use ipnet::IpNet;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use shared::failure;
 use unseen::Unseen;
@@ -265,6 +266,7 @@ fn run(args: RunArgs) -> anyhow::Result<()> {
         "--follow makes sets for all shards; give it to the process without --shard-id"
     );
     telemetry::logging::init(args.log_format)?;
+    allow_open_files();
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let own = || variable("POD_NAMESPACE");
     let host = || rustix::system::uname().nodename().to_string_lossy().into_owned();
@@ -311,6 +313,14 @@ fn run(args: RunArgs) -> anyhow::Result<()> {
     remote.shutdown_background();
     ended?;
     Ok(())
+}
+
+/// Raises the number of files that the process can open to what the system allows. Many systems start a process with 1,024, and each
+/// connection is a file: clients of one port must not use up those that deliveries need.
+fn allow_open_files() {
+    let limit = getrlimit(Resource::Nofile);
+    // Without it, the process has the limit with which it was started.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
 /// Runs a command that uses an API server. If a call of the API server fails, the error is one sentence.

@@ -10,8 +10,6 @@ use std::time::Duration;
 
 use crate::telemetry::metrics::Hook;
 
-/// Maximum number of requests of one source that are open at once: half of all connections.
-const OPEN: usize = 32;
 /// The rate of requests of one source that are not verified yet, or have no right signature.
 const UNVERIFIED: Rate = Rate { burst: 100, interval: Duration::from_millis(100) };
 /// The rate of requests with a right signature, for each hook of a pipeline: 20 in 30 s.
@@ -42,39 +40,17 @@ impl Source {
 /// All limits.
 #[derive(Debug)]
 pub(super) struct Limits {
-    open: HashMap<Source, usize>,
     unverified: Buckets<Source>,
     verified: Buckets<(Hook, String)>,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { open: HashMap::new(), unverified: Buckets::new(UNVERIFIED), verified: Buckets::new(VERIFIED) }
+        Self { unverified: Buckets::new(UNVERIFIED), verified: Buckets::new(VERIFIED) }
     }
 }
 
 impl Limits {
-    /// Whether a source can open another request. If so, it counts until [`Limits::leave`].
-    pub fn enter(&mut self, source: Source) -> bool {
-        let open = self.open.entry(source).or_default();
-        let has_room = *open < OPEN;
-        if has_room {
-            *open += 1;
-        }
-        has_room
-    }
-
-    /// Ends an open request.
-    pub fn leave(&mut self, source: Source) {
-        let left = self.open.get_mut(&source).map(|open| {
-            *open = open.saturating_sub(1);
-            *open
-        });
-        if left == Some(0) {
-            self.open.remove(&source);
-        }
-    }
-
     /// Counts a request that is not verified yet. The error is the time until there is room.
     pub fn unverified(&mut self, source: Source, now: Duration) -> Result<(), Duration> {
         self.unverified.take(source, now)
@@ -192,18 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_source_has_a_bounded_number_of_open_requests() {
-        let mut limits = Limits::default();
-        let (one, two) = (Source::v4(1), Source::v6(u128::MAX));
-        assert_eq!((0..100).filter(|_| limits.enter(one)).count(), OPEN);
-        assert!(limits.enter(two));
-        limits.leave(one);
-        assert!(limits.enter(one) && !limits.enter(one));
-        for _ in 0..OPEN {
-            limits.leave(one);
-        }
-        limits.leave(two);
-        assert!(limits.open.is_empty());
+    fn a_network_of_ipv6_is_one_source() {
         assert_eq!(Source::v6((1 << 64) + 1), Source::v6((1 << 64) + 2));
         assert_ne!(Source::v6(1 << 64), Source::v6(2 << 64));
     }

@@ -24,7 +24,7 @@ use http::StatusCode;
 
 pub use limits::Source;
 pub use route::{Route, route};
-pub use service::{Entered, Given, Service};
+pub use service::{Given, Service};
 
 use crate::telemetry::metrics::HookResult;
 
@@ -46,7 +46,7 @@ pub enum Answer {
     Invalid(String),
     /// The body is too long.
     TooLarge,
-    /// The request did not arrive in time.
+    /// The body arrived too slowly.
     TooSlow,
     /// There were too many requests; after this time there is room for the next one.
     TooMany(Duration),
@@ -85,7 +85,7 @@ impl Answer {
             Self::Unauthorized => "unauthorized".into(),
             Self::Conflict(why) | Self::Invalid(why) => why.clone().into(),
             Self::TooLarge => "the body is longer than 64 KiB".into(),
-            Self::TooSlow => "the request did not arrive within 10 s".into(),
+            Self::TooSlow => "the body arrived too slowly".into(),
             Self::TooMany(_) => "too many requests".into(),
             Self::Unavailable(why) => (*why).into(),
             Self::NotFound => "no hook has this path".into(),

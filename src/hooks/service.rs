@@ -60,19 +60,6 @@ struct Inner {
     namespaces: Vec<Option<String>>,
 }
 
-/// An open request, which counts against the limit of its source until it is dropped.
-#[must_use]
-pub struct Entered {
-    service: Service,
-    source: Source,
-}
-
-impl Drop for Entered {
-    fn drop(&mut self) {
-        self.service.limits().leave(self.source);
-    }
-}
-
 impl Service {
     /// Creates a service that knows no pipeline yet. Until [`Service::follow`] has read all of them, it answers that it is unavailable.
     #[must_use]
@@ -100,19 +87,10 @@ impl Service {
         self.0.secrets.shutdown().await;
     }
 
-    /// Called when the head of a request has arrived, before its body is read.
-    pub fn enter(&self, source: Source) -> Result<Entered, Answer> {
-        if self.limits().enter(source) {
-            Ok(Entered { service: self.clone(), source })
-        } else {
-            Err(Answer::TooMany(Duration::ZERO))
-        }
-    }
-
     /// Answers a complete request. `verified` is called if its signature is right.
     pub async fn answer(
         &self,
-        entered: &Entered,
+        source: Source,
         route: &Route,
         headers: &HeaderMap,
         body: &[u8],
@@ -124,12 +102,12 @@ impl Service {
         if !self.0.complete.load(Ordering::Acquire) {
             return Answer::Unavailable("the keys have not been read yet; send the request again");
         }
-        if let Err(wait) = self.limits().unverified(entered.source, since_boot()) {
+        if let Err(wait) = self.limits().unverified(source, since_boot()) {
             return Answer::TooMany(wait);
         }
         let Some((entry, signer)) = self.verify(route, headers, body) else { return Answer::Unauthorized };
         verified();
-        if let Err(wait) = self.limits().verified(entered.source, route.hook, &entry.uid, since_boot()) {
+        if let Err(wait) = self.limits().verified(source, route.hook, &entry.uid, since_boot()) {
             return Answer::TooMany(wait);
         }
         let act = self.in_turn(async {

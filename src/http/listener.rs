@@ -1,43 +1,50 @@
 //! Limits the number, the memory and the duration of connections.
 //!
-//! A connection carries one request: a head of at most 16 KiB within 10 s. It ends after its answer, or after a minute. At most 64
-//! connections are open. At this limit the server still accepts a new connection, and closes the oldest one without a complete head.
-//! If all have sent a complete head, it closes the oldest connection, or the oldest one whose request no handler has [kept](Peer::keep). It
-//! never closes a connection in its first 50 ms to accept another one: new connections wait until then. So clients that never finish a
-//! request only displace each other. A health probe sends its request immediately and is answered.
+//! A connection carries one request: a head of at most 16 KiB within 10 s. It ends after its answer, or after a minute. A server that is
+//! asked by more clients than it has room for still accepts all of them, and closes others ([`excess`]): first those that do not finish
+//! their request. It closes no connection in its first 50 ms, and that time begins when the server has read what had arrived. So a request
+//! that was sent at once is answered, also if thousands of clients never finish theirs.
 
 use std::collections::VecDeque;
 use std::io;
-use std::net::SocketAddr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use axum::Router;
 use axum::extract::Request;
 use axum::serve::Listener;
+use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::task::{AbortHandle, JoinSet};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
-/// Minimum age of a connection that is closed to accept a newer one. A request that is sent immediately has arrived by then, even on a
-/// busy machine. The server accepts a full queue of the kernel ([`BACKLOG`]) within 3.2 s, and a probe has a timeout of 5 s.
+use super::excess::{Most, Seen, Stage, excess};
+use crate::hooks::Source;
+
+/// Minimum age of a connection that is closed for another one. A request that is sent immediately has arrived by then.
 const PROTECTED: Duration = Duration::from_millis(50);
+/// Minimum time between two decisions which connections to close, because each looks at all of them.
+const PAUSE: Duration = Duration::from_millis(5);
 /// Maximum number of connections that the kernel queues until they are accepted. A client whose connection does not fit retries only
 /// after a second.
 const BACKLOG: u32 = 4096;
 
 /// Limits of connections.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
-    /// Maximum number of open connections.
-    pub max_connections: usize,
+pub(super) struct Limits {
+    /// Maximum number of open connections. It includes the new ones that cannot be closed yet, and is larger than the sum of `most`. So a
+    /// server that accepts no more connections can soon close some.
+    pub all: usize,
+    /// Maximum numbers of the others.
+    pub most: Most,
     /// Maximum number of bytes in the head of a request.
     pub head: usize,
     /// Maximum time from the start of a connection to the end of the head.
@@ -48,36 +55,80 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { max_connections: 64, head: 16 * 1024, head_time: Duration::from_secs(10), life: Duration::from_mins(1) }
+        Self {
+            all: 1024,
+            most: Most { reading: 128, answering: 64, kept: 256 },
+            head: 16 * 1024,
+            head_time: Duration::from_secs(10),
+            life: Duration::from_mins(1),
+        }
     }
 }
 
 /// The other side of a connection: an extension of each request.
 #[derive(Clone, Debug)]
-pub struct Peer {
-    address: SocketAddr,
-    is_kept: Arc<AtomicBool>,
+pub(super) struct Peer {
+    source: Source,
+    state: Arc<State>,
+}
+
+/// What the task of a connection and the handler of its request say about it.
+#[derive(Debug, Default)]
+struct State {
+    stage: AtomicU8,
+    /// When the server had read what had arrived with the connection.
+    since: OnceLock<Instant>,
+}
+
+impl State {
+    /// Changes the stage, never to an earlier one.
+    fn reach(&self, stage: Stage) {
+        self.stage.fetch_max(stage as u8, Ordering::Relaxed);
+    }
+
+    fn stage(&self) -> Stage {
+        let stages = [Stage::Silent, Stage::Reading, Stage::Answering, Stage::Kept];
+        let reached = self.stage.load(Ordering::Relaxed);
+        stages.into_iter().find(|stage| *stage as u8 == reached).unwrap_or(Stage::Silent)
+    }
+
+    fn is_protected(&self, now: Instant) -> bool {
+        self.since.get().is_none_or(|since| now.saturating_duration_since(*since) < PROTECTED)
+    }
 }
 
 impl Peer {
-    /// Returns the address.
-    pub fn address(&self) -> SocketAddr {
-        self.address
+    fn new(address: IpAddr) -> Self {
+        Self { source: source(address), state: Arc::default() }
     }
 
-    /// Keeps the connection open while there are others that can be closed for a new one.
-    pub fn keep(&self) {
-        self.is_kept.store(true, Ordering::Relaxed);
+    /// Returns the source of the connection.
+    pub(super) fn source(&self) -> Source {
+        self.source
+    }
+
+    /// Called when the whole request has been read.
+    pub(super) fn complete(&self) {
+        self.state.reach(Stage::Answering);
+    }
+
+    /// Called when the credentials of the request are accepted. The connection is not closed for others while few are kept.
+    pub(super) fn keep(&self) {
+        self.state.reach(Stage::Kept);
+    }
+}
+
+/// Returns the source with this address. A listener for IPv6 can have clients of IPv4.
+fn source(address: IpAddr) -> Source {
+    match address.to_canonical() {
+        IpAddr::V4(address) => Source::v4(address.to_bits()),
+        IpAddr::V6(address) => Source::v6(address.to_bits()),
     }
 }
 
 /// An open connection.
 struct Connection {
-    /// Whether the complete head of its request has arrived.
-    has_request: Arc<AtomicBool>,
-    /// Whether a handler keeps it.
-    is_kept: Arc<AtomicBool>,
-    since: Instant,
+    peer: Peer,
     task: AbortHandle,
 }
 
@@ -86,31 +137,33 @@ struct Connection {
 struct Connections(VecDeque<Connection>);
 
 impl Connections {
-    /// Adds a connection. Closes another one if there are too many.
-    fn add(&mut self, connection: Connection, most: usize) {
-        if let Some(closed) = self.victim(most).and_then(|at| self.0.remove(at)) {
-            closed.task.abort();
-        }
-        self.0.push_back(connection);
-    }
-
-    /// Returns the index of the connection to close for a new one, if the limit is reached.
-    fn victim(&mut self, most: usize) -> Option<usize> {
+    /// Closes those that are too many. Returns whether there are more that cannot be closed yet.
+    fn close_excess(&mut self, most: Most) -> bool {
         self.0.retain(|connection| !connection.task.is_finished());
-        let waits = || self.0.iter().position(|connection| !connection.has_request.load(Ordering::Relaxed));
-        let other = || self.0.iter().position(|connection| !connection.is_kept.load(Ordering::Relaxed));
-        (self.0.len() >= most).then(|| waits().or_else(other).unwrap_or(0))
+        if self.0.len() <= most.least() {
+            return false;
+        }
+        let now = Instant::now();
+        let seen = |Connection { peer, .. }: &Connection| Seen {
+            stage: peer.state.stage(),
+            source: peer.source,
+            is_protected: peer.state.is_protected(now),
+        };
+        let excess = excess(&self.0.iter().map(seen).collect::<Vec<_>>(), most);
+        let mut closes = excess.closes.into_iter();
+        self.0.retain(|connection| {
+            let closes = closes.next().unwrap_or(false);
+            if closes {
+                connection.task.abort();
+            }
+            !closes
+        });
+        excess.is_over
     }
 
-    /// Returns how long to wait until another connection can be accepted.
-    fn wait(&mut self, most: usize) -> Duration {
-        let victim = self.victim(most).and_then(|at| self.0.get(at));
-        victim.map_or(Duration::ZERO, |connection| PROTECTED.saturating_sub(connection.since.elapsed()))
-    }
-
-    /// Closes the connections that have not sent a request.
+    /// Closes the connections that have not sent a head.
     fn close_silent(&self) {
-        let silent = self.0.iter().filter(|connection| !connection.has_request.load(Ordering::Relaxed));
+        let silent = self.0.iter().filter(|connection| connection.peer.state.stage() == Stage::Silent);
         silent.for_each(|connection| connection.task.abort());
     }
 }
@@ -125,35 +178,45 @@ pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
 }
 
 /// Answers requests until `stop`. Returns the connections whose requests are not answered yet.
-pub async fn answer(mut listener: TcpListener, router: Router, limits: Limits, stop: &CancellationToken) -> JoinSet<()> {
+pub(super) async fn answer(
+    mut listener: TcpListener,
+    router: Router,
+    limits: Limits,
+    stop: &CancellationToken,
+) -> JoinSet<()> {
     let (mut tasks, mut connections) = (JoinSet::new(), Connections::default());
+    let (mut is_over, mut next) = (false, Instant::now());
     loop {
-        let wait = connections.wait(limits.max_connections);
-        if !wait.is_zero() {
-            tokio::select! {
-                () = stop.cancelled() => break,
-                () = sleep(wait) => continue,
+        if Instant::now() >= next {
+            is_over = connections.close_excess(limits.most);
+            next = Instant::now() + PAUSE;
+        }
+        while tasks.try_join_next().is_some() {}
+        let is_full = tasks.len() >= limits.all;
+        tokio::select! {
+            () = stop.cancelled() => break,
+            () = sleep_until(next), if is_over || is_full => {}
+            Some(_) = tasks.join_next(), if is_full => {}
+            // The `accept` of the trait retries after errors such as too many open files.
+            (stream, address) = Listener::accept(&mut listener), if !is_full => {
+                let peer = Peer::new(address.ip());
+                let task = tasks.spawn(connection(stream, router.clone(), peer.clone(), limits));
+                connections.0.push_back(Connection { peer, task });
+                is_over |= connections.0.len() > limits.most.least();
             }
         }
-        // The `accept` of the trait retries after errors such as too many open files.
-        let (stream, address) = tokio::select! {
-            () = stop.cancelled() => break,
-            accepted = Listener::accept(&mut listener) => accepted,
-        };
-        while tasks.try_join_next().is_some() {}
-        let (has_request, is_kept) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-        let peer = Peer { address, is_kept: is_kept.clone() };
-        let task = tasks.spawn(connection(stream, router.clone(), peer, has_request.clone(), limits));
-        connections.add(Connection { has_request, is_kept, since: Instant::now(), task }, limits.max_connections);
     }
     connections.close_silent();
     tasks
 }
 
 /// Answers the one request of a connection. Errors are ignored, because they affect only this client.
-async fn connection(stream: TcpStream, router: Router, peer: Peer, has_request: Arc<AtomicBool>, limits: Limits) {
+async fn connection(stream: TcpStream, router: Router, peer: Peer, limits: Limits) {
+    // On a busy machine, much time can pass before the first read. The connection cannot be closed for others until then.
+    let _ = timeout(PROTECTED, stream.readable()).await;
+    let _ = peer.state.since.set(Instant::now());
     let service = service_fn(move |mut request: Request<Incoming>| {
-        has_request.store(true, Ordering::Relaxed);
+        peer.state.reach(if request.body().is_end_stream() { Stage::Answering } else { Stage::Reading });
         request.extensions_mut().insert(peer.clone());
         router.clone().oneshot(request)
     });
@@ -166,12 +229,27 @@ async fn connection(stream: TcpStream, router: Router, peer: Peer, has_request: 
 mod tests {
     use axum::Extension;
     use axum::body::Body;
-    use axum::routing::get;
+    use axum::routing::{get, post};
+    use bytes::Bytes;
     use futures::{StreamExt as _, stream};
     use std::convert::Infallible;
+    use std::sync::LazyLock;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::time::sleep;
 
     use super::*;
+    use crate::http::body::read;
+
+    /// What a client that does not read gets.
+    static ANSWER: LazyLock<Bytes> = LazyLock::new(|| vec![b'x'; 16 * 1024 * 1024].into());
+
+    /// Limits that few connections reach.
+    const FEW: Most = Most { reading: 4, answering: 4, kept: 2 };
+
+    fn few() -> Limits {
+        let long = Duration::from_mins(10);
+        Limits { all: 16, most: FEW, head_time: long, life: long, ..Limits::default() }
+    }
 
     fn running(limits: Limits) -> SocketAddr {
         let listener = listen("127.0.0.1:0".parse().unwrap()).unwrap();
@@ -179,8 +257,13 @@ mod tests {
         let router = Router::new().route("/", get(async || "ok")).route("/never", get(std::future::pending::<()>));
         let begins = async || Body::from_stream(stream::iter([Ok::<_, Infallible>("x")]).chain(stream::pending()));
         let router = router.route("/begins", get(begins));
+        let reads = |Extension(peer): Extension<Peer>, body: Body| async move {
+            let read = read(&peer, body, 1024).await;
+            if read.is_ok() { "ok" } else { "not read" }
+        };
+        let router = router.route("/reads", post(reads)).route("/large", get(async || ANSWER.clone()));
         let kept = |Extension(peer): Extension<Peer>| async move {
-            assert!(peer.address().ip().is_loopback());
+            assert_eq!(peer.source(), Source::v4(0x7f00_0001));
             peer.keep();
             std::future::pending::<()>().await;
         };
@@ -198,20 +281,45 @@ mod tests {
     /// Reads until the connection ends.
     async fn rest(mut stream: TcpStream) -> String {
         let mut rest = Vec::new();
-        let read = timeout(Duration::from_secs(10), stream.read_to_end(&mut rest)).await;
+        let read = timeout(Duration::from_secs(60), stream.read_to_end(&mut rest)).await;
         assert!(read.is_ok(), "the connection is still open");
         String::from_utf8(rest).unwrap()
     }
 
+    fn is_open(stream: &TcpStream) -> bool {
+        let mut bytes = [0; 4096];
+        let read = std::iter::repeat_with(|| stream.try_read(&mut bytes)).find(|read| !matches!(read, Ok(1..)));
+        read.unwrap().is_err_and(|e| e.kind() == io::ErrorKind::WouldBlock)
+    }
+
     const HALF: &str = "GET / HTTP/1.1\r\nhost:";
+    const NO_BODY: &str = "POST /reads HTTP/1.1\r\nhost: x\r\ncontent-length: 500\r\n\r\n";
+    const NEVER: &str = "GET /never HTTP/1.1\r\nhost: x\r\n\r\n";
+    const KEPT: &str = "GET /kept HTTP/1.1\r\nhost: x\r\n\r\n";
+    const LARGE: &str = "GET /large HTTP/1.1\r\nhost: x\r\n\r\n";
+
+    #[test]
+    fn sources_are_addresses_and_networks() {
+        let of = |text: &str| source(text.parse().unwrap());
+        assert_eq!(of("10.0.0.1"), of("::ffff:10.0.0.1"));
+        assert_ne!(of("10.0.0.1"), of("10.0.0.2"));
+        assert_eq!(of("2001:db8::1"), of("2001:db8::2"));
+        assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));
+    }
+
+    #[test]
+    fn a_full_server_can_close_connections() {
+        for Limits { all, most, .. } in [Limits::default(), few()] {
+            assert!(all > most.reading + most.answering + most.kept);
+        }
+    }
 
     #[tokio::test]
     async fn a_request_that_is_never_finished_is_closed() {
         let limits = Limits { head_time: Duration::from_millis(50), ..Limits::default() };
         rest(sent(running(limits), HALF).await).await;
         let limits = Limits { life: Duration::from_millis(50), ..Limits::default() };
-        let address = running(limits);
-        assert_eq!(rest(sent(address, "GET /never HTTP/1.1\r\nhost: x\r\n\r\n").await).await, "");
+        assert_eq!(rest(sent(running(limits), NEVER).await).await, "");
     }
 
     #[tokio::test]
@@ -225,51 +333,98 @@ mod tests {
 
     #[tokio::test]
     async fn a_request_that_is_sent_at_once_is_answered_while_all_connections_are_used() {
-        let limits = Limits { max_connections: 4, ..Limits::default() };
-        for held in [HALF, "GET /never HTTP/1.1\r\nhost: x\r\n\r\n"] {
-            let address = running(limits);
+        for held in ["", HALF, NO_BODY, NEVER, LARGE, KEPT] {
+            let address = running(few());
             let mut open = Vec::new();
-            for _ in 0..20 {
+            for _ in 0..40 {
                 open.push(sent(address, held).await);
             }
-            let begun = Instant::now();
-            let answer = rest(sent(address, "GET / HTTP/1.1\r\nhost: x\r\n\r\n").await).await;
-            assert!(answer.starts_with("HTTP/1.1 200") && begun.elapsed() < Duration::from_secs(1), "{answer}");
-            // The server closed the oldest connections.
-            for stream in open.drain(..16) {
-                let _ = timeout(Duration::from_secs(5), stream.readable()).await.expect("it is closed");
+            for good in
+                ["GET / HTTP/1.1\r\nhost: x\r\n\r\n", "POST /reads HTTP/1.1\r\nhost: x\r\ncontent-length: 1\r\n\r\nx"]
+            {
+                let answer = rest(sent(address, good).await).await;
+                assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("ok"), "{held}: {answer}");
             }
+            // The server closes the others without more requests, the oldest first. Two of the last ones have a place in any case.
+            let kept = if held == KEPT { FEW.kept } else { 0 };
+            for stream in &mut open[kept..40 - FEW.answering] {
+                let closed = timeout(Duration::from_secs(60), tokio::io::copy(stream, &mut tokio::io::sink())).await;
+                assert!(closed.is_ok(), "{held}: the connection is still open");
+            }
+            // A body has a time of its own.
+            let mut others = open[..kept].iter().chain(&open[38..]);
+            assert!([LARGE, NO_BODY].contains(&held) || others.all(is_open), "{held}: more than needed were closed");
+        }
+    }
+
+    /// Clients that never finish open more connections than are closed, until the request is answered.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_request_is_answered_during_a_flood_of_requests_that_are_never_finished() {
+        const OPEN: usize = 300;
+        for held in [NO_BODY, HALF, ""] {
+            let address = running(Limits::default());
+            let (begun, has_begun) = tokio::sync::oneshot::channel();
+            let flood = tokio::spawn(async move {
+                let (mut begun, mut open) = (Some(begun), VecDeque::new());
+                loop {
+                    for _ in 0..25 {
+                        let mut stream = TcpStream::connect(address).await.unwrap();
+                        // It can be closed before all is written.
+                        let _ = stream.write_all(held.as_bytes()).await;
+                        open.push_back(stream);
+                    }
+                    if open.len() > OPEN {
+                        open.drain(..25);
+                        if let Some(begun) = begun.take() {
+                            begun.send(()).unwrap();
+                        }
+                    }
+                    sleep(Duration::from_millis(5)).await;
+                }
+            });
+            has_begun.await.unwrap();
+            let good = "POST /reads HTTP/1.1\r\nhost: x\r\ncontent-length: 1\r\n\r\nx";
+            let answer = rest(sent(address, good).await).await;
+            assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("ok"), "{held}: {answer}");
+            assert!(!flood.is_finished());
+            flood.abort();
         }
     }
 
     #[tokio::test]
     async fn a_request_that_is_kept_is_not_displaced_by_others() {
-        let address = running(Limits { max_connections: 4, ..Limits::default() });
-        let kept = sent(address, "GET /kept HTTP/1.1\r\nhost: x\r\n\r\n").await;
+        let address = running(few());
+        let kept = sent(address, KEPT).await;
         let mut open = Vec::new();
-        for _ in 0..12 {
-            open.push(sent(address, "GET /never HTTP/1.1\r\nhost: x\r\n\r\n").await);
+        for text in [NEVER, NO_BODY, HALF, KEPT] {
+            for _ in 0..12 {
+                open.push(sent(address, text).await);
+            }
         }
-        for stream in open.drain(..9) {
-            rest(stream).await;
+        // One more is kept, and of the others the last ones of each stage are open.
+        let open_ones = FEW.kept - 1 + FEW.answering + FEW.reading;
+        for _ in 0..open.len() - open_ones {
+            let reads = open.iter().map(|stream| Box::pin(stream.readable()));
+            let (_, at, _) =
+                timeout(Duration::from_secs(60), futures::future::select_all(reads)).await.expect("one is closed");
+            open.remove(at);
         }
-        let read = kept.try_read(&mut [0; 16]);
-        assert!(read.is_err_and(|e| e.kind() == std::io::ErrorKind::WouldBlock), "the connection is still open");
+        assert!(is_open(&kept), "the connection is still open");
     }
 
     #[tokio::test]
     async fn a_connection_with_a_request_is_kept_and_silent_connections_are_closed() {
-        let address = running(Limits { max_connections: 2, ..Limits::default() });
+        let address = running(few());
         let mut asked = sent(address, "GET /begins HTTP/1.1\r\nhost: x\r\n\r\n").await;
-        let mut bytes = [0; 4096];
-        assert!(asked.read(&mut bytes).await.unwrap() > 0);
+        assert!(asked.read(&mut [0; 4096]).await.unwrap() > 0);
         for _ in 0..8 {
-            // The server must close the first of two silent connections.
             let first = sent(address, HALF).await;
-            let _second = sent(address, HALF).await;
+            let mut others = Vec::new();
+            for _ in 0..FEW.reading {
+                others.push(sent(address, HALF).await);
+            }
             rest(first).await;
         }
-        let read = std::iter::repeat_with(|| asked.try_read(&mut bytes)).find(|read| !matches!(read, Ok(1..)));
-        assert!(read.unwrap().is_err_and(|e| e.kind() == std::io::ErrorKind::WouldBlock), "the connection is still open");
+        assert!(is_open(&asked), "the connection is still open");
     }
 }

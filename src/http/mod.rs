@@ -5,9 +5,11 @@
 //! stops the servers. Out: `/healthz` (200 as long as the process runs), `/readyz` (200, or 503 with the closed gates, one per line),
 //! `/metrics` (`OpenMetrics` text). On the other ports: the answers of the hooks, and HTML.
 //!
-//! No path of the first port accepts credentials or changes anything. The number, memory and duration of connections are limited on both
-//! (see `listener.rs`).
+//! No path of the first port accepts credentials or changes anything. The number, memory and duration of connections are limited on all
+//! of them (see `listener.rs`).
 
+mod body;
+mod excess;
 mod gates;
 mod hooks;
 mod listener;

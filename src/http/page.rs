@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::{Body, to_bytes};
+use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
@@ -13,20 +13,18 @@ use tokio::net::TcpListener;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
-use super::listener::Limits;
+use super::body::{Unread, read};
+use super::listener::{Limits, Peer};
 use super::run;
 use crate::page::{Answer, Asked, Content, Page};
 
 /// Maximum length of the body of a form.
 const LONGEST_BODY: usize = 64 * 1024;
-/// Maximum time in which it arrives.
-const BODY_TIME: Duration = Duration::from_secs(10);
 /// Maximum number of bytes in all answers that were made and are not sent yet. A client can read slowly, and the page shares the memory of
 /// the controllers.
 const UNSENT: usize = 16 * 1024 * 1024;
-/// Limits of connections. A stream of events ends by itself after ten minutes, and each open page has one.
-const LIMITS: Limits =
-    Limits { max_connections: 320, head: 16 * 1024, head_time: Duration::from_secs(10), life: Duration::from_mins(11) };
+/// Maximum duration of a connection. A stream of events ends by itself after ten minutes.
+const LIFE: Duration = Duration::from_mins(11);
 
 /// What answers requests.
 #[derive(Clone)]
@@ -41,17 +39,17 @@ pub async fn serve_page(listener: TcpListener, page: Page, shutdown: Cancellatio
     let served = Served { page: page.clone(), memory: Arc::new(Semaphore::new(UNSENT)) };
     let router = Router::new().fallback(answer).with_state(served);
     tokio::select! {
-        () = run(listener, router, LIMITS, &shutdown) => {}
+        () = run(listener, router, Limits { life: LIFE, ..Limits::default() }, &shutdown) => {}
         () = page.sweep() => {}
     }
 }
 
 async fn answer(State(served): State<Served>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
-    let body = match tokio::time::timeout(BODY_TIME, to_bytes(body, LONGEST_BODY)).await {
-        Ok(Ok(body)) => body,
-        Ok(Err(_)) => return (StatusCode::PAYLOAD_TOO_LARGE, "The form is too large.\n").into_response(),
-        Err(_) => return (StatusCode::REQUEST_TIMEOUT, "The form did not arrive in time.\n").into_response(),
+    let Some(peer) = parts.extensions.get::<Peer>() else { return StatusCode::INTERNAL_SERVER_ERROR.into_response() };
+    let body = match read(peer, body, LONGEST_BODY).await {
+        Ok(body) => body,
+        Err(why) => return refused(why),
     };
     let asked = Asked {
         method: parts.method,
@@ -60,7 +58,7 @@ async fn answer(State(served): State<Served>, request: Request) -> Response {
         headers: parts.headers,
         body,
     };
-    let Answer { status, headers, content } = served.page.answer(asked).await;
+    let Answer { status, headers, content } = served.page.answer(asked, || peer.keep()).await;
     let body = match content {
         Content::Whole(bytes) => match unsent(&served.memory, bytes) {
             Some(bytes) => Body::from(bytes),
@@ -71,6 +69,15 @@ async fn answer(State(served): State<Served>, request: Request) -> Response {
     let mut response = Response::new(body);
     (*response.status_mut(), *response.headers_mut()) = (status, headers);
     response
+}
+
+fn refused(why: Unread) -> Response {
+    match why {
+        Unread::TooLong => (StatusCode::PAYLOAD_TOO_LARGE, "The form is too large.\n"),
+        Unread::TooSlow => (StatusCode::REQUEST_TIMEOUT, "The form arrived too slowly.\n"),
+        Unread::Incomplete => (StatusCode::BAD_REQUEST, "The form is incomplete.\n"),
+    }
+    .into_response()
 }
 
 fn busy() -> Response {
@@ -130,7 +137,7 @@ mod tests {
         let address = listener.local_addr().unwrap();
         let router = Router::new().route("/", axum::routing::get(whole));
         let stop = CancellationToken::new();
-        tokio::spawn(async move { run(listener, router, LIMITS, &stop).await });
+        tokio::spawn(async move { run(listener, router, Limits::default(), &stop).await });
         let mut client = TcpStream::connect(address).await.unwrap();
         client.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
         let mut read = vec![0; 4096];

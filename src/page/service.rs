@@ -106,8 +106,8 @@ impl Page {
         self.0.following.sweep().await;
     }
 
-    /// Answers a request.
-    pub async fn answer(&self, asked: Asked) -> Answer {
+    /// Answers a request. `accepted` is called if its credentials are.
+    pub async fn answer(&self, asked: Asked, accepted: impl FnOnce() + Send) -> Answer {
         match origin::check(&self.0.hosts, &asked.method, &asked.headers) {
             Ok(()) => {}
             Err(Refusal::Host) => {
@@ -122,7 +122,7 @@ impl Page {
             return Answer::asset(asset);
         }
         let longest = if asked.method == Method::POST { LONGEST_ACTION } else { LONGEST };
-        let work = self.0.page(&asked);
+        let work = self.0.page(&asked, accepted);
         let slow = || {
             let words = "The page took too long; reload it to try again.\n";
             Answer::text(StatusCode::SERVICE_UNAVAILABLE, words).with(header::RETRY_AFTER, HeaderValue::from_static("5"))
@@ -136,7 +136,7 @@ impl Page {
 }
 
 impl Inner {
-    async fn page(&self, asked: &Asked) -> Answer {
+    async fn page(&self, asked: &Asked, accepted: impl FnOnce()) -> Answer {
         match (&asked.method, asked.path.as_str(), &self.entry) {
             (&Method::GET, "/enter", Entry::Own(own)) => {
                 let given = Form::read(asked.query.as_bytes());
@@ -156,6 +156,7 @@ impl Inner {
             Ok(caller) => caller,
             Err(why) => return self.stranger(asked, &why),
         };
+        accepted();
         let form_token = self.forms.token(&caller.form_key());
         let flags = self.settings.flags.as_str();
         let visit = Visit { asked, query: Query::read(&asked.query), caller, form_token, flags };

@@ -221,6 +221,7 @@ pub const PURE: &[&str] = &[
     "webhook::otlp::encode",
     "webhook::attempt::retry_after",
     "webhook::inbound",
+    "http::excess",
     "hooks::approval",
     "hooks::directory",
     "hooks::limits",

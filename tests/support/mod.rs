@@ -3,7 +3,7 @@
 //! In: the launcher in `hack/control-plane`, the built `pennant`. Out: a control plane ([`control_plane`]), a proxy in front of it
 //! that loses calls and answers ([`proxy`]), Pennant as a child process ([`pennant`]), scripted HTTP receivers on loopback
 //! ([`receiver`]), a Git forge with a proxy in front of it ([`gitea`], [`forge_proxy`]), a Git server ([`git`]), valid and invalid certificates ([`tls`]), the rendered chart and its permissions
-//! ([`chart`], [`under`]), tokens of accounts ([`account`]), the audit page of a person ([`own_page`]), objects as users and their controllers write them ([`world`]), waiting for a condition ([`wait`]), as
+//! ([`chart`], [`under`]), tokens of accounts ([`account`]), the audit page of a person ([`own_page`]), clients that do not finish their requests ([`held`]), objects as users and their controllers write them ([`world`]), waiting for a condition ([`wait`]), as
 //! many tests at a time as the machine can run ([`turn`]), and the [`oracle`], which every test calls at its end: nothing missing, nothing unexpected, no order violated, no duplicate beyond
 //! what the test allows, and an audit that agrees with what the receiver saw.
 //!
@@ -20,6 +20,8 @@ pub mod forge_proxy;
 pub mod git;
 #[allow(dead_code, reason = "the tests of pull requests use it")]
 pub mod gitea;
+#[allow(dead_code, reason = "the integration tests use it")]
+pub mod held;
 pub mod lanes;
 pub mod oracle;
 #[allow(dead_code, reason = "the tests of the page and the benchmark use it")]

@@ -26,7 +26,7 @@ async fn team(ns: &str) -> (World, Receiver) {
     (world, receiver)
 }
 
-fn serving(world: &World, more: &[&str]) -> Options {
+pub(super) fn serving(world: &World, more: &[&str]) -> Options {
     let args = ["--page-addr=127.0.0.1:0"].iter().chain(more).map(|arg| (*arg).to_owned()).collect();
     Options { args, ..Options::of(world) }
 }
@@ -146,7 +146,7 @@ fn shows(body: &str) -> bool {
 }
 
 /// Signs in with a token. Returns the cookie.
-async fn sign_in(page: std::net::SocketAddr, token: &str) -> String {
+pub(super) async fn sign_in(page: std::net::SocketAddr, token: &str) -> String {
     let origin = url(page, "");
     let seen = ask(&url(page, "/sign-in"), &[("origin", &origin)], Some(&format!("next=%2Fclusters&bearer={token}"))).await;
     assert_eq!((seen.status, seen.headers["location"].to_str().unwrap()), (303, "/clusters"), "{seen:?}");

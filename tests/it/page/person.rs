@@ -114,10 +114,21 @@ pub struct Events(reqwest::Response);
 impl Events {
     /// Opens the stream of a screen.
     pub async fn open(page: &OwnPage, path: &str) -> Self {
-        let url = format!("{}/events?for={}", page.origin, path.replace('?', "%3F").replace('=', "%3D"));
-        let answer = client().get(url).header("cookie", &page.cookie).send().await.unwrap();
+        Self::at(&page.origin, path, &page.cookie).await
+    }
+
+    /// Opens the stream of a screen of the page at this origin.
+    pub async fn at(origin: &str, path: &str, cookie: &str) -> Self {
+        let url = format!("{origin}/events?for={}", path.replace('?', "%3F").replace('=', "%3D"));
+        let answer = client().get(url).header("cookie", cookie).send().await.unwrap();
         assert_eq!(answer.headers()["content-type"], "text/event-stream", "{path}");
         Self(answer)
+    }
+
+    /// Returns whether the server has ended the stream. What it has sent until now is lost.
+    pub async fn has_ended(&mut self) -> bool {
+        let ends = async { while let Ok(Some(_)) = self.0.chunk().await {} };
+        tokio::time::timeout(Duration::from_millis(300), ends).await.is_ok()
     }
 
     /// Returns whether a change is signaled within this time.
