@@ -7,6 +7,9 @@
 //! misconfigured notification must not slow down others at the same origin. Each notification starts with a low limit of workers. A
 //! response raises the limit by one, and an attempt without a response halves it. So a hanging receiver soon occupies only a few workers.
 //! If several connections in a row fail, one lane at a time probes the receiver. The other lanes wait, without a failed attempt.
+//!
+//! A namespace can have many origins that hang. So its notifications that are not proven together use one more worker only while they use
+//! fewer than are free.
 
 mod origin;
 
@@ -70,6 +73,8 @@ pub struct FairQueue {
     pub(in crate::outbox) busy: usize,
     active: usize,
     origins: HashMap<String, Origin>,
+    /// How many workers the notifications that are not proven use, by namespace.
+    unproven: HashMap<String, usize>,
     /// Origins with lanes that are ready, the next one first.
     turns: VecDeque<String>,
     /// Notifications that wait until they can probe an origin: (time, origin, notification).
@@ -85,6 +90,7 @@ impl FairQueue {
             busy: 0,
             active: 0,
             origins: HashMap::new(),
+            unproven: HashMap::new(),
             turns: VecDeque::new(),
             asleep: BTreeSet::new(),
         }
@@ -166,6 +172,20 @@ impl FairQueue {
         if self.busy >= self.workers {
             return None;
         }
+        let (unproven, free) = (std::mem::take(&mut self.unproven), self.workers - self.busy);
+        let turn = self.take(|owner| has_room(&unproven, &owner.0, free), now);
+        self.unproven = unproven;
+        if let Some(turn) = &turn {
+            self.busy += 1;
+            let owner = owner(&turn.lane);
+            if self.count_unproven(&turn.origin, &owner) > 0 {
+                *self.unproven.entry(owner.0).or_default() += 1;
+            }
+        }
+        turn
+    }
+
+    fn take(&mut self, has_room: impl Fn(&Owner) -> bool, now: Instant) -> Option<Turn> {
         let share = self.share();
         for _ in 0..self.turns.len() {
             let origin = self.turns.pop_front()?;
@@ -173,18 +193,23 @@ impl FairQueue {
                 continue;
             }
             let (turn, more) = self.change(&origin, |o| {
-                let turn = if o.busy < share { o.next(share, now) } else { None };
+                let turn = if o.busy < share { o.next(share, &has_room, now) } else { None };
                 (turn, !o.turns.is_empty())
             });
             if more {
                 self.turns.push_back(origin.clone());
             }
             if let Some((lane, probe, write_failure)) = turn {
-                self.busy += 1;
                 return Some(Turn { origin, lane, probe, write_failure });
             }
         }
         None
+    }
+
+    /// Returns how many workers a notification that is not proven uses at an origin.
+    fn count_unproven(&self, origin: &str, owner: &Owner) -> usize {
+        let notification = self.origins.get(origin).and_then(|origin| origin.notifications.get(owner));
+        notification.filter(|notification| !notification.is_proven()).map_or(0, |notification| notification.busy)
     }
 
     /// Puts back a turn that cannot start at present. The lane is the next of its notification again, and the worker is free.
@@ -198,7 +223,12 @@ impl FairQueue {
     pub fn release(&mut self, origin: &str, lane: &LaneKey, outcome: AttemptOutcome, now: Instant) -> Vec<Owner> {
         let (owner, most) = (owner(lane), self.workers);
         self.busy = self.busy.saturating_sub(1);
+        let before = self.count_unproven(origin, &owner);
         let (sleeps, freed) = self.change(origin, |o| o.release(&owner, outcome, most, now));
+        let after = self.count_unproven(origin, &owner);
+        let unproven = self.unproven.entry(owner.0.clone()).or_default();
+        *unproven = (*unproven + after).saturating_sub(before);
+        self.unproven.retain(|_, busy| *busy > 0);
         match sleeps {
             Some(until) => {
                 self.asleep.insert((until, origin.to_owned(), owner));
@@ -261,6 +291,11 @@ impl FairQueue {
             !origin.notifications.is_empty()
         });
     }
+}
+
+/// Whether a namespace may use one more worker for a notification that is not proven.
+fn has_room(unproven: &HashMap<String, usize>, namespace: &str, free: usize) -> bool {
+    unproven.get(namespace).is_none_or(|busy| *busy < free)
 }
 
 #[cfg(test)]

@@ -78,6 +78,11 @@ impl Notification {
         self.limit < FIRST
     }
 
+    /// Returns whether more of its last attempts were answered than not.
+    pub(super) fn is_proven(&self) -> bool {
+        self.limit > FIRST
+    }
+
     /// Returns whether its own state allows it to take a turn now.
     pub(super) fn may(&self, now: Instant) -> bool {
         let most = match &self.probing {
@@ -120,13 +125,18 @@ impl Origin {
         self.notifications.get(owner).is_some_and(|n| !n.ready.is_empty())
     }
 
-    /// Takes the next lane. The notifications take turns.
-    pub(super) fn next(&mut self, share: usize, now: Instant) -> Option<(LaneKey, bool, bool)> {
+    /// Takes the next lane. The notifications take turns. `has_room`: whether the namespace of one that is not proven may use one more worker.
+    pub(super) fn next(
+        &mut self,
+        share: usize,
+        has_room: impl Fn(&Owner) -> bool,
+        now: Instant,
+    ) -> Option<(LaneKey, bool, bool)> {
         for _ in 0..self.turns.len() {
             let owner = self.turns.pop_front()?;
             let Some(entry) = self.notifications.get_mut(&owner) else { continue };
             let trusted = !entry.is_doubtful() || self.doubtful < FIRST.min(share);
-            if !entry.may(now) || !trusted {
+            if !entry.may(now) || !trusted || !(entry.is_proven() || has_room(&owner)) {
                 entry.queued = !entry.comes_back(now);
                 if entry.queued {
                     self.turns.push_back(owner);

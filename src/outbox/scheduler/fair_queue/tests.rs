@@ -38,6 +38,37 @@ fn hung_origins_leave_room() {
     assert!(fair_queue.next(now).is_none());
 }
 
+/// A lane of a namespace.
+fn of(namespace: &str, n: usize) -> LaneKey {
+    LaneKey { namespace: namespace.into(), ..lane("a", n) }
+}
+
+#[test]
+fn a_namespace_with_many_hung_origins_leaves_room_for_others() {
+    for hostile in [1, 4] {
+        let (mut fair_queue, now) = (FairQueue::new(64), Instant::now());
+        for n in 0..400 {
+            fair_queue.ready(&format!("hangs-{n}"), of(&format!("hostile-{}", n % hostile), n), now);
+        }
+        let mut held = take(&mut fair_queue, now);
+        // Also after none of them has answered, and at origins that are new.
+        for round in 0..3 {
+            assert!(held.len() <= 64 * hostile / (hostile + 1) + hostile, "{} of {hostile} in round {round}", held.len());
+            for n in 0..20 {
+                fair_queue.ready(&format!("fine-{round}-{n}"), of("fine", n), now);
+                let turn = take(&mut fair_queue, now).pop().expect("a worker is free");
+                assert_eq!(turn.lane.namespace, "fine");
+                fair_queue.release(&turn.origin, &turn.lane, AttemptOutcome::Answer, now);
+            }
+            for turn in held.drain(..) {
+                fair_queue.release(&turn.origin, &turn.lane, AttemptOutcome::Silence, now);
+                fair_queue.ready(&turn.origin, turn.lane, now);
+            }
+            held = take(&mut fair_queue, now);
+        }
+    }
+}
+
 #[test]
 fn an_origin_that_answers_earns_its_share_and_no_more() {
     let (mut fair_queue, now) = (FairQueue::new(40), Instant::now());
@@ -299,6 +330,8 @@ mod many {
                     fair_queue.tidy(now);
                 }
                 prop_assert_eq!(fair_queue.busy, held.len());
+                let unproven: usize = fair_queue.origins.values().flat_map(|o| o.notifications.values()).filter(|n| !n.is_proven()).map(|n| n.busy).sum();
+                prop_assert_eq!(fair_queue.unproven.values().sum::<usize>(), unproven);
                 prop_assert!(fair_queue.busy <= 8);
             }
             // With time and responses, all lanes are taken.
