@@ -31,6 +31,7 @@
 //! | [`cluster`] | the only module that watches application objects |
 //! | [`config`] | pure: validates a Notification and fills in its defaults |
 //! | [`dispatch`] | the dispatcher: keeps cursors, derives deliveries from changes, and has them recorded |
+//! | [`fair`] | divides a fixed number of permits among namespaces or persons |
 //! | [`forge`] | pure: pull requests at forges: requests, the meaning of answers, texts, and when a request may be made |
 //! | [`git`] | one commit in a remote Git repository, over a transport that the caller provides; uses no other module |
 //! | [`hooks`] | signed requests that approve a promotion, or request a check of promotions |
@@ -70,6 +71,7 @@ pub mod cli;
 pub mod cluster;
 pub mod config;
 pub mod dispatch;
+pub mod fair;
 pub mod forge;
 pub mod git;
 pub mod hooks;

@@ -1,6 +1,6 @@
 //! Pure: when a request to a forge may be made.
 //!
-//! There is one [`Budget`] for each pair of origin and Secret, and one `Reach` for each origin. [`Budgets`] keeps both. A caller asks
+//! There are one [`Budget`] and one `Reach` for each pair of origin and Secret. [`Budgets`] keeps both. A caller asks
 //! before a request ([`Budgets::ask`]) and reports its end ([`Budgets::end`]).
 //!
 //! Scheduled looks get a part of the requests of an hour. The rest is for requests that should not wait: attempts, and looks that a hook asked

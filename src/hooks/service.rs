@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use http::HeaderMap;
 use kube::Client;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
@@ -21,13 +21,15 @@ use super::{Answer, LONGEST_BODY};
 use crate::api::notification::credentials::SecretName;
 use crate::api::values::refs::ObjectName;
 use crate::api::{now, since_boot};
+use crate::fair::{Limits as Permitted, Permits};
 use crate::report::events::Events;
 use crate::telemetry::Metrics;
 use crate::telemetry::metrics::Hook;
 use crate::webhook::{SecretWatches, Signed};
 
-/// Maximum number of verified requests that call the API server at once.
-const ACTING: usize = 16;
+/// How many verified requests call the API server at once, in total and for each namespace. The calls of one namespace can hang, for example
+/// because of an admission webhook.
+const ACTING: Permitted = Permitted::new(16, 4).with_budget(Duration::from_secs(30));
 /// Maximum time from a right signature to the answer.
 const DEADLINE: Duration = Duration::from_secs(20);
 
@@ -55,7 +57,7 @@ struct Inner {
     limits: Mutex<Limits>,
     /// The pipelines for which a check is planned. Only a right signature adds one.
     planned: Mutex<BTreeSet<ObjectName>>,
-    acting: Semaphore,
+    acting: Permits<String>,
     actor: Actor,
     namespaces: Vec<Option<String>>,
 }
@@ -74,7 +76,7 @@ impl Service {
             complete: AtomicBool::new(false),
             limits: Mutex::default(),
             planned: Mutex::default(),
-            acting: Semaphore::new(ACTING),
+            acting: Permits::new(ACTING),
             actor: Actor { client, events, metrics },
             namespaces,
         }))
@@ -110,7 +112,7 @@ impl Service {
         if let Err(wait) = self.limits().verified(source, route.hook, &entry.uid, since_boot()) {
             return Answer::TooMany(wait);
         }
-        let act = self.in_turn(async {
+        let act = self.in_turn(&route.pipeline, async {
             match route.hook {
                 Hook::Approval => self.approve(&route.pipeline, &entry, &signer, body).await,
                 Hook::Look => self.look(&route.pipeline, &entry).await,
@@ -119,11 +121,10 @@ impl Service {
         act.await.unwrap_or(Answer::Unavailable("the API server did not answer in time"))
     }
 
-    /// Calls the API server, as soon as few others do. `None`: it did not answer in time.
-    async fn in_turn<R>(&self, act: impl Future<Output = R>) -> Option<R> {
+    /// Calls the API server about a pipeline, as soon as few others do. `None`: it did not answer in time.
+    async fn in_turn<R>(&self, pipeline: &ObjectName, act: impl Future<Output = R>) -> Option<R> {
         let act = async {
-            // An error would mean that the semaphore is closed, which never happens.
-            let _turn = self.0.acting.acquire().await.ok();
+            let _turn = self.0.acting.acquire(pipeline.namespace.clone(), ()).await;
             act.await
         };
         timeout(DEADLINE, act).await.ok()
@@ -163,7 +164,7 @@ impl Service {
                 let entry = service.directory().get(&pipeline);
                 if let Some(entry) = entry {
                     // If it is not due, a check was requested in the meantime.
-                    drop(service.in_turn(service.0.actor.look(&pipeline, &entry)).await);
+                    drop(service.in_turn(&pipeline, service.0.actor.look(&pipeline, &entry)).await);
                 }
             });
         }

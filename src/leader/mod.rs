@@ -274,10 +274,32 @@ impl Lease {
         Self { view, term_numbers, above, came, uses, sharding: Arc::default(), assigned: Arc::default() }
     }
 
+    /// Returns the same, and what changes it.
+    #[cfg(test)]
+    pub(crate) fn renewable(duration: Duration) -> (Self, Renewal) {
+        let lease = Self::held(duration);
+        let (publish, view) = watch::channel(*lease.view.borrow());
+        (Self { view, ..lease }, Renewal(publish))
+    }
+
     /// Reports an epoch that is above ours. If the bucket is still ours, the Lease was deleted, or the epoch was read from another cluster. In
     /// both cases our epoch is raised above it. If the bucket is not ours any more, the next write detects that.
     pub fn raise(&self, above: i32) {
         self.above.send_if_modified(|known| std::mem::replace(known, above.max(*known)) < above);
+    }
+}
+
+/// Changes a Lease in a test.
+#[cfg(test)]
+pub(crate) struct Renewal(watch::Sender<View>);
+
+#[cfg(test)]
+impl Renewal {
+    /// Sets how long the membership lasts from now on. `None`: all buckets are given away.
+    pub(crate) fn set(&self, duration: Option<Duration>) {
+        let until = since_boot() + duration.unwrap_or_default();
+        let buckets = if duration.is_some() { Buckets::ALL } else { Buckets::default() };
+        self.0.send_modify(|view| (view.until, view.buckets) = (until, buckets));
     }
 }
 

@@ -37,12 +37,16 @@ pub struct Answer {
     pub headers: HeaderMap,
     /// The body.
     pub content: Content,
+    /// For whom it was made. `None`: for somebody who is not signed in.
+    pub person: Option<String>,
 }
 
 /// The body of an answer.
 pub enum Content {
     /// All of it.
     Whole(Bytes),
+    /// A text or a file of the program, which needs no memory of its own.
+    Fixed(&'static [u8]),
     /// Parts that follow over time.
     Stream(BoxStream<'static, Result<Bytes, Infallible>>),
 }
@@ -66,7 +70,7 @@ impl Answer {
         ] {
             headers.insert(name, value);
         }
-        Self { status, headers, content }
+        Self { status, headers, content, person: None }
     }
 
     /// A page.
@@ -76,12 +80,12 @@ impl Answer {
 
     /// A sentence for programs, and for browsers that must not be shown a page.
     pub(super) fn text(status: StatusCode, text: &'static str) -> Self {
-        Self::new(status, "text/plain; charset=utf-8", Content::Whole(Bytes::from_static(text.as_bytes())))
+        Self::new(status, "text/plain; charset=utf-8", Content::Fixed(text.as_bytes()))
     }
 
     /// A file of the page. Its path contains a hash of its content.
     pub(super) fn asset(asset: &'static crate::page::screens::asset::Asset) -> Self {
-        let content = Content::Whole(Bytes::from_static(asset.content.as_bytes()));
+        let content = Content::Fixed(asset.content.as_bytes());
         let kept = HeaderValue::from_static("public, max-age=31536000, immutable");
         Self::new(StatusCode::OK, asset.media_type, content).with(header::CACHE_CONTROL, kept)
     }
@@ -100,6 +104,11 @@ impl Answer {
             Ok(path) => answer.with(header::LOCATION, path),
             Err(_) => answer.with(header::LOCATION, HeaderValue::from_static("/")),
         }
+    }
+
+    /// Notes for whom it was made.
+    pub(super) fn to(self, person: String) -> Self {
+        Self { person: Some(person), ..self }
     }
 
     /// Sets a header.

@@ -11,13 +11,13 @@ use bytes::Bytes;
 use futures::stream::{BoxStream, select_all, unfold};
 use futures::{Stream, StreamExt as _};
 use kube::Api;
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use crate::api::{Notification, Outcome, Pipeline, Promotion};
 use crate::audit::{self, Filter, StateFilter};
+use crate::fair::Permit;
 use crate::k8s::watch::touched;
-use crate::page::access::caller::Caller;
+use crate::page::access::caller::{Caller, Person};
 use crate::page::follow::Following;
 use crate::page::query::{Query, Screen};
 use crate::page::trouble::{Trouble, Wanted};
@@ -42,7 +42,7 @@ struct State {
     next: Instant,
     end: Instant,
     is_over: bool,
-    _permit: OwnedSemaphorePermit,
+    _permit: Permit<Person>,
 }
 
 /// Returns the stream for a screen.
@@ -52,7 +52,7 @@ pub(super) async fn events(
     screen: &Screen,
     query: &Query,
     home: &str,
-    permit: OwnedSemaphorePermit,
+    permit: Permit<Person>,
 ) -> impl Stream<Item = Result<Bytes, Infallible>> + Send + use<> {
     let now = Instant::now();
     let signals = signals(caller, following, screen, query, home).await;

@@ -10,11 +10,11 @@ use futures::StreamExt as _;
 use http::header::{self, HeaderValue};
 use http::{Method, StatusCode};
 use maud::{Markup, html};
-use tokio::sync::Semaphore;
 
 use crate::api::now;
+use crate::fair::{Limits, Permits};
 use crate::page::Settings;
-use crate::page::access::caller::{Caller, Entry, Known, NoCaller};
+use crate::page::access::caller::{Caller, Entry, Known, NoCaller, Person};
 use crate::page::access::origin::{self, FormKey, Hosts, Refusal};
 use crate::page::access::seal::{SealError, random};
 use crate::page::answer::{Answer, Asked};
@@ -35,12 +35,11 @@ use strangers::outside;
 const LONGEST: Duration = Duration::from_secs(40);
 /// Maximum time of an action, which can be a hundred calls.
 const LONGEST_ACTION: Duration = Duration::from_mins(3);
-/// Maximum number of pages that are made at once. Each can hold some thousand deliveries, and the page shares the memory of the controllers.
-const PAGES: usize = 8;
-/// Maximum number of streams of events.
-const STREAMS: usize = 100;
-/// Maximum number of requests whose credentials are checked at once.
-const CHECKS: usize = 16;
+/// How many pages are made at once, in total and for each person. Each can hold some thousand deliveries, and the page shares the memory of
+/// the controllers.
+const PAGES: Limits = Limits::new(8, 2).with_budget(Duration::from_secs(30));
+/// Number of streams of events, in total and for each person.
+const STREAMS: Limits = Limits::new(100, 25);
 
 /// The page. Cheap to clone.
 #[derive(Clone)]
@@ -55,9 +54,8 @@ struct Inner {
     health: Health,
     uncounted: Uncounted,
     forms: FormKey,
-    checks: Semaphore,
-    pages: Semaphore,
-    streams: Arc<Semaphore>,
+    pages: Permits<Person>,
+    streams: Permits<Person>,
 }
 
 /// A request whose caller is known.
@@ -95,9 +93,8 @@ impl Page {
             health: Health::default(),
             uncounted: Uncounted::default(),
             forms,
-            checks: Semaphore::new(CHECKS),
-            pages: Semaphore::new(PAGES),
-            streams: Arc::new(Semaphore::new(STREAMS)),
+            pages: Permits::new(PAGES),
+            streams: Permits::new(STREAMS),
         }))
     }
 
@@ -148,11 +145,7 @@ impl Inner {
             (&Method::POST, "/sign-in", Entry::Tokens(_)) => return self.sign_in(asked).await,
             _ => {}
         }
-        // Nobody without valid credentials takes a place of those who have them.
-        let Ok(check) = self.checks.acquire().await else { return stopping() };
-        let caller = self.known.caller(&self.entry, &asked.headers).await;
-        drop(check);
-        let caller = match caller {
+        let caller = match self.known.caller(&self.entry, &asked.headers).await {
             Ok(caller) => caller,
             Err(why) => return self.stranger(asked, &why),
         };
@@ -163,13 +156,15 @@ impl Inner {
         if asked.path == "/events" && asked.method == Method::GET {
             return self.events(&visit).await;
         }
-        let Ok(_permit) = self.pages.acquire().await else { return stopping() };
-        match asked.method {
+        let person = visit.caller.person();
+        let _permit = self.pages.acquire(person.clone(), ()).await;
+        let answer = match asked.method {
             Method::GET | Method::HEAD => self.read(&visit).await,
             Method::POST => self.act(&visit).await,
             _ => Answer::text(StatusCode::METHOD_NOT_ALLOWED, "Only GET and POST are allowed.\n")
                 .with(header::ALLOW, HeaderValue::from_static("GET, HEAD, POST")),
-        }
+        };
+        answer.to(person)
     }
 
     async fn read(&self, visit: &Visit<'_>) -> Answer {
@@ -197,8 +192,8 @@ impl Inner {
         let Some(screen) = Screen::of(path) else {
             return Answer::text(StatusCode::NOT_FOUND, "There is no such page.\n");
         };
-        let Ok(permit) = self.streams.clone().try_acquire_owned() else {
-            return Answer::text(StatusCode::SERVICE_UNAVAILABLE, "Too many pages are open.\n");
+        let Some(permit) = self.streams.try_acquire(visit.caller.person(), (), 1) else {
+            return Answer::text(StatusCode::SERVICE_UNAVAILABLE, "Too many screens are open.\n");
         };
         let home = self.settings.config_map.namespace.as_str();
         let stream = events(&visit.caller, &self.following, &screen, &Query::read(query), home, permit).await;
@@ -279,10 +274,6 @@ fn inside(
         now: now(),
     };
     Answer::html(status, parts::page(&frame, banners, content))
-}
-
-fn stopping() -> Answer {
-    Answer::text(StatusCode::SERVICE_UNAVAILABLE, "The server is stopping.\n")
 }
 
 /// What was done before a screen is shown.

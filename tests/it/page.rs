@@ -7,4 +7,5 @@ mod load;
 mod missing;
 pub mod person;
 mod platform;
+mod shared;
 mod shown;

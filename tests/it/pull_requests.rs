@@ -7,6 +7,7 @@ mod commits;
 mod edited;
 mod edits;
 mod exact;
+mod fair;
 mod found;
 mod frozen;
 mod hang;

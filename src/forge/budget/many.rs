@@ -7,27 +7,29 @@ use super::reach::Reach;
 use super::{Budget, End, Priority, Turn};
 use crate::api::Time;
 
-/// The budgets of all origins and Secrets. `S` names a Secret: namespace and name.
+/// The budgets of all origins and Secrets, and whether the origins answer. `S` names a namespace and its Secret. A namespace with a wrong CA
+/// certificate or a repository that hangs gets no answer where others do. So each Secret knows an outage by itself.
 #[derive(Clone, Debug)]
 pub struct Budgets<S> {
     budgets: HashMap<(String, S), Budget>,
-    origins: HashMap<String, Reach>,
+    reaches: HashMap<(String, S), Reach>,
 }
 
 impl<S> Default for Budgets<S> {
     fn default() -> Self {
-        Self { budgets: HashMap::new(), origins: HashMap::new() }
+        Self { budgets: HashMap::new(), reaches: HashMap::new() }
     }
 }
 
 impl<S: Clone + Eq + std::hash::Hash> Budgets<S> {
     /// Asks whether a request may be made. After [`Turn::Now`], call [`Budgets::end`] once, whatever happens to the request.
     pub fn ask(&mut self, origin: &str, secret: &S, priority: Priority, now: Time) -> Turn {
-        let reach = self.origins.entry(origin.to_owned()).or_default();
+        let key = (origin.to_owned(), secret.clone());
+        let reach = self.reaches.entry(key.clone()).or_default();
         if let Turn::Wait(until) = reach.turn(now) {
             return Turn::Wait(until);
         }
-        let budget = self.budgets.entry((origin.to_owned(), secret.clone())).or_insert_with(|| Budget::new(now));
+        let budget = self.budgets.entry(key).or_insert_with(|| Budget::new(now));
         let turn = budget.ask(priority, now);
         if turn == Turn::Now {
             reach.start();
@@ -37,10 +39,11 @@ impl<S: Clone + Eq + std::hash::Hash> Budgets<S> {
 
     /// Reports that a request ended.
     pub fn end(&mut self, origin: &str, secret: &S, end: End, now: Time) {
-        if let Some(reach) = self.origins.get_mut(origin) {
+        let key = (origin.to_owned(), secret.clone());
+        if let Some(reach) = self.reaches.get_mut(&key) {
             reach.end(end != End::Unreachable, now);
         }
-        if let Some(budget) = self.budgets.get_mut(&(origin.to_owned(), secret.clone())) {
+        if let Some(budget) = self.budgets.get_mut(&key) {
             budget.end(end, now);
         }
     }
@@ -55,7 +58,7 @@ impl<S: Clone + Eq + std::hash::Hash> Budgets<S> {
     /// Forgets what is as if it were new. Call it from time to time.
     pub fn forget_idle(&mut self, now: Time) {
         self.budgets.retain(|_, budget| !budget.is_idle(now));
-        self.origins.retain(|_, reach| !reach.is_idle());
+        self.reaches.retain(|_, reach| !reach.is_idle());
     }
 
     /// Returns the number of budgets.
@@ -82,7 +85,7 @@ mod tests {
     };
 
     #[test]
-    fn a_limit_is_that_of_one_secret_and_an_outage_is_that_of_an_origin() {
+    fn a_limit_and_an_outage_are_those_of_one_secret() {
         let now = Time::from_second(1_700_000_000).unwrap();
         let mut budgets = Budgets::default();
         assert_eq!(budgets.ask("a", &1, Priority::Prompt, now), Turn::Now);
@@ -92,13 +95,15 @@ mod tests {
         assert_eq!(budgets.ask("a", &1, Priority::Prompt, now), Turn::Wait(until));
         assert_eq!(budgets.ask("a", &2, Priority::Prompt, now), Turn::Now);
         budgets.end("a", &2, End::Unreachable, now);
-        assert!(matches!(budgets.ask("a", &3, Priority::Prompt, now), Turn::Wait(_)));
-        assert_eq!(budgets.ask("b", &3, Priority::Prompt, now), Turn::Now);
-        budgets.end("b", &3, FINE, now);
+        assert!(matches!(budgets.ask("a", &2, Priority::Prompt, now), Turn::Wait(_)));
+        for origin in ["a", "b"] {
+            assert_eq!(budgets.ask(origin, &3, Priority::Prompt, now), Turn::Now, "{origin}");
+            budgets.end(origin, &3, FINE, now);
+        }
         let later = until + Duration::from_hours(1);
         budgets.forget_idle(later);
         assert!(budgets.is_empty());
-        assert_eq!(budgets.origins.len(), 1, "an outage is remembered");
+        assert_eq!(budgets.reaches.len(), 1, "an outage is remembered");
         assert_eq!(budgets.ask("a", &1, Priority::Prompt, later), Turn::Now);
         budgets.end("a", &1, FINE, later);
         assert_eq!(budgets.interval("a", &1, later, Duration::from_mins(1), 1, 1), Duration::from_mins(1));

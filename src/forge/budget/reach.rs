@@ -1,4 +1,4 @@
-//! Pure: whether an origin answers. An origin that does not answer is probed by one request at a time.
+//! Pure: whether an origin answers. An origin that does not answer is probed by one request at a time, for each Secret.
 
 use std::time::Duration;
 

@@ -19,6 +19,7 @@ use sha2::{Digest as _, Sha256};
 use tokio::time::Instant;
 
 use crate::api::now;
+use crate::fair::{Limits, Permits};
 use crate::page::access::seal::{LIFE, Seal, SealError, random};
 use crate::page::read::call::call;
 use crate::page::trouble::{Trouble, Wanted};
@@ -30,6 +31,10 @@ const COOKIE_NAME: &str = "__Host-pennant";
 const CHECKED_FOR: Duration = Duration::from_secs(45);
 /// How long a token that was accepted is used while the API server cannot be reached.
 const TRUSTED_FOR: Duration = Duration::from_mins(10);
+/// The prefix of the names of ServiceAccounts. Namespace and name follow.
+const ACCOUNT: &str = "system:serviceaccount:";
+/// How many credentials are checked at once. All that were never accepted share one part.
+const CHECKS: Limits = Limits::new(16, 8);
 /// Maximum number of callers that are remembered.
 const MOST: usize = 256;
 /// Maximum length of a token in a cookie, which has at most 4,096 bytes with its name and its encryption.
@@ -85,7 +90,18 @@ pub(in crate::page) struct Caller {
     pub(in crate::page) has_cookie: bool,
 }
 
+/// Who shares limits: a name.
+pub(in crate::page) type Person = String;
+
 impl Caller {
+    /// Returns with whom a caller shares limits. A person can have many tokens, and anyone who can create a ServiceAccount can create
+    /// many. So all ServiceAccounts of a namespace are one person.
+    pub(in crate::page) fn person(&self) -> Person {
+        let Some(name) = &self.name else { return hex::encode(self.key) };
+        let account = name.strip_prefix(ACCOUNT).and_then(|account| account.split_once(':'));
+        account.map_or_else(|| name.clone(), |(namespace, _)| format!("{ACCOUNT}{namespace}"))
+    }
+
     /// Returns what the tokens of forms belong to: the name, because a proxy renews the token of a caller while a form is open.
     pub(in crate::page) fn form_key(&self) -> [u8; 32] {
         self.name.as_ref().map_or(self.key, |name| Sha256::digest(name).into())
@@ -102,8 +118,11 @@ pub(in crate::page) enum NoCaller {
 }
 
 /// The callers that the API server has accepted.
-#[derive(Default)]
-pub(in crate::page) struct Known(Mutex<HashMap<[u8; 32], Accepted>>);
+pub(in crate::page) struct Known {
+    all: Mutex<HashMap<[u8; 32], Accepted>>,
+    /// By caller. `None`: not accepted before.
+    checks: Permits<Option<[u8; 32]>>,
+}
 
 #[derive(Clone)]
 struct Accepted {
@@ -184,6 +203,12 @@ fn cookie<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     pairs.find(|(key, _)| *key == name).map(|(_, value)| value)
 }
 
+impl Default for Known {
+    fn default() -> Self {
+        Self { all: Mutex::default(), checks: Permits::new(CHECKS) }
+    }
+}
+
 impl Known {
     /// Returns the caller of a request.
     pub(in crate::page) async fn caller(&self, entry: &Entry, headers: &HeaderMap) -> Result<Caller, NoCaller> {
@@ -223,16 +248,18 @@ impl Known {
     /// Has the API server check credentials, unless it did so recently. Only accepted callers are remembered, so nobody can displace them
     /// with invented tokens.
     async fn accepted(&self, key: [u8; 32], client: impl FnOnce() -> Client) -> Result<Accepted, Trouble> {
+        let known = match self.fresh(key) {
+            Ok(fresh) => return Ok(fresh),
+            Err(known) => known,
+        };
+        // Nobody without valid credentials delays those who have them.
+        let _permit = self.checks.acquire(known.is_some().then_some(key), ()).await;
+        // Another request of the same caller may have had them checked.
+        let known = match self.fresh(key) {
+            Ok(fresh) => return Ok(fresh),
+            Err(known) => known,
+        };
         let now = Instant::now();
-        let known = self.lock().get_mut(&key).map(|known| {
-            known.used = now;
-            known.clone()
-        });
-        if let Some(known) = &known
-            && now.duration_since(known.checked) < CHECKED_FOR
-        {
-            return Ok(known.clone());
-        }
         let client = known.as_ref().map_or_else(client, |known| known.client.clone());
         match name(&client).await {
             Ok(name) => {
@@ -248,6 +275,16 @@ impl Known {
                 }
             },
         }
+    }
+
+    /// Returns a caller that was checked recently, or else what was known before.
+    fn fresh(&self, key: [u8; 32]) -> Result<Accepted, Option<Accepted>> {
+        let now = Instant::now();
+        let mut all = self.lock();
+        let Some(known) = all.get_mut(&key) else { return Err(None) };
+        known.used = now;
+        let is_fresh = now.duration_since(known.checked) < CHECKED_FOR;
+        if is_fresh { Ok(known.clone()) } else { Err(Some(known.clone())) }
     }
 
     fn insert(&self, key: [u8; 32], accepted: Accepted) {
@@ -267,7 +304,7 @@ impl Known {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<[u8; 32], Accepted>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -313,6 +350,23 @@ mod tests {
         for wrong in ["", "a b", "é", "a\r\nX: y", &"a".repeat(IN_COOKIE + 1)] {
             assert_eq!(of(wrong), None, "{wrong:?}");
         }
+    }
+
+    #[tokio::test]
+    async fn the_accounts_of_a_namespace_are_one_person() {
+        let service =
+            tower::service_fn(|_: Request<Body>| std::future::pending::<Result<http::Response<Body>, tower::BoxError>>());
+        let client = Client::new(service, "default");
+        let person = |key: u8, name: Option<&str>| {
+            let name = name.map(str::to_owned);
+            Caller { client: client.clone(), key: [key; 32], name, has_cookie: false }.person()
+        };
+        assert_eq!(person(1, Some("ann@example.com")), person(2, Some("ann@example.com")), "two tokens");
+        assert_eq!(person(1, Some("system:serviceaccount:a:x")), person(2, Some("system:serviceaccount:a:y")));
+        let all = [person(1, None), person(2, None), person(1, Some("ann")), person(1, Some("bob"))];
+        let accounts = ["a", "b"].map(|namespace| person(1, Some(&format!("system:serviceaccount:{namespace}:x"))));
+        let different: std::collections::HashSet<_> = all.iter().chain(&accounts).collect();
+        assert_eq!(different.len(), 6);
     }
 
     #[test]

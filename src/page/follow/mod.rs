@@ -4,6 +4,7 @@
 //! permissions of the caller; they end two minutes after the last look. Each watch is made again after half a minute, so a token or a
 //! permission that was withdrawn is noticed within a minute. An outage is a change when it begins, and when a watch has started again.
 
+mod room;
 pub(super) mod rows;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -29,7 +30,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::api::{Notification, Pipeline};
 use crate::k8s::watch::{Deleted, Guarded, api_in};
-use crate::page::access::caller::Caller;
+use crate::page::access::caller::{Caller, Person};
 use crate::page::follow::rows::{NotificationRow, PipelineRow};
 use crate::page::trouble::{Trouble, Wanted};
 
@@ -95,6 +96,7 @@ type Scope = ([u8; 32], Option<String>);
 pub(in crate::page) struct Following(Mutex<HashMap<Scope, Slot>>);
 
 struct Slot {
+    person: Person,
     followed: Arc<Followed>,
     used: Instant,
 }
@@ -123,14 +125,13 @@ impl Following {
             slot.used = now;
             return slot.followed.clone();
         }
-        if all.len() >= MOST
-            && !all.contains_key(&key)
-            && let Some(oldest) = oldest(&all)
-        {
-            all.remove(&oldest);
+        let person = caller.person();
+        let is_full = all.len() >= MOST && !all.contains_key(&key);
+        if let Some(surplus) = is_full.then(|| surplus(&all, &person)).flatten() {
+            all.remove(&surplus);
         }
         let followed = Arc::new(Followed::start(&caller.client, namespace));
-        all.insert(key, Slot { followed: followed.clone(), used: now });
+        all.insert(key, Slot { person, followed: followed.clone(), used: now });
         followed
     }
 
@@ -157,10 +158,10 @@ impl Following {
     }
 }
 
-/// Returns the pair that was not used for the longest time. What a stream uses is in memory anyway.
-fn oldest(all: &HashMap<Scope, Slot>) -> Option<Scope> {
+/// Returns the pair that makes room for one more of this person. What a stream uses is in memory anyway.
+fn surplus(all: &HashMap<Scope, Slot>, person: &str) -> Option<Scope> {
     let unused = all.iter().filter(|(_, slot)| Arc::strong_count(&slot.followed) == 1);
-    unused.min_by_key(|(_, slot)| slot.used).map(|(key, _)| key.clone())
+    room::surplus(unused.map(|(key, slot)| (key, slot.person.as_str(), slot.used)), person).cloned()
 }
 
 impl Followed {

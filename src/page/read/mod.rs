@@ -194,7 +194,12 @@ impl Reader<'_> {
             explain(&pipeline, &known, Asked { notification: name.as_deref(), target: None }).unwrap_or_default()
         };
         let failed = || Trouble::Other("The effective settings cannot be computed".to_owned());
-        let _permit = ONE.acquire().await.map_err(|_| failed())?;
+        let permit = ONE.acquire().await.map_err(|_| failed())?;
+        // Held until the end: the person can close the screen before.
+        let work = move || {
+            let _permit = permit;
+            work()
+        };
         tokio::task::spawn_blocking(work).await.map_err(|_| failed())
     }
 }

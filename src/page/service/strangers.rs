@@ -5,7 +5,7 @@ use maud::{Markup, html};
 use secrecy::SecretString;
 
 use super::Inner;
-use super::{status, stopping};
+use super::status;
 use crate::api::now;
 use crate::page::access::caller::{Entry, IN_COOKIE, NoCaller, no_cookie, token};
 use crate::page::access::origin;
@@ -57,9 +57,7 @@ impl Inner {
                 "This is not a token, or it is longer than 2,900 bytes. Use a proxy that sends such a token in the header Authorization.",
             );
         };
-        let Ok(check) = self.checks.acquire().await else { return stopping() };
         let accepted = self.known.with_token(tokens, &token, true).await;
-        drop(check);
         match accepted {
             Ok(_) => match tokens.cookie(&token) {
                 Ok(cookie) => Answer::see_other(next).with_cookie(&cookie),

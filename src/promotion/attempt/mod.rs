@@ -4,11 +4,12 @@
 //! ([`crate::promotion::progress`]). Everything that an attempt makes can be found again. The branch has a known name, the commit a trailer, and
 //! the pull request a branch and a last line of its description. So an attempt first looks for what an earlier one made.
 //!
-//! [`commit`] makes and pushes the commit, [`pull_request`] opens, reads and closes the pull request. [`remote`] sends all requests, and
-//! [`repositories`] limits how many repositories are read. [`values`], [`template`] and [`problem`] are pure: the edits of files, the texts of
-//! users, and what errors mean. [`check`] says before the first attempt what none could use.
+//! [`commit`] makes and pushes the commit, [`pull_request`] opens, reads and closes the pull request. [`remote`] sends all requests,
+//! [`repositories`] limits how many repositories are read, and [`clock`] limits the time of the attempt. [`values`], [`template`] and [`problem`]
+//! are pure: the edits of files, the texts of users, and what errors mean. [`check`] says before the first attempt what none could use.
 
 mod check;
+mod clock;
 mod commit;
 mod problem;
 mod pull_request;
@@ -18,19 +19,19 @@ mod template;
 mod values;
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::policy::{interval, repository};
 use super::progress::{Found, Lasts, Problem, Task};
-use crate::api::notification::credentials::SecretName;
 use crate::api::promotion::{GitRepository, PromotionStrategy, PullRequestStrategy};
-use crate::api::{Promotion, PromotionStatus, since_boot};
+use crate::api::{Promotion, PromotionStatus};
 use crate::webhook::Sender;
-use remote::{Budgets, origin, secret};
+use remote::{Budgets, Payer, origin, payer};
 use repositories::Repositories;
 
 pub use check::{Sample, Unusable, unusable};
+pub(super) use clock::Clock;
 
 /// One attempt.
 #[derive(Clone, Debug)]
@@ -41,8 +42,8 @@ pub(super) struct Attempt {
     pub(super) task: Task,
     /// Whether its requests come before planned checks of other pull requests.
     pub(super) is_prompt: bool,
-    /// No request is sent after this time, by [`since_boot`].
-    pub(super) until: Duration,
+    /// Limits its time.
+    pub(super) clock: Arc<Clock>,
 }
 
 /// What all attempts share.
@@ -56,8 +57,8 @@ pub(super) struct Outside {
     open: Mutex<HashMap<Account, HashSet<String>>>,
 }
 
-/// The origin of a forge, and the Secret with the credentials.
-type Account = (String, Option<SecretName>);
+/// The origin of a forge, and whose budget is used there.
+type Account = (String, Payer);
 
 impl Outside {
     /// Returns what attempts need to send requests.
@@ -73,9 +74,10 @@ impl Outside {
 
     /// Makes an attempt. It ends at its time at the latest.
     pub(super) async fn attempt(&self, attempt: &Attempt) -> Result<Found, Problem> {
-        let rest = attempt.until.saturating_sub(since_boot());
-        let made = tokio::time::timeout(rest, self.begin(attempt)).await;
-        made.unwrap_or_else(|_| Err(Problem::late()))
+        tokio::select! {
+            made = self.begin(attempt) => made,
+            () = attempt.clock.over() => Err(Problem::late()),
+        }
     }
 
     async fn begin(&self, attempt: &Attempt) -> Result<Found, Problem> {
@@ -95,7 +97,7 @@ impl Outside {
     pub(super) fn interval(&self, promotion: &Promotion) -> Option<Duration> {
         let of = promotion.status.as_ref()?.strategy.as_ref()?.pull_request.as_ref()?;
         let namespace = namespace(promotion);
-        let account = (origin(of)?, secret(&namespace, &of.repository));
+        let account = (origin(of)?, payer(&namespace, &of.repository));
         let open = lock(&self.open).get(&account).map_or(1, HashSet::len);
         Some(self.budgets.interval(&namespace, of, interval(of), open))
     }
@@ -104,7 +106,7 @@ impl Outside {
     fn note_open(&self, attempt: &Attempt) {
         let Some(of) = attempt.pull_request() else { return };
         let (Some(origin), Some(uid)) = (origin(of), attempt.promotion.metadata.uid.clone()) else { return };
-        let account = (origin, secret(&attempt.namespace(), &of.repository));
+        let account = (origin, payer(&attempt.namespace(), &of.repository));
         let mut open = lock(&self.open);
         // A retry can have changed the account.
         for (other, uids) in open.iter_mut() {

@@ -1,5 +1,6 @@
 //! Pure: what the errors of servers mean for a promotion.
 
+use super::clock::NoTurn;
 use crate::api::Time;
 use crate::forge;
 use crate::forge::budget::End;
@@ -14,10 +15,15 @@ use crate::webhook::{FailureKind, NotSent, Unanswered};
 pub(super) fn of_git(error: &GitError) -> Problem {
     use Lasts::{Always, ThreeAttempts, Until};
     let (reason, lasts) = match error {
-        GitError::Transport(source) => match source.downcast_ref::<Unanswered>() {
-            Some(unanswered) => return of_unanswered(unanswered),
-            None => ("InternalError", Until(None)),
-        },
+        GitError::Transport(source) => {
+            if let Some(unanswered) = source.downcast_ref::<Unanswered>() {
+                return of_unanswered(unanswered);
+            }
+            if let Some(NoTurn(problem)) = source.downcast_ref() {
+                return problem.clone();
+            }
+            ("InternalError", Until(None))
+        }
         GitError::CredentialsRejected { .. } => ("CredentialsRejected", Until(None)),
         GitError::RepositoryNotFound => ("RepositoryNotFound", ThreeAttempts),
         GitError::BranchNotFound(_) => ("BranchNotFound", ThreeAttempts),
@@ -141,6 +147,12 @@ mod tests {
             (failed(FailureKind::Connect), "Unreachable"),
             (failed(FailureKind::Closed), "Unreachable"),
         ]
+    }
+
+    #[test]
+    fn an_attempt_without_a_turn_has_no_failure() {
+        let problem = Problem { lasts: Lasts::Turn(Time::UNIX_EPOCH), ..Problem::of_this_program("x") };
+        assert_eq!(of_git(&GitError::Transport(Box::new(NoTurn(problem.clone())))), problem);
     }
 
     #[test]

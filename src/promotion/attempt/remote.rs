@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Method};
-use tokio::sync::SemaphorePermit;
 use url::Url;
 
+use super::clock::NoTurn;
 use super::problem::{of_forge, of_git, unanswered};
-use super::repositories::Permit;
+use super::repositories::{Memory, Permit};
 use super::values::always;
 use super::{Attempt, Outside, lock};
 use crate::api::notification::credentials::{Authorities, SecretKey, SecretName, TlsRef};
@@ -45,7 +45,7 @@ pub(super) struct GitRemote<'a> {
     /// The last answer without its body, which knows the Secrets that were sent.
     last: Mutex<Option<Answer>>,
     /// Held while a large pack is in memory. Without it, a large answer is refused.
-    large: Mutex<Option<SemaphorePermit<'a>>>,
+    large: Mutex<Option<Memory>>,
 }
 
 impl<'a> GitRemote<'a> {
@@ -100,15 +100,16 @@ impl<'a> GitRemote<'a> {
         if !matches!(read, Err(GitError::TooLarge(Bound::Answer))) || lock(&self.large).is_some() {
             return Ok(false);
         }
-        let permit = self.outside.repositories.large().await;
-        *lock(&self.large) = Some(permit.map_err(|_| Problem::of_this_program("the process stops"))?);
+        let namespace = self.attempt.namespace();
+        let permit = self.attempt.clock.pause(self.outside.repositories.large(&namespace)).await?;
+        *lock(&self.large) = Some(permit);
         Ok(true)
     }
 
     /// Waits until the repository can be read. Ask the server something before, so that one that does not answer holds no permit.
     pub(super) async fn permit(&self) -> Result<Permit, Problem> {
-        let permit = self.outside.repositories.acquire(&self.attempt.namespace(), &self.url).await;
-        permit.map_err(|_| Problem::of_this_program("the process stops"))
+        let namespace = self.attempt.namespace();
+        self.attempt.clock.pause(self.outside.repositories.acquire(&namespace, &self.url)).await
     }
 
     /// Returns the problem of an error.
@@ -142,7 +143,7 @@ impl Transport for GitRemote<'_> {
             login: self.login.clone(),
             tls: self.tls.clone(),
             timeout: TIMEOUT,
-            until: self.attempt.until,
+            until: self.attempt.clock.until(),
             connect_timeout: CONNECT_TIMEOUT,
             limit: self.limit(request.limit),
         };
@@ -162,7 +163,9 @@ impl Transport for GitRemote<'_> {
 
     async fn calculate<R: Send + 'static>(&self, work: impl FnOnce() -> R + Send + 'static) -> Result<R, TransportError> {
         let failed = |error: Box<dyn std::error::Error + Send + Sync>| TransportError::Failed(error);
-        let permit = self.outside.repositories.reading().await.map_err(|error| failed(Box::new(error)))?;
+        let namespace = self.attempt.namespace();
+        let permit = self.attempt.clock.pause(self.outside.repositories.reading(&namespace)).await;
+        let permit = permit.map_err(|problem| failed(Box::new(NoTurn(problem))))?;
         let work = move || {
             // Held until the end: the attempt can end before.
             let _permit = permit;
@@ -186,7 +189,7 @@ pub(super) struct ForgeRemote<'a> {
     repository: Repository,
     login: Option<Login>,
     tls: TlsRef,
-    secret: Option<SecretName>,
+    payer: Payer,
 }
 
 impl<'a> ForgeRemote<'a> {
@@ -195,14 +198,14 @@ impl<'a> ForgeRemote<'a> {
         let repository =
             Repository::new(kind(of.type_), &url, api.as_ref()).map_err(|error| always("UrlInvalid", &error.to_string()))?;
         let namespace = attempt.namespace();
-        let secret = secret(&namespace, &of.repository);
+        let payer = payer(&namespace, &of.repository);
         let credential = repository.kind().credential();
-        let login = secret.clone().map(|secret| Login::Token {
+        let login = payer.1.clone().map(|secret| Login::Token {
             secret,
             header: HeaderName::from_static(credential.header),
             scheme: credential.prefix.trim_end(),
         });
-        Ok(Self { outside, attempt, repository, login, tls: tls(&namespace, &of.repository), secret })
+        Ok(Self { outside, attempt, repository, login, tls: tls(&namespace, &of.repository), payer })
     }
 
     /// Sends the request of an intent. `None`: the forge has no such request, and does not need it.
@@ -226,7 +229,7 @@ impl<'a> ForgeRemote<'a> {
             login: self.login.clone(),
             tls: self.tls.clone(),
             timeout: TIMEOUT,
-            until: self.attempt.until,
+            until: self.attempt.clock.until(),
             connect_timeout: CONNECT_TIMEOUT,
             limit: forge::MAX_ANSWER,
         };
@@ -261,21 +264,16 @@ impl<'a> ForgeRemote<'a> {
         let priority = if self.attempt.is_prompt { Priority::Prompt } else { Priority::Scheduled };
         let latest = since_boot() + TURN;
         loop {
-            match self.outside.budgets.ask(&origin, self.secret.as_ref(), priority, now()) {
+            match self.outside.budgets.ask(&origin, &self.payer, priority, now()) {
                 Turn::Now => {
-                    return Ok(Given {
-                        budgets: &self.outside.budgets,
-                        origin,
-                        secret: self.secret.as_ref(),
-                        is_ended: false,
-                    });
+                    return Ok(Given { budgets: &self.outside.budgets, origin, payer: &self.payer, is_ended: false });
                 }
                 Turn::Wait(until) => {
                     let wait = Duration::try_from(until.duration_since(now())).unwrap_or_default();
                     if since_boot() + wait > latest {
                         return Err(Problem::turn(until));
                     }
-                    tokio::time::sleep(wait.max(Duration::from_millis(10))).await;
+                    self.attempt.clock.pause(tokio::time::sleep(wait.max(Duration::from_millis(10)))).await?;
                 }
             }
         }
@@ -286,42 +284,42 @@ impl<'a> ForgeRemote<'a> {
 struct Given<'a> {
     budgets: &'a Budgets,
     origin: String,
-    secret: Option<&'a SecretName>,
+    payer: &'a Payer,
     is_ended: bool,
 }
 
 impl Given<'_> {
     fn end(mut self, end: End) {
         self.is_ended = true;
-        self.budgets.end(&self.origin, self.secret, end);
+        self.budgets.end(&self.origin, self.payer, end);
     }
 }
 
 impl Drop for Given<'_> {
     fn drop(&mut self) {
         if !self.is_ended {
-            self.budgets.end(&self.origin, self.secret, End::Unreachable);
+            self.budgets.end(&self.origin, self.payer, End::Unreachable);
         }
     }
 }
 
 /// The budgets of all forges. The lock is never held across a request.
 #[derive(Default)]
-pub(super) struct Budgets(Mutex<budget::Budgets<Option<SecretName>>>);
+pub(super) struct Budgets(Mutex<budget::Budgets<Payer>>);
 
 impl Budgets {
-    fn with<R>(&self, act: impl FnOnce(&mut budget::Budgets<Option<SecretName>>) -> R) -> R {
+    fn with<R>(&self, act: impl FnOnce(&mut budget::Budgets<Payer>) -> R) -> R {
         act(&mut lock(&self.0))
     }
 
-    fn ask(&self, origin: &str, secret: Option<&SecretName>, priority: Priority, now: Time) -> Turn {
-        self.with(|budgets| budgets.ask(origin, &secret.cloned(), priority, now))
+    fn ask(&self, origin: &str, payer: &Payer, priority: Priority, now: Time) -> Turn {
+        self.with(|budgets| budgets.ask(origin, payer, priority, now))
     }
 
-    fn end(&self, origin: &str, secret: Option<&SecretName>, end: End) {
+    fn end(&self, origin: &str, payer: &Payer, end: End) {
         let now = now();
         self.with(|budgets| {
-            budgets.end(origin, &secret.cloned(), end, now);
+            budgets.end(origin, payer, end, now);
             budgets.forget_idle(now);
         });
     }
@@ -331,7 +329,7 @@ impl Budgets {
         let Some(origin) = origin(of) else { return asked };
         // Bitbucket Server says in another answer whether a pull request can be merged.
         let requests = if of.type_ == ForgeType::BitbucketServer { 2 } else { 1 };
-        self.with(|budgets| budgets.interval(&origin, &secret(namespace, &of.repository), now(), asked, open, requests))
+        self.with(|budgets| budgets.interval(&origin, &payer(namespace, &of.repository), now(), asked, open, requests))
     }
 }
 
@@ -351,8 +349,16 @@ fn header(name: &str, value: &str) -> Option<(HeaderName, HeaderValue)> {
     Some((HeaderName::try_from(name).ok()?, HeaderValue::try_from(value).ok()?))
 }
 
+/// The namespace whose budget a request uses, and its Secret.
+pub(super) type Payer = (String, Option<SecretName>);
+
+/// Returns whose budget the requests to the forge of a repository use.
+pub(super) fn payer(namespace: &str, repository: &GitRepository) -> Payer {
+    (namespace.to_owned(), secret(namespace, repository))
+}
+
 /// Returns the Secret with the credentials.
-pub(super) fn secret(namespace: &str, repository: &GitRepository) -> Option<SecretName> {
+fn secret(namespace: &str, repository: &GitRepository) -> Option<SecretName> {
     let secret = repository.secret_ref.as_ref()?;
     Some(SecretName { namespace: namespace.to_owned(), name: secret.name.clone() })
 }

@@ -13,13 +13,12 @@ use tokio_util::sync::CancellationToken;
 
 use super::index::Key;
 use crate::api::promotion::LOOK;
-use crate::api::{Promotion, now, since_boot};
-use crate::leader::Busy;
-use crate::promotion::attempt::{Attempt, Outside};
+use crate::api::{Promotion, now};
+use crate::promotion::attempt::{Attempt, Clock, Outside};
 use crate::promotion::progress::{Problem, Progress, Task};
 use crate::promotion::state::kept;
 
-/// Maximum duration of an attempt.
+/// Maximum duration of an attempt, without the time in which it waits for others.
 pub(super) const ATTEMPT: Duration = Duration::from_mins(1);
 
 /// The attempts of all promotions, by the uid of the promotion.
@@ -58,7 +57,7 @@ impl Attempts {
     }
 
     /// Starts an attempt. `number`: as the status has it.
-    pub(super) fn start(&self, key: Key, promotion: &Promotion, task: Task, number: i64, busy: Busy) {
+    pub(super) fn start(&self, key: Key, promotion: &Promotion, task: Task, number: i64, clock: Clock) {
         let uid = promotion.metadata.uid.clone().unwrap_or_default();
         let asked = promotion.metadata.annotations.as_ref().and_then(|all| all.get(LOOK)).map(|value| kept(value));
         let begun = {
@@ -70,7 +69,8 @@ impl Attempts {
             progress.begin((task, number), asked, now())
         };
         let is_prompt = begun.is_prompt;
-        let attempt = Attempt { promotion: promotion.clone(), task, is_prompt, until: since_boot() + ATTEMPT };
+        let clock = Arc::new(clock);
+        let attempt = Attempt { promotion: promotion.clone(), task, is_prompt, clock: Arc::clone(&clock) };
         let interval = self.outside.interval(promotion);
         let (known, outside, ended, stop) =
             (Arc::clone(&self.known), Arc::clone(&self.outside), self.ended.clone(), self.stop.clone());
@@ -88,7 +88,8 @@ impl Attempts {
                     progress.end(begun, result, interval.unwrap_or_default().mul_f64(fastrand::f64()));
                 }
             }
-            drop(busy);
+            // The bucket can be handed over.
+            drop(clock);
             // The receiver is dropped only when the controller stops.
             let _ = ended.send(key);
         });
@@ -146,8 +147,8 @@ mod tests {
         (attempts, ended, stop)
     }
 
-    fn busy() -> Busy {
-        Lease::held(Duration::from_mins(1)).begin("u").unwrap()
+    fn clock() -> Clock {
+        Clock::start(&Lease::held(Duration::from_mins(2)), "u", ATTEMPT).unwrap()
     }
 
     fn key() -> Key {
@@ -170,10 +171,10 @@ mod tests {
         let promotion = refused(by_commit());
         attempts.record("p", (Task::Carry, 3));
         assert_eq!(attempts.progress(&promotion).recorded, Some((Task::Carry, 3)));
-        attempts.start(key(), &promotion, Task::Carry, 3, busy());
+        attempts.start(key(), &promotion, Task::Carry, 3, clock());
         let running = attempts.progress(&promotion);
         assert_eq!((running.is_running, running.recorded), (true, None));
-        attempts.start(key(), &promotion, Task::Carry, 4, busy());
+        attempts.start(key(), &promotion, Task::Carry, 4, clock());
         assert_eq!(ended.recv().await, Some(key()));
         let progress = attempts.progress(&promotion);
         let end = progress.ended(Task::Carry, 3).unwrap();
@@ -189,7 +190,7 @@ mod tests {
         for (task, failures) in [(Task::Look, 1), (Task::Look, 2), (Task::Carry, 1), (Task::Look, 1)] {
             attempts.renew(std::iter::once(&promotion));
             assert!(attempts.progress(&promotion).is_renewed);
-            attempts.start(key(), &promotion, task, 0, busy());
+            attempts.start(key(), &promotion, task, 0, clock());
             assert!(!attempts.progress(&promotion).is_renewed);
             ended.recv().await.unwrap();
             let progress = attempts.progress(&promotion);
@@ -205,7 +206,7 @@ mod tests {
         let forgets: [&dyn Fn(); 3] =
             [&|| attempts.forget("p"), &|| attempts.retain(&HashSet::new()), &|| attempts.begin_term()];
         for forget in forgets {
-            attempts.start(key(), &promotion, Task::Close, 1, busy());
+            attempts.start(key(), &promotion, Task::Close, 1, clock());
             forget();
             assert!(attempts.progress(&promotion).is_running);
             ended.recv().await.unwrap();
@@ -220,7 +221,7 @@ mod tests {
     async fn a_process_that_stops_ends_its_attempts_without_a_result() {
         let (attempts, mut ended, stop) = attempts();
         stop.cancel();
-        attempts.start(key(), &refused(by_commit()), Task::Carry, 1, busy());
+        attempts.start(key(), &refused(by_commit()), Task::Carry, 1, clock());
         drop(attempts);
         assert_eq!(ended.recv().await, None);
     }

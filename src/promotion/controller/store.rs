@@ -19,6 +19,7 @@ use crate::api::promotion::Phase;
 use crate::api::{Pipeline, Promotion, PromotionSpec, PromotionStatus, Time, now};
 use crate::k8s::call::{CallError, call};
 use crate::k8s::guarded::{Guarded, Outcome};
+use crate::promotion::attempt::Clock;
 use crate::promotion::names::{labels, name};
 use crate::promotion::progress::{Progress, Task};
 use crate::promotion::reason::PUSHED;
@@ -194,9 +195,6 @@ impl Calls for Store<'_> {
 
     fn start(&self, promotion: &Promotion, task: Task) -> Result<(), Error> {
         self.may_write()?;
-        if !self.context.lease.allows(ATTEMPT) {
-            return Err(Error::NotLeader);
-        }
         let status = promotion.status.as_ref();
         let number = match task {
             Task::Carry => status.map_or(0, |status| status.attempts),
@@ -206,8 +204,8 @@ impl Calls for Store<'_> {
             Task::Look | Task::Last => 0,
         };
         // The bucket is not handed over before the attempt has ended.
-        let busy = self.context.lease.begin(&self.key.uid).ok_or(Error::NotLeader)?;
-        self.context.attempts.start(self.key.clone(), promotion, task, number, busy);
+        let clock = Clock::start(&self.context.lease, &self.key.uid, ATTEMPT).ok_or(Error::NotLeader)?;
+        self.context.attempts.start(self.key.clone(), promotion, task, number, clock);
         Ok(())
     }
 
