@@ -47,6 +47,7 @@ mod linted;
 mod missing;
 mod order;
 mod outage;
+mod paced;
 mod page;
 mod promotions;
 mod published;

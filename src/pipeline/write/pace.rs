@@ -2,10 +2,11 @@
 //! between them.
 //!
 //! The cost of a write for the API server is proportional to the size of the status. It is 9 ms without a log, and 22 ms with 42 changes
-//! in it (19 KiB). So a pipeline that changes all the time must be slow. Changes that happen during the wait are part of the next write, so
-//! under load there are fewer and larger writes. But a rollout to many targets must not wait for its own log. A status of 200 targets has about
-//! 175 KiB while the log contains one change of each. At 64 KiB a second, one write of it delays the next by almost three seconds. So each
-//! pipeline has a budget that grows while it is not written, and a rollout after a pause uses this budget.
+//! in it (19 KiB). So a write counts at least as one of 16 KiB, and a pipeline that changes all the time must be slow. Changes that happen
+//! during the wait are part of the next write, so under load there are fewer and larger writes. But a rollout to many targets must not wait
+//! for its own log. A status of 200 targets has about 175 KiB while the log contains one change of each. At 64 KiB a second, one write of it
+//! delays the next by almost three seconds. So each pipeline has a budget that grows while it is not written, and a rollout after a pause
+//! uses this budget.
 
 use std::time::Duration;
 
@@ -15,9 +16,10 @@ const SUSTAINED: f64 = 64.0 * 1024.0;
 /// writes in a row, each with a few changes. A write of 175 KiB costs the API server as much as some 20 deliveries, and at this pace such a
 /// write is made three times a second.
 const FASTEST: f64 = 512.0 * 1024.0;
-/// The part of each write for which the next one does not wait while the budget lasts, in bytes. Most statuses are smaller. Changes that
-/// follow each other are steps of one process, such as a rollout and the promotion that it causes, and each wait would delay its next step.
-const SMALL: f64 = 16.0 * 1024.0;
+/// The part of each write for which the next one does not wait while the budget lasts, in bytes. It is also the least that a write counts. Most
+/// statuses are smaller. Changes that follow each other are steps of one process, such as a rollout and the promotion that it causes, and each
+/// wait would delay its next step. So 128 small writes need no wait, and then there are four a second.
+const SMALL: usize = 16 * 1024;
 /// The largest budget, in bytes. It lasts four seconds for writes of 175 KiB, which is enough for two waves of changes of 200 targets
 /// (`InProgress`, then `Current`). When it is used up, it is full again after 32 s without writes.
 const BURST: f64 = 2.0 * 1024.0 * 1024.0;
@@ -41,9 +43,9 @@ impl Budget {
     #[must_use]
     pub fn after(self, bytes: usize, rested: Duration) -> (Self, Duration) {
         #[allow(clippy::cast_precision_loss, reason = "a status has far fewer than 2^52 bytes")]
-        let bytes = bytes as f64;
-        let left = (self.0 + rested.as_secs_f64() * SUSTAINED).clamp(0.0, BURST) - bytes;
-        let wait = ((bytes - SMALL) / FASTEST).max(-left / SUSTAINED).max(0.0);
+        let (cost, more) = (bytes.max(SMALL) as f64, bytes.saturating_sub(SMALL) as f64);
+        let left = (self.0 + rested.as_secs_f64() * SUSTAINED).clamp(0.0, BURST) - cost;
+        let wait = (more / FASTEST).max(-left / SUSTAINED).max(0.0);
         (Self(left), Duration::from_secs_f64(wait))
     }
 }
@@ -62,6 +64,9 @@ mod tests {
         for (what, left, rested, write, after, wait) in [
             ("after a rest", 2048.0, 0, 80, 1968.0, 125),
             ("a small status", 2048.0, 0, 16, 2032.0, 0),
+            ("a smaller one counts as much", 2048.0, 0, 1, 2032.0, 0),
+            ("a stream of small ones", 0.0, 250, 1, 0.0, 0),
+            ("a stream of small ones that is too fast", 0.0, 0, 1, -16.0, 250),
             ("the largest status after a rest", 2048.0, 0, 528, 1520.0, 1000),
             ("the budget has a maximum", 1984.0, 1_000_000, 80, 1968.0, 125),
             ("it grows by 64 KiB a second", 0.0, 2000, 80, 48.0, 125),
@@ -106,7 +111,8 @@ mod tests {
                 (bytes, lasted) = (bytes + size, lasted + pause);
                 let most = BURST + lasted.as_secs_f64() * SUSTAINED + size;
                 prop_assert!(bytes <= most + 1.0, "{bytes} bytes in {lasted:?}");
-                prop_assert!(wait.as_secs_f64() <= size / SUSTAINED + 1e-6, "{size} bytes delay the next write by {wait:?}");
+                let longest = size.max(16.0 * KIB) / SUSTAINED + 1e-6;
+                prop_assert!(wait.as_secs_f64() <= longest, "{size} bytes delay the next write by {wait:?}");
                 // Half of the writes wait no longer than they must.
                 (budget, pause) = (next, wait + Duration::from_millis(if more < 10_000 { 0 } else { more }));
             }
