@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use futures::{StreamExt as _, TryStreamExt as _, stream};
-use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::LimitRange;
 use kube::ResourceExt as _;
 use kube::api::{Api, ListParams, Patch, PatchParams};
 use kube::runtime::{WatchStreamExt as _, watcher};
@@ -192,16 +192,16 @@ async fn memory(bed: &Bed, round: u32, b: &Remote) -> Vec<Reading> {
     let kubeconfig = std::fs::read_to_string(&b.plane.kubeconfig).expect("the launcher wrote a kubeconfig");
     world.secret(b.name, json!({"kubeconfig": kubeconfig})).await;
     let object = |n: usize| {
-        json!({"metadata": {"name": format!("item-{n}"), "labels": {"app.kubernetes.io/version": format!("1.{n}")}},
-            "spec": {"holderIdentity": "x".repeat(512)}})
+        json!({"metadata": {"name": format!("item-{n}"), "labels": {"app.kubernetes.io/version": format!("1.{n}")},
+            "annotations": {"filler": "x".repeat(512)}}})
     };
-    let make = async |n| drop(b.world.create::<Lease>(object(n)).await);
+    let make = async |n| drop(b.world.create::<LimitRange>(object(n)).await);
     stream::iter(0..count).for_each_concurrent(AT_ONCE, make).await;
     let pipeline = |name: &str, kind: &str, of: &str| {
         json!({
             "metadata": {"name": name},
             "spec": {
-                "appRef": {"apiVersion": if kind == "Lease" { "coordination.k8s.io/v1" } else { "apps/v1" }, "kind": kind, "name": of},
+                "appRef": {"apiVersion": if kind == "LimitRange" { "v1" } else { "apps/v1" }, "kind": kind, "name": of},
                 "environments": [{"name": "prod", "targets": [{"namespace": b.world.ns, "clusterRef": b.reference()}]}],
             },
         })
@@ -211,7 +211,7 @@ async fn memory(bed: &Bed, round: u32, b: &Remote) -> Vec<Reading> {
     world.observed("few").await;
     at_rest(pennant.pid()).await;
     let before = process::memory(pennant.pid());
-    world.create::<Pipeline>(pipeline("many", "Lease", "item-0")).await;
+    world.create::<Pipeline>(pipeline("many", "LimitRange", "item-0")).await;
     world.observed("many").await;
     at_rest(pennant.pid()).await;
     let after = process::memory(pennant.pid());

@@ -68,7 +68,7 @@ fn values(watch: &[String], fleet_everywhere: bool) -> Value {
         ("far.example.com", "gadgets"),
         ("source.toolkit.fluxcd.io", "gitrepositories"),
         ("", "pods"),
-        ("", "serviceaccounts"),
+        ("", "limitranges"),
     ];
     let extra: Vec<_> = kinds.iter().map(|(group, plural)| json!({"apiGroups": [group], "resources": [plural]})).collect();
     let observe = json!({"extra": extra, "fleetEverywhere": fleet_everywhere});

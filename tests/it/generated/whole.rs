@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use k8s_openapi::api::core::v1::LimitRange;
 use k8s_openapi::api::events::v1::Event;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams, PostParams};
 use pennant::api::conditions::ConditionStatus;
@@ -96,11 +97,10 @@ async fn targets_beyond_the_limit_wait_and_those_that_are_followed_stay() {
     let world = World::new("gen-many").await;
     let receiver = Receiver::start();
     let create = async |n: usize| {
-        let object = json!({"metadata": {"name": format!("a{n:03}"), "labels": {"env": "dev"}}, "data": {}});
-        world.create::<k8s_openapi::api::core::v1::ServiceAccount>(json!({"metadata": object["metadata"]})).await;
+        world.create::<LimitRange>(json!({"metadata": {"name": format!("a{n:03}"), "labels": {"env": "dev"}}})).await;
     };
     futures::future::join_all((0..256).map(create)).await;
-    let objects = json!({"apiVersion": "v1", "kind": "ServiceAccount", "selector": {"matchLabels": {"env": "dev"}}});
+    let objects = json!({"apiVersion": "v1", "kind": "LimitRange", "selector": {"matchLabels": {"env": "dev"}}});
     let spec = json!({
         "appRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "fence"},
         "environments": [{"name": "dev", "targetsFrom": [{"objects": objects}]}, {"name": "fence", "targets": [{"namespace": world.ns}]}],
@@ -118,12 +118,10 @@ async fn targets_beyond_the_limit_wait_and_those_that_are_followed_stay() {
     );
     world.cursor("shop", "hook").await;
     // Those that are followed stay followed, although the name of the new one is the first.
-    world
-        .create::<k8s_openapi::api::core::v1::ServiceAccount>(json!({"metadata": {"name": "a", "labels": {"env": "dev"}}}))
-        .await;
+    world.create::<LimitRange>(json!({"metadata": {"name": "a", "labels": {"env": "dev"}}})).await;
     world.pipeline_condition("shop", "Ready", |c| c.message.starts_with("2 objects")).await;
-    world.delete::<k8s_openapi::api::core::v1::ServiceAccount>("a").await;
-    world.delete::<k8s_openapi::api::core::v1::ServiceAccount>("a000").await;
+    world.delete::<LimitRange>("a").await;
+    world.delete::<LimitRange>("a000").await;
     world.pipeline_condition("shop", "Ready", |c| c.status == ConditionStatus::True).await;
     world.fence("shop", &["hook"]).await;
     let status = world.get_pipeline("shop").await.status.unwrap();

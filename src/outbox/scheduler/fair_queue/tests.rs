@@ -130,7 +130,7 @@ fn no_prompt_answer_is_expected_while_other_origins_use_the_workers() {
     let now = Instant::now();
     let mut fair_queue = answered(16, Duration::from_millis(1), now);
     for origin in 0..16 {
-        fair_queue.ready(&origin.to_string(), lane("a", 0), now);
+        fair_queue.ready(&origin.to_string(), of(&origin.to_string(), 0), now);
     }
     assert!(fair_queue.is_prompt("x", &lane("a", 1)));
     assert_eq!(take(&mut fair_queue, now).len(), 16);
