@@ -294,10 +294,17 @@ async fn sets_that_claim_one_name_do_not_fight() {
     world.deploy_with("a", "1", json!({"env": "e0"})).await;
     let _pennant = Pennant::start(&world).await;
     for name in ["apps", "other"] {
-        let mut set = of_deployments(&json!({"template": {"spec": {"hooks": {"secretRef": {"name": "{{labels.env}}"}}}}}));
+        let environment = json!({"name": "{{default labels.env \"none\"}}", "targets": [{"namespace": "{{namespace}}"}]});
+        let mut set = of_deployments(&json!({"template": {"spec": {"environments": [environment]}}}));
         set["metadata"]["name"] = json!(name);
         world.create::<PipelineSet>(set).await;
     }
+    eventually("the first one has its pipeline", async || {
+        let sets = world.api::<PipelineSet>().list(&ListParams::default()).await.map_err(|error| error.to_string())?;
+        let made: Vec<_> = sets.iter().map(|set| set.status.clone().unwrap_or_default()).collect();
+        if made.iter().any(|status| status.pipelines == 1) { Ok(()) } else { Err(format!("{made:?}")) }
+    })
+    .await;
     exists(&world, "a-app").await;
     let first = world.get_pipeline("a-app").await;
     let refused = async |of: &str| {
