@@ -8,6 +8,7 @@ use thiserror::Error;
 
 use crate::api::GROUP;
 use crate::api::values::kind::ObjectKind;
+use crate::api::values::names::is_label;
 
 /// API groups of which nothing is read: the kinds of Pennant itself, permissions, credentials, and the internal objects of a cluster.
 const GROUPS: [&str; 14] = [
@@ -67,11 +68,10 @@ pub fn check(kind: &ObjectKind) -> Result<(), Unreadable> {
 
 /// Returns why the objects are not read that a cluster serves for this kind. The name of a resource does not follow from its kind.
 pub fn check_served(kind: &ObjectKind, served: &ApiResource) -> Result<(), Unreadable> {
-    let is_name = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-';
-    let is_same = (served.group.as_str(), served.version.as_str(), served.kind.as_str())
+    let is_requested = (served.group.as_str(), served.version.as_str(), served.kind.as_str())
         == (kind.group(), kind.version(), kind.kind());
     // The name becomes a part of the path of each call.
-    if !is_same || served.plural.is_empty() || !served.plural.bytes().all(is_name) {
+    if !is_requested || !is_label(&served.plural) {
         return Err(Unreadable::Served { kind: kind.kind().to_owned(), api_version: kind.api_version().to_owned() });
     }
     check(kind)?;

@@ -25,7 +25,7 @@ pub(super) struct Turns<K, G, T> {
     groups: HashMap<G, usize>,
     keys: HashMap<K, Entry<G, T>>,
     /// The keys that wait, the next one first.
-    turns: VecDeque<K>,
+    waiting: VecDeque<K>,
     now: Duration,
 }
 
@@ -47,7 +47,7 @@ impl<G, T> Default for Entry<G, T> {
 
 impl<K: Key, G: Key, T> Turns<K, G, T> {
     pub(super) fn new(limits: Limits) -> Self {
-        Self { limits, held: 0, groups: HashMap::new(), keys: HashMap::new(), turns: VecDeque::new(), now: Duration::ZERO }
+        Self { limits, held: 0, groups: HashMap::new(), keys: HashMap::new(), waiting: VecDeque::new(), now: Duration::ZERO }
     }
 
     /// Notes how much time has passed. Forgets keys that are as if they were new.
@@ -67,7 +67,7 @@ impl<K: Key, G: Key, T> Turns<K, G, T> {
     pub(super) fn enter(&mut self, key: K, group: G, caller: T) {
         let entry = self.keys.entry(key.clone()).or_default();
         if entry.waiting.is_empty() {
-            self.turns.push_back(key);
+            self.waiting.push_back(key);
         }
         entry.waiting.push_back((group, caller));
     }
@@ -97,23 +97,23 @@ impl<K: Key, G: Key, T> Turns<K, G, T> {
     /// Gives a permit to the next caller, if there is one that may have it. `is_gone`: whether a caller has stopped waiting.
     pub(super) fn next(&mut self, is_gone: impl Fn(&T) -> bool) -> Option<(K, G, T)> {
         let keys = &mut self.keys;
-        self.turns.retain(|key| {
+        self.waiting.retain(|key| {
             keys.get_mut(key).is_some_and(|entry| {
                 entry.waiting.retain(|(_, caller)| !is_gone(caller));
                 !entry.waiting.is_empty()
             })
         });
-        let found = self.turns.iter().enumerate().find_map(|(turn, key)| {
+        let found = self.waiting.iter().enumerate().find_map(|(turn, key)| {
             let entry = self.keys.get(key);
             let place = entry?.waiting.iter().position(|(group, _)| self.may(entry, group, 1))?;
             Some((turn, place))
         });
         let (turn, place) = found?;
-        let key = self.turns.remove(turn)?;
+        let key = self.waiting.remove(turn)?;
         let waiting = &mut self.keys.get_mut(&key)?.waiting;
         let (group, caller) = waiting.remove(place)?;
         if !waiting.is_empty() {
-            self.turns.push_back(key.clone());
+            self.waiting.push_back(key.clone());
         }
         self.take(&key, &group, 1);
         Some((key, group, caller))
@@ -200,7 +200,7 @@ mod tests {
         turns.enter(102, 3, 1);
         turns.keys.get_mut(&102).unwrap().used = at(60);
         turns.release(&100, &1, 1);
-        turns.turns.retain(|key| *key == 102);
+        turns.waiting.retain(|key| *key == 102);
         assert_eq!(next(&mut turns), None);
         turns.pass(at(121));
         assert_eq!(next(&mut turns), Some((102, 3, 1)));
@@ -289,7 +289,7 @@ mod tests {
                     held.push((key, group));
                 }
             }
-            prop_assert!(turns.turns.is_empty() && turns.held == 0 && turns.groups.is_empty());
+            prop_assert!(turns.waiting.is_empty() && turns.held == 0 && turns.groups.is_empty());
         }
     }
 }

@@ -140,13 +140,13 @@ impl Service {
     /// Returns the pipeline and the Secret with one of whose keys the request is signed. The work depends on the request only: not on the
     /// pipeline that it names, and not on others.
     fn verify(&self, route: &Route, headers: &HeaderMap, body: &[u8]) -> Option<(Arc<Entry>, SecretName)> {
-        let (signed, environment) = match route.hook {
+        let (purpose, environment) = match route.hook {
             Hook::Approval => (Signed::Approval, environment(body)),
             Hook::Look => (Signed::Look, None),
         };
         let entry = self.directory().get(&route.pipeline);
         let signer = entry.as_ref().and_then(|entry| entry.signer(route.hook, environment.as_deref())).cloned();
-        let is_signed = self.0.secrets.secrets().is_signed(signed, signer.as_ref(), headers, body);
+        let is_signed = self.0.secrets.secrets().is_signed(purpose, signer.as_ref(), headers, body);
         entry.zip(signer).filter(|_| is_signed)
     }
 

@@ -281,7 +281,7 @@ mod tests {
     /// Reads until the connection ends.
     async fn rest(mut stream: TcpStream) -> String {
         let mut rest = Vec::new();
-        let read = timeout(Duration::from_secs(60), stream.read_to_end(&mut rest)).await;
+        let read = timeout(Duration::from_mins(1), stream.read_to_end(&mut rest)).await;
         assert!(read.is_ok(), "the connection is still open");
         String::from_utf8(rest).unwrap()
     }
@@ -348,7 +348,7 @@ mod tests {
             // The server closes the others without more requests, the oldest first. Two of the last ones have a place in any case.
             let kept = if held == KEPT { FEW.kept } else { 0 };
             for stream in &mut open[kept..40 - FEW.answering] {
-                let closed = timeout(Duration::from_secs(60), tokio::io::copy(stream, &mut tokio::io::sink())).await;
+                let closed = timeout(Duration::from_mins(1), tokio::io::copy(stream, &mut tokio::io::sink())).await;
                 assert!(closed.is_ok(), "{held}: the connection is still open");
             }
             // A body has a time of its own.
@@ -406,7 +406,7 @@ mod tests {
         for _ in 0..open.len() - open_ones {
             let reads = open.iter().map(|stream| Box::pin(stream.readable()));
             let (_, at, _) =
-                timeout(Duration::from_secs(60), futures::future::select_all(reads)).await.expect("one is closed");
+                timeout(Duration::from_mins(1), futures::future::select_all(reads)).await.expect("one is closed");
             open.remove(at);
         }
         assert!(is_open(&kept), "the connection is still open");

@@ -51,11 +51,15 @@ fn changed(text: &str, change: Change, at: prop::sample::Index) -> String {
         Change::UpperCase => first.to_uppercase().to_string(),
         Change::LowerCase => first.to_lowercase().to_string(),
         Change::LookAlike => look_alike(first).to_string(),
-        Change::PercentEncode => first.to_string().bytes().map(|byte| format!("%{byte:02x}")).collect(),
+        Change::PercentEncode => encoded(first),
         Change::Repeat => format!("{first}{first}"),
         Change::Remove => String::new(),
     };
     format!("{before}{middle}{after}")
+}
+
+fn encoded(letter: char) -> String {
+    letter.to_string().bytes().fold(String::new(), |text, byte| format!("{text}%{byte:02x}"))
 }
 
 /// Returns a letter that looks the same, or that Unicode folds to the same one.

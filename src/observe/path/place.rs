@@ -131,14 +131,14 @@ pub(super) fn is_public(steps: &[Step]) -> bool {
         Step::Elements => wanted == "*",
         Step::Other => false,
     };
-    let is_place = |place: &&str| {
+    let is_place = |place: &str| {
         let mut wanted = place.split('.');
         steps.iter().all(|step| wanted.next().is_some_and(|wanted| named(step, wanted))) && wanted.next().is_none()
     };
     match steps {
         [Step::Name(status), ..] if status == STATUS => true,
         [metadata, labels, Step::Name(_)] if named(metadata, LABELS[0]) && named(labels, LABELS[1]) => true,
-        _ => PUBLIC.iter().any(|place| is_place(&place)),
+        _ => PUBLIC.iter().any(|place| is_place(place)),
     }
 }
 

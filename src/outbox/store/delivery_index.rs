@@ -377,7 +377,9 @@ mod tests {
             delivery_index.overdue((rules, 0), 100, 100, Time::UNIX_EPOCH).count
         };
         let ids = [1, 2, 3].map(|serial| record(serial).id);
-        ids.iter().for_each(|id| delivery_index.terminating(id.clone()));
+        for id in &ids {
+            delivery_index.terminating(id.clone());
+        }
         delivery_index.terminating(ids[0].clone());
         assert_eq!(overdue(), 3);
         delivery_index.forget(&ids[0]);

@@ -31,7 +31,7 @@ const COOKIE_NAME: &str = "__Host-pennant";
 const CHECKED_FOR: Duration = Duration::from_secs(45);
 /// How long a token that was accepted is used while the API server cannot be reached.
 const TRUSTED_FOR: Duration = Duration::from_mins(10);
-/// The prefix of the names of ServiceAccounts. Namespace and name follow.
+/// The prefix of the names of `ServiceAccounts`. Namespace and name follow.
 const ACCOUNT: &str = "system:serviceaccount:";
 /// How many credentials are checked at once. All that were never accepted share one part.
 const CHECKS: Limits = Limits::new(16, 8);
@@ -94,8 +94,8 @@ pub(in crate::page) struct Caller {
 pub(in crate::page) type Person = String;
 
 impl Caller {
-    /// Returns with whom a caller shares limits. A person can have many tokens, and anyone who can create a ServiceAccount can create
-    /// many. So all ServiceAccounts of a namespace are one person.
+    /// Returns with whom a caller shares limits. A person can have many tokens, and anyone who can create a `ServiceAccount` can create
+    /// many. So all `ServiceAccounts` of a namespace are one person.
     pub(in crate::page) fn person(&self) -> Person {
         let Some(name) = &self.name else { return hex::encode(self.key) };
         let account = name.strip_prefix(ACCOUNT).and_then(|account| account.split_once(':'));
@@ -248,16 +248,16 @@ impl Known {
     /// Has the API server check credentials, unless it did so recently. Only accepted callers are remembered, so nobody can displace them
     /// with invented tokens.
     async fn accepted(&self, key: [u8; 32], client: impl FnOnce() -> Client) -> Result<Accepted, Trouble> {
-        let known = match self.fresh(key) {
-            Ok(fresh) => return Ok(fresh),
-            Err(known) => known,
+        let known = match self.known(key) {
+            Some((known, true)) => return Ok(known),
+            known => known,
         };
         // Nobody without valid credentials delays those who have them.
         let _permit = self.checks.acquire(known.is_some().then_some(key), ()).await;
         // Another request of the same caller may have had them checked.
-        let known = match self.fresh(key) {
-            Ok(fresh) => return Ok(fresh),
-            Err(known) => known,
+        let known = match self.known(key) {
+            Some((known, true)) => return Ok(known),
+            known => known.map(|(known, _)| known),
         };
         let now = Instant::now();
         let client = known.as_ref().map_or_else(client, |known| known.client.clone());
@@ -277,14 +277,13 @@ impl Known {
         }
     }
 
-    /// Returns a caller that was checked recently, or else what was known before.
-    fn fresh(&self, key: [u8; 32]) -> Result<Accepted, Option<Accepted>> {
+    /// Returns a caller that was accepted before, and whether that was checked recently.
+    fn known(&self, key: [u8; 32]) -> Option<(Accepted, bool)> {
         let now = Instant::now();
         let mut all = self.lock();
-        let Some(known) = all.get_mut(&key) else { return Err(None) };
+        let known = all.get_mut(&key)?;
         known.used = now;
-        let is_fresh = now.duration_since(known.checked) < CHECKED_FOR;
-        if is_fresh { Ok(known.clone()) } else { Err(Some(known.clone())) }
+        Some((known.clone(), now.duration_since(known.checked) < CHECKED_FOR))
     }
 
     fn insert(&self, key: [u8; 32], accepted: Accepted) {

@@ -152,7 +152,7 @@ mod tests {
         assert!(poll!(&mut paused).is_pending());
         assert_eq!(clock.until(), Duration::ZERO, "nothing can be sent");
         sleep(Duration::from_millis(50)).await;
-        let waited = since_boot() - begun;
+        let waited = since_boot().saturating_sub(begun);
         turn.send(()).unwrap();
         paused.await.unwrap().unwrap();
         assert!(clock.until() >= before + waited);

@@ -47,7 +47,9 @@ async fn slow_repositories_of_a_namespace_delay_no_other_at_the_same_server() {
     let of_fine = server.repository("fine", &[(&path, &text)]);
     let proxy = ForgeProxy::start(&server.url(), reqwest::Client::builder().no_proxy().build().expect("a client"));
     let env = |policy| [("dev", Value::Null), ("prod", policy)];
-    join_all(names.iter().map(async |name| slow.promoting(name, &env(policy(&proxy, "slow", name))).await)).await;
+    // The first one also creates what all of them share.
+    slow.promoting(&names[0], &env(policy(&proxy, "slow", &names[0]))).await;
+    join_all(names[1..].iter().map(async |name| slow.promoting(name, &env(policy(&proxy, "slow", name))).await)).await;
     fine.promoting("web", &env(policy(&proxy, "fine", "web"))).await;
     let watch = vec![slow.ns.clone(), fine.ns.clone()];
     let _pennant = Pennant::with(&fine, Options { watch, ..Options::of(&fine) }).await;

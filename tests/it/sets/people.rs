@@ -289,7 +289,7 @@ async fn a_pipeline_is_not_given_to_another_source_before_its_last_delivery() {
 /// Each edit of a source changes what both sets want. Only the set that made the pipeline changes it, and once.
 #[tokio::test]
 async fn sets_that_claim_one_name_do_not_fight() {
-    const EDITS: usize = 8;
+    const EDITS: i64 = 8;
     let world = World::new("sets-fight").await;
     world.deploy_with("a", "1", json!({"env": "e0"})).await;
     let _pennant = Pennant::start(&world).await;
@@ -330,5 +330,5 @@ async fn sets_that_claim_one_name_do_not_fight() {
     assert_eq!((set, now.uid(), now.owner_references()), (Some(winner.as_str()), first.uid(), first.owner_references()));
     let edits = now.metadata.generation.zip(first.metadata.generation).map(|(now, first)| now - first);
     // The set removes the baseline at some time, which is an edit, too.
-    assert!(edits.is_some_and(|edits| (EDITS as i64..=EDITS as i64 + 1).contains(&edits)), "{edits:?}");
+    assert!(edits.is_some_and(|edits| (EDITS..=EDITS + 1).contains(&edits)), "{edits:?}");
 }
