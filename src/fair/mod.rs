@@ -1,7 +1,7 @@
 //! Divides a fixed number of permits fairly among keys: namespaces, or persons.
 //!
 //! In: a key, and optionally a group, for example a server. Out: a [`Permit`], which counts until it is dropped. A caller either waits for it
-//! ([`Permits::acquire`]), or gets it at once or not at all ([`Permits::try_acquire`]). Who is next is a pure decision ([`turns`]).
+//! ([`Permits::acquire`]), or gets it at once or not at all ([`Permits::try_acquire`]). Who is next is a pure decision (`turns`).
 //!
 //! A permit is sent to its caller through a channel. If the caller has stopped waiting, the channel drops the permit, and the next caller gets
 //! it. So no permit is lost, whenever a caller stops.
