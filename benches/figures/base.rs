@@ -17,7 +17,7 @@ use crate::table::{CPU, CPU_BASE, Figure, LATENCY, LATENCY_BASE, Reading, THROUG
 const COMPARED: [(&Figure, &Figure); 3] = [(&THROUGHPUT, &THROUGHPUT_BASE), (&CPU, &CPU_BASE), (&LATENCY, &LATENCY_BASE)];
 
 /// The scenarios that contain these figures.
-pub const SCENARIOS: [&str; 3] = ["throughput", "lane", "rollout"];
+pub const SCENARIOS: [&str; 4] = ["throughput", "lane", "noisy", "rollout"];
 
 /// Makes this program, with its CRDs, the one that scenarios start. `None`: the built one.
 pub async fn switch(bed: &Bed, program: Option<&Path>) {

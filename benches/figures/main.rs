@@ -29,6 +29,7 @@ mod lane;
 mod large;
 mod load;
 mod machine;
+mod noisy;
 mod page;
 mod pending;
 mod process;
@@ -57,7 +58,7 @@ use table::Table;
 /// Measures Pennant's figures.
 #[derive(Debug, Parser)]
 struct Args {
-    /// Runs only scenarios with this text in the name: render, throughput, lane, quiet, pending, isolation, drain, signed, slow, large,
+    /// Runs only scenarios with this text in the name: render, throughput, lane, quiet, pending, isolation, noisy, drain, signed, slow, large,
     /// config, clusters, rollout, promotion, forge, generated, sets, replicas, page.
     #[arg(long)]
     only: Option<String>,
@@ -70,7 +71,7 @@ struct Args {
     /// Appends the table as lines of JSON to this file.
     #[arg(long)]
     json: Option<PathBuf>,
-    /// Measures this program in turns with the built one, in the scenarios throughput, lane and rollout.
+    /// Measures this program in turns with the built one, in the scenarios throughput, lane, noisy and rollout.
     #[arg(long, value_name = "PROGRAM")]
     base: Option<PathBuf>,
     /// Passed by cargo.
@@ -80,13 +81,14 @@ struct Args {
 
 /// The only scenario that needs no control plane.
 const RENDER: &str = "render";
-const SCENARIOS: [&str; 19] = [
+const SCENARIOS: [&str; 20] = [
     RENDER,
     "throughput",
     "lane",
     "quiet",
     "pending",
     "isolation",
+    "noisy",
     "drain",
     "signed",
     "slow",
@@ -152,6 +154,7 @@ async fn scenario(name: &str, bed: Option<&mut Bed>, round: u32, quick: bool) ->
         ("quiet", Some(bed)) => quiet::measure(bed, round).await,
         ("pending", Some(bed)) => pending::measure(bed, round).await,
         ("isolation", Some(bed)) => isolation::measure(bed, round).await,
+        ("noisy", Some(bed)) => noisy::measure(bed, round).await,
         ("drain", Some(bed)) => drain::measure(bed, round).await,
         ("signed", Some(bed)) => throughput::signed(bed, round).await,
         ("slow", Some(bed)) => slow::measure(bed, round).await,

@@ -61,6 +61,9 @@ pub const ISOLATION: Figure =
     at_least("isolation", "the same load beside 10 hung and 10 refusing origins of 100 lanes each", "/s", 0.95);
 pub const ISOLATION_P99: Figure =
     at_most("isolation-p99", "beside them, at a pace: from the application's status to the request, p99", "ms", 1.2);
+pub const NOISY: Figure =
+    at_most("noisy", "beside 50 pipelines of another team that change all the time: a message, p50", "ms", 2.0);
+pub const NOISY_NOTIFIED: Figure = at_most("noisy-notified", "the same with their Notifications", "ms", 2.0);
 pub const DRAIN: Figure = at_most("drain", "10,000 deliveries of an outage settled after its end", "s", 1.3);
 pub const SIGNED: Figure = at_least("signed", "8 targets × 8 notifications: signed, with a built-in template", "/s", 0.8);
 pub const SLOW: Figure = at_least("slow", "one lane to a receiver that takes 10 ms: deliveries", "/s", 0.9);
@@ -142,7 +145,7 @@ pub const PAGE_IDLE: Figure =
     at_most("page-idle", "calls other than watches while the page is open and nothing happens", "", 0.0);
 
 /// All figures, in the order of the table.
-const FIGURES: [Figure; 42] = [
+const FIGURES: [Figure; 44] = [
     RENDER,
     RENDER_SLOWEST,
     RENDER_SHARE,
@@ -162,6 +165,8 @@ const FIGURES: [Figure; 42] = [
     CONNECTIONS,
     ISOLATION,
     ISOLATION_P99,
+    NOISY,
+    NOISY_NOTIFIED,
     DRAIN,
     SIGNED,
     SLOW,

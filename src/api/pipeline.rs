@@ -308,6 +308,11 @@ pub struct ChangeLog {
     /// Serial of the newest change. Each change increases it by 1. It never decreases.
     #[schemars(range(min = 0, max = 9_007_199_254_740_991_i64))]
     pub serial: i64,
+    /// Changes that were observed before this time can still be written until then, because the namespace causes more writes than its share.
+    /// Timers wait for them. Absent: they are written at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
+    pub held_until: Option<Time>,
     /// The changes, oldest first. Changes that every cursor has passed are removed.
     #[serde(default)]
     pub changes: Vec<Change>,

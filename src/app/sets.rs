@@ -8,8 +8,10 @@ use tokio_util::sync::CancellationToken;
 use super::Options;
 use crate::cluster::{Caches, Follower, FollowerKind};
 use crate::http::Gates;
+use crate::k8s::pace::NamespacePace;
 use crate::leader::Lease;
 use crate::sets;
+use crate::telemetry::metrics::ApiWrite;
 use crate::telemetry::{Metrics, chain};
 
 /// Maximum number of wake-ups that wait for one controller.
@@ -42,6 +44,7 @@ pub(super) fn start(
             cross_namespace_refs: !options.no_cross_namespace_refs,
             follow: options.follow.clone(),
         },
+        pace: NamespacePace::new(ApiWrite::PipelineOfSet, metrics.clone()),
         metrics: metrics.clone(),
         stop: stop.clone(),
     };

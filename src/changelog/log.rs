@@ -17,7 +17,7 @@ pub const MAX_PER_SUBJECT: usize = 8;
 #[must_use]
 pub fn open(now: Time, highest: Option<i64>) -> ChangeLog {
     let first = now.as_millisecond().max(highest.map_or(i64::MIN, |h| h.saturating_add(1)));
-    ChangeLog { epoch: 0, first, serial: first, changes: Vec::new() }
+    ChangeLog { epoch: 0, first, serial: first, held_until: None, changes: Vec::new() }
 }
 
 /// Adds one change with the next serial.
@@ -158,7 +158,10 @@ mod tests {
 
     #[test]
     fn serials_start_at_the_clock_and_above_used_serials() {
-        assert_eq!(open(at(1000), None), ChangeLog { epoch: 0, first: 1000, serial: 1000, changes: vec![] });
+        assert_eq!(
+            open(at(1000), None),
+            ChangeLog { epoch: 0, first: 1000, serial: 1000, held_until: None, changes: vec![] }
+        );
         assert_eq!(open(at(1000), Some(999)).first, 1000);
         assert_eq!(open(at(1000), Some(1000)).first, 1001);
         assert_eq!(open(at(1000), Some(5000)).serial, 5001);

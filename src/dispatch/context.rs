@@ -17,10 +17,12 @@ use super::status::written::Written;
 use crate::api::delivery::PipelineRef;
 use crate::api::values::refs::ObjectName;
 use crate::k8s::limiter::NamespaceLimiter;
+use crate::k8s::pace::NamespacePace;
 use crate::leader::Lease;
 use crate::outbox::{Deliveries, PipelineFacts, WorkQueue};
 use crate::report::events::Events;
 use crate::telemetry::Metrics;
+use crate::telemetry::metrics::ApiWrite;
 use crate::webhook::SecretWatches;
 
 /// The maximum duration of a call.
@@ -86,6 +88,8 @@ pub struct Context {
     pub(super) refused: Refused,
     /// Limits how many reconciles of pipelines and notifications run at once.
     pub(super) limiter: NamespaceLimiter,
+    /// Limits how fast a namespace records deliveries and moves cursors.
+    pub(super) pace: NamespacePace,
     pub(super) written: Written,
     scopes: Vec<(Option<String>, Again)>,
     cursor_states: ByUid<CursorState>,
@@ -101,6 +105,7 @@ impl Context {
         let config_maps = ConfigMaps::new(given.client.clone(), given.lease.term_numbers(), given.metrics.clone());
         let (pipeline_index, local) =
             (given.deliveries.pipeline_index.clone(), (given.cluster_name.clone(), given.allow_http));
+        let pace = NamespacePace::new(ApiWrite::DeliveryCreate, given.metrics.clone());
         Self {
             config: Configuration::new(given.config_map, config_maps, pipeline_index, local),
             client: given.client,
@@ -112,6 +117,7 @@ impl Context {
             metrics: given.metrics,
             refused: Refused::default(),
             limiter: NamespaceLimiter::new(LOOKS),
+            pace,
             written: Written::default(),
             scopes: given.namespaces.into_iter().map(|ns| (ns, Again::default())).collect(),
             cursor_states: ByUid::default(),

@@ -295,7 +295,7 @@ mod tests {
     fn log() -> ChangeLog {
         let changes =
             vec![change(11, "target/dev/c/a", "1"), change(12, "target/prod/c/a", "1"), change(13, "target/dev/c/a", "2")];
-        ChangeLog { epoch: 0, first: 10, serial: 13, changes }
+        ChangeLog { epoch: 0, first: 10, serial: 13, held_until: None, changes }
     }
 
     fn cursor(serial: i64) -> Cursor {

@@ -4,7 +4,8 @@
 //! In: Pipelines (spec, labels, status), Notifications, the ConfigMap with the global configuration, and the ConfigMaps with templates, by
 //! watch (`follow`). Out: deliveries, recorded through `outbox`; cursors and times in `Pipeline.status.dispatched`, which only the
 //! dispatcher writes; `Notification.status`; Events. `config` contains the settings of notifications. `reconcile` plans the cursors
-//! ([`cursor::plan`]), derives deliveries ([`mod@derive`]) with timers for delayed transitions ([`derive::timers`]), and has them recorded.
+//! ([`cursor::plan`]), derives deliveries ([`mod@derive`]) with timers for delayed transitions ([`derive::timers`]), and has them recorded,
+//! within the share of their namespace (`share`).
 //! Then it advances the cursors ([`cursor::progress`], or [`cursor::aged`] if nothing can be recorded for long) and persists them
 //! (`cursor::persist`). What a change means, and which notifications report it, is decided by pure functions.
 
@@ -17,7 +18,9 @@ pub mod derive;
 mod follow;
 mod reconcile;
 mod references;
+mod share;
 pub mod status;
+mod subject;
 mod wake;
 
 pub use context::{Context, Given};

@@ -6,8 +6,7 @@
 
 use std::cell::LazyCell;
 use std::collections::BTreeMap;
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use kube::ResourceExt as _;
 use kube::runtime::controller::Action;
@@ -19,17 +18,20 @@ use super::cursor::state::{CursorState, PassError, SOON, Saved};
 use super::cursor::{aged, persist};
 use super::derive::subjects::Subjects;
 use super::derive::timers::{self, TimerQuota};
-use super::derive::{self, Derived, PipelineLog, Reached, Wants};
+use super::derive::{self, Derived, PipelineLog, Reached};
 use super::follow::pipelines;
 use super::references::reference;
+use super::share::fits;
 use super::status::notification::missing_of;
 use super::status::refused::{Reason, Refusal};
 use super::status::troubles::{defined_wrong, lacks_commit, lacks_source, refused as refused_entry, troubles};
+use super::subject::{namespaces_hash, wants};
 use crate::api::delivery::PipelineRef;
 use crate::api::pipeline::target::{TargetInfo, targets_of};
 use crate::api::pipeline::{Cursor, NotReadyNotification};
 use crate::api::{ChangeLog, Pipeline, now, since_boot};
 use crate::config::EffectiveNotification;
+use crate::k8s::pace::SMALL_OBJECT;
 use crate::outbox::{Applied, JournalError, ToRecord, is_notification_gone};
 
 /// If it is not certain that a timer fires, the timer is processed again after this time.
@@ -65,7 +67,9 @@ pub async fn run(pipeline: &Pipeline, cursor_state: &mut CursorState, ctx: &Cont
 struct Work {
     notification: String,
     derived: Derived,
-    /// How many of its lanes are tried. If creates were refused the last time, only one lane is tried, to find out whether they are still
+    /// The serial of its cursor.
+    behind: i64,
+    /// How many of its lanes are tried. The share of the namespace can be enough for some of them. If creates were refused the last time, only one lane is tried, to find out whether they are still
     /// refused. So a slow refusal costs the other notifications little time.
     tried: usize,
     /// A hash of the namespaces of its lanes. If its deliveries may have been recorded in other namespaces before, they are also looked up
@@ -204,7 +208,7 @@ impl Pass<'_> {
             let probes = ctx.refused.reason(of, name) == Some(Reason::RecordRefused);
             let tried = if probes { derived.lanes.len().min(1) } else { derived.lanes.len() };
             let namespaces_hash = namespaces_hash(notification, &subjects);
-            work.push(Work { notification: name.clone(), derived, tried, namespaces_hash });
+            work.push(Work { notification: name.clone(), derived, behind: cursor.serial, tried, namespaces_hash });
             // The log and the data that conditions evaluate can be long, so other tasks can run in between.
             tokio::task::yield_now().await;
         }
@@ -213,7 +217,18 @@ impl Pass<'_> {
 
     /// Processes the changes above each cursor: derives, records, advances. Returns how long until there is more to do.
     async fn take(&self, cursor_state: &mut CursorState) -> Result<Option<Duration>, PassError> {
+        let is_behind = cursor_state.position.cursors.values().any(|cursor| cursor.serial < self.log.serial);
+        let turn = || cursor_state.share.turn(&self.ctx.pace, &self.of.namespace, Instant::now());
+        let (mut left, paid) = match is_behind.then(turn).unwrap_or(Ok((usize::MAX, 0))) {
+            Ok(turn) => turn,
+            Err(wait) => return Ok(Some(wait)),
+        };
         let (mut work, mut held) = self.gather(cursor_state).await;
+        // The notification that is furthest behind comes first, so that each has its turn.
+        work.sort_by_key(|work| work.behind);
+        for work in &mut work {
+            work.tried = fits(work.derived.lanes.iter().take(work.tried), &mut left);
+        }
         let mut again = self.postpone_outdated(&mut work).await?;
         let to_record = |w: &Work| {
             let look_elsewhere = !cursor_state.recorded_only_in(&w.notification, w.namespaces_hash);
@@ -227,6 +242,10 @@ impl Pass<'_> {
                 cursor_state.advance(&one.notification, self.log.serial);
             }
             let _ = cursor_state.save(self.of, None, self.ctx).await;
+        }
+        let cost = flat.iter().map(|lane| lane.deliveries.len()).sum::<usize>() * SMALL_OBJECT;
+        if cost > paid {
+            let _ = self.ctx.pace.spend(&self.of.namespace, cost - paid, Instant::now());
         }
         let mut errors = self.ctx.deliveries.record(flat).await.into_iter();
         for work in work {
@@ -271,7 +290,7 @@ impl Pass<'_> {
 
     /// Advances the cursor as far as everything is recorded.
     fn recorded(&self, work: &Work, failed: &[Option<(usize, JournalError)>], cursor_state: &mut CursorState) -> Recorded {
-        let Work { notification: name, derived, tried, namespaces_hash } = work;
+        let Work { notification: name, derived, tried, namespaces_hash, .. } = work;
         let tried_lanes = failed.iter().map(|failed| failed.as_ref().map_or(Lane::Recorded, |(at, _)| Lane::Failed(*at)));
         let probes = derived.lanes.len() > *tried;
         let lanes: Vec<_> = tried_lanes.chain(derived.lanes.iter().skip(*tried).map(|_| Lane::Later)).collect();
@@ -377,21 +396,4 @@ impl Pass<'_> {
         }
         ctx.refused.retry_in(of, name)
     }
-}
-
-fn wants<'a>(notification: &'a Applied, subject: &str) -> Wants<'a> {
-    match notification.of(subject).map(|n| (&n.intake, n.delivery.ordering)) {
-        None => Wants::Nothing,
-        Some((Err(_), _)) => Wants::Unclear,
-        Some((Ok(intake), ordering)) => Wants::These(&intake.triggers, ordering),
-    }
-}
-
-/// Returns a hash of the namespaces of a notification's deliveries, by subject. If the hash changes, the namespaces have changed.
-fn namespaces_hash(notification: &Applied, subjects: &Subjects) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    for subject in subjects.names() {
-        (subject, notification.of(subject).map(|n| &n.home)).hash(&mut hasher);
-    }
-    hasher.finish()
 }

@@ -31,8 +31,10 @@ pub use controller::run;
 use crate::cluster::{Caches, Follower};
 use crate::k8s::call::CallError;
 use crate::k8s::limiter::NamespaceLimiter;
+use crate::k8s::pace::NamespacePace;
 use crate::leader::Lease;
 use crate::report::events::Events;
+use crate::telemetry::metrics::ApiWrite;
 use crate::telemetry::{Metrics, Tracer};
 use promotions::Promotions;
 use write::tracker::WriteTracker;
@@ -82,6 +84,7 @@ pub struct Context {
     caches: Caches,
     options: Options,
     limiter: NamespaceLimiter,
+    pace: NamespacePace,
     events: Events,
     metrics: Metrics,
     trackers: Mutex<HashMap<Follower, WriteTracker>>,
@@ -108,6 +111,7 @@ impl Context {
             lease,
             caches,
             limiter: NamespaceLimiter::new(options.max_reconciles),
+            pace: NamespacePace::new(ApiWrite::PipelineStatus, metrics.clone()),
             options,
             events,
             metrics,

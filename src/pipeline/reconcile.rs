@@ -22,6 +22,7 @@ use crate::api::{Change, Pipeline, Promotion, Time, now};
 use crate::cluster::Follower;
 use crate::k8s::guarded::{Guarded, Outcome};
 use crate::k8s::limiter::Permit;
+use crate::k8s::pace::SMALL_OBJECT;
 use crate::leader::Busy;
 use crate::report::events::ChangeEvent;
 use crate::telemetry::chain;
@@ -82,7 +83,8 @@ pub(super) async fn reconcile(
             return Ok(Action::await_change());
         }
         notify(ctx, &base, writes);
-        if let Some(wait) = writes.wait(Instant::now()).and_then(|wait| held_back(&base, wait, now())) {
+        let at = Instant::now();
+        if let Some(wait) = writes.wait(at).max(writes.turn(at)).and_then(|wait| held_back(&base, wait, now())) {
             return Ok(Action::requeue(wait));
         }
         if let Some(above) = log_epoch(&base).filter(|of_log| *of_log > epoch) {
@@ -102,6 +104,7 @@ pub(super) async fn reconcile(
         let done = || look_again.map_or_else(Action::await_change, Action::requeue);
         let Some(mut next) = next(known, gathered.as_ref(), now()) else {
             writes.settle(processed);
+            writes.take_turn();
             return Ok(done());
         };
         if next.merged && !live {
@@ -109,7 +112,13 @@ pub(super) async fn reconcile(
             lossy = true;
             continue;
         }
-        next.status.log.iter_mut().for_each(|log| log.epoch = epoch);
+        if let Some(wait) = turn(ctx, &key.namespace, next.bytes, writes).and_then(|wait| held_back(&base, wait, now())) {
+            // The observations are gathered again then, with those that come meanwhile.
+            return Ok(Action::requeue(wait));
+        }
+        writes.take_turn();
+        let held_until = held_until(ctx.pace.wait(&key.namespace, at.into_std()), now());
+        next.status.log.iter_mut().for_each(|log| (log.epoch, log.held_until) = (epoch, held_until));
         writes.sending(Attempt::of(&base, &next.status, processed));
         let changed_at = gathered.iter().flat_map(|g| &g.targets).filter_map(|(_, reading)| reading.changed_at).min();
         match write(ctx, &api, &base, &next, writes, &mut permit).await? {
@@ -147,8 +156,13 @@ pub(super) async fn claim(ctx: &Context, pipeline: &Pipeline) -> Result<Option<i
 }
 
 /// Returns how long to delay a write. The delay is at most `wait`, and ends one second before the next timer is due. A change that ends the
-/// state of the timer must be written before the timer fires, whatever the size of the status is.
+/// state of the timer must be written before the timer fires, whatever the size of the status is. If the log says that changes can be held
+/// for so long, timers wait for them.
 fn held_back(base: &Pipeline, wait: Duration, now: Time) -> Option<Duration> {
+    let held_until = base.status.as_ref().and_then(|status| status.log.as_ref()?.held_until);
+    if now.checked_add(wait).is_ok_and(|end| held_until >= Some(end)) {
+        return Some(wait);
+    }
     let armed = base.status.iter().filter_map(|status| status.dispatched.as_ref()).flat_map(|d| &d.armed);
     // A timer that must have fired already, or whose time is out of range, does not shorten the delay.
     let until = |timer: &RunningTimer| {
@@ -157,6 +171,25 @@ fn held_back(base: &Pipeline, wait: Duration, now: Time) -> Option<Duration> {
     };
     let wait = armed.into_iter().filter_map(until).fold(wait, Duration::min);
     Some(wait).filter(|wait| !wait.is_zero())
+}
+
+/// Pays for a write of this size. Returns how long it waits for its turn, if the namespace causes more writes than its share.
+fn turn(ctx: &Context, namespace: &str, bytes: usize, writes: &mut WriteTracker) -> Option<Duration> {
+    let (now, bytes) = (Instant::now(), bytes.max(SMALL_OBJECT));
+    if let Some(paid) = writes.take_turn() {
+        let _ = ctx.pace.spend(namespace, bytes.saturating_sub(paid), now.into_std());
+        return None;
+    }
+    let wait = ctx.pace.spend(namespace, bytes, now.into_std());
+    writes.wait_for_turn(now + wait, bytes);
+    Some(wait).filter(|wait| !wait.is_zero())
+}
+
+/// Returns until when changes can be held after this write, so that timers wait for them. `wait`: how long a write of the namespace waits now.
+/// Until the next change of the pipeline, the wait can become longer.
+fn held_until(wait: Duration, now: Time) -> Option<Time> {
+    let is_held = !wait.is_zero();
+    is_held.then(|| now.checked_add(wait * 2 + DEADLINE).ok()).flatten()
 }
 
 /// Writes a status. `Some(error)` means that a live read is required before the status is computed again.
@@ -252,7 +285,7 @@ async fn read(api: &Api<Pipeline>, name: &str) -> Result<Option<Pipeline>, Error
 mod tests {
     use super::*;
     use crate::api::pipeline::Dispatched;
-    use crate::api::{PipelineSpec, PipelineStatus, TransitionType};
+    use crate::api::{ChangeLog, PipelineSpec, PipelineStatus, TransitionType};
 
     #[test]
     fn writes_are_not_delayed_while_a_timer_can_fire() {
@@ -278,5 +311,18 @@ mod tests {
         assert_eq!(held(&base(&[10, 103, 200])), 2, "the next of several timers counts");
         assert_eq!(held(&base(&[])), 4);
         assert_eq!(held(&Pipeline::new("p", PipelineSpec::default())), 4);
+        for (held_until, seconds) in [(103, 0), (104, 4), (500, 4)] {
+            let mut base = base(&[101]);
+            let log = ChangeLog { held_until: Some(at(held_until)), ..ChangeLog::default() };
+            base.status.as_mut().unwrap().log = Some(log);
+            assert_eq!(held(&base), seconds, "timers wait until {held_until}");
+        }
+    }
+
+    #[test]
+    fn the_log_says_how_long_changes_can_be_held() {
+        let now = Time::from_second(100).unwrap();
+        assert_eq!(held_until(Duration::ZERO, now), None);
+        assert_eq!(held_until(Duration::from_secs(5), now), Time::from_second(120).ok());
     }
 }

@@ -21,6 +21,7 @@ use super::{Context, Error};
 use crate::api::pipeline_set::SET;
 use crate::api::{Pipeline, PipelineSet};
 use crate::cluster::Follower;
+use crate::k8s::pace::SMALL_OBJECT;
 use crate::k8s::queue::Queue;
 use crate::k8s::watch::{Arrived, api_in, numbered, scopes, watch_by_term, watch_labeled_by_term};
 use crate::leader::{Bucket, Lease};
@@ -282,6 +283,11 @@ impl Controller {
         };
         self.context.caches.begin_term(term);
         let mut memory = self.memories.remove(&key).unwrap_or_default();
+        if memory.rests_until.is_some_and(|until| until > Instant::now()) {
+            self.queue.end(key.clone(), memory.rests_until);
+            self.memories.insert(key, memory);
+            return;
+        }
         let made = self.index.made(&key);
         let context = Arc::clone(&self.context);
         self.looks.spawn(async move {
@@ -293,12 +299,17 @@ impl Controller {
 
     /// Processes the result of a look.
     fn ended(&mut self, ended: Result<Ended, JoinError>) -> Result<(), JoinError> {
-        let (key, memory, looked, result) = ended?;
+        let (key, mut memory, looked, result) = ended?;
         if self.index.set(&key).is_none() {
             // It was deleted meanwhile, and has requested its sources since.
             self.forget(&key);
             self.queue.end(key, None);
             return Ok(());
+        }
+        let writes = looked.written.len() + usize::from(looked.set.is_some());
+        if writes > 0 {
+            let now = Instant::now();
+            memory.rests_until = Some(now + self.context.pace.spend(&key.namespace, writes * SMALL_OBJECT, now));
         }
         self.memories.insert(key.clone(), memory);
         let place = |name| (key.namespace.clone(), name);

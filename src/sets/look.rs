@@ -31,6 +31,8 @@ pub(super) struct Memory {
     refused: HashMap<String, Refusal>,
     /// By name: what was applied, and what came of it, if that is not as desired.
     applied: HashMap<String, (String, Made)>,
+    /// Until when nothing is looked at, because the namespace causes more writes than its share.
+    pub rests_until: Option<Instant>,
 }
 
 /// What a look has changed.

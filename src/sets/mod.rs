@@ -35,6 +35,7 @@ pub use follow::Followed;
 
 use crate::cluster::Caches;
 use crate::k8s::call::CallError;
+use crate::k8s::pace::NamespacePace;
 use crate::leader::{Busy, Lease};
 use crate::telemetry::Metrics;
 
@@ -94,6 +95,8 @@ pub struct Context {
     pub caches: Caches,
     /// The options.
     pub options: Options,
+    /// Limits how fast the sets of a namespace make and change pipelines.
+    pub pace: NamespacePace,
     /// The metrics.
     pub metrics: Metrics,
     /// Ends the controller.

@@ -182,6 +182,11 @@ label_value! {
     }
 }
 
+impl ApiWrite {
+    /// The kinds that wait for the pace of their namespace.
+    pub const PACED: [Self; 3] = [Self::PipelineStatus, Self::PipelineOfSet, Self::DeliveryCreate];
+}
+
 label_value! {
     /// The result of a write to the API server.
     WriteResult {
@@ -334,6 +339,11 @@ pub(super) struct WorkerLabels {
 pub(super) struct WriteLabels {
     pub(super) kind: ApiWrite,
     pub(super) result: WriteResult,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct PacedLabels {
+    pub(super) kind: ApiWrite,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]

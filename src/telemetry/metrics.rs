@@ -22,7 +22,7 @@ pub use super::labels::{
 };
 use super::labels::{
     AttemptLabels, BucketLabels, ClusterLabels, ForgeLabels, HookLabels, LaneLabels, LeaseLabels, OutcomeLabels,
-    PromotionLabels, RemovalLabels, SpanLabels, WatchLabels, WorkerLabels, WriteLabels,
+    PacedLabels, PromotionLabels, RemovalLabels, SpanLabels, WatchLabels, WorkerLabels, WriteLabels,
 };
 
 /// The media type of [`Metrics::encode`].
@@ -62,6 +62,7 @@ struct Families {
     unreachable: Gauge,
     config_valid: Gauge,
     api_writes: Family<WriteLabels, Counter>,
+    api_writes_paced: Family<PacedLabels, Counter>,
     watch_errors: Family<WatchLabels, Counter>,
     leases: Family<LeaseLabels, Gauge>,
     epochs: Family<LeaseLabels, Gauge>,
@@ -103,6 +104,7 @@ impl Metrics {
             unreachable: Gauge::default(),
             config_valid: Gauge::default(),
             api_writes: Family::default(),
+            api_writes_paced: Family::default(),
             watch_errors: Family::default(),
             leases: Family::default(),
             epochs: Family::default(),
@@ -213,6 +215,11 @@ impl Metrics {
     /// Counts a write to the API server by its result.
     pub fn api_write(&self, kind: ApiWrite, result: WriteResult) {
         self.families.api_writes.get_or_create(&WriteLabels { kind, result }).inc();
+    }
+
+    /// Counts a write that waits because its namespace writes more than its share.
+    pub fn api_write_paced(&self, kind: ApiWrite) {
+        self.families.api_writes_paced.get_or_create(&PacedLabels { kind }).inc();
     }
 
     /// Counts a watch that failed and is restarted.
@@ -336,6 +343,8 @@ impl Families {
         let help = "Whether the current global configuration is valid and in use";
         r.register("config_valid", help, self.config_valid.clone());
         r.register("api_writes", "Writes to the API server, by kind and result", self.api_writes.clone());
+        let help = "Writes that waited because their namespace writes more than its share, by kind";
+        r.register("api_writes_paced", help, self.api_writes_paced.clone());
         r.register("lease_held", "Whether this replica holds at least one bucket of the Lease", self.leases.clone());
         r.register("bucket_held", "Whether this replica holds this bucket of the Lease", self.buckets.clone());
         r.register(

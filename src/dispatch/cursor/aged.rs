@@ -87,7 +87,7 @@ mod tests {
         let (a, b) = ("target/dev/c/a", "target/prod/c/a");
         let changes = [change(9, a, Status::Failed), change(10, b, Status::Failed), change(11, a, Status::Current)];
         let changes = changes.into_iter().chain([change(12, "target/x", Status::Current), change(13, b, Status::Current)]);
-        ChangeLog { epoch: 0, first: 8, serial: 13, changes: changes.collect() }
+        ChangeLog { epoch: 0, first: 8, serial: 13, held_until: None, changes: changes.collect() }
     }
 
     /// Returns the result if everything was seen when it happened.

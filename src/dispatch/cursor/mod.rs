@@ -4,6 +4,7 @@
 //! their state in memory (`state`), and guarded writes (`persist`).
 
 pub mod aged;
+mod dirty;
 pub(super) mod persist;
 pub mod plan;
 pub mod progress;

@@ -13,6 +13,11 @@ use crate::api::pipeline::Dispatched;
 use crate::api::{Pipeline, version};
 use crate::k8s::call::{CallError, call};
 use crate::k8s::guarded::{Guarded, Outcome};
+use crate::k8s::pace::SMALL_OBJECT;
+
+/// The sizes of a target and of a change in a status, in bytes.
+const TARGET: usize = 500;
+const CHANGE: usize = 330;
 
 /// The dispatcher's part of the status, as the API server has it.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -32,6 +37,14 @@ pub enum Persisted {
     Stale,
     /// The pipeline is deleted, or another one has its name now.
     Gone,
+}
+
+/// Returns the approximate size of the status, in bytes.
+pub fn approximate_bytes(pipeline: &Pipeline) -> usize {
+    let Some(status) = &pipeline.status else { return SMALL_OBJECT };
+    let targets: usize = status.environments.iter().map(|environment| environment.targets.len()).sum();
+    let changes = status.log.as_ref().map_or(0, |log| log.changes.len());
+    (TARGET * targets + CHANGE * changes).max(SMALL_OBJECT)
 }
 
 /// Replaces `old` with `new`. `serial`: the serial that the log must still end with, for cursors that start there.

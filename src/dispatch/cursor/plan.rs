@@ -216,7 +216,7 @@ mod tests {
     use super::*;
 
     fn log() -> ChangeLog {
-        ChangeLog { epoch: 0, first: 100, serial: 107, changes: Vec::new() }
+        ChangeLog { epoch: 0, first: 100, serial: 107, held_until: None, changes: Vec::new() }
     }
 
     fn cursor(name: &str, uid: &str, serial: i64) -> (String, Cursor) {

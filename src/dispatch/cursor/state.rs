@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use thiserror::Error;
 
 use super::aged::Ages;
+use super::dirty::Dirty;
 use super::persist::{self, Persisted, Stored};
 use super::plan::{Position, Sight};
 use crate::api::delivery::PipelineRef;
@@ -16,16 +17,11 @@ use crate::api::pipeline::{Cursor, Dispatched, NotReadyNotification, RunningTime
 use crate::api::values::shard::Sharding;
 use crate::api::{self, Pipeline, Time};
 use crate::dispatch::Context;
+use crate::dispatch::share::Share;
 use crate::dispatch::status::sent::Sent;
 use crate::k8s::call::CallError;
 use crate::telemetry::metrics::{ApiWrite, WriteResult};
 
-/// The minimum interval while cursors move. It is short, because changes below persisted cursors can leave the log, and each change in the
-/// log adds to the cost of every write.
-const PERSIST_EVERY: Duration = Duration::from_secs(1);
-/// The interval while only last-sent times change. Under load, a write of the whole status each second would be a noticeable cost, and
-/// these times need not be exact to the second.
-const SENT_EVERY: Duration = Duration::from_secs(10);
 /// The delay after a stale copy: the watch is about to deliver the newer one.
 pub const SOON: Duration = Duration::from_millis(50);
 
@@ -57,23 +53,6 @@ pub enum PassError {
 /// By subject: the serial up to which its changes were processed.
 pub type Taken = HashMap<String, i64>;
 
-/// Since when the persisted state is out of date.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Dirty {
-    cursors: Option<Instant>,
-    sent: Option<Instant>,
-}
-
-impl Dirty {
-    /// Returns when the next write is due. `persisted` is the time of the last write.
-    fn due(self, persisted: Option<Instant>) -> Option<Instant> {
-        let cursors = self.cursors.map(|since| since + PERSIST_EVERY);
-        let sent =
-            self.sent.map(|since| since + PERSIST_EVERY).map(|soon| persisted.map_or(soon, |at| soon.max(at + SENT_EVERY)));
-        cursors.into_iter().chain(sent).min()
-    }
-}
-
 /// The progress of the dispatcher for one pipeline.
 #[derive(Clone, Debug, Default)]
 pub struct CursorState {
@@ -88,6 +67,10 @@ pub struct CursorState {
     dirty: Dirty,
     /// When it was last persisted.
     persisted: Option<Instant>,
+    /// Size of the status, approximately. The API server replaces the whole status with each write.
+    bytes: usize,
+    /// The share of the namespace in what is recorded.
+    pub(in crate::dispatch) share: Share,
     /// By notification with a held cursor: how far each subject was processed. Processed changes are not processed again, even if a user
     /// has deleted their deliveries, for example because of a quota. The same applies to changes that were merged since, because a merged
     /// change can have another meaning.
@@ -138,6 +121,7 @@ impl CursorState {
             self.adopt(Stored { raw, version });
         }
         self.stored.version = version;
+        self.bytes = persist::approximate_bytes(pipeline);
         let first = pipeline.status.as_ref().and_then(|s| s.log.as_ref()).map(|log| log.first);
         self.first = first.and_then(|first| Time::from_millisecond(first).ok());
     }
@@ -339,6 +323,7 @@ impl CursorState {
         let newest = ctx.deliveries.delivery_index.newest(&of.uid);
         self.position.note_recorded(newest, self.first.filter(|_| self.stored.raw.is_null()));
         let new = Dispatched::from(&self.position);
+        let _ = ctx.pace.spend(&of.namespace, self.bytes, Instant::now());
         let count = |result| ctx.metrics.api_write(ApiWrite::Dispatched, result);
         match persist::write(&ctx.client, of, &self.stored.raw, &new, serial).await {
             Ok(Persisted::Done(stored)) => {
@@ -397,23 +382,6 @@ impl CursorState {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn cursors_are_persisted_soon_and_times_when_it_is_worth_it() {
-        let now = Instant::now();
-        let after = |seconds| now + Duration::from_secs(seconds);
-        let (moved, sent) = (Dirty { cursors: Some(now), sent: None }, Dirty { cursors: None, sent: Some(now) });
-        for (dirty, persisted, due) in [
-            (Dirty::default(), Some(now), None),
-            (moved, Some(now), Some(after(1))),
-            (sent, None, Some(after(1))),
-            (sent, Some(now), Some(after(10))),
-            (Dirty { cursors: Some(after(3)), ..sent }, Some(now), Some(after(4))),
-            (Dirty { sent: Some(after(30)), ..Dirty::default() }, Some(now), Some(after(31))),
-        ] {
-            assert_eq!(dirty.due(persisted), due, "{dirty:?}");
-        }
-    }
 
     #[test]
     fn a_gap_is_told_once_to_each_that_has_not_read_it() {

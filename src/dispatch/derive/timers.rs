@@ -19,6 +19,8 @@ pub const SLACK: Duration = Duration::from_millis(500);
 /// A change is from the future if its time is ahead of the dispatcher's clock by more than this. Then the wall clock of its writer was
 /// wrong.
 const AHEAD: Duration = Duration::from_mins(1);
+/// A time until which changes can be held is at most this far away: twice the longest wait of a write, and a difference of clocks.
+const FARTHEST: Duration = Duration::from_mins(11);
 
 /// One timer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -108,9 +110,10 @@ impl<'a> Timers<'a> {
     /// Returns how long until a timer can be due.
     #[must_use]
     pub fn next(&self) -> Option<Duration> {
-        let over = |timer: &Timer<'_>| Duration::try_from(self.now.duration_since(timer.fires)).unwrap_or_default();
-        let until = |timer: &Timer<'_>| Duration::try_from(timer.fires.duration_since(self.now)).unwrap_or_default();
-        self.running.iter().min_by_key(|timer| timer.fires).map(|timer| (until(timer) + SLACK).saturating_sub(over(timer)))
+        let fires = self.known(self.running.iter().map(|timer| timer.fires).min()?);
+        let over = Duration::try_from(self.now.duration_since(fires)).unwrap_or_default();
+        let until = Duration::try_from(fires.duration_since(self.now)).unwrap_or_default();
+        Some((until + SLACK).saturating_sub(over))
     }
 
     /// Returns the timers that continue, in their persisted form.
@@ -124,9 +127,15 @@ impl<'a> Timers<'a> {
         })
     }
 
+    /// Returns when all changes from before this time are in the log. A time that is too far away was written with a wrong clock.
+    fn known(&self, due: Time) -> Time {
+        let held = self.log.held_until.filter(|held| held.duration_since(self.now).unsigned_abs() <= FARTHEST);
+        held.map_or(due, |held| held.max(due))
+    }
+
     /// Whether no change from before this time can arrive any more.
     fn is_past(&self, due: Time) -> bool {
-        Duration::try_from(self.now.duration_since(due)).is_ok_and(|over| over >= SLACK)
+        Duration::try_from(self.now.duration_since(self.known(due))).is_ok_and(|over| over >= SLACK)
     }
 
     /// Whether a later change of the log ends the state of a timer before the timer is due. Such a timer never becomes due.

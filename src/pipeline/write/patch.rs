@@ -97,7 +97,10 @@ mod tests {
     }
 
     fn with_log(serial: i64) -> PipelineStatus {
-        PipelineStatus { log: Some(ChangeLog { epoch: 0, first: 1, serial, changes: vec![] }), ..PipelineStatus::default() }
+        PipelineStatus {
+            log: Some(ChangeLog { epoch: 0, first: 1, serial, held_until: None, changes: vec![] }),
+            ..PipelineStatus::default()
+        }
     }
 
     fn steps(base: &Pipeline, next: &PipelineStatus) -> Vec<String> {

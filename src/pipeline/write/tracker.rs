@@ -89,6 +89,8 @@ pub(in crate::pipeline) struct WriteTracker {
     /// When the status was last written, and how long the next write waits after that.
     written: Option<(Instant, Duration)>,
     budget: Budget,
+    /// When the next write may be made, and how many bytes of it are paid, if the namespace causes more writes than its share.
+    turn: Option<(Instant, usize)>,
     failures: u32,
     events: EventLimit,
     /// What was announced about the pipeline as a whole.
@@ -259,7 +261,23 @@ impl WriteTracker {
         self.processed.get(subject).filter(|(of, _)| of == app).map_or(u64::MAX, |(_, seq)| *seq)
     }
 
-    /// Returns how long the next write has to wait.
+    /// Returns how long the next write has to wait for its turn among those of its namespace.
+    pub fn turn(&self, now: Instant) -> Option<Duration> {
+        let left = self.turn?.0.saturating_duration_since(now);
+        Some(left).filter(|left| !left.is_zero())
+    }
+
+    /// Notes when the next write may be made, and how many bytes of it are paid.
+    pub fn wait_for_turn(&mut self, until: Instant, paid: usize) {
+        self.turn = Some((until, paid));
+    }
+
+    /// Uses the turn, also before it has come. Returns how many bytes are paid.
+    pub fn take_turn(&mut self) -> Option<usize> {
+        self.turn.take().map(|(_, paid)| paid)
+    }
+
+    /// Returns how long the next write has to wait because of the earlier ones of this pipeline.
     pub fn wait(&self, now: Instant) -> Option<Duration> {
         let (at, wait) = self.written?;
         Some((at + wait).saturating_duration_since(now)).filter(|left| !left.is_zero())
@@ -313,7 +331,7 @@ mod tests {
     fn object(version: &str, serial: Option<i64>) -> Pipeline {
         let mut object = Pipeline::new("p", PipelineSpec::default());
         object.metadata.resource_version = Some(version.to_owned());
-        let log = serial.map(|serial| ChangeLog { epoch: 0, first: 1, serial, changes: vec![] });
+        let log = serial.map(|serial| ChangeLog { epoch: 0, first: 1, serial, held_until: None, changes: vec![] });
         object.status = Some(PipelineStatus { log, ..PipelineStatus::default() });
         object
     }
@@ -470,6 +488,16 @@ mod tests {
         now += Duration::from_mins(1);
         writes.spent(528 * 1024, now);
         assert_eq!(writes.wait(now), Some(Duration::from_secs(1)), "the budget has grown in a minute without writes");
+    }
+
+    #[test]
+    fn a_turn_is_used_once() {
+        let (mut writes, now) = (WriteTracker::default(), Instant::now());
+        assert_eq!((writes.turn(now), writes.take_turn()), (None, None));
+        let wait = Duration::from_secs(3);
+        writes.wait_for_turn(now + wait, 20);
+        assert_eq!((writes.wait(now), writes.turn(now), writes.turn(now + wait)), (None, Some(wait), None));
+        assert_eq!((writes.take_turn(), writes.take_turn()), (Some(20), None));
     }
 
     #[test]

@@ -3,8 +3,8 @@
 use super::Families;
 use crate::telemetry::labels::{
     ApiWrite, AttemptClass, AttemptLabels, Cluster, ClusterLabels, ForgeClass, ForgeLabels, Hook, HookLabels, HookResult,
-    LaneLabels, LaneState, Outcome, OutcomeLabels, PromotionLabels, PromotionPhase, Removal, RemovalLabels, SpanLabels,
-    SpanResult, Watch, WatchLabels, Worker, WorkerLabels, WriteLabels, WriteResult,
+    LaneLabels, LaneState, Outcome, OutcomeLabels, PacedLabels, PromotionLabels, PromotionPhase, Removal, RemovalLabels,
+    SpanLabels, SpanResult, Watch, WatchLabels, Worker, WorkerLabels, WriteLabels, WriteResult,
 };
 
 impl Families {
@@ -34,6 +34,9 @@ impl Families {
             for &result in WriteResult::ALL {
                 drop(self.api_writes.get_or_create(&WriteLabels { kind, result }));
             }
+        }
+        for kind in ApiWrite::PACED {
+            drop(self.api_writes_paced.get_or_create(&PacedLabels { kind }));
         }
         for &state in Cluster::ALL {
             drop(self.clusters.get_or_create(&ClusterLabels { state }));

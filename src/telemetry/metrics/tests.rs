@@ -19,6 +19,7 @@ fn names_and_units_follow_the_conventions() {
     metrics.lease_held(Lease::Pipeline.as_str(), false);
     metrics.lease_epoch(Lease::Dispatch.as_str(), 7);
     metrics.api_write(ApiWrite::DeliveryCreate, WriteResult::Conflict);
+    metrics.api_write_paced(ApiWrite::PipelineStatus);
     metrics.clone().watch_error(Watch::Secrets);
     metrics.cluster(None, Some(Cluster::Unknown));
     metrics.cluster(Some(Cluster::Unknown), Some(Cluster::Reachable));
@@ -49,6 +50,8 @@ fn names_and_units_follow_the_conventions() {
         "pennant_deliveries_overdue 4",
         "pennant_api_writes_total{kind=\"delivery_create\",result=\"conflict\"} 1",
         "pennant_api_writes_total{kind=\"event\",result=\"ok\"} 0",
+        "pennant_api_writes_paced_total{kind=\"pipeline_status\"} 1",
+        "pennant_api_writes_paced_total{kind=\"delivery_create\"} 0",
         "pennant_lease_held{lease=\"pennant-dispatch\"} 1",
         "pennant_lease_held{lease=\"pennant-pipeline\"} 0",
         "pennant_lease_epoch{lease=\"pennant-dispatch\"} 7",

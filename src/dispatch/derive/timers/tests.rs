@@ -103,6 +103,8 @@ struct Life<'a> {
     pruned: BTreeSet<i64>,
     recorded: BTreeSet<(i64, TransitionType)>,
     created: BTreeMap<String, Told>,
+    /// Until when the log can lack changes, and up to which time it has them.
+    held: (Option<Time>, i64),
 }
 
 impl<'a> Life<'a> {
@@ -120,13 +122,21 @@ impl<'a> Life<'a> {
             pruned: BTreeSet::new(),
             recorded: BTreeSet::new(),
             created: BTreeMap::new(),
+            held: (None, 0),
         }
     }
 
     /// Runs one pass. The create number `refuse` of the pass is rejected.
     fn pass(&mut self, now: i64, refuse: Option<usize>) -> Derived {
         // All changes that are older than the slack have arrived.
+        self.held = (None, now - 400);
         self.pass_at(now, now - 400, refuse)
+    }
+
+    /// Runs one pass while the writer waits: changes since the last write are not in the log yet.
+    fn pass_held(&mut self, now: i64) {
+        self.held.0 = Some(at(now + 1));
+        self.pass_at(now, self.held.1, None);
     }
 
     /// Like `pass`, with the changes up to the time `seen`.
@@ -134,7 +144,7 @@ impl<'a> Life<'a> {
         let visible = self.whole.changes.iter().filter(|c| c.time.as_millisecond() <= seen);
         let serial = visible.clone().map(|c| c.serial).max().unwrap_or(self.whole.first);
         let changes = visible.filter(|c| !self.pruned.contains(&c.serial)).cloned().collect();
-        let log = ChangeLog { serial, changes, ..self.whole.clone() };
+        let log = ChangeLog { serial, held_until: self.held.0, changes, ..self.whole.clone() };
         let (pipeline, none, subjects) = (PipelineRef::default(), Texts::default(), Subjects::default());
         let based = &self.based;
         let of =
@@ -201,7 +211,10 @@ fn live<'a>(whole: &'a ChangeLog, ordering: Ordering, passes: &[(i64, u8, Option
     let mut now = 1_000_000;
     for (gap, then, refuse) in passes {
         now += gap;
-        life.pass(now, refuse.filter(|_| refusals));
+        match then {
+            5 => life.pass_held(now),
+            _ => drop(life.pass(now, refuse.filter(|_| refusals))),
+        }
         match then {
             0 | 1 => life.persist(false),
             2 => life.persist(true),
@@ -300,6 +313,27 @@ fn a_change_waits_for_a_clock_that_may_be_due_before_it() {
     let mut timers = Timers::new(&whole, at(1_001_000));
     timers.arm(timer.clone());
     assert_eq!(timers.before(&whole.changes[1]), (vec![timer], false));
+}
+
+#[test]
+fn a_timer_waits_for_changes_that_are_held() {
+    let mut whole = log(&[(0, 0, true, false)]);
+    let due = |whole: &ChangeLog, now| {
+        let mut life = Life::new(whole, Ordering::Target);
+        life.pass(1_000_500, None);
+        life.held.0 = whole.held_until;
+        let derived = life.pass_at(now, now, None);
+        (life.created.len(), derived.next.map(|next| next.as_millis()))
+    };
+    // The timer is due at 2,000.
+    assert_eq!(due(&whole, 1_002_500), (1, None));
+    whole.held_until = Some(at(1_009_000));
+    assert_eq!(due(&whole, 1_002_500), (0, Some(7000)));
+    assert_eq!(due(&whole, 1_009_500), (1, None));
+    whole.held_until = Some(at(1_001_000));
+    assert_eq!(due(&whole, 1_002_500), (1, None));
+    whole.held_until = Some(at(1_002_500 + 3_600_000));
+    assert_eq!(due(&whole, 1_002_500), (1, None), "the clock of the writer was wrong");
 }
 
 #[test]
