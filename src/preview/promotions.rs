@@ -164,10 +164,9 @@ impl Place<'_> {
         let start = format!("pennant promote {pipeline} {to}");
         match plan {
             Plan::UpToDate => ("UpToDate", format!("{to} runs or tries the revision of {from}, so nothing is promoted")),
-            Plan::OwnCommit(_) => (
-                "OwnCommit",
-                format!("{from} runs a commit that a promotion of this pipeline made, and it is not promoted again"),
-            ),
+            Plan::OwnCommit(_) => {
+                ("OwnCommit", format!("{from} runs a commit that a promotion made, and it is not promoted again"))
+            }
             Plan::NotObserved(why) => ("NotObserved", format!("nothing is promoted now: {why}")),
             Plan::NotSettable(why) => ("RevisionNotSettable", format!("nothing is promoted now: {why}")),
             Plan::EnvironmentNotReady(why) => ("EnvironmentNotReady", format!("nothing is promoted now: {why}")),

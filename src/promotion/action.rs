@@ -6,8 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use kube::ResourceExt as _;
 
+use super::commits::Known;
 use super::names::{name, order};
-use super::plan::{Indication, Plan, counts, is_terminating, plan};
+use super::plan::{Indication, Plan, counts, is_terminating, plan_beside};
 use super::progress::{Progress, Task};
 use super::state::{Next, next, next_without_pipeline, requests};
 use crate::api::promotion::{Phase, PromotedPipeline};
@@ -43,11 +44,11 @@ pub enum Action {
 
 /// Returns the next action for a pipeline. `None`: the pipeline does not exist. `promotions`: those with its uid. `refused`: the names of
 /// promotions for which the API server has just refused an action. They must not stop the others. `progress`: the attempts of promotions,
-/// by name.
+/// by name. `commits`: those of the promotions of all pipelines.
 #[must_use]
 pub fn action(
     pipeline: Option<&Pipeline>,
-    promotions: &[&Promotion],
+    (promotions, commits): Known<'_>,
     refused: &BTreeSet<String>,
     progress: &BTreeMap<String, Progress>,
     now: Time,
@@ -58,7 +59,7 @@ pub fn action(
         let name = promotion.name_any();
         let progress = progress.get(&name).unwrap_or(&none);
         let next = match pipeline {
-            Some(pipeline) => next(pipeline, promotion, promotions, progress, now),
+            Some(pipeline) => next(pipeline, promotion, (promotions, commits), progress, now),
             None if progress.is_running => Next::Wait(None),
             None => next_without_pipeline(promotion, now),
         };
@@ -76,7 +77,7 @@ pub fn action(
     match writes.next() {
         Some(first) if first.0 < Urgency::Request => write(first),
         request => {
-            let create = pipeline.and_then(|pipeline| create(pipeline, promotions, refused));
+            let create = pipeline.and_then(|pipeline| create(pipeline, (promotions, commits), refused));
             create.or_else(|| request.map(write)).unwrap_or(Action::Wait(wake))
         }
     }
@@ -101,9 +102,9 @@ fn urgency(promotion: &Promotion, status: &PromotionStatus) -> Urgency {
 }
 
 /// Returns the promotion to create. If one of its name was rejected before, that one is deleted first: it never had a step.
-fn create(pipeline: &Pipeline, promotions: &[&Promotion], refused: &BTreeSet<String>) -> Option<Action> {
+fn create(pipeline: &Pipeline, (promotions, commits): Known<'_>, refused: &BTreeSet<String>) -> Option<Action> {
     (1..pipeline.spec.environments.len()).find_map(|index| {
-        let Plan::Create(indication) = plan(pipeline, index, promotions) else { return None };
+        let Plan::Create(indication) = plan_beside(pipeline, index, promotions, commits) else { return None };
         let spec = spec(pipeline, &pipeline.spec.environments.get(index)?.name, indication);
         let name = name(&spec);
         if refused.contains(&name) {
@@ -140,6 +141,7 @@ pub(super) fn earlier(one: Option<Time>, other: Option<Time>) -> Option<Time> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::promotion::commits::Commits;
     use crate::promotion::testing::{
         PROD, STAGING, at, environment, new, pipeline, promotion, rejected, spec as spec_of, with, with_policy,
     };
@@ -150,7 +152,7 @@ mod tests {
     }
 
     fn shown_without(pipeline: Option<&Pipeline>, promotions: &[&Promotion], refused: &BTreeSet<String>) -> String {
-        match action(pipeline, promotions, refused, &BTreeMap::new(), at(200)) {
+        match action(pipeline, (promotions, &Commits::default()), refused, &BTreeMap::new(), at(200)) {
             Action::Act { name, task } => format!("{task:?} of {}", tail(&name)),
             Action::Wait(None) => "wait".to_owned(),
             Action::Wait(Some(until)) => format!("wait until {}", until.as_second()),

@@ -5,9 +5,10 @@
 
 use kube::ResourceExt as _;
 
+use super::commits::Known;
 use super::names::{name, order, order_of_mirror};
 use super::pair::{Pair, index_of};
-use super::plan::{counted, is_new, is_own_commit};
+use super::plan::{counted, is_new, is_repeated};
 use super::policy::policy;
 use super::reason;
 use super::text::{not_whole, shown};
@@ -29,8 +30,8 @@ pub(super) enum Admission {
     },
 }
 
-/// Judges a promotion without a status. `promotions`: those of its pipeline.
-pub(super) fn admission(pipeline: &Pipeline, promotion: &Promotion, promotions: &[&Promotion]) -> Admission {
+/// Judges a promotion without a status. `promotions`: those of its pipeline. `commits`: those of the promotions of all pipelines.
+pub(super) fn admission(pipeline: &Pipeline, promotion: &Promotion, (promotions, commits): Known<'_>) -> Admission {
     let spec = &promotion.spec;
     let environment = shown(&spec.environment);
     if let Some(message) = not_whole(&spec.revision) {
@@ -57,8 +58,12 @@ pub(super) fn admission(pipeline: &Pipeline, promotion: &Promotion, promotions: 
         return requested(&pair, spec);
     }
     // It can have been created before the check that saw the merge.
-    if is_own_commit(promotions, &spec.revision) {
-        let message = format!("{} is a commit that a promotion of this pipeline made", shown(&spec.revision));
+    let earlier = || {
+        let all = counted(promotions, &spec.environment).filter(|other| order(&other.spec) < order(spec));
+        all.max_by_key(|other| order(&other.spec)).map(|other| other.spec.revision.as_str())
+    };
+    if is_repeated(&pair, &spec.revision, earlier, (promotions, commits)) {
+        let message = format!("{} is a commit that a promotion made", shown(&spec.revision));
         return invalid(reason::OWN_COMMIT, message);
     }
     indicated(&pair, spec)
@@ -146,13 +151,14 @@ mod tests {
     use super::*;
     use crate::api::promotion::{Phase, PromotionPullRequest};
     use crate::api::{PromotionStatus, Status};
+    use crate::promotion::commits::Commits;
     use crate::promotion::testing::{
         PROD, STAGING, environment, mirror, new, pipeline, promotion, rejected, spec, with, with_policy,
     };
 
     fn judged(pipeline: &Pipeline, promotion: &Promotion, others: &[&Promotion]) -> String {
         let all: Vec<&Promotion> = others.iter().copied().chain([promotion]).collect();
-        match admission(pipeline, promotion, &all) {
+        match admission(pipeline, promotion, (&all, &Commits::default())) {
             Admission::Valid => "valid".to_owned(),
             Admission::Unknown => "unknown".to_owned(),
             Admission::Invalid { reason, message } => format!("{reason}: {message}"),
@@ -270,7 +276,7 @@ mod tests {
         let moved = with(STAGING, |staging| *staging = environment("staging", &merge, 30));
         let next = new(PromotionSpec { revision: merge.clone(), occasion: 30, ..spec(30, 0) });
         let open = promotion((20, 0), &[Phase::Requested, Phase::Open], "Opened");
-        let judged = |before: &Promotion| admission(&moved, &next, &[before, &next]);
+        let judged = |before: &Promotion| admission(&moved, &next, (&[before, &next], &Commits::default()));
         assert_eq!(judged(&open), Admission::Valid, "the merge is not known");
         let mut merged = open;
         merged.status.as_mut().unwrap().pull_request =

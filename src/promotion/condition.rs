@@ -108,7 +108,7 @@ fn of_plan(pipeline: &Pipeline, pair: &Pair<'_>, plan: Plan) -> Option<(&'static
     match plan {
         Plan::OwnCommit(_) => {
             let message = format!(
-                "{to}: {from} runs a commit that a promotion of this pipeline made, and it is not promoted again; use versions \
+                "{to}: {from} runs a commit that a promotion made, and it is not promoted again; use versions \
                  as revisions, or one repository for each environment"
             );
             Some((reason::OWN_COMMIT, message))

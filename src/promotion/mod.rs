@@ -11,6 +11,7 @@
 pub mod action;
 mod admission;
 mod attempt;
+mod commits;
 pub mod condition;
 mod controller;
 pub mod names;

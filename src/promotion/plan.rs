@@ -2,6 +2,7 @@
 
 use kube::ResourceExt;
 
+use super::commits::{Commits, Known};
 use super::names::{Order, order, order_of_mirror};
 use super::pair::Pair;
 use super::policy::policy;
@@ -10,7 +11,7 @@ use crate::api::promotion::Phase;
 use crate::api::{Pipeline, Promotion};
 
 /// Minimum length of the id of a commit. Bitbucket Cloud abbreviates ids to 12 digits.
-const HASH: usize = 12;
+pub(super) const HASH: usize = 12;
 
 /// What can be promoted to an environment.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,7 +37,7 @@ pub enum Plan {
     NotSettable(String),
     /// The environment before is not ready; with a message.
     EnvironmentNotReady(String),
-    /// The environment before runs a commit that a promotion of this pipeline made; with its name.
+    /// The environment before runs a commit that a promotion made; with its name.
     OwnCommit(String),
     /// A promotion for this occasion, or for a later one, exists or existed; with its name.
     Exists(String),
@@ -48,9 +49,16 @@ pub enum Plan {
     Create(Indication),
 }
 
-/// Returns what has to be promoted to the environment with this index. `promotions`: those of this pipeline.
+/// Returns what has to be promoted to the environment with this index, if nothing is known of other pipelines. `promotions`: those of this
+/// pipeline.
 #[must_use]
 pub fn plan(pipeline: &Pipeline, index: usize, promotions: &[&Promotion]) -> Plan {
+    plan_beside(pipeline, index, promotions, &Commits::default())
+}
+
+/// Returns what has to be promoted to the environment with this index. `promotions`: those of this pipeline. `commits`: those of the
+/// promotions of all pipelines.
+pub(super) fn plan_beside(pipeline: &Pipeline, index: usize, promotions: &[&Promotion], commits: &Commits) -> Plan {
     let Some((pair, policy)) = Pair::new(pipeline, index).zip(policy(&pipeline.spec, index)) else {
         return Plan::UpToDate;
     };
@@ -70,7 +78,8 @@ pub fn plan(pipeline: &Pipeline, index: usize, promotions: &[&Promotion]) -> Pla
     if let Some(why) = not_whole(revision) {
         return Plan::NotSettable(why);
     }
-    if is_own_commit(promotions, revision) {
+    let newest = || newest(promotions, &pair.to.name).map(|newest| newest.spec.revision.as_str());
+    if is_repeated(&pair, revision, newest, (promotions, commits)) {
         return Plan::OwnCommit(from.clone());
     }
     let occasion = pair.reached();
@@ -88,13 +97,28 @@ pub fn plan(pipeline: &Pipeline, index: usize, promotions: &[&Promotion]) -> Pla
 
 /// Whether a revision is a commit that a promotion of the pipeline pushed, or with which its pull request was merged. If two environments read
 /// one repository, each promotion is a new revision of the earlier one. It must not be promoted again.
-pub(super) fn is_own_commit(promotions: &[&Promotion], revision: &str) -> bool {
+fn is_own_commit(promotions: &[&Promotion], revision: &str) -> bool {
     let is_in = |id: &str| id.len() >= HASH && revision.contains(id);
     promotions.iter().filter_map(|promotion| promotion.status.as_ref()).any(|status| {
         let pushed = status.commit.as_ref().map(|commit| commit.id.as_str());
         let merged = status.pull_request.as_ref().and_then(|request| request.merge_commit.as_deref());
         pushed.into_iter().chain(merged).any(is_in)
     })
+}
+
+/// Whether a revision is a commit of a promotion that must not be promoted again. It is one of this pipeline, or it contains no more of people
+/// than what the environment has or gets. `newest`: the revision that was promoted last.
+pub(super) fn is_repeated<'a>(
+    pair: &Pair<'_>,
+    revision: &str,
+    newest: impl FnOnce() -> Option<&'a str>,
+    (promotions, commits): Known<'_>,
+) -> bool {
+    if is_own_commit(promotions, revision) {
+        return true;
+    }
+    let root = commits.root(revision);
+    commits.made(revision) && (pair.tries(&root) || newest().is_some_and(|newest| commits.root(newest) == root))
 }
 
 /// Returns the message for an environment that is not ready.
@@ -255,6 +279,45 @@ mod tests {
         let short = "1f2e3d4";
         made.status.as_mut().unwrap().commit = Some(PromotionCommit { id: short.into(), ..PromotionCommit::default() });
         assert!(!is_own_commit(&[&made], &format!("v-{short}")), "a short id can be a part of other revisions");
+    }
+
+    #[test]
+    fn a_commit_of_another_pipeline_is_promoted_only_with_a_commit_of_a_person() {
+        let [of_person, of_other, above, unknown] = ["1f2e", "9a8b", "5c6d", "3e3f"].map(|part| part.repeat(10));
+        let mut commits = Commits::default();
+        for (id, base) in [(&of_other, &of_person), (&above, &of_other)] {
+            let mut other = promotion((10, 0), &[Phase::Requested, Phase::Finished], "");
+            let commit = PromotionCommit { id: id.clone(), base: base.clone(), branch: "main".into() };
+            other.status.as_mut().unwrap().commit = Some(commit);
+            commits.put(&other);
+        }
+        let before = |revision: &str| {
+            let mut before = promotion((10, 0), &[Phase::Requested, Phase::Merged], "");
+            before.spec.revision = format!("main-{revision}");
+            before
+        };
+        let runs = |from: &str, to: &str| {
+            with(STAGING, |staging| *staging = environment("staging", &format!("main-{from}"), 20))
+                .status
+                .map(|mut status| {
+                    status.environments[PROD] = environment("prod", &format!("main-{to}"), 0);
+                    Pipeline { status: Some(status), ..pipeline() }
+                })
+                .unwrap()
+        };
+        for (what, from, to, promoted, is_repeated) in [
+            ("prod runs what is below", &above, &of_person, None, true),
+            ("what is below was promoted last", &above, &unknown, Some(&of_person), true),
+            ("another one above the same was promoted last", &above, &unknown, Some(&of_other), true),
+            ("something else was promoted last", &above, &unknown, Some(&unknown), false),
+            ("nothing was promoted", &above, &unknown, None, false),
+            ("a commit of a person", &of_person, &unknown, None, false),
+        ] {
+            let promoted = promoted.map(|revision| before(revision));
+            let promotions: Vec<&Promotion> = promoted.iter().collect();
+            let found = plan_beside(&runs(from, to), PROD, &promotions, &commits);
+            assert_eq!(found == Plan::OwnCommit("staging".into()), is_repeated, "{what}: {found:?}");
+        }
     }
 
     #[test]

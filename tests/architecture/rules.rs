@@ -190,6 +190,7 @@ pub const PURE: &[&str] = &[
     "promotion::attempt::problem",
     "promotion::attempt::template",
     "promotion::attempt::values",
+    "promotion::commits",
     "promotion::condition",
     "k8s::queue",
     "promotion::controller::retain",

@@ -15,6 +15,7 @@ use kube::runtime::watcher::Event;
 
 use crate::api::promotion::Phase;
 use crate::api::{Pipeline, Promotion, Status, Time, version};
+use crate::promotion::commits::{Commits, has_commit};
 use crate::promotion::plan::is_ended;
 use crate::promotion::policy::is_promoted;
 
@@ -37,6 +38,8 @@ pub(in crate::promotion) struct Seen {
     pub(in crate::promotion) pipeline: Option<Arc<Pipeline>>,
     /// Its promotions, by name.
     pub(in crate::promotion) promotions: BTreeMap<String, Arc<Promotion>>,
+    /// The commits of the promotions of all pipelines.
+    pub(in crate::promotion) commits: Arc<Commits>,
     /// Number of lists before it. An answer to a call that started before a list is dropped.
     pub(in crate::promotion) lists: u64,
 }
@@ -64,6 +67,7 @@ pub(in crate::promotion) struct Index {
     of: HashMap<(String, String), Key>,
     /// Namespace, name and version of promotions that were deleted.
     deleted: VecDeque<(String, String, u64)>,
+    commits: Arc<Commits>,
     phases: BTreeMap<Phase, usize>,
     /// How many requested promotions that have not ended made their last step at this time.
     open_since: BTreeMap<Time, usize>,
@@ -73,7 +77,8 @@ pub(in crate::promotion) struct Index {
 impl Index {
     /// Returns all objects of a pipeline.
     pub(in crate::promotion) fn seen(&self, key: &Key) -> Option<Seen> {
-        self.pipelines.get(key).map(|seen| Seen { lists: self.lists, ..seen.clone() })
+        let here = || Seen { commits: self.commits.clone(), lists: self.lists, ..Seen::default() };
+        self.pipelines.get(key).cloned().map(|seen| Seen { pipeline: seen.pipeline, promotions: seen.promotions, ..here() })
     }
 
     /// Returns the pipelines for which there can be anything to do.
@@ -228,6 +233,9 @@ impl Index {
         self.remove_promotion(&name);
         let key = Key { namespace: name.0.clone(), uid: promotion.spec.pipeline_ref.uid.clone() };
         *self.phases.entry(phase_of(&promotion)).or_default() += 1;
+        if has_commit(&promotion) {
+            Arc::make_mut(&mut self.commits).put(&promotion);
+        }
         if let Some(since) = open_since(&promotion) {
             *self.open_since.entry(since).or_default() += 1;
         }
@@ -240,6 +248,9 @@ impl Index {
         let key = self.of.remove(name)?;
         let seen = self.pipelines.get_mut(&key)?;
         if let Some(removed) = seen.promotions.remove(&name.1) {
+            if has_commit(&removed) {
+                Arc::make_mut(&mut self.commits).remove(&removed);
+            }
             if let Some(count) = self.phases.get_mut(&phase_of(&removed)) {
                 *count = count.saturating_sub(1);
             }

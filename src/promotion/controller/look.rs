@@ -104,7 +104,7 @@ impl<C: Calls> Look<'_, C> {
         let (pipeline, now) = (self.known.pipeline.as_deref(), self.calls.now());
         let promotions: Vec<&Promotion> = self.known.promotions.values().map(AsRef::as_ref).collect();
         let progress = promotions.iter().map(|promotion| (promotion.name_any(), self.calls.progress(promotion))).collect();
-        let wake = match action(pipeline, &promotions, &self.refused, &progress, now) {
+        let wake = match action(pipeline, (&promotions, &self.known.commits), &self.refused, &progress, now) {
             Action::Wait(wake) => wake,
             todo => return (Some(todo), None),
         };

@@ -109,7 +109,7 @@ mod tests {
 
     fn seen(pipeline: Option<Pipeline>, promotions: &[Promotion]) -> Seen {
         let promotions = promotions.iter().map(|promotion| (promotion.name_any(), Arc::new(promotion.clone()))).collect();
-        Seen { pipeline: pipeline.map(Arc::new), promotions, lists: 0 }
+        Seen { pipeline: pipeline.map(Arc::new), promotions, ..Seen::default() }
     }
 
     fn by(phase: Phase, login: &str) -> Promotion {

@@ -21,9 +21,10 @@ use kube::ResourceExt;
 use sha2::{Digest as _, Sha256};
 
 use super::admission::{Admission, admission};
+use super::commits::{Commits, Known};
 use super::names::{order, order_of_mirror};
 use super::pair::{Pair, index_of, mirror};
-use super::plan::{counted, is_ended, is_new, is_own_commit, is_terminating, not_ready};
+use super::plan::{counted, is_ended, is_new, is_repeated, is_terminating, not_ready};
 use super::policy::{Policy, policy, repository};
 use super::progress::{Progress, Task};
 use super::reason;
@@ -48,14 +49,15 @@ pub enum Next {
     Act(Task),
 }
 
-/// Returns what has to be done with a promotion. `promotions`: those of its pipeline. `progress`: its attempts.
+/// Returns what has to be done with a promotion. `progress`: its attempts.
 #[must_use]
-pub fn next(pipeline: &Pipeline, promotion: &Promotion, promotions: &[&Promotion], progress: &Progress, now: Time) -> Next {
+pub fn next(pipeline: &Pipeline, promotion: &Promotion, known: Known<'_>, progress: &Progress, now: Time) -> Next {
     if progress.is_running {
         return Next::Wait(None);
     }
     let status = promotion.status.clone().unwrap_or_default();
-    let case = Case { pipeline, promotion, promotions, progress, status, now };
+    let (promotions, commits) = known;
+    let case = Case { pipeline, promotion, promotions, commits, progress, status, now };
     match case.status.phase {
         None => case.first(),
         Some(Phase::Pending | Phase::Requested | Phase::Open | Phase::Merged) => case.open(),
@@ -104,6 +106,7 @@ struct Case<'a> {
     pipeline: &'a Pipeline,
     promotion: &'a Promotion,
     promotions: &'a [&'a Promotion],
+    commits: &'a Commits,
     progress: &'a Progress,
     status: PromotionStatus,
     now: Time,
@@ -127,7 +130,7 @@ impl<'a> Case<'a> {
 
     /// Judges a promotion without a status.
     fn first(&self) -> Next {
-        let is_known = match admission(self.pipeline, self.promotion, self.promotions) {
+        let is_known = match admission(self.pipeline, self.promotion, (self.promotions, self.commits)) {
             Admission::Invalid { reason, message } => return self.rejected(reason, &message),
             Admission::Unknown => false,
             Admission::Valid => true,
@@ -180,8 +183,9 @@ impl<'a> Case<'a> {
         if pair.from.name != spec.from {
             return Some((reason::SOURCE_MOVED, format!("the environment before {} is now {from}", self.environment())));
         }
-        // The commit of a promotion can be a new revision of the environment before it, if both read one repository.
-        let source = pair.ready().filter(|source| !is_own_commit(self.promotions, &source.revision))?;
+        // The commit of a promotion, also of another pipeline, can be a new revision of the environment before it, if both read one repository.
+        let known = (self.promotions, self.commits);
+        let source = pair.ready().filter(|s| !is_repeated(pair, &s.revision, || Some(&spec.revision), known))?;
         let now_at = format!("{from} has come to run {}", shown(&source.revision));
         if source.reached > spec.occasion && !pair.tries(&source.revision) {
             return Some((reason::SUPERSEDED, now_at));
@@ -329,7 +333,8 @@ impl<'a> Case<'a> {
     /// log and was deleted replaces it, too.
     fn later(&self) -> Option<String> {
         let own = order(self.spec());
-        let is_valid = |other: &Promotion| admission(self.pipeline, other, self.promotions) == Admission::Valid;
+        let is_valid =
+            |other: &Promotion| admission(self.pipeline, other, (self.promotions, self.commits)) == Admission::Valid;
         let replaces = |other: &Promotion| !is_new(other) || (!is_terminating(other) && is_valid(other));
         let mut later = self.others().filter(|other| order(&other.spec) > own);
         let found = later.find(|other| replaces(other)).map(ResourceExt::name_any);

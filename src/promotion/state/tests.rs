@@ -11,7 +11,7 @@ use Phase::{Failed, Finished, Merged, Pending, Requested, Withdrawn};
 /// Returns phase, reason and step of the next status, or until when it waits.
 fn step(pipeline: &Pipeline, promotion: &Promotion, others: &[&Promotion], now: Time) -> String {
     let all: Vec<&Promotion> = others.iter().copied().chain([promotion]).collect();
-    match next(pipeline, promotion, &all, &Progress::default(), now) {
+    match next(pipeline, promotion, (&all, &Commits::default()), &Progress::default(), now) {
         Next::Act(task) => format!("{task:?}"),
         Next::Wait(None) => "wait".to_owned(),
         Next::Wait(Some(until)) => format!("wait until {}", until.as_second()),
@@ -24,7 +24,7 @@ fn step(pipeline: &Pipeline, promotion: &Promotion, others: &[&Promotion], now: 
 }
 
 fn written(pipeline: &Pipeline, promotion: &Promotion, now: Time) -> PromotionStatus {
-    match next(pipeline, promotion, &[promotion], &Progress::default(), now) {
+    match next(pipeline, promotion, (&[promotion], &Commits::default()), &Progress::default(), now) {
         Next::Write(status) => *status,
         Next::Wait(_) | Next::Act(_) => panic!("nothing is written"),
     }

@@ -5,6 +5,7 @@ use kube::ResourceExt as _;
 use super::*;
 use crate::api::promotion::{LOOK, PromotionPolicy, PromotionRetry, RETRY, Withdrawing};
 use crate::api::{Pipeline, Promotion, Status};
+use crate::promotion::commits::Commits;
 use crate::promotion::progress::Progress;
 use crate::promotion::state::{next, next_without_pipeline, recorded, requests};
 use crate::promotion::testing::{
@@ -110,7 +111,7 @@ fn record(task: Task, number: i64) -> Progress {
 }
 
 fn decided(pipeline: &Pipeline, promotion: &Promotion, progress: &Progress, now: i64) -> Next {
-    next(pipeline, promotion, &[promotion], progress, at(now))
+    next(pipeline, promotion, (&[promotion], &Commits::default()), progress, at(now))
 }
 
 /// Returns phase, reason and step of the next status, the next attempt, or until when it waits.
