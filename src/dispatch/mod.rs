@@ -16,6 +16,7 @@ mod controller;
 pub mod cursor;
 pub mod derive;
 mod follow;
+mod gone;
 mod reconcile;
 mod references;
 mod share;

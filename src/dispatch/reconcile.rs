@@ -20,6 +20,7 @@ use super::derive::subjects::Subjects;
 use super::derive::timers::{self, TimerQuota};
 use super::derive::{self, Derived, PipelineLog, Reached};
 use super::follow::pipelines;
+use super::gone::gone;
 use super::references::reference;
 use super::share::fits;
 use super::status::notification::missing_of;
@@ -32,7 +33,7 @@ use crate::api::pipeline::{Cursor, NotReadyNotification};
 use crate::api::{ChangeLog, Pipeline, now, since_boot};
 use crate::config::EffectiveNotification;
 use crate::k8s::pace::SMALL_OBJECT;
-use crate::outbox::{Applied, JournalError, ToRecord, is_notification_gone};
+use crate::outbox::{Applied, JournalError, ToRecord};
 
 /// If it is not certain that a timer fires, the timer is processed again after this time.
 const UNSURE: Duration = Duration::from_secs(1);
@@ -60,7 +61,8 @@ pub async fn run(pipeline: &Pipeline, cursor_state: &mut CursorState, ctx: &Cont
     cursor_state.put_troubles(pass.with_refusals(&wrong));
     cursor_state.put_pending_targets(of, &pipelines::awaited(pipeline, &ctx.cluster_name), ctx);
     let due = cursor_state.keep(of, ctx).await?;
-    Ok(again.into_iter().chain(due).min().map_or_else(Action::await_change, Action::requeue))
+    let check = cursor_state.missing.next();
+    Ok(again.into_iter().chain(due).chain(check).min().map_or_else(Action::await_change, Action::requeue))
 }
 
 /// What to record for one notification in this reconcile.
@@ -109,12 +111,9 @@ impl Pass<'_> {
             .collect();
         let unknown = ctx.config.global().in_force.is_none();
         let mut plan = plan::plan(&cursor_state.position.cursors, cursor_state.sight(), unknown, log, &applying);
-        for name in &plan.suspects {
-            let uid = cursor_state.position.cursors.get(name).map_or("", |cursor| cursor.uid.as_str());
-            let found = is_notification_gone(&ctx.client, &ctx.deliveries.pipeline_index, &of.namespace, name, uid).await;
-            let is_gone = found.map_err(PassError::Confirm)?;
+        for name in &gone(&plan.suspects, of, cursor_state, ctx).await? {
             // The notification may exist again since it was found missing.
-            if is_gone && ctx.deliveries.pipeline_index.base(&of.namespace, name, labels).is_none() {
+            if ctx.deliveries.pipeline_index.base(&of.namespace, name, labels).is_none() {
                 plan.cursors.remove(name);
                 if let Some(own) = applying.get(name) {
                     plan.cursors.insert(name.clone(), plan::begin(name, own.uid, Sight::Recorded, log));

@@ -41,7 +41,7 @@ pub use record::{Record, RecordId};
 pub use scheduler::work_queue::WorkQueue;
 pub use send_gate::facts::subject;
 pub use send_gate::index::{PipelineFacts, PipelineIndex};
-pub use send_gate::live_check::is_notification_gone;
+pub use send_gate::live_check::gone_notifications;
 pub use store::delivery_index::DeliveryIndex;
 pub use store::figures::Figures;
 use store::journal::New;

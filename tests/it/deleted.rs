@@ -1,10 +1,16 @@
-//! Tests deliveries that a user deletes before they are settled: they are not sent again, and their lane continues.
+//! Tests deliveries that a user deletes before they are settled: they are not sent again, and their lane continues. Also tests many
+//! notifications that are deleted together.
 
+use std::time::{Duration, Instant};
+
+use futures::future::join_all;
 use kube::ResourceExt as _;
 use kube::api::{DeleteParams, ListParams};
-use pennant::api::{Delivery, Outcome};
+use pennant::api::{Delivery, Notification, Outcome, Pipeline};
 use serde_json::json;
 
+use crate::support::pennant::Options;
+use crate::support::proxy::{Call, Fault, Proxy};
 use crate::support::receiver::Gate;
 use crate::support::{Oracle, Pennant, Receiver, Reply, World, eventually};
 
@@ -138,4 +144,61 @@ async fn a_lane_continues_after_all_its_deliveries_are_deleted() {
     let some = ["Deployed 2", "Deployed 5"];
     oracle.lane("shop/hook/dev/web", &some).lane("shop/other/dev/web", &all).check().await;
     assert_eq!(stage.receiver.to("/hook/web").len(), 2);
+}
+
+#[tokio::test]
+async fn many_notifications_that_are_deleted_together_are_confirmed_together() {
+    const PIPELINES: usize = 8;
+    const NOTIFICATIONS: usize = 60;
+    /// Number of notifications that one check reads one by one.
+    const READS: f64 = 4.0;
+    let world = World::new("deleted-many").await;
+    let receiver = Receiver::start();
+    world.deploy("web", "1").await;
+    let names: Vec<String> = (0..PIPELINES).map(|n| format!("shop-{n}")).collect();
+    join_all(names.iter().map(|name| world.pipeline(name, &["dev/web"]))).await;
+    let notifications: Vec<String> = (0..NOTIFICATIONS).map(|n| format!("hook-{n}")).collect();
+    join_all(notifications.iter().map(|name| world.notification(name, &receiver, json!({"suspend": true})))).await;
+    let proxy = Proxy::start(&world.kubeconfig, "deleted-many").await;
+    // A delay of nothing, so that each call is counted and forwarded.
+    let is_read = |call: &Call| call.method == "GET" && call.concerns("notifications") && !call.query.contains("watch=");
+    let reads = proxy.rule(is_read, Fault::Late(Duration::ZERO));
+    let options = Options { kubeconfig: Some(proxy.kubeconfig.clone()), ..Options::of(&world) };
+    let _pennant = Pennant::with(&world, options).await;
+    let cursors = async |count: usize| {
+        eventually(&format!("each pipeline has {count} cursors"), async || {
+            let pipelines = world.api::<Pipeline>().list(&ListParams::default()).await.unwrap().items;
+            let count_of = |pipeline: &Pipeline| {
+                let dispatched = pipeline.status.as_ref().and_then(|status| status.dispatched.as_ref());
+                dispatched.map(|dispatched| dispatched.cursors.len())
+            };
+            let counts: Vec<_> = pipelines.iter().map(count_of).collect();
+            if counts.iter().all(|found| *found == Some(count)) { Ok(()) } else { Err(format!("{counts:?}")) }
+        })
+        .await;
+    };
+    cursors(NOTIFICATIONS).await;
+
+    let (before, began) = (proxy.hits(reads), Instant::now());
+    let api = world.api::<Notification>();
+    api.delete_collection(&DeleteParams::default(), &ListParams::default()).await.expect("deleted");
+    cursors(0).await;
+    let (made, checks) = (proxy.hits(reads) - before, began.elapsed().as_secs_f64() + 2.0);
+    #[allow(clippy::cast_precision_loss, reason = "few calls")]
+    let is_few = made as f64 <= PIPELINES as f64 * READS * checks;
+    assert!(is_few, "{made} reads in {:?}", began.elapsed());
+
+    // A new notification starts as always.
+    world.notification("hook", &receiver, json!({})).await;
+    cursors(1).await;
+    world.ship("web", "2").await;
+    for name in &names {
+        world.observed_at(name, "2", &["web"]).await;
+    }
+    let all = eventually("all are delivered", async || {
+        let all = world.deliveries().await;
+        let count = all.iter().filter(|d| d.status.as_ref().is_some_and(|s| s.outcome == Some(Outcome::Delivered))).count();
+        if count >= PIPELINES { Ok(all) } else { Err(format!("{count} of {}", all.len())) }
+    });
+    assert_eq!(all.await.len(), PIPELINES);
 }

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use crate::support::control_plane::{ControlPlane, foreign, install};
 use crate::support::pennant::Options;
+use crate::support::remote::{self, Remote};
 use crate::support::world::apps::condition;
 use crate::support::{Pennant, Receiver, World, eventually};
 
@@ -136,22 +137,27 @@ async fn no_spelling_reads_a_secret_with_older_crds() {
     assert!(made.items.iter().all(|pipeline| !pipeline.metadata.name.as_deref().unwrap_or_default().starts_with("made-")));
 }
 
-/// The name of a resource does not follow from its kind, so the one that the cluster serves decides before a watch is opened.
+/// The name of a resource does not follow from its kind, so the one that the cluster serves decides before a watch is opened. The second kind
+/// exists only in another cluster.
 #[tokio::test]
 async fn a_resource_with_the_name_of_credentials_is_not_watched() {
     let world = World::new("unreadable-served").await;
-    install(&world.client, &foreign("harmless.example.com", "v1", "Harmless", "secrets")).await;
-    let app = json!({"apiVersion": "harmless.example.com/v1", "kind": "Harmless", "name": "db"});
-    let target = json!({"namespace": world.ns});
-    let spec = json!({"appRef": app, "environments": [{"name": "e", "targets": [target]}]});
-    world.create::<Pipeline>(json!({"metadata": {"name": "p"}, "spec": spec})).await;
+    let remote = Remote::of(&world, remote::second(), "edge").await;
+    let kinds = [("harmless", &world, None), ("elsewhere", &remote.world, Some(remote.reference()))];
+    for (name, there, cluster) in kinds {
+        let group = format!("{name}.example.com");
+        install(&there.client, &foreign(&group, "v1", "Harmless", "secrets")).await;
+        let app = json!({"apiVersion": format!("{group}/v1"), "kind": "Harmless", "name": "db"});
+        let target = json!({"namespace": world.ns, "clusterRef": cluster});
+        let spec = json!({"appRef": app, "environments": [{"name": "e", "targets": [target]}]});
+        world.create::<Pipeline>(json!({"metadata": {"name": name}, "spec": spec})).await;
+    }
     let _pennant = Pennant::start(&world).await;
-    let ready = world.pipeline_condition("p", "Ready", |ready| ready.reason == "ForbiddenKind").await;
-    assert!(
-        ready.message.contains("a Harmless of harmless.example.com/v1 cannot be an application object"),
-        "{}",
-        ready.message
-    );
+    for name in ["harmless", "elsewhere"] {
+        let ready = world.pipeline_condition(name, "Ready", |ready| ready.reason == "ForbiddenKind").await;
+        let message = format!("a Harmless of {name}.example.com/v1 cannot be an application object");
+        assert!(ready.message.contains(&message), "{}", ready.message);
+    }
 }
 
 /// Creates a widget with a version, and with credentials in its spec and status.

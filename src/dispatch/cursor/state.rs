@@ -17,6 +17,7 @@ use crate::api::pipeline::{Cursor, Dispatched, NotReadyNotification, RunningTime
 use crate::api::values::shard::Sharding;
 use crate::api::{self, Pipeline, Time};
 use crate::dispatch::Context;
+use crate::dispatch::gone::Missing;
 use crate::dispatch::share::Share;
 use crate::dispatch::status::sent::Sent;
 use crate::k8s::call::CallError;
@@ -69,6 +70,8 @@ pub struct CursorState {
     persisted: Option<Instant>,
     /// Size of the status, approximately. The API server replaces the whole status with each write.
     bytes: usize,
+    /// When missing notifications are confirmed.
+    pub(in crate::dispatch) missing: Missing,
     /// The share of the namespace in what is recorded.
     pub(in crate::dispatch) share: Share,
     /// By notification with a held cursor: how far each subject was processed. Processed changes are not processed again, even if a user

@@ -1,6 +1,9 @@
 //! Checks that an object is really gone. An object that is absent from a cache may still exist, so only a live read proves it.
 
+use std::collections::HashSet;
+
 use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::ListParams;
 use kube::{Api, Client};
 
 use super::facts::subject;
@@ -9,6 +12,9 @@ use crate::api::delivery::GLOBAL;
 use crate::api::pipeline::target::subjects;
 use crate::api::{DeliverySpec, Notification, Pipeline};
 use crate::k8s::call::{CallError, call};
+
+/// Maximum number of Notifications that are read one by one.
+const READS: usize = 4;
 
 /// Checks with a live read whether the pipeline, target or notification of a delivery is gone.
 pub async fn is_gone(
@@ -35,9 +41,35 @@ pub async fn is_gone(
     }
 }
 
+/// Returns which of these Notifications are gone, each a name and the uid under which it was known. One list reads more than a few of them,
+/// because thousands can be deleted at once.
+pub async fn gone_notifications(
+    client: &Client,
+    pipeline_index: &PipelineIndex,
+    namespace: &str,
+    suspects: &[(&str, &str)],
+) -> Result<HashSet<String>, CallError> {
+    if suspects.len() > READS {
+        let is_global = |(_, uid): &(&str, &str)| *uid == GLOBAL;
+        let is_current = !suspects.iter().any(is_global) || is_current(client, pipeline_index).await?;
+        let api: Api<Notification> = Api::namespaced(client.clone(), namespace);
+        let there = call(api.list_metadata(&ListParams::default())).await?;
+        let there: HashSet<&str> = there.iter().filter_map(|object| object.metadata.name.as_deref()).collect();
+        let gone = suspects.iter().filter(|suspect| is_current || !is_global(suspect));
+        return Ok(gone.filter(|(name, _)| !there.contains(name)).map(|(name, _)| (*name).to_owned()).collect());
+    }
+    let mut gone = HashSet::new();
+    for (name, uid) in suspects {
+        if is_notification_gone(client, pipeline_index, namespace, name, uid).await? {
+            gone.insert((*name).to_owned());
+        }
+    }
+    Ok(gone)
+}
+
 /// Checks with a live read whether the Notification of this name is gone. If the global configuration defines a part of it, the check
 /// requires that the known version of that configuration is the current one. `uid`: the uid under which the notification was known.
-pub async fn is_notification_gone(
+async fn is_notification_gone(
     client: &Client,
     pipeline_index: &PipelineIndex,
     namespace: &str,
