@@ -63,7 +63,7 @@ mod tests {
         assert_eq!(share.turn(&pace, "team-a", now), Err(wait), "paid once");
         assert_eq!(share.turn(&pace, "team-a", now + wait), Ok((TURN, TURN)));
         assert!(share.turn(&pace, "team-a", now + wait).is_err(), "the next turn");
-        assert!(share.turn(&pace, "team-b", now).is_ok());
+        assert!(Share::default().turn(&pace, "team-b", now).is_ok());
     }
 
     #[test]
