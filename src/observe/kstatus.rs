@@ -3,7 +3,7 @@
 //! There are two differences. An object without a status is `InProgress`, because each watched object has a controller that has not
 //! processed it yet. And `Stalled` is checked before `Reconciling`, in whatever order the conditions are listed.
 
-use super::view::{Condition, View};
+use super::view::{Condition, UnknownShape, View};
 use crate::api::Status;
 
 /// The reason for an object whose controller has not observed the current spec yet.
@@ -54,11 +54,15 @@ pub(super) fn terminating(view: &View<'_>) -> Option<Verdict> {
 }
 
 /// Returns `InProgress` while the status describes another generation than that of the spec. A status without a generation counts as
-/// current.
+/// current. One that is not a number does not.
 pub(super) fn unobserved(view: &View<'_>) -> Option<Verdict> {
-    let (generation, observed) = (view.generation()?, view.observed_generation()?);
-    (generation != observed)
-        .then(|| Verdict::in_progress(UNOBSERVED, "its controller has not observed the current spec yet"))
+    let generation = view.generation()?;
+    match view.observed_generation() {
+        Ok(None) => None,
+        Ok(Some(observed)) if observed == generation => None,
+        Ok(Some(_)) => Some(Verdict::in_progress(UNOBSERVED, "its controller has not observed the current spec yet")),
+        Err(UnknownShape) => Some(Verdict::in_progress(UNOBSERVED, "status.observedGeneration is not a number")),
+    }
 }
 
 /// Whether this status and reason mean that the controller has not processed the object or its current spec yet.
@@ -73,6 +77,9 @@ pub(super) fn general(view: &View<'_>) -> Verdict {
     }
     if let Some(verdict) = unobserved(view) {
         return verdict;
+    }
+    if !view.has_known_conditions() {
+        return Verdict::in_progress("UnknownConditions", "status.conditions is not a list of conditions");
     }
     if let Some(stalled) = view.condition_true("Stalled") {
         return Verdict::failed_as(&stalled);

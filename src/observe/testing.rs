@@ -16,6 +16,8 @@ pub(super) const STATEFUL_SET: (&str, &str) = ("apps/v1", "StatefulSet");
 pub(super) const DAEMON_SET: (&str, &str) = ("apps/v1", "DaemonSet");
 pub(super) const JOB: (&str, &str) = ("batch/v1", "Job");
 pub(super) const APPLICATION: (&str, &str) = ("argoproj.io/v1alpha1", "Application");
+pub(super) const ROLLOUT: (&str, &str) = ("argoproj.io/v1alpha1", "Rollout");
+pub(super) const CANARY: (&str, &str) = ("flagger.app/v1beta1", "Canary");
 pub(super) const BUNDLE_DEPLOYMENT: (&str, &str) = ("fleet.cattle.io/v1alpha1", "BundleDeployment");
 pub(super) const BUNDLE: (&str, &str) = ("fleet.cattle.io/v1alpha1", "Bundle");
 pub(super) const GIT_REPO: (&str, &str) = ("fleet.cattle.io/v1alpha1", "GitRepo");
@@ -24,7 +26,7 @@ pub(super) const FLEET_CLUSTER: (&str, &str) = ("fleet.cattle.io/v1alpha1", "Clu
 pub(super) const KNATIVE_SERVICE: (&str, &str) = ("serving.knative.dev/v1", "Service");
 pub(super) const OTHER: (&str, &str) = ("acme.example/v1", "Widget");
 /// One kind for each set of rules.
-pub(super) const ALL: [(&str, &str); 15] = [
+pub(super) const ALL: [(&str, &str); 17] = [
     KUSTOMIZATION,
     HELM_RELEASE,
     GIT_REPOSITORY,
@@ -33,6 +35,8 @@ pub(super) const ALL: [(&str, &str); 15] = [
     DAEMON_SET,
     JOB,
     APPLICATION,
+    ROLLOUT,
+    CANARY,
     BUNDLE_DEPLOYMENT,
     BUNDLE,
     GIT_REPO,

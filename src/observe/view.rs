@@ -1,4 +1,5 @@
-//! Safe access to the JSON of an object. A field that is missing or has another type counts as absent.
+//! Safe access to the JSON of an object. A field that is missing or has another type counts as absent. Two fields are exceptions, because an
+//! object without them can look complete: the generation that the status describes, and the list of conditions.
 
 use kube::core::DynamicObject;
 use serde_json::Value;
@@ -7,6 +8,10 @@ use serde_json::Value;
 pub(super) struct View<'a> {
     object: &'a DynamicObject,
 }
+
+/// A field has a shape that no controller should write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct UnknownShape;
 
 /// One entry of `status.conditions`.
 #[derive(Clone, Copy, Debug)]
@@ -103,8 +108,22 @@ impl<'a> View<'a> {
         self.object.metadata.generation
     }
 
-    /// The generation that the status describes: `status.observedGeneration`, or else that of its `Ready` condition.
-    pub(super) fn observed_generation(&self) -> Option<i64> {
-        self.int("/status/observedGeneration").or_else(|| self.condition("Ready").and_then(|c| c.observed_generation))
+    /// The generation that the status describes: `status.observedGeneration`, or else that of its `Ready` condition. Some controllers write it as
+    /// a text. `Err`: it is neither a number nor the text of one.
+    pub(super) fn observed_generation(&self) -> Result<Option<i64>, UnknownShape> {
+        match self.at("/status/observedGeneration") {
+            None | Some(Value::Null) => Ok(self.condition("Ready").and_then(|c| c.observed_generation)),
+            Some(Value::Number(number)) => number.as_i64().map(Some).ok_or(UnknownShape),
+            Some(Value::String(text)) => text.parse().map(Some).map_err(|_| UnknownShape),
+            Some(_) => Err(UnknownShape),
+        }
+    }
+
+    /// Whether the conditions are a list of objects, or absent.
+    pub(super) fn has_known_conditions(&self) -> bool {
+        match self.at("/status/conditions") {
+            None | Some(Value::Null) => true,
+            Some(conditions) => conditions.as_array().is_some_and(|all| all.iter().all(Value::is_object)),
+        }
     }
 }

@@ -5,7 +5,7 @@ use super::super::view::View;
 use super::super::{kstatus, revision};
 use super::{Reading, Rules};
 
-pub(super) static ANY: Rules = Rules { group: "", kind: "", reader: "kstatus/1", read };
+pub(super) static ANY: Rules = Rules { group: "", kind: "", reader: "kstatus/2", read };
 
 fn read(view: &View<'_>) -> Reading {
     Reading::declared(kstatus::general(view), revision::of_label(view))
@@ -26,6 +26,15 @@ mod tests {
             ("ready unknown", json!({"conditions": [ready("Unknown", 2)]}), InProgress),
             ("behind", json!({"observedGeneration": 1, "conditions": [ready("True", 2)]}), InProgress),
             ("ahead", json!({"observedGeneration": 3, "conditions": [ready("True", 2)]}), InProgress),
+            ("a text", json!({"observedGeneration": "2", "conditions": [ready("True", 2)]}), Current),
+            ("a text that is behind", json!({"observedGeneration": "1", "conditions": [ready("True", 2)]}), InProgress),
+            ("not a number", json!({"observedGeneration": "6f7d", "conditions": [ready("True", 2)]}), InProgress),
+            ("a fraction", json!({"observedGeneration": 2.5, "phase": "Running"}), InProgress),
+            ("a list", json!({"observedGeneration": [2], "phase": "Running"}), InProgress),
+            ("null", json!({"observedGeneration": null, "phase": "Running"}), Current),
+            ("conditions by type", json!({"conditions": {"Ready": {"status": "False"}}}), InProgress),
+            ("conditions as text", json!({"conditions": ["NotReady"]}), InProgress),
+            ("a status that is no text", json!({"conditions": [{"type": "Ready", "status": true}]}), InProgress),
             ("the condition is behind", json!({"conditions": [ready("True", 1)]}), InProgress),
             ("the status decides", json!({"observedGeneration": 2, "conditions": [ready("True", 1)]}), Current),
             (

@@ -5,6 +5,7 @@
 //! kind.
 
 mod argo;
+mod canary;
 mod fleet;
 mod flux;
 mod general;
@@ -12,6 +13,7 @@ mod helm_release;
 mod job;
 mod knative;
 mod kustomization;
+mod rollout;
 mod workloads;
 
 use kube::core::DynamicObject;
@@ -23,7 +25,7 @@ use crate::api::Status;
 use crate::api::values::kind::ObjectKind;
 
 /// The kinds with rules of their own. If several match, the first one applies.
-const KINDS: [&Rules; 14] = [
+const KINDS: [&Rules; 16] = [
     &workloads::DEPLOYMENT,
     &workloads::STATEFUL_SET,
     &workloads::DAEMON_SET,
@@ -32,6 +34,8 @@ const KINDS: [&Rules; 14] = [
     &helm_release::HELM_RELEASE,
     &flux::ANY,
     &argo::APPLICATION,
+    &rollout::ROLLOUT,
+    &canary::CANARY,
     &fleet::BUNDLE_DEPLOYMENT,
     &fleet::BUNDLE,
     &fleet::GIT_REPO,
