@@ -122,8 +122,6 @@ enum Requirement {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Revision {
     wanted: String,
-    /// Whether the parent can be without parts.
-    may_be_none: bool,
     /// Whether modifications are corrected automatically. Then they are not drift.
     corrects_drift: bool,
     /// Whether the revision is from the status. Then it is the running revision, regardless of the parts.
@@ -141,8 +139,8 @@ struct Label {
 
 impl Parent {
     /// A parent that runs a revision when all of its parts run it.
-    pub(super) fn of_revision(family: Family, revision: &str, may_be_none: bool, corrects_drift: bool) -> Relation {
-        let revision = Revision { wanted: revision.to_owned(), may_be_none, corrects_drift, in_status: false };
+    pub(super) fn of_revision(family: Family, revision: &str, corrects_drift: bool) -> Relation {
+        let revision = Revision { wanted: revision.to_owned(), corrects_drift, in_status: false };
         let requirement = Requirement::Revision(revision);
         Relation::Parent(Self { family: Arc::new(family), own: Arc::default(), requirement })
     }
@@ -253,8 +251,7 @@ fn of_revision(own: &Observation, required: &Revision, members: &[Member<'_>]) -
 fn in_the_way(required: &Revision, members: &[Member<'_>]) -> Option<(Status, String, String)> {
     let waits = |reason: &str, message: String| Some((Status::InProgress, reason.to_owned(), message));
     if members.is_empty() {
-        let nothing = "none of its Bundles exists yet".to_owned();
-        return if required.may_be_none { None } else { waits("NotObserved", nothing) };
+        return waits("NotObserved", "none of its Bundles exists yet".to_owned());
     }
     if let Some(member) = members.iter().find(|member| member.read.is_none()) {
         return waits("NotObserved", format!("Bundle {} cannot be read", member.name));

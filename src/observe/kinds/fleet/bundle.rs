@@ -11,7 +11,7 @@ use super::{
     summary,
 };
 
-pub(in super::super) static BUNDLE: Rules = Rules { group: GROUP, kind: "Bundle", reader: "fleet-bundle/2", read };
+pub(in super::super) static BUNDLE: Rules = Rules { group: GROUP, kind: "Bundle", reader: "fleet-bundle/3", read };
 
 fn read(view: &View<'_>) -> Reading {
     let (verdict, revision) = (rolled_out(view), revision(view));
@@ -32,6 +32,10 @@ fn revision<'a>(view: &View<'a>) -> &'a str {
 }
 
 fn rolled_out(view: &View<'_>) -> Verdict {
+    // For example, the values of a cluster cannot be rendered. Fleet does not observe the generation then, and the deployments stay as they are.
+    if let Some(failed) = view.condition("Ready").filter(|ready| ready.is_false() && ready.reason == "Error") {
+        return Verdict::failed_as(&failed);
+    }
     let counted = summary(view);
     let behind = |partition: &Value| partition.get("unavailable").and_then(Value::as_i64).unwrap_or(0) > 0;
     let unavailable = number(view, "unavailable") > 0

@@ -7,15 +7,13 @@
 //! But while earlier partitions are not available, Fleet stages nothing in later ones, and still writes the new label there. So a new label
 //! beside an unchanged staged ID counts only when the Bundle reports that it has staged that commit everywhere.
 
-use serde_json::Value;
-
 use super::{
     BUNDLE_NAME, BUNDLE_NAMESPACE, COMMIT, Condition, Family, GROUP, Parent, Reading, Rules, Verdict, View, WAITS,
-    corrects_drift,
+    corrects_drift, is_any_broken,
 };
 
 pub(in super::super) static BUNDLE_DEPLOYMENT: Rules =
-    Rules { group: GROUP, kind: "BundleDeployment", reader: "fleet-bundledeployment/2", read };
+    Rules { group: GROUP, kind: "BundleDeployment", reader: "fleet-bundledeployment/3", read };
 
 /// The ID that is applied, the ID that must be applied, and the ID that is next.
 struct Ids<'a> {
@@ -32,7 +30,8 @@ fn read(view: &View<'_>) -> Reading {
     };
     let ids = Ids { applied, wanted, staged };
     let (commit, tried) = (view.label(COMMIT), tried(view, &ids));
-    let running = if applied == wanted && wanted == staged { tried } else { "" };
+    let is_applied = applied == wanted && wanted == staged && not_installed(view).is_none();
+    let running = if is_applied { tried } else { "" };
     let watched = view.flag("/status/ready") || !view.list("/status/modifiedStatus").is_empty();
     let drifted = applied == wanted && watched && !view.flag("/status/nonModified") && !corrects_drift(view);
     let held_back = view.flag("/spec/offSchedule") && staged != wanted;
@@ -68,6 +67,9 @@ fn deployed(view: &View<'_>, ids: &Ids<'_>) -> Verdict {
         None if !applied => return Verdict::in_progress("WaitApplied", "the agent has not applied this deployment yet"),
         None => {}
     }
+    if let Some(failed) = not_installed(view) {
+        return Verdict::failed("NotInstalled", failed.message);
+    }
     if let Some(blind) = view.condition("Monitored").filter(Condition::is_false) {
         return Verdict::in_progress("NotMonitored", blind.message);
     }
@@ -80,13 +82,15 @@ fn deployed(view: &View<'_>, ids: &Ids<'_>) -> Verdict {
     Verdict::current()
 }
 
+/// Returns the condition with the reason why the wanted deployment is not installed. The agent reports errors that a repetition does not
+/// correct in this way, and does not repeat the deployment: the old version runs.
+fn not_installed<'a>(view: &View<'a>) -> Option<Condition<'a>> {
+    view.condition("Installed").filter(|c| c.is_false() && !view.flag("/status/ready"))
+}
+
 fn not_ready(view: &View<'_>) -> Verdict {
     let words = view.condition("Ready").map_or("", |c| c.message);
-    let broken = |entry: &Value| {
-        let flag = |key| entry.pointer(key).and_then(Value::as_bool).unwrap_or_default();
-        flag("/summary/error") && !flag("/summary/transitioning")
-    };
-    if view.list("/status/nonReadyStatus").iter().any(broken) {
+    if is_any_broken(view.list("/status/nonReadyStatus")) {
         return Verdict::failed("NotReady", words);
     }
     Verdict::in_progress("NotReady", words)

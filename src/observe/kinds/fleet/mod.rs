@@ -42,6 +42,9 @@ const BUNDLE_NAMESPACE: &str = "fleet.cattle.io/bundle-namespace";
 /// The agent reports a dependency that is not ready as a deployment error. Only this text distinguishes it from other errors.
 const WAITS: &str = "dependent bundle(s) are not ready";
 
+/// With this text, the agent reports that it could not install a deployment, and counts the deployment as applied nevertheless.
+const NOT_INSTALLED: &str = "not installed: ";
+
 /// Returns the kind of the parts of this kind. The Bundle of a `BundleDeployment` only confirms its label, so it is not needed with a
 /// revision path.
 pub(in super::super) fn parts_of(group: &str, kind: &str) -> Option<Parts> {
@@ -70,6 +73,9 @@ fn summary(view: &View<'_>) -> Verdict {
     if count(view, "errApplied") > waiting(view) {
         return Verdict::failed("ErrApplied", words);
     }
+    if view.list("/status/summary/nonReadyResources").iter().any(has_failed) {
+        return Verdict::failed("NotReady", words);
+    }
     let (ready, modified) = (count(view, "ready"), count(view, "modified"));
     let desired = count(view, "desiredReady");
     if ready.saturating_add(modified) < desired {
@@ -88,6 +94,22 @@ fn waiting(view: &View<'_>) -> i64 {
     let text = |entry: &Value, key: &str| entry.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
     let waits = |entry: &&Value| text(entry, "bundleState") == "ErrApplied" && text(entry, "message").contains(WAITS);
     i64::try_from(view.list("/status/summary/nonReadyResources").iter().filter(waits).count()).unwrap_or(i64::MAX)
+}
+
+/// Whether a listed deployment has failed: its chart is not installed, or one of its resources is broken. Only those that are `NotReady` run what
+/// they must run. The others still show the errors of the deployment before.
+fn has_failed(entry: &Value) -> bool {
+    let text = |key: &str| entry.get(key).and_then(Value::as_str).unwrap_or_default();
+    let resources = entry.get("nonReadyStatus").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    text("bundleState") == "NotReady" && (text("message").starts_with(NOT_INSTALLED) || is_any_broken(resources))
+}
+
+/// Whether Fleet marks one of these resources with a permanent error.
+fn is_any_broken(resources: &[Value]) -> bool {
+    resources.iter().any(|resource| {
+        let flag = |key| resource.pointer(key).and_then(Value::as_bool).unwrap_or_default();
+        flag("/summary/error") && !flag("/summary/transitioning")
+    })
 }
 
 fn count(view: &View<'_>, state: &str) -> i64 {

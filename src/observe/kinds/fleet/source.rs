@@ -4,29 +4,30 @@
 //! their Bundles show the revision and the result.
 
 use super::{
-    Condition, Family, GROUP, HELM_OP_NAME, Parent, REPO, Reading, Rules, Verdict, View, corrects_drift, count, unobserved,
+    Condition, Family, GROUP, HELM_OP_NAME, Parent, REPO, Reading, Rules, Verdict, View, corrects_drift, unobserved,
 };
 
 pub(in super::super) static GIT_REPO: Rules =
-    Rules { group: GROUP, kind: "GitRepo", reader: "fleet-gitrepo/2", read: git_repo };
+    Rules { group: GROUP, kind: "GitRepo", reader: "fleet-gitrepo/3", read: git_repo };
 
-pub(in super::super) static HELM_OP: Rules = Rules { group: GROUP, kind: "HelmOp", reader: "fleet-helmop/1", read: helm_op };
+pub(in super::super) static HELM_OP: Rules = Rules { group: GROUP, kind: "HelmOp", reader: "fleet-helmop/2", read: helm_op };
 
 fn git_repo(view: &View<'_>) -> Reading {
-    let job = view.text("/status/gitJobStatus");
-    let verdict = refused(view, &["Accepted"]).unwrap_or_else(|| match job {
+    let (job, commit) = (view.text("/status/gitJobStatus"), view.text("/status/commit"));
+    // After an outage of the Git server, `Stalled` stays until the next commit.
+    let verdict = refused(view, &["Accepted", "GitPolling"]).unwrap_or_else(|| match job {
+        _ if commit.is_empty() => Verdict::in_progress("GitUpdating", "the repository was not read yet"),
         "" | "Current" => Verdict::current(),
         "Failed" => Verdict::failed("GitJobFailed", "the job that reads the repository has failed"),
         _ => Verdict::in_progress("GitUpdating", "the job that reads the repository is not finished"),
     });
-    // A repository can contain nothing to deploy.
-    let may_be_none = count(view, "desiredReady") == 0;
-    with_bundles(view, verdict, REPO, view.text("/status/commit"), may_be_none)
+    with_bundles(view, verdict, REPO, commit)
 }
 
 fn helm_op(view: &View<'_>) -> Reading {
-    let verdict = refused(view, &["Accepted", "Polled"]).unwrap_or_else(Verdict::current);
-    with_bundles(view, verdict, HELM_OP_NAME, view.text("/status/version"), false)
+    let stalled = || view.condition_true("Stalled").map(|stalled| Verdict::failed_as(&stalled));
+    let verdict = refused(view, &["Accepted", "Polled"]).or_else(stalled).unwrap_or_else(Verdict::current);
+    with_bundles(view, verdict, HELM_OP_NAME, view.text("/status/version"))
 }
 
 /// Returns the problem that its own status reports, if any.
@@ -38,16 +39,15 @@ fn refused(view: &View<'_>, conditions: &[&str]) -> Option<Verdict> {
         return Some(unobserved);
     }
     let refused = conditions.iter().filter_map(|type_| view.condition(type_)).find(Condition::is_false);
-    view.condition_true("Stalled").or(refused).map(|failed| Verdict::failed_as(&failed))
+    refused.map(|failed| Verdict::failed_as(&failed))
 }
 
-fn with_bundles(view: &View<'_>, verdict: Verdict, label: &'static str, revision: &str, may_be_none: bool) -> Reading {
+fn with_bundles(view: &View<'_>, verdict: Verdict, label: &'static str, revision: &str) -> Reading {
     let (namespace, name) = view.place();
     let bundles = Family::labelled(namespace, label, name);
     Reading::declared(verdict, revision).suspended(view.flag("/spec/paused")).related(Parent::of_revision(
         bundles,
         revision,
-        may_be_none,
         corrects_drift(view),
     ))
 }

@@ -61,6 +61,11 @@ fn a_bundle_deployment_is_current_when_what_is_staged_was_applied() {
     let modified =
         || json!({"appliedDeploymentID": "s-1:o-1", "ready": true, "modifiedStatus": [{"kind": "Service", "patch": "{}"}]});
     let not_monitored = with(&ready(), json!({"conditions": [says("Monitored", "False", "no such kind")]}));
+    let not_installed = || {
+        let words = "not installed: chart requires kubeVersion: >=1.99";
+        json!({"appliedDeploymentID": "s-1:o-1", "nonModified": true, "conditions": [says("Installed", "False", words),
+            says("Deployed", "True", ""), says("Ready", "False", "not ready"), says("Monitored", "True", "")]})
+    };
     let (one, two) = ("s-1:o-1", "s-2:o-2");
     for (name, wanted, staged, status, want, reason, drifted) in [
         ("ready", one, one, ready(), Current, "", false),
@@ -87,8 +92,11 @@ fn a_bundle_deployment_is_current_when_what_is_staged_was_applied() {
         ("modified, and of a new spec", two, two, modified(), InProgress, "WaitApplied", false),
         ("modified and not ready", one, one, with(&modified(), json!({"ready": false})), InProgress, "NotReady", true),
         ("not monitored", one, one, not_monitored, InProgress, "NotMonitored", false),
+        ("not installed", one, one, not_installed(), Failed, "NotInstalled", false),
+        ("not installed, and of a new spec", two, two, not_installed(), InProgress, "WaitApplied", false),
+        ("ready, with an error of before", one, one, with(&not_installed(), json!({"ready": true})), Current, "", false),
     ] {
-        let in_step = status["appliedDeploymentID"] == json!(wanted) && wanted == staged;
+        let in_step = status["appliedDeploymentID"] == json!(wanted) && wanted == staged && reason != "NotInstalled";
         let seen = look(BUNDLE_DEPLOYMENT, json!({"deploymentID": wanted, "stagedDeploymentID": staged}), status);
         let runs = if in_step { staged } else { "" };
         assert_eq!((summary(&seen), seen.drifted), ((want, runs, staged), drifted), "{name}");
@@ -206,6 +214,12 @@ fn summed(counts: Value, ready: &str, more: Value) -> Value {
 
 #[test]
 fn a_bundle_and_a_cluster_count_their_deployments() {
+    let listed = |state: &str, more: Value| {
+        let entry = with(&json!({"bundleState": state, "name": "fleet-default/c1"}), more);
+        summed(json!({"ready": 2, "notReady": 1, "nonReadyResources": [entry]}), "False", json!({}))
+    };
+    let broken = json!({"nonReadyStatus": [{"summary": {"error": true, "state": "error"}}]});
+    let moving = json!({"error": true, "transitioning": true});
     let waits = json!([{"bundleState": "ErrApplied", "message": "dependent bundle(s) are not ready: [db]"}]);
     for (name, status, want, drifted) in [
         ("all ready", summed(json!({"ready": 3}), "True", json!({})), Current, false),
@@ -229,6 +243,11 @@ fn a_bundle_and_a_cluster_count_their_deployments() {
         ("kept by something else", summed(json!({"ready": 3}), "False", json!({})), InProgress, false),
         ("of the spec before", summed(json!({"ready": 3}), "True", json!({"observedGeneration": 1})), InProgress, false),
         ("never looked at", json!({}), InProgress, false),
+        ("one is broken", listed("NotReady", broken.clone()), Failed, false),
+        ("one shows the error of before", listed("WaitApplied", broken.clone()), InProgress, false),
+        ("one is on its way", listed("NotReady", json!({"nonReadyStatus": [{"summary": moving}]})), InProgress, false),
+        ("one is not installed", listed("NotReady", json!({"message": "not installed: no chart"})), Failed, false),
+        ("one is not monitored", listed("NotReady", json!({"message": "no such kind"})), InProgress, false),
     ] {
         for kind in [BUNDLE, FLEET_CLUSTER] {
             let seen = look(kind, json!({}), status.clone());
@@ -252,6 +271,17 @@ fn a_bundle_that_has_just_begun_is_not_ready_though_its_counts_are() {
     }
     let allowed = json!({"unavailablePartitions": 1, "maxUnavailablePartitions": 1});
     assert_eq!(look(BUNDLE, json!({}), summed(json!({"ready": 3}), "True", allowed)).status, Current);
+}
+
+#[test]
+fn a_bundle_whose_clusters_cannot_be_determined_has_failed() {
+    let mut error = says("Ready", "False", "targeting error: failed to render helm values template");
+    error["reason"] = json!("Error");
+    let more = json!({"observedGeneration": 1, "conditions": [error]});
+    let said = look(BUNDLE, json!({}), summed(json!({"ready": 3}), "False", more.clone()));
+    assert_eq!((said.status, said.reason.as_str()), (Failed, "Error"));
+    let parent = git_repo("c2", json!({}));
+    assert_eq!(together(&parent, &[&bundle("a", "c2", more)]).status, Failed);
 }
 
 #[test]
@@ -329,9 +359,13 @@ fn a_repository_is_at_a_commit_when_all_of_its_bundles_are() {
         assert_eq!((summary(&said), said.reason.as_str()), ((want, runs, "c2"), reason), "{name}");
         assert_eq!(said.message.is_empty(), want == Current, "{name}");
     }
-    let nothing = git_repo("c2", json!({"summary": {"desiredReady": 0}}));
-    assert_eq!(summary(&together(&nothing, &[])), (Current, "c2", "c2"));
-    assert_eq!(together(&nothing, &[&old]).status, InProgress);
+    // The counts of a new repository are written before its first Bundle.
+    for more in [json!({"summary": {"desiredReady": 0}}), json!({"gitJobStatus": "", "summary": {"desiredReady": 0}})] {
+        assert_eq!(together(&git_repo("c2", more), &[]).status, InProgress);
+    }
+    let first = json!({"conditions": [says("Ready", "True", "")]});
+    let new = labelled(GIT_REPO, "shop", json!({}), json!({}), first);
+    assert_eq!((together(&new, &[]).reason.as_str(), together(&new, &[&of_none]).status), ("GitUpdating", InProgress));
     assert_eq!(seen(&done).status, InProgress, "by itself it does not say what runs");
 }
 
@@ -342,9 +376,10 @@ fn what_a_repository_says_of_itself_goes_before_its_bundles() {
     for (name, more, want) in [
         ("reads a new commit", json!({"gitJobStatus": "InProgress"}), InProgress),
         ("cannot read it", json!({"gitJobStatus": "Failed"}), Failed),
-        ("stalled", condition("Stalled", "True"), Failed),
+        ("cannot reach the Git server", condition("GitPolling", "False"), Failed),
+        ("still stalled after an outage", condition("Stalled", "True"), Current),
         ("not accepted", condition("Accepted", "False"), Failed),
-        ("of the spec before", with(&condition("Stalled", "True"), json!({"observedGeneration": 1})), InProgress),
+        ("of the spec before", with(&condition("Accepted", "False"), json!({"observedGeneration": 1})), InProgress),
         // The counts of the `GitRepo` itself are some seconds old.
         ("not ready, by its counts", condition("Ready", "False"), Current),
     ] {
@@ -376,6 +411,7 @@ fn a_helm_op_is_at_a_version_when_its_bundle_is() {
         ("fails", helm_op(json!({})), vec![bundle("1.3.0", json!({"ready": 2, "errApplied": 1}))], Failed),
         ("not accepted", helm_op(refuses("Accepted")), vec![ready()], Failed),
         ("cannot be polled", helm_op(refuses("Polled")), vec![ready()], Failed),
+        ("stalled", helm_op(json!({"conditions": [says("Stalled", "True", "words")]})), vec![ready()], Failed),
     ] {
         let said = together(&parent, &parts.iter().collect::<Vec<_>>());
         let runs = if want == Current { "1.3.0" } else { "" };
