@@ -202,8 +202,9 @@ async fn metrics_have_stable_names_and_labels() {
     assert_eq!(before, series, "every series exists from the start, and no series depends on the names of objects");
 }
 
-const FAMILIES: [(&str, &str); 34] = [
+const FAMILIES: [(&str, &str); 35] = [
     ("pennant_api_writes", "counter"),
+    ("pennant_api_writes_paced", "counter"),
     ("pennant_attempts", "counter"),
     ("pennant_bookkeeping_entries", "gauge"),
     ("pennant_bucket_held", "gauge"),
