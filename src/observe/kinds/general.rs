@@ -34,7 +34,11 @@ mod tests {
             ("null", json!({"observedGeneration": null, "phase": "Running"}), Current),
             ("conditions by type", json!({"conditions": {"Ready": {"status": "False"}}}), InProgress),
             ("conditions as text", json!({"conditions": ["NotReady"]}), InProgress),
-            ("a status that is no text", json!({"conditions": [{"type": "Ready", "status": true}]}), InProgress),
+            (
+                "a status that is no text",
+                json!({"conditions": [{"type": "Ready", "status": true, "reason": "R", "message": "m"}]}),
+                InProgress,
+            ),
             ("the condition is behind", json!({"conditions": [ready("True", 1)]}), InProgress),
             ("the status decides", json!({"observedGeneration": 2, "conditions": [ready("True", 1)]}), Current),
             (

@@ -117,4 +117,6 @@ fn count(view: &View<'_>, state: &str) -> i64 {
 }
 
 #[cfg(test)]
+mod recorded;
+#[cfg(test)]
 mod tests;
