@@ -30,7 +30,7 @@ fn verdict(view: &View<'_>) -> Verdict {
         "Healthy" if view.text("/status/stableRS") == view.text("/status/currentPodHash") => Verdict::current(),
         "Healthy" => Verdict::in_progress("NotStable", "the pods of the current template are not the stable ones yet"),
         "Degraded" => {
-            let condition = view.condition("InvalidSpec").filter(|c| c.is_true()).or_else(|| view.condition("Progressing"));
+            let condition = view.condition_true("InvalidSpec").or_else(|| view.condition("Progressing"));
             let reason = condition.map(|c| c.reason).filter(|reason| !reason.is_empty()).unwrap_or("Degraded");
             let own = || condition.map(|c| c.message).unwrap_or_default();
             Verdict::failed(reason, if message.is_empty() { own() } else { message })
