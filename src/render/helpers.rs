@@ -15,9 +15,13 @@ use super::escape::markup::Markup;
 use super::lang::commits::COMMIT_REMEDY;
 use crate::api::Time;
 use crate::api::values::commit::commit;
+use crate::api::values::revision::with_short_hashes;
 
 /// Maximum length of a date format in bytes. The result can be much longer, because each directive can be padded.
 const MAX_DATE_FORMAT: usize = 128;
+
+/// Number of digits of a short hash.
+const DIGITS: usize = 7;
 
 /// Maximum number of arguments of a helper [call](Function::call).
 pub(super) const MOST_ARGS: usize = 3;
@@ -69,7 +73,8 @@ pub(super) enum Function {
     Unix,
     /// `unixMilli a`: a time as a number of milliseconds since 1970: `{{unixMilli time}}` → `1763711234567`.
     UnixMilli,
-    /// `short a`: the first seven characters of the commit hash in a, or of a if it has no hash: `{{short revision}}` → `5f3d2c1`.
+    /// `short a`: the first seven digits of the commit hash in a: `{{short revision}}` → `5f3d2c1`. Without a commit, each digest in a is cut
+    /// to seven digits, and the rest of a stays: `{{short "10.12.345"}}` → `10.12.345`.
     Short,
 }
 
@@ -188,7 +193,7 @@ impl Function {
                 Some(hash) => Ok(Value::String(hash.to_owned())),
                 None => Err("found no commit hash".into()),
             },
-            Self::Short => Ok(Value::String(short(&text(arg(0))).to_owned())),
+            Self::Short => Ok(Value::String(short(&text(arg(0))))),
             Self::Mrkdwn => marked(Markup::Mrkdwn, &text(arg(0)), args.get(1).map(AsRef::as_ref)),
             Self::Markdown => marked(Markup::Markdown, &text(arg(0)), args.get(1).map(AsRef::as_ref)),
             Self::Html => marked(Markup::Html, &text(arg(0)), args.get(1).map(AsRef::as_ref)),
@@ -276,9 +281,12 @@ fn date(time: &str, format: Option<&str>) -> Result<String, Problem> {
     }
 }
 
-fn short(text: &str) -> &str {
-    let whole = commit(text).unwrap_or(text);
-    whole.char_indices().nth(7).map_or(whole, |(end, _)| &whole[..end])
+/// Returns the first digits of the commit hash, or the text with short digests. A version is never cut.
+fn short(text: &str) -> String {
+    match commit(text) {
+        Some(hash) => with_short_hashes(hash, DIGITS),
+        None => with_short_hashes(text, DIGITS),
+    }
 }
 
 #[cfg(test)]
@@ -315,8 +323,21 @@ mod tests {
             (Function::Commit, json!([format!("sha1:{sha1}")]), json!(sha1)),
             (Function::Commit, json!([sha1]), json!(sha1)),
             (Function::Short, json!([format!("main@sha1:{sha1}")]), json!("5f3d2c1")),
+            (Function::Short, json!([sha1]), json!("5f3d2c1")),
             (Function::Short, json!(["6.5.0"]), json!("6.5.0")),
-            (Function::Short, json!(["äöüßäöüß"]), json!("äöüßäöü")),
+            (Function::Short, json!(["10.12.345"]), json!("10.12.345")),
+            (Function::Short, json!(["v2.0.0-rc.1+build.7"]), json!("v2.0.0-rc.1+build.7")),
+            (Function::Short, json!(["20251121074714"]), json!("20251121074714")),
+            (Function::Short, json!(["1234567890abcdef"]), json!("1234567890abcdef")),
+            (Function::Short, json!(["feature/a-long-name"]), json!("feature/a-long-name")),
+            (Function::Short, json!(["äöüßäöüß"]), json!("äöüßäöüß")),
+            (Function::Short, json!([format!("sha256:{}", "ab".repeat(32))]), json!("sha256:abababa")),
+            (Function::Short, json!([format!("6.5.0@sha256:{}", "ab".repeat(32))]), json!("6.5.0@sha256:abababa")),
+            (
+                Function::Short,
+                json!([format!("10.12.345,sha256:{},{sha1}", "ab".repeat(32))]),
+                json!("10.12.345,sha256:abababa,5f3d2c1"),
+            ),
             (Function::Mrkdwn, json!(["<!here> & co"]), json!("&lt;!here&gt; &amp; co")),
             (Function::Markdown, json!(["*a* b", 4]), json!("\\*a…")),
             (Function::Html, json!(["<b>", 5]), json!("&lt;…")),
@@ -387,8 +408,8 @@ mod tests {
         }
 
         #[test]
-        fn short_and_commit_never_split_a_character(text in ".{0,60}") {
-            prop_assert!(text.contains(short(&text)));
+        fn short_and_commit_never_cut_another_text(text in ".{0,60}") {
+            prop_assert_eq!(short(&text), text.clone(), "without a whole hash, nothing is cut");
             prop_assert!(commit(&text).is_none_or(|hash| text.ends_with(hash)));
         }
     }

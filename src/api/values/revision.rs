@@ -1,4 +1,4 @@
-//! The length of a revision, and revisions that were cut.
+//! The length of a revision, revisions that were cut, and short hashes.
 
 use sha2::{Digest as _, Sha256};
 
@@ -10,6 +10,22 @@ const HASH: usize = 16;
 const MARK: char = '~';
 /// Number of bytes before the mark, if no character is in the way.
 const START: usize = MAX - HASH - MARK.len_utf8();
+
+/// The characters between the parts of a revision.
+const SEPARATORS: [char; 4] = ['@', ':', '/', ','];
+/// Numbers of hexadecimal digits of a whole hash: SHA-1, SHA-256, SHA-384 and SHA-512. A shorter text can be a version, such as a date.
+const WHOLE: [usize; 4] = [40, 64, 96, 128];
+
+/// A revision whose hashes have this number of digits. Nothing else is cut, because a part of a version is another version.
+#[must_use]
+pub fn with_short_hashes(revision: &str, digits: usize) -> String {
+    let short = |part: &str| {
+        let word = part.trim_end_matches(SEPARATORS);
+        let is_hash = WHOLE.contains(&word.len()) && word.bytes().all(|byte| byte.is_ascii_hexdigit());
+        if is_hash { format!("{}{}", &word[..digits.min(word.len())], &part[word.len()..]) } else { part.to_owned() }
+    };
+    revision.split_inclusive(SEPARATORS).map(short).collect()
+}
 
 /// Cuts a revision that is too long and appends a hash, so that different revisions stay different.
 #[must_use]
@@ -45,6 +61,25 @@ mod tests {
         assert!(cut(one.clone()).len() <= MAX);
         assert_ne!(cut(one), cut(two));
         assert_eq!(cut("x".repeat(MAX)), "x".repeat(MAX));
+    }
+
+    #[test]
+    fn only_whole_hashes_are_shortened() {
+        let (sha1, sha256) = ("5f3d2c1b0a9e8d7c6b5a4f3e2d1c0b9a8f7e6d5c", "ab".repeat(32));
+        for (revision, want) in [
+            (String::new(), ""),
+            ("10.12.345".to_owned(), "10.12.345"),
+            ("v2.0.0-rc.1+build.7".to_owned(), "v2.0.0-rc.1+build.7"),
+            ("20251121074714".to_owned(), "20251121074714"),
+            ("1234567890abcdef".to_owned(), "1234567890abcdef"),
+            (sha1.to_owned(), "5f3d2c1"),
+            (format!("main@sha1:{sha1}"), "main@sha1:5f3d2c1"),
+            (format!("{sha1}0"), "5f3d2c1b0a9e8d7c6b5a4f3e2d1c0b9a8f7e6d5c0"),
+            (format!("6.5.0@sha256:{sha256}"), "6.5.0@sha256:abababa"),
+            (format!("10.12.345,sha256:{sha256},{sha1}"), "10.12.345,sha256:abababa,5f3d2c1"),
+        ] {
+            assert_eq!(with_short_hashes(&revision, 7), want, "{revision}");
+        }
     }
 
     #[test]

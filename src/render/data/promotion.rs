@@ -3,14 +3,11 @@
 use serde::Serialize;
 
 use crate::api::promotion::Phase;
+use crate::api::values::revision::with_short_hashes;
 use crate::api::{DeliverySpec, TransitionType};
 
-/// Minimum number of digits of a hash: those of SHA-1.
-const HASH: usize = 40;
 /// Number of digits of a hash in a sentence.
 const DIGITS: usize = 12;
-/// The characters between the parts of a revision.
-const SEPARATORS: [char; 4] = ['@', ':', '/', ','];
 /// Maximum number of bytes of a revision in a sentence.
 const LONGEST_REVISION: usize = 128;
 /// Maximum number of bytes of the recorded message in a sentence. The whole sentence then has less than 1 KiB.
@@ -85,16 +82,11 @@ pub(super) fn sentence(spec: &DeliverySpec) -> Option<String> {
 
 /// Returns a revision with short hashes, cut if it is long.
 fn readable(revision: &str) -> String {
-    let short = |part: &str| {
-        let word = part.trim_end_matches(SEPARATORS);
-        let is_hash = word.len() >= HASH && word.bytes().all(|byte| byte.is_ascii_hexdigit());
-        if is_hash { format!("{}{}", &word[..DIGITS], &part[word.len()..]) } else { part.to_owned() }
-    };
-    cut(&revision.split_inclusive(SEPARATORS).map(short).collect::<String>(), LONGEST_REVISION)
+    cut(&with_short_hashes(revision, DIGITS), LONGEST_REVISION)
 }
 
 /// Returns a text in at most this number of bytes and an ellipsis, if something was left out.
-fn cut(text: &str, most: usize) -> String {
+pub(super) fn cut(text: &str, most: usize) -> String {
     if text.len() <= most { text.to_owned() } else { format!("{}…", &text[..text.floor_char_boundary(most)]) }
 }
 
