@@ -60,8 +60,24 @@ pub(super) fn unobserved(view: &View<'_>) -> Option<Verdict> {
     match view.observed_generation() {
         Ok(None) => None,
         Ok(Some(observed)) if observed == generation => None,
-        Ok(Some(_)) => Some(Verdict::in_progress(UNOBSERVED, "its controller has not observed the current spec yet")),
+        Ok(Some(_)) => Some(behind()),
         Err(UnknownShape) => Some(Verdict::in_progress(UNOBSERVED, "status.observedGeneration is not a number")),
+    }
+}
+
+/// `InProgress`, because everything in the status is about an earlier spec. Its texts are not repeated.
+fn behind() -> Verdict {
+    Verdict::in_progress(UNOBSERVED, "its controller has not observed the current spec yet")
+}
+
+/// Whether a condition describes the current spec. If `status.observedGeneration` is current, so are all conditions. Otherwise the generation of
+/// the condition itself decides.
+pub(super) fn is_about_present(view: &View<'_>, condition: &Condition<'_>) -> bool {
+    let unobserved = unobserved(view).is_some();
+    let is_counted = view.at("/status/observedGeneration").is_some_and(|generation| !generation.is_null());
+    match condition.observed_generation {
+        Some(of) if unobserved || !is_counted => view.generation().is_none_or(|generation| of == generation),
+        _ => !unobserved,
     }
 }
 
@@ -81,14 +97,17 @@ pub(super) fn general(view: &View<'_>) -> Verdict {
     if !view.has_known_conditions() {
         return Verdict::in_progress("UnknownConditions", "status.conditions is not a list of conditions");
     }
-    if let Some(stalled) = view.condition_true("Stalled") {
+    let (stalled, reconciling) = (view.condition_true("Stalled"), view.condition_true("Reconciling"));
+    let present = |condition: &Condition<'_>| is_about_present(view, condition);
+    if let Some(stalled) = stalled.filter(present) {
         return Verdict::failed_as(&stalled);
     }
-    if let Some(reconciling) = view.condition_true("Reconciling") {
+    if let Some(reconciling) = reconciling.filter(present) {
         return Verdict::in_progress_as(&reconciling);
     }
     match view.condition("Ready") {
         Some(ready) if !ready.is_true() => Verdict::in_progress_as(&ready),
+        None if stalled.or(reconciling).is_some() => behind(),
         _ => Verdict::current(),
     }
 }

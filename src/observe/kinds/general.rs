@@ -5,7 +5,7 @@ use super::super::view::View;
 use super::super::{kstatus, revision};
 use super::{Reading, Rules};
 
-pub(super) static ANY: Rules = Rules { group: "", kind: "", reader: "kstatus/2", read };
+pub(super) static ANY: Rules = Rules { group: "", kind: "", reader: "kstatus/3", read };
 
 fn read(view: &View<'_>) -> Reading {
     Reading::declared(kstatus::general(view), revision::of_label(view))
@@ -50,6 +50,23 @@ mod tests {
                 "stalled of old",
                 json!({"observedGeneration": 1, "conditions": [condition("Stalled", "True", "S", 1)]}),
                 InProgress,
+            ),
+            ("stalled before the new spec", json!({"conditions": [condition("Stalled", "True", "S", 1)]}), InProgress),
+            (
+                "stalled before the new spec, and ready",
+                json!({"conditions": [condition("Stalled", "True", "S", 1), ready("True", 2)]}),
+                Current,
+            ),
+            (
+                "stalled since before the new spec",
+                json!({"observedGeneration": 2, "conditions": [condition("Stalled", "True", "S", 1)]}),
+                Failed,
+            ),
+            ("reconciled the old spec", json!({"conditions": [condition("Reconciling", "True", "R", 1)]}), InProgress),
+            (
+                "stalled, of no generation",
+                json!({"conditions": [{"type": "Stalled", "status": "True", "reason": "S", "message": "m"}]}),
+                Failed,
             ),
             ("not stalled", json!({"conditions": [condition("Stalled", "False", "S", 2), ready("True", 2)]}), Current),
             ("reconciling", json!({"conditions": [ready("True", 2), condition("Reconciling", "True", "R", 2)]}), InProgress),
