@@ -17,6 +17,7 @@ use super::conditions::Condition;
 use super::notification::NotificationLayer;
 use super::pipeline_set::MadeBy;
 use super::promotion::{EnvironmentPromotion, PromotionPolicy, PromotionState, WaitingApproval};
+use super::values::configuration;
 use super::values::refs::{AppRef, ClusterAppRef};
 pub use dispatched::{Cursor, Dispatched, LastSent, NotReadyNotification, RunningTimer};
 pub use seen::{ClusterStatus, Dropped, Left};
@@ -232,6 +233,14 @@ pub struct State {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1024))]
     pub current: Option<String>,
+    /// What the status is about beside the revision, such as `values sha256:3f2a1b9c0d1e`. Empty for kinds without it, or if unknown.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 256))]
+    pub configuration: String,
+    /// The configuration that was last `Current`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 256))]
+    pub current_configuration: String,
     /// Whether the subject has failed since it was last `Current`.
     #[serde(default, skip_serializing_if = "is_false")]
     pub failed: bool,
@@ -252,6 +261,16 @@ pub struct State {
     pub promotion: Option<PromotionState>,
 }
 
+impl State {
+    /// The configuration, if it alone is new: the revision is the one that was last `Current` in the state before.
+    #[must_use]
+    pub fn new_configuration(&self, before: &Self) -> Option<&str> {
+        let is_alone = before.current.as_ref() == Some(&self.revision);
+        let is_new = configuration::differ(&before.current_configuration, &self.configuration);
+        (is_alone && is_new).then_some(self.configuration.as_str()).filter(|text| !text.is_empty())
+    }
+}
+
 /// The last settled state of a subject: the baseline that the next observation is compared with.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -264,6 +283,13 @@ pub struct Settled {
     /// The revision that was last `Current`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub current: Option<String>,
+    /// What the status is about beside the revision: of a `HelmRelease` digests of its values, of a workload the images of its init
+    /// containers. Empty for other kinds, or if unknown.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub configuration: String,
+    /// The configuration that was last `Current`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub current_configuration: String,
     /// Whether the subject has failed since it was last `Current`.
     #[serde(default, skip_serializing_if = "is_false")]
     pub failed: bool,

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::api::pipeline::Dispatched;
 use crate::api::promotion::{Phase, PromotionState};
+use crate::api::values::configuration::differ;
 use crate::api::{Change, ChangeLog, State, Status, Time};
 
 /// Maximum number of changes of one subject in the log. If there are more, changes are merged: first an `InProgress` with its
@@ -57,10 +58,11 @@ pub fn kept(log: &ChangeLog, dispatched: Option<&Dispatched>) -> BTreeSet<i64> {
     kept
 }
 
-/// Whether a change can end the state before it: status or revision differ, or it is a step of a promotion.
+/// Whether a change can end the state before it: status, revision or configuration differ, or it is a step of a promotion.
 fn moves(change: &Change) -> bool {
     let Change { from, to, .. } = change;
-    to.promotion.is_some() || from.status != to.status || from.revision != to.revision
+    let is_configured = differ(&from.configuration, &to.configuration);
+    to.promotion.is_some() || from.status != to.status || from.revision != to.revision || is_configured
 }
 
 /// Merges changes of each subject that has more than [`MAX_PER_SUBJECT`], not counting those in `kept`, until no subject has more, or

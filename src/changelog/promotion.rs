@@ -134,7 +134,6 @@ fn state(promotion: &Promotion, phase: Phase, reason: &str, message: &str) -> St
         revision: spec.revision.clone(),
         current: if phase == Phase::Finished { Some(spec.revision.clone()) } else { spec.previous.clone() },
         failed: matches!(phase, Phase::Failed | Phase::Closed),
-        drifted: false,
         reason: cut(reason, MAX_REASON).into_owned(),
         message: cut(message, MAX_MESSAGE).into_owned(),
         promotion: Some(PromotionState {
@@ -145,6 +144,7 @@ fn state(promotion: &Promotion, phase: Phase, reason: &str, message: &str) -> St
             from: spec.from.clone(),
             url: location(promotion, phase),
         }),
+        ..State::default()
     }
 }
 

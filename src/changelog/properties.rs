@@ -35,18 +35,21 @@ fn observation() -> impl Strategy<Value = Observation> {
         1 => Just(Status::Unknown),
     ];
     let revision = prop_oneof![Just(""), Just("v1"), Just("v2"), Just("v3")];
-    (status, revision.clone(), revision, any::<bool>(), prop::bool::weighted(0.1), "[a-z\"é]{0,80}").prop_map(
-        |(status, revision, attempted, drifted, suspended, message)| Observation {
+    let configuration = prop_oneof![Just(""), Just("values sha256:a"), Just("values sha256:b"), Just("values sha1:a")];
+    let configurations = (configuration.clone(), configuration);
+    (status, revision.clone(), revision, configurations, any::<bool>(), prop::bool::weighted(0.1), "[a-z\"é]{0,80}")
+        .prop_map(|(status, revision, attempted, (configuration, tried), drifted, suspended, message)| Observation {
             status,
             revision: revision.to_owned(),
             attempted_revision: attempted.to_owned(),
+            configuration: configuration.to_owned(),
+            attempted_configuration: tried.to_owned(),
             reason: String::new(),
             message,
             drifted,
             drift_unknown: false,
             suspended,
-        },
-    )
+        })
 }
 
 fn step() -> impl Strategy<Value = Step> {

@@ -2,8 +2,10 @@
 //!
 //! Controllers write far more often than something changes. Flux goes through `Ready=Unknown` at every interval, a failing
 //! `HelmRelease` alternates between `UpgradeFailed` and `RollbackSucceeded`, and messages contain durations. So a change is a
-//! difference from the last settled state in status, revision or drift. A difference only in reason or message is not a change.
+//! difference from the last settled state in status, revision, configuration or drift. A difference only in reason or message is not a
+//! change.
 
+use crate::api::values::configuration::differ;
 use crate::api::{Settled, State, Status};
 use crate::observe::Observation;
 
@@ -52,7 +54,7 @@ pub fn settle(settled: Option<&Settled>, obs: &Observation, reader: &str, since:
     } else if drifted != old.drifted && !is_rollout(old, obs) {
         Settled { drifted, ..old.clone() }
     } else {
-        return Verdict::Ignored;
+        return learned(old, obs).map_or(Verdict::Ignored, Verdict::Baseline);
     };
     let (reason, message) = words(obs, moved);
     Verdict::Changed { from: state(old, "", ""), to: state(&new, reason, cut(message, MAX_MESSAGE).as_ref()), settled: new }
@@ -65,16 +67,41 @@ fn words(obs: &Observation, moved: bool) -> (&str, &str) {
     if is_news { (&obs.reason, &obs.message) } else { ("", "") }
 }
 
-/// Whether the observation differs from the settled state in a status or revision that counts.
+/// Whether the observation differs from the settled state in a status, revision or configuration that counts.
 fn counts(old: &Settled, obs: &Observation) -> bool {
-    let revision = about(obs);
+    let (revision, configuration) = about(obs);
+    let is_configured = differ(&old.configuration, configuration);
     // Before the first attempt the revision is empty. Then the object does not try another revision.
-    let tries_another = !revision.is_empty() && revision != old.revision;
+    let tries_another = (!revision.is_empty() && revision != old.revision) || is_configured;
     match obs.status {
         Status::InProgress => old.status == Status::NotFound || tries_another,
         Status::Failed if old.status == Status::Failed => tries_another,
-        _ => obs.status != old.status || revision != old.revision,
+        _ => obs.status != old.status || revision != old.revision || is_configured,
     }
+}
+
+/// The settled state with a configuration that was not known before, or that could not be compared. To learn it is not a change. `None`:
+/// nothing is new.
+fn learned(old: &Settled, obs: &Observation) -> Option<Settled> {
+    let is_new = |known: &str, seen: &str| !seen.is_empty() && known != seen && !differ(known, seen);
+    let (revision, configuration) = about(obs);
+    let is_alike = obs.status == old.status && revision == old.revision && is_new(&old.configuration, configuration);
+    // The object can report what runs while it tries something else.
+    let runs = old.current.as_ref() == Some(&obs.revision) && is_new(&old.current_configuration, &obs.configuration);
+    if !is_alike && !runs {
+        return None;
+    }
+    let mut new = old.clone();
+    if is_alike {
+        configuration.clone_into(&mut new.configuration);
+    }
+    if runs {
+        new.current_configuration.clone_from(&obs.configuration);
+    }
+    if runs && old.status == Status::Current {
+        new.configuration.clone_from(&obs.configuration);
+    }
+    Some(new)
 }
 
 /// Whether the object has drifted. Returns the previous value if this is currently unknown.
@@ -88,12 +115,12 @@ fn is_rollout(old: &Settled, obs: &Observation) -> bool {
     old.status == Status::InProgress && obs.status == Status::InProgress
 }
 
-/// The revision that the status is about.
-fn about(obs: &Observation) -> &str {
+/// The revision and the configuration that the status is about.
+fn about(obs: &Observation) -> (&str, &str) {
     match obs.status {
-        Status::Current => &obs.revision,
-        Status::InProgress | Status::Failed => &obs.attempted_revision,
-        Status::NotFound | Status::Terminating | Status::Unknown => "",
+        Status::Current => (&obs.revision, &obs.configuration),
+        Status::InProgress | Status::Failed => (&obs.attempted_revision, &obs.attempted_configuration),
+        Status::NotFound | Status::Terminating | Status::Unknown => ("", ""),
     }
 }
 
@@ -101,10 +128,13 @@ fn about(obs: &Observation) -> &str {
 fn baseline(obs: &Observation, reader: &str, since: i64) -> Settled {
     // An object that is `Current` runs its revision, even if that is empty. Otherwise the object can report which revision it still runs.
     let runs = obs.status == Status::Current || (obs.status != Status::NotFound && !obs.revision.is_empty());
+    let (revision, configuration) = about(obs);
     Settled {
         status: obs.status,
-        revision: about(obs).to_owned(),
+        revision: revision.to_owned(),
         current: runs.then(|| obs.revision.clone()),
+        configuration: configuration.to_owned(),
+        current_configuration: if runs { obs.configuration.clone() } else { String::new() },
         failed: obs.status == Status::Failed,
         // If the first observation is `InProgress`, the drifted objects may be the ones that are being replaced. Such drift cannot be
         // corrected.
@@ -117,16 +147,20 @@ fn baseline(obs: &Observation, reader: &str, since: i64) -> Settled {
 
 /// The settled state after an observation that counts.
 fn successor(old: &Settled, obs: &Observation) -> Settled {
-    let (current, failed) = match obs.status {
-        Status::Current => (Some(obs.revision.clone()), false),
-        Status::NotFound => (None, false),
-        Status::Failed => (old.current.clone(), true),
-        Status::InProgress | Status::Terminating | Status::Unknown => (old.current.clone(), old.failed),
+    let (revision, configuration) = about(obs);
+    let ran = || (old.current.clone(), old.current_configuration.clone());
+    let ((current, current_configuration), failed) = match obs.status {
+        Status::Current => ((Some(obs.revision.clone()), obs.configuration.clone()), false),
+        Status::NotFound => ((None, String::new()), false),
+        Status::Failed => (ran(), true),
+        Status::InProgress | Status::Terminating | Status::Unknown => (ran(), old.failed),
     };
     Settled {
         status: obs.status,
-        revision: about(obs).to_owned(),
+        revision: revision.to_owned(),
         current,
+        configuration: configuration.to_owned(),
+        current_configuration,
         failed,
         // A rollout of another revision has started, so drift stays as it was. From now on `is_rollout` is true.
         drifted: if obs.status == Status::InProgress { old.drifted } else { drifted(old, obs) },
@@ -143,6 +177,8 @@ pub(super) fn state(settled: &Settled, reason: &str, message: &str) -> State {
         status: settled.status,
         revision: settled.revision.clone(),
         current: settled.current.clone(),
+        configuration: settled.configuration.clone(),
+        current_configuration: settled.current_configuration.clone(),
         failed: settled.failed,
         drifted: settled.drifted,
         reason: reason.to_owned(),
@@ -266,6 +302,87 @@ mod tests {
                 (got, want) => panic!("{before:?} and {obs:?}: got {got:?}, want {want:?}"),
             }
         }
+    }
+
+    /// An observation of revision `v1` that runs the values `running` and tries the values `tried`.
+    fn with_values(status: Status, running: &str, tried: &str) -> Observation {
+        let values = |name: &str| if name.is_empty() { String::new() } else { format!("values {name}") };
+        Observation { configuration: values(running), attempted_configuration: values(tried), ..obs(status, "v1", "v1") }
+    }
+
+    fn old_with_values(status: Status, about: &str, runs: &str) -> Settled {
+        let is_failed = status == Status::Failed;
+        let seen = with_values(status, runs, about);
+        Settled {
+            configuration: seen.attempted_configuration,
+            current_configuration: seen.configuration,
+            ..old(status, "v1", Some("v1"), is_failed)
+        }
+    }
+
+    #[test]
+    fn another_configuration_is_a_change() {
+        use Status::{Current, Failed, InProgress};
+        let (a, b, c) = ("sha256:a", "sha256:b", "sha256:c");
+        let runs = old_with_values(Current, a, a);
+        let begun = old_with_values(InProgress, b, a);
+        let failed = old_with_values(Failed, b, a);
+        let rolling_back = Settled { failed: true, ..old_with_values(InProgress, a, a) };
+        for (name, before, obs, want) in [
+            ("an interval", &runs, with_values(InProgress, a, a), None),
+            ("drift is corrected", &runs, with_values(Current, a, a), None),
+            ("an attempt", &runs, with_values(InProgress, a, b), Some(begun.clone())),
+            ("the same attempt", &begun, with_values(InProgress, a, b), None),
+            ("another attempt", &begun, with_values(InProgress, a, c), Some(old_with_values(InProgress, c, a))),
+            ("a success", &begun, with_values(Current, b, b), Some(old_with_values(Current, b, b))),
+            (
+                "a success of which only the end is seen",
+                &runs,
+                with_values(Current, b, b),
+                Some(old_with_values(Current, b, b)),
+            ),
+            ("a failure", &begun, with_values(Failed, a, b), Some(failed.clone())),
+            ("a failure of which only the end is seen", &runs, with_values(Failed, a, b), Some(failed.clone())),
+            ("a retry", &failed, with_values(InProgress, a, b), None),
+            ("the same failure, rolled back", &failed, with_values(Failed, a, b), None),
+            ("a failure with other values", &failed, with_values(Failed, a, c), Some(old_with_values(Failed, c, a))),
+            ("the values go back", &failed, with_values(InProgress, a, a), Some(rolling_back.clone())),
+            ("they are back", &rolling_back, with_values(Current, a, a), Some(runs.clone())),
+            ("a digest is no longer reported", &runs, with_values(Current, "", ""), None),
+            ("a digest of another algorithm", &failed, with_values(InProgress, a, "sha512:b"), None),
+        ] {
+            let verdict = settle(Some(before), &obs, "r", 0);
+            match (&verdict, want) {
+                (Verdict::Ignored, None) => {}
+                (Verdict::Changed { from, to, settled }, Some(want)) => {
+                    assert_eq!((from, settled), (&state(before, "", ""), &want), "{name}");
+                    assert_eq!(to, &state(&want, "Why", "because"), "{name}");
+                    assert_eq!(settle(Some(settled), &obs, "r", 0), Verdict::Ignored, "twice is once: {name}");
+                }
+                (got, want) => panic!("{name}: got {got:?}, want {want:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn to_learn_a_configuration_is_no_change() {
+        use Status::{Current, Failed, InProgress};
+        let (a, b) = ("sha256:a", "sha256:b");
+        for (name, before, obs, want) in [
+            ("Flux begins to write digests", old_with_values(Current, "", ""), with_values(Current, a, a), (a, a)),
+            ("it writes others", old_with_values(Current, "sha1:a", "sha1:a"), with_values(Current, a, a), (a, a)),
+            ("during an attempt", old_with_values(Current, "", ""), with_values(InProgress, a, b), (a, a)),
+            ("after a failure", old_with_values(Failed, "", ""), with_values(Failed, a, b), (b, a)),
+            ("during a retry", old_with_values(Failed, "", ""), with_values(InProgress, a, b), ("", a)),
+        ] {
+            let want = old_with_values(before.status, want.0, want.1);
+            assert_eq!(settle(Some(&before), &obs, "r", 99), Verdict::Baseline(want.clone()), "{name}");
+            let again = settle(Some(&want), &obs, "r", 99);
+            assert!(!matches!(again, Verdict::Baseline(_)), "twice is once: {name}");
+        }
+        let gone = Observation { revision: "v0".to_owned(), ..with_values(InProgress, a, b) };
+        let before = old_with_values(Current, "", "");
+        assert_eq!(settle(Some(&before), &gone, "r", 0), Verdict::Ignored, "it is about another revision");
     }
 
     #[test]

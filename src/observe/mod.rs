@@ -2,7 +2,7 @@
 //!
 //! In: one object of any kind from the API server, or `None` if it does not exist, and the pipeline's revision path, if any. The caller
 //! sets `types`, from which the kind is read. The rest is JSON of any shape, because a remote cluster may contain anything.
-//! Out: an [`Observation`]: kstatus, the running and the attempted revision, the reason, and whether it has drifted. The change log decides
+//! Out: an [`Observation`]: kstatus, the running and the attempted revision, the configuration beside it, the reason, and whether it has drifted. The change log decides
 //! what counts as a change. For kinds that need other objects, [`see`] reads each object, and [`combine`] combines the results. [`reader`]
 //! identifies the rules for a kind.
 //!
@@ -47,6 +47,11 @@ pub struct Observation {
     pub revision: String,
     /// The revision that the object tries to run. Empty if the object does not report it. At most 256 bytes.
     pub attempted_revision: String,
+    /// What runs beside the revision: of a `HelmRelease` digests of its values, of a workload the images of its init containers. Empty for
+    /// other kinds, or if the object does not report it. At most 256 bytes. See [`crate::api::values::configuration`].
+    pub configuration: String,
+    /// The configuration that the object tries to run.
+    pub attempted_configuration: String,
     /// One word for the cause, for machines. Empty if `Current`. Cut at 128 bytes.
     pub reason: String,
     /// A sentence for people about the cause, cut at 1 KiB at a character boundary. If `Current`, it is empty, or it contains the number of
@@ -114,6 +119,8 @@ pub fn see(object: Option<&DynamicObject>, revision_path: Option<&RevisionPath>)
         status: verdict.status,
         revision: cut_revision(reading.running),
         attempted_revision: cut_revision(reading.tried),
+        configuration: cut_revision(reading.configuration),
+        attempted_configuration: cut_revision(reading.tried_configuration),
         reason: cut(verdict.reason, MAX_REASON),
         message: cut(verdict.message, MAX_MESSAGE),
         drifted: reading.drifted || kstatus::drifted(&view),

@@ -362,9 +362,9 @@ mod tests {
     #[test]
     fn another_path_is_another_reader() {
         let with = |path| reader("apps/v1", "Deployment", path);
-        assert_eq!(with(None), "deployment/2");
+        assert_eq!(with(None), "deployment/3");
         let one = with(Some(".spec.version"));
-        assert!(one.starts_with("deployment/2@") && one.len() == "deployment/2@".len() + 8, "{one}");
+        assert!(one.starts_with("deployment/3@") && one.len() == "deployment/3@".len() + 8, "{one}");
         assert_ne!(one, with(Some(".status.version")));
     }
 }

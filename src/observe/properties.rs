@@ -4,6 +4,7 @@ use proptest::prelude::*;
 
 use super::testing::*;
 use super::*;
+use crate::api::values::configuration::differ;
 
 /// Values that the rules look for.
 const WORDS: &[&str] = &[
@@ -21,6 +22,8 @@ const WORDS: &[&str] = &[
     "ArtifactFailed",
     "OnDelete",
     "web:1",
+    "sha256:ab",
+    "RollbackSucceeded",
     "Healthy",
     "OutOfSync",
     "Synced",
@@ -59,6 +62,11 @@ const KEYS: &[&str] = &[
     "observedGeneration",
     "history",
     "chartVersion",
+    "configDigest",
+    "lastAttemptedConfigDigest",
+    "lastAttemptedValuesChecksum",
+    "observedPostRenderersDigest",
+    "initContainers",
     "replicas",
     "updatedReplicas",
     "readyReplicas",
@@ -304,10 +312,12 @@ proptest! {
         prop_assert!(matches!(seen.status, Current | InProgress | Failed));
         prop_assert!(seen.message.len() <= MAX_MESSAGE && seen.reason.len() <= MAX_REASON);
         prop_assert!(seen.revision.len() <= 256 && seen.attempted_revision.len() <= 256);
+        prop_assert!(seen.configuration.len() <= 256 && seen.attempted_configuration.len() <= 256);
         if seen.status == Current {
             let counts = [DEPLOYMENT, STATEFUL_SET, DAEMON_SET].contains(&kind);
             prop_assert!(seen.reason.is_empty() && seen.message.is_empty() != counts, "{}", seen.message);
             prop_assert_eq!(&seen.revision, &seen.attempted_revision, "what is Current runs what was tried");
+            prop_assert!(!differ(&seen.configuration, &seen.attempted_configuration), "{seen:?}");
         }
         prop_assert_eq!(observe(Some(&object), path.as_ref()), seen, "the same object says the same");
     }

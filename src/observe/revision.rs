@@ -1,4 +1,4 @@
-//! Revisions in labels and images.
+//! Revisions in labels and images, and the configuration in the images of init containers.
 
 use serde_json::Value;
 
@@ -10,11 +10,32 @@ pub(super) fn of_label<'a>(view: &View<'a>) -> &'a str {
     view.label("app.kubernetes.io/version")
 }
 
+/// Number of hexadecimal digits of a digest in a configuration, as in container tools.
+const DIGITS: usize = 12;
+
 /// Tags or digests of the images in a pod template, in container order, joined by `,`.
 pub(super) fn of_images(view: &View<'_>) -> String {
-    let containers = view.list("/spec/template/spec/containers").iter();
-    let images = containers.filter_map(|c| c.get("image").and_then(Value::as_str));
-    images.map(of_image).collect::<Vec<_>>().join(",")
+    images(view, "/spec/template/spec/containers").map(of_image).collect::<Vec<_>>().join(",")
+}
+
+/// Tags or short digests of the images of init containers in a pod template, in container order. Native sidecars are among them. They are no
+/// part of the revision: an application is promoted, and a sidecar only accompanies it. Empty if there are none.
+pub(super) fn of_init_images(view: &View<'_>) -> String {
+    let images = images(view, "/spec/template/spec/initContainers").map(|image| short_digest(of_image(image)));
+    let images = images.collect::<Vec<_>>().join(",");
+    if images.is_empty() { images } else { format!("init images {images}") }
+}
+
+fn images<'a>(view: &View<'a>, pointer: &str) -> impl Iterator<Item = &'a str> + use<'a> {
+    view.list(pointer).iter().filter_map(|container| container.get("image").and_then(Value::as_str))
+}
+
+/// A digest with its first digits. Another text stays as it is.
+pub(super) fn short_digest(text: &str) -> String {
+    match text.split_once(':') {
+        Some((algorithm, digits)) => format!("{algorithm}:{}", digits.chars().take(DIGITS).collect::<String>()),
+        None => text.to_owned(),
+    }
 }
 
 /// The digest of an image if it has one, because a tag beside it does not decide what runs. Otherwise its tag, which is `latest` if it is

@@ -42,6 +42,26 @@ fn no_message_speaks_of_generations() {
 }
 
 #[test]
+fn no_text_is_from_before_the_spec_was_processed() {
+    let old = |type_: &str, status: &str| json!({"type": type_, "status": status, "reason": "OldReason", "message": "an old text", "observedGeneration": 1});
+    let types = ["Ready", "Stalled", "Reconciling", "Progressing", "Available", "ReplicaFailure", "Released", "Remediated"];
+    for kind in ALL.into_iter().filter(|kind| !WITHOUT_GENERATION.contains(kind)) {
+        for status in ["True", "False", "Unknown"] {
+            let conditions: Vec<_> = types.iter().map(|type_| old(type_, status)).collect();
+            for observed in [json!(1), json!("1"), Value::Null] {
+                let status = json!({"observedGeneration": observed, "conditions": conditions, "phase": "Degraded"});
+                let seen = look(kind, json!({}), status);
+                assert_eq!(seen.status, InProgress, "{kind:?} {conditions:?} {observed}");
+                assert!(seen.is_unobserved(), "{kind:?} {observed}: {seen:?}");
+            }
+        }
+    }
+}
+
+/// Kinds whose status contains no generation. Other fields relate it to the spec, or the spec cannot change.
+const WITHOUT_GENERATION: [(&str, &str); 4] = [JOB, APPLICATION, CANARY, BUNDLE_DEPLOYMENT];
+
+#[test]
 fn drift_is_a_condition_of_any_kind() {
     for kind in ALL {
         for (type_, status, want) in

@@ -14,12 +14,16 @@ use serde::{Serialize, Serializer};
 use crate::api::delivery::{AppObject, Subject, SubjectKind};
 use crate::api::values::permalink::{self, PageUrl};
 use crate::api::values::refs::ClusterRef;
+use crate::api::values::revision::with_short_hashes;
 use crate::api::{DeliverySpec, Status, Time, TransitionType};
 use promotion::PromotionData;
 use source::SourceData;
 
-/// Number of hexadecimal digits of an image digest in a message, as in container tools.
+/// Number of hexadecimal digits of a hash in a message, as in container tools.
 const DIGITS: usize = 12;
+
+/// Maximum length of a message in bytes.
+const LONGEST_MESSAGE: usize = 1024;
 
 /// The data of one transition. All fields always exist, and unknown ones are empty. So a compiled template finds every field that it uses.
 /// Only an entry of labels or annotations can be missing. `docs/templates.md` lists the fields.
@@ -247,27 +251,32 @@ impl Data {
 
 /// Returns the human-readable message. For a promotion it is a sentence about the promotion. For a deployed workload the recorded message is
 /// the number of replicas, and the revisions are added before it. They come from the record, because the revisions of a coalesced change can
-/// differ from those of the observation.
+/// differ from those of the observation. If only the configuration is new, the revision does not name the change, so the message does.
 fn message(spec: &DeliverySpec) -> String {
     let (before, now, recorded) = (spec.from.current.as_deref().unwrap_or_default(), &spec.to.revision, &spec.to.message);
     if let Some(sentence) = promotion::sentence(spec) {
         return sentence;
     }
     let is_known = ![before, now, recorded].iter().any(|text| text.is_empty());
-    if spec.type_ == TransitionType::Deployed && is_known && before != now {
-        format!("{} → {}, {recorded}", legible(before), legible(now))
-    } else {
-        recorded.clone()
+    let short = |revision: &str| with_short_hashes(revision, DIGITS);
+    let is_deployed = spec.type_ == TransitionType::Deployed;
+    match spec.to.new_configuration(&spec.from).filter(|_| names_configuration(spec.type_)) {
+        Some(new) if is_deployed => joined(&[&short(now), new, recorded], ", "),
+        Some(new) => joined(&[new, recorded], ": "),
+        None if is_deployed && is_known && before != now => format!("{} → {}, {recorded}", short(before), short(now)),
+        None => recorded.clone(),
     }
 }
 
-/// Returns a revision with short image digests.
-fn legible(revision: &str) -> String {
-    let short = |image: &str| match image.strip_prefix("sha256:") {
-        Some(digest) => format!("sha256:{}", digest.chars().take(DIGITS).collect::<String>()),
-        None => image.to_owned(),
-    };
-    revision.split(',').map(short).collect::<Vec<_>>().join(",")
+/// Whether a transition is about the configuration of its new state.
+const fn names_configuration(type_: TransitionType) -> bool {
+    matches!(type_, TransitionType::Deployed | TransitionType::Progressing | TransitionType::Failed)
+}
+
+/// Joins the texts that are not empty, and cuts the result to the length of a message.
+fn joined(texts: &[&str], separator: &str) -> String {
+    let texts: Vec<&str> = texts.iter().copied().filter(|text| !text.is_empty()).collect();
+    promotion::cut(&texts.join(separator), LONGEST_MESSAGE - '…'.len_utf8())
 }
 
 /// Returns the environment that a subject belongs to, or that is the subject.
@@ -406,6 +415,38 @@ mod tests {
         let data = Data::new("i", &spec, &labels, &Texts::default(), "ns");
         assert_eq!((data.target.app.kind.as_str(), data.pipeline.labels["team"].as_str()), ("", "a"));
         assert!(data.coalesced && data.notification.namespace == "ns");
+    }
+
+    #[test]
+    fn a_message_names_a_configuration_that_alone_is_new() {
+        use TransitionType::{Deployed, Failed, Progressing, Recovered};
+        let (a, b) = ("values sha256:aaaaaaaaaaaa", "values sha256:bbbbbbbbbbbb");
+        for (type_, before, now, values, recorded, want) in [
+            (Deployed, "1.2.3", "1.2.3", (a, b), "", "1.2.3, values sha256:bbbbbbbbbbbb"),
+            (Deployed, "1.2.3", "1.2.3", (a, a), "", ""),
+            (Deployed, "1.2.3", "1.2.4", (a, b), "", ""),
+            (Deployed, "1.2.3", "1.2.3", ("", b), "", ""),
+            (Deployed, "1.2.3", "1.2.3", ("values sha1:a", b), "", ""),
+            (Deployed, "1.0", "1.0", ("", "init images 2"), "3 replicas", "1.0, init images 2, 3 replicas"),
+            (Deployed, "1.0", "1.0", ("init images 2", ""), "3 replicas", "3 replicas"),
+            (Deployed, "1.0", "1.1", ("", "init images 2"), "3 replicas", "1.0 → 1.1, 3 replicas"),
+            (Failed, "1.2.3", "1.2.3", (a, b), "Helm upgrade failed", "values sha256:bbbbbbbbbbbb: Helm upgrade failed"),
+            (Failed, "1.2.3", "1.2.4", (a, b), "Helm upgrade failed", "Helm upgrade failed"),
+            (Failed, "1.2.3", "1.2.3", (a, a), "timeout", "timeout"),
+            (Progressing, "1.0", "1.0", ("init images 1", "init images 2"), "", "init images 2"),
+            (Recovered, "1.2.3", "1.2.3", (a, a), "", ""),
+            (TransitionType::Drifted, "1.2.3", "1.2.3", (a, b), "", ""),
+        ] {
+            let mut spec = spec(type_, Some(before), now, recorded);
+            spec.from.current_configuration = values.0.to_owned();
+            spec.to.configuration = values.1.to_owned();
+            let data = Data::new("i", &spec, &Texts::default(), &Texts::default(), "ns");
+            assert_eq!((data.message.as_str(), data.revision.as_str()), (want, now), "{type_:?} {values:?}");
+        }
+        let mut spec = spec(Failed, Some("1"), "1", &"é".repeat(512));
+        (spec.from.current_configuration, spec.to.configuration) = (a.to_owned(), b.to_owned());
+        let message = Data::new("i", &spec, &Texts::default(), &Texts::default(), "ns").message;
+        assert!(message.len() <= 1024 && message.starts_with(b) && message.ends_with('…'), "{message}");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use crate::api::delivery::{Family, SubjectKind};
 use crate::api::pipeline::target::PROMOTION;
 use crate::api::promotion::Phase;
+use crate::api::values::configuration::differ;
 use crate::api::{Change, State, Status, Time, TransitionType};
 
 /// The reason of a promotion that waits for an approval.
@@ -18,9 +19,9 @@ const NOTIFICATION: &str = "notification";
 /// | subject | type | change `from` → `to` |
 /// |---|---|---|
 /// | target | `Added` | any other known status after `NotFound` |
-/// | | `Deployed` | `Current` at a revision other than `from.current` |
-/// | | `Recovered` | `Current` at `from.current`, with `from.failed` |
-/// | | `Progressing` | `InProgress` with a revision other than before, or after `NotFound` |
+/// | | `Deployed` | `Current` at a revision other than `from.current`, or with another configuration |
+/// | | `Recovered` | `Current` at `from.current` with the same configuration, with `from.failed` |
+/// | | `Progressing` | `InProgress` with a revision or configuration other than before, or after `NotFound` |
 /// | | `Failed` | `Failed` |
 /// | | `Removed` | `NotFound` after any other known status |
 /// | | `Drifted` | drift appears |
@@ -101,14 +102,14 @@ fn target(change: &Change) -> Option<TransitionType> {
     let Change { from, to, coalesced, .. } = change;
     let moved = *coalesced || !same(from, to);
     match to.status {
-        Status::Current if from.current.as_ref() == Some(&to.revision) => match (from.failed, coalesced) {
+        Status::Current if ran_before(from, to) => match (from.failed, coalesced) {
             (true, _) => moved.then_some(TransitionType::Recovered),
             (false, true) => Some(TransitionType::Deployed),
             (false, false) => None,
         },
         Status::Current => moved.then_some(TransitionType::Deployed),
         Status::InProgress => {
-            let begins = *coalesced || from.status == Status::NotFound || from.revision != to.revision;
+            let begins = *coalesced || from.status == Status::NotFound || tries_another(from, to);
             begins.then_some(TransitionType::Progressing)
         }
         Status::Failed => moved.then_some(TransitionType::Failed),
@@ -165,7 +166,17 @@ fn ready(change: &Change) -> bool {
 
 /// Whether a change does not change the state of the rollout. Then it is a change of drift alone.
 fn same(from: &State, to: &State) -> bool {
-    from.status == to.status && (from.revision == to.revision || to.status == Status::NotFound)
+    from.status == to.status && (!tries_another(from, to) || to.status == Status::NotFound)
+}
+
+/// Whether the two states are about different revisions or configurations.
+fn tries_another(from: &State, to: &State) -> bool {
+    from.revision != to.revision || differ(&from.configuration, &to.configuration)
+}
+
+/// Whether a state is about the revision and the configuration that were last `Current` in the state before.
+fn ran_before(from: &State, to: &State) -> bool {
+    from.current.as_ref() == Some(&to.revision) && !differ(&from.current_configuration, &to.configuration)
 }
 
 #[cfg(test)]
@@ -221,6 +232,49 @@ mod tests {
         ] {
             assert_eq!(of(&change(from, to, false)), Vec::from_iter(want), "{name}");
         }
+    }
+
+    #[test]
+    fn a_configuration_decides_as_a_revision_does() {
+        let at = |status, about: &str, runs: &str, failed| State {
+            configuration: about.to_owned(),
+            current_configuration: runs.to_owned(),
+            ..state(status, "1", "1", failed)
+        };
+        let (a, b, other) = ("values sha256:a", "values sha256:b", "values sha1:a");
+        for (name, from, to, want) in [
+            ("begins", at(Current, a, a, false), at(InProgress, b, a, false), Some(Progressing)),
+            ("is done", at(InProgress, b, a, false), at(Current, b, b, false), Some(Deployed)),
+            ("at once", at(Current, a, a, false), at(Current, b, b, false), Some(Deployed)),
+            ("fails", at(InProgress, b, a, false), at(Failed, b, a, true), Some(FAILED)),
+            ("fails with others", at(Failed, b, a, true), at(Failed, "values sha256:c", a, true), Some(FAILED)),
+            (
+                "fixed by others",
+                at(Failed, b, a, true),
+                at(Current, "values sha256:c", "values sha256:c", false),
+                Some(Deployed),
+            ),
+            ("back", at(Failed, b, a, true), at(Current, a, a, false), Some(Recovered)),
+            ("the same again", at(Failed, b, a, true), at(InProgress, b, a, true), None),
+            ("cannot be compared", at(Failed, other, other, true), at(Current, a, a, false), Some(Recovered)),
+            ("not known before", at(InProgress, "", "", false), at(Current, a, a, false), None),
+            (
+                "an init container is added",
+                at(Current, "", "", false),
+                at(Current, "init images 1", "init images 1", false),
+                Some(Deployed),
+            ),
+        ] {
+            assert_eq!(of(&change(from.clone(), to.clone(), false)), Vec::from_iter(want), "{name}");
+            if want.is_some() {
+                assert!(ends(Deployed, &change(from, to, false)), "{name}");
+            }
+        }
+        let environment = Change {
+            subject: "environment/prod".to_owned(),
+            ..change(at(InProgress, b, a, false), at(Current, b, b, false), false)
+        };
+        assert!(of(&environment).is_empty(), "an environment is about the revision");
     }
 
     #[test]

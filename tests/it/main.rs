@@ -26,6 +26,7 @@ mod chain;
 mod clocks;
 mod clusters;
 mod conditions;
+mod configured;
 mod deleted;
 mod delivering;
 mod edited;

@@ -1,11 +1,13 @@
 //! Values of the custom resources that all modules share.
 //!
-//! In: texts as users write them. Out: kinds, durations, references, addresses, times, and parts of generated names. Also the commit in a
-//! revision, whether a revision is whole, the known name closest to a misspelled name, and the shard of an object.
+//! In: texts as users write them. Out: kinds, durations, references, addresses, times, and parts of generated names. Of a revision: its
+//! commit, its short hashes, and whether it is whole. Also whether configurations differ, the known name closest to a misspelled name, and
+//! the shard of an object.
 
 pub mod address;
 pub(super) mod clock;
 pub mod commit;
+pub mod configuration;
 pub(super) mod duration;
 pub mod kind;
 pub mod names;

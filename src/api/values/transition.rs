@@ -8,10 +8,10 @@ use serde::{Deserialize, Serialize};
 pub enum TransitionType {
     /// The application object exists now, and did not exist before. What it does then is a transition of its own.
     Added,
-    /// The target runs a different revision than the one that it last ran.
+    /// The target runs a different revision or configuration than the one that it last ran.
     #[default]
     Deployed,
-    /// The target has started to update to a revision.
+    /// The target has started to update to a revision or configuration.
     Progressing,
     /// The target has tried to run a revision and has failed.
     Failed,

@@ -4,7 +4,7 @@
 //! `status.observedGeneration` only after a success. So `Ready=False` identifies a failure, whatever `Reconciling` contains, and even if
 //! the generation seems unobserved. But the condition must describe the current generation.
 
-use super::super::kstatus::{Verdict, unobserved};
+use super::super::kstatus::{Verdict, is_about_present, unobserved};
 use super::super::revision;
 use super::super::view::{Condition, View};
 use super::{Reading, Rules};
@@ -22,8 +22,7 @@ fn read(view: &View<'_>) -> Reading {
 }
 
 /// Returns a reading for a kind whose status contains both revisions.
-pub(super) fn revised(view: &View<'_>, running: &str, tried: &str) -> Reading {
-    let mut verdict = verdict(view);
+pub(super) fn revised(view: &View<'_>, mut verdict: Verdict, running: &str, tried: &str) -> Reading {
     // `Ready=True` is written one patch before the applied revision.
     if verdict.status == Status::Current && running != tried {
         verdict = Verdict::in_progress("RevisionNotApplied", format!("'{tried}' is not recorded as applied yet"));
@@ -35,15 +34,16 @@ fn suspended(view: &View<'_>) -> bool {
     view.flag("/spec/suspend")
 }
 
-fn verdict(view: &View<'_>) -> Verdict {
+/// Returns the status that follows from the conditions.
+pub(super) fn verdict(view: &View<'_>) -> Verdict {
     let ready = view.condition("Ready");
-    if let Some(ready) = ready.filter(|c| c.is_false() && speaks_of_present(view, c) && !waits(view, c)) {
+    if let Some(ready) = ready.filter(|c| c.is_false() && is_about_present(view, c) && !waits(view, c)) {
         return Verdict::failed_as(&ready);
     }
-    if let Some(stalled) = view.condition_true("Stalled").filter(|c| speaks_of_present(view, c)) {
+    if let Some(stalled) = view.condition_true("Stalled").filter(|c| is_about_present(view, c)) {
         return Verdict::failed_as(&stalled);
     }
-    if let Some(reconciling) = view.condition_true("Reconciling") {
+    if let Some(reconciling) = view.condition_true("Reconciling").filter(|c| is_about_present(view, c)) {
         return Verdict::in_progress_as(&reconciling);
     }
     if let Some(verdict) = unobserved(view) {
@@ -54,11 +54,6 @@ fn verdict(view: &View<'_>) -> Verdict {
         Some(ready) => Verdict::in_progress_as(&ready),
         None => Verdict::in_progress("NoStatus", "its controller has not written a Ready condition yet"),
     }
-}
-
-/// Whether a condition describes the current spec.
-fn speaks_of_present(view: &View<'_>, condition: &Condition<'_>) -> bool {
-    unobserved(view).is_none() || condition.observed_generation == view.generation()
 }
 
 /// Whether `Ready=False` means waiting and not a failure.
@@ -78,6 +73,31 @@ mod tests {
         let status = |status| json!({"observedGeneration": 2, "conditions": [condition("Ready", status, "Because", 2)]});
         assert_eq!(summary(&look(GIT_REPOSITORY, json!({}), status("True"))), (Current, "v7", "v7"));
         assert_eq!(summary(&look(GIT_REPOSITORY, json!({}), status("False"))), (Failed, "", "v7"));
+    }
+
+    #[test]
+    fn a_failure_of_the_spec_before_gives_the_new_one_no_text() {
+        let failed = |generation| {
+            let condition = |type_: &str, status: &str, reason: &str| {
+                let message = "Helm upgrade failed for tag 2: ImagePullBackOff";
+                json!({"type": type_, "status": status, "reason": reason, "message": message, "observedGeneration": generation})
+            };
+            json!({"observedGeneration": 0, "conditions": [
+                condition("Reconciling", "True", "ProgressingWithRetry"), condition("Ready", "False", "UpgradeFailed")]})
+        };
+        for kind in [KUSTOMIZATION, HELM_RELEASE, GIT_REPOSITORY] {
+            let seen = look(kind, json!({}), failed(2));
+            assert_eq!((seen.status, seen.reason.as_str()), (Failed, "UpgradeFailed"), "{kind:?}");
+            let seen = look(kind, json!({}), failed(1));
+            assert!(seen.is_unobserved() && !seen.message.contains("tag 2"), "{kind:?}: {}", seen.message);
+        }
+        let begins = json!({"observedGeneration": 1, "conditions": [
+            condition("Reconciling", "True", "Progressing", 2), condition("Ready", "False", "UpgradeFailed", 1)]});
+        assert_eq!(
+            look(HELM_RELEASE, json!({}), begins).reason,
+            "Progressing",
+            "the controller has begun with the new spec"
+        );
     }
 
     #[test]

@@ -7,7 +7,8 @@ pub(super) static KUSTOMIZATION: Rules =
     Rules { group: "kustomize.toolkit.fluxcd.io", kind: "Kustomization", reader: "kustomization/1", read };
 
 fn read(view: &View<'_>) -> Reading {
-    flux::revised(view, view.text("/status/lastAppliedRevision"), view.text("/status/lastAttemptedRevision"))
+    let (running, tried) = (view.text("/status/lastAppliedRevision"), view.text("/status/lastAttemptedRevision"));
+    flux::revised(view, flux::verdict(view), running, tried)
 }
 
 #[cfg(test)]

@@ -19,6 +19,7 @@ mod workloads;
 use kube::core::DynamicObject;
 
 use super::kstatus::Verdict;
+use super::revision;
 use super::view::View;
 use super::whole::{Parts, Relation};
 use crate::api::Status;
@@ -83,6 +84,10 @@ pub(super) struct Reading {
     pub(super) running: String,
     /// The attempted revision. Empty if unknown. If `Current`, it is the revision that runs.
     pub(super) tried: String,
+    /// The configuration that runs. Empty if the kind has none, or if unknown.
+    pub(super) configuration: String,
+    /// The attempted configuration.
+    pub(super) tried_configuration: String,
     pub(super) suspended: bool,
     /// Whether the kind's own fields report drift. Conditions that report drift are checked for every kind.
     pub(super) drifted: bool,
@@ -95,8 +100,17 @@ pub(super) struct Reading {
 impl Reading {
     /// A reading of an object whose status contains both revisions.
     fn named(verdict: Verdict, running: &str, tried: &str) -> Self {
-        let (running, tried) = (running.to_owned(), tried.to_owned());
-        Self { verdict, running, tried, suspended: false, drifted: false, drift_unknown: false, relation: None }
+        Self {
+            verdict,
+            running: running.to_owned(),
+            tried: tried.to_owned(),
+            configuration: String::new(),
+            tried_configuration: String::new(),
+            suspended: false,
+            drifted: false,
+            drift_unknown: false,
+            relation: None,
+        }
     }
 
     /// A reading of an object whose status contains no revision. The declared revision is the attempted one, and it runs once the object is
@@ -104,6 +118,18 @@ impl Reading {
     fn declared(verdict: Verdict, tried: &str) -> Self {
         let running = if verdict.status == Status::Current { tried } else { "" };
         Self::named(verdict, running, tried)
+    }
+
+    /// Adds the configuration that runs, and the attempted one.
+    fn configured(self, configuration: String, tried_configuration: String) -> Self {
+        Self { configuration, tried_configuration, ..self }
+    }
+
+    /// Adds the images of init containers. They run once the object is `Current`.
+    fn with_init_images(self, view: &View<'_>) -> Self {
+        let tried = revision::of_init_images(view);
+        let running = if self.verdict.status == Status::Current { tried.clone() } else { String::new() };
+        self.configured(running, tried)
     }
 
     fn suspended(self, suspended: bool) -> Self {

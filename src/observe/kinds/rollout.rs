@@ -9,13 +9,13 @@ use super::super::revision;
 use super::super::view::View;
 use super::{Reading, Rules};
 
-pub(super) static ROLLOUT: Rules = Rules { group: "argoproj.io", kind: "Rollout", reader: "rollout/1", read };
+pub(super) static ROLLOUT: Rules = Rules { group: "argoproj.io", kind: "Rollout", reader: "rollout/2", read };
 
 fn read(view: &View<'_>) -> Reading {
     // A Rollout with a `workloadRef` has no template.
     let images = revision::of_images(view);
     let tried = if images.is_empty() { revision::of_label(view) } else { &images };
-    Reading::declared(verdict(view), tried).suspended(view.flag("/spec/paused"))
+    Reading::declared(verdict(view), tried).with_init_images(view).suspended(view.flag("/spec/paused"))
 }
 
 fn verdict(view: &View<'_>) -> Verdict {

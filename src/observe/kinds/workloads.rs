@@ -3,31 +3,32 @@
 //!
 //! Two rules are stricter than kstatus, because `Current` here means that the revision runs. A `StatefulSet` with strategy `OnDelete`, or
 //! with a partition that includes all its pods, waits for pods of the new revision. The revision is that of the images in the pod template.
+//! The images of init containers are its configuration.
 
 use super::super::kstatus::{Verdict, unobserved};
 use super::super::revision;
-use super::super::view::View;
+use super::super::view::{Condition, View};
 use super::{Reading, Rules};
 
 pub(super) static DEPLOYMENT: Rules = Rules {
     group: "apps",
     kind: "Deployment",
-    reader: "deployment/2",
+    reader: "deployment/3",
     read: |view| of_images(view, deployment(view)).suspended(view.flag("/spec/paused")),
 };
 
 pub(super) static STATEFUL_SET: Rules =
-    Rules { group: "apps", kind: "StatefulSet", reader: "statefulset/1", read: |view| of_images(view, stateful_set(view)) };
+    Rules { group: "apps", kind: "StatefulSet", reader: "statefulset/2", read: |view| of_images(view, stateful_set(view)) };
 
 pub(super) static DAEMON_SET: Rules =
-    Rules { group: "apps", kind: "DaemonSet", reader: "daemonset/1", read: |view| of_images(view, daemon_set(view)) };
+    Rules { group: "apps", kind: "DaemonSet", reader: "daemonset/2", read: |view| of_images(view, daemon_set(view)) };
 
 /// The progress deadline that means "no deadline". With this value, or without a deadline, the deployment controller writes no
 /// `Progressing` condition.
 const NO_DEADLINE: i64 = i32::MAX as i64;
 
 fn of_images(view: &View<'_>, verdict: Verdict) -> Reading {
-    Reading::declared(verdict, &revision::of_images(view))
+    Reading::declared(verdict, &revision::of_images(view)).with_init_images(view)
 }
 
 fn deployment(view: &View<'_>) -> Verdict {
@@ -41,7 +42,7 @@ fn deployment(view: &View<'_>) -> Verdict {
     // `Available` is no sign of a completed rollout: the old pods keep it `True`.
     let exceeded = progressing.filter(|c| c.reason == "ProgressDeadlineExceeded");
     if let Some(c) = exceeded.filter(|_| is_failure_confirmed(view, replicas, updated)) {
-        return Verdict::failed_as(&c);
+        return timed_out(view, &c);
     }
     let short = wanted
         .fewer("LessReplicas", replicas, "created")
@@ -64,6 +65,14 @@ fn deployment(view: &View<'_>) -> Verdict {
         return Verdict::in_progress("DeploymentNotAvailable", "fewer replicas are available than required");
     }
     wanted.reached(updated)
+}
+
+/// A rollout that exceeded its deadline. If pods were refused, for example by a quota or by Pod Security, the message says why.
+fn timed_out(view: &View<'_>, exceeded: &Condition<'_>) -> Verdict {
+    match view.condition_true("ReplicaFailure").map(|refused| refused.message).filter(|message| !message.is_empty()) {
+        Some(refused) => Verdict::failed(exceeded.reason, &format!("{}: {refused}", exceeded.message.trim_end_matches('.'))),
+        None => Verdict::failed_as(exceeded),
+    }
 }
 
 /// Whether the pods confirm that this rollout has failed. When a spec returns to an earlier revision, the controller observes the new
@@ -285,6 +294,57 @@ mod tests {
                 InProgress,
             ),
         ]);
+    }
+
+    #[test]
+    fn a_refusal_is_the_cause_of_a_timeout() {
+        let words = |type_: &str, status: &str, reason: &str, message: &str| json!({"type": type_, "status": status, "reason": reason, "message": message});
+        let late =
+            words("Progressing", "False", "ProgressDeadlineExceeded", "ReplicaSet \"web-1\" has timed out progressing.");
+        let quota = "pods \"web-1-x\" is forbidden: exceeded quota: pods, requested: pods=1, used: pods=2, limited: pods=2";
+        for (name, failure, want) in [
+            (
+                "refused",
+                words("ReplicaFailure", "True", "FailedCreate", quota),
+                format!("ReplicaSet \"web-1\" has timed out progressing: {quota}"),
+            ),
+            (
+                "not refused any more",
+                words("ReplicaFailure", "False", "FailedCreate", quota),
+                "ReplicaSet \"web-1\" has timed out progressing.".to_owned(),
+            ),
+            (
+                "without words",
+                words("ReplicaFailure", "True", "FailedCreate", ""),
+                "ReplicaSet \"web-1\" has timed out progressing.".to_owned(),
+            ),
+        ] {
+            let more = json!({"updatedReplicas": 1, "unavailableReplicas": 1, "conditions": [late, failure]});
+            let seen = look(DEPLOYMENT, workload(json!({})), exceeded(more));
+            assert_eq!((seen.status, seen.reason.as_str()), (Failed, "ProgressDeadlineExceeded"), "{name}");
+            assert_eq!(seen.message, want, "{name}");
+        }
+    }
+
+    #[test]
+    fn images_of_init_containers_are_the_configuration() {
+        let template = |init: Value| json!({"replicas": 3, "template": {"spec": {"initContainers": init, "containers": [{"image": "web:2"}]}}});
+        let sidecar = json!([{"image": "init:9"},
+            {"image": "proxy@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef", "restartPolicy": "Always"}]);
+        for (name, init, want) in [
+            ("none", Value::Null, ""),
+            ("an empty list", json!([]), ""),
+            ("of another shape", json!([7, {"image": 1}]), ""),
+            ("one, and a native sidecar", sidecar, "init images 9,sha256:0123456789ab"),
+        ] {
+            for kind in [DEPLOYMENT, STATEFUL_SET, DAEMON_SET, ROLLOUT] {
+                let begins = look(kind, template(init.clone()), json!({"observedGeneration": 1}));
+                let seen = (begins.attempted_revision.as_str(), begins.configuration.as_str());
+                assert_eq!((seen, begins.attempted_configuration.as_str()), (("2", ""), want), "{kind:?} {name}");
+            }
+            let done = look(DEPLOYMENT, template(init), done());
+            assert_eq!((done.status, done.configuration.as_str()), (Current, want), "{name}");
+        }
     }
 
     #[test]

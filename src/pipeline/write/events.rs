@@ -43,11 +43,12 @@ fn verb(change: &Change, type_: TransitionType) -> String {
         Some(revision) if !revision.is_empty() && revision != to.revision => format!(", previously {revision}"),
         _ => String::new(),
     };
+    let with = to.new_configuration(from).map(|new| format!(", {new}")).unwrap_or_default();
     match type_ {
         TransitionType::Added => "was added".to_owned(),
-        TransitionType::Deployed => format!("runs {}{was}", named(&to.revision)),
-        TransitionType::Progressing => format!("is updating to {}", named(&to.revision)),
-        TransitionType::Failed => format!("failed with {}", named(&to.revision)),
+        TransitionType::Deployed => format!("runs {}{with}{was}", named(&to.revision)),
+        TransitionType::Progressing => format!("is updating to {}{with}", named(&to.revision)),
+        TransitionType::Failed => format!("failed with {}{with}", named(&to.revision)),
         TransitionType::Recovered => format!("runs {} again", named(&to.revision)),
         TransitionType::Removed => "was removed".to_owned(),
         TransitionType::Drifted => "has drifted from its declared state".to_owned(),
@@ -134,7 +135,21 @@ mod tests {
             notes(&change(ran.clone(), failed.clone())),
             ["Failed target dev/c/web failed with 2: HealthCheckFailed: no pods"]
         );
-        assert!(events_for(&change(ran.clone(), failed)).all(|t| t.warning));
+        assert!(events_for(&change(ran.clone(), failed.clone())).all(|t| t.warning));
+        let values = |of: State, about: &str, runs: &str| State {
+            configuration: format!("values sha256:{about}"),
+            current_configuration: format!("values sha256:{runs}"),
+            ..of
+        };
+        let (a, b) = (values(ran.clone(), "a", "a"), values(ran.clone(), "b", "b"));
+        assert_eq!(notes(&change(a.clone(), b)), ["Deployed target dev/c/web runs 1, values sha256:b"]);
+        let failed_alone = values(State { revision: "1".into(), ..failed.clone() }, "b", "a");
+        assert_eq!(
+            notes(&change(a.clone(), failed_alone)),
+            ["Failed target dev/c/web failed with 1, values sha256:b: HealthCheckFailed: no pods"]
+        );
+        let trying = values(state(Status::InProgress, "1", "1"), "b", "a");
+        assert_eq!(notes(&change(a, trying)), ["Progressing target dev/c/web is updating to 1, values sha256:b"]);
         let begins = State { reason: "Progressing".into(), message: "0 of 3".into(), ..state(Status::InProgress, "2", "") };
         assert_eq!(
             notes(&change(state(Status::NotFound, "", ""), begins)),
