@@ -155,6 +155,7 @@ pub const PURE: &[&str] = &[
     "pipeline::status::apply",
     "pipeline::status::check_in",
     "pipeline::status::target",
+    "installed::acting",
     "installed::fit",
     "pipeline::write::pace",
     "pipeline::write::trace",
