@@ -39,7 +39,7 @@ pub(super) struct ExplainArgs {
 enum Output {
     /// The effective notification, with the layer beside each field.
     Yaml,
-    /// A list of `{notification, targets, subjects, spec, fields, lastSentTime, lastSent, unobserved, problem, judgedBy}`, and of
+    /// A list of `{notification, targets, subjects, spec, fields, lastSentTime, lastSent, unobserved, notReady, problem, judgedBy}`, and of
     /// `{environment, from, strategy, manual, after, timeout, suspend, state, message, promotion}` if the pipeline promotes.
     Json,
 }

@@ -101,15 +101,17 @@ impl Sending {
     #[must_use]
     pub fn secrets(&self) -> Vec<Needed> {
         let url = match &self.destination {
-            Destination::Secret(key) => Some(key.clone()),
+            Destination::Secret(key) => Some(Needed::Url(key.clone())),
             Destination::Url(_) => None,
         };
-        let keys = url.into_iter().chain(self.auth.iter().flat_map(AuthRef::keys)).map(Needed::Key);
+        let credentials = self.auth.iter().cloned().map(Needed::Auth);
         let authorities = match &self.tls.authorities {
             Authorities::Secret(key) => Some(Needed::Authorities(key.clone())),
             Authorities::System | Authorities::Pem(_) => None,
         };
-        keys.chain(self.signing.iter().cloned().map(Needed::SigningKeys))
+        url.into_iter()
+            .chain(credentials)
+            .chain(self.signing.iter().cloned().map(Needed::SigningKeys))
             .chain(authorities)
             .chain(self.tls.client_certificate.iter().cloned().map(Needed::ClientCertificate))
             .collect()
