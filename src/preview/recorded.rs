@@ -36,6 +36,8 @@ pub struct Recorded<'a> {
     pub labels: Texts,
     /// Its current annotations.
     pub annotations: Texts,
+    /// Name of the local cluster.
+    pub cluster: &'a str,
     /// The URL of the audit page, for links.
     pub page_url: Option<&'a PageUrl>,
 }
@@ -51,6 +53,7 @@ pub fn recorded(
     let spec = recorded.spec;
     let id = delivery::webhook_id(spec);
     let data = Data::new(&id, spec, &recorded.labels, &recorded.annotations, &notification.namespace);
+    let data = data.with_context(spec, recorded.cluster);
     let data = data.with_links(recorded.page_url, recorded.namespace, &delivery::name(spec));
     let data = Data { superseded: recorded.superseded, ..data };
     let rendered = sending.render(&data).map_err(wrong)?;

@@ -47,8 +47,9 @@ pub struct Sending {
     pub parameters: Parameters,
     /// Whether rendering fails for each revision that names no commit.
     pub needs_commit: bool,
-    /// Whether the URL contains data of the object of Fleet that a target comes from.
-    pub needs_source: bool,
+    /// The parameters with data of the object of Fleet that a target comes from, or none if the URL itself contains such data. `None`: the
+    /// URL contains no such data.
+    pub needs_source: Option<Vec<String>>,
     /// The namespaces of the layers that set literal credentials. These are headers and parameters whose names suggest credentials.
     pub literal_credentials: BTreeSet<String>,
     /// The field that contains the template of the URL, for messages.
@@ -136,7 +137,7 @@ impl Sending {
     pub fn render(&self, data: &Data) -> Result<Rendered, Problem> {
         let values = Values::new(data, &self.parameters).map_err(|e| Problem::template(&self.body_field, &e))?;
         let address = match &self.destination {
-            Destination::Url(url) => Address::Url(url.render(&values).map_err(|e| Problem::template(&self.url_field, &e))?),
+            Destination::Url(url) => Address::Url(url.render(&values).map_err(|e| Problem::url(&self.url_field, &e))?),
             Destination::Secret(key) => Address::Secret(key.clone()),
         };
         let header = |template: &HeaderTemplate| {
@@ -219,8 +220,10 @@ fn compile(
             return Err(Problem::several(problems.into_iter().flatten()));
         }
     };
-    let in_url = matches!(&destination, Destination::Url(url) if url.needs_commit(&parameters));
-    let needs_source = matches!(&destination, Destination::Url(url) if url.needs_source(&parameters));
+    let (in_url, needs_source) = match &destination {
+        Destination::Url(url) => (url.needs_commit(&parameters), url.needs_source(&parameters)),
+        Destination::Secret(_) => (false, None),
+    };
     Ok(Sending {
         needs_source,
         needs_commit: in_url
