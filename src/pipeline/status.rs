@@ -315,6 +315,7 @@ mod tests {
             changed_at: None,
             overflowed: false,
             cluster: String::new(),
+            confirmed: String::new(),
         }
     }
 
@@ -328,7 +329,15 @@ mod tests {
 
     fn unknown(reason: Reason) -> Reading {
         let now = Now::Unknown { reason, message: "why".into() };
-        Reading { observations: vec![], now, seq: 0, changed_at: None, overflowed: false, cluster: String::new() }
+        Reading {
+            observations: vec![],
+            now,
+            seq: 0,
+            changed_at: None,
+            overflowed: false,
+            cluster: String::new(),
+            confirmed: String::new(),
+        }
     }
 
     fn base(status: Option<&PipelineStatus>) -> Base<'static> {
