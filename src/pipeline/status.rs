@@ -268,6 +268,9 @@ fn running_revision(target: &TargetStatus) -> &str {
 }
 
 #[cfg(test)]
+mod recorded;
+
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::api::conditions::{self, Condition, READY};

@@ -133,6 +133,4 @@ fn count(view: &View<'_>, state: &str) -> i64 {
 }
 
 #[cfg(test)]
-mod recorded;
-#[cfg(test)]
 mod tests;
