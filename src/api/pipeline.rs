@@ -312,6 +312,16 @@ pub struct Settled {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 64))]
     pub members: String,
+    /// For a target: hash of the label of its object and of what was staged when the label was confirmed. Only a `BundleDeployment` of
+    /// Fleet has it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 64))]
+    pub staged: String,
+    /// For a target: hashes of errors that its object shows. If it shows them for another revision, too, that revision has not failed
+    /// because of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64), inner(length(max = 64)))]
+    pub errors: Vec<String>,
 }
 
 /// The change log: a stream that notifications read by their cursors.

@@ -6,11 +6,15 @@
 //! what counts as a change. For kinds that need other objects, [`see`] reads each object, and [`combine`] combines the results. [`reader`]
 //! identifies the rules for a kind.
 //!
+//! Two things depend on what was observed before, which only the caller knows. An error can be about an earlier revision ([`Errors`]). A
+//! label can belong to something that is not staged ([`IfStaged`]).
+//!
 //! `traits`: labels and owners, by which objects are selected.
 //!
 //! `kstatus` contains the rules for every kind, `kinds` those of each kind. `revision`: the format of revisions. `path`: the revision path.
 //! `view`: safe access to the JSON.
 
+mod errors;
 mod kinds;
 mod kstatus;
 mod path;
@@ -19,11 +23,14 @@ mod traits;
 mod view;
 mod whole;
 
+use std::sync::Arc;
+
 use kube::core::DynamicObject;
 use sha2::{Digest as _, Sha256};
 
 use crate::api::Status;
 use crate::api::values::revision::cut as cut_revision;
+pub use errors::Errors;
 pub use kinds::parts_of;
 use kinds::{Reading, Rules};
 pub use path::{RevisionPath, RevisionPathError};
@@ -59,6 +66,19 @@ pub struct Observation {
     /// Whether it is suspended or paused. Then the previous state is kept until it resumes. The other fields have the values that they
     /// would have without the suspension, so that the first observation has a baseline.
     pub suspended: bool,
+    /// The errors that it shows, and that can be about an earlier revision than the attempted one.
+    pub errors: Errors,
+    /// What it reports if its label belongs to what is staged. `None`: it has no such label, or it is known whether the label does.
+    pub if_staged: Option<Arc<IfStaged>>,
+}
+
+/// What an object reports if its label belongs to what is staged.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct IfStaged {
+    /// Identifies the label and what is staged.
+    pub id: String,
+    /// The observation in that case.
+    pub said: Arc<Observation>,
 }
 
 impl Observation {
@@ -66,6 +86,16 @@ impl Observation {
     #[must_use]
     pub fn is_unobserved(&self) -> bool {
         kstatus::is_unobserved(self.status, &self.reason)
+    }
+
+    /// The same observation without reason and message.
+    #[must_use]
+    pub fn without_text(&self) -> Self {
+        let if_staged = self.if_staged.as_ref().map(|known| {
+            let said = Arc::new(known.said.without_text());
+            Arc::new(IfStaged { id: known.id.clone(), said })
+        });
+        Self { reason: String::new(), message: String::new(), if_staged, ..self.clone() }
     }
 }
 
@@ -119,6 +149,8 @@ pub fn see(object: Option<&DynamicObject>, revision_path: Option<&RevisionPath>)
         drifted: reading.drifted || kstatus::drifted(&view),
         drift_unknown: reading.drift_unknown,
         suspended: reading.suspended,
+        errors: reading.errors,
+        if_staged: None,
     };
     match reading.relation {
         Some(Relation::Parent(parent)) => match parent.saying(&observation, revision_path.map(RevisionPath::is_in_status)) {

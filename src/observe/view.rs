@@ -21,6 +21,8 @@ pub(super) struct Condition<'a> {
     pub(super) message: &'a str,
     /// The generation that the status describes, if it has one.
     pub(super) observed_generation: Option<i64>,
+    /// When the condition last changed, as its controller wrote it. Only Fleet's conditions have this field.
+    pub(super) updated: &'a str,
 }
 
 impl Condition<'_> {
@@ -86,6 +88,7 @@ impl<'a> View<'a> {
             reason: text(c, "reason"),
             message: text(c, "message"),
             observed_generation: c.get("observedGeneration").and_then(Value::as_i64),
+            updated: text(c, "lastUpdateTime"),
         })
     }
 

@@ -271,6 +271,9 @@ fn running_revision(target: &TargetStatus) -> &str {
 }
 
 #[cfg(test)]
+mod recorded;
+
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::api::conditions::{self, Condition, READY};
@@ -318,6 +321,7 @@ mod tests {
             changed_at: None,
             overflowed: false,
             cluster: String::new(),
+            confirmed: String::new(),
         }
     }
 
@@ -331,7 +335,15 @@ mod tests {
 
     fn unknown(reason: Reason) -> Reading {
         let now = Now::Unknown { reason, message: "why".into() };
-        Reading { observations: vec![], now, seq: 0, changed_at: None, overflowed: false, cluster: String::new() }
+        Reading {
+            observations: vec![],
+            now,
+            seq: 0,
+            changed_at: None,
+            overflowed: false,
+            cluster: String::new(),
+            confirmed: String::new(),
+        }
     }
 
     fn base(status: Option<&PipelineStatus>) -> Base<'static> {

@@ -18,6 +18,7 @@ mod workloads;
 
 use kube::core::DynamicObject;
 
+use super::errors::Errors;
 use super::kstatus::Verdict;
 use super::view::View;
 use super::whole::{Parts, Relation};
@@ -88,6 +89,8 @@ pub(super) struct Reading {
     pub(super) drifted: bool,
     /// Whether these fields currently do not report whether there is drift.
     pub(super) drift_unknown: bool,
+    /// The errors that it shows, and that can be about an earlier revision.
+    pub(super) errors: Errors,
     /// What the object contributes if it is read together with objects of another kind.
     pub(super) relation: Option<Relation>,
 }
@@ -96,7 +99,16 @@ impl Reading {
     /// A reading of an object whose status contains both revisions.
     fn named(verdict: Verdict, running: &str, tried: &str) -> Self {
         let (running, tried) = (running.to_owned(), tried.to_owned());
-        Self { verdict, running, tried, suspended: false, drifted: false, drift_unknown: false, relation: None }
+        Self {
+            verdict,
+            running,
+            tried,
+            suspended: false,
+            drifted: false,
+            drift_unknown: false,
+            errors: Errors::default(),
+            relation: None,
+        }
     }
 
     /// A reading of an object whose status contains no revision. The declared revision is the attempted one, and it runs once the object is
@@ -116,6 +128,10 @@ impl Reading {
 
     fn drift_unknown(self, drift_unknown: bool) -> Self {
         Self { drift_unknown, ..self }
+    }
+
+    fn showing(self, errors: Errors) -> Self {
+        Self { errors, ..self }
     }
 
     fn related(self, relation: Relation) -> Self {
