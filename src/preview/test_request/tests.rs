@@ -1,6 +1,7 @@
 use serde_json::{Value, json};
 
 use super::*;
+use crate::api::Notification;
 use crate::api::notification::Builtin;
 use crate::api::values::refs::ObjectName;
 use crate::config::Global;
@@ -32,11 +33,16 @@ fn pipeline() -> Pipeline {
     .unwrap()
 }
 
-/// Returns the request of a test of a Notification in YAML. `edit` changes its spec first.
-fn request(yaml: &str, edit: impl FnOnce(&mut Value)) -> Result<TestRequest, PreviewError> {
+/// Returns the Notification in a YAML text.
+fn parsed(yaml: &str) -> Notification {
     let mut manifests = Manifests::default();
     manifests.add("example", yaml, "team-a").unwrap();
-    let mut notification = manifests.named(None).unwrap()[0].clone();
+    manifests.named(None).unwrap()[0].clone()
+}
+
+/// Returns the request of a test of a Notification. `edit` changes its spec first.
+fn request(notification: &Notification, edit: impl FnOnce(&mut Value)) -> Result<TestRequest, PreviewError> {
+    let mut notification = notification.clone();
     let mut spec = serde_json::to_value(&notification.spec).unwrap();
     edit(&mut spec);
     notification.spec = serde_json::from_value(spec).unwrap();
@@ -69,10 +75,10 @@ fn reported(name: Builtin) -> impl Iterator<Item = TransitionType> {
 #[test]
 fn a_test_of_each_built_in_template_is_refused_or_says_in_its_first_line_what_it_is() {
     for name in Builtin::ALL {
-        let yaml = example(builtin(name));
+        let notification = parsed(&example(builtin(name)));
         let lines = FIRST_LINES.iter().find(|(of, _)| *of == name).map(|(_, lines)| *lines);
         for type_ in reported(name) {
-            let made = request(&yaml, only(type_));
+            let made = request(&notification, only(type_));
             let Some(lines) = lines else {
                 let Err(refusal) = made else { panic!("{name:?} {type_:?} is not refused") };
                 let is_such =
@@ -95,8 +101,9 @@ fn a_test_of_each_built_in_template_is_refused_or_says_in_its_first_line_what_it
 #[test]
 fn the_mark_is_there_whatever_the_headline_is() {
     for (name, lines) in FIRST_LINES {
+        let notification = parsed(&example(builtin(name)));
         for title in ["", "x".repeat(3000).as_str(), "Release"] {
-            let made = request(&example(builtin(name)), |spec| {
+            let made = request(&notification, |spec| {
                 spec["template"]["parameters"]["title"] = title.into();
             });
             let made = made.unwrap_or_else(|e| panic!("{name:?}: {e}"));
@@ -107,7 +114,7 @@ fn the_mark_is_there_whatever_the_headline_is() {
             }
         }
     }
-    let long = request(&example(builtin(Builtin::Slack)), |spec| {
+    let long = request(&parsed(&example(builtin(Builtin::Slack))), |spec| {
         spec["template"]["parameters"] = json!({"title": "x".repeat(3000)});
     });
     let sent: Value = serde_json::from_slice(&long.unwrap().outgoing.body).unwrap();
@@ -120,8 +127,9 @@ fn a_copy_of_a_template_that_does_something_is_refused_by_its_url() {
     // Nobody can know what the receivers of events do.
     let unknown = [Builtin::Generic, Builtin::Cloudevents, Builtin::Cdevents];
     for name in Builtin::ALL {
+        let notification = parsed(&starter(builtin(name)));
         for type_ in reported(name) {
-            let made = request(&starter(builtin(name)), only(type_)).unwrap_or_else(|e| panic!("{name:?} {type_:?}: {e}"));
+            let made = request(&notification, only(type_)).unwrap_or_else(|e| panic!("{name:?} {type_:?}: {e}"));
             assert_eq!(made.marked, Marked::Header);
             let url = match &made.outgoing.destination {
                 crate::webhook::Destination::Url(url) => url.clone(),
@@ -157,7 +165,7 @@ spec:
     headers: {Authorization: Bearer s3cr3t, Pennant-Test: 'false'}
   template: {inline: {body: '{\"id\": \"{{id}}\", \"token\": \"{{parameters.token}}\"}'}, parameters: {token: s3cr3t}}
 ";
-    let [one, other] = [(); 2].map(|()| request(yaml, |_| {}).unwrap());
+    let [one, other] = [(); 2].map(|()| request(&parsed(yaml), |_| {}).unwrap());
     assert_ne!(one.outgoing.id, other.outgoing.id);
     let sent: Value = serde_json::from_slice(&one.outgoing.body).unwrap();
     assert_eq!(sent["id"], one.outgoing.id.as_str());
