@@ -8,6 +8,7 @@ use globset::{Glob, GlobSet, GlobSetBuilder};
 use super::seen::ConditionData;
 use super::when::{When, WhenError};
 use crate::api::notification::Trigger;
+use crate::api::pipeline::target::TargetInfo;
 use crate::api::{TransitionType, duration};
 use crate::render::Data;
 
@@ -70,6 +71,18 @@ pub struct Place {
     pub cluster: String,
     /// Name of the cluster with its namespace, `NAMESPACE.NAME`. For the local cluster, its name.
     pub full_cluster: String,
+}
+
+impl Place {
+    /// Returns the place of a target. `namespace` is the namespace of its pipeline.
+    #[must_use]
+    pub fn of(target: &TargetInfo, namespace: &str) -> Self {
+        let (cluster, full_cluster) = match &target.cluster_ref {
+            Some(cluster) => (cluster.name.clone(), cluster.seen_from(namespace).full_name()),
+            None => (target.cluster.clone(), target.cluster.clone()),
+        };
+        Self { environment: target.environment.clone(), cluster, full_cluster }
+    }
 }
 
 /// How a transition is reported.

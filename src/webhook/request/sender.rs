@@ -88,6 +88,15 @@ impl Sender {
         }
     }
 
+    /// Reads the URL of a destination, also if it is the value of a Secret. Only for a person with whose permissions the Secrets were read.
+    /// Never waits.
+    pub fn look<T>(&self, destination: &Destination, at: impl FnOnce(&Url) -> T) -> Result<T, NotSent> {
+        match destination {
+            Destination::Url(url) => Ok(at(url)),
+            Destination::Secret(key) => Ok(at(&secret_url(&*self.secrets.now(&key.secret())?, key)?)),
+        }
+    }
+
     /// Sends one request, and counts its result. The call ends at its timeout, independent of the receiver. If the process was suspended at
     /// that time, the call waits up to 250 ms more for an answer that may already have arrived.
     ///
