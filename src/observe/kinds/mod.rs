@@ -14,6 +14,7 @@ mod job;
 mod knative;
 mod kustomization;
 mod rollout;
+pub(super) mod status_path;
 mod workloads;
 
 use kube::core::DynamicObject;
