@@ -9,6 +9,7 @@ use hyper::body::Incoming;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::CertificateDer;
 use tokio::time::Instant;
+use url::Url;
 
 use super::body::{READ, Read, beginning};
 use super::compose::{self, Credentials, Prepared, credentials, parsed_url, secret_url};
@@ -93,7 +94,7 @@ impl Sender {
     pub fn look<T>(&self, destination: &Destination, at: impl FnOnce(&Url) -> T) -> Result<T, NotSent> {
         match destination {
             Destination::Url(url) => Ok(at(url)),
-            Destination::Secret(key) => Ok(at(&secret_url(&*self.secrets.now(&key.secret())?, key)?)),
+            Destination::Secret(key) => Ok(at(&parsed_url(&*self.secrets.now(&key.secret())?, key)?)),
         }
     }
 
