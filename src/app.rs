@@ -383,6 +383,7 @@ fn start_dispatch(
         allow_http: options.allow_http,
         deliveries,
         secrets,
+        policy: egress(options),
         events,
         metrics: metrics.clone(),
         namespaces: scopes(options),

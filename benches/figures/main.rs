@@ -40,6 +40,7 @@ mod render;
 mod replicas;
 mod rollout;
 mod sets;
+mod shared;
 mod slow;
 mod source;
 #[allow(dead_code, unused_imports, reason = "the tests use the rest")]
@@ -59,7 +60,7 @@ use table::Table;
 #[derive(Debug, Parser)]
 struct Args {
     /// Runs only scenarios with this text in the name: render, throughput, lane, quiet, pending, isolation, noisy, drain, signed, slow, large,
-    /// config, clusters, rollout, promotion, forge, generated, sets, replicas, page.
+    /// config, clusters, rollout, promotion, forge, shared, generated, sets, replicas, page.
     #[arg(long)]
     only: Option<String>,
     /// Number of rounds; the table shows the medians.
@@ -81,7 +82,7 @@ struct Args {
 
 /// The only scenario that needs no control plane.
 const RENDER: &str = "render";
-const SCENARIOS: [&str; 20] = [
+const SCENARIOS: [&str; 21] = [
     RENDER,
     "throughput",
     "lane",
@@ -98,6 +99,7 @@ const SCENARIOS: [&str; 20] = [
     "rollout",
     "promotion",
     "forge",
+    "shared",
     "generated",
     "sets",
     "replicas",
@@ -164,6 +166,7 @@ async fn scenario(name: &str, bed: Option<&mut Bed>, round: u32, quick: bool) ->
         ("rollout", Some(bed)) => rollout::measure(bed, round).await,
         ("promotion", Some(bed)) => promotion::measure(bed, round).await,
         ("forge", Some(bed)) => forge::measure(bed, round).await,
+        ("shared", Some(bed)) => shared::measure(bed, round).await,
         ("generated", Some(bed)) => generated::measure(bed, round).await,
         ("sets", Some(bed)) => sets::measure(bed, round).await,
         ("replicas", Some(bed)) => replicas::measure(bed, round).await,

@@ -72,7 +72,9 @@ fn sending(name: Builtin) -> Sending {
         CredentialsKind::Url => json!({"urlFrom": {"secretKeyRef": {"name": "receiver", "key": "url"}}}),
         _ => json!({"url": metadata.example.url}),
     };
-    let required = metadata.parameters.iter().filter(|p| p.default.is_none());
+    // A sample about an environment has no target, and so no source that a default could use.
+    let needs_value = |default: &str| default.contains("target.source");
+    let required = metadata.parameters.iter().filter(|p| p.default.as_deref().is_none_or(needs_value));
     let parameters: Map<_, _> = required.map(|p| (p.name.clone(), Value::from(p.example.clone()))).collect();
     let notification: Notification = serde_json::from_value(json!({
         "apiVersion": "pennant.dev/v1alpha1", "kind": "Notification", "metadata": {"name": "deploys", "namespace": "team-a"},

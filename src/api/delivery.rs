@@ -189,7 +189,7 @@ pub enum Outcome {
     Delivered,
     /// The receiver refused the delivery permanently, the delivery became too old, or its data could not be evaluated or rendered.
     Parked,
-    /// The pipeline, target or notification of the delivery no longer exists.
+    /// The pipeline, target or notification of the delivery no longer exists, or its revision contains no commit to report about.
     Canceled,
     /// A later delivery about the same subject replaced it.
     Superseded,

@@ -41,9 +41,11 @@ pub const MAX_TARGETS: usize = 256;
     printcolumn = r#"{"name":"App","type":"string","jsonPath":".spec.appRef.name"}"#,
     printcolumn = r#"{"name":"Kind","type":"string","jsonPath":".spec.appRef.kind"}"#,
     printcolumn = r#"{"name":"Targets","type":"string","jsonPath":".status.readyTargets"}"#,
+    printcolumn = r#"{"name":"State","type":"string","jsonPath":".status.state"}"#,
     printcolumn = r#"{"name":"Revision","type":"string","jsonPath":".status.revision"}"#,
     printcolumn = r#"{"name":"Ready","type":"string","jsonPath":".status.conditions[?(@.type==\"Ready\")].status"}"#,
     printcolumn = r#"{"name":"Reason","type":"string","jsonPath":".status.conditions[?(@.type==\"Ready\")].reason"}"#,
+    printcolumn = r#"{"name":"Not Ready","type":"string","jsonPath":".status.dispatched.notifications[0].name"}"#,
     printcolumn = r#"{"name":"Last Sent","type":"date","jsonPath":".status.dispatched.lastSentTime"}"#,
     printcolumn = r#"{"name":"Sent By","type":"string","jsonPath":".status.dispatched.lastSentBy"}"#,
     printcolumn = r#"{"name":"Targets Sent","type":"string","priority":1,"jsonPath":".status.dispatched.lastSentSummary"}"#,
@@ -112,6 +114,10 @@ pub struct PipelineStatus {
     /// The number of ready targets and of all targets, such as `3/4`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub ready_targets: String,
+    /// The worst status of all targets. From the worst: `Failed`, `Unknown`, `NotFound`, `Terminating`, `InProgress`, `Current`. Absent without
+    /// targets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<Status>,
     /// The revision that runs in the last environment. Several revisions are joined by `,`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub revision: String,
@@ -172,6 +178,21 @@ pub enum Status {
     /// The object could not be observed.
     #[default]
     Unknown,
+}
+
+impl Status {
+    /// How bad the status is. The worst is 0.
+    #[must_use]
+    pub const fn badness(self) -> u8 {
+        match self {
+            Self::Failed => 0,
+            Self::Unknown => 1,
+            Self::NotFound => 2,
+            Self::Terminating => 3,
+            Self::InProgress => 4,
+            Self::Current => 5,
+        }
+    }
 }
 
 /// One target as observed.
@@ -317,6 +338,16 @@ pub struct Settled {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 64))]
     pub members: String,
+    /// For a target: hash of the label of its object and of what was staged when the label was confirmed. Only a `BundleDeployment` of
+    /// Fleet has it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 64))]
+    pub staged: String,
+    /// For a target: hashes of errors that its object shows. If it shows them for another revision, too, that revision has not failed
+    /// because of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64), inner(length(max = 64)))]
+    pub errors: Vec<String>,
 }
 
 /// The change log: a stream that notifications read by their cursors.

@@ -47,8 +47,8 @@ fn observation() -> impl Strategy<Value = Observation> {
             reason: String::new(),
             message,
             drifted,
-            drift_unknown: false,
             suspended,
+            ..Observation::default()
         })
 }
 
@@ -76,7 +76,7 @@ impl Writer {
     fn observe(&mut self, subject: usize, obs: &Observation) {
         match settle(self.settled[subject].as_ref(), obs, "r", self.log.serial) {
             Verdict::Ignored => {}
-            Verdict::Baseline(new) => self.settled[subject] = Some(new),
+            Verdict::Baseline(new) | Verdict::Noted(new) => self.settled[subject] = Some(new),
             Verdict::Changed { from, to, settled } => {
                 append(&mut self.log, SUBJECTS[subject], Time::UNIX_EPOCH, from, to);
                 self.settled[subject] = Some(settled);

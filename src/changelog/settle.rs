@@ -19,6 +19,8 @@ pub enum Verdict {
     Ignored,
     /// The first observation, or the first one with these rules: it is stored and not reported.
     Baseline(Settled),
+    /// Nothing has changed, but later observations are compared with more. It is stored and not reported.
+    Noted(Settled),
     /// The target went from one settled state to another.
     Changed {
         /// The state before, without reason and message.
@@ -35,7 +37,7 @@ pub enum Verdict {
 /// `reader` is the hash of the rules that made the observation (see [`crate::observe::reader`]). If the rules are different, the old
 /// state cannot be compared, so the observation becomes a new baseline. `since` is the current serial of the log. A new baseline
 /// keeps the `since` of the state that it replaces, and stores the current serial in `based`. Settling the same observation twice is
-/// the same as settling it once.
+/// the same as settling it once. The observation is one that [`super::believe()`] has returned for the same settled state.
 #[must_use]
 pub fn settle(settled: Option<&Settled>, obs: &Observation, reader: &str, since: i64) -> Verdict {
     if matches!(obs.status, Status::Unknown | Status::Terminating) {
@@ -54,10 +56,26 @@ pub fn settle(settled: Option<&Settled>, obs: &Observation, reader: &str, since:
     } else if drifted != old.drifted && !is_rollout(old, obs) {
         Settled { drifted, ..old.clone() }
     } else {
-        return learned(old, obs).map_or(Verdict::Ignored, Verdict::Baseline);
+        return learned(old, obs).map_or_else(|| noted(old, obs), Verdict::Baseline);
     };
     let (reason, message) = words(obs, moved);
     Verdict::Changed { from: state(old, "", ""), to: state(&new, reason, cut(message, MAX_MESSAGE).as_ref()), settled: new }
+}
+
+/// Returns the verdict on an observation that is no change. The errors of an object that is not `Current` are remembered.
+fn noted(old: &Settled, obs: &Observation) -> Verdict {
+    let errors = errors(&old.errors, obs);
+    let rests = matches!(old.status, Status::Current | Status::NotFound);
+    if rests || errors == old.errors { Verdict::Ignored } else { Verdict::Noted(Settled { errors, ..old.clone() }) }
+}
+
+/// Returns the errors to remember after an observation.
+fn errors(known: &[String], obs: &Observation) -> Vec<String> {
+    match obs.status {
+        Status::Failed => obs.errors.remembered(known, true),
+        Status::InProgress => obs.errors.remembered(known, false),
+        Status::Current | Status::NotFound | Status::Terminating | Status::Unknown => Vec::new(),
+    }
 }
 
 /// Reason and message of a change. They are empty if they only report that the controller of the object has not processed it yet. They are
@@ -141,6 +159,7 @@ fn baseline(obs: &Observation, reader: &str, since: i64) -> Settled {
         drifted: obs.drifted && obs.status != Status::InProgress,
         reader: reader.to_owned(),
         since,
+        errors: errors(&[], obs),
         ..Settled::default()
     }
 }
@@ -167,6 +186,8 @@ fn successor(old: &Settled, obs: &Observation) -> Settled {
         reader: old.reader.clone(),
         since: old.since,
         based: old.based,
+        staged: if obs.status == Status::NotFound { String::new() } else { old.staged.clone() },
+        errors: errors(&old.errors, obs),
         ..Settled::default()
     }
 }

@@ -1,26 +1,37 @@
-//! Checks an installation: CRDs, permissions, readiness.
+//! Checks an installation: CRDs, permissions, controllers that act, readiness.
 //!
 //! In: an API server, the settings of the controllers ([`Installation`]), the account whose permissions are checked ([`Account`]), the URL
 //! of the readiness probe. Out: a [`Finding`] for each check. Nothing is changed.
 
 pub mod needs;
 
+use std::time::Duration;
+
 use futures::{StreamExt as _, stream};
 use http::Uri;
 use k8s_openapi::api::authorization::v1::{
     ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec, SubjectAccessReview, SubjectAccessReviewSpec,
 };
-use kube::api::PostParams;
+use kube::api::{ListParams, PostParams};
 use kube::{Api, Client};
+use tokio::time::timeout;
 
 pub use needs::{Installation, Need, needs};
 
+use crate::api::now;
 use crate::http::probe;
+pub use crate::installed::acting::command as show_leases;
+use crate::installed::acting::{self, OBSERVES, SENDS};
 use crate::installed::{CrdChecker, CrdState};
 use crate::telemetry::chain;
+use crate::telemetry::metrics::Lease;
 
 /// Maximum number of concurrent requests.
 const PARALLEL: usize = 8;
+/// The Leases that each installation needs.
+pub const NEEDED: [(Lease, &str); 2] = [OBSERVES, SENDS];
+/// Time limit of the list of Leases.
+const DEADLINE: Duration = Duration::from_secs(5);
 
 /// The account whose permissions are checked.
 #[derive(Clone, Debug)]
@@ -45,6 +56,7 @@ pub async fn check(client: &Client, installation: &Installation, account: &Accou
     let mut findings = vec![definitions(client).await];
     let reviews = needs(installation).into_iter().map(|need| permission(client, installation, account, need));
     findings.extend(stream::iter(reviews).buffered(PARALLEL).collect::<Vec<_>>().await);
+    findings.push(controllers(client, installation).await);
     if let Some(url) = ready {
         let wrong = probe::ready(url).await.err().map(|error| chain(&error));
         findings.push(Finding { what: format!("readiness at {url}"), wrong });
@@ -65,6 +77,37 @@ async fn definitions(client: &Client) -> Finding {
             Finding { what, wrong: Some(format!("could not read the schemas of the API server: {error}")) }
         }
     }
+}
+
+async fn controllers(client: &Client, installation: &Installation) -> Finding {
+    let what = format!("controllers that act in namespace {}", installation.namespace);
+    let needed = [(installation.pipeline, OBSERVES), (installation.dispatch, SENDS)];
+    let needed: Vec<_> = needed.into_iter().filter_map(|(is_wanted, lease)| is_wanted.then_some(lease)).collect();
+    match idle(client, &installation.namespace, &needed).await {
+        Ok(texts) if texts.is_empty() => Finding { what, wrong: None },
+        Ok(texts) => {
+            let more = show_leases(&installation.namespace);
+            Finding { what, wrong: Some(format!("{} To see more: {more}", texts.join(" "))) }
+        }
+        Err(why) => Finding { what: format!("{what}: not checked, {why}"), wrong: None },
+    }
+}
+
+/// Returns a sentence for each part of the work that no controller in this namespace does. `Err`: why that is not known.
+///
+/// # Errors
+/// The Leases cannot be read.
+pub async fn idle(client: &Client, namespace: &str, needed: &[(Lease, &'static str)]) -> Result<Vec<String>, String> {
+    let api = Api::<k8s_openapi::api::coordination::v1::Lease>::namespaced(client.clone(), namespace);
+    let leases = timeout(DEADLINE, api.list(&ListParams::default().limit(acting::MAX_LEASES))).await;
+    let leases = leases.map_err(|_| "the API server does not answer".to_owned())?.map_err(|error| match error {
+        kube::Error::Api(status) if status.code == 403 => format!("no permission to list leases in namespace {namespace}"),
+        error => format!("the Leases cannot be read: {}", chain(&error)),
+    })?;
+    if leases.metadata.continue_.as_deref().is_some_and(|more| !more.is_empty()) {
+        return Err(format!("namespace {namespace} has more than {} Leases", acting::MAX_LEASES));
+    }
+    Ok(acting::idle(&leases.items, needed, now()))
 }
 
 async fn permission(client: &Client, installation: &Installation, account: &Account, need: Need) -> Finding {

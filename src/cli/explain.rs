@@ -39,7 +39,7 @@ pub(super) struct ExplainArgs {
 enum Output {
     /// The effective notification, with the layer beside each field.
     Yaml,
-    /// A list of `{notification, targets, subjects, spec, fields, lastSentTime, lastSent, unobserved, problem, judgedBy}`, and of
+    /// A list of `{notification, targets, subjects, spec, fields, lastSentTime, lastSent, unobserved, notReady, problem, judgedBy}`, and of
     /// `{environment, from, strategy, manual, after, timeout, suspend, state, message, promotion}` if the pipeline promotes.
     Json,
 }
@@ -73,6 +73,7 @@ pub(super) async fn explain(args: ExplainArgs) -> anyhow::Result<()> {
     // A notification or a target that the user names has nothing to do with promotions.
     let is_whole = asked.notification.is_none() && asked.target.is_none();
     let promoted = if is_whole { promoted(&client, &pipeline).await? } else { Vec::new() };
+    settings.warn_if_idle(&client).await?;
     let mut out = std::io::stdout().lock();
     match args.output {
         Output::Json => {

@@ -239,4 +239,6 @@ pub struct Reading {
     pub overflowed: bool,
     /// Identity of the remote cluster, if it is known. If the same reference resolves to another cluster, the object is another one.
     pub cluster: String,
+    /// Identifies the label of the object and what is staged, if the label is confirmed (see [`crate::observe::IfStaged`]).
+    pub confirmed: String,
 }

@@ -70,6 +70,14 @@ pub enum Problem {
         /// Whether the same recorded data causes the problem each time.
         is_final: bool,
     },
+    /// The URL names a commit, and the recorded revision contains none. So there is nothing to report about.
+    #[error("{field}: {message}")]
+    NoCommit {
+        /// The field that contains the template.
+        field: String,
+        /// Line, column, name and remedy.
+        message: String,
+    },
     /// A template names a parameter that another namespace set and does not share.
     #[error("{field}: {message}")]
     ParameterHidden {
@@ -137,6 +145,7 @@ impl Problem {
             Self::Expression(_) => "InvalidExpression",
             Self::Template { is_final: false, .. } => "TemplateInvalid",
             Self::Template { is_final: true, .. } => "TemplateFailed",
+            Self::NoCommit { .. } => "CommitMissing",
             Self::ParameterHidden { .. } => "ParameterNotShared",
             Self::InsecureScheme { .. } => "InsecureScheme",
             Self::CredentialOrigin(_) => "CredentialOriginMismatch",
@@ -149,6 +158,17 @@ impl Problem {
 
     pub(super) fn template(field: impl Into<String>, error: &RenderError) -> Self {
         Self::of_template(field.into(), error, error.is_final())
+    }
+
+    /// Returns the problem of the template of a URL. The URL of a commit status names its commit. Without a commit, there is nothing that the
+    /// request could be about. A text with a commit is not such a case: what it reports happened.
+    pub(super) fn url(field: &str, error: &RenderError) -> Self {
+        match Self::template(field, error) {
+            Self::Template { field, message, is_final: true } if error.is_without_commit() => {
+                Self::NoCommit { field, message }
+            }
+            other => other,
+        }
     }
 
     fn of_template(field: String, error: &RenderError, is_final: bool) -> Self {
@@ -173,6 +193,7 @@ impl Problem {
             Self::Layer { problem, .. } => problem.is_final(),
             Self::Several(all) => all.iter().all(Self::is_final),
             Self::Template { is_final, .. } => *is_final,
+            Self::NoCommit { .. } => true,
             Self::Incomplete { .. }
             | Self::ParameterMissing(_)
             | Self::ParametersMissing(_)
@@ -186,6 +207,16 @@ impl Problem {
             | Self::ParameterHidden { .. }
             | Self::CredentialOrigin(_)
             | Self::InsecureScheme { .. } => false,
+        }
+    }
+
+    /// Whether a delivery fails only because its revision contains no commit. Then there is nothing to report, and nothing to correct.
+    #[must_use]
+    pub fn is_without_commit(&self) -> bool {
+        match self {
+            Self::Layer { problem, .. } => problem.is_without_commit(),
+            Self::Several(all) => all.iter().all(Self::is_without_commit),
+            other => matches!(other, Self::NoCommit { .. }),
         }
     }
 
@@ -205,9 +236,10 @@ impl Problem {
     pub fn pointer(&self) -> Option<String> {
         let field = match self {
             Self::ConfigMap { field, .. } | Self::InsecureScheme { field } => field,
-            Self::InvalidSpec { field, .. } | Self::Template { field, .. } | Self::ParameterHidden { field, .. } => {
-                field.as_str()
-            }
+            Self::InvalidSpec { field, .. }
+            | Self::Template { field, .. }
+            | Self::NoCommit { field, .. }
+            | Self::ParameterHidden { field, .. } => field.as_str(),
             Self::Trigger(_) | Self::Expression(_) => "spec.triggers",
             _ => return None,
         };
@@ -257,6 +289,7 @@ impl Problem {
         match self {
             Self::InvalidSpec { field, message }
             | Self::Template { field, message, .. }
+            | Self::NoCommit { field, message }
             | Self::ParameterHidden { field, message } => Some((field, message)),
             Self::Layer { problem, .. } => problem.parts(),
             _ => None,
@@ -266,7 +299,7 @@ impl Problem {
     /// Adds a note on the sample that a template was tried with. The problem is not final, because a sample is not recorded data.
     pub(super) fn tried(self, with: &str) -> Self {
         match self {
-            Self::Template { field, message, .. } => {
+            Self::Template { field, message, .. } | Self::NoCommit { field, message } => {
                 Self::Template { field: format!("{field} ({with})"), message, is_final: false }
             }
             other => other,

@@ -23,7 +23,7 @@ use crate::outbox::{Deliveries, PipelineFacts, WorkQueue};
 use crate::report::events::Events;
 use crate::telemetry::Metrics;
 use crate::telemetry::metrics::ApiWrite;
-use crate::webhook::SecretWatches;
+use crate::webhook::{Policy, SecretWatches};
 
 /// The maximum duration of a call.
 pub(super) const CALL: Duration = Duration::from_secs(10);
@@ -58,6 +58,8 @@ pub struct Given {
     pub deliveries: Deliveries,
     /// The Secrets that notifications refer to.
     pub secrets: SecretWatches,
+    /// The egress policy of requests.
+    pub policy: Policy,
     /// Writes Events for users.
     pub events: Events,
     /// The metrics.
@@ -82,6 +84,7 @@ pub struct Context {
     pub(super) cluster_name: String,
     pub(super) deliveries: Deliveries,
     pub(super) secrets: SecretWatches,
+    pub(super) policy: Policy,
     pub(super) config: Configuration,
     pub(super) events: Events,
     pub(super) metrics: Metrics,
@@ -113,6 +116,7 @@ impl Context {
             cluster_name: given.cluster_name,
             deliveries: given.deliveries,
             secrets: given.secrets,
+            policy: given.policy,
             events: given.events,
             metrics: given.metrics,
             refused: Refused::default(),

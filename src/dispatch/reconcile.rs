@@ -23,7 +23,7 @@ use super::follow::pipelines;
 use super::gone::gone;
 use super::references::reference;
 use super::share::fits;
-use super::status::notification::missing_of;
+use super::status::notification::unusable_of;
 use super::status::refused::{Reason, Refusal};
 use super::status::troubles::{defined_wrong, lacks_commit, lacks_source, refused as refused_entry, troubles};
 use super::subject::{namespaces_hash, wants};
@@ -147,7 +147,7 @@ impl Pass<'_> {
         if applying.is_empty() {
             return Vec::new();
         }
-        let missing = |n: &EffectiveNotification| missing_of(ctx, n);
+        let missing = |n: &EffectiveNotification| unusable_of(ctx, n);
         let cluster = &ctx.cluster_name;
         let commitless = LazyCell::new(|| pipelines::commitless(pipeline, cluster));
         let unfit = |n: &EffectiveNotification, target: &TargetInfo| {

@@ -11,6 +11,7 @@
 //! An older CRD of Deliveries has a status subresource. With it, the API server also drops the status from a create or a patch of a
 //! Delivery, and returns no error.
 
+pub mod acting;
 pub mod fit;
 
 use std::time::Duration;

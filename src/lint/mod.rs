@@ -4,16 +4,16 @@
 //! reject (the schema and its rules, unknown fields, names), and what the controllers would report in a condition.
 //!
 //! `definition` checks the schema, `rules` its CEL rules, `metadata` the names. `controller` and `layers` check what the controllers check,
-//! `global` the global configuration among the files, `pipelines` the layers of pipelines. `commits` checks whether templates get the
-//! commits that they need. `setters` checks the comments that mark values. Objects of other groups are skipped, except ConfigMaps with
-//! templates.
+//! `global` the global configuration among the files, `pipelines` the layers of pipelines. `needs` checks whether templates get the
+//! commits and repositories that they need. `setters` checks the comments that mark values. Objects of other groups are skipped, except
+//! ConfigMaps with templates.
 
-mod commits;
 mod controller;
 mod definition;
 mod global;
 mod layers;
 mod metadata;
+mod needs;
 mod pipelines;
 mod rules;
 mod setters;
@@ -32,6 +32,7 @@ use crate::api::values::refs::ObjectName;
 use crate::api::{GROUP, Notification, Pipeline, VERSION};
 use crate::config::nearest;
 use crate::manifests::{ConfigMaps, Document, read};
+use crate::pipeline::plan::unknowns;
 use crate::setters::is_candidate;
 use definition::Definitions;
 use pipelines::{Files, Notifications};
@@ -252,6 +253,7 @@ fn objects(all: &[FileDocument<'_>], files: Files<'_>, report: &mut Report) -> R
         }
     }
     // Problems of layers are reported after the problems of the objects below them.
+    let mut read = Vec::new();
     for (context, object, mut problems) in pipelines {
         match controller::parse::<Pipeline>(&object, &files.options.namespace) {
             Ok(pipeline) => {
@@ -260,11 +262,14 @@ fn objects(all: &[FileDocument<'_>], files: Files<'_>, report: &mut Report) -> R
                 problems.extend(controller::strategies(&pipeline, &reported, files.options));
                 let fields: Vec<_> = problems.iter().map(|(field, ..)| field.clone()).collect();
                 pipelines::check(&pipeline, context, &fields, files, report);
-                commits::check(&pipeline, context, files, report);
+                needs::check(&pipeline, context, files, report);
+                let unknowns = unknowns(&pipeline.spec, &files.options.cluster_name);
+                report.notes.extend(unknowns.into_iter().map(|unknown| format!("Pipeline {}: {unknown}", context.name)));
                 if pipeline.spec.environments.iter().any(|environment| !environment.targets_from.is_empty()) {
                     let of = format!("Pipeline {}", context.name);
                     report.notes.push(format!("{of}: which objects targetsFrom selects is not known without a cluster"));
                 }
+                read.push(pipeline);
             }
             // An object that does not match the type does not match the schema either. That problem is already reported.
             Err(_) if !problems.is_empty() => {}
@@ -272,6 +277,7 @@ fn objects(all: &[FileDocument<'_>], files: Files<'_>, report: &mut Report) -> R
         }
         report.findings.extend(problems.into_iter().map(|problem| finding(&context, problem)));
     }
+    needs::note_unused(&read, files, report);
     Ok(())
 }
 

@@ -5,6 +5,7 @@ mod documents;
 mod durations;
 mod kinds;
 mod layered;
+mod parameters;
 mod promotion;
 mod setters;
 

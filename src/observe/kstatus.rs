@@ -60,13 +60,13 @@ pub(super) fn unobserved(view: &View<'_>) -> Option<Verdict> {
     match view.observed_generation() {
         Ok(None) => None,
         Ok(Some(observed)) if observed == generation => None,
-        Ok(Some(_)) => Some(behind()),
+        Ok(Some(_)) => Some(of_another_generation()),
         Err(UnknownShape) => Some(Verdict::in_progress(UNOBSERVED, "status.observedGeneration is not a number")),
     }
 }
 
-/// `InProgress`, because everything in the status is about an earlier spec. Its texts are not repeated.
-fn behind() -> Verdict {
+/// `InProgress`, because everything in the status is about another spec. Its texts are not repeated.
+pub(super) fn of_another_generation() -> Verdict {
     Verdict::in_progress(UNOBSERVED, "its controller has not observed the current spec yet")
 }
 
@@ -107,7 +107,7 @@ pub(super) fn general(view: &View<'_>) -> Verdict {
     }
     match view.condition("Ready") {
         Some(ready) if !ready.is_true() => Verdict::in_progress_as(&ready),
-        None if stalled.or(reconciling).is_some() => behind(),
+        None if stalled.or(reconciling).is_some() => of_another_generation(),
         _ => Verdict::current(),
     }
 }

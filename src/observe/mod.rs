@@ -6,11 +6,15 @@
 //! what counts as a change. For kinds that need other objects, [`see`] reads each object, and [`combine`] combines the results. [`reader`]
 //! identifies the rules for a kind.
 //!
+//! Two things depend on what was observed before, which only the caller knows. An error can be about an earlier revision ([`Errors`]). A
+//! label can belong to something that is not staged ([`IfStaged`]).
+//!
 //! `traits`: labels and owners, by which objects are selected.
 //!
 //! `kstatus` contains the rules for every kind, `kinds` those of each kind. `revision`: the format of revisions. `path`: the revision path.
 //! `view`: safe access to the JSON.
 
+mod errors;
 mod kinds;
 mod kstatus;
 mod path;
@@ -19,13 +23,16 @@ mod traits;
 mod view;
 mod whole;
 
+use std::sync::Arc;
+
 use kube::core::DynamicObject;
 use sha2::{Digest as _, Sha256};
 
 use crate::api::Status;
 use crate::api::values::revision::cut as cut_revision;
+pub use errors::Errors;
 pub use kinds::parts_of;
-use kinds::{Reading, Rules};
+use kinds::{Reading, Rules, status_path};
 pub use path::{RevisionPath, RevisionPathError};
 pub use traits::{FleetTraits, Labels, Traits};
 use view::View;
@@ -37,6 +44,8 @@ const MAX_MESSAGE: usize = 1024;
 const MAX_REASON: usize = 128;
 /// Number of hexadecimal digits of a path's hash in a reader's name.
 const PATH_HASH: usize = 8;
+/// The edition of the rules for paths into the status. It increases as that of a kind does.
+const STATUS_PATH_EDITION: &str = "/2";
 
 /// What the status of an application object reports now.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -64,6 +73,19 @@ pub struct Observation {
     /// Whether it is suspended or paused. Then the previous state is kept until it resumes. The other fields have the values that they
     /// would have without the suspension, so that the first observation has a baseline.
     pub suspended: bool,
+    /// The errors that it shows, and that can be about an earlier revision than the attempted one.
+    pub errors: Errors,
+    /// What it reports if its label belongs to what is staged. `None`: it has no such label, or it is known whether the label does.
+    pub if_staged: Option<Arc<IfStaged>>,
+}
+
+/// What an object reports if its label belongs to what is staged.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct IfStaged {
+    /// Identifies the label and what is staged.
+    pub id: String,
+    /// The observation in that case.
+    pub said: Arc<Observation>,
 }
 
 impl Observation {
@@ -71,6 +93,16 @@ impl Observation {
     #[must_use]
     pub fn is_unobserved(&self) -> bool {
         kstatus::is_unobserved(self.status, &self.reason)
+    }
+
+    /// The same observation without reason and message.
+    #[must_use]
+    pub fn without_text(&self) -> Self {
+        let if_staged = self.if_staged.as_ref().map(|known| {
+            let said = Arc::new(known.said.without_text());
+            Arc::new(IfStaged { id: known.id.clone(), said })
+        });
+        Self { reason: String::new(), message: String::new(), if_staged, ..self.clone() }
     }
 }
 
@@ -126,25 +158,31 @@ pub fn see(object: Option<&DynamicObject>, revision_path: Option<&RevisionPath>)
         drifted: reading.drifted || kstatus::drifted(&view),
         drift_unknown: reading.drift_unknown,
         suspended: reading.suspended,
+        errors: reading.errors,
+        if_staged: None,
     };
     match reading.relation {
-        Some(Relation::Parent(parent)) => match parent.saying(&observation, revision_path.map(RevisionPath::is_in_status)) {
-            Some(mut parent) => {
-                let alone = combine(&mut parent, &[]);
-                ReadObject { observation: alone, relation: Some(Relation::Parent(parent)) }
+        Some(Relation::Parent(parent)) => {
+            match parent.saying(&observation, revision_path.map(|path| path.below_status().is_some())) {
+                Some(mut parent) => {
+                    let alone = combine(&mut parent, &[]);
+                    ReadObject { observation: alone, relation: Some(Relation::Parent(parent)) }
+                }
+                None => ReadObject { observation, relation: None },
             }
-            None => ReadObject { observation, relation: None },
-        },
+        }
         part => ReadObject { observation, relation: part },
     }
 }
 
-/// A reading with the revision at a path. In the status, it is the running and the attempted revision. Elsewhere it is the attempted one,
-/// and it runs once the object is `Current`.
+/// A reading with the revision at a path. Outside of the status, it is the attempted revision, and it runs once the object is `Current`.
 fn at(path: &RevisionPath, object: &DynamicObject, reading: Reading) -> Reading {
-    let tried = path.find(object);
-    let runs = path.is_in_status() || reading.verdict.status == Status::Current;
-    Reading { running: if runs { tried.clone() } else { String::new() }, tried, ..reading }
+    let value = path.find(object);
+    if let Some(below_status) = path.below_status() {
+        return status_path::read(object.types.as_ref(), below_status, &View::new(object), value, reading);
+    }
+    let running = if reading.verdict.status == Status::Current { value.clone() } else { String::new() };
+    Reading { running, tried: value, ..reading }
 }
 
 /// Returns a name for the rules of a kind with their edition, and for the path of the revision. If the name changes, states that the old
@@ -152,10 +190,10 @@ fn at(path: &RevisionPath, object: &DynamicObject, reading: Reading) -> Reading 
 #[must_use]
 pub fn reader(api_version: &str, kind: &str, revision_path: Option<&str>) -> String {
     let rules = Rules::of(api_version, kind).reader;
-    match revision_path {
-        Some(path) => format!("{rules}@{}", &hex::encode(Sha256::digest(path))[..PATH_HASH]),
-        None => rules.to_owned(),
-    }
+    let Some(path) = revision_path else { return rules.to_owned() };
+    let first = path.trim_start_matches(|c: char| !c.is_alphabetic());
+    let edition = if first.starts_with("status") { STATUS_PATH_EDITION } else { "" };
+    format!("{rules}@{}{edition}", &hex::encode(Sha256::digest(path))[..PATH_HASH])
 }
 
 fn cut(mut text: String, max: usize) -> String {

@@ -29,6 +29,9 @@ const WORDS: &[&str] = &[
     "Synced",
     "Running",
     "ErrApplied",
+    "Degraded",
+    "Accepted",
+    "ScalingUp",
     "é@:/",
     "",
 ];
@@ -97,6 +100,10 @@ const KEYS: &[&str] = &[
     "correctDrift",
     "enabled",
     "offSchedule",
+    "parents",
+    "state",
+    "sourceHydrator",
+    "hydratedSHA",
 ];
 
 /// Arbitrary JSON that often contains the values and fields of the rules.

@@ -8,8 +8,14 @@
 
 use std::sync::Arc;
 
-use super::Observation;
+use sha2::{Digest as _, Sha256};
+
+use super::errors::Errors;
+use super::{IfStaged, Observation};
 use crate::api::Status;
+
+/// Number of hexadecimal digits that identify a label with what is staged.
+const ID: usize = 16;
 
 /// The objects that belong to one parent: the object in a namespace with a name, or the objects with a label value.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -83,7 +89,7 @@ impl Relation {
         }
     }
 
-    /// Carries over from the previous state whether the label of a parent is confirmed.
+    /// Carries over from the previous state what is known about the label of a parent.
     #[must_use]
     pub fn following(mut self, before: Option<&Self>, origin: EventOrigin) -> Self {
         if let Self::Parent(Parent { requirement: Requirement::Label(label), .. }) = &mut self {
@@ -91,11 +97,12 @@ impl Relation {
                 Requirement::Label(label) => Some(label),
                 Requirement::Revision(_) => None,
             });
-            label.is_confirmed = match before {
-                Some(before) if (&before.commit, &before.staged) == (&label.commit, &label.staged) => before.is_confirmed,
+            label.knowledge = match (before, origin) {
+                (Some(before), _) if (&before.commit, &before.staged) == (&label.commit, &label.staged) => before.knowledge,
                 // Fleet writes the staged ID and the label in one write.
-                Some(before) => origin == EventOrigin::Changed && before.staged != label.staged,
-                None => origin == EventOrigin::Created,
+                (Some(before), EventOrigin::Changed) if before.staged == label.staged => Knowledge::Alone,
+                (Some(_), EventOrigin::Changed) | (None, EventOrigin::Created) => Knowledge::Confirmed,
+                _ => Knowledge::Unknown,
             };
         }
         self
@@ -133,8 +140,28 @@ struct Revision {
 struct Label {
     commit: String,
     staged: String,
-    /// Whether the label came with the staged revision, or a part has confirmed it since.
-    is_confirmed: bool,
+    /// Whether the content of the staged revision is that of the label. Its options can still be others.
+    has_content: bool,
+    knowledge: Knowledge,
+}
+
+/// What is known about a label.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Knowledge {
+    /// It came with the staged revision, or a part has confirmed it since.
+    Confirmed,
+    /// It came without a staged revision.
+    Alone,
+    /// Its arrival was not seen.
+    Unknown,
+}
+
+impl Label {
+    /// Identifies the label and the staged revision.
+    fn id(&self) -> String {
+        let both = Sha256::new().chain_update(&self.commit).chain_update([0]).chain_update(&self.staged);
+        hex::encode(both.finalize())[..ID].to_owned()
+    }
 }
 
 impl Parent {
@@ -145,9 +172,11 @@ impl Parent {
         Relation::Parent(Self { family: Arc::new(family), own: Arc::default(), requirement })
     }
 
-    /// A parent whose label belongs to the staged revision if a part confirms it.
-    pub(super) fn labelled(family: Family, commit: &str, staged: &str) -> Relation {
-        let label = Label { commit: commit.to_owned(), staged: staged.to_owned(), is_confirmed: false };
+    /// A parent whose label belongs to the staged revision if a part confirms it. `has_content`: whether the content of the staged revision
+    /// is that of the label.
+    pub(super) fn labelled(family: Family, commit: &str, staged: &str, has_content: bool) -> Relation {
+        let (commit, staged) = (commit.to_owned(), staged.to_owned());
+        let label = Label { commit, staged, has_content, knowledge: Knowledge::Unknown };
         let requirement = Requirement::Label(label);
         Relation::Parent(Self { family: Arc::new(family), own: Arc::default(), requirement })
     }
@@ -166,6 +195,15 @@ impl Parent {
     /// Replaces its own observation by an equal one that others have, too.
     pub fn share_own(&mut self, shared: impl FnOnce(&Observation) -> Arc<Observation>) {
         self.own = shared(&self.own);
+    }
+
+    /// Returns an identifier of its label and the staged revision, if the label is confirmed.
+    #[must_use]
+    pub fn confirmed(&self) -> Option<String> {
+        match &self.requirement {
+            Requirement::Label(label) if label.knowledge == Knowledge::Confirmed => Some(label.id()),
+            Requirement::Label(_) | Requirement::Revision(_) => None,
+        }
     }
 
     /// Adds its own observation. `path`: `None` if the pipeline sets no revision path, otherwise whether that path leads into the status.
@@ -229,8 +267,10 @@ pub fn combine(parent: &mut Parent, members: &[Member<'_>]) -> Observation {
         Requirement::Revision(revision) => of_revision(&parent.own, revision, members),
         Requirement::Label(label) => {
             let confirms = |part: &Part| part.staged && part.revision == label.commit;
-            label.is_confirmed |= members.iter().any(|member| member.read.is_some_and(|(_, part)| confirms(part)));
-            if label.is_confirmed { (*parent.own).clone() } else { unconfirmed(&parent.own, &label.commit) }
+            if members.iter().any(|member| member.read.is_some_and(|(_, part)| confirms(part))) {
+                label.knowledge = Knowledge::Confirmed;
+            }
+            of_label(&parent.own, label)
         }
     }
 }
@@ -238,13 +278,25 @@ pub fn combine(parent: &mut Parent, members: &[Member<'_>]) -> Observation {
 fn of_revision(own: &Observation, required: &Revision, members: &[Member<'_>]) -> Observation {
     let drifts = |member: &Member<'_>| member.read.is_some_and(|(said, _)| said.drifted);
     let drifted = own.drifted || (!required.corrects_drift && members.iter().any(drifts));
-    let said = Observation { drifted, ..own.clone() };
+    let said = Observation { drifted, errors: errors(own, required, members), ..own.clone() };
     let Some((status, reason, message)) = (own.status == Status::Current).then(|| in_the_way(required, members)).flatten()
     else {
         return said;
     };
     let revision = if required.in_status { own.revision.clone() } else { String::new() };
     Observation { status, reason, message: super::cut(message, super::MAX_MESSAGE), revision, ..said }
+}
+
+/// Returns the errors of a parent and of its parts.
+fn errors(own: &Observation, required: &Revision, members: &[Member<'_>]) -> Errors {
+    let mut errors = own.errors.clone();
+    let mut decide = true;
+    for (said, part) in members.iter().filter_map(|member| member.read) {
+        errors.add_part(&said.errors, part.revision != required.wanted);
+        decide &= said.status != Status::Failed || said.errors.decide;
+    }
+    errors.decide = if own.status == Status::Failed { own.errors.decide } else { decide && errors.is_any() };
+    errors
 }
 
 /// Returns why the parts do not run the revision of their parent: status, reason and message.
@@ -270,17 +322,26 @@ fn in_the_way(required: &Revision, members: &[Member<'_>]) -> Option<(Status, St
     Some((status, said.reason.clone(), format!("Bundle {name}: {}", said.message)))
 }
 
-/// Returns the observation of an object whose label is not confirmed.
-fn unconfirmed(own: &Observation, commit: &str) -> Observation {
+/// Returns the observation of an object with a label. If it is not known whether the label belongs to what is staged, a failure counts if at
+/// least the content is the same.
+fn of_label(own: &Arc<Observation>, label: &Label) -> Observation {
+    let same_content = label.has_content && label.knowledge == Knowledge::Unknown;
     match own.status {
+        _ if label.knowledge == Knowledge::Confirmed => (**own).clone(),
+        Status::Failed if same_content => (**own).clone(),
+        Status::Terminating | Status::NotFound | Status::Unknown => (**own).clone(),
         Status::Current | Status::Failed => Observation {
             status: Status::InProgress,
-            revision: String::new(),
             reason: "NotStaged".to_owned(),
-            message: format!("the Bundle has not staged commit {commit} on this cluster yet"),
-            ..own.clone()
+            message: format!("the Bundle has not staged commit {} on this cluster yet", label.commit),
+            ..unconfirmed(own, label)
         },
-        Status::InProgress => Observation { revision: String::new(), ..own.clone() },
-        Status::Terminating | Status::NotFound | Status::Unknown => own.clone(),
+        Status::InProgress => unconfirmed(own, label),
     }
+}
+
+/// Returns its own observation without a running revision, with what it is if the label belongs to what is staged.
+fn unconfirmed(own: &Arc<Observation>, label: &Label) -> Observation {
+    let known = IfStaged { id: label.id(), said: own.clone() };
+    Observation { revision: String::new(), if_staged: Some(Arc::new(known)), ..(**own).clone() }
 }

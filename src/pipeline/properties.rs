@@ -138,6 +138,7 @@ impl World {
             changed_at: None,
             overflowed: false,
             cluster: String::new(),
+            confirmed: String::new(),
         }
     }
 
@@ -275,7 +276,7 @@ impl Model {
     fn take(&mut self, obs: &Observation) {
         match settle(self.settled.as_ref(), obs, &reader("apps/v1", "Deployment", None), 0) {
             Verdict::Ignored => {}
-            Verdict::Baseline(new) => self.settled = Some(new),
+            Verdict::Baseline(new) | Verdict::Noted(new) => self.settled = Some(new),
             Verdict::Changed { from, to, settled } => {
                 self.happened.push((from, to));
                 self.settled = Some(settled);

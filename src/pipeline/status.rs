@@ -241,12 +241,15 @@ fn fitted(mut status: PipelineStatus, before: &PipelineStatus, is_gone: impl Fn(
     Next { status, bytes, merged, dropped }
 }
 
-/// Sets the columns of `kubectl get`: how many targets are ready, and which revisions run in the last environment. A generated target whose
-/// object is gone does not count.
+/// Sets the columns of `kubectl get`: how many targets are ready, the worst status, and which revisions run in the last environment. A
+/// generated target whose object is gone does not count.
 fn set_print_columns(status: &mut PipelineStatus, observed: &[Observed]) {
     let targets = observed.iter().filter(|(target, reading)| !has_left(target, reading)).count();
     let ready = status.environments.iter().flat_map(|e| &e.targets).filter(|t| t.ready).count();
     status.ready_targets = format!("{ready}/{targets}");
+    let shown = observed.iter().zip(status.environments.iter().flat_map(|e| &e.targets));
+    let counted = shown.filter(|((target, reading), _)| !has_left(target, reading)).map(|(_, shown)| shown.status);
+    status.state = counted.min_by_key(|status| status.badness());
     let last = status.environments.last().into_iter().flat_map(|e| &e.targets);
     let revisions: BTreeSet<&str> = last.map(running_revision).filter(|r| !r.is_empty()).collect();
     let joined = revisions.into_iter().collect::<Vec<_>>().join(",");
@@ -266,6 +269,9 @@ fn running_revision(target: &TargetStatus) -> &str {
         _ => &target.revision,
     }
 }
+
+#[cfg(test)]
+mod recorded;
 
 #[cfg(test)]
 mod tests {
@@ -315,6 +321,7 @@ mod tests {
             changed_at: None,
             overflowed: false,
             cluster: String::new(),
+            confirmed: String::new(),
         }
     }
 
@@ -328,7 +335,15 @@ mod tests {
 
     fn unknown(reason: Reason) -> Reading {
         let now = Now::Unknown { reason, message: "why".into() };
-        Reading { observations: vec![], now, seq: 0, changed_at: None, overflowed: false, cluster: String::new() }
+        Reading {
+            observations: vec![],
+            now,
+            seq: 0,
+            changed_at: None,
+            overflowed: false,
+            cluster: String::new(),
+            confirmed: String::new(),
+        }
     }
 
     fn base(status: Option<&PipelineStatus>) -> Base<'static> {
@@ -449,6 +464,7 @@ mod tests {
         observed[1].1 = unknown(Reason::Forbidden);
         let after = look(base(Some(&status)), &observed, at(20)).unwrap().status;
         assert_eq!((after.ready_targets.as_str(), after.revision.as_str()), ("1/2", "1"));
+        assert_eq!((status.state, after.state), (Some(Status::Current), Some(Status::Unknown)), "the worst of all targets");
         assert_eq!(after.environments[1].targets[0].revision, "", "the target itself shows no revision");
     }
 

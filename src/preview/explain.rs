@@ -47,6 +47,9 @@ pub struct Explained {
     /// Why the state of a target is currently unknown, by target. It comes from the status of the pipeline.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub unobserved: BTreeMap<String, Wrong>,
+    /// Why the controller cannot send the notification now, by target. It comes from the status of the pipeline.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub not_ready: BTreeMap<String, Wrong>,
     /// Why the notification cannot be recorded or sent, as far as its definition shows.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub problem: Option<Wrong>,
@@ -112,7 +115,7 @@ pub fn explain(pipeline: &Pipeline, known: &Known<'_>, asked: Asked<'_>) -> Resu
         // A notification that does not select the pipeline does not apply to it, even if the pipeline has a layer with its name.
         let Some(below) = layers_below(known.global, pipeline, name, bases.get(name).copied()) else { continue };
         let groups = Whole { pipeline, known, name, below }.groups(&all, asked.target);
-        explained.extend(groups.into_iter().map(|group| group.with_last_sent(pipeline)));
+        explained.extend(groups.into_iter().map(|group| group.with_last_sent(pipeline).with_not_ready(pipeline)));
     }
     match asked.notification {
         Some(name) if explained.is_empty() => {
@@ -193,10 +196,18 @@ impl Whole<'_> {
         let fields = self.authors(&folded, &namespace);
         let mut spec = folded.value;
         mask(&mut spec);
-        let (targets, subjects, unobserved) = (Vec::new(), Vec::new(), BTreeMap::new());
-        let (last_sent_time, last_sent) = (None, BTreeMap::new());
-        let notification = self.name.to_owned();
-        Some(Explained { notification, targets, subjects, spec, fields, last_sent_time, last_sent, unobserved, problem })
+        Some(Explained {
+            notification: self.name.to_owned(),
+            targets: Vec::new(),
+            subjects: Vec::new(),
+            spec,
+            fields,
+            last_sent_time: None,
+            last_sent: BTreeMap::new(),
+            unobserved: BTreeMap::new(),
+            not_ready: BTreeMap::new(),
+            problem,
+        })
     }
 
     /// Returns a problem if the controller does not send to the address of the endpoint.
@@ -279,6 +290,20 @@ impl Explained {
         Self { last_sent_time: cursor.and_then(|cursor| cursor.last_sent_time), last_sent: last_sent.collect(), ..self }
     }
 
+    /// Adds what the controller reports about its targets, as far as the definition does not show it.
+    fn with_not_ready(mut self, pipeline: &Pipeline) -> Self {
+        let dispatched = pipeline.status.as_ref().and_then(|status| status.dispatched.as_ref());
+        let own = dispatched.into_iter().flat_map(|d| &d.notifications).filter(|entry| entry.name == self.notification);
+        for entry in own {
+            let why = Wrong { reason: entry.reason.clone(), message: entry.message.clone() };
+            let is_known = self.problem.as_ref().is_some_and(|problem| problem.reason == why.reason);
+            let targets = self.targets.iter().filter(|name| entry.target.as_ref().is_none_or(|target| target == *name));
+            let targets: Vec<_> = targets.filter(|_| !is_known).cloned().collect();
+            self.not_ready.extend(targets.into_iter().map(|target| (target, why.clone())));
+        }
+        self
+    }
+
     /// Returns the targets and the subjects.
     fn places(&self) -> impl Iterator<Item = &str> {
         self.targets.iter().chain(&self.subjects).map(String::as_str)
@@ -312,7 +337,7 @@ impl Explained {
         if let Some(problem) = &self.problem {
             lines.push((format!("# {}: {}", problem.reason, problem.message), None));
         }
-        for (target, why) in &self.unobserved {
+        for (target, why) in self.unobserved.iter().chain(&self.not_ready) {
             lines.push((format!("# {target}: {}: {}", why.reason, comment(&why.message)), None));
         }
         lines.push(("spec:".to_owned(), None));

@@ -7,13 +7,13 @@ use crate::api::delivery::{Subject, SubjectKind};
 use crate::api::pipeline::TargetStatus;
 use crate::api::pipeline::target::{TargetInfo, targets_of};
 use crate::api::values::refs::ConfigMapKey;
-use crate::api::{Notification, Pipeline, TransitionType};
+use crate::api::{Notification, NotificationSpec, Pipeline, TransitionType};
 use crate::config::layers::{Layer, of_environment, of_target, of_whole_pipeline};
 use crate::config::{Given, Global, Problem, Sending, Text, flatten};
 use crate::manifests::{effective_notification, has_notification, layers_below};
 
 /// The layers of one notification, least specific first.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct LayeredNotification {
     /// Name of the notification.
     pub name: String,
@@ -70,6 +70,28 @@ impl LayeredNotification {
         Self::over(own, global, (name, notification), pipeline)
     }
 
+    /// Returns the layers for subjects of a kind at a target, over those below the pipeline. `None`: no notification applies there.
+    pub(super) fn at(
+        below: &[Layer],
+        name: &str,
+        pipeline: &Pipeline,
+        (kind, target): (SubjectKind, &TargetInfo),
+    ) -> Option<Self> {
+        let (spec, namespace) = (&pipeline.spec, pipeline.namespace().unwrap_or_default());
+        let own = match kind {
+            SubjectKind::Target => of_target(spec, &namespace, name, target),
+            SubjectKind::Environment => of_environment(spec, &namespace, name, target.environment_index),
+            SubjectKind::Cluster | SubjectKind::Pipeline => of_whole_pipeline(spec, &namespace, name).into_iter().collect(),
+        };
+        let layers = [below, &own].concat();
+        has_notification(&layers).then(|| Self { name: name.to_owned(), namespace, layers })
+    }
+
+    /// Returns the result of the layers, as users write a spec.
+    pub(super) fn spec(&self) -> Result<NotificationSpec, Problem> {
+        flatten(&self.layers)
+    }
+
     /// Adds the layers of a pipeline to those below.
     fn over(
         own: Vec<Layer>,
@@ -96,7 +118,7 @@ impl LayeredNotification {
     pub(super) fn compiled(&self, given: &Given<'_>) -> Result<(Sending, Vec<TransitionType>), Problem> {
         let effective = effective_notification(&self.layers, &self.namespace, given);
         let sending = effective.intake.and(effective.sending)?;
-        let reported = flatten(&self.layers)?.triggers.into_iter().flatten().map(|trigger| trigger.type_).collect();
+        let reported = self.spec()?.triggers.into_iter().flatten().map(|trigger| trigger.type_).collect();
         Ok((sending, reported))
     }
 }

@@ -147,6 +147,7 @@ pub fn sample_context(
     context.labels.clone_from(pipeline.labels());
     context.annotations.clone_from(pipeline.annotations());
     context.subject = found.as_subject();
+    cluster.clone_into(&mut context.cluster);
     // Nothing is promoted to the first environment.
     if let Some(before) = found.environment_index.checked_sub(1).and_then(|before| pipeline.spec.environments.get(before)) {
         context.before.clone_from(&before.name);

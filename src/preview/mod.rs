@@ -3,9 +3,10 @@
 //! In: Notifications and the ConfigMaps with their templates, from files ([`Manifests`]) or a cluster ([`live`]), over the global
 //! configuration ([`LayeredNotification`]); a [`SampleContext`](crate::render::SampleContext) with sample data.
 //! Out: [`Preview`]s, with all possible credentials masked, and a request to the user's own receiver ([`post()`]). A built-in template
-//! becomes a Notification to start from ([`starter()`]) or a page of the documentation ([`page()`]). The request of a recorded delivery is [`recorded()`], and [`test_request()`]
-//! is a sample for the real receiver. [`explain()`] returns the effective
-//! notifications of a pipeline, with the layer that set each field, and [`promotions()`] why a revision is or is not promoted.
+//! becomes a Notification to start from ([`starter()`]) or a page of the documentation ([`page()`]). The request of a recorded delivery is
+//! [`recorded()`]. [`test_sample()`] decides whether a sample may be sent to the real receiver, and [`test_request()`] is its request.
+//! [`explain()`] returns the effective notifications of a pipeline, with the layer that set each field, and [`promotions()`] why a revision is
+//! or is not promoted.
 
 mod egress;
 mod explain;
@@ -18,6 +19,7 @@ mod promotions;
 mod recorded;
 mod request;
 mod starter;
+mod test_request;
 
 pub use egress::Egress;
 pub use explain::{Asked, Explained, Known, covered, explain};
@@ -26,9 +28,10 @@ pub use manifests::Manifests;
 pub use page::page;
 pub use post::{Posted, post};
 pub use promotions::{ExplainedPromotion, NewestPromotion, promotes, promotions};
-pub use recorded::{Recorded, TestRequest, TestSender, recorded, test_request};
+pub use recorded::{Recorded, recorded};
 pub use request::{Preview, previews};
 pub use starter::starter;
+pub use test_request::{AddressedTest, Marked, TestRefusal, TestRequest, TestSample, TestSender, test_request, test_sample};
 
 use crate::api::values::refs::ObjectName;
 use crate::config::Problem;
@@ -113,6 +116,17 @@ pub enum PreviewError {
         /// Why.
         #[source]
         source: Box<kube::Error>,
+    },
+    /// A test would change something, or would not be about anything.
+    #[error(transparent)]
+    Refused(#[from] TestRefusal),
+    /// The address of a request cannot be read.
+    #[error("Notification {name}: {source}")]
+    Address {
+        /// Its name.
+        name: String,
+        /// The problem.
+        source: crate::webhook::NotSent,
     },
     /// The receiver is unreachable.
     #[error("nothing was sent")]

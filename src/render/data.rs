@@ -1,5 +1,6 @@
 //! The data of a transition that templates and `when` expressions can read.
 
+mod context;
 pub(super) mod parameters;
 pub(super) mod promotion;
 pub(super) mod sample;
@@ -75,6 +76,8 @@ pub struct Data {
     pub superseded: i64,
     /// The notification that reports the transition.
     pub notification: NotificationData,
+    /// Name of the subject that no other subject has, in any installation with its own name of the local cluster. Conditions cannot use it.
+    pub context: String,
     /// The URL of the delivery in the audit page; empty without `--page-url`. Conditions cannot use it.
     pub link: String,
     /// URLs of other screens of the audit page; empty like `link`.
@@ -228,9 +231,16 @@ impl Data {
             coalesced: spec.coalesced,
             superseded: 0,
             notification: NotificationData { name: spec.notification.clone(), namespace: notification_namespace.to_owned() },
+            context: String::new(),
             link: String::new(),
             links: LinkData::default(),
         }
+    }
+
+    /// Adds the name of the subject that no other subject has. `spec` is the recorded transition, `cluster` the name of the local cluster.
+    #[must_use]
+    pub fn with_context(self, spec: &DeliverySpec, cluster: &str) -> Self {
+        Self { context: context::context(spec, cluster), ..self }
     }
 
     /// Adds the URLs of the audit page, if there is one. `namespace` and `name` are those of the Delivery.

@@ -144,6 +144,14 @@ pub enum RenderError {
         /// The problem.
         problem: String,
     },
+    /// The helper `commit` found no commit in this data.
+    #[error("{at}: `commit` {problem}")]
+    NoCommit {
+        /// The position in the source.
+        at: Position,
+        /// What it found instead, where, and the remedy.
+        problem: String,
+    },
     /// A value of this data is not allowed at this position of the template.
     #[error("{at}: `{field}` {problem}")]
     ValueNotAllowed {
@@ -244,6 +252,16 @@ impl RenderError {
         if self.is_final() { "TemplateFailed" } else { "TemplateInvalid" }
     }
 
+    /// Whether the helper `commit` found no commit.
+    #[must_use]
+    pub const fn is_without_commit(&self) -> bool {
+        match self {
+            Self::NoCommit { .. } => true,
+            Self::Parameter { source, .. } => source.is_without_commit(),
+            _ => false,
+        }
+    }
+
     /// Whether the same recorded data causes this error in every attempt, so that a retry does not help. A problem of the template itself
     /// is not final, because a user can edit the template.
     #[must_use]
@@ -266,6 +284,7 @@ impl RenderError {
             | Self::Changeable(_)
             | Self::Several(_) => false,
             Self::HelperFailed { .. }
+            | Self::NoCommit { .. }
             | Self::ValueNotAllowed { .. }
             | Self::UrlValue(_)
             | Self::NotJson(_)
@@ -337,7 +356,8 @@ mod tests {
         let within = |error| RenderError::Parameter { name: name(), source: Box::new(error) };
         let finals = || {
             vec![
-                RenderError::HelperFailed { at, helper: "commit", problem: name() },
+                RenderError::HelperFailed { at, helper: "date", problem: name() },
+                RenderError::NoCommit { at, problem: name() },
                 RenderError::ValueNotAllowed { at, field: name(), problem },
                 RenderError::UrlValue(problem),
                 RenderError::NotJson(not_json()),
@@ -370,6 +390,9 @@ mod tests {
         for error in waits().into_iter().chain(waits().into_iter().map(within)) {
             assert!(!error.is_final() && error.reason() == "TemplateInvalid", "{error:?}");
         }
+        let no_commit = || RenderError::NoCommit { at, problem: name() };
+        assert!([no_commit(), within(no_commit())].iter().all(RenderError::is_without_commit));
+        assert!(!finals()[0].is_without_commit() && !no_commit().changeable_if(true).is_without_commit());
         for error in finals() {
             let said = error.to_string();
             let error = error.changeable_if(true);

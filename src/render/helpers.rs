@@ -12,9 +12,9 @@ use sha2::{Digest as _, Sha256};
 use super::MAX_BODY;
 use super::escape::context::Escape;
 use super::escape::markup::Markup;
-use super::lang::commits::COMMIT_REMEDY;
+use super::lang::commits::lacking;
 use crate::api::Time;
-use crate::api::values::commit::commit;
+use crate::api::values::commit::{commit, find_commit};
 use crate::api::values::revision::with_short_hashes;
 
 /// Maximum length of a date format in bytes. The result can be much longer, because each directive can be padded.
@@ -69,6 +69,9 @@ pub(super) enum Function {
     Bmp,
     /// `sha256 a`: the SHA-256 hash of a, as 64 hexadecimal digits. It is a key for a name that is too long to be a key itself.
     Sha256,
+    /// `shorten a n`: a, or if it has more than n characters, its first ones with the SHA-256 hash of the whole text. So different texts stay
+    /// different.
+    Shorten,
     /// `unix a`: a time as a number of seconds since 1970: `{{unix time}}` → `1763711234`.
     Unix,
     /// `unixMilli a`: a time as a number of milliseconds since 1970: `{{unixMilli time}}` → `1763711234567`.
@@ -82,7 +85,7 @@ pub(super) enum Function {
 pub(super) type Problem = Cow<'static, str>;
 
 impl Function {
-    const ALL: [Self; 22] = [
+    const ALL: [Self; 23] = [
         Self::And,
         Self::Or,
         Self::Not,
@@ -103,6 +106,7 @@ impl Function {
         Self::Urlencode,
         Self::Bmp,
         Self::Sha256,
+        Self::Shorten,
         Self::Unix,
         Self::UnixMilli,
     ];
@@ -140,6 +144,7 @@ impl Function {
             Self::Urlencode => "urlencode",
             Self::Bmp => "bmp",
             Self::Sha256 => "sha256",
+            Self::Shorten => "shorten",
             Self::Unix => "unix",
             Self::UnixMilli => "unixMilli",
         }
@@ -160,19 +165,10 @@ impl Function {
             | Self::Sha256
             | Self::Unix
             | Self::UnixMilli => 1..=1,
-            Self::Eq | Self::Default | Self::Lookup => 2..=2,
+            Self::Eq | Self::Default | Self::Lookup | Self::Shorten => 2..=2,
             Self::Truncate => 2..=3,
             Self::Replace => 3..=3,
             Self::Date | Self::Mrkdwn | Self::Markdown | Self::Html => 1..=2,
-        }
-    }
-
-    /// Returns the human-readable problem. `of` is the expression of the first argument. The text never contains values, because they may
-    /// be secret.
-    pub(super) fn explained(self, problem: &str, of: Option<&str>) -> String {
-        match (self, of) {
-            (Self::Commit, Some(of)) => format!("{problem} in `{of}`; {COMMIT_REMEDY}"),
-            _ => problem.to_owned(),
         }
     }
 
@@ -189,9 +185,9 @@ impl Function {
             Self::Lower => Ok(Value::String(text(arg(0)).to_lowercase())),
             Self::Replace => replace(&text(arg(0)), &text(arg(1)), &text(arg(2))).map(Value::String),
             Self::Date => date(&text(arg(0)), args.get(1).map(|a| text(a)).as_deref()).map(Value::String),
-            Self::Commit => match commit(&text(arg(0))) {
-                Some(hash) => Ok(Value::String(hash.to_owned())),
-                None => Err("found no commit hash".into()),
+            Self::Commit => match find_commit(&text(arg(0))) {
+                Ok(hash) => Ok(Value::String(hash.to_owned())),
+                Err(why) => Err(lacking(why).into()),
             },
             Self::Short => Ok(Value::String(short(&text(arg(0))))),
             Self::Mrkdwn => marked(Markup::Mrkdwn, &text(arg(0)), args.get(1).map(AsRef::as_ref)),
@@ -203,6 +199,7 @@ impl Function {
             },
             Self::Bmp => Ok(Value::String(text(arg(0)).replace(|c| c > '\u{ffff}', "\u{fffd}"))),
             Self::Sha256 => Ok(Value::String(hex::encode(Sha256::digest(text(arg(0)).as_bytes())))),
+            Self::Shorten => shorten(&text(arg(0)), arg(1)).map(Value::String),
             Self::Unix => instant(&text(arg(0))).map(|time| time.as_second().into()),
             Self::UnixMilli => instant(&text(arg(0))).map(|time| time.as_millisecond().into()),
             Self::And | Self::Or | Self::Default | Self::Lookup => Err("cannot be called here".into()),
@@ -241,6 +238,24 @@ fn truncate(text: &str, length: &Value, mark: Option<&str>) -> Result<String, Pr
         return Ok(text.to_owned());
     }
     Ok(text.chars().take(kept).chain(mark.chars()).collect())
+}
+
+/// Number of characters of a hash, and of the slash before it.
+const HASHED: usize = 65;
+/// Minimum length of a shortened text. Fewer digits of a hash do not distinguish texts.
+const SHORTEST: usize = 16;
+
+fn shorten(text: &str, length: &Value) -> Result<String, Problem> {
+    let length = length.as_u64().and_then(|n| usize::try_from(n).ok()).filter(|n| *n >= SHORTEST);
+    let length = length.ok_or("requires a length of at least 16, as in (shorten context 255)")?;
+    if text.char_indices().nth(length).is_none() {
+        return Ok(text.to_owned());
+    }
+    let hash = hex::encode(Sha256::digest(text.as_bytes()));
+    Ok(match length.checked_sub(HASHED) {
+        Some(kept) if kept > 0 => format!("{}/{hash}", text.chars().take(kept).collect::<String>()),
+        _ => hash.chars().take(length).collect(),
+    })
 }
 
 fn replace(text: &str, from: &str, to: &str) -> Result<String, Problem> {
@@ -341,6 +356,13 @@ mod tests {
             (Function::Mrkdwn, json!(["<!here> & co"]), json!("&lt;!here&gt; &amp; co")),
             (Function::Markdown, json!(["*a* b", 4]), json!("\\*a…")),
             (Function::Html, json!(["<b>", 5]), json!("&lt;…")),
+            (Function::Shorten, json!(["ä".repeat(70), 70]), json!("ä".repeat(70))),
+            (
+                Function::Shorten,
+                json!(["ä".repeat(71), 70]),
+                json!("äääää/b1b667cf8cc8ecb0bb8ccde316a888a9bcf1956b7b8ab6ee1e73293aa4323a62"),
+            ),
+            (Function::Shorten, json!(["abcabcabcabcabcab", 16]), json!("63b57b850c4ac037")),
             (Function::Sha256, json!(["abc"]), json!("ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad")),
             (Function::Unix, json!(["2025-11-21T07:47:14.567Z"]), json!(1_763_711_234)),
             (Function::UnixMilli, json!(["2025-11-21T07:47:14.567Z"]), json!(1_763_711_234_567_i64)),
@@ -364,6 +386,8 @@ mod tests {
             (Function::Truncate, json!(["a", -1]), "length"),
             (Function::Truncate, json!(["a", 2, "..."]), "length"),
             (Function::Html, json!(["a", 0]), "length"),
+            (Function::Shorten, json!(["a", 15]), "length"),
+            (Function::Shorten, json!(["a", "x"]), "length"),
             (Function::Unix, json!(["now"]), "time"),
             (Function::Replace, json!(["a", "", "b"]), "empty"),
             (Function::Replace, json!(["a".repeat(2000), "a", "b".repeat(2000)]), "too long"),
@@ -371,7 +395,8 @@ mod tests {
             (Function::Date, json!(["2025-11-21T07:47:14Z", "%!"]), "format"),
             (Function::Date, json!(["2025-11-21T07:47:14Z", "%Y".repeat(99)]), "128 bytes"),
             (Function::Commit, json!(["6.5.0"]), "no commit"),
-            (Function::Commit, json!([""]), "no commit"),
+            (Function::Commit, json!([""]), "empty text"),
+            (Function::Commit, json!([format!("{},{}", hex(40), "b".repeat(40))]), "several commit hashes"),
             (Function::Commit, json!([hex(41)]), "no commit"),
             (Function::Commit, json!([format!("main@sha1:{}", hex(64))]), "no commit"),
             (Function::Commit, json!([format!("main@sha256:{}", hex(40))]), "no commit"),
@@ -408,9 +433,20 @@ mod tests {
         }
 
         #[test]
+        fn shorten_keeps_to_its_length_and_keeps_texts_apart(
+            one in "[a-c]{0,80}",
+            other in "[a-c]{0,80}",
+            length in 16_u64..90,
+        ) {
+            let (short, of_other) = (shorten(&one, &json!(length)).unwrap(), shorten(&other, &json!(length)).unwrap());
+            prop_assert!(short.chars().count() as u64 <= length);
+            prop_assert_eq!(short == of_other, one == other);
+        }
+
+        #[test]
         fn short_and_commit_never_cut_another_text(text in ".{0,60}") {
             prop_assert_eq!(short(&text), text.clone(), "without a whole hash, nothing is cut");
-            prop_assert!(commit(&text).is_none_or(|hash| text.ends_with(hash)));
+            prop_assert!(commit(&text).is_none_or(|hash| text.contains(hash)));
         }
     }
 }

@@ -59,9 +59,10 @@ impl UrlTemplate {
         needs_commit(&self.0.program, parameters)
     }
 
-    /// Whether the URL contains data of the object of Fleet that a target comes from.
+    /// Returns the parameters with data of the object of Fleet that a target comes from, or none if the URL itself contains such data.
+    /// `None`: it contains no such data.
     #[must_use]
-    pub fn needs_source(&self, parameters: &Parameters) -> bool {
+    pub fn needs_source(&self, parameters: &Parameters) -> Option<Vec<String>> {
         needs_source(&self.0.program, parameters)
     }
 

@@ -36,7 +36,7 @@ impl<F: FnOnce() -> Data> ConditionData<F> {
 }
 
 /// Fields of the data that are known only when a delivery is sent.
-pub(super) const LATER: [&str; 3] = ["superseded", "link", "links"];
+pub(super) const LATER: [&str; 4] = ["superseded", "context", "link", "links"];
 
 /// A field of the data, except those of [`LATER`].
 fn field(data: &Data, name: &str) -> Result<Value> {

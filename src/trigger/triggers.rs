@@ -1,5 +1,6 @@
 //! Which transitions a notification reports, and when.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use globset::{Glob, GlobSet, GlobSetBuilder};
@@ -7,6 +8,7 @@ use globset::{Glob, GlobSet, GlobSetBuilder};
 use super::seen::ConditionData;
 use super::when::{When, WhenError};
 use crate::api::notification::Trigger;
+use crate::api::pipeline::target::TargetInfo;
 use crate::api::{TransitionType, duration};
 use crate::render::Data;
 
@@ -71,6 +73,18 @@ pub struct Place {
     pub full_cluster: String,
 }
 
+impl Place {
+    /// Returns the place of a target. `namespace` is the namespace of its pipeline.
+    #[must_use]
+    pub fn of(target: &TargetInfo, namespace: &str) -> Self {
+        let (cluster, full_cluster) = match &target.cluster_ref {
+            Some(cluster) => (cluster.name.clone(), cluster.seen_from(namespace).full_name()),
+            None => (target.cluster.clone(), target.cluster.clone()),
+        };
+        Self { environment: target.environment.clone(), cluster, full_cluster }
+    }
+}
+
 /// How a transition is reported.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
@@ -133,6 +147,14 @@ impl Triggers {
         self.ask(type_, &[place], || Data::sample(type_)).is_some()
     }
 
+    /// Returns the index of the first trigger that names environments, but none of these. `None` also if there are no environments.
+    #[must_use]
+    pub fn matching_nothing(&self, environments: &BTreeSet<&str>) -> Option<usize> {
+        let is_idle = |globs: &GlobSet| !environments.iter().any(|environment| globs.is_match(environment));
+        let is_idle = |trigger: &Compiled| trigger.environments.as_ref().is_some_and(is_idle);
+        self.0.iter().position(is_idle).filter(|_| !environments.is_empty())
+    }
+
     /// Whether any trigger has this type, whatever its conditions are.
     #[must_use]
     pub fn mention(&self, type_: TransitionType) -> bool {
@@ -183,6 +205,18 @@ mod tests {
 
     fn compile(triggers: serde_json::Value) -> Result<Triggers, TriggerError> {
         Triggers::compile(&serde_json::from_value::<Vec<Trigger>>(triggers).unwrap())
+    }
+
+    #[test]
+    fn a_trigger_that_matches_no_environment_is_found() {
+        let of = |environments: serde_json::Value| {
+            let triggers = json!([{"type": "Deployed"}, {"type": "Failed", "environments": environments}]);
+            let triggers = compile(triggers).unwrap();
+            [&["dev", "prod"][..], &[]].map(|known| triggers.matching_nothing(&known.iter().copied().collect()))
+        };
+        assert_eq!(of(json!(["production"])), [Some(1), None]);
+        assert_eq!(of(json!(["production", "prod*"])), [None, None]);
+        assert_eq!(of(json!([])), [Some(1), None]);
     }
 
     fn place(environment: &str, cluster: &str) -> Place {

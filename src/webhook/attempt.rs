@@ -70,6 +70,16 @@ pub enum NotSent {
         /// What is wrong with the value.
         problem: &'static str,
     },
+    /// The value has a character that it must not have. Editors do not show most of them.
+    #[error("Secret {key}: character {at} is {what}; remove it")]
+    SecretCharacter {
+        /// The Secret and the key of the value.
+        key: SecretKey,
+        /// The position of the character. The first one is 1.
+        at: usize,
+        /// The kind of the character.
+        what: &'static str,
+    },
     /// The egress policy forbids the address.
     #[error("destination forbidden: {0}")]
     DestinationForbidden(Rule),

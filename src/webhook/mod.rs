@@ -21,7 +21,7 @@ mod secrets;
 #[cfg(test)]
 mod tests;
 
-pub use attempt::classify::{Reason, Verdict, classify};
+pub use attempt::classify::{Reason, Verdict, classify, not_sent};
 pub use attempt::retry_after::{MAX_RETRY_AFTER, parse as parse_retry_after};
 pub use attempt::{Attempt, AttemptResult, Failure, FailureKind, NotSent};
 pub use client::proxy::{Proxy, ProxyError};

@@ -15,6 +15,8 @@ use tokio::time::Instant;
 
 use super::attempt::NotSent;
 use super::client::tls;
+use super::egress::policy::Policy;
+use super::request::compose;
 use super::request::signing::Signing;
 use crate::api::notification::credentials::{Needed, SecretKey, SecretName};
 use crate::api::{Time, now};
@@ -70,12 +72,14 @@ impl Secrets {
         Self { slots: Arc::new(RwLock::new(slots)), changes, edits: Arc::default(), others: State::Missing }
     }
 
-    /// Checks that all required Secrets exist and are usable. Returns the first error.
-    pub fn check<'k>(&self, needed: impl IntoIterator<Item = &'k Needed>) -> Result<(), NotSent> {
+    /// Checks that all required Secrets exist, and that a request can be sent with them: the same functions as at the time of the request.
+    /// Returns the first error.
+    pub fn check<'k>(&self, needed: impl IntoIterator<Item = &'k Needed>, policy: &Policy) -> Result<(), NotSent> {
         for needed in needed {
             let contents = self.now(&needed.secret())?;
             match needed {
-                Needed::Key(key) => drop(contents.text(key)?),
+                Needed::Url(key) => drop(compose::secret_url(&contents, key, policy, &mut Hidden::default())?),
+                Needed::Auth(auth) => drop(compose::credentials(&contents, auth, &mut Hidden::default())?),
                 Needed::Authorities(key) => drop(tls::authorities(&contents, key)?),
                 Needed::ClientCertificate(name) => tls::checked_identity(&contents, name)?,
                 Needed::SigningKeys(name) => drop(Signing::read(&contents, name, &mut Hidden::default())?),
@@ -220,6 +224,7 @@ pub(super) mod tests {
     use k8s_openapi::ByteString;
 
     use super::*;
+    use crate::api::notification::credentials::AuthRef;
     use crate::api::values::refs::INBOUND;
 
     /// A Secret with this data.
@@ -232,8 +237,13 @@ pub(super) mod tests {
         SecretKey::new("team-a", "chat", key)
     }
 
+    /// A token in the value of a key.
+    pub(in crate::webhook) fn token(secret: SecretKey) -> Needed {
+        Needed::Auth(AuthRef::Token { secret, header: http::header::AUTHORIZATION, scheme: String::new() })
+    }
+
     fn check(secrets: &Secrets, keys: &[&str]) -> Result<(), NotSent> {
-        secrets.check(&keys.iter().map(|k| Needed::Key(key(k))).collect::<Vec<_>>())
+        secrets.check(&keys.iter().map(|k| token(key(k))).collect::<Vec<_>>(), &Policy::default())
     }
 
     #[test]
@@ -261,6 +271,57 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn a_value_with_which_nothing_can_be_sent_is_found_before_the_first_request() {
+        let invalid = |problem| Err(NotSent::SecretInvalid { key: key("k"), problem });
+        let odd = |at, what| Err(NotSent::SecretCharacter { key: key("k"), at, what });
+        let check = |needed: Needed, value: &str| {
+            let secrets = Secrets::fixed([(key("k"), value.to_owned())]);
+            secrets.check(&[needed], &Policy::default())
+        };
+        for (value, want) in [
+            ("https://chat.example.com/hook\n", Ok(())),
+            ("\"https://chat.example.com/hook\"", invalid("is not a URL: remove the quotation marks")),
+            ("\u{feff}https://chat.example.com/hook", odd(1, "a byte order mark")),
+            ("SLACK_URL=https://chat.example.com", invalid("is not a URL")),
+            ("chat.example.com/hook", invalid("is not a URL")),
+            ("ftp://chat.example.com/hook", invalid("the URL must begin with https:// or http://")),
+            ("https://user@chat.example.com/hook", invalid("the URL must not contain user info")),
+            ("https://chat.example.com/a\nhttps://chat.example.com/b", odd(27, "a line break")),
+            ("http://chat.example.com/hook", Err(NotSent::InsecureScheme)),
+            ("https://127.0.0.1/hook", Err(NotSent::DestinationForbidden(crate::webhook::Rule::Loopback))),
+        ] {
+            assert_eq!(check(Needed::Url(key("k")), value), want, "{value:?}");
+        }
+        for (value, want) in [
+            ("abc\r\n", Ok(())),
+            ("abc\ndef", odd(4, "a line break")),
+            ("abc\0", odd(4, "the character NUL")),
+            ("\u{feff}abc", odd(1, "a byte order mark")),
+            ("abc\u{200b}", odd(4, "an invisible character")),
+            ("ab\u{a0}c", odd(3, "a no-break space")),
+            ("\u{201c}abc\u{201d}", odd(1, "a typographic quotation mark")),
+            ("ab\u{e9}", odd(3, "not an ASCII character")),
+        ] {
+            assert_eq!(check(token(key("k")), value), want, "{value:?}");
+        }
+    }
+
+    #[test]
+    fn a_user_name_and_a_password_are_checked_before_the_first_request() {
+        let check = |user: &str, password: &str| {
+            let values = [("username", user), ("password", password)].map(|(name, value)| (key(name), value.to_owned()));
+            let auth = AuthRef::Basic { namespace: "team-a".to_owned(), name: "chat".to_owned() };
+            Secrets::fixed(values).check(&[Needed::Auth(auth)], &Policy::default())
+        };
+        assert_eq!(check("bot", "p\u{e4}ss"), Ok(()));
+        let colon = NotSent::SecretInvalid { key: key("username"), problem: "a user name must not contain a colon" };
+        assert_eq!(check("a:b", "x"), Err(colon));
+        let hidden = NotSent::SecretCharacter { key: key("password"), at: 2, what: "an invisible character" };
+        assert_eq!(check("bot", "x\u{200b}"), Err(hidden.clone()));
+        assert_eq!(hidden.to_string(), "Secret team-a/chat, key password: character 2 is an invisible character; remove it");
+    }
+
+    #[test]
     fn listeners_are_notified_only_of_changes() {
         let secrets = Secrets::unknown();
         let name = key("").secret();
@@ -284,7 +345,7 @@ pub(super) mod tests {
     #[test]
     fn the_first_read_is_not_an_edit() {
         let secrets = Secrets::unknown();
-        let (name, needed) = (key("").secret(), [Needed::Key(key("k"))]);
+        let (name, needed) = (key("").secret(), [token(key("k"))]);
         let slot = secrets.add(name.clone());
         let edited = |value: Option<&str>| {
             secrets.put(&name, &slot, value.map(|value| secret(&[("k", value)])));

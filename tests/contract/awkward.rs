@@ -72,11 +72,20 @@ fn text(data: &mut Data, text: &str) {
     }
 }
 
-/// Sets the revisions that are not empty to one of this branch.
+/// Sets the branch of all revisions that are not empty.
 fn branch(data: &mut Data, branch: &str) {
-    let revisions = [&mut data.revision, &mut data.promotion.revision, &mut data.promotion.previous];
-    for revision in revisions.into_iter().filter(|revision| !revision.is_empty()) {
-        *revision = format!("{branch}@sha1:{COMMIT}");
+    let promotion = &mut data.promotion;
+    let revisions = [
+        &mut data.revision,
+        &mut data.running_revision,
+        &mut data.previous_revision,
+        &mut promotion.revision,
+        &mut promotion.previous,
+    ];
+    for revision in revisions {
+        if let Some((_, hash)) = revision.rsplit_once(':') {
+            *revision = format!("{branch}@sha1:{hash}");
+        }
     }
 }
 
@@ -90,6 +99,7 @@ fn long_names(data: &mut Data) {
         SubjectKind::Cluster => [63, 253].map(name).join("."),
         SubjectKind::Environment | SubjectKind::Pipeline => name(63),
     };
+    data.context = [63, 63, 63, 63, 253, 63, 63, 253].map(name).join("/");
     // Empty fields stay empty.
     let texts = [
         (63, &mut data.environment),

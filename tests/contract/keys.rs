@@ -163,12 +163,16 @@ fn statuses_of_different_targets_do_not_replace_each_other() {
     ];
     for (builtin, pointer) in names {
         let subject = Subject::example(builtin, Parameters::Required);
-        let name = |target: String| {
-            let body = subject.body(Deployed, |data| data.subject.name = target);
+        let name = |context: String| {
+            let body = subject.body(Deployed, |data| data.context = context);
             body.pointer(pointer).unwrap().clone()
         };
         let long = "n".repeat(600);
         assert_ne!(name(format!("{long}/a")), name(format!("{long}/b")), "{}", builtin.as_str());
         assert_eq!(name(format!("{long}/a")), name(format!("{long}/a")), "{}", builtin.as_str());
+        // Everything that distinguishes the subject is readable, except in the key of Bitbucket, which is a hash.
+        let whole = Data::sample(Deployed).context;
+        let shown = name(whole.clone()).as_str().unwrap().to_owned();
+        assert!(shown.ends_with(&whole) || builtin == Builtin::BitbucketBuildStatus, "{}: {shown}", builtin.as_str());
     }
 }

@@ -128,7 +128,10 @@ fn a_status_of_promotions_does_not_replace_that_of_the_environment() {
     ] {
         let name = |type_| body(builtin, type_).pointer(pointer).cloned().unwrap();
         let promotions = name(PromotionPending);
-        assert!(promotions.as_str().is_some_and(|name| name.ends_with("promotion/prod")), "{promotions}");
+        assert!(
+            promotions.as_str().is_some_and(|name| name.ends_with("in-cluster/team-a/podinfo/prod/promotion")),
+            "{promotions}"
+        );
         assert!(PROMOTED.iter().all(|type_| name(*type_) == promotions), "{}", builtin.as_str());
         assert_ne!(promotions, name(TransitionType::EnvironmentReady), "{}", builtin.as_str());
     }

@@ -5,7 +5,7 @@ use pennant::api::Pipeline;
 use serde_json::{Value, json};
 
 use crate::support::pennant::command;
-use crate::support::{Fault, Pennant, Proxy, Receiver, World};
+use crate::support::{Fault, Pennant, Proxy, Receiver, World, eventually};
 
 #[tokio::test]
 async fn explain_shows_each_field_with_its_layer() {
@@ -130,4 +130,33 @@ async fn explain_shows_the_global_configuration_if_it_can_be_read() {
     let (all, said) = explain(&world, &["-o", "json"]).await;
     assert_eq!(names(&all), ["hook"]);
     assert!(said.contains("ConfigMap explained-global/pennant-config: no permission to read it; grant get on configmaps in explained-global"), "{said}");
+}
+
+#[tokio::test]
+async fn a_controller_that_is_gone_is_reported_by_check_and_by_explain() {
+    let world = World::new("explained-gone").await;
+    let receiver = Receiver::start();
+    world.deploy("web", "1").await;
+    world.notification("hook", &receiver, json!({})).await;
+    world.pipeline("shop", &["dev/web"]).await;
+    let mut pennant = Pennant::start(&world).await;
+    world.settled().await;
+    let explain = ["explain", "shop", "--controller-namespace", &world.ns];
+    eventually("the controllers act", async || {
+        let (_, checked, _) = world.command(&["check"]).await;
+        let (code, _, warned) = world.command(&explain).await;
+        let acts = format!("ok      controllers that act in namespace {}\n", world.ns);
+        let is_well = checked.contains(&acts) && code == Some(0) && !warned.contains("No controller acts");
+        if is_well { Ok(()) } else { Err(format!("{checked}\n{warned}")) }
+    })
+    .await;
+
+    pennant.stop().await;
+    let words = "No controller acts: Lease pennant-pipeline has no holder, Lease pennant-dispatch has no holder. \
+        Nothing is observed or sent until one does. To see more: kubectl get leases,pods";
+    let (code, checked, _) = world.command(&["check"]).await;
+    let failed = format!("FAILED  controllers that act in namespace {}: {words}", world.ns);
+    assert!(code == Some(1) && checked.contains(&failed), "{checked}");
+    let (code, shown, warned) = world.command(&explain).await;
+    assert!(code == Some(0) && shown.contains("hook") && warned.contains(words), "{warned}");
 }

@@ -69,6 +69,7 @@ mod scopes;
 mod secrets;
 mod sets;
 mod setters;
+mod statuses;
 mod subjects;
 mod sweep;
 mod templates;

@@ -7,5 +7,6 @@ mod load;
 mod missing;
 pub mod person;
 mod platform;
+mod send_test;
 mod shared;
 mod shown;

@@ -72,7 +72,7 @@ impl Recording {
         for observation in observations.chain([&gone]) {
             match settle(settled.as_ref(), observation, &self.reader, 0) {
                 Verdict::Ignored => {}
-                Verdict::Baseline(new) => settled = Some(new),
+                Verdict::Baseline(new) | Verdict::Noted(new) => settled = Some(new),
                 Verdict::Changed { from, to, settled: new } => {
                     settled = Some(new);
                     let revision = number(&to.revision);

@@ -90,6 +90,42 @@ async fn nothing_is_sent_until_the_secret_exists() {
         .await;
 }
 
+/// What is checked before each request is checked when the Secret changes.
+#[tokio::test]
+async fn a_secret_that_cannot_work_is_reported_before_the_first_change() {
+    let world = World::new("unusable").await;
+    let receiver = Receiver::start();
+    world.deploy("web", "1").await;
+    world.pipeline("shop", &["dev/web"]).await;
+    let url = receiver.url("/hook/web");
+    world.secret("chat", json!({"url": format!("\"{url}\""), "token": "open\u{200b}sesame"})).await;
+    let reference = |key: &str| json!({"secretKeyRef": {"name": "chat", "key": key}});
+    let endpoint = json!({"url": null, "urlFrom": reference("url"), "auth": {"token": reference("token")}});
+    world.notification("hook", &receiver, json!({"endpoint": endpoint})).await;
+    let pennant = Pennant::start(&world).await;
+    world.observed("shop").await;
+    let says = async |words: &str| {
+        let ready = world.condition("hook", "Ready", |c| c.reason == "SecretInvalid" && c.message.contains(words)).await;
+        assert_eq!(ready.status, ConditionStatus::False);
+        world.condition("hook", "Delivering", |c| c.status == ConditionStatus::Unknown && c.reason == "NotReady").await;
+    };
+    says("is not a URL: remove the quotation marks").await;
+    assert!(world.warning("hook", "SecretInvalid").await.contains("key url"));
+    // A parser of URLs would join the two lines.
+    world.patch::<Secret>("chat", json!({"stringData": {"url": format!("{url}\nhttp://example.com")}})).await;
+    says("is a line break").await;
+    world.patch::<Secret>("chat", json!({"stringData": {"url": url}})).await;
+    says("key token: character 5 is an invisible character; remove it").await;
+    assert_eq!(receiver.connections(), 0);
+
+    world.patch::<Secret>("chat", json!({"stringData": {"token": "sesame"}})).await;
+    world.condition("hook", "Ready", |c| c.status == ConditionStatus::True).await;
+    world.condition("hook", "Delivering", |c| c.status == ConditionStatus::True).await;
+    world.ship("web", "2").await;
+    receiver.wait("/hook/web", 1).await;
+    drop(pennant);
+}
+
 #[tokio::test]
 async fn the_url_and_basic_credentials_come_from_secrets() {
     let world = World::new("basic").await;

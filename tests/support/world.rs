@@ -6,6 +6,7 @@
 pub mod apps;
 pub mod promotions;
 
+use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -251,6 +252,17 @@ impl World {
             ours.then_some(()).ok_or_else(|| format!("{:?}", dispatched.cursors))
         })
         .await;
+    }
+
+    /// Returns the columns of `kubectl get -o wide` for the first object of a resource.
+    #[allow(dead_code, reason = "the integration tests use it")]
+    pub async fn columns(&self, resource: &str) -> BTreeMap<String, Value> {
+        let path = format!("/apis/pennant.dev/v1alpha1/namespaces/{}/{resource}", self.ns);
+        let request = http::Request::get(path).header("accept", "application/json;as=Table;v=v1;g=meta.k8s.io");
+        let table: Value = self.client.request(request.body(Vec::new()).expect("a request")).await.expect("a table");
+        let names = table["columnDefinitions"].as_array().expect("columns").iter();
+        let names = names.map(|column| column["name"].as_str().expect("a name").to_owned());
+        names.zip(table["rows"][0]["cells"].as_array().expect("cells").iter().cloned()).collect()
     }
 
     /// Waits for a Warning with this reason about a notification, and returns its note.

@@ -81,8 +81,10 @@ pub enum Authorities {
 /// What an endpoint needs from a Secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Needed {
-    /// The value of a key.
-    Key(SecretKey),
+    /// The value of a key: the URL.
+    Url(SecretKey),
+    /// Credentials of the request.
+    Auth(AuthRef),
     /// The values of all keys. Each of them signs.
     SigningKeys(SecretName),
     /// The value of a key: CA certificates in PEM.
@@ -96,13 +98,23 @@ impl Needed {
     #[must_use]
     pub fn secret(&self) -> SecretName {
         match self {
-            Self::Key(key) | Self::Authorities(key) => key.secret(),
+            Self::Url(key) | Self::Authorities(key) => key.secret(),
+            Self::Auth(auth) => auth.secret(),
             Self::SigningKeys(name) | Self::ClientCertificate(name) => name.clone(),
         }
     }
 }
 
 impl AuthRef {
+    /// Returns the Secret with these credentials.
+    #[must_use]
+    pub fn secret(&self) -> SecretName {
+        match self {
+            Self::Basic { namespace, name } => SecretName { namespace: namespace.clone(), name: name.clone() },
+            Self::Token { secret, .. } => secret.secret(),
+        }
+    }
+
     /// Returns the keys that these credentials need.
     #[must_use]
     pub fn keys(&self) -> Vec<SecretKey> {

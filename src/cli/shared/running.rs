@@ -9,6 +9,7 @@ use serde::Serialize;
 use super::global;
 use crate::api::values::permalink::PageUrl;
 use crate::api::values::refs::ObjectName;
+use crate::check;
 use crate::config::Global;
 use crate::preview::Egress;
 use crate::published::{Installation, LookupError, NAME, find};
@@ -172,6 +173,19 @@ impl Settings {
     /// Reads the global configuration. If it cannot be used, a message on stderr reports it, and the command continues without it.
     pub(in crate::cli) async fn global(&self, client: &Client) -> anyhow::Result<Global> {
         global(client, &self.config_map()).await
+    }
+
+    /// If no controller acts, a message on stderr reports it. Without the permission to list Leases, that is not known.
+    pub(in crate::cli) async fn warn_if_idle(&self, client: &Client) -> anyhow::Result<()> {
+        if self.assumed.iter().any(|flag| flag.starts_with("--controller-namespace")) {
+            // It is not known where the controllers are, which another message reports.
+            return Ok(());
+        }
+        let namespace = &self.controller_namespace;
+        for text in check::idle(client, namespace, &check::NEEDED).await.unwrap_or_default() {
+            writeln!(std::io::stderr(), "pennant: {text} To see more: {}", check::show_leases(namespace))?;
+        }
+        Ok(())
     }
 
     /// Returns one line for users. It is empty if flags or assumptions apply, because stderr already reports those.

@@ -261,8 +261,7 @@ pub(in crate::cluster) fn not_synced() -> Phase {
 
 /// Whether two observations are equal apart from reason and message.
 fn equal_ignoring_text(a: &Observation, b: &Observation) -> bool {
-    let strip = |o: &Observation| Observation { reason: String::new(), message: String::new(), ..o.clone() };
-    strip(a) == strip(b)
+    a.without_text() == b.without_text()
 }
 
 pub(in crate::cluster) fn name_of(object: &Application) -> ObjectName {

@@ -306,6 +306,7 @@ impl Store {
             changed_at: None,
             overflowed: false,
             cluster: cluster.clone(),
+            confirmed: String::new(),
         };
         let Some(key) = self.locate(object) else {
             let message = format!("namespace {} is not one of the watched namespaces", object.object.namespace);
@@ -338,6 +339,7 @@ impl Store {
             changed_at: tracked.filter(|t| t.seq > after).map(|t| t.changed_at),
             overflowed: ring.is_some_and(|r| r.lost > after),
             cluster,
+            confirmed: tracked.and_then(|t| t.relation.as_deref()?.as_parent()?.confirmed()).unwrap_or_default(),
         }
     }
 

@@ -47,8 +47,9 @@ pub struct Sending {
     pub parameters: Parameters,
     /// Whether rendering fails for each revision that names no commit.
     pub needs_commit: bool,
-    /// Whether the URL contains data of the object of Fleet that a target comes from.
-    pub needs_source: bool,
+    /// The parameters with data of the object of Fleet that a target comes from, or none if the URL itself contains such data. `None`: the
+    /// URL contains no such data.
+    pub needs_source: Option<Vec<String>>,
     /// The namespaces of the layers that set literal credentials. These are headers and parameters whose names suggest credentials.
     pub literal_credentials: BTreeSet<String>,
     /// The field that contains the template of the URL, for messages.
@@ -101,15 +102,17 @@ impl Sending {
     #[must_use]
     pub fn secrets(&self) -> Vec<Needed> {
         let url = match &self.destination {
-            Destination::Secret(key) => Some(key.clone()),
+            Destination::Secret(key) => Some(Needed::Url(key.clone())),
             Destination::Url(_) => None,
         };
-        let keys = url.into_iter().chain(self.auth.iter().flat_map(AuthRef::keys)).map(Needed::Key);
+        let credentials = self.auth.iter().cloned().map(Needed::Auth);
         let authorities = match &self.tls.authorities {
             Authorities::Secret(key) => Some(Needed::Authorities(key.clone())),
             Authorities::System | Authorities::Pem(_) => None,
         };
-        keys.chain(self.signing.iter().cloned().map(Needed::SigningKeys))
+        url.into_iter()
+            .chain(credentials)
+            .chain(self.signing.iter().cloned().map(Needed::SigningKeys))
             .chain(authorities)
             .chain(self.tls.client_certificate.iter().cloned().map(Needed::ClientCertificate))
             .collect()
@@ -134,7 +137,7 @@ impl Sending {
     pub fn render(&self, data: &Data) -> Result<Rendered, Problem> {
         let values = Values::new(data, &self.parameters).map_err(|e| Problem::template(&self.body_field, &e))?;
         let address = match &self.destination {
-            Destination::Url(url) => Address::Url(url.render(&values).map_err(|e| Problem::template(&self.url_field, &e))?),
+            Destination::Url(url) => Address::Url(url.render(&values).map_err(|e| Problem::url(&self.url_field, &e))?),
             Destination::Secret(key) => Address::Secret(key.clone()),
         };
         let header = |template: &HeaderTemplate| {
@@ -217,8 +220,10 @@ fn compile(
             return Err(Problem::several(problems.into_iter().flatten()));
         }
     };
-    let in_url = matches!(&destination, Destination::Url(url) if url.needs_commit(&parameters));
-    let needs_source = matches!(&destination, Destination::Url(url) if url.needs_source(&parameters));
+    let (in_url, needs_source) = match &destination {
+        Destination::Url(url) => (url.needs_commit(&parameters), url.needs_source(&parameters)),
+        Destination::Secret(_) => (false, None),
+    };
     Ok(Sending {
         needs_source,
         needs_commit: in_url

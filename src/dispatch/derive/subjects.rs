@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::api::Pipeline;
 use crate::api::delivery::{AppObject, PipelineRef, Subject, SubjectKind, SubjectTarget};
-use crate::api::pipeline::target::{PIPELINE, TargetInfo, promotion, targets_of};
+use crate::api::pipeline::target::{PIPELINE, promotion, targets_of};
 use crate::api::values::refs::ClusterRef;
 use crate::trigger::{Place, kind};
 
@@ -33,7 +33,7 @@ impl Subjects {
     pub fn new(of: &Pipeline, cluster: &str, pipeline: &PipelineRef) -> Self {
         let mut known: BTreeMap<String, About> = BTreeMap::new();
         for info in targets_of(of, cluster) {
-            let place = place(&info, &pipeline.namespace);
+            let place = Place::of(&info, &pipeline.namespace);
             known.entry(info.subject.clone()).or_default().subject = info.as_subject();
             let environment = format!("environment/{}", info.environment);
             let promotions = promotion(&info.environment);
@@ -75,14 +75,6 @@ impl Subjects {
             Arc::new(About { subject, places: vec![place] })
         })
     }
-}
-
-fn place(info: &TargetInfo, namespace: &str) -> Place {
-    let (own, full) = match &info.cluster_ref {
-        Some(cluster) => (cluster.name.clone(), cluster.seen_from(namespace).full_name()),
-        None => (info.cluster.clone(), info.cluster.clone()),
-    };
-    Place { environment: info.environment.clone(), cluster: own, full_cluster: full }
 }
 
 /// Returns a subject with only the data that its name contains.

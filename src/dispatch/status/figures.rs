@@ -1,5 +1,7 @@
 //! Computes the status of a Notification from known facts. Pure.
 
+use std::collections::BTreeSet;
+
 use super::given_up;
 use super::refused::Refusal;
 use crate::api::conditions::{Condition, ConditionStatus, DELIVERING, GLOBAL_CONFIG_VALID, READY, get, set};
@@ -44,6 +46,16 @@ pub struct Known<'a> {
 
 /// Reason of `Ready` if all pipelines are known and it selects none.
 const NO_PIPELINE: &str = "NoPipeline";
+/// Reason of `Ready` if it can be sent for some targets only.
+const TARGETS_NOT_READY: &str = "TargetsNotReady";
+/// Reason of `Ready` if a trigger names only environments that no pipeline has.
+const TRIGGER_MATCHES_NOTHING: &str = "TriggerMatchesNothing";
+/// Reasons of `Ready=True` that a user must see.
+const WARNINGS: [&str; 2] = [TARGETS_NOT_READY, TRIGGER_MATCHES_NOTHING];
+/// Maximum number of environments in a message.
+const NAMED: usize = 10;
+/// Reason of `Delivering` if no delivery waits, and the next one could not be sent.
+const NOT_READY: &str = "NotReady";
 /// Reason of `Delivering` if a user has suspended the notification.
 const SUSPENDED: &str = "Suspended";
 
@@ -65,7 +77,11 @@ pub fn status(old: &NotificationStatus, known: &Known<'_>, now: Time) -> Notific
     let given_up = given_up(known, old, &mut new);
     let (ready, reason, message) = readiness(known, old);
     set(&mut new.conditions, READY, ready, &reason, &message, known.generation, now);
-    let (delivering, reason, message) = delivering(known, given_up, old);
+    let delivering = match delivering(known, given_up, old) {
+        (ConditionStatus::True, ..) if ready == ConditionStatus::False => not_ready(),
+        verdict => verdict,
+    };
+    let (delivering, reason, message) = delivering;
     set(&mut new.conditions, DELIVERING, delivering, &reason, &message, known.generation, now);
     match known.global {
         Some(wrong) => {
@@ -142,8 +158,42 @@ fn readiness(known: &Known<'_>, old: &NotificationStatus) -> Verdict {
         let message = "Configuration is valid, but it selects no Pipeline in its namespace; check spec.pipelineSelector";
         return (ConditionStatus::True, NO_PIPELINE.to_owned(), message.to_owned());
     }
+    if known.not_ready > 0 {
+        let targets: usize = known.pipelines.iter().map(|pipeline| pipeline.targets().count()).sum();
+        let message = format!(
+            "Configuration is valid, but nothing can be sent about {} of {targets} targets; \
+            status.dispatched.notifications of the Pipelines has the reasons",
+            known.not_ready
+        );
+        return (ConditionStatus::True, TARGETS_NOT_READY.to_owned(), message);
+    }
+    if let Some((trigger, environments)) = idle_trigger(known).filter(|_| known.applies_unchanged) {
+        let message = format!(
+            "Configuration is valid, but spec.triggers[{trigger}].environments matches none of the environments of its \
+            Pipelines ({environments}), so this trigger reports nothing"
+        );
+        return (ConditionStatus::True, TRIGGER_MATCHES_NOTHING.to_owned(), message);
+    }
     let message = "Configuration is valid; future changes will be sent".to_owned();
     (ConditionStatus::True, "Configured".to_owned(), message)
+}
+
+/// Returns the index of the first trigger that matches no environment, and the names of some environments.
+fn idle_trigger(known: &Known<'_>) -> Option<(usize, String)> {
+    let intake = known.effective.intake.as_ref().ok()?;
+    let subjects = known.pipelines.iter().flat_map(|pipeline| pipeline.subjects.keys());
+    let environments: BTreeSet<&str> = subjects.filter_map(|subject| subject.strip_prefix("environment/")).collect();
+    let trigger = intake.triggers.matching_nothing(&environments)?;
+    let named: Vec<&str> = environments.iter().copied().take(NAMED).collect();
+    let more = environments.len() - named.len();
+    let more = if more == 0 { String::new() } else { format!(" and {more} more") };
+    Some((trigger, named.join(", ") + &more))
+}
+
+/// The condition `Delivering` of a notification that is not ready and has no waiting delivery.
+fn not_ready() -> Verdict {
+    let message = "no lane is blocked, but the next delivery cannot be sent: Ready is False".to_owned();
+    (ConditionStatus::Unknown, NOT_READY.to_owned(), message)
 }
 
 fn delivering(known: &Known<'_>, given_up: Option<ReasonAndMessage>, old: &NotificationStatus) -> Verdict {
@@ -202,8 +252,8 @@ pub struct StatusEvent<'a> {
     pub note: &'a str,
 }
 
-/// Returns the Events for a difference between two statuses. There is one if the notification is not usable any more, or selects no
-/// pipeline. There is also one if its deliveries do not reach the receiver any more, or reach it again. A suspension by a user causes no
+/// Returns the Events for a difference between two statuses. There is one if the notification is not usable any more, also only for some
+/// targets, or selects no pipeline. There is also one if its deliveries do not reach the receiver any more, or reach it again. A suspension by a user causes no
 /// Event.
 #[must_use]
 pub fn events<'a>(old: &NotificationStatus, new: &'a NotificationStatus) -> Vec<StatusEvent<'a>> {
@@ -218,6 +268,7 @@ pub fn events<'a>(old: &NotificationStatus, new: &'a NotificationStatus) -> Vec<
         match ready.status {
             ConditionStatus::False if !told => say(ready, true, "Configure"),
             ConditionStatus::True if !same && ready.reason == NO_PIPELINE => say(ready, false, "Configure"),
+            ConditionStatus::True if !told && WARNINGS.contains(&ready.reason.as_str()) => say(ready, true, "Configure"),
             _ => {}
         }
     }
@@ -263,6 +314,10 @@ mod tests {
         let effective = notification("n1");
         let mut suspended = notification("n1");
         suspended.suspend = true;
+        let triggers = serde_json::json!([{"type": "Deployed"}, {"type": "Failed", "environments": ["production", "eu-*"]}]);
+        let triggers = crate::trigger::Triggers::compile(&serde_json::from_value::<Vec<_>>(triggers).unwrap()).unwrap();
+        let mut elsewhere = notification("n1");
+        elsewhere.intake.as_mut().unwrap().triggers = triggers;
         let fine = Figures::default();
         let stuck = troubled();
         let (refused, crowded) = (refusal(Reason::RecordRefused), refusal(Reason::TooManyClocks));
@@ -283,6 +338,9 @@ mod tests {
             edited: None,
         };
         let ours = [facts(Some("n1"), true)];
+        let mut of_prod = PipelineFacts::clone(&ours[0]);
+        of_prod.subjects.insert("environment/prod".to_owned(), None);
+        let staged = [Arc::new(of_prod)];
         let other = [facts(Some("n0"), true)];
         let none = [facts(None, true)];
         let new = [facts(None, false)];
@@ -292,7 +350,16 @@ mod tests {
             (base(&new), "Configured", "Delivering"),
             (base(&none), "Initializing", "Delivering"),
             (base(&other), "Initializing", "Delivering"),
-            (Known { missing: Some(("SecretMissing", "secret x")), ..base(&ours) }, "SecretMissing", "Delivering"),
+            (Known { missing: Some(("SecretMissing", "secret x")), ..base(&ours) }, "SecretMissing", "NotReady"),
+            (
+                Known { missing: Some(("SecretMissing", "x")), figures: &stuck, ..base(&ours) },
+                "SecretMissing",
+                "ReceiverError",
+            ),
+            (Known { not_ready: 1, ..base(&ours) }, "TargetsNotReady", "Delivering"),
+            (Known { effective: &elsewhere, ..base(&staged) }, "TriggerMatchesNothing", "Delivering"),
+            (Known { effective: &elsewhere, ..base(&ours) }, "Configured", "Delivering"),
+            (Known { effective: &elsewhere, applies_unchanged: false, ..base(&staged) }, "Configured", "Delivering"),
             (Known { unread: Some("secret x"), ..base(&ours) }, "Initializing", "Delivering"),
             (Known { refused: Some(("p", &refused)), ..base(&ours) }, "Configured", "RecordRefused"),
             (Known { refused: Some(("p", &crowded)), ..base(&ours) }, "Configured", "TooManyClocks"),
@@ -502,7 +569,8 @@ mod tests {
         let fine = with((yes, "Configured"), (yes, "Delivering"));
         let (stuck, other) = (with((yes, "Configured"), (no, "R")), with((yes, "Configured"), (no, "S")));
         let (held, alone) = (with((yes, "Configured"), (no, "Suspended")), with((yes, "NoPipeline"), (yes, "Delivering")));
-        let broken = with((no, "InvalidSpec"), (yes, "Delivering"));
+        let broken = with((no, "InvalidSpec"), (ConditionStatus::Unknown, "NotReady"));
+        let partly = with((yes, "TargetsNotReady"), (yes, "Delivering"));
         let new = NotificationStatus::default();
         for (what, old, now, said) in [
             ("new", &new, &fine, vec![]),
@@ -517,6 +585,8 @@ mod tests {
             ("alone", &new, &alone, vec![(false, "Configure", "NoPipeline")]),
             ("still alone", &alone, &alone, vec![]),
             ("not usable", &alone, &broken, vec![(true, "Configure", "InvalidSpec")]),
+            ("usable for some targets", &fine, &partly, vec![(true, "Configure", "TargetsNotReady")]),
+            ("still for some", &partly, &partly, vec![]),
             ("usable, and alone", &broken, &alone, vec![(false, "Configure", "NoPipeline")]),
         ] {
             let events: Vec<_> = events(old, now).iter().map(|event| (event.warning, event.action, event.reason)).collect();

@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use kube::runtime::controller::Action;
 use kube::{Client, Resource as _, ResourceExt as _};
+use url::Url;
 
 use super::figures::{self, Known};
 use super::refused::{Reason, Refusal};
@@ -16,7 +17,7 @@ use super::troubles::{Wrong, all_lack_commits, defined_wrong, lacks_commit, lack
 use super::written::Last;
 use crate::api::delivery::is_same_notification;
 use crate::api::{self, Notification, NotificationStatus, Time, now};
-use crate::config::{EffectiveNotification, PipelineSelector};
+use crate::config::{Destination, EffectiveNotification, PipelineSelector};
 use crate::dispatch::Context;
 use crate::dispatch::follow::notifications::place;
 use crate::k8s::call::CallError;
@@ -25,7 +26,7 @@ use crate::outbox::send_gate::index::OfTarget;
 use crate::report;
 use crate::report::events::Events;
 use crate::telemetry::Metrics;
-use crate::webhook::NotSent;
+use crate::webhook::{NotSent, not_sent};
 
 /// Updates the status of one notification. Figures are not written at once, unless this is the last write (`last_time`).
 pub(in crate::dispatch) async fn write(
@@ -71,21 +72,22 @@ pub(in crate::dispatch) async fn write(
     Ok(Action::await_change())
 }
 
-/// Returns the problem with the Secrets of a notification. A Secret that has not been read yet is not missing: its watch reports it soon,
-/// and then the check runs again.
-pub(in crate::dispatch) fn missing_of(ctx: &Context, effective: &EffectiveNotification) -> Option<Wrong> {
-    let missing = secrets_of(ctx, effective).err().filter(|e| !matches!(e, NotSent::SecretUnknown(_)))?;
-    let reason = match missing {
-        NotSent::SecretUnreadable(_) => "SecretUnreadable",
-        NotSent::SecretReserved(_) => "SecretReserved",
-        _ => "SecretMissing",
-    };
-    Some((reason, missing.to_string()))
+/// Returns why nothing could be sent with the Secrets and to the address of a notification. A Secret that has not been read yet is no reason:
+/// its watch reports it soon, and then the check runs again.
+pub(in crate::dispatch) fn unusable_of(ctx: &Context, effective: &EffectiveNotification) -> Option<Wrong> {
+    let why = usable(ctx, effective).err().filter(|e| !matches!(e, NotSent::SecretUnknown(_)))?;
+    Some((not_sent(&why).as_str(), why.to_string()))
 }
 
-fn secrets_of(ctx: &Context, effective: &EffectiveNotification) -> Result<(), NotSent> {
-    let keys = effective.sending.as_ref().map(crate::config::Sending::secrets).unwrap_or_default();
-    ctx.secrets.secrets().check(&keys)
+/// Checks what is checked before each request.
+fn usable(ctx: &Context, effective: &EffectiveNotification) -> Result<(), NotSent> {
+    let Ok(sending) = &effective.sending else { return Ok(()) };
+    if let Destination::Url(template) = &sending.destination
+        && let Ok(origin) = Url::parse(template.origin())
+    {
+        ctx.policy.url(&origin)?;
+    }
+    ctx.secrets.secrets().check(&sending.secrets(), &ctx.policy)
 }
 
 /// The pipelines and targets to which a notification applies.
@@ -109,12 +111,12 @@ fn compute(
     let without_source = |(n, lacks): &OfTarget| if lacks.source { lacks_source(n) } else { None };
     let unfit = |target: &OfTarget| without_commit(target) || without_source(target).is_some();
     let is_wrong =
-        |target: &OfTarget| unfit(target) || defined_wrong(&target.0).is_some() || missing_of(ctx, &target.0).is_some();
+        |target: &OfTarget| unfit(target) || defined_wrong(&target.0).is_some() || unusable_of(ctx, &target.0).is_some();
     let all_commitless = !applied.targets.is_empty() && applied.targets.iter().all(without_commit);
     let all_sourceless = applied.targets.first().and_then(without_source);
     let all_sourceless = all_sourceless.filter(|_| applied.targets.iter().all(|target| without_source(target).is_some()));
-    let missing = missing_of(ctx, effective).or_else(|| all_commitless.then(all_lack_commits)).or(all_sourceless);
-    let unread = secrets_of(ctx, effective).err().filter(|e| matches!(e, NotSent::SecretUnknown(_))).map(|e| e.to_string());
+    let missing = unusable_of(ctx, effective).or_else(|| all_commitless.then(all_lack_commits)).or(all_sourceless);
+    let unread = usable(ctx, effective).err().filter(|e| matches!(e, NotSent::SecretUnknown(_))).map(|e| e.to_string());
     let refused = ctx.refused.of(&namespace, (&name, &effective.uid), |uid| ctx.lease.owns(uid));
     let refused = refused.or_else(|| elsewhere(ctx, applied.pipelines, (&name, &effective.uid)));
     let global = ctx.config.global_problem(&namespace, &name);

@@ -33,29 +33,29 @@ pub fn defined_wrong(notification: &EffectiveNotification) -> Option<Wrong> {
 pub fn lacks_commit(notification: &EffectiveNotification) -> Option<Wrong> {
     let needs = notification.sending.as_ref().is_ok_and(|sending| sending.needs_commit);
     needs.then(|| {
-        (COMMIT_MISSING, format!("the template needs a commit, but the revision does not contain one; {COMMIT_REMEDY}"))
+        (COMMIT_MISSING, format!("the template needs a commit, but the revision contains none or several; {COMMIT_REMEDY}"))
     })
 }
 
 /// Returns the same problem, for all targets of a notification.
 #[must_use]
 pub fn all_lack_commits() -> Wrong {
-    let message = "the template needs a commit, but no revision of its targets contains one";
+    let message = "the template needs a commit, but each revision of its targets contains none or several";
     (COMMIT_MISSING, format!("{message}; {COMMIT_REMEDY}"))
 }
 
 /// The reason of a target whose repository is not known.
 const REPOSITORY_MISSING: &str = "RepositoryMissing";
-/// How to get a repository.
-const REPOSITORY_REMEDY: &str =
-    "set the parameters of the template that name the repository, or select the target with targetsFrom.fleet";
 
 /// Returns the problem of a target that comes from no object of Fleet. `None` if the notification does not need one.
 #[must_use]
 pub fn lacks_source(notification: &EffectiveNotification) -> Option<Wrong> {
-    let needs = notification.sending.as_ref().is_ok_and(|sending| sending.needs_source);
+    let parameters = notification.sending.as_ref().ok()?.needs_source.as_ref()?;
     let words = "the URL needs the repository of the target, which is known only for targets of Fleet";
-    needs.then(|| (REPOSITORY_MISSING, format!("{words}; {REPOSITORY_REMEDY}")))
+    let named: Vec<_> = parameters.iter().map(|name| format!("spec.template.parameters.{name}")).collect();
+    let remedy =
+        if named.is_empty() { "write it into spec.endpoint.url".to_owned() } else { format!("set {}", named.join(" and ")) };
+    Some((REPOSITORY_MISSING, format!("{words}; {remedy}, or select the target with targetsFrom.fleet")))
 }
 
 /// Lists the problems, in the order of names and of the spec. `wrong` is called once for each effective notification. `unfit` is called for
@@ -141,6 +141,20 @@ mod tests {
         let one = Overridden { rest: Some(fine), subjects: [("target/e/b".to_owned(), broken)].into() };
         let layered = Applied { layered: Some(Arc::new(one)), ..Applied::default() };
         assert_eq!(told(layered), [(Some("e/b".to_owned()), "Incomplete".to_owned())]);
+    }
+
+    #[test]
+    fn a_missing_repository_names_the_parameters() {
+        let said = |needs_source: Option<&[&str]>| {
+            let mut one = notification("n");
+            let names = needs_source.map(|names| names.iter().copied().map(str::to_owned).collect());
+            one.sending.as_mut().unwrap().needs_source = names;
+            lacks_source(&one).map(|(_, message)| message)
+        };
+        assert_eq!(said(None), None);
+        assert!(said(Some(&[])).unwrap().contains("; write it into spec.endpoint.url, or select"));
+        let both = said(Some(&["owner", "repository"])).unwrap();
+        assert!(both.contains("; set spec.template.parameters.owner and spec.template.parameters.repository, or"), "{both}");
     }
 
     #[test]

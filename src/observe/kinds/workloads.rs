@@ -13,15 +13,15 @@ use super::{Reading, Rules};
 pub(super) static DEPLOYMENT: Rules = Rules {
     group: "apps",
     kind: "Deployment",
-    reader: "deployment/3",
+    reader: "deployment/2",
     read: |view| of_images(view, deployment(view)).suspended(view.flag("/spec/paused")),
 };
 
 pub(super) static STATEFUL_SET: Rules =
-    Rules { group: "apps", kind: "StatefulSet", reader: "statefulset/2", read: |view| of_images(view, stateful_set(view)) };
+    Rules { group: "apps", kind: "StatefulSet", reader: "statefulset/1", read: |view| of_images(view, stateful_set(view)) };
 
 pub(super) static DAEMON_SET: Rules =
-    Rules { group: "apps", kind: "DaemonSet", reader: "daemonset/2", read: |view| of_images(view, daemon_set(view)) };
+    Rules { group: "apps", kind: "DaemonSet", reader: "daemonset/1", read: |view| of_images(view, daemon_set(view)) };
 
 /// The progress deadline that means "no deadline". With this value, or without a deadline, the deployment controller writes no
 /// `Progressing` condition.

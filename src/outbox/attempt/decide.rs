@@ -127,12 +127,18 @@ pub fn blocked(
     }
 }
 
-/// Parks a delivery whose recorded data can never be sent, because the trigger's condition or the template fails with these data. The lane
+/// Ends a delivery whose recorded data can never be sent, because the trigger's condition or the template fails with these data. The lane
 /// continues with the next delivery.
 #[must_use]
-pub fn unsendable(before: &DeliveryStatus, reason: &str, error: &str, now: Time) -> (DeliveryStatus, Then) {
+pub fn unsendable(
+    before: &DeliveryStatus,
+    outcome: Outcome,
+    reason: &str,
+    error: &str,
+    now: Time,
+) -> (DeliveryStatus, Then) {
     let mut status = DeliveryStatus { error: Some(error.to_owned()), ..before.clone() };
-    settle(&mut status, Outcome::Parked, Some(reason), now);
+    settle(&mut status, outcome, Some(reason), now);
     (status, Then::Settle { answered: false })
 }
 
@@ -233,10 +239,15 @@ mod tests {
     }
 
     #[test]
-    fn what_was_recorded_with_an_error_is_parked_with_it() {
-        for reason in ["ExpressionFailed", "TemplateFailed"] {
-            let (status, then) = unsendable(&DeliveryStatus::default(), reason, "there is no \"team\"", time(3));
-            assert_eq!((status.outcome, status.reason.as_deref()), (Some(Outcome::Parked), Some(reason)));
+    fn what_can_never_be_sent_ends_with_its_error() {
+        for (outcome, reason) in [
+            (Outcome::Parked, "ExpressionFailed"),
+            (Outcome::Parked, "TemplateFailed"),
+            (Outcome::Canceled, "CommitMissing"),
+        ] {
+            let before = DeliveryStatus::default();
+            let (status, then) = unsendable(&before, outcome, reason, "there is no \"team\"", time(3));
+            assert_eq!((status.outcome, status.reason.as_deref()), (Some(outcome), Some(reason)));
             assert_eq!((status.error.as_deref(), status.attempts), (Some("there is no \"team\""), 0));
             assert_eq!((status.settled_time, then), (Some(time(3)), Then::Settle { answered: false }));
         }

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use http::{HeaderName, HeaderValue, header};
 use thiserror::Error;
 
+use crate::api::Outcome;
 use crate::api::values::permalink::PageUrl;
 use crate::config::{Address, Problem, Rendered, Sending, is_secret};
 use crate::outbox::record::{Record, webhook_id};
@@ -35,28 +36,37 @@ impl RequestError {
         }
     }
 
-    /// Returns whether the recorded data always cause this error, so that a retry does not help.
+    /// Returns the outcome of the delivery, if the recorded data always cause this error, so that a retry does not help. Without a commit
+    /// there is nothing to report. This is no failure, so the delivery is not parked.
     #[must_use]
-    pub fn is_final(&self) -> bool {
+    pub fn outcome(&self) -> Option<Outcome> {
         match self {
-            Self::Render(problem) => problem.is_final(),
+            Self::Render(problem) if problem.is_without_commit() => Some(Outcome::Canceled),
+            Self::Render(problem) => problem.is_final().then_some(Outcome::Parked),
             // The values were checked when they were rendered. The rest of a header is configuration, which a user can fix.
-            Self::Header(_) => false,
+            Self::Header(_) => None,
         }
     }
 }
 
-/// Renders URL, headers and body. `page` is the URL of the audit page, for links. `until`: when the attempt must end, by [`crate::api::since_boot`].
-pub fn build(
-    record: &Record,
-    sending: &Sending,
-    (facts, page): (&PipelineFacts, Option<&PageUrl>),
-    until: Duration,
-) -> Result<Outgoing, RequestError> {
+/// What a request is rendered with, besides its record.
+#[derive(Clone, Copy)]
+pub struct Around<'a> {
+    /// The pipeline.
+    pub facts: &'a PipelineFacts,
+    /// The name of the local cluster.
+    pub cluster: &'a str,
+    /// The URL of the audit page, for links.
+    pub page: Option<&'a PageUrl>,
+}
+
+/// Renders URL, headers and body. `until`: when the attempt must end, by [`crate::api::since_boot`].
+pub fn build(record: &Record, sending: &Sending, around: Around<'_>, until: Duration) -> Result<Outgoing, RequestError> {
     let spec = &record.spec;
     let id = webhook_id(spec);
     let superseded = record.status.superseded;
-    let data = Data::new(&id, spec, &facts.labels, &facts.annotations, &facts.namespace);
+    let Around { facts, cluster, page } = around;
+    let data = Data::new(&id, spec, &facts.labels, &facts.annotations, &facts.namespace).with_context(spec, cluster);
     let data = Data { superseded, ..data.with_links(page, &record.id.namespace, &record.id.name) };
     compose(sending, sending.render(&data)?, &record.id.namespace, id, until)
 }
@@ -108,9 +118,48 @@ fn value(name: HeaderName, text: &str) -> Result<HeaderValue, RequestError> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::api::Notification;
     use crate::api::notification::credentials::{AuthRef, Authorities, SecretKey, SecretName};
+    use crate::config::{Given, resolve};
     use crate::outbox::testing::{notification, record};
+
+    /// Builds a request for a revision.
+    fn request(url: &str, body: &str, revision: &str) -> Result<Outgoing, RequestError> {
+        let mut record = record(7);
+        Arc::make_mut(&mut record.spec).to.revision = revision.to_owned();
+        let spec = serde_json::json!({
+            "endpoint": {"url": url, "headers": {"X-Day": "{{date revision}}"}},
+            "template": {"inline": {"body": body}, "parameters": {"sha": "{{commit revision}}"}},
+            "triggers": [],
+        });
+        let notification = Notification::new("n", serde_json::from_value(spec).unwrap());
+        let sending = resolve(&notification, &Given::nothing()).sending.unwrap();
+        let facts = PipelineFacts::default();
+        let around = Around { facts: &facts, cluster: "in-cluster", page: None };
+        build(&record, &sending, around, Duration::MAX)
+    }
+
+    #[test]
+    fn a_request_about_a_commit_is_canceled_without_one() {
+        let (of_commit, other) = ("https://example.com/{{commit revision}}", "https://example.com/in");
+        let commit = "a".repeat(40);
+        let time = "2026-01-01T00:00:00Z";
+        for (url, body, revision, outcome, reason) in [
+            (of_commit, "{}", "6.5.0", Outcome::Canceled, "CommitMissing"),
+            (of_commit, "{}", "", Outcome::Canceled, "CommitMissing"),
+            ("https://example.com/{{parameters.sha}}", "{}", "6.5.0", Outcome::Canceled, "CommitMissing"),
+            // A header fails.
+            (of_commit, "{}", &commit, Outcome::Parked, "TemplateFailed"),
+            // The message is not about the commit. It only names the commit.
+            (other, r#"{"text": "{{commit revision}} failed"}"#, time, Outcome::Parked, "TemplateFailed"),
+        ] {
+            let error = request(url, body, revision).unwrap_err();
+            assert_eq!((error.outcome(), error.reason()), (Some(outcome), reason), "{url}, {revision}: {error}");
+        }
+    }
 
     #[test]
     fn an_answer_is_kept_where_the_credentials_are() {
@@ -120,7 +169,9 @@ mod tests {
         let withheld = |change: &dyn Fn(&mut Sending)| {
             let mut sending = plain.clone();
             change(&mut sending);
-            build(&record(7), &sending, (&PipelineFacts::default(), None), Duration::MAX).unwrap().withhold_answer
+            let facts = PipelineFacts::default();
+            let around = Around { facts: &facts, cluster: "in-cluster", page: None };
+            build(&record(7), &sending, around, Duration::MAX).unwrap().withhold_answer
         };
         assert!(!withheld(&|_| {}));
         for (namespace, expected) in [("team-a", false), ("pennant-system", true)] {

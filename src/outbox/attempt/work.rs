@@ -11,9 +11,9 @@ use tokio_util::task::AbortOnDropHandle;
 use url::Url;
 
 use super::decide::{self, At, Then};
-use super::request::build;
+use super::request::{Around, build};
 use crate::api::values::permalink::PageUrl;
-use crate::api::{DeliveryStatus, now, since_boot};
+use crate::api::{DeliveryStatus, Outcome, now, since_boot};
 use crate::config::{self, EffectiveNotification, Retry, Sending};
 use crate::k8s::call::CallError;
 use crate::k8s::limiter::NamespaceLimiter;
@@ -193,13 +193,15 @@ pub async fn attempt(
         Ok(how) => how,
         Err(problem) => return blocked(record, problem.reason(), &problem.to_string()),
     };
-    let mut outgoing = match build(&record, how, (&facts, parts.page_url.as_ref()), until) {
+    let around = Around { facts: &facts, cluster: &parts.cluster_name, page: parts.page_url.as_ref() };
+    let mut outgoing = match build(&record, how, around, until) {
         Ok(outgoing) => outgoing,
-        Err(error) if error.is_final() => {
-            let decision = decide::unsendable(&record.status, error.reason(), &error.to_string(), now());
+        Err(error) => {
+            let (reason, message) = (error.reason(), error.to_string());
+            let Some(outcome) = error.outcome() else { return blocked(record, reason, &message) };
+            let decision = decide::unsendable(&record.status, outcome, reason, &message, now());
             return (Decided::new(record, decision), AttemptOutcome::Nothing);
         }
-        Err(error) => return blocked(record, error.reason(), &error.to_string()),
     };
     #[cfg(feature = "broken")]
     if crate::broken::is(crate::broken::Wrong::OutcomeBeforeRequest) {
@@ -263,7 +265,7 @@ pub fn wait(record: Record, reason: &str, message: &str, until: Option<&Retry>, 
 /// Parks a delivery that was recorded with an error.
 pub fn refuse(record: Record) -> Decided {
     let error = record.refusal().unwrap_or_default();
-    let decision = decide::unsendable(&record.status, "ExpressionFailed", error, now());
+    let decision = decide::unsendable(&record.status, Outcome::Parked, "ExpressionFailed", error, now());
     Decided::new(record, decision)
 }
 

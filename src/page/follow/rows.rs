@@ -211,18 +211,6 @@ fn attention(environments: &[Cell], is_wrong: bool, clusters: &[ClusterStatus]) 
     }
 }
 
-/// How bad a status is: the worst is 0.
-const fn badness(status: Status) -> u8 {
-    match status {
-        Status::Failed => 0,
-        Status::Unknown => 1,
-        Status::NotFound => 2,
-        Status::Terminating => 3,
-        Status::InProgress => 4,
-        Status::Current => 5,
-    }
-}
-
 /// Returns the revision that the status of a target is about.
 pub(in crate::page) fn revision(target: &TargetStatus) -> &str {
     let is_trying = matches!(target.status, Status::Failed | Status::InProgress) && !target.attempted_revision.is_empty();
@@ -231,7 +219,7 @@ pub(in crate::page) fn revision(target: &TargetStatus) -> &str {
 
 fn cell(name: &str, known: Option<&EnvironmentStatus>, sent: &BTreeMap<&str, Time>) -> Cell {
     let Some(known) = known else { return Cell { name: name.to_owned(), ..Cell::default() } };
-    let worst = known.targets.iter().min_by_key(|target| badness(target.status));
+    let worst = known.targets.iter().min_by_key(|target| target.status.badness());
     let mut revisions: Vec<String> = Vec::new();
     for revision in known.targets.iter().map(revision).filter(|revision| !revision.is_empty()) {
         if revisions.len() < REVISIONS && revisions.iter().all(|known| known != revision) {

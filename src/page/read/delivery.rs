@@ -96,6 +96,7 @@ impl Reader<'_> {
             superseded: entry.row.superseded,
             labels: Arc::new(pipeline.labels().clone()),
             annotations: Arc::new(pipeline.annotations().clone()),
+            cluster: &self.settings.cluster_name,
             page_url: self.settings.url.as_ref(),
         };
         recorded(layered, &what, &given).map_err(|error| Trouble::of_preview(&error, wanted))

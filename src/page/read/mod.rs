@@ -12,6 +12,7 @@ mod lists;
 mod notification;
 mod pipeline;
 mod search;
+pub(super) mod send_test;
 pub(super) mod uncounted;
 
 use kube::api::ListParams;
@@ -186,22 +187,27 @@ impl Reader<'_> {
     /// Explains the notifications of a pipeline. This compiles templates for each target, so it runs outside of the threads that call the API
     /// server, and one at a time: the controllers need the processor too.
     async fn explained(&self, pipeline: &Pipeline, layers: &Layers, name: Option<&str>) -> Result<Vec<Explained>, Trouble> {
-        static ONE: Semaphore = Semaphore::const_new(1);
         let (pipeline, layers, settings) = (pipeline.clone(), layers.clone(), self.settings.clone());
         let name = name.map(str::to_owned);
         let work = move || {
             let known = layers.known(&settings, &pipeline);
             explain(&pipeline, &known, Asked { notification: name.as_deref(), target: None }).unwrap_or_default()
         };
-        let failed = || Trouble::Other("The effective settings cannot be computed".to_owned());
-        let permit = ONE.acquire().await.map_err(|_| failed())?;
-        // Held until the end: the person can close the screen before.
-        let work = move || {
-            let _permit = permit;
-            work()
-        };
-        tokio::task::spawn_blocking(work).await.map_err(|_| failed())
+        computed(work).await
     }
+}
+
+/// Computes effective settings outside of the threads that call the API server, one at a time.
+async fn computed<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Trouble> {
+    static ONE: Semaphore = Semaphore::const_new(1);
+    let failed = || Trouble::Other("The effective settings cannot be computed".to_owned());
+    let permit = ONE.acquire().await.map_err(|_| failed())?;
+    // Held until the end: the person can close the screen before.
+    let work = move || {
+        let _permit = permit;
+        work()
+    };
+    tokio::task::spawn_blocking(work).await.map_err(|_| failed())
 }
 
 /// Returns what is missing in the rows that are followed.

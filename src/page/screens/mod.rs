@@ -10,6 +10,7 @@ pub(super) mod parts;
 pub(super) mod pipeline;
 pub(super) mod receivers;
 pub(super) mod search;
+pub(super) mod send_test;
 pub(super) mod simple;
 pub(super) mod table;
 pub(super) mod timeline;

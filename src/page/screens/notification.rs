@@ -188,7 +188,7 @@ impl NotificationView {
                     }
                 }
                 button { "Send test" }
-                span.none { "to the real receiver, with sample data, marked as a test; the Secrets are read with your permissions" }
+                span.none { "to the real receiver, after you have confirmed what is sent; the Secrets are read with your permissions" }
             }
         }
     }

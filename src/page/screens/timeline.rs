@@ -373,6 +373,7 @@ mod tests {
             last_sent_time: None,
             last_sent: BTreeMap::new(),
             unobserved: BTreeMap::new(),
+            not_ready: BTreeMap::new(),
             problem: None,
         }
     }

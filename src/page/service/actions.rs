@@ -8,6 +8,8 @@ use crate::page::access::caller::no_cookie;
 use crate::page::answer::Answer;
 use crate::page::forms::{Form, local_path, resend, resend_all};
 use crate::page::query::{Query, Screen};
+use crate::page::read::send_test::Tested;
+use crate::page::screens::send_test::Consent;
 use crate::page::screens::simple;
 
 impl Inner {
@@ -43,12 +45,25 @@ impl Inner {
                 let result = resend(&visit.caller, &namespace, &name).await;
                 self.screen(visit, Screen::Delivery(namespace, name), Done::One(result)).await
             }
-            Some((Screen::Notification(namespace, name), "test")) => {
-                let result = Box::pin(self.reader(visit).test(&namespace, &name, form.get("pipeline"))).await;
-                let result = result.unwrap_or_else(|trouble| (false, format!("failed: {}", trouble.sentence())));
-                self.screen(visit, Screen::Notification(namespace, name), Done::Tested(result)).await
-            }
+            Some((Screen::Notification(namespace, name), "test")) => self.test(visit, &form, (namespace, name)).await,
             _ => Answer::text(StatusCode::NOT_FOUND, "There is no such action.\n"),
         }
+    }
+
+    /// Sends a test that a person has confirmed, or asks for that.
+    async fn test(&self, visit: &Visit<'_>, form: &Form, (namespace, name): (String, String)) -> Answer {
+        let consent = Consent { confirmed: form.get("confirmed"), acts: form.get("acts") == "yes" };
+        let reader = self.reader(visit);
+        let tested = Box::pin(reader.test((namespace.as_str(), name.as_str()), form.get("pipeline"), consent)).await;
+        let screen = Screen::Notification(namespace, name);
+        let result = match tested {
+            Ok(Tested::Asks(view, missing)) => {
+                let asking = view.html(missing);
+                return inside(visit, StatusCode::OK, "Send this test?", Some(screen), &html! {}, &asking);
+            }
+            Ok(Tested::Sent(accepted, words)) => (accepted, words),
+            Err(trouble) => (false, format!("was not sent: {}", trouble.sentence())),
+        };
+        self.screen(visit, screen, Done::Tested(result)).await
     }
 }

@@ -76,8 +76,15 @@ fn run(pipeline: &Pipeline, contents: Vec<Selecting>, now: &Now) -> AllGenerated
     let recorded = crate::api::pipeline::target::targets_of(pipeline, "c").into_iter();
     let reading = |info| {
         let now = now.clone();
-        let reading =
-            Reading { observations: vec![], now, seq: 1, changed_at: None, overflowed: false, cluster: String::new() };
+        let reading = Reading {
+            observations: vec![],
+            now,
+            seq: 1,
+            changed_at: None,
+            overflowed: false,
+            cluster: String::new(),
+            confirmed: String::new(),
+        };
         (info, reading)
     };
     let recorded: Vec<_> = recorded.map(reading).collect();

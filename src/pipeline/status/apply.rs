@@ -98,8 +98,11 @@ impl<'a> Groups<'a> {
     fn new(gathered: &'a Gathered, known: &'a PipelineStatus, listed: bool, serial: i64) -> Self {
         let targets: Vec<&TargetInfo> = gathered.targets.iter().map(|(t, _)| t).collect();
         let before = previous(&targets, &known.environments);
+        let away = gathered.clusters.iter().filter(|cluster| cluster.reachability == Reachability::Offline);
+        let away: BTreeSet<&ClusterRef> = away.map(|cluster| &cluster.cluster_ref).collect();
         let track = |((t, reading), before): (&'a Observed, _)| {
-            Track::new(t, before, reading, gathered.news.contains(&t.subject).then_some(serial))
+            let is_offline = t.cluster_ref.as_ref().is_some_and(|cluster| away.contains(cluster));
+            Track::new(t, before, reading, gathered.news.contains(&t.subject).then_some(serial)).offline(is_offline)
         };
         let tracks: Vec<_> = gathered.targets.iter().zip(before).map(track).collect();
         let mut environments: Vec<Group<'a>> = Vec::new();
@@ -219,7 +222,7 @@ impl Group<'_> {
 fn put(settled: &mut Option<Settled>, verdict: Verdict, subject: &str, log: &mut ChangeLog, now: Time) {
     match verdict {
         Verdict::Ignored => {}
-        Verdict::Baseline(new) => *settled = Some(new),
+        Verdict::Baseline(new) | Verdict::Noted(new) => *settled = Some(new),
         Verdict::Changed { from, to, settled: new } => {
             append(log, subject, now, from, to);
             *settled = Some(new);
@@ -383,6 +386,7 @@ mod tests {
                     changed_at: None,
                     overflowed: false,
                     cluster: String::new(),
+                    confirmed: String::new(),
                 }
             };
             let targets = self.targets.iter().enumerate().filter(|(i, _)| !self.removed.contains(i));

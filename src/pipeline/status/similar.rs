@@ -85,8 +85,15 @@ mod tests {
         let subject = format!("target/{name}");
         let target = TargetInfo { namespace: namespace.into(), app, name, subject, ..TargetInfo::default() };
         let now = Now::Known(Observation { status, ..Observation::default() });
-        let reading =
-            Reading { observations: vec![], now, seq: 0, changed_at: None, overflowed: false, cluster: String::new() };
+        let reading = Reading {
+            observations: vec![],
+            now,
+            seq: 0,
+            changed_at: None,
+            overflowed: false,
+            cluster: String::new(),
+            confirmed: String::new(),
+        };
         (target, reading)
     }
 

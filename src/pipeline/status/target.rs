@@ -1,12 +1,13 @@
 //! Pure: the next status of one target, and its changes.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 use crate::api::pipeline::target::{Entry, TargetInfo};
 use crate::api::pipeline::{EnvironmentStatus, TargetStatus};
 use crate::api::values::refs::ClusterAppRef;
 use crate::api::{ChangeLog, Settled, Status, Time};
-use crate::changelog::{MAX_MESSAGE, Part, Verdict, append, cut, is_cut_of, settle};
+use crate::changelog::{MAX_MESSAGE, Part, Verdict, append, believe, cut, is_cut_of, settle};
 use crate::cluster::{Application, Now, Reading, Reason, is_same_cluster};
 use crate::observe::{self, Observation};
 use crate::pipeline::generate::record;
@@ -80,6 +81,8 @@ pub(in crate::pipeline) struct Track<'a> {
     pub ruleset_id: String,
     /// Whether observations were lost. Then the first change is marked as coalesced.
     lost: bool,
+    /// Whether the agent of its cluster is offline.
+    is_offline: bool,
 }
 
 impl<'a> Track<'a> {
@@ -107,7 +110,17 @@ impl<'a> Track<'a> {
             settled = Some(Settled { status, reader, since, ..Settled::default() });
         }
         let lost = reading.overflowed && settled.as_ref().is_some_and(|s| s.reader == ruleset_id);
-        Self { target, settled, before, reading, ruleset_id, lost }
+        Self { target, settled, before, reading, ruleset_id, lost, is_offline: false }
+    }
+
+    /// The same track, with whether the agent of its cluster is offline.
+    pub fn offline(self, is_offline: bool) -> Self {
+        Self { is_offline, ..self }
+    }
+
+    /// Returns the observation as the settled state explains it.
+    fn believed<'o>(&self, obs: &'o Observation) -> Cow<'o, Observation> {
+        believe(self.settled.as_ref(), obs, &self.ruleset_id, self.is_offline)
     }
 
     /// Returns the observations since the last reconcile, then the current one. Each has its sequence number among all objects.
@@ -125,9 +138,10 @@ impl<'a> Track<'a> {
 
     /// Processes one observation and appends its change to the log. Returns whether the settled state has changed.
     pub fn settle(&mut self, obs: &Observation, log: &mut ChangeLog, now: Time) -> bool {
-        match settle(self.settled.as_ref(), obs, &self.ruleset_id, baseline_serial(log)) {
+        let obs = self.believed(obs);
+        match settle(self.settled.as_ref(), &obs, &self.ruleset_id, baseline_serial(log)) {
             Verdict::Ignored => return false,
-            Verdict::Baseline(new) => self.settled = Some(new),
+            Verdict::Baseline(new) | Verdict::Noted(new) => self.settled = Some(new),
             Verdict::Changed { from, to, settled: new } => {
                 append(log, &self.target.subject, now, from, to);
                 if let Some(change) = log.changes.last_mut() {
@@ -160,7 +174,7 @@ impl<'a> Track<'a> {
     }
 
     /// Returns the next status of the target.
-    pub fn shown(self, now: Time) -> Shown {
+    pub fn shown(mut self, now: Time) -> Shown {
         let waits = match self.reading.now {
             Now::Unknown { reason: Reason::CacheNotSynced, .. } => true,
             Now::Unknown { reason: Reason::CacheSlow, .. } => self.before.is_some(),
@@ -174,12 +188,17 @@ impl<'a> Track<'a> {
         let app = application(self.target);
         let same = self.before.filter(|b| b.cluster_app_ref == app);
         let mut shown = match &self.reading.now {
-            Now::Known(obs) => match same {
-                // A suspended object keeps its status, unless it is being deleted or could not be observed before.
-                Some(before) if obs.suspended && ![before.status, obs.status].iter().any(|s| unsteady(*s)) => before.clone(),
-                Some(before) if obs.drift_unknown => TargetStatus { drifted: before.drifted, ..show(obs) },
-                _ => show(obs),
-            },
+            Now::Known(obs) => {
+                let obs = self.believed(obs);
+                match same {
+                    // A suspended object keeps its status, unless it is being deleted or could not be observed before.
+                    Some(before) if obs.suspended && ![before.status, obs.status].iter().any(|s| unsteady(*s)) => {
+                        before.clone()
+                    }
+                    Some(before) if obs.drift_unknown => TargetStatus { drifted: before.drifted, ..show(&obs) },
+                    _ => show(&obs),
+                }
+            }
             Now::Unknown { reason, message } => show(&Observation {
                 status: Status::Unknown,
                 reason: reason.as_str().to_owned(),
@@ -196,6 +215,9 @@ impl<'a> Track<'a> {
         shown.last_transition_time = same.filter(|b| b.status == shown.status).map_or(Some(now), |b| b.last_transition_time);
         shown.cluster_app_ref = app;
         shown.generated = record(self.target);
+        if let Some(settled) = self.settled.as_mut().filter(|_| !self.reading.confirmed.is_empty()) {
+            settled.staged.clone_from(&self.reading.confirmed);
+        }
         shown.settled = self.settled;
         Shown::Status(shown)
     }
@@ -295,6 +317,7 @@ mod tests {
             changed_at: None,
             overflowed: false,
             cluster: String::new(),
+            confirmed: String::new(),
         }
     }
 

@@ -41,6 +41,7 @@ pub(in crate::pipeline) fn patch(
     patch = part(patch, "conditions", &before.conditions, &next.conditions)?;
     patch = part(patch, "environments", &before.environments, &next.environments)?;
     patch = part(patch, "readyTargets", &before.ready_targets, &next.ready_targets)?;
+    patch = part(patch, "state", &before.state, &next.state)?;
     patch = part(patch, "revision", &before.revision, &next.revision)?;
     patch = part(patch, "settled", &before.settled, &next.settled)?;
     patch = part(patch, "clusters", &before.clusters, &next.clusters)?;

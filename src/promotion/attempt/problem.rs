@@ -95,7 +95,7 @@ const fn of_not_sent(why: &NotSent) -> &'static str {
         NotSent::SecretUnknown(_) | NotSent::SecretMissing(_) | NotSent::KeyMissing(_) => "SecretMissing",
         NotSent::SecretUnreadable(_) => "SecretUnreadable",
         NotSent::SecretReserved(_) => "SecretReserved",
-        NotSent::SecretInvalid { .. } => "SecretInvalid",
+        NotSent::SecretInvalid { .. } | NotSent::SecretCharacter { .. } => "SecretInvalid",
         NotSent::DestinationForbidden(_) => "DestinationForbidden",
         NotSent::InsecureScheme => "InsecureScheme",
         NotSent::InvalidRequest(_) => "InvalidRequest",

@@ -34,6 +34,8 @@ pub struct SampleContext {
     pub new: String,
     /// Name and namespace of the notification.
     pub notification: (String, String),
+    /// Name of the local cluster.
+    pub cluster: String,
     /// The URL of the audit page, for links.
     pub page: Option<PageUrl>,
 }
@@ -55,6 +57,7 @@ impl SampleContext {
             old: OLD.to_owned(),
             new: NEW.to_owned(),
             notification,
+            cluster: "in-cluster".to_owned(),
             page: None,
         }
     }
@@ -87,6 +90,7 @@ impl SampleContext {
         };
         let (labels, annotations) = (Arc::new(self.labels.clone()), Arc::new(self.annotations.clone()));
         let data = Data::new("msg_5f3d2c1b0a9e8d7c", &spec, &labels, &annotations, &self.notification.1);
+        let data = data.with_context(&spec, &self.cluster);
         data.with_links(self.page.as_ref(), &self.pipeline.namespace, &delivery::name(&spec))
     }
 

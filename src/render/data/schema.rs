@@ -59,6 +59,7 @@ pub(in crate::render) static ROOT: DataSchema = Object(&[
     ("superseded", Leaf),
     ("parameters", Map),
     ("notification", Object(&[("name", Leaf), ("namespace", Leaf)])),
+    ("context", Leaf),
     ("link", Leaf),
     ("links", Object(&[("pipeline", Leaf), ("notification", Leaf), ("revision", Leaf)])),
 ]);

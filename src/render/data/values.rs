@@ -88,7 +88,8 @@ impl Values {
             self.is_rendering_parameter.set(true);
             let output = program.run(self, Visibility::All, crate::render::MAX_SOURCE).map_err(wrong);
             self.is_rendering_parameter.set(false);
-            let output = output?;
+            let mut output = output?;
+            output.text.insert_str(0, self.parameters.prefix(name));
             // The cell is still empty, because a parameter cannot read other parameters.
             let _ = cell.set((Value::String(output.text), output.changeable));
         }

@@ -10,6 +10,8 @@ use std::fmt;
 
 use serde_json::Value;
 
+use super::commits::explained;
+use crate::api::values::commit::find_commit;
 use crate::render::Values;
 use crate::render::data::parameters::Visibility;
 use crate::render::error::{Position, RenderError, for_message};
@@ -314,10 +316,15 @@ impl<'a> Run<'a> {
                     read += size(value);
                 }
                 self.spend(read, at)?;
+                if let (Function::Commit, [of]) = (function, args)
+                    && let Err(why) = find_commit(&text(&values[0]))
+                {
+                    return Err(RenderError::NoCommit { at, problem: explained(why, &for_message(&of.to_string())) });
+                }
                 let failed = |problem: Problem| RenderError::HelperFailed {
                     at,
                     helper: function.name(),
-                    problem: function.explained(&problem, args.first().map(|arg| for_message(&arg.to_string())).as_deref()),
+                    problem: problem.into_owned(),
                 };
                 let result = function.call(&values[..args.len().min(MOST_ARGS)]).map_err(failed)?;
                 self.spend(size(&result), at)?;

@@ -135,13 +135,15 @@ fn answered(status: u16, not_before: Option<Duration>, rotated: bool, earlier_40
     }
 }
 
-fn not_sent(why: &NotSent) -> Reason {
+/// Returns the reason for an attempt that was not made.
+#[must_use]
+pub fn not_sent(why: &NotSent) -> Reason {
     match why {
         NotSent::SecretUnknown(_) => Reason::SecretUnknown,
         NotSent::SecretUnreadable(_) => Reason::SecretUnreadable,
         NotSent::SecretReserved(_) => Reason::SecretReserved,
         NotSent::SecretMissing(_) | NotSent::KeyMissing(_) => Reason::SecretMissing,
-        NotSent::SecretInvalid { .. } => Reason::SecretInvalid,
+        NotSent::SecretInvalid { .. } | NotSent::SecretCharacter { .. } => Reason::SecretInvalid,
         NotSent::DestinationForbidden(_) => Reason::DestinationForbidden,
         NotSent::InsecureScheme => Reason::InsecureScheme,
         NotSent::InvalidRequest(_) => Reason::InvalidRequest,

@@ -13,11 +13,12 @@ use super::signing::{Signing, WEBHOOK_SIGNATURE};
 use super::timely::Timely;
 use crate::api::Time;
 use crate::api::notification::Method;
-use crate::api::notification::credentials::{PASSWORD, SecretKey, SecretName, TOKEN, USERNAME};
+use crate::api::notification::credentials::{AuthRef, PASSWORD, SecretKey, SecretName, TOKEN, USERNAME};
 use crate::webhook::attempt::NotSent;
 use crate::webhook::client;
 use crate::webhook::client::proxy::Proxy;
 use crate::webhook::client::tls::Tls;
+use crate::webhook::egress::policy::Policy;
 use crate::webhook::secrets::contents::Contents;
 use crate::webhook::secrets::redact::Hidden;
 
@@ -44,13 +45,79 @@ pub(in crate::webhook) struct Prepared {
     pub(in crate::webhook) used: Vec<(SecretName, Arc<Contents>)>,
 }
 
-/// Reads the user name and the password from a Secret, and adds them to `hidden`.
-pub(in crate::webhook) fn basic(
+/// Returns the URL in the value of a key, if the policy allows it, and adds it to `hidden`.
+pub(in crate::webhook) fn secret_url(
     contents: &Contents,
-    namespace: &str,
-    name: &str,
+    key: &SecretKey,
+    policy: &Policy,
+    hidden: &mut Hidden,
+) -> Result<Url, NotSent> {
+    let url = parsed_url(contents, key)?;
+    hidden.add_url(&url);
+    match policy.url(&url) {
+        Ok(()) => Ok(url),
+        Err(NotSent::InvalidRequest(problem)) => Err(NotSent::SecretInvalid { key: key.clone(), problem }),
+        Err(why) => Err(why),
+    }
+}
+
+/// Returns the URL in the value of a key.
+///
+/// A parser of URLs removes line breaks, so two lines would be one URL. A literal URL with a line break is refused, too.
+pub(in crate::webhook) fn parsed_url(contents: &Contents, key: &SecretKey) -> Result<Url, NotSent> {
+    let text = visible(contents.text(key)?, key, Characters::All)?;
+    let is_quoted = text.starts_with(['"', '\'']);
+    let problem = if is_quoted { "is not a URL: remove the quotation marks" } else { "is not a URL" };
+    Url::parse(text).map_err(|_| NotSent::SecretInvalid { key: key.clone(), problem })
+}
+
+/// Returns the credentials in a Secret, and adds them to `hidden`.
+pub(in crate::webhook) fn credentials(
+    contents: &Contents,
+    auth: &AuthRef,
     hidden: &mut Hidden,
 ) -> Result<Credentials, NotSent> {
+    match auth {
+        AuthRef::Basic { namespace, name } => basic(contents, namespace, name, hidden),
+        AuthRef::Token { secret, header, scheme } => token(contents, secret, header, scheme, hidden),
+    }
+}
+
+/// The characters that a value may contain.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Characters {
+    /// Those that an editor shows.
+    All,
+    /// Those of them that are ASCII.
+    Ascii,
+}
+
+/// Returns a value if all its characters are allowed. Otherwise the error names the first one that is not, because an editor does not show it.
+fn visible<'t>(text: &'t str, key: &SecretKey, allowed: Characters) -> Result<&'t str, NotSent> {
+    let odd = text.chars().zip(1..).find_map(|(c, at)| Some((at, refused(c, allowed)?)));
+    match odd {
+        Some((at, what)) => Err(NotSent::SecretCharacter { key: key.clone(), at, what }),
+        None => Ok(text),
+    }
+}
+
+/// Returns what a character is, if a value must not contain it.
+fn refused(c: char, allowed: Characters) -> Option<&'static str> {
+    match c {
+        '\n' | '\r' => Some("a line break"),
+        '\0' => Some("the character NUL"),
+        '\u{feff}' => Some("a byte order mark"),
+        '\u{200b}'..='\u{200f}' | '\u{2060}'..='\u{2064}' | '\u{ad}' => Some("an invisible character"),
+        '\u{a0}' | '\u{202f}' => Some("a no-break space"),
+        c if c.is_control() => Some("a control character"),
+        '\u{2018}'..='\u{201f}' if allowed == Characters::Ascii => Some("a typographic quotation mark"),
+        c if allowed == Characters::Ascii && !c.is_ascii() => Some("not an ASCII character"),
+        _ => None,
+    }
+}
+
+/// Reads the user name and the password from a Secret, and adds them to `hidden`.
+fn basic(contents: &Contents, namespace: &str, name: &str, hidden: &mut Hidden) -> Result<Credentials, NotSent> {
     let (user_key, pass_key) = (SecretKey::new(namespace, name, USERNAME), SecretKey::new(namespace, name, PASSWORD));
     let (username, password) = (contents.text(&user_key)?, contents.text(&pass_key)?);
     hidden.add(username);
@@ -90,9 +157,7 @@ fn login(user: (SecretKey, &str), pass: (SecretKey, &str), hidden: &mut Hidden) 
         return Err(NotSent::SecretInvalid { key: user.0, problem: "a user name must not contain a colon" });
     }
     for (key, value) in [user, pass] {
-        if value.chars().any(char::is_control) {
-            return Err(NotSent::SecretInvalid { key, problem: "contains control characters" });
-        }
+        visible(value, &key, Characters::All)?;
     }
     hidden.add(password);
     hidden.add_basic(username, password);
@@ -110,7 +175,7 @@ pub(in crate::webhook) fn token(
     if OURS.contains(header) || header == CONTENT_TYPE {
         return Err(NotSent::InvalidRequest("endpoint.auth.token.header names a header that Pennant sets itself"));
     }
-    let token = contents.text(key)?;
+    let token = visible(contents.text(key)?, key, Characters::Ascii)?;
     let line = if scheme.is_empty() { token.to_owned() } else { format!("{scheme} {token}") };
     let mut value = HeaderValue::from_str(&line).map_err(|_| NotSent::SecretInvalid {
         key: key.clone(),

@@ -12,11 +12,11 @@ use tokio::time::Instant;
 use url::Url;
 
 use super::body::{READ, Read, beginning};
-use super::compose::{self, Credentials, Prepared, basic, token};
+use super::compose::{self, Credentials, Prepared, credentials, parsed_url, secret_url};
 use super::exchange::{Terms, deadline};
 use super::outgoing::{Destination, Outgoing};
 use super::signing::Signing;
-use crate::api::notification::credentials::{AuthRef, Authorities, SecretKey, SecretName, TlsRef};
+use crate::api::notification::credentials::{Authorities, SecretName, TlsRef};
 use crate::api::{self, Time};
 use crate::telemetry::Metrics;
 use crate::webhook::SendError;
@@ -84,8 +84,17 @@ impl Sender {
             Destination::Url(url) => Some(self.origins.key(url)),
             Destination::Secret(key) => {
                 let contents = self.secrets.now(&key.secret()).ok()?;
-                Some(self.origins.key(&secret_url(&contents, key).ok()?))
+                Some(self.origins.key(&parsed_url(&contents, key).ok()?))
             }
+        }
+    }
+
+    /// Reads the URL of a destination, also if it is the value of a Secret. Only for a person with whose permissions the Secrets were read.
+    /// Never waits.
+    pub fn look<T>(&self, destination: &Destination, at: impl FnOnce(&Url) -> T) -> Result<T, NotSent> {
+        match destination {
+            Destination::Url(url) => Ok(at(url)),
+            Destination::Secret(key) => Ok(at(&parsed_url(&*self.secrets.now(&key.secret())?, key)?)),
         }
     }
 
@@ -121,24 +130,12 @@ impl Sender {
                 url.clone()
             }
             Destination::Secret(key) => {
-                let url = secret_url(&*self.read_secret(key.secret(), wait, &mut used).await?, key)?;
-                hidden.add_url(&url);
-                self.policy.url(&url).map_err(|why| match why {
-                    NotSent::InvalidRequest(problem) => NotSent::SecretInvalid { key: key.clone(), problem },
-                    why => why,
-                })?;
-                url
+                secret_url(&*self.read_secret(key.secret(), wait, &mut used).await?, key, &self.policy, &mut hidden)?
             }
         };
         let credentials = match &out.auth {
             None => Credentials::None,
-            Some(AuthRef::Basic { namespace, name }) => {
-                let secret = SecretName { namespace: namespace.clone(), name: name.clone() };
-                basic(&*self.read_secret(secret, wait, &mut used).await?, namespace, name, &mut hidden)?
-            }
-            Some(AuthRef::Token { secret, header, scheme }) => {
-                token(&*self.read_secret(secret.secret(), wait, &mut used).await?, secret, header, scheme, &mut hidden)?
-            }
+            Some(auth) => credentials(&*self.read_secret(auth.secret(), wait, &mut used).await?, auth, &mut hidden)?,
         };
         let signing = match &out.signing {
             None => Signing::default(),
@@ -235,10 +232,4 @@ impl Sender {
 /// Returns until when a request waits for the first event of the watch of a Secret.
 pub(super) fn secret_wait(deadline: Instant) -> Instant {
     deadline.min(Instant::now() + SECRET_WAIT)
-}
-
-/// Returns the URL in the value of a key.
-fn secret_url(contents: &Contents, key: &SecretKey) -> Result<Url, NotSent> {
-    let text = contents.text(key)?;
-    Url::parse(text).map_err(|_| NotSent::SecretInvalid { key: key.clone(), problem: "is not a URL" })
 }

@@ -75,10 +75,10 @@ mod tests {
     use kube::runtime::watcher;
 
     use super::*;
-    use crate::api::notification::credentials::{Needed, SecretKey};
+    use crate::api::notification::credentials::SecretKey;
     use crate::k8s::watch::{TermNumber, follow};
-    use crate::webhook::NotSent;
-    use crate::webhook::secrets::tests::secret;
+    use crate::webhook::secrets::tests::{secret, token};
+    use crate::webhook::{NotSent, Policy};
 
     #[tokio::test]
     async fn the_last_value_is_kept_when_the_watch_fails() {
@@ -97,7 +97,7 @@ mod tests {
         sender.unbounded_send(Err(watcher::Error::NoResourceVersion)).unwrap();
         drop(sender);
         task.await.unwrap();
-        assert_eq!(secrets.check(&[Needed::Key(key)]), Ok(()));
+        assert_eq!(secrets.check(&[token(key)], &Policy::default()), Ok(()));
         assert!(metrics.encode().unwrap().contains("pennant_watch_errors_total{watch=\"secrets\"} 1\n"));
     }
 
@@ -117,7 +117,7 @@ mod tests {
         assert_eq!(watches.watches.running(), BTreeSet::from([two.secret()]));
         secrets.put(&one.secret(), &late, Some(secret(&[("k", "late")])));
         assert_eq!(
-            secrets.check([&Needed::Key(one.clone())]),
+            secrets.check(&[token(one.clone())], &Policy::default()),
             Err(NotSent::SecretUnknown(one.secret())),
             "a late event has no effect"
         );

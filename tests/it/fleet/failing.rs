@@ -27,7 +27,13 @@ async fn a_bundle_fails_and_a_bundle_that_depends_on_it_waits() {
     fleet.status("BundleDeployment", "db", refused("chart requires kubeVersion: >=1.40")).await;
     fleet.is("db", Status::Failed, "ErrApplied", "c2").await;
 
+    // Fleet keeps the old error until the agent has processed the next deployment.
     stage("shop-db", "db", "c3", "s-3:o").await;
+    fleet.is("db", Status::InProgress, "EarlierError", "c3").await;
+    fleet.restart().await;
+    fleet.world.fence("shop", &["hook"]).await;
+    let target = fleet.is("db", Status::InProgress, "EarlierError", "c3").await;
+    assert!(target.message.ends_with("chart requires kubeVersion: >=1.40"), "{}", target.message);
     fleet.status("BundleDeployment", "db", applied("s-3:o")).await;
     fleet.runs("db", "c3").await;
     fleet.status("BundleDeployment", "web", applied("s-2:o")).await;
@@ -38,9 +44,6 @@ async fn a_bundle_fails_and_a_bundle_that_depends_on_it_waits() {
     fleet.is("web", Status::Failed, "NotReady", "c2").await;
     fleet.status("BundleDeployment", "web", applied("s-2:o")).await;
     fleet.runs("web", "c2").await;
-    // Fleet keeps the old error until the agent has processed the next deployment, and the error does not name its commit. So `c3` fails
-    // first.
-    let lanes =
-        [("db", &["Failed c2", "Failed c3", "Deployed c3"][..]), ("web", &["Deployed c2", "Failed c2", "Recovered c2"])];
+    let lanes = [("db", &["Failed c2", "Deployed c3"][..]), ("web", &["Deployed c2", "Failed c2", "Recovered c2"])];
     fleet.told(&lanes.into()).await;
 }

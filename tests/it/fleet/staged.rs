@@ -123,6 +123,7 @@ async fn a_failed_partition_stops_the_rollout_of_the_others() {
     for name in &ALL[1..] {
         fleet.is(name, Status::InProgress, "NotStaged", "c2").await;
     }
+    fleet.is("web-1", Status::Failed, "ErrApplied", "c2").await;
 
     fleet.commit("c3", true).await;
     fleet.stage("c3", "3", &ALL[..1], 1).await;
@@ -134,11 +135,51 @@ async fn a_failed_partition_stops_the_rollout_of_the_others() {
         fleet.runs(name, "c3").await;
     }
     let others: &[&str] = &["Deployed c3"];
-    // Fleet keeps the old error until the agent has processed the next deployment, and the error does not name its commit. So `c3` fails
-    // first.
-    let failed: &[&str] = &["Failed c2", "Failed c3", "Deployed c3"];
+    let failed: &[&str] = &["Failed c2", "Deployed c3"];
     let lanes = [("web-1", failed), ("web-2", others), ("web-3", others), ("web-4", others)];
     fleet.told(&lanes.into()).await;
+}
+
+/// While the rollout is blocked, the Bundle confirms no label.
+#[tokio::test]
+async fn a_restart_during_a_blocked_rollout_loses_no_result() {
+    let mut fleet = at_c1("fleet-restarted").await;
+    let moves = async |fleet: &Fleet, commit: &str, content: &str| {
+        fleet.commit(commit, true).await;
+        fleet.stage(commit, content, &ALL[..1], 1).await;
+        fleet.is("web-1", Status::InProgress, "WaitApplied", commit).await;
+        fleet
+            .status("BundleDeployment", "web-1", json!({"appliedDeploymentID": id("web-1", content), "ready": false}))
+            .await;
+        fleet.is("web-1", Status::InProgress, "NotReady", commit).await;
+    };
+    moves(&fleet, "c2", "2").await;
+    fleet.restart().await;
+    fleet.world.fence("shop", &["hook"]).await;
+    fleet.is("web-1", Status::InProgress, "NotReady", "c2").await;
+    fleet.apply("web-1", "2").await;
+    fleet.runs("web-1", "c2").await;
+
+    moves(&fleet, "c3", "3").await;
+    fleet.restart().await;
+    let broken = json!([{"kind": "Deployment", "name": "web", "summary": {"state": "error", "error": true}}]);
+    fleet.status("BundleDeployment", "web-1", json!({"nonReadyStatus": broken})).await;
+    fleet.is("web-1", Status::Failed, "NotReady", "c3").await;
+    fleet.restart().await;
+    fleet.world.fence("shop", &["hook"]).await;
+    fleet.is("web-1", Status::Failed, "NotReady", "c3").await;
+
+    // The label of another commit arrives while Pennant is stopped. Then that of `c2` is back, and what is staged is still that of `c3`.
+    fleet.status("BundleDeployment", "web-1", applied(&id("web-1", "3"))).await;
+    fleet.runs("web-1", "c3").await;
+    let mut stopped = fleet.pennant.take().expect("it runs");
+    stopped.stop().await;
+    fleet.commit("c2", true).await;
+    fleet.stage("c2", "2", &[], 1).await;
+    stopped.start_again().await;
+    fleet.pennant = Some(stopped);
+    fleet.is("web-1", Status::InProgress, "NotStaged", "c2").await;
+    fleet.told(&[("web-1", &["Deployed c2", "Failed c3", "Deployed c3"][..])].into()).await;
 }
 
 #[tokio::test]

@@ -84,11 +84,7 @@ async fn last_sent(stage: &Stage, holds: impl Fn(&Dispatched) -> bool) -> Dispat
 
 /// `kubectl get pipelines -o wide` shows the last time, its notification, and a summary of all targets.
 async fn table_shows(stage: &Stage, dispatched: &Dispatched) {
-    let path = format!("/apis/pennant.dev/v1alpha1/namespaces/{}/pipelines", stage.team.ns);
-    let request = http::Request::get(path).header("accept", "application/json;as=Table;v=v1;g=meta.k8s.io");
-    let table: Value = stage.team.client.request(request.body(Vec::new()).unwrap()).await.unwrap();
-    let names = table["columnDefinitions"].as_array().unwrap().iter().map(|c| c["name"].as_str().unwrap());
-    let shown: BTreeMap<_, _> = names.zip(table["rows"][0]["cells"].as_array().unwrap()).collect();
+    let shown = stage.team.columns("pipelines").await;
     let age = shown["Last Sent"].as_str().unwrap_or_default();
     assert!(age.ends_with('s') || age.ends_with('m'), "an age: {shown:?}");
     assert_eq!(shown["Sent By"], dispatched.last_sent_by.as_str());

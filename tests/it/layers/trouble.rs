@@ -84,6 +84,7 @@ async fn a_targets_broken_template_or_secret_blocks_only_that_target() {
     told(&world, "hook", "web", "Deployed 2", |d| reason(d) == "TemplateInvalid" && attempts(d) == 0).await;
     told(&world, "hook", "db", "Deployed 2", |d| reason(d) == "SecretMissing" && attempts(d) == 0).await;
     assert_eq!(receiver.to("/hook/api").len(), 2);
+    visible(&world).await;
 
     world.secret("later", json!({"key": "sesame"})).await;
     receiver.wait("/hook/db", 2).await;
@@ -98,6 +99,42 @@ async fn a_targets_broken_template_or_secret_blocks_only_that_target() {
     let oracle = Oracle::new(&world, &receiver);
     apps.iter().fold(oracle, |o, app| o.lane(&format!("shop/hook/dev/{app}"), &["Deployed 2", "Deployed 3"])).check().await;
     assert!(receiver.to("/hook/db").iter().all(|r| r.header("authorization") == "Bearer sesame"));
+}
+
+/// `kubectl get`, an Event and `pennant explain` show that layers of some targets cannot work.
+async fn visible(world: &World) {
+    let ready = world.condition("hook", "Ready", |c| c.reason == "TargetsNotReady").await;
+    assert!(ready.message.contains("about 2 of 3 targets"), "{}", ready.message);
+    world.warning("hook", "TargetsNotReady").await;
+    let shown = async |resource: &str| world.columns(resource).await;
+    assert_eq!(shown("notifications").await["Not Ready"], json!(2));
+    assert_eq!(shown("pipelines").await["Not Ready"], json!("hook"));
+    assert_eq!(shown("pipelines").await["State"], json!("Current"));
+    let (_, explained, _) = world.command(&["explain", "shop"]).await;
+    for reason in ["TemplateInvalid: ", "SecretMissing: "] {
+        assert!(explained.lines().any(|line| line.starts_with("# ") && line.contains(reason)), "{reason} {explained}");
+    }
+}
+
+/// A misspelt environment is not silent.
+#[tokio::test]
+async fn a_trigger_that_matches_no_environment_says_so() {
+    let world = World::new("layers-idle").await;
+    let receiver = Receiver::start();
+    world.deploy("web", "1").await;
+    world.pipeline("shop", &["dev/web", "prod/web"]).await;
+    let triggers = |environment: &str| json!({"triggers": [{"type": "Deployed", "environments": [environment]}]});
+    world.notification("hook", &receiver, triggers("production")).await;
+    let _pennant = start(&world).await;
+    let ready = world.condition("hook", "Ready", |c| c.reason == "TriggerMatchesNothing").await;
+    assert!(
+        ready.message.contains("spec.triggers[0].environments") && ready.message.contains("(dev, prod)"),
+        "{}",
+        ready.message
+    );
+    world.warning("hook", "TriggerMatchesNothing").await;
+    world.patch::<pennant::api::Notification>("hook", json!({"spec": triggers("prod")})).await;
+    world.condition("hook", "Ready", |c| c.reason == "Configured").await;
 }
 
 #[tokio::test]

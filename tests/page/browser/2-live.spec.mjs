@@ -103,6 +103,17 @@ test.describe('without the script', () => {
     await expect(page.getByRole('heading', { level: 1, name: 'Given up' })).toBeVisible();
     await context.close();
   });
+
+  test('a test is confirmed and sent', async ({ browser }) => {
+    const context = await browser.newContext({ storageState: ownState, javaScriptEnabled: false });
+    const page = await context.newPage();
+    await page.goto(`${own}/notifications/payments/commit-status`);
+    await page.getByRole('button', { name: 'Send test' }).click();
+    await page.getByRole('checkbox').check();
+    await page.getByRole('button', { name: 'Send this test' }).click();
+    await expect(page.getByText(/^Test for .*: 201 Created/)).toBeVisible();
+    await context.close();
+  });
 });
 
 test('the address of an action leads to its screen', async ({ page }) => {
@@ -182,10 +193,35 @@ test('one delivery is sent again, and many with progress', async ({ page }) => {
   await expect(page.getByRole('heading', { level: 1, name: 'Given up' })).toBeVisible();
 });
 
-test('a test reaches the real receiver, and its answer is shown', async ({ page }) => {
+test('a test reaches the real receiver after its confirmation, and its answer is shown', async ({ page }) => {
   await page.goto(`${own}/notifications/payments/commit-status`);
   await page.getByRole('button', { name: 'Send test' }).click();
-  await expect(page.getByText(/^Test for /)).toBeVisible();
+  await expect(page.getByRole('heading', { level: 1, name: 'Send this test?' })).toBeVisible();
+  await expect(page).toHaveURL(`${own}/notifications/payments/commit-status`);
+  await expect(page.getByText('The receiver acts on it as on a real message.')).toBeVisible();
+  // The browser requires the box.
+  await page.getByRole('button', { name: 'Send this test' }).click();
+  await expect(page.getByRole('heading', { level: 1, name: 'Send this test?' })).toBeVisible();
+  await page.getByLabel('POST to http://git.example.com: the receiver acts on it as on a real message').check();
+  await page.getByRole('button', { name: 'Send this test' }).click();
+  await expect(page.getByText(/^Test for .*: 201 Created/)).toBeVisible();
+  await expect(page.getByRole('heading', { level: 1, name: /^Notification/ })).toBeVisible();
+});
+
+test('a test that can be canceled was not sent', async ({ page }) => {
+  await page.goto(`${own}/notifications/payments/commit-status`);
+  await page.getByRole('button', { name: 'Send test' }).click();
+  await page.getByRole('link', { name: 'Cancel' }).click();
+  await expect(page.getByRole('heading', { level: 1, name: /^Notification/ })).toBeVisible();
+  await expect(page.getByText(/^Test /)).toHaveCount(0);
+});
+
+test('a test that would change something is refused', async ({ page }) => {
+  await page.goto(`${own}/notifications/shop/approvals`);
+  await page.getByRole('button', { name: 'Send test' }).click();
+  await expect(page.getByText(/^Test was not sent: Notification approvals reports PromotionPending/)).toBeVisible();
+  await expect(page.getByText(/`pennant render approvals -n shop --pipeline \S+` shows the request/)).toBeVisible();
+  await expect(page.getByRole('button', { name: 'Send this test' })).toHaveCount(0);
 });
 
 async function hostile() {

@@ -3,15 +3,22 @@
 //! Fleet counts the deployments first, updates them, and then writes the counts with the new generation. So for a moment, deployments that
 //! have just started count as ready. Fleet counts unavailable deployments afterwards. So a Bundle is `Current` only if none is unavailable
 //! in any partition.
+//!
+//! A deployment counts as failed until its agent has processed the next one, so an error can be about the generation before.
 
 use serde_json::Value;
 
 use super::{
-    COMMIT, Family, GROUP, HELM_OP_NAME, Part, REPO, Reading, Relation, Rules, Status, Verdict, View, corrects_drift, count,
-    summary,
+    COMMIT, Condition, Errors, Family, GROUP, HELM_OP_NAME, Part, REPO, Reading, Relation, Rules, Status, Verdict, View,
+    corrects_drift, count, has_failed, is_waiting, refused, summary, unobserved,
 };
 
-pub(in super::super) static BUNDLE: Rules = Rules { group: GROUP, kind: "Bundle", reader: "fleet-bundle/3", read };
+/// Fleet lists only the first deployments that are not ready. This is the error of all others.
+const NOT_LISTED: &str = "";
+/// The states of deployments that are not ready.
+const STATES: [&str; 7] = ["ErrApplied", "Modified", "NotReady", "OutOfSync", "Pending", "WaitApplied", super::WAITS_REASON];
+
+pub(in super::super) static BUNDLE: Rules = Rules { group: GROUP, kind: "Bundle", reader: "fleet-bundle/4", read };
 
 fn read(view: &View<'_>) -> Reading {
     let (verdict, revision) = (rolled_out(view), revision(view));
@@ -19,6 +26,7 @@ fn read(view: &View<'_>) -> Reading {
     Reading::declared(verdict, revision)
         .drifted(count(view, "modified") > 0 && !corrects_drift(view))
         .suspended(view.flag("/spec/paused"))
+        .showing(errors(view))
         .related(part(view))
 }
 
@@ -32,8 +40,7 @@ fn revision<'a>(view: &View<'a>) -> &'a str {
 }
 
 fn rolled_out(view: &View<'_>) -> Verdict {
-    // For example, the values of a cluster cannot be rendered. Fleet does not observe the generation then, and the deployments stay as they are.
-    if let Some(failed) = view.condition("Ready").filter(|ready| ready.is_false() && ready.reason == "Error") {
+    if let Some(failed) = targeting(view) {
         return Verdict::failed_as(&failed);
     }
     let counted = summary(view);
@@ -45,6 +52,45 @@ fn rolled_out(view: &View<'_>) -> Verdict {
         return Verdict::in_progress("RolloutUnderWay", "not all of its deployments are up to date and available");
     }
     counted
+}
+
+/// Returns the condition with the reason why Fleet cannot determine the deployments. For example, the values of a cluster cannot be rendered.
+/// Fleet does not observe the generation then, and the deployments stay as they are. When it can determine them again, the reason can stay
+/// beside a message that counts them.
+fn targeting<'a>(view: &View<'a>) -> Option<Condition<'a>> {
+    view.condition("Ready").filter(|ready| ready.is_false() && ready.reason == "Error" && !is_count(ready.message))
+}
+
+/// Whether a message counts deployments by their state, such as `WaitApplied(3) [Cluster …`.
+fn is_count(message: &str) -> bool {
+    message
+        .split_once('(')
+        .is_some_and(|(state, count)| STATES.contains(&state) && count.starts_with(|c: char| c.is_ascii_digit()))
+}
+
+/// Returns the errors that can be about the generation before: those of its deployments, and that of Fleet itself.
+fn errors(view: &View<'_>) -> Errors {
+    let about = |generation: Option<i64>| generation.map(|generation| generation.to_string()).unwrap_or_default();
+    let observed = about(view.int("/status/observedGeneration"));
+    let mut deployments = Errors::default();
+    let failed = refused(view).filter(|message| !is_waiting(message));
+    failed.for_each(|message| deployments.add(&[message], &observed));
+    let listed = i64::try_from(refused(view).count()).unwrap_or(i64::MAX);
+    if count(view, "errApplied") > listed {
+        deployments.add(&[NOT_LISTED], &observed);
+    }
+    if let Some(failed) = targeting(view) {
+        let mut errors = deployments.all_old();
+        errors.add(&[failed.message, failed.updated], &about(view.generation()));
+        errors.decide = true;
+        return errors;
+    }
+    if unobserved(view).is_some() {
+        return deployments.all_old();
+    }
+    let listed = view.list("/status/summary/nonReadyResources");
+    deployments.decide = deployments.is_any() && !listed.iter().any(has_failed);
+    deployments
 }
 
 /// Returns what it contributes to its `GitRepo`, its `HelmOp` and its deployments.

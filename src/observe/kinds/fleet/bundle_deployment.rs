@@ -6,14 +6,17 @@
 //!
 //! But while earlier partitions are not available, Fleet stages nothing in later ones, and still writes the new label there. So a new label
 //! beside an unchanged staged ID counts only when the Bundle reports that it has staged that commit everywhere.
+//!
+//! The agent leaves an error in the status until it has processed the next deployment, and for ever if that fails with the same words. So an
+//! error is about the wanted ID only if it was not there for another one.
 
 use super::{
-    BUNDLE_NAME, BUNDLE_NAMESPACE, COMMIT, Condition, Family, GROUP, Parent, Reading, Rules, Verdict, View, WAITS,
-    corrects_drift, is_any_broken,
+    BUNDLE_NAME, BUNDLE_NAMESPACE, COMMIT, CONTENT, Condition, Errors, Family, GROUP, Parent, Reading, Rules, Status,
+    Verdict, View, WAITS_REASON, corrects_drift, is_any_broken, is_waiting,
 };
 
 pub(in super::super) static BUNDLE_DEPLOYMENT: Rules =
-    Rules { group: GROUP, kind: "BundleDeployment", reader: "fleet-bundledeployment/3", read };
+    Rules { group: GROUP, kind: "BundleDeployment", reader: "fleet-bundledeployment/4", read };
 
 /// The ID that is applied, the ID that must be applied, and the ID that is next.
 struct Ids<'a> {
@@ -35,14 +38,37 @@ fn read(view: &View<'_>) -> Reading {
     let watched = view.flag("/status/ready") || !view.list("/status/modifiedStatus").is_empty();
     let drifted = applied == wanted && watched && !view.flag("/status/nonModified") && !corrects_drift(view);
     let held_back = view.flag("/spec/offSchedule") && staged != wanted;
-    let reading = Reading::named(deployed(view, &ids), running, tried)
+    let verdict = deployed(view, &ids);
+    let errors = errors(view, &ids, &verdict);
+    let reading = Reading::named(verdict, running, tried)
         .drifted(drifted)
+        .showing(errors)
         .suspended(view.flag("/spec/paused") || held_back);
     if commit.is_empty() {
         return reading;
     }
     let bundle = Family::named(view.label(BUNDLE_NAMESPACE), view.label(BUNDLE_NAME));
-    reading.related(Parent::labelled(bundle, commit, staged))
+    reading.related(Parent::labelled(bundle, commit, staged, has_content(view, &ids)))
+}
+
+/// Whether what is staged is also wanted, and has the content that belongs to the label. Fleet writes the label of the content with that of
+/// the commit. The first part of an ID is the content.
+fn has_content(view: &View<'_>, ids: &Ids<'_>) -> bool {
+    let content = ids.staged.split_once(':').map_or(ids.staged, |(content, _)| content);
+    ids.staged == ids.wanted && !content.is_empty() && content == view.label(CONTENT)
+}
+
+/// Returns the error with which the agent refused a deployment. The status does not show which one.
+fn errors(view: &View<'_>, ids: &Ids<'_>, verdict: &Verdict) -> Errors {
+    let mut errors = Errors::default();
+    if ids.applied != ids.wanted
+        && verdict.status == Status::Failed
+        && let Some(refused) = view.condition("Deployed")
+    {
+        errors.add(&[refused.message, refused.updated], ids.wanted);
+        errors.decide = true;
+    }
+    errors
 }
 
 /// Returns the commit. Without a commit (no `GitRepo` created it), returns the version of the chart, or else the staged ID.
@@ -60,7 +86,7 @@ fn deployed(view: &View<'_>, ids: &Ids<'_>) -> Verdict {
     let applied = ids.applied == ids.wanted;
     let refused = view.condition("Deployed").filter(|c| !applied && c.is_false());
     match refused {
-        Some(refused) if refused.message.contains(WAITS) => {
+        Some(refused) if refused.reason == WAITS_REASON || is_waiting(refused.message) => {
             return Verdict::in_progress("DependencyNotReady", refused.message);
         }
         Some(refused) => return Verdict::failed("ErrApplied", refused.message),

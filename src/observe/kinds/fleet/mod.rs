@@ -15,6 +15,7 @@ mod source;
 
 use serde_json::Value;
 
+use super::super::errors::Errors;
 use super::super::kstatus::{Verdict, unobserved};
 use super::super::view::{Condition, View};
 use super::super::whole::{Family, Parent, Part, Parts, Relation};
@@ -30,6 +31,8 @@ const GROUP: &str = "fleet.cattle.io";
 
 /// The commit of a Bundle. Fleet copies it to each `BundleDeployment`.
 const COMMIT: &str = "fleet.cattle.io/commit";
+/// The content of a Bundle. Fleet writes it on each `BundleDeployment`.
+const CONTENT: &str = "fleet.cattle.io/content-name";
 /// The `GitRepo` of a Bundle.
 const REPO: &str = "fleet.cattle.io/repo-name";
 /// The `HelmOp` of a Bundle.
@@ -39,8 +42,11 @@ const BUNDLE_NAME: &str = "fleet.cattle.io/bundle-name";
 /// The namespace of that Bundle.
 const BUNDLE_NAMESPACE: &str = "fleet.cattle.io/bundle-namespace";
 
-/// The agent reports a dependency that is not ready as a deployment error. Only this text distinguishes it from other errors.
-const WAITS: &str = "dependent bundle(s) are not ready";
+/// The agent reports a dependency that is not ready as a deployment error. Until Fleet 0.16, only the first text distinguishes it from other
+/// errors. From Fleet 0.17 on, it is the second text, with a reason of its own.
+const WAITS: [&str; 2] = ["dependent bundle(s) are not ready", "waiting for dependent bundle(s)"];
+/// This reason. Such a deployment has this state in the summary of its Bundle, so it does not count as failed there.
+const WAITS_REASON: &str = "WaitingForDependency";
 
 /// With this text, the agent reports that it could not install a deployment, and counts the deployment as applied nevertheless.
 const NOT_INSTALLED: &str = "not installed: ";
@@ -91,9 +97,19 @@ fn summary(view: &View<'_>) -> Verdict {
 
 /// Returns how many deployments with an error only wait for a dependency. Counts only the listed ones.
 fn waiting(view: &View<'_>) -> i64 {
-    let text = |entry: &Value, key: &str| entry.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
-    let waits = |entry: &&Value| text(entry, "bundleState") == "ErrApplied" && text(entry, "message").contains(WAITS);
-    i64::try_from(view.list("/status/summary/nonReadyResources").iter().filter(waits).count()).unwrap_or(i64::MAX)
+    i64::try_from(refused(view).filter(|message| is_waiting(message)).count()).unwrap_or(i64::MAX)
+}
+
+/// Whether a deployment error only reports a dependency that is not ready.
+fn is_waiting(message: &str) -> bool {
+    WAITS.iter().any(|text| message.contains(text))
+}
+
+/// Returns the errors of the listed deployments that were not applied.
+fn refused<'a>(view: &View<'a>) -> impl Iterator<Item = &'a str> {
+    let text = |entry: &'a Value, key: &str| entry.get(key).and_then(Value::as_str).unwrap_or_default();
+    let listed = view.list("/status/summary/nonReadyResources").iter();
+    listed.filter(move |entry| text(entry, "bundleState") == "ErrApplied").map(move |entry| text(entry, "message"))
 }
 
 /// Whether a listed deployment has failed: its chart is not installed, or one of its resources is broken. Only those that are `NotReady` run what
@@ -116,7 +132,5 @@ fn count(view: &View<'_>, state: &str) -> i64 {
     view.int(&format!("/status/summary/{state}")).unwrap_or(0)
 }
 
-#[cfg(test)]
-mod recorded;
 #[cfg(test)]
 mod tests;

@@ -191,6 +191,109 @@ fn a_label_is_believed_that_came_with_what_is_staged() {
 }
 
 #[test]
+fn a_failure_counts_if_the_content_of_its_label_is_staged_and_a_success_does_not() {
+    let with_content = |staged: &str, wanted: &str, content: &str, ready: bool| {
+        let mut made = deployment("c2", staged, wanted, wanted);
+        made.metadata.labels.as_mut().unwrap().insert("fleet.cattle.io/content-name".into(), content.into());
+        if !ready {
+            made.data["status"]["ready"] = json!(false);
+            made.data["status"]["nonReadyStatus"] = json!([{"summary": {"error": true}}]);
+        }
+        made
+    };
+    for (name, made, want) in [
+        ("it is staged", with_content("s-2:o", "s-2:o", "s-2", false), Failed),
+        ("it is ready", with_content("s-2:o", "s-2:o", "s-2", true), InProgress),
+        ("other content is staged", with_content("s-1:o", "s-1:o", "s-2", false), InProgress),
+        ("it is not wanted yet", with_content("s-2:o", "s-1:o", "s-2", false), InProgress),
+        ("a Fleet without this label", with_content("s-2:o", "s-2:o", "", false), InProgress),
+        ("no deployment", with_content("", "", "", false), InProgress),
+    ] {
+        assert_eq!(together(&made, &[]).status, want, "{name}");
+    }
+    let before = see(Some(&deployment("c1", "s-2:o", "s-2:o", "s-2:o")), None).relation;
+    let mut alone = see(Some(&with_content("s-2:o", "s-2:o", "s-2", false)), None);
+    alone.relation = alone.relation.map(|relation| relation.following(before.as_ref(), EventOrigin::Changed));
+    assert_eq!(together_with(&mut alone, &[]).status, InProgress, "only the options are others, and they are not staged");
+}
+
+/// What is remembered after an object has failed.
+fn remembered(object: &DynamicObject, parts: &[&DynamicObject]) -> Vec<String> {
+    let said = if parts.is_empty() { seen(object) } else { together(object, parts) };
+    assert_eq!(said.status, Failed);
+    said.errors.remembered(&[], true)
+}
+
+#[test]
+fn an_error_that_was_there_before_is_recognized_on_each_level() {
+    let entry = |words: &str| json!({"bundleState": "ErrApplied", "message": words});
+    let failing = |generation: i64, count: i64, listed: &[&str], more: Value| {
+        let listed: Vec<Value> =
+            listed.iter().map(|words| entry(words)).chain(more.as_array().cloned().unwrap_or_default()).collect();
+        let counts = json!({"ready": 0, "errApplied": count, "nonReadyResources": listed});
+        let mut made = bundle("a", &format!("c{generation}"), json!({}));
+        made.metadata.generation = Some(generation);
+        made.data["status"] = summed(counts, "False", json!({"observedGeneration": generation}));
+        made
+    };
+    let none = json!([]);
+    let broken = json!([{"bundleState": "NotReady", "nonReadyStatus": [{"summary": {"error": true}}]}]);
+    let waits = json!([entry("dependent bundle(s) are not ready: [db]")]);
+    for (name, before, after, earlier) in [
+        ("the same", failing(1, 1, &["a"], none.clone()), failing(2, 1, &["a"], none.clone()), true),
+        ("fewer", failing(1, 2, &["a", "b"], none.clone()), failing(2, 1, &["b"], none.clone()), true),
+        ("another", failing(1, 1, &["a"], none.clone()), failing(2, 1, &["b"], none.clone()), false),
+        ("one more", failing(1, 1, &["a"], none.clone()), failing(2, 2, &["a", "b"], none.clone()), false),
+        ("more than are listed", failing(1, 1, &["a"], none.clone()), failing(2, 2, &["a"], none.clone()), false),
+        ("as many that are not listed", failing(1, 20, &["a"], none.clone()), failing(2, 19, &["a"], none.clone()), true),
+        ("one waits, too", failing(1, 1, &["a"], none.clone()), failing(2, 2, &["a"], waits), true),
+        ("one is broken, too", failing(1, 1, &["a"], none.clone()), failing(2, 1, &["a"], broken), false),
+    ] {
+        assert_eq!(seen(&after).errors.are_earlier(&remembered(&before, &[])), earlier, "{name}");
+        let [old, new] = ["c1", "c2"].map(|commit| git_repo(commit, json!({})));
+        let whole = together(&new, &[&after]);
+        assert_eq!((whole.status, whole.errors.are_earlier(&remembered(&old, &[&before]))), (Failed, earlier), "{name}");
+    }
+    // The commit changes another Bundle, so this one still has the same error.
+    let (before, mut same) = (failing(1, 1, &["a"], none.clone()), failing(1, 1, &["a"], none.clone()));
+    same.metadata.labels.as_mut().unwrap().insert("fleet.cattle.io/commit".into(), "c2".into());
+    let (known, whole) =
+        (remembered(&git_repo("c1", json!({})), &[&before]), together(&git_repo("c2", json!({})), &[&same]));
+    assert_eq!((whole.status, whole.errors.are_earlier(&known)), (Failed, false));
+    // Until the Bundle has the commit, its error is that of the commit before.
+    let between = together(&git_repo("c2", json!({})), &[&before]);
+    assert_eq!((between.status, between.errors.remembered(&[], false)), (InProgress, known.clone()));
+    let mut unobserved = failing(2, 1, &["a"], none);
+    unobserved.data["status"]["observedGeneration"] = json!(1);
+    assert_eq!((seen(&unobserved).status, seen(&unobserved).errors.remembered(&[], false)), (InProgress, known));
+}
+
+#[test]
+fn the_error_of_a_job_or_of_the_targets_is_that_of_the_commit_before_until_it_changes() {
+    let job = |commit: &str, updated: &str| {
+        let stalled = json!({"type": "Stalled", "status": "True", "message": "no such path", "lastUpdateTime": updated});
+        git_repo(commit, json!({"gitJobStatus": "Failed", "conditions": [stalled]}))
+    };
+    let targets = |generation: i64, updated: &str| {
+        let ready = json!({"type": "Ready", "status": "False", "reason": "Error", "message": "targeting error", "lastUpdateTime": updated});
+        let mut made = bundle("a", "c2", json!({"observedGeneration": 0, "conditions": [ready]}));
+        made.metadata.generation = Some(generation);
+        made
+    };
+    let (monday, tuesday) = ("2026-01-05T00:00:00Z", "2026-01-06T00:00:00Z");
+    for (name, before, after, earlier) in [
+        ("job", job("c1", monday), job("c2", monday), true),
+        ("job that failed again", job("c1", monday), job("c2", tuesday), false),
+        ("job of the same commit", job("c1", monday), job("c1", monday), false),
+        ("targets", targets(1, monday), targets(2, monday), true),
+        ("targets that failed again", targets(1, monday), targets(2, tuesday), false),
+    ] {
+        let known = seen(&before).errors.remembered(&[], true);
+        assert_eq!((seen(&after).status, seen(&after).errors.are_earlier(&known)), (Failed, earlier), "{name}");
+    }
+}
+
+#[test]
 fn what_has_no_commit_is_known_by_its_chart_or_its_id() {
     let mut of_chart = deployment("", "s-1", "s-1", "s-1");
     assert_eq!(summary(&seen(&of_chart)), (Current, "1.0.0", "1.0.0"));
@@ -201,7 +304,7 @@ fn what_has_no_commit_is_known_by_its_chart_or_its_id() {
     // With a revision path, the result is the value at the path, and no Bundle is read.
     let path = RevisionPath::parse(".status.appliedDeploymentID").unwrap();
     let seen = see(Some(&deployment("c2", "s-2", "s-2", "s-1")), Some(&path));
-    assert_eq!((summary(&seen.observation), seen.relation), ((InProgress, "s-1", "s-1"), None));
+    assert_eq!((summary(&seen.observation), seen.relation), ((InProgress, "s-1", ""), None));
 }
 
 /// The counts of three deployments, and the `Ready` condition that Fleet derives from them.
@@ -411,11 +514,92 @@ fn a_helm_op_is_at_a_version_when_its_bundle_is() {
         ("fails", helm_op(json!({})), vec![bundle("1.3.0", json!({"ready": 2, "errApplied": 1}))], Failed),
         ("not accepted", helm_op(refuses("Accepted")), vec![ready()], Failed),
         ("cannot be polled", helm_op(refuses("Polled")), vec![ready()], Failed),
-        ("stalled", helm_op(json!({"conditions": [says("Stalled", "True", "words")]})), vec![ready()], Failed),
+        ("without polling", helm_op(json!({"conditions": [says("Polled", "False", "")]})), vec![ready()], Current),
     ] {
         let said = together(&parent, &parts.iter().collect::<Vec<_>>());
         let runs = if want == Current { "1.3.0" } else { "" };
         assert_eq!(summary(&said), (want, runs, "1.3.0"), "{name}");
+    }
+}
+
+/// Fleet 0.17 has changed some conditions. Both versions are read.
+#[test]
+fn fleet_0_16_and_0_17_are_read_alike() {
+    let condition = |type_: &str, status: &str, reason: &str, message: &str| json!({"type": type_, "status": status, "reason": reason, "message": message});
+    let (error, away) = ("no resource found", "connection refused");
+    let accepted =
+        |status: &str| condition("Accepted", status, if status == "True" { "" } else { "Error" }, "no such secret");
+    let polled = |type_: &str, status: &str| condition(type_, status, "", if status == "True" { "" } else { away });
+    let stalled = |status: &str, message: &str| condition("Stalled", status, "", message);
+    let ready = |status: &str, reason: &str, message: &str| condition("Ready", status, reason, message);
+    let fits = bundle("a", "c2", json!({}));
+    for (name, job, conditions, want) in [
+        ("0.16: outage", "Current", vec![polled("GitPolling", "False"), stalled("True", away)], Failed),
+        ("0.16: it is over", "Current", vec![polled("GitPolling", "True"), stalled("True", away)], Current),
+        ("0.17: it is over", "Current", vec![polled("GitPolling", "True"), stalled("False", "")], Current),
+        ("0.16: the job has failed", "Failed", vec![polled("GitPolling", "True"), stalled("True", error)], Failed),
+        ("0.17: and an outage is over", "Failed", vec![polled("GitPolling", "True"), stalled("True", away)], Failed),
+        ("0.16: no job", "Current", vec![accepted("False"), ready("True", "", "")], Failed),
+        ("0.17: no job", "Current", vec![accepted("False"), ready("False", "Error", "no such secret")], Failed),
+        ("0.17: the job is there", "Current", vec![accepted("True"), ready("False", "Error", "no such secret")], Current),
+    ] {
+        let parent = git_repo("c2", json!({"gitJobStatus": job, "conditions": conditions}));
+        assert_eq!(together(&parent, &[&fits]).status, want, "GitRepo, {name}");
+    }
+    let label = json!({"fleet.cattle.io/fleet-helm-name": "db"});
+    let fits =
+        labelled(BUNDLE, "db", label, json!({"helm": {"version": "1.3.0"}}), summed(json!({"ready": 3}), "True", json!({})));
+    for (name, conditions, want) in [
+        ("0.16: outage", vec![accepted("True"), polled("Polled", "False"), stalled("True", away)], Failed),
+        ("0.16: it is over", vec![accepted("True"), polled("Polled", "True"), stalled("True", away)], Current),
+        ("0.17: it is over", vec![accepted("True"), polled("Polled", "True"), stalled("False", "")], Current),
+        ("0.17: not accepted", vec![accepted("False"), ready("False", "Error", "no such secret")], Failed),
+    ] {
+        let parent = labelled(HELM_OP, "db", json!({}), json!({}), json!({"version": "1.3.0", "conditions": conditions}));
+        assert_eq!(together(&parent, &[&fits]).status, want, "HelmOp, {name}");
+    }
+    let (old, new) =
+        ("dependent bundle(s) are not ready: [db]", "waiting for dependent bundle(s) to reach an accepted state: db");
+    for (name, reason, message, want) in [
+        ("0.16: waits", "Error", old, "DependencyNotReady"),
+        ("0.17: waits", "WaitingForDependency", new, "DependencyNotReady"),
+        ("0.17: waits, in other words", "WaitingForDependency", "db is not ready", "DependencyNotReady"),
+        ("0.17: fails", "Error", error, "ErrApplied"),
+    ] {
+        let status = json!({"appliedDeploymentID": "s-1", "ready": true, "conditions": [condition("Deployed", "False", reason, message)]});
+        let said = look(BUNDLE_DEPLOYMENT, json!({"deploymentID": "s-2", "stagedDeploymentID": "s-2"}), status);
+        assert_eq!(said.reason, want, "BundleDeployment, {name}");
+    }
+    let entry = |state: &str, message: &str| json!({"bundleState": state, "message": message});
+    let counted = "WaitApplied(3) [Cluster fleet-default/c1]";
+    for (name, counts, more, want) in [
+        (
+            "0.16: one waits",
+            json!({"ready": 2, "errApplied": 1, "nonReadyResources": [entry("ErrApplied", old)]}),
+            json!({}),
+            InProgress,
+        ),
+        (
+            "0.17: one waits",
+            json!({"ready": 2, "waitingForDependency": 1, "nonReadyResources": [entry("WaitingForDependency", new)]}),
+            json!({}),
+            InProgress,
+        ),
+        (
+            "0.17: one waits and one fails",
+            json!({"ready": 1, "waitingForDependency": 1, "errApplied": 1, "nonReadyResources": [entry("WaitingForDependency", new), entry("ErrApplied", error)]}),
+            json!({}),
+            Failed,
+        ),
+        (
+            "a targeting error",
+            json!({"ready": 3}),
+            json!({"conditions": [ready("False", "Error", "targeting error")]}),
+            Failed,
+        ),
+        ("it is over", json!({"waitApplied": 3}), json!({"conditions": [ready("False", "Error", counted)]}), InProgress),
+    ] {
+        assert_eq!(look(BUNDLE, json!({}), summed(counts, "False", more)).status, want, "Bundle, {name}");
     }
 }
 

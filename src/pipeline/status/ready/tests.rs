@@ -37,8 +37,15 @@ fn seen(statuses: &[Status], similar: &[(usize, &str)]) -> (PipelineStatus, Vec<
             let known = Now::Known(Observation { status: *status, ..Observation::default() });
             let unknown = Now::Unknown { reason: Reason::Forbidden, message: "refused".into() };
             let now = if *status == Status::Unknown { unknown } else { known };
-            let reading =
-                Reading { observations: vec![], now, seq: 0, changed_at: None, overflowed: false, cluster: String::new() };
+            let reading = Reading {
+                observations: vec![],
+                now,
+                seq: 0,
+                changed_at: None,
+                overflowed: false,
+                cluster: String::new(),
+                confirmed: String::new(),
+            };
             (target(name), reading)
         })
         .collect();
