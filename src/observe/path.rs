@@ -375,7 +375,7 @@ mod tests {
     #[test]
     fn another_path_is_another_reader() {
         let with = |path| reader("apps/v1", "Deployment", path);
-        assert_eq!(with(None), "deployment/3");
+        assert_eq!(with(None), "deployment/2");
         let one = with(Some(".spec.version"));
         assert!(one.starts_with("deployment/2@") && one.len() == "deployment/2@".len() + 8, "{one}");
         // The edition of paths into the status.

@@ -6,11 +6,11 @@
 /// Begins the configuration of a Helm release. The digest of the values follows.
 pub const VALUES: &str = "values ";
 
-/// Whether two configurations are known to differ. A digest of values cannot be compared with none, or with one of another algorithm: Flux can
-/// begin to write digests, or write others, without a deployment.
+/// Whether two configurations are known to differ. One that is empty cannot be compared: it is not known, or an earlier version did not read
+/// it. Nor can digests of values of different algorithms: Flux can begin to write others without a deployment.
 #[must_use]
 pub fn differ(before: &str, now: &str) -> bool {
-    before != now && algorithm(before) == algorithm(now)
+    !before.is_empty() && !now.is_empty() && before != now && algorithm(before) == algorithm(now)
 }
 
 /// The algorithm of the digest of values. `None`: the text names no values.
@@ -34,7 +34,7 @@ mod tests {
             ("init images 1", "init images 1", false),
             ("init images 1", "init images 2", true),
             ("init images sha256:a", "init images sha512:a", true),
-            ("", "init images 1", true),
+            ("", "init images 1", false),
         ] {
             assert_eq!(differ(before, now), want, "{before} and {now}");
             assert_eq!(differ(now, before), want, "{now} and {before}");
