@@ -22,7 +22,8 @@ impl Shop {
         world.pipeline("shop", &["dev/web", "prod/web"]).await;
         let pennant = Pennant::start(&world).await;
         world.observed("shop").await;
-        let page = OwnPage::start(&world.kubeconfig, &["--controller-namespace", &world.ns]).await;
+        let args: [&str; 3] = ["--controller-namespace", &world.ns, "--allow-http=true"];
+        let page = OwnPage::start(&world.kubeconfig, &args).await;
         Self { receiver: Receiver::start(), world, page, _pennant: pennant }
     }
 
