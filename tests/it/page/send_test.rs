@@ -164,7 +164,7 @@ async fn a_test_that_would_change_something_is_refused() {
         if shop.world.api::<Notification>().get_opt(name).await.unwrap().is_none() {
             shop.notification(name, template, over).await;
         }
-        for more in [&[][..], &[("confirmed", "yes"), ("acts", "yes")]] {
+        for more in [&[("confirmed", "yes"), ("acts", "yes")][..], &[]] {
             let seen = shop.post(name, more).await;
             assert!(
                 seen.body.contains("Test was not sent: ") && seen.body.contains(words),
