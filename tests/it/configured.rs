@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::support::world::apps::condition;
 use crate::support::{Oracle, Pennant, Receiver, World, control_plane, eventually};
 
-/// The HelmReleases of a namespace, with the status that Flux's helm-controller writes.
+/// A `HelmRelease` with the status that Flux's helm-controller writes.
 struct Helm {
     api: Api<DynamicObject>,
 }

@@ -89,13 +89,13 @@ fn configuration(view: &View<'_>, values: &str) -> String {
     if !values.contains(':') {
         return String::new();
     }
-    let more = [
-        ("post-renderers", view.text("/status/observedPostRenderersDigest")),
-        ("common metadata", view.text("/status/observedCommonMetadataDigest")),
+    let all = [
+        (VALUES, values),
+        ("post-renderers ", view.text("/status/observedPostRenderersDigest")),
+        ("common metadata ", view.text("/status/observedCommonMetadataDigest")),
     ];
-    let more = more.into_iter().filter(|(_, digest)| !digest.is_empty());
-    let more: String = more.map(|(name, digest)| format!(", {name} {}", short_digest(digest))).collect();
-    format!("{VALUES}{}{more}", short_digest(values))
+    let known = all.into_iter().filter(|(_, digest)| !digest.is_empty());
+    known.map(|(name, digest)| format!("{name}{}", short_digest(digest))).collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]
