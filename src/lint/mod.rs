@@ -32,6 +32,7 @@ use crate::api::values::refs::ObjectName;
 use crate::api::{GROUP, Notification, Pipeline, VERSION};
 use crate::config::nearest;
 use crate::manifests::{ConfigMaps, Document, read};
+use crate::pipeline::plan::unknowns;
 use crate::setters::is_candidate;
 use definition::Definitions;
 use pipelines::{Files, Notifications};
@@ -261,6 +262,8 @@ fn objects(all: &[FileDocument<'_>], files: Files<'_>, report: &mut Report) -> R
                 let fields: Vec<_> = problems.iter().map(|(field, ..)| field.clone()).collect();
                 pipelines::check(&pipeline, context, &fields, files, report);
                 commits::check(&pipeline, context, files, report);
+                let unknowns = unknowns(&pipeline.spec, &files.options.cluster_name);
+                report.notes.extend(unknowns.into_iter().map(|unknown| format!("Pipeline {}: {unknown}", context.name)));
                 if pipeline.spec.environments.iter().any(|environment| !environment.targets_from.is_empty()) {
                     let of = format!("Pipeline {}", context.name);
                     report.notes.push(format!("{of}: which objects targetsFrom selects is not known without a cluster"));

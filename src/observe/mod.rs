@@ -25,7 +25,7 @@ use sha2::{Digest as _, Sha256};
 use crate::api::Status;
 use crate::api::values::revision::cut as cut_revision;
 pub use kinds::parts_of;
-use kinds::{Reading, Rules};
+use kinds::{Reading, Rules, status_path};
 pub use path::{RevisionPath, RevisionPathError};
 pub use traits::{FleetTraits, Labels, Traits};
 use view::View;
@@ -37,6 +37,8 @@ const MAX_MESSAGE: usize = 1024;
 const MAX_REASON: usize = 128;
 /// Number of hexadecimal digits of a path's hash in a reader's name.
 const PATH_HASH: usize = 8;
+/// The edition of the rules for paths into the status. It increases as that of a kind does.
+const STATUS_PATH_EDITION: &str = "/2";
 
 /// What the status of an application object reports now.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -121,23 +123,27 @@ pub fn see(object: Option<&DynamicObject>, revision_path: Option<&RevisionPath>)
         suspended: reading.suspended,
     };
     match reading.relation {
-        Some(Relation::Parent(parent)) => match parent.saying(&observation, revision_path.map(RevisionPath::is_in_status)) {
-            Some(mut parent) => {
-                let alone = combine(&mut parent, &[]);
-                ReadObject { observation: alone, relation: Some(Relation::Parent(parent)) }
+        Some(Relation::Parent(parent)) => {
+            match parent.saying(&observation, revision_path.map(|path| path.below_status().is_some())) {
+                Some(mut parent) => {
+                    let alone = combine(&mut parent, &[]);
+                    ReadObject { observation: alone, relation: Some(Relation::Parent(parent)) }
+                }
+                None => ReadObject { observation, relation: None },
             }
-            None => ReadObject { observation, relation: None },
-        },
+        }
         part => ReadObject { observation, relation: part },
     }
 }
 
-/// A reading with the revision at a path. In the status, it is the running and the attempted revision. Elsewhere it is the attempted one,
-/// and it runs once the object is `Current`.
+/// A reading with the revision at a path. Outside of the status, it is the attempted revision, and it runs once the object is `Current`.
 fn at(path: &RevisionPath, object: &DynamicObject, reading: Reading) -> Reading {
-    let tried = path.find(object);
-    let runs = path.is_in_status() || reading.verdict.status == Status::Current;
-    Reading { running: if runs { tried.clone() } else { String::new() }, tried, ..reading }
+    let value = path.find(object);
+    if let Some(below_status) = path.below_status() {
+        return status_path::read(object.types.as_ref(), below_status, &View::new(object), value, reading);
+    }
+    let running = if reading.verdict.status == Status::Current { value.clone() } else { String::new() };
+    Reading { running, tried: value, ..reading }
 }
 
 /// Returns a name for the rules of a kind with their edition, and for the path of the revision. If the name changes, states that the old
@@ -145,10 +151,10 @@ fn at(path: &RevisionPath, object: &DynamicObject, reading: Reading) -> Reading 
 #[must_use]
 pub fn reader(api_version: &str, kind: &str, revision_path: Option<&str>) -> String {
     let rules = Rules::of(api_version, kind).reader;
-    match revision_path {
-        Some(path) => format!("{rules}@{}", &hex::encode(Sha256::digest(path))[..PATH_HASH]),
-        None => rules.to_owned(),
-    }
+    let Some(path) = revision_path else { return rules.to_owned() };
+    let first = path.trim_start_matches(|c: char| !c.is_alphabetic());
+    let edition = if first.starts_with("status") { STATUS_PATH_EDITION } else { "" };
+    format!("{rules}@{}{edition}", &hex::encode(Sha256::digest(path))[..PATH_HASH])
 }
 
 fn cut(mut text: String, max: usize) -> String {

@@ -13,7 +13,9 @@ use kube::core::DynamicObject;
 use serde_json::{Value, json};
 use serde_json_path::{JsonPath, ParseError};
 
-use place::Step;
+use super::kinds::status_path;
+use crate::api::values::kind::ObjectKind;
+pub(super) use place::Step;
 
 /// Maximum length of a path in bytes, as in the schema.
 const MAX_PATH: usize = 256;
@@ -21,12 +23,15 @@ const MAX_PATH: usize = 256;
 const MAX_DEPTH: usize = 4;
 /// Maximum number of joined values.
 const MAX_NODES: usize = 16;
+/// How the name of a field of the status begins that contains what is tried.
+const ATTEMPTED: &str = "lastAttempted";
 
 /// A path that can be evaluated in any object.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RevisionPath {
     query: JsonPath,
     place: Place,
+    steps: Vec<Step>,
     /// Whether the value can be shown to users who cannot read the object.
     is_public: bool,
 }
@@ -35,9 +40,10 @@ pub struct RevisionPath {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     Metadata,
+    /// A field of the status that contains what runs.
     Status,
-    /// Any other field, usually `spec`.
-    Declared,
+    /// A field that contains what is tried: a field of the spec, or one of the status with such a name.
+    Attempted,
 }
 
 /// Why a path is invalid.
@@ -80,17 +86,18 @@ impl RevisionPath {
         }
         let mut steps = Steps::new(text);
         steps.take_all()?;
-        let place = match steps.taken.first() {
-            Some(Step::Name(name)) if name == "metadata" => Place::Metadata,
-            Some(Step::Name(name)) if name == "status" => Place::Status,
-            Some(Step::Name(_)) => Place::Declared,
+        let place = match (steps.taken.first(), steps.taken.last()) {
+            (Some(Step::Name(name)), _) if name == "metadata" => Place::Metadata,
+            (Some(Step::Name(_)), Some(Step::Name(last))) if last.starts_with(ATTEMPTED) => Place::Attempted,
+            (Some(Step::Name(name)), _) if name == "status" => Place::Status,
+            (Some(Step::Name(_)), _) => Place::Attempted,
             _ => return Err(RevisionPathError::NoField),
         };
         if let Some(name) = place::credentials(&steps.taken) {
             return Err(RevisionPathError::Credentials(name.to_owned()));
         }
         let query = JsonPath::parse(&steps.canonical).map_err(RevisionPathError::Syntax)?;
-        Ok(Self { query, place, is_public: place::is_public(&steps.taken) })
+        Ok(Self { query, place, is_public: place::is_public(&steps.taken), steps: steps.taken })
     }
 
     /// Whether a pipeline in another namespace can use the path. Anyone who can write a pipeline sees the value.
@@ -99,10 +106,16 @@ impl RevisionPath {
         self.is_public
     }
 
-    /// Whether the path leads into the status. Then its value is the running revision, because a controller has written it. Otherwise its
-    /// value is the attempted revision.
-    pub(super) fn is_in_status(&self) -> bool {
-        self.place == Place::Status
+    /// Returns the steps below the status, if the path leads to a field of the status that contains what runs. Any other path leads to what is
+    /// tried.
+    pub(super) fn below_status(&self) -> Option<&[Step]> {
+        self.steps.get(1..).filter(|_| self.place == Place::Status)
+    }
+
+    /// Whether what is tried is unknown while it can differ from what runs.
+    #[must_use]
+    pub fn hides_attempts(&self, kind: &ObjectKind) -> bool {
+        self.below_status().is_some_and(|below| !status_path::is_known(kind, below))
     }
 
     /// Returns the first 16 strings, numbers and booleans at the path, joined by `,`. Returns an empty string if there are none. A wildcard
@@ -114,7 +127,7 @@ impl RevisionPath {
                 metadata = json!({"metadata": object.metadata});
                 &metadata
             }
-            Place::Status | Place::Declared => &object.data,
+            Place::Status | Place::Attempted => &object.data,
         };
         let found = self.query.query_located(root);
         let open = found.iter().filter(|found| !place::is_credential(found.location()));
@@ -343,11 +356,11 @@ mod tests {
     }
 
     #[test]
-    fn a_path_in_the_status_says_what_runs_and_any_other_what_is_tried() {
+    fn a_path_into_the_status_says_what_runs_and_any_other_what_is_tried() {
         let ready = |status: &str| json!({"conditions": [condition("Ready", status, "Because", 2)], "version": "1.1"});
         for (path, status, want, runs, tried) in [
             (".status.version", "True", Current, "1.1", "1.1"),
-            (".status.version", "False", InProgress, "1.1", "1.1"),
+            (".status.version", "False", InProgress, "1.1", ""),
             (".spec.version", "True", Current, "1.2", "1.2"),
             (".spec.version", "False", InProgress, "", "1.2"),
             (".spec.missing", "True", Current, "", ""),
@@ -365,6 +378,8 @@ mod tests {
         assert_eq!(with(None), "deployment/2");
         let one = with(Some(".spec.version"));
         assert!(one.starts_with("deployment/2@") && one.len() == "deployment/2@".len() + 8, "{one}");
-        assert_ne!(one, with(Some(".status.version")));
+        // The edition of paths into the status.
+        let status = with(Some("{ .status.version }"));
+        assert!(status.ends_with("/2") && status.len() == one.len() + 2, "{status}");
     }
 }

@@ -294,6 +294,24 @@ fn readable_path(path: &str, field: &str, invalid: &'static str, elsewhere: bool
     Err(Refused { reason: "PathNotReadable", message })
 }
 
+/// Returns what the revision paths of a spec leave unknown: a sentence for each path.
+pub fn unknowns(spec: &PipelineSpec, cluster_name: &str) -> BTreeSet<String> {
+    let all = targets(spec, cluster_name);
+    let listed = all.iter().map(|target| (target.app.object_kind(), target.app.revision_path.as_deref()));
+    let objects = spec.environments.iter().flat_map(|e| &e.targets_from).filter_map(|from| from.objects.as_ref());
+    let selected = objects.map(|o| (ObjectKind::parse(&o.api_version, &o.kind), o.revision_path.as_deref()));
+    let unknown = |(kind, path): (Result<ObjectKind, _>, Option<&str>)| {
+        let (kind, path) = (kind.ok()?, path?);
+        RevisionPath::parse(path).ok().filter(|parsed| parsed.hides_attempts(&kind))?;
+        Some(format!(
+            "revisionPath {path} of a {} says what runs, but not what is tried. So there is no Progressing, and a failure of another revision \
+             has no revision. To report both, choose a label or a field of the spec",
+            kind.kind()
+        ))
+    };
+    listed.chain(selected).filter_map(unknown).collect()
+}
+
 /// Returns the kind in a field, or why its objects are not read.
 pub(crate) fn readable_kind(api_version: &str, kind: &str, field: &str) -> Result<ObjectKind, Refused> {
     let refused = |reason, message: String| Refused { reason, message: format!("{field}: {message}") };

@@ -29,3 +29,27 @@ fn a_kind_or_a_path_that_is_not_read_is_reported() {
         assert_eq!(lines(&pipeline(app, namespace)), Vec::<String>::new());
     }
 }
+
+#[test]
+fn a_path_that_hides_what_is_tried_is_noted() {
+    let deployment = "apiVersion: apps/v1, kind: Deployment";
+    let application = "apiVersion: argoproj.io/v1alpha1, kind: Application";
+    let flux = "apiVersion: kustomize.toolkit.fluxcd.io/v1, kind: Kustomization";
+    for (app, path, is_noted) in [
+        (deployment, ".status.replicas", true),
+        (deployment, ".spec.replicas", false),
+        (deployment, ".metadata.labels.status", false),
+        (flux, ".status.lastAppliedOriginRevision", true),
+        (flux, ".status.lastAttemptedRevision", false),
+        (application, "'.status.sync.revisions[1]'", false),
+        (application, ".status.sync.revision", false),
+        (application, ".status.sourceHydrator.lastSuccessfulOperation.drySHA", false),
+        (application, "'.status.summary.images[0]'", true),
+        (application, "'.status.history[-1].revision'", true),
+    ] {
+        let report = report(&pipeline(&format!("{app}, revisionPath: {path}"), "team-a"));
+        assert!(report.findings.is_empty(), "{:?}", report.findings);
+        let noted = report.notes.iter().any(|note| note.contains("says what runs, but not what is tried"));
+        assert_eq!((noted, report.notes.len()), (is_noted, usize::from(is_noted)), "{app} {path}: {:?}", report.notes);
+    }
+}

@@ -133,7 +133,7 @@ fn tried(view: &View<'_>) -> String {
 }
 
 /// Returns the revision of an entry. For several sources, returns the revisions in their order, joined by `,`.
-fn revision(entry: &Value) -> String {
+pub(super) fn revision(entry: &Value) -> String {
     let several = entry.get("revisions").and_then(Value::as_array).filter(|all| !all.is_empty());
     match several {
         Some(all) => all.iter().take(SOURCES).filter_map(Value::as_str).collect::<Vec<_>>().join(","),

@@ -63,9 +63,11 @@ pub(super) const PUBLIC: [&str; 27] = [
 
 /// One step of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub(in crate::observe) enum Step {
     /// A field with this name.
     Name(String),
+    /// The element of a list at this position.
+    Element(usize),
     /// Elements of a list, by position or by the value of their field `name`. A wildcard also selects all fields of an object.
     Elements,
     /// Any other selector, such as a filter that compares values.
@@ -76,11 +78,12 @@ impl Step {
     /// Returns the step for the text between brackets.
     pub(super) fn in_brackets(text: &str) -> Self {
         let text = text.trim();
-        match unquoted(text) {
-            Some(name) => Self::Name(name.to_owned()),
-            None if text == "*" || text.chars().all(|c| c.is_ascii_digit() || matches!(c, '-' | ':')) => Self::Elements,
-            None if is_by_name(text) => Self::Elements,
-            None => Self::Other,
+        match (unquoted(text), text.parse()) {
+            (Some(name), _) => Self::Name(name.to_owned()),
+            (None, Ok(position)) => Self::Element(position),
+            _ if text == "*" || text.chars().all(|c| c.is_ascii_digit() || matches!(c, '-' | ':')) => Self::Elements,
+            _ if is_by_name(text) => Self::Elements,
+            _ => Self::Other,
         }
     }
 }
@@ -128,7 +131,7 @@ fn first_credential<'a>(names: impl Iterator<Item = &'a str> + Clone) -> Option<
 pub(super) fn is_public(steps: &[Step]) -> bool {
     let named = |step: &Step, wanted: &str| match step {
         Step::Name(name) => name == wanted,
-        Step::Elements => wanted == "*",
+        Step::Element(_) | Step::Elements => wanted == "*",
         Step::Other => false,
     };
     let is_place = |place: &str| {

@@ -201,7 +201,7 @@ fn what_has_no_commit_is_known_by_its_chart_or_its_id() {
     // With a revision path, the result is the value at the path, and no Bundle is read.
     let path = RevisionPath::parse(".status.appliedDeploymentID").unwrap();
     let seen = see(Some(&deployment("c2", "s-2", "s-2", "s-1")), Some(&path));
-    assert_eq!((summary(&seen.observation), seen.relation), ((InProgress, "s-1", "s-1"), None));
+    assert_eq!((summary(&seen.observation), seen.relation), ((InProgress, "s-1", ""), None));
 }
 
 /// The counts of three deployments, and the `Ready` condition that Fleet derives from them.
