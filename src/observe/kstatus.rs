@@ -60,9 +60,14 @@ pub(super) fn unobserved(view: &View<'_>) -> Option<Verdict> {
     match view.observed_generation() {
         Ok(None) => None,
         Ok(Some(observed)) if observed == generation => None,
-        Ok(Some(_)) => Some(Verdict::in_progress(UNOBSERVED, "its controller has not observed the current spec yet")),
+        Ok(Some(_)) => Some(of_another_generation()),
         Err(UnknownShape) => Some(Verdict::in_progress(UNOBSERVED, "status.observedGeneration is not a number")),
     }
+}
+
+/// The result for a status that describes another generation.
+pub(super) fn of_another_generation() -> Verdict {
+    Verdict::in_progress(UNOBSERVED, "its controller has not observed the current spec yet")
 }
 
 /// Whether this status and reason mean that the controller has not processed the object or its current spec yet.

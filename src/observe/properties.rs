@@ -26,6 +26,9 @@ const WORDS: &[&str] = &[
     "Synced",
     "Running",
     "ErrApplied",
+    "Degraded",
+    "Accepted",
+    "ScalingUp",
     "é@:/",
     "",
 ];
@@ -89,6 +92,10 @@ const KEYS: &[&str] = &[
     "correctDrift",
     "enabled",
     "offSchedule",
+    "parents",
+    "state",
+    "sourceHydrator",
+    "hydratedSHA",
 ];
 
 /// Arbitrary JSON that often contains the values and fields of the rules.

@@ -37,6 +37,22 @@ impl Condition<'_> {
     }
 }
 
+/// The conditions of a list, with their types.
+pub(super) fn conditions(list: &[Value]) -> impl Iterator<Item = (&str, Condition<'_>)> {
+    fn text<'a>(condition: &'a Value, key: &str) -> &'a str {
+        condition.get(key).and_then(Value::as_str).unwrap_or_default()
+    }
+    list.iter().map(|c| {
+        let condition = Condition {
+            status: text(c, "status"),
+            reason: text(c, "reason"),
+            message: text(c, "message"),
+            observed_generation: c.get("observedGeneration").and_then(Value::as_i64),
+        };
+        (text(c, "type"), condition)
+    })
+}
+
 impl<'a> View<'a> {
     pub(super) fn new(object: &'a DynamicObject) -> Self {
         Self { object }
@@ -72,6 +88,12 @@ impl<'a> View<'a> {
         self.object.metadata.labels.as_ref().and_then(|l| l.get(name)).map_or("", String::as_str)
     }
 
+    /// Its API group and its kind.
+    pub(super) fn group_and_kind(&self) -> (&'a str, &'a str) {
+        let Some(types) = &self.object.types else { return ("", "") };
+        (types.api_version.rsplit_once('/').map_or("", |(group, _)| group), &types.kind)
+    }
+
     /// Its namespace and its name.
     pub(super) fn place(&self) -> (&'a str, &'a str) {
         let metadata = &self.object.metadata;
@@ -80,13 +102,7 @@ impl<'a> View<'a> {
 
     /// The first condition of this type.
     pub(super) fn condition(&self, type_: &str) -> Option<Condition<'a>> {
-        let text = |c: &'a Value, key| c.get(key).and_then(Value::as_str).unwrap_or_default();
-        self.list("/status/conditions").iter().find(|c| text(c, "type") == type_).map(|c| Condition {
-            status: text(c, "status"),
-            reason: text(c, "reason"),
-            message: text(c, "message"),
-            observed_generation: c.get("observedGeneration").and_then(Value::as_i64),
-        })
+        conditions(self.list("/status/conditions")).find(|(found, _)| *found == type_).map(|(_, condition)| condition)
     }
 
     /// The condition of this type if it is `True`.
