@@ -88,6 +88,11 @@ impl<'a> View<'a> {
         self.object.metadata.labels.as_ref().and_then(|l| l.get(name)).map_or("", String::as_str)
     }
 
+    /// The value of an annotation, or an empty string.
+    pub(super) fn annotation(&self, name: &str) -> &'a str {
+        self.object.metadata.annotations.as_ref().and_then(|a| a.get(name)).map_or("", String::as_str)
+    }
+
     /// Its API group and its kind.
     pub(super) fn group_and_kind(&self) -> (&'a str, &'a str) {
         let Some(types) = &self.object.types else { return ("", "") };

@@ -2,14 +2,18 @@
 //!
 //! `status.phase` combines the conditions, as the controller and its plugin for `kubectl` show it. `Healthy` means that all pods run the current
 //! template, and that it is the stable one. `Paused` is a step of the rollout that waits, so it is in progress. After an abort, the old version
-//! runs and the phase is `Degraded`. The controller writes `observedGeneration` as a text.
+//! runs and the phase is `Degraded`. The controller writes `observedGeneration` as a text. With a `workloadRef`, it writes the generation of the
+//! workload into an annotation, and into the status once it has observed it.
 
-use super::super::kstatus::{Verdict, unobserved};
+use super::super::kstatus::{Verdict, of_another_generation, unobserved};
 use super::super::revision;
 use super::super::view::View;
 use super::{Reading, Rules};
 
-pub(super) static ROLLOUT: Rules = Rules { group: "argoproj.io", kind: "Rollout", reader: "rollout/1", read };
+pub(super) static ROLLOUT: Rules = Rules { group: "argoproj.io", kind: "Rollout", reader: "rollout/2", read };
+
+/// The annotation with the generation of the workload that a Rollout refers to.
+const WORKLOAD_GENERATION: &str = "rollout.argoproj.io/workload-generation";
 
 fn read(view: &View<'_>) -> Reading {
     // A Rollout with a `workloadRef` has no template.
@@ -24,6 +28,13 @@ fn verdict(view: &View<'_>) -> Verdict {
     }
     if let Some(verdict) = unobserved(view) {
         return verdict;
+    }
+    let workload = view.annotation(WORKLOAD_GENERATION);
+    if view.at("/spec/workloadRef").is_some()
+        && !workload.is_empty()
+        && workload != view.text("/status/workloadObservedGeneration")
+    {
+        return of_another_generation();
     }
     let message = view.text("/status/message");
     match view.text("/status/phase") {
@@ -78,6 +89,26 @@ mod tests {
         let reference = json!({"workloadRef": {"kind": "Deployment", "name": "web"}});
         assert_eq!(summary(&look(ROLLOUT, reference, healthy())), (Current, "v7", "v7"));
         assert!(look(ROLLOUT, workload(json!({"paused": true})), healthy()).suspended);
+    }
+
+    #[test]
+    fn a_rollout_waits_until_its_workload_is_observed() {
+        let reference = || json!({"workloadRef": {"kind": "Deployment", "name": "web"}});
+        for (name, spec, generation, observed, want) in [
+            ("observed", reference(), "7", json!("7"), Current),
+            ("of the workload before", reference(), "7", json!("6"), InProgress),
+            ("never observed", reference(), "7", Value::Null, InProgress),
+            ("of another shape", reference(), "7", json!([7]), InProgress),
+            ("of early versions", reference(), "", Value::Null, Current),
+            ("without a reference", workload(json!({})), "7", json!("6"), Current),
+        ] {
+            let status = with(&healthy(), json!({"workloadObservedGeneration": observed}));
+            let mut rollout = object(ROLLOUT, &spec, &status);
+            let annotation =
+                (!generation.is_empty()).then(|| (super::WORKLOAD_GENERATION.to_owned(), generation.to_owned()));
+            rollout.metadata.annotations = Some(annotation.into_iter().collect());
+            assert_eq!(seen(&rollout).status, want, "{name}");
+        }
     }
 
     #[test]
