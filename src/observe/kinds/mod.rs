@@ -145,6 +145,35 @@ mod tests {
         }
     }
 
+    /// The files with the rules of kinds, and the first column of their rows in the table of conditions. Fleet is not among them.
+    const FILES: [(&str, &str); 9] = [
+        (include_str!("argo.rs"), "Application"),
+        (include_str!("canary.rs"), "Canary"),
+        (include_str!("flux.rs"), "Kustomization, HelmRelease, others of Flux"),
+        (include_str!("helm_release.rs"), "HelmRelease"),
+        (include_str!("job.rs"), "Job"),
+        (include_str!("knative.rs"), "Service (Knative)"),
+        (include_str!("kustomization.rs"), "Kustomization"),
+        (include_str!("rollout.rs"), "Rollout"),
+        (include_str!("workloads.rs"), "Deployment"),
+    ];
+
+    #[test]
+    fn every_condition_has_a_row_in_the_documentation() {
+        let table = DOCS.split("### Conditions").nth(1).and_then(|rest| rest.split("\n### ").next()).unwrap();
+        let columns = |line: &'static str| line.split(" | ").map(|cell| cell.trim_start_matches("| ")).collect::<Vec<_>>();
+        let rows: Vec<_> = table.lines().filter(|line| line.starts_with("| ")).map(columns).collect();
+        for (text, kind) in FILES {
+            let code = text.split("#[cfg(test)]").next().unwrap();
+            let calls = ["condition(\"", "condition_true(\""].iter().flat_map(|call| code.split(call).skip(1));
+            let read: std::collections::BTreeSet<_> = calls.map(|rest| rest.split('"').next().unwrap()).collect();
+            let of_kind = |row: &&Vec<&'static str>| row[0] == kind;
+            let documented = rows.iter().filter(of_kind).flat_map(|row| row[1].split('`').skip(1).step_by(2));
+            let documented: std::collections::BTreeSet<_> = documented.filter(|type_| *type_ != "Error").collect();
+            assert_eq!(documented, read, "{kind}");
+        }
+    }
+
     #[test]
     fn every_kind_is_reached() {
         for rules in KINDS {
