@@ -2,7 +2,7 @@
 //!
 //! In: an API version and a kind. Out: the [`Rules`] for it, which produce a [`Reading`] of an object. Each kind, or group of kinds with
 //! the same rules, has a file here with its rules and a table of tests: object → observation. `docs/observing.md` explains how to add a
-//! kind.
+//! kind. `status_path`: what a revision path into the status gives.
 
 mod argo;
 mod canary;
