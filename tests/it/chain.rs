@@ -113,7 +113,7 @@ impl World {
         for (target, obs) in said {
             match settle(self.settled[*target].as_ref(), obs, "r", since) {
                 Verdict::Ignored => continue,
-                Verdict::Baseline(new) => self.settled[*target] = Some(new),
+                Verdict::Baseline(new) | Verdict::Noted(new) => self.settled[*target] = Some(new),
                 Verdict::Changed { from, to, settled } => {
                     append(&mut self.log, TARGETS[*target], now, from, to);
                     self.settled[*target] = Some(settled);
@@ -123,7 +123,7 @@ impl World {
             let of = GroupId { reader: "g", members: "" };
             match settle_group(self.environment.as_ref(), group_state(parts), of, since) {
                 Verdict::Ignored => {}
-                Verdict::Baseline(new) => self.environment = Some(new),
+                Verdict::Baseline(new) | Verdict::Noted(new) => self.environment = Some(new),
                 Verdict::Changed { from, to, settled } => {
                     append(&mut self.log, ENVIRONMENT, now, from, to);
                     self.environment = Some(settled);
