@@ -92,7 +92,9 @@ async fn follow(world: &World, receiver: &Receiver) {
     let triggers = ["Progressing", "Deployed", "Failed", "Recovered"].map(|type_| json!({"type": type_}));
     let ready = json!({"type": "EnvironmentReady", "environments": ["dev"]});
     let triggers: Vec<_> = triggers.into_iter().chain([ready]).collect();
-    world.notification("hook", receiver, json!({"triggers": triggers})).await;
+    // The environment has no application.
+    let url = receiver.url(r#"/hook/{{default target.app.name "whole"}}"#);
+    world.notification("hook", receiver, json!({"triggers": triggers, "endpoint": {"url": url}})).await;
 }
 
 /// Returns the messages about an application, with their types.
@@ -220,12 +222,14 @@ async fn an_image_of_an_init_container_that_fails_is_named() {
     world.deploy("web", "1").await;
     world.pipeline("shop", &["dev/web"]).await;
     world.notification("hook", &receiver, json!({})).await;
-    let _pennant = Pennant::start(&world).await;
-    world.settled().await;
     let set_image = async |tag: &str| {
         let init = json!([{"name": "migrate", "image": format!("registry.example/migrate:{tag}")}]);
         world.patch::<Deployment>("web", json!({"spec": {"template": {"spec": {"initContainers": init}}}})).await;
     };
+    set_image("6").await;
+    world.finish("web").await;
+    let _pennant = Pennant::start(&world).await;
+    world.settled().await;
     set_image("7").await;
     world.finish("web").await;
     receiver.wait("/hook/web", 1).await;

@@ -48,7 +48,14 @@ async fn no_spelling_of_a_forbidden_address_is_accepted() {
         world.notification(&format!("hidden-{name}"), &receiver, json!({"endpoint": hidden})).await;
     }
     let _pennant = Pennant::with(&world, Options { loopback: false, ..Options::of(&world) }).await;
-    world.settled().await;
+    world.observed("shop").await;
+    for name in &names {
+        // The name of a host is resolved only before a request.
+        if !name.ends_with("-name") {
+            world.condition(name, "Ready", |c| c.reason == "DestinationForbidden").await;
+        }
+        world.cursor("shop", name).await;
+    }
 
     world.ship("web", "2").await;
     for (name, host, rule) in hosts {
@@ -82,7 +89,12 @@ async fn a_denied_address_takes_precedence_over_an_allowed_one() {
     }
     let args = ["--deny-destination", "10.0.0.0/8,127.0.0.9/32"].map(str::to_owned).to_vec();
     let _pennant = Pennant::with(&world, Options { args, ..Options::of(&world) }).await;
-    world.settled().await;
+    world.observed("shop").await;
+    world.ready("allowed").await;
+    for name in ["denied", "mapped"] {
+        world.condition(name, "Ready", |c| c.reason == "DestinationForbidden").await;
+        world.cursor("shop", name).await;
+    }
 
     world.ship("web", "2").await;
     for name in ["denied", "mapped"] {
@@ -163,7 +175,12 @@ async fn all_requests_use_the_proxy_and_its_password_is_not_shown() {
     let address = proxy.url("").trim_start_matches("http://").to_owned();
     let env = vec![("PENNANT_PROXY", format!("http://someone:pr0xy-s3cr3t@{address}"))];
     let mut pennant = Pennant::with(&world, Options { env, loopback: false, ..Options::of(&world) }).await;
-    world.settled().await;
+    world.observed("shop").await;
+    for name in ["hook", "tunnel"] {
+        world.ready(name).await;
+    }
+    world.condition("literal", "Ready", |c| c.reason == "DestinationForbidden").await;
+    world.cursor("shop", "literal").await;
 
     world.ship("web", "2").await;
     let words = format!("the proxy {address} refuses to connect");
