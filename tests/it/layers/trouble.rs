@@ -104,7 +104,7 @@ async fn a_targets_broken_template_or_secret_blocks_only_that_target() {
 /// `kubectl get`, an Event and `pennant explain` show that layers of some targets cannot work.
 async fn visible(world: &World) {
     let ready = world.condition("hook", "Ready", |c| c.reason == "TargetsNotReady").await;
-    assert!(ready.message.contains("about 2 of 3 targets"), "{}", ready.message);
+    assert!(ready.message.contains("about 2 of 4 targets"), "{}", ready.message);
     world.warning("hook", "TargetsNotReady").await;
     let shown = async |resource: &str| world.columns(resource).await;
     assert_eq!(shown("notifications").await["Not Ready"], json!(2));
@@ -128,7 +128,7 @@ async fn a_trigger_that_matches_no_environment_says_so() {
     let _pennant = start(&world).await;
     let ready = world.condition("hook", "Ready", |c| c.reason == "TriggerMatchesNothing").await;
     assert!(
-        ready.message.contains("spec.triggers[0].environments") && ready.message.contains("(dev, prod)"),
+        ready.message.contains("spec.triggers[0].environments") && ready.message.contains("(dev, fence, prod)"),
         "{}",
         ready.message
     );
