@@ -14,6 +14,7 @@ const SUBJECTS: [&str; 3] = ["target/dev/c/a", "target/dev/c/b", "target/prod/c/
 
 /// One step of a test.
 #[derive(Clone, Debug)]
+#[allow(clippy::large_enum_variant, reason = "a test has few steps")]
 enum Step {
     /// An object is observed.
     Observe(usize, Observation),

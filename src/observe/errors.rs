@@ -103,7 +103,9 @@ mod tests {
     /// Errors, each as words and what it is about.
     fn errors(all: &[(&str, &str)]) -> Errors {
         let mut errors = Errors { decide: !all.is_empty(), ..Errors::default() };
-        all.iter().for_each(|(words, about)| errors.add(&[words], about));
+        for (words, about) in all {
+            errors.add(&[words], about);
+        }
         errors
     }
 

@@ -120,7 +120,7 @@ const OLD: &str = "9c1e1fd35d2e0b7a4a1bd2ae8e0a2b6a0f4f3e21";
 /// Returns the texts of a message, each with its place.
 fn words(builtin: Builtin, type_: TransitionType, change: impl FnOnce(&mut Data)) -> String {
     let body = Subject::example(builtin, Parameters::Required).body(type_, change);
-    texts(&body).into_iter().map(|(place, text)| format!("{place} {text}\n")).collect()
+    texts(&body).into_iter().map(|(place, text)| format!("{place} {text}\n")).collect::<Vec<_>>().concat()
 }
 
 #[test]

@@ -23,6 +23,7 @@ const ENVIRONMENT: &str = "environment/dev";
 const REST: i64 = 120;
 
 #[derive(Clone, Debug)]
+#[allow(clippy::large_enum_variant, reason = "a test has few steps")]
 enum Step {
     /// An application object reports a state.
     Say(usize, Observation),

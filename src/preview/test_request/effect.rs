@@ -116,6 +116,7 @@ mod tests {
     use super::*;
     use crate::render::builtin;
 
+    #[allow(clippy::needless_pass_by_value, reason = "a test passes what `json!` returns")]
     fn spec(template: serde_json::Value, types: &[&str]) -> NotificationSpec {
         let triggers: Vec<_> = types.iter().map(|type_| json!({"type": type_})).collect();
         serde_json::from_value(json!({"triggers": triggers, "template": template})).unwrap()

@@ -126,7 +126,7 @@ mod tests {
 
     /// Returns the context as the built-in templates send it, with at most `length` characters.
     fn sent(identity: &Identity, length: usize) -> String {
-        let data = Data::new("i", &spec(identity), &Default::default(), &Default::default(), "n");
+        let data = Data::new("i", &spec(identity), &std::sync::Arc::default(), &std::sync::Arc::default(), "n");
         let data = data.with_context(&spec(identity), &identity.installation);
         let parameters = Parameters::default();
         let body = Body::compile("text/plain", &format!("{{{{shorten context {length}}}}}"), &parameters).unwrap();
