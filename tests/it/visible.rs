@@ -99,7 +99,10 @@ async fn a_forbidden_destination_is_never_connected_to() {
     world.notification("named", &receiver, named).await;
     let options = Options { loopback: false, ..Options::of(&world) };
     let _pennant = Pennant::with(&world, options).await;
-    world.settled().await;
+    world.observed("shop").await;
+    for name in ["hook", "mapped", "named"] {
+        world.cursor("shop", name).await;
+    }
 
     world.ship("web", "2").await;
     for notification in ["hook", "mapped", "named"] {
