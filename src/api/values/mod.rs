@@ -18,4 +18,5 @@ pub mod revision;
 pub mod shard;
 #[cfg(test)]
 pub mod spellings;
+pub mod status;
 pub mod transition;
