@@ -94,8 +94,9 @@ fn rocketchat_does_not_interpret_markdown() {
 #[test]
 fn a_github_comment_does_not_interpret_markdown() {
     let body = body(Builtin::GithubIssueComment);
-    let own = ["### ", "- **Target:** ", "- **Revision:** ", "- **Status:** ", "- **Reason:** ", "- **Time:** "];
-    let without = |line: &str| own.iter().find_map(|own| line.strip_prefix(own)).unwrap_or(line).to_owned();
+    let labels = ["Target", "Revision", "Runs", "Status", "Reason", "Time"].map(|label| format!("- **{label}:** "));
+    let own = labels.into_iter().chain(["### ".to_owned()]).collect::<Vec<_>>();
+    let without = |line: &str| own.iter().find_map(|own| line.strip_prefix(own.as_str())).unwrap_or(line).to_owned();
     let lines = body["body"].as_str().unwrap().lines().filter(|line| !line.starts_with("<!-- pennant "));
     assert_plain_markdown(&lines.map(without).collect::<Vec<_>>());
 }
