@@ -7,7 +7,7 @@
 use std::fmt::Debug;
 
 use json_patch::jsonptr::PointerBuf;
-use json_patch::{AddOperation, Patch, PatchOperation, TestOperation};
+use json_patch::{AddOperation, Patch, PatchOperation, RemoveOperation, TestOperation};
 use kube::api::PatchParams;
 use kube::{Api, Resource};
 use serde::Serialize;
@@ -50,6 +50,13 @@ impl Guarded {
         let value = serde_json::to_value(value)?;
         self.0.push(PatchOperation::Add(AddOperation { path: PointerBuf::from_tokens(path), value }));
         Ok(self)
+    }
+
+    /// Adds the removal of the value at a path. If there is none, the patch is not applied.
+    #[must_use]
+    pub fn remove<const N: usize>(mut self, path: [&str; N]) -> Self {
+        self.0.push(PatchOperation::Remove(RemoveOperation { path: PointerBuf::from_tokens(path) }));
+        self
     }
 
     /// Returns the patch to send.

@@ -49,9 +49,13 @@ pub(in crate::pipeline) fn patch(
     Ok(part(patch, "log", &before.log, &next.log)?.patch())
 }
 
-/// Adds one part to the patch if it differs.
+/// Adds one part to the patch if it differs. A part that is absent is removed: not every field can be null.
 fn part<T: Serialize + PartialEq>(patch: Guarded, name: &str, before: &T, next: &T) -> Result<Guarded, serde_json::Error> {
-    if before == next { Ok(patch) } else { patch.put(["status", name], next) }
+    if before == next {
+        return Ok(patch);
+    }
+    let value = serde_json::to_value(next)?;
+    if value.is_null() { Ok(patch.remove(["status", name])) } else { patch.put(["status", name], &value) }
 }
 
 /// What is known after a failed write.
@@ -129,6 +133,14 @@ mod tests {
         assert_eq!(all[..2], [r#"test /metadata/uid "u""#, "test /status/log/serial 5"]);
         assert_eq!(all[2..], [r#"add /status/environments [{"name":"dev","targets":[]}]"#]);
         assert!(steps(&base(Some(with_log(5))), &with_log(6))[2].starts_with("add /status/log "));
+    }
+
+    #[test]
+    fn a_part_that_is_absent_is_removed() {
+        let before = PipelineStatus { state: Some(crate::api::Status::Current), ..with_log(5) };
+        assert_eq!(steps(&base(Some(before.clone())), &with_log(5))[2..], ["remove /status/state null"]);
+        assert_eq!(steps(&base(Some(with_log(5))), &before)[2..], [r#"add /status/state "Current""#]);
+        assert_eq!(steps(&base(Some(with_log(5))), &with_log(5)).len(), 2);
     }
 
     #[test]
