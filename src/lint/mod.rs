@@ -5,12 +5,13 @@
 //!
 //! `definition` checks the schema, `rules` its CEL rules, `metadata` the names. `controller` and `layers` check what the controllers check,
 //! `global` the global configuration among the files, `pipelines` the layers of pipelines. `needs` checks whether templates get the
-//! commits and repositories that they need. `setters` checks the comments that mark values. Objects of other groups are skipped, except
+//! commits and repositories that they need, `idle` whether names match something. `setters` checks the comments that mark values. Objects of other groups are skipped, except
 //! ConfigMaps with templates.
 
 mod controller;
 mod definition;
 mod global;
+mod idle;
 mod layers;
 mod metadata;
 mod needs;
@@ -278,6 +279,7 @@ fn objects(all: &[FileDocument<'_>], files: Files<'_>, report: &mut Report) -> R
         report.findings.extend(problems.into_iter().map(|problem| finding(&context, problem)));
     }
     needs::note_unused(&read, files, report);
+    idle::note_triggers(&read, files, report);
     Ok(())
 }
 

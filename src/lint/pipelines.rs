@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use kube::ResourceExt as _;
 
 use super::global::Found;
+use super::idle::meant_notification;
 use super::layers::{LayerStack, PositionedLayer};
 use super::sheet::FindingContext;
 use super::{Finding, Options, Report};
@@ -86,7 +87,8 @@ pub(super) fn check(
             report.add(findings.into_iter().map(|finding| told(finding, context, &target, &of)).collect());
         }
         if left_out {
-            report.notes.push(unchecked(&format!("Notification {namespace}/{name} is not among the files")));
+            let meant = meant_notification(&namespace, &name, files);
+            report.notes.push(unchecked(&format!("Notification {namespace}/{name} is not among the files{meant}")));
         }
     }
 }

@@ -17,7 +17,7 @@ use super::rules::{Verdict, verdict, visit};
 use super::*;
 use crate::manifests::schema;
 
-fn options() -> Options {
+pub(super) fn options() -> Options {
     Options {
         namespace: "default".to_owned(),
         config_map: ObjectName { namespace: "pennant-system".to_owned(), name: "pennant-config".to_owned() },

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::refused::Refusal;
 use crate::api::pipeline::NotReadyNotification;
 use crate::api::pipeline::target::TargetInfo;
-use crate::config::EffectiveNotification;
+use crate::config::{EffectiveNotification, nearest};
 use crate::outbox::Applied;
 use crate::render::COMMIT_REMEDY;
 
@@ -15,6 +15,8 @@ const MOST: usize = 100;
 /// Maximum number of characters of a message.
 const LONGEST: usize = 512;
 
+/// The reason of a notification that lacks a part.
+const INCOMPLETE: &str = "Incomplete";
 /// The reason for a target whose revision contains no commit, although one is needed.
 const COMMIT_MISSING: &str = "CommitMissing";
 
@@ -77,8 +79,12 @@ pub fn troubles(
             known.push((effective.clone(), wrong(effective)));
             known.last().and_then(|(_, wrong)| wrong.clone())
         };
-        let each: Vec<_> =
-            targets.iter().map(|t| (t, applied.of(&t.subject).and_then(|n| of(n).or_else(|| unfit(n, t))))).collect();
+        let hint = applied.base.is_none().then(|| no_base(name, notifications));
+        let mut wrong = |t: &TargetInfo| {
+            let (reason, message) = applied.of(&t.subject).and_then(|n| of(n).or_else(|| unfit(n, t)))?;
+            Some((reason, hint.iter().filter(|_| reason == INCOMPLETE).fold(message, |message, hint| message + hint)))
+        };
+        let each: Vec<_> = targets.iter().map(|t| (t, wrong(t))).collect();
         // A problem that is the same for all targets is reported once.
         if let Some((_, Some(first))) = each.first()
             && each.iter().all(|(_, wrong)| wrong.as_ref() == Some(first))
@@ -90,6 +96,13 @@ pub fn troubles(
     }
     all.truncate(MOST);
     all
+}
+
+/// Returns what to add to the problem of layers that change no notification: the name is most likely misspelled.
+fn no_base(name: &str, notifications: &BTreeMap<String, Applied>) -> String {
+    let known = notifications.iter().filter(|(_, applied)| applied.base.is_some()).map(|(name, _)| name.as_str());
+    let meant = nearest(name, known).map_or_else(String::new, |meant| format!("; did you mean {meant}?"));
+    format!(". No Notification and no global notification with the name {name} applies to this pipeline{meant}")
 }
 
 /// Returns the entry of a notification whose deliveries cannot be recorded.
@@ -141,6 +154,25 @@ mod tests {
         let one = Overridden { rest: Some(fine), subjects: [("target/e/b".to_owned(), broken)].into() };
         let layered = Applied { layered: Some(Arc::new(one)), ..Applied::default() };
         assert_eq!(told(layered), [(Some("e/b".to_owned()), "Incomplete".to_owned())]);
+    }
+
+    #[test]
+    fn layers_of_a_misspelled_notification_name_the_one_that_was_meant() {
+        let fine = Applied { base: Some(Arc::new(notification("n"))), layered: None };
+        let told = |name: &str, applied: Applied| {
+            let all = BTreeMap::from([("deploys".to_owned(), fine.clone()), (name.to_owned(), applied)]);
+            troubles(&all, &[target("e/a")], defined_wrong, |_, _| None).into_iter().map(|t| t.message).collect::<String>()
+        };
+        let only = |rest| Applied { base: None, layered: Some(Arc::new(Overridden { rest, ..Overridden::default() })) };
+        let hint = "No Notification and no global notification with the name";
+        let missing = "spec.template is missing: set it";
+        assert_eq!(
+            told("deplyos", only(Some(broken()))),
+            format!("{missing}. {hint} deplyos applies to this pipeline; did you mean deploys?")
+        );
+        assert_eq!(told("audit", only(Some(broken()))), format!("{missing}. {hint} audit applies to this pipeline"));
+        assert_eq!(told("audit", Applied { base: Some(broken()), layered: None }), missing);
+        assert_eq!(told("audit", only(Some(Arc::new(notification("n"))))), "", "complete layers are a notification");
     }
 
     #[test]

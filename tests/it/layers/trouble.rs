@@ -135,6 +135,12 @@ async fn a_trigger_that_matches_no_environment_says_so() {
     world.warning("hook", "TriggerMatchesNothing").await;
     world.patch::<pennant::api::Notification>("hook", json!({"spec": triggers("prod")})).await;
     world.condition("hook", "Ready", |c| c.reason == "Configured").await;
+
+    // Nor is a layer for a misspelt notification.
+    relay(&world, "prod/web", json!([{"name": "hok", "suspend": true}])).await;
+    let said = trouble(&world, "hok", Some("web"), "Incomplete").await;
+    assert!(said.message.ends_with("; did you mean hook?"), "{}", said.message);
+    assert_eq!(world.columns("pipelines").await["Not Ready"], json!("hok"));
 }
 
 #[tokio::test]
