@@ -298,7 +298,8 @@ fn date(time: &str, format: Option<&str>) -> Result<String, Problem> {
 
 /// Returns the first digits of the commit hash, or the text with short digests. A version is never cut.
 fn short(text: &str) -> String {
-    match commit(text) {
+    // Of several images or sources, one alone would hide the others.
+    match commit(text).filter(|_| !text.contains(',')) {
         Some(hash) => with_short_hashes(hash, DIGITS),
         None => with_short_hashes(text, DIGITS),
     }
