@@ -42,7 +42,7 @@ LAUNCHER := target/control-plane
 help: ## List the targets
 	@printf 'make TARGET\n\n'
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-15s %s\n", $$1, $$2 }' Makefile
-	@printf '\nThe first demo, test or cluster builds a Kubernetes control plane from source, once: about 5 minutes on two cores,\n'
+	@printf '\nThe first demo, test or cluster builds a Kubernetes control plane from source, once: 5 to 11 minutes on two cores,\n'
 	@printf 'and keeps it. KUBEBUILDER_ASSETS names a folder with etcd, kube-apiserver and kubectl to use instead.\n'
 
 .PHONY: demo

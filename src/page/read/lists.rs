@@ -23,7 +23,8 @@ const SAMPLED: usize = 4;
 /// The origin of deliveries about targets of an environment in which single targets have endpoints.
 const SINGLE: &str = "not known: some targets have endpoints of their own";
 /// The origin of notifications whose endpoint is not known.
-const UNKNOWN: &str = "not known: the endpoint is in the global configuration, which you may not read, or nowhere";
+const UNKNOWN: &str =
+    "not known: no Notification that you may read sets the endpoint. It can be in the global configuration";
 
 impl Reader<'_> {
     /// Reads the receivers.
@@ -109,6 +110,10 @@ impl Reader<'_> {
         let sum = |rows: &Rows<NotificationRow>| is_known(rows).then(|| rows.all.values().map(|row| row.parked).sum());
         let total = followed.ok().and_then(|followed| followed.notifications(sum));
         page.entries.extend(elsewhere.all);
+        // The Notifications do not count the deliveries of deleted ones, nor those that are elsewhere.
+        let listed = i64::try_from(page.entries.len()).unwrap_or(i64::MAX);
+        let is_all = token.is_empty() && page.next.is_none() && troubles.is_empty();
+        let total = if is_all { Some(listed) } else { total.map(|total: i64| total.max(listed)) };
         troubles.extend(elsewhere.trouble.filter(|trouble| !matches!(trouble, Trouble::Forbidden(_))));
         let form_token = self.form_token.clone();
         Ok(GivenUp { entries: page.entries, next: page.next, total, troubles, form_token, resent: None })

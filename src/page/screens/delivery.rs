@@ -60,7 +60,7 @@ impl DeliveryView {
         html! {
             section aria-labelledby="attempts" {
                 h2 #attempts { "Attempts" }
-                @if row.attempts == 0 { p.empty { "No request was made yet." } }
+                @if row.attempts == 0 { p.empty { @if row.outcome.is_none() { "No request was made yet." } @else { "No request was made." } } }
                 @else {
                     @if row.attempts > 1 { p { "Requests that were made: " (row.attempts) ". Only the last one is kept in full." } }
                     (scroll("attempts", &html! { table {

@@ -130,7 +130,7 @@ impl NotificationView {
                 @if let Some(last) = self.row.as_ref().and_then(|row| row.last_sent) { (figure("Last sent", &age(last, now))) }
             }
             p.none {
-                "Counted are the deliveries that are kept. p50 and p99 are the durations of the last requests of "
+                "The counts are those of the deliveries that are kept. p50 and p99 are the durations of the last requests of "
                 (self.entries.len()) " deliveries" @if self.has_more { ": the first of the list, by name" } "."
             }
         }

@@ -47,7 +47,7 @@ impl PipelineView {
         let path = permalink::pipeline(namespace, name);
         html! {
             h1 { "Pipeline " span.name { (namespace) "/" (name) } }
-            p.lead { @if !app.is_empty() { (app) } @if let Some((time, by)) = &self.row.last_sent { " · last notified " (age(*time, now)) @if !by.is_empty() { " by " (by) } } }
+            p.lead { @if !app.is_empty() { (app) } @if let Some((time, by)) = &self.row.last_sent { " · last message sent " (age(*time, now)) @if !by.is_empty() { " by " (by) } } }
             @if let Some((reason, message)) = &self.row.not_ready { p.notice.bad { (badge(Tone::Bad, reason)) " " (message) } }
             @for (notification, reason, message) in &self.row.unsent {
                 p.notice.bad { (badge(Tone::Bad, reason)) " " a href=(permalink::notification(namespace, notification)) { (notification) } ": " (message) }

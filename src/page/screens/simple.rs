@@ -86,7 +86,7 @@ pub(in crate::page) fn clusters(all: &[Cluster], troubles: &[Trouble], query: &Q
         @for one in troubles { (trouble(one)) }
         form.filters action="/clusters" { (namespace_field(query)) button { "Show" } }
         @if all.is_empty() && troubles.is_empty() {
-            p.empty { "No pipeline here has a target on another cluster. The cluster that Pennant runs in is not listed." }
+            p.empty { "No pipeline here reports another cluster. A cluster is listed after its first answer, or when Pennant has waited for it for " code { "--cluster-grace" } ". The cluster that Pennant runs in is not listed." }
         }
         @if !all.is_empty() {
             @if offline == 0 { p.verdict.good { "All clusters answer: " (all.len()) "." } }
