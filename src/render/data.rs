@@ -437,7 +437,7 @@ mod tests {
             (Deployed, "1.2.3", "1.2.4", (a, b), "", ""),
             (Deployed, "1.2.3", "1.2.3", ("", b), "", ""),
             (Deployed, "1.2.3", "1.2.3", ("values sha1:a", b), "", ""),
-            (Deployed, "1.0", "1.0", ("", "init images 2"), "3 replicas", "1.0, init images 2, 3 replicas"),
+            (Deployed, "1.0", "1.0", ("", "init images 2"), "3 replicas", "3 replicas"),
             (Deployed, "1.0", "1.0", ("init images 2", ""), "3 replicas", "3 replicas"),
             (Deployed, "1.0", "1.1", ("", "init images 2"), "3 replicas", "1.0 → 1.1, 3 replicas"),
             (Failed, "1.2.3", "1.2.3", (a, b), "Helm upgrade failed", "values sha256:bbbbbbbbbbbb: Helm upgrade failed"),

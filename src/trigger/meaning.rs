@@ -262,7 +262,7 @@ mod tests {
                 "an init container is added",
                 at(Current, "", "", false),
                 at(Current, "init images 1", "init images 1", false),
-                Some(Deployed),
+                None,
             ),
         ] {
             assert_eq!(of(&change(from.clone(), to.clone(), false)), Vec::from_iter(want), "{name}");

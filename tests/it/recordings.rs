@@ -179,7 +179,7 @@ impl Stage {
             Kind::Kustomization => {
                 let reconciling =
                     json!({"type": "Reconciling", "status": "True", "reason": "Progressing", "message": message});
-                (json!({"observedGeneration": -1, "conditions": [reconciling]}), message)
+                (json!({"observedGeneration": 1, "conditions": [reconciling]}), message)
             }
         };
         if self.kind == Kind::Deployment && self.marks == 1 {

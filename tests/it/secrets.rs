@@ -93,7 +93,7 @@ async fn nothing_is_sent_until_the_secret_exists() {
 /// What is checked before each request is checked when the Secret changes.
 #[tokio::test]
 async fn a_secret_that_cannot_work_is_reported_before_the_first_change() {
-    let world = World::new("unusable").await;
+    let world = World::new("secret-unusable").await;
     let receiver = Receiver::start();
     world.deploy("web", "1").await;
     world.pipeline("shop", &["dev/web"]).await;

@@ -292,7 +292,7 @@ async fn no_secret_appears_anywhere_at_any_log_level() {
     world.ship("web", "2").await;
     all_have(&world, "Deployed 2", &notifications).await;
     world.warning("control", "DeliveryWaits").await;
-    world.warning("no-hmac", "SecretMissing").await;
+    world.warning("no-hmac", "SecretInvalid").await;
     let metrics = pennant.page("/metrics").await;
     pennant.stop().await;
     let log = pennant.log();

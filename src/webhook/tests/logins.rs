@@ -74,8 +74,8 @@ async fn a_request_is_not_sent_without_its_login() {
         (
             &[("token", "a\nb")],
             git(),
-            invalid("token", "contains control characters"),
-            "Secret team-a/chat, key token: contains control characters",
+            NotSent::SecretCharacter { key: key("token"), at: 2, what: "a line break" },
+            "Secret team-a/chat, key token: character 2 is a line break; remove it",
         ),
     ] {
         let result =

@@ -142,10 +142,15 @@ fn is_chosen(rule: &Value) -> bool {
 async fn the_checked_permissions_are_those_of_the_chart() {
     for set in SETS {
         let release = of_set(set);
-        let (code, lines, words) = Check::of(&release, kubeconfig(), None).without_readiness().run().await;
+        let (code, lines, words) = Check::of(&release, kubeconfig(), None).without_readiness().once().run().await;
         let is_of_leases = |why: &&str| why.starts_with("controllers that act in namespace ");
-        assert!(failed(&lines).iter().all(is_of_leases), "{set}: an administrator may do all: {lines:#?} {words}");
-        assert_eq!((code, failed(&lines).len()), (Some(1), 1), "{set}: no controller runs here: {lines:#?} {words}");
+        // No controller runs here, or that of another test.
+        let failed = failed(&lines);
+        assert!(
+            failed.len() <= 1 && failed.iter().all(is_of_leases),
+            "{set}: an administrator may do all: {lines:#?} {words}"
+        );
+        assert_eq!(code, Some(i32::from(!failed.is_empty())), "{set}: {lines:#?} {words}");
         let asked = lines.iter().filter_map(|line| line.split_once("permission to ")?.1.split(": ").next());
         let asked: BTreeSet<String> = asked.map(str::to_owned).collect();
         let mut given = BTreeSet::new();

@@ -117,7 +117,7 @@ async fn a_template_of_a_user_needs_one_more_confirmation() {
 
 #[tokio::test]
 async fn a_test_that_would_change_something_is_refused() {
-    let shop = Shop::open("page-refused").await;
+    let shop = Shop::open("page-test-refused").await;
     let repository = json!({"owner": "acme", "repository": "shop"});
     let with = |builtin: &str| json!({"builtin": builtin, "parameters": repository});
     let inline = || json!({"inline": {"body": "{\"state\": \"success\"}"}});
