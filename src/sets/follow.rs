@@ -230,6 +230,20 @@ mod tests {
     }
 
     #[test]
+    fn the_chart_and_the_page_know_each_kind() {
+        let schema: Value = serde_json::from_str(include_str!("../../charts/pennant/values.schema.json")).unwrap();
+        let allowed = schema.pointer("/properties/follow/items/enum").unwrap();
+        assert_eq!(allowed, &json!(Followed::ALL.map(Followed::name)));
+        let page = include_str!("../../docs/pipeline-sets.md");
+        for name in Followed::ALL.map(Followed::name) {
+            assert!(
+                page.contains(&format!("\n| `{name}` | ")) && page.contains(&format!(" | `follow-{name}` |\n")),
+                "{name}"
+            );
+        }
+    }
+
+    #[test]
     fn only_the_sets_of_follow_are_changed() {
         let existing = [
             Followed::Kustomizations.set("p"),
