@@ -100,7 +100,8 @@ pub enum Reachability {
 pub struct Options {
     /// Name of the local cluster.
     pub cluster_name: String,
-    /// Namespaces in which objects of the local cluster are watched. Objects of remote clusters are watched in all namespaces.
+    /// Namespaces in which objects of the local cluster are watched. Objects of remote clusters are watched in all namespaces, or in those that
+    /// are named if the credentials cover no more.
     pub scope: Scope,
     /// Whether the `BundleDeployments` of Fleet on the local cluster are watched in all namespaces, whatever the scope is.
     pub fleet_everywhere: bool,

@@ -10,6 +10,7 @@ use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 
 use super::{Context, Error};
+use crate::api::pipeline::source::{FLEET_VERSION, LabelOperator, LabelRequirement, LabelRequirements};
 use crate::api::pipeline_set::{ObjectSources, PipelineTemplate, PipelineTemplateMetadata, SET_MANAGER};
 use crate::api::{PipelineSet, PipelineSetSpec, pipeline_set};
 use crate::k8s::call::{CallError, call};
@@ -17,6 +18,8 @@ use crate::leader::Busy;
 
 /// The label of the sets of `--follow`, with the name of the kind.
 const FOLLOW: &str = "pennant.dev/follow";
+/// The labels of a Bundle that is a part of a `GitRepo` or of a `HelmOp`.
+const OWNERS_OF_BUNDLES: [&str; 2] = ["fleet.cattle.io/repo-name", "fleet.cattle.io/fleet-helm-name"];
 
 /// A kind of which every object has a pipeline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -29,6 +32,10 @@ pub enum Followed {
     Applications,
     /// `GitRepos` of Fleet.
     Gitrepos,
+    /// `HelmOps` of Fleet.
+    Helmops,
+    /// Bundles of Fleet that are not parts of a `GitRepo` or of a `HelmOp`. So no commit is reported twice.
+    Bundles,
     /// Deployments of Kubernetes.
     Deployments,
 }
@@ -45,8 +52,15 @@ pub(super) struct Changes {
 
 impl Followed {
     /// All kinds.
-    pub const ALL: [Self; 5] =
-        [Self::Kustomizations, Self::Helmreleases, Self::Applications, Self::Gitrepos, Self::Deployments];
+    pub const ALL: [Self; 7] = [
+        Self::Kustomizations,
+        Self::Helmreleases,
+        Self::Applications,
+        Self::Gitrepos,
+        Self::Helmops,
+        Self::Bundles,
+        Self::Deployments,
+    ];
 
     /// Returns the name of the kind in `--follow`.
     #[must_use]
@@ -60,8 +74,18 @@ impl Followed {
             Self::Kustomizations => ("kustomizations", "kustomize.toolkit.fluxcd.io/v1", "Kustomization"),
             Self::Helmreleases => ("helmreleases", "helm.toolkit.fluxcd.io/v2", "HelmRelease"),
             Self::Applications => ("applications", "argoproj.io/v1alpha1", "Application"),
-            Self::Gitrepos => ("gitrepos", "fleet.cattle.io/v1alpha1", "GitRepo"),
+            Self::Gitrepos => ("gitrepos", FLEET_VERSION, "GitRepo"),
+            Self::Helmops => ("helmops", FLEET_VERSION, "HelmOp"),
+            Self::Bundles => ("bundles", FLEET_VERSION, "Bundle"),
             Self::Deployments => ("deployments", "apps/v1", "Deployment"),
+        }
+    }
+
+    /// Returns the labels that the objects must not have, because another followed object reports their changes.
+    const fn without(self) -> &'static [&'static str] {
+        match self {
+            Self::Bundles => &OWNERS_OF_BUNDLES,
+            _ => &[],
         }
     }
 
@@ -69,10 +93,18 @@ impl Followed {
     #[must_use]
     pub fn set(self, namespace: &str) -> PipelineSet {
         let (name, api_version, kind) = self.kind();
+        let without = |key: &&str| LabelRequirement {
+            key: (*key).to_owned(),
+            operator: LabelOperator::DoesNotExist,
+            values: Vec::new(),
+        };
+        let match_expressions: Vec<LabelRequirement> = self.without().iter().map(without).collect();
+        let selector = LabelRequirements { match_expressions, ..LabelRequirements::default() };
         let objects = ObjectSources {
             api_version: api_version.to_owned(),
             kind: kind.to_owned(),
             namespaces: Some(vec!["*".to_owned()]),
+            selector: (!self.without().is_empty()).then_some(selector),
             ..ObjectSources::default()
         };
         let metadata = PipelineTemplateMetadata {
@@ -168,6 +200,47 @@ mod tests {
         }
         let names: Vec<String> = Followed::ALL.iter().map(|kind| kind.set("n").spec.template.metadata.name).collect();
         assert_eq!(names[0], "kustomization.{{namespace}}.{{name}}");
+    }
+
+    #[test]
+    fn no_object_of_fleet_is_followed_twice() {
+        use kube::core::Expression;
+        let selects = |kind: Followed, labels: &[&str]| {
+            let planned = plan(&kind.set("pennant-system").spec, "pennant-system", true).ok().unwrap();
+            let selection = &planned.generators[0].selection;
+            assert_eq!((selection.namespaces.as_ref(), selection.kind.api_version()), (None, FLEET_VERSION), "{kind:?}");
+            let holds = |label: &Expression| match label {
+                Expression::DoesNotExist(key) => !labels.contains(&key.as_str()),
+                other => panic!("{other:?}"),
+            };
+            selection.labels.iter().all(holds)
+        };
+        for (kind, labels, followed) in [
+            (Followed::Gitrepos, &[][..], true),
+            (Followed::Helmops, &[], true),
+            (Followed::Bundles, &[], true),
+            (Followed::Bundles, &["fleet.cattle.io/repo-name"], false),
+            (Followed::Bundles, &["fleet.cattle.io/fleet-helm-name"], false),
+            (Followed::Bundles, &["fleet.cattle.io/commit"], true),
+        ] {
+            assert_eq!(selects(kind, labels), followed, "{kind:?} {labels:?}");
+        }
+        let kinds = Followed::ALL.map(|kind| kind.kind().2);
+        assert!(!kinds.contains(&"BundleDeployment"), "it is a part of its Bundle");
+    }
+
+    #[test]
+    fn the_chart_and_the_page_know_each_kind() {
+        let schema: Value = serde_json::from_str(include_str!("../../charts/pennant/values.schema.json")).unwrap();
+        let allowed = schema.pointer("/properties/follow/items/enum").unwrap();
+        assert_eq!(allowed, &json!(Followed::ALL.map(Followed::name)));
+        let page = include_str!("../../docs/pipeline-sets.md");
+        for name in Followed::ALL.map(Followed::name) {
+            assert!(
+                page.contains(&format!("\n| `{name}` | ")) && page.contains(&format!(" | `follow-{name}` |\n")),
+                "{name}"
+            );
+        }
     }
 
     #[test]

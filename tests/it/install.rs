@@ -21,6 +21,7 @@ mod people;
 mod policy;
 mod rights;
 mod same;
+mod tables;
 mod values;
 
 /// The value sets of the chart, `charts/pennant/ci/*-values.yaml`.

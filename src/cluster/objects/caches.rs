@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::cache::CacheId;
 use super::kind_watcher::KindWatcher;
-use super::store::Store;
+use super::store::{Declared, Store};
 use crate::api::values::refs::ClusterRef;
 use crate::cluster::remote::registry::Remotes;
 use crate::cluster::remote::{Handle, Link, Remote};
@@ -116,6 +116,17 @@ impl Shared {
             stop.run_until_cancelled(followed).await;
         };
         if remote { self.spawn_remote(task) } else { self.spawn(task) }
+    }
+
+    /// Starts and ends watches of another cluster, over this connection to it.
+    pub fn rearrange(self: &Arc<Self>, declared: Declared, link: &watch::Receiver<Link>, nudge: Option<&Arc<Notify>>) {
+        for (id, stop) in declared.started {
+            self.begin(id, stop, ClusterConnection { link: link.clone(), nudge: nudge.cloned() });
+        }
+        for (id, mark) in declared.idle {
+            self.spawn(expire(self.clone(), id, mark));
+        }
+        self.count();
     }
 
     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {

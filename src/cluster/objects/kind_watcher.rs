@@ -1,5 +1,7 @@
 //! Runs one watch while its cache exists: discovers, lists and watches the kind; after a failure reports the reason, waits, restarts.
 
+mod narrow;
+
 use std::collections::HashSet;
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -17,7 +19,6 @@ use tokio::time::{Instant, timeout};
 
 use super::cache::{CacheId, ObjectName, Phase};
 use super::caches::Shared;
-use super::kinds;
 use super::raw_object::Raw;
 use crate::api::values::refs::ClusterRef;
 use crate::cluster::error::ObserveError;
@@ -92,6 +93,8 @@ pub(in crate::cluster) struct KindWatcher {
     paths: (Option<RevisionPath>, Option<RevisionPath>),
     /// Whether objects can be selected by their traits.
     keeps_traits: bool,
+    /// The connection to the cluster. `None` before the start.
+    link: Option<watch::Receiver<Link>>,
     /// Notified when the watch fails.
     nudge: Option<Arc<Notify>>,
     /// Maximum number of objects.
@@ -105,11 +108,12 @@ impl KindWatcher {
         let path_of = |path: &Option<String>| path.as_deref().and_then(|path| RevisionPath::parse(path).ok());
         let paths = (path_of(&id.key.revision_path), path_of(&id.key.cluster_path));
         let keeps_traits = shared.store().keeps_traits(&id);
-        Self { shared, id, cluster, paths, keeps_traits, nudge, most: MAX_OBJECTS }
+        Self { shared, id, cluster, paths, keeps_traits, link: None, nudge, most: MAX_OBJECTS }
     }
 
     /// Watches the kind until dropped, over the current connection to the cluster.
-    pub async fn run(self, link: watch::Receiver<Link>) {
+    pub async fn run(mut self, link: watch::Receiver<Link>) {
+        self.link = Some(link.clone());
         tokio::join!(self.mark_slow(), self.follow_link(link));
     }
 
@@ -171,7 +175,9 @@ impl KindWatcher {
                 failing = None;
             }
             let since = *failing.get_or_insert_with(Instant::now);
-            self.report(&ended.trouble, since.elapsed()).await;
+            if !self.narrow(&ended.trouble, since.elapsed()) {
+                self.report(&ended.trouble, since.elapsed()).await;
+            }
             if ended.trouble.reason != Reason::KindNotFound {
                 self.nudge();
             }
@@ -318,7 +324,7 @@ impl KindWatcher {
         }
         // The watch before this one may have been dropped before it had woken all pipelines.
         let first = !std::mem::replace(&mut round.applied, true);
-        let wake = self.shared.store().listed(&self.id, &std::mem::take(&mut round.seen), first);
+        let wake = self.listed(&std::mem::take(&mut round.seen), first);
         self.shared.count();
         self.shared.wake(wake).await;
     }
@@ -352,17 +358,6 @@ impl KindWatcher {
         if let Some(nudge) = &self.nudge {
             nudge.notify_one();
         }
-    }
-
-    /// Adds the kind to the message if the error is that the kind is missing.
-    fn named(&self, trouble: ObserveError) -> ObserveError {
-        kinds::named(&self.cluster, &self.id.key, trouble)
-    }
-
-    /// Adds the kind, and a suggestion if there is one.
-    async fn meant(&self, client: &Client, trouble: ObserveError) -> ObserveError {
-        let meant = kinds::meant(client, &self.id.key, self.named(trouble.clone()));
-        timeout(DEADLINE, meant).await.unwrap_or_else(|_| self.named(trouble))
     }
 
     /// Reports an error, unless the watch may still recover from it. Returns whether the error is new.

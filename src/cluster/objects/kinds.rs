@@ -7,6 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIGroupList, APIResourceLi
 use kube::Client;
 
 use super::cache::CacheKey;
+use super::store::narrow::MAX_NAMESPACES;
 use crate::api::values::nearest::nearest;
 use crate::cluster::Reason;
 use crate::cluster::error::ObserveError;
@@ -18,15 +19,22 @@ const SLIP: usize = 2;
 /// Maximum number of names that are compared. A cluster may send names without end.
 const MOST: usize = 1000;
 
-/// Adds the kind to the message if the error is that the kind is missing.
+/// Adds the kind to the message if it is missing. If another cluster denies access to it, adds the permission that is missing.
 pub(in crate::cluster) fn named(cluster: &str, key: &CacheKey, trouble: ObserveError) -> ObserveError {
-    if trouble.reason != Reason::KindNotFound {
-        return trouble;
-    }
-    ObserveError::new(
-        trouble.reason,
-        format!("cluster {cluster} has no kind {} in {}", key.kind.kind(), key.kind.api_version()),
-    )
+    let (kind, version) = (key.kind.kind(), key.kind.api_version());
+    let message = match (trouble.reason, &key.cluster, &key.namespace) {
+        (Reason::KindNotFound, ..) => format!("cluster {cluster} has no kind {kind} in {version}"),
+        (Reason::Forbidden, Some(_), Some(namespace)) => {
+            let role = format!("a Role in namespace {namespace} of that cluster");
+            format!("{}; allow list and watch of kind {kind} ({version}) by {role}, or by a ClusterRole", trouble.message)
+        }
+        (Reason::Forbidden, Some(_), None) => {
+            let needs = format!("a ClusterRole, because more than {MAX_NAMESPACES} namespaces or no namespaces are named");
+            format!("{}; allow list and watch of kind {kind} ({version}) by {needs}", trouble.message)
+        }
+        _ => return trouble,
+    };
+    ObserveError::new(trouble.reason, message)
 }
 
 /// Adds a suggestion to the message if the error is that the kind is missing.

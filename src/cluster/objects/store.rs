@@ -2,6 +2,7 @@
 
 mod check_in;
 mod kin;
+pub(super) mod narrow;
 mod parents;
 mod record;
 mod selected;
@@ -18,6 +19,7 @@ use crate::cluster::remote::kubeconfig::is_same_cluster;
 use crate::cluster::{Application, Follower, Now, Reading, Reason, Scope};
 use crate::observe::observe;
 use check_in::CheckIns;
+use narrow::Narrow;
 use parents::Parents;
 use selected::Selections;
 
@@ -30,10 +32,19 @@ pub(in crate::cluster) struct Declared {
     pub idle: Vec<(CacheId, u64)>,
 }
 
+impl Declared {
+    fn extend(&mut self, more: Self) {
+        self.started.extend(more.started);
+        self.idle.extend(more.idle);
+    }
+}
+
 /// The data of all caches.
 pub(in crate::cluster) struct Store {
     scope: Scope,
     fleet_everywhere: bool,
+    /// The kinds of other clusters that are watched by namespace.
+    narrow: Narrow,
     caches: HashMap<CacheKey, Cache>,
     needs: HashMap<Follower, HashSet<Arc<Application>>>,
     wanted_by: HashMap<Arc<Application>, HashSet<Follower>>,
@@ -55,6 +66,7 @@ impl Store {
         Self {
             scope,
             fleet_everywhere,
+            narrow: Narrow::new(),
             caches: HashMap::new(),
             needs: HashMap::new(),
             wanted_by: HashMap::new(),
@@ -73,6 +85,7 @@ impl Store {
         let old = self.needs.remove(pipeline).unwrap_or_default();
         let refs: HashSet<Arc<Application>> = refs.into_iter().map(|object| self.shared(object)).collect();
         for object in refs.difference(&old) {
+            self.admit(object);
             if self.wanted_by.entry(object.clone()).or_default().insert(pipeline.clone()) {
                 self.count_need(object, pipeline);
                 self.retain_caches(object, parent, &mut declared);
@@ -118,6 +131,7 @@ impl Store {
     /// Removes the identity of a cluster that no pipeline needs any more.
     pub fn forget(&mut self, cluster: &ClusterRef) {
         self.identities.remove(cluster);
+        self.forget_narrow(cluster);
     }
 
     /// Returns the number of objects in a cache.
@@ -233,9 +247,9 @@ impl Store {
         self.caches.keys().any(|key| key.cluster.as_ref() == Some(cluster))
     }
 
-    /// Whether a kind that is needed from this cluster must not be listed or watched there.
+    /// Whether a kind that a pipeline needs from this cluster cannot be listed or watched there, because a permission is missing.
     pub fn is_forbidden(&self, cluster: &ClusterRef) -> bool {
-        let refused = |cache: &Cache| matches!(cache.phase, Phase::Unknown(Reason::Forbidden, _));
+        let refused = |cache: &Cache| cache.idle.is_none() && matches!(cache.phase, Phase::Unknown(Reason::Forbidden, _));
         self.caches.iter().any(|(key, cache)| key.cluster.as_ref() == Some(cluster) && refused(cache))
     }
 

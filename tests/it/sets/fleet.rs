@@ -3,9 +3,12 @@
 use std::collections::BTreeMap;
 
 use kube::api::DeleteParams;
+use pennant::api::pipeline::TargetStatus;
 
 use super::*;
+use crate::fleet::{counted, status_of};
 use crate::generated::hub::Hub;
+use crate::support::pennant::Options;
 use crate::support::world::apps::condition;
 
 /// The set of one pipeline for each `GitRepo`.
@@ -153,6 +156,153 @@ async fn the_clusters_of_a_repository_are_divided_among_pipelines() {
         })
         .await;
     }
+}
+
+/// Writes the status of a `GitRepo` at a commit.
+async fn at_commit(hub: &Hub, commit: &str) {
+    let status = json!({"commit": commit, "gitJobStatus": "Current", "summary": {"desiredReady": 1, "ready": 1}});
+    status_of(&hub.world, "GitRepo", "shop", status).await;
+}
+
+/// Waits until these messages have been sent to a path, as `TYPE REVISION`, apart from those about progress.
+async fn told(receiver: &Receiver, path: &str, wanted: &[&str]) {
+    eventually(&format!("{wanted:?} at {path}"), async || {
+        let about = |request: &crate::support::receiver::Request| {
+            let body = request.json();
+            format!("{} {}", body["type"].as_str().unwrap_or_default(), body["revision"].as_str().unwrap_or_default())
+        };
+        let all: Vec<String> = receiver.to(path).iter().map(about).filter(|told| !told.starts_with("Progressing")).collect();
+        if all == wanted { Ok(()) } else { Err(format!("{all:?}")) }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn follow_reports_a_commit_once_whatever_of_fleet_is_followed() {
+    let hub = Hub::new("sets-fleet-follow", &["eu-1"]).await;
+    let (world, receiver) = (&hub.world, &hub.receiver);
+    let ns = world.ns.as_str();
+    hub.join("eu-1", json!({})).await;
+    // A GitRepo, a HelmOp and a Bundle of its own. The first two have a Bundle, too, and the first one runs on a cluster.
+    hub.bundle("web", "c1").await;
+    hub.run("web", "eu-1", "c1").await;
+    at_commit(&hub, "c1").await;
+    let chart = |version: &str| json!({"helm": {"chart": "db", "version": version}});
+    hub.create("HelmOp", ns, "db", json!({}), chart("1.2.0")).await;
+    hub.create("Bundle", ns, "db-chart", json!({"fleet.cattle.io/fleet-helm-name": "db"}), chart("1.2.0")).await;
+    status_of(world, "Bundle", "db-chart", counted(1, 1)).await;
+    let accepted = json!({"version": "1.2.0", "conditions": [condition("Accepted", "True", "", "")]});
+    status_of(world, "HelmOp", "db", accepted).await;
+    hub.create("Bundle", ns, "agent", json!({"fleet.cattle.io/commit": "a1"}), json!({})).await;
+    status_of(world, "Bundle", "agent", counted(1, 1)).await;
+
+    world.notification("hook", receiver, json!({})).await;
+    let args = vec!["--follow=gitrepos,helmops,bundles".to_owned()];
+    let _pennant = Pennant::with(world, Options { args, ..hub.options() }).await;
+    let wanted = [format!("bundle.{ns}.agent"), format!("gitrepo.{ns}.shop"), format!("helmop.{ns}.db")];
+    for name in &wanted {
+        exists(world, name).await;
+        world.cursor(name, "hook").await;
+    }
+    assert_eq!(names(world).await, wanted, "the Bundles of the GitRepo and of the HelmOp are their parts");
+
+    hub.commit("web", "c2").await;
+    hub.stage("web", "eu-1", "c2").await;
+    hub.applied("web", "eu-1", "c2").await;
+    at_commit(&hub, "c2").await;
+    told(receiver, "/hook/shop", &["Deployed c2"]).await;
+    hub.patch("HelmOp", ns, "db", json!({"spec": chart("1.3.0")})).await;
+    hub.patch("Bundle", ns, "db-chart", json!({"spec": chart("1.3.0")})).await;
+    status_of(world, "HelmOp", "db", json!({"version": "1.3.0"})).await;
+    status_of(world, "Bundle", "db-chart", counted(1, 1)).await;
+    told(receiver, "/hook/db", &["Deployed 1.3.0"]).await;
+    hub.patch("Bundle", ns, "agent", json!({"metadata": {"labels": {"fleet.cattle.io/commit": "a2"}}})).await;
+    told(receiver, "/hook/agent", &["Deployed a2"]).await;
+    assert_eq!(receiver.log().len(), 3, "each is reported once");
+}
+
+/// The set `apps` of one pipeline for each `GitRepo` of all workspaces, with its `BundleDeployments` in another environment.
+fn of_workspaces() -> Value {
+    let fleet = "fleet.cattle.io/v1alpha1";
+    let labels = json!({"fleet.cattle.io/repo-name": "{{name}}", "fleet.cattle.io/bundle-namespace": "{{namespace}}"});
+    let objects = json!({
+        "apiVersion": fleet, "kind": "BundleDeployment", "namespaces": ["*"], "selector": {"matchLabels": labels},
+        "cluster": ".metadata.labels['fleet.cattle.io/cluster']",
+    });
+    let spec = json!({
+        "appRef": {"apiVersion": fleet, "kind": "GitRepo", "name": "{{name}}"},
+        "environments": [
+            {"name": "whole", "targets": [{"namespace": "{{namespace}}"}]},
+            {"name": "clusters", "targetsFrom": [{"objects": objects}]},
+        ],
+    });
+    let metadata = json!({"name": "{{namespace}}.{{name}}", "labels": {"workspace": "{{namespace}}"}});
+    let generator = json!({"objects": {"apiVersion": fleet, "kind": "GitRepo", "namespaces": ["*"]}});
+    let spec = json!({"generators": [generator], "template": {"metadata": metadata, "spec": spec}});
+    json!({"metadata": {"name": "apps"}, "spec": spec})
+}
+
+/// Waits until a pipeline has its deployment on cluster `eu-1` as a target.
+async fn by_cluster(world: &World, pipeline: &str) {
+    eventually(&format!("{pipeline} has the deployment on eu-1"), async || {
+        let status = world.get_pipeline(pipeline).await.status.unwrap_or_default();
+        let mut targets = status.environments.iter().flat_map(|environment| &environment.targets);
+        let is = |target: &TargetStatus| {
+            let generated = target.generated.as_ref();
+            generated.is_some_and(|generated| generated.name.starts_with("clusters/eu-1/")) && target.settled.is_some()
+        };
+        if targets.any(is) { Ok(()) } else { Err(format!("{:?}", status.environments)) }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn one_set_follows_all_workspaces_that_pennant_watches() {
+    let world = World::new("sets-workspaces").await;
+    let receiver = Receiver::start();
+    let hubs = [Hub::new("sets-workspace-a", &["eu-1"]).await, Hub::new("sets-workspace-b", &["eu-1"]).await];
+    let unwatched = Hub::new("sets-workspace-c", &[]).await;
+    at_commit(&unwatched, "c1").await;
+    for hub in &hubs {
+        hub.join("eu-1", json!({})).await;
+        hub.bundle("web", "c1").await;
+        hub.run("web", "eu-1", "c1").await;
+        at_commit(hub, "c1").await;
+    }
+    let url = receiver.url("/hook/{{environment}}/{{target.namespace}}/{{target.app.name}}");
+    world.notification("hook", &receiver, json!({"endpoint": {"url": url}})).await;
+    world.create::<PipelineSet>(of_workspaces()).await;
+    let watch: Vec<String> = hubs.iter().flat_map(|hub| hub.options().watch).chain([world.ns.clone()]).collect();
+    let mut pennant = Pennant::with(&world, Options { watch: watch.clone(), ..Options::of(&world) }).await;
+    made(&world, 2).await;
+    let wanted = ["sets-workspace-a.shop", "sets-workspace-b.shop"];
+    assert_eq!(names(&world).await, wanted);
+    for name in wanted {
+        exists(&world, name).await;
+        by_cluster(&world, name).await;
+        world.cursor(name, "hook").await;
+    }
+    // A commit in one workspace is reported for that one, as a whole and by cluster.
+    let [_, b] = &hubs;
+    b.commit("web", "c2").await;
+    b.stage("web", "eu-1", "c2").await;
+    b.applied("web", "eu-1", "c2").await;
+    at_commit(b, "c2").await;
+    told(&receiver, "/hook/whole/sets-workspace-b/shop", &["Deployed c2"]).await;
+    told(&receiver, &format!("/hook/clusters/{}/web-eu-1", b.namespace("eu-1")), &["Deployed c2"]).await;
+    assert_eq!(receiver.log().len(), 2, "the other workspace has no news");
+    pennant.stop().await;
+
+    // The wall between namespaces holds for sets, too.
+    let args = vec!["--no-cross-namespace-refs".to_owned()];
+    let _pennant = Pennant::with(&world, Options { watch, args, ..Options::of(&world) }).await;
+    eventually("the set is refused", async || {
+        let set = world.api::<PipelineSet>().get("apps").await.map_err(|error| error.to_string())?;
+        let conditions = set.status.unwrap_or_default().conditions;
+        let refused = get(&conditions, READY).is_some_and(|condition| condition.reason == "CrossNamespaceSource");
+        if refused { Ok(()) } else { Err(format!("{conditions:?}")) }
+    })
+    .await;
 }
 
 /// Borrows texts.

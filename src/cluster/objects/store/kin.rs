@@ -61,8 +61,18 @@ impl Store {
         match &self.scope {
             Scope::Namespaces(_) if self.fleet_everywhere && is_deployment && cluster.is_none() => Some(None),
             Scope::Namespaces(watched) if cluster.is_none() => Some(Some(watched.get(namespace)?.clone())),
-            Scope::All | Scope::Namespaces(_) => Some(None),
+            Scope::All | Scope::Namespaces(_) => Some(self.narrowed(kind, cluster, namespace)),
         }
+    }
+
+    /// The same for the parts of the objects in a cache. On another cluster, parts that can be in any namespace need the watch of all
+    /// namespaces, because no target names theirs.
+    #[allow(clippy::option_option, reason = "not watched, or watched with all others")]
+    fn watched_parts(&self, key: &CacheKey, parts: Parts, namespace: &str) -> Option<Option<String>> {
+        if parts.elsewhere && key.cluster.is_some() {
+            return Some(None);
+        }
+        self.watched(&key.kind.sibling(parts.kind), key.cluster.as_ref(), namespace)
     }
 
     /// Returns the caches that are needed to observe an object: its own, and those of its parts. If parts can be in any namespace, their
@@ -74,7 +84,9 @@ impl Store {
             Scope::Namespaces(watched) if parts.elsewhere && object.object.cluster_ref.is_none() => {
                 watched.iter().cloned().map(Some).collect()
             }
-            Scope::All | Scope::Namespaces(_) => [own.namespace.clone()].into(),
+            Scope::All | Scope::Namespaces(_) => {
+                self.watched_parts(&own, parts, &object.object.namespace).into_iter().collect()
+            }
         };
         let of_parts: Vec<_> = namespaces.into_iter().map(|namespace| cache_of(&own, parts, namespace)).collect();
         std::iter::once(own).chain(of_parts).collect()
@@ -180,7 +192,7 @@ impl Store {
     /// Returns the cache with the parts of an object. `None`: their namespace is not watched.
     fn cache_of_family(&self, key: &CacheKey, family: &Family) -> Option<CacheKey> {
         let parts = parts(key)?;
-        let namespace = self.watched(&key.kind.sibling(parts.kind), key.cluster.as_ref(), &family.namespace)?;
+        let namespace = self.watched_parts(key, parts, &family.namespace)?;
         Some(cache_of(key, parts, namespace))
     }
 

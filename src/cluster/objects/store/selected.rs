@@ -101,6 +101,9 @@ impl Store {
     ) {
         let is_new = !self.selections.all.contains_key(selection);
         if is_new {
+            for namespace in selection.namespaces.iter().flatten() {
+                self.admit(&object_like(selection, &selection.kind, namespace));
+            }
             let needs = self.needs_of(selection);
             for key in needs.all() {
                 self.retain_cache(key, parent, declared);
@@ -163,6 +166,16 @@ impl Store {
         }
     }
 
+    /// Returns all selections, by pipeline or set.
+    pub(super) fn all_selections(&self) -> impl Iterator<Item = (&Follower, &HashSet<Arc<Selection>>)> {
+        self.selections.by_pipeline.iter()
+    }
+
+    /// Returns the caches that a selection has requested.
+    pub(super) fn caches_of(&self, selection: &Arc<Selection>) -> impl Iterator<Item = &CacheKey> {
+        self.selections.all.get(selection).into_iter().flat_map(|kept| kept.needs.all())
+    }
+
     /// Returns the caches that a selection needs.
     fn needs_of(&self, selection: &Selection) -> Needs {
         let namespaces: Vec<String> = match &self.scope {
@@ -171,7 +184,7 @@ impl Store {
                     |namespace: &&String| selection.namespaces.as_ref().is_none_or(|all| all.contains(*namespace));
                 watched.iter().filter(selected).cloned().collect()
             }
-            Scope::All | Scope::Namespaces(_) => vec![String::new()],
+            Scope::All | Scope::Namespaces(_) => self.namespaces_elsewhere(selection),
         };
         let mut needs = Needs::default();
         for namespace in &namespaces {
