@@ -207,6 +207,7 @@ pub const PURE: &[&str] = &[
     "promotion::progress",
     "promotion::reason",
     "promotion::request::ask",
+    "promotion::sent",
     "promotion::state",
     "promotion::text",
     "published::choose",

@@ -1,14 +1,14 @@
 //! Pure: the state machine of one promotion.
 //!
 //! In: a promotion, its pipeline, the other promotions of the pipeline, its attempts, and the time. Out: its next status, or its next attempt,
-//! or when to look again. `external` has the decisions about the strategies that Pennant itself carries out, `ended`
-//! those about promotions that have ended.
+//! or when to look again. `external` has the decisions about the strategies that Pennant itself carries out, `sending` those about requests
+//! to receivers, and `ended` those about promotions that have ended.
 //!
 //! ```text
 //! Pending ──► Requested ──► Failed        all of them but Withdrawn ──► Finished: the environment runs the revision
 //!    │  ▲         ▲            │          Pending, Requested, Merged ──► Withdrawn: it is not needed any more
 //!    │  └ other   └────────────┘          Merged ──► Failed: the environment does not run the revision in time
-//!    │    reason    pennant.dev/retry
+//!    │    reason    pennant.dev/retry, or the request was accepted after all
 //!    └──► Merged: the environment tries the revision already
 //! ```
 //!
@@ -34,6 +34,9 @@ use crate::api::{Pipeline, Promotion, PromotionSpec, PromotionStatus, Time, dura
 
 mod ended;
 mod external;
+mod sending;
+
+pub use sending::gives_up;
 
 /// Maximum length of a stored value of the annotation, in characters. A longer value is cut, and a hash of the whole value is appended.
 const VALUE: usize = 128;
@@ -170,6 +173,7 @@ impl<'a> Case<'a> {
             Some(Phase::Requested) if self.is_external() => self.carry(&pair, &policy),
             Some(Phase::Open) if self.is_external() => self.look(&pair),
             Some(Phase::Merged) if self.is_external() => self.declared(&pair, &policy),
+            Some(Phase::Requested) => self.sent(&pair, &policy),
             Some(_) => self.requested(&pair, &policy),
         }
     }
@@ -244,7 +248,7 @@ impl<'a> Case<'a> {
         }
         status.attempts = status.attempts.saturating_add(1);
         (status.last_attempted_time, status.next_attempt_time) = (Some(self.now), None);
-        status.succeeded = repository(&policy.strategy).is_none();
+        status.succeeded = false;
         status.manual = policy.manual;
         status.strategy = Some(policy.strategy.clone());
         let (reason, message) = self.requesting_by(Some(&policy.strategy));
@@ -259,7 +263,8 @@ impl<'a> Case<'a> {
             return self.unless_same(self.noted(), Some(until));
         }
         let (to, revision, timeout) = (self.environment(), self.revision(), duration_text(policy.timeout));
-        let message = format!("{to} does not run {revision} after {timeout}: {}", pair.described());
+        let unaccepted = self.unaccepted().map(|why| format!("; {why}")).unwrap_or_default();
+        let message = format!("{to} does not run {revision} after {timeout}: {}{unaccepted}", pair.described());
         self.step(Phase::Failed, reason::NOT_RUNNING, &message)
     }
 
@@ -267,8 +272,11 @@ impl<'a> Case<'a> {
         format!("{} runs {}", self.environment(), self.revision())
     }
 
+    /// The environment runs the revision, so somebody has carried out what was requested.
     fn finished(&self) -> Next {
-        self.step(Phase::Finished, reason::RUNNING, &self.running())
+        let mut status = self.noted();
+        status.succeeded |= status.strategy.is_some() && !self.is_external();
+        self.step_from(status, Phase::Finished, reason::RUNNING, &self.running())
     }
 
     fn withdrawn(&self, reason: &str, message: &str) -> Next {

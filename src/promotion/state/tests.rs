@@ -96,7 +96,7 @@ fn the_first_step_depends_on_the_policy_and_on_older_promotions() {
 fn a_request_copies_the_policy() {
     let status = written(&manual(), &approved(&promotion((20, 0), &[Pending], "WaitingApproval")), at(200));
     assert_eq!((status.phase, status.step), (Some(Requested), 2));
-    assert_eq!((status.attempts, status.succeeded, status.manual), (1, true, true));
+    assert_eq!((status.attempts, status.succeeded, status.manual), (1, false, true), "no receiver has accepted it yet");
     assert_eq!((status.last_attempted_time, status.approval.clone()), (Some(at(200)), Some(Approval { time: at(200) })));
     assert!(status.strategy.as_ref().is_some_and(|strategy: &PromotionStrategy| strategy.notification.is_some()));
     assert_eq!(status.steps.last().map(|step| (step.phase, step.time)), Some((Requested, at(200))));
