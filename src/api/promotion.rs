@@ -4,11 +4,13 @@
 //! the same thing twice. The promotion controller writes the status. A person, or the approval hook, sets `spec.approved`.
 
 mod strategy;
+mod words;
 
 pub use strategy::{
     Author, CommitStrategy, ForgeType, GitRepository, GitTls, NotificationStrategy, PromotionCommit, PromotionPullRequest,
     PromotionRetry, PromotionStrategy, PullRequestState, PullRequestStrategy, SecretCa, Withdrawing,
 };
+pub use words::{REQUEST_ACCEPTED, missing, with_missing};
 
 use kube::CustomResource;
 use schemars::JsonSchema;
@@ -234,7 +236,7 @@ pub struct PromotionStatus {
     #[serde(default, skip_serializing_if = "is_zero_serial")]
     #[schemars(range(min = 0, max = 9_007_199_254_740_991_i64))]
     pub attempts_before: i64,
-    /// When the last attempt started. With the strategy `notification`: when the promotion was last requested.
+    /// When the last attempt started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     pub last_attempted_time: Option<Time>,
@@ -242,7 +244,7 @@ pub struct PromotionStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     pub next_attempt_time: Option<Time>,
-    /// Whether the strategy was carried out: the commit is pushed, the pull request exists, or a receiver has accepted the request.
+    /// Whether the strategy was carried out.
     #[serde(default, skip_serializing_if = "is_false")]
     pub succeeded: bool,
     /// The commit that was pushed.
@@ -279,10 +281,6 @@ pub struct PromotionStatus {
 
 /// Maximum number of steps in the status of a promotion.
 pub const MAX_STEPS: usize = 8;
-
-/// The reason of the step by which a failed promotion continues, because a receiver has accepted its request after all. That step is not
-/// another request.
-pub const REQUEST_ACCEPTED: &str = "RequestAccepted";
 
 /// One change of the phase of a promotion.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -3,15 +3,18 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1;
 
 use super::names::name;
-use crate::api::delivery::{PipelineRef, TransitionType};
 use crate::api::conditions::{Condition, ConditionStatus, READY};
+use crate::api::delivery::{PipelineRef, TransitionType};
 use crate::api::pipeline::{Environment, EnvironmentStatus, Target, TargetStatus};
 use crate::api::promotion::{
     CommitStrategy, EnvironmentPromotion, GitRepository, NotificationStrategy, Phase, PromotedPipeline, PromotionPolicy,
     PromotionState, PromotionStrategy, PullRequestStrategy, Step,
 };
 use crate::api::values::refs::{AppRef, ClusterAppRef};
-use crate::api::{DeliverySpec, State, Pipeline, PipelineSpec, PipelineStatus, Promotion, PromotionSpec, PromotionStatus, Settled, Status, Time};
+use crate::api::{
+    DeliverySpec, Pipeline, PipelineSpec, PipelineStatus, Promotion, PromotionSpec, PromotionStatus, Settled, State, Status,
+    Time,
+};
 
 /// The indexes of the environments.
 pub(super) const DEV: usize = 0;

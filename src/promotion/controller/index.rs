@@ -336,8 +336,9 @@ fn lean(mut pipeline: Pipeline) -> Pipeline {
         status.dispatched = status.dispatched.take().filter(|_| is_promoted).map(sent::lean);
         for environment in &mut status.environments {
             if is_promoted {
-                // The message of a failed target is shown in the status of a promotion.
-                let others = environment.targets.iter_mut().filter(|target| target.status != Status::Failed);
+                // The messages of failed and missing targets are shown in the status of a promotion.
+                let is_shown = |status: Status| matches!(status, Status::Failed | Status::NotFound);
+                let others = environment.targets.iter_mut().filter(|target| !is_shown(target.status));
                 others.for_each(|target| target.message = String::new());
             } else {
                 environment.targets = Vec::new();

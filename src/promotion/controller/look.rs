@@ -330,9 +330,7 @@ mod tests {
             let status = DeliveryStatus { outcome: Some(outcome), ..DeliveryStatus::default() };
             Sent { notification: notification.to_owned(), serial: 30, time: at(100), status }
         };
-        for (other, reason, succeeded) in
-            [(Outcome::Delivered, "", true), (Outcome::Parked, "RequestFailed", false)]
-        {
+        for (other, reason, succeeded) in [(Outcome::Delivered, "", true), (Outcome::Parked, "RequestFailed", false)] {
             let sent = [sent("ci", Outcome::Parked), sent("chat", other)];
             let calls =
                 Behind { pipeline: pipeline.clone(), sent, is_read: AtomicBool::new(false), written: Mutex::default() };

@@ -158,11 +158,8 @@ impl Controller {
             move || metrics.watch_error(watch)
         };
         let (client, terms) = (|| context.client.clone(), || context.lease.term_numbers());
-        let source = |namespace: &Option<String>| Source {
-            namespace: namespace.clone(),
-            listing: Listing::default(),
-            listed: None,
-        };
+        let source =
+            |namespace: &Option<String>| Source { namespace: namespace.clone(), listing: Listing::default(), listed: None };
         for namespace in scopes(&context.options.watch_namespaces) {
             let first = sources.len();
             let pipelines = watch_by_term::<Pipeline>(api_in(client(), namespace.as_ref()), terms());

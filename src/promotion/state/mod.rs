@@ -255,28 +255,8 @@ impl<'a> Case<'a> {
         self.step_from(status, Phase::Requested, reason, &message)
     }
 
-    /// Decides about a promotion that was requested, or whose revision the environment tries.
-    fn requested(&self, pair: &Pair<'_>, policy: &Policy) -> Next {
-        let stepped = self.status.steps.last().map(|step| step.time).or(self.status.last_attempted_time);
-        let until = later(stepped.unwrap_or_else(|| self.created()), policy.timeout);
-        if until > self.now {
-            return self.unless_same(self.noted(), Some(until));
-        }
-        let (to, revision, timeout) = (self.environment(), self.revision(), duration_text(policy.timeout));
-        let unaccepted = self.unaccepted().map(|why| format!("; {why}")).unwrap_or_default();
-        let message = format!("{to} does not run {revision} after {timeout}: {}{unaccepted}", pair.described());
-        self.step(Phase::Failed, reason::NOT_RUNNING, &message)
-    }
-
     fn running(&self) -> String {
         format!("{} runs {}", self.environment(), self.revision())
-    }
-
-    /// The environment runs the revision, so somebody has carried out what was requested.
-    fn finished(&self) -> Next {
-        let mut status = self.noted();
-        status.succeeded |= status.strategy.is_some() && !self.is_external();
-        self.step_from(status, Phase::Finished, reason::RUNNING, &self.running())
     }
 
     fn withdrawn(&self, reason: &str, message: &str) -> Next {
@@ -300,7 +280,8 @@ impl<'a> Case<'a> {
         if oldest.is_some_and(|oldest| !self.is_taken(oldest.step)) {
             return Next::Wait(None);
         }
-        push(&mut status, phase, reason, message, self.now);
+        let message = if phase.is_ended() { message.to_owned() } else { self.with_missing(message) };
+        push(&mut status, phase, reason, &message, self.now);
         Next::Write(Box::new(status))
     }
 
@@ -316,7 +297,10 @@ impl<'a> Case<'a> {
         status
     }
 
-    fn unless_same(&self, status: PromotionStatus, until: Option<Time>) -> Next {
+    fn unless_same(&self, mut status: PromotionStatus, until: Option<Time>) -> Next {
+        if status.phase.is_some_and(|phase| !phase.is_ended()) {
+            status.message = self.with_missing(&status.message);
+        }
         if status == self.status { Next::Wait(until) } else { Next::Write(Box::new(status)) }
     }
 

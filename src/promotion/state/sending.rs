@@ -1,13 +1,13 @@
-//! Pure: the decisions about a promotion whose request a receiver carries out.
+//! Pure: the decisions about a promotion whose request a receiver carries out, and what all say while they wait for their environment.
 //!
 //! In: the promotion, and what became of its last request ([`fate`]). Out: its next status. It has failed as soon as no receiver has accepted
 //! the request and none can any more. It continues if one accepts the request later, because a person sent it again.
 //!
 //! `status.succeeded` keeps that a receiver has accepted the request. So nothing is lost when retention deletes the Delivery.
 
-use super::{Case, Next, bounded};
-use crate::api::promotion::Phase;
-use crate::api::{PromotionStatus, Time};
+use super::{Case, Next, bounded, index_of, later};
+use crate::api::promotion::{Phase, with_missing};
+use crate::api::{PromotionStatus, duration_text};
 use crate::promotion::pair::Pair;
 use crate::promotion::policy::Policy;
 use crate::promotion::reason;
@@ -17,7 +17,7 @@ use crate::promotion::sent::{Fate, fate};
 #[must_use]
 pub fn gives_up(before: Option<&PromotionStatus>, status: &PromotionStatus) -> bool {
     let is_failed = |status: &PromotionStatus| status.phase == Some(Phase::Failed);
-    is_failed(status) && status.reason == reason::REQUEST_FAILED && !before.is_some_and(is_failed)
+    is_failed(status) && status.reason == reason::REQUEST_FAILED && before.is_none_or(|before| !is_failed(before))
 }
 
 impl Case<'_> {
@@ -50,9 +50,8 @@ impl Case<'_> {
     fn told(&self, fate: &Fate) -> PromotionStatus {
         let mut status = self.noted();
         let step = status.steps.last().filter(|step| step.phase == Phase::Requested);
-        let Some((mut reason, mut message)) = step.map(|step| (step.reason.clone(), step.message.clone())) else {
-            return status;
-        };
+        let Some(mut reason) = step.map(|step| step.reason.clone()) else { return status };
+        let mut message = self.waiting(&reason);
         match fate {
             Fate::Accepted { without, .. } => {
                 status.succeeded = true;
@@ -87,23 +86,60 @@ impl Case<'_> {
         }
     }
 
+    /// Decides about a promotion that was requested, or whose revision the environment tries.
+    pub(super) fn requested(&self, pair: &Pair<'_>, policy: &Policy) -> Next {
+        let stepped = self.status.steps.last().map(|step| step.time).or(self.status.last_attempted_time);
+        let until = later(stepped.unwrap_or_else(|| self.created()), policy.timeout);
+        if until > self.now {
+            return self.unless_same(self.noted(), Some(until));
+        }
+        let (to, revision, timeout) = (self.environment(), self.revision(), duration_text(policy.timeout));
+        let unaccepted = self.unaccepted().map(|why| format!("; {why}")).unwrap_or_default();
+        let message = format!("{to} does not run {revision} after {timeout}: {}{unaccepted}", pair.described());
+        self.step(Phase::Failed, reason::NOT_RUNNING, &message)
+    }
+
+    /// The environment runs the revision, so somebody has carried out what was requested.
+    pub(super) fn finished(&self) -> Next {
+        let mut status = self.noted();
+        status.succeeded |= status.strategy.is_some() && !self.is_external();
+        self.step_from(status, Phase::Finished, reason::RUNNING, &self.running())
+    }
+
+    /// Returns the message of an open promotion with the missing targets of its environment. While they are not known, it stays as it is.
+    pub(super) fn with_missing(&self, message: &str) -> String {
+        let index = index_of(self.pipeline, &self.spec().environment);
+        match index.and_then(|index| Pair::new(self.pipeline, index)).map(|pair| pair.missing()) {
+            Some(Ok(missing)) => bounded(&with_missing(message, missing.as_deref())),
+            Some(Err(())) | None => message.to_owned(),
+        }
+    }
+
     /// Decides about a failed promotion whose request was accepted since. `None`: it was not, or the promotion is not needed any more.
     pub(super) fn accepted_since(&self, pair: &Pair<'_>) -> Option<Next> {
         let Fate::Accepted { at, .. } = self.fate() else { return None };
+        // A promotion whose time was over may have failed before this process knew of the answer.
         let failed = self.status.steps.last().map(|step| step.time);
-        let is_later = |at: Time| failed.is_some_and(|failed| at > failed);
-        if (self.status.succeeded && !at.is_some_and(is_later)) || self.replaced(pair).is_some() {
+        let is_later =
+            self.status.reason == reason::REQUEST_FAILED || at.zip(failed).is_some_and(|(at, failed)| at > failed);
+        if !is_later || self.replaced(pair).is_some() {
             return None;
         }
         let mut status = self.noted();
         status.succeeded = true;
+        Some(self.step_from(status, Phase::Requested, reason::REQUEST_ACCEPTED, &self.waiting(reason::REQUEST_ACCEPTED)))
+    }
+
+    /// Says what the promotion waits for, after a step with this reason.
+    fn waiting(&self, reason: &str) -> String {
         let waiting = self.requesting().1;
-        Some(self.step_from(status, Phase::Requested, reason::REQUEST_ACCEPTED, &format!("a receiver has accepted the request; {waiting}")))
+        if reason == reason::REQUEST_ACCEPTED { format!("a receiver has accepted the request; {waiting}") } else { waiting }
     }
 }
 
 /// What a person does about a request that no receiver has accepted.
-const AGAIN: &str = "fix the cause, then send it again with pennant redeliver, or set the annotation pennant.dev/retry to a new value";
+const AGAIN: &str =
+    "fix the cause, then send it again with pennant redeliver, or set the annotation pennant.dev/retry to a new value";
 
 #[cfg(test)]
 mod tests {
@@ -200,7 +236,12 @@ mod tests {
             ("canceled", &ready, vec![delivery("ci", Some(Canceled), (0, ""))], "Failed RequestFailed 2 -"),
             ("parked, and another one is not", &ready, vec![parked(), chat(None)], "Requested RequestRetrying 1 -"),
             ("all are parked", &ready, vec![parked(), chat(Some(Parked))], "Failed RequestFailed 2 -"),
-            ("another one is accepted", &ready, vec![chat(Some(Parked)), delivered()], "Requested WaitingForEnvironment 1 succeeded"),
+            (
+                "another one is accepted",
+                &ready,
+                vec![chat(Some(Parked)), delivered()],
+                "Requested WaitingForEnvironment 1 succeeded",
+            ),
             ("another one is not recorded", &behind, vec![parked()], "Requested RequestRetrying 1 -"),
             ("parked, and somebody deploys it", &tries, vec![parked()], "Requested WaitingForEnvironment 1 -"),
             ("parked, and it runs", &runs, vec![parked()], "Finished Running 2 succeeded"),
@@ -222,7 +263,8 @@ mod tests {
     #[test]
     fn an_accepted_request_stays_accepted() {
         let ready = dispatched(pipeline());
-        let accepted = after(&ready, &requested(), &[delivered(), delivery("chat", Some(Outcome::Parked), (1, "410 Gone"))], 120);
+        let accepted =
+            after(&ready, &requested(), &[delivered(), delivery("chat", Some(Outcome::Parked), (1, "410 Gone"))], 120);
         for (what, sent) in [
             ("retention has deleted all Deliveries", vec![]),
             ("only the parked one is left", vec![parked()]),
@@ -275,7 +317,11 @@ mod tests {
         let mut failed = after(&ready, &requested(), &[parked()], 120);
         failed.annotations_mut().insert(RETRY.to_owned(), "1".to_owned());
         let again = after(&ready, &failed, &[parked()], 200);
-        assert_eq!(shown(&again), "Requested WaitingForEnvironment 3 -", "the outcome of the first request is not that of the second");
+        assert_eq!(
+            shown(&again),
+            "Requested WaitingForEnvironment 3 -",
+            "the outcome of the first request is not that of the second"
+        );
         let second = |outcome| Sent { serial: 40, time: at(200), ..delivery("ci", outcome, (1, "410 Gone")) };
         let ready = edited(|p| p.status.as_mut().unwrap().dispatched.as_mut().unwrap().cursors[0].serial = 40);
         let end = after(&ready, &again, &[parked(), second(Some(Outcome::Parked))], 220);
