@@ -42,6 +42,7 @@ use crate::webhook::{Policy, SecretWatches, Sender};
 use crate::{cluster, http, installed, pipeline};
 use exporting::Exporting;
 pub use exporting::Tracing;
+use hooks::Hooks;
 pub use page::{PageOptions, page};
 use part::{Part, first_ended};
 use signals::Signals;
@@ -245,10 +246,12 @@ async fn start(
     parts: &mut Vec<Part>,
     stop: &CancellationToken,
 ) -> Result<(), AppError> {
+    let hooks = options.hooks_addr.map(|address| (address, Hooks::new(options, client, metrics, stop)));
     if options.controllers.contains(&Controller::Pipeline) {
         let dedicated = access.client().await?;
         let (mut part, lease) = Part::with_lease(options, client, metrics::Lease::Pipeline, metrics, gates);
-        start_pipeline(options, (client, dedicated), lease, metrics, tracer, gates, &mut part.tasks, stop);
+        let hooks = hooks.as_ref().map(|(_, hooks)| hooks);
+        start_pipeline(options, (client, dedicated), (lease, hooks), metrics, tracer, gates, &mut part.tasks, stop);
         parts.push(part);
     }
     if options.controllers.contains(&Controller::Dispatch) {
@@ -263,8 +266,8 @@ async fn start(
         parts.push(part);
         started?;
     }
-    if let Some(address) = options.hooks_addr {
-        parts.push(hooks::start_hooks(options, address, client, metrics, gates, stop)?);
+    if let Some((address, hooks)) = hooks {
+        parts.push(hooks.start(address, gates, stop)?);
     }
     Ok(())
 }
@@ -291,7 +294,7 @@ fn scopes(options: &Options) -> Vec<Option<String>> {
 fn start_pipeline(
     options: &Options,
     (client, dedicated): (&Client, Client),
-    lease: Lease,
+    (lease, hooks): (Lease, Option<&Hooks>),
     metrics: &Metrics,
     tracer: &Tracer,
     gates: &Gates,
@@ -322,7 +325,9 @@ fn start_pipeline(
         "writing events"
     });
     let woken = sets::start(options, (client, &lease), (&caches, woken), (metrics, gates), tasks, stop);
+    let woken = Hooks::waking(hooks, woken, tasks, stop);
     let context = pipeline::Context::new(client.clone(), lease, caches, how, events, metrics.clone(), stop.clone());
+    let context = context.with_hooks(hooks.map(Hooks::secrets));
     let running = pipeline::run(context, woken, move || observing.open());
     tasks.spawn(async {
         if let Err(error) = running.await {

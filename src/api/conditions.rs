@@ -15,6 +15,9 @@ pub const GLOBAL_CONFIG_VALID: &str = "GlobalConfigValid";
 /// The condition type that is `True` while a revision could be promoted and is not. Absent without a promotion strategy.
 pub const PROMOTION_PENDING: &str = "PromotionPending";
 
+/// The condition type that is present with status `False` while requests to a hook of a pipeline cannot be signed.
+pub const HOOKS_READY: &str = "HooksReady";
+
 /// `True`, `False` or `Unknown`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum ConditionStatus {

@@ -4,11 +4,13 @@
 //! the same thing twice. The promotion controller writes the status. A person, or the approval hook, sets `spec.approved`.
 
 mod strategy;
+mod words;
 
 pub use strategy::{
     Author, CommitStrategy, ForgeType, GitRepository, GitTls, NotificationStrategy, PromotionCommit, PromotionPullRequest,
     PromotionRetry, PromotionStrategy, PullRequestState, PullRequestStrategy, SecretCa, Withdrawing,
 };
+pub use words::{REQUEST_ACCEPTED, missing, with_missing};
 
 use kube::CustomResource;
 use schemars::JsonSchema;

@@ -30,7 +30,11 @@ pub(super) fn start(
         write_events.await;
         "writing events"
     });
-    let how = promotion::Options { watch_namespaces: options.watch_namespaces.clone(), max_looks: PIPELINES };
+    let how = promotion::Options {
+        watch_namespaces: options.watch_namespaces.clone(),
+        home: options.namespace.clone(),
+        max_looks: PIPELINES,
+    };
     let secrets = SecretWatches::new(client.clone(), lease.term_numbers(), metrics.clone());
     let sender = Sender::through(options.proxy.clone(), super::egress(options), secrets.secrets(), metrics.clone())?;
     let (outside, reports) = ((secrets, sender), (events, metrics.clone()));

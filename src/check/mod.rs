@@ -1,8 +1,9 @@
-//! Checks an installation: CRDs, permissions, controllers that act, readiness.
+//! Checks an installation: CRDs, permissions, controllers that act, keys of hooks, readiness.
 //!
 //! In: an API server, the settings of the controllers ([`Installation`]), the account whose permissions are checked ([`Account`]), the URL
 //! of the readiness probe. Out: a [`Finding`] for each check. Nothing is changed.
 
+mod hooks;
 pub mod needs;
 
 use std::time::Duration;
@@ -57,6 +58,9 @@ pub async fn check(client: &Client, installation: &Installation, account: &Accou
     let reviews = needs(installation).into_iter().map(|need| permission(client, installation, account, need));
     findings.extend(stream::iter(reviews).buffered(PARALLEL).collect::<Vec<_>>().await);
     findings.push(controllers(client, installation).await);
+    if installation.promote {
+        findings.extend(hooks::check(client, installation).await);
+    }
     if let Some(url) = ready {
         let wrong = probe::ready(url).await.err().map(|error| chain(&error));
         findings.push(Finding { what: format!("readiness at {url}"), wrong });

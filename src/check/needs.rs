@@ -94,7 +94,7 @@ const GROUP: &str = "pennant.dev";
 /// Returns the permissions that an installation needs.
 #[must_use]
 pub fn needs(installation: &Installation) -> Vec<Need> {
-    let Installation { dispatch, namespace, watch_namespaces, .. } = installation;
+    let Installation { dispatch, promote, namespace, watch_namespaces, .. } = installation;
     let mut all = Vec::new();
     if watch_namespaces.is_empty() {
         all.extend(watched_namespace_needs(installation, None));
@@ -104,8 +104,12 @@ pub fn needs(installation: &Installation) -> Vec<Need> {
     }
     all.extend(own_namespace_needs(installation));
     // Deliveries of cluster-wide notifications are in the namespace of the controllers.
-    if *dispatch && !watch_namespaces.is_empty() && !watch_namespaces.contains(namespace) {
-        all.extend(delivery_needs(Some(namespace), true));
+    if !watch_namespaces.is_empty() && !watch_namespaces.contains(namespace) {
+        if *dispatch {
+            all.extend(delivery_needs(Some(namespace), installation));
+        } else if *promote {
+            all.push(Need::of(GROUP, "deliveries", &["list", "watch"]).within(Some(namespace)));
+        }
     }
     all
 }
@@ -131,13 +135,15 @@ fn watched_namespace_needs(installation: &Installation, namespace: Option<&str>)
         all.extend([Need::of(GROUP, "notifications", READ), Need::status("notifications")]);
     }
     let all = all.into_iter().map(|need| need.within(namespace));
-    all.chain(delivery_needs(namespace, dispatch)).collect()
+    all.chain(delivery_needs(namespace, installation)).collect()
 }
 
-fn delivery_needs(namespace: Option<&str>, dispatch: bool) -> Vec<Need> {
+fn delivery_needs(namespace: Option<&str>, installation: &Installation) -> Vec<Need> {
     let mut all = Vec::new();
-    if dispatch {
+    if installation.dispatch {
         all.push(Need::of(GROUP, "deliveries", WRITE));
+    } else if installation.promote {
+        all.push(Need::of(GROUP, "deliveries", &["list", "watch"]));
     }
     all.push(Need::of("events.k8s.io", "events", &["create", "patch"]));
     all.into_iter().map(|need| need.within(namespace)).collect()
@@ -241,10 +247,12 @@ mod tests {
                 "get, list, watch pipelines.pennant.dev in a",
                 "get, list, watch, create, patch, delete promotions.pennant.dev in a",
                 "patch promotions/status.pennant.dev in a",
+                "list, watch deliveries.pennant.dev in a",
                 "create, patch events.events.k8s.io in a",
                 "create leases.coordination.k8s.io in own",
                 "get, list, watch, update leases.coordination.k8s.io pennant-promote in own",
                 "get, create, patch configmaps pennant-info in own",
+                "list, watch deliveries.pennant.dev in own",
             ]
         );
     }

@@ -11,8 +11,10 @@ use super::shared::Place;
 use super::shared::named;
 use super::shared::running::{Running, WithSettings};
 use crate::api::Pipeline;
+use crate::api::conditions::{Condition, HOOKS_READY};
 use crate::preview::{
-    Asked, Explained, ExplainedPromotion, Known, explain as explain_all, live, promotes, promotions as explain_promotions,
+    Asked, Explained, ExplainedPromotion, Known, comment, explain as explain_all, live, promotes,
+    promotions as explain_promotions,
 };
 
 #[derive(Debug, Args)]
@@ -40,7 +42,8 @@ enum Output {
     /// The effective notification, with the layer beside each field.
     Yaml,
     /// A list of `{notification, targets, subjects, spec, fields, lastSentTime, lastSent, unobserved, notReady, problem, judgedBy}`, and of
-    /// `{environment, from, strategy, manual, after, timeout, suspend, state, message, promotion}` if the pipeline promotes.
+    /// `{environment, from, strategy, manual, after, timeout, suspend, state, message, promotion}` if the pipeline promotes. Also `{hooks}` with
+    /// the condition `HooksReady`, if requests to its hooks cannot be signed.
     Json,
 }
 
@@ -50,10 +53,14 @@ enum Output {
 enum Item<'a> {
     Notification(WithSettings<'a, Explained>),
     Promotion(&'a ExplainedPromotion),
+    Hooks {
+        /// The message of the condition.
+        hooks: &'a Condition,
+    },
 }
 
-/// Reads the pipeline, its promotions, the Notifications of its namespace, the published configuration of the controller and the global
-/// configuration. It reads no Secrets.
+/// Reads the pipeline with what its status says about its hooks, its promotions, the Notifications of its namespace, the published configuration
+/// of the controller and the global configuration. It reads no Secrets.
 pub(super) async fn explain(args: ExplainArgs) -> anyhow::Result<()> {
     let ExplainArgs { place, running, .. } = &args;
     let client = place.client().await?;
@@ -74,15 +81,20 @@ pub(super) async fn explain(args: ExplainArgs) -> anyhow::Result<()> {
     let is_whole = asked.notification.is_none() && asked.target.is_none();
     let promoted = if is_whole { promoted(&client, &pipeline).await? } else { Vec::new() };
     settings.warn_if_idle(&client).await?;
+    let mut conditions = pipeline.status.iter().flat_map(|status| &status.conditions);
+    let hooks = conditions.find(|condition| is_whole && condition.type_ == HOOKS_READY);
     let mut out = std::io::stdout().lock();
     match args.output {
         Output::Json => {
             let notifications = all.iter().map(|one| Item::Notification(WithSettings { one, judged_by: &settings }));
-            let list: Vec<_> = notifications.chain(promoted.iter().map(Item::Promotion)).collect();
+            let promotions = promoted.iter().map(Item::Promotion);
+            let list: Vec<_> = notifications.chain(promotions).chain(hooks.map(|hooks| Item::Hooks { hooks })).collect();
             writeln!(out, "{}", serde_json::to_string_pretty(&list)?)?;
         }
         Output::Yaml => {
-            let lines: String = promoted.iter().map(|one| one.line() + "\n").collect();
+            let promotions = promoted.iter().map(ExplainedPromotion::line);
+            let hooks = hooks.map(|condition| comment(&format!("# hooks: {}", condition.message)));
+            let lines: String = promotions.chain(hooks).map(|line| line + "\n").collect();
             let texts: Vec<_> = all.iter().map(Explained::text).collect();
             write!(out, "{}{lines}{}", settings.line(), texts.join("---\n"))?;
         }

@@ -110,6 +110,12 @@ impl Directory {
         self.pipelines.get(name).cloned()
     }
 
+    /// Returns the pipelines that have this Secret.
+    pub fn using(&self, secret: &SecretName) -> Vec<ObjectName> {
+        let has = |entry: &Entry| entry.approvals.values().chain(&entry.looker).any(|of| of == secret);
+        self.pipelines.iter().filter(|(_, entry)| has(entry)).map(|(name, _)| name.clone()).collect()
+    }
+
     /// Returns the names of all Secrets.
     pub fn secrets(&self) -> BTreeSet<SecretName> {
         self.pipelines.values().flat_map(|entry| entry.approvals.values().chain(&entry.looker)).cloned().collect()

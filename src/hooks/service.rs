@@ -25,7 +25,7 @@ use crate::fair::{Limits as Permitted, Permits};
 use crate::report::events::Events;
 use crate::telemetry::Metrics;
 use crate::telemetry::metrics::Hook;
-use crate::webhook::{SecretWatches, Signed};
+use crate::webhook::{SecretWatches, Secrets, Signed};
 
 /// How many verified requests call the API server at once, in total and for each namespace. The calls of one namespace can hang, for example
 /// because of an admission webhook.
@@ -191,6 +191,18 @@ impl Service {
     /// Returns the pipelines, to change them.
     pub(super) fn directory_mut(&self) -> RwLockWriteGuard<'_, Directory> {
         self.0.directory.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns what is known of the Secrets, by which requests are verified.
+    #[must_use]
+    pub fn known_secrets(&self) -> Secrets {
+        self.0.secrets.secrets()
+    }
+
+    /// Returns the pipelines whose hooks have this Secret.
+    #[must_use]
+    pub fn using(&self, secret: &SecretName) -> Vec<ObjectName> {
+        self.directory().using(secret)
     }
 
     /// Returns the watches of the Secrets.

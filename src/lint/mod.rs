@@ -5,12 +5,13 @@
 //!
 //! `definition` checks the schema, `rules` its CEL rules, `metadata` the names. `controller` and `layers` check what the controllers check,
 //! `global` the global configuration among the files, `pipelines` the layers of pipelines. `needs` checks whether templates get the
-//! commits and repositories that they need, `idle` whether names match something. `setters` checks the comments that mark values. Objects of other groups are skipped, except
-//! ConfigMaps with templates.
+//! commits and repositories that they need, `idle` whether names match something. `setters` checks the comments that mark values. `hooks`
+//! checks the Secrets of hooks. Other objects of other groups are skipped, except ConfigMaps with templates.
 
 mod controller;
 mod definition;
 mod global;
+mod hooks;
 mod idle;
 mod layers;
 mod metadata;
@@ -29,6 +30,7 @@ use std::path::Path;
 use serde::Serialize;
 
 use crate::api::global::KEY;
+use crate::api::values::hook_keys::PREFIX;
 use crate::api::values::refs::ObjectName;
 use crate::api::{GROUP, Notification, Pipeline, VERSION};
 use crate::config::nearest;
@@ -143,11 +145,12 @@ impl File {
     }
 
     /// Creates a file that was found in a folder. Returns `None` if the file contains nothing to check or to refer to. An object of Pennant
-    /// contains the group, a ConfigMap its kind, and the global configuration one of its keys. Any object can contain setters.
+    /// contains the group, a ConfigMap its kind, a Secret of hooks the name of a key, and the global configuration one of its keys. Any
+    /// object can contain setters.
     #[must_use]
     pub fn found(name: &str, text: String) -> Option<Self> {
         let is_global = Path::new(name).file_name().is_some_and(|name| name == KEY);
-        let words = [GROUP, "ConfigMap", "defaults", "notifications"];
+        let words = [GROUP, "ConfigMap", "defaults", "notifications", PREFIX];
         let is_read = is_global || words.iter().any(|word| text.contains(word)) || is_candidate(&text);
         is_read.then(|| Self { name: name.to_owned(), text, is_found: true })
     }
@@ -218,6 +221,7 @@ pub fn lint(files: &[File], options: &Options) -> Result<Report, LintError> {
 /// Checks Pipelines, `PipelineSets`, Notifications and Promotions.
 fn objects(all: &[FileDocument<'_>], files: Files<'_>, report: &mut Report) -> Result<(), LintError> {
     let definitions = Definitions::known()?;
+    let secrets = hooks::secrets(all, files.options);
     let mut pipelines = Vec::new();
     for file_document in all {
         let document = &file_document.document;
@@ -261,6 +265,7 @@ fn objects(all: &[FileDocument<'_>], files: Files<'_>, report: &mut Report) -> R
                 problems.extend(controller::pipeline(&pipeline, files.options));
                 let reported: Vec<_> = problems.iter().map(|(field, ..)| field.clone()).collect();
                 problems.extend(controller::strategies(&pipeline, &reported, files.options));
+                problems.extend(hooks::check(&pipeline, &secrets));
                 let fields: Vec<_> = problems.iter().map(|(field, ..)| field.clone()).collect();
                 pipelines::check(&pipeline, context, &fields, files, report);
                 needs::check(&pipeline, context, files, report);

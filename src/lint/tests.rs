@@ -3,6 +3,7 @@
 mod delivery;
 mod documents;
 mod durations;
+mod hooks;
 mod kinds;
 mod layered;
 mod parameters;

@@ -12,6 +12,7 @@
 mod controller;
 mod gather;
 mod generate;
+mod hooks;
 pub mod plan;
 mod promotions;
 #[cfg(test)]
@@ -36,6 +37,7 @@ use crate::leader::Lease;
 use crate::report::events::Events;
 use crate::telemetry::metrics::ApiWrite;
 use crate::telemetry::{Metrics, Tracer};
+use crate::webhook::Secrets;
 use promotions::Promotions;
 use write::tracker::WriteTracker;
 
@@ -89,6 +91,8 @@ pub struct Context {
     metrics: Metrics,
     trackers: Mutex<HashMap<Follower, WriteTracker>>,
     promotions: Promotions,
+    /// The Secrets with the keys of hooks, if this process answers hooks.
+    hooks: Option<Secrets>,
     /// Leadership term in which pipelines were last listed, by watched namespace. The key `None` means all namespaces.
     listed: Mutex<HashMap<Option<String>, u64>>,
     stop: CancellationToken,
@@ -117,8 +121,15 @@ impl Context {
             metrics,
             trackers: Mutex::default(),
             promotions: Promotions::default(),
+            hooks: None,
             listed: Mutex::default(),
             stop,
         }
+    }
+
+    /// Judges the keys of hooks by these Secrets, which the hooks watch. Their changes must wake the pipelines.
+    #[must_use]
+    pub fn with_hooks(self, hooks: Option<Secrets>) -> Self {
+        Self { hooks, ..self }
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 
+use super::hooks::Keys;
 use super::status::target::source;
 use super::status::{Base, Gathered, Next, Observed, next};
 use super::write::tracker::{Attempt, WriteTracker, processed, serial};
@@ -184,7 +185,7 @@ impl World {
         let base = self.writes.newest(&Arc::new(self.watched.clone()));
         let observed: Vec<Observed> = vec![(self.target.clone(), self.reading())];
         let gathered = Gathered::of(observed.clone());
-        let known = Base { pipeline: &base, promotions: Some(&[]), highest: self.writes.highest };
+        let known = Base { pipeline: &base, promotions: Some(&[]), highest: self.writes.highest, keys: &Keys::Usable };
         let next = next(known, Ok(&gathered), Time::from_second(self.clock).unwrap());
         (base, observed, next)
     }

@@ -10,6 +10,7 @@ use serde_json::json;
 use tokio::time::{Instant, timeout};
 
 use super::gather::gather;
+use super::hooks::{Keys, judge};
 use super::status::ready::Notice;
 use super::status::{Base, Next, next};
 use super::write::events::events_for;
@@ -98,7 +99,8 @@ pub(super) async fn reconcile(
         let gathered = gather(ctx, key, &base, writes);
         let promotions = ctx.promotions.of(&key.namespace, base.metadata.uid.as_deref(), writes.term);
         let promotions: Option<Vec<&Promotion>> = promotions.as_ref().map(|all| all.iter().map(|p| &**p).collect());
-        let known = Base { pipeline: &base, promotions: promotions.as_deref(), highest: writes.highest };
+        let keys = ctx.hooks.as_ref().map_or(Keys::Usable, |secrets| judge(&base, |name| secrets.unsigned(name)));
+        let known = Base { pipeline: &base, promotions: promotions.as_deref(), highest: writes.highest, keys: &keys };
         let processed = gathered.as_ref().map(|g| processed(&g.targets)).unwrap_or_default();
         let look_again = gathered.as_ref().ok().and_then(|gathered| gathered.look_again);
         let done = || look_again.map_or_else(Action::await_change, Action::requeue);

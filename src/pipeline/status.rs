@@ -17,6 +17,7 @@ use crate::api::{ChangeLog, Pipeline, PipelineStatus, Promotion, Status, Time};
 use crate::changelog::{MAX_STATUS, compact, cut, fit, kept, open, prune};
 use crate::cluster::{Reachability, Reading};
 
+use super::hooks::{Keys, set_hooks_ready};
 use super::plan::Refused;
 use apply::{apply_all, apply_clusters};
 use promoted::{must_wait, set_promotion_pending, take_promotions};
@@ -36,6 +37,8 @@ pub(super) struct Base<'a> {
     pub promotions: Option<&'a [&'a Promotion]>,
     /// The highest known serial that was ever used for the pipeline, even if its status no longer contains it.
     pub highest: Option<i64>,
+    /// What is known about the keys of its hooks.
+    pub keys: &'a Keys,
 }
 
 impl Base<'_> {
@@ -161,6 +164,7 @@ pub(super) fn next(base: Base<'_>, gathered: Result<&Gathered, &Refused>, now: T
     }
     status.log = Some(log);
     set_promotion_pending(&mut status, &base, now);
+    set_hooks_ready(&mut status, &base, now);
     if status == *before {
         return None;
     }
@@ -355,7 +359,7 @@ mod tests {
         pipeline.metadata.generation = Some(generation);
         pipeline.status = status.cloned();
         // The process of a test ends soon.
-        Base { pipeline: Box::leak(Box::new(pipeline)), promotions: Some(&[]), highest: None }
+        Base { pipeline: Box::leak(Box::new(pipeline)), promotions: Some(&[]), highest: None, keys: &Keys::Usable }
     }
 
     fn ready(status: &PipelineStatus) -> &Condition {

@@ -372,7 +372,7 @@ impl Explained {
 }
 
 /// Converts a text to one line. The text comes from a cluster, and must not leave the YAML comment.
-pub(super) fn comment(message: &str) -> String {
+pub(crate) fn comment(message: &str) -> String {
     message.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 

@@ -22,6 +22,7 @@ mod starter;
 mod test_request;
 
 pub use egress::Egress;
+pub(crate) use explain::comment;
 pub use explain::{Asked, Explained, Known, covered, explain};
 pub use laid::{LayeredNotification, status_of as observed};
 pub use manifests::Manifests;

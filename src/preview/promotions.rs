@@ -7,9 +7,9 @@ use kube::ResourceExt as _;
 use serde::Serialize;
 
 use super::explain::comment;
-use crate::api::promotion::Phase;
+use crate::api::promotion::{Phase, missing as said_missing, with_missing};
 use crate::api::{Pipeline, Promotion, duration_text};
-use crate::promotion::plan::{Indication, Plan, newest, plan};
+use crate::promotion::plan::{Indication, Plan, missing, newest, plan};
 use crate::promotion::policy::{policy, strategy_name};
 
 /// How promotions to one environment stand.
@@ -85,6 +85,9 @@ pub fn promotions(pipeline: &Pipeline, promotions: Option<&[Promotion]>) -> Vec<
             Some(open) if open.is_open() => ("Open", place.open(open, policy.manual)),
             found => place.closed(&plan, found.as_ref()),
         };
+        // The message of an open promotion says it already.
+        let absent = missing(pipeline, index).filter(|_| said_missing(&message).is_none());
+        let message = absent.map_or_else(|| message.clone(), |absent| with_missing(&message, Some(&absent)));
         Some(ExplainedPromotion {
             environment: environment.name.clone(),
             from: before.name.clone(),
@@ -263,6 +266,10 @@ mod tests {
             "status": "InProgress", "ready": false, "revision": "1", "attemptedRevision": "2",
             "settled": {"status": "InProgress", "revision": "2", "current": "1"},
         }]});
+        let absent = json!({"targets": [{
+            "clusterAppRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "namespace": "prod"},
+            "status": "NotFound", "ready": false, "revision": "", "message": "Deployment web does not exist in namespace prod",
+        }]});
         let mut suspended = pipeline(20, &json!({}));
         suspended.spec.promotion.as_mut().unwrap().suspend = true;
         for (what, pipeline, all, state, words) in vec![
@@ -276,6 +283,22 @@ mod tests {
                 "dev ran 2 already when it was first observed; pennant promote web prod promotes it",
             ),
             ("it is there", pipeline(20, &moving), Some(vec![]), "UpToDate", "prod runs or tries the revision of dev"),
+            (
+                "nothing is there",
+                pipeline(20, &absent),
+                Some(vec![]),
+                "Create",
+                "as soon as the promotion controller runs; a target is missing: Deployment web does not exist",
+            ),
+            (
+                "nothing is there, and its promotion says so",
+                pipeline(20, &absent),
+                Some(vec![promotion(&json!({
+                    "phase": "Pending", "reason": "WaitingApproval", "message": "a; a target is missing: b", "step": 1,
+                }))]),
+                "Open",
+                ": a; a target is missing: b; pennant approve web prod approves it",
+            ),
             (
                 "it waits",
                 pipeline(20, &json!({})),

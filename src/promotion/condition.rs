@@ -8,7 +8,7 @@ use super::policy::{Policy, policy};
 use super::reason;
 use super::text::{bounded, revision, shown};
 use crate::api::conditions::ConditionStatus;
-use crate::api::promotion::Phase;
+use crate::api::promotion::{Phase, missing, with_missing};
 use crate::api::{Pipeline, Promotion, duration_text};
 
 /// The reasons for `True`. If several environments wait, the first one of them is shown.
@@ -86,6 +86,7 @@ fn of_promotion<'a>(
 ) -> Option<(&'a str, String)> {
     let status = promotion.status.as_ref()?;
     let (to, from, what) = (shown(&pair.to.name), shown(&pair.from.name), revision(&promotion.spec.revision));
+    let missing = missing(&status.message);
     let message = match status.reason.as_str() {
         reason::WAITING_APPROVAL => {
             format!("{to} waits for an approval of {what}: `pennant approve {} {to}`", shown(&pipeline.name_any()))
@@ -96,7 +97,7 @@ fn of_promotion<'a>(
         }
         _ => format!("{to} waits for {what}: {}", status.message),
     };
-    Some((status.reason.as_str(), message))
+    Some((status.reason.as_str(), with_missing(&message, missing)))
 }
 
 /// Returns what could be promoted although there is no open promotion.
@@ -153,6 +154,8 @@ mod tests {
     fn a_person_reads_what_to_do() {
         let waits = |reason: &str| promotion((20, 0), &[Phase::Pending], reason);
         let (approval, soaks) = (waits("WaitingApproval"), waits("Soaking"));
+        let mut absent = waits("WaitingApproval");
+        absent.status.as_mut().unwrap().message = "waits; a target is missing: Deployment web does not exist".into();
         let mut unseen = waits("NotObserved");
         unseen.status.as_mut().unwrap().message = "a target of prod cannot be observed: Unreachable".into();
         let requested = promotion((20, 0), &[Requested], "WaitingForEnvironment");
@@ -180,6 +183,13 @@ mod tests {
                 &pipeline(),
                 vec![&withdrawn, &approval],
                 "WaitingApproval: prod waits for an approval of 2: `pennant approve web prod`",
+            ),
+            (
+                "an approval, and nothing is there",
+                &pipeline(),
+                vec![&absent],
+                "WaitingApproval: prod waits for an approval of 2: `pennant approve web prod`; a target is missing: Deployment web does \
+                 not exist",
             ),
             (
                 "it soaks",

@@ -1,6 +1,7 @@
 //! Promotions: a revision that runs well in one environment goes to the next one.
 //!
-//! In: pipelines with their status, and Promotions; the pure files get them as values, the controller watches them.
+//! In: pipelines with their status, Promotions, and the Deliveries of their requests; the pure files get them as values, the controller
+//! watches them.
 //! Out: what is promoted ([`plan`]), the next status of a Promotion ([`state`]), the condition `PromotionPending` ([`condition`]).
 //! The controller ([`run`]) is the only writer of Promotions. It never writes to a pipeline: the pipeline controller takes the steps of
 //! Promotions into the change log, and the dispatcher reports them.
@@ -23,6 +24,7 @@ pub mod progress;
 mod properties;
 pub mod reason;
 pub mod request;
+pub mod sent;
 pub mod state;
 #[cfg(test)]
 mod testing;
@@ -90,6 +92,8 @@ fn is_refusal(error: &CallError) -> bool {
 pub struct Options {
     /// The namespaces whose pipelines and Promotions are watched. An empty list means all namespaces.
     pub watch_namespaces: Vec<String>,
+    /// The namespace of the installation, where Deliveries of cluster-wide notifications are stored.
+    pub home: String,
     /// Maximum number of pipelines that are looked at concurrently. One namespace gets only a part of this number.
     pub max_looks: usize,
 }

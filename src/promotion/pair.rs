@@ -2,7 +2,7 @@
 //!
 //! While the pipeline controller has not processed the spec, the status describes other environments or targets. Then nothing is known.
 
-use super::text::{bounded, revision, shown};
+use super::text::{answer, bounded, revision, shown};
 use crate::api::conditions::{self, Condition, ConditionStatus, READY};
 use crate::api::pipeline::{Environment, EnvironmentStatus, TargetStatus};
 use crate::api::promotion::EnvironmentPromotion;
@@ -14,6 +14,8 @@ const TARGET_NOT_FOUND: &str = "TargetNotFound";
 const UNKNOWN: &str = "Unknown";
 /// Maximum number of targets in a message.
 const NAMED: usize = 5;
+/// Maximum number of missing targets in a message.
+const MISSING: usize = 2;
 
 /// An environment and the one before it.
 pub(super) struct Pair<'a> {
@@ -99,6 +101,24 @@ impl<'a> Pair<'a> {
         let target = self.target?.targets.iter().find(failed)?;
         let why = if target.message.is_empty() { &target.reason } else { &target.message };
         Some(format!("{}, and has failed: {}", described(target), shown(why)))
+    }
+
+    /// Names the targets of the second environment whose objects do not exist. `Err`: that is not known.
+    pub(super) fn missing(&self) -> Result<Option<String>, ()> {
+        if self.not_observed().is_some() {
+            return Err(());
+        }
+        let all = self.target.into_iter().flat_map(|target| &target.targets);
+        let missing: Vec<&TargetStatus> = all.filter(|target| target.status == Status::NotFound).collect();
+        let said = |target: &&TargetStatus| {
+            // The message also names a similar object.
+            if target.message.is_empty() { described(target) } else { answer(&target.message) }
+        };
+        let mut parts: Vec<String> = missing.iter().take(MISSING).map(|target| said(target)).collect();
+        if missing.len() > MISSING {
+            parts.push(format!("and {} more", missing.len() - MISSING));
+        }
+        Ok((!parts.is_empty()).then(|| parts.join("; ")))
     }
 
     /// Returns what each target of the environment runs.
@@ -196,7 +216,7 @@ fn described(target: &TargetStatus) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::promotion::testing::{PROD, STAGING, pipeline, ready_condition};
+    use crate::promotion::testing::{PROD, STAGING, pipeline, ready_condition, with};
 
     fn pair(pipeline: &Pipeline) -> Pair<'_> {
         Pair::new(pipeline, PROD).unwrap()
@@ -258,6 +278,23 @@ mod tests {
         assert!(pair(&pipeline).not_observed().is_some());
         assert_eq!(pair(&pipeline).ready(), None, "the status describes another spec");
         assert!(!pair(&pipeline).runs("1") && !pair(&pipeline).tries("1"));
+    }
+
+    #[test]
+    fn missing_targets_are_named_if_they_are_known_to_be_missing() {
+        let absent = |index| with(index, |environment| environment.targets[0].status = Status::NotFound);
+        let mut many = absent(PROD);
+        assert_eq!(pair(&many).missing(), Ok(Some("web in namespace prod does not exist".to_owned())));
+        let targets = &mut many.status.as_mut().unwrap().environments[PROD].targets;
+        targets[0].message = "Deployment wbe does not exist in namespace prod; did you mean web?".into();
+        let one = targets[0].clone();
+        targets.extend([one.clone(), one]);
+        let named = "Deployment wbe does not exist in namespace prod; did you mean web?";
+        assert_eq!(pair(&many).missing(), Ok(Some(format!("{named}; {named}; and 1 more"))));
+        many.status.as_mut().unwrap().environments[PROD].targets[1].status = Status::Unknown;
+        assert_eq!(pair(&many).missing(), Err(()), "one of them cannot be observed");
+        assert_eq!(pair(&pipeline()).missing(), Ok(None));
+        assert_eq!(pair(&absent(STAGING)).missing(), Ok(None), "a promotion does not go there");
     }
 
     #[test]

@@ -49,6 +49,12 @@ pub enum Plan {
     Create(Indication),
 }
 
+/// Names the targets of the environment with this index whose objects do not exist. `None`: there are none, or that is not known.
+#[must_use]
+pub fn missing(pipeline: &Pipeline, index: usize) -> Option<String> {
+    Pair::new(pipeline, index)?.missing().ok().flatten()
+}
+
 /// Returns what has to be promoted to the environment with this index, if nothing is known of other pipelines. `promotions`: those of this
 /// pipeline.
 #[must_use]

@@ -1,5 +1,6 @@
 //! Pure: the settings by which a revision goes to an environment, with their defaults.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::api::promotion::{GitRepository, PromotionPolicy, PromotionRetry, PromotionStrategy, PullRequestStrategy};
@@ -107,6 +108,21 @@ pub fn repository(strategy: &PromotionStrategy) -> Option<(&GitRepository, &str)
     let request = || strategy.pull_request.as_ref().map(|of| (&of.repository, of.base_branch.as_deref()));
     let (repository, branch) = commit().or_else(request)?;
     Some((repository, branch.unwrap_or(BRANCH)))
+}
+
+/// Returns the Secrets with the keys of a pipeline's hooks, and what each of them signs.
+#[must_use]
+pub fn hook_secrets(spec: &PipelineSpec) -> BTreeMap<String, Vec<String>> {
+    let approvals = spec.environments.iter().enumerate().filter_map(|(index, environment)| {
+        let secret = declared(spec, index)?.strategy.as_ref()?.secret_ref.as_ref()?;
+        Some((secret.name.clone(), format!("approvals to {}", environment.name)))
+    });
+    let looks = spec.hooks.iter().map(|hooks| (hooks.secret_ref.name.clone(), "looks".to_owned()));
+    let mut secrets: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (name, signs) in approvals.chain(looks) {
+        secrets.entry(name).or_default().push(signs);
+    }
+    secrets
 }
 
 /// Returns how often the pull request of a strategy is checked.

@@ -1,4 +1,4 @@
-//! Pure: what this process knows about the attempts of one promotion by commit or pull request.
+//! Pure: what this process knows about the attempts of one promotion by commit or pull request, and about its requests to receivers.
 //!
 //! In: the ends of attempts. Out: values for the decisions of [`super::state`]. An attempt is written to the status before it starts, so a
 //! process that starts again knows its number, but not its result. It then makes another attempt, which finds what the first one did.
@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::api::Time;
 use crate::api::promotion::{PromotionCommit, PromotionPullRequest};
+use crate::promotion::sent::Sent;
 
 /// What an attempt does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -101,6 +102,8 @@ pub struct Progress {
     pub not_planned_before: Option<Time>,
     /// How often the pull request can be checked. `None`: as the strategy says.
     pub interval: Option<Duration>,
+    /// The Deliveries of its requests to receivers.
+    pub sent: Vec<Sent>,
 }
 
 impl Problem {

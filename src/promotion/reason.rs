@@ -18,6 +18,14 @@ pub const SUSPENDED: &str = "Suspended";
 pub const UP_TO_DATE: &str = "UpToDate";
 /// The promotion was requested, and the environment does not run the revision yet.
 pub const WAITING_FOR_ENVIRONMENT: &str = "WaitingForEnvironment";
+/// A receiver has not accepted the request yet. Pennant sends it again.
+pub const REQUEST_RETRYING: &str = "RequestRetrying";
+/// The request was not sent yet, because something is missing or suspended.
+pub const REQUEST_WAITING: &str = "RequestWaiting";
+/// No receiver has accepted the request, and it is not sent again.
+pub const REQUEST_FAILED: &str = "RequestFailed";
+/// A receiver has accepted the request after the promotion had failed.
+pub const REQUEST_ACCEPTED: &str = crate::api::promotion::REQUEST_ACCEPTED;
 /// The commit is being made and pushed.
 pub const PUSHING: &str = "Pushing";
 /// The commit is on its branch.

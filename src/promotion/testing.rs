@@ -4,13 +4,17 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1;
 
 use super::names::name;
 use crate::api::conditions::{Condition, ConditionStatus, READY};
+use crate::api::delivery::{PipelineRef, TransitionType};
 use crate::api::pipeline::{Environment, EnvironmentStatus, Target, TargetStatus};
 use crate::api::promotion::{
     CommitStrategy, EnvironmentPromotion, GitRepository, NotificationStrategy, Phase, PromotedPipeline, PromotionPolicy,
-    PromotionStrategy, PullRequestStrategy, Step,
+    PromotionState, PromotionStrategy, PullRequestStrategy, Step,
 };
 use crate::api::values::refs::{AppRef, ClusterAppRef};
-use crate::api::{Pipeline, PipelineSpec, PipelineStatus, Promotion, PromotionSpec, PromotionStatus, Settled, Status, Time};
+use crate::api::{
+    DeliverySpec, Pipeline, PipelineSpec, PipelineStatus, Promotion, PromotionSpec, PromotionStatus, Settled, State, Status,
+    Time,
+};
 
 /// The indexes of the environments.
 pub(super) const DEV: usize = 0;
@@ -199,5 +203,20 @@ pub(super) fn mirror(promotion: &Promotion, taken: i64) -> EnvironmentPromotion 
         request: promotion.spec.request,
         taken,
         ..EnvironmentPromotion::default()
+    }
+}
+
+/// Returns the spec of the Delivery by which `ci` requests the promotion with this uid.
+pub(super) fn request_spec(promotion: &str, serial: i64) -> DeliverySpec {
+    let promotion = PromotionState { name: "p".into(), uid: promotion.into(), ..PromotionState::default() };
+    DeliverySpec {
+        notification: "ci".into(),
+        pipeline_ref: PipelineRef { namespace: "team-a".into(), name: "web".into(), uid: "u".into() },
+        serial,
+        order: serial,
+        type_: TransitionType::PromotionRequested,
+        time: at(serial),
+        to: State { promotion: Some(promotion), ..State::default() },
+        ..DeliverySpec::default()
     }
 }

@@ -7,6 +7,8 @@ use crate::telemetry::escaped;
 const MESSAGE: usize = 1024;
 /// Maximum length of a name or revision in a message, in bytes.
 const SHOWN: usize = 128;
+/// Maximum length of an error or a response in a message, in bytes.
+const ANSWER: usize = 256;
 /// Ends a text that was cut.
 const ELLIPSIS: char = '…';
 
@@ -20,6 +22,12 @@ pub(super) fn bounded(message: &str) -> String {
 #[must_use]
 pub(super) fn shown(text: &str) -> String {
     cut(&escaped(text), SHOWN)
+}
+
+/// Returns an error or a response of a receiver as a message shows it.
+#[must_use]
+pub(super) fn answer(text: &str) -> String {
+    cut(&escaped(text.trim()), ANSWER)
 }
 
 /// Returns a revision as a message shows it. A revision can be empty.

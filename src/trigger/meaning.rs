@@ -2,7 +2,7 @@
 
 use crate::api::delivery::{Family, SubjectKind};
 use crate::api::pipeline::target::PROMOTION;
-use crate::api::promotion::Phase;
+use crate::api::promotion::{Phase, REQUEST_ACCEPTED};
 use crate::api::values::configuration::differ;
 use crate::api::{Change, State, Status, Time, TransitionType};
 
@@ -31,7 +31,7 @@ const NOTIFICATION: &str = "notification";
 /// | environment | `EnvironmentReady` | `Current` at a revision other than `from.current` |
 /// | pipeline | `PipelineReady` | the same |
 /// | promotion | `PromotionPending` | phase `Pending`, with the reason `WaitingApproval` |
-/// | | `PromotionRequested` | phase `Requested`, with the strategy `notification` |
+/// | | `PromotionRequested` | phase `Requested`, with the strategy `notification`, without the reason `RequestAccepted` |
 /// | | `PromotionOpened` | phase `Open`, or phase `Merged` with the reason `Pushed` |
 /// | | `PromotionFinished` | phase `Finished` |
 /// | | `PromotionFailed` | phase `Failed` or `Closed` |
@@ -149,6 +149,8 @@ fn promotion(change: &Change) -> Option<TransitionType> {
     let is_for_receivers = ["", NOTIFICATION].contains(&promotion.strategy.as_str());
     match promotion.phase {
         Phase::Pending => (to.reason == WAITING_APPROVAL).then_some(TransitionType::PromotionPending),
+        // A failed promotion whose request was accepted after all needs no other one.
+        Phase::Requested if to.reason == REQUEST_ACCEPTED => None,
         Phase::Requested => is_for_receivers.then_some(TransitionType::PromotionRequested),
         Phase::Open => Some(TransitionType::PromotionOpened),
         Phase::Merged if to.reason == PUSHED => Some(TransitionType::PromotionOpened),
@@ -378,6 +380,7 @@ mod tests {
             ("runs at once", &waits, at(Phase::Finished), Some(PromotionFinished)),
             ("fails", &at(Phase::Requested), at(Phase::Failed), Some(PromotionFailed)),
             ("is retried", &at(Phase::Failed), at(Phase::Requested), Some(PromotionRequested)),
+            ("was accepted after all", &at(Phase::Failed), promoted("a", Phase::Requested, "RequestAccepted"), None),
             ("is withdrawn", &waits, at(Phase::Withdrawn), None),
             ("is another one", &waits, promoted("b", Phase::Pending, "WaitingApproval"), Some(PromotionPending)),
             ("is no promotion", &none, state(Current, "2", "2", false), None),

@@ -15,6 +15,7 @@ use ring::hmac::{HMAC_SHA256, Key, sign, verify};
 use super::secrets::Secrets;
 use super::secrets::contents::MAX_HOOK_KEYS;
 use crate::api::notification::credentials::SecretName;
+use crate::api::values::hook_keys::Flaw;
 
 /// Precedes the body in the message that is signed for an approval. So a signature that was made for another purpose approves nothing.
 const APPROVAL: &[u8] = b"pennant-approval-v1\n";
@@ -49,7 +50,43 @@ struct Claims<'a> {
     token: Option<&'a [u8]>,
 }
 
+/// Why no request to a hook can be signed with the keys of a Secret. The message continues a sentence that begins with the Secret.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unsigned {
+    /// It was not read yet.
+    #[error("was not read yet")]
+    Unknown,
+    /// Pennant has no permission to read it.
+    #[error("cannot be read by Pennant; allow list and watch of it, or list it in the values of the chart")]
+    Unreadable,
+    /// It does not exist.
+    #[error("does not exist")]
+    Missing,
+    /// It has no key that can sign.
+    #[error(transparent)]
+    Unfit(Flaw),
+}
+
+impl Unsigned {
+    /// Returns the reason in a condition.
+    #[must_use]
+    pub const fn reason(&self) -> &'static str {
+        match self {
+            Self::Unknown => "SecretUnknown",
+            Self::Unreadable => "SecretUnreadable",
+            Self::Missing => "SecretMissing",
+            Self::Unfit(flaw) => flaw.reason(),
+        }
+    }
+}
+
 impl Secrets {
+    /// Returns why no request to a hook can be signed with the keys of a Secret: the same function by which requests are verified.
+    #[must_use]
+    pub fn unsigned(&self, name: &SecretName) -> Option<Unsigned> {
+        self.inbound(name).err()
+    }
+
     /// Whether the request is signed with a key of the Secret. The work is the same for each request with the same body, also if there is no
     /// Secret.
     #[must_use]
@@ -61,7 +98,7 @@ impl Secrets {
             Signed::Approval => Cow::Owned([APPROVAL, body].concat()),
             Signed::Look => Cow::Borrowed(body),
         };
-        let contents = by.and_then(|name| self.inbound(name));
+        let contents = by.and_then(|name| self.inbound(name).ok());
         let mut keys = contents.iter().flat_map(|contents| contents.hook_keys());
         let mut signs = false;
         // No iteration ends the loop, so that the time does not depend on the key.
@@ -261,6 +298,25 @@ mod tests {
             one(SIGNATURE, &format!("sha256={}", hex_of(FIRST, &[APPROVAL, BODY].concat()))),
         ] {
             assert_eq!(ask(&all), "", "{all:?}");
+        }
+    }
+
+    #[test]
+    fn a_secret_is_judged_as_requests_are_verified() {
+        let secrets = secrets();
+        let message = [APPROVAL, BODY].concat();
+        let too_short = Unsigned::Unfit(Flaw::Length("hmac-key".into()));
+        for (of, key, problem) in [
+            ("both", FIRST, None),
+            ("second", SECOND, None),
+            ("opaque", FIRST, Some(Unsigned::Unfit(Flaw::Type("Opaque".into())))),
+            ("short", "too-short", Some(too_short.clone())),
+            ("empty", "", Some(too_short)),
+            ("gone", FIRST, Some(Unsigned::Unknown)),
+        ] {
+            let headers = map(&one(SIGNATURE, &format!("sha256={}", hex_of(key, &message))));
+            let is_signed = secrets.is_signed(Signed::Approval, Some(&name(of)), &headers, BODY);
+            assert_eq!((secrets.unsigned(&name(of)), is_signed), (problem.clone(), problem.is_none()), "{of}");
         }
     }
 

@@ -27,9 +27,9 @@ pub use attempt::{Attempt, AttemptResult, Failure, FailureKind, NotSent};
 pub use client::proxy::{Proxy, ProxyError};
 pub use egress::policy::Policy;
 pub use egress::rule::Rule;
-pub use inbound::Signed;
 #[cfg(test)]
 pub(crate) use inbound::keys_tried;
+pub use inbound::{Signed, Unsigned};
 pub use otlp::collector::{Collector, CollectorError};
 pub use otlp::export::Exporter;
 pub use request::forge::{Answer, ForgeRequest, Login, Unanswered};

@@ -16,6 +16,7 @@ use tokio::time::Instant;
 use super::attempt::NotSent;
 use super::client::tls;
 use super::egress::policy::Policy;
+use super::inbound::Unsigned;
 use super::request::compose;
 use super::request::signing::Signing;
 use crate::api::notification::credentials::{Needed, SecretKey, SecretName};
@@ -114,12 +115,17 @@ impl Secrets {
         self.slot(name).map_or_else(|| self.others.is_known(), |slot| slot.borrow().is_known())
     }
 
-    /// Returns the contents of a Secret with the keys of hooks.
-    pub(super) fn inbound(&self, name: &SecretName) -> Option<Arc<Contents>> {
-        let slot = self.slot(name)?;
-        match &*slot.borrow() {
-            State::Present(contents) if contents.is_inbound() => Some(Arc::clone(contents)),
-            _ => None,
+    /// Returns the contents of a Secret with keys that can sign requests to hooks.
+    pub(super) fn inbound(&self, name: &SecretName) -> Result<Arc<Contents>, Unsigned> {
+        let state = self.slot(name).map_or_else(|| self.others.clone(), |slot| slot.borrow().clone());
+        match state {
+            State::Unknown => Err(Unsigned::Unknown),
+            State::Unreadable => Err(Unsigned::Unreadable),
+            State::Missing => Err(Unsigned::Missing),
+            State::Present(contents) => match contents.flaw() {
+                Some(flaw) => Err(Unsigned::Unfit(flaw.clone())),
+                None => Ok(contents),
+            },
         }
     }
 
@@ -225,6 +231,7 @@ pub(super) mod tests {
 
     use super::*;
     use crate::api::notification::credentials::AuthRef;
+    use crate::api::values::hook_keys::Flaw;
     use crate::api::values::refs::INBOUND;
 
     /// A Secret with this data.
@@ -259,11 +266,11 @@ pub(super) mod tests {
         assert_eq!(check(&secrets, &["url"]), Ok(()));
         assert_eq!(check(&secrets, &["url", "token"]), Err(NotSent::KeyMissing(key("token"))));
         assert_eq!(check(&secrets, &["empty"]), Err(NotSent::SecretInvalid { key: key("empty"), problem: "is empty" }));
-        assert!(secrets.inbound(&name).is_none());
+        assert!(secrets.inbound(&name).is_err());
         let reserved = Secret { type_: Some(INBOUND.to_owned()), ..secret(&[("url", "x"), ("empty", "\n")]) };
         secrets.put(&name, &slot, Some(reserved));
         assert_eq!(check(&secrets, &["url"]), Err(NotSent::SecretReserved(name.clone())));
-        assert!(secrets.inbound(&name).is_some());
+        assert_eq!(secrets.inbound(&name).err(), Some(Unsigned::Unfit(Flaw::NoKey)));
         assert!(secrets.is_known(&name));
         secrets.remove(&name);
         assert_eq!(check(&secrets, &["url"]), Err(NotSent::SecretUnknown(name.clone())));

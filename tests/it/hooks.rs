@@ -2,6 +2,7 @@
 //! what no library sends, and can compare answers byte by byte.
 
 mod approving;
+mod keys;
 mod limits;
 mod looks;
 mod outages;

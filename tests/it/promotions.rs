@@ -1,6 +1,8 @@
 //! Tests promotions: a revision that runs in one environment goes to the next, once for each time that it came there, and after an
 //! approval if one is required. Each test ends with the oracle: every Promotion and every delivery that must exist, once, and no others.
 
+mod absent;
+mod answered;
 mod approval;
 mod baseline;
 mod ended;

@@ -68,6 +68,11 @@ listed and watched by name, so that resourceNames apply to these verbs, too.
 - apiGroups: [pennant.dev]
   resources: [deliveries]
   verbs: [get, list, watch, create, patch, delete]
+{{ else if has "promote" .Values.controllers -}}
+# Whether a receiver has accepted the request of a promotion.
+- apiGroups: [pennant.dev]
+  resources: [deliveries]
+  verbs: [list, watch]
 {{ end -}}
 - apiGroups: [events.k8s.io]
   resources: [events]

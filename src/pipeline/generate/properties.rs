@@ -14,6 +14,7 @@ use crate::api::{PipelineSpec, Status, Time};
 use crate::cluster::{Application, Reading};
 use crate::observe::Observation;
 use crate::pipeline::gather::{arrange, plans, recorded};
+use crate::pipeline::hooks::Keys;
 use crate::pipeline::plan::plan;
 use crate::pipeline::status::{Base, Gathered, Next, next};
 use crate::pipeline::write::tracker::{Attempt, WriteTracker, processed};
@@ -353,7 +354,7 @@ impl World {
         }
         let base = self.writes.newest(&Arc::new(self.server.clone()));
         let gathered = self.gather(&base);
-        let known = Base { pipeline: &base, promotions: Some(&[]), highest: self.writes.highest };
+        let known = Base { pipeline: &base, promotions: Some(&[]), highest: self.writes.highest, keys: &Keys::Usable };
         let Some(Next { status, .. }) = next(known, Ok(&gathered), Time::from_second(1000 + self.clock).unwrap()) else {
             self.writes.settle(processed(&gathered.targets));
             return false;

@@ -91,6 +91,7 @@ mod tests {
     use crate::api::promotion::{NotificationStrategy, Phase, PromotedPipeline, PromotionPolicy, PromotionStrategy, Step};
     use crate::api::{Promotion, PromotionSpec, PromotionStatus, Settled};
     use crate::changelog::open;
+    use crate::pipeline::hooks::Keys;
 
     fn at(second: i64) -> Time {
         Time::from_second(second).unwrap()
@@ -139,7 +140,7 @@ mod tests {
             ("new", None, Some(&listed), 0, true),
             ("the promotions are not known", Some(environment("m")), None, 0, false),
         ] {
-            let base = Base { pipeline: &pipeline, promotions, highest: None };
+            let base = Base { pipeline: &pipeline, promotions, highest: None, keys: &Keys::Usable };
             let known = PipelineStatus { environments: before.into_iter().collect(), ..PipelineStatus::default() };
             let (mut environments, mut log) = (vec![environment("m")], open(at(1), None));
             take_promotions(&mut environments, &known, &base, &mut log, at(9));
@@ -161,7 +162,8 @@ mod tests {
             (shown, true, false, false),
         ] {
             let pipeline = pipeline(spec_promotes);
-            let base = Base { pipeline: &pipeline, promotions: listed.then_some(&[][..]), highest: None };
+            let base =
+                Base { pipeline: &pipeline, promotions: listed.then_some(&[][..]), highest: None, keys: &Keys::Usable };
             assert_eq!(must_wait(&[environment], &base), want, "{spec_promotes} {listed}");
         }
     }
@@ -172,7 +174,7 @@ mod tests {
         let is = ConditionStatus::True;
         conditions::set(&mut status.conditions, PROMOTION_PENDING, is, "WaitingApproval", "", Some(2), at(1));
         let pipeline = pipeline(false);
-        let unknown = Base { pipeline: &pipeline, promotions: None, highest: None };
+        let unknown = Base { pipeline: &pipeline, promotions: None, highest: None, keys: &Keys::Usable };
         let known = Base { promotions: Some(&[]), ..unknown };
         let before = status.clone();
         set_promotion_pending(&mut status, &unknown, at(2));
@@ -188,7 +190,7 @@ mod tests {
     fn the_rest_of_the_status_stays_when_the_condition_is_set() {
         let (pipeline, promotion) = (pipeline(true), requested());
         let listed = [&promotion];
-        let base = Base { pipeline: &pipeline, promotions: Some(&listed), highest: None };
+        let base = Base { pipeline: &pipeline, promotions: Some(&listed), highest: None, keys: &Keys::Usable };
         let environments = vec![environment("m")];
         let before = PipelineStatus { observed_generation: Some(3), environments, ..PipelineStatus::default() };
         let mut status = before.clone();

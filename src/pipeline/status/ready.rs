@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use super::target::application;
 use super::{Gathered, Observed, has_left};
-use crate::api::conditions::{self, Condition, ConditionStatus, READY};
+use crate::api::conditions::{self, Condition, ConditionStatus, HOOKS_READY, READY};
 use crate::api::pipeline::target::TargetInfo;
 use crate::api::pipeline::{EnvironmentStatus, TargetStatus};
 use crate::api::{Pipeline, PipelineStatus, Status, Time};
@@ -143,6 +143,8 @@ pub(in crate::pipeline) struct Announced {
     empty: Vec<String>,
     /// Number of dropped changes.
     dropped: i64,
+    /// The last condition `HooksReady`.
+    hooks: Option<Condition>,
 }
 
 impl Announced {
@@ -162,7 +164,17 @@ impl Announced {
         if first || !ready.as_ref().is_some_and(is_passing) {
             self.ready = ready;
         }
-        notice.into_iter().chain(empty).chain((!first && lost > 0).then(|| crowded(lost))).collect()
+        let hooks = status.and_then(|s| conditions::get(&s.conditions, HOOKS_READY)).cloned();
+        let hooks = self.hooks_changed(hooks).filter(|_| !first);
+        notice.into_iter().chain(empty).chain(hooks).chain((!first && lost > 0).then(|| crowded(lost))).collect()
+    }
+
+    /// Returns the notice for the keys of hooks, if something else is wrong with them now.
+    fn hooks_changed(&mut self, now: Option<Condition>) -> Option<Notice> {
+        let before = std::mem::replace(&mut self.hooks, now);
+        let now = self.hooks.as_ref()?;
+        let is_same = before.is_some_and(|before| before.message == now.message);
+        (!is_same).then(|| Notice { warning: true, reason: "HooksNotReady".to_owned(), note: now.message.clone() })
     }
 
     /// Returns the notice for entries that select nothing now and did not before. It is no warning: the objects may be created later.

@@ -13,11 +13,13 @@ use std::sync::Arc;
 use kube::ResourceExt as _;
 use kube::runtime::watcher::Event;
 
+use super::deliveries::Deliveries;
 use crate::api::promotion::Phase;
 use crate::api::{Pipeline, Promotion, Status, Time, version};
 use crate::promotion::commits::{Commits, has_commit};
 use crate::promotion::plan::is_ended;
 use crate::promotion::policy::is_promoted;
+use crate::promotion::sent;
 
 /// Maximum number of deletions that are remembered.
 const DELETIONS: usize = 1024;
@@ -55,9 +57,26 @@ impl Seen {
     }
 }
 
-/// The names of a list in progress: of pipelines by uid, of promotions by name.
+/// The names of a list in progress: of pipelines by uid, of promotions and Deliveries by name.
 #[derive(Debug, Default)]
 pub(in crate::promotion) struct Listing(HashSet<(String, String)>);
+
+impl Listing {
+    /// Begins a list.
+    pub(super) fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    /// Adds an object of the list.
+    pub(super) fn insert(&mut self, name: (String, String)) {
+        self.0.insert(name);
+    }
+
+    /// Ends a list. Returns its objects.
+    pub(super) fn take(&mut self) -> HashSet<(String, String)> {
+        std::mem::take(&mut self.0)
+    }
+}
 
 /// All objects of all pipelines.
 #[derive(Debug, Default)]
@@ -67,6 +86,8 @@ pub(in crate::promotion) struct Index {
     of: HashMap<(String, String), Key>,
     /// Namespace, name and version of promotions that were deleted.
     deleted: VecDeque<(String, String, u64)>,
+    /// The Deliveries of requests.
+    pub(super) deliveries: Deliveries,
     commits: Arc<Commits>,
     phases: BTreeMap<Phase, usize>,
     /// How many requested promotions that have not ended made their last step at this time.
@@ -279,7 +300,7 @@ impl Index {
     }
 }
 
-fn is_in(scope: Option<&str>, namespace: &str) -> bool {
+pub(super) fn is_in(scope: Option<&str>, namespace: &str) -> bool {
     scope.is_none_or(|scope| scope == namespace)
 }
 
@@ -311,11 +332,13 @@ fn lean(mut pipeline: Pipeline) -> Pipeline {
         }
     }
     if let Some(status) = &mut pipeline.status {
-        (status.log, status.dispatched, status.clusters) = (None, None, Vec::new());
+        (status.log, status.clusters) = (None, Vec::new());
+        status.dispatched = status.dispatched.take().filter(|_| is_promoted).map(sent::lean);
         for environment in &mut status.environments {
             if is_promoted {
-                // The message of a failed target is shown in the status of a promotion.
-                let others = environment.targets.iter_mut().filter(|target| target.status != Status::Failed);
+                // The messages of failed and missing targets are shown in the status of a promotion.
+                let is_shown = |status: Status| matches!(status, Status::Failed | Status::NotFound);
+                let others = environment.targets.iter_mut().filter(|target| !is_shown(target.status));
                 others.for_each(|target| target.message = String::new());
             } else {
                 environment.targets = Vec::new();

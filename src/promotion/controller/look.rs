@@ -2,8 +2,8 @@
 //!
 //! In: all objects of the pipeline, as the watches have delivered them. Out: calls of the API server ([`Calls`]), and when to look again.
 //! Before each action the pipeline is read live, and everything is decided again. Before a promotion is requested, the Promotion is read
-//! live, too. It is read first: if it was deleted and created again, the pipeline shows that the first one had a step. A look that finds
-//! nothing to do makes no call.
+//! live, too. It is read first: if it was deleted and created again, the pipeline shows that the first one had a step. Before a promotion is
+//! given up because of its Deliveries, they are read live. A look that finds nothing to do makes no call.
 //!
 //! The objects of the look are replaced by the answers. If an answer is lost, the look ends with an error, and a later look continues from
 //! what is stored. If the API server refuses an action, for example because of an admission policy or a quota, the look continues with the
@@ -21,7 +21,7 @@ use crate::promotion::Error;
 use crate::promotion::action::{Action, action, earlier};
 use crate::promotion::names::name;
 use crate::promotion::progress::{Progress, Task};
-use crate::promotion::state::requests;
+use crate::promotion::state::{gives_up, requests};
 
 /// Maximum number of decisions in one look. Then other pipelines come first.
 const DECISIONS: usize = 100;
@@ -52,6 +52,9 @@ pub(in crate::promotion) trait Calls: Sync {
     /// Returns what this process knows about the attempts of a promotion.
     fn progress(&self, promotion: &Promotion) -> Progress;
 
+    /// Reads the Deliveries of the requests of a promotion. Then [`Calls::progress`] contains them.
+    fn read_sent(&self, promotion: &Promotion) -> impl Future<Output = Result<(), Error>> + Send;
+
     /// Starts an attempt. Its end causes another look. It must not wait for the attempt.
     fn start(&self, promotion: &Promotion, task: Task) -> Result<(), Error>;
 
@@ -68,6 +71,8 @@ struct Look<'a, C> {
     is_read: bool,
     /// The promotions that were read live, or answered, in this look. A write tests their version.
     live: HashSet<String>,
+    /// The promotions whose Deliveries were read live in this look.
+    sent: HashSet<String>,
     conflicts: u32,
     /// The promotions for which the API server refused an action.
     refused: BTreeSet<String>,
@@ -83,6 +88,7 @@ pub(in crate::promotion) async fn run<C: Calls>(calls: &C, uid: &str, known: See
         known,
         is_read: false,
         live: HashSet::new(),
+        sent: HashSet::new(),
         conflicts: 0,
         refused: BTreeSet::new(),
         error: None,
@@ -115,7 +121,18 @@ impl<C: Calls> Look<'_, C> {
     }
 
     /// Reads what the action depends on. Returns whether something was read, so that everything must be decided again.
+    ///
+    /// The watch of Deliveries can be behind that of pipelines. So before a promotion is given up, its Deliveries are read after the pipeline
+    /// status that says that all of them are recorded.
     async fn confirm(&mut self, todo: &Action) -> Result<bool, Error> {
+        if let Action::Write { name, status } = todo
+            && let Some(promotion) = self.known.promotions.get(name)
+            && gives_up(promotion.status.as_ref(), status)
+            && self.sent.insert(name.clone())
+        {
+            self.calls.read_sent(promotion).await?;
+            return Ok(true);
+        }
         if let Action::Write { name, status } = todo
             && !self.live.contains(name)
             && requests(self.known.promotions.get(name).and_then(|promotion| promotion.status.as_ref()), status)
@@ -242,7 +259,89 @@ fn is_object_name(text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
     use super::*;
+    use crate::api::pipeline::{Cursor, Dispatched};
+    use crate::api::promotion::Phase;
+    use crate::api::{DeliveryStatus, Outcome};
+    use crate::promotion::sent::Sent;
+    use crate::promotion::testing::{at, automatic, pipeline, promotion};
+
+    /// A watch of Deliveries that is behind: the second one is known only after a live read.
+    struct Behind {
+        pipeline: Pipeline,
+        sent: [Sent; 2],
+        is_read: AtomicBool,
+        written: Mutex<Vec<PromotionStatus>>,
+    }
+
+    impl Calls for Behind {
+        fn now(&self) -> Time {
+            at(200)
+        }
+
+        async fn pipeline(&self, _: &str) -> Result<Option<Pipeline>, Error> {
+            Ok(Some(self.pipeline.clone()))
+        }
+
+        async fn promotion(&self, _: &str) -> Result<Option<Promotion>, Error> {
+            Ok(None)
+        }
+
+        async fn create(&self, _: &PromotionSpec) -> Result<Option<Promotion>, Error> {
+            Ok(None)
+        }
+
+        async fn write(&self, base: &Promotion, status: &PromotionStatus) -> Result<Option<Promotion>, Error> {
+            self.written.lock().unwrap().push(status.clone());
+            Ok(Some(Promotion { status: Some(status.clone()), ..base.clone() }))
+        }
+
+        fn progress(&self, _: &Promotion) -> Progress {
+            let known = if self.is_read.load(Ordering::Relaxed) { 2 } else { 1 };
+            Progress { sent: self.sent[..known].to_vec(), ..Progress::default() }
+        }
+
+        async fn read_sent(&self, _: &Promotion) -> Result<(), Error> {
+            self.is_read.store(true, Ordering::Relaxed);
+            Ok(())
+        }
+
+        fn start(&self, _: &Promotion, _: Task) -> Result<(), Error> {
+            Ok(())
+        }
+
+        async fn delete(&self, _: &Promotion) -> Result<(), Error> {
+            Ok(())
+        }
+    }
+
+    #[tokio::test]
+    async fn deliveries_are_read_live_before_a_promotion_is_given_up() {
+        let mut pipeline = pipeline();
+        let cursors = vec![Cursor { serial: 30, ..Cursor::default() }];
+        pipeline.status.as_mut().unwrap().dispatched = Some(Dispatched { cursors, ..Dispatched::default() });
+        let mut requested = promotion((20, 0), &[Phase::Requested], "");
+        let status = requested.status.as_mut().unwrap();
+        (status.strategy, status.last_attempted_time) = (automatic().strategy, Some(at(100)));
+        let sent = |notification: &str, outcome| {
+            let status = DeliveryStatus { outcome: Some(outcome), ..DeliveryStatus::default() };
+            Sent { notification: notification.to_owned(), serial: 30, time: at(100), status }
+        };
+        for (other, reason, succeeded) in [(Outcome::Delivered, "", true), (Outcome::Parked, "RequestFailed", false)] {
+            let sent = [sent("ci", Outcome::Parked), sent("chat", other)];
+            let calls =
+                Behind { pipeline: pipeline.clone(), sent, is_read: AtomicBool::new(false), written: Mutex::default() };
+            let promotions = [(requested.name_any(), Arc::new(requested.clone()))].into();
+            let known = Seen { pipeline: Some(Arc::new(pipeline.clone())), promotions, ..Seen::default() };
+            run(&calls, "u", known).await.unwrap();
+            let written = calls.written.lock().unwrap();
+            let last = written.last().unwrap();
+            assert_eq!((last.reason.as_str(), last.succeeded, written.len()), (reason, succeeded, 1), "{other:?}");
+        }
+    }
 
     #[test]
     fn only_names_of_objects_are_read() {

@@ -1,9 +1,11 @@
-//! The loop of the controller: the watches of pipelines and Promotions in each watched namespace, and the looks that they cause.
+//! The loop of the controller: the watches of pipelines, Promotions and the Deliveries of their requests in each watched namespace, and the
+//! looks that they cause.
 //!
 //! One task applies all events to the index, and starts the looks. It starts them only as the leader, and after all lists of the leadership
 //! term are complete. A timer of a promotion is a planned look.
 
 pub(super) mod attempts;
+pub(super) mod deliveries;
 pub(super) mod index;
 pub(super) mod look;
 pub(super) mod retain;
@@ -21,16 +23,17 @@ use tokio::task::{JoinError, JoinSet};
 use tokio::time::sleep_until;
 
 use super::plan::is_ended;
-use super::{Context, Error};
+use super::{Context, Error, Options};
 use crate::api::notification::credentials::SecretName;
 use crate::api::promotion::Phase;
-use crate::api::{Pipeline, Promotion, Time, now};
+use crate::api::{Delivery, Pipeline, Promotion, Time, now};
 use crate::k8s::call::CallError;
 use crate::k8s::queue::Queue;
-use crate::k8s::watch::{Arrived, api_in, numbered, scopes, watch_by_term};
+use crate::k8s::watch::{Arrived, api_in, numbered, scopes, watch_by_term, watch_labeled_by_term};
 use crate::leader::Busy;
 use crate::telemetry::chain;
 use crate::telemetry::metrics::{PromotionPhase, Watch};
+use deliveries::REQUESTS;
 use index::{Index, Key, Listing};
 use secrets::Wanted;
 use store::Store;
@@ -44,6 +47,7 @@ const TIMERS: (Duration, Duration) = (Duration::from_millis(10), Duration::from_
 enum Change {
     Pipeline(Box<Event<Pipeline>>),
     Promotion(Box<Event<Promotion>>),
+    Delivery(Box<Event<Delivery>>),
 }
 
 impl Change {
@@ -52,6 +56,7 @@ impl Change {
         match self {
             Self::Pipeline(event) => matches!(**event, Event::InitDone),
             Self::Promotion(event) => matches!(**event, Event::InitDone),
+            Self::Delivery(event) => matches!(**event, Event::InitDone),
         }
     }
 }
@@ -124,6 +129,15 @@ pub async fn run(context: Context, ready: impl FnOnce() + Send + 'static) -> Res
     if stop.is_cancelled() { Ok(()) } else { result }
 }
 
+/// Returns the namespaces of Deliveries: those of the pipelines, and that of the installation.
+fn kept(options: &Options) -> Vec<Option<String>> {
+    let mut namespaces = options.watch_namespaces.clone();
+    if !namespaces.is_empty() {
+        namespaces.push(options.home.clone());
+    }
+    scopes(&namespaces)
+}
+
 /// Waits until this time, or without end.
 async fn at(due: Option<Instant>) {
     match due {
@@ -143,17 +157,24 @@ impl Controller {
             let metrics = context.metrics.clone();
             move || metrics.watch_error(watch)
         };
+        let (client, terms) = (|| context.client.clone(), || context.lease.term_numbers());
+        let source =
+            |namespace: &Option<String>| Source { namespace: namespace.clone(), listing: Listing::default(), listed: None };
         for namespace in scopes(&context.options.watch_namespaces) {
-            let (first, client) = (sources.len(), || context.client.clone());
-            let terms = || context.lease.term_numbers();
+            let first = sources.len();
             let pipelines = watch_by_term::<Pipeline>(api_in(client(), namespace.as_ref()), terms());
             let wrap = |event| Change::Pipeline(Box::new(event));
             events.push(numbered(first, pipelines, failed(Watch::Pipelines), wrap));
             let promotions = watch_by_term::<Promotion>(api_in(client(), namespace.as_ref()), terms());
             let wrap = |event| Change::Promotion(Box::new(event));
             events.push(numbered(first + 1, promotions, failed(Watch::Promotions), wrap));
-            let source = || Source { namespace: namespace.clone(), listing: Listing::default(), listed: None };
-            sources.extend([source(), source()]);
+            sources.extend([source(&namespace), source(&namespace)]);
+        }
+        for namespace in kept(&context.options) {
+            let requests = watch_labeled_by_term::<Delivery>(api_in(client(), namespace.as_ref()), REQUESTS, terms());
+            let wrap = |event| Change::Delivery(Box::new(event));
+            events.push(numbered(sources.len(), requests, failed(Watch::Deliveries), wrap));
+            sources.push(source(&namespace));
         }
         let controller = Self {
             context,
@@ -179,14 +200,16 @@ impl Controller {
                 Event::Delete(pipeline) => self.context.lease.deleted(pipeline.metadata.uid.as_deref().unwrap_or_default()),
                 Event::Init | Event::InitDone => {}
             },
-            Change::Promotion(_) => {}
+            Change::Promotion(_) | Change::Delivery(_) => {}
         }
+        let home = self.context.options.home.as_str();
         let (namespace, listing) = (source.namespace.as_deref(), &mut source.listing);
         let changed = {
             let mut index = self.context.index();
             match change {
                 Change::Pipeline(event) => index.absorb_pipeline(namespace, listing, *event),
                 Change::Promotion(event) => index.absorb_promotion(namespace, listing, *event),
+                Change::Delivery(event) => index.deliveries.absorb((namespace, home), listing, *event),
             }
         };
         if is_listed {

@@ -4,19 +4,21 @@
 //! the leadership term of the look, and has a deadline. A status write and a deletion test the version of the object. What is written and not
 //! in the change log is reported as an Event.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::api::{DeleteParams, PostParams, Preconditions};
+use kube::api::{DeleteParams, ListParams, PostParams, Preconditions};
 use kube::{Api, Resource as _, ResourceExt as _};
 use serde_json::json;
 
 use super::attempts::ATTEMPT;
+use super::deliveries::REQUESTS;
 use super::index::{Index, Key};
 use super::look::Calls;
 use crate::api::promotion::Phase;
-use crate::api::{Pipeline, Promotion, PromotionSpec, PromotionStatus, Time, now};
+use crate::api::{Delivery, Pipeline, Promotion, PromotionSpec, PromotionStatus, Time, now};
 use crate::k8s::call::{CallError, call};
 use crate::k8s::guarded::{Guarded, Outcome};
 use crate::promotion::attempt::Clock;
@@ -190,7 +192,20 @@ impl Calls for Store<'_> {
     }
 
     fn progress(&self, promotion: &Promotion) -> Progress {
-        self.context.attempts.progress(promotion)
+        let sent = self.context.index().deliveries.sent(promotion.metadata.uid.as_deref().unwrap_or_default());
+        Progress { sent, ..self.context.attempts.progress(promotion) }
+    }
+
+    async fn read_sent(&self, promotion: &Promotion) -> Result<(), Error> {
+        let home = &self.context.options.home;
+        let namespaces = BTreeSet::from([&self.key.namespace, home]);
+        let labels = format!("{REQUESTS},pennant.dev/pipeline={}", promotion.spec.pipeline_ref.name);
+        for namespace in namespaces {
+            let api = Api::<Delivery>::namespaced(self.context.client.clone(), namespace);
+            let listed = call(api.list(&ListParams::default().labels(&labels))).await?;
+            self.learn(|index| listed.items.iter().for_each(|delivery| index.deliveries.learn(delivery, home)));
+        }
+        Ok(())
     }
 
     fn start(&self, promotion: &Promotion, task: Task) -> Result<(), Error> {

@@ -246,6 +246,10 @@ impl Calls for Process<'_> {
         self.world.server().outside.progress(self.replica, promotion)
     }
 
+    async fn read_sent(&self, _: &Promotion) -> Result<(), Error> {
+        self.read(|_| ())
+    }
+
     fn start(&self, promotion: &Promotion, task: Task) -> Result<(), Error> {
         let mut server = self.world.server();
         if server.replicas[self.replica].is_killed || server.outside.leader != self.replica {

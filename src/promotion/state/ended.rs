@@ -1,7 +1,7 @@
 //! Pure: the decisions about a promotion that has ended.
 //!
-//! In: the promotion and its environments. Out: its next status. A failed one finishes if the environment runs the revision after all. A failed or
-//! closed one is requested again, if a person asks for it with the annotation `pennant.dev/retry`.
+//! In: the promotion and its environments. Out: its next status. A failed one finishes if the environment runs the revision after all, and
+//! continues if a receiver accepts its request after all. A failed or closed one is requested again, if a person asks for it with the annotation `pennant.dev/retry`.
 
 use super::{Case, Next, bounded, index_of, not_whole, policy, shown};
 use crate::api::promotion::Phase;
@@ -16,6 +16,13 @@ impl Case<'_> {
         let is_failed = self.status.phase == Some(Phase::Failed);
         if is_failed && self.is_newest() && pair.as_ref().is_some_and(|pair| pair.runs(&spec.revision)) {
             return self.finished();
+        }
+        if let Some((pair, _)) = pair.as_ref().zip(index.and_then(|index| policy(&self.pipeline.spec, index)))
+            && is_failed
+            && self.is_newest()
+            && let Some(next) = self.accepted_since(pair)
+        {
+            return next;
         }
         if self.asked().is_none() {
             return Next::Wait(None);

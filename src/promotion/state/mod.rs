@@ -1,14 +1,14 @@
 //! Pure: the state machine of one promotion.
 //!
 //! In: a promotion, its pipeline, the other promotions of the pipeline, its attempts, and the time. Out: its next status, or its next attempt,
-//! or when to look again. `external` has the decisions about the strategies that Pennant itself carries out, `ended`
-//! those about promotions that have ended.
+//! or when to look again. `external` has the decisions about the strategies that Pennant itself carries out, `sending` those about requests
+//! to receivers, and `ended` those about promotions that have ended.
 //!
 //! ```text
 //! Pending ──► Requested ──► Failed        all of them but Withdrawn ──► Finished: the environment runs the revision
 //!    │  ▲         ▲            │          Pending, Requested, Merged ──► Withdrawn: it is not needed any more
 //!    │  └ other   └────────────┘          Merged ──► Failed: the environment does not run the revision in time
-//!    │    reason    pennant.dev/retry
+//!    │    reason    pennant.dev/retry, or the request was accepted after all
 //!    └──► Merged: the environment tries the revision already
 //! ```
 //!
@@ -34,6 +34,9 @@ use crate::api::{Pipeline, Promotion, PromotionSpec, PromotionStatus, Time, dura
 
 mod ended;
 mod external;
+mod sending;
+
+pub use sending::gives_up;
 
 /// Maximum length of a stored value of the annotation, in characters. A longer value is cut, and a hash of the whole value is appended.
 const VALUE: usize = 128;
@@ -170,6 +173,7 @@ impl<'a> Case<'a> {
             Some(Phase::Requested) if self.is_external() => self.carry(&pair, &policy),
             Some(Phase::Open) if self.is_external() => self.look(&pair),
             Some(Phase::Merged) if self.is_external() => self.declared(&pair, &policy),
+            Some(Phase::Requested) => self.sent(&pair, &policy),
             Some(_) => self.requested(&pair, &policy),
         }
     }
@@ -244,31 +248,15 @@ impl<'a> Case<'a> {
         }
         status.attempts = status.attempts.saturating_add(1);
         (status.last_attempted_time, status.next_attempt_time) = (Some(self.now), None);
-        status.succeeded = repository(&policy.strategy).is_none();
+        status.succeeded = false;
         status.manual = policy.manual;
         status.strategy = Some(policy.strategy.clone());
         let (reason, message) = self.requesting_by(Some(&policy.strategy));
         self.step_from(status, Phase::Requested, reason, &message)
     }
 
-    /// Decides about a promotion that was requested, or whose revision the environment tries.
-    fn requested(&self, pair: &Pair<'_>, policy: &Policy) -> Next {
-        let stepped = self.status.steps.last().map(|step| step.time).or(self.status.last_attempted_time);
-        let until = later(stepped.unwrap_or_else(|| self.created()), policy.timeout);
-        if until > self.now {
-            return self.unless_same(self.noted(), Some(until));
-        }
-        let (to, revision, timeout) = (self.environment(), self.revision(), duration_text(policy.timeout));
-        let message = format!("{to} does not run {revision} after {timeout}: {}", pair.described());
-        self.step(Phase::Failed, reason::NOT_RUNNING, &message)
-    }
-
     fn running(&self) -> String {
         format!("{} runs {}", self.environment(), self.revision())
-    }
-
-    fn finished(&self) -> Next {
-        self.step(Phase::Finished, reason::RUNNING, &self.running())
     }
 
     fn withdrawn(&self, reason: &str, message: &str) -> Next {
@@ -292,7 +280,8 @@ impl<'a> Case<'a> {
         if oldest.is_some_and(|oldest| !self.is_taken(oldest.step)) {
             return Next::Wait(None);
         }
-        push(&mut status, phase, reason, message, self.now);
+        let message = if phase.is_ended() { message.to_owned() } else { self.with_missing(message) };
+        push(&mut status, phase, reason, &message, self.now);
         Next::Write(Box::new(status))
     }
 
@@ -308,7 +297,10 @@ impl<'a> Case<'a> {
         status
     }
 
-    fn unless_same(&self, status: PromotionStatus, until: Option<Time>) -> Next {
+    fn unless_same(&self, mut status: PromotionStatus, until: Option<Time>) -> Next {
+        if status.phase.is_some_and(|phase| !phase.is_ended()) {
+            status.message = self.with_missing(&status.message);
+        }
         if status == self.status { Next::Wait(until) } else { Next::Write(Box::new(status)) }
     }
 

@@ -96,7 +96,7 @@ fn the_first_step_depends_on_the_policy_and_on_older_promotions() {
 fn a_request_copies_the_policy() {
     let status = written(&manual(), &approved(&promotion((20, 0), &[Pending], "WaitingApproval")), at(200));
     assert_eq!((status.phase, status.step), (Some(Requested), 2));
-    assert_eq!((status.attempts, status.succeeded, status.manual), (1, true, true));
+    assert_eq!((status.attempts, status.succeeded, status.manual), (1, false, true), "no receiver has accepted it yet");
     assert_eq!((status.last_attempted_time, status.approval.clone()), (Some(at(200)), Some(Approval { time: at(200) })));
     assert!(status.strategy.as_ref().is_some_and(|strategy: &PromotionStrategy| strategy.notification.is_some()));
     assert_eq!(status.steps.last().map(|step| (step.phase, step.time)), Some((Requested, at(200))));
@@ -335,4 +335,35 @@ fn nothing_is_left_open_without_a_pipeline() {
     assert_eq!(end(&promotion((20, 0), &[Pending, Requested], "")), gone(3));
     assert_eq!(end(&promotion((20, 0), &[Requested, Failed], "")), None);
     assert_eq!(end(&rejected(20, 0)), None);
+}
+
+#[test]
+fn an_open_promotion_says_that_a_target_of_its_environment_is_missing() {
+    let absent = |pipeline: Pipeline| {
+        let mut pipeline = pipeline;
+        let target = &mut pipeline.status.as_mut().unwrap().environments[PROD].targets[0];
+        (target.status, target.settled) = (Status::NotFound, None);
+        target.message = "Deployment wbe does not exist in namespace prod; did you mean web?".into();
+        pipeline
+    };
+    let end = "; a target is missing: Deployment wbe does not exist in namespace prod; did you mean web?";
+    let fresh = new(spec(20, 0));
+    let waits = moved(&absent(manual()), &fresh, at(100));
+    let status = waits.status.as_ref().unwrap();
+    assert_eq!(status.reason, "WaitingApproval", "it is no reason to wait");
+    assert!(status.message.ends_with(end) && status.steps[0].message.ends_with(end), "{}", status.message);
+    let requested = moved(&absent(pipeline()), &fresh, at(100));
+    let status = requested.status.as_ref().unwrap();
+    assert_eq!(status.message, format!("waiting for all targets of prod to run 2{end}"));
+    assert_eq!(status.steps[0].message, status.message);
+    assert_eq!(step(&absent(pipeline()), &requested, &[], at(101)), "wait until 604900", "nothing has changed");
+    // The target appears.
+    for (promotion, pipeline) in [(&waits, manual()), (&requested, pipeline())] {
+        let there = moved(&pipeline, promotion, at(102));
+        let status = there.status.as_ref().unwrap();
+        assert!(!status.message.contains("missing") && status.steps[0].message.ends_with(end), "{}", status.message);
+        assert_eq!(status.step, 1, "that is no step");
+    }
+    let unseen = with(PROD, |prod| prod.targets[0].status = Status::Unknown);
+    assert_eq!(step(&unseen, &requested, &[], at(103)), "wait until 604900", "it is not known");
 }

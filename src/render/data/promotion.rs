@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::api::promotion::Phase;
+use crate::api::promotion::{Phase, missing};
 use crate::api::values::revision::with_short_hashes;
 use crate::api::{DeliverySpec, TransitionType};
 
@@ -58,7 +58,8 @@ impl PromotionData {
 }
 
 /// Returns the sentence that describes a transition of a promotion. `None`: the transition is not about a promotion. The sentence names the
-/// pipeline, the revision and both environments. If an approval is missing, it contains the command. If something went wrong, it ends with
+/// pipeline, the revision and both environments. If an approval is missing, it contains the command. If a target of the environment does not
+/// exist, it reports that. If something went wrong, it ends with
 /// the recorded message.
 pub(super) fn sentence(spec: &DeliverySpec) -> Option<String> {
     let promotion = spec.to.promotion.as_ref()?;
@@ -67,12 +68,14 @@ pub(super) fn sentence(spec: &DeliverySpec) -> Option<String> {
     let place = format!("{environment} (from {})", promotion.from);
     let recorded = &spec.to.message;
     let more = if recorded.is_empty() { String::new() } else { format!(": {}", cut(recorded, LONGEST_MESSAGE)) };
+    let absent = missing(recorded).map(|targets| format!(". A target is missing: {}", cut(targets, LONGEST_MESSAGE)));
+    let absent = absent.unwrap_or_default();
     Some(match spec.type_ {
         TransitionType::PromotionPending => {
             let command = format!("pennant approve {pipeline} {environment} -n {}", spec.pipeline_ref.namespace);
-            format!("{what} waits for approval to go to {place}. To approve it: {command}")
+            format!("{what} waits for approval to go to {place}. To approve it: {command}{absent}")
         }
-        TransitionType::PromotionRequested => format!("{what} is requested for {place}"),
+        TransitionType::PromotionRequested => format!("{what} is requested for {place}{absent}"),
         TransitionType::PromotionOpened => format!("{what} is proposed for {place}{more}"),
         TransitionType::PromotionFinished => format!("{what} was promoted to {place}"),
         TransitionType::PromotionFailed => format!("{what} was not promoted to {place}{more}"),
@@ -94,6 +97,7 @@ pub(super) fn cut(text: &str, most: usize) -> String {
 mod tests {
     use super::*;
     use crate::api::State;
+    use crate::api::delivery::{PipelineRef, Subject};
     use crate::api::promotion::PromotionState;
     use crate::render::{Data, SampleContext};
 
@@ -107,6 +111,33 @@ mod tests {
 
     fn context() -> SampleContext {
         SampleContext { old: "6.5.0".to_owned(), new: "6.5.1".to_owned(), ..SampleContext::sample(Default::default()) }
+    }
+
+    #[test]
+    fn a_sentence_says_that_a_target_is_missing() {
+        for (type_, end) in [
+            (
+                TransitionType::PromotionPending,
+                "-n team-a. A target is missing: Deployment wbe does not exist in namespace prod",
+            ),
+            (
+                TransitionType::PromotionRequested,
+                "(from staging). A target is missing: Deployment wbe does not exist in namespace prod",
+            ),
+        ] {
+            let promotion = PromotionState { from: "staging".to_owned(), ..PromotionState::default() };
+            let message = "it waits; a target is missing: Deployment wbe does not exist in namespace prod".to_owned();
+            let of = |text: &str| text.to_owned();
+            let spec = DeliverySpec {
+                type_,
+                pipeline_ref: PipelineRef { namespace: of("team-a"), name: of("podinfo"), uid: of("u") },
+                subject: Subject { name: of("prod"), ..Subject::default() },
+                to: State { revision: of("2"), message, promotion: Some(promotion), ..State::default() },
+                ..DeliverySpec::default()
+            };
+            let said = sentence(&spec).unwrap();
+            assert!(said.ends_with(end), "{said}");
+        }
     }
 
     #[test]

@@ -5,33 +5,31 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::ops::RangeInclusive;
 
 use k8s_openapi::api::core::v1::Secret;
 use secrecy::{ExposeSecret as _, SecretSlice};
 
 use crate::api::notification::credentials::SecretKey;
+use crate::api::values::hook_keys::{Flaw, LENGTHS, PREFIX, flaw, trimmed};
 use crate::api::values::refs::INBOUND;
 use crate::webhook::attempt::NotSent;
 
-/// Beginning of the names of keys with which a request to a hook can be signed.
-const HOOK_KEY: &str = "hmac-key";
-/// Maximum number of such keys in one Secret. A rotation needs two.
+/// Maximum number of keys of hooks in one Secret. A rotation needs two.
 pub(in crate::webhook) const MAX_HOOK_KEYS: usize = 4;
-/// Lengths of such a key, in bytes. A longer one would make each request cost more.
-const HOOK_KEY_LENGTHS: RangeInclusive<usize> = 16..=1024;
 
 /// The data of one Secret at one time. Debug shows only the keys.
 pub(in crate::webhook) struct Contents {
     data: BTreeMap<String, SecretSlice<u8>>,
     /// Whether the Secret has the type [`INBOUND`].
     inbound: bool,
+    /// Why no key of it can sign a request to a hook. `None`: one can.
+    flaw: Option<Flaw>,
 }
 
 impl Contents {
     /// Creates the contents of a Secret of another type than [`INBOUND`].
     pub(super) fn new(data: BTreeMap<String, SecretSlice<u8>>) -> Self {
-        Self { data, inbound: false }
+        Self { data, inbound: false, flaw: flaw(None, []) }
     }
 
     /// Whether the Secret is only for the keys of hooks.
@@ -39,12 +37,17 @@ impl Contents {
         self.inbound
     }
 
+    /// Why no key can sign a request to a hook.
+    pub(in crate::webhook) fn flaw(&self) -> Option<&Flaw> {
+        self.flaw.as_ref()
+    }
+
     /// Returns the keys of hooks, in the order of their names: those of a valid length, and at most [`MAX_HOOK_KEYS`]. A Secret of another
     /// type has none. A key that is text has no line breaks at its end, because files and `echo` add one.
     pub(in crate::webhook) fn hook_keys(&self) -> impl Iterator<Item = &[u8]> {
-        let named = self.data.iter().filter(|(name, _)| self.inbound && name.starts_with(HOOK_KEY));
+        let named = self.data.iter().filter(|(name, _)| self.flaw.is_none() && name.starts_with(PREFIX));
         let keys = named.map(|(_, value)| trimmed(value.expose_secret()));
-        keys.filter(|key| HOOK_KEY_LENGTHS.contains(&key.len())).take(MAX_HOOK_KEYS)
+        keys.filter(|key| LENGTHS.contains(&key.len())).take(MAX_HOOK_KEYS)
     }
 
     /// Returns the value of a key as text, without line breaks at its end, because files and `echo` add one.
@@ -62,21 +65,20 @@ impl Contents {
 
     pub(super) fn same(&self, other: &Self) -> bool {
         self.inbound == other.inbound
+            && self.flaw == other.flaw
             && self.data.len() == other.data.len()
             && self.data.iter().zip(&other.data).all(|(a, b)| a.0 == b.0 && a.1.expose_secret() == b.1.expose_secret())
     }
 }
 
-/// Returns a key without the line breaks at its end, if it is text. A random key that ends with the same byte stays as it is.
-fn trimmed(key: &[u8]) -> &[u8] {
-    std::str::from_utf8(key).map_or(key, |text| text.trim_end_matches(['\r', '\n']).as_bytes())
-}
-
 impl From<Secret> for Contents {
     fn from(secret: Secret) -> Self {
         let inbound = secret.type_.as_deref() == Some(INBOUND);
-        let data = secret.data.unwrap_or_default().into_iter().map(|(key, value)| (key, value.0.into())).collect();
-        Self { data, inbound }
+        let data = secret.data.unwrap_or_default();
+        let lengths = data.iter().map(|(key, value)| (key.as_str(), Some(trimmed(&value.0).len())));
+        let flaw = flaw(secret.type_.as_deref(), lengths);
+        let data = data.into_iter().map(|(key, value)| (key, value.0.into())).collect();
+        Self { data, inbound, flaw }
     }
 }
 

@@ -25,14 +25,20 @@ async fn a_revision_passes_through_the_environments_in_their_order() {
     world.promotion_pending("shop", Some("UpToDate")).await;
 
     world.runs("shop/dev", "2").await;
-    let first = stage.requested("shop/staging 2").await;
+    stage.requested("shop/staging 2").await;
     world.promotion_fence("shop", &["hook", "all"]).await;
+    let accepted = |p: &Promotion| p.status.as_ref().is_some_and(|status| status.succeeded);
+    let first = world.promotion("shop/staging 2", accepted).await;
     assert_eq!(world.promotions().await.len(), 1, "staging does not run the revision, so prod does not get it");
     let status = first.status.clone().unwrap();
     assert_eq!((status.attempts, status.succeeded, status.manual, status.step), (1, true, false, 1));
     assert_eq!(serde_json::to_value(status.strategy).unwrap(), json!({"notification": {}}));
-    let shown = world.mirrored(&first).await;
-    assert_eq!((shown.revision.as_str(), shown.phase, shown.succeeded), ("2", Phase::Requested, true));
+    let shown = eventually("the pipeline shows that a receiver has accepted it", async || {
+        let shown = world.mirrored(&first).await;
+        if shown.succeeded { Ok(shown) } else { Err(format!("{shown:?}")) }
+    })
+    .await;
+    assert_eq!((shown.revision.as_str(), shown.phase), ("2", Phase::Requested));
     assert_eq!((shown.occasion, shown.last_attempted_time), (first.spec.occasion, status.last_attempted_time));
 
     let name = first.metadata.name.clone().unwrap();

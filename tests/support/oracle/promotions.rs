@@ -3,7 +3,7 @@
 //! In: lines such as `prod 2: Pending, Requested, Finished`, which name the environment, the revision, and the phases of the steps. The
 //! lines of one environment are in the order of its promotions.
 //! - `Pending` alone is a promotion that waits for an approval, which is reported. `PHASE/REASON` also names the reason.
-//! - `Requested/Opening` and `Requested/Pushing` are not reported. `Merged/Pushed` is reported as opened.
+//! - `Requested/Opening`, `Requested/Pushing` and `Requested/RequestAccepted` are not reported. `Merged/Pushed` is reported as opened.
 //! - `prod 2: rejected NotIndicated` is a promotion that the controller withdrew without a step, which is never reported.
 //! - A line that ends with ` (deleted)` is a promotion whose object is gone.
 //!
@@ -358,7 +358,8 @@ fn report(phase: Phase, reason: &str) -> Option<&'static str> {
     match phase {
         Phase::Pending => (reason == WAITS).then_some("PromotionPending"),
         // Pennant itself carries it out, so there is no request to a receiver.
-        Phase::Requested if ["Opening", "Pushing"].contains(&reason) => None,
+        // What was accepted after all was requested before.
+        Phase::Requested if ["Opening", "Pushing", "RequestAccepted"].contains(&reason) => None,
         Phase::Requested => Some("PromotionRequested"),
         Phase::Merged if reason == PUSHED => Some("PromotionOpened"),
         Phase::Open => Some("PromotionOpened"),

@@ -60,6 +60,8 @@ pub(super) fn object(name: &str, spec: &DeliverySpec, status: Option<&DeliverySt
         ("pennant.dev/pipeline", spec.pipeline_ref.name.as_str()),
         (PIPELINE_NAMESPACE, spec.pipeline_ref.namespace.as_str()),
         ("pennant.dev/environment", spec.subject.environment.as_str()),
+        // The promotion controller watches the Deliveries of requests by it.
+        ("pennant.dev/type", spec.type_.as_str()),
         // A restored Delivery would have lost its status, and would be sent again.
         ("velero.io/exclude-from-backup", "true"),
     ];

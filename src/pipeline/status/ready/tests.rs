@@ -184,3 +184,26 @@ fn dropped_changes_are_announced_when_they_are_dropped() {
     let told: Vec<_> = [3, 3, 5].iter().map(|count| announced.new_notices(&drops(*count)).len()).collect();
     assert_eq!(told, [0, 0, 1], "changes that were dropped before the start were announced then");
 }
+
+#[test]
+fn what_is_wrong_with_the_keys_of_hooks_is_announced_once() {
+    let with = |message: Option<&str>| {
+        let mut pipeline = says(1, ConditionStatus::True, "Observed", "all");
+        if let Some(message) = message {
+            let conditions = &mut pipeline.status.as_mut().unwrap().conditions;
+            let now = Time::UNIX_EPOCH;
+            conditions::set(conditions, HOOKS_READY, ConditionStatus::False, "SecretMissing", message, Some(1), now);
+        }
+        pipeline
+    };
+    let mut announced = Announced::default();
+    let steps = [None, Some("a is missing"), Some("a is missing"), Some("a has no key"), None, Some("a is missing")];
+    let told = steps.map(|message| {
+        let news = announced.new_notices(&with(message)).into_iter();
+        news.map(|n| format!("{} {} {}", n.warning, n.reason, n.note)).collect::<Vec<_>>().join("\n")
+    });
+    let warning = |note: &str| format!("true HooksNotReady {note}");
+    assert_eq!(told, ["", &warning("a is missing"), "", &warning("a has no key"), "", &warning("a is missing")]);
+    let mut restarted = Announced::default();
+    assert!(restarted.new_notices(&with(Some("a is missing"))).is_empty(), "the process before has announced it");
+}

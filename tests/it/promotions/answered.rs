@@ -1,0 +1,150 @@
+//! What receivers answer to the request of a promotion reaches the promotion: while the request is tried again, when no receiver accepts it,
+//! and when one accepts it after all.
+
+use kube::ResourceExt as _;
+use kube::api::ListParams;
+use pennant::api::delivery::TransitionType;
+use pennant::api::promotion::{Phase, RETRY};
+use pennant::api::{Delivery, Notification, Outcome, Promotion};
+use serde_json::{Value, json};
+
+use super::Stage;
+use crate::support::pennant::command;
+use crate::support::receiver::Reply;
+use crate::support::world::promotions::{by_notification, is, is_for};
+use crate::support::{Pennant, Receiver, World, eventually};
+
+const REQUEST: &str = "/hook/prod/PromotionRequested";
+
+/// Settings with which a request is tried again soon.
+fn soon() -> Value {
+    json!({"delivery": {"retry": {"initial": "1s", "max": "1s"}}})
+}
+
+/// Returns the Deliveries that request promotions to `prod`.
+async fn requests(world: &World) -> Vec<Delivery> {
+    let requests = ListParams::default().labels("pennant.dev/type=PromotionRequested");
+    let mut all = world.api::<Delivery>().list(&requests).await.expect("listed").items;
+    all.retain(|d| d.spec.subject.environment == "prod" && d.spec.type_ == TransitionType::PromotionRequested);
+    all
+}
+
+fn has_succeeded(promotion: &Promotion) -> bool {
+    promotion.status.as_ref().is_some_and(|status| status.succeeded)
+}
+
+#[tokio::test]
+async fn a_request_that_no_receiver_accepts_fails_its_promotion_at_once() {
+    let stage = Stage::new("promotions-answered").await;
+    let Stage { world, receiver, .. } = &stage;
+    world.patch::<Notification>("hook", json!({"spec": soon()})).await;
+    stage.pipeline("shop", by_notification(json!({}))).await;
+    receiver.always(REQUEST, Reply::status(503).body("busy"));
+    let mut pennant = stage.pennant().await;
+
+    world.runs("shop/dev", "2").await;
+    let retrying = world.promotion("shop/prod 2", is_for(Phase::Requested, "RequestRetrying")).await;
+    let message = retrying.status.as_ref().unwrap().message.clone();
+    assert!(message.contains("Notification hook: 503 Service Unavailable: busy"), "{message}");
+    assert!(!has_succeeded(&retrying), "no receiver has accepted it");
+    // The workflow does not exist.
+    receiver.always(REQUEST, Reply::status(404).body("no such workflow"));
+    let failed = world.promotion("shop/prod 2", is_for(Phase::Failed, "RequestFailed")).await;
+    let message = failed.status.as_ref().unwrap().message.clone();
+    assert!(message.contains("Notification hook: 404 Not Found: no such workflow"), "{message}");
+    let reported = receiver.wait("/hook/prod/PromotionFailed", 1).await[0].json();
+    assert_eq!((&reported["why"], &reported["phase"]), (&json!("RequestFailed"), &json!("Failed")));
+    let shown = world.mirrored(&failed).await;
+    assert_eq!((shown.phase, shown.reason.as_str(), shown.succeeded), (Phase::Failed, "RequestFailed", false));
+
+    // Nothing more happens by itself, also after a restart.
+    pennant.restart().await;
+    world.settled().await;
+    stage.fence("shop").await;
+    let still = world.promotion("shop/prod 2", is(Phase::Failed)).await;
+    assert_eq!(still.resource_version(), failed.resource_version());
+    let tried = receiver.to(REQUEST).len();
+    assert_eq!(requests(world).await.len(), 1);
+
+    // The workflow exists now, and a person sends the request again.
+    receiver.always(REQUEST, Reply::status(204));
+    let sent = command(world, &["redeliver", "-n", &world.ns, "--parked"]).await;
+    assert!(sent.status.success(), "{sent:?}");
+    let accepted = world.promotion("shop/prod 2", is_for(Phase::Requested, "RequestAccepted")).await;
+    let status = accepted.status.as_ref().unwrap();
+    assert_eq!((status.attempts, status.succeeded), (1, true));
+    world.mirrored(&accepted).await;
+    world.runs("shop/prod", "2").await;
+    stage.finished("shop/prod 2").await;
+    stage.fence("shop").await;
+    let received = receiver.to(REQUEST);
+    assert_eq!(received.len(), tried + 1, "the person has sent one more, and nobody else");
+    assert!(received.iter().all(|request| request.id() == received[0].id()));
+    assert_eq!(requests(world).await.len(), 1);
+    let steps = "prod 2: Requested, Failed/RequestFailed, Requested/RequestAccepted, Finished";
+    stage.oracle().promotions("shop", &["hook"], &[steps]).check().await;
+}
+
+#[tokio::test]
+async fn a_promotion_fails_only_if_none_of_its_receivers_can_accept_the_request() {
+    let world = World::new("promotions-receivers").await;
+    let receiver = Receiver::start();
+    world.promotion_notification("ci", &receiver, json!({})).await;
+    world.promotion_notification("held", &receiver, json!({"suspend": true})).await;
+    receiver.always("/ci/prod/PromotionRequested", Reply::status(422).body("no such ref"));
+    world.promoting("shop", &[("dev", Value::Null), ("prod", by_notification(json!({})))]).await;
+    let mut pennant = Pennant::start(&world).await;
+    world.observed("shop").await;
+
+    // One has refused it, and the other one can still send it.
+    world.runs("shop/dev", "2").await;
+    let waits = world
+        .promotion("shop/prod 2", |p| {
+            let message = p.status.as_ref().map_or("", |status| &status.message);
+            message.contains("Notification ci: 422 Unprocessable Entity: no such ref")
+                && message.contains("Notification held")
+        })
+        .await;
+    assert!(is(Phase::Requested)(&waits) && !has_succeeded(&waits), "{:?}", waits.status);
+    // The other one is deleted before it was sent.
+    world.delete::<Notification>("held").await;
+    let failed = world.promotion("shop/prod 2", is_for(Phase::Failed, "RequestFailed")).await;
+    let message = failed.status.as_ref().unwrap().message.clone();
+    assert!(message.contains("Notification held: canceled (NotificationGone)"), "{message}");
+
+    // A retry is another request. One of its receivers accepts it.
+    world.promotion_notification("chat", &receiver, json!({})).await;
+    world.ready("chat").await;
+    world.cursor("shop", "chat").await;
+    world.annotate_promotion(&failed, RETRY, "1").await;
+    let accepted = world
+        .promotion("shop/prod 2", |p| {
+            let message = p.status.as_ref().map_or("", |status| &status.message);
+            has_succeeded(p) && message.contains("not every receiver has accepted the request: Notification ci: 422")
+        })
+        .await;
+    assert_eq!(accepted.status.as_ref().unwrap().phase, Some(Phase::Requested));
+    // The record of the accepted request is deleted. Only that of the refused one is left.
+    for delivery in requests(&world).await {
+        if delivery.status.as_ref().is_some_and(|status| status.outcome == Some(Outcome::Delivered)) {
+            world.delete::<Delivery>(&delivery.name_any()).await;
+        }
+    }
+    pennant.restart().await;
+    world.observed("shop").await;
+    world.promotion_fence("shop", &["ci", "chat"]).await;
+    let same = world.promotion("shop/prod 2", is(Phase::Requested)).await;
+    assert!(has_succeeded(&same), "{:?}", same.status);
+    world.runs("shop/prod", "2").await;
+    world.promotion("shop/prod 2", is(Phase::Finished)).await;
+    eventually("each notification has requested twice, or was not there", async || {
+        let count = |path: &str| receiver.to(path).len();
+        let all = [
+            count("/ci/prod/PromotionRequested"),
+            count("/held/prod/PromotionRequested"),
+            count("/chat/prod/PromotionRequested"),
+        ];
+        if all == [2, 0, 1] { Ok(()) } else { Err(format!("{all:?}")) }
+    })
+    .await;
+}
