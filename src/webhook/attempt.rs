@@ -149,6 +149,11 @@ impl AttemptResult {
         }
     }
 
+    /// Whether the receiver answered 403 because of a limit on the rate, and not because of the credentials.
+    fn is_limited(&self) -> bool {
+        matches!(self, Self::Answered { status: 403, retry_after: Some(_), .. })
+    }
+
     /// Returns the error as one line, such as `503 Service Unavailable`, or `None` after a 2xx.
     #[must_use]
     pub fn error(&self) -> Option<String> {
@@ -156,7 +161,9 @@ impl AttemptResult {
             Self::Answered { status: 200..=299, .. } => None,
             Self::Answered { status, .. } => {
                 let words = StatusCode::from_u16(*status).ok().and_then(|s| s.canonical_reason());
-                Some(words.map_or_else(|| status.to_string(), |words| format!("{status} {words}")))
+                let line = words.map_or_else(|| status.to_string(), |words| format!("{status} {words}"));
+                // Otherwise a 403 reads like rejected credentials.
+                Some(if self.is_limited() { format!("{line}: the receiver limits the rate of requests") } else { line })
             }
             Self::NotSent(why) => Some(why.to_string()),
             Self::Failed(why) => Some(why.to_string()),
@@ -183,11 +190,15 @@ mod tests {
     #[test]
     fn an_error_is_one_human_readable_line() {
         let key = SecretKey::new("team-a", "chat", "url");
-        let answered = |status| AttemptResult::Answered { status, retry_after: None, body: String::new(), rotated: false };
+        let with =
+            |status, retry_after| AttemptResult::Answered { status, retry_after, body: String::new(), rotated: false };
+        let answered = |status| with(status, None);
         for (result, words) in [
             (answered(204), None),
             (answered(503), Some("503 Service Unavailable")),
             (answered(599), Some("599")),
+            (answered(403), Some("403 Forbidden")),
+            (with(403, Some(Duration::from_secs(3))), Some("403 Forbidden: the receiver limits the rate of requests")),
             (AttemptResult::NotSent(NotSent::KeyMissing(key.clone())), Some("Secret team-a/chat has no key url")),
             (
                 AttemptResult::NotSent(NotSent::SecretInvalid { key, problem: "is empty" }),

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::RETRY_AFTER;
 use http::{HeaderName, HeaderValue, Response};
 use hyper::body::Incoming;
 use rustls::crypto::CryptoProvider;
@@ -219,9 +218,8 @@ impl Sender {
         prepared: &Prepared,
         deadline: Instant,
     ) -> (AttemptResult, bool) {
-        let asked = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok());
-        let retry_after = asked.and_then(|value| retry_after::parse(value, api::now()));
         let status = response.status().as_u16();
+        let retry_after = retry_after::requested(status, response.headers(), api::now());
         let Read { body, late } = beginning(response.into_body(), deadline).await;
         let body = if out.withhold_answer { withheld(&body) } else { prepared.hidden.shown(&body) };
         let rotated = prepared.used.iter().any(|(name, then)| self.secrets.differs(name, then));
