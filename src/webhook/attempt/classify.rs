@@ -172,7 +172,7 @@ mod tests {
     const LATER: Option<Duration> = Some(Duration::from_secs(7));
 
     fn answer(status: u16, rotated: bool, earlier_404s: u32) -> Verdict {
-        let result = AttemptResult::Answered { status, retry_after: LATER, body: String::new(), rotated };
+        let result = AttemptResult::Answered { status, retry_after: LATER, redirect: None, body: String::new(), rotated };
         classify(&result, earlier_404s)
     }
 
@@ -197,7 +197,8 @@ mod tests {
 
     #[test]
     fn a_403_without_a_time_to_wait_is_about_credentials() {
-        let forbidden = AttemptResult::Answered { status: 403, retry_after: None, body: String::new(), rotated: false };
+        let forbidden =
+            AttemptResult::Answered { status: 403, retry_after: None, redirect: None, body: String::new(), rotated: false };
         let verdict = Verdict::Retry { not_before: None, reason: Reason::CredentialsRejected };
         assert_eq!(classify(&forbidden, 0), verdict);
     }
