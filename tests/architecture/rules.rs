@@ -189,6 +189,7 @@ pub const PURE: &[&str] = &[
     "page::screens::table",
     "page::screens::timeline",
     "page::trouble",
+    "preview::defaults",
     "preview::promotions",
     "preview::test_request::effect",
     "preview::test_request::sample",
