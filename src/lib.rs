@@ -25,6 +25,7 @@
 //! | [`app`] | composition root: creates the parts, joins their tasks, exits the process when a part ends that must keep running |
 //! | [`audit`] | queries what was sent, when, and what the receiver answered |
 //! | [`broken`](crate) | breaks guarantees on purpose, to prove that the tests detect it; only with the feature `broken` |
+//! | [`certificates`] | whether the certificate of a server is trusted; uses no other module |
 //! | [`changelog`] | pure: what counts as a change of a target, and the log in which changes wait for their consumers |
 //! | [`check`] | whether an installation can work: CRDs, permissions, readiness |
 //! | [`cli`] | the command line; each command calls one function of the library |
@@ -65,6 +66,7 @@ pub mod app;
 pub mod audit;
 #[cfg(feature = "broken")]
 pub mod broken;
+pub mod certificates;
 pub mod changelog;
 pub mod check;
 pub mod cli;

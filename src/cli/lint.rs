@@ -93,7 +93,7 @@ fn add(named: &Path, files: &mut Vec<File>) -> anyhow::Result<usize> {
                 number += 1;
                 files.extend(File::found(&name, text));
             }
-            Err(error) if is_binary(&error) => writeln!(io::stderr(), "pennant: {name}: not UTF-8: skipped")?,
+            Err(error) if is_binary(&error) => writeln!(io::stderr(), "pennant: skipped: {error:#}")?,
             Err(error) => return Err(error),
         }
     }

@@ -63,8 +63,16 @@ fn transition(text: &str) -> Result<TransitionType, String> {
 }
 
 fn receiver(text: &str) -> Result<Url, String> {
-    let url = Url::parse(text).map_err(|e| e.to_string())?;
-    if matches!(url.scheme(), "http" | "https") { Ok(url) } else { Err("must begin with http:// or https://".to_owned()) }
+    let problem = || {
+        let remedy = if text.contains("://") { String::new() } else { format!(", such as https://{text}") };
+        format!("a URL begins with https:// (or http://){remedy}")
+    };
+    match Url::parse(text) {
+        Ok(url) if matches!(url.scheme(), "http" | "https") => Ok(url),
+        // Without a scheme, `localhost:8080` is a URL whose scheme is the host.
+        Err(error) if text.starts_with("http://") || text.starts_with("https://") => Err(error.to_string()),
+        _ => Err(problem()),
+    }
 }
 
 /// Prints the requests, and sends them if `--send-to` is set. If the receiver rejects requests, the error is returned after the last
@@ -223,4 +231,22 @@ async fn send(all: &[Preview], url: &Url) -> anyhow::Result<()> {
     }
     anyhow::ensure!(refused == 0, "the receiver did not accept {refused} of {} requests", all.len());
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_receiver_needs_a_scheme() {
+        assert_eq!(receiver("https://a.net/x").unwrap().as_str(), "https://a.net/x");
+        for (text, problem) in [
+            ("x/y", "a URL begins with https:// (or http://), such as https://x/y"),
+            ("localhost:8080/in", "a URL begins with https:// (or http://), such as https://localhost:8080/in"),
+            ("ftp://a.net", "a URL begins with https:// (or http://)"),
+            ("https://", "empty host"),
+        ] {
+            assert_eq!(receiver(text).unwrap_err(), problem, "{text}");
+        }
+    }
 }

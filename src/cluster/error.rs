@@ -3,6 +3,7 @@
 //! The message is our own and does not change while the problem is the same. A message of a remote API server is included only if it
 //! rejects a call, and is truncated.
 
+use std::borrow::Cow;
 use std::error::Error;
 use std::io::ErrorKind;
 use std::time::Duration;
@@ -14,6 +15,7 @@ use kube::runtime::watcher;
 use super::Reason;
 use super::remote::bound::TooLarge;
 use super::remote::dial::AllRefused;
+use crate::certificates::remedy;
 
 /// Maximum length of the message of an API server, in characters.
 const MAX_WORDS: usize = 256;
@@ -119,7 +121,7 @@ impl ObserveError {
 
 enum Problem {
     Slow,
-    Step(&'static str),
+    Step(Cow<'static, str>),
 }
 
 fn is_too_large(cause: &(dyn Error + 'static)) -> bool {
@@ -131,7 +133,7 @@ fn is_too_large(cause: &(dyn Error + 'static)) -> bool {
 /// Returns what one cause in a chain means, if it is specific enough.
 fn describe(cause: &(dyn Error + 'static)) -> Option<Problem> {
     if is_too_large(cause) {
-        return Some(Problem::Step("a response exceeds the size limit"));
+        return Some(Problem::Step("a response exceeds the size limit".into()));
     }
     if let Some(error) = cause.downcast_ref::<rustls::Error>() {
         return Some(Problem::Step(tls(error)));
@@ -142,9 +144,9 @@ fn describe(cause: &(dyn Error + 'static)) -> Option<Problem> {
             return Some(inner);
         }
         return match error.kind() {
-            ErrorKind::ConnectionRefused => Some(Problem::Step("the connection is refused")),
+            ErrorKind::ConnectionRefused => Some(Problem::Step("the connection is refused".into())),
             ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable => {
-                Some(Problem::Step("there is no route to the server"))
+                Some(Problem::Step("there is no route to the server".into()))
             }
             ErrorKind::TimedOut => Some(Problem::Slow),
             _ => None,
@@ -154,16 +156,21 @@ fn describe(cause: &(dyn Error + 'static)) -> Option<Problem> {
     (cause.to_string() == "dns error").then(|| {
         let refused = cause.source().is_some_and(<dyn Error>::is::<AllRefused>);
         Problem::Step(if refused {
-            "the name of its server resolves only to addresses that are not allowed for an API server"
+            "the name of its server resolves only to addresses that are not allowed for an API server".into()
         } else {
-            "the name of its server cannot be resolved"
+            "the name of its server cannot be resolved".into()
         })
     })
 }
 
-fn tls(error: &rustls::Error) -> &'static str {
+fn tls(error: &rustls::Error) -> Cow<'static, str> {
     use rustls::CertificateError as Certificate;
-    match error {
+    if let rustls::Error::InvalidCertificate(why) = error
+        && let Some(remedy) = remedy(why, "certificate-authority-data")
+    {
+        return format!("its certificate {remedy}").into();
+    }
+    let text = match error {
         rustls::Error::InvalidCertificate(Certificate::Expired | Certificate::ExpiredContext { .. }) => {
             "its certificate has expired"
         }
@@ -177,7 +184,8 @@ fn tls(error: &rustls::Error) -> &'static str {
         rustls::Error::InvalidCertificate(_) => "its certificate is not accepted",
         rustls::Error::AlertReceived(_) => "the server rejects the TLS connection or the client certificate",
         _ => "the TLS connection cannot be established",
-    }
+    };
+    text.into()
 }
 
 /// Returns the message of an API server that rejects a call. The response of any other kind of server yields no message, because kube puts

@@ -23,10 +23,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::Request;
+use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client as HttpClient;
+use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use kube::client::ConfigExt as _;
 use kube::{Client, Config};
+use rustls::pki_types::CertificateDer;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 use tower::{BoxError, Layer as _, ServiceBuilder};
@@ -38,6 +41,7 @@ use deadline::Deadline;
 use super::error::ObserveError;
 use super::{Reachability, Reason};
 use crate::api::values::refs::ClusterRef;
+use crate::certificates::Bundle;
 use crate::telemetry::metrics::Cluster as State;
 use health::Health;
 use kubeconfig::Checked;
@@ -295,14 +299,13 @@ fn client(checked: &Checked) -> Option<Client> {
     let mut config = Config::new(checked.server.clone());
     config.root_cert.clone_from(&checked.roots);
     config.accept_invalid_certs = checked.any_certificate;
-    config.tls_server_name.clone_from(&checked.server_name);
     let user = &checked.user;
     config.auth_info.token.clone_from(&user.token);
     (config.auth_info.username, config.auth_info.password) = user.basic.clone().unzip();
     (config.auth_info.client_certificate_data, config.auth_info.client_key_data) = user.certificate.clone().unzip();
     config.auth_info.impersonate.clone_from(&user.act_as);
     config.auth_info.impersonate_groups = Some(user.act_as_groups.clone()).filter(|groups| !groups.is_empty());
-    let connector = Deadline::of(CONNECT).layer(config.rustls_https_connector_with_connector(dial::connector()).ok()?);
+    let connector = Deadline::of(CONNECT).layer(https(&config, checked)?);
     // The same layers as in kube, with two differences. Names are resolved by our connector. Nothing is retried: the caches have a backoff,
     // and a probe must report what it observed.
     let service = ServiceBuilder::new()
@@ -314,4 +317,20 @@ fn client(checked: &Checked) -> Option<Client> {
         .map_err(BoxError::from)
         .service(HttpClient::builder(TokioExecutor::new()).build(connector));
     Some(Client::new(service, config.default_namespace))
+}
+
+/// Returns the connector of kube, with our own verifier if the kubeconfig names CA certificates.
+fn https(config: &Config, checked: &Checked) -> Option<HttpsConnector<HttpConnector<dial::Guarded>>> {
+    let mut tls = config.rustls_client_config().ok()?;
+    if let Some(roots) = checked.roots.as_ref().filter(|_| !checked.any_certificate) {
+        let certificates = roots.iter().cloned().map(CertificateDer::from);
+        let bundle = Bundle::new(certificates, Arc::clone(tls.crypto_provider()))?;
+        tls.dangerous().set_certificate_verifier(Arc::new(bundle));
+    }
+    let builder = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http();
+    let builder = match &checked.server_name {
+        Some(name) => builder.with_server_name_resolver(FixedServerNameResolver::new(name.clone().try_into().ok()?)),
+        None => builder,
+    };
+    Some(builder.enable_http1().wrap_connector(dial::connector()))
 }

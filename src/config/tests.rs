@@ -29,13 +29,15 @@ fn dispatch() -> Value {
 }
 
 #[test]
-fn a_built_in_gives_the_path_where_the_url_has_none() {
+fn a_built_in_gives_the_path_that_the_url_lacks() {
     let path = "/repos/acme/podinfo/dispatches";
     for (url, expected) in [
         ("https://api.github.com", Ok(format!("https://api.github.com{path}"))),
         ("https://api.github.com/", Ok(format!("https://api.github.com{path}"))),
         ("https://[::1]:8443", Ok(format!("https://[::1]:8443{path}"))),
-        ("https://ghe.example.com/api/v3/x", Ok("https://ghe.example.com/api/v3/x".to_owned())),
+        ("https://ghe.example.com/api/v3", Ok(format!("https://ghe.example.com/api/v3{path}"))),
+        ("https://ghe.example.com/api/v3/repos/acme", Ok(format!("https://ghe.example.com/api/v3{path}"))),
+        ("https://ghe.example.com/api/v3/x?", Ok("https://ghe.example.com/api/v3/x?".to_owned())),
         ("https://ghe.example.com/{{environment}}", Ok("https://ghe.example.com/prod".to_owned())),
         ("https://ghe.example.com//", Ok("https://ghe.example.com//".to_owned())),
         ("https://api.github.com?a=b", Err("has a query but no path")),

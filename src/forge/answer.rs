@@ -8,6 +8,7 @@ use super::error::Error;
 use super::intent::{Intent, Meaning};
 use super::limits::Limits;
 use super::repository::Repository;
+use crate::api::values::redirect::redirect_origin;
 
 /// Maximum size of an answer, in bytes.
 pub const MAX_ANSWER: usize = 1024 * 1024;
@@ -74,7 +75,9 @@ pub(super) fn common(repository: &Repository, intent: &Intent<'_>, answer: &Answ
     match status {
         304 => Ok(Some(Meaning::Unchanged)),
         300..=399 => {
-            let words = "the answer is a redirect, which is never followed; the repository may have moved".to_owned();
+            let origin = answer.header("location").and_then(|location| redirect_origin(location, None));
+            let to = origin.map_or_else(String::new, |origin| format!(" to {origin}"));
+            let words = format!("the answer is a redirect{to}, which is never followed; the repository may have moved");
             Err(Error::RepositoryNotFound { status, words })
         }
         401 | 403 | 429 => Err(rejected(repository, answer)),

@@ -11,7 +11,7 @@ use super::sheet::FindingContext;
 use super::{Finding, Options, Source};
 use crate::api::values::refs::ConfigMapKey;
 use crate::config::layers::{Folded, Layer, Source as Author, fold};
-use crate::config::{Given, Problem, Text};
+use crate::config::{Given, Problem, Text, url_note};
 use crate::manifests::field::{below, is_within, steps};
 use crate::manifests::{ConfigMaps, effective_notification};
 
@@ -74,6 +74,11 @@ impl LayerStack<'_> {
             let mut fresh: Vec<_> = each.map(|problem| Blame::of(problem, &folded)).collect();
             fresh.retain(|blame| !removed.iter().any(|removed| is_within(&blame.field, removed)));
             if fresh.is_empty() {
+                if found.is_empty() {
+                    let mut notes = notes.borrow_mut();
+                    let note = self.url_note(&folded).filter(|note| !notes.contains(note));
+                    notes.extend(note);
+                }
                 break;
             }
             for blame in fresh {
@@ -82,6 +87,12 @@ impl LayerStack<'_> {
             }
         }
         found
+    }
+
+    /// Returns a note if the URL does not show where requests go.
+    fn url_note(&self, folded: &Folded) -> Option<String> {
+        let (field, message) = url_note(&folded.value)?;
+        self.finding(Blame::at(field.to_owned(), message, folded)).map(|finding| finding.to_string())
     }
 
     /// Creates a finding at the position to fix: the layer that set the field, or else the most specific layer.
@@ -126,8 +137,12 @@ impl Blame {
             let author = leads.iter().filter_map(|at| folded.author(at)).max().cloned();
             return Self { author, field: credential(&field), message, is_missing };
         }
-        let author = if is_missing { None } else { folded.author(&pointer(&field)).cloned() };
-        Self { author, field, message, is_missing }
+        if is_missing { Self { author: None, field, message, is_missing } } else { Self::at(field, message, folded) }
+    }
+
+    /// A problem of a field, in the layer that set it.
+    fn at(field: String, message: String, folded: &Folded) -> Self {
+        Self { author: folded.author(&pointer(&field)).cloned(), field, message, is_missing: false }
     }
 }
 

@@ -372,3 +372,35 @@ fn options_are_those_of_run() {
         (1, 0)
     );
 }
+
+#[test]
+fn a_url_that_does_not_show_where_requests_go_has_a_note() {
+    let manifest = |endpoint: &str| {
+        format!(
+            "apiVersion: pennant.dev/v1alpha1\nkind: Notification\nmetadata: {{name: alerts}}\nspec:\n  triggers: [{{type: Failed}}]\n  \
+             endpoint: {{{endpoint}}}\n  template: {{builtin: alertmanager}}\n"
+        )
+    };
+    for (endpoint, note) in [
+        (
+            "url: 'https://a.net/am'",
+            Some(
+                "a.yaml:6: Notification alerts: spec.endpoint.url: requests go to https://a.net/am/api/v2/alerts; to send to https://a.net/am \
+                 itself, end it with a question mark",
+            ),
+        ),
+        (
+            "urlFrom: {secretKeyRef: {name: a, key: url}}",
+            Some(
+                "a.yaml:6: Notification alerts: spec.endpoint.urlFrom: the URL in the Secret is used as it is, so it must contain the path, such \
+                 as /api/v2/alerts",
+            ),
+        ),
+        ("url: 'https://a.net'", None),
+        ("url: 'https://a.net/am?'", None),
+    ] {
+        let report = lint(&[File::named("a.yaml", manifest(endpoint))], &options()).unwrap();
+        assert!(report.findings.is_empty(), "{report:?}");
+        assert_eq!(report.notes, Vec::from_iter(note), "{endpoint}");
+    }
+}

@@ -8,7 +8,7 @@ use serde_json::{Map, Number, Value};
 use serde_saphyr::Spanned;
 
 use super::field;
-use super::one_line;
+use super::yaml_problem;
 
 /// One object of a file.
 #[derive(Clone, Debug)]
@@ -53,18 +53,41 @@ pub struct Broken {
 /// is read if possible.
 #[must_use]
 pub fn read(text: &str) -> Vec<Result<Document, Broken>> {
-    let mut bytes = text.as_bytes();
     let mut all = Vec::new();
+    if let Some(line) = inner_mark(text) {
+        let problem = "a document in the middle of the file begins with a byte order mark (U+FEFF), which editors do not \
+             show. Save each file without it before you join them, or remove it with `sed -i 's/\\xEF\\xBB\\xBF//'`";
+        all.push(Err(Broken { place: Place { line, column: 1 }, problem: problem.to_owned() }));
+        return all;
+    }
+    let mut bytes = text.as_bytes();
     for document in serde_saphyr::read::<_, Document>(&mut bytes) {
         match document {
             Ok(document) => document.take_apart(&mut all),
             Err(error) => all.push(Err(Broken {
                 place: error.location().map(Place::from).unwrap_or_default(),
-                problem: one_line(&error.without_snippet().to_string()),
+                problem: yaml_problem(&error),
             })),
         }
     }
     all
+}
+
+/// Returns the line of a byte order mark at the beginning of a document that is not the first one. It is there if files are joined.
+fn inner_mark(text: &str) -> Option<u64> {
+    let mut begins = false;
+    (1..).zip(text.lines()).find_map(|(number, line)| {
+        let is_marked =
+            line.starts_with('\u{feff}') && number > 1 && (begins || line.trim_start_matches('\u{feff}').starts_with("---"));
+        begins = line.starts_with("---") || (begins && is_blank(line));
+        is_marked.then_some(number)
+    })
+}
+
+/// Whether a line has no content: it is empty or a comment.
+fn is_blank(line: &str) -> bool {
+    let line = line.trim_start();
+    line.is_empty() || line.starts_with('#')
 }
 
 impl Document {
@@ -288,7 +311,27 @@ items:
         assert_eq!(lines[..3], [0, 4, 0], "{all:?}");
         assert!(lines.len() == 4 && lines[3] >= 8, "{all:?}");
         let Err(twice) = &all[1] else { panic!("{all:?}") };
-        assert!(twice.problem.contains("duplicate") && !twice.problem.contains('\n'), "{twice:?}");
+        assert_eq!(twice.problem, "the key `b` occurs twice in the same mapping; remove one of them");
         assert!(read("# nothing\n").is_empty());
+    }
+
+    #[test]
+    fn a_byte_order_mark_of_a_joined_file_is_named() {
+        for (text, line) in [
+            ("a: 1\n---\n\u{feff}b: 1\n", Some(3)),
+            ("a: 1\n\u{feff}---\nb: 1\n", Some(2)),
+            ("a: 1\n---\n# x\n\n\u{feff}b: 1\n", Some(5)),
+            ("\u{feff}a: 1\n---\nb: 1\n", None),
+            ("a: |\n  x\n\u{feff}y\n", None),
+            ("a: '\u{feff}'\n---\nb: 1\n", None),
+        ] {
+            assert_eq!(inner_mark(text), line, "{text:?}");
+            let all = read(text);
+            if let Some(line) = line {
+                let Err(broken) = &all[0] else { panic!("{all:?}") };
+                assert!(broken.place.line == line && broken.problem.contains("byte order mark (U+FEFF)"), "{broken:?}");
+            }
+        }
+        assert_eq!(read("\u{feff}a: 1\n---\nb: 1\n").into_iter().filter_map(Result::ok).count(), 2);
     }
 }

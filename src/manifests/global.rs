@@ -192,7 +192,10 @@ notifications:
         let broken = errors("defaults: {\n");
         assert!(broken[0].starts_with("line ") && broken[0].contains("not YAML"), "{broken:?}");
         let twice = errors("defaults: {}\ndefaults: {}\n");
-        assert!(twice[0].starts_with("line 2, column 1: not YAML") && twice[0].contains("duplicate"), "{twice:?}");
+        assert!(
+            twice[0].starts_with("line 2, column 1: not YAML") && twice[0].contains("the key `defaults` occurs twice"),
+            "{twice:?}"
+        );
     }
 
     #[test]

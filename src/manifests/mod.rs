@@ -25,6 +25,17 @@ pub use schema::schema;
 pub use structure::{Misfit, NotASchema, Structure};
 pub use texts::ConfigMaps;
 
+/// Returns what is wrong with a text that is not YAML, on one line. A hint of the library about its options is of no use to a user.
+pub fn yaml_problem(error: &serde_saphyr::Error) -> String {
+    match error.without_snippet() {
+        serde_saphyr::Error::DuplicateMappingKey { key, .. } => {
+            let key = key.as_ref().map_or_else(String::new, |key| format!(" `{key}`"));
+            format!("the key{key} occurs twice in the same mapping; remove one of them")
+        }
+        other => one_line(&other.to_string()),
+    }
+}
+
 /// Returns the first line of a message of a library.
 pub fn one_line(text: &str) -> String {
     text.lines().next().unwrap_or_default().trim().to_owned()

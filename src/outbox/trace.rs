@@ -156,7 +156,7 @@ mod tests {
     }
 
     fn answered(status: u16) -> AttemptResult {
-        AttemptResult::Answered { status, retry_after: None, body: "s3cr3t".to_owned(), rotated: false }
+        AttemptResult::Answered { status, retry_after: None, redirect: None, body: "s3cr3t".to_owned(), rotated: false }
     }
 
     fn span(record: &Record, destination: Destination, result: AttemptResult) -> Span {

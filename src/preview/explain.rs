@@ -9,6 +9,7 @@ use kube::ResourceExt as _;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use super::defaults::add_defaults;
 use super::laid::status_of;
 use super::{Egress, PreviewError};
 use crate::api::delivery::{Family, SubjectKind};
@@ -21,6 +22,8 @@ use crate::manifests::{effective_notification, has_notification, layers_below};
 use crate::promotion::policy::policy;
 
 const MASK: &str = "******";
+/// The author of a default.
+const DEFAULT: &str = "default";
 
 /// One notification, for the targets with the same effective settings.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -193,9 +196,10 @@ impl Whole<'_> {
         // Layers that cannot be merged are reported as the problem.
         let folded = fold(&whole, |_| {}).unwrap_or_default();
         let problem = problem.or_else(|| self.refused(&folded.value));
-        let fields = self.authors(&folded, &namespace);
+        let mut fields = self.authors(&folded, &namespace);
         let mut spec = folded.value;
         mask(&mut spec);
+        fields.extend(add_defaults(&mut spec).into_iter().map(|pointer| (pointer, DEFAULT.to_owned())));
         Some(Explained {
             notification: self.name.to_owned(),
             targets: Vec::new(),
@@ -220,7 +224,7 @@ impl Whole<'_> {
     fn authors(&self, folded: &Folded, namespace: &str) -> BTreeMap<String, String> {
         let (name, pipeline, config_map) = (self.name, self.pipeline.name_any(), self.known.config_map);
         let who = |source: &Source| match source {
-            Source::BuiltIn => "default".to_owned(),
+            Source::BuiltIn => DEFAULT.to_owned(),
             Source::Defaults => format!("ConfigMap {config_map}, defaults"),
             Source::Global => format!("ConfigMap {config_map}, notification {name}"),
             Source::Notification => format!("Notification {namespace}/{name}"),
@@ -483,6 +487,8 @@ notifications:
         assert_eq!(audit.problem, None);
         assert_eq!(audit.fields["/endpoint/url"], "ConfigMap pennant-system/pennant-config, notification audit");
         assert_eq!(audit.fields["/endpoint/timeout"], "ConfigMap pennant-system/pennant-config, defaults");
+        assert_eq!(audit.fields["/template/parameters/type"], "default");
+        assert_eq!(audit.spec["template"]["parameters"]["type"], "dev.pennant.{{lower type}}");
         assert_eq!(deploys.fields["/endpoint/timeout"], "ConfigMap pennant-system/pennant-config, notification deploys");
         assert_eq!(deploys.fields["/delivery/retry/maxAge"], "ConfigMap pennant-system/pennant-config, defaults");
         assert_eq!(deploys.fields["/endpoint/url"], "Notification team-a/deploys");

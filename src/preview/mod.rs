@@ -8,6 +8,7 @@
 //! [`explain()`] returns the effective notifications of a pipeline, with the layer that set each field, and [`promotions()`] why a revision is
 //! or is not promoted.
 
+mod defaults;
 mod egress;
 mod explain;
 mod laid;

@@ -57,7 +57,7 @@ fn credentials(template: &BuiltinTemplate) -> String {
     if let Some(path) = template.metadata.path.as_ref().filter(|_| credentials.kind != CredentialsKind::Url) {
         let _ = write!(
             text,
-            " The path `{path}` is appended if `endpoint.url` has no path. A URL from a Secret is not changed."
+            " The path `{path}` is [appended](../templates.md#path-of-a-built-in-template) to `endpoint.url`, also after a prefix. A URL from a Secret is not changed."
         );
     }
     text

@@ -38,7 +38,7 @@ pub struct Metadata {
     /// HTTP method.
     #[serde(default)]
     pub method: Method,
-    /// Template of path and query. It is used if the URL has no path.
+    /// Template of path and query. It is appended to the URL of the user.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
     /// Media type of the body.

@@ -6,7 +6,7 @@ use std::ops::Range;
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_saphyr::{Location, NonFiniteFloatPolicy, Spanned};
 
-use crate::manifests::one_line;
+use crate::manifests::yaml_problem;
 
 /// One node. A list of nodes determines documents: each list and map ends with [`Content::End`].
 #[derive(Clone, Debug)]
@@ -52,7 +52,7 @@ pub(super) struct NotYaml {
 pub(super) fn read(text: &str) -> Result<Vec<Node>, NotYaml> {
     let options = serde_saphyr::options! { non_finite_float_policy: NonFiniteFloatPolicy::PassThrough, with_snippet: false };
     let documents: Vec<Spanned<Tree>> = serde_saphyr::from_multiple_with_options(text, options).map_err(|error| {
-        let problem = one_line(&error.without_snippet().to_string());
+        let problem = yaml_problem(&error);
         NotYaml { line: error.location().map_or(1, |location| location.line()), problem }
     })?;
     let mut nodes = Vec::new();

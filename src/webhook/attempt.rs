@@ -33,6 +33,8 @@ pub enum AttemptResult {
         /// How long to wait before the next request, counted from the answer of the receiver, which requested it. At most
         /// [`super::MAX_RETRY_AFTER`].
         retry_after: Option<Duration>,
+        /// Scheme, host and port to which the receiver redirects, without the Secrets that were sent. Empty if it redirects within itself.
+        redirect: Option<String>,
         /// First 256 bytes of the body: printable characters only, without the Secrets that were sent.
         body: String,
         /// Whether a Secret of this request has changed since.
@@ -149,14 +151,26 @@ impl AttemptResult {
         }
     }
 
+    /// Whether the receiver answered 403 because of a limit on the rate, and not because of the credentials.
+    fn is_limited(&self) -> bool {
+        matches!(self, Self::Answered { status: 403, retry_after: Some(_), .. })
+    }
+
     /// Returns the error as one line, such as `503 Service Unavailable`, or `None` after a 2xx.
     #[must_use]
     pub fn error(&self) -> Option<String> {
         match self {
             Self::Answered { status: 200..=299, .. } => None,
-            Self::Answered { status, .. } => {
+            Self::Answered { status, redirect, .. } => {
                 let words = StatusCode::from_u16(*status).ok().and_then(|s| s.canonical_reason());
-                Some(words.map_or_else(|| status.to_string(), |words| format!("{status} {words}")))
+                let line = words.map_or_else(|| status.to_string(), |words| format!("{status} {words}"));
+                // Otherwise a 403 reads like rejected credentials.
+                Some(match redirect.as_deref() {
+                    Some("") => format!("{line}: to another path of the receiver"),
+                    Some(origin) => format!("{line}: to {origin}"),
+                    None if self.is_limited() => format!("{line}: the receiver limits the rate of requests"),
+                    None => line,
+                })
             }
             Self::NotSent(why) => Some(why.to_string()),
             Self::Failed(why) => Some(why.to_string()),
@@ -183,11 +197,20 @@ mod tests {
     #[test]
     fn an_error_is_one_human_readable_line() {
         let key = SecretKey::new("team-a", "chat", "url");
-        let answered = |status| AttemptResult::Answered { status, retry_after: None, body: String::new(), rotated: false };
+        let with = |status, retry_after, redirect: Option<&str>| {
+            let redirect = redirect.map(str::to_owned);
+            AttemptResult::Answered { status, retry_after, redirect, body: String::new(), rotated: false }
+        };
+        let answered = |status| with(status, None, None);
         for (result, words) in [
             (answered(204), None),
             (answered(503), Some("503 Service Unavailable")),
             (answered(599), Some("599")),
+            (answered(403), Some("403 Forbidden")),
+            (with(403, Some(Duration::from_secs(3)), None), Some("403 Forbidden: the receiver limits the rate of requests")),
+            (with(301, None, Some("https://a.net:99")), Some("301 Moved Permanently: to https://a.net:99")),
+            (with(302, None, Some("")), Some("302 Found: to another path of the receiver")),
+            (answered(304), Some("304 Not Modified")),
             (AttemptResult::NotSent(NotSent::KeyMissing(key.clone())), Some("Secret team-a/chat has no key url")),
             (
                 AttemptResult::NotSent(NotSent::SecretInvalid { key, problem: "is empty" }),

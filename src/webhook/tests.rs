@@ -224,6 +224,7 @@ async fn answers_are_returned_unchanged() {
         let expected = AttemptResult::Answered {
             status,
             retry_after: Some(Duration::from_secs(3)),
+            redirect: None,
             body: "nope".to_owned(),
             rotated: false,
         };
@@ -245,8 +246,33 @@ async fn redirects_are_not_followed() {
         let attempt = sender.send(out).await;
         assert_eq!(attempt.result.status(), Some(status));
         assert_eq!(classify(&attempt.result, 0), Verdict::Parked { reason: Reason::Redirected });
+        let said = attempt.result.error().unwrap();
+        assert!(said.ends_with(&format!(": to http://{}", second.address)), "{said}");
     }
     assert_eq!(second.connections(), 0);
+}
+
+#[tokio::test]
+async fn a_redirect_is_shown_without_what_is_secret() {
+    for (location, said) in [
+        ("https://me:s3cr3t@a.example:99/x?token=s3cr3t", "302 Found: to https://a.example:99"),
+        ("/login?next=s3cr3t", "302 Found: to another path of the receiver"),
+        ("mailto:s3cr3t", "302 Found"),
+        ("https://s3cr3t.example/", "302 Found: to https://***.example"),
+    ] {
+        let receiver =
+            Receiver::answering(format!("HTTP/1.1 302 X\r\nlocation: {location}\r\ncontent-length: 0\r\n\r\n")).await;
+        // A segment of the URL is a Secret.
+        let sender = sender_with(lax(), with_secret(&[("url", &format!("http://{}/s3cr3t", receiver.address))]));
+        let out = to(Destination::Secret(key("url")));
+        assert_eq!(sender.send(out).await.result.error().as_deref(), Some(said), "{location}");
+    }
+    // An address that comes from a Secret is masked, also with another scheme.
+    let head = "HTTP/1.1 301 X\r\nlocation: https://127.0.0.1:1/\r\ncontent-length: 0\r\n\r\n";
+    let receiver = Receiver::answering(head).await;
+    let sender = sender_with(lax(), with_secret(&[("url", &format!("http://{}/hook", receiver.address))]));
+    let said = sender.send(to(Destination::Secret(key("url")))).await.result.error();
+    assert_eq!(said.as_deref(), Some("301 Moved Permanently: to https://***:1"));
 }
 
 #[tokio::test]

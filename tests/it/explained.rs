@@ -109,6 +109,8 @@ async fn explain_shows_the_global_configuration_if_it_can_be_read() {
     let (all, said) = explain(&world, &["-o", "json"]).await;
     assert_eq!((names(&all), said.as_str()), (vec!["audit".to_owned(), "hook".to_owned()], ""));
     assert_eq!(all[0]["fields"]["/endpoint/url"], "ConfigMap explained-global/pennant-config, notification audit");
+    assert_eq!(all[0]["fields"]["/template/parameters/type"], "default");
+    assert_eq!(all[0]["spec"]["template"]["parameters"]["type"], "dev.pennant.{{lower type}}");
     for one in all.as_array().unwrap() {
         assert_eq!(one["fields"]["/endpoint/connectTimeout"], "ConfigMap explained-global/pennant-config, defaults");
         assert!(one.get("problem").is_none(), "{one}");

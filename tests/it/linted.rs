@@ -491,10 +491,16 @@ fn lint_reads_folders_recursively_and_fails_without_manifests() {
     assert!(out.starts_with(&format!("{deep}:1: Notification n: spec.trigers: ")), "{out}");
     assert!(err.ends_with("pennant: 1 problem, 2 objects checked\n"), "{err}");
     assert!(
-        err.contains("binary.json: not UTF-8: skipped") && err.contains("config-map.yaml:2: skipped: not YAML"),
+        err.contains("binary.json cannot be read: line 1: it is UTF-16 text; convert it")
+            && err.contains("config-map.yaml:2: skipped: not YAML"),
         "{err}"
     );
     assert!(err.contains("nested/chart/templates: templates of a Helm chart: skipped; pipe "), "{err}");
+    let latin = root.join("latin.yaml");
+    std::fs::write(&latin, b"kind: Notification\n# caf\xe9\n").unwrap();
+    let (code, _, err) = lint("latin.yaml");
+    let problem = format!("{} cannot be read: line 2: the byte 0xE9 is not UTF-8", latin.display());
+    assert!(code == Some(1) && err.contains(&problem) && err.contains("iconv"), "{err}");
 
     std::fs::create_dir(root.join("empty")).unwrap();
     for (at, said) in [

@@ -129,6 +129,44 @@ async fn retry_after_only_delays_and_by_one_hour_at_most() {
     oracle.check().await;
 }
 
+/// GitHub answers 403 at both of its rate limits.
+#[tokio::test]
+async fn a_rate_limit_is_no_rejection_of_credentials() {
+    let world = World::new("rate-limit").await;
+    let receiver = Receiver::start();
+    let apps = ["primary", "secondary", "credentials"];
+    join_all(apps.map(|app| world.deploy(app, "1"))).await;
+    world.pipeline("shop", &apps.map(|app| ["dev/", app].concat()).each_ref().map(String::as_str)).await;
+    let slow = json!({"delivery": {"retry": {"initial": "10m", "max": "10m"}}});
+    world.notification("hook", &receiver, slow).await;
+    let reset = (Time::now() + Duration::from_mins(50)).as_second().to_string();
+    let limited =
+        |remaining| Reply::status(403).header("x-ratelimit-remaining", remaining).header("x-ratelimit-reset", &reset);
+    receiver.script("/hook/primary", [limited("0")]);
+    receiver.script("/hook/secondary", [Reply::status(403).header("retry-after", "1800")]);
+    receiver.script("/hook/credentials", [limited("4999")]);
+    let _pennant = Pennant::start(&world).await;
+    world.settled().await;
+
+    join_all(apps.map(|app| world.ship(app, "2"))).await;
+    // The number of minutes to the reset depends on how long the start has taken.
+    for (app, reason, [least, most]) in [
+        ("primary", "ReceiverError", [40 * MINUTE, 50 * MINUTE]),
+        ("secondary", "ReceiverError", [30 * MINUTE, 30 * MINUTE]),
+        ("credentials", "CredentialsRejected", [10 * MINUTE, 12 * MINUTE]),
+    ] {
+        let status = waiting(&world, app).await;
+        assert_eq!(status.reason.as_deref(), Some(reason), "{app}: {status:?}");
+        let gap = status.next_attempt_time.unwrap().duration_since(status.last_attempt_time.unwrap()).as_secs();
+        assert!((least..=most + UNDER_WAY).contains(&gap), "{app} is tried again in {gap} s");
+    }
+    let mut oracle = Oracle::new(&world, &receiver);
+    for app in apps {
+        oracle = oracle.lane(&format!("shop/hook/dev/{app}"), &["Deployed 2 [pending]"]);
+    }
+    oracle.check().await;
+}
+
 fn of_hook(delivery: &Delivery, app: &str) -> bool {
     let spec = &delivery.spec;
     spec.notification == "hook" && spec.subject.target.as_ref().is_some_and(|t| t.app.name == app)

@@ -93,6 +93,27 @@ async fn a_failure_before_the_commit_is_known_is_not_posted_on_the_commit_that_r
     assert_eq!(status.parked, 0);
 }
 
+/// Without an operation, a source that cannot be read leaves everything else as it was.
+#[tokio::test]
+async fn a_source_that_cannot_be_compared_is_a_failure_of_no_commit() {
+    let world = World::new("status-compared").await;
+    let receiver = Receiver::start();
+    begin(&world, &receiver, &json!({"revision": A})).await;
+    let _pennant = Pennant::start(&world).await;
+    world.settled().await;
+
+    let condition = json!({"type": "ComparisonError", "message": "Failed to load target state: no such chart"});
+    report(&world, json!({"sync": {"status": "Unknown"}, "conditions": [condition]})).await;
+    let delivery = world.delivery("Failed", is_canceled).await;
+    assert_eq!(delivery.spec.to.message, "Failed to load target state: no such chart");
+    report(&world, json!({"conditions": null})).await;
+    synced(&world, &json!({"revision": B})).await;
+    receiver.wait(&format!("/repos/acme/podinfo/statuses/{B}"), 1).await;
+    let lane = ["Failed [Canceled]", &format!("Deployed {B}")];
+    Oracle::new(&world, &receiver).lane("shop/status/dev/web", &lane).check().await;
+    assert_eq!(receiver.log().len(), 1, "nothing is posted on {A}");
+}
+
 #[tokio::test]
 async fn the_commit_of_an_application_with_a_chart_is_that_of_its_git_source() {
     let world = World::new("status-sources").await;

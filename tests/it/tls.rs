@@ -80,6 +80,38 @@ async fn an_invalid_certificate_is_rejected_with_the_reason() {
 }
 
 #[tokio::test]
+async fn a_self_signed_certificate_of_a_ca_is_accepted_if_it_is_configured() {
+    let world = World::new("tls-exact").await;
+    let of_ca = |mut params: rcgen::CertificateParams| {
+        params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        Pair::self_signed(&params)
+    };
+    let (own, other) = (of_ca(params(HERE)), of_ca(params(HERE)));
+    let nameless = of_ca(rcgen::CertificateParams::default());
+    let bundle = format!("{}{}", own.certificate.pem(), nameless.certificate.pem());
+    world.create::<ConfigMap>(json!({"metadata": {"name": "ca-map"}, "data": {"ca.crt": bundle}})).await;
+    let [right, stranger, unnamed] = [&own, &other, &nameless].map(|pair| Receiver::over_tls(pair.server(None)));
+    world.deploy("web", "1").await;
+    world.pipeline("shop", &["dev/web"]).await;
+    for (name, receiver) in [("own", &right), ("other", &stranger), ("nameless", &unnamed)] {
+        notification(&world, name, receiver, json!({})).await;
+    }
+    let _pennant = Pennant::start(&world).await;
+    world.settled().await;
+
+    world.ship("web", "2").await;
+    world.delivery("Deployed 2", |d| told(d, "other", "TlsFailed", "put exactly this certificate into caFrom")).await;
+    world.delivery("Deployed 2", |d| told(d, "nameless", "TlsFailed", "-addext subjectAltName=DNS:NAME")).await;
+    world.fence("shop", &["own"]).await;
+    let mut oracle = Oracle::new(&world, &right).and(&stranger).and(&unnamed).with_attempts_unseen();
+    for (name, change) in [("own", "Deployed 2"), ("other", "Deployed 2 [pending]"), ("nameless", "Deployed 2 [pending]")] {
+        oracle = oracle.lane(&format!("shop/{name}/dev/web"), &[change]);
+    }
+    oracle.check().await;
+    assert!(stranger.log().is_empty() && unnamed.log().is_empty());
+}
+
+#[tokio::test]
 async fn custom_ca_and_client_certificates_work_and_follow_their_secret() {
     let world = World::new("tls-own").await;
     let (authority, clients) = (Authority::new(), Authority::new());

@@ -14,6 +14,7 @@ pub mod kind;
 pub mod names;
 pub mod nearest;
 pub mod permalink;
+pub mod redirect;
 pub mod refs;
 pub mod revision;
 pub mod shard;

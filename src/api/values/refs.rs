@@ -135,7 +135,7 @@ pub enum ClusterKind {
     GitopsCluster,
     /// An object of Cluster API (`cluster.x-k8s.io`) or of Fleet (`fleet.cattle.io`).
     Cluster,
-    /// A Secret with a kubeconfig under key `kubeconfig` or `value`.
+    /// A Secret with a kubeconfig under key `kubeconfig`, `value` or `value.yaml`.
     Secret,
 }
 

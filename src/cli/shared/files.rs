@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
-use std::io::Read;
+use std::io::{Error, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
@@ -19,12 +19,29 @@ pub(in crate::cli) fn read(file: &Path) -> anyhow::Result<String> {
 
 /// Reads everything. A part of a file could be valid, so a file that is too large is an error.
 fn bounded(source: impl Read) -> std::io::Result<String> {
-    let mut text = String::new();
-    source.take(MOST + 1).read_to_string(&mut text)?;
-    if text.len() as u64 > MOST {
-        return Err(std::io::Error::other("the input is larger than 16 MiB; split it"));
+    let mut bytes = Vec::new();
+    source.take(MOST + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > MOST {
+        return Err(Error::other("the input is larger than 16 MiB; split it"));
     }
-    Ok(text)
+    decoded(bytes).map_err(|problem| Error::new(ErrorKind::InvalidData, problem))
+}
+
+/// Returns the text, or what is wrong with its encoding and how to change it.
+fn decoded(bytes: Vec<u8>) -> Result<String, String> {
+    let with = |encoding: &str| format!("convert it to UTF-8, for example with `iconv -f {encoding} -t UTF-8`");
+    // Text of ASCII characters in UTF-16 has a zero in each second byte.
+    let zeros = |first: usize| bytes.len() > 8 && bytes.iter().skip(first).step_by(2).take(4).all(|byte| *byte == 0);
+    let is_utf16 = bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff]) || zeros(0) || zeros(1);
+    if is_utf16 {
+        return Err(format!("line 1: it is UTF-16 text; {}", with("UTF-16")));
+    }
+    String::from_utf8(bytes).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        let (before, byte) = (&error.as_bytes()[..at], error.as_bytes()[at]);
+        let line = before.split(|byte| *byte == b'\n').count();
+        format!("line {line}: the byte 0x{byte:02X} is not UTF-8; if the file is Latin-1, {}", with("LATIN1"))
+    })
 }
 
 /// The content of a folder.
@@ -78,5 +95,28 @@ mod tests {
         assert_eq!(bounded(std::io::repeat(b'a').take(MOST)).unwrap().len() as u64, MOST);
         let error = bounded(std::io::repeat(b'a')).unwrap_err().to_string();
         assert!(error.contains("larger than 16 MiB"), "{error}");
+    }
+
+    #[test]
+    fn a_text_that_is_not_utf_8_has_the_line_and_the_remedy() {
+        let utf16 = |text: &str, little: bool| -> Vec<u8> {
+            text.encode_utf16().flat_map(|unit| if little { unit.to_le_bytes() } else { unit.to_be_bytes() }).collect()
+        };
+        let latin = "line 2: the byte 0xE9 is not UTF-8; if the file is Latin-1, convert it to UTF-8, for example with `iconv -f LATIN1 -t UTF-8`";
+        let wide = "line 1: it is UTF-16 text; convert it to UTF-8, for example with `iconv -f UTF-16 -t UTF-8`";
+        for (bytes, problem) in [
+            ("a: é\n".as_bytes().to_vec(), None),
+            ("\u{feff}a: 1\n".as_bytes().to_vec(), None),
+            (Vec::new(), None),
+            (b"a: 1\nb: caf\xe9\n".to_vec(), Some(latin)),
+            (utf16("\u{feff}kind: A\n", true), Some(wide)),
+            (utf16("\u{feff}kind: A\n", false), Some(wide)),
+            (utf16("kind: A\n", true), Some(wide)),
+            (utf16("kind: A\n", false), Some(wide)),
+        ] {
+            assert_eq!(decoded(bytes.clone()).err().as_deref(), problem, "{bytes:?}");
+            let error = bounded(&*bytes).err();
+            assert_eq!(error.map(|error| error.kind()), problem.map(|_| ErrorKind::InvalidData));
+        }
     }
 }

@@ -10,6 +10,9 @@ use crate::api::values::refs::{ClusterKind, ClusterRef};
 use crate::cluster::Reason;
 use crate::cluster::error::ObserveError;
 
+/// A key that Flux reads by default, after `value`.
+const FLUX: &str = "value.yaml";
+
 /// The place of a kubeconfig: a Secret and its possible keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::cluster) struct Place {
@@ -33,7 +36,7 @@ pub(in crate::cluster) fn kind(cluster: &ClusterRef) -> Result<Option<ApiResourc
 
 /// Returns the place of the kubeconfig if a Secret represents the cluster.
 pub(in crate::cluster) fn itself(cluster: &ClusterRef) -> Place {
-    Place { secret: cluster.name.clone(), keys: &["kubeconfig", "value"] }
+    Place { secret: cluster.name.clone(), keys: &["kubeconfig", "value", FLUX] }
 }
 
 /// Returns the place of the kubeconfig for this object.
@@ -45,7 +48,7 @@ pub(in crate::cluster) fn place(cluster: &ClusterRef, object: &DynamicObject) ->
         ClusterKind::Secret => (Some(itself(cluster)), ""),
         ClusterKind::GitopsCluster => {
             let named = text("/spec/secretRef/name")
-                .map(|name| Place { secret: name.to_owned(), keys: &["value", "kubeconfig"] })
+                .map(|name| Place { secret: name.to_owned(), keys: &["value", "kubeconfig", FLUX] })
                 .or_else(|| text("/spec/capiClusterRef/name").map(of_cluster_api));
             (named, "spec.secretRef.name or spec.capiClusterRef.name")
         }
@@ -94,12 +97,12 @@ mod tests {
         let capi = cluster(ClusterKind::Cluster, Some("cluster.x-k8s.io/v1beta1"));
         let fleet = cluster(ClusterKind::Cluster, Some("fleet.cattle.io/v1alpha1"));
         let is = |secret: &str, keys| Ok((secret.to_owned(), keys));
-        assert_eq!(look(&gitops, &json!({"secretRef": {"name": "a"}})), is("a", 2));
+        assert_eq!(look(&gitops, &json!({"secretRef": {"name": "a"}})), is("a", 3));
         assert_eq!(look(&gitops, &json!({"capiClusterRef": {"name": "b"}})), is("b-kubeconfig", 1));
         assert_eq!(look(&capi, &json!(null)), is("eu-kubeconfig", 1));
         assert_eq!(look(&fleet, &json!({"kubeConfigSecret": "c"})), is("c", 1));
         assert_eq!(look(&fleet, &json!({"kubeConfigSecret": "c", "kubeConfigSecretNamespace": "infra"})), is("c", 1));
-        assert_eq!(look(&cluster(ClusterKind::Secret, None), &json!(null)), is("eu", 2));
+        assert_eq!(look(&cluster(ClusterKind::Secret, None), &json!(null)), is("eu", 3));
         let plural = |c: &ClusterRef| kind(c).unwrap().map(|k| (k.api_version, k.plural));
         assert_eq!(plural(&gitops), Some(("gitops.weave.works/v1alpha1".into(), "gitopsclusters".into())));
         assert_eq!(plural(&capi), Some(("cluster.x-k8s.io/v1beta1".into(), "clusters".into())));

@@ -154,13 +154,21 @@ impl Resolver {
         let data = object.data.as_ref();
         let found = place.keys.iter().find_map(|key| Some((key, data?.get(*key)?)));
         let Some((key, bytes)) = found else {
-            let words = format!("Secret {secret} has no key {}", place.keys.join(" or "));
+            let words = format!("Secret {secret} has no key {}", list(place.keys));
             return trouble(Reason::KubeconfigMissing, words);
         };
         match kubeconfig::read(&bytes.0, self.insecure) {
             Ok(checked) => Resolution::Ready(Box::new(checked), Sha256::digest(&bytes.0).into()),
             Err(why) => trouble(Reason::KubeconfigInvalid, format!("Secret {secret}, key {key}: {why}")),
         }
+    }
+}
+
+/// Returns keys as a list, such as `a, b or c`.
+fn list(keys: &[&str]) -> String {
+    match keys {
+        [all @ .., last] if !all.is_empty() => format!("{} or {last}", all.join(", ")),
+        _ => keys.concat(),
     }
 }
 
@@ -291,10 +299,16 @@ mod tests {
 
     #[tokio::test]
     async fn whatever_is_missing_is_named() {
+        let mut both = secret("value", "sesame");
+        both.data.as_mut().unwrap().extend(secret("value.yaml", KUBECONFIG).data.unwrap());
         for (events, reason, words) in [
             (listed(None), "KubeconfigMissing", "there is no Secret infra/eu"),
             (refused(403), "Forbidden", "not allowed to list and watch Secret infra/eu"),
-            (listed(Some(secret("else", ""))), "KubeconfigMissing", "Secret infra/eu has no key kubeconfig or value"),
+            (
+                listed(Some(secret("else", ""))),
+                "KubeconfigMissing",
+                "Secret infra/eu has no key kubeconfig, value or value.yaml",
+            ),
             (
                 listed(Some(Secret { type_: Some(INBOUND.to_owned()), ..secret("value", KUBECONFIG) })),
                 "SecretReserved",
@@ -306,6 +320,8 @@ mod tests {
                 "Secret infra/eu, key value: the kubeconfig cannot",
             ),
             (listed(Some(secret("value", KUBECONFIG))), "Ready", ""),
+            (listed(Some(secret("value.yaml", KUBECONFIG))), "Ready", ""),
+            (listed(Some(both)), "KubeconfigInvalid", "Secret infra/eu, key value: the kubeconfig cannot"),
         ] {
             let mut resolver = resolver(ClusterKind::Secret);
             resolver.secret = Some(of(events));

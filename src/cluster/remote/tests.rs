@@ -218,3 +218,54 @@ async fn steps_that_fail_on_the_way_are_told_apart() {
     let nowhere = checked("https://no-such-host.invalid:6443");
     assert_eq!(said(&nowhere).await, "cluster eu cannot be reached: the name of its server cannot be resolved");
 }
+
+/// The certificate of `openssl req -x509`, for a name.
+fn of_ca(names: Vec<String>) -> (rcgen::Certificate, rcgen::KeyPair) {
+    let mut params = rcgen::CertificateParams::new(names).unwrap();
+    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let key = rcgen::KeyPair::generate().unwrap();
+    (params.self_signed(&key).unwrap(), key)
+}
+
+/// An API server with this certificate that answers each request with a version. Returns its URL.
+async fn versioned((certificate, key): &(rcgen::Certificate, rcgen::KeyPair)) -> String {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("https://{}", listener.local_addr().unwrap());
+    let key = PrivateKeyDer::Pkcs8(key.serialize_der().into());
+    let tls = rustls::ServerConfig::builder().with_no_client_auth().with_single_cert(vec![certificate.der().clone()], key);
+    let tls = TlsAcceptor::from(Arc::new(tls.unwrap()));
+    // Ends with the runtime of the test.
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let Ok(mut stream) = tls.accept(stream).await else { continue };
+            let _ = stream.read(&mut [0; 4096]).await;
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}").await;
+        }
+    });
+    url
+}
+
+#[tokio::test]
+async fn a_certificate_of_a_ca_is_accepted_from_a_server_only_if_it_is_in_the_kubeconfig() {
+    let own = of_ca(vec!["127.0.0.1".to_owned(), "eu.example".to_owned()]);
+    let (nameless, other) = (of_ca(Vec::new()), of_ca(vec!["127.0.0.1".to_owned()]));
+    let of = |url: &str, root: &rcgen::Certificate| Checked { roots: Some(vec![root.der().to_vec()]), ..checked(url) };
+    let (at, at_nameless) = (versioned(&own).await, versioned(&nameless).await);
+    let named = |name: &str| Checked { server_name: Some(name.to_owned()), ..of(&at, &own.0) };
+    for (case, checked, refusal) in [
+        ("in the kubeconfig", of(&at, &own.0), None),
+        ("by its other name", named("eu.example"), None),
+        ("by another name", named("us.example"), Some("its certificate is for another name (tls-server-name)")),
+        ("another one", of(&at, &other.0), Some("put exactly this certificate into certificate-authority-data")),
+        ("without a name", of(&at_nameless, &nameless.0), Some("-addext subjectAltName=DNS:NAME")),
+    ] {
+        let result = probe(&client(&checked).unwrap(), "eu").await;
+        match (result, refusal) {
+            (Probed::Answered, None) => {}
+            (Probed::Failed(error), Some(words)) => assert!(error.message.contains(words), "{case}: {}", error.message),
+            (Probed::Failed(error), None) => panic!("{case}: {}", error.message),
+            _ => panic!("{case}"),
+        }
+    }
+}

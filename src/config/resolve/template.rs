@@ -8,6 +8,7 @@ use kube::ResourceExt as _;
 
 use super::defaults::URL;
 use super::given::{Given, Places, Text};
+use super::path::{Joined, join};
 use crate::api::notification::{Builtin, Method, Template};
 use crate::api::values::nearest::nearest;
 use crate::api::values::refs::ConfigMapKey;
@@ -28,7 +29,7 @@ pub(in crate::config) struct Chosen {
     /// Source of the body.
     pub(in crate::config) body: String,
     pub(in crate::config) method: Method,
-    /// Path and query for a URL that has none.
+    /// Path and query after the URL of the user.
     pub(in crate::config) path: Option<String>,
     pub(in crate::config) headers: BTreeMap<String, String>,
     /// Header and scheme of a token.
@@ -187,17 +188,13 @@ impl Chosen {
         })
     }
 
-    /// The URL, with the path of the template if the URL has no path. The second value is the field that the path is from.
+    /// The URL, with the path of the template unless the URL has it. The second value is the field that the path is from.
     pub(in crate::config) fn with_path(&self, url: &str) -> Result<(String, String), Problem> {
-        let own = (url.to_owned(), URL.to_owned());
-        let authority = url.split_once("://").map_or("", |(_, rest)| rest);
-        let end = authority.find(['/', '?', '#']).unwrap_or(authority.len());
-        let Some(path) = self.path.as_deref().filter(|_| end > 0) else { return Ok(own) };
-        match &authority[end..] {
-            "" => Ok((format!("{url}{path}"), format!("{}, path", self.field))),
-            "/" => Ok((format!("{}{path}", &url[..url.len() - 1]), format!("{}, path", self.field))),
-            rest if rest.starts_with('/') && !matches!(rest.as_bytes().get(1), Some(b'?' | b'#')) => Ok(own),
-            _ => Err(Problem::invalid(
+        let joined = self.path.as_deref().map_or(Joined::Own, |path| join(url, path));
+        match joined {
+            Joined::Own => Ok((url.to_owned(), URL.to_owned())),
+            Joined::Appended(whole) => Ok((whole, format!("{}, path", self.field))),
+            Joined::OnlyQuery => Err(Problem::invalid(
                 URL,
                 "has a query but no path; set the whole path, or remove the query to use the path of the built-in template",
             )),

@@ -113,6 +113,17 @@ fn limits_are_not_taken_for_missing_permissions() {
 }
 
 #[test]
+fn a_redirect_has_its_origin() {
+    for (location, to) in
+        [("https://me:pw@forge.example:99/x?y", " to https://forge.example:99"), ("/login", ""), ("mailto:x", "")]
+    {
+        let error = answered(Kind::Github, &LOOK, 301, &[("location", location)], &json!({})).unwrap_err();
+        let words = format!("the answer is a redirect{to}, which is never followed; the repository may have moved");
+        assert_eq!(error, Error::RepositoryNotFound { status: 301, words });
+    }
+}
+
+#[test]
 fn words_are_bounded_and_on_one_line() {
     for (text, expected) in
         [("a\r\n\tb\u{0}c", "a b c"), ("\u{202e}a\u{200b}", "a"), (" a  b ", "a b"), ("<b>&amp;", "<b>&amp;"), ("", "")]

@@ -91,6 +91,6 @@ impl Loopback {
         let content_type =
             head.lines().find_map(|line| line.to_lowercase().strip_prefix("content-type: ").map(str::to_owned));
         let body = Bytes::from(answer.split_off(end + 4));
-        Ok((body.len() <= request.limit).then_some(Response { status, content_type, body }))
+        Ok((body.len() <= request.limit).then_some(Response { status, content_type, redirect: None, body }))
     }
 }

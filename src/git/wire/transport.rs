@@ -36,6 +36,8 @@ pub struct Response {
     pub status: u16,
     /// The header `content-type`.
     pub content_type: Option<String>,
+    /// Scheme, host and port to which the server redirects.
+    pub redirect: Option<String>,
     /// The body. If nothing else refers to it, a pack is read from it without a copy.
     pub body: Bytes,
 }
@@ -86,7 +88,11 @@ pub(in crate::git) async fn exchange(
     let is_text = |kind: &str| kind.starts_with("text/plain");
     let kind = response.content_type.as_deref().unwrap_or_default().trim().to_ascii_lowercase();
     if response.status != 200 {
-        let words = if is_text(&kind) { words::clean(&response.body) } else { String::new() };
+        let words = match &response.redirect {
+            Some(origin) => format!("a redirect to {origin}"),
+            None if is_text(&kind) => words::clean(&response.body),
+            None => String::new(),
+        };
         return Err(match response.status {
             status @ (401 | 403) => GitError::CredentialsRejected { status, words },
             404 => GitError::RepositoryNotFound,
@@ -100,5 +106,26 @@ pub(in crate::git) async fn exchange(
         Some(kind) if kind.trim() == content_type => Ok(response.body),
         Some(kind) if is_text(kind) => Err(GitError::Unsupported("the server supports only the dumb protocol of Git")),
         _ => Err(GitError::InvalidAnswer("it has another content type than answers of Git servers have")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Redirecting;
+
+    impl Transport for Redirecting {
+        async fn send(&self, _: Request) -> Result<Response, TransportError> {
+            let redirect = Some("https://git.example:99".to_owned());
+            Ok(Response { status: 301, content_type: Some("text/plain".to_owned()), redirect, body: Bytes::from("moved") })
+        }
+    }
+
+    #[tokio::test]
+    async fn a_redirect_has_its_origin() {
+        let request = Request { method: Method::Get, path: "/", headers: Vec::new(), body: Bytes::new(), limit: 9 };
+        let error = exchange(&Redirecting, request, "x/y").await.unwrap_err().to_string();
+        assert_eq!(error, "the server answers with status 301: a redirect to https://git.example:99");
     }
 }

@@ -5,7 +5,8 @@
 //! Three things are separate: the operation, which applies a revision to the cluster; the health of the live objects; and their comparison
 //! with the source. A running or failed operation takes precedence over the health. The newest entry of the history is the running
 //! revision, because `sync.revision` is only what was compared. `OutOfSync` is drift and not a failure. While the comparison is `Unknown`
-//! (the source cannot be read), drift is unknown.
+//! (the source cannot be read), drift is unknown. If Argo CD also reports a `ComparisonError`, it cannot deploy what the source contains, and starts
+//! no operation. That is a failure. What was tried is unknown, because the comparison names no revision.
 //!
 //! An operation can be requested by a name, such as `HEAD` or a branch. Its attempted revision is known once the name is resolved to a
 //! commit or to a version of a chart.
@@ -18,9 +19,10 @@ use serde_json::Value;
 use super::super::kstatus::Verdict;
 use super::super::view::View;
 use super::{Reading, Rules};
+use crate::api::Status;
 
 pub(super) static APPLICATION: Rules =
-    Rules { group: "argoproj.io", kind: "Application", reader: "argo-application/2", read };
+    Rules { group: "argoproj.io", kind: "Application", reader: "argo-application/3", read };
 
 /// Maximum number of reported sources of an Application.
 const SOURCES: usize = 16;
@@ -33,6 +35,11 @@ fn read(view: &View<'_>) -> Reading {
         return with_drift(Reading::named(verdict, &running, &tried));
     }
     let verdict = healthy(view);
+    if verdict.status != Status::Failed
+        && let Some(failure) = not_compared(view)
+    {
+        return with_drift(Reading::named(failure, &running, ""));
+    }
     let suspended = verdict.reason == "Suspended";
     with_drift(Reading::named(verdict, &running, &running).suspended(suspended))
 }
@@ -118,6 +125,14 @@ fn is_health_stale(view: &View<'_>) -> bool {
     // the refresh that triggered it. Then the refresh was earlier if it still reports `OutOfSync`.
     let within_a_second = refreshed == finished && view.text("/status/operationState/startedAt") == finished;
     refreshed < finished || (within_a_second && view.text("/status/sync/status") == "OutOfSync")
+}
+
+/// Returns the failure of a comparison: the source cannot be read, or its manifests cannot be generated. Argo CD ignores a server that does not
+/// answer for some minutes. A comparison from before the end of the last operation does not count.
+fn not_compared(view: &View<'_>) -> Option<Verdict> {
+    let is_now = view.text("/status/sync/status") == "Unknown" && !is_health_stale(view);
+    let error = view.condition("ComparisonError").filter(|_| is_now)?;
+    Some(Verdict::failed("ComparisonError", or(error.message, "Argo CD cannot compare the source with the live state")))
 }
 
 /// Returns the message of the first condition that is an error, such as `ComparisonError`.
@@ -380,6 +395,44 @@ mod tests {
             let more = with(&health("Suspended"), json!({"operationState": operation(phase, "a")}));
             assert!(!look(APPLICATION, json!({}), app(more)).suspended, "an operation is news: {phase}");
         }
+    }
+
+    #[test]
+    fn a_comparison_that_fails_is_a_failure_of_no_known_revision() {
+        let failing = |type_: &str, sync: &str| {
+            let condition = json!({"type": type_, "message": "Failed to load target state: no such chart"});
+            app(
+                json!({"conditions": [{"type": "OrphanedResourceWarning", "message": "no"}, condition], "sync": {"status": sync, "revision": ""}}),
+            )
+        };
+        let broken = failing("ComparisonError", "Unknown");
+        let stale = json!({"reconciledAt": "2026-01-01T08:59:59Z"});
+        for (name, status, want, tried, reason) in [
+            ("healthy", broken.clone(), Failed, "", "ComparisonError"),
+            ("progressing", with(&broken, health("Progressing")), Failed, "", "ComparisonError"),
+            ("health unknown", with(&broken, health("Unknown")), Failed, "", "ComparisonError"),
+            ("suspended", with(&broken, health("Suspended")), Failed, "", "ComparisonError"),
+            ("degraded", with(&broken, health("Degraded")), Failed, "a", "Degraded"),
+            ("syncs", with(&broken, op("Running", "b")), InProgress, "b", "Syncing"),
+            ("sync failed", with(&broken, op("Failed", "b")), Failed, "b", "SyncFailed"),
+            ("not looked at since", with(&broken, stale), InProgress, "a", "NotRefreshed"),
+            ("compared again", failing("ComparisonError", "Synced"), Current, "a", ""),
+            ("cannot be compared yet", failing("SharedResourceWarning", "Unknown"), Current, "a", ""),
+            ("another error", failing("InvalidSpecError", "Unknown"), Current, "a", ""),
+        ] {
+            let seen = look(APPLICATION, json!({}), status);
+            assert_eq!((summary(&seen), seen.reason.as_str()), ((want, "a", tried), reason), "{name}");
+            assert!(!seen.suspended && !seen.drifted, "{name}");
+        }
+        let seen = look(APPLICATION, json!({}), broken);
+        assert_eq!(seen.message, "Failed to load target state: no such chart");
+        assert!(seen.drift_unknown);
+        let never = json!({"conditions": [{"type": "ComparisonError"}], "sync": {"status": "Unknown"}, "health": {"status": "Healthy"}});
+        let seen = look(APPLICATION, json!({}), never);
+        assert_eq!(
+            (summary(&seen), seen.message.as_str()),
+            ((Failed, "", ""), "Argo CD cannot compare the source with the live state")
+        );
     }
 
     #[test]

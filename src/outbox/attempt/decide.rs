@@ -142,10 +142,10 @@ pub fn unsendable(
     (status, Then::Settle { answered: false })
 }
 
-/// Returns the status of a delivery whose pipeline, target or notification is gone.
+/// Returns the status of a delivery whose pipeline, target or notification is gone. An error from before is not why it was canceled.
 #[must_use]
 pub fn canceled(before: &DeliveryStatus, reason: &str, now: Time) -> DeliveryStatus {
-    let mut status = before.clone();
+    let mut status = DeliveryStatus { error: None, ..before.clone() };
     settle(&mut status, Outcome::Canceled, Some(reason), now);
     status
 }
@@ -195,7 +195,8 @@ mod tests {
     }
 
     fn answered(status: u16) -> Attempt {
-        let result = AttemptResult::Answered { status, retry_after: None, body: "nope".into(), rotated: false };
+        let result =
+            AttemptResult::Answered { status, retry_after: None, redirect: None, body: "nope".into(), rotated: false };
         Attempt { started: time(1), duration: Duration::from_millis(12), result }
     }
 
@@ -250,6 +251,18 @@ mod tests {
             assert_eq!((status.outcome, status.reason.as_deref()), (Some(outcome), Some(reason)));
             assert_eq!((status.error.as_deref(), status.attempts), (Some("there is no \"team\""), 0));
             assert_eq!((status.settled_time, then), (Some(time(3)), Then::Settle { answered: false }));
+        }
+    }
+
+    #[test]
+    fn what_is_canceled_does_not_show_an_earlier_error() {
+        for attempts in [0, 3] {
+            let error = Some("503 Service Unavailable".to_owned());
+            let reason = Some("ReceiverError".to_owned());
+            let before = DeliveryStatus { error, reason, attempts, status_code: Some(503), ..DeliveryStatus::default() };
+            let status = canceled(&before, "PipelineDeleted", time(3));
+            assert_eq!((status.outcome, status.reason.as_deref()), (Some(Outcome::Canceled), Some("PipelineDeleted")));
+            assert_eq!((status.error, status.status_code, status.attempts), (None, Some(503), attempts));
         }
     }
 

@@ -17,6 +17,7 @@ use super::values::always;
 use super::{Attempt, Outside, lock};
 use crate::api::notification::credentials::{Authorities, SecretKey, SecretName, TlsRef};
 use crate::api::promotion::{ForgeType, GitRepository, PullRequestStrategy};
+use crate::api::values::redirect::redirect_origin;
 use crate::api::{Time, now, since_boot};
 use crate::forge::budget::{self, End, Priority, Turn};
 use crate::forge::{self, Intent, Kind, Meaning, Repository};
@@ -152,9 +153,11 @@ impl Transport for GitRemote<'_> {
             error => TransportError::Failed(Box::new(error)),
         })?;
         let content_type = answer.headers.get(http::header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+        let location = answer.headers.get(http::header::LOCATION).filter(|_| (300..400).contains(&answer.status));
         let response = git::Response {
             status: answer.status,
             content_type: content_type.map(str::to_owned),
+            redirect: location.and_then(|location| redirect_origin(location.to_str().ok()?, None)),
             body: std::mem::take(&mut answer.body),
         };
         *lock(&self.last) = Some(answer);

@@ -13,6 +13,7 @@ use serde_json::Value;
 
 use super::condensed::Condensed;
 use super::eval::{Arm, Expr, Node, Program};
+use super::go::recognise;
 use super::limits::{Outline, scan};
 use super::scope::{Kind, Scopes, Unresolved};
 use crate::api::values::nearest::instead;
@@ -34,8 +35,20 @@ pub(in crate::render) fn compile(
     compile_for(&ROOT, source, context, parameters)
 }
 
-/// Compiles a source whose data has this schema.
+/// Compiles a source whose data has this schema. A template of Go has many errors, and one error about that is of more use.
 pub(in crate::render) fn compile_for(
+    schema: &'static DataSchema,
+    source: &str,
+    context: EscapeContext,
+    parameters: &Parameters,
+) -> Result<Program, RenderError> {
+    compiled(schema, source, context, parameters).map_err(|error| match error {
+        RenderError::TooLong(_) | RenderError::TooManyTags => error,
+        error => recognise(source).unwrap_or(error),
+    })
+}
+
+fn compiled(
     schema: &'static DataSchema,
     source: &str,
     context: EscapeContext,

@@ -41,7 +41,7 @@ pub enum Verdict {
 /// `status.reason` of a Delivery, as far as an attempt determines it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reason {
-    /// 408, 425, 429, 5xx: the receiver cannot accept the request now.
+    /// 408, 425, 429, 5xx, and 403 with a time to wait: the receiver cannot accept the request now.
     ReceiverError,
     /// Another 4xx: the receiver rejects the request.
     ReceiverRejected,
@@ -124,6 +124,8 @@ fn answered(status: u16, not_before: Option<Duration>, rotated: bool, earlier_40
         200..=299 => Verdict::Delivered,
         300..=399 => Verdict::Parked { reason: Reason::Redirected },
         401 | 403 if rotated => Verdict::Again { reason: Reason::CredentialsRejected },
+        // GitHub answers so at a limit on the rate.
+        403 if not_before.is_some() => retry(Reason::ReceiverError),
         401 | 403 => retry(Reason::CredentialsRejected),
         404 if earlier_404s.saturating_add(1) < TRIES_404 => retry(Reason::ReceiverNotFound),
         404 => Verdict::Parked { reason: Reason::ReceiverNotFound },
@@ -170,7 +172,7 @@ mod tests {
     const LATER: Option<Duration> = Some(Duration::from_secs(7));
 
     fn answer(status: u16, rotated: bool, earlier_404s: u32) -> Verdict {
-        let result = AttemptResult::Answered { status, retry_after: LATER, body: String::new(), rotated };
+        let result = AttemptResult::Answered { status, retry_after: LATER, redirect: None, body: String::new(), rotated };
         classify(&result, earlier_404s)
     }
 
@@ -183,14 +185,22 @@ mod tests {
             (&[300, 301, 302, 303, 304, 307, 308], parked(Reason::Redirected)),
             (&[400, 402, 405, 406, 409, 411, 413, 415, 418, 422, 451, 499], parked(Reason::ReceiverRejected)),
             (&[410], parked(Reason::ReceiverGone)),
-            (&[401, 403], retry(Reason::CredentialsRejected)),
+            (&[401], retry(Reason::CredentialsRejected)),
             (&[404], retry(Reason::ReceiverNotFound)),
-            (&[408, 425, 429, 500, 501, 502, 503, 504, 599, 600, 999], retry(Reason::ReceiverError)),
+            (&[403, 408, 425, 429, 500, 501, 502, 503, 504, 599, 600, 999], retry(Reason::ReceiverError)),
         ] {
             for &status in statuses {
                 assert_eq!(answer(status, false, 0), verdict, "{status}");
             }
         }
+    }
+
+    #[test]
+    fn a_403_without_a_time_to_wait_is_about_credentials() {
+        let forbidden =
+            AttemptResult::Answered { status: 403, retry_after: None, redirect: None, body: String::new(), rotated: false };
+        let verdict = Verdict::Retry { not_before: None, reason: Reason::CredentialsRejected };
+        assert_eq!(classify(&forbidden, 0), verdict);
     }
 
     #[test]

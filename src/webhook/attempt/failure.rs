@@ -13,6 +13,7 @@ use rustls::CertificateError;
 
 use super::{AttemptResult, Failure, FailureKind, NotSent};
 use crate::api::duration_text;
+use crate::certificates::remedy;
 use crate::webhook::client::connect::{ConnectTimedOut, Unresolved};
 use crate::webhook::client::proxy::Proxy;
 use crate::webhook::egress::resolver::AllForbidden;
@@ -190,7 +191,10 @@ fn find<'e, E: Error + 'static>(error: &'e (dyn Error + 'static)) -> Option<&'e 
 
 fn describe_tls(error: &rustls::Error) -> String {
     let text = match error {
-        rustls::Error::InvalidCertificate(why) => describe_certificate(why),
+        rustls::Error::InvalidCertificate(why) => match remedy(why, "caFrom") {
+            Some(remedy) => return format!("the certificate {remedy}"),
+            None => describe_certificate(why),
+        },
         // The name of a protocol constant, or its number.
         rustls::Error::AlertReceived(alert) => return format!("the receiver closed the connection with alert {alert:?}"),
         rustls::Error::PeerIncompatible(_) => "there is no common TLS version or cipher",

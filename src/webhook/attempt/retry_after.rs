@@ -1,7 +1,13 @@
-//! `Retry-After` (RFC 9110, section 10.2.3): seconds or an HTTP date. Pure.
+//! How long a receiver requests to wait. Pure.
+//!
+//! `Retry-After` (RFC 9110, section 10.2.3) contains seconds or an HTTP date. GitHub answers 403 or 429 at a rate limit, and the primary limit has no
+//! `Retry-After`: `X-RateLimit-Reset` is the time at which requests are accepted again
+//! (<https://docs.github.com/en/rest/using-the-rest-api/rate-limits-for-the-rest-api#exceeding-the-rate-limit>).
 
 use std::time::Duration;
 
+use http::HeaderMap;
+use http::header::RETRY_AFTER;
 use jiff::civil::DateTime;
 use jiff::fmt::rfc2822::DateTimeParser;
 use jiff::tz::TimeZone;
@@ -11,8 +17,29 @@ use crate::api::Time;
 /// Maximum time for which a receiver can delay a lane.
 pub const MAX_RETRY_AFTER: Duration = Duration::from_hours(1);
 
+/// From this number on, a reset is a point in time, in seconds since 1970. Below, it is a number of seconds.
+const EPOCH: i64 = 1_000_000_000;
+/// The wait for a reset that is in the past. The clock of the receiver can be behind.
+const PASSED: Duration = Duration::from_secs(1);
+
 /// The two obsolete forms of a date that a recipient must still accept (RFC 9110, section 5.6.7).
 const OBSOLETE: [&str; 2] = ["%A, %d-%b-%y %H:%M:%S GMT", "%a %b %e %H:%M:%S %Y"];
+
+/// Returns how long to wait after an answer, counted from `now`: by `Retry-After`, or else until the reset of a rate limit of which no request
+/// remains.
+pub fn requested(status: u16, headers: &HeaderMap, now: Time) -> Option<Duration> {
+    let header = |name: &str| headers.get(name)?.to_str().ok();
+    let is_exhausted = || [403, 429].contains(&status) && header("x-ratelimit-remaining").map(str::trim) == Some("0");
+    let asked = header(RETRY_AFTER.as_str()).and_then(|value| parse(value, now));
+    asked.or_else(|| if is_exhausted() { reset(header("x-ratelimit-reset")?, now) } else { None })
+}
+
+/// Returns the time until a reset.
+fn reset(value: &str, now: Time) -> Option<Duration> {
+    let number = value.trim().parse::<i64>().ok().filter(|number| *number >= 0)?;
+    let seconds = if number < EPOCH { number } else { number.saturating_sub(now.as_second()) };
+    Some(Duration::from_secs(u64::try_from(seconds).unwrap_or_default()).clamp(PASSED, MAX_RETRY_AFTER))
+}
 
 /// Returns how long to wait at the request of the receiver, counted from `now`, the time of its answer. Returns `None` for a past time and
 /// for a value that cannot be parsed: then the schedule decides.
@@ -77,6 +104,36 @@ mod tests {
             ("1994-11-06T08:49:40Z", None),
         ] {
             assert_eq!(parsed(value), expected, "{value:?}");
+        }
+    }
+
+    #[test]
+    fn a_rate_limit_delays_until_its_reset() {
+        let seconds = |s| Some(Duration::from_secs(s));
+        let at = |ahead: i64| (NOW + 400_000_000 + ahead).to_string();
+        for (status, headers, expected) in [
+            (403, &[("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", &*at(30))][..], seconds(30)),
+            (429, &[("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", &at(30))], seconds(30)),
+            (403, &[("x-ratelimit-remaining", " 0 "), ("x-ratelimit-reset", "45")], seconds(45)),
+            (403, &[("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", &at(7200))], seconds(3600)),
+            (403, &[("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", "9223372036854775807")], seconds(3600)),
+            (403, &[("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", &at(-5))], seconds(1)),
+            (403, &[("retry-after", "60")], seconds(60)),
+            (403, &[("retry-after", "60"), ("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", &at(30))], seconds(60)),
+            (403, &[("retry-after", "soon"), ("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", &at(30))], seconds(30)),
+            (503, &[("retry-after", "60")], seconds(60)),
+            (403, &[("x-ratelimit-remaining", "1"), ("x-ratelimit-reset", &at(30))], None),
+            (403, &[("x-ratelimit-reset", &at(30))], None),
+            (403, &[("x-ratelimit-remaining", "0")], None),
+            (403, &[("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", "soon")], None),
+            (403, &[("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", "-5")], None),
+            (401, &[("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", &at(30))], None),
+            (500, &[("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", &at(30))], None),
+            (403, &[], None),
+        ] {
+            let pairs = headers.iter().map(|(n, v)| (http::HeaderName::from_static(n), v.parse().unwrap()));
+            let now = Time::from_second(NOW + 400_000_000).unwrap();
+            assert_eq!(requested(status, &pairs.collect(), now), expected, "{status} {headers:?}");
         }
     }
 

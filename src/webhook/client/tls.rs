@@ -5,7 +5,6 @@
 
 use std::sync::Arc;
 
-use rustls::client::WebPkiServerVerifier;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -18,6 +17,7 @@ use sha2::{Digest as _, Sha256};
 use super::proxy::Proxy;
 use super::trust::{Trust, Verifies};
 use crate::api::notification::credentials::{CERTIFICATE, PRIVATE_KEY, SecretKey, SecretName};
+use crate::certificates::Bundle;
 use crate::webhook::attempt::NotSent;
 use crate::webhook::secrets::contents::Contents;
 
@@ -90,10 +90,9 @@ impl Tls {
             _ if self.skip_verify => None,
             None => Some(Arc::clone(system)),
             Some(pem) => {
-                let unusable = || rustls::Error::General(NO_CERTIFICATE.to_owned());
-                let store = store(pem).ok_or_else(unusable)?;
-                let verifier = WebPkiServerVerifier::builder_with_provider(store.into(), Arc::clone(&provider)).build();
-                Some(verifier.map_err(|_| unusable())? as Verifies)
+                let bundle = Bundle::new(certificates(pem), Arc::clone(&provider));
+                let bundle = bundle.ok_or_else(|| rustls::Error::General(NO_CERTIFICATE.to_owned()))?;
+                Some(Arc::new(bundle) as Verifies)
             }
         };
         let of_proxy = proxy.and_then(Proxy::tls_name).map(|name| (name, Arc::clone(system)));
@@ -125,17 +124,13 @@ fn provider() -> Result<Arc<CryptoProvider>, rustls::Error> {
 /// Returns the CA certificates in the value of a key.
 pub(in crate::webhook) fn authorities(contents: &Contents, key: &SecretKey) -> Result<Arc<str>, NotSent> {
     let pem = contents.text(key)?;
-    match store(pem) {
-        Some(_) => Ok(Arc::from(pem)),
-        None => Err(NotSent::SecretInvalid { key: key.clone(), problem: NO_CERTIFICATE }),
-    }
+    let is_usable = certificates(pem).any(|one| RootCertStore::empty().add(one).is_ok());
+    if is_usable { Ok(Arc::from(pem)) } else { Err(NotSent::SecretInvalid { key: key.clone(), problem: NO_CERTIFICATE }) }
 }
 
-/// Returns all certificates of a text that are usable as CA certificates, or `None` if there are none.
-fn store(pem: &str) -> Option<RootCertStore> {
-    let mut store = RootCertStore::empty();
-    store.add_parsable_certificates(CertificateDer::pem_slice_iter(pem.as_bytes()).filter_map(Result::ok));
-    (!store.is_empty()).then_some(store)
+/// Returns all certificates of a text.
+fn certificates(pem: &str) -> impl Iterator<Item = CertificateDer<'static>> {
+    CertificateDer::pem_slice_iter(pem.as_bytes()).filter_map(Result::ok)
 }
 
 /// Returns the certificate and the private key of a Secret.

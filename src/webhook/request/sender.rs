@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::RETRY_AFTER;
+use http::header::LOCATION;
 use http::{HeaderName, HeaderValue, Response};
 use hyper::body::Incoming;
 use rustls::crypto::CryptoProvider;
@@ -17,6 +17,7 @@ use super::exchange::{Terms, deadline};
 use super::outgoing::{Destination, Outgoing};
 use super::signing::Signing;
 use crate::api::notification::credentials::{Authorities, SecretName, TlsRef};
+use crate::api::values::redirect::redirect_origin;
 use crate::api::{self, Time};
 use crate::telemetry::Metrics;
 use crate::webhook::SendError;
@@ -30,7 +31,7 @@ use crate::webhook::egress::origin::Origins;
 use crate::webhook::egress::policy::Policy;
 use crate::webhook::secrets::Secrets;
 use crate::webhook::secrets::contents::Contents;
-use crate::webhook::secrets::redact::{Hidden, withheld};
+use crate::webhook::secrets::redact::{Beginning, Hidden, withheld};
 
 /// How long a request waits for the first event of the watch of a Secret.
 const SECRET_WAIT: Duration = Duration::from_secs(2);
@@ -219,14 +220,24 @@ impl Sender {
         prepared: &Prepared,
         deadline: Instant,
     ) -> (AttemptResult, bool) {
-        let asked = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok());
-        let retry_after = asked.and_then(|value| retry_after::parse(value, api::now()));
         let status = response.status().as_u16();
+        let retry_after = retry_after::requested(status, response.headers(), api::now());
+        let redirect = redirected(&response, prepared).filter(|_| !out.withhold_answer);
         let Read { body, late } = beginning(response.into_body(), deadline).await;
         let body = if out.withhold_answer { withheld(&body) } else { prepared.hidden.shown(&body) };
         let rotated = prepared.used.iter().any(|(name, then)| self.secrets.differs(name, then));
-        (AttemptResult::Answered { status, retry_after, body, rotated }, late)
+        (AttemptResult::Answered { status, retry_after, redirect, body, rotated }, late)
     }
+}
+
+/// Returns the origin to which an answer redirects. It is empty if this is the origin of the request.
+fn redirected(response: &Response<Incoming>, prepared: &Prepared) -> Option<String> {
+    let location = response.headers().get(LOCATION).filter(|_| response.status().is_redirection())?;
+    let origin = redirect_origin(location.to_str().ok()?, Some(&prepared.url))?;
+    if origin == prepared.url.origin().ascii_serialization() {
+        return Some(String::new());
+    }
+    Some(prepared.hidden.shown(&Beginning { bytes: origin.into_bytes(), cut: false }))
 }
 
 /// Returns until when a request waits for the first event of the watch of a Secret.

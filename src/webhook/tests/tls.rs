@@ -8,6 +8,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig, ServerConnection, StreamOwned};
 
+use super::exchange::asking;
 use super::*;
 use crate::api::notification::credentials::{Authorities, SecretName, TlsRef};
 
@@ -163,6 +164,46 @@ async fn only_the_ca_certificates_of_the_endpoint_are_trusted() {
     ] {
         let attempt = sender.send(Outgoing { tls: tls.clone(), ..to_tls(address) }).await;
         assert_eq!(attempt.result.error().as_deref(), error, "{tls:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_certificate_of_a_ca_is_accepted_from_a_receiver_only_if_it_is_configured() {
+    provider();
+    let of_ca = |name: &[&str]| {
+        let mut params = CertificateParams::new(name.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>()).unwrap();
+        params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        params
+    };
+    let mut expired = of_ca(&["127.0.0.1"]);
+    (expired.not_before, expired.not_after) = (date_time_ymd(2001, 1, 1), date_time_ymd(2002, 1, 1));
+    let other = authority().pem();
+    for (params, configured, words) in [
+        (of_ca(&["127.0.0.1"]), true, None),
+        (of_ca(&["127.0.0.1"]), false, Some("the certificate is that of a CA (CA:TRUE), and not one of the trusted")),
+        (of_ca(&["hooks.example"]), true, Some("the certificate is not valid for this host name")),
+        (of_ca(&[]), true, Some("the certificate has no subject alternative name")),
+        (expired, true, Some("the certificate has expired")),
+    ] {
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.self_signed(&key).unwrap();
+        let address = receiver(vec![certificate.der().clone()], &key);
+        let bundle = if configured { format!("{other}{}", certificate.pem()) } else { other.clone() };
+        let tls = trusting(Authorities::Pem(bundle.into()));
+        let result = sender().send(Outgoing { tls: tls.clone(), ..to_tls(address) }).await.result;
+        // A forge and its Git server are verified in the same way.
+        let forge = sender().ask(ForgeRequest { tls, ..asking(format!("https://{address}/")) }).await;
+        match words {
+            None => {
+                assert_eq!(result.status(), Some(200), "{result:?}");
+                assert_eq!(forge.unwrap().status, 200);
+            }
+            Some(words) => {
+                for said in [result.error().unwrap(), forge.unwrap_err().to_string()] {
+                    assert!(said.starts_with(&format!("TLS with {address}: {words}")), "{said}");
+                }
+            }
+        }
     }
 }
 

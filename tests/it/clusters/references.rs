@@ -93,7 +93,7 @@ async fn a_broken_cluster_reference_shows_the_remedy_and_recovers() {
     };
     ready("KubeconfigMissing", "there is no Secret clusters-nowhere/eu").await;
     stage.local.secret("eu", json!({"other": "x"})).await;
-    ready("KubeconfigMissing", "has no key kubeconfig or value").await;
+    ready("KubeconfigMissing", "has no key kubeconfig, value or value.yaml").await;
     for (text, words) in [
         ("sesame: [", "cannot be read"),
         ("current-context: x\nusers: []", "current-context refers to a context"),
