@@ -315,13 +315,13 @@ pub const OWNED: &[(&str, &[&str], &str)] = &[
     ("anyhow", &["main", "cli"], "errors of a library are typed"),
     (
         "crate::api::Delivery",
-        &["api", "outbox::store::journal", "audit"],
-        "one file writes deliveries, and one module reads them for users",
+        &["api", "outbox::store::journal", "audit", "promotion::controller", "promotion::sent"],
+        "one file writes deliveries; one module reads them for users, and the promotion controller those of its requests",
     ),
     (
         "crate::api::delivery::Delivery",
-        &["api", "outbox::store::journal", "audit"],
-        "one file writes deliveries, and one module reads them for users",
+        &["api", "outbox::store::journal", "audit", "promotion::controller", "promotion::sent"],
+        "one file writes deliveries; one module reads them for users, and the promotion controller those of its requests",
     ),
 ];
 
