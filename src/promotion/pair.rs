@@ -114,7 +114,7 @@ impl<'a> Pair<'a> {
             // The message also names a similar object.
             if target.message.is_empty() { described(target) } else { answer(&target.message) }
         };
-        let mut parts: Vec<String> = missing.iter().take(MISSING).map(|target| said(target)).collect();
+        let mut parts: Vec<String> = missing.iter().take(MISSING).map(said).collect();
         if missing.len() > MISSING {
             parts.push(format!("and {} more", missing.len() - MISSING));
         }

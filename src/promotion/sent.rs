@@ -39,8 +39,8 @@ pub enum Fate {
     },
     /// A receiver has accepted it.
     Accepted {
-        /// When the last receiver did.
-        at: Option<Time>,
+        /// When the last receiver accepted what a person had sent again.
+        resent: Option<Time>,
         /// The receivers that have not accepted it.
         without: Option<String>,
     },
@@ -90,8 +90,8 @@ pub fn fate(sent: &[Sent], requested: Time, dispatched: Option<&Dispatched>) -> 
     let said: Vec<String> = last.iter().filter(|sent| !is_accepted(sent)).filter_map(|sent| sent.said()).collect();
     let said = (!said.is_empty()).then(|| said.join("; "));
     if last.iter().any(|sent| is_accepted(&sent)) {
-        let at = last.iter().filter(is_accepted).filter_map(|sent| sent.status.settled_time).max();
-        return Fate::Accepted { at, without: said };
+        let resent = last.iter().filter(is_accepted).filter(|sent| sent.status.redelivered.is_some());
+        return Fate::Accepted { resent: resent.filter_map(|sent| sent.status.settled_time).max(), without: said };
     }
     if last.iter().any(|sent| sent.status.outcome.is_none()) || !is_recorded(serial, dispatched) {
         return Fate::Open { why: said, is_tried: last.iter().any(|sent| sent.status.attempts > 0) };
@@ -133,7 +133,7 @@ mod tests {
         let settled_time = outcome.map(|_| at(serial + 5));
         let attempts = i64::from(outcome.is_some_and(|outcome| outcome != Outcome::Canceled));
         let status =
-            DeliveryStatus { outcome, reason, error, response, attempts, settled_time, ..DeliveryStatus::default() };
+            DeliveryStatus { outcome, reason, attempts, settled_time, error, response, ..DeliveryStatus::default() };
         Sent { notification: notification.to_owned(), serial, time: at(serial), status }
     }
 
@@ -166,7 +166,11 @@ mod tests {
         let parked = "Notification ci: 404 Not Found: no\\nrepo";
         let refused = |text: &str| Fate::Refused(text.to_owned());
         let open = |why: Option<&str>, is_tried| Fate::Open { why: why.map(str::to_owned), is_tried };
-        let accepted = |at, without: Option<&str>| Fate::Accepted { at, without: without.map(str::to_owned) };
+        let accepted = |resent, without: Option<&str>| Fate::Accepted { resent, without: without.map(str::to_owned) };
+        let again = |mut sent: Sent| {
+            sent.status.redelivered = Some(delivery::Redelivered { value: "1".into(), time: at(14) });
+            sent
+        };
         let (ci, chat) = (|outcome| sent("ci", 10, outcome), |outcome| sent("chat", 10, outcome));
         for (what, sent, dispatched, expected) in [
             ("nothing was recorded", vec![], &all, Fate::Unknown),
@@ -174,8 +178,9 @@ mod tests {
             ("not sent", vec![ci(None)], &all, open(None, false)),
             ("parked", vec![ci(Some(Parked))], &all, refused(parked)),
             ("canceled", vec![ci(Some(Canceled))], &all, refused("Notification ci: canceled (NotificationGone)")),
-            ("accepted", vec![ci(Some(Delivered))], &all, accepted(Some(at(15)), None)),
-            ("one of two", vec![ci(Some(Parked)), chat(Some(Delivered))], &all, accepted(Some(at(15)), Some(parked))),
+            ("accepted", vec![ci(Some(Delivered))], &all, accepted(None, None)),
+            ("sent again", vec![again(ci(Some(Delivered)))], &all, accepted(Some(at(15)), None)),
+            ("one of two", vec![ci(Some(Parked)), chat(Some(Delivered))], &all, accepted(None, Some(parked))),
             ("one can still be accepted", vec![ci(Some(Parked)), chat(None)], &all, open(Some(parked), true)),
             ("another one is not recorded", vec![ci(Some(Parked))], &read(&[10, 9], &[]), open(Some(parked), true)),
             ("another one has a timer", vec![ci(Some(Parked))], &read(&[10], &[(10, requested)]), open(Some(parked), true)),

@@ -2,7 +2,7 @@
 
 use super::*;
 
-const PIPELINE: &str = r#"
+const PIPELINE: &str = r"
 apiVersion: pennant.dev/v1alpha1
 kind: Pipeline
 metadata: {name: web, namespace: team-a}
@@ -15,7 +15,7 @@ spec:
     - name: prod
       targets: [{namespace: b}]
       promotion: {strategy: {notification: {}, secretRef: {name: of-prod}}}
-"#;
+";
 
 /// Returns the findings for the pipeline and a Secret with these further fields.
 fn found(name: &str, namespace: &str, more: &str) -> Vec<String> {

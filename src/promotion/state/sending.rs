@@ -63,11 +63,11 @@ impl Case<'_> {
             _ if status.succeeded => return status,
             Fate::Open { why: None, .. } => {}
             Fate::Open { why: Some(why), is_tried: true } => {
-                reason = reason::REQUEST_RETRYING.to_owned();
+                reason::REQUEST_RETRYING.clone_into(&mut reason);
                 message = format!("no receiver has accepted the request yet: {why}; Pennant tries again");
             }
             Fate::Open { why: Some(why), is_tried: false } => {
-                reason = reason::REQUEST_WAITING.to_owned();
+                reason::REQUEST_WAITING.clone_into(&mut reason);
                 message = format!("the request was not sent yet: {why}");
             }
             Fate::Refused(why) => message = format!("{message}; no receiver has accepted the request: {why}"),
@@ -117,11 +117,11 @@ impl Case<'_> {
 
     /// Decides about a failed promotion whose request was accepted since. `None`: it was not, or the promotion is not needed any more.
     pub(super) fn accepted_since(&self, pair: &Pair<'_>) -> Option<Next> {
-        let Fate::Accepted { at, .. } = self.fate() else { return None };
-        // A promotion whose time was over may have failed before this process knew of the answer.
+        let Fate::Accepted { resent, .. } = self.fate() else { return None };
+        // If the time of the promotion was over before, only what a person does since then counts.
         let failed = self.status.steps.last().map(|step| step.time);
-        let is_later =
-            self.status.reason == reason::REQUEST_FAILED || at.zip(failed).is_some_and(|(at, failed)| at > failed);
+        let is_later = self.status.reason == reason::REQUEST_FAILED
+            || resent.zip(failed).is_some_and(|(resent, failed)| resent > failed);
         if !is_later || self.replaced(pair).is_some() {
             return None;
         }
@@ -172,7 +172,7 @@ mod tests {
     fn delivery(notification: &str, outcome: Option<Outcome>, (attempts, error): (i64, &str)) -> Sent {
         let error = Some(error.to_owned()).filter(|error| !error.is_empty());
         let settled_time = outcome.map(|_| at(110));
-        let status = DeliveryStatus { outcome, attempts, error, settled_time, ..DeliveryStatus::default() };
+        let status = DeliveryStatus { outcome, attempts, settled_time, error, ..DeliveryStatus::default() };
         Sent { notification: notification.to_owned(), serial: 30, time: at(100), status }
     }
 
@@ -306,6 +306,8 @@ mod tests {
         assert_eq!(decide(&ready, &late, &[delivered()], 700_000), Next::Wait(None), "that was before");
         let mut resent = delivered();
         resent.status.settled_time = Some(at(700_000));
+        assert_eq!(decide(&ready, &late, &[resent.clone()], 700_001), Next::Wait(None), "nobody has sent it again");
+        resent.status.redelivered = Some(crate::api::delivery::Redelivered { value: "1".into(), time: at(699_999) });
         assert_eq!(shown(&after(&ready, &late, &[resent], 700_001)), "Requested RequestAccepted 5 succeeded");
         let moved = edited(|p| p.status.as_mut().unwrap().environments[STAGING] = environment("staging", "3", 50));
         assert_eq!(decide(&moved, &failed, &[delivered()], 120), Next::Wait(None), "it is not needed any more");

@@ -313,6 +313,8 @@ async fn permissions_of_the_promotion_controller_alone() {
         "patch promotions.pennant.dev team-a shop-prod",
         "patch promotions.pennant.dev/status team-a shop-prod",
         "delete promotions.pennant.dev team-a shop-prod",
+        // What receivers answer to its requests.
+        "list deliveries.pennant.dev team-a",
         "create events.events.k8s.io team-a",
         // The credentials of repositories.
         "list secrets team-a",
@@ -323,7 +325,7 @@ async fn permissions_of_the_promotion_controller_alone() {
     let refused = [
         "patch pipelines.pennant.dev/status team-a shop",
         "list notifications.pennant.dev team-a",
-        "list deliveries.pennant.dev team-a",
+        "patch deliveries.pennant.dev team-a",
         "create deliveries.pennant.dev team-a",
         "list deployments.apps team-a",
         "list clusters.cluster.x-k8s.io team-a",

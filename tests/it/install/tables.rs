@@ -53,8 +53,8 @@ fn product(lists: [Vec<String>; 5]) -> Vec<Grant> {
 }
 
 fn of_chart(release: &Release) -> BTreeSet<Grant> {
-    let roles = release.of("ClusterRole").chain(release.of("Role"));
-    let rules = roles.flat_map(|object| object["rules"].as_array().into_iter().flatten().map(move |rule| (object, rule)));
+    let from = release.of("ClusterRole").chain(release.of("Role"));
+    let rules = from.flat_map(|object| object["rules"].as_array().into_iter().flatten().map(move |rule| (object, rule)));
     let grants = rules.flat_map(|(object, rule)| {
         let any = |list: Vec<String>| if list.is_empty() { vec![String::new()] } else { list };
         let names = any(texts(&rule["resourceNames"]));
