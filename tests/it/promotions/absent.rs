@@ -16,7 +16,7 @@ fn says(promotion: &Promotion) -> String {
 
 #[tokio::test]
 async fn a_promotion_to_a_target_that_does_not_exist_says_so() {
-    let stage = Stage::new("promotions-absent").await;
+    let stage = Stage::new("promotions-missing-target").await;
     let Stage { world, receiver, .. } = &stage;
     // The name in the spec is misspelt.
     let environments = [("dev", Value::Null), ("prod", by_notification(json!({"manual": true})))];
