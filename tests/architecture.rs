@@ -266,7 +266,11 @@ mod the_checker {
             ("a clock", "fn f() { Instant::now(); }", "names `Instant::now`: a clock"),
             ("our clock", "use crate::api::{State, now};", "names `crate::api::now`: a clock"),
             ("another's crate", "use reqwest::Client;", "only webhook may name `reqwest`"),
-            ("another's type", "use crate::api::Delivery;", "only api, outbox::store::journal, audit may name"),
+            (
+                "another's type",
+                "use crate::api::Delivery;",
+                "only api, outbox::store::journal, audit, promotion::controller",
+            ),
         ];
         for (what, text, expected) in table {
             let findings = findings(&[("src/observe/kinds.rs", text)]);
