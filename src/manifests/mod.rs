@@ -25,7 +25,8 @@ pub use schema::schema;
 pub use structure::{Misfit, NotASchema, Structure};
 pub use texts::ConfigMaps;
 
-/// Returns what is wrong with a text that is not YAML, on one line. A hint of the library about its options is of no use to a user.
+/// Returns what is wrong with a text that is not YAML, on one line. It leaves out hints about options
+/// of the YAML library, which a user cannot set.
 pub fn yaml_problem(error: &serde_saphyr::Error) -> String {
     match error.without_snippet() {
         serde_saphyr::Error::DuplicateMappingKey { key, .. } => {

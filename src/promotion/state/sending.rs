@@ -168,7 +168,7 @@ mod tests {
         pipeline
     }
 
-    /// A Delivery of the request of second 100. An outcome is of second 110.
+    /// Returns a Delivery of the request that was made at second 100. If it has an outcome, it was settled at second 110.
     fn delivery(notification: &str, outcome: Option<Outcome>, (attempts, error): (i64, &str)) -> Sent {
         let error = Some(error.to_owned()).filter(|error| !error.is_empty());
         let settled_time = outcome.map(|_| at(110));

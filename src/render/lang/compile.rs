@@ -35,7 +35,8 @@ pub(in crate::render) fn compile(
     compile_for(&ROOT, source, context, parameters)
 }
 
-/// Compiles a source whose data has this schema. A template of Go has many errors, and one error about that is of more use.
+/// Compiles a source whose data has this schema. For a template of Go, it returns one error that shows the form
+/// of Handlebars, instead of an error for each tag.
 pub(in crate::render) fn compile_for(
     schema: &'static DataSchema,
     source: &str,
