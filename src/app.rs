@@ -34,7 +34,7 @@ use crate::outbox::{self, DeliveryIndex, Direct, Journal, Limits, Parts, Pipelin
 use crate::report::events::events;
 pub use connect::{Access, Server};
 
-pub use crate::sets::Followed;
+pub use crate::sets::{Follow, Followed};
 use crate::telemetry::Tracer;
 use crate::telemetry::{Metrics, metrics};
 pub use crate::webhook::{Collector, Proxy};
@@ -122,7 +122,7 @@ pub struct Options {
     /// Make the pipelines of `PipelineSets`.
     pub pipeline_sets: bool,
     /// Kinds of which every object has a pipeline.
-    pub follow: Vec<Followed>,
+    pub follow: Follow,
     /// A remote cluster that has not answered for this time is offline.
     pub cluster_grace: Duration,
     /// Allow remote clusters without TLS, or without verification of their certificates.
@@ -386,6 +386,7 @@ fn start_dispatch(
         lease,
         cluster_name: options.cluster_name.clone(),
         allow_http: options.allow_http,
+        cross_namespace_refs: !options.no_cross_namespace_refs,
         deliveries,
         secrets,
         policy: egress(options),

@@ -49,6 +49,12 @@ pub struct NotificationSpec {
     /// Labels of the Pipelines that the Notification applies to. If absent, it applies to every Pipeline of the namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pipeline_selector: Option<LabelSelector>,
+    /// Other namespaces with Pipelines for which the Notification is also a layer: those whose `layerNamespace` is the namespace of this
+    /// Notification. There it changes the notification of the same name, except its `delivery`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 16), inner(length(min = 1, max = 63), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")))]
+    #[schemars(extend("x-kubernetes-list-type" = "set"))]
+    pub pipeline_namespaces: Option<Vec<String>>,
     /// The transitions to report. An empty list reports nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32), extend("x-kubernetes-list-type" = "atomic"))]

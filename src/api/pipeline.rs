@@ -83,6 +83,11 @@ pub struct PipelineSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub notifications: Vec<NotificationLayer>,
+    /// A namespace whose Notifications are layers over the notifications of the same name, below `notifications` of this Pipeline. Only those
+    /// Notifications count that have the namespace of this Pipeline in `pipelineNamespaces`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 63), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
+    pub layer_namespace: Option<String>,
     /// What was there before the first observation of a target. If absent, `Present`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub baseline: Option<Baseline>,
@@ -96,6 +101,12 @@ impl PipelineSpec {
     #[must_use]
     pub fn is_absent_before(&self) -> bool {
         self.baseline == Some(Baseline::Absent)
+    }
+
+    /// Returns the layer namespace of a pipeline in the namespace `own`. `None`: there is no other namespace.
+    #[must_use]
+    pub fn other_layer_namespace(&self, own: &str) -> Option<&str> {
+        self.layer_namespace.as_deref().filter(|other| *other != own)
     }
 }
 

@@ -68,7 +68,7 @@ pub(super) async fn explain(args: ExplainArgs) -> anyhow::Result<()> {
     let pipeline = live::pipeline(&client, &namespace, &args.pipeline).await?;
     let settings = running.resolve(Some(&client), &namespace).await?;
     let known = Known {
-        notifications: &live::notifications(&client, &namespace).await?,
+        notifications: &live::notifications_of(&client, &pipeline).await?,
         global: &settings.global(&client).await?,
         config_map: &settings.config_map(),
         cluster: &settings.cluster_name,

@@ -31,7 +31,7 @@ use shared::failure;
 use unseen::Unseen;
 
 use crate::api::values::shard::{SHARD_LABEL, Sharding};
-use crate::app::{self, Controller, Followed, Options, Proxy};
+use crate::app::{self, Controller, Follow, Followed, Options, Proxy};
 use crate::telemetry::{self, chain, logging};
 
 /// Notifies receivers about changes of deployment pipelines: recorded first, in order, at least once.
@@ -137,6 +137,9 @@ struct RunArgs {
     /// Make a pipeline for every object of these kinds, with a `PipelineSet` in the namespace of the process; can be repeated.
     #[arg(long, env = "PENNANT_FOLLOW", value_delimiter = ',', value_name = "KIND", value_parser = shared::followed(), conflicts_with = "no_pipeline_sets")]
     follow: Vec<Followed>,
+    /// Let the Notifications in the namespace of each followed object be layers of its pipeline.
+    #[arg(long, env = "PENNANT_FOLLOW_LAYERS", requires = "follow")]
+    follow_layers: bool,
     /// A remote cluster is offline when it has not answered for this time.
     #[arg(long, env = "PENNANT_CLUSTER_GRACE", default_value = "2m", value_name = "DURATION", value_parser = grace)]
     cluster_grace: Duration,
@@ -299,7 +302,7 @@ fn run(args: RunArgs) -> anyhow::Result<()> {
         fleet_everywhere: args.fleet_everywhere,
         sharding: sharding(args.shard_id, args.shards, args.shard_label),
         pipeline_sets: !args.no_pipeline_sets,
-        follow: args.follow,
+        follow: Follow { kinds: args.follow, layers: args.follow_layers },
         cluster_grace: args.cluster_grace,
         allow_insecure_clusters: args.allow_insecure_clusters,
         http_addr: args.http_addr,

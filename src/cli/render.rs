@@ -1,6 +1,6 @@
 //! `pennant render`: shows the requests that a Notification would send.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::io::Write as _;
 use std::path::PathBuf;
 
@@ -149,6 +149,14 @@ async fn layered(
         };
     };
     let pipeline = live::pipeline(client, &of_pipeline(args, files, namespace)?, pipeline).await?;
+    let mut notifications = notifications;
+    if let Some(other) = pipeline.spec.other_layer_namespace(&pipeline.namespace().unwrap_or_default()) {
+        for name in
+            args.name.iter().cloned().chain(notifications.iter().map(Notification::name_any)).collect::<BTreeSet<_>>()
+        {
+            notifications.extend(live::notification(client, other, &name).await?);
+        }
+    }
     Ok((on_pipeline(args, (&global, &settings.cluster_name), &notifications, &pipeline)?, Some(pipeline)))
 }
 
@@ -169,14 +177,13 @@ fn on_pipeline(
     pipeline: &Pipeline,
 ) -> anyhow::Result<Vec<LayeredNotification>> {
     let target = args.target.as_deref();
-    let on =
-        |name: &str, notification| LayeredNotification::for_target(global, (name, notification), pipeline, target, cluster);
+    let on = |name: &str| LayeredNotification::for_target(global, (name, notifications), pipeline, target, cluster);
     if let Some(name) = &args.name {
-        return Ok(vec![on(name, notifications.first())?]);
+        return Ok(vec![on(name)?]);
     }
     let mut all = Vec::new();
-    for notification in notifications {
-        match on(&notification.name_any(), Some(notification)) {
+    for name in notifications.iter().map(Notification::name_any).collect::<BTreeSet<_>>() {
+        match on(&name) {
             Ok(layered) => all.push(layered),
             Err(error @ PreviewError::NoSuchNotification { .. }) => writeln!(std::io::stderr(), "pennant: {error}")?,
             Err(error) => return Err(error.into()),

@@ -16,7 +16,6 @@ use super::resolve::trust::ReceiverHistory;
 use super::selector::PipelineSelector;
 use crate::api::values::refs::ConfigMapKey;
 use crate::api::{Notification, NotificationSpec};
-use crate::render::Hidden;
 use crate::trigger::Triggers;
 
 /// A duration that is longer than any delivery waits or is kept.
@@ -76,7 +75,7 @@ pub struct Intake {
 pub fn resolve(notification: &Notification, given: &Given<'_>) -> EffectiveNotification {
     let namespace = notification.namespace().unwrap_or_default();
     let uid = notification.uid().unwrap_or_default();
-    let places = Places { folded: None, hidden: Hidden::default(), namespace: &namespace };
+    let places = Places { folded: None, hidden: Default::default(), namespace: &namespace };
     understand(&notification.spec, &places, uid, notification.metadata.generation, given, Ok(()))
 }
 

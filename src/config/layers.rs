@@ -4,6 +4,8 @@
 //! as in RFC 7386 (<https://www.rfc-editor.org/rfc/rfc7386>): objects merge, everything else is replaced. `null` does not survive kubectl,
 //! so two things have another form: `remove` deletes fields, and setting one alternative deletes the others.
 
+mod namespace;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 
@@ -18,6 +20,7 @@ use super::resolve::delivering::Delivering;
 use crate::api::notification::{NotificationLayer, Ordering, Settings};
 use crate::api::pipeline::target::{Entry, TargetInfo};
 use crate::api::{Notification, PipelineSpec, duration_text};
+pub use namespace::is_layer_of;
 
 /// Groups of fields of which at most one can be set, by the object that contains them.
 const CHOICES: [(&str, &[&str]); 4] = [
@@ -40,6 +43,8 @@ pub enum Source {
     Global,
     /// The Notification of this name.
     Notification,
+    /// The Notification NAMESPACE/NAME of the `layerNamespace` of the pipeline.
+    LayerNamespace(String),
     /// `spec.notifications` of the pipeline.
     Pipeline,
     /// `notifications` of this environment.
@@ -55,6 +60,7 @@ impl fmt::Display for Source {
             Self::Defaults => f.write_str("defaults of the global configuration"),
             Self::Global => f.write_str("the global configuration"),
             Self::Notification => f.write_str("the Notification"),
+            Self::LayerNamespace(name) => write!(f, "Notification {name}"),
             Self::Pipeline => f.write_str("the Pipeline"),
             Self::Environment(name) => write!(f, "environment {name} of the Pipeline"),
             Self::Target(name) => write!(f, "target {name} of the Pipeline"),
@@ -98,7 +104,9 @@ impl Layer {
     #[must_use]
     pub fn of_notification(notification: &Notification) -> Self {
         let namespace = notification.namespace().unwrap_or_default();
-        Self { source: Source::Notification, namespace, remove: Vec::new(), value: fields(&notification.spec) }
+        let mut value = fields(&notification.spec);
+        value.remove("pipelineNamespaces");
+        Self { source: Source::Notification, namespace, remove: Vec::new(), value }
     }
 
     /// A layer of settings that has no name and no `remove`.

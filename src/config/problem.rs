@@ -230,6 +230,16 @@ impl Problem {
         }
     }
 
+    /// Whether a part is missing that another layer can have.
+    #[must_use]
+    pub fn is_incomplete(&self) -> bool {
+        match self {
+            Self::Layer { problem, .. } => problem.is_incomplete(),
+            Self::Several(all) => all.iter().any(Self::is_incomplete),
+            other => matches!(other, Self::Incomplete { .. }),
+        }
+    }
+
     /// The field that the problem is about, as a JSON Pointer into the spec. `None`: it is about no field, or its message already names the
     /// layer.
     #[must_use]

@@ -54,6 +54,8 @@ pub struct Given {
     pub cluster_name: String,
     /// Whether `http` is allowed everywhere.
     pub allow_http: bool,
+    /// Whether Notifications of another namespace can be layers of a pipeline.
+    pub cross_namespace_refs: bool,
     /// Records the deliveries and hands them over for sending.
     pub deliveries: Deliveries,
     /// The Secrets that notifications refer to.
@@ -106,8 +108,8 @@ pub struct Context {
 impl Context {
     pub(super) fn new(given: Given, stop: CancellationToken) -> Self {
         let config_maps = ConfigMaps::new(given.client.clone(), given.lease.term_numbers(), given.metrics.clone());
-        let (pipeline_index, local) =
-            (given.deliveries.pipeline_index.clone(), (given.cluster_name.clone(), given.allow_http));
+        let pipeline_index = given.deliveries.pipeline_index.clone();
+        let local = (given.cluster_name.clone(), given.allow_http, given.cross_namespace_refs);
         let pace = NamespacePace::new(ApiWrite::DeliveryCreate, given.metrics.clone());
         Self {
             config: Configuration::new(given.config_map, config_maps, pipeline_index, local),

@@ -55,10 +55,18 @@ pub(super) async fn wake_lanes_of(ctx: &Context, namespace: &str, name: &str) {
 
 async fn wake_pipeline(ctx: &Context, place: &ObjectName, scope: Scope) {
     ctx.wake_pipeline(&place.namespace, &place.name);
-    for name in ctx.deliveries.pipeline_index.names_in(&place.namespace) {
-        ctx.wake_notification(&place.namespace, &name);
-    }
+    wake_notifications_of(ctx, &place.namespace);
     ctx.deliveries.look(scope).await;
+}
+
+/// Queues the statuses of the Notifications that can apply to pipelines of this namespace.
+pub(super) fn wake_notifications_of(ctx: &Context, namespace: &str) {
+    for name in ctx.deliveries.pipeline_index.names_in(namespace) {
+        ctx.wake_notification(namespace, &name);
+    }
+    for (other, name) in ctx.config.accepting(namespace) {
+        ctx.wake_notification(&other, &name);
+    }
 }
 
 /// Watches the ConfigMaps and Secrets that effective notifications refer to, and no others.

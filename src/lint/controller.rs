@@ -128,7 +128,9 @@ pub(super) fn notification(
         _ => PositionedLayer { layer, context, field: "spec".to_owned() },
     };
     let layers = files.global.layers_below(cluster_wide, Some(&notification)).into_iter().map(positioned).collect();
-    let stack = LayerStack { layers, namespace, partial: files.are_partial() };
+    // A layer of pipelines of other namespaces need not be complete.
+    let partial = files.are_partial() || notification.spec.pipeline_namespaces.as_ref().is_some_and(|all| !all.is_empty());
+    let stack = LayerStack { layers, namespace, partial };
     stack.check(files.options, files.texts, removed, notes)
 }
 

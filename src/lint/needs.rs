@@ -123,9 +123,7 @@ fn missing_parameters(notification: &Notification, given: &Given<'_>) -> Vec<Str
 
 /// Returns what the targets of a pipeline may lack for a notification.
 fn lacking(pipeline: &Pipeline, namespace: &str, name: &str, files: Files<'_>) -> BTreeSet<Lack> {
-    let notification = files.notifications.get(&(namespace.to_owned(), name.to_owned()));
-    let notification = notification.and_then(|(_, notification)| notification.as_ref());
-    let Some(below) = layers_below(files.global, pipeline, name, notification) else { return BTreeSet::new() };
+    let Some(below) = layers_below(files.global, pipeline, name, files.of(pipeline, name)) else { return BTreeSet::new() };
     let text = |key: &ConfigMapKey| files.texts.text(key);
     let given = Given { allow_http: files.options.allow_http, text: &text };
     let is_of_objects = |info: &TargetInfo| match info.entry {

@@ -14,7 +14,7 @@ use crate::api::pipeline::Environment;
 use crate::api::pipeline::target::{Entry, TargetInfo, possible_targets, targets};
 use crate::api::{Notification, Pipeline};
 use crate::config::Global;
-use crate::config::layers::{Layer, Source as Author, fold, names, of_target};
+use crate::config::layers::{Layer, Source as Author, fold, is_layer_of, names, of_target};
 use crate::manifests::field::{below, entry, is_within};
 use crate::manifests::{ConfigMaps, has_notification, layers_below};
 
@@ -33,7 +33,22 @@ pub(super) struct Files<'a> {
     pub(super) options: &'a Options,
 }
 
-impl Files<'_> {
+impl<'a> Files<'a> {
+    /// The Notifications with this name in the namespace of a pipeline and in its layer namespace.
+    pub(super) fn of(&self, pipeline: &Pipeline, name: &str) -> Vec<&'a Notification> {
+        let namespace = pipeline.namespace().unwrap_or_default();
+        let other = pipeline.spec.other_layer_namespace(&namespace).map(str::to_owned);
+        let at = |namespace| self.notifications.get(&(namespace, name.to_owned()))?.1.as_ref();
+        [Some(namespace), other].into_iter().flatten().filter_map(at).collect()
+    }
+
+    /// The Notifications of the layer namespace of a pipeline that are layers of it.
+    fn laid(&self, pipeline: &Pipeline) -> impl Iterator<Item = &'a Notification> {
+        let all = self.notifications.values().filter_map(|(_, notification)| notification.as_ref());
+        let namespace = pipeline.namespace().unwrap_or_default();
+        all.filter(move |n| is_layer_of(n, &pipeline.spec, (&namespace, pipeline.labels())))
+    }
+
     /// Whether the global configuration is in the files but invalid. Then fields that are missing elsewhere can be in it.
     pub(super) fn are_partial(&self) -> bool {
         self.found.is_some_and(|found| found.global.is_none())
@@ -49,7 +64,9 @@ pub(super) fn check(
     report: &mut Report,
 ) {
     let namespace = pipeline.namespace().unwrap_or_default();
-    for name in names(&pipeline.spec) {
+    let mut names = names(&pipeline.spec);
+    names.extend(files.laid(pipeline).map(Notification::name_any));
+    for name in names {
         let (known, notification) = match files.notifications.get(&(namespace.clone(), name.clone())) {
             Some((context, notification)) => (Some(*context), notification.as_ref()),
             None => (None, None),
@@ -64,15 +81,16 @@ pub(super) fn check(
             report.notes.push(unchecked("the Notification cannot be read"));
             continue;
         }
-        let Some(base_layers) = layers_below(files.global, pipeline, &name, notification) else {
+        let Some(base_layers) = layers_below(files.global, pipeline, &name, files.of(pipeline, &name)) else {
             report.notes.push(unchecked("the Notification does not select the Pipeline"));
             continue;
         };
         let base_layers: Vec<_> =
-            base_layers.into_iter().filter_map(|layer| positioned(layer, &name, known, files.found)).collect();
+            base_layers.into_iter().filter_map(|layer| positioned(layer, &name, known, files)).collect();
+        let is_laid = base_layers.iter().any(|positioned| matches!(positioned.layer.source, Author::LayerNamespace(_)));
         let is_known = has_notification(&base_layers.iter().map(|positioned| positioned.layer.clone()).collect::<Vec<_>>());
         let mut left_out = false;
-        for (target, own) in different(pipeline, &name, context, files.options) {
+        for (target, own) in different(pipeline, &name, context, files.options, is_laid) {
             if own.iter().any(|positioned| reported_fields.iter().any(|field| is_within(field, &positioned.field))) {
                 continue;
             }
@@ -105,20 +123,26 @@ fn positioned<'a>(
     layer: Layer,
     name: &str,
     known: Option<FindingContext<'a>>,
-    found: Option<&'a Found<'a>>,
+    files: Files<'a>,
 ) -> Option<PositionedLayer<'a>> {
-    match layer.source {
-        Author::Notification => known.map(|context| PositionedLayer { layer, context, field: "spec".to_owned() }),
-        _ => found.map(|found| found.positioned(name, layer)),
-    }
+    let context = match layer.source {
+        Author::Notification => known,
+        Author::LayerNamespace(_) => {
+            files.notifications.get(&(layer.namespace.clone(), name.to_owned())).map(|(context, _)| *context)
+        }
+        _ => return files.found.map(|found| found.positioned(name, layer)),
+    };
+    context.map(|context| PositionedLayer { layer, context, field: "spec".to_owned() })
 }
 
-/// Returns each distinct list of layers that the pipeline has for a target, with the first target that has it.
+/// Returns each distinct list of layers that the pipeline has for a target, with the first target that has it. An empty list is left out, unless
+/// the layers below are those of this pipeline only (`is_laid`).
 fn different<'a>(
     pipeline: &Pipeline,
     name: &str,
     context: FindingContext<'a>,
     options: &Options,
+    is_laid: bool,
 ) -> Vec<(String, Vec<PositionedLayer<'a>>)> {
     let namespace = pipeline.namespace().unwrap_or_default();
     let spec = &pipeline.spec;
@@ -128,7 +152,7 @@ fn different<'a>(
     for info in &infos {
         let own = of_target(spec, &namespace, name, info);
         // If a target has no layers, its result is the result of the layers below.
-        if own.is_empty() || seen.contains(&own) {
+        if (own.is_empty() && !is_laid) || seen.contains(&own) {
             continue;
         }
         seen.push(own.clone());

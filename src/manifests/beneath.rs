@@ -1,22 +1,23 @@
 //! The layers below the layers of a pipeline, and the result of all layers.
 //!
-//! In: the global configuration, a pipeline, and the Notification in its namespace. Out: the layers that the controller puts below the
+//! In: the global configuration, a pipeline, and Notifications of its namespace and of its layer namespace. Out: the layers that the controller puts below the
 //! pipeline's own layers, and the effective notification that it computes from all layers.
 
 use kube::ResourceExt as _;
 
 use crate::api::{Notification, Pipeline};
-use crate::config::layers::{Layer, Source};
+use crate::config::layers::{Layer, Source, is_layer_of};
 use crate::config::{EffectiveNotification, Given, Global, PipelineSelector, resolve, resolve_layers};
 
-/// Returns the layers below, least specific first. `notification` is the Notification with this name in the pipeline's namespace. `None`:
-/// the notification does not apply to the pipeline, whatever the pipeline's own layers contain.
+/// Returns the layers below, least specific first. `notifications` contains the Notifications with this name in the pipeline's namespace and
+/// in its layer namespace; others are ignored. `None`: the notification does not apply to the pipeline, whatever the pipeline's own layers
+/// contain.
 #[must_use]
-pub fn layers_below(
+pub fn layers_below<'a>(
     global: &Global,
     pipeline: &Pipeline,
     name: &str,
-    notification: Option<&Notification>,
+    notifications: impl IntoIterator<Item = &'a Notification>,
 ) -> Option<Vec<Layer>> {
     let (namespace, labels) = (pipeline.namespace().unwrap_or_default(), pipeline.labels());
     let cluster_wide = global.get(name).filter(|cluster_wide| cluster_wide.reach.selects(&namespace, labels));
@@ -25,10 +26,16 @@ pub fn layers_below(
         let selector = PipelineSelector::parse(n.spec.pipeline_selector.as_ref());
         selector.map_or(true, |selector| selector.selects(labels))
     };
+    let named: Vec<_> = notifications.into_iter().filter(|n| n.metadata.name.as_deref() == Some(name)).collect();
+    let notification = named.iter().copied().find(|n| n.metadata.namespace.as_deref() == Some(&namespace));
     let applies = notification.filter(selects);
     // A Notification that does not select this pipeline does not override the cluster-wide notification.
     let is_excluded = cluster_wide.is_none() && notification.is_some() && applies.is_none();
-    (!is_excluded).then(|| global.layers_below(cluster_wide, applies))
+    // A layer alone is no notification.
+    let is_over = cluster_wide.is_some() || applies.is_some();
+    let laid = named.into_iter().find(|n| is_over && is_layer_of(n, &pipeline.spec, (&namespace, labels)));
+    let below = || global.layers_below(cluster_wide, applies).into_iter().chain(laid.map(Layer::of_layer_namespace));
+    (!is_excluded).then(|| below().collect())
 }
 
 /// Whether these layers contain a notification, and not only defaults.
@@ -86,5 +93,35 @@ mod tests {
         assert_eq!(of("b", Some("a")), Some((true, vec![defaults.clone(), own])));
         assert_eq!(of("b", Some("b")), None);
         assert_eq!(of("b", None), Some((false, vec![defaults])));
+    }
+
+    #[test]
+    fn a_notification_of_the_layer_namespace_is_over_that_of_the_pipelines_namespace() {
+        let pipeline: Pipeline = serde_json::from_value(json!({
+            "apiVersion": "pennant.dev/v1alpha1", "kind": "Pipeline", "metadata": {"name": "shop", "namespace": "platform"},
+            "spec": {"layerNamespace": "team-a", "environments": []},
+        }))
+        .unwrap();
+        let notification = |namespace: &str, name: &str, accepted: &[&str]| -> Notification {
+            serde_json::from_value(json!({
+                "apiVersion": "pennant.dev/v1alpha1", "kind": "Notification",
+                "metadata": {"name": name, "namespace": namespace}, "spec": {"pipelineNamespaces": accepted},
+            }))
+            .unwrap()
+        };
+        let (own, laid) = (notification("platform", "chat", &[]), notification("team-a", "chat", &["platform"]));
+        let sources = |all: &[Notification]| {
+            let layers = layers_below(&Global::default(), &pipeline, "chat", all).unwrap();
+            layers.iter().map(|layer| layer.source.to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(sources(&[laid.clone(), own.clone()]), ["the Notification", "Notification team-a/chat"]);
+        assert!(sources(std::slice::from_ref(&laid)).is_empty(), "a layer alone is no notification");
+        for other in [
+            notification("team-b", "chat", &["platform"]),
+            notification("team-a", "chat", &[]),
+            notification("team-a", "b", &["platform"]),
+        ] {
+            assert_eq!(sources(&[own.clone(), other]), ["the Notification"]);
+        }
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::Context;
 use super::generate::{self, AllGenerated, Found};
-use super::plan::{Planned, PlannedSelection, Refused, plan};
+use super::plan::{Planned, PlannedSelection, Refused, plan, unwatched_layers};
 use super::status::similar::Place;
 use super::status::target::source;
 use super::status::{ClusterReading, EnvironmentPlan, Gathered, check_in};
@@ -28,7 +28,8 @@ pub(super) fn gather(
 ) -> Result<Gathered, Refused> {
     let options = &ctx.options;
     let planned = plan(&base.spec, &key.namespace, &options.cluster_name, options.cross_namespace_refs);
-    let (planned, refused) = match planned {
+    let unwatched = unwatched_layers(&base.spec, &key.namespace, &options.watch_namespaces);
+    let (planned, refused) = match planned.and_then(|planned| unwatched.map_or(Ok(planned), Err)) {
         Ok(planned) => (planned, None),
         Err(refused) => (Planned::default(), Some(refused)),
     };

@@ -84,7 +84,25 @@ pub fn plan(
     if let Some(refused) = all.iter().find_map(|target| elsewhere(target, namespace, cross_namespace_refs)) {
         return Err(refused);
     }
+    if let Some(other) = spec.other_layer_namespace(namespace).filter(|_| !cross_namespace_refs) {
+        return Err(Refused {
+            reason: "CrossNamespaceLayer",
+            message: format!(
+                "layerNamespace {other} is not the namespace {namespace} of the pipeline; --no-cross-namespace-refs forbids this"
+            ),
+        });
+    }
     Ok(Planned { targets: all, selections: selections(spec, namespace, cross_namespace_refs)? })
+}
+
+/// Returns why a spec is refused, if the Notifications of its layer namespace are not watched. `watched`: empty means all namespaces.
+pub(super) fn unwatched_layers(spec: &PipelineSpec, namespace: &str, watched: &[String]) -> Option<Refused> {
+    let other =
+        spec.other_layer_namespace(namespace).filter(|other| !watched.is_empty() && !watched.iter().any(|w| w == other))?;
+    Some(Refused {
+        reason: "NamespaceNotWatched",
+        message: format!("layerNamespace {other} is not watched; add it to --watch-namespace, or remove layerNamespace"),
+    })
 }
 
 /// One entry of `targetsFrom`.
@@ -446,6 +464,15 @@ mod tests {
         assert_eq!(reason(&spec(&["own"]), false), None);
         assert_eq!(reason(&spec(&["own", "b"]), false), Some("CrossNamespaceTarget"));
         assert_eq!(reason(&spec(&["b", "b"]), true), Some("DuplicateTarget"));
+        let laid = |other: &str| PipelineSpec { layer_namespace: Some(other.into()), ..spec(&["own"]) };
+        assert_eq!([true, false].map(|cross| reason(&laid("b"), cross)), [None, Some("CrossNamespaceLayer")]);
+        assert_eq!(reason(&laid("own"), false), None);
+        let unwatched = |other: &str, watched: &[&str]| {
+            let watched: Vec<_> = watched.iter().map(ToString::to_string).collect();
+            unwatched_layers(&laid(other), "own", &watched).map(|refused| refused.reason)
+        };
+        assert_eq!(unwatched("b", &["own"]), Some("NamespaceNotWatched"));
+        assert_eq!([unwatched("b", &[]), unwatched("b", &["own", "b"]), unwatched("own", &["own"])], [None; 3]);
         let cluster = |kind, name: &str| ClusterRef { api_version: None, kind, name: name.into(), namespace: None };
         let mut clusters = spec(&["a", "b"]);
         for (one, other, want) in [

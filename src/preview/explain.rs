@@ -83,7 +83,7 @@ pub struct Known<'a> {
     pub global: &'a Global,
     /// The ConfigMap of the global configuration.
     pub config_map: &'a ObjectName,
-    /// The Notifications in the namespace of the pipeline.
+    /// The Notifications in the namespace of the pipeline, and in its layer namespace.
     pub notifications: &'a [Notification],
     /// The name of the local cluster.
     pub cluster: &'a str,
@@ -109,14 +109,19 @@ pub fn explain(pipeline: &Pipeline, known: &Known<'_>, asked: Asked<'_>) -> Resu
         let known = all.iter().map(|t| t.name.as_str()).collect::<Vec<_>>().join(", ");
         return Err(PreviewError::NoTarget { pipeline: pipeline.name_any(), target: target.to_owned(), known });
     }
-    let bases: BTreeMap<_, _> = known.notifications.iter().map(|n| (n.name_any(), n)).collect();
+    let mut bases: BTreeMap<String, Vec<&Notification>> = BTreeMap::new();
+    for notification in known.notifications {
+        bases.entry(notification.name_any()).or_default().push(notification);
+    }
     let own = names(&pipeline.spec);
     let everywhere = known.global.notifications().map(|(name, _)| name);
     let names: BTreeSet<&String> = own.iter().chain(bases.keys()).chain(everywhere).collect();
     let mut explained = Vec::new();
     for name in names.into_iter().filter(|known| asked.notification.is_none_or(|name| name == *known)) {
         // A notification that does not select the pipeline does not apply to it, even if the pipeline has a layer with its name.
-        let Some(below) = layers_below(known.global, pipeline, name, bases.get(name).copied()) else { continue };
+        let Some(below) = layers_below(known.global, pipeline, name, bases.get(name).into_iter().flatten().copied()) else {
+            continue;
+        };
         let groups = Whole { pipeline, known, name, below }.groups(&all, asked.target);
         explained.extend(groups.into_iter().map(|group| group.with_last_sent(pipeline).with_not_ready(pipeline)));
     }
@@ -132,8 +137,7 @@ pub fn explain(pipeline: &Pipeline, known: &Known<'_>, asked: Asked<'_>) -> Resu
 /// cheaper than [`explain`], because nothing is compiled.
 #[must_use]
 pub fn covered(pipeline: &Pipeline, known: &Known<'_>, name: &str) -> Option<usize> {
-    let own = known.notifications.iter().find(|notification| notification.name_any() == name);
-    let below = layers_below(known.global, pipeline, name, own)?;
+    let below = layers_below(known.global, pipeline, name, known.notifications)?;
     let namespace = pipeline.namespace().unwrap_or_default();
     let applies = |info: &TargetInfo| {
         let layers = [below.as_slice(), &of_target(&pipeline.spec, &namespace, name, info)].concat();
@@ -228,6 +232,7 @@ impl Whole<'_> {
             Source::Defaults => format!("ConfigMap {config_map}, defaults"),
             Source::Global => format!("ConfigMap {config_map}, notification {name}"),
             Source::Notification => format!("Notification {namespace}/{name}"),
+            Source::LayerNamespace(notification) => format!("Notification {notification}"),
             Source::Pipeline => format!("Pipeline {namespace}/{pipeline}"),
             Source::Environment(environment) => format!("Pipeline {namespace}/{pipeline}, environment {environment}"),
             Source::Target(target) => format!("Pipeline {namespace}/{pipeline}, target {target}"),

@@ -33,25 +33,24 @@ impl LayeredNotification {
         Self { name, namespace, layers }
     }
 
-    /// Returns the layers for a target of a pipeline, or for its first target. `notification` is the Notification with this name, if it
-    /// exists.
+    /// Returns the layers for a target of a pipeline, or for its first target. `notifications` contains the Notifications with this name.
     pub fn for_target(
         global: &Global,
-        (name, notification): (&str, Option<&Notification>),
+        (name, notifications): (&str, &[Notification]),
         pipeline: &Pipeline,
         target: Option<&str>,
         cluster: &str,
     ) -> Result<Self, PreviewError> {
         let info = place(pipeline, target, cluster)?;
         let own = of_target(&pipeline.spec, &pipeline.namespace().unwrap_or_default(), name, &info);
-        Self::over(own, global, (name, notification), pipeline)
+        Self::over(own, global, (name, notifications), pipeline)
     }
 
     /// Returns the layers for what a delivery is about. Those of targets apply to targets only, and those of an environment not to the
     /// pipeline or a cluster.
     pub fn for_subject(
         global: &Global,
-        (name, notification): (&str, Option<&Notification>),
+        (name, notifications): (&str, &[Notification]),
         pipeline: &Pipeline,
         subject: &Subject,
         cluster: &str,
@@ -67,7 +66,7 @@ impl LayeredNotification {
             }
             SubjectKind::Cluster | SubjectKind::Pipeline => of_whole_pipeline(spec, &namespace, name).into_iter().collect(),
         };
-        Self::over(own, global, (name, notification), pipeline)
+        Self::over(own, global, (name, notifications), pipeline)
     }
 
     /// Returns the layers for subjects of a kind at a target, over those below the pipeline. `None`: no notification applies there.
@@ -96,11 +95,11 @@ impl LayeredNotification {
     fn over(
         own: Vec<Layer>,
         global: &Global,
-        (name, notification): (&str, Option<&Notification>),
+        (name, notifications): (&str, &[Notification]),
         pipeline: &Pipeline,
     ) -> Result<Self, PreviewError> {
         let namespace = pipeline.namespace().unwrap_or_default();
-        let layers = layers_below(global, pipeline, name, notification).map(|below| [below, own].concat());
+        let layers = layers_below(global, pipeline, name, notifications).map(|below| [below, own].concat());
         match layers.filter(|layers| has_notification(layers)) {
             Some(layers) => Ok(Self { name: name.to_owned(), namespace, layers }),
             None => Err(PreviewError::NoSuchNotification { pipeline: pipeline.name_any(), name: name.to_owned() }),
@@ -183,7 +182,7 @@ notifications:
     #[test]
     fn what_only_the_global_configuration_has_is_shown_of_a_pipeline() {
         let global = parse(GLOBAL, "pennant-system").unwrap();
-        let layered = LayeredNotification::for_target(&global, ("audit", None), &shop("a"), None, "c").unwrap();
+        let layered = LayeredNotification::for_target(&global, ("audit", &[]), &shop("a"), None, "c").unwrap();
         let keys: Vec<_> = layered.config_maps().iter().map(ToString::to_string).collect();
         assert_eq!(keys, ["pennant-system/texts, key body"]);
         let text = |key: &ConfigMapKey| {
@@ -222,7 +221,7 @@ notifications:
             ("own", "a", Some("dev/c/y"), true),
             ("other", "a", None, false),
         ] {
-            let layered = LayeredNotification::for_target(&global, (name, None), &shop(team), target, "c");
+            let layered = LayeredNotification::for_target(&global, (name, &[]), &shop(team), target, "c");
             assert_eq!(layered.is_ok(), applies, "{name} {team} {target:?}");
         }
         let notification: Notification = serde_json::from_value(json!({
@@ -230,9 +229,10 @@ notifications:
             "spec": {"pipelineSelector": {"matchLabels": {"team": "c"}}},
         }))
         .unwrap();
-        let error = LayeredNotification::for_target(&global, ("audit", Some(&notification)), &shop("b"), None, "c")
-            .unwrap_err()
-            .to_string();
+        let error =
+            LayeredNotification::for_target(&global, ("audit", std::slice::from_ref(&notification)), &shop("b"), None, "c")
+                .unwrap_err()
+                .to_string();
         assert!(error.contains("no notification audit applies to Pipeline shop"), "{error}");
     }
 }

@@ -91,6 +91,16 @@ pub async fn notifications(client: &Client, namespace: &str) -> Result<Vec<Notif
     Ok(list.items)
 }
 
+/// Reads all Notifications of the namespace of a pipeline, and of its layer namespace.
+pub async fn notifications_of(client: &Client, pipeline: &Pipeline) -> Result<Vec<Notification>, PreviewError> {
+    let namespace = pipeline.namespace().unwrap_or_default();
+    let mut all = notifications(client, &namespace).await?;
+    if let Some(other) = pipeline.spec.other_layer_namespace(&namespace) {
+        all.extend(notifications(client, other).await?);
+    }
+    Ok(all)
+}
+
 /// Reads the promotions of a pipeline. The inner error means that they cannot be read. Commands then continue without them.
 pub async fn promotions(
     client: &Client,

@@ -81,8 +81,8 @@ pub enum RenderError {
     },
     /// The parameter belongs to another namespace, which does not share it.
     #[error(
-        "{at}: `parameters.{name}` is from {owner}, which does not share its parameters with templates of other namespaces; set \
-         spec.template.parameters.{name} where this template is written, or template.shareParameters: true in {owner}"
+        "{at}: `parameters.{name}` is from {owner}, which does not share it with other namespaces; set spec.template.parameters.{name} \
+         beside this template (only the global configuration can set template.shareParameters: true)"
     )]
     ParameterHidden {
         /// The position in the source.

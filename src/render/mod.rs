@@ -27,7 +27,7 @@ mod url;
 
 pub use body::Body;
 pub use builtin::{BuiltinTemplate, Credentials, CredentialsKind, Declared, Example, Limit, Metadata, Unreported, builtin};
-pub use data::parameters::{Hidden, Parameters};
+pub use data::parameters::{Hidden, Parameters, Visibility};
 pub use data::promotion::PromotionData;
 pub use data::sample::SampleContext;
 pub use data::values::Values;

@@ -18,6 +18,8 @@ use crate::leader::Busy;
 
 /// The label of the sets of `--follow`, with the name of the kind.
 const FOLLOW: &str = "pennant.dev/follow";
+/// The field of a Pipeline that names the namespace of further layers.
+const LAYER_NAMESPACE: &str = "layerNamespace";
 /// The labels of a Bundle that is a part of a `GitRepo` or of a `HelmOp`.
 const OWNERS_OF_BUNDLES: [&str; 2] = ["fleet.cattle.io/repo-name", "fleet.cattle.io/fleet-helm-name"];
 
@@ -89,9 +91,10 @@ impl Followed {
         }
     }
 
-    /// Returns the set that makes a pipeline for each object of the kind in all watched namespaces.
+    /// Returns the set that makes a pipeline for each object of the kind in all watched namespaces. `layers`: whether Notifications of the
+    /// namespace of each object are layers of its pipeline.
     #[must_use]
-    pub fn set(self, namespace: &str) -> PipelineSet {
+    pub fn set(self, namespace: &str, layers: bool) -> PipelineSet {
         let (name, api_version, kind) = self.kind();
         let without = |key: &&str| LabelRequirement {
             key: (*key).to_owned(),
@@ -112,10 +115,13 @@ impl Followed {
             name: format!("{}.{{{{namespace}}}}.{{{{name}}}}", kind.to_lowercase()),
             ..PipelineTemplateMetadata::default()
         };
-        let spec = json!({
+        let mut spec = json!({
             "appRef": {"apiVersion": api_version, "kind": kind, "name": "{{name}}"},
             "environments": [{"name": "all", "targets": [{"namespace": "{{namespace}}"}]}],
         });
+        if layers {
+            spec[LAYER_NAMESPACE] = json!("{{namespace}}");
+        }
         let spec = PipelineSetSpec {
             generators: vec![pipeline_set::Generator { objects: Some(objects), fleet: None }],
             template: PipelineTemplate { metadata, spec },
@@ -128,9 +134,18 @@ impl Followed {
     }
 }
 
+/// What `--follow` and `--follow-layers` say.
+#[derive(Clone, Debug, Default)]
+pub struct Follow {
+    /// The kinds.
+    pub kinds: Vec<Followed>,
+    /// Whether Notifications of the namespace of each object are layers of its pipeline.
+    pub layers: bool,
+}
+
 /// Compares the sets that exist in a namespace with those that there should be. What somebody adds to a set stays.
 pub(super) fn changes<'a>(
-    follow: &[Followed],
+    Follow { kinds, layers }: &Follow,
     namespace: &str,
     existing: impl Iterator<Item = &'a PipelineSet> + Clone,
 ) -> Changes {
@@ -138,14 +153,16 @@ pub(super) fn changes<'a>(
     let here = existing.filter(|set| set.metadata.namespace.as_deref() == Some(namespace));
     let find = |name: &str| here.clone().find(|set| set.name_any() == name);
     let mut changes = Changes::default();
-    for set in follow.iter().map(|kind| kind.set(namespace)) {
+    let wanted: Vec<_> = kinds.iter().map(|kind| kind.set(namespace, *layers)).collect();
+    let has_layers = |set: &PipelineSet| set.spec.template.spec.get(LAYER_NAMESPACE).is_some();
+    for set in &wanted {
         match find(&set.name_any()) {
             Some(other) if !is_of_follow(other) => changes.taken.push(set.name_any()),
-            Some(other) if contains(&json!(other.spec), &json!(set.spec)) => {}
-            Some(_) | None => changes.apply.push(set),
+            Some(other) if contains(&json!(other.spec), &json!(set.spec)) && has_layers(other) == *layers => {}
+            Some(_) | None => changes.apply.push(set.clone()),
         }
     }
-    let is_wanted = |set: &PipelineSet| follow.iter().any(|kind| kind.set(namespace).name_any() == set.name_any());
+    let is_wanted = |set: &PipelineSet| wanted.iter().any(|wanted| wanted.name_any() == set.name_any());
     let is_there = |set: &PipelineSet| set.metadata.deletion_timestamp.is_none();
     let extra = here.clone().filter(|set| is_of_follow(set) && is_there(set) && !is_wanted(set));
     changes.delete = extra.map(|set| (set.name_any(), set.metadata.uid.clone().unwrap_or_default())).collect();
@@ -195,10 +212,10 @@ mod tests {
     #[test]
     fn each_set_is_valid_and_its_pipelines_have_names_of_their_own() {
         for kind in Followed::ALL {
-            let set = kind.set("pennant-system");
+            let set = kind.set("pennant-system", false);
             assert!(plan(&set.spec, "pennant-system", true).is_ok(), "{kind:?}");
         }
-        let names: Vec<String> = Followed::ALL.iter().map(|kind| kind.set("n").spec.template.metadata.name).collect();
+        let names: Vec<String> = Followed::ALL.iter().map(|kind| kind.set("n", false).spec.template.metadata.name).collect();
         assert_eq!(names[0], "kustomization.{{namespace}}.{{name}}");
     }
 
@@ -206,7 +223,7 @@ mod tests {
     fn no_object_of_fleet_is_followed_twice() {
         use kube::core::Expression;
         let selects = |kind: Followed, labels: &[&str]| {
-            let planned = plan(&kind.set("pennant-system").spec, "pennant-system", true).ok().unwrap();
+            let planned = plan(&kind.set("pennant-system", false).spec, "pennant-system", true).ok().unwrap();
             let selection = &planned.generators[0].selection;
             assert_eq!((selection.namespaces.as_ref(), selection.kind.api_version()), (None, FLEET_VERSION), "{kind:?}");
             let holds = |label: &Expression| match label {
@@ -246,18 +263,19 @@ mod tests {
     #[test]
     fn only_the_sets_of_follow_are_changed() {
         let existing = [
-            Followed::Kustomizations.set("p"),
-            Followed::Helmreleases.set("p"),
-            PipelineSet { spec: PipelineSetSpec::default(), ..Followed::Deployments.set("p") },
+            Followed::Kustomizations.set("p", false),
+            Followed::Helmreleases.set("p", false),
+            PipelineSet { spec: PipelineSetSpec::default(), ..Followed::Deployments.set("p", false) },
             PipelineSet::new("own", PipelineSetSpec::default()),
-            Followed::Gitrepos.set("other"),
+            Followed::Gitrepos.set("other", false),
             PipelineSet::new("follow-applications", PipelineSetSpec::default()),
         ];
         let existing = existing.map(|mut set| {
             set.metadata.namespace.get_or_insert_with(|| "p".to_owned());
             set
         });
-        let follow = [Followed::Kustomizations, Followed::Applications, Followed::Deployments];
+        let kinds = vec![Followed::Kustomizations, Followed::Applications, Followed::Deployments];
+        let mut follow = Follow { kinds, layers: false };
         let changes = changes(&follow, "p", existing.iter());
         let applied: Vec<String> = changes.apply.iter().map(PipelineSet::name_any).collect();
         assert_eq!(
@@ -265,5 +283,12 @@ mod tests {
             (vec!["follow-deployments".to_owned()], vec!["follow-applications".to_owned()])
         );
         assert_eq!(changes.delete, [("follow-helmreleases".to_owned(), String::new())]);
+        follow.layers = true;
+        let applied = super::changes(&follow, "p", existing.iter()).apply;
+        assert_eq!(applied[0].name_any(), "follow-kustomizations");
+        assert_eq!(applied[0].spec.template.spec["layerNamespace"], "{{namespace}}");
+        let [with, without] =
+            [true, false].map(|layers| super::changes(&Follow { layers, ..follow.clone() }, "p", applied.iter()));
+        assert_eq!((with.apply.len(), without.apply.len()), (1, 3), "the set of Applications is missing");
     }
 }

@@ -31,7 +31,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use controller::run;
 pub use expand::{Settings, problem};
-pub use follow::Followed;
+pub use follow::{Follow, Followed};
 
 use crate::cluster::Caches;
 use crate::k8s::call::CallError;
@@ -82,7 +82,7 @@ pub struct Options {
     /// Whether sources and targets in another namespace than their set are allowed.
     pub cross_namespace_refs: bool,
     /// Kinds of which every object has a pipeline.
-    pub follow: Vec<Followed>,
+    pub follow: Follow,
 }
 
 /// The dependencies of the controller.

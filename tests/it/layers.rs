@@ -5,6 +5,7 @@ mod budget;
 mod edits;
 mod folded;
 mod lives;
+mod namespace;
 mod schema;
 mod storm;
 mod trouble;

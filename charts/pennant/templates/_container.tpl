@@ -55,6 +55,9 @@
 {{- fail "follow makes PipelineSets for all shards; set it in the release without shard.id" }}
 {{- end }}
 - --follow={{ join "," .Values.follow }}
+{{- if .Values.followLayers }}
+- --follow-layers
+{{- end }}
 {{- end }}
 {{- with .Values.shard }}
 {{- if .id }}

@@ -1,4 +1,5 @@
-//! Templates of the platform see the parameters of the platform's layers. Templates of teams see them only if they are shared.
+//! Templates of the platform see the parameters of the platform's layers. Templates of teams see them only if they are shared. Templates of the
+//! layer namespace see no parameter of the namespace of the pipeline.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -49,6 +50,9 @@ fn layer(source: &Source) -> BoxedStrategy<Value> {
 
 fn laid(source: &Source) -> BoxedStrategy<Value> {
     let pointers = ["/template/shareParameters", "/template/parameters/a", "/template/parameters", "/endpoint/headers"];
+    if let Source::LayerNamespace(_) = source {
+        return layer(source);
+    }
     (layer(source), subsequence(pointers.to_vec(), 0..=1))
         .prop_map(|(mut layer, remove)| {
             layer["remove"] = json!(remove);
@@ -59,7 +63,11 @@ fn laid(source: &Source) -> BoxedStrategy<Value> {
 
 /// The content of a ConfigMap: a template that names the owner of the namespace.
 fn text(key: &ConfigMapKey) -> Text {
-    let by = if key.namespace == PLATFORM { "map-platform" } else { "map-team" };
+    let by = match key.namespace.as_str() {
+        PLATFORM => "map-platform",
+        WORKSPACE => "map-workspace",
+        _ => "map-team",
+    };
     Text::Found(Arc::from(format!("by-{by} {}", READS[0])))
 }
 
@@ -86,16 +94,24 @@ fn a_template_of_a_team_sees_no_parameter_of_the_platform_that_is_not_shared() {
         let headers = request.headers.into_iter().map(|(_, value)| ("header", value));
         for (what, text) in [("url", url), ("body", request.body)].into_iter().chain(headers) {
             let by_platform = ["by-defaults", "by-global", "by-map-platform"].iter().any(|by| text.contains(by));
-            let is_read = text.contains("value-defaults") || text.contains("value-global");
+            let by_workspace = ["by-workspace", "by-map-workspace"].iter().any(|by| text.contains(by));
+            let reads = |owners: &[&str]| owners.iter().any(|owner| text.contains(&format!("value-{owner}")));
+            let is_read = reads(&["defaults", "global"]);
             prop_assert!(!is_read || by_platform || is_shared, "{} sees what it may not: {}", what, text);
-            *seen.borrow_mut().entry((what, by_platform, is_read)).or_insert(0) += 1;
+            let is_teams = reads(&["notification", "pipeline", "environment", "target"]);
+            // The API server does not let a team write this. But if a layer has it, it counts.
+            let shares = |(source, layer): &(Source, Value)| {
+                namespace(source) == TEAM && layer.pointer("/template/shareParameters") == Some(&json!(true))
+            };
+            prop_assert!(!is_teams || !by_workspace || layers.iter().any(shares), "{} sees what it may not: {}", what, text);
+            *seen.borrow_mut().entry((what, by_platform, by_workspace, is_read)).or_insert(0) += 1;
         }
         Ok(())
     });
     let seen = seen.into_inner();
     assert_eq!(
         seen.len(),
-        12,
-        "each place, by the platform and by a team, with and without what is the platform's: {seen:?}"
+        18,
+        "each place, by the platform, a team and a workspace, with and without what is the platform's: {seen:?}"
     );
 }

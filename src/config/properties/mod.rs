@@ -1,6 +1,6 @@
 //! Property tests of layers: their results, and where their references resolve.
 //!
-//! The tests generate any layers that a platform team and a team can write, each in its namespace.
+//! The tests generate any layers that a platform team, a team and the team of its layer namespace can write, each in its namespace.
 
 mod hidden;
 mod places;
@@ -23,11 +23,14 @@ use crate::api::values::refs::ConfigMapKey;
 const PLATFORM: &str = "pennant-system";
 /// The namespace of the pipeline and of the Notification below it.
 const TEAM: &str = "team-a";
+/// The layer namespace of the pipeline.
+const WORKSPACE: &str = "workspace";
 
 /// All sources of layers that people write, least specific first.
 fn sources() -> Vec<Source> {
     let (environment, target) = (Source::Environment("prod".to_owned()), Source::Target("prod/c/x".to_owned()));
-    vec![Source::Defaults, Source::Global, Source::Notification, Source::Pipeline, environment, target]
+    let workspace = Source::LayerNamespace("workspace/deploys".to_owned());
+    vec![Source::Defaults, Source::Global, Source::Notification, workspace, Source::Pipeline, environment, target]
 }
 
 fn is_platform(source: &Source) -> bool {
@@ -36,7 +39,11 @@ fn is_platform(source: &Source) -> bool {
 
 /// The namespace of a layer.
 fn namespace(source: &Source) -> &'static str {
-    if is_platform(source) { PLATFORM } else { TEAM }
+    match source {
+        Source::LayerNamespace(_) => WORKSPACE,
+        source if is_platform(source) => PLATFORM,
+        _ => TEAM,
+    }
 }
 
 /// Layers from one to four of the sources. `says` generates the fields of a layer from its source.

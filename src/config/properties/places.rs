@@ -5,7 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::api::notification::credentials::{AuthRef, Authorities, Needed, SecretKey, SecretName};
+use crate::api::notification::credentials::{AuthRef, Authorities, SecretKey, SecretName};
 use crate::config::layers::{Folded, fold};
 use crate::config::{Destination, Sending, resolve_layers};
 
@@ -16,6 +16,7 @@ pub(super) fn tag(source: &Source) -> &'static str {
         Source::Defaults => "defaults",
         Source::Global => "global",
         Source::Notification => "notification",
+        Source::LayerNamespace(_) => "workspace",
         Source::Pipeline => "pipeline",
         Source::Environment(_) => "environment",
         Source::Target(_) => "target",
@@ -50,7 +51,7 @@ fn references(names: &[&str], keys: &[&str], url: &BoxedStrategy<Value>) -> Boxe
 }
 
 fn with_remove(source: &Source, layer: BoxedStrategy<Value>) -> BoxedStrategy<Value> {
-    if *source <= Source::Notification {
+    if *source < Source::Pipeline {
         return layer;
     }
     let pointers = [
@@ -137,7 +138,7 @@ fn a_reference_resolves_where_its_author_stands() {
         Ok(())
     });
     let seen = seen.into_inner();
-    assert_eq!(seen.len(), 16, "each of eight kinds in both namespaces: {seen:?}");
+    assert_eq!(seen.len(), 24, "each of eight kinds in the three namespaces: {seen:?}");
 }
 
 /// Layers that no schema has checked, with incomplete references.
@@ -160,7 +161,7 @@ fn in_pieces(source: &Source) -> BoxedStrategy<Value> {
 }
 
 #[test]
-fn no_half_of_a_reference_leads_into_the_platforms_namespace() {
+fn no_half_of_a_reference_leads_into_another_namespace() {
     let both = Cell::new(0);
     try_all(300, &any_layers(in_pieces), |layers| {
         let raw = |(source, value): &(Source, Value)| {
@@ -176,27 +177,32 @@ fn no_half_of_a_reference_leads_into_the_platforms_namespace() {
             let Some(reference) = whole.pointer(at) else { continue };
             let reference = reference.get("secretKeyRef").unwrap_or(reference);
             let parts: Vec<_> = reference.as_object().unwrap().values().filter_map(Value::as_str).collect();
-            let platforms = parts.iter().filter(|part| ["defaults", "global"].contains(part)).count();
-            let expected = if platforms == parts.len() { PLATFORM } else { TEAM };
-            prop_assert_eq!(folded.namespace(at), Some(expected), "{} {:?}", at, parts);
-            both.set(both.get() + i32::from(platforms > 0 && platforms < parts.len()));
+            let authors: Vec<_> = sources().into_iter().filter(|source| parts.contains(&tag(source))).collect();
+            let expected = authors.last().map(namespace);
+            prop_assert_eq!(folded.namespace(at), expected, "{} {:?}", at, parts);
+            both.set(both.get() + i32::from(authors.first().map(namespace) != expected));
         }
         Ok(())
     });
     assert!(both.get() > 20, "{} are of both", both.get());
 }
 
+/// A reference as it is written, and where it resolves.
+type Written = Option<(Value, Option<String>)>;
+
 /// The receiver that the layers set: the URL or its reference, the reference to CA certificates, and whether any certificate is accepted.
-fn led(folded: &Folded) -> (Option<Value>, Option<Value>, bool) {
+fn led(folded: &Folded) -> (Written, Written, bool) {
     let endpoint = |path: &str| folded.value.get("endpoint").and_then(|e| e.pointer(path)).cloned();
+    let resolved = |path: &str| Some((endpoint(path)?, folded.namespace(&format!("/endpoint{path}")).map(str::to_owned)));
     let anybody = endpoint("/tls/insecureSkipVerify") == Some(json!(true));
-    (endpoint("/url").or_else(|| endpoint("/urlFrom")), endpoint("/tls/caFrom"), anybody)
+    (endpoint("/url").map(|url| (url, None)).or_else(|| resolved("/urlFrom")), resolved("/tls/caFrom"), anybody)
 }
 
 #[test]
-fn credentials_of_the_platform_go_only_where_the_platform_led() {
-    let (sent, refused) = (Cell::new(0), Cell::new(0));
-    try_all(1500, &any_layers(alike), |layers| {
+fn credentials_go_only_where_the_layers_up_to_their_own_led() {
+    let refused = Cell::new(0);
+    let sent = RefCell::new(BTreeMap::from([(PLATFORM, 0), (WORKSPACE, 0)]));
+    try_all(3000, &any_layers(alike), |layers| {
         let layers =
             layered(&Source::Global, &layers.into_iter().filter(|(s, _)| *s != Source::Defaults).collect::<Vec<_>>());
         let effective = resolve_layers(&layers, TEAM, "uid", &given());
@@ -205,22 +211,20 @@ fn credentials_of_the_platform_go_only_where_the_platform_led() {
             return Ok(());
         };
         let references = all(sending, &effective.config_maps);
-        let of_platform = |what: &str| references.iter().any(|(kind, at, _)| kind.starts_with(what) && at == PLATFORM);
-        if !["basic", "token", "signing", "clientCertificate", "urlFrom"].into_iter().any(of_platform) {
-            return Ok(());
+        for (owner, sent) in &mut *sent.borrow_mut() {
+            let is_owned = |what: &str| references.iter().any(|(kind, at, _)| kind.starts_with(what) && at == owner);
+            if !["basic", "token", "signing", "clientCertificate", "urlFrom"].into_iter().any(is_owned) {
+                continue;
+            }
+            let last = layers.iter().rposition(|layer| layer.namespace == *owner).unwrap();
+            let (led, finally) = (led(&fold(&layers[..=last], |_| {}).unwrap()), led(&fold(&layers, |_| {}).unwrap()));
+            prop_assert_eq!(&led.0, &finally.0, "the same URL or reference");
+            prop_assert_eq!(&led.1, &finally.1, "the same authorities");
+            prop_assert!(led.2 || !finally.2, "anybody answers");
+            *sent += 1;
         }
-        let own: Vec<_> = layers.iter().filter(|layer| is_platform(&layer.source)).cloned().collect();
-        let (led, finally) = (led(&fold(&own, |_| {}).unwrap()), led(&fold(&layers, |_| {}).unwrap()));
-        prop_assert_eq!(&led.0, &finally.0, "the same URL or reference");
-        prop_assert_eq!(&led.1, &finally.1, "the same authorities");
-        prop_assert!(led.2 || !finally.2, "anybody answers");
-        let needs = sending.secrets().into_iter().any(|needed| matches!(needed, Needed::Authorities(_)));
-        prop_assert!(!matches!(sending.destination, Destination::Secret(_)) || of_platform("urlFrom"), "its Secret");
-        prop_assert!(!needs || of_platform("caFrom"), "its authorities");
-        prop_assert!(led.1.is_none() || of_platform("caFrom"), "its authorities, of a ConfigMap");
-        sent.set(sent.get() + 1);
         Ok(())
     });
-    let (sent, refused) = (sent.get(), refused.get());
-    assert!(sent > 50 && refused > 50, "{sent} are sent, {refused} are refused");
+    let (sent, refused) = (sent.into_inner(), refused.get());
+    assert!(sent.values().all(|sent| *sent > 50) && refused > 50, "{sent:?} are sent, {refused} are refused");
 }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use crate::api::values::refs::ConfigMapKey;
-use crate::config::layers::Folded;
-use crate::render::{Hidden, Parameters};
+use crate::config::layers::{Folded, Source};
+use crate::render::{Hidden, Parameters, Visibility};
 
 /// The context for resolving a notification.
 #[derive(Clone, Copy)]
@@ -42,8 +42,8 @@ pub enum Text {
 pub(in crate::config) struct Places<'a> {
     /// The merged layers. `None`: a Notification is resolved without layers.
     pub(in crate::config) folded: Option<&'a Folded>,
-    /// Parameters that no template of this namespace is allowed to see.
-    pub(in crate::config) hidden: Hidden,
+    /// Parameters that no template of this namespace is allowed to see, and those that no template of the layer namespace is allowed to see.
+    pub(in crate::config) hidden: [Hidden; 2],
     /// The namespace of the Notification, or of the pipeline.
     pub(in crate::config) namespace: &'a str,
 }
@@ -56,12 +56,22 @@ impl<'a> Places<'a> {
 
     /// The parameters as the template at this JSON Pointer sees them.
     pub(in crate::config) fn seen_at(&self, pointer: &str, parameters: &Parameters) -> Parameters {
-        if self.of(pointer) == self.namespace { parameters.shared() } else { parameters.clone() }
+        let visibility = match self.folded.and_then(|folded| folded.author(pointer)) {
+            Some(Source::LayerNamespace(_)) => Visibility::LayerNamespace,
+            _ if self.of(pointer) == self.namespace => Visibility::Pipeline,
+            _ => Visibility::All,
+        };
+        parameters.seen_with(visibility)
     }
 
-    /// The namespace of the layer that set the URL.
+    /// The namespace of the layer that set the URL. Deliveries are never kept in the layer namespace of the pipeline, but in that of the
+    /// pipeline: its author decides which of them there are, and for how long.
     pub(in crate::config) fn home(&self) -> &'a str {
-        let of = |pointer| self.folded.and_then(|folded| folded.namespace(pointer));
-        of("/endpoint/url").or_else(|| of("/endpoint/urlFrom")).unwrap_or(self.namespace)
+        let set = |pointer: &&str| self.folded.is_some_and(|folded| folded.author(pointer).is_some());
+        let url = ["/endpoint/url", "/endpoint/urlFrom"].into_iter().find(set).unwrap_or_default();
+        match self.folded.and_then(|folded| folded.author(url)) {
+            Some(Source::LayerNamespace(_)) | None => self.namespace,
+            Some(_) => self.of(url),
+        }
     }
 }

@@ -76,13 +76,22 @@ impl ReceiverHistory {
         self.0.push(Receiver::of(folded));
     }
 
-    /// The parameters that templates of this namespace are not allowed to see.
-    pub(in crate::config) fn hidden(&self, folded: &Folded, namespace: &str) -> Hidden {
+    /// The parameters that templates of the pipeline's namespace are not allowed to see, and those that templates of its layer namespace are
+    /// not allowed to see.
+    pub(in crate::config) fn hidden(&self, folded: &Folded, namespace: &str) -> [Hidden; 2] {
+        let from_pipeline =
+            self.hidden_if(folded, |author, owner| owner != namespace && !matches!(author, Some(Source::LayerNamespace(_))));
+        let from_layer = self.hidden_if(folded, |author, _| !matches!(author, Some(Source::LayerNamespace(_))));
+        [from_pipeline, from_layer]
+    }
+
+    /// The parameters that are not shared, and whose author and namespace meet a condition.
+    fn hidden_if(&self, folded: &Folded, is_foreign: impl Fn(Option<&Source>, &str) -> bool) -> Hidden {
         let parameters = folded.value.get("template").and_then(|t| t.get("parameters")).and_then(Value::as_object);
         let names = parameters.into_iter().flat_map(Map::keys);
         let hidden = names.filter_map(|name| {
             let pointer = format!("/template/parameters/{}", escape(name));
-            let owner = folded.namespace(&pointer).filter(|owner| *owner != namespace)?;
+            let owner = folded.namespace(&pointer).filter(|owner| is_foreign(folded.author(&pointer), owner))?;
             let shares = folded.last_of(owner).and_then(|index| self.0.get(index)).is_some_and(|receiver| receiver.shares);
             (!shares).then(|| (name.clone(), self::name(folded.author(&pointer))))
         });

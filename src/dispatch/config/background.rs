@@ -84,8 +84,8 @@ impl Configuration {
         }
         if state.turns.spend(namespace, cost, self.began.elapsed()) {
             // The remaining work of this namespace waits for its budget, and the status shows this.
-            for layers in state.pipelines.values().filter(|layers| layers.site.place.namespace == namespace) {
-                if layers.layers.values().any(|layer| layer.is_due) {
+            for layers in state.pipelines.values() {
+                if layers.layers.iter().any(|(name, layer)| layer.is_due && state.payer(&layers.site, name) == namespace) {
                     self.pipeline_index.put_layers(&layers.site.uid, state.layered(layers, &self.pipeline_index));
                     changed.due_layers.push((layers.site.uid.clone(), layers.site.place.clone()));
                 }

@@ -9,14 +9,13 @@
 //! outdated configuration.
 
 use std::cell::RefCell;
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use kube::ResourceExt as _;
 use tokio::sync::Notify;
 
-use super::budget::Turns;
 use super::config_maps::ConfigMaps;
 use super::layer_job::LayerJob;
 use super::sources::{Compiled, Compiler, Place, Site, Sources, place};
@@ -24,9 +23,9 @@ use super::state::{GlobalState, Known, Layer, LayerChange, Layers, State};
 use crate::api::delivery::GLOBAL;
 use crate::api::pipeline::target::targets_of;
 use crate::api::values::refs::ObjectName;
-use crate::api::{Notification, Pipeline, Time, now};
+use crate::api::{Notification, Pipeline, PipelineSpec, Time, now};
 use crate::config::EffectiveNotification;
-use crate::config::layers::names;
+use crate::config::layers::{is_layer_of, names};
 use crate::config::snapshot::{EffectiveClusterWide, Layered};
 use crate::outbox::{PipelineFacts, PipelineIndex};
 
@@ -39,6 +38,8 @@ pub(in crate::dispatch) struct Configuration {
     pub(super) pipeline_index: PipelineIndex,
     pub(super) cluster: String,
     pub(super) allow_http: bool,
+    /// Whether Notifications of another namespace can be layers of a pipeline.
+    pub(in crate::dispatch) cross_namespace_refs: bool,
     state: Mutex<State>,
     /// Notified when there is something to compile in the background.
     pub(super) work: Notify,
@@ -50,10 +51,10 @@ impl Configuration {
         global_map: ObjectName,
         config_maps: ConfigMaps,
         pipeline_index: PipelineIndex,
-        (cluster, allow_http): (String, bool),
+        (cluster, allow_http, cross_namespace_refs): (String, bool, bool),
     ) -> Self {
         let (state, work, began) = (Mutex::default(), Notify::new(), Instant::now());
-        Self { global_map, config_maps, pipeline_index, cluster, allow_http, state, work, began }
+        Self { global_map, config_maps, pipeline_index, cluster, allow_http, cross_namespace_refs, state, work, began }
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
@@ -74,9 +75,9 @@ impl Configuration {
         }) {
             return false;
         }
-        let compiled = state.notifications.remove(&at).and_then(|known| known.compiled);
+        let compiled = state.notifications.get_mut(&at).and_then(|known| known.compiled.take());
         let known = Known { notification: Arc::new(notification.clone()), since: now(), compiled };
-        state.notifications.insert(at.clone(), known);
+        state.put_notification(&at, Some(known));
         self.recompile_layers_over(&mut state, &at);
         drop(state);
         self.compile_notification(&at);
@@ -87,14 +88,27 @@ impl Configuration {
     pub(in crate::dispatch) fn remove_notification(&self, namespace: &str, name: &str) -> bool {
         let at = (namespace.to_owned(), name.to_owned());
         let mut state = self.state();
-        state.notifications.remove(&at);
+        state.put_notification(&at, None);
         let had = self.pipeline_index.remove_notification(namespace, name);
         self.recompile_layers_over(&mut state, &at);
         had
     }
 
+    /// Marks the layers that this Notification is below, or that it is one of.
     fn recompile_layers_over(&self, state: &mut State, (namespace, name): &Place) {
-        self.recompile_layers(state, |_, layers, of, _| layers.site.place.namespace == *namespace && of == name);
+        let notification =
+            state.notifications.get(&(namespace.clone(), name.clone())).map(|known| known.notification.clone());
+        for layers in state.pipelines.values_mut() {
+            let Site { spec, place, labels, .. } = &*layers.site;
+            if notification.as_ref().is_some_and(|n| is_layer_of(n, spec, (&place.namespace, labels))) {
+                layers.layers.entry(name.clone()).or_default();
+            }
+        }
+        self.recompile_layers(state, |state, layers, of, layer| {
+            let is_other = || layer.compiled.as_ref().is_none_or(|c| c.sources != state.beneath(&layers.site, name));
+            let is_laid = || layers.site.layer_namespace() == Some(namespace) && is_other();
+            of == name && (layers.site.place.namespace == *namespace || is_laid())
+        });
     }
 
     /// Applies the current version of a pipeline. If its layers have changed, the layers and the facts are put into the pipeline index in
@@ -113,30 +127,36 @@ impl Configuration {
         if known.is_some_and(is_same) {
             return LayerChange::None;
         }
-        let names = names(&pipeline.spec);
         let old = state.pipelines.remove(&uid);
-        if names.is_empty() {
-            if old.is_none() {
-                return LayerChange::None;
-            }
-            self.pipeline_index.put_pipeline_with_layers(&uid, facts.clone(), Layered::default());
-            return LayerChange::Gone;
-        }
+        let layer_namespace = pipeline.spec.layer_namespace.clone().filter(|_| self.cross_namespace_refs);
         let site = Arc::new(Site {
             uid: uid.clone(),
             place: ObjectName { namespace: pipeline.namespace().unwrap_or_default(), name: pipeline.name_any() },
             generation: pipeline.metadata.generation,
             labels: pipeline.labels().clone(),
-            spec: pipeline.spec.clone(),
+            spec: PipelineSpec { layer_namespace, ..pipeline.spec.clone() },
             targets: targets(),
         });
+        let mut names = names(&pipeline.spec);
+        names.extend(state.names_laid(&site));
+        if names.is_empty() {
+            let had_layers = old.is_some_and(|old| !old.layers.is_empty());
+            if site.layer_namespace().is_some() {
+                state.pipelines.insert(uid.clone(), Layers { site, layers: BTreeMap::new() });
+            }
+            if !had_layers {
+                return LayerChange::None;
+            }
+            self.pipeline_index.put_pipeline_with_layers(&uid, facts.clone(), Layered::default());
+            return LayerChange::Gone;
+        }
         let mut layers = old.map(|old| old.layers).unwrap_or_default();
         layers.retain(|name, _| names.contains(name));
         for name in &names {
             layers.entry(name.clone()).or_default();
         }
         let mut new = Layers { site, layers };
-        self.set_due(&mut state.turns, &mut new, &names.into_iter().collect::<Vec<_>>());
+        self.set_due(&mut state, &mut new, &names.into_iter().collect::<Vec<_>>());
         let layered = state.layered(&new, &self.pipeline_index);
         self.pipeline_index.put_pipeline_with_layers(&uid, facts.clone(), layered);
         state.pipelines.insert(uid, new);
@@ -169,7 +189,7 @@ impl Configuration {
         let mut changed = Vec::new();
         for (uid, names) in due {
             let Some(mut layers) = state.pipelines.remove(&uid) else { continue };
-            self.set_due(&mut state.turns, &mut layers, &names);
+            self.set_due(state, &mut layers, &names);
             self.pipeline_index.put_layers(&uid, state.layered(&layers, &self.pipeline_index));
             changed.push((uid.clone(), layers.site.place.clone()));
             state.pipelines.insert(uid, layers);
@@ -177,12 +197,13 @@ impl Configuration {
         changed
     }
 
-    fn set_due(&self, turns: &mut Turns<LayerJob>, layers: &mut Layers, names: &[String]) {
+    fn set_due(&self, state: &mut State, layers: &mut Layers, names: &[String]) {
         for name in names {
             let Some(layer) = layers.layers.get_mut(name) else { continue };
             if !std::mem::replace(&mut layer.is_due, true) {
                 let job = LayerJob::new(&layers.site.uid, name);
-                turns.add(&layers.site.place.namespace, job, self.began.elapsed());
+                let payer = state.payer(&layers.site, name).to_owned();
+                state.turns.add(&payer, job, self.began.elapsed());
             }
         }
         self.work.notify_one();
@@ -278,6 +299,11 @@ impl Configuration {
     /// Returns namespaces and names of all Notifications.
     pub(in crate::dispatch) fn places(&self) -> Vec<Place> {
         self.state().notifications.keys().cloned().collect()
+    }
+
+    /// Returns the Notifications of other namespaces that accept to be layers of pipelines in this namespace.
+    pub(in crate::dispatch) fn accepting(&self, namespace: &str) -> Vec<Place> {
+        self.state().accepting.get(namespace).into_iter().flatten().cloned().collect()
     }
 
     /// Returns the uids of all Notifications.

@@ -94,7 +94,9 @@ impl Begun {
         };
         match step {
             Step::Pipeline => {
-                self.result.rest = of_whole_pipeline(spec, namespace, name).map(|layer| over(vec![layer]));
+                let layer = of_whole_pipeline(spec, namespace, name);
+                let has_layer = layer.is_some() || self.sources.laid.is_some();
+                self.result.rest = has_layer.then(|| over(layer.into_iter().collect()));
             }
             Step::Environment(environment, subjects) => {
                 let shared = over(of_environment(spec, namespace, name, environment));

@@ -15,7 +15,7 @@ use crate::api::pipeline::target::TargetInfo;
 use crate::api::values::refs::{ConfigMapKey, ObjectName};
 use crate::api::{Notification, PipelineSpec};
 use crate::config::global::{GlobalParts, is_same};
-use crate::config::layers::Layer;
+use crate::config::layers::{Layer, is_layer_of, names};
 use crate::config::snapshot::Based;
 use crate::config::{EffectiveNotification, Given, Global, PipelineSelector, Text, resolve, resolve_layers};
 
@@ -37,39 +37,64 @@ pub(super) struct Site {
     pub(super) targets: Vec<TargetInfo>,
 }
 
+impl Site {
+    /// Returns the namespace of the Notifications that are layers of the pipeline.
+    pub(super) fn layer_namespace(&self) -> Option<&str> {
+        self.spec.other_layer_namespace(&self.place.namespace)
+    }
+
+    /// Whether the pipeline has a layer of its own for this notification.
+    pub(super) fn has_layer(&self, name: &str) -> bool {
+        names(&self.spec).contains(name)
+    }
+}
+
 /// The objects from which a notification is compiled. Two values are equal if they refer to the same objects in memory.
 #[derive(Clone, Default)]
 pub(super) struct Sources {
     pub(super) global: GlobalParts,
     pub(super) notification: Option<Arc<Notification>>,
+    /// The Notification of the layer namespace of the pipeline.
+    pub(super) laid: Option<Arc<Notification>>,
 }
 
 impl PartialEq for Sources {
     fn eq(&self, other: &Self) -> bool {
-        self.global == other.global && is_same(self.notification.as_ref(), other.notification.as_ref())
+        self.global == other.global
+            && is_same(self.notification.as_ref(), other.notification.as_ref())
+            && is_same(self.laid.as_ref(), other.laid.as_ref())
     }
 }
 
 impl Sources {
     /// Returns the sources of a cluster-wide notification, without a Notification over it.
     pub(super) fn of_cluster_wide(global: &Global, name: &str) -> Self {
-        Self { global: global.part(name), notification: None }
+        Self { global: global.part(name), ..Self::default() }
     }
 
     /// Returns the sources of a Notification.
     pub(super) fn of_notification(global: &Global, notification: &Arc<Notification>) -> Self {
         let (namespace, name) = place(notification);
         let global = global.part(&name).only_if(|found| found.reach.covers(&namespace));
-        Self { global, notification: Some(notification.clone()) }
+        Self { global, notification: Some(notification.clone()), laid: None }
     }
 
-    /// Returns the sources below the layers of a pipeline.
-    pub(super) fn of_layers(global: &Global, notification: Option<&Arc<Notification>>, site: &Site, name: &str) -> Self {
+    /// Returns the sources below the layers of a pipeline: the Notification of its namespace, and that of its layer namespace.
+    pub(super) fn of_layers(
+        global: &Global,
+        [notification, laid]: [Option<&Arc<Notification>>; 2],
+        site: &Site,
+        name: &str,
+    ) -> Self {
         let global = global.part(name).only_if(|found| found.reach.selects(&site.place.namespace, &site.labels));
         // A Notification that does not select this pipeline does not override the cluster-wide one.
         let applies = |n: &&Arc<Notification>| global.cluster_wide.is_none() || selects(n, &site.labels);
         let notification = notification.filter(applies).cloned();
-        Self { global, notification }
+        // A layer alone is no notification.
+        let is_over = global.cluster_wide.is_some() || notification.is_some();
+        let is_laid = |n: &&Arc<Notification>| is_over && is_layer_of(n, &site.spec, (&site.place.namespace, &site.labels));
+        let laid = laid.filter(is_laid).cloned();
+        Self { global, notification, laid }
     }
 
     /// Returns the uid of the notification to which a pipeline's layers over these sources belong. If there is no such notification,
@@ -82,7 +107,8 @@ impl Sources {
     }
 
     pub(super) fn layers(&self) -> Vec<Layer> {
-        self.global.layers(self.notification.as_deref())
+        let laid = self.laid.as_deref().map(Layer::of_layer_namespace);
+        self.global.layers(self.notification.as_deref()).into_iter().chain(laid).collect()
     }
 }
 

@@ -1,12 +1,13 @@
 //! The objects of the configuration, and their last compiled results. Plain values, without I/O.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use super::budget::Turns;
 use super::layer_job::LayerJob;
 use super::sources::{Compiled, Place, Site, Sources};
 use crate::api::{Notification, Time};
+use crate::config::layers::is_layer_of;
 use crate::config::snapshot::{Based, Layered, Overridden};
 use crate::config::{EffectiveNotification, Global};
 use crate::outbox::PipelineIndex;
@@ -41,6 +42,8 @@ pub(super) struct State {
     pub(super) global: GlobalState,
     pub(super) cluster_wide: BTreeMap<String, Compiled<Arc<EffectiveNotification>>>,
     pub(super) notifications: HashMap<Place, Known>,
+    /// By namespace of pipelines, the Notifications of other namespaces that accept to be layers there.
+    pub(super) accepting: HashMap<String, BTreeSet<Place>>,
     /// The pipelines that have layers, by uid.
     pub(super) pipelines: HashMap<String, Layers>,
     pub(super) turns: Turns<LayerJob>,
@@ -86,9 +89,45 @@ impl State {
 
     /// Returns the sources below the layers of a pipeline over one notification.
     pub(super) fn beneath(&self, site: &Site, name: &str) -> Sources {
-        let at = (site.place.namespace.clone(), name.to_owned());
-        let notification = self.notifications.get(&at).map(|known| &known.notification);
-        Sources::of_layers(&self.global(), notification, site, name)
+        let of = |namespace: &str| {
+            self.notifications.get(&(namespace.to_owned(), name.to_owned())).map(|known| &known.notification)
+        };
+        let notifications = [of(&site.place.namespace), site.layer_namespace().and_then(of)];
+        Sources::of_layers(&self.global(), notifications, site, name)
+    }
+
+    /// Returns the names of the Notifications of a pipeline's layer namespace.
+    pub(super) fn names_laid(&self, site: &Site) -> Vec<String> {
+        let Some(namespace) = site.layer_namespace() else { return Vec::new() };
+        let is_laid = |at: &&Place| {
+            let known = self.notifications.get(*at).filter(|_| at.0 == namespace);
+            known.is_some_and(|k| is_layer_of(&k.notification, &site.spec, (&site.place.namespace, &site.labels)))
+        };
+        let accepting = self.accepting.get(&site.place.namespace).into_iter().flatten();
+        accepting.filter(is_laid).map(|(_, name)| name.clone()).collect()
+    }
+
+    /// Puts or removes a Notification.
+    pub(super) fn put_notification(&mut self, at: &Place, known: Option<Known>) {
+        let others = |known: &Known| known.notification.spec.pipeline_namespaces.clone().unwrap_or_default();
+        let (new, old) = (known.as_ref().map(others), self.notifications.remove(at));
+        for other in old.as_ref().map(others).into_iter().flatten() {
+            if let Some(places) = self.accepting.get_mut(&other) {
+                places.remove(at);
+            }
+        }
+        for other in new.into_iter().flatten() {
+            self.accepting.entry(other).or_default().insert(at.clone());
+        }
+        self.accepting.retain(|_, places| !places.is_empty());
+        self.notifications.extend(known.map(|known| (at.clone(), known)));
+    }
+
+    /// Returns the namespace whose budget compiles the layers of a pipeline over one notification: that of the layers that another namespace
+    /// added.
+    pub(super) fn payer<'a>(&self, site: &'a Site, name: &str) -> &'a str {
+        let namespace = site.layer_namespace().filter(|_| self.beneath(site, name).laid.is_some());
+        namespace.unwrap_or(&site.place.namespace)
     }
 
     /// Returns the results of a pipeline's layers, with placeholders for layers that are not compiled yet.
@@ -98,7 +137,12 @@ impl State {
             let known = compiled.unwrap_or_else(|| Arc::new(self.placeholder(layers, name, layer, pipeline_index)));
             (name.clone(), known)
         };
-        layers.layers.iter().map(known).collect()
+        // A Notification of the layer namespace that is over nothing has no effect.
+        let site = &layers.site;
+        let is_laid = |name: &str| self.beneath(site, name).laid.is_some();
+        let has_effect =
+            |(name, _): &(&String, &Layer)| site.layer_namespace().is_none() || site.has_layer(name) || is_laid(name);
+        layers.layers.iter().filter(has_effect).map(known).collect()
     }
 
     /// Returns a placeholder for layers that are not compiled yet. It has the same namespaces as before, so deliveries that a running
@@ -112,7 +156,7 @@ impl State {
     ) -> Overridden {
         let namespace = &site.place.namespace;
         let beneath = self.beneath(site, name);
-        let waits = self.turns.waits(namespace);
+        let waits = self.turns.waits(self.payer(site, name));
         let at = |home: &str| Arc::new(EffectiveNotification::compiling(beneath.uid(&site.uid), home, waits));
         let former = layer.compiled.as_ref().map(|compiled| &compiled.result);
         let base = pipeline_index.base(namespace, name, &site.labels);

@@ -34,7 +34,8 @@ impl Followed for Pipeline {
             Event::Apply(p) | Event::InitApply(p) => {
                 let uid = p.uid().unwrap_or_default();
                 ctx.lease.assign_pipeline(p);
-                let facts = facts(p, &ctx.cluster_name);
+                let mut facts = facts(p, &ctx.cluster_name);
+                facts.layer_namespace.take_if(|_| !ctx.config.cross_namespace_refs);
                 let namespace = facts.namespace.clone();
                 ctx.deliveries.pipeline_index.put_cursors(&uid, cursors(p));
                 ctx.deliveries.pipeline_index.put_history(&uid, history(p, &ctx.cluster_name));
@@ -82,9 +83,7 @@ async fn remove(ctx: &Context, uid: String, namespace: &str) {
 
 async fn changed(ctx: &Context, uid: String, namespace: &str) {
     ctx.deliveries.look(Scope::Pipeline(uid)).await;
-    for name in ctx.deliveries.pipeline_index.names_in(namespace) {
-        ctx.wake_notification(namespace, &name);
-    }
+    wake::wake_notifications_of(ctx, namespace);
 }
 
 /// Returns the facts about a pipeline that deliveries need.
@@ -93,9 +92,11 @@ fn facts(pipeline: &Pipeline, cluster: &str) -> PipelineFacts {
     let settled: Vec<_> = settled(pipeline, cluster).collect();
     let since = since(pipeline, cluster, &settled);
     let cursors = status.and_then(|s| s.dispatched.as_ref()).into_iter().flat_map(|d| &d.cursors);
+    let namespace = pipeline.namespace().unwrap_or_default();
     PipelineFacts {
         uid: pipeline.uid().unwrap_or_default(),
-        namespace: pipeline.namespace().unwrap_or_default(),
+        layer_namespace: pipeline.spec.other_layer_namespace(&namespace).map(str::to_owned),
+        namespace,
         name: pipeline.name_any(),
         labels: pipeline.labels().clone().into(),
         annotations: pipeline.annotations().clone().into(),

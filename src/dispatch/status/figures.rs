@@ -8,7 +8,7 @@ use crate::api::conditions::{Condition, ConditionStatus, DELIVERING, GLOBAL_CONF
 use crate::api::delivery::is_same_notification;
 use crate::api::notification::Summary;
 use crate::api::{NotificationStatus, Time};
-use crate::config::EffectiveNotification;
+use crate::config::{EffectiveNotification, Problem};
 use crate::outbox::{Figures, PipelineFacts};
 
 /// The facts from which a status is computed.
@@ -24,6 +24,8 @@ pub struct Known<'a> {
     pub figures: &'a Figures,
     /// The pipelines that it applies to.
     pub pipelines: &'a [std::sync::Arc<PipelineFacts>],
+    /// The other namespaces of pipelines for which it is a layer.
+    pub layer_of: &'a [String],
     /// Whether it applies unchanged to some target. If layers override it everywhere, only they must be complete.
     pub applies_unchanged: bool,
     /// The number of targets for which the notification, with its layers, cannot be sent at present.
@@ -133,6 +135,15 @@ type ReasonAndMessage = (String, String);
 
 fn readiness(known: &Known<'_>, old: &NotificationStatus) -> Verdict {
     let problem = known.effective.intake.as_ref().err().or(known.effective.sending.as_ref().err());
+    if known.pipelines.is_empty() && !known.layer_of.is_empty() && problem.is_some_and(Problem::is_incomplete) {
+        let message = format!(
+            "it is a layer of no Pipeline: in the namespaces {}, no Pipeline has this namespace in spec.layerNamespace and a \
+            notification {}",
+            known.layer_of.join(", "),
+            known.name
+        );
+        return (ConditionStatus::False, NO_PIPELINE.to_owned(), message);
+    }
     if let Some(problem) = problem.filter(|_| known.applies_unchanged) {
         return (ConditionStatus::False, problem.reason().to_owned(), problem.to_string());
     }
@@ -141,7 +152,8 @@ fn readiness(known: &Known<'_>, old: &NotificationStatus) -> Verdict {
     }
     // From the moment the notification is Ready, every later change is reported. So all cursors must be persisted first.
     let same = |uid: &String| is_same_notification(uid, &known.effective.uid);
-    let begun = |p: &PipelineFacts| !p.logged || p.cursors.get(known.name).is_some_and(same);
+    let is_below = |p: &PipelineFacts| known.layer_of.contains(&p.namespace);
+    let begun = |p: &PipelineFacts| !p.logged || is_below(p) || p.cursors.get(known.name).is_some_and(same);
     if let Some(waiting) = known.pipelines.iter().find(|p| !begun(p)) {
         let message = format!("waiting until the cursor of pipeline {} is stored", waiting.name);
         return (ConditionStatus::Unknown, "Initializing".to_owned(), message);
@@ -327,6 +339,7 @@ mod tests {
             effective: &effective,
             figures: &fine,
             pipelines,
+            layer_of: &[],
             applies_unchanged: true,
             not_ready: 0,
             missing: None,
@@ -388,6 +401,7 @@ mod tests {
             effective: &effective,
             figures: &fine,
             pipelines: &[],
+            layer_of: &[],
             applies_unchanged: true,
             not_ready: 0,
             missing: None,
@@ -424,6 +438,7 @@ mod tests {
                 effective: &effective,
                 figures,
                 pipelines: &[],
+                layer_of: &[],
                 applies_unchanged: true,
                 not_ready: 0,
                 missing: None,
@@ -478,6 +493,7 @@ mod tests {
                 effective: &effective,
                 figures: self.figures,
                 pipelines: &[],
+                layer_of: &[],
                 applies_unchanged: true,
                 not_ready: 0,
                 missing: None,

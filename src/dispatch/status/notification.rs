@@ -35,7 +35,9 @@ pub(in crate::dispatch) async fn write(
     last_time: bool,
 ) -> Result<Action, CallError> {
     let (namespace, name) = place(notification);
+    let others = notification.spec.pipeline_namespaces.as_deref().unwrap_or_default();
     let mut pipelines = ctx.deliveries.pipeline_index.pipelines_in(&namespace);
+    pipelines.extend(ctx.deliveries.pipeline_index.pipelines_under((&namespace, &name), others));
     let selector = PipelineSelector::parse(notification.spec.pipeline_selector.as_ref());
     pipelines.retain(|p| selector.as_ref().is_ok_and(|s| s.selects(&p.labels)));
     let Some((based, targets)) = ctx.deliveries.pipeline_index.applied((&namespace, &name), &pipelines) else {
@@ -128,6 +130,7 @@ fn compute(
         effective,
         figures: &figures,
         pipelines: applied.pipelines,
+        layer_of: notification.spec.pipeline_namespaces.as_deref().unwrap_or_default(),
         applies_unchanged: applied.applies_unchanged,
         not_ready: applied.targets.iter().filter(|target| is_wrong(target)).count(),
         missing: missing.as_ref().map(|(reason, words)| (*reason, words.as_str())),

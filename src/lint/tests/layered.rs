@@ -232,3 +232,32 @@ spec:
     assert!(report.findings.is_empty(), "{:?}", report.findings);
     assert!(report.notes.len() == 1 && report.notes[0].contains("the tag of its image"), "{:?}", report.notes);
 }
+
+#[test]
+fn layers_of_another_namespace_are_checked_with_the_pipeline() {
+    let notification = |namespace: &str, spec: &str| {
+        format!(
+            "{{apiVersion: pennant.dev/v1alpha1, kind: Notification, metadata: {{name: chat, namespace: {namespace}}}, spec: {{{spec}}}}}\n---\n"
+        )
+    };
+    let own = notification(
+        "platform",
+        "triggers: [{type: Deployed}], endpoint: {url: 'https://example.com/', signing: {secretRef: {name: s}}}, template: {inline: {body: '{}'}}",
+    );
+    let pipeline = "{apiVersion: pennant.dev/v1alpha1, kind: Pipeline, metadata: {name: shop, namespace: platform}, spec: {layerNamespace: \
+                    team-a, appRef: {apiVersion: apps/v1, kind: Deployment, name: web}, environments: [{name: dev, targets: [{namespace: a}]}]}}\n";
+    let with = |spec: &str| {
+        let laid = notification("team-a", &format!("pipelineNamespaces: [platform], {spec}"));
+        report(&format!("{own}{laid}{pipeline}"))
+    };
+    let well = with("template: {inline: {body: '{\"a\": 1}'}}");
+    assert!(well.findings.is_empty() && well.notes.is_empty(), "an incomplete layer: {well:?}");
+    let led_away = with("endpoint: {url: 'https://elsewhere.example.com/'}");
+    let found: Vec<_> = led_away.findings.iter().map(ToString::to_string).collect();
+    assert!(found.len() == 1 && found[0].starts_with("a.yaml:3: Notification chat: spec.endpoint.signing: "), "{found:?}");
+    assert!(found[0].contains("for dev/in-cluster/a of Pipeline platform/shop"), "{found:?}");
+    let forbidden = Options { cross_namespace_refs: false, ..options() };
+    let text = format!("{own}{pipeline}").replace("namespace: a}", "namespace: platform}");
+    let refused = lint(&[File::named("a.yaml", text)], &forbidden).unwrap().findings;
+    assert!(refused.len() == 1 && refused[0].message.contains("--no-cross-namespace-refs"), "{refused:?}");
+}

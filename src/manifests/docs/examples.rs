@@ -10,8 +10,8 @@ use crate::api::delivery::GLOBAL;
 use crate::api::pipeline::target::targets;
 use crate::api::{Notification, Pipeline, TransitionType};
 use crate::config::layers::of_target;
-use crate::config::{Address, EffectiveNotification, Given, Global, PipelineSelector, resolve_layers};
-use crate::manifests::{global, read};
+use crate::config::{Address, EffectiveNotification, Given, Global, resolve_layers};
+use crate::manifests::{global, layers_below, read};
 use crate::render::Data;
 
 /// The pages about configuration. Each example in YAML has a table below it.
@@ -60,13 +60,7 @@ impl Example {
         let (namespace, of) = pipeline.split_once('/').unwrap();
         let is_it = |p: &&Pipeline| p.name_any() == of && p.namespace().as_deref() == Some(namespace);
         let pipeline = self.pipelines.iter().find(is_it).unwrap_or_else(|| panic!("no pipeline {pipeline}"));
-        let labels = pipeline.labels();
-        let cluster_wide = self.global.get(name).filter(|cluster_wide| cluster_wide.reach.selects(namespace, labels));
-        let speaks = |n: &&Notification| {
-            let selector = PipelineSelector::parse(n.spec.pipeline_selector.as_ref()).unwrap();
-            n.name_any() == name && n.namespace().as_deref() == Some(namespace) && selector.selects(labels)
-        };
-        let mut layers = self.global.layers_below(cluster_wide, self.notifications.iter().find(speaks));
+        let mut layers = layers_below(&self.global, pipeline, name, &self.notifications).unwrap();
         let all = targets(&pipeline.spec, "in-cluster");
         let info = all.iter().find(|info| info.name == target).unwrap_or_else(|| panic!("no target {target}"));
         layers.extend(of_target(&pipeline.spec, namespace, name, info));

@@ -56,6 +56,8 @@ pub struct PipelineFacts {
     pub namespace: String,
     /// Name of the pipeline.
     pub name: String,
+    /// The other namespace whose Notifications are layers of the pipeline.
+    pub layer_namespace: Option<String>,
     /// Labels of the pipeline.
     pub labels: Texts,
     /// Annotations of the pipeline.

@@ -181,6 +181,19 @@ impl PipelineIndex {
         self.read(|k| k.pipelines.values().filter(|p| p.namespace == namespace).cloned().collect())
     }
 
+    /// Returns the pipelines of other namespaces for which a Notification is a layer, over a notification of the same name.
+    #[must_use]
+    pub fn pipelines_under(&self, (namespace, name): (&str, &str), others: &[String]) -> Vec<Arc<PipelineFacts>> {
+        self.read(|k| {
+            let is_under = |p: &&Arc<PipelineFacts>| {
+                p.layer_namespace.as_deref() == Some(namespace)
+                    && others.contains(&p.namespace)
+                    && k.snapshot.base(&p.namespace, name, &p.labels).is_some_and(|base| base.selects(&p.labels))
+            };
+            k.pipelines.values().filter(is_under).cloned().collect()
+        })
+    }
+
     /// Returns the uids of the pipelines of a namespace to which this notification applies.
     #[must_use]
     pub fn pipelines_of(&self, namespace: &str, notification: &str) -> Vec<String> {

@@ -70,10 +70,9 @@ impl Reader<'_> {
         if pipeline.uid().as_deref() != Some(&spec.pipeline_ref.uid) {
             return Err(gone("the pipeline of this delivery"));
         }
-        let Layers { notifications, global, unknown } = layers?;
-        let own = notifications.iter().find(|notification| notification.name_any() == spec.notification);
-        let (name, cluster) = ((spec.notification.as_str(), own), self.settings.cluster_name.as_str());
-        let layered = LayeredNotification::for_subject(&global, name, &pipeline, &spec.subject, cluster);
+        let Layers { notifications, global, unknown } = self.with_layer_namespace(layers?, &pipeline).await;
+        let name = (spec.notification.as_str(), notifications.as_slice());
+        let layered = LayeredNotification::for_subject(&global, name, &pipeline, &spec.subject, &self.settings.cluster_name);
         let wanted = Wanted::new("get", "configmaps", Some(home));
         let layered = layered.map_err(|error| Trouble::of_preview(&error, &wanted))?;
         Ok((self.rendered(entry, &pipeline, &layered, &wanted).await?, unknown))

@@ -170,6 +170,23 @@ impl Reader<'_> {
         Ok(Layers { notifications, global, unknown: unknown.into_iter().chain(unread).collect() })
     }
 
+    /// Adds the Notifications of the layer namespace of a pipeline.
+    async fn with_layer_namespace(&self, mut layers: Layers, pipeline: &Pipeline) -> Layers {
+        let Some(namespace) = pipeline.spec.other_layer_namespace(&pipeline.namespace().unwrap_or_default()) else {
+            return layers;
+        };
+        let wanted = Wanted::new("list", "notifications", Some(namespace));
+        let api: Api<Guarded<Notification>> = Api::namespaced(self.caller.client.clone(), namespace);
+        match list(api, PAGES, &wanted).await {
+            Ok((notifications, unread)) => {
+                layers.notifications.extend(notifications);
+                layers.unknown.extend(unread);
+            }
+            Err(trouble) => layers.unknown.push(trouble),
+        }
+        layers
+    }
+
     /// Reads the global configuration. If the caller may not read it, or it is wrong, it counts as empty, and the trouble says that.
     async fn global(&self) -> Result<(Global, Option<Trouble>), Trouble> {
         let config_map = &self.settings.config_map;
@@ -237,9 +254,11 @@ struct Layers {
 }
 
 impl Layers {
-    /// Returns the layers that are below those of a pipeline. It has only the Notifications of its own namespace.
+    /// Returns the layers that are below those of a pipeline. It has only the Notifications of its own namespace and of its layer namespace.
     fn known<'a>(&'a self, settings: &'a Settings, pipeline: &Pipeline) -> Known<'a> {
-        let is_here = self.notifications.iter().all(|notification| notification.namespace() == pipeline.namespace());
+        let own = pipeline.namespace().unwrap_or_default();
+        let is_near = |other: &str| other == own || pipeline.spec.other_layer_namespace(&own) == Some(other);
+        let is_here = self.notifications.iter().all(|n| n.metadata.namespace.as_deref().is_some_and(is_near));
         Known {
             global: &self.global,
             config_map: &settings.config_map,

@@ -38,13 +38,16 @@ impl Reader<'_> {
             return Err(Nothing::Missing(format!("Notification {namespace}/{name}")));
         }
         let explained = match covered.first() {
-            Some((pipeline, _)) => match self.explained(pipeline, &layers, Some(name)).await {
-                Ok(explained) => Some((pipeline.name_any(), explained)),
-                Err(trouble) => {
-                    troubles.push(trouble);
-                    None
+            Some((pipeline, _)) => {
+                let layers = self.with_layer_namespace(layers.clone(), pipeline).await;
+                match self.explained(pipeline, &layers, Some(name)).await {
+                    Ok(explained) => Some((pipeline.name_any(), explained)),
+                    Err(trouble) => {
+                        troubles.push(trouble);
+                        None
+                    }
                 }
-            },
+            }
             None => None,
         };
         newest_first(&mut entries.all);

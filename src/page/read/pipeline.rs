@@ -39,6 +39,7 @@ impl Reader<'_> {
         troubles.extend(unread);
         let explained = match layers {
             Ok(layers) => {
+                let layers = self.with_layer_namespace(layers, &pipeline).await;
                 troubles.extend(self.left_out(&layers, elsewhere));
                 self.explained(&pipeline, &layers, None).await
             }

@@ -40,7 +40,7 @@ impl Reader<'_> {
         self.may_send(home).await?;
         let wanted = Wanted::new("get", "secrets", Some(home));
         let means = |error| Trouble::of_preview(&error, &wanted);
-        let sample = self.sample(home, pipeline, name).await?;
+        let sample = Box::pin(self.sample(home, pipeline, name)).await?;
         let config_maps = sample.notification.config_maps();
         let texts: BTreeMap<ConfigMapKey, Text> =
             in_time(live::texts(&self.caller.client, config_maps), means).await?.into_iter().collect();
@@ -81,7 +81,7 @@ impl Reader<'_> {
             Nothing::Missing(what) => Trouble::Other(format!("{what} does not exist")),
             Nothing::Trouble(trouble) => trouble,
         })?;
-        let layers: Layers = layers?;
+        let layers: Layers = self.with_layer_namespace(layers?, &pipeline).await;
         if let Some(trouble) = layers.unknown.first() {
             let words = "No test was sent, because this configuration can change the request";
             return Err(Trouble::Other(format!("{} {words}", trouble.sentence())));

@@ -37,8 +37,7 @@ pub fn test_sample(
     page: Option<&PageUrl>,
 ) -> Result<TestSample, PreviewError> {
     let named = Named::new(name, pipeline);
-    let own = known.notifications.iter().find(|notification| notification.name_any() == name);
-    let Some(below) = layers_below(known.global, pipeline, name, own) else {
+    let Some(below) = layers_below(known.global, pipeline, name, known.notifications) else {
         return Err(TestRefusal::Nowhere(named).into());
     };
     let namespace = pipeline.namespace().unwrap_or_default();

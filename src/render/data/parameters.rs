@@ -16,7 +16,8 @@ use crate::render::lang::eval::Program;
 #[derive(Clone, Default)]
 pub struct Parameters {
     all: Arc<Inner>,
-    hidden: Option<Arc<Hidden>>,
+    /// What is hidden from templates of the namespace of the pipeline, and from those of its layer namespace.
+    hidden: Option<Arc<[Hidden; 2]>>,
     visibility: Visibility,
     /// The name of a parameter, and the text before its value.
     prefix: Option<(&'static str, &'static str)>,
@@ -32,14 +33,16 @@ struct Inner {
 /// The owner of each parameter that another namespace sets and does not share, by the name of the parameter.
 pub type Hidden = BTreeMap<String, String>;
 
-/// Which parameters a template can read.
+/// Which parameters a template can read. It depends on the namespace of its author.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(in crate::render) enum Visibility {
+pub enum Visibility {
     /// All parameters.
     #[default]
     All,
-    /// All parameters that are not hidden.
-    Shared,
+    /// Those that are not hidden from the namespace of the pipeline.
+    Pipeline,
+    /// Those that are not hidden from the layer namespace of the pipeline.
+    LayerNamespace,
 }
 
 /// The state of a name after `parameters.`.
@@ -79,16 +82,17 @@ impl Parameters {
         Ok(Self { all, ..Self::default() })
     }
 
-    /// Returns these parameters with some of them hidden from templates of another namespace.
+    /// Returns these parameters with some of them hidden: from templates of the namespace of the pipeline, and from those of its layer
+    /// namespace.
     #[must_use]
-    pub fn with_hidden(self, hidden: Hidden) -> Self {
-        Self { hidden: Some(hidden).filter(|hidden| !hidden.is_empty()).map(Arc::new), ..self }
+    pub fn with_hidden(self, hidden: [Hidden; 2]) -> Self {
+        Self { hidden: Some(hidden).filter(|hidden| hidden.iter().any(|from| !from.is_empty())).map(Arc::new), ..self }
     }
 
-    /// Returns these parameters as a template of another namespace sees them.
+    /// Returns these parameters as a template with this visibility sees them.
     #[must_use]
-    pub fn shared(&self) -> Self {
-        let visibility = if self.hidden.is_some() { Visibility::Shared } else { Visibility::All };
+    pub fn seen_with(&self, visibility: Visibility) -> Self {
+        let visibility = if self.hidden.is_some() { visibility } else { Visibility::All };
         Self { visibility, ..self.clone() }
     }
 
@@ -109,7 +113,13 @@ impl Parameters {
 
     /// Returns the owner of a parameter that is hidden from templates with this visibility.
     pub(in crate::render) fn hidden_from(&self, visibility: Visibility, name: &str) -> Option<&str> {
-        self.hidden.as_ref().filter(|_| visibility == Visibility::Shared)?.get(name).map(String::as_str)
+        let [pipeline, layer_namespace] = &**self.hidden.as_ref()?;
+        let hidden = match visibility {
+            Visibility::All => return None,
+            Visibility::Pipeline => pipeline,
+            Visibility::LayerNamespace => layer_namespace,
+        };
+        hidden.get(name).map(String::as_str)
     }
 
     /// Returns the owner of a hidden parameter.
@@ -178,7 +188,8 @@ mod tests {
     /// Returns a hidden parameter and a visible one.
     fn parameters() -> Parameters {
         let all = Parameters::compile([("routingKey", Some("s3cr3t")), ("room", Some("lobby"))]).unwrap();
-        all.with_hidden([("routingKey".to_owned(), "the global configuration".to_owned())].into())
+        let hidden = |name: &str, owner: &str| Hidden::from([(name.to_owned(), owner.to_owned())]);
+        all.with_hidden([hidden("routingKey", "the global configuration"), hidden("room", "the Notification")])
     }
 
     fn text(source: &str, parameters: &Parameters) -> Result<String, RenderError> {
@@ -188,7 +199,7 @@ mod tests {
 
     #[test]
     fn a_hidden_parameter_cannot_be_named() {
-        let seen = parameters().shared();
+        let seen = parameters().seen_with(Visibility::Pipeline);
         let refused = |what: &str, error: Option<RenderError>| {
             let is_hidden = matches!(&error, Some(RenderError::ParameterHidden { name, .. }) if name == "routingKey");
             assert!(is_hidden, "{what}: {error:?}");
@@ -231,7 +242,7 @@ mod tests {
 
     #[test]
     fn a_hidden_parameter_is_not_among_all() {
-        let seen = parameters().shared();
+        let seen = parameters().seen_with(Visibility::Pipeline);
         for (source, expected) in [
             ("{{json parameters}}", r#"{"room":"lobby"}"#),
             ("{{#each parameters}}{{@key}}={{this}};{{/each}}", "room=lobby;"),
@@ -241,6 +252,9 @@ mod tests {
             assert_eq!(text(source, &seen).unwrap(), expected, "{source}");
             assert!(text(source, &parameters()).unwrap().contains("s3cr3t"), "{source}");
         }
+        let layer = parameters().seen_with(Visibility::LayerNamespace);
+        assert_eq!(text("{{json parameters}}", &layer).unwrap(), r#"{"routingKey":"s3cr3t"}"#);
+        assert!(text("{{parameters.room}}", &layer).is_err());
         let whole = text("{{json @root}}", &seen).unwrap();
         assert!(whole.contains("lobby") && !whole.contains("s3cr3t") && !whole.contains("routingKey"), "{whole}");
     }

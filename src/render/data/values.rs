@@ -25,8 +25,8 @@ pub struct Values {
     parameters: Parameters,
     /// For each parameter, the rendered value and whether it may change.
     rendered: Vec<OnceCell<(Value, bool)>>,
-    /// The whole data, for templates that read all of it: first with all parameters, then with only the shared ones.
-    whole: [OnceCell<Value>; 2],
+    /// The whole data, for templates that read all of it, for each visibility of parameters.
+    whole: [OnceCell<Value>; 3],
     /// Whether a parameter is being rendered. It cannot read other parameters.
     is_rendering_parameter: Cell<bool>,
     /// The remaining budget of this request.
@@ -44,14 +44,14 @@ impl Values {
         }
         let rendered = vec![OnceCell::new(); parameters.len()];
         let (is_rendering_parameter, budget, changeable) = (Cell::new(false), Cell::new(BUDGET), Cell::new(0));
-        let (parameters, whole) = (parameters.clone(), [const { OnceCell::new() }; 2]);
+        let (parameters, whole) = (parameters.clone(), [const { OnceCell::new() }; 3]);
         Ok(Self { data, parameters, rendered, whole, is_rendering_parameter, budget, changeable })
     }
 
     /// Prepares data that has no parameters, with another schema than that of [`Data`].
     pub(in crate::render) fn of_source(data: Value) -> Self {
         let (is_rendering_parameter, budget, changeable) = (Cell::new(false), Cell::new(SOURCE_BUDGET), Cell::new(0));
-        let (parameters, whole) = (Parameters::default(), [const { OnceCell::new() }; 2]);
+        let (parameters, whole) = (Parameters::default(), [const { OnceCell::new() }; 3]);
         Self { data, parameters, rendered: Vec::new(), whole, is_rendering_parameter, budget, changeable }
     }
 
@@ -101,7 +101,7 @@ impl Values {
     }
 
     fn whole(&self, visibility: Visibility) -> Result<&Value, RenderError> {
-        let cell = &self.whole[usize::from(visibility == Visibility::Shared)];
+        let cell = &self.whole[visibility as usize];
         let seen = self.parameters.set().filter(|name| self.parameters.hidden_from(visibility, name).is_none());
         let seen: Vec<_> = seen.map(|name| Ok((name, self.parameter(name)?))).collect::<Result<_, RenderError>>()?;
         if let Some(whole) = cell.get() {
@@ -159,6 +159,7 @@ mod tests {
     use super::*;
     use crate::api::TransitionType;
     use crate::render::Body;
+    use crate::render::Hidden;
 
     #[test]
     fn a_parameter_is_rendered_where_it_is_read() {
@@ -201,8 +202,8 @@ mod tests {
     #[test]
     fn a_hidden_parameter_does_not_shift_the_names_of_the_others() {
         let parameters = Parameters::compile([("a", Some("{{status}}")), ("b", Some("lobby"))]).unwrap();
-        let hidden = [("a".to_owned(), "the global configuration".to_owned())];
-        let shared = parameters.with_hidden(hidden.into()).shared();
+        let hidden = Hidden::from([("a".to_owned(), "the global configuration".to_owned())]);
+        let shared = parameters.with_hidden([hidden, Hidden::new()]).seen_with(Visibility::Pipeline);
         let values = Values::new(&Data::sample(TransitionType::Failed), &shared).unwrap();
         assert_eq!(Body::compile("text/plain", "{{parameters.b}}", &shared).unwrap().render(&values).unwrap(), "lobby");
         assert_eq!(values.rendered_parameters().collect::<Vec<_>>(), [("b", "lobby")]);

@@ -8,7 +8,7 @@ use super::Stage;
 use crate::support::pennant::command;
 use crate::support::world::promotions::{by_notification, is_for, promoting};
 
-const MISSING: &str = "; a target is missing: Deployment shop-prd does not exist in namespace promotions-absent";
+const MISSING: &str = "; a target is missing: Deployment shop-prd does not exist in namespace promotions-missing-target";
 
 fn says(promotion: &Promotion) -> String {
     promotion.status.as_ref().map(|status| status.message.clone()).unwrap_or_default()
@@ -35,7 +35,7 @@ async fn a_promotion_to_a_target_that_does_not_exist_says_so() {
     let condition = world.promotion_pending("shop", Some("WaitingApproval")).await.unwrap();
     assert!(condition.message.contains(MISSING), "{}", condition.message);
     let message = |request: &crate::support::receiver::Request| request.json()["message"].as_str().unwrap().to_owned();
-    let absent = ". A target is missing: Deployment shop-prd does not exist in namespace promotions-absent";
+    let absent = ". A target is missing: Deployment shop-prd does not exist in namespace promotions-missing-target";
     let asked = message(&receiver.wait("/hook/prod/PromotionPending", 1).await[0]);
     assert!(asked.contains(absent), "{asked}");
     let explained = command(world, &["explain", "shop", "-n", &world.ns, "--allow-http"]).await;
