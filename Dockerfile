@@ -16,7 +16,7 @@ FROM scratch
 ARG VERSION=unknown
 ARG REVISION=unknown
 ARG SOURCE=
-LABEL org.opencontainers.image.title="Pennant" \
+LABEL org.opencontainers.image.title="Relaybook" \
       org.opencontainers.image.description="Tells the outside world what deployment pipelines do: recorded, ordered webhooks from Kubernetes." \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="${VERSION}" \
@@ -24,8 +24,8 @@ LABEL org.opencontainers.image.title="Pennant" \
       org.opencontainers.image.source="${SOURCE}"
 COPY --from=build /image/ /
 # Trusted CA certificates: those of the image, and all that are mounted at the folder.
-ENV SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt SSL_CERT_DIR=/etc/pennant/ca
+ENV SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt SSL_CERT_DIR=/etc/relaybook/ca
 USER 65532:65532
 EXPOSE 8080
-ENTRYPOINT ["/pennant"]
+ENTRYPOINT ["/relaybook"]
 CMD ["run"]

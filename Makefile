@@ -21,7 +21,7 @@ TURNS := RUST_TEST_THREADS=$${RUST_TEST_THREADS:-$(shell echo $$((32 * $$(getcon
 RELAXED := GOGC=400
 
 # Tools are built once, and kept outside of the repository, by version.
-CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/pennant
+CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/relaybook
 DENY_VERSION := 0.20.2
 DENY := $(CACHE)/tools/cargo-deny-$(DENY_VERSION)/bin/cargo-deny
 FUZZ_VERSION := 0.13.2
@@ -72,7 +72,7 @@ snapshots: schemas ## Record what the built-in templates send; read the differen
 
 .PHONY: page
 page: assets ## Test the audit page in a real Chromium; screenshots are in target/page. ARGS='-g overview', ARGS=--stay leaves it running
-	@PENNANT_CHROMIUM=$$(bash hack/browser.sh) && export PENNANT_CHROMIUM && \
+	@RELAYBOOK_CHROMIUM=$$(bash hack/browser.sh) && export RELAYBOOK_CHROMIUM && \
 	$(RELAXED) $(CARGO) test $(LOCKED) --test page -- $(ARGS)
 
 .PHONY: screenshots
@@ -81,7 +81,7 @@ screenshots: page ## Take the screenshots of docs/page again; look at them befor
 
 .PHONY: chaos
 chaos: assets helm ## Test three replicas under load and faults for two minutes; KILLS=100 for long, SEED=n repeats a run, RIGHTS=namespaced
-	$(RELAXED) PENNANT_TEST_RIGHTS=$(or $(RIGHTS),cluster) $(CARGO) test $(LOCKED) --test chaos -- $(if $(SEED),--seed $(SEED)) $(if $(KILLS),--kills $(KILLS)) \
+	$(RELAXED) RELAYBOOK_TEST_RIGHTS=$(or $(RIGHTS),cluster) $(CARGO) test $(LOCKED) --test chaos -- $(if $(SEED),--seed $(SEED)) $(if $(KILLS),--kills $(KILLS)) \
 		$(if $(SECONDS),--seconds $(SECONDS))
 
 .PHONY: chaos-proof
@@ -91,6 +91,15 @@ chaos-proof: assets ## Check that chaos finds defects: it must fail a program th
 .PHONY: upgrade
 upgrade: assets ## Upgrade from the last tag, or the commit before, under load, and back; FROM=REVISION
 	@CARGO='$(CARGO) --color never' bash hack/upgrade.sh $(FROM)
+
+# The copy has its own cache folder, which leads to the same tools.
+.PHONY: rename-check
+rename-check: schemas helm ## Give a copy of the product another name, and run its tests that need no cluster
+	@copy=$(CURDIR)/target/renamed && rm -rf "$$copy" && git clone --quiet . "$$copy/tree" && \
+	mkdir "$$copy/cache" && ln -s $(CACHE) "$$copy/cache/signalbook" && cd "$$copy/tree" && \
+	export XDG_CACHE_HOME=$$copy/cache CARGO_TARGET_DIR=$(CURDIR)/target && \
+	bash hack/rename.sh signalbook org.signalbook.example sb && \
+	$(CARGO) test $(LOCKED) --lib --test architecture --test contract && node hack/prose/check.mjs
 
 .PHONY: fuzz
 fuzz: $(FUZZ) ## Fuzz templates, URLs, setters and Git answers for a minute; SECONDS=600 for long, INPUT=FILE repeats one input
@@ -109,7 +118,7 @@ image: ## Build the image with docker, podman or buildah
 	@bash hack/image.sh build
 
 .PHONY: image-archive
-image-archive: ## Build target/image/pennant.tar, an OCI archive, with buildah and without a base image
+image-archive: ## Build target/image/relaybook.tar, an OCI archive, with buildah and without a base image
 	@bash hack/image.sh archive
 
 .PHONY: image-check
@@ -117,7 +126,7 @@ image-check: assets ## Run the static program in an empty root directory, on a r
 	@LAUNCHER=$(CURDIR)/$(LAUNCHER) bash hack/image-check.sh $(FILE)
 
 .PHONY: sbom
-sbom: $(CYCLONEDX) ## Write target/sbom/pennant.cdx.json, the software bill of materials; FILE=PROGRAM also checks a program
+sbom: $(CYCLONEDX) ## Write target/sbom/relaybook.cdx.json, the software bill of materials; FILE=PROGRAM also checks a program
 	@CARGO_CYCLONEDX=$(CYCLONEDX) bash hack/sbom.sh $(FILE)
 
 .PHONY: lint
@@ -139,9 +148,9 @@ lint: $(DENY) ## Check format, lints, documentation, prose, licences, bans, sour
 	@for script in hack/*.sh fuzz/*.sh .ci/run; do bash -n "$$script"; done
 	@for script in hack/*.mjs hack/*/*.mjs; do node --check "$$script"; done
 	$(MAKE) prose
-	@helm=$$(bash hack/tool.sh helm); for values in charts/pennant/ci/*-values.yaml; do \
-		"$$helm" lint --strict --quiet charts/pennant --values "$$values" && \
-		"$$helm" template pennant charts/pennant --values "$$values" >/dev/null || \
+	@helm=$$(bash hack/tool.sh helm); for values in charts/relaybook/ci/*-values.yaml; do \
+		"$$helm" lint --strict --quiet charts/relaybook --values "$$values" && \
+		"$$helm" template relaybook charts/relaybook --values "$$values" >/dev/null || \
 		{ printf 'lint: the chart is wrong with %s\n' "$$values" >&2; exit 1; }; \
 	done
 
@@ -149,7 +158,7 @@ lint: $(DENY) ## Check format, lints, documentation, prose, licences, bans, sour
 prose: ## Check the prose of documents, comments and messages: words per sentence, terms, spelling; FIGURES=1 prints how long sentences are
 	@node hack/prose/check.mjs $(if $(FIGURES),--figures)
 
-RULES := charts/pennant/files/rules.yaml
+RULES := charts/relaybook/files/rules.yaml
 
 .PHONY: rules
 rules: $(PROMTOOL) ## Check when each alert fires, and that each query of the dashboard returns data
@@ -157,7 +166,7 @@ rules: $(PROMTOOL) ## Check when each alert fires, and that each query of the da
 	$(PROMTOOL) test rules hack/rules/*.yaml
 	@work=$$(mktemp -d); \
 	trap 'rm -rf "$$work"' EXIT; \
-	node hack/rules/dashboard.mjs charts/pennant/files/dashboard.json hack/rules/recorded.txt >"$$work/dashboard.yaml" && \
+	node hack/rules/dashboard.mjs charts/relaybook/files/dashboard.json hack/rules/recorded.txt >"$$work/dashboard.yaml" && \
 	$(PROMTOOL) test rules "$$work/dashboard.yaml"
 
 # Tests that together make every kind of call. All tests would need 35 minutes.
@@ -171,14 +180,14 @@ ci: ## Run everything that must pass before a merge: lint, generated files, test
 
 .PHONY: full
 full: ci ## Run ci, and what a change of permissions, delivery, dependencies or the image needs: rights, fuzz, upgrade, chaos, image, sbom
-	@bash hack/stages.sh "rights TESTS='$(CALLS)'" 'fuzz SECONDS=30' upgrade chaos chaos-proof 'chaos RIGHTS=namespaced SECONDS=20' image-check sbom
+	@bash hack/stages.sh "rights TESTS='$(CALLS)'" 'fuzz SECONDS=30' upgrade rename-check chaos chaos-proof 'chaos RIGHTS=namespaced SECONDS=20' image-check sbom
 
 .PHONY: nightly
 nightly: ## Run what needs hours: all tests with the permissions of the chart, a long fuzz, hundreds of kills, the optimised program
 	$(MAKE) rights
 	$(MAKE) fuzz SECONDS=1800
 	$(MAKE) chaos KILLS=100
-	PENNANT_KILLS=200 $(RELAXED) $(CARGO) test $(LOCKED) --test it -- random_kills_open generated::kills
+	RELAYBOOK_KILLS=200 $(RELAXED) $(CARGO) test $(LOCKED) --test it -- random_kills_open generated::kills
 	PROFILE=release $(MAKE) image-check
 	$(MAKE) bench
 
@@ -192,15 +201,15 @@ receivers: ## Generate docs/receivers/ from the built-in templates
 
 .PHONY: reference
 reference: ## Generate the tables of docs/api.md and docs/reference from the types; a test compares them
-	PENNANT_REFERENCE=write $(CARGO) test $(LOCKED) --lib -- manifests::docs::fields::the_tables manifests::docs::api::the_tables
+	RELAYBOOK_REFERENCE=write $(CARGO) test $(LOCKED) --lib -- manifests::docs::fields::the_tables manifests::docs::api::the_tables
 
 .PHONY: recorded
 recorded: assets ## Record the metrics with which `make rules` evaluates the dashboard
-	PENNANT_RECORD=write $(CARGO) test $(LOCKED) --test it -- watched::what
+	RELAYBOOK_RECORD=write $(CARGO) test $(LOCKED) --test it -- watched::what
 
 .PHONY: chart
-chart: ## Generate the generated parts of charts/pennant, and deploy/kustomize
-	PENNANT_REFERENCE=write $(CARGO) test $(LOCKED) --quiet --lib -- manifests::docs::chart::helm
+chart: ## Generate the generated parts of charts/relaybook, and deploy/kustomize
+	RELAYBOOK_REFERENCE=write $(CARGO) test $(LOCKED) --quiet --lib -- manifests::docs::chart::helm
 	@bash hack/chart.sh .
 
 .PHONY: generated
@@ -212,7 +221,7 @@ generated: ## Check that crds/, docs/receivers/, charts/ and deploy/ are up to d
 	diff -ru crds "$$work/crds" || { printf 'generated: crds/ is out of date; run make crds and commit it\n' >&2; exit 1; }; \
 	diff -ru docs/receivers "$$work/receivers" || \
 		{ printf 'generated: docs/receivers/ is out of date; run make receivers and commit it\n' >&2; exit 1; }; \
-	for part in charts/pennant/README.md charts/pennant/files/crds deploy; do \
+	for part in charts/relaybook/README.md charts/relaybook/files/crds deploy; do \
 		diff -ru "$$part" "$$work/$$part" || \
 			{ printf 'generated: %s is out of date; run make chart and commit it\n' "$$part" >&2; exit 1; }; \
 	done
@@ -222,7 +231,7 @@ cluster: $(LAUNCHER) ## Run a local control plane until Ctrl-C; prints its KUBEC
 	@exec $(LAUNCHER) run --human $(if $(ROLLOUTS),--rollouts)
 
 .PHONY: clean
-clean: ## Remove build results; the cache of all clones is ~/.cache/pennant
+clean: ## Remove build results; the cache of all clones is ~/.cache/relaybook
 	$(CARGO) clean
 	rm -rf .demo
 

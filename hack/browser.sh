@@ -6,12 +6,12 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../tests/page/browser"
 
-chromium=${PENNANT_CHROMIUM:-}
+chromium=${RELAYBOOK_CHROMIUM:-}
 for name in chromium chromium-browser google-chrome google-chrome-stable; do
   [[ -n $chromium ]] || chromium=$(type -P "$name" || true)
 done
 if [[ -z $chromium ]]; then
-  printf 'page: there is no Chromium; install the package chromium, or set PENNANT_CHROMIUM to its path\n' >&2
+  printf 'page: there is no Chromium; install the package chromium, or set RELAYBOOK_CHROMIUM to its path\n' >&2
   exit 1
 fi
 if ! cmp -s package-lock.json node_modules/.lock; then

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Proves that `make chaos` detects broken promises. The program is built with the feature `broken` and runs four times, two at a time.
-# PENNANT_BROKEN selects another promise to break each time. Chaos must detect it, with the right kind of violation.
+# RELAYBOOK_BROKEN selects another promise to break each time. Chaos must detect it, with the right kind of violation.
 # Early in the plan of this seed, creates and outcome writes are lost. Each of these faults ends with a kill. A slow machine can have too few
 # requests by then. So a run that finds nothing is followed by longer ones. One detection proves it.
 set -euo pipefail
@@ -17,7 +17,7 @@ chaos=(${CARGO:-cargo} test --locked --quiet --features broken --test chaos)
 prove() {
   local broken=$1 kinds=$2 log=$logs/$1 found='' seconds
   for seconds in 12 45 120; do
-    if PENNANT_BROKEN=$broken "${chaos[@]}" -- --seed "$seed" --seconds "$seconds" --replicas 1 --must-find "$kinds" >"$log" 2>&1; then
+    if RELAYBOOK_BROKEN=$broken "${chaos[@]}" -- --seed "$seed" --seconds "$seconds" --replicas 1 --must-find "$kinds" >"$log" 2>&1; then
       found=1
       break
     fi

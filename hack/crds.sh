@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Writes the CRDs that `pennant crds` prints into a folder, one file for each CRD.
+# Writes the CRDs that `relaybook crds` prints into a folder, one file for each CRD.
 #
 #   hack/crds.sh FOLDER
 set -euo pipefail
@@ -8,8 +8,8 @@ folder=${1:?usage: hack/crds.sh FOLDER}
 
 mkdir -p "$folder"
 rm -f "$folder"/*.yaml
-pennant=$(bash hack/program.sh)
-printed=$("$pennant" crds)
+relaybook=$(bash hack/program.sh)
+printed=$("$relaybook" crds)
 awk -v folder="$folder" '
   function flush() {
     if (text == "") return

@@ -2,7 +2,7 @@
 # hack/demo-promotions.sh read this file, which sets the working directory to the root of the repository.
 #
 # Every wait is for a condition and has a deadline. Programs such as curl, jq and openssl may not be installed, so nothing needs them.
-# PENNANT and RECEIVER are paths of programs to use instead of building them.
+# RELAYBOOK and RECEIVER are paths of programs to use instead of building them.
 set -Eeuo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -23,7 +23,7 @@ fail() {
 mkdir -p .demo
 work=$(mktemp -d "$PWD/.demo/run-XXXXXX")
 declare -A pids=() # process ids by name, of the processes that this script has started
-logs=(pennant control-plane) # names of the logs whose end is shown if the demo fails
+logs=(relaybook control-plane) # names of the logs whose end is shown if the demo fails
 launcher_pid=''
 
 cleanup() {
@@ -122,24 +122,24 @@ built() {
   unset "pids[$1]"
 }
 
-# build: builds the programs. The variables PENNANT, RECEIVER and launcher are their paths.
+# build: builds the programs. The variables RELAYBOOK, RECEIVER and launcher are their paths.
 build() {
   launcher=$work/control-plane
   (cd hack/control-plane && go build -o "$launcher" .)
   # In parallel with the Rust build, because both have parts that use only one core.
   "$launcher" build >/dev/null &
   pids[control-plane]=$!
-  if [[ -z ${PENNANT:-} || -z ${RECEIVER:-} ]]; then
-    say 'Building Pennant without optimisation, as the tests do. The first time, this takes some minutes.'
-    cargo build --quiet --locked --bin pennant &
+  if [[ -z ${RELAYBOOK:-} || -z ${RECEIVER:-} ]]; then
+    say 'Building Relaybook without optimisation, as the tests do. The first time, this takes some minutes.'
+    cargo build --quiet --locked --bin relaybook &
     pids[cargo]=$!
     (cd hack/receiver && go build -buildvcs=false -o "$work/receiver" .)
-    built cargo Pennant
+    built cargo Relaybook
   fi
   built control-plane 'the control plane'
-  PENNANT=${PENNANT:-${CARGO_TARGET_DIR:-target}/debug/pennant}
+  RELAYBOOK=${RELAYBOOK:-${CARGO_TARGET_DIR:-target}/debug/relaybook}
   # The demos also run it in other folders.
-  PENNANT=$(cd "$(dirname "$PENNANT")" && pwd)/$(basename "$PENNANT")
+  RELAYBOOK=$(cd "$(dirname "$RELAYBOOK")" && pwd)/$(basename "$RELAYBOOK")
   RECEIVER=${RECEIVER:-$work/receiver}
 }
 
@@ -151,9 +151,9 @@ start_control_plane() {
   KUBECONFIG=$(field kubeconfig)
   export KUBECONFIG
   PATH=$(dirname "$(field kubectl)"):$PATH
-  "$PENNANT" crds | kubectl apply --server-side -f - >/dev/null
+  "$RELAYBOOK" crds | kubectl apply --server-side -f - >/dev/null
   kubectl wait --for=condition=Established crd --all --timeout=30s >/dev/null
-  kubectl create namespace pennant-system >/dev/null
+  kubectl create namespace relaybook-system >/dev/null
   kubectl create namespace team-a >/dev/null
 }
 # field NAME: prints what the launcher says about the control plane.
@@ -162,9 +162,9 @@ field() { sed -E 's/.*"'"$1"'":"([^"]*)".*/\1/' <<<"$info"; }
 # rolled_out ENVIRONMENT: waits until the Deployment has rolled out there.
 rolled_out() { kubectl rollout status deployment/web -n "web-$1" --timeout=60s >/dev/null; }
 
-# start_pennant: starts the controller on the ports http_port and hooks_port, and waits until it is ready.
-start_pennant() {
-  start pennant "$PENNANT" run --namespace pennant-system --http-addr "127.0.0.1:$http_port" \
+# start_relaybook: starts the controller on the ports http_port and hooks_port, and waits until it is ready.
+start_relaybook() {
+  start relaybook "$RELAYBOOK" run --namespace relaybook-system --http-addr "127.0.0.1:$http_port" \
     --hooks-addr "127.0.0.1:$hooks_port" --allow-http --allow-destination 127.0.0.0/8
   await 60 'the controller to be ready' http_ok "$http_port" /readyz
 }
@@ -218,7 +218,7 @@ keep() {
   say "  export PATH=\"$(dirname "$(field kubectl)"):\$PATH\""
   hints
   # The page reads the same cluster. Its first address can be opened once, so it is printed and nothing else opens it.
-  start page "$PENNANT" page --no-open
+  start page "$RELAYBOOK" page --no-open
   await 20 'the address of the page' grep -q '^http://' "$work/page.log"
   say
   say "${bold}To look at it in a browser: $(grep -m 1 '^http://' "$work/page.log")${plain}"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Demonstrates a promotion by pull request. It uses a real API server, real rollouts of a Deployment in two environments, and a real Gitea
 # with a repository that has their manifests. The script plays three parts. As a CI, it releases a version in dev. As a person, it merges the
-# pull request. As a GitOps controller, it applies what is on the main branch. Pennant does the rest.
+# pull request. As a GitOps controller, it applies what is on the main branch. Relaybook does the rest.
 #
 #   hack/demo-promotions.sh              runs the demo and cleans up
 #   DEMO=keep hack/demo-promotions.sh    keeps everything running until Ctrl-C, to try things out
@@ -98,7 +98,7 @@ in_ci() { git -C "$work/ci" "$@"; }
 # release VERSION: what a CI does: sets the version of dev on the main branch.
 release() {
   in_ci pull --quiet
-  "$PENNANT" setters "$work/ci/apps" --promotion team-a:web:dev --revision "$1" --write >/dev/null 2>&1
+  "$RELAYBOOK" setters "$work/ci/apps" --promotion team-a:web:dev --revision "$1" --write >/dev/null 2>&1
   in_ci commit --quiet --all --message "web $1 in dev"
   in_ci push --quiet
 }
@@ -134,7 +134,7 @@ received() { awk -F '\t' -v type="$1" '$3 == 200 && index($6, "\"type\":\"" type
 indented() { sed "s/.*/  $dim&$plain/"; }
 
 began=$SECONDS
-say "${bold}Pennant demo of promotions${plain}: a version goes from dev to prod by a pull request."
+say "${bold}Relaybook demo of promotions${plain}: a version goes from dev to prod by a pull request."
 type -P git >/dev/null || fail 'git is missing'
 build
 build_gitea
@@ -148,20 +148,20 @@ create_repository
 git clone --quiet --no-checkout "$forge/alice/deploy.git" "$work/gitops"
 start gitops follow
 say "  Gitea       $forge/alice/deploy"
-(cd "$work/ci" && "$PENNANT" setters apps 2>/dev/null) | indented
+(cd "$work/ci" && "$RELAYBOOK" setters apps 2>/dev/null) | indented
 await 30 'the first commit to be applied' applied "$(in_ci rev-parse HEAD)"
 for environment in dev prod; do rolled_out $environment; done
 say '  Both environments run 1.0.0'
 
 step '2. The controller, a Pipeline with a pull request to prod, a Notification'
 start_receiver chat 0
-start_pennant
+start_relaybook
 kubectl create secret generic deploy-bot -n team-a --from-literal=token="$bot" >/dev/null
 kubectl create secret generic forge-ca -n team-a --from-file=ca.crt="$home/server.crt" >/dev/null
-kubectl create secret generic looks -n team-a --type=pennant.dev/inbound --from-literal=hmac-key="$look_key" >/dev/null
+kubectl create secret generic looks -n team-a --type=relaybook.dev/inbound --from-literal=hmac-key="$look_key" >/dev/null
 sed -e "s|https://127.0.0.1:3000/|$forge/|" -e "s/127.0.0.1:8081/127.0.0.1:$(port_of chat)/" examples/5-pull-request.yaml |
   kubectl apply -f - >/dev/null
-kubectl wait --for=condition=Ready -n team-a --timeout=60s pipelines.pennant.dev/web notifications.pennant.dev/chat >/dev/null
+kubectl wait --for=condition=Ready -n team-a --timeout=60s pipelines.relaybook.dev/web notifications.relaybook.dev/chat >/dev/null
 say "  all Ready; $(pulls) pull requests, because running applications are not a change"
 
 step '3. Version 2.0.0 in dev'
@@ -170,7 +170,7 @@ await 30 'version 2.0.0 to be applied in dev' runs dev 2.0.0
 rolled_out dev
 say '  The CI has pushed it, the GitOps controller has applied it, and dev runs it. prod has 1.0.0'
 
-step '4. Pennant opens a pull request to prod'
+step '4. Relaybook opens a pull request to prod'
 await 60 'the pull request' in_phase Open
 await 30 'the message about the pull request' received PromotionOpened
 number=$(of_promotion .status.pullRequest.number)
@@ -213,7 +213,7 @@ kubectl get deliveries -n team-a --sort-by=.spec.serial
 steps=$(of_promotion '.status.steps[*].phase')
 messages=$(sed -E 's/.*"type":"([^"]*)".*/\1/' "$work/chat.tsv" | paste -sd ' ')
 [[ $(of_promotion .metadata.name | wc -w) == 1 ]] || fail 'there is more than one Promotion'
-# If prod runs the revision before Pennant sees the merge, the phase Merged is left out.
+# If prod runs the revision before Relaybook sees the merge, the phase Merged is left out.
 [[ $steps =~ ^Requested\ Open\ (Merged\ )?Finished$ ]] || fail "the promotion had the phases $steps"
 [[ $(of_promotion .status.pullRequest.state) == merged ]] || fail 'the promotion does not show that its pull request is merged'
 [[ $(of_promotion .status.pullRequest.mergeCommit) == "$merge_commit" ]] || fail 'the promotion names another merge commit'
@@ -232,7 +232,7 @@ say "Done in $((SECONDS - began)) s."
 hints() {
   say "  export GIT_SSL_CAINFO=$home/server.crt no_proxy=127.0.0.1"
   say "  cd $work/ci; git pull -q"
-  say "  $(realpath "$PENNANT") setters apps --promotion team-a:web:dev --revision 3.0.0 --write"
+  say "  $(realpath "$RELAYBOOK") setters apps --promotion team-a:web:dev --revision 3.0.0 --write"
   say "  git commit -qam 'web 3.0.0 in dev'; git push -q"
   say '  kubectl get promotions -n team-a --watch'
   say

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Demonstrates Pennant in a minute. It uses a real API server, real rollouts of a Deployment in two environments, and
+# Demonstrates Relaybook in a minute. It uses a real API server, real rollouts of a Deployment in two environments, and
 # two receivers, one of which is unavailable most of the time. A third receiver plays a CI, which carries out a promotion
 # after its approval. The figures at the end come from the receivers' logs.
 #
@@ -22,7 +22,7 @@ messages() {
 received() { messages "$1" "$2" | grep -Fx "$3" >/dev/null; }
 
 began=$SECONDS
-say "${bold}Pennant demo${plain}: a Deployment in two environments, two receivers, one of them unavailable."
+say "${bold}Relaybook demo${plain}: a Deployment in two environments, two receivers, one of them unavailable."
 build
 
 step '1. A Kubernetes control plane, the CRDs, the application at 1.0.0'
@@ -37,12 +37,12 @@ start_receiver audit 0
 chat_port=$(port_of chat) audit_port=$(port_of audit)
 stop audit # it was started only to get a port
 http_port=$(free_port) hooks_port=$(free_port)
-start_pennant
+start_relaybook
 kubectl apply -f examples/2-pipeline.yaml >/dev/null
 sed -e "s/127.0.0.1:8081/127.0.0.1:$chat_port/" -e "s/127.0.0.1:8082/127.0.0.1:$audit_port/" \
   examples/3-notifications.yaml | kubectl apply -f - >/dev/null
 kubectl wait --for=condition=Ready -n team-a --timeout=60s \
-  pipelines.pennant.dev/web notifications.pennant.dev/chat notifications.pennant.dev/audit >/dev/null
+  pipelines.relaybook.dev/web notifications.relaybook.dev/chat notifications.relaybook.dev/audit >/dev/null
 at_install=$(requests chat)
 say "  all Ready; $at_install requests, because running applications are not a change"
 
@@ -58,9 +58,9 @@ await 30 'the Deliveries for the audit receiver' recorded audit 4
 
 step '4. The controller is killed (SIGKILL), and started again'
 waiting=$(deliveries audit '<none>')
-kill -9 "${pids[pennant]}"
-wait "${pids[pennant]}" 2>/dev/null || true
-start_pennant
+kill -9 "${pids[relaybook]}"
+wait "${pids[relaybook]}" 2>/dev/null || true
+start_relaybook
 say "  $waiting deliveries to the audit were waiting"
 
 # roll_out VERSION NODE: changes the Deployment in dev. On a node that does not exist, the new pod never starts, and the
@@ -87,17 +87,17 @@ start_receiver audit "$audit_port" --fail-first 1
 all_delivered
 say "  $waited deliveries were waiting; it has them all after $(requests audit) requests"
 
-# approve: sends a signed approval of the promotion that waits. Without curl and openssl, `pennant approve` approves it.
+# approve: sends a signed approval of the promotion that waits. Without curl and openssl, `relaybook approve` approves it.
 approve() {
   local waiting body signature
   if [[ -z $(type -P curl) || -z $(type -P openssl) ]]; then
-    say "  $PENNANT approve web prod -n team-a"
-    "$PENNANT" approve web prod -n team-a >/dev/null
+    say "  $RELAYBOOK approve web prod -n team-a"
+    "$RELAYBOOK" approve web prod -n team-a >/dev/null
     return
   fi
   waiting=$(kubectl get pipeline web -n team-a -o jsonpath='{range .status.environments[?(@.name=="prod")].waitingApproval}"revision":"{.revision}","promotion":"{.promotion}","promotionUid":"{.promotionUid}"{end}')
   body='{"namespace":"team-a","pipeline":"web","environment":"prod",'$waiting',"at":"'$(date -u +%Y-%m-%dT%H:%M:%SZ)'"}'
-  signature=$(printf 'pennant-approval-v1\n%s' "$body" | openssl dgst -sha256 -hmac "$approval_key" -r | cut -d ' ' -f 1)
+  signature=$(printf 'relaybook-approval-v1\n%s' "$body" | openssl dgst -sha256 -hmac "$approval_key" -r | cut -d ' ' -f 1)
   say "  curl http://127.0.0.1:$hooks_port/approval/team-a/web -H 'X-Signature: sha256=${signature:0:8}…' --data '$body'"
   curl -fsS --noproxy '*' "http://127.0.0.1:$hooks_port/approval/team-a/web" -H "X-Signature: sha256=$signature" --data-binary "$body"
 }
@@ -113,9 +113,9 @@ start_receiver ci 0
 promotion=$(sed -e "s/127.0.0.1:8083/127.0.0.1:$(port_of ci)/" examples/4-promotion.yaml)
 # The Notification first, so that it reports what the Pipeline then starts.
 awk '/^---$/ { exit } { print }' <<<"$promotion" | kubectl apply -f - >/dev/null
-kubectl wait --for=condition=Ready -n team-a --timeout=60s notifications.pennant.dev/ci >/dev/null
+kubectl wait --for=condition=Ready -n team-a --timeout=60s notifications.relaybook.dev/ci >/dev/null
 approval_key=$(od -An -N 32 -t x1 /dev/urandom | tr -d ' \n')
-kubectl create secret generic approvals -n team-a --type=pennant.dev/inbound --from-literal=hmac-key="$approval_key" >/dev/null
+kubectl create secret generic approvals -n team-a --type=relaybook.dev/inbound --from-literal=hmac-key="$approval_key" >/dev/null
 kubectl apply -f - <<<"$promotion" >/dev/null
 await 60 'the promotion to wait for an approval' received ci prod 'PromotionPending 4.0.0'
 show ci
@@ -178,7 +178,7 @@ say "Done in $((SECONDS - began)) s."
 
 hints() {
   say "  kubectl set image deployment/web web=$image:5.0.0 -n web-dev"
-  say "  $PENNANT promotions -n team-a; $PENNANT approve web prod -n team-a"
+  say "  $RELAYBOOK promotions -n team-a; $RELAYBOOK approve web prod -n team-a"
   say "  kubectl get deliveries -n team-a --watch"
   say "  kubectl describe notifications -n team-a"
 }

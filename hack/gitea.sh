@@ -12,7 +12,7 @@ say() { printf 'gitea: %s\n' "$*" >&2; }
 module=code.gitea.io/gitea
 version=$(awk -v module="$module" '$1 == module { print $2 }' go.mod)
 [[ -n $version ]] || { say "go.mod has no version of $module"; exit 1; }
-folder=${XDG_CACHE_HOME:-$HOME/.cache}/pennant/tools/gitea-${version#v}
+folder=${XDG_CACHE_HOME:-$HOME/.cache}/relaybook/tools/gitea-${version#v}
 program=$folder/bin/gitea
 
 # One process builds, and others wait for it. Without flock, each builds its own, and the last one stays.

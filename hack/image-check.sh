@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Proves that the program needs only the files of the image. It runs in a read-only root directory with only these
 # files, without /proc and /dev, as the user of the Dockerfile. First the commands run that need no cluster, then
-# `pennant run` as in a Pod. It uses a real API server, and receivers with TLS that it resolves by name.
+# `relaybook run` as in a Pod. It uses a real API server, and receivers with TLS that it resolves by name.
 #
 #   hack/image-check.sh [FILE]    FILE: an existing static program. By default it is built, without optimisation
 #
@@ -24,7 +24,7 @@ fail() {
 # --- starting and stopping processes ----------------------------------------------------------------------------------
 
 work=${IMAGE_CHECK:-$(mktemp -d)}
-log=$work/pennant.log
+log=$work/relaybook.log
 pids=()
 
 cleanup() {
@@ -33,7 +33,7 @@ cleanup() {
   for pid in "${pids[@]}"; do kill "$pid" 2>/dev/null; done
   wait 2>/dev/null
   if ((code != 0)) && [[ -s $log ]]; then
-    printf 'The last lines of the log of pennant:\n' >&2
+    printf 'The last lines of the log of relaybook:\n' >&2
     tail -n 30 "$log" >&2
     [[ ! -s $work/world.log ]] || { printf 'The last lines of the log of the receivers and the name server:\n' >&2; tail -n 30 "$work/world.log" >&2; }
   fi
@@ -48,9 +48,9 @@ trap 'exit 143' TERM
 
 if [[ ${1:-} != in-namespace ]]; then
   chmod 0755 "$work"
-  if [[ -n ${1:-} ]]; then cp "$1" "$work/pennant"; else PROFILE=${PROFILE:-dev} bash hack/image.sh binary "$work"; fi
+  if [[ -n ${1:-} ]]; then cp "$1" "$work/relaybook"; else PROFILE=${PROFILE:-dev} bash hack/image.sh binary "$work"; fi
   # Reduce the size, because the program is copied twice. No one debugs it.
-  strip "$work/pennant"
+  strip "$work/relaybook"
   (cd hack/image && go build -buildvcs=false -o "$work/world" .)
   # Only root can change the root directory and bind the port of a name server. Other users become root in a namespace.
   ((EUID == 0)) || IMAGE_CHECK=$work exec unshare --user --map-root-user --net --mount bash "$self" in-namespace
@@ -86,7 +86,7 @@ inside() {
     mount -o remount,bind,ro,nosuid,nodev "$2"
     shift 2
     exec "$@"' inside "$root" "$work/now" \
-    env -i PATH="$PATH" TZ="$ZONE" "${settings[@]}" "${environment[@]}" setpriv --no-new-privs "${as_user[@]}" /pennant "$@"
+    env -i PATH="$PATH" TZ="$ZONE" "${settings[@]}" "${environment[@]}" setpriv --no-new-privs "${as_user[@]}" /relaybook "$@"
 }
 image() { (inside "$work/image" -- "$@"); }
 
@@ -110,27 +110,27 @@ $3"; }
 # --- the program without a cluster --------------------------------------------------------------------------------------
 
 static() {
-  ! readelf --dynamic "$work/pennant" | grep -E 'NEEDED|RPATH|RUNPATH' || fail 'the program needs shared libraries'
-  ! readelf --program-headers --wide "$work/pennant" | grep INTERP || fail 'the program needs a dynamic linker'
-  say "static: no library, no dynamic linker; $(($(stat -c %s "$work/pennant") / 1048576)) MiB"
+  ! readelf --dynamic "$work/relaybook" | grep -E 'NEEDED|RPATH|RUNPATH' || fail 'the program needs shared libraries'
+  ! readelf --program-headers --wide "$work/relaybook" | grep INTERP || fail 'the program needs a dynamic linker'
+  say "static: no library, no dynamic linker; $(($(stat -c %s "$work/relaybook") / 1048576)) MiB"
 }
 
 files() {
   mkdir "$work/now"
-  BINARY=$work/pennant bash hack/image.sh root "$work/image"
-  same 'the files of the image' "$(printf '%s\n' etc/nsswitch.conf etc/ssl/certs/ca-certificates.crt pennant)" \
+  BINARY=$work/relaybook bash hack/image.sh root "$work/image"
+  same 'the files of the image' "$(printf '%s\n' etc/nsswitch.conf etc/ssl/certs/ca-certificates.crt relaybook)" \
     "$(cd "$work/image" && find . -not -type d | sed 's#^\./##' | LC_ALL=C sort)"
   say "files: the program, $(grep -c 'BEGIN CERT' "$work/image/etc/ssl/certs/ca-certificates.crt") CA certificates, nsswitch.conf"
 }
 
 commands() {
   local lines
-  image --help | grep -q '^Usage: pennant' || fail 'pennant --help prints no usage'
+  image --help | grep -q '^Usage: relaybook' || fail 'relaybook --help prints no usage'
   lines=$(grep -vhE '^(---|# Generated)' crds/*.yaml | LC_ALL=C sort)
-  same 'the CRDs that pennant crds prints' "$lines" "$(image crds | grep -vE '^(---|# Generated)' | LC_ALL=C sort)"
+  same 'the CRDs that relaybook crds prints' "$lines" "$(image crds | grep -vE '^(---|# Generated)' | LC_ALL=C sort)"
   image render -f - --allow-http --output json <examples/3-notifications.yaml >"$work/rendered.json"
-  grep -q '"trigger": *"Deployed"' "$work/rendered.json" || fail 'pennant render renders no message for Deployed'
-  image lint - <examples/2-pipeline.yaml 2>&1 | grep -q 'no problems' || fail 'pennant lint finds problems in examples/2-pipeline.yaml'
+  grep -q '"trigger": *"Deployed"' "$work/rendered.json" || fail 'relaybook render renders no message for Deployed'
+  image lint - <examples/2-pipeline.yaml 2>&1 | grep -q 'no problems' || fail 'relaybook lint finds problems in examples/2-pipeline.yaml'
   say 'commands: --help, crds, render and lint work'
 }
 
@@ -164,32 +164,32 @@ requests() { sed -n 's/^request \([a-z]*\) .*/\1/p' "$work/world.log" | LC_ALL=C
 make_pod() {
   local pod=$work/pod account=$work/pod/var/run/secrets/kubernetes.io/serviceaccount
   cp -a "$work/image" "$pod"
-  printf '127.0.0.1 localhost\n127.0.0.1 bundle.pennant.test secret.pennant.test\n' >"$pod/etc/hosts"
+  printf '127.0.0.1 localhost\n127.0.0.1 bundle.relaybook.test secret.relaybook.test\n' >"$pod/etc/hosts"
   printf 'search team-a.svc.cluster.local\nnameserver %s\noptions ndots:5\n' "$NAME_SERVER" >"$pod/etc/resolv.conf"
   chmod u+w "$pod/etc/ssl/certs/ca-certificates.crt"
   cat "$work/bundle.pem" >>"$pod/etc/ssl/certs/ca-certificates.crt"
-  cp "$work/extra.pem" "$pod/etc/pennant/ca/extra.crt"
+  cp "$work/extra.pem" "$pod/etc/relaybook/ca/extra.crt"
   mkdir -p "$account"
   kubectl config view --raw --minify -o jsonpath='{.users[0].user.token}' >"$account/token"
   kubectl config view --raw --minify -o jsonpath='{.clusters[0].cluster.certificate-authority-data}' | base64 -d >"$account/ca.crt"
-  printf pennant-system >"$account/namespace"
+  printf relaybook-system >"$account/namespace"
   chmod 0444 "$account"/*
 }
 
 notification() { # NAME MORE-OF-THE-ENDPOINT
-  printf '%s\n' --- 'apiVersion: pennant.dev/v1alpha1' 'kind: Notification' "metadata: {name: $1, namespace: team-a}" 'spec:' \
-    '  triggers: [{type: Deployed}]' "  endpoint: {url: 'https://$1.pennant.test:$port/$1'${2:-}}" '  template: {builtin: generic}'
+  printf '%s\n' --- 'apiVersion: relaybook.dev/v1alpha1' 'kind: Notification' "metadata: {name: $1, namespace: team-a}" 'spec:' \
+    '  triggers: [{type: Deployed}]' "  endpoint: {url: 'https://$1.relaybook.test:$port/$1'${2:-}}" '  template: {builtin: generic}'
 }
 
 apply() {
   image crds | kubectl apply --server-side -f - >/dev/null
   kubectl wait --for=condition=Established crd --all --timeout=30s >/dev/null
-  for namespace in pennant-system team-a; do kubectl create namespace $namespace >/dev/null; done
+  for namespace in relaybook-system team-a; do kubectl create namespace $namespace >/dev/null; done
   kubectl create secret generic authority -n team-a --from-file=ca.crt="$work/secret.pem" >/dev/null
   kubectl create deployment web -n team-a --image=web:1.0.0 >/dev/null
   rolled_out
   {
-    printf '%s\n' 'apiVersion: pennant.dev/v1alpha1' 'kind: Pipeline' 'metadata: {name: web, namespace: team-a}' 'spec:' \
+    printf '%s\n' 'apiVersion: relaybook.dev/v1alpha1' 'kind: Pipeline' 'metadata: {name: web, namespace: team-a}' 'spec:' \
       '  appRef: {apiVersion: apps/v1, kind: Deployment, name: web}' '  environments: [{name: dev, targets: [{namespace: team-a}]}]'
     notification bundle
     notification extra
@@ -223,31 +223,31 @@ free_port() {
   echo "$port"
 }
 
-start_pennant() {
+start_relaybook() {
   local http address=${server#https://}
   http=$(free_port)
-  inside "$work/pod" KUBERNETES_SERVICE_HOST="${address%:*}" KUBERNETES_SERVICE_PORT="${address##*:}" POD_NAME=pennant-0 \
-    POD_NAMESPACE=pennant-system -- run --http-addr "127.0.0.1:$http" --allow-destination 127.0.0.0/8 \
+  inside "$work/pod" KUBERNETES_SERVICE_HOST="${address%:*}" KUBERNETES_SERVICE_PORT="${address##*:}" POD_NAME=relaybook-0 \
+    POD_NAMESPACE=relaybook-system -- run --http-addr "127.0.0.1:$http" --allow-destination 127.0.0.0/8 \
     >"$log" 2>&1 {world_stdin}>&- &
-  pennant=$!
-  pids+=("$pennant")
+  relaybook=$!
+  pids+=("$relaybook")
   await 60 'the program to be ready' http_ok "$http" /readyz
 }
 
 # Checks what the kernel reports about the process.
 confined() {
-  local status=/proc/$pennant/status
+  local status=/proc/$relaybook/status
   grep -qE "^Uid:\s+([0-9]+)\s+\1\s+\1\s+\1$" "$status" || fail 'the program can change its user'
   # In a user namespace, this shell sees another number.
   [[ ${1:-} == in-namespace ]] || same 'the user of the program' "${user%:*}" "$(awk '$1 == "Uid:" { print $2 }' "$status")"
   same 'the capabilities of the program' 0000000000000000 "$(awk '$1 == "CapEff:" { print $2 }' "$status")"
-  awk '$5 == "/" && $6 ~ /(^|,)ro(,|$)/ { found = 1 } END { exit !found }' "/proc/$pennant/mountinfo" || fail 'the root directory of the program is writable'
+  awk '$5 == "/" && $6 ~ /(^|,)ro(,|$)/ { found = 1 } END { exit !found }' "/proc/$relaybook/mountinfo" || fail 'the root directory of the program is writable'
   # Names have been resolved at this point. For that, the C library could have loaded a library.
-  same 'the files that the program has mapped' pennant "$(awk '$6 ~ "^/" { sub(".*/", "", $6); print $6 }' "/proc/$pennant/maps" | sort -u)"
+  same 'the files that the program has mapped' relaybook "$(awk '$6 ~ "^/" { sub(".*/", "", $6); print $6 }' "/proc/$relaybook/maps" | sort -u)"
 }
 
 # delivery NOTIFICATION FIELD
-delivery() { kubectl get deliveries -n team-a -l "pennant.dev/notification=$1" -o jsonpath="{.items[*].status.$2}"; }
+delivery() { kubectl get deliveries -n team-a -l "relaybook.dev/notification=$1" -o jsonpath="{.items[*].status.$2}"; }
 told() { [[ $(delivery "$1" outcome) == Delivered ]]; }
 refused() { [[ $(delivery stranger attempts) =~ ^[1-9] ]]; }
 
@@ -256,8 +256,8 @@ runs() {
   start_world
   make_pod
   apply
-  start_pennant
-  kubectl wait --for=condition=Ready -n team-a --timeout=60s pipelines.pennant.dev,notifications.pennant.dev --all >/dev/null
+  start_relaybook
+  kubectl wait --for=condition=Ready -n team-a --timeout=60s pipelines.relaybook.dev,notifications.relaybook.dev --all >/dev/null
   kubectl set image deployment/web web=web:2.0.0 -n team-a >/dev/null
   rolled_out
   for name in bundle extra secret; do await 60 "the delivery to $name" told $name; done
@@ -265,8 +265,8 @@ runs() {
   same 'the receivers that got a request' "$(printf '%s\n' bundle extra secret)" "$(requests)"
   same 'the reason why the stranger got no request' TlsFailed "$(delivery stranger reason)"
   grep -q '^request .*"time":"[^"]*Z"' "$work/world.log" || fail 'the time in the requests is not in UTC'
-  same 'the names that the name server was asked for' "$(printf '%s\n' extra.pennant.test stranger.pennant.test)" \
-    "$(sed -n 's/^name //p' "$work/world.log" | grep '^[a-z]*\.pennant\.test$' | LC_ALL=C sort -u)"
+  same 'the names that the name server was asked for' "$(printf '%s\n' extra.relaybook.test stranger.relaybook.test)" \
+    "$(sed -n 's/^name //p' "$work/world.log" | grep '^[a-z]*\.relaybook\.test$' | LC_ALL=C sort -u)"
   confined "$@"
   say 'run: ready; sent to receivers with CA certificates in the bundle, a mounted file and a Secret; refused the stranger'
   say 'names: two from /etc/hosts, two from the name server; no library was loaded'
@@ -274,8 +274,8 @@ runs() {
 
 stops() {
   local code=0
-  kill -TERM "$pennant"
-  wait "$pennant" || code=$?
+  kill -TERM "$relaybook"
+  wait "$relaybook" || code=$?
   unset "pids[$((${#pids[@]} - 1))]"
   same 'the exit code after SIGTERM' 0 "$code"
   say 'stop: exited with 0 after SIGTERM'

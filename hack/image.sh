@@ -2,10 +2,10 @@
 # Builds the image and its parts. The Dockerfile and hack/image-check.sh also use this script, so all builds have the
 # same flags.
 #
-#   hack/image.sh binary FOLDER     builds the static program as FOLDER/pennant; PROFILE=dev: without optimisation
+#   hack/image.sh binary FOLDER     builds the static program as FOLDER/relaybook; PROFILE=dev: without optimisation
 #   hack/image.sh root FOLDER       writes all files of the image to FOLDER, including the program
-#   hack/image.sh build             builds the image pennant:VERSION with docker, podman or buildah, the first that is available
-#   hack/image.sh archive           builds the OCI archive target/image/pennant.tar with buildah, from files of this machine:
+#   hack/image.sh build             builds the image relaybook:VERSION with docker, podman or buildah, the first that is available
+#   hack/image.sh archive           builds the OCI archive target/image/relaybook.tar with buildah, from files of this machine:
 #                                   no base image is fetched. BINARY=FILE uses an existing static program
 #
 # VERSION, REVISION and SOURCE_DATE_EPOCH set the labels and the times of files. By default they come from Cargo.toml
@@ -30,7 +30,7 @@ paths() {
   local sysroot commit registry home=${CARGO_HOME:-$HOME/.cargo}
   sysroot=$(rustc --print sysroot)
   commit=$(rustc -vV | sed -n 's/^commit-hash: //p')
-  printf -- "$1=%s\n" "$PWD=/pennant" "$2=/target"
+  printf -- "$1=%s\n" "$PWD=/relaybook" "$2=/target"
   # If the sources of the standard library are installed, rustc writes their path into the program.
   printf -- "$1=%s\n" "$sysroot/lib/rustlib/src/rust=/rustc/$commit"
   # Each registry has a folder, whose name is derived from its address.
@@ -54,11 +54,11 @@ binary() {
   env CARGO_INCREMENTAL=0 SOURCE_DATE_EPOCH=0 \
     CARGO_ENCODED_RUSTFLAGS="$({ printf '%s\n' "${static[@]}"; paths --remap-path-prefix "$target"; } | paste -sd $'\x1f' -)" \
     "CFLAGS_${host//-/_}=${CFLAGS:-} $(paths -ffile-prefix-map "$target" | paste -sd ' ' -)" \
-    cargo build --locked --bin pennant --profile "$profile" --target "$host" --target-dir "$target"
+    cargo build --locked --bin relaybook --profile "$profile" --target "$host" --target-dir "$target"
   mkdir -p "$out"
   # Remove the old file first, because the file of a running program cannot be overwritten.
-  rm -f "$out/pennant"
-  cp "$target/$host/$folder/pennant" "$out/pennant"
+  rm -f "$out/relaybook"
+  cp "$target/$host/$folder/relaybook" "$out/relaybook"
 }
 
 # root FOLDER: writes exactly the files of the image. It also sets their times, because not every engine can.
@@ -67,16 +67,16 @@ root() {
   [[ ! -e $out || -z $(ls -A "$out") ]] || fail "$out is not empty"
   [[ -s $authorities ]] || fail "no CA certificates in $authorities; set CERTIFICATES to another file"
   # An empty folder, where users can mount their own CA certificates.
-  mkdir -p "$out/etc/ssl/certs" "$out/etc/pennant/ca"
+  mkdir -p "$out/etc/ssl/certs" "$out/etc/relaybook/ca"
   if [[ -n ${BINARY:-} ]]; then
-    cp "$BINARY" "$out/pennant"
+    cp "$BINARY" "$out/relaybook"
   else
     binary "$out"
   fi
   cp -L "$authorities" "$out/etc/ssl/certs/ca-certificates.crt"
   # Set explicitly, not left to the default of the C library. It names only sources that are linked into the program.
   printf 'hosts: files dns\n' >"$out/etc/nsswitch.conf"
-  chmod 0555 "$out/pennant"
+  chmod 0555 "$out/relaybook"
   find "$out" -type d -exec chmod 0755 {} +
   find "$out/etc" -type f -exec chmod 0444 {} +
   find "$out" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +
@@ -111,12 +111,12 @@ build() {
   mapfile -t arguments < <(labels)
   # Docker reads the time from the build argument; the others need an option.
   [[ $with == docker ]] || arguments+=(--timestamp "$SOURCE_DATE_EPOCH" --format oci)
-  "$with" build "${arguments[@]}" --tag "pennant:$VERSION" .
+  "$with" build "${arguments[@]}" --tag "relaybook:$VERSION" .
 }
 
 # Runs only the last stage of the Dockerfile. `root` writes the files that it would get from the first stage.
 archive() {
-  local work arguments out=target/image/pennant.tar
+  local work arguments out=target/image/relaybook.tar
   command -v buildah >/dev/null || fail 'this requires buildah'
   mkdir -p target/image
   work=$(mktemp -d "$PWD/target/image/work-XXXXXX")
@@ -128,8 +128,8 @@ archive() {
   # Separate storage, so that this requires no daemon and no root, and other images have no effect.
   local buildah=(buildah --root "$work/storage" --runroot "$work/run" --storage-driver vfs)
   "${buildah[@]}" build --quiet --isolation chroot --format oci --timestamp "$SOURCE_DATE_EPOCH" --identity-label=false \
-    "${arguments[@]}" --build-context build="$work/root" --file "$work/Dockerfile" --tag "pennant:$VERSION" "$work/root" >/dev/null
-  "${buildah[@]}" push --quiet --digestfile "$work/digest" "pennant:$VERSION" "oci:$work/layout:pennant:$VERSION"
+    "${arguments[@]}" --build-context build="$work/root" --file "$work/Dockerfile" --tag "relaybook:$VERSION" "$work/root" >/dev/null
+  "${buildah[@]}" push --quiet --digestfile "$work/digest" "relaybook:$VERSION" "oci:$work/layout:relaybook:$VERSION"
   # Not with buildah, which would record the current time.
   tar --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner --mode=u=rwX,go=rX \
     -C "$work/layout" -cf "$out" .

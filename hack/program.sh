@@ -5,5 +5,5 @@
 #   hack/program.sh
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-cargo build --locked --quiet --bin pennant --test architecture
-printf '%s\n' "${CARGO_TARGET_DIR:-$PWD/target}/debug/pennant"
+cargo build --locked --quiet --bin relaybook --test architecture
+printf '%s\n' "${CARGO_TARGET_DIR:-$PWD/target}/debug/relaybook"

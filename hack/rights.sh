@@ -11,7 +11,7 @@ tests=(${CARGO:-cargo} test --locked --no-fail-fast --test it)
 # people, and its tests expect that the API server refuses some of them.
 run() {
   printf 'rights: %s\n' "$1"
-  PENNANT_TEST_RIGHTS=$1 "${tests[@]}" -- --skip install:: --skip page:: "${@:2}"
+  RELAYBOOK_TEST_RIGHTS=$1 "${tests[@]}" -- --skip install:: --skip page:: "${@:2}"
 }
 
 if [[ -n ${ONLY:-} ]]; then
@@ -24,7 +24,7 @@ elif (($# == 0)); then
 else
   logs=$(mktemp -d)
   # Both runs share the machine.
-  export PENNANT_TEST_ALWAYS=1
+  export RELAYBOOK_TEST_ALWAYS=1
   # Each run is a process group of its own, which ends with this script. Its output is shown in any case.
   set -m
   run cluster "$@" >"$logs/cluster" 2>&1 & cluster=$!

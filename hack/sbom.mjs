@@ -12,7 +12,7 @@ const [made, out, tree, program] = process.argv.slice(2);
 const lines = (file) => readFileSync(file, 'utf8').split('\n').filter(Boolean);
 
 // The path of this clone is private. It and the random serial number would also make each file different.
-const text = readFileSync(made, 'utf8').replaceAll(`file://${process.cwd()}`, 'file:///pennant');
+const text = readFileSync(made, 'utf8').replaceAll(`file://${process.cwd()}`, 'file:///relaybook');
 const bill = JSON.parse(text);
 delete bill.serialNumber;
 bill.metadata.timestamp = new Date(Number(process.env.SOURCE_DATE_EPOCH) * 1000).toISOString().replace('.000', '');

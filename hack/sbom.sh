@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Writes the software bill of materials of the program to target/sbom/pennant.cdx.json, in the format CycloneDX
+# Writes the software bill of materials of the program to target/sbom/relaybook.cdx.json, in the format CycloneDX
 # (https://cyclonedx.org), and checks it against Cargo.lock. The same commit gives the same file.
 #
 #   CARGO_CYCLONEDX=FILE hack/sbom.sh [PROGRAM]   with PROGRAM, also checks that the crates whose paths it contains are listed
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 tool=${CARGO_CYCLONEDX:?set it to the path of cargo-cyclonedx}
-out=target/sbom/pennant.cdx.json
-name=pennant-sbom-$$
+out=target/sbom/relaybook.cdx.json
+name=relaybook-sbom-$$
 
 host=$(rustc -vV | sed -n 's/^host: //p')
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 0)}

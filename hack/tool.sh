@@ -14,7 +14,7 @@ version=$(awk -v package="$package" '
   END { print version }
 ' go.mod)
 [[ -n $package && -n $version ]] || { printf '%s: go.mod has no tool line, or no version for it\n' "$name" >&2; exit 1; }
-folder=${XDG_CACHE_HOME:-$HOME/.cache}/pennant/tools/$name-${version#v}/bin
+folder=${XDG_CACHE_HOME:-$HOME/.cache}/relaybook/tools/$name-${version#v}/bin
 if [[ ! -x $folder/$name ]]; then
   printf '%s: building %s into %s, once; about 2 minutes on two cores\n' "$name" "$version" "$folder" >&2
   mkdir -p "$folder"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Upgrades Pennant under load, one replica after the other, and then downgrades it. Fails if a delivery is lost,
+# Upgrades Relaybook under load, one replica after the other, and then downgrades it. Fails if a delivery is lost,
 # repeated or out of order. The old version is REVISION. By default it is the last tag or, if there is no tag, the
 # commit before this one. It is built in a separate work tree, with the dependencies that are already built for tests.
 #
@@ -15,7 +15,7 @@ if [[ -z $before ]]; then
 fi
 commit=$(git rev-parse --short "$before^{commit}")
 tree=$PWD/target/upgrade/tree
-program=$PWD/target/upgrade/pennant-$commit
+program=$PWD/target/upgrade/relaybook-$commit
 if [[ ! -x $program ]]; then
   printf 'upgrade: building %s, which takes a minute or two\n' "$commit"
   git worktree prune
@@ -23,8 +23,14 @@ if [[ ! -x $program ]]; then
   mkdir -p "${tree%/*}"
   trap 'git worktree remove --force "$tree" >/dev/null 2>&1 || true' EXIT
   git worktree add --quiet --detach --force "$tree" "$commit"
-  (cd "$tree" && CARGO_TARGET_DIR=$OLDPWD/target $cargo build --locked --quiet --bin pennant --test architecture)
-  cp target/debug/pennant "$program"
+  # A version with another name is built with this one, as after the move of docs/upgrading.md.
+  name=$(sed -nE 's/^default-run = "(.*)"/\1/p' Cargo.toml)
+  if ! grep -q "^default-run = \"$name\"" "$tree/Cargo.toml"; then
+    read -r group prefix < <(sed -nE 's/^ *group = "(.*)",/\1/p; s/^ *shortname = "(..)n",/\1/p' src/api/notification.rs | paste -sd ' ')
+    RENAME_ONLY=1 bash hack/rename.sh "$name" "$group" "$prefix" "$tree"
+  fi
+  (cd "$tree" && CARGO_TARGET_DIR=$OLDPWD/target $cargo build --locked --quiet --bin relaybook --test architecture)
+  cp target/debug/relaybook "$program"
   # The build has replaced the library and the program of this version in target/debug, so make Cargo build both again.
   touch src/lib.rs src/main.rs
 fi

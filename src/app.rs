@@ -84,7 +84,7 @@ impl Controller {
     }
 }
 
-/// The options of `pennant run`.
+/// The options of `relaybook run`.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Which controllers to run.

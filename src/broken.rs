@@ -1,5 +1,5 @@
 //! Breaks guarantees on purpose, to prove that `make chaos` detects it. This is compiled only with the feature `broken`, which no
-//! release has. `PENNANT_BROKEN` then selects the guarantee to break. If it is not set, no guarantee is broken.
+//! release has. `RELAYBOOK_BROKEN` then selects the guarantee to break. If it is not set, no guarantee is broken.
 //!
 //! In: the environment. Out: whether a place in the code breaks its guarantee.
 
@@ -20,7 +20,7 @@ pub enum Wrong {
     CursorBeforeOutcome,
 }
 
-static CHOSEN: LazyLock<Option<Wrong>> = LazyLock::new(|| match std::env::var("PENNANT_BROKEN").as_deref() {
+static CHOSEN: LazyLock<Option<Wrong>> = LazyLock::new(|| match std::env::var("RELAYBOOK_BROKEN").as_deref() {
     Ok("outcome-before-request") => Some(Wrong::OutcomeBeforeRequest),
     Ok("next-before-outcome") => Some(Wrong::NextBeforeOutcome),
     Ok("cursor-before-create") => Some(Wrong::CursorBeforeCreate),

@@ -1,4 +1,4 @@
-//! Pennant notifies other systems of what deployment pipelines do: every change of state becomes one recorded, ordered HTTP
+//! Relaybook notifies other systems of what deployment pipelines do: every change of state becomes one recorded, ordered HTTP
 //! request.
 //!
 //! Three controllers share no memory. They communicate only through the Kubernetes API, so each of them can run alone. The pipeline

@@ -11,5 +11,5 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 fn main() -> ExitCode {
     // kube and reqwest share it. The call can fail only if a provider is already installed.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    pennant::cli::Cli::parse().run()
+    relaybook::cli::Cli::parse().run()
 }

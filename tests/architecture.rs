@@ -13,6 +13,7 @@ mod source;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use relaybook::api::GROUP;
 use rules::{ARROWS, CLOCKS, FOUNDATION, HEADER, IMPURE, LONGEST, NARROWER, OWNED, PURE};
 use source::{Named, Source};
 
@@ -51,7 +52,7 @@ impl Module {
             Some("self") if path.get(1).is_some_and(|p| p == "super") => self.resolve(&path[1..]),
             Some("self") => self.rooted(self.path.len(), &path[1..]),
             // The program sees the library as a separate crate.
-            Some("pennant") if self.top_level() == "main" => [&["crate".to_owned()], &path[1..]].concat(),
+            Some("relaybook") if self.top_level() == "main" => [&["crate".to_owned()], &path[1..]].concat(),
             _ => path.to_vec(),
         }
     }
@@ -207,6 +208,23 @@ fn modules_use_only_the_modules_that_the_rules_allow() {
     assert!(findings.is_empty(), "\n{}\n", findings.join("\n"));
 }
 
+/// The group is a domain, and whoever publishes the product can use another one. So product code has it in one place.
+#[test]
+fn the_api_group_is_written_once() {
+    let mut files = Files::new();
+    read(Path::new("src"), &mut files);
+    let is_test_file = |path: &str| path.contains("/tests") || path.contains("/properties") || path.contains("testing");
+    let product = files.iter().filter(|(path, _)| !is_test_file(path));
+    let texts = product.flat_map(|(path, text)| Source::read(text).texts.into_iter().map(move |(line, t)| (path, line, t)));
+    let of_group: Vec<_> = texts.filter(|(.., text)| text.contains(GROUP)).collect();
+    let (whole, parts): (Vec<_>, Vec<_>) = of_group.into_iter().partition(|(.., text)| text == GROUP);
+    assert!(parts.is_empty(), "use concat!(group!(), …) or GROUP: {parts:?}");
+    let files: Vec<_> = whole.iter().map(|(path, ..)| path.as_str()).collect();
+    // The attribute of each resource needs a literal. A test of the API compares them.
+    let resources = ["delivery", "mod", "notification", "pipeline", "pipeline_set", "promotion"];
+    assert_eq!(files, resources.map(|name| format!("src/api/{name}.rs")));
+}
+
 mod the_checker {
     use super::*;
 
@@ -303,7 +321,7 @@ mod the_checker {
         );
         assert!(of("src/outbox/lane.rs", "use tokio::sync::Mutex;").contains("outbox::lane is pure"));
         assert!(of("src/api/mod.rs", &format!("{HEAD}use crate::observe::X;")).contains("no rule allows api → observe"));
-        assert!(of("src/main.rs", "use pennant::webhook::X;").contains("no rule allows main → webhook"));
+        assert!(of("src/main.rs", "use relaybook::webhook::X;").contains("no rule allows main → webhook"));
     }
 
     #[test]

@@ -62,7 +62,7 @@ impl Requests {
         self.0.values().sum()
     }
 
-    /// Lists the requests, each with its number divided by `n`, such as `POST pennant.dev/deliveries 1.00`.
+    /// Lists the requests, each with its number divided by `n`, such as `POST relaybook.dev/deliveries 1.00`.
     pub fn each(&self, n: f64) -> String {
         let parts = self.0.iter().filter(|(_, count)| **count > 0.0).map(|(key, count)| format!("{key} {:.2}", count / n));
         parts.collect::<Vec<_>>().join(", ")

@@ -7,8 +7,8 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::Secret;
-use pennant::api::promotion::WaitingApproval;
-use pennant::api::{Pipeline, Time};
+use relaybook::api::promotion::WaitingApproval;
+use relaybook::api::{Pipeline, Time};
 use ring::hmac;
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -18,8 +18,8 @@ use tokio::time::sleep;
 use crate::bed::{Bed, until};
 use crate::load::{self, Load, NOTIFICATIONS, TARGETS};
 use crate::promotion::promoting;
-use crate::support::pennant::Options;
-use crate::support::{Pennant, World};
+use crate::support::relaybook::Options;
+use crate::support::{Relaybook, World};
 use crate::table::{APPROVAL, Reading, quantile};
 
 /// The key with which approvals are signed.
@@ -32,9 +32,9 @@ pub async fn measure(bed: &Bed, round: u32) -> Vec<Reading> {
     let count = if bed.quick { 30 } else { 100 };
     prepare(&world, count).await;
     let options = Options { hooks: true, ..Options::of(&world) };
-    let mut pennant = Pennant::with(&world, options).await;
+    let mut relaybook = Relaybook::with(&world, options).await;
     world.settled().await;
-    let hooks = pennant.hooks().await;
+    let hooks = relaybook.hooks().await;
     world.ship("dev", "2").await;
     let mut waiting = Vec::new();
     for n in 0..count {
@@ -55,7 +55,7 @@ pub async fn measure(bed: &Bed, round: u32) -> Vec<Reading> {
     }
     let rate = (bed.receiver.total() - before) as f64 / began.elapsed().as_secs_f64();
     load.stop().await;
-    pennant.stop().await;
+    relaybook.stop().await;
     let p = |times: &mut [f64], q| quantile(times, q).expect("it was measured");
     let spread = [0.05, 0.5, 0.95].map(|q| format!("{:.1}", p(&mut times, q))).join(", ");
     let note = format!("p5, p50 and p95 of {count} approvals: {spread} ms, beside {rate:.0} deliveries a second");
@@ -67,7 +67,7 @@ fn name(n: usize) -> String {
 }
 
 async fn prepare(world: &World, count: usize) {
-    let keys = json!({"metadata": {"name": "approvals"}, "type": "pennant.dev/inbound", "stringData": {"hmac-key": KEY}});
+    let keys = json!({"metadata": {"name": "approvals"}, "type": "relaybook.dev/inbound", "stringData": {"hmac-key": KEY}});
     world.create::<Secret>(keys).await;
     for app in ["dev", "prod"] {
         world.deploy(app, "1").await;
@@ -98,7 +98,7 @@ async fn approve(world: &World, hooks: SocketAddr, pipeline: &str, waiting: &Wai
         "promotion": waiting.promotion, "promotionUid": waiting.promotion_uid, "at": Time::now().to_string(),
     })
     .to_string();
-    let signed = [b"pennant-approval-v1\n", body.as_bytes()].concat();
+    let signed = [b"relaybook-approval-v1\n", body.as_bytes()].concat();
     let signature = hex::encode(hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, KEY.as_bytes()), &signed));
     let request = format!(
         "POST /approval/{}/{pipeline} HTTP/1.1\r\nhost: hooks\r\nconnection: close\r\nx-signature: sha256={signature}\r\n\

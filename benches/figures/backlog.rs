@@ -1,7 +1,7 @@
-//! Creates a backlog of pending deliveries: Pennant records them while their receiver does not answer.
+//! Creates a backlog of pending deliveries: Relaybook records them while their receiver does not answer.
 //!
 //! In: a namespace, the numbers of pipelines and targets, the number of changes of each target. Out: the applications, and as
-//! many deliveries in each lane. Plain clients cannot create them: Pennant deletes a delivery that it has not recorded itself.
+//! many deliveries in each lane. Plain clients cannot create them: Relaybook deletes a delivery that it has not recorded itself.
 
 use std::time::Instant;
 
@@ -10,7 +10,7 @@ use futures::{StreamExt as _, stream};
 use crate::bed::{pipeline, until};
 use crate::load::Log;
 use crate::source::Source;
-use crate::support::{Pennant, World};
+use crate::support::{Relaybook, World};
 
 /// Creates pipelines with targets in a namespace. Returns the application of each target.
 pub async fn pipelines(world: &World, count: usize, targets: usize) -> Vec<Source> {
@@ -25,9 +25,15 @@ pub async fn pipelines(world: &World, count: usize, targets: usize) -> Vec<Sourc
 
 /// Changes each application this many times, and waits until every change is recorded for each of the notifications. The
 /// receivers must not settle deliveries meanwhile. Returns the deliveries per second.
-pub async fn record(world: &World, pennant: &Pennant, sources: &mut [Source], notifications: usize, changes: usize) -> f64 {
+pub async fn record(
+    world: &World,
+    relaybook: &Relaybook,
+    sources: &mut [Source],
+    notifications: usize,
+    changes: usize,
+) -> f64 {
     // The outcomes of earlier deliveries may still be in flight.
-    until("nothing is pending", async || pending(pennant).await == 0).await;
+    until("nothing is pending", async || pending(relaybook).await == 0).await;
     let (began, count) = (Instant::now(), sources.len() * notifications * changes);
     let log = Log::follow(world);
     let change = async |source: &mut Source| {
@@ -38,22 +44,22 @@ pub async fn record(world: &World, pennant: &Pennant, sources: &mut [Source], no
         }
     };
     futures::future::join_all(sources.iter_mut().map(change)).await;
-    until("all is recorded", async || pending(pennant).await >= count).await;
+    until("all is recorded", async || pending(relaybook).await >= count).await;
     count as f64 / began.elapsed().as_secs_f64()
 }
 
-/// Returns Pennant's metric of pending deliveries.
-async fn pending(pennant: &Pennant) -> usize {
-    count(pennant, "pennant_deliveries_pending").await
+/// Returns Relaybook's metric of pending deliveries.
+async fn pending(relaybook: &Relaybook) -> usize {
+    count(relaybook, "relaybook_deliveries_pending").await
 }
 
-/// Returns Pennant's metric of delivered deliveries since its start.
-pub async fn delivered(pennant: &Pennant) -> usize {
-    count(pennant, "pennant_deliveries_total{outcome=\"Delivered\"}").await
+/// Returns Relaybook's metric of delivered deliveries since its start.
+pub async fn delivered(relaybook: &Relaybook) -> usize {
+    count(relaybook, "relaybook_deliveries_total{outcome=\"Delivered\"}").await
 }
 
-async fn count(pennant: &Pennant, metric: &str) -> usize {
+async fn count(relaybook: &Relaybook, metric: &str) -> usize {
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a count")]
-    let count = pennant.metrics().await[metric] as usize;
+    let count = relaybook.metrics().await[metric] as usize;
     count
 }

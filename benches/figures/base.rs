@@ -10,7 +10,7 @@ use kube::ResourceExt as _;
 use kube::api::{Api, PostParams};
 
 use crate::bed::Bed;
-use crate::support::pennant::use_program;
+use crate::support::relaybook::use_program;
 use crate::table::{CPU, CPU_BASE, Figure, LATENCY, LATENCY_BASE, Reading, THROUGHPUT, THROUGHPUT_BASE};
 
 /// The figures that are compared, each with the figure of its ratio.
@@ -21,7 +21,7 @@ pub const SCENARIOS: [&str; 4] = ["throughput", "lane", "noisy", "rollout"];
 
 /// Makes this program, with its CRDs, the one that scenarios start. `None`: the built one.
 pub async fn switch(bed: &Bed, program: Option<&Path>) {
-    let definitions = program.map_or_else(pennant::api::crds, definitions);
+    let definitions = program.map_or_else(relaybook::api::crds, definitions);
     let api: Api<CustomResourceDefinition> = Api::all(bed.client.clone());
     for mut definition in definitions {
         let name = definition.name_any();

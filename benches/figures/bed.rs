@@ -1,10 +1,10 @@
-//! The test bed: one control plane, one receiver, and one client for everything except Pennant.
+//! The test bed: one control plane, one receiver, and one client for everything except Relaybook.
 
 use std::time::{Duration, Instant};
 
 use kube::Client;
 use kube::api::{Api, PostParams};
-use pennant::api::{Delivery, Notification, Pipeline};
+use relaybook::api::{Delivery, Notification, Pipeline};
 use serde_json::{Value, json};
 
 use crate::api_server::{Moment, Requests};

@@ -14,7 +14,7 @@ use k8s_openapi::api::core::v1::LimitRange;
 use kube::ResourceExt as _;
 use kube::api::{Api, ListParams, Patch, PatchParams};
 use kube::runtime::{WatchStreamExt as _, watcher};
-use pennant::api::Pipeline;
+use relaybook::api::Pipeline;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
@@ -22,7 +22,7 @@ use crate::bed::{Bed, at_rest, notify, until};
 use crate::process;
 use crate::source::Source;
 use crate::support::control_plane::ControlPlane;
-use crate::support::{Pennant, World};
+use crate::support::{Relaybook, World};
 use crate::table::{HUNG_P99, OBJECT_MEMORY, RESYNC, RESYNC_WRITES, Reading, SYNC, quantile};
 
 /// Number of parallel writes by plain clients.
@@ -32,7 +32,7 @@ const MOVING: usize = 8;
 /// Mean pause of each between two changes.
 const REST: Duration = Duration::from_millis(800);
 
-/// A control plane beside the one that contains Pennant's resources.
+/// A control plane beside the one that contains Relaybook's resources.
 struct Remote {
     plane: ControlPlane,
     world: World,
@@ -78,30 +78,30 @@ async fn sync(bed: &Bed, round: u32, world: &World, a: &Remote, b: &Remote) -> V
 
     let pipelines = world.api::<Pipeline>();
     let began = Instant::now();
-    let (mut pennant, written) = tokio::join!(Pennant::start(world), all_ready(&pipelines, count));
+    let (mut relaybook, written) = tokio::join!(Relaybook::start(world), all_ready(&pipelines, count));
     let took = written.duration_since(began);
-    let (used, lasted) = (at_rest(pennant.pid()).await, began.elapsed());
-    let idle = idle(bed, pennant.pid()).await;
+    let (used, lasted) = (at_rest(relaybook.pid()).await, began.elapsed());
+    let idle = idle(bed, relaybook.pid()).await;
     let first = used.saturating_sub(lasted.mul_f64(idle));
 
     let before = bed.now().await.requests;
-    let (used, began) = (process::cpu(pennant.pid()), Instant::now());
+    let (used, began) = (process::cpu(relaybook.pid()), Instant::now());
     // Another field manager applies the current fields: the watch reports each pipeline, with only a new resource version.
     let touched = async |n| {
         let (kind, name) = (json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": app(n)}), app(n));
-        let same = json!({"apiVersion": "pennant.dev/v1alpha1", "kind": "Pipeline", "metadata": {"name": name}, "spec": {"appRef": kind}});
+        let same = json!({"apiVersion": "relaybook.dev/v1alpha1", "kind": "Pipeline", "metadata": {"name": name}, "spec": {"appRef": kind}});
         pipelines.patch(&name, &PatchParams::apply("somebody"), &Patch::Apply(&same)).await.expect("applied");
     };
     stream::iter(0..count).for_each_concurrent(AT_ONCE, touched).await;
-    let again = (at_rest(pennant.pid()).await - used).saturating_sub(began.elapsed().mul_f64(idle));
+    let again = (at_rest(relaybook.pid()).await - used).saturating_sub(began.elapsed().mul_f64(idle));
     let writes = (&bed.now().await.requests - &before).writes();
-    let (used, began) = (process::cpu(pennant.pid()), Instant::now());
+    let (used, began) = (process::cpu(relaybook.pid()), Instant::now());
     let label = json!({"metadata": {"labels": {"touched": "yes"}}});
     let labelled = async |n| drop(world.patch::<Pipeline>(&app(n), label.clone()).await);
     stream::iter(0..count).for_each_concurrent(AT_ONCE, labelled).await;
-    let looked = (at_rest(pennant.pid()).await - used).saturating_sub(began.elapsed().mul_f64(idle));
+    let looked = (at_rest(relaybook.pid()).await - used).saturating_sub(began.elapsed().mul_f64(idle));
     let statuses = writes.count("pipelines/status") + writes.count("deliveries") + writes.count("events");
-    pennant.stop().await;
+    relaybook.stop().await;
     let floor = floor(bed, round, &pipelines).await;
     let note = format!(
         "{count} pipelines, 4 targets each: statuses {:.2} s after the start, {:.2} s of CPU; the same writes {:.2} s; \
@@ -207,15 +207,15 @@ async fn memory(bed: &Bed, round: u32, b: &Remote) -> Vec<Reading> {
         })
     };
     world.create::<Pipeline>(pipeline("few", "Deployment", "fence")).await;
-    let mut pennant = Pennant::start(&world).await;
+    let mut relaybook = Relaybook::start(&world).await;
     world.observed("few").await;
-    at_rest(pennant.pid()).await;
-    let before = process::memory(pennant.pid());
+    at_rest(relaybook.pid()).await;
+    let before = process::memory(relaybook.pid());
     world.create::<Pipeline>(pipeline("many", "LimitRange", "item-0")).await;
     world.observed("many").await;
-    at_rest(pennant.pid()).await;
-    let after = process::memory(pennant.pid());
-    pennant.stop().await;
+    at_rest(relaybook.pid()).await;
+    let after = process::memory(relaybook.pid());
+    relaybook.stop().await;
     let each = (after - before) * 1024.0 / count as f64;
     vec![
         Reading::of(&OBJECT_MEMORY, each),
@@ -244,7 +244,7 @@ async fn hung(bed: &Bed, round: u32, a: &Remote, b: &Remote) -> Vec<Reading> {
     world.create::<Pipeline>(json!({"metadata": {"name": "shop"}, "spec": spec})).await;
     let triggers = json!({"triggers": [{"type": "Failed"}, {"type": "Recovered"}]});
     notify(&world, "hook", &bed.receiver.url(&format!("/{}/{{{{target.app.name}}}}", world.ns)), triggers).await;
-    let mut pennant = Pennant::start(&world).await;
+    let mut relaybook = Relaybook::start(&world).await;
     world.settled().await;
 
     let (mut without, mut with) = (Vec::new(), Vec::new());
@@ -263,7 +263,7 @@ async fn hung(bed: &Bed, round: u32, a: &Remote, b: &Remote) -> Vec<Reading> {
         }
         a.plane.thaw_api_server();
     }
-    pennant.stop().await;
+    relaybook.stop().await;
     let [fine, ill] = [&mut without, &mut with].map(|times| quantile(times, 0.99).expect("it was measured"));
     let [p50, p50_with] = [&mut without, &mut with].map(|times| quantile(times, 0.5).expect("it was measured"));
     vec![

@@ -1,4 +1,4 @@
-//! Measures the cost of the global configuration: 1,000 pipelines that each override 10 cluster-wide notifications. So Pennant
+//! Measures the cost of the global configuration: 1,000 pipelines that each override 10 cluster-wide notifications. So Relaybook
 //! resolves and caches 10,000 effective notifications, and resolves them again when one of the 10 is edited.
 //!
 //! The cost of the first resolution is that of a start with these, minus that of a start with the same pipelines without
@@ -12,21 +12,21 @@ use futures::{StreamExt as _, stream};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt;
 use kube::api::ListParams;
-use pennant::api::Pipeline;
+use relaybook::api::Pipeline;
 use serde_json::{Value, json};
 
 use crate::bed::{Bed, at_rest, until};
 use crate::process;
 use crate::source::Source;
-use crate::support::{Pennant, World};
+use crate::support::{Relaybook, World};
 use crate::table::{CONFIG_EDIT, CONFIG_MEMORY, CONFIG_WRITES, Reading};
 
 const NOTIFICATIONS: usize = 10;
 /// Number of pipelines with one more notification, which no other pipeline has.
 const FEW: usize = 10;
-const CONFIG_MAP: &str = "pennant-config";
-/// What Pennant writes, except the Lease.
-const OURS: [&str; 2] = ["pennant.dev/", "events"];
+const CONFIG_MAP: &str = "relaybook-config";
+/// What Relaybook writes, except the Lease.
+const OURS: [&str; 2] = ["relaybook.dev/", "events"];
 /// The application of one pipeline, and the application of all others.
 const PROBE: &str = "probe";
 const COMMON: &str = "fence";
@@ -35,29 +35,29 @@ pub async fn measure(bed: &Bed, round: u32) -> Vec<Reading> {
     let count = if bed.quick { 100 } else { 1000 };
     let bare = bed.world("config-bare", round).await;
     create(&bare, count, false).await;
-    let (mut pennant, without) = Cost::of(&bare, count, 0).await;
-    pennant.stop().await;
+    let (mut relaybook, without) = Cost::of(&bare, count, 0).await;
+    relaybook.stop().await;
 
     let world = bed.world("config", round).await;
     let mut probe = Source::create(&world, PROBE).await;
     world.create::<ConfigMap>(json!({"metadata": {"name": CONFIG_MAP}, "data": data(bed, "before", true)})).await;
     create(&world, count, true).await;
-    let (mut pennant, with) = Cost::of(&world, count, NOTIFICATIONS).await;
+    let (mut relaybook, with) = Cost::of(&world, count, NOTIFICATIONS).await;
 
     let (versions, before) = (versions(&world).await, bed.now().await.requests);
     world.patch::<ConfigMap>(CONFIG_MAP, json!({"data": data(bed, "after", true)})).await;
-    let edit = at_rest(pennant.pid()).await - with.cpu;
+    let edit = at_rest(relaybook.pid()).await - with.cpu;
     let written = (&bed.now().await.requests - &before).writes().only(&OURS);
 
     world.patch::<ConfigMap>(CONFIG_MAP, json!({"data": data(bed, "after", false)})).await;
     until("the few pipelines report the problem", async || in_trouble(&world).await.len() == FEW).await;
-    at_rest(pennant.pid()).await;
+    at_rest(relaybook.pid()).await;
     let others = changed(&world, &versions).await;
 
     probe.flip().await;
     until("the edit is in force", async || !bed.receiver.times("/after").is_empty()).await;
     assert!(bed.receiver.times("/before").is_empty(), "a request went to the URL from before the edit");
-    pennant.stop().await;
+    relaybook.stop().await;
 
     let first = with.cpu.saturating_sub(without.cpu);
     let each = (with.memory - without.memory) * 1024.0 / (count * NOTIFICATIONS) as f64;
@@ -85,8 +85,8 @@ impl std::fmt::Display for Cost {
 
 impl Cost {
     /// Measures a start after all initial writes: every pipeline is observed and has at least this many cursors.
-    async fn of(world: &World, count: usize, cursors: usize) -> (Pennant, Self) {
-        let mut pennant = Pennant::start(world).await;
+    async fn of(world: &World, count: usize, cursors: usize) -> (Relaybook, Self) {
+        let mut relaybook = Relaybook::start(world).await;
         until("all pipelines are observed and have their cursors", async || {
             let settled = |p: &Pipeline| {
                 let status = p.status.as_ref();
@@ -96,11 +96,11 @@ impl Cost {
             all(world).await.iter().filter(|p| settled(p)).count() == count
         })
         .await;
-        at_rest(pennant.pid()).await;
-        pennant.restart().await;
-        let cpu = at_rest(pennant.pid()).await;
-        let memory = process::memory(pennant.pid());
-        (pennant, Self { cpu, memory })
+        at_rest(relaybook.pid()).await;
+        relaybook.restart().await;
+        let cpu = at_rest(relaybook.pid()).await;
+        let memory = process::memory(relaybook.pid());
+        (relaybook, Self { cpu, memory })
     }
 }
 

@@ -10,7 +10,7 @@ use crate::backlog::{delivered, pipelines, record};
 use crate::bed::{Bed, notify, until};
 use crate::floor;
 use crate::receiver::Receiver;
-use crate::support::Pennant;
+use crate::support::Relaybook;
 use crate::table::{DRAIN, Reading};
 
 const PIPELINES: usize = 10;
@@ -21,24 +21,24 @@ pub async fn measure(bed: &Bed, round: u32) -> Vec<Reading> {
     let world = bed.world("drain", round).await;
     let mut sources = pipelines(&world, PIPELINES, TARGETS).await;
     let mut receiver = Receiver::refusing();
-    // With a backoff of one second, Pennant notices the end of the outage within about a second.
+    // With a backoff of one second, Relaybook notices the end of the outage within about a second.
     let over = json!({"delivery": {"retry": {"initial": "1s", "max": "1s"}}});
     notify(&world, "hook", &receiver.url("/"), over).await;
-    let mut pennant = Pennant::start(&world).await;
+    let mut relaybook = Relaybook::start(&world).await;
     world.settled().await;
 
     let in_lane = if bed.quick { 20 } else { 100 };
-    record(&world, &pennant, &mut sources, 1, in_lane).await;
+    record(&world, &relaybook, &mut sources, 1, in_lane).await;
     sleep(bed.seconds(10, 5)).await;
-    let refused = pennant.attempts().await;
+    let refused = relaybook.attempts().await;
     let (began, start) = (Instant::now(), bed.now().await);
     receiver.listen();
     let count = PIPELINES * TARGETS * in_lane;
-    until("all are settled", async || delivered(&pennant).await >= count).await;
+    until("all are settled", async || delivered(&relaybook).await >= count).await;
     let (took, end) = (began.elapsed().as_secs_f64(), bed.now().await);
     assert_eq!(receiver.total(), count, "each is sent once");
     let first = receiver.times("/").first().map_or(0.0, |at| at.duration_since(began).as_secs_f64());
-    pennant.stop().await;
+    relaybook.stop().await;
     let after = floor::outcomes(bed, "outcomes-after", round).await;
     // The mean of the times, not of the rates.
     let floor = count as f64 * f64::midpoint(1.0 / before, 1.0 / after);

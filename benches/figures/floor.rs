@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use futures::{StreamExt as _, stream};
 use kube::ResourceExt as _;
 use kube::api::{Api, Patch, PatchParams};
-use pennant::api::delivery::{AppObject, PipelineRef, Subject, SubjectKind, SubjectTarget};
-use pennant::api::{Delivery, DeliverySpec, DeliveryStatus, Outcome, State, Status, TransitionType, now};
-use pennant::outbox::record;
+use relaybook::api::delivery::{AppObject, PipelineRef, Subject, SubjectKind, SubjectTarget};
+use relaybook::api::{Delivery, DeliverySpec, DeliveryStatus, Outcome, State, Status, TransitionType, now};
+use relaybook::outbox::record;
 use serde_json::json;
 
 use crate::bed::{Bed, create};
@@ -99,7 +99,7 @@ async fn writes_until(api: &Api<Delivery>, namespace: &str, first: i64, end: Ins
     done.await
 }
 
-/// Writes an outcome as Pennant does.
+/// Writes an outcome as Relaybook does.
 pub async fn settle(api: &Api<Delivery>, stored: &Delivery) {
     let status = json!({"metadata": {"resourceVersion": stored.resource_version()}, "status": outcome()});
     let patched = api.patch(&stored.name_any(), &PatchParams::default(), &Patch::Merge(status)).await;
@@ -139,13 +139,13 @@ pub async fn create_p50(world: &World) -> f64 {
     quantile(&mut times, 0.5).expect("it was measured")
 }
 
-/// Returns a delivery as Pennant records it, with the name and the labels that the journal uses.
+/// Returns a delivery as Relaybook records it, with the name and the labels that the journal uses.
 pub fn object(spec: DeliverySpec) -> Delivery {
     let labels = [
-        ("pennant.dev/notification", spec.notification.as_str()),
-        ("pennant.dev/pipeline", spec.pipeline_ref.name.as_str()),
-        ("pennant.dev/pipeline-namespace", spec.pipeline_ref.namespace.as_str()),
-        ("pennant.dev/environment", spec.subject.environment.as_str()),
+        ("relaybook.dev/notification", spec.notification.as_str()),
+        ("relaybook.dev/pipeline", spec.pipeline_ref.name.as_str()),
+        ("relaybook.dev/pipeline-namespace", spec.pipeline_ref.namespace.as_str()),
+        ("relaybook.dev/environment", spec.subject.environment.as_str()),
         ("velero.io/exclude-from-backup", "true"),
     ];
     let labels = labels.map(|(k, v)| (k.to_owned(), v.to_owned())).into();

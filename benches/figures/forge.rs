@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 
 use kube::ResourceExt as _;
 use kube::api::{Patch, PatchParams, PostParams};
-use pennant::api::promotion::PromotedPipeline;
-use pennant::api::{Pipeline, Promotion, PromotionSpec, Time};
-use pennant::promotion::names;
+use relaybook::api::promotion::PromotedPipeline;
+use relaybook::api::{Pipeline, Promotion, PromotionSpec, Time};
+use relaybook::promotion::names;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{TcpListener, TcpStream};
@@ -22,10 +22,10 @@ use crate::bed::{Bed, until};
 use crate::load::{Load, NOTIFICATIONS, shop};
 use crate::receiver::Receiver;
 use crate::source::Source;
-use crate::support::pennant::Options;
+use crate::support::relaybook::Options;
 use crate::support::world::apps::Kind;
 use crate::support::world::pipeline;
-use crate::support::{Pennant, World};
+use crate::support::{Relaybook, World};
 use crate::table::{FORGE_P99, FORGE_REQUESTS, Reading, quantile};
 
 /// Number of open pull requests of one token.
@@ -62,14 +62,14 @@ async fn budget(bed: &Bed, round: u32) -> Vec<Reading> {
     let count = if bed.quick { OPEN / 10 } else { OPEN };
     pipelines(&world, count, &forge.url).await;
     let options = Options { controllers: "pipeline,dispatch", ..Options::of(&world) };
-    let mut before = Pennant::with(&world, options).await;
+    let mut before = Relaybook::with(&world, options).await;
     world.settled().await;
     world.ship("dev", "2").await;
     for n in 0..count {
         open(&world, &forge, n).await;
     }
     before.stop().await;
-    let mut pennant = Pennant::start(&world).await;
+    let mut relaybook = Relaybook::start(&world).await;
     world.settled().await;
     // At first, checks can follow each other without a pause. After that, they come at the rate of the budget.
     let (began, first) = (Instant::now(), bed.seconds(60, 20));
@@ -77,7 +77,7 @@ async fn budget(bed: &Bed, round: u32) -> Vec<Reading> {
     let burst = forge.asked();
     sleep(bed.seconds(120, 40)).await;
     let rate = (forge.asked() - burst) as f64 / (began.elapsed() - first).as_secs_f64();
-    pennant.stop().await;
+    relaybook.stop().await;
     let hour = burst as f64 + rate * (3600.0 - first.as_secs_f64());
     let note =
         format!("{count} open pull requests: {burst} checks in the first {} s, then {rate:.2} a second", first.as_secs());
@@ -130,7 +130,7 @@ async fn beside(bed: &Bed, round: u32) -> Vec<Reading> {
     let (mut without, mut with, mut is_shipped) = (Vec::new(), Vec::new(), false);
     for hung in [false, true, true, false] {
         let watch = if hung { vec![fine.ns.clone(), ill.ns.clone()] } else { vec![fine.ns.clone()] };
-        let mut pennant = Pennant::with(&fine, Options { watch, ..Options::of(&fine) }).await;
+        let mut relaybook = Relaybook::with(&fine, Options { watch, ..Options::of(&fine) }).await;
         fine.settled().await;
         if hung {
             ill.settled().await;
@@ -142,7 +142,7 @@ async fn beside(bed: &Bed, round: u32) -> Vec<Reading> {
         }
         let times = if hung { &mut with } else { &mut without };
         sources = paced(bed, &fine, sources, times).await;
-        pennant.stop().await;
+        relaybook.stop().await;
     }
     let p = |times: &mut Vec<f64>, q| quantile(times, q).expect("it was measured");
     let spread = |times: &mut Vec<f64>| [0.5, 0.99].map(|q| format!("{:.1}", p(times, q))).join(" and ");
@@ -233,6 +233,6 @@ async fn serve(stream: TcpStream, shared: &Shared) -> std::io::Result<()> {
 fn pull_request(number: usize, uid: &str) -> Value {
     let of = |label: &str| json!({"label": label, "ref": label, "sha": "1".repeat(40), "repo_id": 1});
     json!({"number": number, "state": "open", "merged": false, "mergeable": true, "draft": false,
-        "body": format!("<!-- pennant team-a/shop {uid} -->"), "head": of("pennant/prod"), "base": of("main"),
+        "body": format!("<!-- relaybook team-a/shop {uid} -->"), "head": of("relaybook/prod"), "base": of("main"),
         "html_url": format!("http://127.0.0.1/acme/deploy/pulls/{number}")})
 }

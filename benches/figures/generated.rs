@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 
 use futures::{StreamExt as _, stream};
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, PostParams};
-use pennant::api::Pipeline;
+use relaybook::api::Pipeline;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use crate::bed::{Bed, at_rest, until};
 use crate::process;
 use crate::support::control_plane;
-use crate::support::{Pennant, World};
+use crate::support::{Relaybook, World};
 use crate::table::{GENERATED_LISTS, GENERATED_MEMORY, GENERATED_SYNC, GENERATED_WRITES, Reading};
 
 /// Number of parallel writes by plain clients.
@@ -101,15 +101,15 @@ async fn memory(bed: &Bed, world: &World) -> f64 {
         "appRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "fence"}}}),
         )
         .await;
-    let mut pennant = Pennant::start(world).await;
+    let mut relaybook = Relaybook::start(world).await;
     world.observed("few").await;
-    at_rest(pennant.pid()).await;
-    let before = process::memory(pennant.pid());
+    at_rest(relaybook.pid()).await;
+    let before = process::memory(relaybook.pid());
     pipeline(world, "every", json!({})).await;
     world.pipeline_condition("every", "Ready", |c| !c.reason.is_empty()).await;
-    at_rest(pennant.pid()).await;
-    let after = process::memory(pennant.pid());
-    pennant.stop().await;
+    at_rest(relaybook.pid()).await;
+    let after = process::memory(relaybook.pid());
+    relaybook.stop().await;
     world.delete::<Pipeline>("every").await;
     after - before
 }
@@ -122,7 +122,7 @@ async fn sync(bed: &Bed, world: &World, pipelines: usize) -> (f64, f64, f64, Str
     }
     let all = world.api::<Pipeline>();
     let began = Instant::now();
-    let mut pennant = Pennant::start(world).await;
+    let mut relaybook = Relaybook::start(world).await;
     until("all statuses", async || {
         let list = all.list(&kube::api::ListParams::default()).await.expect("listed");
         let targets = |p: &Pipeline| {
@@ -133,13 +133,13 @@ async fn sync(bed: &Bed, world: &World, pipelines: usize) -> (f64, f64, f64, Str
     })
     .await;
     let took = began.elapsed().as_secs_f64();
-    let used = at_rest(pennant.pid()).await;
-    let resident = process::memory(pennant.pid());
-    let writes = pennant.writes().await;
+    let used = at_rest(relaybook.pid()).await;
+    let resident = process::memory(relaybook.pid());
+    let writes = relaybook.writes().await;
     sleep(bed.seconds(30, 5)).await;
-    let idle = pennant.writes().await - writes;
+    let idle = relaybook.writes().await - writes;
     // A selector gets one more label.
-    let watches = || pennant.log().matches("starting a watch").count();
+    let watches = || relaybook.log().matches("starting a watch").count();
     let before = watches();
     let more = json!({"matchExpressions": [{"key": "management.cattle.io/cluster-name", "operator": "Exists"}], "matchLabels": {"group": "g0"}});
     let entry = json!({"fleet": {"gitRepo": "shop", "clusterSelector": more}});
@@ -151,7 +151,7 @@ async fn sync(bed: &Bed, world: &World, pipelines: usize) -> (f64, f64, f64, Str
     .await;
     let lists = watches() - before;
     let size = serde_json::to_string(&world.get_pipeline("p1").await.status).unwrap_or_default().len();
-    pennant.stop().await;
+    relaybook.stop().await;
     let note = format!(
         "{pipelines} pipelines of {} targets: {:.1} s of CPU, {resident:.1} MiB resident, a status of {:.0} KiB",
         CLUSTERS * BUNDLES,

@@ -3,12 +3,12 @@
 //!
 //! The healthy load is that of [`load`](crate::load), in two ways: with pauses that leave the machine some idle time, for the
 //! latency of a change, and at full speed, for the rate. One round alternates: without, with, with, and without the sick
-//! origins. Without them, Pennant does not watch their namespace.
+//! origins. Without them, Relaybook does not watch their namespace.
 
 use std::time::{Duration, Instant};
 
 use kube::api::{Api, ListParams};
-use pennant::api::Delivery;
+use relaybook::api::Delivery;
 use serde_json::json;
 use tokio::time::sleep;
 
@@ -19,8 +19,8 @@ use crate::load::{Load, NOTIFICATIONS, shop};
 use crate::process;
 use crate::receiver::Receiver;
 use crate::source::Source;
-use crate::support::pennant::Options;
-use crate::support::{Pennant, World};
+use crate::support::relaybook::Options;
+use crate::support::{Relaybook, World};
 use crate::table::{ISOLATION, ISOLATION_P99, Reading, quantile};
 
 /// Number of sick origins of each kind.
@@ -41,13 +41,13 @@ pub async fn measure(bed: &Bed, round: u32) -> Vec<Reading> {
     let (mut without, mut with) = (Side::default(), Side::default());
     for sick in [false, true, true, false] {
         let watch = if sick { vec![fine.ns.clone(), ill.ns.clone()] } else { vec![fine.ns.clone()] };
-        let mut pennant = Pennant::with(&fine, Options { watch, ..Options::of(&fine) }).await;
+        let mut relaybook = Relaybook::with(&fine, Options { watch, ..Options::of(&fine) }).await;
         fine.settled().await;
         // Long enough that the requests to hung origins have timed out once.
         sleep(if sick { ward.timeout + bed.seconds(8, 2) } else { bed.seconds(4, 2) }).await;
         let side = if sick { &mut with } else { &mut without };
-        sources = side.measure(bed, &fine, pennant.pid(), sources).await;
-        pennant.stop().await;
+        sources = side.measure(bed, &fine, relaybook.pid(), sources).await;
+        relaybook.stop().await;
     }
     let (asked, attempts) = ward.close(&ill).await;
     vec![
@@ -83,11 +83,11 @@ impl Ward {
             notify(ill, &format!("sick-{n}"), &receiver.url("/"), over.clone()).await;
         }
         let watch = vec![fine.ns.clone(), ill.ns.clone()];
-        let mut pennant = Pennant::with(fine, Options { watch, ..Options::of(fine) }).await;
+        let mut relaybook = Relaybook::with(fine, Options { watch, ..Options::of(fine) }).await;
         fine.settled().await;
         ill.settled().await;
-        backlog::record(ill, &pennant, &mut sources, 2 * SICK, IN_LANE).await;
-        pennant.stop().await;
+        backlog::record(ill, &relaybook, &mut sources, 2 * SICK, IN_LANE).await;
+        relaybook.stop().await;
         Self { hung, _refusing: refusing, timeout }
     }
 
@@ -112,7 +112,7 @@ struct Side {
     /// In milliseconds.
     times: Vec<f64>,
     writes: Requests,
-    /// Processor time of the API server, and of Pennant.
+    /// Processor time of the API server, and of Relaybook.
     cpu: [Duration; 2],
 }
 
@@ -129,7 +129,7 @@ impl Side {
         quantile(&mut self.times.clone(), q).expect("it was measured")
     }
 
-    async fn measure(&mut self, bed: &Bed, world: &World, pennant: u32, sources: Vec<Source>) -> Vec<Source> {
+    async fn measure(&mut self, bed: &Bed, world: &World, relaybook: u32, sources: Vec<Source>) -> Vec<Source> {
         let before: Vec<_> = sources.iter().map(|source| source.flips.len()).collect();
         let load = Load::start(bed, world, sources, Some(REST));
         sleep(bed.seconds(20, 8)).await;
@@ -141,14 +141,14 @@ impl Side {
 
         let load = Load::start(bed, world, sources, None);
         sleep(bed.seconds(3, 2)).await;
-        let (count, began, start, own) = (bed.receiver.total(), Instant::now(), bed.now().await, process::cpu(pennant));
+        let (count, began, start, own) = (bed.receiver.total(), Instant::now(), bed.now().await, process::cpu(relaybook));
         sleep(bed.seconds(15, 6)).await;
         self.count += bed.receiver.total() - count;
         self.took += began.elapsed();
         let end = bed.now().await;
         self.writes += (&end.requests - &start.requests).writes().without("apps/deployments");
         self.cpu[0] += end.cpu - start.cpu;
-        self.cpu[1] += process::cpu(pennant) - own;
+        self.cpu[1] += process::cpu(relaybook) - own;
         let sources = load.stop().await;
         until("all has arrived", async || arrived(bed, world, &sources)).await;
         sources
@@ -163,7 +163,7 @@ impl std::fmt::Display for Side {
         write!(
             f,
             "p50 {p50:.1}, p99 {p99:.1}, at most {most:.1} ms of {count}; then {:.0}/s, API server CPU a delivery {api:.2} ms, \
-             Pennant's {own:.2} ms, writes a delivery: {each}",
+             Relaybook's {own:.2} ms, writes a delivery: {each}",
             self.rate(),
         )
     }

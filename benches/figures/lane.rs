@@ -8,7 +8,7 @@ use tokio::time::{interval, sleep};
 use crate::bed::{Bed, pipeline, until};
 use crate::floor;
 use crate::source::Source;
-use crate::support::{Pennant, World};
+use crate::support::{Relaybook, World};
 use crate::table::{LATENCY, Reading, WRITES_SLOW, quantile};
 
 /// Time after which no more writes follow a change. Cursors and counts are written within a second.
@@ -20,18 +20,18 @@ pub async fn measure(bed: &Bed, round: u32) -> Vec<Reading> {
     let mut source = Source::create(&world, "web").await;
     pipeline(&world, "shop", &["web".to_owned()]).await;
     bed.notification(&world, "hook", json!({})).await;
-    let mut pennant = Pennant::start(&world).await;
+    let mut relaybook = Relaybook::start(&world).await;
     world.settled().await;
     let mut readings = latency(bed, &mut source, &single).await;
     readings.push(Reading::Note(format!("creates without a pause between them: p50 {at_once:.1} ms")));
     sleep(TRAILING).await;
     readings.extend(one_a_second(bed, &mut source).await);
-    pennant.stop().await;
+    relaybook.stop().await;
     readings
 }
 
 /// Measures the time from the start of the status write to the arrival of the request. It alternates with creates in
-/// a namespace that Pennant does not watch, so that both are measured under the same conditions.
+/// a namespace that Relaybook does not watch, so that both are measured under the same conditions.
 async fn latency(bed: &Bed, source: &mut Source, single: &World) -> Vec<Reading> {
     let (mut times, mut creates) = (Vec::new(), Vec::new());
     let mut arrivals = bed.receiver.arrivals();

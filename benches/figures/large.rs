@@ -12,7 +12,7 @@ use crate::backlog::{delivered, pipelines, record};
 use crate::bed::Bed;
 use crate::process;
 use crate::receiver::Manner;
-use crate::support::Pennant;
+use crate::support::Relaybook;
 use crate::table::{LARGE, Reading, quantile};
 
 const SMALL: usize = 1 << 10;
@@ -51,23 +51,23 @@ async fn load(bed: &Bed, name: &str, round: u32, size: usize) -> Memory {
     let world = bed.world(name, round).await;
     let mut sources = pipelines(&world, PIPELINES, TARGETS).await;
     bed.notification(&world, "hook", json!({"endpoint": {"timeout": "60s"}})).await;
-    let mut pennant = Pennant::start(&world).await;
+    let mut relaybook = Relaybook::start(&world).await;
     world.settled().await;
     bed.receiver.set_open(false);
     let in_lane = if bed.quick { 10 } else { 50 };
-    record(&world, &pennant, &mut sources, 1, in_lane).await;
+    record(&world, &relaybook, &mut sources, 1, in_lane).await;
 
     let connections = bed.receiver.connections();
     bed.receiver.set_manner(Manner::Body(size));
     bed.receiver.set_open(true);
     let all = PIPELINES * TARGETS * in_lane;
     let mut seen = Vec::new();
-    while delivered(&pennant).await < all {
-        seen.push(process::memory(pennant.pid()));
+    while delivered(&relaybook).await < all {
+        seen.push(process::memory(relaybook.pid()));
         sleep(LOOK).await;
     }
     bed.receiver.set_manner(Manner::Empty);
-    pennant.stop().await;
+    relaybook.stop().await;
     let mut at = |q| quantile(&mut seen, q).expect("it was measured");
     let connections = bed.receiver.connections() - connections;
     Memory { least: at(0.0), middle: at(0.5), most: at(1.0), connections }

@@ -19,7 +19,7 @@ pub async fn describe(client: Option<&Client>) -> String {
     let command: Vec<_> = std::env::args().skip(1).filter(|a| a != "--bench").collect();
     format!(
         "Machine: {cores} cores of {cpu}, {memory} GiB, Linux {}; load average at the end {}.\n\
-         Versions: pennant {} at {commit}, Kubernetes {kubernetes}, {}.\n\
+         Versions: relaybook {} at {commit}, Kubernetes {kubernetes}, {}.\n\
          Command: cargo bench --bench figures -- {}\n",
         kernel.trim(),
         load(),

@@ -1,4 +1,4 @@
-//! Measures the figures that Pennant promises, against a real API server if one is needed.
+//! Measures the figures that Relaybook promises, against a real API server if one is needed.
 //!
 //! In: the built program, a separate control plane, a receiver on loopback. Out: a table of the figures with their goals, met or
 //! missed, and a description of the machine. `docs/benchmarks.md` explains each figure and how it is measured.
@@ -56,7 +56,7 @@ use clap::Parser;
 use bed::Bed;
 use table::Table;
 
-/// Measures Pennant's figures.
+/// Measures Relaybook's figures.
 #[derive(Debug, Parser)]
 struct Args {
     /// Runs only scenarios with this text in the name: render, throughput, lane, quiet, pending, isolation, noisy, drain, signed, slow, large,

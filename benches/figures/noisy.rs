@@ -2,8 +2,8 @@
 //! of their namespace by `metadata.resourceVersion`, while somebody patches these Deployments in a loop. Each patch is a change of all 50
 //! pipelines, and with Notifications it is 50 deliveries for each.
 //!
-//! In: the two namespaces, neither of them that of Pennant itself. Out: the time from the status of the quiet team's application to its request,
-//! with these pipelines and without them. The patches go on all the time, because they are no work of Pennant. Measured are the state while the
+//! In: the two namespaces, neither of them that of Relaybook itself. Out: the time from the status of the quiet team's application to its request,
+//! with these pipelines and without them. The patches go on all the time, because they are no work of Relaybook. Measured are the state while the
 //! budget of the noisy namespace lasts, as a note, and the state after that, as the figure.
 
 use std::sync::Arc;
@@ -13,15 +13,15 @@ use std::time::{Duration, Instant};
 use futures::{StreamExt as _, stream};
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
-use pennant::api::Pipeline;
+use relaybook::api::Pipeline;
 use serde_json::json;
 use tokio::task::JoinSet;
 use tokio::time::{interval, sleep, timeout};
 
 use crate::bed::{Bed, notify, pipeline};
 use crate::source::Source;
-use crate::support::pennant::Options;
-use crate::support::{Pennant, World};
+use crate::support::relaybook::Options;
+use crate::support::{Relaybook, World};
 use crate::table::{NOISY, NOISY_NOTIFIED, Reading, quantile};
 
 /// Number of pipelines of the noisy team, and of its Deployments.
@@ -44,7 +44,7 @@ pub async fn measure(bed: &Bed, round: u32) -> Vec<Reading> {
     let apps: Vec<String> = (0..APPS).map(|n| format!("app-{n}")).collect();
     stream::iter(&apps).map(|app| deploy(&noisy, app)).buffer_unordered(8).collect::<Vec<_>>().await;
     let watch = vec![quiet.ns.clone(), noisy.ns.clone()];
-    let mut pennant = Pennant::with(&own, Options { watch, ..Options::of(&own) }).await;
+    let mut relaybook = Relaybook::with(&own, Options { watch, ..Options::of(&own) }).await;
     quiet.settled().await;
 
     let stop = Arc::new(AtomicBool::new(false));
@@ -68,14 +68,14 @@ pub async fn measure(bed: &Bed, round: u32) -> Vec<Reading> {
         }
         let (_, note) = times(&format!("{what}, at first"), length).await;
         readings.push(note);
-        budget_is_used(&pennant).await;
+        budget_is_used(&relaybook).await;
         let (beside, note) = times(&format!("{what}, then"), length).await;
         readings.extend([Reading::against(figure, beside, alone), note]);
     }
     stop.store(true, Ordering::Relaxed);
     patches.join_all().await;
     noisy.api::<Pipeline>().delete_collection(&DeleteParams::default(), &ListParams::default()).await.expect("deleted");
-    pennant.stop().await;
+    relaybook.stop().await;
     readings
 }
 
@@ -105,10 +105,10 @@ async fn patch(api: Api<Deployment>, apps: Vec<String>, stop: Arc<AtomicBool>) {
 }
 
 /// Waits until the noisy namespace waits for its pace. A program without a pace has no such metric; then it waits for half a minute.
-async fn budget_is_used(pennant: &Pennant) {
+async fn budget_is_used(relaybook: &Relaybook) {
     let until = Instant::now() + Duration::from_mins(3);
     while Instant::now() < until {
-        match pennant.metrics().await.get("pennant_api_writes_paced_total{kind=\"pipeline_status\"}") {
+        match relaybook.metrics().await.get("relaybook_api_writes_paced_total{kind=\"pipeline_status\"}") {
             Some(count) if *count > 0.0 => break,
             Some(_) => sleep(Duration::from_millis(500)).await,
             None => return sleep(Duration::from_secs(30)).await,

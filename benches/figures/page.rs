@@ -1,13 +1,13 @@
 //! Measures the audit page: 1,000 pipelines, 100,000 deliveries, and one person who looks at it.
 //!
-//! Nothing else runs on the control plane, so the calls that the API server counts are those of the page. The memory is that of `pennant page`
+//! Nothing else runs on the control plane, so the calls that the API server counts are those of the page. The memory is that of `relaybook page`
 //! after every screen was read several times, less that before the first. The time is until the whole answer has arrived.
 
 use std::time::{Duration, Instant};
 
 use futures::{StreamExt as _, stream};
 use kube::api::{Patch, PatchParams, PostParams};
-use pennant::api::{Delivery, DeliverySpec, Notification, Outcome, Pipeline, TransitionType};
+use relaybook::api::{Delivery, DeliverySpec, Notification, Outcome, Pipeline, TransitionType};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
@@ -22,7 +22,7 @@ const AT_ONCE: usize = 32;
 /// Number of times that each screen is read.
 const VISITS: usize = 20;
 
-/// `pennant page`, and a client with the cookie of its browser.
+/// `relaybook page`, and a client with the cookie of its browser.
 struct Page {
     running: OwnPage,
     origin: String,
@@ -100,7 +100,7 @@ async fn idle(bed: &Bed, page: &Page) -> f64 {
     let reading = async { while let Ok(Some(_)) = events.chunk().await {} };
     let _ = tokio::time::timeout(bed.seconds(40, 10), reading).await;
     // The API server also makes calls of its own, such as for its Lease.
-    (&bed.now().await.requests - &before).only(&["pennant.dev", "selfsubject"]).without("WATCH").total()
+    (&bed.now().await.requests - &before).only(&["relaybook.dev", "selfsubject"]).without("WATCH").total()
 }
 
 impl Page {
@@ -181,7 +181,8 @@ fn delivery(world: &World, number: usize, pipelines: usize) -> Delivery {
         ("pipeline-namespace", world.ns.clone()),
         ("environment", "prod".to_owned()),
     ];
-    delivery.metadata.labels = Some(labels.into_iter().map(|(key, value)| (format!("pennant.dev/{key}"), value)).collect());
+    delivery.metadata.labels =
+        Some(labels.into_iter().map(|(key, value)| (format!("relaybook.dev/{key}"), value)).collect());
     let status = json!({
         "outcome": outcome.as_str(), "attempts": 1, "statusCode": if outcome == Outcome::Parked { 400 } else { 200 },
         "lastAttemptTime": "2026-03-01T12:00:01Z", "settledTime": "2026-03-01T12:00:01Z", "lastDurationMillis": number % 90,

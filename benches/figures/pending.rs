@@ -8,7 +8,7 @@ use tokio::time::sleep;
 use crate::backlog::{delivered, pipelines, record};
 use crate::bed::{Bed, until};
 use crate::process;
-use crate::support::Pennant;
+use crate::support::Relaybook;
 use crate::table::{CONNECTIONS, MEMORY_PENDING, MEMORY_SETTLED, READY, Reading};
 
 const PIPELINES: usize = 10;
@@ -25,28 +25,28 @@ pub async fn measure(bed: &Bed, round: u32) -> Vec<Reading> {
         json!({"endpoint": {"timeout": "60s"}, "delivery": {"retry": {"initial": "1s", "max": "1s"}}}),
     )
     .await;
-    let mut pennant = Pennant::start(&world).await;
+    let mut relaybook = Relaybook::start(&world).await;
     world.settled().await;
 
     bed.receiver.set_open(false);
-    let recorded = record(&world, &pennant, &mut sources, 1, IN_LANE).await;
-    pennant.stop().await;
+    let recorded = record(&world, &relaybook, &mut sources, 1, IN_LANE).await;
+    relaybook.stop().await;
     let began = Instant::now();
-    pennant.start_again().await;
+    relaybook.start_again().await;
     let ready = began.elapsed().as_secs_f64();
     sleep(bed.seconds(15, 8)).await;
-    let waiting = process::memory(pennant.pid());
+    let waiting = process::memory(relaybook.pid());
 
     let (connections, requests) = (bed.receiver.connections(), bed.receiver.total());
     let (opened, before) = (Instant::now(), bed.now().await);
     bed.receiver.set_open(true);
-    until("all are settled", async || delivered(&pennant).await >= ALL).await;
+    until("all are settled", async || delivered(&relaybook).await >= ALL).await;
     let (took, after) = (opened.elapsed().as_secs_f64(), bed.now().await);
     sleep(bed.seconds(15, 5)).await;
-    let settled = process::memory(pennant.pid());
+    let settled = process::memory(relaybook.pid());
     let (connections, requests) = (bed.receiver.connections() - connections, bed.receiver.total() - requests);
     let writes = (&after.requests - &before.requests).writes();
-    pennant.stop().await;
+    relaybook.stop().await;
     vec![
         Reading::of(&READY, ready),
         Reading::of(&MEMORY_PENDING, waiting),

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::api::{ListParams, Patch, PatchParams};
-use pennant::api::{Pipeline, Promotion, Status};
+use relaybook::api::{Pipeline, Promotion, Status};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
@@ -21,7 +21,7 @@ use crate::receiver::Arrived;
 use crate::support::world::apps::{Kind, condition};
 use crate::support::world::pipeline;
 use crate::support::world::promotions::by_notification;
-use crate::support::{Pennant, World};
+use crate::support::{Relaybook, World};
 use crate::table::{PROMOTION, PROMOTION_IDLE, Reading, quantile};
 
 /// Number of pipelines of which the writes are counted.
@@ -57,7 +57,7 @@ async fn latency(bed: &Bed, round: u32) -> Vec<Reading> {
     }
     promoting(&world, "shop", json!({"retain": {"perEnvironment": 100}})).await;
     hook(bed, &world).await;
-    let mut pennant = Pennant::start(&world).await;
+    let mut relaybook = Relaybook::start(&world).await;
     world.settled().await;
     let [deployed, requested, finished] =
         ["dev/Deployed", "prod/PromotionRequested", "prod/PromotionFinished"].map(|path| format!("/{}/{path}", world.ns));
@@ -81,7 +81,7 @@ async fn latency(bed: &Bed, round: u32) -> Vec<Reading> {
         world.ship("prod", &tag).await;
         arrivals.wait_for(|arrived| has(arrived, &finished, n)).await.expect("the receiver runs");
     }
-    pennant.stop().await;
+    relaybook.stop().await;
     let p = |times: &mut [f64], q| quantile(times, q).expect("it was measured");
     let spread = |times: &mut [f64]| [0.05, 0.5, 0.95].map(|q| format!("{:.1}", p(times, q))).join(", ");
     let note = format!(
@@ -130,7 +130,7 @@ async fn idle(bed: &Bed, round: u32) -> Vec<Reading> {
         promoting(&world, &format!("shop-{n}"), json!({"manual": n % 2 == 0})).await;
     }
     hook(bed, &world).await;
-    let mut pennant = Pennant::start(&world).await;
+    let mut relaybook = Relaybook::start(&world).await;
     world.settled().await;
     world.ship("dev", "2").await;
     until("each pipeline has its promotion", async || {
@@ -141,18 +141,18 @@ async fn idle(bed: &Bed, round: u32) -> Vec<Reading> {
     let requested = format!("/{}/prod/PromotionRequested", world.ns);
     until("each request has arrived", async || bed.receiver.times(&requested).len() == PIPELINES / 2).await;
     // A new process, so that what is written only now and then is written.
-    pennant.restart().await;
+    relaybook.restart().await;
     world.settled().await;
     still(bed).await;
 
     let phase = bed.seconds(20, 5);
     let start = bed.now().await.requests;
     sleep(phase).await;
-    pennant.restart().await;
+    relaybook.restart().await;
     sleep(phase).await;
     let written = (&bed.now().await.requests - &start).writes().only(&OURS);
-    let memory = process::memory(pennant.pid());
-    pennant.stop().await;
+    let memory = process::memory(relaybook.pid());
+    relaybook.stop().await;
     vec![
         Reading::of(&PROMOTION_IDLE, written.total()),
         Reading::Note(format!("written: {}; resident memory {memory:.1} MiB", written.each(1.0))),

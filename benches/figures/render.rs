@@ -6,10 +6,10 @@
 use std::hint::black_box;
 use std::time::Duration;
 
-use pennant::api::notification::Builtin;
-use pennant::api::{Notification, TransitionType};
-use pennant::config::{Given, Sending, resolve};
-use pennant::render::{CredentialsKind, Data, SampleContext, builtin};
+use relaybook::api::notification::Builtin;
+use relaybook::api::{Notification, TransitionType};
+use relaybook::config::{Given, Sending, resolve};
+use relaybook::render::{CredentialsKind, Data, SampleContext, builtin};
 use serde_json::{Map, Value, json};
 
 use crate::process;
@@ -77,7 +77,7 @@ fn sending(name: Builtin) -> Sending {
     let required = metadata.parameters.iter().filter(|p| p.default.as_deref().is_none_or(needs_value));
     let parameters: Map<_, _> = required.map(|p| (p.name.clone(), Value::from(p.example.clone()))).collect();
     let notification: Notification = serde_json::from_value(json!({
-        "apiVersion": "pennant.dev/v1alpha1", "kind": "Notification", "metadata": {"name": "deploys", "namespace": "team-a"},
+        "apiVersion": "relaybook.dev/v1alpha1", "kind": "Notification", "metadata": {"name": "deploys", "namespace": "team-a"},
         "spec": {"triggers": [], "endpoint": endpoint, "template": {"builtin": name.as_str(), "parameters": parameters}},
     }))
     .expect("a Notification");

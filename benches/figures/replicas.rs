@@ -11,21 +11,21 @@ use std::time::{Duration, Instant};
 use futures::future::join_all;
 use futures::{StreamExt as _, stream};
 use kube::ResourceExt as _;
-use pennant::api::Pipeline;
+use relaybook::api::Pipeline;
 use serde_json::json;
 use tokio::time::sleep;
 
 use crate::bed::{Bed, at_rest, pipeline, until};
 use crate::process;
 use crate::source::Source;
-use crate::support::pennant::Options;
+use crate::support::relaybook::Options;
 use crate::support::world::bucket;
-use crate::support::{Pennant, World};
+use crate::support::{Relaybook, World};
 use crate::table::{LEASE_CALLS, REPLICAS, Reading, TAKEOVER_KILL, TAKEOVER_STOP};
 
 /// Number of pipelines in each bucket.
 const EACH: usize = 3;
-const LEASES: [&str; 3] = ["pennant-pipeline", "pennant-dispatch", "pennant-promote"];
+const LEASES: [&str; 3] = ["relaybook-pipeline", "relaybook-dispatch", "relaybook-promote"];
 /// Length of a text in the large template, and how often the template escapes and shortens it. A request can do no more work than that.
 const TEXT: usize = 4_000;
 const HEAVY: usize = 200;
@@ -86,8 +86,8 @@ async fn shares(bed: &Bed, round: u32, name: &str, template: Option<&str>) -> ((
     ((ratio, words), readings)
 }
 
-async fn replica(world: &World, pod: &'static str) -> Pennant {
-    Pennant::with(world, Options { pod: Some(pod), ..Options::of(world) }).await
+async fn replica(world: &World, pod: &'static str) -> Relaybook {
+    Relaybook::with(world, Options { pod: Some(pod), ..Options::of(world) }).await
 }
 
 /// Creates the same number of pipelines in each bucket, each with one application.
@@ -110,7 +110,7 @@ async fn prepare(world: &World) -> Vec<Source> {
 }
 
 /// Changes each application so many times, one change after the other, and returns the processor time of each replica for that.
-async fn work(bed: &Bed, sources: &mut [Source], replicas: &[&Pennant], changes: u32) -> Vec<Duration> {
+async fn work(bed: &Bed, sources: &mut [Source], replicas: &[&Relaybook], changes: u32) -> Vec<Duration> {
     let times = || replicas.iter().map(|replica| process::cpu(replica.pid())).collect::<Vec<_>>();
     let before = times();
     for _ in 0..changes {
@@ -136,7 +136,7 @@ async fn lease_calls(bed: &Bed, seconds: u64) -> f64 {
 }
 
 /// Waits until replicas hold all buckets between them.
-async fn divided(replicas: &[&Pennant]) {
+async fn divided(replicas: &[&Relaybook]) {
     for lease in LEASES {
         until("the buckets are divided", async || {
             let held = join_all(replicas.iter().map(|replica| replica.buckets(lease))).await;
@@ -148,7 +148,7 @@ async fn divided(replicas: &[&Pennant]) {
 }
 
 /// Stops a replica with SIGTERM. Returns the time until the others have sent a change of each application.
-async fn stop(bed: &Bed, sources: &mut [Source], leaves: &mut Pennant, others: &[&Pennant]) -> f64 {
+async fn stop(bed: &Bed, sources: &mut [Source], leaves: &mut Relaybook, others: &[&Relaybook]) -> f64 {
     leaves.ask_to_stop();
     let began = Instant::now();
     let (sent, count) = (bed.receiver.total(), sources.len());
@@ -161,7 +161,7 @@ async fn stop(bed: &Bed, sources: &mut [Source], leaves: &mut Pennant, others: &
 }
 
 /// Kills a replica. Returns the time until the others have its buckets.
-async fn kill(leaves: &mut Pennant, others: &[&Pennant]) -> f64 {
+async fn kill(leaves: &mut Relaybook, others: &[&Relaybook]) -> f64 {
     leaves.kill9();
     let began = Instant::now();
     divided(others).await;

@@ -15,7 +15,7 @@ use tokio::time::sleep;
 use crate::backlog::{delivered, pipelines};
 use crate::bed::{Bed, until};
 use crate::source::Source;
-use crate::support::{Pennant, World};
+use crate::support::{Relaybook, World};
 use crate::table::{ROLLOUT, Reading};
 
 /// Number of pipelines, and of targets of each: as many targets in all.
@@ -60,7 +60,7 @@ impl Side {
     }
 
     async fn measure(&mut self, bed: &Bed) {
-        let mut pennant = Pennant::start(&self.world).await;
+        let mut relaybook = Relaybook::start(&self.world).await;
         self.world.settled().await;
         // The start of the process must not be part of the measurement.
         sleep(bed.seconds(5, 3)).await;
@@ -74,12 +74,12 @@ impl Side {
         let last = bed.receiver.arrivals().borrow().last.expect("it came");
         let took = last.duration_since(began).as_secs_f64();
 
-        until("all is delivered", async || delivered(&pennant).await >= all).await;
+        until("all is delivered", async || delivered(&relaybook).await >= all).await;
         let settled = began.elapsed().as_secs_f64();
         assert_eq!(bed.receiver.total() - before, all, "each notification sends each change once");
         let end = bed.now().await;
         let own = (&end.requests - &start.requests).writes().without("apps/deployments");
-        pennant.stop().await;
+        relaybook.stop().await;
         self.times.push(took);
         self.notes.push(format!(
             "{all} requests after {took:.2} s, all changes after {changed:.2} s, all outcomes written after {settled:.2} s; \

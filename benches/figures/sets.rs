@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use futures::{StreamExt as _, stream};
 use kube::api::{ListParams, Patch, PatchParams};
-use pennant::api::{Pipeline, PipelineSet};
+use relaybook::api::{Pipeline, PipelineSet};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
@@ -15,7 +15,7 @@ use crate::bed::{Bed, at_rest, until};
 use crate::generated::{api, create};
 use crate::process;
 use crate::support::control_plane;
-use crate::support::{Pennant, World};
+use crate::support::{Relaybook, World};
 use crate::table::{CHUNKS_MEMORY, CHUNKS_STATUS, Reading, SETS_MEMORY, SETS_SYNC, SETS_WRITES};
 
 /// Number of parallel writes by plain clients.
@@ -37,7 +37,7 @@ async fn each(bed: &Bed, round: u32) -> Vec<Reading> {
     };
     stream::iter(0..sources).for_each_concurrent(AT_ONCE, app).await;
     bed.notification(&world, "hook", json!({})).await;
-    let mut pennant = Pennant::start(&world).await;
+    let mut relaybook = Relaybook::start(&world).await;
     let before = bed.receiver.total();
     let objects = json!({"apiVersion": "kustomize.toolkit.fluxcd.io/v1", "kind": "Kustomization"});
     let environments = json!([{"name": "all", "targets": [{"namespace": "{{namespace}}"}]}]);
@@ -49,16 +49,16 @@ async fn each(bed: &Bed, round: u32) -> Vec<Reading> {
     world.create::<PipelineSet>(json!({"metadata": {"name": "all"}, "spec": spec})).await;
     until("all are followed", async || statuses(&world).await.len() >= sources).await;
     let took = began.elapsed().as_secs_f64();
-    at_rest(pennant.pid()).await;
-    let (writes, memory) = (pennant.writes().await, process::memory(pennant.pid()));
+    at_rest(relaybook.pid()).await;
+    let (writes, memory) = (relaybook.writes().await, process::memory(relaybook.pid()));
     sleep(bed.seconds(30, 5)).await;
-    let idle = pennant.writes().await - writes;
+    let idle = relaybook.writes().await - writes;
     let told = bed.receiver.total() - before;
-    pennant.restart().await;
+    relaybook.restart().await;
     until("all are followed again", async || statuses(&world).await.len() >= sources).await;
-    at_rest(pennant.pid()).await;
-    let restarted = process::memory(pennant.pid());
-    pennant.stop().await;
+    at_rest(relaybook.pid()).await;
+    let restarted = process::memory(relaybook.pid());
+    relaybook.stop().await;
     vec![
         Reading::of(&SETS_SYNC, took),
         Reading::of(&SETS_WRITES, idle),
@@ -70,10 +70,10 @@ async fn each(bed: &Bed, round: u32) -> Vec<Reading> {
 }
 
 /// Returns the statuses of all pipelines whose targets have a state.
-async fn statuses(world: &World) -> Vec<pennant::api::PipelineStatus> {
+async fn statuses(world: &World) -> Vec<relaybook::api::PipelineStatus> {
     let list = world.api::<Pipeline>().list(&ListParams::default()).await.expect("listed");
     let statuses = list.items.into_iter().filter_map(|pipeline| pipeline.status);
-    let is_known = |status: &pennant::api::PipelineStatus| {
+    let is_known = |status: &relaybook::api::PipelineStatus| {
         let mut targets = status.environments.iter().flat_map(|environment| &environment.targets).peekable();
         targets.peek().is_some() && targets.all(|target| target.settled.is_some())
     };
@@ -97,7 +97,7 @@ async fn divided(bed: &Bed, round: u32) -> Vec<Reading> {
     };
     stream::iter(0..clusters).for_each_concurrent(AT_ONCE, cluster).await;
     bed.notification(&world, "hook", json!({})).await;
-    let mut pennant = Pennant::start(&world).await;
+    let mut relaybook = Relaybook::start(&world).await;
     let environments = json!([{"name": "all", "targetsFrom": [{"fleet": {"gitRepo": "{{name}}"}}]}]);
     let template = json!({"metadata": {"name": "{{name}}"}, "spec": {"environments": environments}});
     let spec = json!({"generators": [{"fleet": {"gitRepos": {}}}], "template": template, "chunks": chunks});
@@ -109,7 +109,7 @@ async fn divided(bed: &Bed, round: u32) -> Vec<Reading> {
     };
     until("all clusters are followed", async || targets().await == clusters).await;
     let took = began.elapsed().as_secs_f64();
-    at_rest(pennant.pid()).await;
+    at_rest(relaybook.pid()).await;
     let before = bed.receiver.total();
     let began = Instant::now();
     patch(&world, "Bundle", "web", json!({"metadata": {"labels": labels("c2")}})).await;
@@ -125,11 +125,11 @@ async fn divided(bed: &Bed, round: u32) -> Vec<Reading> {
     until("the commit is reported for all", async || bed.receiver.total() - before >= clusters).await;
     let told = began.elapsed().as_secs_f64();
     let all = statuses(&world).await;
-    let size = |status: &pennant::api::PipelineStatus| serde_json::to_string(status).map_or(0, |text| text.len());
+    let size = |status: &relaybook::api::PipelineStatus| serde_json::to_string(status).map_or(0, |text| text.len());
     let largest = all.iter().map(size).max().unwrap_or_default();
-    at_rest(pennant.pid()).await;
-    let memory = process::memory(pennant.pid());
-    pennant.stop().await;
+    at_rest(relaybook.pid()).await;
+    let memory = process::memory(relaybook.pid());
+    relaybook.stop().await;
     #[expect(clippy::cast_precision_loss, reason = "a size of some hundred KiB")]
     let largest = largest as f64 / 1024.0;
     vec![

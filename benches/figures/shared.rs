@@ -11,9 +11,9 @@ use tokio::time::{sleep, timeout};
 use crate::bed::{Bed, notify};
 use crate::support::forge_proxy::{Asked, ForgeProxy, Trouble};
 use crate::support::git::GitServer;
-use crate::support::pennant::Options;
 use crate::support::receiver::Gate;
-use crate::support::{Pennant, World};
+use crate::support::relaybook::Options;
+use crate::support::{Relaybook, World};
 use crate::table::{Reading, SHARED, quantile};
 
 /// Number of promotions whose repository does not answer. Their attempts time out one after the other, so together they need minutes.
@@ -31,7 +31,7 @@ pub async fn measure(bed: &Bed, round: u32) -> Vec<Reading> {
     let url = bed.receiver.url(&format!("/{}", fine.ns));
     notify(&fine, "hook", &url, json!({"triggers": [{"type": "PromotionOpened"}]})).await;
     let watch = vec![slow.ns.clone(), fine.ns.clone()];
-    let mut pennant = Pennant::with(&fine, Options { watch, ..Options::of(&fine) }).await;
+    let mut relaybook = Relaybook::with(&fine, Options { watch, ..Options::of(&fine) }).await;
     slow.settled().await;
     fine.settled().await;
 
@@ -47,7 +47,7 @@ pub async fn measure(bed: &Bed, round: u32) -> Vec<Reading> {
     let mut beside = promotions(bed, &fine, count, count).await;
     let answered = proxy.log().into_iter().filter(|asked| is_slow(asked) && asked.status.is_some()).count();
     assert_eq!(answered, 0, "the repositories are silent until the end");
-    pennant.stop().await;
+    relaybook.stop().await;
     gate.open();
     let [[beside, p90], [alone, alone_p90]] =
         [&mut beside, &mut alone].map(|times| [0.5, 0.9].map(|q| quantile(times, q).expect("it was measured")));

@@ -1,16 +1,16 @@
-//! Measures one lane to a slow receiver: how much time Pennant adds to that of the receiver and of the write of the outcome.
+//! Measures one lane to a slow receiver: how much time Relaybook adds to that of the receiver and of the write of the outcome.
 
 use std::time::{Duration, Instant};
 
 use kube::api::Api;
-use pennant::api::Delivery;
+use relaybook::api::Delivery;
 use serde_json::json;
 
 use crate::backlog::{pipelines, record};
 use crate::bed::{Bed, until};
 use crate::floor;
 use crate::receiver::Manner;
-use crate::support::{Pennant, World};
+use crate::support::{Relaybook, World};
 use crate::table::{Reading, SLOW, quantile};
 
 /// Time of the receiver for one request.
@@ -22,14 +22,14 @@ pub async fn measure(bed: &Bed, round: u32) -> Vec<Reading> {
     let (world, single) = (bed.world("slow", round).await, bed.world("slow-single", round).await);
     let mut sources = pipelines(&world, 1, 1).await;
     bed.notification(&world, "hook", json!({"endpoint": {"timeout": "60s"}})).await;
-    let mut pennant = Pennant::start(&world).await;
+    let mut relaybook = Relaybook::start(&world).await;
     world.settled().await;
     let target = format!("/{}/web-0-0", world.ns);
     let (mut gaps, mut patches) = (Vec::new(), Vec::new());
     for batch in 0..if bed.quick { 2 } else { 10 } {
         bed.receiver.set_open(false);
         let before = bed.receiver.times(&target).len();
-        record(&world, &pennant, &mut sources, 1, usize::from(BATCH)).await;
+        record(&world, &relaybook, &mut sources, 1, usize::from(BATCH)).await;
         bed.receiver.set_manner(Manner::Slow(TAKES));
         bed.receiver.set_open(true);
         let all = before + usize::from(BATCH);
@@ -40,7 +40,7 @@ pub async fn measure(bed: &Bed, round: u32) -> Vec<Reading> {
         patches.extend(plain(&single, batch).await);
     }
     bed.receiver.set_manner(Manner::Empty);
-    pennant.stop().await;
+    relaybook.stop().await;
     let rate = 1000.0 / (gaps.iter().sum::<f64>() / gaps.len() as f64);
     let p = |times: &mut [f64], q| quantile(times, q).expect("it was measured");
     let floor = 1000.0 / (TAKES.as_secs_f64() * 1000.0 + p(&mut patches, 0.5));

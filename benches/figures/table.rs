@@ -47,7 +47,7 @@ pub const CPU_BASE: Figure = at_most("cpu-base", "API server CPU a delivery, com
 pub const LATENCY_BASE: Figure =
     at_most("latency-base", "from the application's status to the request, compared with the other program", "ms", 0.8);
 pub const RENDER_SHARE: Figure =
-    at_most("render-share", "Pennant's CPU: rendering (mean of all built-in templates), of a delivery", "ms", 0.05);
+    at_most("render-share", "Relaybook's CPU: rendering (mean of all built-in templates), of a delivery", "ms", 0.05);
 pub const WRITES_SLOW: Figure = at_most("writes-slow", "API writes a delivery, at 1 a second", "", 3.3);
 pub const WRITES_FAST: Figure = at_most("writes-fast", "API writes a delivery, saturated", "", 1.15);
 pub const WRITES_IDLE: Figure = at_most("writes-idle", "API writes while nothing happens, 200 pipelines", "", 0.0);
@@ -71,7 +71,7 @@ pub const LARGE: Figure =
     at_most("large", "resident memory, while receivers answer with 1 GiB instead of 1 KiB", "MiB", 1.05);
 pub const CONFIG_EDIT: Figure = at_most(
     "config-edit",
-    "1,000 pipelines, 10,000 effective notifications: Pennant's CPU for an edit of 1 in 10",
+    "1,000 pipelines, 10,000 effective notifications: Relaybook's CPU for an edit of 1 in 10",
     "s",
     0.3,
 );
@@ -82,7 +82,7 @@ pub const CONFIG_MEMORY: Figure = at_most("config-memory", "resident memory an e
 pub const SYNC: Figure =
     at_most("sync", "500 pipelines × 4 targets over 3 control planes: from the start to all statuses written", "s", 1.5);
 pub const RESYNC: Figure =
-    at_most("resync", "the same looked at again, nothing new: Pennant's CPU, of the first time's", "s", 0.2);
+    at_most("resync", "the same looked at again, nothing new: Relaybook's CPU, of the first time's", "s", 0.2);
 pub const RESYNC_WRITES: Figure = at_most("resync-writes", "API writes meanwhile", "", 0.0);
 pub const OBJECT_MEMORY: Figure = at_most("object-memory", "resident memory a cached object, of 20,000", "KiB", 4.0);
 pub const HUNG_P99: Figure =

@@ -17,7 +17,7 @@ use crate::load::{Load, NOTIFICATIONS, Seen, shop};
 use crate::process;
 use crate::render;
 use crate::source::Source;
-use crate::support::{Pennant, World};
+use crate::support::{Relaybook, World};
 use crate::table::{CPU, RENDER_SHARE, Reading, SIGNED, THROUGHPUT, WRITES_FAST};
 
 /// The writes of source objects.
@@ -33,7 +33,7 @@ pub async fn measure(bed: &Bed, round: u32) -> Vec<Reading> {
         Reading::against(&THROUGHPUT, run.rate(), run.floor.rate()),
         Reading::against(&CPU, run.cpu_own(), run.floor.api()),
         Reading::of(&WRITES_FAST, run.writes_each()),
-        Reading::against(&RENDER_SHARE, rendering, run.millis_each(run.after.pennant - run.before.pennant)),
+        Reading::against(&RENDER_SHARE, rendering, run.millis_each(run.after.relaybook - run.before.relaybook)),
     ];
     readings.extend(run.notes());
     readings
@@ -64,20 +64,20 @@ struct Run {
 async fn run(bed: &Bed, world: &World, round: u32, over: Value) -> Run {
     let floor = floor::writes(bed, &format!("{}-before", world.ns), round).await;
     let sources = shop(bed, world, &over).await;
-    let mut pennant = Pennant::start(world).await;
+    let mut relaybook = Relaybook::start(world).await;
     world.settled().await;
 
     let load = Load::start(bed, world, sources, None);
     sleep(bed.seconds(5, 3)).await;
-    let before = Here::now(bed, &pennant).await;
+    let before = Here::now(bed, &relaybook).await;
     sleep(bed.seconds(30, 8)).await;
-    let after = Here::now(bed, &pennant).await;
+    let after = Here::now(bed, &relaybook).await;
     let seen = load.seen();
     let sources = load.stop().await;
     let changes: usize = sources.iter().map(|source| source.flips.len()).sum();
-    until("all is delivered", async || delivered(&pennant).await >= (changes * NOTIFICATIONS) as f64).await;
-    check(bed, world, &pennant, changes).await;
-    pennant.stop().await;
+    until("all is delivered", async || delivered(&relaybook).await >= (changes * NOTIFICATIONS) as f64).await;
+    check(bed, world, &relaybook, changes).await;
+    relaybook.stop().await;
     let alone = alone(bed, sources).await;
     let floor = floor.and(floor::writes(bed, &format!("{}-after", world.ns), round).await);
     Run { floor, before, after, alone, seen }
@@ -104,7 +104,7 @@ impl Run {
 
     /// Returns the number of deliveries in the API server's counters.
     fn count(&self) -> f64 {
-        self.own().count("POST pennant.dev/deliveries")
+        self.own().count("POST relaybook.dev/deliveries")
     }
 
     fn writes_each(&self) -> f64 {
@@ -133,19 +133,19 @@ impl Run {
     fn notes(&self) -> impl Iterator<Item = Reading> {
         let (own, count, floor) = (self.own(), self.count(), &self.floor);
         let (before, after) = (&self.before, &self.after);
-        let (etcd, pennant, bench) = (
+        let (etcd, relaybook, bench) = (
             self.millis_each(after.api.etcd - before.api.etcd),
-            self.millis_each(after.pennant - before.pennant),
+            self.millis_each(after.relaybook - before.relaybook),
             self.millis_each(after.api.bench - before.api.bench),
         );
-        let (cpu, all) = (self.cpu(), self.cpu() + etcd + pennant + bench);
+        let (cpu, all) = (self.cpu(), self.cpu() + etcd + relaybook + bench);
         let mean = |n: usize| n as f64 / self.seen.versions as f64;
         let notes = [
             format!("writes a delivery: {}", own.each(count)),
             format!("reads a delivery: {}", self.requests().only(&["GET ", "LIST "]).each(count)),
             format!(
                 "CPU a delivery: API server {cpu:.2} ms ({:.2} ms without {:.1} source writes a second of {:.2} ms each), \
-                 etcd {etcd:.2} ms, pennant {pennant:.2} ms, load and receiver {bench:.2} ms; in all {all:.2} ms",
+                 etcd {etcd:.2} ms, relaybook {relaybook:.2} ms, load and receiver {bench:.2} ms; in all {all:.2} ms",
                 self.cpu_own(),
                 self.sources_each() * count / self.seconds(),
                 self.alone.as_secs_f64() * 1000.0,
@@ -166,10 +166,10 @@ impl Run {
                 floor.idle(),
             ),
             format!(
-                "pennant counts {:.0} writes, the API server {:.0}; {:.0} deliveries created and {:.0} sent in {:.1} s",
+                "relaybook counts {:.0} writes, the API server {:.0}; {:.0} deliveries created and {:.0} sent in {:.1} s",
                 after.counted - before.counted,
                 own.total(),
-                own.count("POST pennant.dev/deliveries"),
+                own.count("POST relaybook.dev/deliveries"),
                 after.delivered - before.delivered,
                 self.seconds(),
             ),
@@ -184,16 +184,16 @@ impl Run {
 }
 
 /// Checks that no request was lost, repeated or coalesced.
-async fn check(bed: &Bed, world: &World, pennant: &Pennant, changes: usize) {
+async fn check(bed: &Bed, world: &World, relaybook: &Relaybook, changes: usize) {
     let arrived = bed.receiver.arrivals().borrow().clone();
     let here = format!("/{}/", world.ns);
     let requests: usize = arrived.by_path.iter().filter(|(path, _)| path.starts_with(&here)).map(|(_, n)| n).sum();
     assert_eq!(requests, changes * NOTIFICATIONS, "each notification sends each change once");
-    assert_eq!(delivered(pennant).await, requests as f64, "each request is recorded as delivered");
+    assert_eq!(delivered(relaybook).await, requests as f64, "each request is recorded as delivered");
 }
 
-async fn delivered(pennant: &Pennant) -> f64 {
-    pennant.metrics().await["pennant_deliveries_total{outcome=\"Delivered\"}"]
+async fn delivered(relaybook: &Relaybook) -> f64 {
+    relaybook.metrics().await["relaybook_deliveries_total{outcome=\"Delivered\"}"]
 }
 
 /// Measures the processor time of the API server for one write of a source object without a watch: the same writes, at such a
@@ -218,21 +218,21 @@ struct Here {
     at: Instant,
     api: Moment,
     delivered: f64,
-    /// Number of writes that Pennant counts.
+    /// Number of writes that Relaybook counts.
     counted: f64,
-    pennant: Duration,
+    relaybook: Duration,
 }
 
 impl Here {
-    async fn now(bed: &Bed, pennant: &Pennant) -> Self {
+    async fn now(bed: &Bed, relaybook: &Relaybook) -> Self {
         let api = bed.now().await;
-        let metrics = pennant.metrics().await;
+        let metrics = relaybook.metrics().await;
         Self {
             at: Instant::now(),
             api,
-            delivered: metrics["pennant_deliveries_total{outcome=\"Delivered\"}"],
-            counted: metrics.iter().filter(|(k, _)| k.starts_with("pennant_api_writes_total")).map(|(_, n)| n).sum(),
-            pennant: process::cpu(pennant.pid()),
+            delivered: metrics["relaybook_deliveries_total{outcome=\"Delivered\"}"],
+            counted: metrics.iter().filter(|(k, _)| k.starts_with("relaybook_api_writes_total")).map(|(_, n)| n).sum(),
+            relaybook: process::cpu(relaybook.pid()),
         }
     }
 }

@@ -9,8 +9,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use libfuzzer_sys::fuzz_target;
-use pennant::api::Time;
-use pennant::webhook::{MAX_RETRY_AFTER, Policy, parse_retry_after};
+use relaybook::api::Time;
+use relaybook::webhook::{MAX_RETRY_AFTER, Policy, parse_retry_after};
 use url::{Host, Url};
 
 fuzz_target!(|bytes: &[u8]| {

@@ -12,7 +12,7 @@ use std::sync::Mutex;
 use std::task::{Context, Poll, Waker};
 
 use libfuzzer_sys::fuzz_target;
-use pennant::git::{
+use relaybook::git::{
     Author, GitError, Message, Paths, Push, Remote, Request, Response, Transport, TransportError, commit, push,
 };
 
@@ -39,7 +39,7 @@ async fn talk(server: &Server) -> Result<(), GitError> {
     drop(remote.history(base, 10).await);
     let edits: BTreeMap<_, _> =
         snapshot.files.iter().map(|(path, file)| (path.clone(), [&file.bytes[..], b"#"].concat().into())).collect();
-    let message = Message::new("a").and_then(|message| message.trailer("Pennant-Promotion", "b")).expect("a message");
+    let message = Message::new("a").and_then(|message| message.trailer("Relaybook-Promotion", "b")).expect("a message");
     let author = Author::new("a", "a@example.com").expect("an author");
     let Ok(Some(made)) = commit(&snapshot, &edits, &message, &author, 0) else { return Ok(()) };
     assert_ne!(made.id, base);

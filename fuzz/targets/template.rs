@@ -9,9 +9,9 @@ use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
-use pennant::api::TransitionType;
-use pennant::api::notification::Builtin;
-use pennant::render::{
+use relaybook::api::TransitionType;
+use relaybook::api::notification::Builtin;
+use relaybook::render::{
     Body, Data, HeaderTemplate, MAX_BODY, MAX_LINE, Parameters, RenderError, SampleContext, UrlTemplate, Values, builtin,
 };
 

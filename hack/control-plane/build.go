@@ -160,7 +160,7 @@ func cacheFolder() (string, error) {
 		}
 		key.Write(data)
 	}
-	dir := filepath.Join(base, "pennant", "control-plane", fmt.Sprintf("%x", key.Sum(nil))[:16])
+	dir := filepath.Join(base, "relaybook", "control-plane", fmt.Sprintf("%x", key.Sum(nil))[:16])
 	return dir, os.MkdirAll(dir, 0o755)
 }
 

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-const folderPrefix = "pennant-control-plane-"
+const folderPrefix = "relaybook-control-plane-"
 
 // makeFolder creates the data folder of this run. Its name contains our process id, and we hold a lock on a file in it
 // until we end. With both, later launchers detect an abandoned folder.

@@ -1,4 +1,4 @@
-module pennant.dev/hack/control-plane
+module relaybook.dev/hack/control-plane
 
 go 1.26.0
 

@@ -1,3 +1,3 @@
-module pennant.dev/hack/image
+module relaybook.dev/hack/image
 
 go 1.26.0

@@ -17,7 +17,7 @@ import (
 var receivers = []string{"bundle", "extra", "secret", "stranger"}
 
 // Domain of the receivers' names. No one can register it (RFC 6761).
-const domain = ".pennant.test"
+const domain = ".relaybook.test"
 
 func main() {
 	log.SetFlags(0)

@@ -1,4 +1,4 @@
-module pennant.dev/hack/promtool
+module relaybook.dev/hack/promtool
 
 go 1.26.0
 

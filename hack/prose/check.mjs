@@ -37,7 +37,7 @@ try {
 /** Returns the folder of the packages. Installs them if the folder does not exist. */
 function installed() {
   const lock = readFileSync(join(here, "package-lock.json"));
-  const cache = join(process.env.XDG_CACHE_HOME || join(homedir(), ".cache"), "pennant", "prose");
+  const cache = join(process.env.XDG_CACHE_HOME || join(homedir(), ".cache"), "relaybook", "prose");
   const folder = join(cache, createHash("sha256").update(lock).digest("hex").slice(0, 16));
   if (existsSync(folder)) return folder;
   console.error(`prose: installing textlint and cspell into ${folder}, once`);

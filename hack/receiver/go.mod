@@ -1,3 +1,3 @@
-module pennant.dev/hack/receiver
+module relaybook.dev/hack/receiver
 
 go 1.26.0

@@ -1,3 +1,3 @@
-module pennant.dev/hack/request
+module relaybook.dev/hack/request
 
 go 1.26.0

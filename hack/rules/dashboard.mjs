@@ -11,7 +11,7 @@ if (!recordedFile) {
 }
 
 // The labels that a scrape adds, and the variables that users choose above the panels.
-const target = { namespace: 'pennant-system', job: 'pennant', pod: 'pennant-0', instance: '10.0.0.1:8080' };
+const target = { namespace: 'relaybook-system', job: 'relaybook', pod: 'relaybook-0', instance: '10.0.0.1:8080' };
 const variables = { namespace: target.namespace, job: '.*', pod: '.*', __rate_interval: '1m', __range: '1h' };
 const interval = 15;
 

@@ -14,7 +14,7 @@ import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 
 const here = dirname(fileURLToPath(import.meta.url));
-const cache = join(process.env.XDG_CACHE_HOME || join(homedir(), ".cache"), "pennant", "schemas");
+const cache = join(process.env.XDG_CACHE_HOME || join(homedir(), ".cache"), "relaybook", "schemas");
 
 /** Returns the folder of schemas. Creates it if it does not exist. */
 function schemas() {

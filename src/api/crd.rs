@@ -6,6 +6,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 use kube::CustomResourceExt as _;
 
 use super::{Delivery, Notification, Pipeline, PipelineSet, Promotion};
+use crate::api::delivery::REDELIVER;
 
 /// Returns all CRDs, in the order in which they are printed.
 #[must_use]
@@ -66,7 +67,7 @@ fn walk(schema: &mut JSONSchemaProps, visit: &mut impl FnMut(&mut JSONSchemaProp
     }
 }
 
-/// Removes the status subresource. With it, the API server drops the status from a create. Pennant creates most Deliveries after the
+/// Removes the status subresource. With it, the API server drops the status from a create. Relaybook creates most Deliveries after the
 /// receiver has answered, with the outcome in the status of the create.
 fn without_subresources(crd: &mut CustomResourceDefinition) {
     for version in &mut crd.spec.versions {
@@ -95,14 +96,14 @@ fn outcome_is_final(schema: &mut JSONSchemaProps) {
     });
     let rule = |text: String, message: &str| ValidationRule {
         rule: text,
-        message: Some(message.to_owned()),
+        message: Some(message.replace("{again}", REDELIVER)),
         ..ValidationRule::default()
     };
     schema.x_kubernetes_validations.get_or_insert_default().extend([
         rule(
             "!has(oldSelf.status) || !has(oldSelf.status.outcome) || has(self.status)".to_owned(),
             "the status of a settled delivery cannot be removed; to send the delivery again, annotate it with \
-             pennant.dev/redeliver; to remove the record, delete the object",
+             {again}; to remove the record, delete the object",
         ),
         rule(
             format!(
@@ -115,7 +116,7 @@ fn outcome_is_final(schema: &mut JSONSchemaProps) {
                 kept = kept.join(" &&\n"),
             ),
             "the status of a settled delivery cannot be changed; to send the delivery again, annotate it with \
-             pennant.dev/redeliver",
+             {again}",
         ),
         rule(
             "!has(oldSelf.status) || has(oldSelf.status.outcome) || !has(oldSelf.status.attempts) ||\n\
@@ -214,9 +215,10 @@ mod tests {
     }
 
     #[test]
-    fn every_crd_has_category_and_short_name() {
-        for (crd, short) in crds().iter().zip(["pnpl", "pnn", "dlv", "promo", "pnps"]) {
-            assert_eq!(crd.spec.names.categories.as_ref().unwrap(), &vec!["pennant".to_owned()]);
+    fn every_crd_has_group_category_and_short_name() {
+        for (crd, short) in crds().iter().zip(["rbp", "rbn", "dlv", "promo", "rbps"]) {
+            assert_eq!(crd.spec.group, crate::api::GROUP);
+            assert_eq!(crd.spec.names.categories.as_ref().unwrap(), &vec!["relaybook".to_owned()]);
             assert_eq!(crd.spec.names.short_names.as_ref().unwrap(), &vec![short.to_owned()]);
         }
     }

@@ -1,11 +1,11 @@
 //! `Delivery`: one recorded transition that is sent to one endpoint, and afterwards an entry of the audit.
 //!
-//! Only Pennant writes spec and status. Users annotate it, label it, read it or delete it. It has no owner reference, because the audit
+//! Only Relaybook writes spec and status. Users annotate it, label it, read it or delete it. It has no owner reference, because the audit
 //! outlives its cause.
 //!
 //! The CRD has no status subresource (`api::crd`), so that one create can contain the outcome. So a client with the permission to patch
 //! Deliveries can also send a status. Rules of the schema reject changes of the spec, and changes of the status after the outcome.
-//! The chart's admission policy rejects all other changes of the status by clients other than Pennant.
+//! The chart's admission policy rejects all other changes of the status by clients other than Relaybook.
 
 mod identity;
 
@@ -21,7 +21,7 @@ pub use super::values::transition::{Family, SubjectKind, TransitionType};
 pub use identity::{name, webhook_id};
 
 /// The label with the namespace of the pipeline. The Delivery itself is where its URL is written, which can be another namespace.
-pub const PIPELINE_NAMESPACE: &str = "pennant.dev/pipeline-namespace";
+pub const PIPELINE_NAMESPACE: &str = concat!(group!(), "/pipeline-namespace");
 
 /// Replaces the uid of a notification that has a cluster-wide notification as a layer. Such a notification has no uid of its own.
 pub const GLOBAL: &str = "global";
@@ -37,14 +37,14 @@ pub fn is_same_notification(one: &str, other: &str) -> bool {
 /// One recorded transition.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[kube(
-    group = "pennant.dev",
+    group = "relaybook.dev",
     version = "v1alpha1",
     kind = "Delivery",
     plural = "deliveries",
     namespaced,
     status = "DeliveryStatus",
     shortname = "dlv",
-    category = "pennant",
+    category = "relaybook",
     derive = "PartialEq",
     selectable = ".status.outcome",
     printcolumn = r#"{"name":"Pipeline","type":"string","jsonPath":".spec.pipelineRef.name"}"#,
@@ -157,7 +157,7 @@ pub struct SubjectTarget {
     /// Name of the cluster.
     #[schemars(length(max = 1024))]
     pub cluster: String,
-    /// The cluster. If absent, the cluster that Pennant runs in.
+    /// The cluster. If absent, the cluster that Relaybook runs in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster_ref: Option<ClusterRef>,
     /// The application object.
@@ -229,7 +229,7 @@ pub struct DeliveryStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     pub last_attempt_time: Option<Time>,
-    /// When the next request is due. Pennant reads it after a restart.
+    /// When the next request is due. Relaybook reads it after a restart.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     pub next_attempt_time: Option<Time>,
@@ -250,23 +250,23 @@ pub struct DeliveryStatus {
     #[serde(default, skip_serializing_if = "is_zero")]
     #[schemars(range(min = 0, max = 9_007_199_254_740_991_i64))]
     pub superseded: i64,
-    /// The redeliver annotation that Pennant last acted on.
+    /// The redeliver annotation that Relaybook last acted on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub redelivered: Option<Redelivered>,
 }
 
-/// A redelivery that was requested with the annotation `pennant.dev/redeliver`.
+/// A redelivery that was requested with the annotation `relaybook.dev/redeliver`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Redelivered {
     /// Value of the annotation. If it has more than 128 characters, its first 128 and a hash.
     pub value: String,
-    /// When Pennant acted on it.
+    /// When Relaybook acted on it.
     #[schemars(with = "String")]
     pub time: Time,
 }
 
 /// The annotation for a redelivery: each new value on a settled Delivery sends the Delivery again.
-pub const REDELIVER: &str = "pennant.dev/redeliver";
+pub const REDELIVER: &str = concat!(group!(), "/redeliver");
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
 const fn is_zero(number: &i64) -> bool {

@@ -22,13 +22,13 @@ pub use endpoint::{Auth, BasicAuth, CaFrom, ClientCertificate, Endpoint, Method,
 /// Reports to one receiver the transitions of every pipeline that it applies to.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
-    group = "pennant.dev",
+    group = "relaybook.dev",
     version = "v1alpha1",
     kind = "Notification",
     namespaced,
     status = "NotificationStatus",
-    shortname = "pnn",
-    category = "pennant",
+    shortname = "rbn",
+    category = "relaybook",
     derive = "PartialEq",
     printcolumn = r#"{"name":"Ready","type":"string","jsonPath":".status.conditions[?(@.type==\"Ready\")].status"}"#,
     printcolumn = r#"{"name":"Delivering","type":"string","jsonPath":".status.conditions[?(@.type==\"Delivering\")].status"}"#,
@@ -43,7 +43,7 @@ pub use endpoint::{Auth, BasicAuth, CaFrom, ClientCertificate, Endpoint, Method,
 )]
 #[serde(rename_all = "camelCase")]
 pub struct NotificationSpec {
-    /// `true`: Pennant records transitions as Deliveries, but does not send them.
+    /// `true`: Relaybook records transitions as Deliveries, but does not send them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suspend: Option<bool>,
     /// Labels of the Pipelines that the Notification applies to. If absent, it applies to every Pipeline of the namespace.
@@ -96,7 +96,7 @@ pub struct NotificationLayer {
 #[serde(rename_all = "camelCase")]
 #[schemars(transform = without_rules)]
 pub struct Settings {
-    /// `true`: Pennant records transitions as Deliveries, but does not send them.
+    /// `true`: Relaybook records transitions as Deliveries, but does not send them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suspend: Option<bool>,
     /// The transitions to report. An empty list reports nothing.
@@ -156,7 +156,7 @@ pub struct Trigger {
      "message": "set only one of builtin, inline and configMapKeyRef"},
 ]))]
 pub struct Template {
-    /// A built-in template of Pennant. It also provides the method, the headers and, if the URL has no path, the path.
+    /// A built-in template of Relaybook. It also provides the method, the headers and, if the URL has no path, the path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub builtin: Option<Builtin>,
     /// An inline template.

@@ -31,13 +31,13 @@ pub const MAX_TARGETS: usize = 256;
 /// The targets of one application, ordered by environment.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[kube(
-    group = "pennant.dev",
+    group = "relaybook.dev",
     version = "v1alpha1",
     kind = "Pipeline",
     namespaced,
     status = "PipelineStatus",
-    shortname = "pnpl",
-    category = "pennant",
+    shortname = "rbp",
+    category = "relaybook",
     derive = "PartialEq",
     printcolumn = r#"{"name":"App","type":"string","jsonPath":".spec.appRef.name"}"#,
     printcolumn = r#"{"name":"Kind","type":"string","jsonPath":".spec.appRef.kind"}"#,
@@ -136,7 +136,7 @@ pub struct PipelineStatus {
     /// The last settled state of the whole pipeline: `Current` if every environment is `Current` at the same revision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub settled: Option<Settled>,
-    /// The clusters of the targets, except the cluster that Pennant runs in.
+    /// The clusters of the targets, except the cluster that Relaybook runs in.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub clusters: Vec<ClusterStatus>,
     /// The change log: what happened, for the notifications that have not read it yet.

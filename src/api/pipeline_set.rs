@@ -1,4 +1,4 @@
-//! `PipelineSet`: pipelines that Pennant makes, one for each source that the set selects, or for each part of the sources' targets.
+//! `PipelineSet`: pipelines that Relaybook makes, one for each source that the set selects, or for each part of the sources' targets.
 //!
 //! The pipeline controller makes them and writes the status. A pipeline that a set made has `spec.pipelineSet`, which nobody can add to
 //! another pipeline. So a set never changes a pipeline that is not its own.
@@ -17,11 +17,11 @@ use super::values::kind::{API_VERSION_PATTERN, KIND_PATTERN};
 use super::values::refs::ClusterRef;
 
 /// The label with the name of the set on each of its pipelines.
-pub const SET: &str = "pennant.dev/pipeline-set";
+pub const SET: &str = concat!(group!(), "/pipeline-set");
 /// The annotation with a hash of the labels and annotations that the set wrote. So a set notices that one of them must be removed.
-pub const APPLIED: &str = "pennant.dev/applied";
+pub const APPLIED: &str = concat!(group!(), "/applied");
 /// The owner of the fields that a set writes.
-pub const SET_MANAGER: &str = "pennant-set";
+pub const SET_MANAGER: &str = "relaybook-set";
 /// Maximum number of pipelines of one set.
 pub const MAX_PIPELINES: usize = 5_000;
 /// Maximum number of entries of `status.wrong`.
@@ -30,13 +30,13 @@ pub const MAX_WRONG: usize = 16;
 /// Which pipelines there are.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[kube(
-    group = "pennant.dev",
+    group = "relaybook.dev",
     version = "v1alpha1",
     kind = "PipelineSet",
     namespaced,
     status = "PipelineSetStatus",
-    shortname = "pnps",
-    category = "pennant",
+    shortname = "rbps",
+    category = "relaybook",
     derive = "PartialEq",
     printcolumn = r#"{"name":"Pipelines","type":"integer","jsonPath":".status.pipelines"}"#,
     printcolumn = r#"{"name":"Ready","type":"string","jsonPath":".status.conditions[?(@.type==\"Ready\")].status"}"#,
@@ -124,7 +124,7 @@ pub struct ObjectSources {
     /// Kind, such as `ApplicationSet`.
     #[schemars(length(min = 1, max = 63), regex(pattern = KIND_PATTERN))]
     pub kind: String,
-    /// Namespaces of the objects. `*`: all that Pennant watches. If absent, the namespace of the set.
+    /// Namespaces of the objects. `*`: all that Relaybook watches. If absent, the namespace of the set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(
         length(min = 1, max = 64),
@@ -138,7 +138,7 @@ pub struct ObjectSources {
     /// Only objects with this owner in `metadata.ownerReferences`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owned_by: Option<OwnedBy>,
-    /// The cluster that contains the objects. If absent, the cluster that Pennant runs in.
+    /// The cluster that contains the objects. If absent, the cluster that Relaybook runs in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster_ref: Option<ClusterRef>,
 }
@@ -256,7 +256,7 @@ pub struct SourceRef {
     /// Name.
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
-    /// The cluster that contains it. Absent for the cluster that Pennant runs in.
+    /// The cluster that contains it. Absent for the cluster that Relaybook runs in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster_ref: Option<ClusterRef>,
 }

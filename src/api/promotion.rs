@@ -20,11 +20,11 @@ use super::Time;
 use super::pipeline::{is_false, is_zero_serial};
 
 /// The annotation that starts a failed promotion again. Each new value counts once.
-pub const RETRY: &str = "pennant.dev/retry";
+pub const RETRY: &str = concat!(group!(), "/retry");
 /// The annotation with which a hook requests an immediate check of a promotion. Its value is the time of the request.
-pub const LOOK: &str = "pennant.dev/look";
+pub const LOOK: &str = concat!(group!(), "/look");
 /// The annotation that shows that the hook approved a promotion.
-pub const APPROVED_BY: &str = "pennant.dev/approved-by";
+pub const APPROVED_BY: &str = concat!(group!(), "/approved-by");
 
 /// When and how a revision goes to an environment. It goes there once the environment before it runs the revision.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -86,13 +86,13 @@ pub struct RetainPromotions {
 /// One revision on its way to one environment.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[kube(
-    group = "pennant.dev",
+    group = "relaybook.dev",
     version = "v1alpha1",
     kind = "Promotion",
     namespaced,
     status = "PromotionStatus",
     shortname = "promo",
-    category = "pennant",
+    category = "relaybook",
     derive = "PartialEq",
     selectable = ".status.phase",
     printcolumn = r#"{"name":"Pipeline","type":"string","jsonPath":".spec.pipelineRef.name"}"#,
@@ -108,7 +108,7 @@ pub struct RetainPromotions {
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = [
     {"rule": "self.pipelineRef == oldSelf.pipelineRef && self.environment == oldSelf.environment && self.from == oldSelf.from && self.revision == oldSelf.revision && has(self.previous) == has(oldSelf.previous) && (!has(self.previous) || !has(oldSelf.previous) || self.previous == oldSelf.previous) && self.occasion == oldSelf.occasion && has(self.request) == has(oldSelf.request) && (!has(self.request) || !has(oldSelf.request) || self.request == oldSelf.request)",
-     "message": "only spec.approved of a promotion can be edited; to promote another revision, use pennant promote"},
+     "message": "only spec.approved of a promotion can be edited; to promote another revision, use relaybook promote"},
     {"rule": "!oldSelf.?approved.orValue(false) || self.?approved.orValue(false)",
      "message": "an approval cannot be taken back; delete the object to stop a promotion that waits"},
 ]))]
@@ -131,7 +131,7 @@ pub struct PromotionSpec {
     /// Serial of the change with which the environment before came to run the revision.
     #[schemars(range(min = 0, max = 9_007_199_254_740_991_i64))]
     pub occasion: i64,
-    /// Absent for a promotion that Pennant started. For one that a person asked for: 1, 2, … for the same occasion.
+    /// Absent for a promotion that Relaybook started. For one that a person asked for: 1, 2, … for the same occasion.
     #[serde(default, skip_serializing_if = "is_zero_serial")]
     #[schemars(range(min = 1, max = 1_000_000))]
     pub request: i64,
@@ -274,7 +274,7 @@ pub struct PromotionStatus {
     /// The last 8 steps, oldest first. Each change of the phase is a step.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<Step>,
-    /// The value of the annotation `pennant.dev/retry` that was last acted on.
+    /// The value of the annotation `relaybook.dev/retry` that was last acted on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retried: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! The audit page: for everybody with a token of the cluster, and for the person who runs `pennant page`.
+//! The audit page: for everybody with a token of the cluster, and for the person who runs `relaybook page`.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -14,7 +14,7 @@ use crate::http;
 use crate::page::{Own, Page, Seal, SealError, Settings, Tokens};
 use crate::preview::{Egress, TestSender};
 
-/// The options of the page that `pennant run` serves.
+/// The options of the page that `relaybook run` serves.
 #[derive(Clone, Debug, Default)]
 pub struct PageOptions {
     /// The address to listen on. `None`: there is no page in this process.

@@ -1,6 +1,7 @@
 //! Selects deliveries: by labels and fields at the API server, and by state and time in this process. Pure.
 
 use super::Row;
+use crate::api::GROUP;
 use crate::api::delivery::PIPELINE_NAMESPACE;
 use crate::api::{Outcome, Time};
 
@@ -58,7 +59,7 @@ impl Filter {
     /// Returns the label selector for the API server.
     #[must_use]
     pub fn labels(&self) -> String {
-        let label = |name: &str, value: &Option<String>| value.as_ref().map(|value| format!("pennant.dev/{name}={value}"));
+        let label = |name: &str, value: &Option<String>| value.as_ref().map(|value| format!("{GROUP}/{name}={value}"));
         let both = [label("pipeline", &self.pipeline), label("notification", &self.notification)];
         let selector = self.selector.clone().filter(|selector| !selector.trim().is_empty());
         both.into_iter().flatten().chain(selector).collect::<Vec<_>>().join(",")
@@ -128,7 +129,7 @@ mod tests {
             state: Some(StateFilter::Settled(Outcome::Parked)),
             since: None,
         };
-        assert_eq!(filter.labels(), "pennant.dev/pipeline=shop,pennant.dev/notification=chat,team in (a,b)");
+        assert_eq!(filter.labels(), "relaybook.dev/pipeline=shop,relaybook.dev/notification=chat,team in (a,b)");
         assert_eq!((filter.fields().as_str(), Filter::default().labels().as_str()), ("status.outcome=Parked", ""));
     }
 }

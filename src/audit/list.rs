@@ -227,7 +227,7 @@ mod tests {
             noted.lock().unwrap().push(is_second);
             let page = |name: &str, next: &str| {
                 let metadata = json!({"resourceVersion": "9", "continue": next});
-                let kind = ("pennant.dev/v1alpha1", "DeliveryList");
+                let kind = ("relaybook.dev/v1alpha1", "DeliveryList");
                 json!({"apiVersion": kind.0, "kind": kind.1, "metadata": metadata, "items": [delivery(name, "1")]})
             };
             let (code, answer): (u16, Value) = if is_second && expires > 0 {

@@ -11,7 +11,7 @@ use crate::api::delivery::REDELIVER;
 #[derive(Debug, thiserror::Error)]
 pub enum RedeliverError {
     /// There is no delivery with this name.
-    #[error("there is no delivery {0}; `pennant audit` lists them")]
+    #[error("there is no delivery {0}; `relaybook audit` lists them")]
     NotFound(String),
     /// The delivery is pending.
     #[error("delivery {0} is pending; only settled deliveries can be sent again")]

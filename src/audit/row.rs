@@ -6,7 +6,7 @@ use serde::{Serialize, Serializer};
 
 use crate::api::{Delivery, DeliveryStatus, Outcome, Time, TransitionType};
 
-/// One delivery. Most fields have the same names as in the audit log. The fields that the table of `pennant audit` shows have the names of
+/// One delivery. Most fields have the same names as in the audit log. The fields that the table of `relaybook audit` shows have the names of
 /// its columns.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]

@@ -1,10 +1,11 @@
 //! Pure: the permissions that the controllers need in every installation.
 //!
-//! In: the settings of `pennant run` ([`Installation`]). Out: the permissions ([`Need`]), as in the chart's Roles. Observed kinds,
+//! In: the settings of `relaybook run` ([`Installation`]). Out: the permissions ([`Need`]), as in the chart's Roles. Observed kinds,
 //! Secrets and ConfigMaps with templates are not included, because each installation chooses them.
 
 use std::fmt;
 
+use crate::api::GROUP;
 use crate::api::values::shard::Sharding;
 use crate::published;
 
@@ -89,8 +90,6 @@ impl fmt::Display for Need {
     }
 }
 
-const GROUP: &str = "pennant.dev";
-
 /// Returns the permissions that an installation needs.
 #[must_use]
 pub fn needs(installation: &Installation) -> Vec<Need> {
@@ -153,7 +152,7 @@ fn own_namespace_needs(installation: &Installation) -> Vec<Need> {
     const LEASES: &str = "coordination.k8s.io";
     let Installation { pipeline, dispatch, promote, config_map, .. } = installation;
     let mut all = vec![Need::of(LEASES, "leases", &["create"])];
-    let leases = [(pipeline, "pennant-pipeline"), (dispatch, "pennant-dispatch"), (promote, "pennant-promote")];
+    let leases = [(pipeline, "relaybook-pipeline"), (dispatch, "relaybook-dispatch"), (promote, "relaybook-promote")];
     for (_, name) in leases.into_iter().filter(|(runs, _)| **runs) {
         all.push(Need::of(LEASES, "leases", &["get", "list", "watch", "update"]).named(installation.sharding.lease(name)));
     }
@@ -192,7 +191,7 @@ mod tests {
     #[test]
     fn a_shard_has_its_own_leases() {
         let told = told("dispatch eu", &[]);
-        let lease = "get, list, watch, update leases.coordination.k8s.io pennant-dispatch-eu in own";
+        let lease = "get, list, watch, update leases.coordination.k8s.io relaybook-dispatch-eu in own";
         assert!(told.iter().any(|need| need == lease), "{told:?}");
     }
 
@@ -201,22 +200,22 @@ mod tests {
         assert_eq!(
             told("pipeline dispatch promote", &[]),
             [
-                "get, list, watch, create, patch, delete pipelines.pennant.dev in all namespaces",
-                "get, list, watch pipelinesets.pennant.dev in all namespaces",
-                "patch pipelinesets/status.pennant.dev in all namespaces",
-                "patch pipelines/status.pennant.dev in all namespaces",
-                "get, list, watch, create, patch, delete promotions.pennant.dev in all namespaces",
-                "patch promotions/status.pennant.dev in all namespaces",
-                "get, list, watch notifications.pennant.dev in all namespaces",
-                "patch notifications/status.pennant.dev in all namespaces",
-                "get, list, watch, create, patch, delete deliveries.pennant.dev in all namespaces",
+                "get, list, watch, create, patch, delete pipelines.relaybook.dev in all namespaces",
+                "get, list, watch pipelinesets.relaybook.dev in all namespaces",
+                "patch pipelinesets/status.relaybook.dev in all namespaces",
+                "patch pipelines/status.relaybook.dev in all namespaces",
+                "get, list, watch, create, patch, delete promotions.relaybook.dev in all namespaces",
+                "patch promotions/status.relaybook.dev in all namespaces",
+                "get, list, watch notifications.relaybook.dev in all namespaces",
+                "patch notifications/status.relaybook.dev in all namespaces",
+                "get, list, watch, create, patch, delete deliveries.relaybook.dev in all namespaces",
                 "create, patch events.events.k8s.io in all namespaces",
                 "create leases.coordination.k8s.io in own",
-                "get, list, watch, update leases.coordination.k8s.io pennant-pipeline in own",
-                "get, list, watch, update leases.coordination.k8s.io pennant-dispatch in own",
-                "get, list, watch, update leases.coordination.k8s.io pennant-promote in own",
-                "create, patch, delete pipelinesets.pennant.dev in own",
-                "get, create, patch configmaps pennant-info in own",
+                "get, list, watch, update leases.coordination.k8s.io relaybook-pipeline in own",
+                "get, list, watch, update leases.coordination.k8s.io relaybook-dispatch in own",
+                "get, list, watch, update leases.coordination.k8s.io relaybook-promote in own",
+                "create, patch, delete pipelinesets.relaybook.dev in own",
+                "get, create, patch configmaps relaybook-info in own",
                 "get, list, watch configmaps global in own",
                 "get, create, patch configmaps global-last-good in own",
             ]
@@ -228,13 +227,13 @@ mod tests {
         assert_eq!(
             told("pipeline no-sets", &["a"]),
             [
-                "get, list, watch pipelines.pennant.dev in a",
-                "patch pipelines/status.pennant.dev in a",
-                "get, list, watch promotions.pennant.dev in a",
+                "get, list, watch pipelines.relaybook.dev in a",
+                "patch pipelines/status.relaybook.dev in a",
+                "get, list, watch promotions.relaybook.dev in a",
                 "create, patch events.events.k8s.io in a",
                 "create leases.coordination.k8s.io in own",
-                "get, list, watch, update leases.coordination.k8s.io pennant-pipeline in own",
-                "get, create, patch configmaps pennant-info in own",
+                "get, list, watch, update leases.coordination.k8s.io relaybook-pipeline in own",
+                "get, create, patch configmaps relaybook-info in own",
             ]
         );
     }
@@ -244,15 +243,15 @@ mod tests {
         assert_eq!(
             told("promote", &["a"]),
             [
-                "get, list, watch pipelines.pennant.dev in a",
-                "get, list, watch, create, patch, delete promotions.pennant.dev in a",
-                "patch promotions/status.pennant.dev in a",
-                "list, watch deliveries.pennant.dev in a",
+                "get, list, watch pipelines.relaybook.dev in a",
+                "get, list, watch, create, patch, delete promotions.relaybook.dev in a",
+                "patch promotions/status.relaybook.dev in a",
+                "list, watch deliveries.relaybook.dev in a",
                 "create, patch events.events.k8s.io in a",
                 "create leases.coordination.k8s.io in own",
-                "get, list, watch, update leases.coordination.k8s.io pennant-promote in own",
-                "get, create, patch configmaps pennant-info in own",
-                "list, watch deliveries.pennant.dev in own",
+                "get, list, watch, update leases.coordination.k8s.io relaybook-promote in own",
+                "get, create, patch configmaps relaybook-info in own",
+                "list, watch deliveries.relaybook.dev in own",
             ]
         );
     }
@@ -262,8 +261,8 @@ mod tests {
         let of_sets = |controllers| -> Vec<_> {
             told(controllers, &["a"]).into_iter().filter(|need| need.contains(" pipelinesets.")).collect()
         };
-        let watched = "get, list, watch pipelinesets.pennant.dev in a";
-        assert_eq!(of_sets("pipeline"), [watched, "create, patch, delete pipelinesets.pennant.dev in own"]);
+        let watched = "get, list, watch pipelinesets.relaybook.dev in a";
+        assert_eq!(of_sets("pipeline"), [watched, "create, patch, delete pipelinesets.relaybook.dev in own"]);
         assert!(of_sets("pipeline no-sets").is_empty() && of_sets("dispatch promote").is_empty());
     }
 
@@ -276,7 +275,7 @@ mod tests {
     #[test]
     fn the_own_namespace_counts_once() {
         let deliveries = |watch: &[&str]| -> Vec<_> {
-            let all = told("dispatch", watch).into_iter().filter(|need| need.contains(" deliveries.pennant.dev"));
+            let all = told("dispatch", watch).into_iter().filter(|need| need.contains(" deliveries.relaybook.dev"));
             all.map(|need| need.rsplit_once(' ').unwrap().1.to_owned()).collect()
         };
         assert_eq!(deliveries(&["a", "b"]), ["a", "b", "own"]);

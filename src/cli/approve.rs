@@ -1,4 +1,4 @@
-//! `pennant approve`: approves a promotion.
+//! `relaybook approve`: approves a promotion.
 
 use std::io::Write as _;
 

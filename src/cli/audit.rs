@@ -1,4 +1,4 @@
-//! `pennant audit`: which messages were sent, when, and what the receivers answered.
+//! `relaybook audit`: which messages were sent, when, and what the receivers answered.
 
 use std::io::{self, Write};
 use std::pin::pin;
@@ -19,7 +19,7 @@ pub(super) struct AuditArgs {
     /// Only deliveries of this Notification.
     #[arg(long, value_parser = named::notification)]
     notification: Option<String>,
-    /// Only deliveries that this label selector selects, such as `pennant.dev/environment=prod`.
+    /// Only deliveries that this label selector selects, such as `relaybook.dev/environment=prod`.
     #[arg(short = 'l', long, value_name = "SELECTOR")]
     selector: Option<String>,
     /// Only deliveries in this state: pending, delivered, parked, canceled or superseded.
@@ -116,7 +116,7 @@ async fn follow(
             Err(error) => {
                 let said = failure::said(&error, connection).await;
                 if said != last {
-                    writeln!(io::stderr(), "pennant: {said}; trying again")?;
+                    writeln!(io::stderr(), "relaybook: {said}; trying again")?;
                     last = said;
                 }
                 continue;

@@ -1,4 +1,4 @@
-//! `pennant check`: checks an installation.
+//! `relaybook check`: checks an installation.
 
 use std::io::{self, Write as _};
 use std::time::Duration;
@@ -19,28 +19,28 @@ const AGAIN: Duration = Duration::from_secs(2);
 #[derive(Debug, Args)]
 pub(super) struct CheckArgs {
     /// The controllers whose permissions are checked.
-    #[arg(long, env = "PENNANT_CONTROLLERS", value_delimiter = ',', default_value = "pipeline,dispatch,promote")]
+    #[arg(long, env = "RELAYBOOK_CONTROLLERS", value_delimiter = ',', default_value = "pipeline,dispatch,promote")]
     controllers: Vec<Controller>,
-    /// The namespace of the controllers [default: `$POD_NAMESPACE` or pennant-system].
-    #[arg(short, long, env = "PENNANT_NAMESPACE")]
+    /// The namespace of the controllers [default: `$POD_NAMESPACE` or relaybook-system].
+    #[arg(short, long, env = "RELAYBOOK_NAMESPACE")]
     namespace: Option<String>,
-    /// The ConfigMap of the global configuration, as in `pennant run --config-map`.
-    #[arg(long, env = "PENNANT_CONFIG_MAP", default_value = "pennant-config", value_name = "NAME")]
+    /// The ConfigMap of the global configuration, as in `relaybook run --config-map`.
+    #[arg(long, env = "RELAYBOOK_CONFIG_MAP", default_value = "relaybook-config", value_name = "NAME")]
     config_map: String,
-    /// The watched namespaces, as in `pennant run --watch-namespace`; can be repeated [default: all].
-    #[arg(long, env = "PENNANT_WATCH_NAMESPACE", value_delimiter = ',', value_name = "NS")]
+    /// The watched namespaces, as in `relaybook run --watch-namespace`; can be repeated [default: all].
+    #[arg(long, env = "RELAYBOOK_WATCH_NAMESPACE", value_delimiter = ',', value_name = "NS")]
     watch_namespace: Vec<String>,
-    /// Do not check the permissions for `PipelineSets`, as in `pennant run --no-pipeline-sets`.
-    #[arg(long, env = "PENNANT_NO_PIPELINE_SETS")]
+    /// Do not check the permissions for `PipelineSets`, as in `relaybook run --no-pipeline-sets`.
+    #[arg(long, env = "RELAYBOOK_NO_PIPELINE_SETS")]
     no_pipeline_sets: bool,
-    /// The shard of the controllers, as in `pennant run --shard-id`.
-    #[arg(long, env = "PENNANT_SHARD_ID", value_name = "ID")]
+    /// The shard of the controllers, as in `relaybook run --shard-id`.
+    #[arg(long, env = "RELAYBOOK_SHARD_ID", value_name = "ID")]
     shard_id: Option<String>,
     /// Check the permissions of this service account in the namespace of the controllers, not those of the account that runs the
     /// check. Requires the permission to create `subjectaccessreviews`.
     #[arg(long, value_name = "NAME")]
     service_account: Option<String>,
-    /// Check also that the controller is ready: its URL, such as `http://pennant-metrics.pennant-system:8080/readyz`.
+    /// Check also that the controller is ready: its URL, such as `http://relaybook-metrics.relaybook-system:8080/readyz`.
     #[arg(long, value_name = "URL", value_parser = url)]
     ready_url: Option<Uri>,
     /// Repeat the checks until all are passed, for at most this time, such as 30s or 2m [default: check once].
@@ -57,7 +57,7 @@ pub(super) async fn check(args: CheckArgs) -> anyhow::Result<()> {
         pipeline: args.controllers.contains(&Controller::Pipeline),
         dispatch: args.controllers.contains(&Controller::Dispatch),
         promote: args.controllers.contains(&Controller::Promote),
-        namespace: args.namespace.or_else(own).unwrap_or_else(|| "pennant-system".to_owned()),
+        namespace: args.namespace.or_else(own).unwrap_or_else(|| "relaybook-system".to_owned()),
         watch_namespaces: args.watch_namespace,
         config_map: args.config_map,
         no_pipeline_sets: args.no_pipeline_sets,
@@ -109,8 +109,8 @@ mod tests {
 
     #[test]
     fn readiness_is_asked_over_http() {
-        assert!(url("http://pennant-metrics.pennant-system:8080/readyz").is_ok());
-        for bad in ["https://pennant/readyz", "pennant:8080", "/readyz", "", "http://"] {
+        assert!(url("http://relaybook-metrics.relaybook-system:8080/readyz").is_ok());
+        for bad in ["https://relaybook/readyz", "relaybook:8080", "/readyz", "", "http://"] {
             assert!(url(bad).is_err(), "{bad}");
         }
     }

@@ -1,4 +1,4 @@
-//! `pennant explain`: the effective settings of a pipeline's targets, and the layer that set each of them. Also why a revision is or is not
+//! `relaybook explain`: the effective settings of a pipeline's targets, and the layer that set each of them. Also why a revision is or is not
 //! promoted to each environment.
 
 use std::io::Write as _;
@@ -110,7 +110,7 @@ async fn promoted(client: &Client, pipeline: &Pipeline) -> anyhow::Result<Vec<Ex
     match live::promotions(client, pipeline).await? {
         Ok(all) => Ok(explain_promotions(pipeline, Some(&all))),
         Err(why) => {
-            writeln!(std::io::stderr(), "pennant: {why}; the output shows only what the status of the pipeline has")?;
+            writeln!(std::io::stderr(), "relaybook: {why}; the output shows only what the status of the pipeline has")?;
             Ok(explain_promotions(pipeline, None))
         }
     }

@@ -1,4 +1,4 @@
-//! `pennant lint`: checks manifests without a cluster.
+//! `relaybook lint`: checks manifests without a cluster.
 
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -22,8 +22,8 @@ pub(super) struct LintArgs {
     namespace: String,
     #[command(flatten)]
     installation: Installation,
-    /// Refuse targets outside the pipeline's own namespace, as `pennant run --no-cross-namespace-refs` does.
-    #[arg(long, env = "PENNANT_NO_CROSS_NAMESPACE_REFS")]
+    /// Refuse targets outside the pipeline's own namespace, as `relaybook run --no-cross-namespace-refs` does.
+    #[arg(long, env = "RELAYBOOK_NO_CROSS_NAMESPACE_REFS")]
     no_cross_namespace_refs: bool,
 }
 
@@ -51,12 +51,12 @@ pub(super) fn lint(args: LintArgs) -> anyhow::Result<()> {
     let report = check(&files, &options)?;
     print(&report, args.output)?;
     for note in &report.notes {
-        writeln!(io::stderr(), "pennant: {note}")?;
+        writeln!(io::stderr(), "relaybook: {note}")?;
     }
     let (problems, objects) = (counted(report.findings.len(), "problem"), counted(report.objects, "object"));
     anyhow::ensure!(report.findings.is_empty(), "{problems}, {objects} checked");
     anyhow::ensure!(report.objects > 0, "nothing was checked: {}", nothing(&args.files, number));
-    writeln!(io::stderr(), "pennant: no problems, {objects} checked")?;
+    writeln!(io::stderr(), "relaybook: no problems, {objects} checked")?;
     Ok(())
 }
 
@@ -83,8 +83,8 @@ fn add(named: &Path, files: &mut Vec<File>) -> anyhow::Result<usize> {
     }
     let (mut number, found) = (0, list_folder(named)?);
     for templates in &found.templates {
-        let remedy = "pipe the output of `helm template` into `pennant lint -`";
-        writeln!(io::stderr(), "pennant: {}: templates of a Helm chart: skipped; {remedy}", templates.display())?;
+        let remedy = "pipe the output of `helm template` into `relaybook lint -`";
+        writeln!(io::stderr(), "relaybook: {}: templates of a Helm chart: skipped; {remedy}", templates.display())?;
     }
     for file in &found.manifests {
         let name = file.display().to_string();
@@ -93,7 +93,7 @@ fn add(named: &Path, files: &mut Vec<File>) -> anyhow::Result<usize> {
                 number += 1;
                 files.extend(File::found(&name, text));
             }
-            Err(error) if is_binary(&error) => writeln!(io::stderr(), "pennant: skipped: {error:#}")?,
+            Err(error) if is_binary(&error) => writeln!(io::stderr(), "relaybook: skipped: {error:#}")?,
             Err(error) => return Err(error),
         }
     }

@@ -1,6 +1,6 @@
 //! The command line: turns arguments into one call of the library.
 //!
-//! In: arguments and `PENNANT_…` variables. Out: data on stdout, messages on stderr, and an exit code: 0 success, 1 failure, 2 wrong usage.
+//! In: arguments and `RELAYBOOK_…` variables. Out: data on stdout, messages on stderr, and an exit code: 0 success, 1 failure, 2 wrong usage.
 
 mod approve;
 mod audit;
@@ -36,7 +36,7 @@ use crate::telemetry::{self, chain, logging};
 
 /// Notifies receivers about changes of deployment pipelines: recorded first, in order, at least once.
 #[derive(Debug, Parser)]
-#[command(name = "pennant", version, max_term_width = 120)]
+#[command(name = "relaybook", version, max_term_width = 120)]
 pub struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -54,7 +54,7 @@ enum Command {
     Render(Box<render::RenderArgs>),
     /// Show the effective settings of a pipeline's targets, with the layer that set each field.
     Explain(Box<explain::ExplainArgs>),
-    /// List the templates that come with Pennant, or show one to start from.
+    /// List the templates that come with Relaybook, or show one to start from.
     Templates(templates::TemplatesArgs),
     /// Show deliveries: what was sent, when, and what the receiver answered.
     Audit(Box<audit::AuditArgs>),
@@ -82,90 +82,90 @@ enum Command {
 #[derive(Debug, Args)]
 struct RunArgs {
     /// The controllers to run. Each can run in its own process.
-    #[arg(long, env = "PENNANT_CONTROLLERS", value_delimiter = ',', default_value = "pipeline,dispatch,promote")]
+    #[arg(long, env = "RELAYBOOK_CONTROLLERS", value_delimiter = ',', default_value = "pipeline,dispatch,promote")]
     controllers: Vec<Controller>,
-    /// The namespace of the process and of its Leases [default: `$POD_NAMESPACE` or pennant-system].
-    #[arg(short, long, env = "PENNANT_NAMESPACE")]
+    /// The namespace of the process and of its Leases [default: `$POD_NAMESPACE` or relaybook-system].
+    #[arg(short, long, env = "RELAYBOOK_NAMESPACE")]
     namespace: Option<String>,
     /// The ConfigMap in that namespace with the global configuration, in the key config.yaml. The ConfigMap is optional.
-    #[arg(long, env = "PENNANT_CONFIG_MAP", default_value = "pennant-config", value_name = "NAME")]
+    #[arg(long, env = "RELAYBOOK_CONFIG_MAP", default_value = "relaybook-config", value_name = "NAME")]
     config_map: String,
     /// Watch pipelines and application objects only in these namespaces; can be repeated [default: all].
-    #[arg(long, env = "PENNANT_WATCH_NAMESPACE", value_delimiter = ',', value_name = "NS")]
+    #[arg(long, env = "RELAYBOOK_WATCH_NAMESPACE", value_delimiter = ',', value_name = "NS")]
     watch_namespace: Vec<String>,
     /// The name of the local cluster in the names of targets.
-    #[arg(long, env = "PENNANT_CLUSTER_NAME", default_value = "in-cluster", value_parser = cluster_name)]
+    #[arg(long, env = "RELAYBOOK_CLUSTER_NAME", default_value = "in-cluster", value_parser = cluster_name)]
     cluster_name: String,
     /// Maximum number of concurrent requests.
-    #[arg(long, env = "PENNANT_WORKERS", default_value_t = 256, value_parser = clap::value_parser!(u16).range(2..=4096))]
+    #[arg(long, env = "RELAYBOOK_WORKERS", default_value_t = 256, value_parser = clap::value_parser!(u16).range(2..=4096))]
     workers: u16,
     /// Maximum number of settled deliveries in the whole cluster. Above it, the oldest are deleted, parked ones last.
-    #[arg(long, env = "PENNANT_KEEP_DELIVERIES", default_value_t = 100_000, value_name = "NUMBER")]
+    #[arg(long, env = "RELAYBOOK_KEEP_DELIVERIES", default_value_t = 100_000, value_name = "NUMBER")]
     keep_deliveries: usize,
     /// Allow http to any host, not only to *.svc names of the cluster.
-    #[arg(long, env = "PENNANT_ALLOW_HTTP")]
+    #[arg(long, env = "RELAYBOOK_ALLOW_HTTP")]
     allow_http: bool,
     /// Allow these addresses, which are refused by default (loopback, link-local, …); can be repeated.
-    #[arg(long, env = "PENNANT_ALLOW_DESTINATION", value_delimiter = ',', value_name = "CIDR")]
+    #[arg(long, env = "RELAYBOOK_ALLOW_DESTINATION", value_delimiter = ',', value_name = "CIDR")]
     allow_destination: Vec<IpNet>,
     /// Refuse these addresses, even if another flag allows them; can be repeated.
-    #[arg(long, env = "PENNANT_DENY_DESTINATION", value_delimiter = ',', value_name = "CIDR")]
+    #[arg(long, env = "RELAYBOOK_DENY_DESTINATION", value_delimiter = ',', value_name = "CIDR")]
     deny_destination: Vec<IpNet>,
     /// Send all requests through this HTTP proxy, `http://HOST:PORT` or `https://HOST:PORT`. Set a URL
     /// with `USER:PASSWORD@` in the environment, because other users can see arguments. No other variable sets a proxy.
-    #[arg(long, env = "PENNANT_PROXY", hide_env_values = true, value_name = "URL", value_parser = PROXY)]
+    #[arg(long, env = "RELAYBOOK_PROXY", hide_env_values = true, value_name = "URL", value_parser = PROXY)]
     proxy: Option<Proxy>,
     /// Refuse targets and cluster objects outside the pipeline's own namespace.
-    #[arg(long, env = "PENNANT_NO_CROSS_NAMESPACE_REFS")]
+    #[arg(long, env = "RELAYBOOK_NO_CROSS_NAMESPACE_REFS")]
     no_cross_namespace_refs: bool,
     /// Watch the `BundleDeployments` of Fleet in all namespaces, although --watch-namespace restricts everything else. Fleet creates them in a
     /// namespace for each cluster.
-    #[arg(long, env = "PENNANT_FLEET_EVERYWHERE")]
+    #[arg(long, env = "RELAYBOOK_FLEET_EVERYWHERE")]
     fleet_everywhere: bool,
     /// The shard of this process: it handles only objects whose label has this value. Without it, the process handles the others.
-    #[arg(long, env = "PENNANT_SHARD_ID", value_name = "ID", value_parser = shard)]
+    #[arg(long, env = "RELAYBOOK_SHARD_ID", value_name = "ID", value_parser = shard)]
     shard_id: Option<String>,
     /// The IDs of all shards that run; can be repeated. A label that names none of them is ignored.
-    #[arg(long, env = "PENNANT_SHARDS", value_delimiter = ',', value_name = "ID", value_parser = shard)]
+    #[arg(long, env = "RELAYBOOK_SHARDS", value_delimiter = ',', value_name = "ID", value_parser = shard)]
     shards: Vec<String>,
     /// The label that names the shard of an object.
-    #[arg(long, env = "PENNANT_SHARD_LABEL", default_value = SHARD_LABEL, value_name = "LABEL", value_parser = label_key)]
+    #[arg(long, env = "RELAYBOOK_SHARD_LABEL", default_value = SHARD_LABEL, value_name = "LABEL", value_parser = label_key)]
     shard_label: String,
     /// Make no pipelines of `PipelineSets`.
-    #[arg(long, env = "PENNANT_NO_PIPELINE_SETS")]
+    #[arg(long, env = "RELAYBOOK_NO_PIPELINE_SETS")]
     no_pipeline_sets: bool,
     /// Make a pipeline for every object of these kinds, with a `PipelineSet` in the namespace of the process; can be repeated.
-    #[arg(long, env = "PENNANT_FOLLOW", value_delimiter = ',', value_name = "KIND", value_parser = shared::followed(), conflicts_with = "no_pipeline_sets")]
+    #[arg(long, env = "RELAYBOOK_FOLLOW", value_delimiter = ',', value_name = "KIND", value_parser = shared::followed(), conflicts_with = "no_pipeline_sets")]
     follow: Vec<Followed>,
     /// Let the Notifications in the namespace of each followed object be layers of its pipeline.
-    #[arg(long, env = "PENNANT_FOLLOW_LAYERS", requires = "follow")]
+    #[arg(long, env = "RELAYBOOK_FOLLOW_LAYERS", requires = "follow")]
     follow_layers: bool,
     /// A remote cluster is offline when it has not answered for this time.
-    #[arg(long, env = "PENNANT_CLUSTER_GRACE", default_value = "2m", value_name = "DURATION", value_parser = grace)]
+    #[arg(long, env = "RELAYBOOK_CLUSTER_GRACE", default_value = "2m", value_name = "DURATION", value_parser = grace)]
     cluster_grace: Duration,
     /// Accept kubeconfigs of remote clusters with http, or with insecure-skip-tls-verify.
-    #[arg(long, env = "PENNANT_ALLOW_INSECURE_CLUSTERS")]
+    #[arg(long, env = "RELAYBOOK_ALLOW_INSECURE_CLUSTERS")]
     allow_insecure_clusters: bool,
     /// The address of /healthz, /readyz and /metrics.
-    #[arg(long, env = "PENNANT_HTTP_ADDR", default_value = "0.0.0.0:8080", value_name = "ADDR")]
+    #[arg(long, env = "RELAYBOOK_HTTP_ADDR", default_value = "0.0.0.0:8080", value_name = "ADDR")]
     http_addr: SocketAddr,
     /// The address of hooks: signed approvals of promotions, and requests to check promotions [default: no hooks].
-    #[arg(long, env = "PENNANT_HOOKS_ADDR", value_name = "ADDR")]
+    #[arg(long, env = "RELAYBOOK_HOOKS_ADDR", value_name = "ADDR")]
     hooks_addr: Option<SocketAddr>,
     #[command(flatten)]
     page: page::ServeArgs,
-    /// The format of log lines: text or json. `PENNANT_LOG` sets the level, such as `info` or `pennant=debug`.
-    #[arg(long, env = "PENNANT_LOG_FORMAT", default_value_t = logging::Format::Text, value_name = "FORMAT")]
+    /// The format of log lines: text or json. `RELAYBOOK_LOG` sets the level, such as `info` or `relaybook=debug`.
+    #[arg(long, env = "RELAYBOOK_LOG_FORMAT", default_value_t = logging::Format::Text, value_name = "FORMAT")]
     log_format: logging::Format,
     #[command(flatten)]
     tracing: traced::TracingArgs,
     /// The context of the kubeconfig to use. Without a kubeconfig, the service account of the Pod is used.
-    #[arg(long, env = "PENNANT_CONTEXT")]
+    #[arg(long, env = "RELAYBOOK_CONTEXT")]
     context: Option<String>,
 }
 
 /// The URL can contain a password, so errors must not repeat it.
-const PROXY: Unseen<Proxy> = Unseen::of("--proxy (or PENNANT_PROXY)");
+const PROXY: Unseen<Proxy> = Unseen::of("--proxy (or RELAYBOOK_PROXY)");
 
 /// Parses a duration from one second to one day. The minimum is one second because a network call can take that long.
 fn grace(text: &str) -> Result<Duration, String> {
@@ -244,7 +244,7 @@ impl Cli {
             // The program that reads the output has closed the pipe, as `head` does. This is not a failure.
             Err(error) if !is_controller && failure::is_closed_pipe(error.as_ref()) => ExitCode::SUCCESS,
             Err(error) => {
-                let _ = writeln!(std::io::stderr(), "pennant: {}", chain(error.as_ref()));
+                let _ = writeln!(std::io::stderr(), "relaybook: {}", chain(error.as_ref()));
                 ExitCode::FAILURE
             }
         }
@@ -277,7 +277,7 @@ fn run(args: RunArgs) -> anyhow::Result<()> {
     let sending = tokio::runtime::Builder::new_multi_thread().thread_name("sending").enable_all().build()?;
     // Data from remote clusters is read in another separate runtime, for the same reason.
     let remote = tokio::runtime::Builder::new_multi_thread().thread_name("remote").enable_all().build()?;
-    let namespace = args.namespace.or_else(own).unwrap_or_else(|| "pennant-system".to_owned());
+    let namespace = args.namespace.or_else(own).unwrap_or_else(|| "relaybook-system".to_owned());
     anyhow::ensure!(
         args.follow.is_empty() || args.watch_namespace.is_empty() || args.watch_namespace.contains(&namespace),
         "--follow makes sets in the namespace {namespace}, which is not watched; add it to --watch-namespace"
@@ -341,7 +341,7 @@ fn run_on_cluster(connection: &shared::Connection, work: impl Future<Output = an
 
 fn completions(shell: clap_complete::Shell) -> anyhow::Result<()> {
     let mut text = Vec::new();
-    clap_complete::generate(shell, &mut Cli::command(), "pennant", &mut text);
+    clap_complete::generate(shell, &mut Cli::command(), "relaybook", &mut text);
     Ok(std::io::stdout().lock().write_all(&text)?)
 }
 
@@ -380,10 +380,10 @@ mod tests {
             &["setters", ".", "--promotion", "--write", "--revision", "1"],
             &["setters", ".", "--revision", "1"],
             &["setters", ".", "--write"],
-            &["check", "--ready-url", "https://pennant.example/readyz"],
+            &["check", "--ready-url", "https://relaybook.example/readyz"],
             &["fly"],
         ] {
-            assert!(Cli::try_parse_from(std::iter::once(&"pennant").chain(bad)).is_err(), "{bad:?}");
+            assert!(Cli::try_parse_from(std::iter::once(&"relaybook").chain(bad)).is_err(), "{bad:?}");
         }
     }
 
@@ -401,11 +401,11 @@ mod tests {
     fn what_commands_share_has_the_same_variables() {
         let mut command = Cli::command();
         let shared = [
-            ("cluster_name", "PENNANT_CLUSTER_NAME"),
-            ("allow_http", "PENNANT_ALLOW_HTTP"),
-            ("config_map", "PENNANT_CONFIG_MAP"),
-            ("controller_namespace", "PENNANT_CONTROLLER_NAMESPACE"),
-            ("context", "PENNANT_CONTEXT"),
+            ("cluster_name", "RELAYBOOK_CLUSTER_NAME"),
+            ("allow_http", "RELAYBOOK_ALLOW_HTTP"),
+            ("config_map", "RELAYBOOK_CONFIG_MAP"),
+            ("controller_namespace", "RELAYBOOK_CONTROLLER_NAMESPACE"),
+            ("context", "RELAYBOOK_CONTEXT"),
         ];
         for (name, without) in
             [("run", &["controller_namespace"][..]), ("explain", &[]), ("render", &[]), ("lint", &["context"])]
@@ -424,13 +424,13 @@ mod tests {
             &["promote", "web"],
             &["approve", "delivery/web", "prod"],
         ] {
-            assert!(Cli::try_parse_from(std::iter::once(&"pennant").chain(bad)).is_err(), "{bad:?}");
+            assert!(Cli::try_parse_from(std::iter::once(&"relaybook").chain(bad)).is_err(), "{bad:?}");
         }
     }
 
     #[test]
     fn no_complaint_and_no_help_shows_the_password_of_a_proxy() {
-        let run = |proxy: &str| Cli::try_parse_from(["pennant", "run", "--proxy", proxy]);
+        let run = |proxy: &str| Cli::try_parse_from(["relaybook", "run", "--proxy", proxy]);
         let cli = run("http://someone:sesame@proxy.example:3128").unwrap();
         assert!(format!("{cli:?}").contains("proxy.example:3128"), "{cli:?}");
         assert!(!format!("{cli:?}").contains("sesame"), "{cli:?}");

@@ -1,4 +1,4 @@
-//! `pennant page`: the audit page on this machine; and the flags of the page in the cluster.
+//! `relaybook page`: the audit page on this machine; and the flags of the page in the cluster.
 
 use std::fs::OpenOptions;
 use std::io::Write as _;
@@ -22,17 +22,17 @@ use crate::preview::TestSender;
 #[allow(clippy::struct_field_names, reason = "the names of the flags")]
 pub(super) struct ServeArgs {
     /// The address of the audit page, which people with a token of the cluster can open [default: no page].
-    #[arg(long, env = "PENNANT_PAGE_ADDR", value_name = "ADDR")]
+    #[arg(long, env = "RELAYBOOK_PAGE_ADDR", value_name = "ADDR")]
     page_addr: Option<SocketAddr>,
-    /// The URL under which users reach the audit page, such as `https://pennant.example.com`. Templates use it for links, and the page
+    /// The URL under which users reach the audit page, such as `https://relaybook.example.com`. Templates use it for links, and the page
     /// answers only to this host and to localhost.
-    #[arg(long, env = "PENNANT_PAGE_URL", value_name = "URL")]
+    #[arg(long, env = "RELAYBOOK_PAGE_URL", value_name = "URL")]
     page_url: Option<PageUrl>,
     /// Let people send deliveries again, and tests, from the audit page, with their own permissions.
-    #[arg(long, env = "PENNANT_PAGE_ACTIONS", requires = "page_addr")]
+    #[arg(long, env = "RELAYBOOK_PAGE_ACTIONS", requires = "page_addr")]
     page_actions: bool,
     /// A file with the key of the cookies of the audit page. All replicas need the same key [default: a key of the process].
-    #[arg(long, env = "PENNANT_PAGE_KEY_FILE", requires = "page_addr", value_name = "FILE")]
+    #[arg(long, env = "RELAYBOOK_PAGE_KEY_FILE", requires = "page_addr", value_name = "FILE")]
     page_key_file: Option<PathBuf>,
 }
 
@@ -84,11 +84,11 @@ pub(super) async fn page(args: PageArgs) -> anyhow::Result<()> {
     let begun = |address: &SecretString| {
         // The address is for the person at this terminal, and useless once it was opened.
         let _ = writeln!(std::io::stdout(), "{}", address.expose_secret());
-        let _ = writeln!(std::io::stderr(), "pennant: the address can be opened once; Ctrl-C ends the page");
+        let _ = writeln!(std::io::stderr(), "relaybook: the address can be opened once; Ctrl-C ends the page");
         if !no_open {
             opened = Opened::new(address);
             if opened.is_none() {
-                let _ = writeln!(std::io::stderr(), "pennant: no browser could be opened; open the address manually");
+                let _ = writeln!(std::io::stderr(), "relaybook: no browser could be opened; open the address manually");
             }
         }
     };
@@ -102,10 +102,10 @@ impl Opened {
     /// Opens the browser of the desktop. `None`: there is no program for it, or the file cannot be written.
     fn new(address: &SecretString) -> Option<Self> {
         let folder = std::env::var_os("XDG_RUNTIME_DIR").map_or_else(std::env::temp_dir, PathBuf::from);
-        let file = folder.join(format!("pennant-page-{:016x}.html", fastrand::u64(..)));
+        let file = folder.join(format!("relaybook-page-{:016x}.html", fastrand::u64(..)));
         let address = address.expose_secret();
         let text = format!(
-            "<!DOCTYPE html><meta http-equiv=\"refresh\" content=\"0;url={address}\"><a href=\"{address}\">Pennant</a>\n"
+            "<!DOCTYPE html><meta http-equiv=\"refresh\" content=\"0;url={address}\"><a href=\"{address}\">Relaybook</a>\n"
         );
         let mut written = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&file).ok()?;
         let opened = Self(file);

@@ -1,4 +1,4 @@
-//! `pennant promote`: requests that a revision goes to an environment.
+//! `relaybook promote`: requests that a revision goes to an environment.
 
 use std::io::Write as _;
 
@@ -42,7 +42,7 @@ pub(super) async fn promote(args: PromoteArgs) -> anyhow::Result<()> {
         writeln!(out, "it waits until suspend is false in the promotion policy of {to}")?;
     }
     if request.manual {
-        writeln!(out, "it waits for an approval: pennant approve {} {to} -n {namespace}", args.pipeline)?;
+        writeln!(out, "it waits for an approval: relaybook approve {} {to} -n {namespace}", args.pipeline)?;
     }
     Ok(())
 }

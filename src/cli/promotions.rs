@@ -1,4 +1,4 @@
-//! `pennant promotions`: which revisions are on their way to which environments, and what became of them.
+//! `relaybook promotions`: which revisions are on their way to which environments, and what became of them.
 
 use std::io::{self, Write};
 
@@ -115,7 +115,7 @@ mod tests {
 
     fn row(revision: &str, status: &serde_json::Value) -> Row {
         let promotion: Promotion = serde_json::from_value(json!({
-            "apiVersion": "pennant.dev/v1alpha1", "kind": "Promotion",
+            "apiVersion": "relaybook.dev/v1alpha1", "kind": "Promotion",
             "metadata": {"name": "web-prod-1", "namespace": "team-a", "creationTimestamp": "2026-01-01T00:00:00Z"},
             "spec": {
                 "pipelineRef": {"name": "web", "uid": "u"}, "environment": "prod", "from": "staging", "revision": revision,

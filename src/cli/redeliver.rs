@@ -1,4 +1,4 @@
-//! `pennant redeliver`: sends settled deliveries again.
+//! `relaybook redeliver`: sends settled deliveries again.
 
 use std::io::{self, Write};
 
@@ -16,7 +16,7 @@ const PARALLEL: usize = 8;
 
 #[derive(Debug, Args)]
 pub(super) struct RedeliverArgs {
-    /// Deliveries, as `NAME` or `TYPE/NAME`; `pennant audit` and `kubectl get deliveries` show the names.
+    /// Deliveries, as `NAME` or `TYPE/NAME`; `relaybook audit` and `kubectl get deliveries` show the names.
     #[arg(value_name = "NAME", required_unless_present = "parked", value_parser = named::delivery)]
     #[arg(conflicts_with_all = ["parked", "pipeline", "notification", "since", "all_namespaces"])]
     names: Vec<String>,
@@ -29,7 +29,7 @@ pub(super) struct RedeliverArgs {
     /// With --parked: only deliveries of this Notification.
     #[arg(long, requires = "parked", value_parser = named::notification)]
     notification: Option<String>,
-    /// With --parked: only deliveries that this label selector selects, such as `pennant.dev/environment=prod`.
+    /// With --parked: only deliveries that this label selector selects, such as `relaybook.dev/environment=prod`.
     #[arg(short = 'l', long, requires = "parked", value_name = "SELECTOR")]
     selector: Option<String>,
     /// With --parked: only deliveries that were parked within this time, such as 30m, 12h or 7d.
@@ -83,7 +83,7 @@ pub(super) async fn redeliver(args: RedeliverArgs) -> anyhow::Result<()> {
             Err(error) if total == 1 => return Err(error.into()),
             Err(error) => {
                 failed += 1;
-                writeln!(io::stderr(), "pennant: {}", failure::said(&error, &args.place.connection).await)?;
+                writeln!(io::stderr(), "relaybook: {}", failure::said(&error, &args.place.connection).await)?;
             }
         }
     }

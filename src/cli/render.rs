@@ -1,4 +1,4 @@
-//! `pennant render`: shows the requests that a Notification would send.
+//! `relaybook render`: shows the requests that a Notification would send.
 
 use std::collections::{BTreeSet, HashMap};
 use std::io::Write as _;
@@ -106,7 +106,7 @@ pub(super) async fn render(args: RenderArgs) -> anyhow::Result<()> {
     for preview in &shown {
         if let Some(why) = settings.egress.as_ref().and_then(|egress| egress.refuses(&preview.url)) {
             let (notification, trigger) = (&preview.notification, preview.trigger.as_str());
-            writeln!(std::io::stderr(), "pennant: {notification} {trigger}: the controller does not send it: {why}")?;
+            writeln!(std::io::stderr(), "relaybook: {notification} {trigger}: the controller does not send it: {why}")?;
         }
     }
     match &args.send_to {
@@ -185,7 +185,7 @@ fn on_pipeline(
     for name in notifications.iter().map(Notification::name_any).collect::<BTreeSet<_>>() {
         match on(&name) {
             Ok(layered) => all.push(layered),
-            Err(error @ PreviewError::NoSuchNotification { .. }) => writeln!(std::io::stderr(), "pennant: {error}")?,
+            Err(error @ PreviewError::NoSuchNotification { .. }) => writeln!(std::io::stderr(), "relaybook: {error}")?,
             Err(error) => return Err(error.into()),
         }
     }
@@ -207,7 +207,11 @@ async fn texts(
         return Ok(texts);
     }
     for key in elsewhere {
-        writeln!(std::io::stderr(), "pennant: ConfigMap {} is not among the files; add its manifest with -f", key.object())?;
+        writeln!(
+            std::io::stderr(),
+            "relaybook: ConfigMap {} is not among the files; add its manifest with -f",
+            key.object()
+        )?;
     }
     Ok(texts)
 }

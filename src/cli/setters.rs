@@ -1,4 +1,4 @@
-//! `pennant setters`: sets the values that comments mark in YAML files, or lists them, without a cluster.
+//! `relaybook setters`: sets the values that comments mark in YAML files, or lists them, without a cluster.
 
 mod tree;
 
@@ -59,7 +59,7 @@ struct Row<'a> {
 pub(super) fn setters(args: &SettersArgs) -> anyhow::Result<()> {
     let tree = tree::read(&args.paths)?;
     for note in &tree.notes {
-        writeln!(io::stderr(), "pennant: {}", escaped(note))?;
+        writeln!(io::stderr(), "relaybook: {}", escaped(note))?;
     }
     match (&args.promotion, &args.revision) {
         (Some(environment), Some(revision)) => set(args, &tree.files, environment, &Revision::new(revision)?),
@@ -122,7 +122,7 @@ fn set(args: &SettersArgs, files: &[YamlFile], environment: &EnvironmentRef, rev
         }
     }
     print_edits(args.output, &edits, environment)?;
-    Ok(writeln!(io::stderr(), "pennant: {}", summary(args.write, &edits))?)
+    Ok(writeln!(io::stderr(), "relaybook: {}", summary(args.write, &edits))?)
 }
 
 fn print_edits(output: Output, edits: &[(&YamlFile, Edit)], environment: &EnvironmentRef) -> anyhow::Result<()> {
@@ -174,6 +174,6 @@ fn print_json(rows: &[Row<'_>]) -> anyhow::Result<()> {
 /// Prints problems to stderr, so that stdout is always a diff or a list.
 fn report(problems: &[(&str, &Problem)]) -> io::Result<()> {
     problems.iter().try_for_each(|(file, Problem { line, error, .. })| {
-        writeln!(io::stderr(), "pennant: {file}:{line}: {}", escaped(&error.to_string()))
+        writeln!(io::stderr(), "relaybook: {file}:{line}: {}", escaped(&error.to_string()))
     })
 }

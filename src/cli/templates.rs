@@ -1,4 +1,4 @@
-//! `pennant templates`: the templates that come with Pennant.
+//! `relaybook templates`: the templates that come with Relaybook.
 
 use std::io::Write as _;
 

@@ -7,20 +7,20 @@ use super::unseen::Unseen;
 use crate::app::{Collector, Tracing};
 use crate::telemetry::Sample;
 
-/// The only variable of OpenTelemetry that Pennant reads, and only if tracing is enabled. Other users can see arguments, so credentials
+/// The only variable of OpenTelemetry that Relaybook reads, and only if tracing is enabled. Other users can see arguments, so credentials
 /// must not be in them.
 const HEADERS: &str = "OTEL_EXPORTER_OTLP_HEADERS";
 /// A user can put a password into this URL by mistake, so errors must not repeat it.
-const COLLECTOR: Unseen<Collector> = Unseen::of("--tracing-endpoint (or PENNANT_TRACING_ENDPOINT)");
+const COLLECTOR: Unseen<Collector> = Unseen::of("--tracing-endpoint (or RELAYBOOK_TRACING_ENDPOINT)");
 
 #[derive(Debug, Args)]
 pub(super) struct TracingArgs {
     /// Send spans to this collector by OTLP over HTTP, and `traceparent` to receivers. `/v1/traces` is appended to the path. Headers
     /// are read from `OTEL_EXPORTER_OTLP_HEADERS`; no other `OTEL_` variable is read [default: no tracing].
-    #[arg(long, env = "PENNANT_TRACING_ENDPOINT", hide_env_values = true, value_name = "URL", value_parser = COLLECTOR)]
+    #[arg(long, env = "RELAYBOOK_TRACING_ENDPOINT", hide_env_values = true, value_name = "URL", value_parser = COLLECTOR)]
     tracing_endpoint: Option<Collector>,
     /// The share of changes that are traced: a number from 0 to 1.
-    #[arg(long, env = "PENNANT_TRACING_SAMPLE", default_value = "1", value_name = "RATIO")]
+    #[arg(long, env = "RELAYBOOK_TRACING_SAMPLE", default_value = "1", value_name = "RATIO")]
     tracing_sample: Sample,
 }
 

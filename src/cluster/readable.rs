@@ -10,7 +10,7 @@ use crate::api::GROUP;
 use crate::api::values::kind::ObjectKind;
 use crate::api::values::names::is_label;
 
-/// API groups of which nothing is read: the kinds of Pennant itself, permissions, credentials, and the internal objects of a cluster.
+/// API groups of which nothing is read: the kinds of Relaybook itself, permissions, credentials, and the internal objects of a cluster.
 const GROUPS: [&str; 14] = [
     GROUP,
     "admissionregistration.k8s.io",
@@ -114,8 +114,8 @@ mod tests {
             ("certificates.k8s.io/v1", "CertificateSigningRequest"),
             ("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration"),
             ("authentication.k8s.io/v1", "TokenRequest"),
-            ("pennant.dev/v1alpha1", "Pipeline"),
-            ("pennant.dev/v9", "Anything"),
+            ("relaybook.dev/v1alpha1", "Pipeline"),
+            ("relaybook.dev/v9", "Anything"),
             ("fleet.cattle.io/v1alpha1", "ClusterRegistrationToken"),
             ("management.cattle.io/v3", "Token"),
             ("ext.cattle.io/v1", "Kubeconfig"),

@@ -213,7 +213,7 @@ mod tests {
     use super::*;
 
     fn global(config: Value) -> Result<Global, FieldError> {
-        Global::new(&serde_json::from_value(config).unwrap(), "pennant-system")
+        Global::new(&serde_json::from_value(config).unwrap(), "relaybook-system")
     }
 
     #[test]

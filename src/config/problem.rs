@@ -23,10 +23,10 @@ pub enum Problem {
     /// Parameters that a built-in template needs are missing.
     #[error("missing: {0}; the built-in template requires these parameters")]
     ParametersMissing(String),
-    /// Pennant has not read a referenced ConfigMap yet.
+    /// Relaybook has not read a referenced ConfigMap yet.
     #[error("ConfigMap {0} has not been read yet")]
     ConfigMapUnknown(ConfigMapKey),
-    /// Pennant has not merged layers and compiled their templates yet. `waits`: the namespace has spent its budget, so these layers wait in
+    /// Relaybook has not merged layers and compiled their templates yet. `waits`: the namespace has spent its budget, so these layers wait in
     /// the queue.
     #[error("these layers wait in the compile queue, because compile time per namespace is limited; no change is lost")]
     Compiling {
@@ -101,7 +101,7 @@ pub enum Problem {
     #[error("{}", join_messages(&lines(.0)))]
     Several(Vec<Problem>),
     /// The URL uses `http`, which is not allowed for this host.
-    #[error("{field}: http is not encrypted; use https, a *.svc name, or start Pennant with --allow-http")]
+    #[error("{field}: http is not encrypted; use https, a *.svc name, or start Relaybook with --allow-http")]
     InsecureScheme {
         /// The field.
         field: &'static str,
@@ -124,7 +124,9 @@ impl Missing {
         match self {
             Self::ConfigMap => format!("ConfigMap {} does not exist; create it", key.object()),
             Self::Key => format!("ConfigMap {} has no key {}; add it to its data", key.object(), key.key),
-            Self::Right => format!("ConfigMap {} cannot be read; Pennant needs list and watch on configmaps", key.object()),
+            Self::Right => {
+                format!("ConfigMap {} cannot be read; Relaybook needs list and watch on configmaps", key.object())
+            }
         }
     }
 }
@@ -220,7 +222,7 @@ impl Problem {
         }
     }
 
-    /// Whether the only problem is that Pennant has not read or compiled something yet, and will do so in a moment.
+    /// Whether the only problem is that Relaybook has not read or compiled something yet, and will do so in a moment.
     #[must_use]
     pub fn is_unknown(&self) -> bool {
         match self {

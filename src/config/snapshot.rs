@@ -131,7 +131,7 @@ mod tests {
     fn the_most_specific_wins() {
         let config: GlobalConfig =
             serde_json::from_value(json!({"notifications": [{"name": "n", "namespaces": ["team-*"]}]})).unwrap();
-        let global = Global::new(&config, "pennant-system").unwrap();
+        let global = Global::new(&config, "relaybook-system").unwrap();
         let reach = global.get("n").unwrap().reach.clone();
         let cluster_wide = EffectiveClusterWide { reach, effective: effective("cluster-wide") };
         let of = |alone: &str, over: Option<&str>| Based { alone: effective(alone), over: over.map(effective) };

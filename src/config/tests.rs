@@ -9,7 +9,7 @@ use crate::render::Data;
 
 fn notification(endpoint: &Value, template: &Value) -> Notification {
     serde_json::from_value(json!({
-        "apiVersion": "pennant.dev/v1alpha1", "kind": "Notification", "metadata": {"name": "n", "namespace": "team-a"},
+        "apiVersion": "relaybook.dev/v1alpha1", "kind": "Notification", "metadata": {"name": "n", "namespace": "team-a"},
         "spec": {"triggers": [{"type": "Deployed"}], "endpoint": endpoint, "template": template},
     }))
     .unwrap()
@@ -208,16 +208,16 @@ fn literal_credentials_are_known_by_the_namespace_of_their_layer() {
     for (team, expected) in [
         (
             json!({"endpoint": {"headers": {"X-Org": "team"}}, "template": {"parameters": {"room": "y"}}}),
-            &["pennant-system"][..],
+            &["relaybook-system"][..],
         ),
-        (json!({"template": {"parameters": {"routingKey": "ours"}}}), &["pennant-system", "team-a"]),
+        (json!({"template": {"parameters": {"routingKey": "ours"}}}), &["relaybook-system", "team-a"]),
         (
             json!({"endpoint": {"headers": {"X-Api-Key": "ours"}}, "template": {"parameters": {"routingKey": "ours"}}}),
             &["team-a"],
         ),
     ] {
         let layers =
-            [layer(Source::Global, "pennant-system", platform.clone()), layer(Source::Notification, "team-a", team)];
+            [layer(Source::Global, "relaybook-system", platform.clone()), layer(Source::Notification, "team-a", team)];
         let sending = resolve_layers(&layers, "team-a", "u", &Given::nothing()).sending.unwrap();
         assert_eq!(sending.credentials_from().collect::<Vec<_>>(), expected);
     }

@@ -1,4 +1,4 @@
-//! Follows Pennant's own resources. Each watch event is applied first, and then its object is queued for a reconcile.
+//! Follows Relaybook's own resources. Each watch event is applied first, and then its object is queued for a reconcile.
 //!
 //! In: watch events, and requests from other components to reconcile an object again. Out: a store, and the queue of objects to reconcile,
 //! for kube's `applier`.
@@ -29,7 +29,7 @@ pub(super) type Watched = (Option<String>, &'static str);
 /// A complete list: its watch, and the leadership term in which the list started.
 pub(super) type Listed = (Watched, u64);
 
-/// A resource of Pennant that the dispatcher follows.
+/// A resource of Relaybook that the dispatcher follows.
 pub(super) trait Followed:
     Deleted + Resource<Scope = NamespaceResourceScope> + Clone + PartialEq + Debug + Send + Sync + 'static
 {

@@ -156,7 +156,7 @@ impl Request {
 pub enum Meaning {
     /// A page of pull requests.
     Page {
-        /// Those from the branch to the base branch. Pull requests from forks are left out, because Pennant pushes to the repository itself.
+        /// Those from the branch to the base branch. Pull requests from forks are left out, because Relaybook pushes to the repository itself.
         found: Vec<PullRequest>,
         /// The next page. `None` after the last one, and after [`MAX_PAGES`].
         next: Option<Cursor>,

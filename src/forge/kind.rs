@@ -65,7 +65,7 @@ impl Kind {
     #[must_use]
     pub const fn git_user(self) -> Option<&'static str> {
         match self {
-            Self::Gitea => Some("pennant"),
+            Self::Gitea => Some("relaybook"),
             Self::Github => Some("x-access-token"),
             Self::Gitlab => Some("oauth2"),
             Self::BitbucketCloud => Some("x-token-auth"),
@@ -95,7 +95,7 @@ mod tests {
     #[test]
     fn words_and_credentials() {
         let table = [
-            ("gitea", "authorization: token T", Some("pennant")),
+            ("gitea", "authorization: token T", Some("relaybook")),
             ("github", "authorization: Bearer T", Some("x-access-token")),
             ("gitlab", "private-token: T", Some("oauth2")),
             ("bitbucket-cloud", "authorization: Bearer T", Some("x-token-auth")),

@@ -11,7 +11,7 @@ pub struct PullRequest {
     pub branch: String,
     /// The branch into which it is merged, without `refs/heads/`.
     pub base: String,
-    /// Whether the branch is in another repository. Pennant never creates such a pull request.
+    /// Whether the branch is in another repository. Relaybook never creates such a pull request.
     pub from_fork: bool,
     /// The commit at the end of the branch. Bitbucket Cloud abbreviates it.
     pub head: Option<String>,

@@ -38,15 +38,15 @@ pub struct Promoted<'a> {
     pub previous: Option<&'a str>,
 }
 
-/// Returns the line by which Pennant finds its pull request again. It is the last line of the description, and a comment of HTML.
+/// Returns the line by which Relaybook finds its pull request again. It is the last line of the description, and a comment of HTML.
 #[must_use]
 pub fn marker(namespace: &str, name: &str, pipeline_uid: &str) -> String {
-    format!("<!-- pennant {namespace}/{name} {pipeline_uid} -->")
+    format!("<!-- relaybook {namespace}/{name} {pipeline_uid} -->")
 }
 
 /// Whether a line is the [`marker`] of a promotion of this pipeline: of this promotion, or of an earlier one for the same occasion.
 pub(super) fn is_marker(line: &str, pipeline_uid: &str) -> bool {
-    line.starts_with("<!-- pennant ") && line.ends_with(&format!(" {pipeline_uid} -->"))
+    line.starts_with("<!-- relaybook ") && line.ends_with(&format!(" {pipeline_uid} -->"))
 }
 
 /// Returns the title of a pull request.
@@ -67,7 +67,7 @@ pub fn titled(text: &str) -> String {
 #[must_use]
 pub fn body(promoted: &Promoted<'_>) -> String {
     let mut text = format!(
-        "Pennant promotes a revision that runs in environment {} to environment {}.\n\n| | |\n|---|---|\n",
+        "Relaybook promotes a revision that runs in environment {} to environment {}.\n\n| | |\n|---|---|\n",
         code(promoted.from),
         code(promoted.environment),
     );
@@ -83,7 +83,7 @@ pub fn body(promoted: &Promoted<'_>) -> String {
         // Writing to a String cannot fail.
         let _ = writeln!(text, "| {name} | {value} |");
     }
-    text.push_str("\nIf this pull request is closed without being merged, the promotion ends. Pennant does not open another one by itself.\n");
+    text.push_str("\nIf this pull request is closed without being merged, the promotion ends. Relaybook does not open another one by itself.\n");
     described(&text, promoted)
 }
 
@@ -116,7 +116,7 @@ pub fn described(text: &str, promoted: &Promoted<'_>) -> String {
 #[must_use]
 pub fn withdrawn(promoted: &Promoted<'_>, why: &str) -> String {
     format!(
-        "Pennant closes this pull request. The promotion of {} to environment {} is withdrawn: {}",
+        "Relaybook closes this pull request. The promotion of {} to environment {} is withdrawn: {}",
         code(promoted.revision),
         code(promoted.environment),
         escaped(why, MAX_SHOWN, Spaces::Kept),
@@ -192,18 +192,18 @@ mod tests {
     #[test]
     fn the_texts_of_a_plain_revision() {
         assert_eq!(title(&PROMOTED), "Promote podinfo to prod: main@sha1:9c1e1fd3");
-        let expected = "Pennant promotes a revision that runs in environment `staging` to environment `prod`.\n\n\
+        let expected = "Relaybook promotes a revision that runs in environment `staging` to environment `prod`.\n\n\
             | | |\n|---|---|\n\
             | Pipeline | `podinfo` in namespace `team-a` |\n| From | `staging` |\n| To | `prod` |\n\
             | Revision | `main@sha1:9c1e1fd3` |\n| Previous revision | `6.5.0` |\n\
             | Promotion | `podinfo-prod-7f3a9c2b1d-1763711234567` |\n\n\
-            If this pull request is closed without being merged, the promotion ends. Pennant does not open another one by itself.\n\n\
-            <!-- pennant team-a/podinfo-prod-7f3a9c2b1d-1763711234567 0b1c -->";
+            If this pull request is closed without being merged, the promotion ends. Relaybook does not open another one by itself.\n\n\
+            <!-- relaybook team-a/podinfo-prod-7f3a9c2b1d-1763711234567 0b1c -->";
         assert_eq!(body(&PROMOTED), expected);
         assert!(body(&Promoted { previous: None, ..PROMOTED }).contains("| Previous revision | none |"));
         assert_eq!(
             withdrawn(&PROMOTED, "staging runs 6.5.2 now."),
-            "Pennant closes this pull request. The promotion of `main@sha1:9c1e1fd3` to environment `prod` is withdrawn: staging runs 6.5.2 now."
+            "Relaybook closes this pull request. The promotion of `main@sha1:9c1e1fd3` to environment `prod` is withdrawn: staging runs 6.5.2 now."
         );
     }
 
@@ -253,8 +253,8 @@ mod tests {
             (&marker("n", "p", "uu"), false),
             (&marker("n", "p", "v"), false),
             ("<!-- other n/p u -->", false),
-            ("text <!-- pennant n/p u -->", false),
-            ("<!-- pennant n/p u --> text", false),
+            ("text <!-- relaybook n/p u -->", false),
+            ("<!-- relaybook n/p u --> text", false),
             ("", false),
         ] {
             assert_eq!(is_marker(line, "u"), expected, "{line}");
@@ -288,10 +288,10 @@ mod tests {
 
     #[test]
     fn a_text_of_a_user_gives_no_commands_and_no_other_marker() {
-        let text = "Look:\r\n/merge\n  /close\n<!-- pennant other/x y -->\n\n";
+        let text = "Look:\r\n/merge\n  /close\n<!-- relaybook other/x y -->\n\n";
         assert_eq!(
             described(text, &PROMOTED),
-            "Look:\n\\/merge\n  \\/close\n<!-- pennant other/x y -->\n\n<!-- pennant team-a/podinfo-prod-7f3a9c2b1d-1763711234567 0b1c -->"
+            "Look:\n\\/merge\n  \\/close\n<!-- relaybook other/x y -->\n\n<!-- relaybook team-a/podinfo-prod-7f3a9c2b1d-1763711234567 0b1c -->"
         );
         assert_eq!(
             super::super::pull_request::last_line(Some(&described(text, &PROMOTED))),

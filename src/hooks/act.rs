@@ -177,7 +177,7 @@ mod tests {
 
     fn promotion(over: &Value) -> Promotion {
         let mut object = json!({
-            "apiVersion": "pennant.dev/v1alpha1", "kind": "Promotion",
+            "apiVersion": "relaybook.dev/v1alpha1", "kind": "Promotion",
             "metadata": {"name": "a", "namespace": "team-a", "uid": "u", "resourceVersion": "7"},
             "spec": {"pipelineRef": {"name": "podinfo", "uid": "p"}, "environment": "prod", "from": "staging",
                 "revision": "main@sha1:5f3d/2c", "occasion": 1},

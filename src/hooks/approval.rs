@@ -239,7 +239,7 @@ mod tests {
 
     fn promotion(over: &Value) -> Promotion {
         let mut object = json!({
-            "apiVersion": "pennant.dev/v1alpha1", "kind": "Promotion",
+            "apiVersion": "relaybook.dev/v1alpha1", "kind": "Promotion",
             "metadata": {"name": "podinfo-prod-7f3a-1", "namespace": "team-a", "uid": "u"},
             "spec": {"pipelineRef": {"name": "podinfo", "uid": "p"}, "environment": "prod", "from": "staging",
                 "revision": "main@sha1:5f3d/2c", "occasion": 1},

@@ -135,7 +135,7 @@ mod tests {
 
     fn pipeline(name: &str, spec: &Value) -> SeenPipeline {
         let mut object = json!({
-            "apiVersion": "pennant.dev/v1alpha1", "kind": "Pipeline",
+            "apiVersion": "relaybook.dev/v1alpha1", "kind": "Pipeline",
             "metadata": {"name": name, "namespace": "team-a", "uid": format!("uid-{name}")},
             "spec": {"appRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}, "environments": [
                 {"name": "dev", "targets": [{"namespace": "a"}]},

@@ -49,7 +49,7 @@ mod tests {
             (looked("now"), true),
         ] {
             let mut object = json!({
-                "apiVersion": "pennant.dev/v1alpha1", "kind": "Promotion", "metadata": {"name": "a", "namespace": "team-a"},
+                "apiVersion": "relaybook.dev/v1alpha1", "kind": "Promotion", "metadata": {"name": "a", "namespace": "team-a"},
                 "spec": {"pipelineRef": {"name": "podinfo", "uid": "p"}, "environment": "prod", "from": "staging",
                     "revision": "1", "occasion": 1},
                 "status": {"phase": "Pending"},

@@ -151,7 +151,7 @@ mod tests {
         metrics.pending(3);
         let (head, body) = server.get("/metrics").await;
         assert!(head.contains("content-type: application/openmetrics-text; version=1.0.0; charset=utf-8"), "{head}");
-        assert!(body.contains("pennant_deliveries_pending 3\n"), "{body}");
+        assert!(body.contains("relaybook_deliveries_pending 3\n"), "{body}");
         assert!(server.get("/other").await.0.starts_with("HTTP/1.1 404"));
     }
 

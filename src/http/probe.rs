@@ -1,4 +1,4 @@
-//! Queries the readiness of another Pennant process.
+//! Queries the readiness of another Relaybook process.
 
 use std::time::Duration;
 
@@ -44,7 +44,7 @@ async fn ask(url: &Uri) -> Result<(), ProbeError> {
     if status.is_success() {
         return Ok(());
     }
-    // A longer text does not come from Pennant, and is ignored.
+    // A longer text does not come from Relaybook, and is ignored.
     let text = to_bytes(Body::new(answer.into_body()), LONGEST).await.unwrap_or_default();
     let waits = String::from_utf8_lossy(&text).split_whitespace().collect::<Vec<_>>().join(", ");
     Err(ProbeError::NotReady { status, waits })

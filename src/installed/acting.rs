@@ -107,23 +107,23 @@ mod tests {
 
     #[test]
     fn a_controller_that_does_not_act_is_named() {
-        let pipeline = lease("pennant-pipeline", "a", 60);
+        let pipeline = lease("relaybook-pipeline", "a", 60);
         for (other, expected) in [
-            (lease("pennant-dispatch", "a", 60), None),
+            (lease("relaybook-dispatch", "a", 60), None),
             // The clock of this machine is four minutes ahead, or an hour behind.
-            (lease("pennant-dispatch", "a", 300), None),
-            (lease("pennant-dispatch", "a", -3600), None),
-            (lease("pennant-dispatch", "a", 391), Some("pennant-dispatch has no holder")),
-            (lease("pennant-dispatch", "", 10), Some("pennant-dispatch has no holder")),
+            (lease("relaybook-dispatch", "a", 300), None),
+            (lease("relaybook-dispatch", "a", -3600), None),
+            (lease("relaybook-dispatch", "a", 391), Some("relaybook-dispatch has no holder")),
+            (lease("relaybook-dispatch", "", 10), Some("relaybook-dispatch has no holder")),
             // There are shards only.
-            (lease("pennant-dispatch-eu", "a", 60), None),
-            (lease("pennant-dispatch-eu", "a", 3600), Some("pennant-dispatch-eu has no holder")),
-            (lease("pennant-dispatcher", "a", 60), Some("pennant-dispatch does not exist")),
+            (lease("relaybook-dispatch-eu", "a", 60), None),
+            (lease("relaybook-dispatch-eu", "a", 3600), Some("relaybook-dispatch-eu has no holder")),
+            (lease("relaybook-dispatcher", "a", 60), Some("relaybook-dispatch does not exist")),
         ] {
             let text = expected.map(|why| format!("No controller acts: Lease {why}. Nothing is sent until one does."));
             assert_eq!(texts(&[pipeline.clone(), other]), text.into_iter().collect::<Vec<_>>());
         }
-        let none = "No controller acts: Lease pennant-pipeline does not exist, Lease pennant-dispatch does not exist. \
+        let none = "No controller acts: Lease relaybook-pipeline does not exist, Lease relaybook-dispatch does not exist. \
             Nothing is observed or sent until one does.";
         assert_eq!(texts(&[]), [none]);
     }
@@ -132,7 +132,10 @@ mod tests {
     fn a_shard_that_does_not_act_is_not_the_whole_installation() {
         let both = |holders: [&str; 2], id: &str| {
             let [pipeline, dispatch] = holders;
-            [lease(&format!("pennant-pipeline{id}"), pipeline, 10), lease(&format!("pennant-dispatch{id}"), dispatch, 10)]
+            [
+                lease(&format!("relaybook-pipeline{id}"), pipeline, 10),
+                lease(&format!("relaybook-dispatch{id}"), dispatch, 10),
+            ]
         };
         let of = |own: [&str; 2], eu: [&str; 2]| texts(&[both(own, ""), both(eu, "-eu")].concat());
         let shard = |leases: &str| {
@@ -141,14 +144,16 @@ mod tests {
                 Delete it then."
             )
         };
-        let [pipeline, dispatch] = ["Lease pennant-pipeline-eu has no holder", "Lease pennant-dispatch-eu has no holder"];
+        let [pipeline, dispatch] =
+            ["Lease relaybook-pipeline-eu has no holder", "Lease relaybook-dispatch-eu has no holder"];
         assert_eq!(of(["a", "a"], ["b", "b"]), Vec::<String>::new());
         assert_eq!(of(["a", "a"], ["", ""]), [shard(&format!("{pipeline}, {dispatch}"))]);
         // What is left over of a shard does not hide that nobody sends.
-        let nobody =
-            format!("No controller acts: Lease pennant-dispatch has no holder, {dispatch}. Nothing is sent until one does.");
+        let nobody = format!(
+            "No controller acts: Lease relaybook-dispatch has no holder, {dispatch}. Nothing is sent until one does."
+        );
         assert_eq!(of(["a", ""], ["", ""]), [nobody, shard(pipeline)]);
-        let own = "The controllers without a shard ID do not act (Lease pennant-pipeline has no holder): pipelines that \
+        let own = "The controllers without a shard ID do not act (Lease relaybook-pipeline has no holder): pipelines that \
             belong to no shard wait.";
         assert_eq!(of(["", "a"], ["b", "b"]), [own]);
     }

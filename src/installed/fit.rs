@@ -95,7 +95,7 @@ mod tests {
     fn publish(definitions: &[CustomResourceDefinition]) -> Value {
         let path = |definition: &CustomResourceDefinition, rest: &str| {
             let plural = &definition.spec.names.plural;
-            (format!("/apis/pennant.dev/v1alpha1/namespaces/{{namespace}}/{plural}/{{name}}{rest}"), json!({}))
+            (format!("/apis/relaybook.dev/v1alpha1/namespaces/{{namespace}}/{plural}/{{name}}{rest}"), json!({}))
         };
         let has_status = |d: &&CustomResourceDefinition| d.spec.versions[0].subresources.is_some();
         let objects = definitions.iter().map(|definition| path(definition, ""));
@@ -108,7 +108,7 @@ mod tests {
             let kind = &definition.spec.names.kind;
             schema["x-kubernetes-group-version-kind"] =
                 json!([{"group": definition.spec.group, "version": version.name, "kind": kind}]);
-            (format!("dev.pennant.{}.{kind}", version.name), schema)
+            (format!("dev.relaybook.{}.{kind}", version.name), schema)
         });
         json!({"paths": paths, "components": {"schemas": schemas.collect::<Map<_, _>>()}})
     }
@@ -129,7 +129,7 @@ mod tests {
 
     fn lacks(change: impl FnOnce(&mut Value)) -> Vec<String> {
         let mut published = published();
-        change(&mut published["components"]["schemas"]["dev.pennant.v1alpha1.Pipeline"]["properties"]);
+        change(&mut published["components"]["schemas"]["dev.relaybook.v1alpha1.Pipeline"]["properties"]);
         missing(&crate::api::crds(), &published)
     }
 
@@ -194,7 +194,7 @@ mod tests {
             published["paths"] = paths;
             missing(&crate::api::crds(), &published)
         };
-        let path = |rest: &str| json!({format!("/apis/pennant.dev/v1alpha1/namespaces/{{namespace}}/{rest}"): {}});
+        let path = |rest: &str| json!({format!("/apis/relaybook.dev/v1alpha1/namespaces/{{namespace}}/{rest}"): {}});
         assert_eq!(
             listed(path("deliveries/{name}/status")),
             ["Delivery.status in the object itself (it is still a subresource)"]
@@ -208,7 +208,7 @@ mod tests {
     #[test]
     fn an_enum_value_that_is_not_accepted_is_listed() {
         let mut published = published();
-        let delivery = &mut published["components"]["schemas"]["dev.pennant.v1alpha1.Delivery"];
+        let delivery = &mut published["components"]["schemas"]["dev.relaybook.v1alpha1.Delivery"];
         let outcome = &mut delivery["properties"]["status"]["properties"]["outcome"]["enum"];
         let all = outcome.as_array_mut().unwrap();
         let gone = all.remove(0);

@@ -39,7 +39,7 @@ const REFUSALS: u32 = 15;
 /// Maximum number of missing fields in a message.
 const NAMED: usize = 5;
 /// The command that installs the CRDs of this version.
-pub const INSTALL: &str = "pennant crds | kubectl apply --server-side --force-conflicts -f -";
+pub const INSTALL: &str = "relaybook crds | kubectl apply --server-side --force-conflicts -f -";
 
 /// The result of a check.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -155,7 +155,7 @@ fn classify(missing: &[String]) -> CrdState {
     let found = if missing.iter().any(|lost| lost.contains('.')) { CrdState::Outdated } else { CrdState::Missing };
     let more = if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };
     found(format!(
-        "the installed CRDs are not those of version {}; missing: {}{more}. Install them with `{INSTALL}`; Pennant then continues \
+        "the installed CRDs are not those of version {}; missing: {}{more}. Install them with `{INSTALL}`; Relaybook then continues \
          automatically",
         env!("CARGO_PKG_VERSION"),
         named.join(", "),

@@ -1,6 +1,6 @@
 //! The content of a Lease: which replicas are members, and which replica holds which bucket. Values only.
 //!
-//! In and out: the Lease object. The members and the buckets are in its annotation `pennant.dev/buckets`, as JSON. A Lease without this
+//! In and out: the Lease object. The members and the buckets are in its annotation `relaybook.dev/buckets`, as JSON. A Lease without this
 //! annotation has one holder, which holds all buckets: a replica of a version that did not divide the work.
 
 use std::collections::BTreeMap;
@@ -13,13 +13,14 @@ use serde::{Deserialize, Serialize};
 
 use super::bucket::{Bucket, Buckets, COUNT};
 use crate::api::Time;
+use crate::api::group;
 
 /// Duration of a membership after a renewal.
 pub const LASTS: Duration = Duration::from_secs(90);
 /// Maximum duration that is accepted in the Lease of another replica.
 pub const LONGEST: Duration = Duration::from_mins(10);
 /// The annotation with the members and the buckets.
-pub const ANNOTATION: &str = "pennant.dev/buckets";
+pub const ANNOTATION: &str = concat!(group!(), "/buckets");
 /// The member that represents the unknown holders of a Lease that was deleted and created again. It is never renewed.
 pub const UNKNOWN: &str = "";
 
@@ -169,7 +170,7 @@ mod tests {
         }
         let written = |table: &Table| {
             let mut object =
-                object("pennant-dispatch", &Write { over: None, epoch: 9, table: table.clone(), giving: Buckets::NONE });
+                object("relaybook-dispatch", &Write { over: None, epoch: 9, table: table.clone(), giving: Buckets::NONE });
             object.metadata.resource_version = Some("4".into());
             object
         };

@@ -20,7 +20,7 @@ use crate::pipeline::plan::plan;
 use crate::promotion::{Sample, names, unusable};
 use crate::sets::{self, Settings};
 
-/// Parses an object as a kind of Pennant. Returns the problem if the object does not match the type.
+/// Parses an object as a kind of Relaybook. Returns the problem if the object does not match the type.
 pub(super) fn parse<K: DeserializeOwned + kube::Resource>(object: &Value, namespace: &str) -> Result<K, FieldProblem> {
     let mut parsed: K = serde_path_to_error::deserialize(object)
         .map_err(|e| (e.path().to_string(), one_line(&e.inner().to_string()), Source::Controller))?;
@@ -77,7 +77,7 @@ pub(super) fn promotion(object: &Value, options: &Options) -> Option<FieldProble
         Err(problem) => return Some(problem),
     };
     let name = names::name(&promotion.spec);
-    let message = format!("must be {name}, which the spec determines; pennant promote creates a Promotion with its name");
+    let message = format!("must be {name}, which the spec determines; relaybook promote creates a Promotion with its name");
     (promotion.name_any() != name).then(|| ("metadata.name".to_owned(), message, Source::Controller))
 }
 

@@ -59,9 +59,9 @@ mod tests {
 
     fn notes(triggers: &str, more: &str, layers: &str) -> Vec<String> {
         let text = format!(
-            "apiVersion: pennant.dev/v1alpha1\nkind: Notification\nmetadata: {{name: deploys, labels: {{}}}}\nspec:\n  triggers: \
+            "apiVersion: relaybook.dev/v1alpha1\nkind: Notification\nmetadata: {{name: deploys, labels: {{}}}}\nspec:\n  triggers: \
              [{triggers}]\n  endpoint: {{url: 'https://example.com/'}}\n  template: {{inline: {{body: '{{}}'}}}}\n{more}---\n\
-             apiVersion: pennant.dev/v1alpha1\nkind: Pipeline\nmetadata: {{name: shop}}\nspec:\n  appRef: {{apiVersion: apps/v1, kind: \
+             apiVersion: relaybook.dev/v1alpha1\nkind: Pipeline\nmetadata: {{name: shop}}\nspec:\n  appRef: {{apiVersion: apps/v1, kind: \
              Deployment, name: web}}\n  environments: [{{name: dev, targets: [{{namespace: a}}]}}, {{name: prod, targets: [{{namespace: b}}]}}]\n{layers}"
         );
         let report = lint(&[File::named("a.yaml", text)], &options()).unwrap();

@@ -1,6 +1,6 @@
 //! Checks manifests against everything that the API server and the controllers require, without a cluster. Pure.
 //!
-//! In: the texts of files, and the settings of Pennant ([`Options`]). Out: a [`Report`] with every [`Finding`]: what the API server would
+//! In: the texts of files, and the settings of Relaybook ([`Options`]). Out: a [`Report`] with every [`Finding`]: what the API server would
 //! reject (the schema and its rules, unknown fields, names), and what the controllers would report in a condition.
 //!
 //! `definition` checks the schema, `rules` its CEL rules, `metadata` the names. `controller` and `layers` check what the controllers check,
@@ -41,7 +41,7 @@ use definition::Definitions;
 use pipelines::{Files, Notifications};
 use sheet::FindingContext;
 
-/// The settings of the Pennant installation that the manifests are for.
+/// The settings of the Relaybook installation that the manifests are for.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The namespace of objects that name no namespace.
@@ -95,13 +95,13 @@ pub enum Source {
     Schema,
     /// The API server, by a rule of the schema.
     Rule,
-    /// A controller of Pennant, after the API server has accepted the object.
+    /// A controller of Relaybook, after the API server has accepted the object.
     Controller,
-    /// `pennant setters`, when it sets a value.
+    /// `relaybook setters`, when it sets a value.
     Setter,
 }
 
-/// An invalid CRD of Pennant. This is a bug, which a test would find.
+/// An invalid CRD of Relaybook. This is a bug, which a test would find.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("the built-in CRD of {kind} is invalid: {problem}")]
 pub struct LintError {
@@ -133,7 +133,7 @@ pub struct File {
     name: String,
     /// The content of the file.
     text: String,
-    /// Whether the file was found in a folder. Such a file can contain anything, so only what belongs to Pennant is checked.
+    /// Whether the file was found in a folder. Such a file can contain anything, so only what belongs to Relaybook is checked.
     is_found: bool,
 }
 
@@ -144,7 +144,7 @@ impl File {
         Self { name: name.to_owned(), text: text.into(), is_found: false }
     }
 
-    /// Creates a file that was found in a folder. Returns `None` if the file contains nothing to check or to refer to. An object of Pennant
+    /// Creates a file that was found in a folder. Returns `None` if the file contains nothing to check or to refer to. An object of Relaybook
     /// contains the group, a ConfigMap its kind, a Secret of hooks the name of a key, and the global configuration one of its keys. Any
     /// object can contain setters.
     #[must_use]
@@ -322,7 +322,7 @@ fn misplaced(document: &Document) -> Option<FieldProblem> {
     }
     let message = match document.kind() {
         "Pipeline" | "PipelineSet" | "Notification" | "Promotion" => return None,
-        "Delivery" => "only Pennant creates Deliveries; to send one again, use pennant redeliver".to_owned(),
+        "Delivery" => "only Relaybook creates Deliveries; to send one again, use relaybook redeliver".to_owned(),
         kind => match nearest(kind, ["Pipeline", "PipelineSet", "Notification", "Promotion"]) {
             Some(nearest) => format!("unknown kind; did you mean {nearest}?"),
             None => "unknown kind; known kinds: Pipeline, PipelineSet, Notification, Promotion".to_owned(),

@@ -1,7 +1,7 @@
 //! Checks the markers of values in all files: their form, and whether the environments exist that they name.
 //!
 //! In: the texts of the files, and their documents. Out: findings, and a note if no Pipeline is among the files, or if an environment that
-//! Pennant itself promotes to has no marker in them.
+//! Relaybook itself promotes to has no marker in them.
 
 use std::collections::HashSet;
 

@@ -21,7 +21,7 @@ use crate::manifests::schema;
 pub(super) fn options() -> Options {
     Options {
         namespace: "default".to_owned(),
-        config_map: ObjectName { namespace: "pennant-system".to_owned(), name: "pennant-config".to_owned() },
+        config_map: ObjectName { namespace: "relaybook-system".to_owned(), name: "relaybook-config".to_owned() },
         cluster_name: "in-cluster".to_owned(),
         allow_http: false,
         cross_namespace_refs: true,
@@ -40,7 +40,7 @@ fn lines(text: &str) -> Vec<String> {
 fn full() -> Vec<Value> {
     let secret = json!({"name": "s", "key": "k"});
     let notification = json!({
-        "apiVersion": "pennant.dev/v1alpha1", "kind": "Notification", "metadata": {"name": "n"},
+        "apiVersion": "relaybook.dev/v1alpha1", "kind": "Notification", "metadata": {"name": "n"},
         "spec": {
             "triggers": [{"type": "Deployed"}],
             "endpoint": {
@@ -53,7 +53,7 @@ fn full() -> Vec<Value> {
         },
     });
     let pipeline = json!({
-        "apiVersion": "pennant.dev/v1alpha1", "kind": "Pipeline", "metadata": {"name": "p"},
+        "apiVersion": "relaybook.dev/v1alpha1", "kind": "Pipeline", "metadata": {"name": "p"},
         "spec": {
             "appRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
             "environments": [
@@ -79,12 +79,12 @@ fn full() -> Vec<Value> {
         },
     });
     let delivery = json!({
-        "apiVersion": "pennant.dev/v1alpha1", "kind": "Delivery", "metadata": {"name": "d"},
+        "apiVersion": "relaybook.dev/v1alpha1", "kind": "Delivery", "metadata": {"name": "d"},
         "spec": {"notification": "n", "subject": {"clusterRef": {"kind": "Secret", "name": "eu"}}},
         "status": {"outcome": "Parked", "attempts": 1},
     });
     let promotion = json!({
-        "apiVersion": "pennant.dev/v1alpha1", "kind": "Promotion", "metadata": {"name": "web-prod-1"},
+        "apiVersion": "relaybook.dev/v1alpha1", "kind": "Promotion", "metadata": {"name": "web-prod-1"},
         "spec": {
             "pipelineRef": {"name": "p", "uid": "u"}, "environment": "prod", "from": "dev", "revision": "2", "occasion": 1,
         },
@@ -94,7 +94,7 @@ fn full() -> Vec<Value> {
         },
     });
     let set = json!({
-        "apiVersion": "pennant.dev/v1alpha1", "kind": "PipelineSet", "metadata": {"name": "all"},
+        "apiVersion": "relaybook.dev/v1alpha1", "kind": "PipelineSet", "metadata": {"name": "all"},
         "spec": {
             "generators": [
                 {"fleet": {"gitRepos": {}}},
@@ -168,7 +168,7 @@ fn what_is_well_is_passed() {
 }
 
 #[test]
-fn of_what_is_found_in_a_folder_only_what_is_of_pennant_is_checked() {
+fn of_what_is_found_in_a_folder_only_what_is_of_relaybook_is_checked() {
     let helm = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: {{ .Release.Name }}}\n";
     for (name, text, findings, objects, notes) in [
         ("values.yaml", "replicas: 1\nimage: [", 0, 0, 0),
@@ -182,7 +182,7 @@ fn of_what_is_found_in_a_folder_only_what_is_of_pennant_is_checked() {
             0,
         ),
         ("templates/config.yaml", helm, 0, 0, 1),
-        ("broken.yaml", "apiVersion: pennant.dev/v1alpha1\nkind: [", 1, 0, 0),
+        ("broken.yaml", "apiVersion: relaybook.dev/v1alpha1\nkind: [", 1, 0, 0),
         ("config.yaml", "defaults: {}\n", 0, 1, 0),
         ("config.yaml", "defualts: {}\n", 1, 1, 0),
         ("config.yaml", "log: debug\nnotifications: true\n", 0, 0, 0),
@@ -200,7 +200,7 @@ fn of_what_is_found_in_a_folder_only_what_is_of_pennant_is_checked() {
 
 #[test]
 fn all_is_told_at_once_with_its_line() {
-    let text = "apiVersion: pennant.dev/v1alpha1
+    let text = "apiVersion: relaybook.dev/v1alpha1
 kind: Notification
 metadata:
   name: deploys
@@ -220,7 +220,7 @@ spec:
 apiVersion: v1
 kind: List
 items:
-  - apiVersion: pennant.dev/v1alpha1
+  - apiVersion: relaybook.dev/v1alpha1
     kind: Pipeline
     metadata: {name: Shop}
     spec:
@@ -231,13 +231,13 @@ items:
             - namespace: a
             - namespace: a
 ---
-apiVersion: pennant.dev/v1alpha1
+apiVersion: relaybook.dev/v1alpha1
 kind: Delivery
 ---
-apiVersion: pennant.dev/v1
+apiVersion: relaybook.dev/v1
 kind: Pipeline
 ---
-apiVersion: pennant.dev/v1alpha1
+apiVersion: relaybook.dev/v1alpha1
 kind: Notificaton
 ---
 a: [
@@ -253,8 +253,8 @@ a: [
         "a.yaml:13: Notification deploys: spec.endpoint.timeout: must be a duration from 100ms to 60s",
         "a.yaml:23: Pipeline Shop: metadata.name: must be lower-case letters",
         "a.yaml:30: Pipeline Shop: spec.environments[0].targets[1]: two targets have the name dev/in-cluster/a",
-        "a.yaml:33: Delivery (no name): kind: only Pennant creates Deliveries",
-        "a.yaml:35: Pipeline (no name): apiVersion: unknown version; write pennant.dev/v1alpha1",
+        "a.yaml:33: Delivery (no name): kind: only Relaybook creates Deliveries",
+        "a.yaml:35: Pipeline (no name): apiVersion: unknown version; write relaybook.dev/v1alpha1",
         "a.yaml:39: Notificaton (no name): kind: unknown kind; did you mean Notification?",
         "not YAML: ",
     ] {
@@ -265,7 +265,7 @@ a: [
 
 #[test]
 fn what_the_controller_would_say_is_told_at_once() {
-    let text = "apiVersion: pennant.dev/v1alpha1
+    let text = "apiVersion: relaybook.dev/v1alpha1
 kind: Notification
 metadata: {name: deploys}
 spec:
@@ -298,7 +298,7 @@ spec:
 fn triggers_are_told_with_their_lines() {
     let text = |trigger: &str| {
         format!(
-            "apiVersion: pennant.dev/v1alpha1\nkind: Notification\nmetadata: {{name: deploys}}\nspec:\n  triggers:\n    - type: \
+            "apiVersion: relaybook.dev/v1alpha1\nkind: Notification\nmetadata: {{name: deploys}}\nspec:\n  triggers:\n    - type: \
              Deployed\n    - type: ClusterOffline\n      {trigger}\n  endpoint: {{url: 'https://example.com/'}}\n  template: {{inline: \
              {{body: '{{}}'}}}}\n"
         )
@@ -321,7 +321,7 @@ fn triggers_are_told_with_their_lines() {
 
 #[test]
 fn parameters_are_told_at_once() {
-    let text = "{apiVersion: pennant.dev/v1alpha1, kind: Notification, metadata: {name: deploys}, spec: {triggers: [{type: Failed}], \
+    let text = "{apiVersion: relaybook.dev/v1alpha1, kind: Notification, metadata: {name: deploys}, spec: {triggers: [{type: Failed}], \
                 endpoint: {url: 'https://example.com/'}, template: {builtin: telegram, parameters: {chatid: x}}}}";
     let found = lines(text);
     assert!(
@@ -333,7 +333,7 @@ fn parameters_are_told_at_once() {
 
 #[test]
 fn config_maps_beside_them_are_read() {
-    let notification = "{apiVersion: pennant.dev/v1alpha1, kind: Notification, metadata: {name: deploys}, spec: {triggers: [{type: \
+    let notification = "{apiVersion: relaybook.dev/v1alpha1, kind: Notification, metadata: {name: deploys}, spec: {triggers: [{type: \
                         Deployed}], endpoint: {url: 'https://example.com/'}, template: {configMapKeyRef: {name: t, key: k}}}}";
     let map = |data: &str| {
         format!("{notification}\n---\n{{apiVersion: v1, kind: ConfigMap, metadata: {{name: t}}, data: {data}}}")
@@ -377,7 +377,7 @@ fn options_are_those_of_run() {
 fn a_url_that_does_not_show_where_requests_go_has_a_note() {
     let manifest = |endpoint: &str| {
         format!(
-            "apiVersion: pennant.dev/v1alpha1\nkind: Notification\nmetadata: {{name: alerts}}\nspec:\n  triggers: [{{type: Failed}}]\n  \
+            "apiVersion: relaybook.dev/v1alpha1\nkind: Notification\nmetadata: {{name: alerts}}\nspec:\n  triggers: [{{type: Failed}}]\n  \
              endpoint: {{{endpoint}}}\n  template: {{builtin: alertmanager}}\n"
         )
     };

@@ -68,9 +68,9 @@ mod tests {
     #[test]
     fn who_speaks_of_a_pipeline() {
         let global = "defaults: {suspend: false}\nnotifications:\n- name: audit\n  namespaces: [team-a]\n- name: b\n  namespaces: [x]\n";
-        let global = parse(global, "pennant-system").unwrap();
+        let global = parse(global, "relaybook-system").unwrap();
         let pipeline: Pipeline = serde_json::from_value(json!({
-            "apiVersion": "pennant.dev/v1alpha1", "kind": "Pipeline",
+            "apiVersion": "relaybook.dev/v1alpha1", "kind": "Pipeline",
             "metadata": {"name": "shop", "namespace": "team-a", "labels": {"team": "a"}},
             "spec": {"appRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}, "environments": []},
         }))
@@ -78,7 +78,7 @@ mod tests {
         let of = |name: &str, labels: Option<&str>| {
             let notification = labels.map(|team| -> Notification {
                 serde_json::from_value(json!({
-                    "apiVersion": "pennant.dev/v1alpha1", "kind": "Notification",
+                    "apiVersion": "relaybook.dev/v1alpha1", "kind": "Notification",
                     "metadata": {"name": name, "namespace": "team-a"}, "spec": {"pipelineSelector": {"matchLabels": {"team": team}}},
                 }))
                 .unwrap()
@@ -98,13 +98,13 @@ mod tests {
     #[test]
     fn a_notification_of_the_layer_namespace_is_over_that_of_the_pipelines_namespace() {
         let pipeline: Pipeline = serde_json::from_value(json!({
-            "apiVersion": "pennant.dev/v1alpha1", "kind": "Pipeline", "metadata": {"name": "shop", "namespace": "platform"},
+            "apiVersion": "relaybook.dev/v1alpha1", "kind": "Pipeline", "metadata": {"name": "shop", "namespace": "platform"},
             "spec": {"layerNamespace": "team-a", "environments": []},
         }))
         .unwrap();
         let notification = |namespace: &str, name: &str, accepted: &[&str]| -> Notification {
             serde_json::from_value(json!({
-                "apiVersion": "pennant.dev/v1alpha1", "kind": "Notification",
+                "apiVersion": "relaybook.dev/v1alpha1", "kind": "Notification",
                 "metadata": {"name": name, "namespace": namespace}, "spec": {"pipelineNamespaces": accepted},
             }))
             .unwrap()

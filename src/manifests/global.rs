@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     fn errors(text: &str) -> Vec<String> {
-        parse(text, "pennant-system").map(drop).unwrap_err().iter().map(ToString::to_string).collect()
+        parse(text, "relaybook-system").map(drop).unwrap_err().iter().map(ToString::to_string).collect()
     }
 
     const GOOD: &str = "
@@ -139,13 +139,13 @@ notifications:
 
     #[test]
     fn what_is_right_is_read() {
-        let global = parse(GOOD, "pennant-system").unwrap();
+        let global = parse(GOOD, "relaybook-system").unwrap();
         let audit = global.get("audit").unwrap();
         let tier = [("tier".to_owned(), "one".to_owned())].into();
         assert!(audit.reach.selects("team-a", &tier) && !audit.reach.covers("other"));
         let layers = global.layers_below(Some(audit), None);
         assert_eq!(layers.len(), 2);
-        assert!(layers.iter().all(|layer| layer.namespace == "pennant-system"));
+        assert!(layers.iter().all(|layer| layer.namespace == "relaybook-system"));
         assert_eq!(layers[1].remove, ["/delivery/retry/maxAge"]);
         for nothing in ["", "# only a comment\n", "{}", "null\n", "notifications: []\n", "---\n"] {
             assert!(parse(nothing, "n").unwrap().notifications().next().is_none(), "{nothing}");

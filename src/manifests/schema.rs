@@ -1,4 +1,4 @@
-//! The schemas of manifests of Pennant's kinds.
+//! The schemas of manifests of Relaybook's kinds.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use schemars::generate::SchemaSettings;

@@ -186,7 +186,7 @@ fn at(path: &RevisionPath, object: &DynamicObject, reading: Reading) -> Reading 
 }
 
 /// Returns a name for the rules of a kind with their edition, and for the path of the revision. If the name changes, states that the old
-/// rules settled cannot be compared with new states, and Pennant takes a new baseline.
+/// rules settled cannot be compared with new states, and Relaybook takes a new baseline.
 #[must_use]
 pub fn reader(api_version: &str, kind: &str, revision_path: Option<&str>) -> String {
     let rules = Rules::of(api_version, kind).reader;

@@ -1,4 +1,4 @@
-//! What Pennant reports about a delivery outside its object: the audit line, the label of a metric, and the reason why its lane is blocked.
+//! What Relaybook reports about a delivery outside its object: the audit line, the label of a metric, and the reason why its lane is blocked.
 
 use super::record::Record;
 use super::store::figures::Trouble;

@@ -1,4 +1,4 @@
-//! Sends transitions to their receivers, lane by lane, and records them. No other part of Pennant decides what can be sent.
+//! Sends transitions to their receivers, lane by lane, and records them. No other part of Relaybook decides what can be sent.
 //!
 //! In: transitions from the dispatcher, through [`Deliveries::record`]; facts about pipelines and notifications, through the
 //! [`PipelineIndex`]; notices of changes, through [`Deliveries::look`]. Out: requests (by `webhook`), outcomes (by the [journal](Journal)),

@@ -48,7 +48,7 @@ pub(crate) fn record(serial: i64) -> Record {
 /// Returns a notification with this uid, whose deliveries can be sent.
 pub(crate) fn notification(uid: &str) -> EffectiveNotification {
     let mut object: Notification = serde_json::from_value(serde_json::json!({
-        "apiVersion": "pennant.dev/v1alpha1", "kind": "Notification",
+        "apiVersion": "relaybook.dev/v1alpha1", "kind": "Notification",
         "metadata": {"name": "deploys", "namespace": "team-a", "uid": uid, "generation": 1},
         "spec": {
             "triggers": [{"type": "Deployed"}],

@@ -35,7 +35,7 @@ impl Call {
         if record.status.attempts > 0 {
             attributes.push(("http.request.resend_count", Value::from(record.status.attempts)));
         }
-        attributes.push(("pennant.delivery", Value::from(&*record.id.name)));
+        attributes.push(("relaybook.delivery", Value::from(&*record.id.name)));
         Some(Self { trace, id: SpanId::of(lot), parent: own(record), attributes })
     }
 
@@ -75,19 +75,19 @@ pub(super) fn settled(tracer: &Tracer, record: &Record, outcome: Outcome, now: T
     let (spec, status) = (&record.spec, &record.status);
     let trace = tracer.sampled(&spec.pipeline_ref.uid, spec.serial)?;
     let mut attributes = vec![
-        ("pennant.delivery", Value::from(&*record.id.name)),
-        ("pennant.delivery.namespace", Value::from(&*record.id.namespace)),
-        ("pennant.notification", Value::from(&*spec.notification)),
-        ("pennant.transition", Value::from(spec.type_.as_str())),
-        ("pennant.outcome", Value::from(outcome.as_str())),
-        ("pennant.attempts", Value::from(status.attempts)),
+        ("relaybook.delivery", Value::from(&*record.id.name)),
+        ("relaybook.delivery.namespace", Value::from(&*record.id.namespace)),
+        ("relaybook.notification", Value::from(&*spec.notification)),
+        ("relaybook.transition", Value::from(spec.type_.as_str())),
+        ("relaybook.outcome", Value::from(outcome.as_str())),
+        ("relaybook.attempts", Value::from(status.attempts)),
     ];
-    attributes.extend(status.reason.as_deref().map(|reason| ("pennant.reason", Value::from(reason))));
+    attributes.extend(status.reason.as_deref().map(|reason| ("relaybook.reason", Value::from(reason))));
     if status.superseded > 0 {
-        attributes.push(("pennant.superseded", Value::from(status.superseded)));
+        attributes.push(("relaybook.superseded", Value::from(status.superseded)));
     }
     if record.again {
-        attributes.push(("pennant.redelivery", Value::from("true")));
+        attributes.push(("relaybook.redelivery", Value::from("true")));
     }
     // The API server stores whole seconds, so the recording can seem to precede the observation.
     let start = record.since().max(spec.time);

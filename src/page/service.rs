@@ -339,9 +339,9 @@ fn title(screen: &Screen) -> String {
 fn same(screen: &Screen) -> String {
     match screen {
         Screen::Pipeline(namespace, _) => format!("kubectl get pipelines -n {namespace}"),
-        Screen::Delivery(namespace, _) => format!("pennant audit -n {namespace}"),
+        Screen::Delivery(namespace, _) => format!("relaybook audit -n {namespace}"),
         Screen::Notification(namespace, _) => format!("kubectl get notifications -n {namespace}"),
-        _ => "kubectl get pennant -A".to_owned(),
+        _ => "kubectl get relaybook -A".to_owned(),
     }
 }
 

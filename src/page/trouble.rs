@@ -117,7 +117,7 @@ impl Trouble {
                 None => format!("No permission: needs {verb} on {resource} in all namespaces."),
             },
             Self::NotInstalled => {
-                "Pennant is not installed in this cluster: install its chart, or apply the output of `pennant crds`."
+                "Relaybook is not installed in this cluster: install its chart, or apply the output of `relaybook crds`."
                     .to_owned()
             }
             Self::Away(why) => format!("The API server cannot be reached: {why}."),

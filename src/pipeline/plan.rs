@@ -18,7 +18,7 @@ use crate::cluster::readable;
 use crate::cluster::selection::{FleetClusters, Selection, Source};
 use crate::observe::RevisionPath;
 
-/// In a list of namespaces: all that Pennant watches.
+/// In a list of namespaces: all that Relaybook watches.
 pub(crate) const ALL_NAMESPACES: &str = "*";
 /// Maximum number of different revisionPaths. Each of them requires its own watch.
 const MAX_PATHS: usize = 8;
@@ -412,7 +412,7 @@ mod tests {
             (app("/v1", "Secret", Some(".data.password")), Some("InvalidKind")),
             (app("v1", "Secret ", None), Some("InvalidKind")),
             (app("acme.example/v1", "Secret", None), Some("ForbiddenKind")),
-            (app("pennant.dev/v1alpha1", "Pipeline", None), Some("ForbiddenKind")),
+            (app("relaybook.dev/v1alpha1", "Pipeline", None), Some("ForbiddenKind")),
             (app("acme.example/v1", "ConfigMap", None), None),
             (app("apps/v1", "Deployment", Some(".spec..x")), Some("InvalidRevisionPath")),
             (app("apps/v1", "Deployment", Some(".spec.x")), None),

@@ -32,7 +32,7 @@ use crate::telemetry::metrics::{ApiWrite, WriteResult};
 /// Time limit of one API call, because kube's client has no time limit.
 pub(super) const DEADLINE: Duration = Duration::from_secs(10);
 /// The owner of the fields that this controller writes.
-const FIELD_MANAGER: &str = "pennant-pipeline";
+const FIELD_MANAGER: &str = "relaybook-pipeline";
 /// Delay after a log with a higher epoch than ours was read. After this delay it is known which replica is the leader.
 const LEADER_RECHECK: Duration = Duration::from_secs(1);
 /// Maximum time from the due time of a timer until it fires. The same time is reserved for a status write.

@@ -39,7 +39,7 @@ mod tests {
         for (template, parameters, added) in [
             (
                 json!({"builtin": "alertmanager", "parameters": {"severity": "critical"}}),
-                json!({"severity": "critical", "source": "pennant", "link": ""}),
+                json!({"severity": "critical", "source": "relaybook", "link": ""}),
                 &["alertname", "link", "source", "title"][..],
             ),
             (

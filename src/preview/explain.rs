@@ -76,7 +76,7 @@ pub struct Wrong {
     pub message: String,
 }
 
-/// The layers that can be below the layers of a pipeline, and the settings of Pennant.
+/// The layers that can be below the layers of a pipeline, and the settings of Relaybook.
 #[derive(Clone, Copy, Debug)]
 pub struct Known<'a> {
     /// The global configuration.
@@ -405,7 +405,7 @@ mod tests {
 
     fn pipeline() -> Pipeline {
         serde_json::from_value(json!({
-            "apiVersion": "pennant.dev/v1alpha1", "kind": "Pipeline", "metadata": {"name": "shop", "namespace": "team-a"},
+            "apiVersion": "relaybook.dev/v1alpha1", "kind": "Pipeline", "metadata": {"name": "shop", "namespace": "team-a"},
             "spec": {
                 "appRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
                 "notifications": [{"name": "deploys", "endpoint": {"headers": {"X-Team": "a"}}}],
@@ -422,7 +422,7 @@ mod tests {
 
     fn notification() -> Notification {
         serde_json::from_value(json!({
-            "apiVersion": "pennant.dev/v1alpha1", "kind": "Notification", "metadata": {"name": "deploys", "namespace": "team-a"},
+            "apiVersion": "relaybook.dev/v1alpha1", "kind": "Notification", "metadata": {"name": "deploys", "namespace": "team-a"},
             "spec": {
                 "triggers": [{"type": "Deployed"}],
                 "endpoint": {"url": "https://a.example.com/in", "headers": {"X-Api-Key": "literal"}},
@@ -437,8 +437,8 @@ mod tests {
     }
 
     fn of(pipeline: &Pipeline, global: &str, asked: Asked<'_>) -> Result<Vec<Explained>, PreviewError> {
-        let global = crate::manifests::global::parse(global, "pennant-system").unwrap();
-        let config_map = ObjectName { namespace: "pennant-system".to_owned(), name: "pennant-config".to_owned() };
+        let global = crate::manifests::global::parse(global, "relaybook-system").unwrap();
+        let config_map = ObjectName { namespace: "relaybook-system".to_owned(), name: "relaybook-config".to_owned() };
         let notifications = [notification()];
         let known = Known {
             global: &global,
@@ -490,12 +490,12 @@ notifications:
         assert_eq!(names, [("audit", 3), ("deploys", 2), ("deploys", 1), ("own", 1)]);
         let (audit, deploys) = (&all[0], &all[1]);
         assert_eq!(audit.problem, None);
-        assert_eq!(audit.fields["/endpoint/url"], "ConfigMap pennant-system/pennant-config, notification audit");
-        assert_eq!(audit.fields["/endpoint/timeout"], "ConfigMap pennant-system/pennant-config, defaults");
+        assert_eq!(audit.fields["/endpoint/url"], "ConfigMap relaybook-system/relaybook-config, notification audit");
+        assert_eq!(audit.fields["/endpoint/timeout"], "ConfigMap relaybook-system/relaybook-config, defaults");
         assert_eq!(audit.fields["/template/parameters/type"], "default");
-        assert_eq!(audit.spec["template"]["parameters"]["type"], "dev.pennant.{{lower type}}");
-        assert_eq!(deploys.fields["/endpoint/timeout"], "ConfigMap pennant-system/pennant-config, notification deploys");
-        assert_eq!(deploys.fields["/delivery/retry/maxAge"], "ConfigMap pennant-system/pennant-config, defaults");
+        assert_eq!(audit.spec["template"]["parameters"]["type"], "dev.relaybook.{{lower type}}");
+        assert_eq!(deploys.fields["/endpoint/timeout"], "ConfigMap relaybook-system/relaybook-config, notification deploys");
+        assert_eq!(deploys.fields["/delivery/retry/maxAge"], "ConfigMap relaybook-system/relaybook-config, defaults");
         assert_eq!(deploys.fields["/endpoint/url"], "Notification team-a/deploys");
         assert!(with(global, Some("elsewhere"), None).is_err());
     }
@@ -578,7 +578,7 @@ notifications:
             {"name": "prod", "targets": [target("z", "Unknown", "refused")]},
         ]}))
         .unwrap();
-        let config_map = ObjectName { namespace: "pennant-system".to_owned(), name: "pennant-config".to_owned() };
+        let config_map = ObjectName { namespace: "relaybook-system".to_owned(), name: "relaybook-config".to_owned() };
         let (global, notifications) = (Global::default(), [notification()]);
         let known = Known {
             global: &global,

@@ -168,7 +168,7 @@ notifications:
 
     fn shop(team: &str) -> Pipeline {
         serde_json::from_value(json!({
-            "apiVersion": "pennant.dev/v1alpha1", "kind": "Pipeline",
+            "apiVersion": "relaybook.dev/v1alpha1", "kind": "Pipeline",
             "metadata": {"name": "shop", "namespace": "team-a", "labels": {"team": team}},
             "spec": {
                 "appRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
@@ -181,12 +181,12 @@ notifications:
 
     #[test]
     fn what_only_the_global_configuration_has_is_shown_of_a_pipeline() {
-        let global = parse(GLOBAL, "pennant-system").unwrap();
+        let global = parse(GLOBAL, "relaybook-system").unwrap();
         let layered = LayeredNotification::for_target(&global, ("audit", &[]), &shop("a"), None, "c").unwrap();
         let keys: Vec<_> = layered.config_maps().iter().map(ToString::to_string).collect();
-        assert_eq!(keys, ["pennant-system/texts, key body"]);
+        assert_eq!(keys, ["relaybook-system/texts, key body"]);
         let text = |key: &ConfigMapKey| {
-            assert_eq!(key.namespace, "pennant-system");
+            assert_eq!(key.namespace, "relaybook-system");
             Text::Found("{{type}} for {{notification.namespace}}".into())
         };
         let context = SampleContext::sample((layered.name.clone(), layered.namespace.clone()));
@@ -212,7 +212,7 @@ notifications:
 
     #[test]
     fn what_does_not_apply_is_not_shown() {
-        let global = parse(GLOBAL, "pennant-system").unwrap();
+        let global = parse(GLOBAL, "relaybook-system").unwrap();
         for (name, team, target, applies) in [
             ("audit", "a", None, true),
             // The layer of the pipeline with this name is then a separate notification. Only the defaults are below it.
@@ -225,7 +225,7 @@ notifications:
             assert_eq!(layered.is_ok(), applies, "{name} {team} {target:?}");
         }
         let notification: Notification = serde_json::from_value(json!({
-            "apiVersion": "pennant.dev/v1alpha1", "kind": "Notification", "metadata": {"name": "audit", "namespace": "team-a"},
+            "apiVersion": "relaybook.dev/v1alpha1", "kind": "Notification", "metadata": {"name": "audit", "namespace": "team-a"},
             "spec": {"pipelineSelector": {"matchLabels": {"team": "c"}}},
         }))
         .unwrap();

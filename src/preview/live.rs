@@ -50,7 +50,7 @@ pub enum PromotionsUnavailable {
     #[error("no permission to read promotions in {0}; grant list on promotions")]
     Forbidden(String),
     /// The API server does not know the kind.
-    #[error("the CRD of Promotions is not installed; apply the output of `pennant crds`")]
+    #[error("the CRD of Promotions is not installed; apply the output of `relaybook crds`")]
     NoKind,
 }
 
@@ -184,7 +184,7 @@ mod tests {
 
     fn shop() -> Pipeline {
         serde_json::from_value(json!({
-            "apiVersion": "pennant.dev/v1alpha1", "kind": "Pipeline",
+            "apiVersion": "relaybook.dev/v1alpha1", "kind": "Pipeline",
             "metadata": {"name": "shop", "namespace": "team-b", "uid": "u", "labels": {"team": "b"}},
             "spec": {"appRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
                      "environments": [{"name": "dev", "targets": [{"namespace": "x"}]},

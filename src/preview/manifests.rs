@@ -94,7 +94,7 @@ kind: ConfigMap
 metadata: {name: texts}
 data: {body: '{}'}
 ---
-apiVersion: pennant.dev/v1alpha1
+apiVersion: relaybook.dev/v1alpha1
 kind: Notification
 metadata: {name: deploys, namespace: team-a}
 spec: {triggers: [{type: Deployed}]}
@@ -124,7 +124,7 @@ metadata: {name: s}
     #[test]
     fn what_is_wrong_is_named_with_its_file_and_field() {
         let with = |spec: &str| {
-            format!("{{apiVersion: pennant.dev/v1alpha1, kind: Notification, metadata: {{name: deploys}}, spec: {spec}}}")
+            format!("{{apiVersion: relaybook.dev/v1alpha1, kind: Notification, metadata: {{name: deploys}}, spec: {spec}}}")
         };
         for (text, words) in [
             ("a: [".to_owned(), &["n.yaml", "not YAML", "line"][..]),

@@ -35,6 +35,7 @@ pub use request::{Preview, previews};
 pub use starter::starter;
 pub use test_request::{AddressedTest, Marked, TestRefusal, TestRequest, TestSample, TestSender, test_request, test_sample};
 
+use crate::api::GROUP;
 use crate::api::values::refs::ObjectName;
 use crate::config::Problem;
 use crate::outbox::RequestError;
@@ -63,7 +64,10 @@ pub enum PreviewError {
         problem: String,
     },
     /// The files contain no Notification, or none of this name.
-    #[error("there is no Notification{0} in the given manifests; add a manifest of kind Notification in group pennant.dev")]
+    #[error(
+        "there is no Notification{0} in the given manifests; add a manifest of kind Notification in group {group}",
+        group = GROUP
+    )]
     NoNotification(String),
     /// A Notification cannot be used.
     #[error("Notification {name}: {problem}")]

@@ -33,7 +33,7 @@ pub fn page(template: &BuiltinTemplate) -> Result<String, PreviewError> {
     if let Some(notes) = &metadata.notes {
         let _ = write!(page, "\n## Good to know\n\n{}\n", notes.trim());
     }
-    page.push_str("\nTo change what is sent, start from `pennant templates show ");
+    page.push_str("\nTo change what is sent, start from `relaybook templates show ");
     let _ = writeln!(page, "{}`; see [templates](../templates.md).", template.name.as_str());
     Ok(page)
 }
@@ -51,7 +51,7 @@ fn credentials(template: &BuiltinTemplate) -> String {
         CredentialsKind::Url => {
             "The whole URL is secret. Put it into a Secret, and refer to it in `endpoint.urlFrom`.".to_owned()
         }
-        CredentialsKind::None => "By default, Pennant sends no credentials.".to_owned(),
+        CredentialsKind::None => "By default, Relaybook sends no credentials.".to_owned(),
     };
     let mut text = format!("{}\n\n{how}", credentials.description.trim());
     if let Some(path) = template.metadata.path.as_ref().filter(|_| credentials.kind != CredentialsKind::Url) {

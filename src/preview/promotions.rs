@@ -157,14 +157,14 @@ impl Place<'_> {
     fn open(&self, open: &NewestPromotion, manual: bool) -> String {
         let Self { pipeline, to, .. } = self;
         let waits = manual && open.reason == "WaitingApproval";
-        let remedy = if waits { format!("; pennant approve {pipeline} {to} approves it") } else { String::new() };
+        let remedy = if waits { format!("; relaybook approve {pipeline} {to} approves it") } else { String::new() };
         format!("{}{remedy}", open.described())
     }
 
     /// Returns the state and the sentence if no promotion is open.
     fn closed(&self, plan: &Plan, found: Option<&NewestPromotion>) -> (&'static str, String) {
         let Self { pipeline, from, to } = self;
-        let start = format!("pennant promote {pipeline} {to}");
+        let start = format!("relaybook promote {pipeline} {to}");
         match plan {
             Plan::UpToDate => ("UpToDate", format!("{to} runs or tries the revision of {from}, so nothing is promoted")),
             Plan::OwnCommit(_) => {
@@ -229,7 +229,7 @@ mod tests {
         let mut after = environment("prod", "1", 0);
         json_patch::merge(&mut after, prod);
         serde_json::from_value(json!({
-            "apiVersion": "pennant.dev/v1alpha1", "kind": "Pipeline",
+            "apiVersion": "relaybook.dev/v1alpha1", "kind": "Pipeline",
             "metadata": {"name": "web", "namespace": "team-a", "uid": "u", "generation": 1},
             "spec": {
                 "appRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
@@ -280,7 +280,7 @@ mod tests {
                 pipeline(0, &json!({})),
                 Some(vec![]),
                 "Baseline",
-                "dev ran 2 already when it was first observed; pennant promote web prod promotes it",
+                "dev ran 2 already when it was first observed; relaybook promote web prod promotes it",
             ),
             ("it is there", pipeline(20, &moving), Some(vec![]), "UpToDate", "prod runs or tries the revision of dev"),
             (
@@ -297,14 +297,14 @@ mod tests {
                     "phase": "Pending", "reason": "WaitingApproval", "message": "a; a target is missing: b", "step": 1,
                 }))]),
                 "Open",
-                ": a; a target is missing: b; pennant approve web prod approves it",
+                ": a; a target is missing: b; relaybook approve web prod approves it",
             ),
             (
                 "it waits",
                 pipeline(20, &json!({})),
                 Some(vec![promotion(&status("Pending", "WaitingApproval"))]),
                 "Open",
-                " of 2 is Pending (WaitingApproval): a b; pennant approve web prod approves it",
+                " of 2 is Pending (WaitingApproval): a b; relaybook approve web prod approves it",
             ),
             (
                 "its pull request is open",
@@ -321,14 +321,14 @@ mod tests {
                 pipeline(20, &json!({})),
                 Some(vec![promotion(&status("Failed", "NotRunning"))]),
                 "Exists",
-                " of 2 is Failed (NotRunning): a b; pennant promote web prod starts another one",
+                " of 2 is Failed (NotRunning): a b; relaybook promote web prod starts another one",
             ),
             (
                 "it was deleted",
                 pipeline(20, &mirror("Requested")),
                 Some(vec![]),
                 "Exists",
-                "web-prod-x was started for it, and is deleted; pennant promote web prod starts another one",
+                "web-prod-x was started for it, and is deleted; relaybook promote web prod starts another one",
             ),
             ("it cannot be read", pipeline(20, &mirror("Pending")), None, "Open", "web-prod-x of 2 is Pending"),
             (
@@ -336,7 +336,7 @@ mod tests {
                 pipeline(20, &mirror("Withdrawn")),
                 None,
                 "Exists",
-                "web-prod-x of 2 is Withdrawn; pennant promote web prod starts another one",
+                "web-prod-x of 2 is Withdrawn; relaybook promote web prod starts another one",
             ),
         ] {
             assert!(promotes(&pipeline), "{what}");

@@ -69,7 +69,7 @@ pub(super) fn preview(name: &str, sending: &Sending, rendered: &Rendered, data: 
     }
     for (name, value) in [
         ("content-type", sending.body.content_type()),
-        ("user-agent", concat!("pennant/", env!("CARGO_PKG_VERSION"))),
+        ("user-agent", concat!("relaybook/", env!("CARGO_PKG_VERSION"))),
         ("webhook-id", &data.id),
         ("webhook-timestamp", &data.time.as_second().to_string()),
     ] {
@@ -146,7 +146,7 @@ mod tests {
 
     fn notification(spec: &Value) -> LayeredNotification {
         let object = serde_json::json!({
-            "apiVersion": "pennant.dev/v1alpha1", "kind": "Notification",
+            "apiVersion": "relaybook.dev/v1alpha1", "kind": "Notification",
             "metadata": {"name": "deploys", "namespace": "team-a"}, "spec": spec,
         });
         LayeredNotification::without_pipeline(&Global::default(), &serde_json::from_value(object).unwrap())

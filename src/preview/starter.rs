@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use crate::api::GROUP;
 use crate::api::notification::Method;
 use crate::render::{BuiltinTemplate, CredentialsKind, Declared};
 
@@ -57,7 +58,7 @@ fn head(template: &BuiltinTemplate) -> String {
     let triggers = &template.metadata.example.triggers;
     let triggers: String = triggers.iter().flat_map(|t| ["    - type: ", t.as_str(), "\n"]).collect();
     format!(
-        "apiVersion: pennant.dev/v1alpha1\nkind: Notification\nmetadata:\n  name: {}\nspec:\n  triggers:\n{triggers}",
+        "apiVersion: {GROUP}/v1alpha1\nkind: Notification\nmetadata:\n  name: {}\nspec:\n  triggers:\n{triggers}",
         template.name.as_str(),
     )
 }

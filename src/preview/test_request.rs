@@ -27,7 +27,7 @@ pub use effect::Marked;
 pub use sample::{TestSample, test_sample};
 
 /// The header that marks a test.
-const TEST: HeaderName = HeaderName::from_static("pennant-test");
+const TEST: HeaderName = HeaderName::from_static("relaybook-test");
 /// Maximum time of a test.
 const LONGEST: Duration = Duration::from_secs(20);
 
@@ -83,7 +83,7 @@ impl Named {
 
     fn remedy(&self) -> String {
         let Self { notification, namespace, pipeline } = self;
-        let command = format!("`pennant render {notification} -n {namespace} --pipeline {pipeline}`");
+        let command = format!("`relaybook render {notification} -n {namespace} --pipeline {pipeline}`");
         format!("{command} shows the request, and with `--send-to URL` sends it to a receiver of your own")
     }
 }

@@ -75,7 +75,7 @@ fn invalid(reason: &'static str, message: String) -> Admission {
 
 /// Returns the remedy for a promotion that a person has requested.
 fn remedy(spec: &PromotionSpec) -> String {
-    format!("use `pennant promote {} {}`", shown(&spec.pipeline_ref.name), shown(&spec.environment))
+    format!("use `relaybook promote {} {}`", shown(&spec.pipeline_ref.name), shown(&spec.environment))
 }
 
 /// Returns the message for a promotion whose name is not the function of its spec. Another name would be another guard.
@@ -107,7 +107,7 @@ fn behind(pair: &Pair<'_>, promotion: &Promotion, promotions: &[&Promotion]) -> 
     Some(invalid(reason::NOT_INDICATED, message))
 }
 
-/// Judges a promotion that Pennant started: it must be what the plan says.
+/// Judges a promotion that Relaybook started: it must be what the plan says.
 fn indicated(pair: &Pair<'_>, spec: &PromotionSpec) -> Admission {
     let Some(source) = pair.source() else { return Admission::Unknown };
     let from = shown(&pair.from.name);
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn one_of_pennant_must_be_what_the_plan_says() {
+    fn one_of_relaybook_must_be_what_the_plan_says() {
         let away = with(STAGING, |staging| staging.settled.as_mut().unwrap().status = Status::InProgress);
         let baseline = with(STAGING, |staging| staging.settled.as_mut().unwrap().reached = 0);
         let unseen = with(STAGING, |staging| staging.targets[0].status = Status::Unknown);

@@ -89,7 +89,7 @@ fn of_promotion<'a>(
     let missing = missing(&status.message);
     let message = match status.reason.as_str() {
         reason::WAITING_APPROVAL => {
-            format!("{to} waits for an approval of {what}: `pennant approve {} {to}`", shown(&pipeline.name_any()))
+            format!("{to} waits for an approval of {what}: `relaybook approve {} {to}`", shown(&pipeline.name_any()))
         }
         reason::SOAKING => {
             let after = duration_text(policy.after);
@@ -120,7 +120,7 @@ fn of_plan(pipeline: &Pipeline, pair: &Pair<'_>, plan: Plan) -> Option<(&'static
         Plan::Baseline(indication) => {
             let (what, name) = (revision(&indication.revision), shown(&pipeline.name_any()));
             let message = format!(
-                "{from} ran {what} when it was first seen; `pennant promote {name} {to}` starts a promotion to {to}"
+                "{from} ran {what} when it was first seen; `relaybook promote {name} {to}` starts a promotion to {to}"
             );
             Some((reason::BASELINE, message))
         }
@@ -182,13 +182,13 @@ mod tests {
                 "an approval",
                 &pipeline(),
                 vec![&withdrawn, &approval],
-                "WaitingApproval: prod waits for an approval of 2: `pennant approve web prod`",
+                "WaitingApproval: prod waits for an approval of 2: `relaybook approve web prod`",
             ),
             (
                 "an approval, and nothing is there",
                 &pipeline(),
                 vec![&absent],
-                "WaitingApproval: prod waits for an approval of 2: `pennant approve web prod`; a target is missing: Deployment web does \
+                "WaitingApproval: prod waits for an approval of 2: `relaybook approve web prod`; a target is missing: Deployment web does \
                  not exist",
             ),
             (
@@ -207,7 +207,7 @@ mod tests {
                 "at first sight",
                 &baseline,
                 vec![],
-                "Baseline: staging ran 2 when it was first seen; `pennant promote web prod` starts a promotion to prod",
+                "Baseline: staging ran 2 when it was first seen; `relaybook promote web prod` starts a promotion to prod",
             ),
             (
                 "suspended",
@@ -249,8 +249,8 @@ mod tests {
         let words = told(&both, &[&waits]);
         assert_eq!(
             words,
-            "WaitingApproval: dev ran 2 when it was first seen; `pennant promote web staging` starts a promotion to \
-             staging; prod waits for an approval of 2: `pennant approve web prod`"
+            "WaitingApproval: dev ran 2 when it was first seen; `relaybook promote web staging` starts a promotion to \
+             staging; prod waits for an approval of 2: `relaybook approve web prod`"
         );
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::api::group;
 use crate::api::promotion::EnvironmentPromotion;
 use crate::api::values::names::{cut, hash};
 use crate::api::{Promotion, PromotionSpec};
@@ -25,8 +26,8 @@ pub fn name(spec: &PromotionSpec) -> String {
 #[must_use]
 pub fn labels(spec: &PromotionSpec) -> BTreeMap<String, String> {
     let labels = [
-        ("pennant.dev/pipeline", cut(&spec.pipeline_ref.name)),
-        ("pennant.dev/environment", cut(&spec.environment)),
+        (concat!(group!(), "/pipeline"), cut(&spec.pipeline_ref.name)),
+        (concat!(group!(), "/environment"), cut(&spec.environment)),
         // A restored Promotion would have lost its status.
         ("velero.io/exclude-from-backup", "true"),
     ];
@@ -40,7 +41,7 @@ const MAX_SLUG: usize = 40;
 const MAX_BRANCHES: usize = 3;
 
 /// Returns the branches that can have the pull request of a promotion. The first one is its own. The others are those before its retries, and
-/// that of the promotion for the same occasion that Pennant started. A pull request that is still open there is taken over.
+/// that of the promotion for the same occasion that Relaybook started. A pull request that is still open there is taken over.
 #[must_use]
 pub(super) fn branches(promotion: &Promotion) -> Vec<String> {
     let (spec, retries) = (&promotion.spec, promotion.status.as_ref().map_or(0, |status| status.retries));
@@ -78,7 +79,7 @@ fn trailer_of(promotion: &Promotion, name: &str, retries: i64) -> String {
     if retries > 0 { format!("{trailer} retry {retries}") } else { trailer }
 }
 
-/// Returns the branch to which the change of a promotion is pushed: `pennant/ENVIRONMENT-SLUG-ID16`.
+/// Returns the branch to which the change of a promotion is pushed: `relaybook/ENVIRONMENT-SLUG-ID16`.
 ///
 /// The id is a hash of what the promotion is for, so a Promotion that is deleted and created again has the same branch. Everything else is for
 /// users. After the first retry of a person, the branch ends in `-2`, then in `-3`, ….
@@ -87,7 +88,7 @@ fn branch(spec: &PromotionSpec, retries: i64) -> String {
     let id = hash(&[&spec.pipeline_ref.uid, &spec.environment, &spec.revision, &occasion, &request]);
     let parts = [slug(&spec.environment, 63), slug(&spec.revision, MAX_SLUG), id[..16].to_owned()];
     let shown: Vec<&str> = parts.iter().map(String::as_str).filter(|part| !part.is_empty()).collect();
-    let branch = format!("pennant/{}", shown.join("-"));
+    let branch = format!("relaybook/{}", shown.join("-"));
     if retries > 0 { format!("{branch}-{}", retries.saturating_add(1)) } else { branch }
 }
 
@@ -167,10 +168,10 @@ mod tests {
         assert!(name.starts_with(&format!("{}-{}-", "a".repeat(62), "e".repeat(63))), "{name}");
         assert!(name.len() <= 253 && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '.'), "{name}");
         let labels = labels(&long);
-        assert_eq!(labels["pennant.dev/pipeline"], "a".repeat(62));
+        assert_eq!(labels["relaybook.dev/pipeline"], "a".repeat(62));
         assert_eq!(labels["velero.io/exclude-from-backup"], "true");
         assert!(labels.values().all(|value| value.len() <= 63));
-        let chart = concat!(env!("CARGO_MANIFEST_DIR"), "/charts/pennant/templates/admissionpolicy.yaml");
+        let chart = concat!(env!("CARGO_MANIFEST_DIR"), "/charts/relaybook/templates/admissionpolicy.yaml");
         let policy = std::fs::read_to_string(chart).unwrap();
         for label in labels.keys() {
             assert!(policy.contains(&format!("\"{label}\"")), "the admission policy of the chart keeps {label}");
@@ -186,8 +187,8 @@ mod tests {
     #[test]
     fn a_branch_is_a_function_of_what_the_promotion_is_for() {
         let one = branch(&spec(), 0);
-        assert!(one.starts_with("pennant/prod-6-5-1-"), "{one}");
-        assert_eq!(one.len(), "pennant/prod-6-5-1-".len() + 16);
+        assert!(one.starts_with("relaybook/prod-6-5-1-"), "{one}");
+        assert_eq!(one.len(), "relaybook/prod-6-5-1-".len() + 16);
         assert_eq!(branch(&spec(), 1), format!("{one}-2"));
         let other_pipeline = PromotedPipeline { name: "podinfo".into(), uid: "v".into() };
         let renamed = PromotedPipeline { name: "other".into(), uid: "u".into() };
@@ -225,7 +226,7 @@ mod tests {
         ] {
             let branch = branch(&PromotionSpec { revision: revision.to_owned(), ..spec() }, 2);
             let rest =
-                branch.strip_prefix(&format!("pennant/prod{shown}-")).unwrap_or_else(|| panic!("{revision:?}: {branch}"));
+                branch.strip_prefix(&format!("relaybook/prod{shown}-")).unwrap_or_else(|| panic!("{revision:?}: {branch}"));
             assert!(rest.len() == 18 && rest.ends_with("-3"), "{branch}");
             assert!(branch.bytes().all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'/')), "{branch}");
         }

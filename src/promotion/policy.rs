@@ -100,7 +100,7 @@ pub fn strategy_name(strategy: &PromotionStrategy) -> &'static str {
     }
 }
 
-/// Returns the repository in which Pennant itself carries out a strategy, and the branch that finally changes. `None`: a receiver
+/// Returns the repository in which Relaybook itself carries out a strategy, and the branch that finally changes. `None`: a receiver
 /// carries the strategy out.
 #[must_use]
 pub fn repository(strategy: &PromotionStrategy) -> Option<(&GitRepository, &str)> {

@@ -94,7 +94,7 @@ pub struct Progress {
     pub ended: Option<Ended>,
     /// Whether a Secret of the promotion has changed since the last attempt. Then the next attempt does not wait.
     pub is_renewed: bool,
-    /// The value of the annotation `pennant.dev/look` at the start of the last check.
+    /// The value of the annotation `relaybook.dev/look` at the start of the last check.
     pub asked: Option<String>,
     /// No attempt starts before this time, because the forge allows no more requests.
     pub not_before: Option<Time>,
@@ -107,7 +107,7 @@ pub struct Progress {
 }
 
 impl Problem {
-    /// A problem of Pennant itself. Another attempt can succeed.
+    /// A problem of Relaybook itself. Another attempt can succeed.
     #[must_use]
     pub fn of_this_program(message: &str) -> Self {
         Self { reason: "InternalError", message: message.to_owned(), lasts: Lasts::Until(None) }
@@ -128,7 +128,7 @@ pub struct Begun {
 }
 
 impl Progress {
-    /// Notes that an attempt starts. `asked`: the value of the annotation `pennant.dev/look`.
+    /// Notes that an attempt starts. `asked`: the value of the annotation `relaybook.dev/look`.
     pub fn begin(&mut self, (task, number): (Task, i64), asked: Option<String>, now: Time) -> Begun {
         let before = self.asked.clone();
         let is_prompt = task != Task::Look || asked != before;

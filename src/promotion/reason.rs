@@ -18,7 +18,7 @@ pub const SUSPENDED: &str = "Suspended";
 pub const UP_TO_DATE: &str = "UpToDate";
 /// The promotion was requested, and the environment does not run the revision yet.
 pub const WAITING_FOR_ENVIRONMENT: &str = "WaitingForEnvironment";
-/// A receiver has not accepted the request yet. Pennant sends it again.
+/// A receiver has not accepted the request yet. Relaybook sends it again.
 pub const REQUEST_RETRYING: &str = "RequestRetrying";
 /// The request was not sent yet, because something is missing or suspended.
 pub const REQUEST_WAITING: &str = "RequestWaiting";

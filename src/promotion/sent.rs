@@ -49,7 +49,7 @@ pub enum Fate {
 }
 
 impl Sent {
-    /// Returns the uid of the promotion that a Delivery requests, and the Delivery. `None`: it requests nothing, or Pennant cannot have recorded
+    /// Returns the uid of the promotion that a Delivery requests, and the Delivery. `None`: it requests nothing, or Relaybook cannot have recorded
     /// it. `home`: the namespace of Deliveries of cluster-wide notifications.
     #[must_use]
     pub fn of(object: &Delivery, home: &str) -> Option<(String, Self)> {
@@ -206,15 +206,15 @@ mod tests {
     }
 
     #[test]
-    fn only_deliveries_of_requests_that_pennant_recorded_count() {
+    fn only_deliveries_of_requests_that_relaybook_recorded_count() {
         let mut delivery = Delivery::new("", crate::promotion::testing::request_spec("p-uid", 10));
         delivery.metadata.namespace = Some("team-a".into());
         let name = delivery::name(&delivery.spec);
         delivery.metadata.name = Some(name.clone());
-        let of = |delivery: &Delivery| Sent::of(delivery, "pennant-system").map(|(uid, sent)| (uid, sent.serial));
+        let of = |delivery: &Delivery| Sent::of(delivery, "relaybook-system").map(|(uid, sent)| (uid, sent.serial));
         assert_eq!(of(&delivery), Some(("p-uid".to_owned(), 10)));
         for (what, namespace, name, type_, counts) in [
-            ("cluster-wide", "pennant-system", name.as_str(), TransitionType::PromotionRequested, true),
+            ("cluster-wide", "relaybook-system", name.as_str(), TransitionType::PromotionRequested, true),
             ("in the namespace of others", "team-b", &name, TransitionType::PromotionRequested, false),
             ("under another name", "team-a", "web-ci", TransitionType::PromotionRequested, false),
             ("of another transition", "team-a", &name, TransitionType::PromotionFailed, false),

@@ -135,7 +135,7 @@ mod tests {
             version: "0.1.0".to_owned(),
             watch_namespaces: watch.iter().map(ToString::to_string).collect(),
             cluster_name: "true".to_owned(),
-            config_map: "pennant-config".to_owned(),
+            config_map: "relaybook-config".to_owned(),
             allow_http: true,
             allow_destinations: vec!["::1/128".to_owned()],
             deny_destinations: Vec::new(),
@@ -152,7 +152,7 @@ mod tests {
         let (all, a, ab) =
             (installation("all", &[]), installation("one", &["team-a"]), installation("two", &["team-a", "team-b"]));
         for (installations, namespace, expected) in [
-            (vec![], "team-a", Err("there is no ConfigMap pennant-info in any namespace")),
+            (vec![], "team-a", Err("there is no ConfigMap relaybook-info in any namespace")),
             (vec![&all], "team-a", Ok("all")),
             (vec![&a, &ab], "team-b", Ok("two")),
             (vec![&a, &ab], "team-c", Err("no known controller watches namespace team-c (known controllers in: one, two);")),

@@ -9,14 +9,14 @@ use super::{Dispatch, Installation, LABEL, LookupError, NAME};
 use crate::telemetry::chain;
 
 /// The default namespace of an installation.
-const DEFAULT_NAMESPACE: &str = "pennant-system";
+const DEFAULT_NAMESPACE: &str = "relaybook-system";
 /// Page size of a list.
 const PAGE: u32 = 100;
 /// Maximum number of times that the list starts again, because the API server no longer has the version of its next page.
 const RESTARTS: u32 = 5;
 
 /// Returns the settings that apply to the pipelines of a namespace. If a `controller` namespace is given, they come from it. Otherwise they
-/// come from `pennant-system` if that controller watches the namespace, else from the only controller in the cluster that does.
+/// come from `relaybook-system` if that controller watches the namespace, else from the only controller in the cluster that does.
 pub async fn find(client: &Client, controller: Option<&str>, namespace: &str) -> Result<Installation, LookupError> {
     if let Some(controller) = controller {
         return get(client, controller).await;
@@ -110,7 +110,7 @@ mod tests {
             version: "0.1.0".to_owned(),
             watch_namespaces: Vec::new(),
             cluster_name: "in-cluster".to_owned(),
-            config_map: "pennant-config".to_owned(),
+            config_map: "relaybook-config".to_owned(),
             allow_http: false,
             allow_destinations: Vec::new(),
             deny_destinations: Vec::new(),

@@ -10,6 +10,7 @@ use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use super::{Dispatch, LABEL, NAME, Pipeline};
+use crate::api::ABOUT;
 use crate::k8s::call::{CallError, call};
 use crate::leader::Lease;
 use crate::telemetry::chain;
@@ -33,12 +34,12 @@ pub struct Entry {
 impl Entry {
     /// Creates the entry of the dispatcher that runs in this namespace.
     pub fn of_dispatch(namespace: &str, dispatch: &Dispatch) -> Result<Self, serde_saphyr::SerializeError> {
-        Self::new(namespace, Dispatch::KEY, "pennant-dispatch", dispatch)
+        Self::new(namespace, Dispatch::KEY, "relaybook-dispatch", dispatch)
     }
 
     /// Creates the entry of the pipeline controller that runs in this namespace.
     pub fn of_pipeline(namespace: &str, pipeline: &Pipeline) -> Result<Self, serde_saphyr::SerializeError> {
-        Self::new(namespace, Pipeline::KEY, "pennant-pipeline", pipeline)
+        Self::new(namespace, Pipeline::KEY, "relaybook-pipeline", pipeline)
     }
 
     fn new(
@@ -98,8 +99,8 @@ async fn publish(client: &Client, entry: &Entry) -> Result<(), CallError> {
         "apiVersion": "v1", "kind": "ConfigMap",
         "metadata": {
             "name": NAME,
-            "labels": {LABEL: "true", "app.kubernetes.io/managed-by": "pennant"},
-            "annotations": {"pennant.dev/about": "written by Pennant; settings of the running controllers, for pennant explain and pennant render"},
+            "labels": {LABEL: "true", "app.kubernetes.io/managed-by": "relaybook"},
+            "annotations": {ABOUT: "written by Relaybook; settings of the running controllers, for relaybook explain and relaybook render"},
         },
         "data": {entry.key: entry.text},
     });

@@ -11,6 +11,7 @@ mod choose;
 mod find;
 mod keep;
 
+use crate::api::group;
 use serde::{Deserialize, Serialize};
 
 pub use choose::{Installation, LookupError};
@@ -18,9 +19,9 @@ pub use find::find;
 pub use keep::{Entry, publish_while_leader};
 
 /// The name of the ConfigMap.
-pub const NAME: &str = "pennant-info";
+pub const NAME: &str = "relaybook-info";
 /// The label of the ConfigMap, by which it is found in all namespaces. Its value is `true`.
-pub const LABEL: &str = "pennant.dev/info";
+pub const LABEL: &str = concat!(group!(), "/info");
 
 /// The settings of the dispatcher. Fields that a later version adds are optional, so that it can read the text of an older version.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -182,7 +182,7 @@ pub struct TargetData {
 /// The cluster of a target, or the cluster that is the subject of a transition.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ClusterData {
-    /// Name of the object that represents it. For the local cluster, the name that Pennant uses.
+    /// Name of the object that represents it. For the local cluster, the name that Relaybook uses.
     pub name: String,
     /// Namespace of that object; empty for the local cluster.
     pub namespace: String,

@@ -110,7 +110,7 @@ fn condition() -> impl Strategy<Value = String> {
     })
 }
 
-/// Returns well-formed templates with the features that Pennant shares with Handlebars.
+/// Returns well-formed templates with the features that Relaybook shares with Handlebars.
 fn common_template() -> impl Strategy<Value = String> {
     let leaf = prop_oneof![
         "[a-z \n\t\\\\{\"}]{0,4}"

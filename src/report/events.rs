@@ -16,6 +16,7 @@ use kube::{Client, Error};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+use crate::api::group;
 use crate::telemetry::chain;
 use crate::telemetry::metrics::{ApiWrite, Metrics, WriteResult};
 
@@ -24,7 +25,7 @@ const QUEUE: usize = 256;
 /// Maximum length of a note in bytes. The API server rejects longer notes.
 const LONGEST_NOTE: usize = 1024;
 /// The reporting controller.
-const CONTROLLER: &str = "pennant.dev/pennant";
+const CONTROLLER: &str = concat!(group!(), "/relaybook");
 
 /// An entry of the queue.
 #[derive(Debug)]

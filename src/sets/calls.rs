@@ -167,7 +167,7 @@ fn object(
             fields.insert("ownerReferences".to_owned(), json!([owner(set)]));
         }
     }
-    json!({"apiVersion": "pennant.dev/v1alpha1", "kind": "Pipeline", "metadata": metadata, "spec": spec})
+    json!({"apiVersion": Pipeline::api_version(&()), "kind": "Pipeline", "metadata": metadata, "spec": spec})
 }
 
 fn owner(set: &PipelineSet) -> Option<OwnerReference> {

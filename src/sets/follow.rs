@@ -10,6 +10,7 @@ use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 
 use super::{Context, Error};
+use crate::api::group;
 use crate::api::pipeline::source::{FLEET_VERSION, LabelOperator, LabelRequirement, LabelRequirements};
 use crate::api::pipeline_set::{ObjectSources, PipelineTemplate, PipelineTemplateMetadata, SET_MANAGER};
 use crate::api::{PipelineSet, PipelineSetSpec, pipeline_set};
@@ -17,7 +18,7 @@ use crate::k8s::call::{CallError, call};
 use crate::leader::Busy;
 
 /// The label of the sets of `--follow`, with the name of the kind.
-const FOLLOW: &str = "pennant.dev/follow";
+const FOLLOW: &str = concat!(group!(), "/follow");
 /// The field of a Pipeline that names the namespace of further layers.
 const LAYER_NAMESPACE: &str = "layerNamespace";
 /// The labels of a Bundle that is a part of a `GitRepo` or of a `HelmOp`.
@@ -212,8 +213,8 @@ mod tests {
     #[test]
     fn each_set_is_valid_and_its_pipelines_have_names_of_their_own() {
         for kind in Followed::ALL {
-            let set = kind.set("pennant-system", false);
-            assert!(plan(&set.spec, "pennant-system", true).is_ok(), "{kind:?}");
+            let set = kind.set("relaybook-system", false);
+            assert!(plan(&set.spec, "relaybook-system", true).is_ok(), "{kind:?}");
         }
         let names: Vec<String> = Followed::ALL.iter().map(|kind| kind.set("n", false).spec.template.metadata.name).collect();
         assert_eq!(names[0], "kustomization.{{namespace}}.{{name}}");
@@ -223,7 +224,7 @@ mod tests {
     fn no_object_of_fleet_is_followed_twice() {
         use kube::core::Expression;
         let selects = |kind: Followed, labels: &[&str]| {
-            let planned = plan(&kind.set("pennant-system", false).spec, "pennant-system", true).ok().unwrap();
+            let planned = plan(&kind.set("relaybook-system", false).spec, "relaybook-system", true).ok().unwrap();
             let selection = &planned.generators[0].selection;
             assert_eq!((selection.namespaces.as_ref(), selection.kind.api_version()), (None, FLEET_VERSION), "{kind:?}");
             let holds = |label: &Expression| match label {
@@ -248,7 +249,7 @@ mod tests {
 
     #[test]
     fn the_chart_and_the_page_know_each_kind() {
-        let schema: Value = serde_json::from_str(include_str!("../../charts/pennant/values.schema.json")).unwrap();
+        let schema: Value = serde_json::from_str(include_str!("../../charts/relaybook/values.schema.json")).unwrap();
         let allowed = schema.pointer("/properties/follow/items/enum").unwrap();
         assert_eq!(allowed, &json!(Followed::ALL.map(Followed::name)));
         let page = include_str!("../../docs/pipeline-sets.md");

@@ -198,7 +198,7 @@ mod tests {
     fn pipeline(name: &str, version: &str, set: &str, label: &str) -> Pipeline {
         let source = json!({"apiVersion": "v1", "kind": "K", "namespace": "n", "name": name});
         serde_json::from_value(json!({
-            "apiVersion": "pennant.dev/v1alpha1", "kind": "Pipeline",
+            "apiVersion": "relaybook.dev/v1alpha1", "kind": "Pipeline",
             "metadata": {"namespace": "t", "name": name, "uid": name, "resourceVersion": version, "labels": {"a": label}},
             "spec": {"environments": [], "pipelineSet": {"name": set, "source": source}},
         }))

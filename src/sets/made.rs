@@ -117,7 +117,7 @@ mod tests {
             "pipelineSet": {"name": "set", "source": {"apiVersion": "v1", "kind": "K", "namespace": "n", "name": "a"}},
         });
         let metadata = json!({"name": "a", "namespace": "t", "uid": "u", "generation": 1, "resourceVersion": "7"});
-        serde_json::from_value(json!({"apiVersion": "pennant.dev/v1alpha1", "kind": "Pipeline", "metadata": metadata, "spec": spec, "status": status}))
+        serde_json::from_value(json!({"apiVersion": "relaybook.dev/v1alpha1", "kind": "Pipeline", "metadata": metadata, "spec": spec, "status": status}))
             .unwrap()
     }
 

@@ -37,7 +37,7 @@ label_value! {
     Outcome {
         /// The receiver answered 2xx.
         Delivered => "Delivered",
-        /// Pennant gave up.
+        /// Relaybook gave up.
         Parked => "Parked",
         /// Its subject is gone.
         Canceled => "Canceled",
@@ -105,7 +105,7 @@ label_value! {
         Unreachable => "unreachable",
         /// It does not accept the credentials.
         Unauthorized => "unauthorized",
-        /// Pennant has no permission to list a required kind there, or to read the object that represents it or its Secret.
+        /// Relaybook has no permission to list a required kind there, or to read the object that represents it or its Secret.
         Forbidden => "forbidden",
         /// There is no usable kubeconfig for it.
         Invalid => "invalid",
@@ -273,11 +273,11 @@ label_value! {
     /// The Leases.
     Lease {
         /// The Lease of the pipeline controller.
-        Pipeline => "pennant-pipeline",
+        Pipeline => "relaybook-pipeline",
         /// The Lease of the dispatcher.
-        Dispatch => "pennant-dispatch",
+        Dispatch => "relaybook-dispatch",
         /// The Lease of the promotion controller.
-        Promote => "pennant-promote",
+        Promote => "relaybook-promote",
     }
 }
 

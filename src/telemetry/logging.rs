@@ -17,10 +17,10 @@ use super::escape::{JsonLines, TextFields};
 pub const AUDIT: &str = "audit";
 
 /// The first segment in the targets of our own events.
-const OURS: &str = "pennant";
+const OURS: &str = "relaybook";
 
 /// The environment variables for the filter. The first one that is set and not empty counts.
-const VARIABLES: [&str; 2] = ["PENNANT_LOG", "RUST_LOG"];
+const VARIABLES: [&str; 2] = ["RELAYBOOK_LOG", "RUST_LOG"];
 
 /// The directive that is added to the filter of the environment.
 const FIXED: &str = "audit=info";
@@ -137,7 +137,7 @@ mod tests {
             tracing::error!(target: "rustls_platform_verifier::verification::others", "bad connection");
             tracing::warn!(target: "kube_client::client", "unreadable connection");
             let span = tracing::error_span!(target: "hyper_util::client", "connection");
-            span.in_scope(|| tracing::error!(target: "pennantry", "other connection"));
+            span.in_scope(|| tracing::error!(target: "relaybookry", "other connection"));
         })
     }
 
@@ -205,11 +205,11 @@ mod tests {
         for (environment, hello, detail) in [
             (&[][..], true, false),
             (&[("RUST_LOG", "debug")][..], true, true),
-            (&[("RUST_LOG", "debug"), ("PENNANT_LOG", "warn")][..], false, false),
-            (&[("RUST_LOG", "warn"), ("PENNANT_LOG", "")][..], false, false),
-            (&[("PENNANT_LOG", "off,audit=off")][..], false, false),
-            (&[("PENNANT_LOG", "trace,reqwest=trace,rustls_platform_verifier::verification=trace")][..], true, true),
-            (&[("PENNANT_LOG", "trace,kube_client=trace,[connection]=trace,pennantry=trace")][..], true, true),
+            (&[("RUST_LOG", "debug"), ("RELAYBOOK_LOG", "warn")][..], false, false),
+            (&[("RUST_LOG", "warn"), ("RELAYBOOK_LOG", "")][..], false, false),
+            (&[("RELAYBOOK_LOG", "off,audit=off")][..], false, false),
+            (&[("RELAYBOOK_LOG", "trace,reqwest=trace,rustls_platform_verifier::verification=trace")][..], true, true),
+            (&[("RELAYBOOK_LOG", "trace,kube_client=trace,[connection]=trace,relaybookry=trace")][..], true, true),
         ] {
             let text = printed(Format::Text, environment);
             assert_eq!((text.contains("hello"), text.contains("detail")), (hello, detail), "{environment:?}");
@@ -228,7 +228,7 @@ mod tests {
 
     #[test]
     fn an_invalid_filter_is_an_error_that_names_the_variable() {
-        let error = filter(|v| (v == "RUST_LOG").then(|| "pennant=loud".to_owned())).unwrap_err();
+        let error = filter(|v| (v == "RUST_LOG").then(|| "relaybook=loud".to_owned())).unwrap_err();
         assert!(error.to_string().contains("RUST_LOG"), "{error}");
     }
 

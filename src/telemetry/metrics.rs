@@ -86,7 +86,7 @@ impl Metrics {
     #[must_use]
     pub fn new() -> Self {
         let mut families = Families {
-            registry: Registry::with_prefix("pennant"),
+            registry: Registry::with_prefix("relaybook"),
             deliveries: Family::default(),
             attempts: Family::default(),
             first_attempt: Histogram::new(FIRST_ATTEMPT_SECONDS),
@@ -197,7 +197,7 @@ impl Metrics {
         self.families.redeliveries.inc();
     }
 
-    /// Counts a Delivery that Pennant did not record, and that it deletes.
+    /// Counts a Delivery that Relaybook did not record, and that it deletes.
     pub fn foreign(&self) {
         self.families.foreign.inc();
     }
@@ -337,7 +337,7 @@ impl Families {
         r.register("deliveries_removed", help, self.removed.clone());
         let help = "Settled deliveries that were sent again on request";
         r.register("redeliveries", help, self.redeliveries.clone());
-        let help = "Delivery objects that Pennant did not record; Pennant deletes them and never sends them";
+        let help = "Delivery objects that Relaybook did not record; Relaybook deletes them and never sends them";
         r.register("deliveries_foreign", help, self.foreign.clone());
         r.register("origins_unreachable", "Receiver origins that are currently unreachable", self.unreachable.clone());
         let help = "Whether the current global configuration is valid and in use";

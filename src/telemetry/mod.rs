@@ -28,8 +28,8 @@ pub use tracer::Tracer;
 /// Errors of the telemetry setup.
 #[derive(Debug, thiserror::Error)]
 pub enum TelemetryError {
-    /// `PENNANT_LOG` or `RUST_LOG` is not a valid filter of `tracing-subscriber`.
-    #[error("{variable} is not a valid log filter; set it to a filter such as info or pennant=debug,warn")]
+    /// `RELAYBOOK_LOG` or `RUST_LOG` is not a valid filter of `tracing-subscriber`.
+    #[error("{variable} is not a valid log filter; set it to a filter such as info or relaybook=debug,warn")]
     Filter {
         /// The environment variable.
         variable: &'static str,

@@ -65,7 +65,7 @@ mod tests {
 
     fn dropped(metrics: &Metrics) -> u64 {
         let text = metrics.encode().unwrap();
-        let line = text.lines().find_map(|line| line.strip_prefix("pennant_spans_total{result=\"dropped\"} ")).unwrap();
+        let line = text.lines().find_map(|line| line.strip_prefix("relaybook_spans_total{result=\"dropped\"} ")).unwrap();
         line.parse().unwrap()
     }
 

@@ -140,7 +140,7 @@ fn is_promotion(subject: &str) -> bool {
     subject.starts_with(PROMOTION)
 }
 
-/// Only the phase decides, and for a promotion that waits, what it waits for. Pennant itself carries out the strategies `commit` and
+/// Only the phase decides, and for a promotion that waits, what it waits for. Relaybook itself carries out the strategies `commit` and
 /// `pullRequest`, so their request is not for a receiver.
 fn promotion(change: &Change) -> Option<TransitionType> {
     let Change { from, to, coalesced, .. } = change;

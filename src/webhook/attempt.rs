@@ -10,6 +10,7 @@ use http::StatusCode;
 use super::egress::rule::Rule;
 use crate::api::Time;
 use crate::api::notification::credentials::{SecretKey, SecretName};
+use crate::api::values::refs::INBOUND;
 use crate::telemetry::metrics::AttemptClass;
 
 /// One request, or the reason why none was sent.
@@ -52,14 +53,14 @@ pub enum NotSent {
     /// The watch has not reported yet whether the Secret exists.
     #[error("Secret {0} has not been read yet")]
     SecretUnknown(SecretName),
-    /// Pennant has no permission to read the Secret.
-    #[error("Pennant has no permission to read Secret {0}; grant it list and watch on this Secret")]
+    /// Relaybook has no permission to read the Secret.
+    #[error("Relaybook has no permission to read Secret {0}; grant it list and watch on this Secret")]
     SecretUnreadable(SecretName),
     /// The Secret does not exist.
     #[error("Secret {0} does not exist")]
     SecretMissing(SecretName),
     /// The type of the Secret reserves it for the keys of hooks.
-    #[error("Secret {0} has the type pennant.dev/inbound, which is only for the keys of hooks; use another Secret")]
+    #[error("Secret {0} has the type {inbound}, which is only for the keys of hooks; use another Secret", inbound = INBOUND)]
     SecretReserved(SecretName),
     /// The Secret has no such key.
     #[error("Secret {}/{} has no key {}", .0.namespace, .0.name, .0.key)]

@@ -53,7 +53,7 @@ const PING: Duration = Duration::from_secs(10);
 /// Maximum number of bytes in response headers over HTTP/2. Over HTTP/1, hyper accepts 100 headers and about 400 KiB.
 const MAX_HEADERS: u32 = 16 * 1024;
 /// Sent as `user-agent`.
-pub(super) const USER_AGENT: &str = concat!("pennant/", env!("CARGO_PKG_VERSION"));
+pub(super) const USER_AGENT: &str = concat!("relaybook/", env!("CARGO_PKG_VERSION"));
 
 /// An HTTP client that uses our [`Connector`].
 pub(super) type Http = legacy::Client<Connector, Timely>;

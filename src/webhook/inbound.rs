@@ -18,7 +18,7 @@ use crate::api::notification::credentials::SecretName;
 use crate::api::values::hook_keys::Flaw;
 
 /// Precedes the body in the message that is signed for an approval. So a signature that was made for another purpose approves nothing.
-const APPROVAL: &[u8] = b"pennant-approval-v1\n";
+const APPROVAL: &[u8] = b"relaybook-approval-v1\n";
 
 const SIGNATURE: &str = "x-signature";
 /// <https://docs.github.com/en/webhooks/using-webhooks/validating-webhook-deliveries>
@@ -37,7 +37,7 @@ const DIGEST: usize = 32;
 /// What a request is signed for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signed {
-    /// An approval: `X-Signature` over the line `pennant-approval-v1` and the body.
+    /// An approval: `X-Signature` over the line `relaybook-approval-v1` and the body.
     Approval,
     /// A look: one of the headers of forges, or `X-Signature`, over the body; or a token.
     Look,
@@ -56,8 +56,8 @@ pub enum Unsigned {
     /// It was not read yet.
     #[error("was not read yet")]
     Unknown,
-    /// Pennant has no permission to read it.
-    #[error("cannot be read by Pennant; allow list and watch of it, or list it in the values of the chart")]
+    /// Relaybook has no permission to read it.
+    #[error("cannot be read by Relaybook; allow list and watch of it, or list it in the values of the chart")]
     Unreadable,
     /// It does not exist.
     #[error("does not exist")]

@@ -46,7 +46,7 @@ pub(super) enum State {
     /// The Secret has not been read yet.
     #[default]
     Unknown,
-    /// Pennant has no permission to read it.
+    /// Relaybook has no permission to read it.
     Unreadable,
     /// It does not exist.
     Missing,
@@ -90,7 +90,7 @@ impl Secrets {
     }
 
     /// Returns a listener for the names of Secrets that change from now on. A change is a new value, a creation, a deletion, or the first
-    /// result of a watch, even if Pennant must not read the Secret. A slow listener misses no name.
+    /// result of a watch, even if Relaybook must not read the Secret. A slow listener misses no name.
     #[must_use]
     pub fn changes(&self) -> Changes {
         self.changes.listen()
@@ -109,7 +109,7 @@ impl Secrets {
         state.contents(name)
     }
 
-    /// Whether the watch of a Secret has reported its state. If Pennant must not read the Secret, that is a state, too.
+    /// Whether the watch of a Secret has reported its state. If Relaybook must not read the Secret, that is a state, too.
     #[must_use]
     pub fn is_known(&self, name: &SecretName) -> bool {
         self.slot(name).map_or_else(|| self.others.is_known(), |slot| slot.borrow().is_known())

@@ -203,7 +203,7 @@ async fn a_request_has_the_rendered_parts_and_the_standard_headers() {
         "x-team: a".to_owned(),
         "webhook-id: msg-1".to_owned(),
         format!("webhook-timestamp: {}", attempt.started.as_second()),
-        format!("user-agent: pennant/{}", env!("CARGO_PKG_VERSION")),
+        format!("user-agent: relaybook/{}", env!("CARGO_PKG_VERSION")),
         format!("host: {}", receiver.address),
     ] {
         assert_eq!(request.lines().filter(|l| *l == line).count(), 1, "{line} in {request}");
@@ -211,8 +211,8 @@ async fn a_request_has_the_rendered_parts_and_the_standard_headers() {
     assert!(!request.contains("forged") && !request.contains("accept-encoding"), "{request}");
     assert!(request.ends_with("\r\n\r\n{\"a\":1}"), "{request}");
     let metrics = metrics.encode().unwrap();
-    assert!(metrics.contains("pennant_attempts_total{class=\"2xx\"} 1\n"), "{metrics}");
-    assert!(metrics.contains("pennant_request_duration_seconds_count 1\n"), "{metrics}");
+    assert!(metrics.contains("relaybook_attempts_total{class=\"2xx\"} 1\n"), "{metrics}");
+    assert!(metrics.contains("relaybook_request_duration_seconds_count 1\n"), "{metrics}");
 }
 
 #[tokio::test]

@@ -13,6 +13,12 @@ enum Token {
     Sign(char),
 }
 
+impl Token {
+    fn text(&self) -> Option<&str> {
+        if let Self::Text(text) = self { Some(text) } else { None }
+    }
+}
+
 type Tokens = Vec<(usize, Token)>;
 
 /// A declaration `mod name;`.
@@ -38,6 +44,8 @@ pub struct Source {
     pub modules: Vec<ModuleFile>,
     /// Paths outside of tests.
     pub named: Vec<Named>,
+    /// Texts outside of tests, with their lines.
+    pub texts: Vec<(usize, String)>,
     /// Number of lines outside of tests.
     pub lines: usize,
     /// The `//!` lines at its start.
@@ -54,6 +62,7 @@ impl Source {
         Self {
             modules,
             named: named(&tokens),
+            texts: tokens.iter().filter_map(|(line, t)| Some((*line, t.text()?.to_owned()))).collect(),
             lines: text.lines().count() - test_lines,
             header: text.lines().map_while(|l| l.strip_prefix("//!")).map(str::to_owned).collect(),
         }

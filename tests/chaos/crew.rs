@@ -1,4 +1,4 @@
-//! The replicas of Pennant: killed, stopped, paused, and started again.
+//! The replicas of Relaybook: killed, stopped, paused, and started again.
 //!
 //! In: the replica to hit, and the passing of time. Out: restarted processes, the times when each was down, and the exits
 //! that nothing had requested.
@@ -7,11 +7,11 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use crate::support::pennant::Options;
-use crate::support::{Pennant, World};
+use crate::support::relaybook::Options;
+use crate::support::{Relaybook, World};
 
 /// Names of the replicas. A run with fewer replicas uses the first ones.
-pub const NAMES: [&str; 3] = ["pennant-0", "pennant-1", "pennant-2"];
+pub const NAMES: [&str; 3] = ["relaybook-0", "relaybook-1", "relaybook-2"];
 /// Delay before a process that has ended by itself is started again, as a kubelet would do.
 const AGAIN: Duration = Duration::from_millis(200);
 /// Time after a start in which the process cannot have sent a request, and after which all requests of the killed process have
@@ -41,7 +41,7 @@ pub struct Crew {
 }
 
 struct Replica {
-    pennant: Pennant,
+    relaybook: Relaybook,
     /// Time of the next start; `None`: running.
     back: Option<Instant>,
     /// Its entry in `kills`, while it is down after a kill.
@@ -57,8 +57,8 @@ impl Crew {
         for name in NAMES.iter().take(count) {
             let (kubeconfig, program) = (Some(kubeconfig.clone()), program.clone());
             let options = Options { pod: Some(name), kubeconfig, program, watch: watch.to_vec(), ..Options::of(world) };
-            let pennant = Pennant::with(world, options).await;
-            replicas.push(Replica { pennant, back: None, killed: None, asked: false, started: Instant::now() });
+            let relaybook = Relaybook::with(world, options).await;
+            replicas.push(Replica { relaybook, back: None, killed: None, asked: false, started: Instant::now() });
         }
         Self {
             replicas,
@@ -84,7 +84,7 @@ impl Crew {
             return;
         }
         let now = Instant::now();
-        one.pennant.kill9();
+        one.relaybook.kill9();
         one.killed = Some(self.kills.len());
         one.back = Some(Instant::now() + down);
         one.asked = false;
@@ -96,8 +96,8 @@ impl Crew {
     /// Asks a replica to stop. It is started again after it has ended.
     pub fn stop(&mut self, replica: usize) {
         let one = &mut self.replicas[replica];
-        if one.back.is_none() && one.pennant.has_ended().is_none() {
-            one.pennant.ask_to_stop();
+        if one.back.is_none() && one.relaybook.has_ended().is_none() {
+            one.relaybook.ask_to_stop();
             one.asked = true;
             self.changes.push(Instant::now());
             self.note(format!("{} is asked to stop", NAMES[replica]));
@@ -114,8 +114,8 @@ impl Crew {
     /// Pauses a replica.
     pub fn freeze(&mut self, replica: usize) {
         let one = &mut self.replicas[replica];
-        if one.back.is_none() && one.pennant.has_ended().is_none() {
-            one.pennant.freeze();
+        if one.back.is_none() && one.relaybook.has_ended().is_none() {
+            one.relaybook.freeze();
             self.note(format!("{} is frozen", NAMES[replica]));
         }
     }
@@ -123,10 +123,10 @@ impl Crew {
     /// Resumes a replica.
     pub fn thaw(&mut self, replica: usize) {
         let one = &mut self.replicas[replica];
-        if one.back.is_none() && one.pennant.has_ended().is_none() {
+        if one.back.is_none() && one.relaybook.has_ended().is_none() {
             // The process can send a request before the command that resumes it has ended.
             self.frozen.push(Instant::now());
-            one.pennant.thaw();
+            one.relaybook.thaw();
             self.changes.push(Instant::now());
             self.note(format!("{} goes on", NAMES[replica]));
         }
@@ -152,7 +152,7 @@ impl Crew {
                     if let Some(kill) = one.killed.take() {
                         self.kills[kill].1 = Instant::now() + AWAKE;
                     }
-                    one.pennant.launch();
+                    one.relaybook.launch();
                     one.started = Instant::now();
                     self.changes.push(Instant::now());
                     one.back = None;
@@ -160,10 +160,10 @@ impl Crew {
                 }
                 Some(_) => {}
                 None => {
-                    let Some(status) = one.pennant.has_ended() else { continue };
+                    let Some(status) = one.relaybook.has_ended() else { continue };
                     self.diary.push((Instant::now(), format!("{} has ended: {status}", NAMES[number])));
                     // SIGTERM kills a process that does not handle signals yet. It has nothing to finish.
-                    let unborn = status.signal() == Some(SIGTERM) && !one.pennant.listens();
+                    let unborn = status.signal() == Some(SIGTERM) && !one.relaybook.listens();
                     if !self.may_end && (!one.asked || !(status.success() || unborn)) {
                         self.ended.push(format!("{} ended by itself: {status}", NAMES[number]));
                     }
@@ -194,13 +194,13 @@ impl Crew {
         self.changes.push(Instant::now());
         let one = &mut self.replicas[replica];
         if one.back.take().is_none() {
-            one.pennant.stop().await;
+            one.relaybook.stop().await;
         }
-        one.pennant.become_program(program);
-        one.pennant.launch();
+        one.relaybook.become_program(program);
+        one.relaybook.launch();
         one.started = Instant::now();
         self.changes.push(one.started);
-        one.pennant.wait_ready().await;
+        one.relaybook.wait_ready().await;
     }
 
     /// Waits until all replicas are running and ready.
@@ -209,7 +209,7 @@ impl Crew {
             self.pass(LOOK).await;
         }
         for one in &mut self.replicas {
-            one.pennant.wait_ready().await;
+            one.relaybook.wait_ready().await;
         }
     }
 
@@ -217,14 +217,14 @@ impl Crew {
     pub async fn restart(&mut self) {
         for one in &mut self.replicas {
             self.changes.push(Instant::now());
-            one.pennant.stop().await;
+            one.relaybook.stop().await;
             self.changes.push(Instant::now());
-            one.pennant.start_again().await;
+            one.relaybook.start_again().await;
         }
     }
 
     /// Returns the logs of all replicas, by name.
     pub fn logs(&self) -> impl Iterator<Item = (&'static str, String)> {
-        self.replicas.iter().zip(NAMES).map(|(one, name)| (name, one.pennant.log()))
+        self.replicas.iter().zip(NAMES).map(|(one, name)| (name, one.relaybook.log()))
     }
 }

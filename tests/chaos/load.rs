@@ -13,7 +13,7 @@ use futures::future::join_all;
 use jiff::fmt::rfc2822::DateTimePrinter;
 use kube::ResourceExt as _;
 use kube::api::ListParams;
-use pennant::api::{Delivery, Notification, Pipeline, Status, Time};
+use relaybook::api::{Delivery, Notification, Pipeline, Status, Time};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
@@ -85,7 +85,7 @@ const UNTAKEN: usize = 4;
 const BEHIND: usize = 8;
 /// Maximum time for anything that must happen. If a promise is broken on purpose, some of it never happens.
 pub static PATIENCE: LazyLock<Duration> =
-    LazyLock::new(|| Duration::from_secs(if std::env::var_os("PENNANT_BROKEN").is_some() { 40 } else { 150 }));
+    LazyLock::new(|| Duration::from_secs(if std::env::var_os("RELAYBOOK_BROKEN").is_some() { 40 } else { 150 }));
 
 impl How {
     /// Returns the special setting of a lane's notification, if it is one of [`NOTIFICATIONS`].

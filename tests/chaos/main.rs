@@ -44,7 +44,7 @@ use support::control_plane::ControlPlane;
 use support::{Proxy, World};
 use verdict::{Evidence, Figures};
 
-/// Default number of replicas of Pennant.
+/// Default number of replicas of Relaybook.
 const REPLICAS: usize = 3;
 /// Default duration of the faults.
 const SECONDS: u64 = 90;
@@ -118,7 +118,7 @@ async fn run(order: &Order) -> ExitCode {
     let began = Instant::now();
     // The process ID keeps two parallel runs apart, which share the folder of logs.
     let name = format!("chaos-{}", std::process::id());
-    let first = order.before.as_deref().map_or_else(pennant::api::crds, upgrade::definitions);
+    let first = order.before.as_deref().map_or_else(relaybook::api::crds, upgrade::definitions);
     // A version before has no promotions.
     let promotes = first.iter().any(|crd| crd.spec.names.kind == "Promotion");
     let control_plane = tokio::task::spawn_blocking(|| ControlPlane::with(first)).await.unwrap().unwrap();
@@ -223,7 +223,7 @@ async fn run(order: &Order) -> ExitCode {
 
 /// Copies the program, so that a build during the run does not replace it.
 fn program(name: &str) -> PathBuf {
-    let built = Path::new(env!("CARGO_BIN_EXE_pennant"));
+    let built = Path::new(env!("CARGO_BIN_EXE_relaybook"));
     let folder = crate::support::tmp().join("chaos");
     std::fs::create_dir_all(&folder).expect("a folder");
     let copy = folder.join(name);
@@ -273,7 +273,7 @@ fn keep(crew: &Crew, evidence: &Evidence, seed: u64, began: Instant) {
     }
     std::fs::write(folder.join("lanes.txt"), evidence.of_the_lanes_in_question(began)).expect("written");
     let diary = crew.diary.iter().map(|(at, what)| format!("{:>7} ms  {what}\n", (*at - began).as_millis()));
-    let zero = pennant::api::Time::now().checked_sub(began.elapsed()).expect("not long ago");
+    let zero = relaybook::api::Time::now().checked_sub(began.elapsed()).expect("not long ago");
     let diary = format!("      0 ms  is {zero}\n{}", diary.collect::<String>());
     std::fs::write(folder.join("diary.txt"), diary).expect("written");
     println!("chaos: logs and lanes are in {}", folder.display());

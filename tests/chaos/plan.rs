@@ -1,4 +1,4 @@
-//! The plan of a run: which faults hit Pennant, its API server and a receiver, and when. Pure.
+//! The plan of a run: which faults hit Relaybook, its API server and a receiver, and when. Pure.
 //!
 //! In: a seed. Out: an endless sequence of blows, which only depends on the seed. Each round contains every kind of weather at
 //! least once, in a random order. A run executes the first part of the sequence.

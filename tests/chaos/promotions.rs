@@ -1,6 +1,6 @@
 //! Promotions under chaos: pipelines of two environments, in a namespace of their own. The second environment follows the first one.
 //!
-//! In: a seed, and when Pennant was killed or paused. The first environment gets one revision after the other. The receiver plays a CI: after
+//! In: a seed, and when Relaybook was killed or paused. The first environment gets one revision after the other. The receiver plays a CI: after
 //! it has accepted a request, the revision is rolled out in the second environment. Some promotions wait for a person.
 //! Out: findings. For each revision that comes to the first environment there is at most one Promotion and at most one request, under one
 //! `webhook-id`. No request is missing, and all steps are reported in order.
@@ -15,8 +15,8 @@ use fastrand::Rng;
 use futures::future::join_all;
 use kube::ResourceExt as _;
 use kube::api::{ListParams, Patch, PatchParams};
-use pennant::api::promotion::Phase;
-use pennant::api::{Delivery, Notification, Pipeline, Promotion};
+use relaybook::api::promotion::Phase;
+use relaybook::api::{Delivery, Notification, Pipeline, Promotion};
 use serde_json::json;
 
 use crate::crew::Crew;

@@ -1,12 +1,12 @@
 //! Checks of notifications with special settings, which the oracle does not know.
 //!
-//! In: all requests and deliveries, and when Pennant was killed or disturbed. Out: findings about lanes in which newer
+//! In: all requests and deliveries, and when Relaybook was killed or disturbed. Out: findings about lanes in which newer
 //! deliveries replace older ones, about pipelines that are one lane, and about rates.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use pennant::api::{Delivery, Outcome};
+use relaybook::api::{Delivery, Outcome};
 
 use crate::crew::Crew;
 use crate::load::{How, RATE};

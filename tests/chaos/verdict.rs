@@ -1,7 +1,7 @@
 //! The verdict on a run, from the API server and the receivers only.
 //!
-//! In: the expected steps of every lane, when Pennant was killed, what the user has deleted, the Delivery objects, the logs of
-//! the receivers. Out: findings, and the figures of the report. Pennant's own counts are not used; they are compared with the
+//! In: the expected steps of every lane, when Relaybook was killed, what the user has deleted, the Delivery objects, the logs of
+//! the receivers. Out: findings, and the figures of the report. Relaybook's own counts are not used; they are compared with the
 //! objects that exist.
 //!
 //! Deliveries that the user has deleted are ignored, with their requests: such a delivery may have been in flight, and after
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use kube::ResourceExt as _;
 use kube::api::ListParams;
-use pennant::api::{Delivery, Notification, Outcome, Pipeline};
+use relaybook::api::{Delivery, Notification, Outcome, Pipeline};
 
 use crate::crew::Crew;
 use crate::load::{ELSEWHERE, How, Load, PATIENCE, insist};

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use pennant::api::TransitionType::{
+use relaybook::api::TransitionType::{
     self, Added, ClusterOffline, ClusterOnline, Deployed, DriftCorrected, Drifted, EnvironmentReady, Failed, PipelineReady,
     Progressing, PromotionFailed, PromotionFinished, PromotionOpened, PromotionPending, PromotionRequested, Recovered,
     Removed,
 };
-use pennant::api::notification::Builtin;
-use pennant::render::Data;
+use relaybook::api::notification::Builtin;
+use relaybook::render::Data;
 use serde_json::Value;
 
 use crate::awkward;

@@ -3,8 +3,8 @@
 //! Each template is rendered with [`MARKUP`] in the reason, the message, the revision and, if there is one, the title. Then the
 //! tests check the fields that the receiver interprets as markup: all markup in them must come from the template.
 
-use pennant::api::TransitionType;
-use pennant::api::notification::Builtin;
+use relaybook::api::TransitionType;
+use relaybook::api::notification::Builtin;
 use serde_json::{Value, json};
 
 use crate::awkward::{COMMIT, MARKUP};
@@ -97,7 +97,7 @@ fn a_github_comment_does_not_interpret_markdown() {
     let labels = ["Target", "Revision", "Runs", "Status", "Reason", "Time"].map(|label| format!("- **{label}:** "));
     let own = labels.into_iter().chain(["### ".to_owned()]).collect::<Vec<_>>();
     let without = |line: &str| own.iter().find_map(|own| line.strip_prefix(own.as_str())).unwrap_or(line).to_owned();
-    let lines = body["body"].as_str().unwrap().lines().filter(|line| !line.starts_with("<!-- pennant "));
+    let lines = body["body"].as_str().unwrap().lines().filter(|line| !line.starts_with("<!-- relaybook "));
     assert_plain_markdown(&lines.map(without).collect::<Vec<_>>());
 }
 

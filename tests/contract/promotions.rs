@@ -1,11 +1,11 @@
 //! A receiver can carry a promotion out: the requests that start CI jobs contain all fields of a promotion, and the jobs of the
 //! documentation read only fields that are sent. Messages for people say what happens, and how to approve.
 
-use pennant::api::TransitionType::{
+use relaybook::api::TransitionType::{
     self, PromotionFailed, PromotionFinished, PromotionOpened, PromotionPending, PromotionRequested,
 };
-use pennant::api::notification::Builtin;
-use pennant::render::{Data, builtin};
+use relaybook::api::notification::Builtin;
+use relaybook::render::{Data, builtin};
 use serde_json::{Value, json};
 
 use crate::json::texts;
@@ -36,15 +36,15 @@ fn ci_jobs_receive_all_fields_of_a_promotion() {
             (Builtin::GithubRepositoryDispatch, "/client_payload/state/promotion"),
             (Builtin::Generic, "/promotion"),
             (Builtin::Cloudevents, "/data/promotion"),
-            (Builtin::Cdevents, "/data/customData/pennant/promotion"),
+            (Builtin::Cdevents, "/data/customData/relaybook/promotion"),
         ] {
             assert_eq!(body(builtin, type_).pointer(pointer), Some(&promotion), "{}, {name}", builtin.as_str());
         }
         let variables = body(Builtin::GitlabPipelineTrigger, type_)["variables"].take();
         for (field, value) in promotion.as_object().unwrap() {
             let variable = match field.as_str() {
-                "name" => "PENNANT_PROMOTION".to_owned(),
-                field => format!("PENNANT_PROMOTION_{}", field.to_uppercase()),
+                "name" => "RELAYBOOK_PROMOTION".to_owned(),
+                field => format!("RELAYBOOK_PROMOTION_{}", field.to_uppercase()),
             };
             assert_eq!(variables.get(&variable), Some(value), "{variable}, {name}");
         }
@@ -57,7 +57,7 @@ fn other_transitions_carry_no_promotion() {
     let payload = body(Builtin::GithubRepositoryDispatch, TransitionType::EnvironmentReady);
     assert_eq!(payload.pointer("/client_payload/state/promotion"), None);
     let variables = body(Builtin::GitlabPipelineTrigger, TransitionType::EnvironmentReady)["variables"].take();
-    assert_eq!((&variables["PENNANT_PROMOTION"], &variables["PENNANT_ENVIRONMENT"]), (&json!(""), &json!("prod")));
+    assert_eq!((&variables["RELAYBOOK_PROMOTION"], &variables["RELAYBOOK_ENVIRONMENT"]), (&json!(""), &json!("prod")));
 }
 
 #[test]
@@ -69,14 +69,14 @@ fn the_documented_jobs_read_what_is_sent() {
         let pointer = format!("/client_payload/{}", path.replace('.', "/"));
         assert!(sent(Builtin::GithubRepositoryDispatch).pointer(&pointer).is_some(), "{path}");
     }
-    let types = words_after(Builtin::GithubRepositoryDispatch, "types: [pennant-");
+    let types = words_after(Builtin::GithubRepositoryDispatch, "types: [relaybook-");
     assert!(types.contains(&"promotionrequested".to_owned()), "{types:?}");
-    assert_eq!(sent(Builtin::GithubRepositoryDispatch)["event_type"], "pennant-promotionrequested");
+    assert_eq!(sent(Builtin::GithubRepositoryDispatch)["event_type"], "relaybook-promotionrequested");
 
-    let gitlab = words_after(Builtin::GitlabPipelineTrigger, "$PENNANT_");
+    let gitlab = words_after(Builtin::GitlabPipelineTrigger, "$RELAYBOOK_");
     assert!(gitlab.contains(&"PROMOTION_REVISION".to_owned()), "{gitlab:?}");
     for variable in gitlab {
-        let value = sent(Builtin::GitlabPipelineTrigger)["variables"][format!("PENNANT_{variable}")].take();
+        let value = sent(Builtin::GitlabPipelineTrigger)["variables"][format!("RELAYBOOK_{variable}")].take();
         assert!(value.as_str().is_some_and(|value| !value.is_empty()), "{variable}");
     }
 
@@ -93,7 +93,7 @@ fn messages_say_what_happens_and_how_to_approve() {
     let revision = "podinfo main@sha1:5f3d2c1b0a9e";
     let sentences = [
         (PromotionPending, format!("{revision} waits for approval to go to prod (from staging)")),
-        (PromotionPending, "pennant approve podinfo prod -n team-a".to_owned()),
+        (PromotionPending, "relaybook approve podinfo prod -n team-a".to_owned()),
         (PromotionRequested, format!("{revision} is requested for prod (from staging)")),
         (PromotionOpened, format!("{revision} is proposed for prod (from staging)")),
         (PromotionFinished, format!("{revision} was promoted to prod (from staging)")),
@@ -110,7 +110,7 @@ fn messages_say_what_happens_and_how_to_approve() {
                 continue;
             };
             // GitHub accepts 140 characters.
-            let is_cut = builtin == Builtin::GithubCommitStatus && sentence.starts_with("pennant");
+            let is_cut = builtin == Builtin::GithubCommitStatus && sentence.starts_with("relaybook");
             let is_said = texts(&body).iter().any(|(_, text)| plain(text).contains(sentence));
             assert!(is_said || is_cut, "{}, {}: {sentence}\n{body:#}", builtin.as_str(), type_.as_str());
         }

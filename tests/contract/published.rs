@@ -8,7 +8,7 @@ use std::process::Command;
 use std::sync::LazyLock;
 
 use jsonschema::Validator;
-use pennant::api::notification::Builtin;
+use relaybook::api::notification::Builtin;
 use serde_json::Value;
 
 use crate::documented;
@@ -33,7 +33,7 @@ pub enum Contract {
     Cdevents(Validator),
     /// The operation of these that has the path of the request.
     OneOf(Vec<Operation>),
-    /// Pennant's own format, which has no external contract.
+    /// Relaybook's own format, which has no external contract.
     Ours,
 }
 
@@ -151,8 +151,8 @@ static FOLDER: LazyLock<PathBuf> = LazyLock::new(|| {
 
 #[cfg(test)]
 mod tests {
-    use pennant::api::TransitionType;
-    use pennant::render::Data;
+    use relaybook::api::TransitionType;
+    use relaybook::render::Data;
     use serde_json::json;
 
     use super::*;

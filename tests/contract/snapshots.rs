@@ -3,9 +3,9 @@
 use std::fmt::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use pennant::api::TransitionType;
-use pennant::api::notification::Builtin;
-use pennant::render::Data;
+use relaybook::api::TransitionType;
+use relaybook::api::notification::Builtin;
+use relaybook::render::Data;
 
 use crate::subject::{Parameters, Request, Subject};
 

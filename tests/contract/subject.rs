@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use http::HeaderName;
-use pennant::api::notification::credentials::AuthRef;
-use pennant::api::notification::{Builtin, Method};
-use pennant::api::{Notification, TransitionType};
-use pennant::config::{Address, Given, Problem, Sending, resolve};
-use pennant::render::{CredentialsKind, Data, Declared, Metadata};
+use relaybook::api::notification::credentials::AuthRef;
+use relaybook::api::notification::{Builtin, Method};
+use relaybook::api::{Notification, TransitionType};
+use relaybook::config::{Address, Given, Problem, Sending, resolve};
+use relaybook::render::{CredentialsKind, Data, Declared, Metadata};
 use serde_json::{Value, json};
 use url::Url;
 
@@ -59,11 +59,11 @@ pub struct Request {
 impl Subject {
     /// Resolves the worked example of a template.
     pub fn example(builtin: Builtin, parameters: Parameters) -> Self {
-        let metadata = &pennant::render::builtin(builtin).metadata;
+        let metadata = &relaybook::render::builtin(builtin).metadata;
         let parameters = parameters.of(metadata);
         let endpoint = endpoint(metadata);
         let notification = json!({
-            "apiVersion": "pennant.dev/v1alpha1",
+            "apiVersion": "relaybook.dev/v1alpha1",
             "kind": "Notification",
             "metadata": {"name": "deploys", "namespace": "team-a"},
             "spec": {"endpoint": endpoint, "template": {"builtin": builtin.as_str(), "parameters": parameters}},

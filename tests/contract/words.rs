@@ -1,8 +1,8 @@
 //! Each transition is reported with the right status, color, priority or type of each receiver.
 
-use pennant::api::delivery::SubjectKind;
-use pennant::api::notification::Builtin;
-use pennant::api::{Status, TransitionType};
+use relaybook::api::delivery::SubjectKind;
+use relaybook::api::notification::Builtin;
+use relaybook::api::{Status, TransitionType};
 use serde_json::{Value, json};
 
 use crate::json::texts;
@@ -201,9 +201,9 @@ fn corrected_drift_restores_the_status() {
 fn each_transition_is_named_in_a_payload() {
     let places = [
         (Builtin::GithubRepositoryDispatch, "/client_payload/type"),
-        (Builtin::GitlabPipelineTrigger, "/variables/PENNANT_TYPE"),
+        (Builtin::GitlabPipelineTrigger, "/variables/RELAYBOOK_TYPE"),
         (Builtin::GrafanaAnnotation, "/tags/1"),
-        (Builtin::Cdevents, "/data/customData/pennant/type"),
+        (Builtin::Cdevents, "/data/customData/relaybook/type"),
         (Builtin::Cloudevents, "/data/type"),
         (Builtin::Generic, "/type"),
     ];

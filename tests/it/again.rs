@@ -4,18 +4,18 @@
 //! In each test, deliveries of the old object are pending because the receiver fails. The receiver recovers after the new object exists.
 
 use kube::api::PostParams;
-use pennant::api::{Delivery, Notification, Pipeline, PipelineStatus, Time};
+use relaybook::api::{Delivery, Notification, Pipeline, PipelineStatus, Time};
 use serde_json::{Value, json};
 
 use crate::support::receiver::Receiver;
 use crate::support::world::{self, apps::Kind};
-use crate::support::{Oracle, Pennant, Reply, World, eventually};
+use crate::support::{Oracle, Relaybook, Reply, World, eventually};
 
 /// A pipeline and a notification with two pending deliveries, because the receiver fails.
 struct Stuck {
     world: World,
     receiver: Receiver,
-    pennant: Pennant,
+    relaybook: Relaybook,
     /// Number of kills. The attempt in flight at a kill may not be recorded.
     crashes: usize,
 }
@@ -28,7 +28,7 @@ impl Stuck {
         world.deploy("web", "1").await;
         world.pipeline("shop", &["dev/web"]).await;
         world.notification("hook", &receiver, json!({})).await;
-        let pennant = Pennant::start(&world).await;
+        let relaybook = Relaybook::start(&world).await;
         world.settled().await;
         world.ship("web", "2").await;
         let first = world.delivery("Deployed 2", |d| d.status.as_ref().is_some_and(|s| s.attempts > 0)).await;
@@ -41,7 +41,7 @@ impl Stuck {
         .await;
         world.ship("web", "3").await;
         world.delivery("Deployed 3", |_| true).await;
-        Self { world, receiver, pennant, crashes: 0 }
+        Self { world, receiver, relaybook, crashes: 0 }
     }
 
     /// Lets the receiver recover, makes two more changes, and checks all deliveries of the lane.
@@ -56,7 +56,7 @@ impl Stuck {
     }
 
     fn kill9(&mut self) {
-        self.pennant.kill9();
+        self.relaybook.kill9();
         self.crashes += 1;
     }
 
@@ -114,15 +114,15 @@ async fn a_recreated_target_cancels_deliveries_of_its_predecessor() {
 }
 
 #[tokio::test]
-async fn a_target_that_was_removed_while_pennant_was_stopped_cancels_its_deliveries() {
+async fn a_target_that_was_removed_while_relaybook_was_stopped_cancels_its_deliveries() {
     let mut stuck = Stuck::new("again-target-out").await;
     stuck.kill9();
     stuck.targets(&[]).await;
-    stuck.pennant.start_again().await;
+    stuck.relaybook.start_again().await;
     stuck.canceled("TargetGone").await;
     stuck.kill9();
     stuck.targets(&["dev/web"]).await;
-    stuck.pennant.start_again().await;
+    stuck.relaybook.start_again().await;
     stuck.goes_on_with(&OLD_ONES_CANCELED).await;
 }
 
@@ -132,7 +132,7 @@ async fn a_target_that_was_removed_and_added_unnoticed_is_the_same_target() {
     stuck.kill9();
     stuck.targets(&[]).await;
     stuck.targets(&["dev/web"]).await;
-    stuck.pennant.start_again().await;
+    stuck.relaybook.start_again().await;
     stuck.goes_on_with(&ALL).await;
 }
 
@@ -145,11 +145,11 @@ async fn a_recreated_pipeline_cancels_deliveries_of_its_predecessor() {
 }
 
 #[tokio::test]
-async fn a_pipeline_recreated_while_pennant_was_stopped_cancels_deliveries_of_its_predecessor() {
+async fn a_pipeline_recreated_while_relaybook_was_stopped_cancels_deliveries_of_its_predecessor() {
     let mut stuck = Stuck::new("again-pipeline-down").await;
     stuck.kill9();
     stuck.make_pipeline_again().await;
-    stuck.pennant.start_again().await;
+    stuck.relaybook.start_again().await;
     stuck.goes_on_with(&OLD_ONES_CANCELED).await;
     stuck.canceled("PipelineGone").await;
 }
@@ -163,11 +163,11 @@ async fn a_recreated_notification_cancels_deliveries_of_its_predecessor() {
 }
 
 #[tokio::test]
-async fn a_notification_recreated_while_pennant_was_stopped_cancels_deliveries_of_its_predecessor() {
+async fn a_notification_recreated_while_relaybook_was_stopped_cancels_deliveries_of_its_predecessor() {
     let mut stuck = Stuck::new("again-notification-down").await;
     stuck.kill9();
     stuck.make_notification_again().await;
-    stuck.pennant.start_again().await;
+    stuck.relaybook.start_again().await;
     stuck.goes_on_with(&OLD_ONES_CANCELED).await;
     stuck.canceled("NotificationGone").await;
 }
@@ -207,7 +207,7 @@ async fn a_deleted_status_does_not_cancel_pending_deliveries() {
     let mut stuck = Stuck::new("again-wiped-waiting").await;
     stuck.kill9();
     stuck.wipe_status().await;
-    stuck.pennant.start_again().await;
+    stuck.relaybook.start_again().await;
     stuck.goes_on_with(&ALL).await;
 }
 

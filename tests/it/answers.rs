@@ -5,14 +5,14 @@ use std::net::SocketAddr;
 
 use futures::future::join_all;
 use k8s_openapi::api::core::v1::Secret;
-use pennant::api::conditions::ConditionStatus;
-use pennant::api::{Delivery, DeliveryStatus, Notification, Outcome};
+use relaybook::api::conditions::ConditionStatus;
+use relaybook::api::{Delivery, DeliveryStatus, Notification, Outcome};
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 
 use crate::support::receiver::{Gate, gaps};
-use crate::support::{Oracle, Pennant, Receiver, Reply, World, eventually};
+use crate::support::{Oracle, Receiver, Relaybook, Reply, World, eventually};
 
 /// Answers that park the delivery after one request.
 const FOR_GOOD: [(u16, &str); 20] = [
@@ -86,7 +86,7 @@ async fn a_permanent_rejection_is_parked_after_one_request() {
         let reply = Reply::status(*code).body(&body).header("location", &elsewhere.url("/"));
         receiver.script(&format!("/hook/{app}"), [reply]);
     }
-    let _pennant = Pennant::start(&world).await;
+    let _relaybook = Relaybook::start(&world).await;
     world.settled().await;
 
     for tag in ["2", "3"] {
@@ -131,7 +131,7 @@ async fn a_temporary_failure_is_retried_on_schedule_and_shows_when() {
     }
     receiver.script("/hook/c1", [Reply::Close]);
     receiver.script("/hook/c2", [Reply::Hang]);
-    let _pennant = Pennant::start(&world).await;
+    let _relaybook = Relaybook::start(&world).await;
     world.settled().await;
 
     join_all(apps.iter().map(|app| world.ship(app, "2"))).await;
@@ -171,7 +171,7 @@ async fn a_404_is_tried_three_times() {
     receiver.script("/hook/c3", [404, 404, 404].map(Reply::status));
     receiver.script("/hook/c2", [404, 404, 200].map(Reply::status));
     receiver.script("/hook/c5", [404, 404, 503, 404, 404].map(Reply::status));
-    let _pennant = Pennant::start(&world).await;
+    let _relaybook = Relaybook::start(&world).await;
     world.settled().await;
 
     for app in ["c3", "c2", "c5"] {
@@ -208,7 +208,7 @@ async fn changed_credentials_are_tried_at_once() {
     let gate = Gate::new();
     receiver.script("/hook/c401", [Reply::status(401).behind(&gate)]);
     receiver.script("/hook/c403", [Reply::status(403).behind(&gate)]);
-    let _pennant = Pennant::start(&world).await;
+    let _relaybook = Relaybook::start(&world).await;
     world.settled().await;
 
     join_all(apps.iter().map(|app| world.ship(app, "2"))).await;
@@ -243,7 +243,7 @@ async fn an_unreachable_or_untrusted_receiver_is_reported_and_recovers() {
     let mut tls = slow;
     tls["endpoint"] = json!({"url": format!("https://{}/", without_tls().await)});
     world.notification("tls", &receiver, tls).await;
-    let _pennant = Pennant::start(&world).await;
+    let _relaybook = Relaybook::start(&world).await;
     world.settled().await;
 
     world.ship("web", "2").await;

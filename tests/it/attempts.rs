@@ -1,10 +1,10 @@
 //! Tests what an answer means for a delivery, and how many requests are made.
 
-use pennant::api::Outcome;
+use relaybook::api::Outcome;
 use serde_json::json;
 
 use crate::support::receiver::gaps;
-use crate::support::{Oracle, Pennant, Receiver, Reply, World};
+use crate::support::{Oracle, Receiver, Relaybook, Reply, World};
 
 #[tokio::test]
 async fn any_2xx_delivers_with_one_request() {
@@ -14,7 +14,7 @@ async fn any_2xx_delivers_with_one_request() {
     world.deploy("web", "1").await;
     world.pipeline("shop", &["dev/web"]).await;
     world.notification("hook", &receiver, json!({})).await;
-    let _pennant = Pennant::start(&world).await;
+    let _relaybook = Relaybook::start(&world).await;
     world.settled().await;
 
     for tag in ["2", "3", "4", "5"] {
@@ -40,7 +40,7 @@ async fn a_rejected_request_is_parked_and_the_lane_continues() {
     world.deploy("web", "1").await;
     world.pipeline("shop", &["dev/web"]).await;
     world.notification("hook", &receiver, json!({})).await;
-    let _pennant = Pennant::start(&world).await;
+    let _relaybook = Relaybook::start(&world).await;
     world.settled().await;
 
     world.ship("web", "2").await;
@@ -63,7 +63,7 @@ async fn a_server_error_is_retried_with_growing_delays_and_one_id() {
     world.pipeline("shop", &["dev/web"]).await;
     let retry = json!({"delivery": {"retry": {"initial": "100ms", "max": "10s"}}});
     world.notification("hook", &receiver, retry).await;
-    let _pennant = Pennant::start(&world).await;
+    let _relaybook = Relaybook::start(&world).await;
     world.settled().await;
 
     world.ship("web", "2").await;

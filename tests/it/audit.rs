@@ -1,17 +1,17 @@
-//! Tests `pennant audit` and the table of kubectl: what was sent, when, and what the receiver answered.
+//! Tests `relaybook audit` and the table of kubectl: what was sent, when, and what the receiver answered.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
 
 use futures::{StreamExt as _, stream};
-use pennant::api::{Delivery, Notification, Time};
+use relaybook::api::{Delivery, Notification, Time};
 use serde_json::{Value, json};
 
-use crate::support::pennant::command;
-use crate::support::{Oracle, Pennant, Receiver, Reply, World};
+use crate::support::relaybook::command;
+use crate::support::{Oracle, Receiver, Relaybook, Reply, World};
 
-/// Runs `pennant audit -o json`. Returns its rows.
+/// Runs `relaybook audit -o json`. Returns its rows.
 async fn audit(world: &World, args: &[&str]) -> Vec<Value> {
     let output = command(world, &[&["audit", "-o", "json"], args].concat()).await;
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -26,7 +26,7 @@ fn last(row: &Value) -> Time {
 
 /// Returns the table of deliveries that kubectl shows: the names of its columns, with those of `-o wide` marked, and its rows.
 async fn kubectl(world: &World) -> (Vec<String>, Vec<Vec<Value>>) {
-    let path = format!("/apis/pennant.dev/v1alpha1/namespaces/{}/deliveries", world.ns);
+    let path = format!("/apis/relaybook.dev/v1alpha1/namespaces/{}/deliveries", world.ns);
     let request = http::Request::get(path).header("accept", "application/json;as=Table;v=v1;g=meta.k8s.io");
     let table: Value = world.client.request(request.body(Vec::new()).unwrap()).await.unwrap();
     let name = |column: &Value| {
@@ -55,7 +55,7 @@ async fn the_audit_shows_the_current_state_of_deliveries() {
             json!({"suspend": true, "triggers": [{"type": "Deployed", "environments": ["dev"]}]}),
         )
         .await;
-    let _pennant = Pennant::start(&world).await;
+    let _relaybook = Relaybook::start(&world).await;
     world.observed("shop").await;
     for name in ["hook", "held"] {
         world.ready(name).await;
@@ -144,7 +144,7 @@ async fn the_audit_shows_more_than_one_page() {
     let revisions: BTreeSet<_> = places.iter().map(|(_, revision)| *revision).collect();
     assert_eq!((rows.len(), revisions), (1100, (1..=1100).collect()));
     // A reader that closes the pipe early does not make the command fail.
-    let mut child = Command::new(env!("CARGO_BIN_EXE_pennant"))
+    let mut child = Command::new(env!("CARGO_BIN_EXE_relaybook"))
         .args(["audit", "-n", "pages"])
         .env("KUBECONFIG", &world.kubeconfig)
         .stdout(Stdio::piped())
@@ -164,9 +164,9 @@ async fn watch_prints_deliveries_as_they_change() {
     world.deploy("web", "1").await;
     world.pipeline("shop", &["dev/web"]).await;
     world.notification("hook", &receiver, json!({})).await;
-    let _pennant = Pennant::start(&world).await;
+    let _relaybook = Relaybook::start(&world).await;
     world.settled().await;
-    let mut child = Command::new(env!("CARGO_BIN_EXE_pennant"))
+    let mut child = Command::new(env!("CARGO_BIN_EXE_relaybook"))
         .args(["audit", "-n", "looks-on", "--watch", "-o", "json", "--outcome", "delivered"])
         .env("KUBECONFIG", &world.kubeconfig)
         .stdout(Stdio::piped())
@@ -185,7 +185,7 @@ async fn watch_prints_deliveries_as_they_change() {
     assert_eq!(found.expect("revision 3 is printed in time").unwrap().as_deref(), Some("3"));
 
     // The existing deliveries come first, with the newest last, because later changes are printed below.
-    let mut child = Command::new(env!("CARGO_BIN_EXE_pennant"))
+    let mut child = Command::new(env!("CARGO_BIN_EXE_relaybook"))
         .args(["audit", "-n", "looks-on", "--watch"])
         .env("KUBECONFIG", &world.kubeconfig)
         .stdout(Stdio::piped())

@@ -1,14 +1,14 @@
 //! Tests the built-in templates and their parameters, and templates in ConfigMaps.
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use pennant::api::conditions::{ConditionStatus, get};
-use pennant::api::{Delivery, Notification, Outcome, Pipeline};
+use relaybook::api::conditions::{ConditionStatus, get};
+use relaybook::api::{Delivery, Notification, Outcome, Pipeline};
 use serde_json::{Value, json};
 
 use crate::support::receiver::Request;
 use crate::support::world::BODY;
 use crate::support::world::apps::condition;
-use crate::support::{Oracle, Pennant, Receiver, World};
+use crate::support::{Oracle, Receiver, Relaybook, World};
 
 const OLD: &str = "main@sha1:9c1e1fd35d2e0b7a4a1bd2ae8e0a2b6a0f4f3e21";
 const NEW: &str = "main@sha1:5f3d2c1b0a9e8d7c6b5a4f3e2d1c0b9a8f7e6d5c";
@@ -35,7 +35,7 @@ async fn a_commit_status_follows_the_commit() {
         "endpoint": {"auth": {"token": {"secretKeyRef": {"name": "github", "key": "token"}}}},
     });
     world.builtin("hook", &receiver, template, over).await;
-    let _pennant = Pennant::start(&world).await;
+    let _relaybook = Relaybook::start(&world).await;
     world.settled().await;
 
     let revisions = json!({"lastAppliedRevision": OLD, "lastAttemptedRevision": NEW});
@@ -77,7 +77,7 @@ async fn a_revision_without_a_commit_is_canceled_at_once() {
     let template = json!({"builtin": "github-commit-status", "parameters": {"owner": "acme", "repository": "podinfo"}});
     let over = json!({"triggers": in_dev(&["Deployed"])});
     world.builtin("hook", &receiver, template, over).await;
-    let _pennant = Pennant::start(&world).await;
+    let _relaybook = Relaybook::start(&world).await;
     // This is reported before the first change, because an image tag is not a commit.
     let told = world.condition("hook", "Ready", |c| c.status == ConditionStatus::False).await;
     assert_eq!(told.reason, "CommitMissing", "{told:?}");
@@ -110,7 +110,7 @@ async fn a_revision_without_a_commit_is_canceled_at_once() {
     world.patch::<Notification>("hook", other).await;
     world.settled().await;
     let canceled = world.delivery("Deployed 6.5.0", has_no_commit).await;
-    let again = json!({"metadata": {"annotations": {"pennant.dev/redeliver": "1"}}});
+    let again = json!({"metadata": {"annotations": {"relaybook.dev/redeliver": "1"}}});
     world.patch::<Delivery>(canceled.metadata.name.as_deref().unwrap(), again).await;
     let sent = receiver.wait("/", 1).await;
     assert_eq!(sent[0].json()["revision"], "6.5.0");
@@ -127,7 +127,7 @@ async fn a_missing_label_blocks_deliveries_until_it_is_set() {
     world.pipeline("shop", &["dev/web"]).await;
     let body = BODY.replacen('{', r#"{"sha": "{{#each pipeline.labels}}{{commit this}}{{/each}}", "#, 1);
     world.notification("hook", &receiver, json!({"template": {"inline": {"body": body}}})).await;
-    let _pennant = Pennant::start(&world).await;
+    let _relaybook = Relaybook::start(&world).await;
     world.settled().await;
     let label = async |sha: &str| {
         world.patch::<Pipeline>("shop", json!({"metadata": {"labels": {"sha": sha}}})).await;
@@ -152,7 +152,7 @@ async fn parameters_are_checked_by_name() {
     world.pipeline("shop", &["dev/web"]).await;
     let template = json!({"builtin": "github-repository-dispatch", "parameters": {"owner": "acme"}});
     world.builtin("hook", &receiver, template, json!({})).await;
-    let _pennant = Pennant::start(&world).await;
+    let _relaybook = Relaybook::start(&world).await;
     world.observed("shop").await;
     let told = async |reason: &str| {
         let told = world.condition("hook", "Ready", |c| c.status == ConditionStatus::False && c.reason == reason).await;
@@ -196,10 +196,10 @@ async fn a_template_in_a_config_map_is_followed() {
     world.pipeline("shop", &["dev/web"]).await;
     let template = json!({"inline": null, "configMapKeyRef": {"name": "texts", "key": "body"}});
     world.notification("hook", &receiver, json!({"template": template})).await;
-    let _pennant = Pennant::start(&world).await;
+    let _relaybook = Relaybook::start(&world).await;
     world.observed("shop").await;
     let missing = async |word: &str| {
-        let holds = |c: &pennant::api::conditions::Condition| c.reason == "ConfigMapMissing" && c.message.contains(word);
+        let holds = |c: &relaybook::api::conditions::Condition| c.reason == "ConfigMapMissing" && c.message.contains(word);
         world.condition("hook", "Ready", holds).await
     };
     missing("does not exist").await;
@@ -241,9 +241,9 @@ async fn a_restart_reads_the_template_before_it_evaluates_it() {
     world.create::<ConfigMap>(json!({"metadata": {"name": "texts"}, "data": {"body": BODY}})).await;
     let template = json!({"inline": null, "configMapKeyRef": {"name": "texts", "key": "body"}});
     world.notification("hook", &receiver, json!({"template": template})).await;
-    let mut pennant = Pennant::start(&world).await;
+    let mut relaybook = Relaybook::start(&world).await;
     world.settled().await;
-    pennant.restart().await;
+    relaybook.restart().await;
     world.ship("web", "2").await;
     world.fence("shop", &["hook"]).await;
     let conditions = world.get_notification("hook").await.status.unwrap().conditions;

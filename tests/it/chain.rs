@@ -5,16 +5,16 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use pennant::api::delivery::PipelineRef;
-use pennant::api::notification::Ordering;
-use pennant::api::pipeline::{Cursor, Dispatched, RunningTimer};
-use pennant::api::{ChangeLog, DeliverySpec, PipelineSpec, Settled, Status, Time};
-use pennant::changelog::{GroupId, Part, Verdict, append, compact, group_state, kept, open, prune, settle, settle_group};
-use pennant::dispatch::derive::subjects::Subjects;
-use pennant::dispatch::derive::{PipelineLog, Reached, Wants, derive};
-use pennant::observe::Observation;
-use pennant::trigger::Triggers;
 use proptest::prelude::*;
+use relaybook::api::delivery::PipelineRef;
+use relaybook::api::notification::Ordering;
+use relaybook::api::pipeline::{Cursor, Dispatched, RunningTimer};
+use relaybook::api::{ChangeLog, DeliverySpec, PipelineSpec, Settled, Status, Time};
+use relaybook::changelog::{GroupId, Part, Verdict, append, compact, group_state, kept, open, prune, settle, settle_group};
+use relaybook::dispatch::derive::subjects::Subjects;
+use relaybook::dispatch::derive::{PipelineLog, Reached, Wants, derive};
+use relaybook::observe::Observation;
+use relaybook::trigger::Triggers;
 use serde_json::json;
 
 const TARGETS: [&str; 2] = ["target/dev/c/a", "target/dev/c/b"];
@@ -103,7 +103,7 @@ impl World {
             told: BTreeMap::new(),
             order: Vec::new(),
             triggers: Triggers::compile(&triggers.unwrap()).unwrap(),
-            subjects: Subjects::new(&pennant::api::Pipeline::new("p", spec), "c", &pipeline),
+            subjects: Subjects::new(&relaybook::api::Pipeline::new("p", spec), "c", &pipeline),
             pipeline,
         }
     }

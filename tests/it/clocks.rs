@@ -2,23 +2,23 @@
 
 use std::time::{Duration, Instant};
 
-use pennant::api::{Notification, Time, TransitionType};
+use relaybook::api::{Notification, Time, TransitionType};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use crate::support::pennant::Options;
 use crate::support::proxy::Call;
 use crate::support::receiver::Gate;
+use crate::support::relaybook::Options;
 use crate::support::wait::within;
-use crate::support::{Fault, Oracle, Pennant, Proxy, Receiver, World, eventually};
+use crate::support::{Fault, Oracle, Proxy, Receiver, Relaybook, World, eventually};
 
 /// Returns triggers for failures that last this long, and for the fence.
 fn failed_for(time: &str) -> Value {
     json!({"triggers": [{"type": "Failed", "for": time}, {"type": "Deployed"}]})
 }
 
-/// Starts Pennant with pipeline `shop` (`dev/one` and `dev/two`) and notification `hook`.
-async fn stage(ns: &str, time: &str) -> (World, Receiver, Pennant) {
+/// Starts Relaybook with pipeline `shop` (`dev/one` and `dev/two`) and notification `hook`.
+async fn stage(ns: &str, time: &str) -> (World, Receiver, Relaybook) {
     let world = World::new(ns).await;
     let receiver = Receiver::start();
     for app in ["one", "two"] {
@@ -26,9 +26,9 @@ async fn stage(ns: &str, time: &str) -> (World, Receiver, Pennant) {
     }
     world.pipeline("shop", &["dev/one", "dev/two"]).await;
     world.notification("hook", &receiver, failed_for(time)).await;
-    let pennant = Pennant::start(&world).await;
+    let relaybook = Relaybook::start(&world).await;
     world.settled().await;
-    (world, receiver, pennant)
+    (world, receiver, relaybook)
 }
 
 /// Waits until exactly this number of timers is persisted.
@@ -50,7 +50,7 @@ async fn reported(receiver: &Receiver, path: &str) -> Instant {
 
 #[tokio::test]
 async fn a_for_trigger_fires_after_its_delay_and_not_before() {
-    let (world, receiver, _pennant) = stage("clocks", "40s").await;
+    let (world, receiver, _relaybook) = stage("clocks", "40s").await;
     let began = Instant::now();
     world.break_("one", "2", "no").await;
     world.break_("two", "2", "no").await;
@@ -73,15 +73,15 @@ async fn a_for_trigger_fires_after_its_delay_and_not_before() {
 
 #[tokio::test]
 async fn a_timer_continues_after_a_kill() {
-    let (world, receiver, mut pennant) = stage("clocks-kill", "60s").await;
+    let (world, receiver, mut relaybook) = stage("clocks-kill", "60s").await;
     let began = Instant::now();
     world.break_("one", "2", "no").await;
     world.break_("two", "2", "no").await;
     armed(&world, 2).await;
-    pennant.kill9();
-    // One of the applications recovers while Pennant is stopped.
+    relaybook.kill9();
+    // One of the applications recovers while Relaybook is stopped.
     world.ship("one", "3").await;
-    pennant.start_again().await;
+    relaybook.start_again().await;
     receiver.wait("/hook/one", 1).await;
     assert!(began.elapsed() < Duration::from_mins(1), "too slow for this test");
     let told = reported(&receiver, "/hook/two").await;
@@ -93,7 +93,7 @@ async fn a_timer_continues_after_a_kill() {
 
 #[tokio::test]
 async fn an_edit_of_the_delay_applies_to_running_timers() {
-    let (world, receiver, mut pennant) = stage("clocks-edit", "1h").await;
+    let (world, receiver, mut relaybook) = stage("clocks-edit", "1h").await;
     world.break_("one", "2", "no").await;
     armed(&world, 1).await;
     world.fence("shop", &["hook"]).await;
@@ -116,7 +116,7 @@ async fn an_edit_of_the_delay_applies_to_running_timers() {
     world.ready("hook").await;
     world.break_("one", "3", "no").await;
     armed(&world, 1).await;
-    pennant.restart().await;
+    relaybook.restart().await;
     edit(json!({"triggers": [{"type": "Failed"}, {"type": "Deployed"}]})).await;
     receiver.wait("/hook/one", 2).await;
     world.fence("shop", &["hook"]).await;
@@ -127,7 +127,7 @@ async fn an_edit_of_the_delay_applies_to_running_timers() {
 
 #[tokio::test]
 async fn an_object_that_was_deleted_unobserved_is_dated_by_its_observation() {
-    let (world, receiver, mut pennant) = stage("clocks-gone", "1h").await;
+    let (world, receiver, mut relaybook) = stage("clocks-gone", "1h").await;
     world
         .patch::<Notification>(
             "hook",
@@ -135,10 +135,10 @@ async fn an_object_that_was_deleted_unobserved_is_dated_by_its_observation() {
         )
         .await;
     world.ready("hook").await;
-    pennant.kill9();
+    relaybook.kill9();
     world.take_away("one").await;
     let (began, earliest) = (Instant::now(), Time::now());
-    pennant.start_again().await;
+    relaybook.start_again().await;
     let told = receiver.wait("/hook/one", 1).await;
     assert!(told[0].at.duration_since(began) >= Duration::from_secs(5), "the delay starts at the observation");
     let delivery = world.delivery("Removed", |_| true).await;
@@ -157,9 +157,9 @@ async fn a_timer_does_not_fire_because_of_a_stalled_watch() {
     world.pipeline("shop", &["dev/one", "dev/two"]).await;
     world.notification("hook", &receiver, failed_for("45s")).await;
     let proxy = Proxy::start(&world.kubeconfig, "clocks-deaf").await;
-    let _observer = Pennant::with(&world, Options { controllers: "pipeline", ..Options::of(&world) }).await;
+    let _observer = Relaybook::with(&world, Options { controllers: "pipeline", ..Options::of(&world) }).await;
     let through = Options { controllers: "dispatch", kubeconfig: Some(proxy.kubeconfig.clone()), ..Options::of(&world) };
-    let _dispatcher = Pennant::with(&world, through).await;
+    let _dispatcher = Relaybook::with(&world, through).await;
     world.settled().await;
 
     let began = Instant::now();

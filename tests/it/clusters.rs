@@ -1,4 +1,4 @@
-//! Tests targets on other clusters. These are real control planes next to the one in which Pennant runs. Some are reached through a proxy
+//! Tests targets on other clusters. These are real control planes next to the one in which Relaybook runs. Some are reached through a proxy
 //! that injects faults.
 
 mod kinds;
@@ -11,13 +11,13 @@ use std::path::Path;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Secret;
-use pennant::api::pipeline::TargetStatus;
-use pennant::api::{Pipeline, Status};
+use relaybook::api::pipeline::TargetStatus;
+use relaybook::api::{Pipeline, Status};
 use serde_json::{Value, json};
 
-use crate::support::pennant::Options;
+use crate::support::relaybook::Options;
 use crate::support::wait::within;
-use crate::support::{Oracle, Pennant, Receiver, World, control_plane};
+use crate::support::{Oracle, Receiver, Relaybook, World, control_plane};
 
 /// Deadline for what is slow by design: three probes without an answer, or a watch that is restarted.
 const TAKES: Duration = Duration::from_secs(90);
@@ -41,14 +41,14 @@ impl Stage {
         Self { local: World::new(ns).await, remote }
     }
 
-    /// Starts a Pennant that accepts kubeconfigs with `http`, because the fault proxy uses `http`.
-    async fn pennant(&self) -> Pennant {
-        self.pennant_with(&["--allow-insecure-clusters"]).await
+    /// Starts a Relaybook that accepts kubeconfigs with `http`, because the fault proxy uses `http`.
+    async fn relaybook(&self) -> Relaybook {
+        self.relaybook_with(&["--allow-insecure-clusters"]).await
     }
 
-    async fn pennant_with(&self, args: &[&str]) -> Pennant {
+    async fn relaybook_with(&self, args: &[&str]) -> Relaybook {
         let args = args.iter().map(|arg| (*arg).to_owned()).collect();
-        Pennant::with(&self.local, Options { args, ..Options::of(&self.local) }).await
+        Relaybook::with(&self.local, Options { args, ..Options::of(&self.local) }).await
     }
 
     /// Writes a kubeconfig to a Secret, whether the Secret exists or not.

@@ -2,13 +2,13 @@
 //! expression cannot be evaluated is parked.
 
 use kube::ResourceExt as _;
-use pennant::api::conditions::ConditionStatus;
-use pennant::api::{Delivery, Notification, Outcome, Pipeline};
+use relaybook::api::conditions::ConditionStatus;
+use relaybook::api::{Delivery, Notification, Outcome, Pipeline};
 use serde_json::{Value, json};
 
-use crate::support::pennant::Options;
 use crate::support::proxy::Call;
-use crate::support::{Fault, Oracle, Pennant, Proxy, Receiver, World};
+use crate::support::relaybook::Options;
+use crate::support::{Fault, Oracle, Proxy, Receiver, Relaybook, World};
 
 /// Returns triggers for deployments under a condition, and for the fence.
 fn deployed_when(condition: &str) -> Value {
@@ -18,8 +18,8 @@ fn deployed_when(condition: &str) -> Value {
     ]})
 }
 
-/// Starts Pennant with pipeline `shop` (`dev/web`) and these notifications.
-async fn stage(ns: &str, notifications: &[(&str, &str)]) -> (World, Receiver, Pennant) {
+/// Starts Relaybook with pipeline `shop` (`dev/web`) and these notifications.
+async fn stage(ns: &str, notifications: &[(&str, &str)]) -> (World, Receiver, Relaybook) {
     let world = World::new(ns).await;
     let receiver = Receiver::start();
     world.deploy("web", "1").await;
@@ -27,17 +27,17 @@ async fn stage(ns: &str, notifications: &[(&str, &str)]) -> (World, Receiver, Pe
     for (name, condition) in notifications {
         world.notification(name, &receiver, deployed_when(condition)).await;
     }
-    let pennant = Pennant::start(&world).await;
+    let relaybook = Relaybook::start(&world).await;
     world.observed("shop").await;
     for (name, _) in notifications {
         world.cursor("shop", name).await;
     }
-    (world, receiver, pennant)
+    (world, receiver, relaybook)
 }
 
 #[tokio::test]
 async fn only_transitions_that_match_the_condition_are_recorded() {
-    let (world, receiver, _pennant) = stage("conditions", &[("hook", r#"revision.startsWith("v")"#)]).await;
+    let (world, receiver, _relaybook) = stage("conditions", &[("hook", r#"revision.startsWith("v")"#)]).await;
     for tag in ["v2", "w3", "v4"] {
         world.ship("web", tag).await;
         world.observed_at("shop", tag, &["web"]).await;
@@ -49,7 +49,7 @@ async fn only_transitions_that_match_the_condition_are_recorded() {
 #[tokio::test]
 async fn an_invalid_condition_blocks_only_its_notification() {
     let all = [("broken", "revison == '2'"), ("hook", "revision == '2'")];
-    let (world, receiver, _pennant) = stage("conditions-broken", &all).await;
+    let (world, receiver, _relaybook) = stage("conditions-broken", &all).await;
     let ready = world.condition("broken", "Ready", |c| c.status == ConditionStatus::False).await;
     assert_eq!(ready.reason, "InvalidExpression");
     assert_eq!(ready.message, "spec.triggers[0].when: there is no revison; did you mean revision?");
@@ -74,21 +74,21 @@ async fn a_condition_that_cannot_be_evaluated_parks_the_delivery() {
     world.pipeline("shop", &["dev/web"]).await;
     world.notification("hook", &receiver, deployed_when("pipeline.labels.team == 'red'")).await;
     let options = Options { kubeconfig: Some(proxy.kubeconfig.clone()), ..Options::of(&world) };
-    let mut pennant = Pennant::with(&world, options).await;
+    let mut relaybook = Relaybook::with(&world, options).await;
     world.settled().await;
     let error = r#"there is no "team"; check has() first"#;
     let is_parked = |d: &Delivery| {
         let status = d.status.clone().unwrap_or_default();
         status.outcome == Some(Outcome::Parked) && status.reason.as_deref() == Some("ExpressionFailed")
     };
-    // Pennant is killed between recording the delivery and parking it.
+    // Relaybook is killed between recording the delivery and parking it.
     let outcome = proxy.rule(Call::is_outcome, Fault::LoseRequest);
     world.ship("web", "2").await;
     proxy.hit(outcome, 1).await;
     world.delivery("Deployed 2", |d| d.status.as_ref().is_none_or(|s| s.outcome.is_none())).await;
-    pennant.kill9();
+    relaybook.kill9();
     proxy.remove(outcome);
-    pennant.start_again().await;
+    relaybook.start_again().await;
     let parked = world.delivery("Deployed 2", is_parked).await;
     let status = parked.status.clone().unwrap();
     assert_eq!((parked.spec.error.as_deref(), status.error.as_deref(), status.attempts), (Some(error), Some(error), 0));
@@ -98,7 +98,7 @@ async fn a_condition_that_cannot_be_evaluated_parks_the_delivery() {
     world.settled().await;
     world.ship("web", "3").await;
     receiver.wait("/hook/web", 1).await;
-    let annotation = json!({"metadata": {"annotations": {"pennant.dev/redeliver": "1"}}});
+    let annotation = json!({"metadata": {"annotations": {"relaybook.dev/redeliver": "1"}}});
     world.patch::<Delivery>(&parked.name_any(), annotation).await;
     let requests = receiver.wait("/hook/web", 2).await;
     assert_eq!(["3", "2"], [0, 1].map(|at| requests[at].json()["revision"].as_str().unwrap().to_owned()));

@@ -2,11 +2,11 @@
 
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
-use pennant::api::Pipeline;
+use relaybook::api::Pipeline;
 use serde_json::{Value, json};
 
 use crate::support::world::apps::condition;
-use crate::support::{Oracle, Pennant, Receiver, World, control_plane, eventually};
+use crate::support::{Oracle, Receiver, Relaybook, World, control_plane, eventually};
 
 /// A `HelmRelease` with the status that Flux's helm-controller writes.
 struct Helm {
@@ -110,7 +110,7 @@ async fn new_values_of_a_helm_release_are_deployed_once() {
     let receiver = Receiver::start();
     let helm = Helm::new(&world).await;
     follow(&world, &receiver).await;
-    let _pennant = Pennant::start(&world).await;
+    let _relaybook = Relaybook::start(&world).await;
     world.settled().await;
 
     // Only the values change. Then Flux compares again, and corrects drift.
@@ -163,13 +163,13 @@ async fn a_rollback_of_which_only_the_end_is_seen_has_the_message_of_its_cause()
     let receiver = Receiver::start();
     let helm = Helm::new(&world).await;
     follow(&world, &receiver).await;
-    let mut pennant = Pennant::start(&world).await;
+    let mut relaybook = Relaybook::start(&world).await;
     world.settled().await;
-    pennant.stop().await;
+    relaybook.stop().await;
     helm.set_values("b").await;
     let rolled_back = [("deployed", "1.0.0", "a"), ("failed", "1.0.0", "b")];
     helm.fail("1.0.0", "b", ("RollbackSucceeded", "Helm rollback to previous release succeeded"), &rolled_back).await;
-    pennant.start_again().await;
+    relaybook.start_again().await;
     receiver.wait("/hook/podinfo", 1).await;
     world.fence("shop", &["hook"]).await;
     let want = "Failed: values sha256:bbbbbbbbbbbb: Helm upgrade failed: no such image";
@@ -183,9 +183,9 @@ async fn a_status_of_an_earlier_version_gets_the_values_silently() {
     let receiver = Receiver::start();
     let helm = Helm::new(&world).await;
     follow(&world, &receiver).await;
-    let mut pennant = Pennant::start(&world).await;
+    let mut relaybook = Relaybook::start(&world).await;
     world.settled().await;
-    pennant.stop().await;
+    relaybook.stop().await;
     let target = || async { world.get_pipeline("shop").await.status.unwrap().environments[0].targets[0].clone() };
     assert_eq!(target().await.settled.unwrap().current_configuration, "values sha256:aaaaaaaaaaaa");
     // The version before stored the same without a configuration.
@@ -198,7 +198,7 @@ async fn a_status_of_an_earlier_version_gets_the_values_silently() {
     .unwrap();
     let api = world.api::<Pipeline>();
     api.patch_status("shop", &PatchParams::default(), &Patch::Json::<()>(patch)).await.unwrap();
-    pennant.start_again().await;
+    relaybook.start_again().await;
     eventually("the values are known", async || {
         let settled = target().await.settled.unwrap();
         let known = settled.current_configuration == "values sha256:aaaaaaaaaaaa";
@@ -228,7 +228,7 @@ async fn an_image_of_an_init_container_that_fails_is_named() {
     };
     set_image("6").await;
     world.finish("web").await;
-    let _pennant = Pennant::start(&world).await;
+    let _relaybook = Relaybook::start(&world).await;
     world.settled().await;
     set_image("7").await;
     world.finish("web").await;

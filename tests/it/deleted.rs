@@ -6,19 +6,19 @@ use std::time::{Duration, Instant};
 use futures::future::join_all;
 use kube::ResourceExt as _;
 use kube::api::{DeleteParams, ListParams};
-use pennant::api::{Delivery, Notification, Outcome, Pipeline};
+use relaybook::api::{Delivery, Notification, Outcome, Pipeline};
 use serde_json::json;
 
-use crate::support::pennant::Options;
 use crate::support::proxy::{Call, Fault, Proxy};
 use crate::support::receiver::Gate;
-use crate::support::{Oracle, Pennant, Receiver, Reply, World, eventually};
+use crate::support::relaybook::Options;
+use crate::support::{Oracle, Receiver, Relaybook, Reply, World, eventually};
 
 /// Notification `hook` with three deliveries for `web`. The receiver has got the first request.
 struct Stage {
     world: World,
     receiver: Receiver,
-    _pennant: Pennant,
+    _relaybook: Relaybook,
 }
 
 impl Stage {
@@ -33,7 +33,7 @@ impl Stage {
         let hook = json!({"endpoint": {"timeout": timeout}, "delivery": {"retry": retry}});
         world.notification("hook", &receiver, hook).await;
         world.notification("other", &receiver, json!({})).await;
-        let pennant = Pennant::start(&world).await;
+        let relaybook = Relaybook::start(&world).await;
         world.settled().await;
         for tag in ["2", "3", "4"] {
             world.ship("web", tag).await;
@@ -43,7 +43,7 @@ impl Stage {
         // The cursor has passed all three changes, so what is deleted from here on is not recorded again.
         world.fence("shop", &["other"]).await;
         world.delivery("Deployed 4", |d| d.spec.notification == "hook").await;
-        Self { world, receiver, _pennant: pennant }
+        Self { world, receiver, _relaybook: relaybook }
     }
 
     /// Deletes the delivery of `hook` with this type and revision.
@@ -132,7 +132,7 @@ async fn a_deleted_queued_delivery_is_never_sent() {
 async fn a_lane_continues_after_all_its_deliveries_are_deleted() {
     let gate = Gate::new();
     let stage = Stage::new("deleted-all", Reply::status(503).behind(&gate), quick()).await;
-    let ours = ListParams::default().labels("pennant.dev/notification=hook");
+    let ours = ListParams::default().labels("relaybook.dev/notification=hook");
     let api = stage.world.api::<Delivery>();
     api.delete_collection(&DeleteParams::default(), &ours).await.expect("deleted");
     gate.open();
@@ -164,7 +164,7 @@ async fn many_notifications_that_are_deleted_together_are_confirmed_together() {
     let is_read = |call: &Call| call.method == "GET" && call.concerns("notifications") && !call.query.contains("watch=");
     let reads = proxy.rule(is_read, Fault::Late(Duration::ZERO));
     let options = Options { kubeconfig: Some(proxy.kubeconfig.clone()), ..Options::of(&world) };
-    let _pennant = Pennant::with(&world, options).await;
+    let _relaybook = Relaybook::with(&world, options).await;
     let cursors = async |count: usize| {
         eventually(&format!("each pipeline has {count} cursors"), async || {
             let pipelines = world.api::<Pipeline>().list(&ListParams::default()).await.unwrap().items;

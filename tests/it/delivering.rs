@@ -10,15 +10,15 @@ use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::events::v1::Event;
 use kube::ResourceExt as _;
 use kube::api::{DeleteParams, ListParams, WatchEvent, WatchParams};
-use pennant::api::conditions::{Condition, ConditionStatus, get};
-use pennant::api::{Delivery, Notification, Outcome, Pipeline};
+use relaybook::api::conditions::{Condition, ConditionStatus, get};
+use relaybook::api::{Delivery, Notification, Outcome, Pipeline};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
-use crate::support::pennant::Options;
+use crate::support::relaybook::Options;
 use crate::support::wait::{heavy, within};
 use crate::support::world::OF_SECOND;
-use crate::support::{Pennant, Receiver, Reply, World, eventually};
+use crate::support::{Receiver, Relaybook, Reply, World, eventually};
 
 /// All versions of a condition of a notification, from the start of the recording.
 struct History {
@@ -87,7 +87,7 @@ async fn has_events(world: &World, notification: &str, reason: &str, expected: &
 
 /// Returns the row of the only notification in the table that kubectl shows.
 async fn row(world: &World) -> BTreeMap<String, Value> {
-    let path = format!("/apis/pennant.dev/v1alpha1/namespaces/{}/notifications", world.ns);
+    let path = format!("/apis/relaybook.dev/v1alpha1/namespaces/{}/notifications", world.ns);
     let request = http::Request::get(path).header("accept", "application/json;as=Table;v=v1;g=meta.k8s.io");
     let table: Value = world.client.request(request.body(Vec::new()).unwrap()).await.unwrap();
     let names = table["columnDefinitions"].as_array().unwrap().iter().map(|c| c["name"].as_str().unwrap().to_owned());
@@ -120,18 +120,18 @@ async fn waiting(ns: &str, receiver: &Receiver) -> World {
 async fn a_blocked_lane_is_still_reported_after_a_restart() {
     let receiver = Receiver::start();
     let world = waiting("delivering-restart", &receiver).await;
-    let mut pennant = Pennant::start(&world).await;
+    let mut relaybook = Relaybook::start(&world).await;
     world.settled().await;
     world.ship("web", "2").await;
     let before = world.condition("hook", "Delivering", |c| c.reason == "CredentialsRejected").await;
     has_events(&world, "hook", "CredentialsRejected", &[("Warning", 1)]).await;
     let history = History::of(&world, "hook", "Delivering").await;
-    pennant.kill9();
-    pennant.start_again().await;
+    relaybook.kill9();
+    relaybook.start_again().await;
     // A delivered delivery makes the new process write the counts, together with its own view of all lanes.
     world.ship("api", "2").await;
     delivered(&world, 1).await;
-    pennant.restart().await;
+    relaybook.restart().await;
     world.ship("api", "3").await;
     delivered(&world, 2).await;
     let history = history.end();
@@ -147,11 +147,11 @@ async fn a_blocked_lane_is_still_reported_after_a_restart() {
 async fn a_blocked_lane_is_still_reported_after_a_failover() {
     let receiver = Receiver::start();
     let world = waiting("delivering-take-over", &receiver).await;
-    let replica = |pod| Pennant::with(&world, Options { pod: Some(pod), ..Options::of(&world) });
+    let replica = |pod| Relaybook::with(&world, Options { pod: Some(pod), ..Options::of(&world) });
     let mut first = replica("first").await;
     world.settled().await;
     let second = replica("second").await;
-    second.holds("pennant-dispatch", OF_SECOND).await;
+    second.holds("relaybook-dispatch", OF_SECOND).await;
     world.ship("web", "2").await;
     world.condition("hook", "Delivering", |c| c.reason == "CredentialsRejected").await;
     let history = History::of(&world, "hook", "Delivering").await;
@@ -170,7 +170,7 @@ async fn the_last_parked_delivery_is_reported_until_one_is_delivered() {
     world.deploy("web", "1").await;
     world.pipeline("shop", &["dev/web"]).await;
     world.notification("hook", &receiver, json!({})).await;
-    let mut pennant = Pennant::start(&world).await;
+    let mut relaybook = Relaybook::start(&world).await;
     world.settled().await;
     world.condition("hook", "Delivering", |c| c.status == ConditionStatus::True).await;
     for tag in ["2", "3", "4", "5"] {
@@ -188,16 +188,16 @@ async fn the_last_parked_delivery_is_reported_until_one_is_delivered() {
     );
 
     let history = History::of(&world, "hook", "Delivering").await;
-    pennant.kill9();
+    relaybook.kill9();
     // Deleted as by retention.
     let gone = world.delivery("Deployed 2", |_| true).await;
     world.delete::<Delivery>(&gone.name_any()).await;
-    pennant.start_again().await;
+    relaybook.start_again().await;
     world.condition("hook", "Delivering", |c| c.message.starts_with("3 of the last 3 deliveries were rejected")).await;
     for delivery in world.deliveries().await {
         world.delete::<Delivery>(&delivery.name_any()).await;
     }
-    pennant.restart().await;
+    relaybook.restart().await;
     eventually("no parked delivery is counted", async || {
         let status = world.get_notification("hook").await.status.unwrap();
         if status.parked == 0 { Ok(()) } else { Err(format!("{status:?}")) }
@@ -224,7 +224,7 @@ async fn acted(ns: &str, act: impl AsyncFnOnce(&World)) {
     world.secret("token", json!({"token": "old"})).await;
     let auth = json!({"endpoint": {"auth": {"token": {"secretKeyRef": {"name": "token", "key": "token"}}}}});
     world.notification("hook", &receiver, auth).await;
-    let mut pennant = Pennant::start(&world).await;
+    let mut relaybook = Relaybook::start(&world).await;
     world.settled().await;
     for tag in ["2", "3", "4"] {
         world.ship("web", tag).await;
@@ -234,8 +234,8 @@ async fn acted(ns: &str, act: impl AsyncFnOnce(&World)) {
     act(&world).await;
     let right = world.condition("hook", "Delivering", |c| c.status == ConditionStatus::True).await;
     let history = History::of(&world, "hook", "Delivering").await;
-    pennant.kill9();
-    pennant.start_again().await;
+    relaybook.kill9();
+    relaybook.start_again().await;
     world.settled().await;
     // The new process writes its view of the condition with the next change of the counts.
     world.delete::<Delivery>(&world.delivery("Deployed 2", |_| true).await.name_any()).await;
@@ -268,7 +268,7 @@ async fn an_edit_of_a_secret_resets_the_parked_condition() {
 async fn a_redelivery_resets_the_parked_condition() {
     acted("delivering-again", async |world: &World| {
         let parked = world.delivery("Deployed 2", |_| true).await;
-        let again = json!({"metadata": {"annotations": {"pennant.dev/redeliver": "1"}}});
+        let again = json!({"metadata": {"annotations": {"relaybook.dev/redeliver": "1"}}});
         world.patch::<Delivery>(&parked.name_any(), again).await;
         world.delivery("Deployed 2", |d| d.status.as_ref().is_some_and(|s| s.outcome == Some(Outcome::Delivered))).await;
     })
@@ -283,7 +283,7 @@ async fn a_notification_without_pipelines_is_reported_after_the_initial_list() {
     world.pipeline("shop", &["dev/web"]).await;
     let selector = json!({"pipelineSelector": {"matchLabels": {"team": "red"}}});
     world.notification("hook", &receiver, selector).await;
-    let mut pennant = Pennant::start(&world).await;
+    let mut relaybook = Relaybook::start(&world).await;
     let none = world.condition("hook", "Ready", |c| c.reason == "NoPipeline").await;
     assert_eq!(none.status, ConditionStatus::True);
     assert!(none.message.contains("spec.pipelineSelector"), "{}", none.message);
@@ -297,7 +297,7 @@ async fn a_notification_without_pipelines_is_reported_after_the_initial_list() {
     world.patch::<Pipeline>("shop", labels).await;
     world.condition("hook", "Ready", |c| c.reason == "Configured").await;
     let history = History::of(&world, "hook", "Ready").await;
-    pennant.restart().await;
+    relaybook.restart().await;
     world.ship("web", "2").await;
     delivered(&world, 1).await;
     let history = history.end();
@@ -313,11 +313,11 @@ async fn pipelines_and_notifications_that_come_and_go_leave_nothing_in_memory() 
     world.deploy("web", "1").await;
     world.pipeline("shop", &["dev/web"]).await;
     world.notification("hook", &receiver, json!({})).await;
-    let pennant = Pennant::start(&world).await;
+    let relaybook = Relaybook::start(&world).await;
     world.settled().await;
     let entries = async |expected: &str, holds: &dyn Fn(f64) -> bool| {
         within(std::time::Duration::from_mins(2), expected, async || {
-            let entries = pennant.metrics().await["pennant_bookkeeping_entries"];
+            let entries = relaybook.metrics().await["relaybook_bookkeeping_entries"];
             if holds(entries) { Ok(entries) } else { Err(format!("{entries}")) }
         })
         .await

@@ -2,7 +2,7 @@
 //! the schema protect the record of what was sent. `tests/it/install/policy.rs` tests the policy, which protects the rest of the status.
 
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
-use pennant::api::Delivery;
+use relaybook::api::Delivery;
 use serde_json::{Value, json};
 
 use crate::support::World;
@@ -18,7 +18,7 @@ enum Edit {
     ReplaceStatus(&'static str),
     /// `kubectl apply` of the exported object.
     Apply,
-    /// A write of the status as a subresource. Earlier versions of Pennant wrote it so.
+    /// A write of the status as a subresource. Earlier versions of Relaybook wrote it so.
     Subresource(Value),
     Delete,
 }
@@ -58,7 +58,7 @@ fn reopen(value: &str, changes: Value) -> Edit {
 /// What is done, the object, the edit, and how the message of the API server begins (`None`: it accepts the edit).
 fn table() -> Vec<(&'static str, &'static str, Edit, Option<&'static str>)> {
     let status = |status: Value| Merge(json!({"status": status}));
-    let metadata = || Merge(json!({"metadata": {"annotations": {"pennant.dev/redeliver": "2"}, "labels": {"team": "a"}}}));
+    let metadata = || Merge(json!({"metadata": {"annotations": {"relaybook.dev/redeliver": "2"}, "labels": {"team": "a"}}}));
     vec![
         ("edit the spec", "new", Merge(json!({"spec": {"order": 2}})), Some(SPEC)),
         ("edit the spec of a settled one", "settled", Merge(json!({"spec": {"to": {"revision": "9"}}})), Some(SPEC)),
@@ -107,7 +107,7 @@ fn table() -> Vec<(&'static str, &'static str, Edit, Option<&'static str>)> {
             "write the subresource",
             "pending",
             Subresource(json!({"attempts": 4})),
-            Some("deliveries.pennant.dev \"pending\" not found"),
+            Some("deliveries.relaybook.dev \"pending\" not found"),
         ),
     ]
 }
@@ -153,7 +153,7 @@ async fn make(api: &Api<Delivery>, name: &str, edit: &Edit) -> Result<(), String
 
 /// Whether a message begins with these words. For a rule, the API server puts the object and the field before them.
 fn begins(message: &str, words: &str) -> bool {
-    message.starts_with(words) || (message.starts_with("Delivery.pennant.dev ") && message.contains(&format!(": {words}")))
+    message.starts_with(words) || (message.starts_with("Delivery.relaybook.dev ") && message.contains(&format!(": {words}")))
 }
 
 #[tokio::test]

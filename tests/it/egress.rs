@@ -2,11 +2,11 @@
 
 use std::io::ErrorKind;
 
-use pennant::api::Delivery;
+use relaybook::api::Delivery;
 use serde_json::json;
 
-use crate::support::pennant::Options;
-use crate::support::{Oracle, Pennant, Receiver, Reply, World};
+use crate::support::relaybook::Options;
+use crate::support::{Oracle, Receiver, Relaybook, Reply, World};
 
 fn waits(delivery: &Delivery, notification: &str, reason: &str, words: &str) -> bool {
     let status = delivery.status.clone().unwrap_or_default();
@@ -47,7 +47,7 @@ async fn no_spelling_of_a_forbidden_address_is_accepted() {
         let hidden = json!({"url": null, "urlFrom": {"secretKeyRef": {"name": name, "key": "url"}}});
         world.notification(&format!("hidden-{name}"), &receiver, json!({"endpoint": hidden})).await;
     }
-    let _pennant = Pennant::with(&world, Options { loopback: false, ..Options::of(&world) }).await;
+    let _relaybook = Relaybook::with(&world, Options { loopback: false, ..Options::of(&world) }).await;
     world.observed("shop").await;
     for name in &names {
         // The name of a host is resolved only before a request.
@@ -88,7 +88,7 @@ async fn a_denied_address_takes_precedence_over_an_allowed_one() {
         world.notification(name, &receiver, json!({"endpoint": {"url": url}})).await;
     }
     let args = ["--deny-destination", "10.0.0.0/8,127.0.0.9/32"].map(str::to_owned).to_vec();
-    let _pennant = Pennant::with(&world, Options { args, ..Options::of(&world) }).await;
+    let _relaybook = Relaybook::with(&world, Options { args, ..Options::of(&world) }).await;
     world.observed("shop").await;
     world.ready("allowed").await;
     for name in ["denied", "mapped"] {
@@ -119,7 +119,7 @@ async fn redirects_are_not_followed_and_leak_no_credentials() {
     world.secret("token", json!({"key": "s3cr3t"})).await;
     let auth = json!({"token": {"secretKeyRef": {"name": "token", "key": "key"}}});
     world.notification("hook", &first, json!({"endpoint": {"auth": auth}})).await;
-    let _pennant = Pennant::start(&world).await;
+    let _relaybook = Relaybook::start(&world).await;
     world.settled().await;
 
     let mut steps = Vec::new();
@@ -150,7 +150,7 @@ async fn proxy_variables_of_the_environment_are_ignored() {
     world.pipeline("shop", &["dev/web"]).await;
     world.notification("hook", &receiver, json!({})).await;
     let env = ELSEWHERE.map(|name| (name, proxy.url(""))).to_vec();
-    let _pennant = Pennant::with(&world, Options { env, ..Options::of(&world) }).await;
+    let _relaybook = Relaybook::with(&world, Options { env, ..Options::of(&world) }).await;
     world.settled().await;
     world.ship("web", "2").await;
     world.fence("shop", &["hook"]).await;
@@ -173,8 +173,8 @@ async fn all_requests_use_the_proxy_and_its_password_is_not_shown() {
     proxy.always("hooks.example:443", Reply::status(502));
     world.notification("tunnel", &proxy, json!({"endpoint": {"url": "https://hooks.example/"}})).await;
     let address = proxy.url("").trim_start_matches("http://").to_owned();
-    let env = vec![("PENNANT_PROXY", format!("http://someone:pr0xy-s3cr3t@{address}"))];
-    let mut pennant = Pennant::with(&world, Options { env, loopback: false, ..Options::of(&world) }).await;
+    let env = vec![("RELAYBOOK_PROXY", format!("http://someone:pr0xy-s3cr3t@{address}"))];
+    let mut relaybook = Relaybook::with(&world, Options { env, loopback: false, ..Options::of(&world) }).await;
     world.observed("shop").await;
     for name in ["hook", "tunnel"] {
         world.ready(name).await;
@@ -191,7 +191,7 @@ async fn all_requests_use_the_proxy_and_its_password_is_not_shown() {
     assert_eq!(sent.len(), 1, "{:?}", proxy.log());
     assert_eq!(sent[0].header("proxy-authorization"), "Basic c29tZW9uZTpwcjB4eS1zM2NyM3Q=");
     assert_eq!(sent[0].header("host"), "hooks.example");
-    pennant.stop().await;
-    let seen = format!("{}{:?}{:?}", pennant.log(), world.deliveries().await, world.events().await);
+    relaybook.stop().await;
+    let seen = format!("{}{:?}{:?}", relaybook.log(), world.deliveries().await, world.events().await);
     assert!(!seen.contains("pr0xy") && !seen.contains("c29tZW9u"), "{seen}");
 }

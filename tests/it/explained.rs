@@ -1,11 +1,11 @@
-//! Tests `pennant explain`: the effective notification of each target, and the layer that set each field.
+//! Tests `relaybook explain`: the effective notification of each target, and the layer that set each field.
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use pennant::api::Pipeline;
+use relaybook::api::Pipeline;
 use serde_json::{Value, json};
 
-use crate::support::pennant::command;
-use crate::support::{Fault, Pennant, Proxy, Receiver, World, eventually};
+use crate::support::relaybook::command;
+use crate::support::{Fault, Proxy, Receiver, Relaybook, World, eventually};
 
 #[tokio::test]
 async fn explain_shows_each_field_with_its_layer() {
@@ -19,7 +19,7 @@ async fn explain_shows_each_field_with_its_layer() {
     world.patch::<Pipeline>("shop", layers).await;
     let ns = world.ns.as_str();
     let explain = |more: &'static [&'static str]| {
-        let args = [&["explain", "pipeline.pennant.dev/shop", "-n", ns, "--allow-http"][..], more].concat();
+        let args = [&["explain", "pipeline.relaybook.dev/shop", "-n", ns, "--allow-http"][..], more].concat();
         let world = &world;
         async move { command(world, &args).await }
     };
@@ -47,7 +47,7 @@ async fn explain_shows_each_field_with_its_layer() {
     let spec =
         json!({"spec": {"environments": [{"name": "dev", "targets": [{"namespace": ns, "appRef": {"name": "wbe"}}]}]}});
     world.patch::<Pipeline>("shop", spec).await;
-    let _pennant = Pennant::start(&world).await;
+    let _relaybook = Relaybook::start(&world).await;
     world.pipeline_condition("shop", "Ready", |c| c.reason == "TargetNotFound").await;
     let text = String::from_utf8(explain(&["hook"]).await.stdout).unwrap();
     let words = "# dev/in-cluster/explained/wbe: TargetNotFound: Deployment wbe does not exist in namespace explained";
@@ -90,8 +90,8 @@ async fn explain_shows_the_global_configuration_if_it_can_be_read() {
         let all: Value = serde_json::from_slice(&shown.stdout).expect("JSON");
         let said = String::from_utf8(shown.stderr).expect("text");
         // No controller runs in that namespace, so its configuration is unknown.
-        let unknown = "pennant: the configuration of the controller is unknown: ";
-        let idle = "pennant: No controller acts: ";
+        let unknown = "relaybook: the configuration of the controller is unknown: ";
+        let idle = "relaybook: No controller acts: ";
         let is_rest = |line: &&str| !line.starts_with(unknown) && !line.starts_with(idle);
         let rest = said.split_inclusive('\n').filter(is_rest).collect::<String>();
         assert!(said.len() > rest.len(), "{said}");
@@ -104,22 +104,22 @@ async fn explain_shows_the_global_configuration_if_it_can_be_read() {
     let (all, said) = explain(&world, &["-o", "json"]).await;
     assert_eq!((names(&all), said.as_str()), (vec!["hook".to_owned()], ""), "a missing ConfigMap counts as empty");
 
-    let data = json!({"metadata": {"name": "pennant-config"}, "data": {"config.yaml": GLOBAL}});
+    let data = json!({"metadata": {"name": "relaybook-config"}, "data": {"config.yaml": GLOBAL}});
     platform.create::<ConfigMap>(data).await;
     let (all, said) = explain(&world, &["-o", "json"]).await;
     assert_eq!((names(&all), said.as_str()), (vec!["audit".to_owned(), "hook".to_owned()], ""));
-    assert_eq!(all[0]["fields"]["/endpoint/url"], "ConfigMap explained-global/pennant-config, notification audit");
+    assert_eq!(all[0]["fields"]["/endpoint/url"], "ConfigMap explained-global/relaybook-config, notification audit");
     assert_eq!(all[0]["fields"]["/template/parameters/type"], "default");
-    assert_eq!(all[0]["spec"]["template"]["parameters"]["type"], "dev.pennant.{{lower type}}");
+    assert_eq!(all[0]["spec"]["template"]["parameters"]["type"], "dev.relaybook.{{lower type}}");
     for one in all.as_array().unwrap() {
-        assert_eq!(one["fields"]["/endpoint/connectTimeout"], "ConfigMap explained-global/pennant-config, defaults");
+        assert_eq!(one["fields"]["/endpoint/connectTimeout"], "ConfigMap explained-global/relaybook-config, defaults");
         assert!(one.get("problem").is_none(), "{one}");
     }
     let (all, _) = explain(&world, &["-o", "json", "--config-map", "another"]).await;
     assert_eq!(names(&all), ["hook"]);
 
     let wrong = json!({"data": {"config.yaml": "defualts: {}\n"}});
-    platform.patch::<ConfigMap>("pennant-config", wrong).await;
+    platform.patch::<ConfigMap>("relaybook-config", wrong).await;
     let (all, said) = explain(&world, &["-o", "json"]).await;
     assert_eq!(names(&all), ["hook"]);
     assert!(
@@ -133,7 +133,7 @@ async fn explain_shows_the_global_configuration_if_it_can_be_read() {
     world.kubeconfig.clone_from(&proxy.kubeconfig);
     let (all, said) = explain(&world, &["-o", "json"]).await;
     assert_eq!(names(&all), ["hook"]);
-    assert!(said.contains("ConfigMap explained-global/pennant-config: no permission to read it; grant get on configmaps in explained-global"), "{said}");
+    assert!(said.contains("ConfigMap explained-global/relaybook-config: no permission to read it; grant get on configmaps in explained-global"), "{said}");
 }
 
 #[tokio::test]
@@ -143,7 +143,7 @@ async fn a_controller_that_is_gone_is_reported_by_check_and_by_explain() {
     world.deploy("web", "1").await;
     world.notification("hook", &receiver, json!({})).await;
     world.pipeline("shop", &["dev/web"]).await;
-    let mut pennant = Pennant::start(&world).await;
+    let mut relaybook = Relaybook::start(&world).await;
     world.settled().await;
     let explain = ["explain", "shop", "--controller-namespace", &world.ns];
     eventually("the controllers act", async || {
@@ -155,8 +155,8 @@ async fn a_controller_that_is_gone_is_reported_by_check_and_by_explain() {
     })
     .await;
 
-    pennant.stop().await;
-    let words = "No controller acts: Lease pennant-pipeline has no holder, Lease pennant-dispatch has no holder. \
+    relaybook.stop().await;
+    let words = "No controller acts: Lease relaybook-pipeline has no holder, Lease relaybook-dispatch has no holder. \
         Nothing is observed or sent until one does. To see more: kubectl get leases,pods";
     let (code, checked, _) = world.command(&["check"]).await;
     let failed = format!("FAILED  controllers that act in namespace {}: {words}", world.ns);

@@ -1,4 +1,4 @@
-//! Tests faults between Pennant and the API server: calls and answers that are lost, late or refused, an API server that is unreachable,
+//! Tests faults between Relaybook and the API server: calls and answers that are lost, late or refused, an API server that is unreachable,
 //! and a process that is killed in between.
 
 mod crowd;
@@ -15,14 +15,14 @@ mod rights;
 mod slow;
 
 use futures::future::join_all;
-use pennant::api::Delivery;
+use relaybook::api::Delivery;
 use serde_json::Value;
 
 use crate::support::lanes::{Lane, what};
-use crate::support::pennant::Options;
+use crate::support::relaybook::Options;
 use crate::support::{Proxy, Receiver, World, eventually};
 
-/// A world in which Pennant reaches the API server through a proxy: pipeline `shop`, notification `hook`.
+/// A world in which Relaybook reaches the API server through a proxy: pipeline `shop`, notification `hook`.
 struct Stage {
     world: World,
     receiver: Receiver,

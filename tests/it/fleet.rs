@@ -1,4 +1,4 @@
-//! Tests Fleet's objects, written one by one as Fleet's controllers write them: Pennant reports what the agents have reported, with the
+//! Tests Fleet's objects, written one by one as Fleet's controllers write them: Relaybook reports what the agents have reported, with the
 //! commit that runs.
 
 mod drift;
@@ -10,12 +10,12 @@ mod staged;
 use std::collections::BTreeMap;
 
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
-use pennant::api::pipeline::TargetStatus;
-use pennant::api::{Pipeline, Status};
+use relaybook::api::pipeline::TargetStatus;
+use relaybook::api::{Pipeline, Status};
 use serde_json::{Value, json};
 
 use crate::support::world::apps::condition;
-use crate::support::{Oracle, Pennant, Receiver, World, control_plane, eventually};
+use crate::support::{Oracle, Receiver, Relaybook, World, control_plane, eventually};
 
 const GROUP: &str = "fleet.cattle.io";
 const VERSION: &str = "v1alpha1";
@@ -24,14 +24,14 @@ const VERSION: &str = "v1alpha1";
 struct Fleet {
     world: World,
     receiver: Receiver,
-    pennant: Option<Pennant>,
+    relaybook: Option<Relaybook>,
 }
 
 impl Fleet {
     async fn new(ns: &str) -> Self {
         let world = World::new(ns).await;
         control_plane::install_fleet(&world.client).await;
-        Self { world, receiver: Receiver::start(), pennant: None }
+        Self { world, receiver: Receiver::start(), relaybook: None }
     }
 
     fn api(&self, kind: &str) -> Api<DynamicObject> {
@@ -53,7 +53,7 @@ impl Fleet {
         status_of(&self.world, kind, name, status).await;
     }
 
-    /// Starts Pennant with a pipeline that has these objects (`KIND/NAME`) as targets, and notification `hook` with these fields.
+    /// Starts Relaybook with a pipeline that has these objects (`KIND/NAME`) as targets, and notification `hook` with these fields.
     async fn follow(&mut self, objects: &[&str], over: Value) {
         let target = |object: &&str| {
             let (kind, name) = object.split_once('/').expect("KIND/NAME");
@@ -68,13 +68,13 @@ impl Fleet {
         });
         self.world.create::<Pipeline>(json!({"metadata": {"name": "shop"}, "spec": spec})).await;
         self.world.notification("hook", &self.receiver, over).await;
-        self.pennant = Some(Pennant::start(&self.world).await);
+        self.relaybook = Some(Relaybook::start(&self.world).await);
         self.world.settled().await;
         self.world.cursor("shop", "hook").await;
     }
 
     async fn restart(&mut self) {
-        self.pennant.as_mut().expect("it runs").restart().await;
+        self.relaybook.as_mut().expect("it runs").restart().await;
     }
 
     /// Waits until the target of this name has this state.

@@ -1,18 +1,18 @@
-//! Tests Deliveries that Pennant has not created: none of them is ever sent, and none delays what Pennant has recorded.
+//! Tests Deliveries that Relaybook has not created: none of them is ever sent, and none delays what Relaybook has recorded.
 
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt as _;
 use kube::api::{Patch, PatchParams, PostParams};
-use pennant::api::delivery::REDELIVER;
-use pennant::api::{Delivery, DeliverySpec, DeliveryStatus, Outcome, TransitionType};
-use pennant::outbox::record::name;
+use relaybook::api::delivery::REDELIVER;
+use relaybook::api::{Delivery, DeliverySpec, DeliveryStatus, Outcome, TransitionType};
+use relaybook::outbox::record::name;
 use serde_json::json;
 
-use crate::support::pennant::Options;
+use crate::support::relaybook::Options;
 use crate::support::world;
-use crate::support::{Oracle, Pennant, Receiver, Reply, World, eventually};
+use crate::support::{Oracle, Receiver, Relaybook, Reply, World, eventually};
 
 /// A team, an attacker in another namespace, and the namespace of the controller with a token of the platform.
 struct Stage {
@@ -35,7 +35,7 @@ impl Stage {
         let mut audit = world::notification("audit", &url, auth("platform"))["spec"].take();
         audit["name"] = json!("audit");
         let config = json!({"notifications": [audit]}).to_string();
-        let map = json!({"metadata": {"name": "pennant-config"}, "data": {"config.yaml": config}});
+        let map = json!({"metadata": {"name": "relaybook-config"}, "data": {"config.yaml": config}});
         system.create::<ConfigMap>(map).await;
         for world in [&team, &other] {
             world.deploy("web", "1").await;
@@ -45,9 +45,9 @@ impl Stage {
         Self { system, team, other, receiver }
     }
 
-    async fn start(&self) -> Pennant {
+    async fn start(&self) -> Relaybook {
         let watch = vec![self.team.ns.clone(), self.other.ns.clone()];
-        let pennant = Pennant::with(&self.system, Options { watch, ..Options::of(&self.system) }).await;
+        let relaybook = Relaybook::with(&self.system, Options { watch, ..Options::of(&self.system) }).await;
         for world in [&self.team, &self.other] {
             world.settled().await;
             eventually("the cursor of the cluster-wide notification", async || {
@@ -57,7 +57,7 @@ impl Stage {
             })
             .await;
         }
-        pennant
+        relaybook
     }
 
     /// Waits for a genuine delivery of the team. Returns its spec, from which forgeries are made.
@@ -123,7 +123,7 @@ fn edits(own: &DeliverySpec, serial: i64) -> Vec<(&'static str, DeliverySpec)> {
 async fn a_forged_delivery_is_deleted_and_never_sent() {
     let stage = Stage::new("forged").await;
     let Stage { system: _, team, other, receiver } = &stage;
-    let mut pennant = stage.start().await;
+    let mut relaybook = stage.start().await;
     team.ship("web", "2").await;
     let (hook, audit) = (stage.genuine("hook").await, stage.genuine("audit").await);
     team.fence("shop", &["hook", "audit"]).await;
@@ -147,7 +147,7 @@ async fn a_forged_delivery_is_deleted_and_never_sent() {
     assert!(forged.len() >= 30, "{}", forged.len());
     stage.are_deleted(&forged).await;
 
-    // A forgery for a change that is still to come is replaced by what Pennant records for that change.
+    // A forgery for a change that is still to come is replaced by what Relaybook records for that change.
     let mut next = hook.clone();
     let last = team.get_pipeline("shop").await.status.and_then(|s| s.log).expect("a log").serial;
     (next.serial, next.order, next.to.message) = (last + 1, last + 1, "FORGED".into());
@@ -159,8 +159,8 @@ async fn a_forged_delivery_is_deleted_and_never_sent() {
     team.fence("shop", &["hook", "audit"]).await;
     stage.are_deleted(&[later]).await;
 
-    // Forgeries that are created while Pennant is stopped are not sent either, even with an annotation that requests a redelivery.
-    pennant.kill9();
+    // Forgeries that are created while Relaybook is stopped are not sent either, even with an annotation that requests a redelivery.
+    relaybook.kill9();
     team.younger("shop").await;
     let mut away = Vec::new();
     for genuine in [&hook, &audit] {
@@ -172,7 +172,7 @@ async fn a_forged_delivery_is_deleted_and_never_sent() {
     for (_, name) in &away {
         team.api::<Delivery>().patch(name, &PatchParams::default(), &wish).await.expect("annotated");
     }
-    pennant.start_again().await;
+    relaybook.start_again().await;
     stage.are_deleted(&away).await;
     team.ship("web", "4").await;
     team.fence("shop", &["hook", "audit"]).await;
@@ -184,7 +184,7 @@ async fn a_forged_delivery_is_deleted_and_never_sent() {
         .await;
     let bodies: Vec<String> = receiver.log().iter().map(|request| request.json().to_string()).collect();
     assert!(bodies.iter().all(|body| !body.contains("FORGED")), "{bodies:?}");
-    assert!(pennant.metrics().await["pennant_deliveries_foreign_total"] >= 20.0);
+    assert!(relaybook.metrics().await["relaybook_deliveries_foreign_total"] >= 20.0);
 }
 
 /// Without a status subresource, a client that creates a Delivery can also set its status.
@@ -192,7 +192,7 @@ async fn a_forged_delivery_is_deleted_and_never_sent() {
 async fn a_forged_delivery_with_a_status_is_never_sent() {
     let stage = Stage::new("forged-status").await;
     let Stage { team, receiver, .. } = &stage;
-    let mut pennant = stage.start().await;
+    let mut relaybook = stage.start().await;
     team.ship("web", "2").await;
     let genuine = [stage.genuine("hook").await, stage.genuine("audit").await];
     team.fence("shop", &["hook", "audit"]).await;
@@ -215,10 +215,10 @@ async fn a_forged_delivery_with_a_status_is_never_sent() {
         forged
     };
     stage.are_deleted(&forge(false).await).await;
-    pennant.kill9();
+    relaybook.kill9();
     team.younger("shop").await;
     let away = forge(true).await;
-    pennant.start_again().await;
+    relaybook.start_again().await;
     stage.are_deleted(&away).await;
     team.ship("web", "3").await;
     team.fence("shop", &["hook", "audit"]).await;
@@ -234,7 +234,7 @@ async fn a_forged_delivery_with_a_status_is_never_sent() {
 async fn a_forged_delivery_with_a_finalizer_is_never_sent() {
     let stage = Stage::new("forged-kept").await;
     let Stage { team, receiver, .. } = &stage;
-    let mut pennant = stage.start().await;
+    let mut relaybook = stage.start().await;
     team.ship("web", "2").await;
     let mut forged = Vec::new();
     for notification in ["hook", "audit"] {
@@ -255,8 +255,8 @@ async fn a_forged_delivery_with_a_finalizer_is_never_sent() {
     for tag in ["3", "4"] {
         team.ship("web", tag).await;
         team.fence("shop", &["hook", "audit"]).await;
-        pennant.kill9();
-        pennant.start_again().await;
+        relaybook.kill9();
+        relaybook.start_again().await;
     }
     team.fence("shop", &["hook", "audit"]).await;
     let bodies: Vec<String> = receiver.log().iter().map(|request| request.json().to_string()).collect();
@@ -274,7 +274,7 @@ async fn a_forged_delivery_with_a_finalizer_is_never_sent() {
 async fn pending_deliveries_of_before_a_restart_are_still_sent() {
     let stage = Stage::new("unforged").await;
     let Stage { team, receiver, .. } = &stage;
-    let mut pennant = stage.start().await;
+    let mut relaybook = stage.start().await;
     for notification in ["hook", "audit"] {
         receiver.always(&format!("/{notification}/web"), Reply::status(503));
     }
@@ -290,8 +290,8 @@ async fn pending_deliveries_of_before_a_restart_are_still_sent() {
         if left.is_empty() { Ok(()) } else { Err(format!("{} changes", left.len())) }
     })
     .await;
-    pennant.kill9();
-    pennant.start_again().await;
+    relaybook.kill9();
+    relaybook.start_again().await;
     for notification in ["hook", "audit"] {
         receiver.always(&format!("/{notification}/web"), Reply::status(200));
     }
@@ -309,7 +309,7 @@ async fn pending_deliveries_of_before_a_restart_are_still_sent() {
 }
 
 #[tokio::test]
-async fn texts_that_pennant_never_writes_are_rejected() {
+async fn texts_that_relaybook_never_writes_are_rejected() {
     let world = World::new("forged-large").await;
     let spec = |message: usize, revision: usize| {
         let state =
@@ -325,7 +325,7 @@ async fn texts_that_pennant_never_writes_are_rejected() {
         serde_json::from_value::<Delivery>(object).expect("a Delivery")
     };
     let dry = PostParams { dry_run: true, ..PostParams::default() };
-    // The longest texts that Pennant writes.
+    // The longest texts that Relaybook writes.
     world.api::<Delivery>().create(&dry, &spec(1024, 256)).await.expect("taken");
     for (message, revision) in [(30_000, 1), (1, 30_000)] {
         let refused = world.api::<Delivery>().create(&dry, &spec(message, revision)).await.expect_err("refused").to_string();

@@ -11,12 +11,12 @@ mod tenants;
 mod whole;
 
 use k8s_openapi::api::apps::v1::Deployment;
-use pennant::api::Pipeline;
-use pennant::api::conditions::ConditionStatus;
+use relaybook::api::Pipeline;
+use relaybook::api::conditions::ConditionStatus;
 use serde_json::{Value, json};
 
 use crate::support::world::all_triggers;
-use crate::support::{Oracle, Pennant, Receiver, World, eventually};
+use crate::support::{Oracle, Receiver, Relaybook, World, eventually};
 
 /// Creates pipeline `shop`, whose environments select Deployments by the label `env`, and a fence.
 async fn selecting(world: &World, environments: &[&str]) {
@@ -64,7 +64,7 @@ async fn an_object_that_is_created_is_news_and_one_that_was_there_is_not() {
     deploy(&world, "old", "dev", "1").await;
     selecting(&world, &["dev"]).await;
     world.notification("hook", &receiver, all_triggers()).await;
-    let mut pennant = Pennant::start(&world).await;
+    let mut relaybook = Relaybook::start(&world).await;
     targets(&world, &[&name(&world, "dev", "old")]).await;
     world.ready("hook").await;
     world.cursor("shop", "hook").await;
@@ -75,11 +75,11 @@ async fn an_object_that_is_created_is_news_and_one_that_was_there_is_not() {
     receiver.wait("/hook/old", 2).await;
 
     // Meanwhile one appears, one is deleted, and one changes.
-    pennant.stop().await;
+    relaybook.stop().await;
     deploy(&world, "late", "dev", "1").await;
     world.delete::<Deployment>("new").await;
     world.ship("old", "3").await;
-    pennant.start_again().await;
+    relaybook.start_again().await;
     receiver.wait("/hook/late", 2).await;
     world.fence("shop", &["hook"]).await;
     targets(&world, &[&name(&world, "dev", "late"), &name(&world, "dev", "old")]).await;
@@ -102,7 +102,7 @@ async fn an_object_that_moves_between_environments_is_no_news() {
     deploy(&world, "other", "none", "1").await;
     selecting(&world, &["dev", "prod"]).await;
     world.notification("hook", &receiver, all_triggers()).await;
-    let mut pennant = Pennant::start(&world).await;
+    let mut relaybook = Relaybook::start(&world).await;
     targets(&world, &[&name(&world, "dev", "web"), &name(&world, "prod", "api")]).await;
     world.ready("hook").await;
     world.cursor("shop", "hook").await;
@@ -113,9 +113,9 @@ async fn an_object_that_moves_between_environments_is_no_news() {
     targets(&world, &all.each_ref().map(String::as_str)).await;
     let ready = world.pipeline_condition("shop", "Ready", |c| c.message.contains("selects nothing")).await;
     assert_eq!(ready.message, "4 of 4 targets found, 4 ready; dev/targetsFrom[0] selects nothing");
-    pennant.stop().await;
+    relaybook.stop().await;
     label(&world, "web", json!("dev")).await;
-    pennant.start_again().await;
+    relaybook.start_again().await;
     let all = [name(&world, "dev", "web"), name(&world, "prod", "api"), name(&world, "prod", "other")];
     targets(&world, &all.each_ref().map(String::as_str)).await;
     label(&world, "other", Value::Null).await;

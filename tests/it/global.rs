@@ -11,14 +11,14 @@ mod lives;
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::api::events::v1::Event;
 use kube::api::ListParams;
-use pennant::api::{Delivery, Outcome};
+use relaybook::api::{Delivery, Outcome};
 use serde_json::{Value, json};
 
-use crate::support::pennant::Options;
+use crate::support::relaybook::Options;
 use crate::support::world;
-use crate::support::{Pennant, Receiver, World, eventually};
+use crate::support::{Receiver, Relaybook, World, eventually};
 
-const MAP: &str = "pennant-config";
+const MAP: &str = "relaybook-config";
 
 /// The controller's own namespace, and the namespace of a team. Only the latter is watched.
 pub struct Stage {
@@ -40,10 +40,10 @@ impl Stage {
         Options { watch: vec![self.team.ns.clone()], ..Options::of(&self.system) }
     }
 
-    pub async fn start(&self) -> Pennant {
-        let pennant = Pennant::with(&self.system, self.options()).await;
+    pub async fn start(&self) -> Relaybook {
+        let relaybook = Relaybook::with(&self.system, self.options()).await;
         self.team.settled().await;
-        pennant
+        relaybook
     }
 
     /// Writes the global configuration, whether it exists or not.

@@ -11,17 +11,17 @@ mod teams;
 
 use std::net::{Ipv4Addr, SocketAddr};
 
-use pennant::api::promotion::{Phase, WaitingApproval};
-use pennant::api::{Pipeline, Promotion, Time};
+use relaybook::api::promotion::{Phase, WaitingApproval};
+use relaybook::api::{Pipeline, Promotion, Time};
 use ring::hmac;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
 
-use crate::support::pennant::Options;
+use crate::support::relaybook::Options;
 use crate::support::world::apps::Kind;
 use crate::support::world::pipeline;
-use crate::support::{Oracle, Pennant, Receiver, World, eventually};
+use crate::support::{Oracle, Receiver, Relaybook, World, eventually};
 
 /// The key with which approvals are signed.
 const KEY: &str = "0123456789abcdef0123456789abcdef";
@@ -59,7 +59,7 @@ impl Stage {
 
     /// Creates a Secret with keys of hooks.
     async fn inbound(&self, name: &str, data: Value) {
-        let secret = json!({"metadata": {"name": name}, "type": "pennant.dev/inbound", "stringData": data});
+        let secret = json!({"metadata": {"name": name}, "type": "relaybook.dev/inbound", "stringData": data});
         self.world.create::<k8s_openapi::api::core::v1::Secret>(secret).await;
     }
 
@@ -92,12 +92,12 @@ impl Stage {
         Options { hooks: true, controllers: "pipeline,dispatch,promote", ..Options::of(&self.world) }
     }
 
-    /// Starts Pennant, and waits until everything is observed.
-    async fn pennant(&self) -> (Pennant, SocketAddr) {
-        let pennant = Pennant::with(&self.world, self.options()).await;
+    /// Starts Relaybook, and waits until everything is observed.
+    async fn relaybook(&self) -> (Relaybook, SocketAddr) {
+        let relaybook = Relaybook::with(&self.world, self.options()).await;
         self.world.settled().await;
-        let hooks = pennant.hooks().await;
-        (pennant, hooks)
+        let hooks = relaybook.hooks().await;
+        (relaybook, hooks)
     }
 
     /// Ships a revision to `dev`, and waits until its promotion to `prod` waits for an approval.
@@ -186,7 +186,7 @@ fn sign(key: &str, message: &[u8]) -> String {
 
 /// Returns the value of `X-Signature` for an approval.
 fn approval(key: &str, body: &[u8]) -> String {
-    format!("sha256={}", sign(key, &[b"pennant-approval-v1\n", body].concat()))
+    format!("sha256={}", sign(key, &[b"relaybook-approval-v1\n", body].concat()))
 }
 
 /// Returns a request as bytes.

@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use pennant::api::Delivery;
+use relaybook::api::Delivery;
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::support::wait::heavy;
-use crate::support::{Oracle, Pennant, Receiver, World};
+use crate::support::{Oracle, Receiver, Relaybook, World};
 
 /// A receiver that answers with `before`, and then endlessly repeats `times` copies of `again`, followed by a pause.
 #[derive(Clone, Copy)]
@@ -145,7 +145,7 @@ async fn dripping_receivers_end_at_the_timeout_and_delay_no_other() {
         slow.notify(&world, &receiver, &quick, "1s").await;
         running.push(receiver);
     }
-    let _pennant = Pennant::start(&world).await;
+    let _relaybook = Relaybook::start(&world).await;
     world.settled().await;
 
     // Every slow receiver has as many requests open as it ever gets before the time of the others is measured.
@@ -192,7 +192,7 @@ async fn dripping_receivers_end_at_the_timeout_and_delay_no_other() {
 #[tokio::test]
 async fn endless_responses_use_no_memory() {
     /// In KiB: the amount that one flood sends until its timeout. All floods together send fourteen times as much. Half of this limit
-    /// is certainly used: seven connections at once, each with the longest head that Pennant reads.
+    /// is certainly used: seven connections at once, each with the longest head that Relaybook reads.
     const MORE: u64 = 64 * 1024;
     const ATTEMPTS: i64 = 2;
     let _alone = heavy().await;
@@ -201,12 +201,12 @@ async fn endless_responses_use_no_memory() {
     world.deploy("web", "1").await;
     world.pipeline("shop", &["dev/web"]).await;
     world.notification("quick", &quick, json!({})).await;
-    let pennant = Pennant::start(&world).await;
+    let relaybook = Relaybook::start(&world).await;
     world.settled().await;
     // The first request allocates memory, for example for the trusted CA certificates. So it is sent before the measurement.
     world.ship("web", "2").await;
     quick.wait("/quick/web", 1).await;
-    let before = pennant.peak_memory();
+    let before = relaybook.peak_memory();
 
     let mut running = Vec::new();
     for flood in FLOODS {
@@ -220,7 +220,7 @@ async fn endless_responses_use_no_memory() {
         // The floods use all processor time that they can get, for 8 s in each attempt.
         world.delivery_within(Duration::from_mins(4), "Deployed 3", |d| flood.failed(d, ATTEMPTS)).await;
     }
-    let after = pennant.peak_memory();
+    let after = relaybook.peak_memory();
     assert!(after < before + MORE, "{before} KiB before, {after} KiB at most since");
     world.fence("shop", &["quick"]).await;
     let mut oracle =
@@ -245,16 +245,16 @@ async fn unfinished_requests_to_the_metrics_port_use_no_memory_and_delay_no_prob
     const MISSED: usize = 3;
     let _alone = heavy().await;
     let world = World::new("hostile-clients").await;
-    let pennant = Pennant::start(&world).await;
+    let relaybook = Relaybook::start(&world).await;
     // The first requests allocate memory, so they are sent before the measurement.
     for path in ["/healthz", "/readyz", "/metrics"] {
-        pennant.page(path).await;
+        relaybook.page(path).await;
     }
-    let before = pennant.peak_memory();
+    let before = relaybook.peak_memory();
     let head = [b"GET /healthz HTTP/1.1\r\nhost: x\r\nx: ".as_slice(), &vec![b'y'; HEAD]].concat();
     let attack = |thread: usize| {
         use std::io::Write as _;
-        let (address, head) = (pennant.address().to_owned(), head.clone());
+        let (address, head) = (relaybook.address().to_owned(), head.clone());
         // The clients have their own threads, so that they do not delay the probes of this test.
         std::thread::spawn(move || {
             let mut open = Vec::new();
@@ -272,7 +272,7 @@ async fn unfinished_requests_to_the_metrics_port_use_no_memory_and_delay_no_prob
     let (mut probes, mut missed) = (0, [0; 2]);
     while probes < PROBES || attacks.iter().any(|attack| !attack.is_finished()) {
         for (path, missed) in ["/healthz", "/readyz"].into_iter().zip(&mut missed) {
-            let answer = timeout(PROBE, pennant.get(path)).await;
+            let answer = timeout(PROBE, relaybook.get(path)).await;
             *missed = if matches!(answer, Ok(Ok(_))) { 0 } else { *missed + 1 };
             assert!(*missed < MISSED, "{path}: {answer:?}");
         }
@@ -280,6 +280,6 @@ async fn unfinished_requests_to_the_metrics_port_use_no_memory_and_delay_no_prob
     }
     let open: Vec<_> = attacks.into_iter().flat_map(|attack| attack.join().unwrap()).collect();
     assert!(open.len() > CLIENTS / 2, "{} connections", open.len());
-    let after = pennant.peak_memory();
+    let after = relaybook.peak_memory();
     assert!(after < before + MORE, "{before} KiB before, {after} KiB at most since, {} connections", open.len());
 }

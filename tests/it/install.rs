@@ -24,7 +24,7 @@ mod same;
 mod tables;
 mod values;
 
-/// The value sets of the chart, `charts/pennant/ci/*-values.yaml`.
+/// The value sets of the chart, `charts/relaybook/ci/*-values.yaml`.
 const SETS: [&str; 8] =
     ["default", "everything", "isolated", "minimal", "namespaced", "observer", "promoter", "secrets-listed"];
 

@@ -4,17 +4,19 @@
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::ResourceExt;
-use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
-use pennant::api::{Delivery, Pipeline};
+use kube::api::{
+    Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams, PostParams,
+};
+use relaybook::api::{Delivery, GROUP, Pipeline};
 use serde_json::{Value, json};
 
 use crate::page::person::OwnPage;
 use crate::support::control_plane::ControlPlane;
-use crate::support::pennant::{Options, command};
-use crate::support::{Pennant, Receiver, Reply, World, eventually};
+use crate::support::relaybook::{Options, command};
+use crate::support::{Receiver, Relaybook, Reply, World, eventually};
 
 fn definition(kind: &str) -> CustomResourceDefinition {
-    pennant::api::crds().into_iter().find(|crd| crd.spec.names.kind == kind).expect("one of ours")
+    relaybook::api::crds().into_iter().find(|crd| crd.spec.names.kind == kind).expect("one of ours")
 }
 
 /// Returns the CRD of an older version, whose status does not have this field.
@@ -57,24 +59,25 @@ async fn older_crds_stop_the_controllers_until_they_are_updated() {
     let world = World::on(&plane.kubeconfig, "installed-older").await;
     let api: Api<CustomResourceDefinition> = Api::all(world.client.clone());
     // A field manager can only remove fields that it owns. So the manager that changes the CRD also creates it.
-    api.delete("pipelines.pennant.dev", &DeleteParams::default()).await.expect("deleted");
-    no_definitions(&api, "pipelines.pennant.dev").await;
+    api.delete("pipelines.relaybook.dev", &DeleteParams::default()).await.expect("deleted");
+    no_definitions(&api, "pipelines.relaybook.dev").await;
     let output = command(&world, &["explain", "shop", "-n", "installed-older"]).await;
     let said = String::from_utf8_lossy(&output.stderr);
-    let remedy = "; Pennant is not installed in this cluster: install its chart, or apply the output of `pennant crds`\n";
+    let remedy =
+        "; Relaybook is not installed in this cluster: install its chart, or apply the output of `relaybook crds`\n";
     assert!(said.ends_with(remedy) && output.status.code() == Some(1), "{said}");
     let page = OwnPage::start(&world.kubeconfig, &["--controller-namespace", &world.ns]).await;
     let seen = page.get("/pipelines/installed-older/shop").await.body;
-    assert!(seen.contains("Pennant is not installed in this cluster: install its chart"), "{seen}");
+    assert!(seen.contains("Relaybook is not installed in this cluster: install its chart"), "{seen}");
     put(&world, &older("Pipeline", "settled")).await;
-    let mut pennant = Pennant::begin(&world, Options::of(&world)).await;
-    pennant.wait_listening().await;
+    let mut relaybook = Relaybook::begin(&world, Options::of(&world)).await;
+    relaybook.wait_listening().await;
     eventually("the log names the missing field", async || {
-        let log = pennant.log();
+        let log = relaybook.log();
         if log.contains("missing: Pipeline.status.settled. Install them") { Ok(()) } else { Err(log) }
     })
     .await;
-    let waits = pennant.ready().await.expect_err("it is not ready");
+    let waits = relaybook.ready().await.expect_err("it is not ready");
     assert!(waits.contains("definitions"), "{waits}");
     // Banners are kept for half a minute.
     let page = OwnPage::start(&world.kubeconfig, &["--controller-namespace", &world.ns]).await;
@@ -84,18 +87,18 @@ async fn older_crds_stop_the_controllers_until_they_are_updated() {
         seen.contains("Controllers of this version do not run: the installed CRDs") && seen.contains(outdated),
         "{seen}"
     );
-    let command = "<code>pennant crds | kubectl apply --server-side --force-conflicts -f -</code>";
+    let command = "<code>relaybook crds | kubectl apply --server-side --force-conflicts -f -</code>";
     assert!(seen.contains(command), "{seen}");
     // The metrics show that there is no leader, so that an alert can fire.
-    for lease in ["pennant-pipeline", "pennant-dispatch", "pennant-promote"] {
-        let series = format!("pennant_lease_held{{lease=\"{lease}\"}}");
-        assert_eq!(pennant.metrics().await.get(&series), Some(&0.0), "{series}");
+    for lease in ["relaybook-pipeline", "relaybook-dispatch", "relaybook-promote"] {
+        let series = format!("relaybook_lease_held{{lease=\"{lease}\"}}");
+        assert_eq!(relaybook.metrics().await.get(&series), Some(&0.0), "{series}");
     }
     let leases = world.api::<Lease>().list(&ListParams::default()).await.expect("listed").items;
     assert!(leases.is_empty(), "{leases:?}");
 
     put(&world, &definition("Pipeline")).await;
-    pennant.wait_ready().await;
+    relaybook.wait_ready().await;
     let receiver = Receiver::start();
     world.deploy("web", "1").await;
     world.notification("hook", &receiver, json!({})).await;
@@ -106,24 +109,24 @@ async fn older_crds_stop_the_controllers_until_they_are_updated() {
     assert_eq!(receiver.to("/hook/web").len(), 1);
 
     // While the CRDs are unchanged, a repeated check costs almost nothing: the API server answers 304.
-    let ask = || http::Request::get("/openapi/v3/apis/pennant.dev/v1alpha1");
+    let ask = || http::Request::get("/openapi/v3/apis/relaybook.dev/v1alpha1");
     let body = kube::client::Body::empty;
     let first = world.client.send(ask().body(body()).unwrap()).await.expect("answered");
     let mark = first.headers()[http::header::ETAG].clone();
     let again = ask().header(http::header::IF_NONE_MATCH, mark).body(body()).unwrap();
     assert_eq!(world.client.send(again).await.expect("answered").status(), http::StatusCode::NOT_MODIFIED);
 
-    // A rollback installs older CRDs while Pennant runs.
+    // A rollback installs older CRDs while Relaybook runs.
     put(&world, &older("Pipeline", "settled")).await;
-    let status = pennant.ended().await;
+    let status = relaybook.ended().await;
     assert!(!status.success(), "{status}");
-    let log = pennant.log();
+    let log = relaybook.log();
     assert!(log.contains("waits at its next start") && log.contains("Pipeline.status.settled"), "{log}");
 }
 
 #[tokio::test]
 async fn a_status_subresource_of_deliveries_does_not_fit() {
-    let mut all = pennant::api::crds();
+    let mut all = relaybook::api::crds();
     let delivery = all.iter_mut().find(|crd| crd.spec.names.kind == "Delivery").expect("one of ours");
     delivery.spec.versions[0].subresources = serde_json::from_value(json!({"status": {}})).expect("subresources");
     let plane = ControlPlane::with(all).expect("a control plane");
@@ -140,11 +143,11 @@ async fn a_status_subresource_of_deliveries_does_not_fit() {
     // A merge patch replaces the list of versions, and so removes the subresource.
     let api: Api<CustomResourceDefinition> = Api::all(world.client.clone());
     let now = Patch::Merge(definition("Delivery"));
-    api.patch("deliveries.pennant.dev", &PatchParams::default(), &now).await.expect("patched");
+    api.patch("deliveries.relaybook.dev", &PatchParams::default(), &now).await.expect("patched");
     checked("ok      CRDs of version").await;
 }
 
-/// No object of Pennant has a finalizer, so an uninstall in any order never has to wait.
+/// No object of Relaybook has a finalizer, so an uninstall in any order never has to wait.
 #[tokio::test]
 async fn an_uninstall_leaves_nothing_behind() {
     let plane = ControlPlane::start().expect("a control plane");
@@ -153,30 +156,30 @@ async fn an_uninstall_leaves_nothing_behind() {
     world.deploy("web", "1").await;
     world.notification("hook", &receiver, json!({})).await;
     world.pipeline("shop", &["dev/web"]).await;
-    let mut pennant = Pennant::start(&world).await;
+    let mut relaybook = Relaybook::start(&world).await;
     world.settled().await;
     world.ship("web", "2").await;
     world.fence("shop", &["hook"]).await;
     assert!(world.deliveries().await.len() >= 2);
 
     let api: Api<CustomResourceDefinition> = Api::all(world.client.clone());
-    for crd in pennant::api::crds() {
+    for crd in relaybook::api::crds() {
         api.delete(&crd.name_any(), &DeleteParams::default()).await.expect("deleted");
     }
-    no_definitions(&api, ".pennant.dev").await;
-    // The CRDs are installed again while Pennant runs. None of the old objects exists.
-    for crd in pennant::api::crds() {
+    no_definitions(&api, ".relaybook.dev").await;
+    // The CRDs are installed again while Relaybook runs. None of the old objects exists.
+    for crd in relaybook::api::crds() {
         crate::support::control_plane::install(&world.client, &crd).await;
     }
     assert_eq!(world.api::<Pipeline>().list(&ListParams::default()).await.expect("listed").items.len(), 0);
     assert_eq!(world.api::<Delivery>().list(&ListParams::default()).await.expect("listed").items.len(), 0);
-    pennant.stop().await;
+    relaybook.stop().await;
 }
 
 /// Returns CRDs without selectable fields. With them, an API server answers as one before Kubernetes 1.31, which cannot select custom
 /// resources by fields: it refuses such a selector with the same message.
 fn without_selectable_fields() -> Vec<CustomResourceDefinition> {
-    let mut all = pennant::api::crds();
+    let mut all = relaybook::api::crds();
     let mut taken = all.iter_mut().flat_map(|crd| &mut crd.spec.versions).map(|version| version.selectable_fields.take());
     assert!(taken.by_ref().flatten().count() > 0, "there are fields to select by");
     all
@@ -194,7 +197,7 @@ async fn without_field_selectors_the_command_line_filters_by_itself() {
     world.deploy("web", "1").await;
     world.notification("hook", &receiver, json!({})).await;
     world.pipeline("shop", &["dev/web"]).await;
-    let _pennant = Pennant::start(&world).await;
+    let _relaybook = Relaybook::start(&world).await;
     world.settled().await;
     for revision in ["2", "3"] {
         world.ship("web", revision).await;
@@ -213,4 +216,58 @@ async fn without_field_selectors_the_command_line_filters_by_itself() {
     let marked = command(&world, &["redeliver", "-n", &world.ns, "--parked"]).await;
     assert!(marked.status.success(), "{}", String::from_utf8_lossy(&marked.stderr));
     receiver.wait("/hook/web", 3).await;
+}
+
+/// The group of a product with resources of the same kinds, such as this one under another name.
+const ANOTHER: &str = "another.example";
+
+#[tokio::test]
+async fn resources_of_another_group_are_neither_seen_nor_changed() {
+    let world = World::new("installed-beside").await;
+    let receiver = Receiver::start();
+    let api: Api<CustomResourceDefinition> = Api::all(world.client.clone());
+    for crd in relaybook::api::crds() {
+        let text = serde_json::to_string(&crd).unwrap().replace(GROUP, ANOTHER);
+        let mut other: CustomResourceDefinition = serde_json::from_str(&text).unwrap();
+        (other.spec.names.short_names, other.spec.names.categories) = (None, None);
+        put(&world, &other).await;
+    }
+    world.deploy("web", "1").await;
+    world.pipeline("shop", &["dev/web"]).await;
+    world.notification("hook", &receiver, json!({})).await;
+    let mut theirs = Vec::new();
+    for (kind, name) in [("Pipeline", "shop"), ("Notification", "hook")] {
+        let gvk = GroupVersionKind::gvk(ANOTHER, "v1alpha1", kind);
+        let other: Api<DynamicObject> = Api::namespaced_with(world.client.clone(), &world.ns, &ApiResource::from_gvk(&gvk));
+        let spec = match kind {
+            "Pipeline" => json!(world.get_pipeline(name).await.spec),
+            _ => json!(world.get_notification(name).await.spec),
+        };
+        let object = json!({
+            "apiVersion": gvk.api_version(), "kind": kind, "metadata": {"name": name},
+            "spec": spec,
+        });
+        let object: DynamicObject = serde_json::from_value(object).unwrap();
+        let created = eventually(&format!("{kind} {ANOTHER}"), async || {
+            other.create(&PostParams::default(), &object).await.map_err(|e| e.to_string())
+        })
+        .await;
+        theirs.push((other, created));
+    }
+    let _relaybook = Relaybook::start(&world).await;
+    world.observed("shop").await;
+    world.cursor("shop", "hook").await;
+    world.ship("web", "2").await;
+    world.fence("shop", &["hook"]).await;
+    assert_eq!(receiver.to("/hook/web").len(), 1);
+    for (other, created) in &theirs {
+        assert_eq!(other.get(&created.name_any()).await.unwrap().resource_version(), created.resource_version());
+    }
+    for crd in relaybook::api::crds() {
+        api.delete(&format!("{}.{ANOTHER}", crd.spec.names.plural), &DeleteParams::default()).await.expect("deleted");
+    }
+    no_definitions(&api, ANOTHER).await;
+    world.ship("web", "3").await;
+    world.fence("shop", &["hook"]).await;
+    assert_eq!(receiver.to("/hook/web").len(), 2);
 }

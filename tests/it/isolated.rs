@@ -3,12 +3,12 @@
 use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding};
 use kube::Api;
 use kube::api::{DeleteParams, PostParams};
-use pennant::api::conditions::ConditionStatus;
-use pennant::api::{Delivery, Notification};
+use relaybook::api::conditions::ConditionStatus;
+use relaybook::api::{Delivery, Notification};
 use serde_json::json;
 
 use crate::support::world::BODY;
-use crate::support::{Oracle, Pennant, Receiver, Reply, World, eventually};
+use crate::support::{Oracle, Receiver, Relaybook, Reply, World, eventually};
 
 #[tokio::test]
 async fn a_rejected_record_blocks_only_its_notification() {
@@ -18,7 +18,7 @@ async fn a_rejected_record_blocks_only_its_notification() {
     world.pipeline("shop", &["dev/web"]).await;
     world.notification("hook", &receiver, json!({})).await;
     world.notification("other", &receiver, json!({})).await;
-    let _pennant = Pennant::start(&world).await;
+    let _relaybook = Relaybook::start(&world).await;
     world.settled().await;
     forbid(&world, "hook").await;
 
@@ -50,7 +50,7 @@ async fn a_receiver_that_never_answers_delays_only_its_own_lanes() {
     world.pipeline("shop", &["dev/web"]).await;
     world.notification("slow", &hung, json!({})).await;
     world.notification("quick", &quick, json!({})).await;
-    let _pennant = Pennant::start(&world).await;
+    let _relaybook = Relaybook::start(&world).await;
     world.settled().await;
 
     for tag in ["2", "3", "4"] {
@@ -78,7 +78,7 @@ async fn a_broken_template_blocks_only_its_notification_and_recovers() {
     let broken = json!({"template": {"inline": {"body": r#"{"text": "{{pipelin.name}}"}"#}}});
     world.notification("broken", &receiver, broken).await;
     world.notification("sound", &receiver, json!({})).await;
-    let _pennant = Pennant::start(&world).await;
+    let _relaybook = Relaybook::start(&world).await;
     world.observed("shop").await;
     world.ready("sound").await;
     let ready = world.condition("broken", "Ready", |c| c.status == ConditionStatus::False).await;
@@ -113,7 +113,7 @@ async fn forbid(world: &World, notification: &str) {
             "matchConstraints": {
                 "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": world.ns}},
                 "resourceRules": [{
-                    "apiGroups": ["pennant.dev"], "apiVersions": ["*"], "operations": ["CREATE"], "resources": ["deliveries"],
+                    "apiGroups": ["relaybook.dev"], "apiVersions": ["*"], "operations": ["CREATE"], "resources": ["deliveries"],
                 }],
             },
             "validations": [{

@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use kube::ResourceExt as _;
-use pennant::api::conditions::ConditionStatus;
-use pennant::api::{Delivery, Notification, Outcome};
+use relaybook::api::conditions::ConditionStatus;
+use relaybook::api::{Delivery, Notification, Outcome};
 use serde_json::json;
 
-use crate::support::pennant::Options;
 use crate::support::receiver::{Gate, Request};
+use crate::support::relaybook::Options;
 use crate::support::wait::within;
-use crate::support::{Fault, Oracle, Pennant, Proxy, Receiver, Reply, World, eventually};
+use crate::support::{Fault, Oracle, Proxy, Receiver, Relaybook, Reply, World, eventually};
 
 fn outcome(delivery: &Delivery) -> Option<Outcome> {
     delivery.status.as_ref().and_then(|status| status.outcome)
@@ -40,7 +40,7 @@ fn count(request: &Request) -> i64 {
 async fn followed_by(world: &World, number: usize) {
     for n in 1..=number {
         world.ship("web", &format!("r{n}")).await;
-        // With more than 8 unprocessed changes, Pennant would merge some.
+        // With more than 8 unprocessed changes, Relaybook would merge some.
         if n % 4 != 0 && n != number {
             continue;
         }
@@ -62,7 +62,7 @@ async fn a_newer_delivery_supersedes_all_waiting_ones_and_counts_them() {
     world.pipeline("shop", &["dev/web"]).await;
     let hook = json!({"delivery": {"supersede": true}, "endpoint": {"timeout": "60s"}});
     world.notification("hook", &receiver, with_count(hook)).await;
-    let mut pennant = Pennant::start(&world).await;
+    let mut relaybook = Relaybook::start(&world).await;
     world.settled().await;
     world.ship("web", "2").await;
     receiver.wait("/hook/web", 2).await;
@@ -77,9 +77,9 @@ async fn a_newer_delivery_supersedes_all_waiting_ones_and_counts_them() {
     })
     .await;
     // The count comes from the stored objects, also in a process that starts in between. For that process, 2 is no longer in flight.
-    pennant.kill9();
+    relaybook.kill9();
     gate.open();
-    pennant.start_again().await;
+    relaybook.start_again().await;
     world.ship("web", "7").await;
     eventually("all is sent", async || {
         let outcomes: Vec<_> = about(&world, "hook", "web").await.iter().map(outcome).collect();
@@ -109,7 +109,7 @@ async fn no_count_contains_a_delivery_that_is_still_pending() {
     world.pipeline("shop", &["dev/web"]).await;
     world.notification("hook", &receiver, with_count(json!({"suspend": true}))).await;
     let options = Options { kubeconfig: Some(proxy.kubeconfig.clone()), ..Options::of(&world) };
-    let mut pennant = Pennant::with(&world, options).await;
+    let mut relaybook = Relaybook::with(&world, options).await;
     world.settled().await;
     for tag in ["2", "3", "4", "5", "6", "7"] {
         world.ship("web", tag).await;
@@ -126,10 +126,10 @@ async fn no_count_contains_a_delivery_that_is_still_pending() {
     proxy.hit(refused, 2).await;
     let outcomes: Vec<_> = about(&world, "hook", "web").await.iter().map(outcome).collect();
     assert_eq!(outcomes, [Some(Outcome::Superseded), Some(Outcome::Superseded), None, None, None, None]);
-    pennant.kill9();
+    relaybook.kill9();
     proxy.remove(refused);
     world.patch::<Notification>("hook", json!({"spec": {"suspend": false}})).await;
-    pennant.start_again().await;
+    relaybook.start_again().await;
     world.delivery("Deployed 7", |d| outcome(d) == Some(Outcome::Delivered)).await;
     let counts: Vec<_> = about(&world, "hook", "web").await.iter().map(|d| d.status.as_ref().unwrap().superseded).collect();
     assert_eq!(counts, [0, 1, 2, 3, 4, 5]);
@@ -146,7 +146,7 @@ async fn a_thousand_changes_back_and_forth_end_with_the_last_state() {
     // On a busy machine, the test takes so long that retention would delete deliveries.
     let hook = json!({"delivery": {"supersede": true, "retain": {"perLane": 1000}}});
     world.notification("hook", &receiver, with_count(hook)).await;
-    let _pennant = Pennant::start(&world).await;
+    let _relaybook = Relaybook::start(&world).await;
     world.settled().await;
     for tag in 1..=1000 {
         world.ship("web", &tag.to_string()).await;
@@ -174,7 +174,7 @@ async fn a_lane_holds_a_hundred_deliveries_and_the_newest_supersedes_the_rest() 
     world.pipeline("shop", &["dev/web"]).await;
     let slow = json!({"delivery": {"retry": {"initial": "10m", "max": "10m"}, "retain": {"perLane": 1000}}});
     world.notification("hook", &receiver, with_count(slow)).await;
-    let _pennant = Pennant::start(&world).await;
+    let _relaybook = Relaybook::start(&world).await;
     world.settled().await;
     world.ship("web", "2").await;
     world.delivery("Deployed 2", |d| d.status.as_ref().is_some_and(|s| s.next_attempt_time.is_some())).await;
@@ -217,7 +217,7 @@ async fn a_rate_applies_to_all_lanes_of_one_notification() {
     let rate = json!({"suspend": true, "triggers": only_dev, "delivery": {"rate": {"perSecond": 2, "burst": 4}}});
     world.notification("slow", &receiver, rate).await;
     world.notification("fast", &receiver, json!({"suspend": true, "triggers": only_dev})).await;
-    let pennant = Pennant::start(&world).await;
+    let relaybook = Relaybook::start(&world).await;
     world.settled().await;
     join_all(apps.iter().map(|app| world.ship(app, "2"))).await;
     eventually("all wait", async || {
@@ -248,7 +248,7 @@ async fn a_rate_applies_to_all_lanes_of_one_notification() {
     }
     assert!(slow[11].duration_since(slow[0]).as_millis() >= 3500 && fast[11] < slow[8], "{slow:?} and {fast:?}");
     eventually("no lane waits for its rate", async || {
-        let waiting = pennant.metrics().await["pennant_lanes{state=\"rate_limited\"}"];
+        let waiting = relaybook.metrics().await["relaybook_lanes{state=\"rate_limited\"}"];
         if waiting == 0.0 { Ok(()) } else { Err(format!("{waiting}")) }
     })
     .await;
@@ -272,7 +272,7 @@ async fn an_edit_of_the_ordering_keeps_the_order_of_pending_deliveries() {
         "triggers": [{"type": "Deployed", "environments": ["dev"]}]});
     world.notification("hook", &receiver, hook).await;
     world.notification("other", &receiver, json!({})).await;
-    let _pennant = Pennant::start(&world).await;
+    let _relaybook = Relaybook::start(&world).await;
     world.settled().await;
     for app in ["web", "api"] {
         world.ship(app, "2").await;
@@ -322,7 +322,7 @@ async fn deliveries_behind_a_lane_of_the_old_ordering_are_sent_when_it_is_empty(
     let only_dev = json!([{"type": "Deployed", "environments": ["dev"]}]);
     world.notification("hook", &receiver, json!({"endpoint": {"timeout": "60s"}, "triggers": only_dev})).await;
     world.notification("other", &receiver, json!({})).await;
-    let _pennant = Pennant::start(&world).await;
+    let _relaybook = Relaybook::start(&world).await;
     world.settled().await;
     world.ship("web", "2").await;
     receiver.wait("/hook/web", 1).await;
@@ -349,20 +349,20 @@ async fn an_absent_receiver_is_probed_and_its_lanes_continue_when_it_is_back() {
     world.pipeline("shop", &targets.iter().map(String::as_str).collect::<Vec<_>>()).await;
     // On their own schedule, lanes that have failed would wait for minutes.
     world.notification("hook", &receiver, json!({"delivery": {"retry": {"initial": "4s", "max": "1h"}}})).await;
-    let pennant = Pennant::start(&world).await;
+    let relaybook = Relaybook::start(&world).await;
     world.settled().await;
     join_all(apps.iter().map(|app| world.ship(app, "2"))).await;
     world.observed_at("shop", "2", &apps.iter().map(String::as_str).collect::<Vec<_>>()).await;
     eventually("the receiver is known to be unreachable", async || {
-        let metrics = pennant.metrics().await;
-        let (origins, lanes) = (metrics["pennant_origins_unreachable"], metrics["pennant_lanes{state=\"unreachable\"}"]);
+        let metrics = relaybook.metrics().await;
+        let (origins, lanes) = (metrics["relaybook_origins_unreachable"], metrics["relaybook_lanes{state=\"unreachable\"}"]);
         if (origins, lanes > 10.0) == (1.0, true) { Ok(()) } else { Err(format!("{origins}, {lanes}")) }
     })
     .await;
     // Waits for two more probes. They come at the pace of a lane's retries.
-    let before = pennant.attempts().await;
+    let before = relaybook.attempts().await;
     eventually("the receiver is probed", async || {
-        let attempts = pennant.attempts().await;
+        let attempts = relaybook.attempts().await;
         if attempts >= before + 2.0 { Ok(()) } else { Err(format!("{attempts} attempts, {before} before")) }
     })
     .await;
@@ -374,8 +374,8 @@ async fn an_absent_receiver_is_probed_and_its_lanes_continue_when_it_is_back() {
     });
     oracle.check().await;
     world.condition("hook", "Delivering", |c| c.status == ConditionStatus::True).await;
-    let metrics = pennant.metrics().await;
-    assert!(metrics["pennant_attempts_total{class=\"network\"}"] < 30.0, "{metrics:?}");
+    let metrics = relaybook.metrics().await;
+    assert!(metrics["relaybook_attempts_total{class=\"network\"}"] < 30.0, "{metrics:?}");
 }
 
 #[tokio::test]
@@ -386,12 +386,12 @@ async fn a_permanently_absent_receiver_is_reported_until_a_delivery_succeeds() {
     world.deploy("web", "1").await;
     world.pipeline("shop", &["dev/web"]).await;
     world.notification("hook", &receiver, json!({})).await;
-    let mut pennant = Pennant::start(&world).await;
+    let mut relaybook = Relaybook::start(&world).await;
     world.settled().await;
     world.ship("web", "2").await;
     let gone = world.condition("hook", "Delivering", |c| c.reason == "ReceiverGone").await;
     assert!(gone.status == ConditionStatus::False && gone.message.contains("spec.endpoint"), "{}", gone.message);
-    pennant.restart().await;
+    relaybook.restart().await;
     world.ready("hook").await;
     world.condition("hook", "Delivering", |c| c.reason == "ReceiverGone").await;
     world.ship("web", "3").await;

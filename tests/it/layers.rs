@@ -11,13 +11,13 @@ mod storm;
 mod trouble;
 
 use kube::ResourceExt as _;
-use pennant::api::pipeline::NotReadyNotification;
-use pennant::api::{Delivery, Pipeline};
+use relaybook::api::pipeline::NotReadyNotification;
+use relaybook::api::{Delivery, Pipeline};
 use serde_json::{Value, json};
 
 use crate::support::world::apps::Kind;
 use crate::support::world::{self, BODY};
-use crate::support::{Pennant, Receiver, World, eventually};
+use crate::support::{Receiver, Relaybook, World, eventually};
 
 /// Returns the body that the oracle reads, with the name of the template's author.
 fn body(by: &str) -> String {
@@ -138,9 +138,9 @@ fn attempts(delivery: &Delivery) -> i64 {
     delivery.status.as_ref().map_or(0, |s| s.attempts)
 }
 
-/// Starts Pennant, and waits until all pipelines are observed and all notifications are ready.
-async fn start(world: &World) -> Pennant {
-    let pennant = Pennant::start(world).await;
+/// Starts Relaybook, and waits until all pipelines are observed and all notifications are ready.
+async fn start(world: &World) -> Relaybook {
+    let relaybook = Relaybook::start(world).await;
     world.settled().await;
-    pennant
+    relaybook
 }

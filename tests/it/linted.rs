@@ -1,11 +1,11 @@
-//! Tests that `pennant lint` and the API server agree: both check the same manifests. Also tests the command line of `pennant lint`.
+//! Tests that `relaybook lint` and the API server agree: both check the same manifests. Also tests the command line of `relaybook lint`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
 use std::process::{Command, Output, Stdio};
 
-use pennant::api::values::refs::ObjectName;
-use pennant::lint::{File, Options, Source, lint};
+use relaybook::api::values::refs::ObjectName;
+use relaybook::lint::{File, Options, Source, lint};
 use serde_json::{Value, json};
 
 use crate::support::World;
@@ -213,7 +213,7 @@ fn controllers() -> Vec<Case> {
 fn options() -> Options {
     Options {
         namespace: "linted".to_owned(),
-        config_map: ObjectName { namespace: "pennant-system".to_owned(), name: "pennant-config".to_owned() },
+        config_map: ObjectName { namespace: "relaybook-system".to_owned(), name: "relaybook-config".to_owned() },
         cluster_name: "in-cluster".to_owned(),
         allow_http: false,
         cross_namespace_refs: true,
@@ -354,7 +354,7 @@ fn renamed(cases: Vec<Case>) -> Vec<Case> {
 }
 
 fn run(args: &[&str], stdin: &str) -> Output {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_pennant"))
+    let mut child = Command::new(env!("CARGO_BIN_EXE_relaybook"))
         .arg("lint")
         .args(args)
         .env("KUBECONFIG", "/does/not/exist")
@@ -362,7 +362,7 @@ fn run(args: &[&str], stdin: &str) -> Output {
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
-        .expect("pennant runs");
+        .expect("relaybook runs");
     child.stdin.take().unwrap().write_all(stdin.as_bytes()).unwrap();
     child.wait_with_output().unwrap()
 }
@@ -387,14 +387,14 @@ fn lint_works_in_a_pre_commit_hook() {
     let well = run(&[&good], "");
     assert_eq!(
         (well.status.code(), words(&well.stdout), words(&well.stderr)),
-        (Some(0), String::new(), "pennant: no problems, 1 object checked\n".to_owned())
+        (Some(0), String::new(), "relaybook: no problems, 1 object checked\n".to_owned())
     );
 
     let wrong = run(&[folder.to_str().unwrap()], "");
     let lines = words(&wrong.stdout);
     assert_eq!(
         (wrong.status.code(), words(&wrong.stderr)),
-        (Some(1), "pennant: 2 problems, 2 objects checked\n".to_owned())
+        (Some(1), "relaybook: 2 problems, 2 objects checked\n".to_owned())
     );
     let lines: Vec<_> = lines.lines().collect();
     assert!(
@@ -476,7 +476,7 @@ fn lint_reads_folders_recursively_and_fails_without_manifests() {
     write("nested/a/config.yaml", "log: {level: debug}\nnotifications: off\n");
     write("nested/chart/values.yaml", "image: web\n");
     write("nested/chart/Chart.yaml", "name: web\n");
-    write("nested/chart/templates/notification.yaml", "apiVersion: pennant.dev/v1alpha1\n{{ if .Values.chat }}\n");
+    write("nested/chart/templates/notification.yaml", "apiVersion: relaybook.dev/v1alpha1\n{{ if .Values.chat }}\n");
     write("nested/templates/config-map.yaml", "kind: ConfigMap\nmetadata: {name: {{ .Release.Name }}}\n");
     std::fs::write(root.join("nested/binary.json"), [0xff, 0xfe]).unwrap();
     // None of these is read: hidden files, other extensions, and links that form a cycle or lead nowhere.
@@ -489,7 +489,7 @@ fn lint_reads_folders_recursively_and_fails_without_manifests() {
     let (code, out, err) = lint("nested");
     assert!(code == Some(1) && out.lines().count() == 1, "{out}{err}");
     assert!(out.starts_with(&format!("{deep}:1: Notification n: spec.trigers: ")), "{out}");
-    assert!(err.ends_with("pennant: 1 problem, 2 objects checked\n"), "{err}");
+    assert!(err.ends_with("relaybook: 1 problem, 2 objects checked\n"), "{err}");
     assert!(
         err.contains("binary.json cannot be read: line 1: it is UTF-16 text; convert it")
             && err.contains("config-map.yaml:2: skipped: not YAML"),
@@ -506,7 +506,7 @@ fn lint_reads_folders_recursively_and_fails_without_manifests() {
     for (at, said) in [
         ("nested/chart/values.yaml", "found no Pipeline, no Notification and no global configuration in "),
         ("nested/chart", " (2 files read)\n"),
-        ("empty", "pennant: nothing was checked: found no *.yaml, *.yml or *.json file in "),
+        ("empty", "relaybook: nothing was checked: found no *.yaml, *.yml or *.json file in "),
     ] {
         let (code, out, err) = lint(at);
         assert!(code == Some(1) && out.is_empty() && err.contains(said), "{at}: {out}{err}");

@@ -1,6 +1,6 @@
 //! The integration tests: they run the built program against a real API server and real sockets.
 //!
-//! Each test has its own namespace and its own Pennant, so all tests can run in parallel. `tests/support` contains what they need. To
+//! Each test has its own namespace and its own Relaybook, so all tests can run in parallel. `tests/support` contains what they need. To
 //! prove that nothing is sent, a test later makes a change that must be sent (the *fence*), and checks everything that was received
 //! until then.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot go on has failed")]

@@ -5,17 +5,17 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::events::v1::Event;
 use kube::api::{Api, ListParams, Patch, PatchParams};
-use pennant::api::conditions::{Condition, ConditionStatus};
-use pennant::api::{Pipeline, Status};
+use relaybook::api::conditions::{Condition, ConditionStatus};
+use relaybook::api::{Pipeline, Status};
 use serde_json::{Value, json};
 
-use crate::support::pennant::Options;
+use crate::support::relaybook::Options;
 use crate::support::wait::within;
 use crate::support::world::apps::Kind;
 use crate::support::world::pipeline;
-use crate::support::{Oracle, Pennant, Receiver, World, eventually};
+use crate::support::{Oracle, Receiver, Relaybook, World, eventually};
 
-/// Time limit for the report of a cluster that was never reachable. Pennant reports it after 30 s.
+/// Time limit for the report of a cluster that was never reachable. Relaybook reports it after 30 s.
 const TAKES: std::time::Duration = std::time::Duration::from_secs(90);
 
 /// Returns type, reason and note of the Events about a pipeline as a whole. An Event that was repeated is returned once for each
@@ -78,7 +78,7 @@ async fn a_missing_target_is_reported_with_existing_names() {
     world.create::<Pipeline>(json!({"metadata": {"name": "shop"}, "spec": spec})).await;
     world.notification("hook", &receiver, json!({})).await;
     let watch = ["target-missing", "target-missing-prd", "target-missing-prod"].map(str::to_owned).to_vec();
-    let mut pennant = Pennant::with(&world, Options { watch, ..Options::of(&world) }).await;
+    let mut relaybook = Relaybook::with(&world, Options { watch, ..Options::of(&world) }).await;
     let ready = not_ready(&world, "shop", "TargetNotFound").await;
     assert_eq!(
         ready.message,
@@ -92,7 +92,7 @@ async fn a_missing_target_is_reported_with_existing_names() {
     assert_eq!(world.get_pipeline("shop").await.status.unwrap().ready_targets, "2/4");
 
     // The other targets continue. A restarted process reports nothing again, and finds the same condition.
-    pennant.restart().await;
+    relaybook.restart().await;
     prod.ship("podinfo", "2").await;
     world.fence("shop", &["hook"]).await;
     assert_eq!(not_ready(&world, "shop", "TargetNotFound").await.message, ready.message);
@@ -124,7 +124,7 @@ async fn a_missing_target_is_reported_with_existing_names() {
 }
 
 #[tokio::test]
-async fn an_object_that_appears_is_added_also_while_pennant_is_stopped() {
+async fn an_object_that_appears_is_added_also_while_relaybook_is_stopped() {
     let world = World::new("target-appears").await;
     let receiver = Receiver::start();
     world.deploy("here", "1").await;
@@ -132,7 +132,7 @@ async fn an_object_that_appears_is_added_also_while_pennant_is_stopped() {
     world
         .notification("hook", &receiver, json!({"triggers": [{"type": "Added"}, {"type": "Deployed"}, {"type": "Removed"}]}))
         .await;
-    let mut pennant = Pennant::start(&world).await;
+    let mut relaybook = Relaybook::start(&world).await;
     world.settled().await;
 
     world.deploy("soon", "1").await;
@@ -141,9 +141,9 @@ async fn an_object_that_appears_is_added_also_while_pennant_is_stopped() {
     world.delivery("Removed", |_| true).await;
     world.deploy("soon", "1").await;
     receiver.wait("/hook/soon", 5).await;
-    pennant.stop().await;
+    relaybook.stop().await;
     world.deploy("late", "1").await;
-    pennant.start_again().await;
+    relaybook.start_again().await;
     world.fence("shop", &["hook"]).await;
     Oracle::new(&world, &receiver)
         .lane("shop/hook/dev/soon", &["Added 1", "Deployed 1", "Removed", "Added 1", "Deployed 1"])
@@ -161,7 +161,7 @@ async fn a_misspelt_kind_is_reported_with_a_suggestion() {
         spec
     };
     world.create::<Pipeline>(with("apps/v1", "Deploymnt")).await;
-    let _pennant = Pennant::start(&world).await;
+    let _relaybook = Relaybook::start(&world).await;
     let misspelt = not_ready(&world, "shop", "KindNotFound").await;
     let words = "cluster in-cluster has no kind Deploymnt in apps/v1; did you mean kind Deployment?";
     assert!(misspelt.message.ends_with(words), "{}", misspelt.message);
@@ -181,7 +181,7 @@ async fn a_cluster_that_was_never_reachable_is_reported() {
     let environments = json!([{"name": "prod", "targets": [{"namespace": "web", "clusterRef": cluster}]}]);
     let spec = json!({"appRef": app, "environments": environments});
     world.create::<Pipeline>(json!({"metadata": {"name": "shop"}, "spec": spec})).await;
-    let _pennant = Pennant::start(&world).await;
+    let _relaybook = Relaybook::start(&world).await;
     let missing = not_ready(&world, "shop", "KubeconfigMissing").await;
     told(&world, "shop", &[warning(&missing)]).await;
 
@@ -207,7 +207,7 @@ async fn a_gap_in_the_log_is_reported_on_the_notification_that_missed_it() {
     world.deploy("web", "1").await;
     world.pipeline("shop", &["dev/web"]).await;
     world.notification("hook", &receiver, json!({})).await;
-    let _pennant = Pennant::start(&world).await;
+    let _relaybook = Relaybook::start(&world).await;
     world.settled().await;
     world.cursor("shop", "hook").await;
     // As the pipeline controller writes it when the status is full.

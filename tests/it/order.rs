@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 
 use futures::future::join_all;
-use pennant::api::{Delivery, Outcome};
+use relaybook::api::{Delivery, Outcome};
 use serde_json::json;
 
 use crate::support::lanes::{Lane, what};
-use crate::support::pennant::Options;
 use crate::support::receiver::Gate;
+use crate::support::relaybook::Options;
 use crate::support::wait::heavy;
-use crate::support::{Oracle, Pennant, Receiver, Reply, World, eventually};
+use crate::support::{Oracle, Receiver, Relaybook, Reply, World, eventually};
 
 #[tokio::test]
 async fn a_lane_waits_for_each_outcome_and_other_lanes_continue() {
@@ -22,7 +22,7 @@ async fn a_lane_waits_for_each_outcome_and_other_lanes_continue() {
     world.deploy("api", "1").await;
     world.pipeline("shop", &["dev/web", "dev/api"]).await;
     world.notification("hook", &receiver, json!({"endpoint": {"timeout": "60s"}})).await;
-    let _pennant = Pennant::start(&world).await;
+    let _relaybook = Relaybook::start(&world).await;
     world.settled().await;
 
     world.ship("web", "2").await;
@@ -54,7 +54,7 @@ async fn a_receiver_gets_everything_in_order_after_an_outage() {
     world.pipeline("shop", &["dev/web", "dev/api"]).await;
     world.notification("hook", &away, json!({})).await;
     world.notification("other", &there, json!({})).await;
-    let _pennant = Pennant::start(&world).await;
+    let _relaybook = Relaybook::start(&world).await;
     world.settled().await;
 
     for tag in ["2", "3", "4", "5", "6"] {
@@ -86,7 +86,7 @@ async fn a_suspended_notification_records_and_sends_in_order_when_resumed() {
     world.pipeline("shop", &["dev/web"]).await;
     world.notification("hook", &receiver, json!({"suspend": true})).await;
     world.notification("other", &receiver, json!({})).await;
-    let _pennant = Pennant::start(&world).await;
+    let _relaybook = Relaybook::start(&world).await;
     world.settled().await;
 
     for tag in ["2", "3", "4"] {
@@ -105,7 +105,7 @@ async fn a_suspended_notification_records_and_sends_in_order_when_resumed() {
     .await;
     assert!(receiver.to("/hook/web").is_empty() && receiver.to("/hook/fence").is_empty());
 
-    world.patch::<pennant::api::Notification>("hook", json!({"spec": {"suspend": false}})).await;
+    world.patch::<relaybook::api::Notification>("hook", json!({"spec": {"suspend": false}})).await;
     world.fence("shop", &["hook", "other"]).await;
     let all = ["Deployed 2", "Deployed 3", "Deployed 4"];
     Oracle::new(&world, &receiver).lane("shop/hook/dev/web", &all).lane("shop/other/dev/web", &all).check().await;
@@ -122,7 +122,7 @@ async fn a_notification_that_is_resumed_while_it_is_held_continues() {
     let targets: Vec<_> = apps.iter().map(|app| format!("dev/{app}")).collect();
     world.pipeline("shop", &targets.iter().map(String::as_str).collect::<Vec<_>>()).await;
     world.notification("hook", &receiver, json!({"suspend": true})).await;
-    let _pennant = Pennant::start(&world).await;
+    let _relaybook = Relaybook::start(&world).await;
     world.settled().await;
 
     join_all(apps.iter().map(|app| world.ship(app, "2"))).await;
@@ -132,7 +132,7 @@ async fn a_notification_that_is_resumed_while_it_is_held_continues() {
         world.deliveries().await.iter().any(held).then_some(()).ok_or_else(|| "none".to_owned())
     })
     .await;
-    world.patch::<pennant::api::Notification>("hook", json!({"spec": {"suspend": false}})).await;
+    world.patch::<relaybook::api::Notification>("hook", json!({"spec": {"suspend": false}})).await;
     world.fence("shop", &["hook"]).await;
     let oracle = Oracle::new(&world, &receiver);
     targets.iter().fold(oracle, |o, t| o.lane(&format!("shop/hook/{t}"), &["Deployed 2"])).check().await;
@@ -145,12 +145,12 @@ async fn a_change_and_its_reversal_while_the_dispatcher_is_down_are_two_changes(
     world.deploy("web", "a").await;
     world.pipeline("shop", &["dev/web"]).await;
     world.notification("hook", &receiver, json!({})).await;
-    let _observer = Pennant::with(&world, Options { controllers: "pipeline", ..Options::of(&world) }).await;
+    let _observer = Relaybook::with(&world, Options { controllers: "pipeline", ..Options::of(&world) }).await;
     world.observed("shop").await;
 
     world.ship("web", "b").await;
     world.ship("web", "a").await;
-    let _dispatcher = Pennant::with(&world, Options { controllers: "dispatch", ..Options::of(&world) }).await;
+    let _dispatcher = Relaybook::with(&world, Options { controllers: "dispatch", ..Options::of(&world) }).await;
     world.settled().await;
     world.fence("shop", &["hook"]).await;
     Oracle::new(&world, &receiver).lane("shop/hook/dev/web", &["Deployed b", "Deployed a"]).check().await;
@@ -163,14 +163,14 @@ async fn more_changes_than_the_log_holds_are_merged_and_marked() {
     world.deploy("web", "0").await;
     world.pipeline("shop", &["dev/web"]).await;
     world.notification("hook", &receiver, json!({})).await;
-    let _observer = Pennant::with(&world, Options { controllers: "pipeline", ..Options::of(&world) }).await;
+    let _observer = Relaybook::with(&world, Options { controllers: "pipeline", ..Options::of(&world) }).await;
     world.observed("shop").await;
     for tag in 1..=12 {
         world.ship("web", &tag.to_string()).await;
         world.observed_at("shop", &tag.to_string(), &["web"]).await;
     }
 
-    let _dispatcher = Pennant::with(&world, Options { controllers: "dispatch", ..Options::of(&world) }).await;
+    let _dispatcher = Relaybook::with(&world, Options { controllers: "dispatch", ..Options::of(&world) }).await;
     world.settled().await;
     world.fence("shop", &["hook"]).await;
     // The log keeps 8 changes of a target. The starts of rollouts are merged first, then the oldest changes. A merged change is marked.
@@ -190,7 +190,7 @@ async fn fifty_targets_of_one_pipeline_are_fifty_lanes() {
     let targets: Vec<_> = apps.iter().map(|app| format!("dev/{app}")).collect();
     world.pipeline("shop", &targets.iter().map(String::as_str).collect::<Vec<_>>()).await;
     world.notification("hook", &receiver, json!({})).await;
-    let _pennant = Pennant::start(&world).await;
+    let _relaybook = Relaybook::start(&world).await;
     world.settled().await;
 
     for tag in ["2", "3"] {
@@ -216,7 +216,7 @@ async fn under_many_changes_every_lane_is_complete_or_marked_as_coalesced() {
     for name in notifications {
         world.notification(name, &receiver, json!({})).await;
     }
-    let _pennant = Pennant::start(&world).await;
+    let _relaybook = Relaybook::start(&world).await;
     world.settled().await;
 
     let tags: Vec<_> = (1..=6).map(|n| n.to_string()).collect();

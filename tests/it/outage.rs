@@ -3,10 +3,10 @@
 
 use std::time::{Duration, Instant};
 
-use pennant::api::Delivery;
+use relaybook::api::Delivery;
 use serde_json::json;
 
-use crate::support::{Oracle, Pennant, Receiver, World};
+use crate::support::{Oracle, Receiver, Relaybook, World};
 
 /// Time between two changes during the outage.
 const BETWEEN: Duration = Duration::from_secs(4);
@@ -26,7 +26,7 @@ async fn an_absent_receiver_delays_no_other_and_gets_everything_later() {
     let retry = json!({"retry": {"initial": "500ms", "max": "2s"}});
     world.notification("hook", &away, about("dev", retry)).await;
     world.notification("other", &there, about("prod", json!({}))).await;
-    let _pennant = Pennant::start(&world).await;
+    let _relaybook = Relaybook::start(&world).await;
     world.settled().await;
 
     let tags = ["2", "3", "4", "5", "6"];

@@ -8,14 +8,14 @@ use futures::{StreamExt as _, TryStreamExt as _, stream};
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::api::ListParams;
 use kube::runtime::{WatchStreamExt as _, watcher};
-use pennant::api::{Delivery, Pipeline};
+use relaybook::api::{Delivery, Pipeline};
 use serde_json::json;
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::support::pennant::Options;
+use crate::support::relaybook::Options;
 use crate::support::wait::{heavy, within};
-use crate::support::{Oracle, Pennant, Receiver, World};
+use crate::support::{Oracle, Receiver, Relaybook, World};
 
 /// Time for what is slow by design.
 const LONG: Duration = Duration::from_mins(4);
@@ -37,7 +37,7 @@ async fn a_pipeline_whose_object_changes_all_the_time_is_written_at_its_pace_and
         .await;
     team.notification("hook", &receiver, json!({"delivery": {"retain": {"perLane": 1000}}})).await;
     let began = Instant::now();
-    let pennant = Pennant::start(&team).await;
+    let relaybook = Relaybook::start(&team).await;
     team.settled().await;
 
     let (load, mut last) = (Instant::now(), 0);
@@ -45,7 +45,7 @@ async fn a_pipeline_whose_object_changes_all_the_time_is_written_at_its_pace_and
         last += 1;
         step(&team, "web", &last.to_string()).await;
     }
-    let written = pennant.metrics().await["pennant_api_writes_total{kind=\"pipeline_status\",result=\"ok\"}"];
+    let written = relaybook.metrics().await["relaybook_api_writes_total{kind=\"pipeline_status\",result=\"ok\"}"];
     // 128 writes of 16 KiB at once, then four a second, and the one that uses up the budget.
     let most = 128.0 + 4.0 * began.elapsed().as_secs_f64() + 1.0;
     assert!(written <= most, "{written} writes of the status, {last} changes; at most {most:.0} are allowed");
@@ -98,7 +98,7 @@ async fn a_namespace_that_changes_all_the_time_is_written_at_its_pace_and_delays
     }
     let began = Instant::now();
     let watch = vec![noisy.ns.clone(), quiet.ns.clone()];
-    let pennant = Pennant::with(&quiet, Options { watch, ..Options::of(&quiet) }).await;
+    let relaybook = Relaybook::with(&quiet, Options { watch, ..Options::of(&quiet) }).await;
     quiet.settled().await;
 
     let (load, mut last) = (Instant::now(), 0);
@@ -114,7 +114,7 @@ async fn a_namespace_that_changes_all_the_time_is_written_at_its_pace_and_delays
         let slack = 512.0 * KIB * f64::from(u8::try_from(PIPELINES).unwrap());
         let bytes = *written.1.borrow();
         assert!(bytes <= bound + slack, "{:.0} KiB of statuses in {:?}", bytes / KIB, began.elapsed());
-        let paced = pennant.metrics().await["pennant_api_writes_paced_total{kind=\"pipeline_status\"}"];
+        let paced = relaybook.metrics().await["relaybook_api_writes_paced_total{kind=\"pipeline_status\"}"];
         if until.is_none() && paced > 0.0 {
             until = Some(Instant::now() + Duration::from_secs(10));
         }
@@ -143,7 +143,7 @@ async fn all(world: &World) -> Vec<Pipeline> {
     world.api::<Pipeline>().list(&ListParams::default()).await.expect("pipelines").items
 }
 
-fn log_of(pipeline: &Pipeline) -> Option<&pennant::api::ChangeLog> {
+fn log_of(pipeline: &Pipeline) -> Option<&relaybook::api::ChangeLog> {
     pipeline.status.as_ref()?.log.as_ref()
 }
 

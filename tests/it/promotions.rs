@@ -19,12 +19,12 @@ mod unsure;
 
 use k8s_openapi::api::events::v1::Event;
 use kube::api::ListParams;
-use pennant::api::Promotion;
-use pennant::api::promotion::Phase;
+use relaybook::api::Promotion;
+use relaybook::api::promotion::Phase;
 use serde_json::{Value, json};
 
 use crate::support::world::promotions::is;
-use crate::support::{Oracle, Pennant, Receiver, World, eventually};
+use crate::support::{Oracle, Receiver, Relaybook, World, eventually};
 
 /// A namespace with the notification `hook`, which reports all promotions.
 struct Stage {
@@ -45,11 +45,11 @@ impl Stage {
         self.world.promoting(name, &[("dev", Value::Null), ("prod", policy)]).await;
     }
 
-    /// Starts Pennant, and waits until it observes everything.
-    async fn pennant(&self) -> Pennant {
-        let pennant = Pennant::start(&self.world).await;
+    /// Starts Relaybook, and waits until it observes everything.
+    async fn relaybook(&self) -> Relaybook {
+        let relaybook = Relaybook::start(&self.world).await;
         self.world.settled().await;
-        pennant
+        relaybook
     }
 
     /// Waits until an Event of the pipeline has this reason.

@@ -1,4 +1,4 @@
-//! The controllers publish their settings in the ConfigMap `pennant-info`. `pennant explain` and `pennant render` use these settings.
+//! The controllers publish their settings in the ConfigMap `relaybook-info`. `relaybook explain` and `relaybook render` use these settings.
 
 use std::path::PathBuf;
 
@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 
 use crate::support::chart::Release;
 use crate::support::control_plane::ControlPlane;
-use crate::support::pennant::{Options, command};
-use crate::support::{Fault, Pennant, Proxy, Receiver, World, eventually};
+use crate::support::relaybook::{Options, command};
+use crate::support::{Fault, Proxy, Receiver, Relaybook, World, eventually};
 
-const NAME: &str = "pennant-info";
+const NAME: &str = "relaybook-info";
 
 /// Creates the namespace of a team, with a notification that needs `--allow-http`.
 async fn team(plane: &ControlPlane, ns: &str) -> World {
@@ -61,7 +61,7 @@ async fn explain_and_render_use_the_settings_of_the_running_controller() {
     let plane = ControlPlane::start().expect("a control plane");
     let (a, b) = (team(&plane, "team-a").await, team(&plane, "team-b").await);
     let (tools, system) =
-        (World::on(&plane.kubeconfig, "tools").await, World::on(&plane.kubeconfig, "pennant-system").await);
+        (World::on(&plane.kubeconfig, "tools").await, World::on(&plane.kubeconfig, "relaybook-system").await);
 
     // As long as no controller has published its settings, the commands say so, and name the settings that they assume.
     let (one, said) = run(&a, &["explain", "shop"]).await;
@@ -70,23 +70,25 @@ async fn explain_and_render_use_the_settings_of_the_running_controller() {
         (&json!("Unknown"), &json!("InsecureScheme"))
     );
     assert!(
-        said.contains("is unknown: there is no ConfigMap pennant-info in any namespace; assumed: --cluster-name=in-cluster")
+        said.contains(
+            "is unknown: there is no ConfigMap relaybook-info in any namespace; assumed: --cluster-name=in-cluster"
+        )
     );
     assert_eq!((said.lines().count(), &one["judgedBy"]["assumed"][1]), (1, &json!("--allow-http=false")), "{said}");
 
     let mut first = options(&tools, &a, &["--cluster-name", "eu-1"]);
-    first.env.push(("PENNANT_PROXY", "http://someone:sesame@127.0.0.1:9".to_owned()));
-    let mut pennant = Pennant::with(&tools, first).await;
+    first.env.push(("RELAYBOOK_PROXY", "http://someone:sesame@127.0.0.1:9".to_owned()));
+    let mut relaybook = Relaybook::with(&tools, first).await;
     // The second controller does not send to loopback addresses.
     let second = Options { loopback: false, ..options(&system, &b, &["--cluster-name", "us-1"]) };
-    let _other = Pennant::with(&system, second).await;
+    let _other = Relaybook::with(&system, second).await;
     for (world, cluster) in [(&tools, "eu-1"), (&system, "us-1")] {
         for key in ["dispatch.yaml", "pipeline.yaml"] {
             let object = published(world, key, &format!("clusterName: {cluster}")).await;
             assert!(!serde_json::to_string(&object).unwrap().contains("sesame"), "{object:?}");
         }
     }
-    for (world, controller, cluster) in [(&a, "tools", "eu-1"), (&b, "pennant-system", "us-1")] {
+    for (world, controller, cluster) in [(&a, "tools", "eu-1"), (&b, "relaybook-system", "us-1")] {
         for args in [&["explain", "shop"][..], &["render", "hook", "--pipeline", "shop"]] {
             let (one, said) = run(world, args).await;
             let by = &one["judgedBy"];
@@ -95,7 +97,7 @@ async fn explain_and_render_use_the_settings_of_the_running_controller() {
             assert_eq!(by["version"], env!("CARGO_PKG_VERSION"));
             let told = said.contains("the controller does not send it: destination forbidden: a loopback address");
             let forbidden = told || one["problem"]["reason"] == "DestinationForbidden";
-            assert_eq!((forbidden, said.lines().any(|_| !told)), (controller == "pennant-system", false), "{one} {said}");
+            assert_eq!((forbidden, said.lines().any(|_| !told)), (controller == "relaybook-system", false), "{one} {said}");
             assert!(forbidden || one.get("problem").is_none(), "{one}");
         }
         let (one, _) = run(world, &["explain", "shop"]).await;
@@ -104,16 +106,16 @@ async fn explain_and_render_use_the_settings_of_the_running_controller() {
         let (one, said) = run(world, &["explain", "shop", "--allow-http=false"]).await;
         assert_eq!((said.as_str(), &one["problem"]["reason"]), ("", &json!("InsecureScheme")));
         let text = command(world, &["explain", "shop", "-n", &world.ns]).await.stdout;
-        let line = format!("# settings from ConfigMap {controller}/pennant-info of the running controller, version ");
+        let line = format!("# settings from ConfigMap {controller}/relaybook-info of the running controller, version ");
         assert!(String::from_utf8_lossy(&text).starts_with(&line), "{}", String::from_utf8_lossy(&text));
     }
     // `--controller-namespace` selects the settings. The command warns that this controller does not watch the pipeline.
-    let (one, said) = run(&a, &["explain", "shop", "--controller-namespace", "pennant-system"]).await;
+    let (one, said) = run(&a, &["explain", "shop", "--controller-namespace", "relaybook-system"]).await;
     assert_eq!(one["judgedBy"]["clusterName"], "us-1");
-    assert!(said.contains("the controller in namespace pennant-system does not watch namespace team-a"), "{said}");
+    assert!(said.contains("the controller in namespace relaybook-system does not watch namespace team-a"), "{said}");
 
     few_permissions(&plane, &a, &tools).await;
-    pennant.stop().await;
+    relaybook.stop().await;
     written_only_when_it_changes(&tools, &a).await;
 }
 
@@ -122,7 +124,7 @@ async fn few_permissions(plane: &ControlPlane, team: &World, controller: &World)
     let mut jane = World::on(&plane.kubeconfig, "of-jane").await;
     jane.ns.clone_from(&team.ns);
     let view = json!({"metadata": {"name": "jane"}, "rules": [
-        {"apiGroups": ["pennant.dev"], "resources": ["pipelines", "notifications"], "verbs": ["get", "list"]}]});
+        {"apiGroups": ["relaybook.dev"], "resources": ["pipelines", "notifications"], "verbs": ["get", "list"]}]});
     team.create::<k8s_openapi::api::rbac::v1::Role>(view).await;
     let binding = json!({"metadata": {"name": "jane"},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "jane"},
@@ -135,9 +137,9 @@ async fn few_permissions(plane: &ControlPlane, team: &World, controller: &World)
         if output.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&output.stderr).into_owned()) }
     })
     .await;
-    for (args, namespace) in [(&["explain", "shop"][..], "pennant-system"), (&explain, "tools")] {
+    for (args, namespace) in [(&["explain", "shop"][..], "relaybook-system"), (&explain, "tools")] {
         let (one, said) = run(&jane, args).await;
-        let words = format!("reading ConfigMap pennant-info in namespace {namespace} is forbidden; the chart value rbac");
+        let words = format!("reading ConfigMap relaybook-info in namespace {namespace} is forbidden; the chart value rbac");
         assert!(said.contains(&words), "{said}");
         assert_eq!(
             (&one["judgedBy"]["configuration"], &one["problem"]["reason"]),
@@ -146,8 +148,8 @@ async fn few_permissions(plane: &ControlPlane, team: &World, controller: &World)
     }
 
     let values = json!({"rbac": {"infoReaders": ["system:authenticated"]}});
-    let release = Release::render("pennant", &controller.ns, &values).expect("the chart renders");
-    let of_readers = |object: &Value| object["metadata"]["name"] == "pennant-info";
+    let release = Release::render("relaybook", &controller.ns, &values).expect("the chart renders");
+    let of_readers = |object: &Value| object["metadata"]["name"] == "relaybook-info";
     release.apply(&plane.kubeconfig, false, of_readers).expect("applied");
     eventually("jane reads what is published", async || {
         let (one, said) = run(&jane, &explain).await;
@@ -163,7 +165,7 @@ async fn written_only_when_it_changes(world: &World, watch: &World) {
     let proxy = Proxy::start(&world.kubeconfig, "published").await;
     let start = async |args: &[&str]| {
         let options = Options { kubeconfig: Some(proxy.kubeconfig.clone()), ..options(world, watch, args) };
-        Pennant::with(world, options).await
+        Relaybook::with(world, options).await
     };
     let reads = proxy.rule(|call| call.method == "GET" && call.path.ends_with(NAME), Fault::Late(std::time::Duration::ZERO));
     let writes =

@@ -24,13 +24,13 @@ mod refused;
 mod replaced;
 mod trouble;
 
-use pennant::api::promotion::Phase;
-use pennant::api::{Promotion, PromotionStatus};
+use relaybook::api::promotion::Phase;
+use relaybook::api::{Promotion, PromotionStatus};
 use serde_json::{Value, json};
 
 use crate::support::gitea::{Gitea, Person, Repository, shared};
 use crate::support::world::promotions::is;
-use crate::support::{Oracle, Pennant, Receiver, World};
+use crate::support::{Oracle, Receiver, Relaybook, World};
 
 /// The file with the value of `prod`.
 const FILE: &str = "apps/prod/release.yaml";
@@ -96,11 +96,11 @@ impl Stage {
         self.world.promoting(name, &[("dev", Value::Null), ("prod", policy)]).await;
     }
 
-    /// Starts Pennant, and waits until it observes everything.
-    async fn pennant(&self) -> Pennant {
-        let pennant = Pennant::start(&self.world).await;
+    /// Starts Relaybook, and waits until it observes everything.
+    async fn relaybook(&self) -> Relaybook {
+        let relaybook = Relaybook::start(&self.world).await;
         self.world.settled().await;
-        pennant
+        relaybook
     }
 
     async fn phase(&self, what: &str, phase: Phase) -> (Promotion, PromotionStatus) {

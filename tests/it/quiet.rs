@@ -7,13 +7,13 @@ use futures::future::join_all;
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::ResourceExt as _;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
-use pennant::api::{Delivery, Notification, Pipeline};
+use relaybook::api::{Delivery, Notification, Pipeline};
 use serde_json::{Value, json};
 
 use crate::support::wait::{heavy, within};
 use crate::support::world::apps::{Kind, condition};
 use crate::support::world::{all_triggers, pipeline};
-use crate::support::{Oracle, Pennant, Receiver, World, eventually};
+use crate::support::{Oracle, Receiver, Relaybook, World, eventually};
 
 #[tokio::test]
 async fn a_first_installation_on_a_hundred_healthy_pipelines_is_silent() {
@@ -29,7 +29,7 @@ async fn a_first_installation_on_a_hundred_healthy_pipelines_is_silent() {
         .await;
     }
     world.notification("hook", &receiver, json!({})).await;
-    let _pennant = Pennant::start(&world).await;
+    let _relaybook = Relaybook::start(&world).await;
     world.settled().await;
 
     // All pipelines have the fence as a target.
@@ -64,7 +64,7 @@ async fn without_changes_nothing_is_sent_or_written() {
     }
     world.notification("hook", &receiver, of("shop")).await;
     world.notification("bell", &receiver, of("other")).await;
-    let mut pennant = Pennant::start(&world).await;
+    let mut relaybook = Relaybook::start(&world).await;
     world.settled().await;
     world.ship("web", "2").await;
     world.break_("web", "3", "will not start").await;
@@ -90,26 +90,27 @@ async fn without_changes_nothing_is_sent_or_written() {
         if dispatched.last_sent.len() == 2 { Ok(()) } else { Err(format!("{:?}", dispatched.last_sent)) }
     })
     .await;
-    pennant.stop().await;
+    relaybook.stop().await;
     let before = versions(&world).await;
 
     // A restart lists everything again, and all objects are applied again without a change.
-    pennant.start_again().await;
+    relaybook.start_again().await;
     world.patch::<Pipeline>("shop", shop).await;
     for name in ["hook", "bell"] {
         let spec = serde_json::to_value(world.get_notification(name).await.spec).unwrap();
         world.patch::<Notification>(name, json!({"spec": spec})).await;
     }
     world.settled().await;
-    assert_eq!(pennant.writes().await, 0.0);
-    // A label that Pennant does not read is added. (An annotation of a Deployment would increase its generation.)
+    assert_eq!(relaybook.writes().await, 0.0);
+    // A label that Relaybook does not read is added. (An annotation of a Deployment would increase its generation.)
     world.patch::<Deployment>("web", json!({"metadata": {"labels": {"touched": "now"}}})).await;
     world.fence("other", &["bell"]).await;
     let after = versions(&world).await;
     for name in ["shop", "hook"] {
         assert_eq!(before[name], after[name], "{name}");
     }
-    let recorded: f64 = pennant.metrics().await.iter().filter(|(n, _)| n.contains("delivery_create")).map(|(_, n)| n).sum();
+    let recorded: f64 =
+        relaybook.metrics().await.iter().filter(|(n, _)| n.contains("delivery_create")).map(|(_, n)| n).sum();
     assert_eq!(recorded, 1.0, "the fence");
 
     // Only the message differs.
@@ -127,7 +128,7 @@ async fn a_new_message_is_no_change() {
     world.kustomize("fence", "0").await;
     world.flux_pipeline("shop", &["dev/web"]).await;
     world.notification("hook", &receiver, all_triggers()).await;
-    let _pennant = Pennant::start(&world).await;
+    let _relaybook = Relaybook::start(&world).await;
     world.settled().await;
 
     for seconds in ["2.08", "2.10", "1.99"] {
@@ -157,7 +158,7 @@ async fn an_hour_of_intervals_is_silent_and_failing_retries_are_one_failure() {
     world.kustomize("fence", "0").await;
     world.flux_pipeline("shop", &["dev/calm", "dev/ill"]).await;
     world.notification("hook", &receiver, all_triggers()).await;
-    let pennant = Pennant::start(&world).await;
+    let relaybook = Relaybook::start(&world).await;
     world.settled().await;
 
     let api = world.kustomizations().await;
@@ -182,7 +183,7 @@ async fn an_hour_of_intervals_is_silent_and_failing_retries_are_one_failure() {
     world.fence("shop", &["hook"]).await;
     let steps = [format!("Progressing {bad}"), format!("Failed {bad}")];
     Oracle::new(&world, &receiver).lane("shop/hook/dev/ill", &steps.each_ref().map(String::as_str)).check().await;
-    assert_eq!((pennant.attempts().await, receiver.log().len()), (3.0, 3), "these two and the fence");
+    assert_eq!((relaybook.attempts().await, receiver.log().len()), (3.0, 3), "these two and the fence");
 }
 
 /// Removes the environment of the fence.

@@ -4,14 +4,14 @@
 
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
-use pennant::api::Pipeline;
+use relaybook::api::Pipeline;
 use serde_json::{Value, json};
 
 use crate::replay;
 use crate::support::lanes::{Lane, what};
 use crate::support::world::all_triggers;
 use crate::support::world::apps::Kind;
-use crate::support::{Oracle, Pennant, Receiver, World, eventually};
+use crate::support::{Oracle, Receiver, Relaybook, World, eventually};
 
 /// Delays the deletion of an object, as the finalizer of Flux does.
 const FINALIZER: &str = "finalizers.fluxcd.io";
@@ -85,7 +85,7 @@ async fn at_once(ns: &str, kind: Kind, recording: &str, expected: &str) {
 struct Stage {
     world: World,
     receiver: Receiver,
-    _pennant: Pennant,
+    _relaybook: Relaybook,
     kind: Kind,
     api: Api<DynamicObject>,
     events: Vec<Value>,
@@ -96,7 +96,7 @@ struct Stage {
 }
 
 impl Stage {
-    /// Writes the first event, and starts Pennant with a notification that has all triggers. The first event is the baseline, so it is
+    /// Writes the first event, and starts Relaybook with a notification that has all triggers. The first event is the baseline, so it is
     /// not sent.
     async fn new(ns: &str, kind: Kind, recording: &str) -> Self {
         let world = World::new(ns).await;
@@ -123,9 +123,9 @@ impl Stage {
         let mut over = all_triggers();
         json_patch::merge(&mut over, &json!({"delivery": {"retain": {"perLane": 100}}}));
         world.notification("hook", &receiver, over).await;
-        let pennant = Pennant::start(&world).await;
+        let relaybook = Relaybook::start(&world).await;
         world.settled().await;
-        Self { world, receiver, _pennant: pennant, kind, api, events, next: 1, marks: 0 }
+        Self { world, receiver, _relaybook: relaybook, kind, api, events, next: 1, marks: 0 }
     }
 
     /// Writes the next event and returns `true`. After the last event, deletes the object and returns `false`.

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use crate::support::world::all_triggers;
 use crate::support::world::apps::condition;
-use crate::support::{Oracle, Pennant, Receiver, World};
+use crate::support::{Oracle, Receiver, Relaybook, World};
 
 #[tokio::test]
 async fn a_failure_and_its_recovery_are_each_reported_once() {
@@ -13,7 +13,7 @@ async fn a_failure_and_its_recovery_are_each_reported_once() {
     world.deploy("web", "1").await;
     world.pipeline("shop", &["dev/web"]).await;
     world.notification("hook", &receiver, json!({})).await;
-    let _pennant = Pennant::start(&world).await;
+    let _relaybook = Relaybook::start(&world).await;
     world.settled().await;
 
     // The pods fail and recover.
@@ -43,7 +43,7 @@ async fn a_kustomization_that_fails_and_is_reverted_recovers() {
     world.kustomize("fence", "0").await;
     world.flux_pipeline("shop", &["dev/web"]).await;
     world.notification("hook", &receiver, json!({})).await;
-    let _pennant = Pennant::start(&world).await;
+    let _relaybook = Relaybook::start(&world).await;
     world.settled().await;
 
     // The health check of the running revision fails, and then succeeds.
@@ -72,14 +72,14 @@ async fn a_whole_life_cycle_is_reported_and_again_after_recreation() {
     let mut over = all_triggers();
     json_patch::merge(&mut over, &json!({"delivery": {"retain": {"perLane": 100}}}));
     world.notification("hook", &receiver, over).await;
-    let _pennant = Pennant::start(&world).await;
+    let _relaybook = Relaybook::start(&world).await;
     world.settled().await;
 
     world.deploy("web", "1").await;
     world.ship("web", "2").await;
     world.break_("web", "3", "will not start").await;
     world.ship("web", "2").await;
-    // The test waits for `Removed` before it creates the object again. Pennant can only report a deletion that it observes.
+    // The test waits for `Removed` before it creates the object again. Relaybook can only report a deletion that it observes.
     world.take_away("web").await;
     receiver.wait("/hook/web", 10).await;
     world.deploy("web", "2").await;

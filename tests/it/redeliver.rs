@@ -1,28 +1,28 @@
-//! Redelivery: a new value of the annotation `pennant.dev/redeliver`, or the command `pennant redeliver`, sends a delivery again.
+//! Redelivery: a new value of the annotation `relaybook.dev/redeliver`, or the command `relaybook redeliver`, sends a delivery again.
 
 use kube::ResourceExt as _;
-use pennant::api::{Delivery, Outcome};
+use relaybook::api::{Delivery, Outcome};
 use serde_json::json;
 
-use crate::support::pennant::command;
 use crate::support::receiver::Gate;
-use crate::support::{Pennant, Receiver, Reply, World, eventually};
+use crate::support::relaybook::command;
+use crate::support::{Receiver, Relaybook, Reply, World, eventually};
 
-/// Starts Pennant with the pipeline `shop`, its target `dev/web`, and the notification `hook`.
-async fn stage(ns: &str, replies: Vec<Reply>) -> (World, Receiver, Pennant) {
+/// Starts Relaybook with the pipeline `shop`, its target `dev/web`, and the notification `hook`.
+async fn stage(ns: &str, replies: Vec<Reply>) -> (World, Receiver, Relaybook) {
     let world = World::new(ns).await;
     let receiver = Receiver::start();
     receiver.script("/hook/web", replies);
     world.deploy("web", "1").await;
     world.pipeline("shop", &["dev/web"]).await;
     world.notification("hook", &receiver, json!({"endpoint": {"timeout": "60s"}})).await;
-    let pennant = Pennant::start(&world).await;
+    let relaybook = Relaybook::start(&world).await;
     world.settled().await;
-    (world, receiver, pennant)
+    (world, receiver, relaybook)
 }
 
 async fn annotate(world: &World, delivery: &Delivery, value: &str) {
-    let patch = json!({"metadata": {"annotations": {"pennant.dev/redeliver": value}}});
+    let patch = json!({"metadata": {"annotations": {"relaybook.dev/redeliver": value}}});
     world.patch::<Delivery>(&delivery.name_any(), patch).await;
 }
 
@@ -38,7 +38,7 @@ async fn settled(world: &World, what: &str, outcome: Outcome, value: Option<&str
 
 #[tokio::test]
 async fn each_new_value_redelivers_once_with_the_same_id() {
-    let (world, receiver, mut pennant) = stage("redeliver", vec![Reply::status(400)]).await;
+    let (world, receiver, mut relaybook) = stage("redeliver", vec![Reply::status(400)]).await;
     world.ship("web", "2").await;
     let parked = settled(&world, "Deployed 2", Outcome::Parked, None).await;
     annotate(&world, &parked, "1").await;
@@ -50,7 +50,7 @@ async fn each_new_value_redelivers_once_with_the_same_id() {
     settled(&world, "Deployed 2", Outcome::Delivered, Some("2")).await;
     annotate(&world, &delivered, "2").await;
     world.fence("shop", &["hook"]).await;
-    pennant.restart().await;
+    relaybook.restart().await;
     world.settled().await;
     world.fence("shop", &["hook"]).await;
     let requests = receiver.to("/hook/web");
@@ -62,11 +62,11 @@ async fn each_new_value_redelivers_once_with_the_same_id() {
         if counts == (0, 0) { Ok(()) } else { Err(format!("{counts:?}")) }
     })
     .await;
-    assert_eq!(pennant.metrics().await["pennant_redeliveries_total"], 0.0, "since the restart");
-    // A redelivery that is requested while Pennant is stopped is sent after the next start.
-    pennant.stop().await;
+    assert_eq!(relaybook.metrics().await["relaybook_redeliveries_total"], 0.0, "since the restart");
+    // A redelivery that is requested while Relaybook is stopped is sent after the next start.
+    relaybook.stop().await;
     annotate(&world, &delivered, "3").await;
-    pennant.start_again().await;
+    relaybook.start_again().await;
     settled(&world, "Deployed 2", Outcome::Delivered, Some("3")).await;
     assert_eq!(receiver.to("/hook/web").len(), 4);
 }
@@ -75,7 +75,7 @@ async fn each_new_value_redelivers_once_with_the_same_id() {
 async fn a_redelivery_is_outside_the_order_of_its_lane() {
     let (gate, again) = (Gate::new(), Gate::new());
     let replies = vec![Reply::status(200), Reply::status(200).behind(&gate), Reply::status(200).behind(&again)];
-    let (world, receiver, mut pennant) = stage("outside", replies).await;
+    let (world, receiver, mut relaybook) = stage("outside", replies).await;
     world.ship("web", "2").await;
     let first = settled(&world, "Deployed 2", Outcome::Delivered, None).await;
     world.ship("web", "3").await;
@@ -88,9 +88,9 @@ async fn a_redelivery_is_outside_the_order_of_its_lane() {
     world.ship("web", "4").await;
     settled(&world, "Deployed 4", Outcome::Delivered, None).await;
     // A redelivery that is in flight when the process is killed is repeated after the restart, again outside the order of the lane.
-    pennant.kill9();
+    relaybook.kill9();
     again.open();
-    pennant.start_again().await;
+    relaybook.start_again().await;
     settled(&world, "Deployed 2", Outcome::Delivered, Some("x")).await;
     world.fence("shop", &["hook"]).await;
     let ids: Vec<_> = receiver.to("/hook/web").iter().map(|r| r.id().to_owned()).collect();
@@ -101,7 +101,7 @@ async fn a_redelivery_is_outside_the_order_of_its_lane() {
 #[tokio::test]
 async fn a_redelivery_of_a_pending_delivery_sends_it_once() {
     let gate = Gate::new();
-    let (world, receiver, _pennant) = stage("pending-again", vec![Reply::status(200).behind(&gate)]).await;
+    let (world, receiver, _relaybook) = stage("pending-again", vec![Reply::status(200).behind(&gate)]).await;
     world.ship("web", "2").await;
     receiver.wait("/hook/web", 1).await;
     world.ship("web", "3").await;
@@ -124,7 +124,7 @@ async fn a_redelivery_of_a_pending_delivery_sends_it_once() {
 
 #[tokio::test]
 async fn the_command_redelivers_by_name_and_all_parked_deliveries() {
-    let (world, receiver, _pennant) = stage("redeliver-cli", vec![Reply::status(400), Reply::status(422)]).await;
+    let (world, receiver, _relaybook) = stage("redeliver-cli", vec![Reply::status(400), Reply::status(422)]).await;
     for tag in ["2", "3", "4"] {
         world.ship("web", tag).await;
         world.observed_at("shop", tag, &["web"]).await;
@@ -161,7 +161,7 @@ async fn the_command_redelivers_by_name_and_all_parked_deliveries() {
     world.delivery("Deployed 4", again).await;
     let printed = out.split_whitespace().next().unwrap();
     let (code, out, err) = run(&[printed, "--dry-run"]).await;
-    assert!(code == Some(0) && out.starts_with(&format!("delivery.pennant.dev/{} ", last.name_any())), "{out}{err}");
+    assert!(code == Some(0) && out.starts_with(&format!("delivery.relaybook.dev/{} ", last.name_any())), "{out}{err}");
     let (code, _, err) = run(&["pipeline/shop"]).await;
     assert!(code == Some(2) && err.contains("this names a Pipeline, not a Delivery; write NAME or delivery/NAME"), "{err}");
     assert_eq!(run(&[]).await.0, Some(2));

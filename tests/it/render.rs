@@ -1,11 +1,11 @@
-//! `pennant render` shows exactly the request that Pennant sends, without the credentials.
+//! `relaybook render` shows exactly the request that Relaybook sends, without the credentials.
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use pennant::api::Pipeline;
+use relaybook::api::Pipeline;
 use serde_json::{Value, json};
 
-use crate::support::pennant::{Options, command};
-use crate::support::{Pennant, Receiver, World, eventually};
+use crate::support::relaybook::{Options, command};
+use crate::support::{Receiver, Relaybook, World, eventually};
 
 fn stdout(output: &std::process::Output) -> Value {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -22,15 +22,15 @@ async fn render_of_a_live_pipeline_shows_what_is_sent() {
     let over = json!({"endpoint": {"auth": {"token": {"secretKeyRef": {"name": "hook", "key": "token"}}}}});
     let body = r#"{"revision": "{{revision}}", "target": "{{target.name}}", "type": "{{type}}", "status": "{{status}}"}"#;
     world.notification("hook", &receiver, over).await;
-    world.patch::<pennant::api::Notification>("hook", json!({"spec": {"template": {"inline": {"body": body}}}})).await;
-    let _pennant = Pennant::start(&world).await;
+    world.patch::<relaybook::api::Notification>("hook", json!({"spec": {"template": {"inline": {"body": body}}}})).await;
+    let _relaybook = Relaybook::start(&world).await;
     world.settled().await;
     world.ship("web", "2").await;
     let sent = receiver.wait("/hook/web", 1).await;
 
     let ns = world.ns.as_str();
     let target = "dev/in-cluster/shown/web";
-    let live = ["render", "pnn/hook", "-n", ns, "--pipeline", "pnpl/shop", "--target", target, "--allow-http"];
+    let live = ["render", "rbn/hook", "-n", ns, "--pipeline", "rbp/shop", "--target", target, "--allow-http"];
     let shown = command(&world, &[&live[..], &["--trigger", "deployed", "-o", "json"]].concat()).await;
     let shown = stdout(&shown);
     assert_eq!((shown[0]["trigger"].as_str(), shown[0]["method"].as_str()), (Some("Deployed"), Some("POST")));
@@ -69,8 +69,8 @@ async fn render_with_the_global_configuration_shows_what_is_sent() {
          notifications: [{{name: audit, triggers: [{{type: Deployed}}], endpoint: {{url: \"{}\"}}}}]\n",
         receiver.url("/audit/{{target.app.name}}")
     );
-    platform.create::<ConfigMap>(json!({"metadata": {"name": "pennant-config"}, "data": {"config.yaml": global}})).await;
-    let _pennant = Pennant::with(&platform, Options { watch: vec![team.ns.clone()], ..Options::of(&platform) }).await;
+    platform.create::<ConfigMap>(json!({"metadata": {"name": "relaybook-config"}, "data": {"config.yaml": global}})).await;
+    let _relaybook = Relaybook::with(&platform, Options { watch: vec![team.ns.clone()], ..Options::of(&platform) }).await;
     team.settled().await;
     eventually("the cursor of audit", async || {
         let dispatched = team.get_pipeline("shop").await.status.unwrap_or_default().dispatched.unwrap_or_default();
@@ -123,7 +123,7 @@ async fn render_works_with_files_only() {
     let (notification, texts) = (folder.join("notification.yaml"), folder.join("texts.yaml"));
     std::fs::write(
         &notification,
-        "{apiVersion: pennant.dev/v1alpha1, kind: Notification, metadata: {name: deploys}, spec: {triggers: [{type: Failed}], \
+        "{apiVersion: relaybook.dev/v1alpha1, kind: Notification, metadata: {name: deploys}, spec: {triggers: [{type: Failed}], \
          endpoint: {url: 'https://example.com/{{environment}}'}, template: {configMapKeyRef: {name: texts, key: body}}}}",
     )
     .unwrap();

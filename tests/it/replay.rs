@@ -8,11 +8,11 @@ use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use kube::core::DynamicObject;
-use pennant::api::{Change, Settled, TransitionType};
-use pennant::changelog::{Verdict, settle};
-use pennant::observe::{Observation, observe, reader};
-use pennant::trigger::transitions;
 use proptest::prelude::*;
+use relaybook::api::{Change, Settled, TransitionType};
+use relaybook::changelog::{Verdict, settle};
+use relaybook::observe::{Observation, observe, reader};
+use relaybook::trigger::transitions;
 
 /// The transitions of the Kustomization. The recording also contains events without a transition: Ready=Unknown in each interval, a
 /// spec edit, a suspension while the source changes, and a dependency that is not ready.

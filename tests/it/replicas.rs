@@ -10,48 +10,48 @@ use futures::future::join_all;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::ResourceExt as _;
 use kube::api::ListParams;
-use pennant::api::Pipeline;
+use relaybook::api::Pipeline;
 use serde_json::json;
 
-use crate::support::pennant::Options;
 use crate::support::receiver::Gate;
+use crate::support::relaybook::Options;
 use crate::support::wait::heavy;
 use crate::support::world::{OF_FIRST, OF_SECOND, bucket};
-use crate::support::{Fault, Oracle, Pennant, Proxy, Receiver, Reply, World, eventually};
+use crate::support::{Fault, Oracle, Proxy, Receiver, Relaybook, Reply, World, eventually};
 
-const DISPATCH: &str = "pennant-dispatch";
-const PIPELINE: &str = "pennant-pipeline";
+const DISPATCH: &str = "relaybook-dispatch";
+const PIPELINE: &str = "relaybook-pipeline";
 /// Time limit for a takeover. A Lease lasts 90 s, and the machine can be busy.
 const EXPIRY: Duration = Duration::from_secs(150);
 
 /// Starts a replica and waits until it is ready.
-async fn replica(world: &World, pod: &'static str) -> Pennant {
-    Pennant::with(world, Options { pod: Some(pod), ..Options::of(world) }).await
+async fn replica(world: &World, pod: &'static str) -> Relaybook {
+    Relaybook::with(world, Options { pod: Some(pod), ..Options::of(world) }).await
 }
 
 /// Returns whether a replica holds a Lease, according to its own metrics.
-async fn holds(pennant: &Pennant, lease: &str) -> bool {
-    pennant.metrics().await[&format!("pennant_lease_held{{lease=\"{lease}\"}}")] > 0.0
+async fn holds(relaybook: &Relaybook, lease: &str) -> bool {
+    relaybook.metrics().await[&format!("relaybook_lease_held{{lease=\"{lease}\"}}")] > 0.0
 }
 
 /// Waits until the metrics of a replica contain this epoch of a Lease. The replica need not hold the Lease.
-async fn epoch(pennant: &Pennant, lease: &str, expected: i32) {
+async fn epoch(relaybook: &Relaybook, lease: &str, expected: i32) {
     eventually(&format!("the epoch of {lease} is {expected}"), async || {
-        let epoch = pennant.metrics().await[&format!("pennant_lease_epoch{{lease=\"{lease}\"}}")];
+        let epoch = relaybook.metrics().await[&format!("relaybook_lease_epoch{{lease=\"{lease}\"}}")];
         if epoch == f64::from(expected) { Ok(()) } else { Err(format!("{epoch}")) }
     })
     .await;
 }
 
 /// Waits until a replica has all buckets.
-async fn acts(pennant: &Pennant, limit: Duration) {
+async fn acts(relaybook: &Relaybook, limit: Duration) {
     for lease in [DISPATCH, PIPELINE] {
-        pennant.holds_within(limit, lease, 0..16).await;
+        relaybook.holds_within(limit, lease, 0..16).await;
     }
 }
 
 /// Waits until two replicas have divided the buckets.
-async fn divided(first: &Pennant, second: &Pennant) {
+async fn divided(first: &Relaybook, second: &Relaybook) {
     for lease in [DISPATCH, PIPELINE] {
         first.holds(lease, OF_FIRST).await;
         second.holds(lease, OF_SECOND).await;
@@ -63,7 +63,7 @@ async fn lease(world: &World, name: &str) -> k8s_openapi::api::coordination::v1:
 }
 
 /// Starts two replicas with a pipeline of five targets, which the first replica has.
-async fn two(ns: &str, receiver: &Receiver) -> (World, Pennant, Pennant) {
+async fn two(ns: &str, receiver: &Receiver) -> (World, Relaybook, Relaybook) {
     let world = World::new(ns).await;
     world.only_for_first();
     for app in APPS {
@@ -186,8 +186,8 @@ async fn one_replica_restarted_under_its_name_continues_at_once() {
     first.start_again().await;
     divided(&first, &second).await;
     // The same replica has the same buckets again, so only the epoch shows the restart.
-    for pennant in [&first, &second] {
-        epoch(pennant, DISPATCH, before + 1).await;
+    for relaybook in [&first, &second] {
+        epoch(relaybook, DISPATCH, before + 1).await;
     }
     ship_all(&world, 2..=2).await;
     judge(&world, &receiver, 2, 1).await;
@@ -201,29 +201,29 @@ async fn a_replica_that_lost_its_lease_does_nothing_until_it_has_it_again() {
     world.deploy("a", "0").await;
     world.pipeline("shop", &["dev/a"]).await;
     world.notification("hook", &receiver, json!({})).await;
-    let pennant = replica(&world, "first").await;
+    let relaybook = replica(&world, "first").await;
     world.settled().await;
     world.ship("a", "1").await;
     receiver.wait("/hook/a", 1).await;
 
-    let annotations = json!({"pennant.dev/buckets": null});
+    let annotations = json!({"relaybook.dev/buckets": null});
     let stolen = json!({"holderIdentity": "robber", "leaseDurationSeconds": 30, "leaseTransitions": 40});
     let robbed = json!({"metadata": {"annotations": annotations}, "spec": stolen});
     world.patch::<Lease>(DISPATCH, robbed).await;
     eventually("the replica has noticed that it lost its Lease", async || {
-        if holds(&pennant, DISPATCH).await { Err("not yet".to_owned()) } else { Ok(()) }
+        if holds(&relaybook, DISPATCH).await { Err("not yet".to_owned()) } else { Ok(()) }
     })
     .await;
-    let writes = pennant.metrics().await;
+    let writes = relaybook.metrics().await;
     world.ship("a", "2").await;
     world.observed_at("shop", "2", &["a"]).await;
-    assert!(holds(&pennant, PIPELINE).await, "the replica still holds the other Lease");
+    assert!(holds(&relaybook, PIPELINE).await, "the replica still holds the other Lease");
     assert_eq!(receiver.to("/hook/a").len(), 1);
-    let creates = "pennant_api_writes_total{kind=\"delivery_create\",result=\"ok\"}";
-    assert_eq!(pennant.metrics().await[creates], writes[creates]);
+    let creates = "relaybook_api_writes_total{kind=\"delivery_create\",result=\"ok\"}";
+    assert_eq!(relaybook.metrics().await[creates], writes[creates]);
 
     // The other holder does not renew the Lease, so it expires and the replica gets it back.
-    acts(&pennant, Duration::from_mins(2)).await;
+    acts(&relaybook, Duration::from_mins(2)).await;
     assert_eq!(lease(&world, DISPATCH).await.lease_transitions, Some(41));
     world.ship("a", "3").await;
     world.fence("shop", &["hook"]).await;
@@ -238,11 +238,11 @@ async fn a_deleted_lease_is_recreated_with_an_epoch_above_the_logs() {
     world.deploy("a", "0").await;
     world.pipeline("shop", &["dev/a"]).await;
     world.notification("hook", &receiver, json!({})).await;
-    let mut pennant = replica(&world, "first").await;
+    let mut relaybook = replica(&world, "first").await;
     world.settled().await;
     // Each restart starts a new epoch.
     for tag in ["1", "2"] {
-        pennant.restart().await;
+        relaybook.restart().await;
         world.settled().await;
         world.ship("a", tag).await;
         world.observed_at("shop", tag, &["a"]).await;
@@ -289,7 +289,7 @@ async fn stale_data_of_a_standby_is_not_reported() {
     let hold = Fault::Times(1, Box::new(Fault::HoldRequest(silent)));
     let rule = proxy.rule(|call| call.is_watch() && call.concerns("deployments"), hold);
     let kubeconfig = Some(proxy.kubeconfig.clone());
-    let second = Pennant::with(&world, Options { pod: Some("second"), kubeconfig, ..Options::of(&world) }).await;
+    let second = Relaybook::with(&world, Options { pod: Some("second"), kubeconfig, ..Options::of(&world) }).await;
     divided(&first, &second).await;
     proxy.hit(rule, 1).await;
     for tag in ["1", "2"] {

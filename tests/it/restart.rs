@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 use futures::future::join_all;
 use kube::ResourceExt as _;
 use kube::api::ListParams;
-use pennant::api::{Delivery, Notification, Outcome, Pipeline, Time};
+use relaybook::api::{Delivery, Notification, Outcome, Pipeline, Time};
 use serde_json::json;
 
 use crate::support::control_plane::ControlPlane;
-use crate::support::pennant::Options;
 use crate::support::receiver::Gate;
+use crate::support::relaybook::Options;
 use crate::support::wait::heavy;
-use crate::support::{Oracle, Pennant, Receiver, Reply, World};
+use crate::support::{Oracle, Receiver, Relaybook, Reply, World};
 
 #[tokio::test]
 async fn a_delivery_that_waits_for_a_retry_survives_a_kill() {
@@ -25,14 +25,14 @@ async fn a_delivery_that_waits_for_a_retry_survives_a_kill() {
     world.pipeline("shop", &["dev/web"]).await;
     let slow = json!({"delivery": {"retry": {"initial": "20s", "max": "20s"}}});
     world.notification("hook", &receiver, slow).await;
-    let mut pennant = Pennant::start(&world).await;
+    let mut relaybook = Relaybook::start(&world).await;
     world.settled().await;
 
     world.ship("web", "2").await;
     let waiting = world.delivery("Deployed 2", |d| d.status.as_ref().is_some_and(|s| s.next_attempt_time.is_some())).await;
-    pennant.kill9();
+    relaybook.kill9();
     let due = waiting.status.unwrap().next_attempt_time.unwrap();
-    pennant.start_again().await;
+    relaybook.start_again().await;
     let requests = receiver.wait("/hook/web", 2).await;
     let (wall, mono) = (Time::now(), Instant::now());
     let second = wall.checked_sub(mono - requests[1].at).unwrap();
@@ -52,14 +52,14 @@ async fn a_request_in_flight_is_repeated_at_most_once_after_a_kill() {
     world.deploy("web", "1").await;
     world.pipeline("shop", &["dev/web"]).await;
     world.notification("hook", &receiver, json!({"endpoint": {"timeout": "60s"}})).await;
-    let mut pennant = Pennant::start(&world).await;
+    let mut relaybook = Relaybook::start(&world).await;
     world.settled().await;
 
     world.ship("web", "2").await;
     world.ship("web", "3").await;
     receiver.wait("/hook/web", 1).await;
-    pennant.kill9();
-    pennant.start_again().await;
+    relaybook.kill9();
+    relaybook.start_again().await;
     world.fence("shop", &["hook"]).await;
     Oracle::new(&world, &receiver).lane("shop/hook/dev/web", &["Deployed 2", "Deployed 3"]).after_a_crash().check().await;
     let requests = receiver.to("/hook/web");
@@ -80,8 +80,8 @@ async fn ten_kills_over_a_stream_of_changes_lose_nothing() {
     world.pipeline("shop", &apps.map(|app| ["dev/", app].concat()).each_ref().map(String::as_str)).await;
     world.notification("hook", &receiver, json!({})).await;
     // Another process runs the pipeline controller and is not killed. So every change is in the log.
-    let _observer = Pennant::with(&world, Options { controllers: "pipeline", ..Options::of(&world) }).await;
-    let mut dispatcher = Pennant::with(&world, Options { controllers: "dispatch", ..Options::of(&world) }).await;
+    let _observer = Relaybook::with(&world, Options { controllers: "pipeline", ..Options::of(&world) }).await;
+    let mut dispatcher = Relaybook::with(&world, Options { controllers: "dispatch", ..Options::of(&world) }).await;
     world.settled().await;
 
     let tags: Vec<_> = (1..=KILLS).map(|n| n.to_string()).collect();
@@ -110,18 +110,18 @@ async fn a_graceful_stop_finishes_requests_in_flight_and_a_restart_is_silent() {
     world.deploy("web", "1").await;
     world.pipeline("shop", &["dev/web"]).await;
     world.notification("hook", &receiver, json!({"endpoint": {"timeout": "60s"}})).await;
-    let mut pennant = Pennant::start(&world).await;
+    let mut relaybook = Relaybook::start(&world).await;
     world.settled().await;
 
     world.ship("web", "2").await;
     receiver.wait("/hook/web", 1).await;
-    pennant.ask_to_stop();
-    crate::support::eventually("Pennant has received SIGTERM", async || {
-        if pennant.log().contains("stopping: no new work is started") { Ok(()) } else { Err("not yet".to_owned()) }
+    relaybook.ask_to_stop();
+    crate::support::eventually("Relaybook has received SIGTERM", async || {
+        if relaybook.log().contains("stopping: no new work is started") { Ok(()) } else { Err("not yet".to_owned()) }
     })
     .await;
     gate.open();
-    assert!(pennant.ended().await.success());
+    assert!(relaybook.ended().await.success());
     world.delivery("Deployed 2", |d| d.status.as_ref().is_some_and(|s| s.outcome == Some(Outcome::Delivered))).await;
     let status = world.get_pipeline("shop").await.status.unwrap();
     let (log, dispatched) = (status.log.unwrap(), status.dispatched.unwrap());
@@ -129,23 +129,23 @@ async fn a_graceful_stop_finishes_requests_in_flight_and_a_restart_is_silent() {
     assert_eq!(dispatched.last_sent.len(), 1);
 
     // The next start updates the counts of the Notification. After that, there is nothing to write.
-    pennant.start_again().await;
+    relaybook.start_again().await;
     let counted = |n: &Notification| n.status.as_ref().is_some_and(|s| s.pending == 0 && s.delivered == 1);
     crate::support::eventually("the counts follow", async || {
         let n = world.get_notification("hook").await;
         if counted(&n) { Ok(()) } else { Err(format!("{:?}", n.status)) }
     })
     .await;
-    pennant.stop().await;
+    relaybook.stop().await;
 
     let before = versions(&world).await;
-    pennant.start_again().await;
-    assert_eq!((pennant.writes().await, pennant.attempts().await), (0.0, 0.0));
+    relaybook.start_again().await;
+    assert_eq!((relaybook.writes().await, relaybook.attempts().await), (0.0, 0.0));
     assert_eq!(versions(&world).await, before);
     let old = world.delivery("Deployed 2", |_| true).await.resource_version();
     world.fence("shop", &["hook"]).await;
     Oracle::new(&world, &receiver).lane("shop/hook/dev/web", &["Deployed 2"]).check().await;
-    assert_eq!(pennant.attempts().await, 1.0, "the request of the fence");
+    assert_eq!(relaybook.attempts().await, 1.0, "the request of the fence");
     assert_eq!(world.delivery("Deployed 2", |_| true).await.resource_version(), old);
 }
 
@@ -163,7 +163,7 @@ async fn a_restart_of_the_api_server_loses_nothing() {
     }
     world.pipeline("shop", &["dev/a", "dev/b", "dev/c"]).await;
     world.notification("hook", &receiver, json!({})).await;
-    let _pennant = Pennant::start(&world).await;
+    let _relaybook = Relaybook::start(&world).await;
     world.settled().await;
 
     for tag in ["2", "3", "4"] {

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use kube::ResourceExt as _;
 use kube::api::DeleteParams;
-use pennant::api::{Delivery, Outcome};
+use relaybook::api::{Delivery, Outcome};
 use serde_json::json;
 
-use crate::support::pennant::Options;
+use crate::support::relaybook::Options;
 use crate::support::wait::within;
-use crate::support::{Pennant, Receiver, Reply, World, eventually};
+use crate::support::{Receiver, Relaybook, Reply, World, eventually};
 
 /// Time limit for the deletion. A settled delivery is kept for at least one minute.
 const LIMIT: Duration = Duration::from_mins(3);
@@ -24,9 +24,9 @@ async fn kept(world: &World, notification: &str) -> Vec<String> {
 }
 
 /// Waits until so many deliveries are counted as deleted for this reason.
-async fn removed(pennant: &Pennant, reason: &str, expected: f64) {
+async fn removed(relaybook: &Relaybook, reason: &str, expected: f64) {
     eventually(&format!("{expected} deletions are counted"), async || {
-        let count = pennant.metrics().await[&format!("pennant_deliveries_removed_total{{reason=\"{reason}\"}}")];
+        let count = relaybook.metrics().await[&format!("relaybook_deliveries_removed_total{{reason=\"{reason}\"}}")];
         if count == expected { Ok(()) } else { Err(format!("{count}")) }
     })
     .await;
@@ -41,7 +41,7 @@ async fn the_newest_deliveries_of_a_lane_are_kept_and_parked_ones_longer() {
     world.pipeline("shop", &["dev/web"]).await;
     world.notification("few", &receiver, json!({"delivery": {"retain": {"perLane": 2}}})).await;
     world.notification("many", &receiver, json!({})).await;
-    let mut pennant = Pennant::start(&world).await;
+    let mut relaybook = Relaybook::start(&world).await;
     world.settled().await;
     for tag in ["2", "3", "4", "5", "6"] {
         world.ship("web", tag).await;
@@ -54,10 +54,10 @@ async fn the_newest_deliveries_of_a_lane_are_kept_and_parked_ones_longer() {
     })
     .await;
     assert_eq!(kept(&world, "many").await.len(), 5);
-    removed(&pennant, "per_lane", 2.0).await;
+    removed(&relaybook, "per_lane", 2.0).await;
     // Deleted deliveries are not recorded again, even after a crash.
-    pennant.kill9();
-    pennant.start_again().await;
+    relaybook.kill9();
+    relaybook.start_again().await;
     world.settled().await;
     world.fence("shop", &["few", "many"]).await;
     assert_eq!(receiver.to("/few/web").len(), 5);
@@ -73,7 +73,7 @@ async fn the_cluster_has_a_limit_and_parked_deliveries_are_deleted_last() {
     world.pipeline("shop", &["dev/web"]).await;
     world.notification("hook", &receiver, json!({"triggers": [{"type": "Deployed", "environments": ["dev"]}]})).await;
     let args = vec!["--keep-deliveries".to_owned(), "2".to_owned()];
-    let pennant = Pennant::with(&world, Options { args, ..Options::of(&world) }).await;
+    let relaybook = Relaybook::with(&world, Options { args, ..Options::of(&world) }).await;
     world.settled().await;
     for tag in ["2", "3", "4", "5"] {
         world.ship("web", tag).await;
@@ -84,7 +84,7 @@ async fn the_cluster_has_a_limit_and_parked_deliveries_are_deleted_last() {
         if kept == ["2 Parked", "5 Delivered"] { Ok(()) } else { Err(format!("{kept:?}")) }
     })
     .await;
-    removed(&pennant, "cap", 2.0).await;
+    removed(&relaybook, "cap", 2.0).await;
 }
 
 /// Nothing else shows that a controller keeps the audit longer than its retention.
@@ -95,23 +95,23 @@ async fn deleted_deliveries_that_a_finalizer_keeps_are_counted() {
     world.deploy("web", "1").await;
     world.pipeline("shop", &["dev/web"]).await;
     world.notification("hook", &receiver, json!({})).await;
-    let mut pennant = Pennant::start(&world).await;
+    let mut relaybook = Relaybook::start(&world).await;
     world.settled().await;
     world.ship("web", "2").await;
     world.fence("shop", &["hook"]).await;
     let sent = world.deliveries().await.into_iter().find(|d| d.spec.subject.environment == "dev").expect("it is recorded");
     world.patch::<Delivery>(&sent.name_any(), json!({"metadata": {"finalizers": ["example.com/kept"]}})).await;
     world.api::<Delivery>().delete(&sent.name_any(), &DeleteParams::default()).await.expect("deleted");
-    let overdue = async |pennant: &Pennant, expected: f64| {
+    let overdue = async |relaybook: &Relaybook, expected: f64| {
         eventually(&format!("{expected} deliveries are overdue"), async || {
-            let count = pennant.metrics().await["pennant_deliveries_overdue"];
+            let count = relaybook.metrics().await["relaybook_deliveries_overdue"];
             if count == expected { Ok(()) } else { Err(format!("{count}")) }
         })
         .await;
     };
-    overdue(&pennant, 1.0).await;
-    pennant.restart().await;
-    overdue(&pennant, 1.0).await;
+    overdue(&relaybook, 1.0).await;
+    relaybook.restart().await;
+    overdue(&relaybook, 1.0).await;
     world.patch::<Delivery>(&sent.name_any(), json!({"metadata": {"finalizers": null}})).await;
-    overdue(&pennant, 0.0).await;
+    overdue(&relaybook, 0.0).await;
 }

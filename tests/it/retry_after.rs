@@ -4,10 +4,10 @@
 use std::time::{Duration, Instant};
 
 use futures::future::join_all;
-use pennant::api::{Delivery, DeliveryStatus, Notification, Time};
+use relaybook::api::{Delivery, DeliveryStatus, Notification, Time};
 use serde_json::json;
 
-use crate::support::{Oracle, Pennant, Receiver, Reply, World, eventually};
+use crate::support::{Oracle, Receiver, Relaybook, Reply, World, eventually};
 
 const MINUTE: i64 = 60;
 /// Application, value of `Retry-After` in its first response, and minimum and maximum delay of the retry. The schedule of the
@@ -51,7 +51,7 @@ async fn a_retry_is_never_earlier_than_retry_after() {
         let at = Time::now() + Duration::from_secs(4);
         Reply::status(429).header("retry-after", &http_date(at))
     });
-    let _pennant = Pennant::start(&world).await;
+    let _relaybook = Relaybook::start(&world).await;
     world.settled().await;
 
     join_all(apps.map(|app| world.ship(app, "2"))).await;
@@ -89,7 +89,7 @@ async fn retry_after_only_delays_and_by_one_hour_at_most() {
     }
     let month = http_date(Time::now() + Duration::from_hours(720));
     receiver.script("/hook/month-date", [Reply::status(503).header("retry-after", &month)]);
-    let mut pennant = Pennant::start(&world).await;
+    let mut relaybook = Relaybook::start(&world).await;
     world.settled().await;
 
     join_all(apps.iter().map(|app| world.ship(app, "2"))).await;
@@ -113,8 +113,8 @@ async fn retry_after_only_delays_and_by_one_hour_at_most() {
     }
     let before: Vec<_> = join_all(asked.iter().map(|app| waiting(&world, app))).await;
     // A restarted process also respects the time that the receiver requested.
-    pennant.kill9();
-    pennant.start_again().await;
+    relaybook.kill9();
+    relaybook.start_again().await;
     world.fence("shop", &["other", "hook"]).await;
     let after: Vec<_> = join_all(asked.iter().map(|app| waiting(&world, app))).await;
     assert_eq!(before, after);
@@ -145,7 +145,7 @@ async fn a_rate_limit_is_no_rejection_of_credentials() {
     receiver.script("/hook/primary", [limited("0")]);
     receiver.script("/hook/secondary", [Reply::status(403).header("retry-after", "1800")]);
     receiver.script("/hook/credentials", [limited("4999")]);
-    let _pennant = Pennant::start(&world).await;
+    let _relaybook = Relaybook::start(&world).await;
     world.settled().await;
 
     join_all(apps.map(|app| world.ship(app, "2"))).await;

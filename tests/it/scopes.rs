@@ -5,15 +5,15 @@
 use std::collections::BTreeSet;
 
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
-use pennant::api::conditions::ConditionStatus;
-use pennant::api::pipeline::TargetStatus;
-use pennant::api::{Pipeline, Status};
+use relaybook::api::conditions::ConditionStatus;
+use relaybook::api::pipeline::TargetStatus;
+use relaybook::api::{Pipeline, Status};
 use serde_json::{Value, json};
 
 use crate::support::control_plane;
-use crate::support::pennant::Options;
+use crate::support::relaybook::Options;
 use crate::support::world::{self, apps::Kind, apps::condition};
-use crate::support::{Oracle, Pennant, Receiver, World, eventually};
+use crate::support::{Oracle, Receiver, Relaybook, World, eventually};
 
 #[tokio::test]
 async fn the_same_names_in_two_namespaces_are_independent() {
@@ -25,7 +25,7 @@ async fn the_same_names_in_two_namespaces_are_independent() {
         world.notification("hook", receiver, json!({})).await;
     }
     let watch = vec![a.ns.clone(), b.ns.clone()];
-    let mut pennant = Pennant::with(&a, Options { watch, ..Options::of(&a) }).await;
+    let mut relaybook = Relaybook::with(&a, Options { watch, ..Options::of(&a) }).await;
     a.settled().await;
     b.settled().await;
 
@@ -34,7 +34,7 @@ async fn the_same_names_in_two_namespaces_are_independent() {
     // A change that is neither observed before the restart nor visible after it can be missed. So the test waits here.
     a.observed_at("shop", "2", &["web"]).await;
     b.observed_at("shop", "3", &["web"]).await;
-    pennant.restart().await;
+    relaybook.restart().await;
     a.ship("web", "4").await;
     b.ship("web", "5").await;
     a.fence("shop", &["hook"]).await;
@@ -48,7 +48,7 @@ async fn a_notification_without_any_pipeline_is_ready() {
     let world = World::new("scopes-no-pipeline").await;
     let receiver = Receiver::start();
     world.notification("hook", &receiver, json!({})).await;
-    let _pennant = Pennant::start(&world).await;
+    let _relaybook = Relaybook::start(&world).await;
     world.ready("hook").await;
     let status = world.get_notification("hook").await.status.unwrap();
     assert_eq!((status.pipelines, status.targets), (0, 0));
@@ -69,8 +69,8 @@ async fn the_two_controllers_can_run_in_two_processes() {
     world.deploy("web", "1").await;
     world.pipeline("shop", &["dev/web"]).await;
     world.notification("hook", &receiver, json!({})).await;
-    let _dispatcher = Pennant::with(&world, Options { controllers: "dispatch", ..Options::of(&world) }).await;
-    let mut observer = Pennant::with(&world, Options { controllers: "pipeline", ..Options::of(&world) }).await;
+    let _dispatcher = Relaybook::with(&world, Options { controllers: "dispatch", ..Options::of(&world) }).await;
+    let mut observer = Relaybook::with(&world, Options { controllers: "pipeline", ..Options::of(&world) }).await;
     world.settled().await;
 
     world.ship("web", "2").await;
@@ -92,7 +92,7 @@ async fn a_kind_that_is_added_later_is_observed() {
         json!({"apiVersion": "late.example.com/v1", "kind": "Widget", "name": "web"});
     world.create::<Pipeline>(late).await;
     world.notification("hook", &receiver, json!({})).await;
-    let _pennant = Pennant::start(&world).await;
+    let _relaybook = Relaybook::start(&world).await;
     let missing = world.pipeline_condition("shop", "Ready", |c| c.status == ConditionStatus::False).await;
     assert_eq!(missing.reason, "KindNotFound");
     assert!(missing.message.contains("Widget") && missing.message.contains("late.example.com/v1"), "{}", missing.message);
@@ -144,7 +144,7 @@ async fn a_pipeline_that_cannot_be_observed_shows_the_reason() {
     world.create::<Pipeline>(json!({"metadata": {"name": "twice"}, "spec": {"appRef": app, "environments": twice}})).await;
     world.pipeline("shop", &["dev/web"]).await;
     world.notification("hook", &receiver, json!({})).await;
-    let _pennant = Pennant::start(&world).await;
+    let _relaybook = Relaybook::start(&world).await;
     for (name, reason, words) in [("many", "TooManyTargets", "257 targets"), ("twice", "DuplicateTarget", "appRef.name")] {
         let ready = world.pipeline_condition(name, "Ready", |c| c.status == ConditionStatus::False).await;
         assert_eq!(ready.reason, reason);
@@ -176,66 +176,66 @@ async fn metrics_have_stable_names_and_labels() {
     world.deploy("web", "1").await;
     world.pipeline("shop", &["dev/web"]).await;
     world.notification("hook", &receiver, json!({})).await;
-    let pennant = Pennant::start(&world).await;
-    assert_eq!(pennant.page("/readyz").await, "ok\n");
-    assert_eq!(pennant.page("/healthz").await, "ok\n");
+    let relaybook = Relaybook::start(&world).await;
+    assert_eq!(relaybook.page("/readyz").await, "ok\n");
+    assert_eq!(relaybook.page("/healthz").await, "ok\n");
     // Only this family has series for each notification, and only while it has pending or parked deliveries.
-    let stays = |name: &String| !name.starts_with("pennant_notification_deliveries{");
-    let before: BTreeSet<_> = pennant.metrics().await.into_keys().filter(stays).collect();
+    let stays = |name: &String| !name.starts_with("relaybook_notification_deliveries{");
+    let before: BTreeSet<_> = relaybook.metrics().await.into_keys().filter(stays).collect();
     world.settled().await;
     world.ship("web", "2").await;
     world.fence("shop", &["hook"]).await;
     Oracle::new(&world, &receiver).lane("shop/hook/dev/web", &["Deployed 2"]).check().await;
 
     eventually("both deliveries are counted", async || {
-        let count = pennant.metrics().await["pennant_deliveries_total{outcome=\"Delivered\"}"];
+        let count = relaybook.metrics().await["relaybook_deliveries_total{outcome=\"Delivered\"}"];
         if count == 2.0 { Ok(()) } else { Err(format!("{count}")) }
     })
     .await;
-    let text = pennant.page("/metrics").await;
+    let text = relaybook.page("/metrics").await;
     let families: BTreeSet<_> =
         text.lines().filter_map(|l| l.strip_prefix("# TYPE ")).filter_map(|l| l.split_once(' ')).collect();
     let expected = FAMILIES.into_iter().collect();
     assert_eq!(families, expected);
-    let after = pennant.metrics().await;
+    let after = relaybook.metrics().await;
     let series: BTreeSet<_> = after.keys().filter(|name| stays(name)).cloned().collect();
     assert_eq!(before, series, "every series exists from the start, and no series depends on the names of objects");
 }
 
 const FAMILIES: [(&str, &str); 35] = [
-    ("pennant_api_writes", "counter"),
-    ("pennant_api_writes_paced", "counter"),
-    ("pennant_attempts", "counter"),
-    ("pennant_bookkeeping_entries", "gauge"),
-    ("pennant_bucket_held", "gauge"),
-    ("pennant_build", "info"),
-    ("pennant_caches", "gauge"),
-    ("pennant_change_to_first_attempt_seconds", "histogram"),
-    ("pennant_changes_dropped", "counter"),
-    ("pennant_clusters", "gauge"),
-    ("pennant_config_valid", "gauge"),
-    ("pennant_deliveries", "counter"),
-    ("pennant_deliveries_foreign", "counter"),
-    ("pennant_deliveries_kept", "gauge"),
-    ("pennant_deliveries_overdue", "gauge"),
-    ("pennant_deliveries_pending", "gauge"),
-    ("pennant_deliveries_removed", "counter"),
-    ("pennant_forge_requests", "counter"),
-    ("pennant_lease_epoch", "gauge"),
-    ("pennant_lease_held", "gauge"),
-    ("pennant_lanes", "gauge"),
-    ("pennant_notification_deliveries", "gauge"),
-    ("pennant_objects_cached", "gauge"),
-    ("pennant_observation_lag_seconds", "histogram"),
-    ("pennant_origins_unreachable", "gauge"),
-    ("pennant_hooks", "counter"),
-    ("pennant_promotion_oldest_open_timestamp_seconds", "gauge"),
-    ("pennant_promotions", "gauge"),
-    ("pennant_redeliveries", "counter"),
-    ("pennant_request_duration_seconds", "histogram"),
-    ("pennant_spans", "counter"),
-    ("pennant_tasks", "gauge"),
-    ("pennant_watch_errors", "counter"),
-    ("pennant_watch_restarts", "counter"),
-    ("pennant_workers", "gauge"),
+    ("relaybook_api_writes", "counter"),
+    ("relaybook_api_writes_paced", "counter"),
+    ("relaybook_attempts", "counter"),
+    ("relaybook_bookkeeping_entries", "gauge"),
+    ("relaybook_bucket_held", "gauge"),
+    ("relaybook_build", "info"),
+    ("relaybook_caches", "gauge"),
+    ("relaybook_change_to_first_attempt_seconds", "histogram"),
+    ("relaybook_changes_dropped", "counter"),
+    ("relaybook_clusters", "gauge"),
+    ("relaybook_config_valid", "gauge"),
+    ("relaybook_deliveries", "counter"),
+    ("relaybook_deliveries_foreign", "counter"),
+    ("relaybook_deliveries_kept", "gauge"),
+    ("relaybook_deliveries_overdue", "gauge"),
+    ("relaybook_deliveries_pending", "gauge"),
+    ("relaybook_deliveries_removed", "counter"),
+    ("relaybook_forge_requests", "counter"),
+    ("relaybook_lease_epoch", "gauge"),
+    ("relaybook_lease_held", "gauge"),
+    ("relaybook_lanes", "gauge"),
+    ("relaybook_notification_deliveries", "gauge"),
+    ("relaybook_objects_cached", "gauge"),
+    ("relaybook_observation_lag_seconds", "histogram"),
+    ("relaybook_origins_unreachable", "gauge"),
+    ("relaybook_hooks", "counter"),
+    ("relaybook_promotion_oldest_open_timestamp_seconds", "gauge"),
+    ("relaybook_promotions", "gauge"),
+    ("relaybook_redeliveries", "counter"),
+    ("relaybook_request_duration_seconds", "histogram"),
+    ("relaybook_spans", "counter"),
+    ("relaybook_tasks", "gauge"),
+    ("relaybook_watch_errors", "counter"),
+    ("relaybook_watch_restarts", "counter"),
+    ("relaybook_workers", "gauge"),
 ];

@@ -1,14 +1,14 @@
-//! Credentials from Secrets: Pennant uses the newest value, sends nothing while a value is missing, and never shows a value.
+//! Credentials from Secrets: Relaybook uses the newest value, sends nothing while a value is missing, and never shows a value.
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::api::events::v1::Event;
 use kube::api::ListParams;
-use pennant::api::conditions::ConditionStatus;
-use pennant::api::{Delivery, Notification, Pipeline};
+use relaybook::api::conditions::ConditionStatus;
+use relaybook::api::{Delivery, Notification, Pipeline};
 use serde_json::json;
 
 use crate::support::receiver::Request;
-use crate::support::{Oracle, Pennant, Receiver, Reply, World, eventually};
+use crate::support::{Oracle, Receiver, Relaybook, Reply, World, eventually};
 
 #[tokio::test]
 async fn a_rotated_secret_is_used_by_the_next_attempt() {
@@ -24,7 +24,7 @@ async fn a_rotated_secret_is_used_by_the_next_attempt() {
         "delivery": {"retry": {"initial": "10m", "max": "10m"}},
     });
     world.notification("hook", &receiver, hook).await;
-    let _pennant = Pennant::start(&world).await;
+    let _relaybook = Relaybook::start(&world).await;
     world.settled().await;
 
     world.ship("web", "2").await;
@@ -47,7 +47,7 @@ async fn nothing_is_sent_until_the_secret_exists() {
     world.pipeline("shop", &["dev/web"]).await;
     let token = json!({"secretKeyRef": {"name": "later", "key": "pass-key"}, "header": "x-api-key"});
     world.notification("hook", &receiver, json!({"endpoint": {"auth": {"token": token}}})).await;
-    let _pennant = Pennant::start(&world).await;
+    let _relaybook = Relaybook::start(&world).await;
     world.observed("shop").await;
     let ready = world.condition("hook", "Ready", |c| c.status == ConditionStatus::False).await;
     assert_eq!(ready.reason, "SecretMissing");
@@ -102,7 +102,7 @@ async fn a_secret_that_cannot_work_is_reported_before_the_first_change() {
     let reference = |key: &str| json!({"secretKeyRef": {"name": "chat", "key": key}});
     let endpoint = json!({"url": null, "urlFrom": reference("url"), "auth": {"token": reference("token")}});
     world.notification("hook", &receiver, json!({"endpoint": endpoint})).await;
-    let pennant = Pennant::start(&world).await;
+    let relaybook = Relaybook::start(&world).await;
     world.observed("shop").await;
     let says = async |words: &str| {
         let ready = world.condition("hook", "Ready", |c| c.reason == "SecretInvalid" && c.message.contains(words)).await;
@@ -123,7 +123,7 @@ async fn a_secret_that_cannot_work_is_reported_before_the_first_change() {
     world.condition("hook", "Delivering", |c| c.status == ConditionStatus::True).await;
     world.ship("web", "2").await;
     receiver.wait("/hook/web", 1).await;
-    drop(pennant);
+    drop(relaybook);
 }
 
 #[tokio::test]
@@ -140,7 +140,7 @@ async fn the_url_and_basic_credentials_come_from_secrets() {
         "auth": {"basic": {"secretRef": {"name": "login"}}},
     }});
     world.notification("hook", &receiver, hook).await;
-    let _pennant = Pennant::start(&world).await;
+    let _relaybook = Relaybook::start(&world).await;
     world.settled().await;
 
     world.ship("web", "2").await;
@@ -196,7 +196,7 @@ async fn a_value_of_a_secret_is_shown_nowhere() {
     world.notification("basic", &receiver, json!({"endpoint": endpoint})).await;
     let endpoint = json!({"url": null, "urlFrom": url_from("refusing"), "auth": basic});
     world.notification("refused", &receiver, json!({"endpoint": endpoint})).await;
-    let mut pennant = Pennant::start(&world).await;
+    let mut relaybook = Relaybook::start(&world).await;
     world.settled().await;
 
     world.ship("web", "2").await;
@@ -227,11 +227,11 @@ async fn a_value_of_a_secret_is_shown_nowhere() {
             d.spec.notification == "basic" && d.status.as_ref().is_some_and(|s| s.reason.is_some() && s.attempts == 0)
         })
         .await;
-    let metrics = pennant.metrics().await;
-    pennant.stop().await;
+    let metrics = relaybook.metrics().await;
+    relaybook.stop().await;
 
     let all = ListParams::default();
-    let mut seen = vec![("log", pennant.log()), ("metrics", format!("{metrics:?}"))];
+    let mut seen = vec![("log", relaybook.log()), ("metrics", format!("{metrics:?}"))];
     let text = |list: serde_json::Result<String>| list.unwrap();
     seen.push(("pipelines", text(serde_json::to_string(&world.api::<Pipeline>().list(&all).await.unwrap().items))));
     seen.push(("notifications", text(serde_json::to_string(&world.api::<Notification>().list(&all).await.unwrap().items))));
@@ -267,7 +267,7 @@ async fn every_key_of_the_secret_signs_during_a_rotation() {
     world.pipeline("shop", &["dev/web"]).await;
     world.secret("hmac", json!({"a": "too short"})).await;
     world.notification("hook", &receiver, json!({"endpoint": {"signing": {"secretRef": {"name": "hmac"}}}})).await;
-    let _pennant = Pennant::start(&world).await;
+    let _relaybook = Relaybook::start(&world).await;
     let told = world.condition("hook", "Ready", |c| c.status == ConditionStatus::False).await;
     assert!(told.message.contains("hmac, key a: is not a signing key"), "{}", told.message);
 
@@ -313,7 +313,7 @@ async fn unusable_certificates_are_reported_before_the_first_request() {
     world.notification("secret", &receiver, json!({"endpoint": {"tls": {"caFrom": from("secretKeyRef")}}})).await;
     let client = json!({"endpoint": {"tls": {"clientCertificate": {"secretRef": {"name": "ca"}}}}});
     world.notification("client", &receiver, client).await;
-    let _pennant = Pennant::start(&world).await;
+    let _relaybook = Relaybook::start(&world).await;
     let told = async |name: &str, word: &str| {
         world.condition(name, "Ready", |c| c.status == ConditionStatus::False && c.message.contains(word)).await
     };

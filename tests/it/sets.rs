@@ -8,13 +8,13 @@ mod people;
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::ResourceExt;
 use kube::api::ListParams;
-use pennant::api::conditions::{ConditionStatus, READY, get};
-use pennant::api::{Pipeline, PipelineSet};
+use relaybook::api::conditions::{ConditionStatus, READY, get};
+use relaybook::api::{Pipeline, PipelineSet};
 use serde_json::{Value, json};
 
 use crate::support::receiver::Reply;
 use crate::support::world::all_triggers;
-use crate::support::{Pennant, Receiver, World, eventually};
+use crate::support::{Receiver, Relaybook, World, eventually};
 
 /// Returns the set `apps` of pipelines for the Deployments with a label `env`.
 fn of_deployments(over: &Value) -> Value {
@@ -89,11 +89,11 @@ async fn each_source_has_a_pipeline_and_a_new_one_is_reported() {
     }
     world.notification("hook", &receiver, all_triggers()).await;
     world.create::<PipelineSet>(of_deployments(&json!({}))).await;
-    let mut pennant = Pennant::start(&world).await;
+    let mut relaybook = Relaybook::start(&world).await;
     made(&world, 3).await;
     assert_eq!(names(&world).await, ["a-app", "b-app", "c-app"]);
     let one = world.get_pipeline("a-app").await;
-    assert_eq!((one.labels()["env"].as_str(), one.labels()["pennant.dev/pipeline-set"].as_str()), ("dev", "apps"));
+    assert_eq!((one.labels()["env"].as_str(), one.labels()["relaybook.dev/pipeline-set"].as_str()), ("dev", "apps"));
     assert_eq!(one.owner_references()[0].name, "apps");
     world.observed("a-app").await;
     world.cursor("a-app", "hook").await;
@@ -109,9 +109,9 @@ async fn each_source_has_a_pipeline_and_a_new_one_is_reported() {
     made(&world, 4).await;
 
     // A restart, a status that is deleted and a pipeline that is deleted are not news.
-    pennant.stop().await;
+    relaybook.stop().await;
     world.deploy_with("late", "1", json!({"env": "dev"})).await;
-    pennant.start_again().await;
+    relaybook.start_again().await;
     receiver.wait("/hook/late", 2).await;
     world.delete_any::<Pipeline>("new-app").await;
     exists(&world, "new-app").await;
@@ -144,7 +144,7 @@ async fn a_pipeline_is_deleted_after_the_last_delivery_about_its_source() {
     }
     world.notification("hook", &receiver, all_triggers()).await;
     world.create::<PipelineSet>(of_deployments(&json!({}))).await;
-    let mut pennant = Pennant::start(&world).await;
+    let mut relaybook = Relaybook::start(&world).await;
     made(&world, 3).await;
     for pipeline in ["a-app", "b-app", "c-app"] {
         world.observed(pipeline).await;
@@ -155,7 +155,7 @@ async fn a_pipeline_is_deleted_after_the_last_delivery_about_its_source() {
     receiver.wait("/hook/a", 1).await;
     ready(&world, ConditionStatus::True, ("Made", "1 are deleted after their last deliveries"), 3).await;
     // Also after a crash.
-    pennant.restart().await;
+    relaybook.restart().await;
     receiver.wait("/hook/a", 2).await;
     assert!(names(&world).await.contains(&"a-app".to_owned()));
     receiver.always("/hook/a", Reply::status(200));

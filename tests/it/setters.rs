@@ -1,4 +1,4 @@
-//! Tests `pennant setters`: which files it reads, what it prints and writes, and its exit codes. No test needs a cluster.
+//! Tests `relaybook setters`: which files it reads, what it prints and writes, and its exit codes. No test needs a cluster.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -37,9 +37,9 @@ impl Folder {
 
     /// Runs the command in the folder. Returns exit code, stdout and stderr.
     fn run(&self, args: &[&str]) -> (i32, String, String) {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_pennant"));
+        let mut command = Command::new(env!("CARGO_BIN_EXE_relaybook"));
         command.arg("setters").args(args).current_dir(&self.0).env("KUBECONFIG", "/does/not/exist");
-        let output = command.output().expect("pennant runs");
+        let output = command.output().expect("relaybook runs");
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
         (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
     }
@@ -69,14 +69,14 @@ fn the_difference_is_shown_and_written_on_request() {
          chart\r\n+    version:   '6.5.1'  {PROD} # the chart\r\n     other: x # y\n\\ No newline at end of file\n"
     );
     assert_eq!((code, diff.as_str()), (0, expected.as_str()));
-    assert_eq!(said, "pennant: 1 value to set in 1 file; --write writes them\n");
+    assert_eq!(said, "relaybook: 1 value to set in 1 file; --write writes them\n");
     assert_eq!(folder.read("apps/prod.yaml"), before, "nothing is written without --write");
 
     let written = folder.set("6.5.1", &["--write"]);
-    assert_eq!(written, (0, expected, "pennant: 1 value set in 1 file\n".to_owned()));
+    assert_eq!(written, (0, expected, "relaybook: 1 value set in 1 file\n".to_owned()));
     assert_eq!(folder.read("apps/prod.yaml"), after);
     let again = folder.set("6.5.1", &["--write"]);
-    assert_eq!(again, (0, String::new(), "pennant: nothing to change: 1 value set already\n".to_owned()));
+    assert_eq!(again, (0, String::new(), "relaybook: nothing to change: 1 value set already\n".to_owned()));
     let names: Vec<_> = std::fs::read_dir(folder.0.join("apps")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(names.len(), 3, "no temporary file is left: {names:?}");
 }
@@ -126,9 +126,9 @@ fn a_problem_in_one_file_changes_no_file() {
         "./e.yaml:1: the line has an anchor",
         "./f.yaml:2: not YAML: ",
     ] {
-        assert!(said.contains(&format!("pennant: {start}")), "{start}: {said}");
+        assert!(said.contains(&format!("relaybook: {start}")), "{start}: {said}");
     }
-    assert!(said.ends_with("pennant: 5 problems; no file is changed\n"), "{said}");
+    assert!(said.ends_with("relaybook: 5 problems; no file is changed\n"), "{said}");
     assert_eq!(folder.read("a.yaml"), good);
 }
 
@@ -144,7 +144,7 @@ fn exit_codes_are_those_of_the_other_commands() {
             "no setter",
             set("apps/prod", "team-a:podinfo:dev", "2"),
             1,
-            "pennant: no line under apps/prod ends with # {\"$promotion\": \"team-a:podinfo:dev\"}\n",
+            "relaybook: no line under apps/prod ends with # {\"$promotion\": \"team-a:podinfo:dev\"}\n",
         ),
         ("no file", folder.run(&["empty"]), 1, "found no *.yaml or *.yml file in empty"),
         ("no folder", folder.run(&["nowhere"]), 1, "nowhere cannot be read"),
@@ -186,7 +186,7 @@ fn setters_are_listed() {
     folder.write("c.yaml", "a: # {\"$promotion\": \"team-a:podinfo:prod\"}\n");
     let (code, text, said) = folder.run(&["."]);
     assert_eq!((code, text.lines().count()), (1, 2));
-    assert_eq!(said, "pennant: ./c.yaml:1: there is no value before the marker on this line\npennant: 1 problem\n");
+    assert_eq!(said, "relaybook: ./c.yaml:1: there is no value before the marker on this line\nrelaybook: 1 problem\n");
     let none = Folder::new("unmarked");
     none.write("a.yaml", "a: 1\n");
     assert_eq!(none.run(&["."]), (0, String::new(), "no setters found\n".to_owned()));
@@ -223,7 +223,7 @@ fn only_files_of_the_repository_are_read() {
         "./binary.yaml: not UTF-8: skipped",
         "./sub/vendor: another repository: skipped",
     ] {
-        assert!(said.contains(&format!("pennant: {note}\n")), "{note}: {said}");
+        assert!(said.contains(&format!("relaybook: {note}\n")), "{note}: {said}");
     }
     let one = |path: &str| folder.run(&[path]).1.lines().count();
     assert_eq!((one(".github"), one("linked"), one("linked.yaml"), one("sub/vendor")), (1, 1, 1, 1), "a path that is named");

@@ -1,11 +1,11 @@
 //! Commit statuses of Applications of Argo CD: they are about the commit that was tried, and about one application.
 
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
-use pennant::api::conditions::{ConditionStatus, get};
-use pennant::api::{Delivery, Outcome, Pipeline};
+use relaybook::api::conditions::{ConditionStatus, get};
+use relaybook::api::{Delivery, Outcome, Pipeline};
 use serde_json::{Value, json};
 
-use crate::support::{Oracle, Pennant, Receiver, World, control_plane};
+use crate::support::{Oracle, Receiver, Relaybook, World, control_plane};
 
 const A: &str = "9c1e1fd35d2e0b7a4a1bd2ae8e0a2b6a0f4f3e21";
 const B: &str = "5f3d2c1b0a9e8d7c6b5a4f3e2d1c0b9a8f7e6d5c";
@@ -70,7 +70,7 @@ async fn a_failure_before_the_commit_is_known_is_not_posted_on_the_commit_that_r
     let world = World::new("status-unknown").await;
     let receiver = Receiver::start();
     begin(&world, &receiver, &json!({"revision": A})).await;
-    let _pennant = Pennant::start(&world).await;
+    let _relaybook = Relaybook::start(&world).await;
     world.settled().await;
 
     let failed = json!({
@@ -99,7 +99,7 @@ async fn a_source_that_cannot_be_compared_is_a_failure_of_no_commit() {
     let world = World::new("status-compared").await;
     let receiver = Receiver::start();
     begin(&world, &receiver, &json!({"revision": A})).await;
-    let _pennant = Pennant::start(&world).await;
+    let _relaybook = Relaybook::start(&world).await;
     world.settled().await;
 
     let condition = json!({"type": "ComparisonError", "message": "Failed to load target state: no such chart"});
@@ -119,7 +119,7 @@ async fn the_commit_of_an_application_with_a_chart_is_that_of_its_git_source() {
     let world = World::new("status-sources").await;
     let receiver = Receiver::start();
     begin(&world, &receiver, &json!({"revisions": ["6.5.0", A]})).await;
-    let _pennant = Pennant::start(&world).await;
+    let _relaybook = Relaybook::start(&world).await;
     world.settled().await;
     synced(&world, &json!({"revisions": ["6.5.0", B]})).await;
     receiver.wait(&format!("/repos/acme/podinfo/statuses/{B}"), 1).await;
@@ -142,7 +142,7 @@ async fn the_statuses_of_two_applications_do_not_replace_each_other() {
     }
     let template = json!({"builtin": "github-commit-status", "parameters": {"owner": "acme", "repository": "podinfo"}});
     world.builtin("status", &receiver, template, json!({"triggers": [{"type": "Deployed"}]})).await;
-    let _pennant = Pennant::start(&world).await;
+    let _relaybook = Relaybook::start(&world).await;
     world.settled().await;
     for app in ["api", "web"] {
         world.applied(app, &format!("main@sha1:{B}")).await;
@@ -153,6 +153,6 @@ async fn the_statuses_of_two_applications_do_not_replace_each_other() {
     both.lane("web/status/dev/web", &[&deployed]).check().await;
     let mut contexts: Vec<_> = sent.iter().map(|request| request.json()["context"].clone()).collect();
     contexts.sort_by_key(ToString::to_string);
-    let context = |app: &str| format!("pennant/in-cluster/status-context/{app}/dev/status-context/Kustomization/{app}");
+    let context = |app: &str| format!("relaybook/in-cluster/status-context/{app}/dev/status-context/Kustomization/{app}");
     assert_eq!(contexts, [context("api"), context("web")]);
 }

@@ -1,10 +1,10 @@
 //! Transitions of environments and of the pipeline, in addition to those of targets.
 
-use pennant::api::Outcome;
-use pennant::api::delivery::SubjectKind;
+use relaybook::api::Outcome;
+use relaybook::api::delivery::SubjectKind;
 use serde_json::json;
 
-use crate::support::{Pennant, Receiver, World};
+use crate::support::{Receiver, Relaybook, World};
 
 #[tokio::test]
 async fn environments_and_the_pipeline_are_reported_with_their_own_layers() {
@@ -23,8 +23,8 @@ async fn environments_and_the_pipeline_are_reported_with_their_own_layers() {
     let mut environments = serde_json::to_value(pipeline.spec.environments).unwrap();
     let layer = json!([{"name": "hook", "endpoint": {"url": receiver.url("/dev/{{type}}")}}]);
     environments[0]["notifications"] = layer;
-    world.patch::<pennant::api::Pipeline>("shop", json!({"spec": {"environments": environments}})).await;
-    let _pennant = Pennant::start(&world).await;
+    world.patch::<relaybook::api::Pipeline>("shop", json!({"spec": {"environments": environments}})).await;
+    let _relaybook = Relaybook::start(&world).await;
     world.settled().await;
 
     world.ship("web", "f1").await;
@@ -37,7 +37,7 @@ async fn environments_and_the_pipeline_are_reported_with_their_own_layers() {
     world.fence("shop", &["hook"]).await;
     receiver.wait("/PipelineReady/Current", 1).await;
     receiver.wait("/EnvironmentReady/Current", 1).await;
-    let delivered = |d: &pennant::api::Delivery| d.status.as_ref().is_some_and(|s| s.outcome == Some(Outcome::Delivered));
+    let delivered = |d: &relaybook::api::Delivery| d.status.as_ref().is_some_and(|s| s.outcome == Some(Outcome::Delivered));
     let whole = world.delivery("PipelineReady f1", delivered).await.spec;
     assert_eq!((whole.subject.kind, whole.subject.name.as_str()), (SubjectKind::Pipeline, "shop"));
     assert_eq!(whole.lane, "pipeline/shop");

@@ -1,4 +1,4 @@
-//! Puts secrets in every place that can contain one, runs Pennant at the most verbose log level, and searches all readable output.
+//! Puts secrets in every place that can contain one, runs Relaybook at the most verbose log level, and searches all readable output.
 //!
 //! The receivers repeat the request in the status line, in headers and in the body of the response, unchanged and encoded.
 
@@ -8,17 +8,17 @@ use std::sync::Arc;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::events::v1::Event;
 use kube::api::ListParams;
-use pennant::api::{Delivery, Notification, Pipeline};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use relaybook::api::{Delivery, Notification, Pipeline};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
-use crate::support::pennant::{Options, command};
+use crate::support::relaybook::{Options, command};
 use crate::support::tls::{Authority, Pair, params};
-use crate::support::{Oracle, Pennant, Receiver, World, eventually, world};
+use crate::support::{Oracle, Receiver, Relaybook, World, eventually, world};
 
 /// The values in Secrets, which must not appear anywhere else. A host is secret if its whole URL is secret.
 const VALUES: [&str; 16] = [
@@ -66,7 +66,7 @@ fn repeat(request: &str) -> String {
     let line = request.lines().next().unwrap_or_default();
     let authorization = request.lines().find(|l| l.starts_with("authorization: ") || l.starts_with("x-key: "));
     let authorization = authorization.unwrap_or_default();
-    // Short enough for the 256 bytes of a response that Pennant keeps.
+    // Short enough for the 256 bytes of a response that Relaybook keeps.
     let place = line.split(' ').nth(1).unwrap_or_default();
     let token = authorization.rsplit(' ').next().unwrap_or_default();
     let sent = VALUES.into_iter().filter(|v| request.contains(v));
@@ -138,7 +138,7 @@ async fn notifications(
 ) -> Vec<(&'static str, &'static str)> {
     let open = format!("http://{}/open", echo("127.0.0.1", tasks).await);
     let (echo, mistaken) = (echo(VALUES[5], tasks).await, mistaken(authority, tasks).await);
-    let client = Pair::self_signed(&params("pennant"));
+    let client = Pair::self_signed(&params("relaybook"));
     let pair = json!({"tls.crt": client.certificate.pem(), "tls.key": client.key.serialize_pem()});
     world.secret("client", pair).await;
     world.secret("login", json!({"username": VALUES[3], "password": VALUES[4]})).await;
@@ -180,7 +180,7 @@ async fn notifications(
     }});
     json_patch::merge(&mut everywhere, &own);
     let config = json!({"notifications": [everywhere]}).to_string();
-    let map = json!({"metadata": {"name": "pennant-config"}, "data": {"config.yaml": config}});
+    let map = json!({"metadata": {"name": "relaybook-config"}, "data": {"config.yaml": config}});
     world.create::<k8s_openapi::api::core::v1::ConfigMap>(map).await;
     world.notification("everywhere", ours, json!({"endpoint": {"url": null}, "template": null})).await;
     vec![
@@ -276,10 +276,11 @@ async fn no_secret_appears_anywhere_at_any_log_level() {
     let pem = String::from_utf8(pem["tls.key"].0.clone()).unwrap();
     let key_lines: Vec<_> = pem.lines().filter(|line| !line.starts_with("---")).map(str::to_owned).collect();
 
-    let loud = ("PENNANT_LOG", "trace,hyper=trace,reqwest=trace,rustls=trace,kube_client::client=trace,h2=trace".to_owned());
+    let loud =
+        ("RELAYBOOK_LOG", "trace,hyper=trace,reqwest=trace,rustls=trace,kube_client::client=trace,h2=trace".to_owned());
     let trusted = ("SSL_CERT_FILE", bundle.display().to_string());
     let options = Options { env: vec![loud.clone(), trusted.clone()], ..Options::of(&world) };
-    let mut pennant = Pennant::with(&world, options).await;
+    let mut relaybook = Relaybook::with(&world, options).await;
     for (name, _) in notifications.iter().filter(|(name, _)| *name != "everywhere") {
         world.cursor("shop", name).await;
     }
@@ -293,25 +294,25 @@ async fn no_secret_appears_anywhere_at_any_log_level() {
     all_have(&world, "Deployed 2", &notifications).await;
     world.warning("control", "DeliveryWaits").await;
     world.warning("no-hmac", "SecretInvalid").await;
-    let metrics = pennant.page("/metrics").await;
-    pennant.stop().await;
-    let log = pennant.log();
+    let metrics = relaybook.page("/metrics").await;
+    relaybook.stop().await;
+    let log = relaybook.log();
     let level = |word: &str| log.lines().any(|line| line.contains(&format!("\"level\":\"{word}\"")));
     assert!(level("DEBUG"), "{log}");
     let mut seen_first = seen(&world, &notifications).await;
     seen_first.extend([("log".to_owned(), log), ("metrics".to_owned(), metrics)]);
     search(&seen_first, &key_lines);
-    drop(pennant);
+    drop(relaybook);
 
     // The same through a proxy that does not exist.
     let url = format!("http://{}:{}@127.0.0.1:1", VALUES[15], VALUES[14]);
-    let dead = Options { env: vec![loud, trusted, ("PENNANT_PROXY", url)], ..Options::of(&world) };
-    let mut pennant = Pennant::with(&world, dead).await;
+    let dead = Options { env: vec![loud, trusted, ("RELAYBOOK_PROXY", url)], ..Options::of(&world) };
+    let mut relaybook = Relaybook::with(&world, dead).await;
     let refused: Vec<_> = ["url", "token", "nowhere", "mistaken"].map(|name| (name, "ConnectionFailed")).to_vec();
     all_have(&world, "Deployed 2", &refused).await;
-    pennant.stop().await;
+    relaybook.stop().await;
     let mut seen_second = seen(&world, &notifications).await;
-    seen_second.push(("log with a proxy".to_owned(), pennant.log()));
+    seen_second.push(("log with a proxy".to_owned(), relaybook.log()));
     search(&seen_second, &key_lines);
 
     std::fs::remove_file(bundle).unwrap();

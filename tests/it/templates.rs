@@ -1,14 +1,14 @@
 //! Templates: the messages are readable, special characters arrive unchanged, and errors are reported before anything is sent.
 
 use k8s_openapi::api::apps::v1::Deployment;
-use pennant::api::conditions::ConditionStatus;
 use percent_encoding::percent_decode_str;
+use relaybook::api::conditions::ConditionStatus;
 use serde_json::{Value, json};
 
 use crate::support::receiver::Request;
 use crate::support::world::WITNESS;
 use crate::support::world::apps::condition;
-use crate::support::{Oracle, Pennant, Receiver, World};
+use crate::support::{Oracle, Receiver, Relaybook, World};
 
 /// The built-in templates that contain a message as text, with their required parameters.
 const TEXTS: [(&str, &[(&str, &str)]); 16] = [
@@ -77,7 +77,7 @@ async fn messages_are_human_readable() {
         let over = if name == "slack" { and_progress.clone() } else { json!({}) };
         world.builtin(name, &receiver, json!({"builtin": name, "parameters": parameters}), over).await;
     }
-    let mut pennant = Pennant::start(&world).await;
+    let mut relaybook = Relaybook::start(&world).await;
     world.settled().await;
 
     let failed = r#"ReplicaSet "web-85f5969b7c" has timed out progressing."#;
@@ -85,8 +85,8 @@ async fn messages_are_human_readable() {
     world.break_("web", "1.2", failed).await;
     let names: Vec<&str> = TEXTS.iter().map(|(name, _)| *name).chain(["hook"]).collect();
     world.fence("shop", &names).await;
-    // Pennant first observes this rollout while it is in progress, so the message contains replica counts.
-    pennant.stop().await;
+    // Relaybook first observes this rollout while it is in progress, so the message contains replica counts.
+    relaybook.stop().await;
     world.patch::<Deployment>("web", json!({"spec": {"replicas": 3}})).await;
     world.roll_out("web", "1.3").await;
     let counts = json!({"replicas": 3, "updatedReplicas": 2, "readyReplicas": 3, "availableReplicas": 3,
@@ -95,7 +95,7 @@ async fn messages_are_human_readable() {
         .report("web", condition("Progressing", "True", "ReplicaSetUpdated", "\"web\" is progressing."), counts)
         .await
         .unwrap();
-    let _pennant = Pennant::start(&world).await;
+    let _relaybook = Relaybook::start(&world).await;
     world.fence("shop", &["hook", "slack"]).await;
 
     let steps = ["Progressing 1.1", "Deployed 1.1", "Progressing 1.2", "Failed 1.2", "Progressing 1.3"];
@@ -128,7 +128,7 @@ async fn quotes_and_line_breaks_in_a_message_arrive_unchanged() {
     world.deploy("web", "1").await;
     world.pipeline("shop", &["dev/web"]).await;
     world.notification("hook", &receiver, json!({})).await;
-    let _pennant = Pennant::start(&world).await;
+    let _relaybook = Relaybook::start(&world).await;
     world.settled().await;
 
     let message = "a \"quoted\"\nline, a back\\slash, \u{1}, \u{2028}, {{message}} and \u{1f6a9}\"}";
@@ -150,7 +150,7 @@ async fn a_missing_field_is_reported_before_the_first_request_and_recovers() {
     world.notification("good", &receiver, json!({})).await;
     let misspelt = json!({"template": {"inline": {"body": r#"{"text": "{{pipline.name}} in {{enviroment}}"}"#}}});
     let bad = world.notification("bad", &receiver, misspelt).await;
-    let _pennant = Pennant::start(&world).await;
+    let _relaybook = Relaybook::start(&world).await;
     world.observed("shop").await;
     world.ready("good").await;
     let ready = world.condition("bad", "Ready", |c| c.status == ConditionStatus::False).await;
@@ -179,7 +179,7 @@ async fn a_missing_field_is_reported_before_the_first_request_and_recovers() {
     assert!(receiver.to("/bad/web").is_empty());
 
     let mended = json!({"spec": {"template": {"inline": {"body": crate::support::world::BODY}}}});
-    assert_eq!(world.patch::<pennant::api::Notification>("bad", mended).await.metadata.uid, bad.metadata.uid);
+    assert_eq!(world.patch::<relaybook::api::Notification>("bad", mended).await.metadata.uid, bad.metadata.uid);
     world.ready("bad").await;
     world.fence("shop", &["good", "bad"]).await;
     Oracle::new(&world, &receiver)
@@ -197,11 +197,11 @@ async fn a_value_stays_within_its_place_in_the_url() {
     world.kustomize("web", "0").await;
     world.kustomize("fence", "0").await;
     world.flux_pipeline("shop", &["dev/web"]).await;
-    let url = receiver.url("/{{target.app.name}}/{{revision}}/set?of={{revision}}&by=pennant");
+    let url = receiver.url("/{{target.app.name}}/{{revision}}/set?of={{revision}}&by=relaybook");
     // `Removed` has no revision, so it has no URL. The only trigger is `Deployed`.
     let hook = json!({"endpoint": {"url": url}, "triggers": [{"type": "Deployed"}]});
     world.notification("hook", &receiver, hook).await;
-    let _pennant = Pennant::start(&world).await;
+    let _relaybook = Relaybook::start(&world).await;
     world.settled().await;
 
     world.applied("web", revision).await;
@@ -214,5 +214,5 @@ async fn a_value_stays_within_its_place_in_the_url() {
     assert!(!value.contains(['/', '?', '#', ';', ' ']), "{value}");
     assert_eq!(percent_decode_str(value).decode_utf8().unwrap(), revision);
     let (of, by) = query.split_once('&').unwrap();
-    assert_eq!((percent_decode_str(of).decode_utf8().unwrap().as_ref(), by), (&*format!("of={revision}"), "by=pennant"));
+    assert_eq!((percent_decode_str(of).decode_utf8().unwrap().as_ref(), by), (&*format!("of={revision}"), "by=relaybook"));
 }

@@ -1,13 +1,13 @@
 //! Receivers over TLS: a valid certificate is accepted, an invalid one is rejected, and the delivery contains the reason.
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use pennant::api::Delivery;
 use rcgen::date_time_ymd;
+use relaybook::api::Delivery;
 use serde_json::{Value, json};
 
-use crate::support::pennant::Options;
+use crate::support::relaybook::Options;
 use crate::support::tls::{Authority, Pair, params};
-use crate::support::{Oracle, Pennant, Receiver, World};
+use crate::support::{Oracle, Receiver, Relaybook, World};
 
 const HERE: &str = "127.0.0.1";
 
@@ -55,7 +55,7 @@ async fn an_invalid_certificate_is_rejected_with_the_reason() {
     // A valid certificate of a CA that the system does not trust.
     let right = Receiver::over_tls(authority.issue(&params(HERE)).server(None));
     notification(&world, "system", &right, json!({"caFrom": null})).await;
-    let _pennant = Pennant::start(&world).await;
+    let _relaybook = Relaybook::start(&world).await;
     world.settled().await;
 
     world.ship("web", "2").await;
@@ -74,7 +74,7 @@ async fn an_invalid_certificate_is_rejected_with_the_reason() {
     }
     oracle.check().await;
     for receiver in receivers.iter().chain([&right]) {
-        assert!(receiver.connections() > 0, "Pennant connected to it");
+        assert!(receiver.connections() > 0, "Relaybook connected to it");
         assert!(receiver.log().is_empty(), "it got no request: {:?}", receiver.log());
     }
 }
@@ -96,7 +96,7 @@ async fn a_self_signed_certificate_of_a_ca_is_accepted_if_it_is_configured() {
     for (name, receiver) in [("own", &right), ("other", &stranger), ("nameless", &unnamed)] {
         notification(&world, name, receiver, json!({})).await;
     }
-    let _pennant = Pennant::start(&world).await;
+    let _relaybook = Relaybook::start(&world).await;
     world.settled().await;
 
     world.ship("web", "2").await;
@@ -121,7 +121,7 @@ async fn custom_ca_and_client_certificates_work_and_follow_their_secret() {
     let demanding = Receiver::over_tls(right.server(Some(&clients)));
     let alone = Receiver::over_tls(Pair::self_signed(&params("elsewhere.example")).server(None));
     // The receiver does not trust the CA of the first client certificate.
-    let (stranger, known) = (authority.issue(&params("pennant")), clients.issue(&params("pennant")));
+    let (stranger, known) = (authority.issue(&params("relaybook")), clients.issue(&params("relaybook")));
     let pair = |pair: &Pair| json!({"tls.crt": pair.certificate.pem(), "tls.key": pair.key.serialize_pem()});
     world.secret("me", pair(&stranger)).await;
     world.deploy("web", "1").await;
@@ -137,7 +137,7 @@ async fn custom_ca_and_client_certificates_work_and_follow_their_secret() {
     let bundle = crate::support::tmp().join("tls-own.pem");
     std::fs::write(&bundle, authority.pem()).unwrap();
     let env = vec![("SSL_CERT_FILE", bundle.display().to_string())];
-    let _pennant = Pennant::with(&world, Options { env, ..Options::of(&world) }).await;
+    let _relaybook = Relaybook::with(&world, Options { env, ..Options::of(&world) }).await;
     world.settled().await;
 
     world.ship("web", "2").await;

@@ -9,9 +9,9 @@ use opentelemetry_proto::tonic::trace::v1::{Span, span::SpanKind, status::Status
 use prost::Message as _;
 use serde_json::json;
 
-use crate::support::pennant::Options;
 use crate::support::receiver::Request;
-use crate::support::{Oracle, Pennant, Receiver, Reply, World, eventually};
+use crate::support::relaybook::Options;
+use crate::support::{Oracle, Receiver, Relaybook, Reply, World, eventually};
 
 /// The path at which a collector receives spans.
 const PATH: &str = "/v1/traces";
@@ -76,7 +76,7 @@ async fn a_trace_goes_from_the_change_to_the_outcome_also_over_a_kill() {
         "delivery": {"retry": {"initial": "30s", "max": "30s"}},
     });
     world.notification("hook", &receiver, hook).await;
-    let mut pennant = Pennant::with(&world, traced(&world, &collector, &[])).await;
+    let mut relaybook = Relaybook::with(&world, traced(&world, &collector, &[])).await;
     world.settled().await;
 
     world.ship("web", "2").await;
@@ -87,8 +87,8 @@ async fn a_trace_goes_from_the_change_to_the_outcome_also_over_a_kill() {
     let failed = wait(&collector, &trace, "attempt", 1).await.remove(0);
     assert_eq!(hex::encode(&failed.span_id), span);
     world.delivery("Deployed 2", |d| d.status.as_ref().is_some_and(|s| s.next_attempt_time.is_some())).await;
-    pennant.kill9();
-    pennant.start_again().await;
+    relaybook.kill9();
+    relaybook.start_again().await;
     let second = receiver.wait("/hook/web", 2).await.remove(1);
     let attempts = wait(&collector, &trace, "attempt", 2).await;
     let whole = wait(&collector, &trace, "delivery", 1).await.remove(0);
@@ -115,11 +115,11 @@ async fn a_trace_goes_from_the_change_to_the_outcome_also_over_a_kill() {
     let (of_change, of_delivery) = (texts(&change.attributes), texts(&whole.attributes));
     let recorded = world.delivery("Deployed 2", |_| true).await;
     assert_eq!(
-        (&of_change["pennant.serial"], &of_change["pennant.revision"]),
+        (&of_change["relaybook.serial"], &of_change["relaybook.revision"]),
         (&recorded.spec.serial.to_string(), &"2".to_owned())
     );
-    assert_eq!(Some(&of_delivery["pennant.delivery"]), recorded.metadata.name.as_ref());
-    assert_eq!((&*of_delivery["pennant.outcome"], &*of_delivery["pennant.attempts"]), ("Delivered", "2"));
+    assert_eq!(Some(&of_delivery["relaybook.delivery"]), recorded.metadata.name.as_ref());
+    assert_eq!((&*of_delivery["relaybook.outcome"], &*of_delivery["relaybook.attempts"]), ("Delivered", "2"));
     let in_time = |span: &Span| change.start_time_unix_nano <= span.start_time_unix_nano;
     assert!(attempts.iter().chain([&whole]).all(in_time) && whole.end_time_unix_nano >= attempts[1].start_time_unix_nano);
 
@@ -127,13 +127,13 @@ async fn a_trace_goes_from_the_change_to_the_outcome_also_over_a_kill() {
     world.fence("shop", &["hook"]).await;
     assert_ne!(parent(&receiver.to("/hook/fence")[0]).0, trace);
     Oracle::new(&world, &receiver).lane("shop/hook/dev/web", &["Deployed 2"]).check().await;
-    pennant.stop().await;
+    relaybook.stop().await;
     for request in collector.log() {
         assert_eq!((&*request.path, request.header("authorization")), (PATH, "Bearer c0llector-s3cr3t"));
         let body = String::from_utf8_lossy(&request.body);
         assert!(!body.contains("s3cr3t") && !body.contains("/hook/"), "no credential and no path: {body}");
     }
-    let shown = format!("{}{:?}", pennant.log(), world.events().await);
+    let shown = format!("{}{:?}", relaybook.log(), world.events().await);
     assert!(!shown.contains("s3cr3t"), "{shown}");
 }
 
@@ -145,7 +145,7 @@ async fn a_hanging_collector_delays_nothing() {
     world.deploy("web", "0").await;
     world.pipeline("shop", &["dev/web"]).await;
     world.notification("hook", &receiver, json!({})).await;
-    let mut pennant = Pennant::with(&world, traced(&world, &collector, &[])).await;
+    let mut relaybook = Relaybook::with(&world, traced(&world, &collector, &[])).await;
     world.settled().await;
     let tags: Vec<_> = (1..=10).map(|n| n.to_string()).collect();
     world.ship("web", &tags[0]).await;
@@ -154,13 +154,13 @@ async fn a_hanging_collector_delays_nothing() {
         world.ship("web", tag).await;
     }
     world.fence("shop", &["hook"]).await;
-    assert_eq!(pennant.metrics().await["pennant_spans_total{result=\"exported\"}"], 0.0);
+    assert_eq!(relaybook.metrics().await["relaybook_spans_total{result=\"exported\"}"], 0.0);
 
     // No request to the receiver is in flight, but the spans of the fence are not exported yet. So the stop waits only for the collector.
     let asked = Instant::now();
-    pennant.stop().await;
+    relaybook.stop().await;
     assert!(asked.elapsed() < Duration::from_secs(20), "{:?}", asked.elapsed());
-    let log = pennant.log();
+    let log = relaybook.log();
     assert!(log.contains("the last spans were not exported in time"), "{log}");
     let steps: Vec<_> = tags.iter().map(|tag| format!("Deployed {tag}")).collect();
     let steps: Vec<_> = steps.iter().map(String::as_str).collect();
@@ -177,12 +177,12 @@ async fn tracing_is_off_by_default() {
     world.notification("hook", &receiver, json!({})).await;
     let env = ["OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"].map(|name| (name, collector.url("")));
     let env = [&env[..], &[("OTEL_EXPORTER_OTLP_HEADERS", "no header at all".to_owned())]].concat();
-    let mut pennant = Pennant::with(&world, Options { env, ..Options::of(&world) }).await;
+    let mut relaybook = Relaybook::with(&world, Options { env, ..Options::of(&world) }).await;
     world.settled().await;
     world.ship("web", "2").await;
     world.fence("shop", &["hook"]).await;
     Oracle::new(&world, &receiver).lane("shop/hook/dev/web", &["Deployed 2"]).check().await;
-    pennant.stop().await;
+    relaybook.stop().await;
     assert!(receiver.log().iter().all(|request| !request.headers.contains_key("traceparent")));
     assert_eq!(collector.connections(), 0);
 }
@@ -196,13 +196,13 @@ async fn unsampled_traces_are_marked_and_a_configured_traceparent_takes_preceden
     world.notification("hook", &receiver, json!({})).await;
     let theirs = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
     world.notification("own", &receiver, json!({"endpoint": {"headers": {"traceparent": theirs}}})).await;
-    let mut pennant = Pennant::with(&world, traced(&world, &collector, &["--tracing-sample", "0"])).await;
+    let mut relaybook = Relaybook::with(&world, traced(&world, &collector, &["--tracing-sample", "0"])).await;
     world.settled().await;
     world.ship("web", "2").await;
     world.fence("shop", &["hook", "own"]).await;
     let oracle = Oracle::new(&world, &receiver).lane("shop/hook/dev/web", &["Deployed 2"]);
     oracle.lane("shop/own/dev/web", &["Deployed 2"]).check().await;
-    pennant.stop().await;
+    relaybook.stop().await;
     assert_eq!(parent(&receiver.to("/hook/web")[0]).2, "00");
     assert_eq!(receiver.to("/own/web")[0].header("traceparent"), theirs);
     assert_eq!(collector.connections(), 0);
@@ -217,7 +217,7 @@ async fn a_secret_url_does_not_appear_in_traces() {
     world.secret("url", json!({"url": receiver.url("/services/T0/B0")})).await;
     let from = json!({"endpoint": {"url": null, "urlFrom": {"secretKeyRef": {"name": "url", "key": "url"}}}});
     world.notification("hook", &receiver, from).await;
-    let _pennant = Pennant::with(&world, traced(&world, &collector, &[])).await;
+    let _relaybook = Relaybook::with(&world, traced(&world, &collector, &[])).await;
     world.settled().await;
     world.ship("web", "2").await;
     let sent = receiver.wait("/services/T0/B0", 1).await.remove(0);

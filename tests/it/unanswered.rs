@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use kube::config::Kubeconfig;
 use serde_json::{Value, json};
 
-use crate::support::{Pennant, Receiver, World};
+use crate::support::{Receiver, Relaybook, World};
 
 /// Writes a copy of the world's kubeconfig in which one field is changed.
 fn kubeconfig(world: &World, name: &str, field: &str, change: impl Fn(&mut Value)) -> PathBuf {
@@ -26,9 +26,9 @@ fn kubeconfig(world: &World, name: &str, field: &str, change: impl Fn(&mut Value
 
 /// Runs a command with `--kubeconfig`. The variable `KUBECONFIG` names a file that does not exist, and must not be used.
 async fn run(kubeconfig: &Path, args: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_pennant"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_relaybook"));
     command.args(args).arg("--kubeconfig").arg(kubeconfig).env("KUBECONFIG", "/nowhere").stdin(Stdio::null());
-    tokio::task::spawn_blocking(move || command.output().expect("pennant runs")).await.expect("joined")
+    tokio::task::spawn_blocking(move || command.output().expect("relaybook runs")).await.expect("joined")
 }
 
 /// Runs a command that must fail. Returns the last line of its stderr.
@@ -39,8 +39,8 @@ async fn failure(kubeconfig: &Path, args: &[&str]) -> String {
     for rust in ["Status {", "ApiError", "ServiceError", "Some(", "client error", "panicked", "'\""] {
         assert!(!said.contains(rust), "{said}");
     }
-    assert!(said.lines().all(|line| line.starts_with("pennant: ")), "{said}");
-    said.lines().last().and_then(|line| line.strip_prefix("pennant: ")).expect("a line").to_owned()
+    assert!(said.lines().all(|line| line.starts_with("relaybook: ")), "{said}");
+    said.lines().last().and_then(|line| line.strip_prefix("relaybook: ")).expect("a line").to_owned()
 }
 
 #[tokio::test]
@@ -54,18 +54,18 @@ async fn an_api_server_error_is_one_sentence_with_place_and_remedy() {
     let what = "Pipeline unanswered/nope cannot be read: ";
     assert_eq!(
         failure(&world.kubeconfig, &explain).await,
-        format!("{what}pipelines.pennant.dev \"nope\" not found {}", place(&server))
+        format!("{what}pipelines.relaybook.dev \"nope\" not found {}", place(&server))
     );
 
     let forbidden = "is forbidden: User \"nobody\" cannot";
     let end = format!("{}; bind a role that allows this, or choose another --context", place(&server));
     for (args, what) in [
-        (&["audit"][..], "deliveries cannot be listed: deliveries.pennant.dev"),
-        (&["explain", "nope"], "Pipeline unanswered/nope cannot be read: pipelines.pennant.dev \"nope\""),
-        (&["render", "nope"], "Notification unanswered/nope cannot be read: notifications.pennant.dev \"nope\""),
-        (&["redeliver", "--parked"], "deliveries cannot be listed: deliveries.pennant.dev"),
-        (&["redeliver", "nope"], "delivery nope cannot be sent again: deliveries.pennant.dev \"nope\""),
-        (&["audit", "--watch"], "deliveries cannot be watched: the list failed: deliveries.pennant.dev"),
+        (&["audit"][..], "deliveries cannot be listed: deliveries.relaybook.dev"),
+        (&["explain", "nope"], "Pipeline unanswered/nope cannot be read: pipelines.relaybook.dev \"nope\""),
+        (&["render", "nope"], "Notification unanswered/nope cannot be read: notifications.relaybook.dev \"nope\""),
+        (&["redeliver", "--parked"], "deliveries cannot be listed: deliveries.relaybook.dev"),
+        (&["redeliver", "nope"], "delivery nope cannot be sent again: deliveries.relaybook.dev \"nope\""),
+        (&["audit", "--watch"], "deliveries cannot be watched: the list failed: deliveries.relaybook.dev"),
     ] {
         let said = failure(&world.kubeconfig, &[args, &["-n", "unanswered", "--as", "nobody"]].concat()).await;
         assert!(said.starts_with(&format!("{what} {forbidden}")) && said.ends_with(&end), "{said}");
@@ -177,7 +177,7 @@ async fn kubeconfig_user_selector_and_proxy_work_as_in_kubectl() {
     world.deploy("web", "1").await;
     world.pipeline("shop", &["dev/web", "prod/web"]).await;
     world.notification("hook", &receiver, json!({})).await;
-    let _pennant = Pennant::start(&world).await;
+    let _relaybook = Relaybook::start(&world).await;
     world.settled().await;
     world.ship("web", "2").await;
     world.fence("shop", &["hook"]).await;
@@ -187,8 +187,8 @@ async fn kubeconfig_user_selector_and_proxy_work_as_in_kubectl() {
     let audit = ["audit", "-n", "asked", "--pipeline", "shop", "-o", "json"];
     for (args, environments) in [
         (&[][..], &["dev", "prod"][..]),
-        (&["-l", "pennant.dev/environment=prod"], &["prod"]),
-        (&["-l", "pennant.dev/environment in (prod,test)", "--as", "anyone", "--as-group", "system:masters"], &["prod"]),
+        (&["-l", "relaybook.dev/environment=prod"], &["prod"]),
+        (&["-l", "relaybook.dev/environment in (prod,test)", "--as", "anyone", "--as-group", "system:masters"], &["prod"]),
     ] {
         let before = opened.load(Ordering::Relaxed);
         let output = run(&behind, &[&audit, args].concat()).await;
@@ -212,12 +212,12 @@ async fn a_closed_pipe_ends_every_command_silently() {
     world.deploy("web", "1").await;
     world.pipeline("shop", &["dev/web"]).await;
     world.notification("hook", &receiver, json!({})).await;
-    let _pennant = Pennant::start(&world).await;
+    let _relaybook = Relaybook::start(&world).await;
     world.settled().await;
     world.ship("web", "2").await;
     world.fence("shop", &["hook"]).await;
     let wrong = crate::support::tmp().join("piped.yaml");
-    std::fs::write(&wrong, "apiVersion: pennant.dev/v1alpha1\nkind: Pipeline\nmetadata: {name: a}\n").expect("written");
+    std::fs::write(&wrong, "apiVersion: relaybook.dev/v1alpha1\nkind: Pipeline\nmetadata: {name: a}\n").expect("written");
     let wrong = wrong.to_str().expect("a path");
     let setters = crate::support::tmp().join("piped-setters.yaml");
     std::fs::write(&setters, "a: 1 # {\"$promotion\": \"a:b:c\"}\n").expect("written");
@@ -238,10 +238,10 @@ async fn a_closed_pipe_ends_every_command_silently() {
         &["--help"],
         &["run", "--help"],
     ] {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_pennant"));
+        let mut command = Command::new(env!("CARGO_BIN_EXE_relaybook"));
         command.args(args).env("KUBECONFIG", &world.kubeconfig).stdin(Stdio::null());
         let output = tokio::task::spawn_blocking(move || {
-            let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("pennant runs");
+            let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("relaybook runs");
             // The reading end of stdout is closed before the first byte.
             drop(child.stdout.take());
             child.wait_with_output().expect("it ends")

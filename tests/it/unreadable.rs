@@ -2,15 +2,15 @@
 //! objects in other namespaces.
 
 use kube::api::{Api, ObjectMeta, PostParams};
-use pennant::api::conditions::{self, ConditionStatus};
-use pennant::api::{Pipeline, PipelineSet};
+use relaybook::api::conditions::{self, ConditionStatus};
+use relaybook::api::{Pipeline, PipelineSet};
 use serde_json::{Value, json};
 
 use crate::support::control_plane::{ControlPlane, foreign, install};
-use crate::support::pennant::Options;
+use crate::support::relaybook::Options;
 use crate::support::remote::{self, Remote};
 use crate::support::world::apps::condition;
-use crate::support::{Pennant, Receiver, World, eventually};
+use crate::support::{Receiver, Relaybook, World, eventually};
 
 /// The value of the Secret, which must not appear anywhere.
 const SECRET: &str = "open-sesame";
@@ -90,7 +90,7 @@ fn without_patterns(schema: &mut Value) {
 /// Objects can be older than the schema, so the controller decides as well.
 #[tokio::test]
 async fn no_spelling_reads_a_secret_with_older_crds() {
-    let mut definitions = serde_json::to_value(pennant::api::crds()).unwrap();
+    let mut definitions = serde_json::to_value(relaybook::api::crds()).unwrap();
     without_patterns(&mut definitions);
     let plane = ControlPlane::with(serde_json::from_value(definitions).unwrap()).expect("a control plane");
     let victim = World::on(&plane.kubeconfig, "unreadable-b").await;
@@ -110,7 +110,7 @@ async fn no_spelling_reads_a_secret_with_older_crds() {
         world.create::<PipelineSet>(set(&format!("s-{number}"), api_version, kind)).await;
     }
     let watch = vec![world.ns.clone(), victim.ns.clone()];
-    let _pennant = Pennant::with(&world, Options { watch, ..Options::of(&world) }).await;
+    let _relaybook = Relaybook::with(&world, Options { watch, ..Options::of(&world) }).await;
     for name in names {
         let ready = world.pipeline_condition(&name, "Ready", |ready| ready.status == ConditionStatus::False).await;
         assert!(
@@ -152,7 +152,7 @@ async fn a_resource_with_the_name_of_credentials_is_not_watched() {
         let spec = json!({"appRef": app, "environments": [{"name": "e", "targets": [target]}]});
         world.create::<Pipeline>(json!({"metadata": {"name": name}, "spec": spec})).await;
     }
-    let _pennant = Pennant::start(&world).await;
+    let _relaybook = Relaybook::start(&world).await;
     for name in ["harmless", "elsewhere"] {
         let ready = world.pipeline_condition(name, "Ready", |ready| ready.reason == "ForbiddenKind").await;
         let message = format!("a Harmless of {name}.example.com/v1 cannot be an application object");
@@ -204,7 +204,7 @@ async fn a_path_reads_usual_places_elsewhere_and_credentials_nowhere() {
         create(&format!("here-{number}"), &world.ns, path).await;
     }
     let watch = vec![world.ns.clone(), other.ns.clone()];
-    let _pennant = Pennant::with(&world, Options { watch, ..Options::of(&world) }).await;
+    let _relaybook = Relaybook::with(&world, Options { watch, ..Options::of(&world) }).await;
     for (number, (path, there, here)) in cases.iter().enumerate() {
         for (place, wanted) in [("there", there), ("here", here)] {
             let name = format!("{place}-{number}");

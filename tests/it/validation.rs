@@ -3,11 +3,11 @@
 
 use http::Request;
 use kube::Client;
-use pennant::api::conditions::ConditionStatus;
-use pennant::promotion::names;
+use relaybook::api::conditions::ConditionStatus;
+use relaybook::promotion::names;
 use serde_json::{Value, json};
 
-use crate::support::{Pennant, Receiver, World};
+use crate::support::{Receiver, Relaybook, World};
 
 /// What is invalid, the object, and the text that the error message must contain.
 pub type Bad = (&'static str, Value, &'static str);
@@ -35,7 +35,7 @@ fn retry(retry: Value) -> Value {
 }
 
 pub fn object(kind: &str, name: &str, spec: Value) -> Value {
-    json!({"apiVersion": "pennant.dev/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec})
+    json!({"apiVersion": "relaybook.dev/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec})
 }
 
 fn delivery_policy(policy: Value) -> Value {
@@ -255,16 +255,16 @@ fn bad_endpoints() -> Vec<Bad> {
             endpoint(json!({"headers": {"Content-Type": "text/plain"}})),
             "the template determines the content type",
         ),
-        ("a header that Pennant sets", endpoint(json!({"headers": {"webhook-id": "1"}})), "are set by Pennant"),
+        ("a header that Relaybook sets", endpoint(json!({"headers": {"webhook-id": "1"}})), "are set by Relaybook"),
         ("an invalid header name", endpoint(json!({"headers": {"X Team": "a"}})), "letters, digits and dashes"),
         (
             "an invalid header name for a token",
             endpoint(json!({"auth": {"token": {"secretKeyRef": secret, "header": "X:Y"}}})),
             "should match",
         ),
-        ("a hop-by-hop header", endpoint(json!({"headers": {"Upgrade": "h2c"}})), "are set by Pennant"),
+        ("a hop-by-hop header", endpoint(json!({"headers": {"Upgrade": "h2c"}})), "are set by Relaybook"),
         (
-            "a token in a header that Pennant sets",
+            "a token in a header that Relaybook sets",
             endpoint(json!({"auth": {"token": {"secretKeyRef": secret, "header": "Transfer-Encoding"}}})),
             "use another name, such as X-Token",
         ),
@@ -459,7 +459,7 @@ async fn an_incomplete_notification_is_accepted_and_shows_what_is_missing() {
     for (name, over, _) in &lacks {
         world.notification(name, &receiver, over.clone()).await;
     }
-    let _pennant = Pennant::start(&world).await;
+    let _relaybook = Relaybook::start(&world).await;
     for (name, _, field) in lacks {
         let ready = world.condition(name, "Ready", |c| c.status == ConditionStatus::False).await;
         assert_eq!(ready.reason, "Incomplete", "{name}");
@@ -497,7 +497,7 @@ async fn of_a_promotion_only_the_approval_can_be_edited() {
         json_patch::merge(&mut edited, &changes);
         send(&world.client, "PUT", &path(&world, &edited, &format!("/{name}{rest}")), &edited).await
     };
-    let edited = "only spec.approved of a promotion can be edited; to promote another revision, use pennant promote";
+    let edited = "only spec.approved of a promotion can be edited; to promote another revision, use relaybook promote";
     for changes in [
         json!({"revision": "3"}),
         json!({"revision": "3", "approved": true}),
@@ -511,7 +511,7 @@ async fn of_a_promotion_only_the_approval_can_be_edited() {
         let refused = edit(&made, json!({"spec": changes}), "?dryRun=All").await.unwrap_err();
         assert!(refused.contains(edited), "{changes}: {refused}");
     }
-    edit(&made, json!({"metadata": {"annotations": {"pennant.dev/retry": "1"}}}), "?dryRun=All").await.unwrap();
+    edit(&made, json!({"metadata": {"annotations": {"relaybook.dev/retry": "1"}}}), "?dryRun=All").await.unwrap();
     let approved = edit(&made, json!({"spec": {"approved": true}}), "").await.unwrap();
     for changes in [json!({"approved": false}), json!({"approved": null})] {
         let refused = edit(&approved, json!({"spec": changes}), "?dryRun=All").await.unwrap_err();
@@ -555,7 +555,7 @@ fn path(world: &World, object: &Value, rest: &str) -> String {
         Some("Promotion") => "promotions",
         _ => "deliveries",
     };
-    format!("/apis/pennant.dev/v1alpha1/namespaces/{}/{plural}{rest}", world.ns)
+    format!("/apis/relaybook.dev/v1alpha1/namespaces/{}/{plural}{rest}", world.ns)
 }
 
 async fn send(client: &Client, method: &str, path: &str, object: &Value) -> Result<Value, String> {

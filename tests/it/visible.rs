@@ -1,11 +1,11 @@
 //! What users see of a notification: times, counts, conditions and Events.
 
-use pennant::api::conditions::ConditionStatus;
-use pennant::api::{Outcome, Time};
+use relaybook::api::conditions::ConditionStatus;
+use relaybook::api::{Outcome, Time};
 use serde_json::json;
 
-use crate::support::pennant::Options;
-use crate::support::{Oracle, Pennant, Receiver, Reply, World, eventually};
+use crate::support::relaybook::Options;
+use crate::support::{Oracle, Receiver, Relaybook, Reply, World, eventually};
 
 #[tokio::test]
 async fn statuses_show_what_was_sent_and_what_waits() {
@@ -18,7 +18,7 @@ async fn statuses_show_what_was_sent_and_what_waits() {
     world.pipeline("shop", &["dev/web", "dev/api"]).await;
     world.notification("hook", &receiver, json!({})).await;
     let before = now();
-    let _pennant = Pennant::start(&world).await;
+    let _relaybook = Relaybook::start(&world).await;
     world.settled().await;
     let status = world.get_notification("hook").await.status.unwrap();
     assert_eq!((status.pipelines, status.targets), (1, 3), "two targets and the fence");
@@ -69,7 +69,7 @@ async fn statuses_show_what_was_sent_and_what_waits() {
 }
 
 /// Waits until the notification has these counts of pending, delivered and parked deliveries. Returns its status.
-async fn counted(world: &World, counts: [i64; 3]) -> pennant::api::NotificationStatus {
+async fn counted(world: &World, counts: [i64; 3]) -> relaybook::api::NotificationStatus {
     eventually(&format!("counts of {counts:?}"), async || {
         let status = world.get_notification("hook").await.status.unwrap();
         let have = [status.pending, status.delivered, status.parked];
@@ -98,7 +98,7 @@ async fn a_forbidden_destination_is_never_connected_to() {
     let named = json!({"endpoint": {"url": format!("http://localhost:{port}/named")}});
     world.notification("named", &receiver, named).await;
     let options = Options { loopback: false, ..Options::of(&world) };
-    let _pennant = Pennant::with(&world, options).await;
+    let _relaybook = Relaybook::with(&world, options).await;
     world.observed("shop").await;
     for name in ["hook", "mapped", "named"] {
         world.cursor("shop", name).await;

@@ -14,9 +14,9 @@ use serde_json::{Value, json};
 
 use self::queries::{Op, Query, Selector};
 use self::scrape::Scrape;
-use crate::support::pennant::Options;
+use crate::support::relaybook::Options;
 use crate::support::world::OF_SECOND;
-use crate::support::{Oracle, Pennant, Receiver, Reply, World, eventually};
+use crate::support::{Oracle, Receiver, Relaybook, Reply, World, eventually};
 
 /// The labels that a scrape adds to every series.
 const OF_THE_TARGET: [&str; 4] = ["namespace", "job", "pod", "instance"];
@@ -34,11 +34,11 @@ fn text(path: &str) -> String {
 }
 
 fn dashboard() -> Value {
-    serde_json::from_str(&text("charts/pennant/files/dashboard.json")).expect("the dashboard is JSON")
+    serde_json::from_str(&text("charts/relaybook/files/dashboard.json")).expect("the dashboard is JSON")
 }
 
 fn alerts() -> Vec<Value> {
-    let rules: Value = serde_saphyr::from_str(&text("charts/pennant/files/rules.yaml")).expect("the rules are YAML");
+    let rules: Value = serde_saphyr::from_str(&text("charts/relaybook/files/rules.yaml")).expect("the rules are YAML");
     let groups = rules["groups"].as_array().expect("groups").iter();
     groups.flat_map(|group| group["rules"].as_array().expect("rules")).cloned().collect()
 }
@@ -74,7 +74,7 @@ fn missing(scrape: &Scrape, query: &Query) -> Vec<String> {
                 wrong.push(format!("{name} has no label {label}"));
                 continue;
             };
-            // On the labels of Pennant, the queries use only one form of regular expression: alternatives such as `a|b`.
+            // On the labels of Relaybook, the queries use only one form of regular expression: alternatives such as `a|b`.
             let words = if *op == Op::Matches { value.split('|').collect() } else { vec![value.as_str()] };
             let strange = words.into_iter().filter(|word| !values.contains(word));
             wrong.extend(strange.map(|word| format!("{label} of {name} is never {word}")));
@@ -96,13 +96,13 @@ async fn what_the_dashboard_and_the_alerts_query_exists_and_is_documented() {
     for (name, over) in [("hook", json!({})), ("refused", json!({})), ("held", json!({"suspend": true}))] {
         world.notification(name, &receiver, over).await;
     }
-    let pennant = Pennant::start(&world).await;
+    let relaybook = Relaybook::start(&world).await;
     world.settled().await;
     let mut scrapes = Vec::new();
     for n in 1..=SCRAPES {
         world.ship("web", &format!("{}", n + 1)).await;
         world.fence("shop", &["hook", "refused"]).await;
-        scrapes.push(scrape_of_all(&pennant, n).await);
+        scrapes.push(scrape_of_all(&relaybook, n).await);
     }
     let steps = |ends: &str| (1..=SCRAPES).map(|n| format!("Deployed {}{ends}", n + 1)).collect::<Vec<_>>();
     let oracle = Oracle::new(&world, &receiver);
@@ -134,19 +134,19 @@ async fn blocked_and_suspended_lanes_are_counted_separately_and_only_by_their_re
     world.notification("held", &receiver, json!({"suspend": true})).await;
     let token = json!({"token": {"secretKeyRef": {"name": "not-there", "key": "token"}}});
     world.notification("keyless", &receiver, json!({"endpoint": {"auth": token}})).await;
-    let replica = async |pod| Pennant::with(&world, Options { pod: Some(pod), ..Options::of(&world) }).await;
+    let replica = async |pod| Relaybook::with(&world, Options { pod: Some(pod), ..Options::of(&world) }).await;
     let first = replica("first").await;
     for name in ["held", "keyless"] {
         world.cursor("shop", name).await;
     }
     let second = replica("second").await;
-    second.holds("pennant-dispatch", OF_SECOND).await;
+    second.holds("relaybook-dispatch", OF_SECOND).await;
     world.ship("web", "2").await;
-    let says = async |pennant: &Pennant, blocked: f64, suspended: f64| {
+    let says = async |relaybook: &Relaybook, blocked: f64, suspended: f64| {
         eventually("lanes and pending deliveries are counted", async || {
-            let metrics = pennant.metrics().await;
-            let lanes = |state: &str| metrics[&format!("pennant_lanes{{state=\"{state}\"}}")];
-            let counts = (lanes("blocked"), lanes("suspended"), lanes("ready"), metrics["pennant_deliveries_pending"]);
+            let metrics = relaybook.metrics().await;
+            let lanes = |state: &str| metrics[&format!("relaybook_lanes{{state=\"{state}\"}}")];
+            let counts = (lanes("blocked"), lanes("suspended"), lanes("ready"), metrics["relaybook_deliveries_pending"]);
             if counts == (blocked, suspended, 0.0, 2.0) { Ok(()) } else { Err(format!("{counts:?}")) }
         })
         .await;
@@ -164,12 +164,12 @@ async fn blocked_and_suspended_lanes_are_counted_separately_and_only_by_their_re
 }
 
 /// Waits until the gauges of the notifications include this number of changes of two targets each. Returns that scrape.
-async fn scrape_of_all(pennant: &Pennant, changes: u32) -> Scrape {
+async fn scrape_of_all(relaybook: &Relaybook, changes: u32) -> Scrape {
     eventually("the gauges have caught up", async || {
-        let scrape = Scrape::parse(&pennant.page("/metrics").await);
+        let scrape = Scrape::parse(&relaybook.page("/metrics").await);
         let of = |notification: &str, state: &str| {
             let is = |labels: &BTreeMap<String, String>| labels["notification"] == notification && labels["state"] == state;
-            let family = scrape.series.get("pennant_notification_deliveries").into_iter().flatten();
+            let family = scrape.series.get("relaybook_notification_deliveries").into_iter().flatten();
             family.filter(|(labels, _)| is(labels)).map(|(_, value)| *value).sum::<f64>()
         };
         let counts = (of("held", "pending"), of("refused", "parked"), of("hook", "pending"));
@@ -183,7 +183,7 @@ async fn scrape_of_all(pennant: &Pennant, changes: u32) -> Scrape {
 /// Returns the table of metrics in the documentation: name, type and labels.
 fn told() -> BTreeSet<(String, String, BTreeSet<String>)> {
     let page = text("docs/monitoring.md");
-    let rows = page.lines().filter(|line| line.starts_with("| `pennant_"));
+    let rows = page.lines().filter(|line| line.starts_with("| `relaybook_"));
     rows.map(|row| {
         let cells: Vec<_> = row.trim_matches('|').split('|').map(str::trim).collect();
         let [name, kind, labels, _unit, meaning] = cells[..] else { panic!("five columns: {row}") };
@@ -197,11 +197,11 @@ fn told() -> BTreeSet<(String, String, BTreeSet<String>)> {
 #[test]
 fn each_alert_has_a_summary_and_a_runbook() {
     let page = text("docs/monitoring.md");
-    let sections: BTreeSet<_> = page.lines().filter_map(|line| line.strip_prefix("### Pennant")).collect();
+    let sections: BTreeSet<_> = page.lines().filter_map(|line| line.strip_prefix("### Relaybook")).collect();
     let alerts = alerts();
     for alert in &alerts {
         let name = alert["alert"].as_str().expect("a name");
-        assert!(name.strip_prefix("Pennant").is_some_and(|rest| sections.contains(rest)), "{name} is not in the runbook");
+        assert!(name.strip_prefix("Relaybook").is_some_and(|rest| sections.contains(rest)), "{name} is not in the runbook");
         assert!(alert["for"].as_str().is_some_and(|span| span.ends_with(['m', 'h'])), "{name} fires at once");
         assert!(["critical", "warning"].contains(&alert["labels"]["severity"].as_str().unwrap_or("none")), "{name}");
         let annotations = &alert["annotations"];

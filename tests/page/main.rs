@@ -1,6 +1,6 @@
-//! The audit page in a real browser: a control plane, Pennant under a small load, and a scenario that people understand. `make page` runs it.
+//! The audit page in a real browser: a control plane, Relaybook under a small load, and a scenario that people understand. `make page` runs it.
 //!
-//! In: the folder `tests/page/browser` with the tests for Playwright, and the path of Chromium in `PENNANT_CHROMIUM`. Arguments are passed
+//! In: the folder `tests/page/browser` with the tests for Playwright, and the path of Chromium in `RELAYBOOK_CHROMIUM`. Arguments are passed
 //! to Playwright, such as `-g overview`. `--stay` runs no test, and prints what a person needs to look at the page.
 //! Out: the report of Playwright on stdout, its exit code, and screenshots in `target/page`.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot go on has failed")]
@@ -21,14 +21,14 @@ use serde_json::json;
 use scenario::Scenario;
 use support::control_plane;
 use support::own_page::OwnPage;
-use support::pennant::{Options, Pennant};
+use support::relaybook::{Options, Relaybook};
 
 #[tokio::main]
 async fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with("--test-threads")).collect();
     println!("page: starting a control plane");
     let scenario = Scenario::begin().await;
-    println!("page: starting Pennant with the page");
+    println!("page: starting Relaybook with the page");
     let options = Options {
         watch: Vec::new(),
         args: [
@@ -40,8 +40,8 @@ async fn main() -> ExitCode {
         .to_vec(),
         ..Options::of(&scenario.system)
     };
-    let pennant = Pennant::with(&scenario.system, options).await;
-    let public = pennant.page_address().await;
+    let relaybook = Relaybook::with(&scenario.system, options).await;
+    let public = relaybook.page_address().await;
     println!("page: pipelines are rolled out");
     scenario.play().await;
     let own = OwnPage::start(&scenario.system.kubeconfig, &["--controller-namespace", &scenario.system.ns]);
@@ -63,7 +63,7 @@ async fn main() -> ExitCode {
         .args(["--no-install", "playwright", "test"])
         .args(arguments)
         .current_dir(browser)
-        .env("PENNANT_PAGE", environment.to_string())
+        .env("RELAYBOOK_PAGE", environment.to_string())
         .stdin(Stdio::null())
         .spawn()
         .expect("npx, which is part of Node");

@@ -12,10 +12,10 @@ use crate::support::account;
 const HOME: &str = "default";
 
 /// Creates the people. Returns their tokens by name: `admin` reads and writes everything, `shop` and `payments` only the namespace with
-/// their name, `reader` reads all of Pennant, and `nobody` has no permission.
+/// their name, `reader` reads all of Relaybook, and `nobody` has no permission.
 pub async fn tokens(client: &Client) -> Value {
-    let write = json!([{"apiGroups": ["pennant.dev"], "resources": ["*"], "verbs": ["get", "list", "watch", "patch"]}]);
-    let read = json!([{"apiGroups": ["pennant.dev"], "resources": ["*"], "verbs": ["get", "list", "watch"]}]);
+    let write = json!([{"apiGroups": ["relaybook.dev"], "resources": ["*"], "verbs": ["get", "list", "watch", "patch"]}]);
+    let read = json!([{"apiGroups": ["relaybook.dev"], "resources": ["*"], "verbs": ["get", "list", "watch"]}]);
     for (name, rules) in [("page-writer", write), ("page-reader", read)] {
         let role: ClusterRole = serde_json::from_value(json!({"metadata": {"name": name}, "rules": rules})).unwrap();
         Api::all(client.clone()).create(&PostParams::default(), &role).await.expect("a new role");

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::Deployment;
-use pennant::api::{Notification, Pipeline};
+use relaybook::api::{Notification, Pipeline};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
@@ -24,7 +24,7 @@ const PLACES: [&str; 7] =
 
 /// The whole scenario.
 pub struct Scenario {
-    /// The namespace of Pennant.
+    /// The namespace of Relaybook.
     pub system: World,
     /// The receivers, as a proxy for all names.
     pub receivers: Receiver,
@@ -44,7 +44,7 @@ impl Scenario {
     pub async fn begin() -> Self {
         let control_plane = tokio::task::spawn_blocking(ControlPlane::start).await.unwrap().expect("a control plane");
         let on = async |name: &str| World::on(&control_plane.kubeconfig, name).await;
-        let (system, shop, payments) = (on("pennant-system").await, on("shop").await, on("payments").await);
+        let (system, shop, payments) = (on("relaybook-system").await, on("shop").await, on("payments").await);
         let hostile = on("hostile").await;
         let mut places = BTreeMap::new();
         for name in PLACES {
@@ -225,7 +225,7 @@ impl Scenario {
         let spec = json!({"triggers": [{"type": "Failed"}], "endpoint": {"url": "http://hostile.example.com/echo"}, "template": template});
         let app = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"});
         let environments = json!([{"name": "prod", "targets": [{"namespace": "hostile-prod"}]}]);
-        let version = "pennant.dev/v1alpha1";
+        let version = "relaybook.dev/v1alpha1";
         let object = |kind: &str, name: &str, spec: Value| {
             let metadata = json!({"name": name, "namespace": self.hostile.ns, "annotations": {"example.com/note": HOSTILE}});
             json!({"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec})

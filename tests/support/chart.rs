@@ -69,9 +69,9 @@ pub fn documents(text: &str) -> Vec<Value> {
     all.into_iter().filter(|document| !document.is_null()).collect()
 }
 
-/// Returns the sets of values in `charts/pennant/ci`, by name.
+/// Returns the sets of values in `charts/relaybook/ci`, by name.
 pub fn value_sets() -> BTreeMap<String, Value> {
-    let folder = std::fs::read_dir(root().join("charts/pennant/ci")).expect("the folder of value sets");
+    let folder = std::fs::read_dir(root().join("charts/relaybook/ci")).expect("the folder of value sets");
     let files = folder.map(|entry| entry.expect("an entry").path());
     let set = |path: PathBuf| {
         let name = path.file_name()?.to_str()?.strip_suffix("-values.yaml")?.to_owned();
@@ -94,14 +94,14 @@ pub struct Release {
 impl Release {
     /// Renders the chart, or returns Helm's error. Adds an image to values that name none.
     pub fn render(name: &str, namespace: &str, values: &Value) -> Result<Self, String> {
-        let mut with_image = json!({"image": {"repository": "registry.example.com/pennant"}});
+        let mut with_image = json!({"image": {"repository": "registry.example.com/relaybook"}});
         json_patch::merge(&mut with_image, values);
         Self::as_given(name, namespace, &with_image)
     }
 
     /// Renders the chart with exactly these values.
     pub fn as_given(name: &str, namespace: &str, values: &Value) -> Result<Self, String> {
-        let args = ["template", name, "charts/pennant", "--namespace", namespace, "--values", "-"];
+        let args = ["template", name, "charts/relaybook", "--namespace", namespace, "--values", "-"];
         let text = answer(run(helm(), &args, &values.to_string()))?;
         let is_hook = |object: &Value| object["metadata"]["annotations"].get("helm.sh/hook").is_some();
         let (hooks, objects) = documents(&text).into_iter().partition(is_hook);

@@ -27,7 +27,7 @@ pub struct ControlPlane {
     stdout: BufReader<ChildStdout>,
 }
 
-/// The control plane that all tests share, with Pennant's CRDs installed. The first call starts it.
+/// The control plane that all tests share, with Relaybook's CRDs installed. The first call starts it.
 pub fn shared() -> &'static Path {
     static SHARED: OnceLock<Result<ControlPlane, String>> = OnceLock::new();
     turn::wait();
@@ -125,10 +125,10 @@ pub fn foreign(group: &str, version: &str, kind: &str, plural: &str) -> CustomRe
 }
 
 impl ControlPlane {
-    /// Starts a control plane and installs Pennant's CRDs. The first start on a machine builds the programs, which takes minutes;
+    /// Starts a control plane and installs Relaybook's CRDs. The first start on a machine builds the programs, which takes minutes;
     /// the launcher reports that on stderr.
     pub fn start() -> Result<Self, String> {
-        Self::with(pennant::api::crds())
+        Self::with(relaybook::api::crds())
     }
 
     /// Starts a control plane and installs these CRDs.
@@ -136,10 +136,10 @@ impl ControlPlane {
         Self::launch(definitions, &[])
     }
 
-    /// Starts a control plane with Pennant's CRDs, in which kube-controller-manager's controller aggregates `ClusterRole`s.
+    /// Starts a control plane with Relaybook's CRDs, in which kube-controller-manager's controller aggregates `ClusterRole`s.
     #[allow(dead_code, reason = "the integration tests use it")]
     pub fn aggregating() -> Result<Self, String> {
-        Self::launch(pennant::api::crds(), &["--aggregation"])
+        Self::launch(relaybook::api::crds(), &["--aggregation"])
     }
 
     fn launch(definitions: Vec<CustomResourceDefinition>, flags: &[&str]) -> Result<Self, String> {
@@ -195,13 +195,13 @@ impl ControlPlane {
     /// Pauses the API server with SIGSTOP: connections stay open without an answer, until [`ControlPlane::thaw_api_server`].
     #[allow(dead_code, reason = "chaos uses it")]
     pub fn freeze_api_server(&self) {
-        super::pennant::signal(self.api_server, "STOP");
+        super::relaybook::signal(self.api_server, "STOP");
     }
 
     /// Resumes the API server.
     #[allow(dead_code, reason = "chaos uses it")]
     pub fn thaw_api_server(&self) {
-        super::pennant::signal(self.api_server, "CONT");
+        super::relaybook::signal(self.api_server, "CONT");
     }
 
     fn order(&mut self, command: &str) -> Value {

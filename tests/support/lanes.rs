@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use pennant::api::delivery::Family;
-use pennant::api::{Delivery, Outcome};
+use relaybook::api::delivery::Family;
+use relaybook::api::{Delivery, Outcome};
 
 /// Replaces the application in the path of a lane of promotions.
 pub const PROMOTION: &str = "promotion";

@@ -1,13 +1,13 @@
 //! Shared test support: real components that the tests start, and that end with the tests.
 //!
-//! In: the launcher in `hack/control-plane`, the built `pennant`. Out: a control plane ([`control_plane`]), a proxy in front of it
-//! that loses calls and answers ([`proxy`]), Pennant as a child process ([`pennant`]), scripted HTTP receivers on loopback
+//! In: the launcher in `hack/control-plane`, the built `relaybook`. Out: a control plane ([`control_plane`]), a proxy in front of it
+//! that loses calls and answers ([`proxy`]), Relaybook as a child process ([`relaybook`]), scripted HTTP receivers on loopback
 //! ([`receiver`]), a Git forge with a proxy in front of it ([`gitea`], [`forge_proxy`]), a Git server ([`git`]), valid and invalid certificates ([`tls`]), the rendered chart and its permissions
 //! ([`chart`], [`under`]), tokens of accounts ([`account`]), the audit page of a person ([`own_page`]), clients that do not finish their requests ([`held`]), objects as users and their controllers write them ([`world`]), waiting for a condition ([`wait`]), as
 //! many tests at a time as the machine can run ([`turn`]), and the [`oracle`], which every test calls at its end: nothing missing, nothing unexpected, no order violated, no duplicate beyond
 //! what the test allows, and an audit that agrees with what the receiver saw.
 //!
-//! Nothing here depends on the internals of Pennant: only the API types and `crds()` of its library are used.
+//! Nothing here depends on the internals of Relaybook: only the API types and `crds()` of its library are used.
 
 #[allow(dead_code, reason = "the integration tests and those of the page use it")]
 pub mod account;
@@ -26,10 +26,10 @@ pub mod lanes;
 pub mod oracle;
 #[allow(dead_code, reason = "the tests of the page and the benchmark use it")]
 pub mod own_page;
-pub mod pennant;
 pub mod proxy;
 pub mod reaper;
 pub mod receiver;
+pub mod relaybook;
 #[allow(dead_code, reason = "the integration tests use it")]
 pub mod remote;
 #[allow(dead_code, reason = "the integration tests use it")]
@@ -40,9 +40,9 @@ pub mod wait;
 pub mod world;
 
 pub use oracle::Oracle;
-pub use pennant::Pennant;
 pub use proxy::{Fault, Proxy};
 pub use receiver::{Receiver, Reply};
+pub use relaybook::Relaybook;
 use std::path::PathBuf;
 
 pub use wait::eventually;
@@ -50,7 +50,7 @@ pub use world::World;
 
 /// Returns the folder for files of tests. A run with other permissions has its own, so two of them can run side by side.
 pub fn tmp() -> PathBuf {
-    let rights = std::env::var_os("PENNANT_TEST_RIGHTS").unwrap_or_default();
+    let rights = std::env::var_os("RELAYBOOK_TEST_RIGHTS").unwrap_or_default();
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(rights);
     std::fs::create_dir_all(&folder).expect("a folder for tests");
     folder

@@ -11,7 +11,7 @@ use std::fmt::Write as _;
 use std::time::Instant;
 
 use kube::api::ListParams;
-use pennant::api::{Delivery, Outcome, Pipeline, Promotion};
+use relaybook::api::{Delivery, Outcome, Pipeline, Promotion};
 use repeats::Repeats;
 use serde_json::Value;
 
@@ -69,7 +69,7 @@ pub struct Expected {
     pub forgotten: bool,
     /// Whether attempts were made that no receiver saw, because it refused the connection.
     pub unseen: bool,
-    /// When Pennant resumed after SIGSTOP: an attempt may have timed out before its request was written.
+    /// When Relaybook resumed after SIGSTOP: an attempt may have timed out before its request was written.
     pub frozen: Vec<Instant>,
 }
 
@@ -133,13 +133,13 @@ impl<'a> Oracle<'a> {
         self
     }
 
-    /// Allows one repeated request in each lane, because Pennant was killed.
+    /// Allows one repeated request in each lane, because Relaybook was killed.
     pub fn after_a_crash(mut self) -> Self {
         self.expected.duplicates = Repeats::AtMost(1);
         self
     }
 
-    /// Allows as many repeated requests in each lane as Pennant was killed.
+    /// Allows as many repeated requests in each lane as Relaybook was killed.
     pub fn after_crashes(mut self, times: usize) -> Self {
         self.expected.duplicates = Repeats::AtMost(times);
         self

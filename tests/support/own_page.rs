@@ -1,10 +1,10 @@
-//! `pennant page`, as a person starts it.
+//! `relaybook page`, as a person starts it.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-/// A running `pennant page`. It ends when dropped.
+/// A running `relaybook page`. It ends when dropped.
 pub struct OwnPage {
     child: Child,
     /// The first address, which lets one browser in.
@@ -14,7 +14,7 @@ pub struct OwnPage {
 impl OwnPage {
     /// Starts it with this kubeconfig, and waits for its first address.
     pub fn start(kubeconfig: &Path, args: &[&str]) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_pennant"))
+        let mut child = Command::new(env!("CARGO_BIN_EXE_relaybook"))
             .args(["page", "--no-open"])
             .args(args)
             .env("KUBECONFIG", kubeconfig)

@@ -1,9 +1,9 @@
-//! Remote clusters: real control planes beside the one in which Pennant runs, and how pipelines refer to them.
+//! Remote clusters: real control planes beside the one in which Relaybook runs, and how pipelines refer to them.
 
 use std::path::Path;
 use std::sync::OnceLock;
 
-use pennant::api::Pipeline;
+use relaybook::api::Pipeline;
 use serde_json::{Value, json};
 
 use super::World;

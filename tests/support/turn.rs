@@ -10,10 +10,10 @@ use std::cell::OnceCell;
 use std::sync::{LazyLock, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Number of tests for each processor that run side by side on a busy machine. `PENNANT_TEST_ALWAYS` is another number, for runs that share the
+/// Number of tests for each processor that run side by side on a busy machine. `RELAYBOOK_TEST_ALWAYS` is another number, for runs that share the
 /// machine.
 static ALWAYS: LazyLock<usize> =
-    LazyLock::new(|| std::env::var("PENNANT_TEST_ALWAYS").ok().and_then(|number| number.parse().ok()).unwrap_or(2));
+    LazyLock::new(|| std::env::var("RELAYBOOK_TEST_ALWAYS").ok().and_then(|number| number.parse().ok()).unwrap_or(2));
 /// Maximum number of tests for each processor that run side by side. In a container, the measured processors are those of the machine.
 const MOST: usize = 12;
 /// The part of the processor time that is idle before one more test begins.

@@ -1,4 +1,4 @@
-//! Runs Pennant with the chart's permissions in all behaviour tests, if `PENNANT_TEST_RIGHTS` is `cluster` or `namespaced`.
+//! Runs Relaybook with the chart's permissions in all behaviour tests, if `RELAYBOOK_TEST_RIGHTS` is `cluster` or `namespaced`.
 //!
 //! In: a kubeconfig with all permissions, possibly of a fault-injecting proxy. Out: a kubeconfig to the same API server through
 //! another proxy, with a token of the chart's `ServiceAccount`; the arguments of the chart's Pods; and a failed test for each
@@ -14,7 +14,7 @@ use super::chart::Release;
 use super::proxy::Proxy;
 use super::world::World;
 
-/// The connection of one Pennant to its API server, with the permissions of the chart.
+/// The connection of one Relaybook to its API server, with the permissions of the chart.
 pub struct Under {
     proxy: Proxy,
     /// The arguments that the chart passes to the program.
@@ -22,14 +22,14 @@ pub struct Under {
 }
 
 impl Under {
-    /// Grants the permissions of the chart, and starts the proxy. Returns `None` if `PENNANT_TEST_RIGHTS` is not set.
+    /// Grants the permissions of the chart, and starts the proxy. Returns `None` if `RELAYBOOK_TEST_RIGHTS` is not set.
     pub async fn rights(world: &World, watch: &[String], of_test: &[String], kubeconfig: &Path) -> Option<Self> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
-        let mode = std::env::var("PENNANT_TEST_RIGHTS").ok().filter(|mode| !mode.is_empty())?;
+        let mode = std::env::var("RELAYBOOK_TEST_RIGHTS").ok().filter(|mode| !mode.is_empty())?;
         let watch: &[String] = match mode.as_str() {
             "cluster" => &[],
             "namespaced" => watch,
-            other => panic!("PENNANT_TEST_RIGHTS is cluster or namespaced, not {other}"),
+            other => panic!("RELAYBOOK_TEST_RIGHTS is cluster or namespaced, not {other}"),
         };
         let release =
             Release::render(&world.ns, &world.ns, &values(watch, of_test.iter().any(|arg| arg == "--fleet-everywhere")))
@@ -49,7 +49,7 @@ impl Under {
         of_test.iter().chain(left).cloned().collect()
     }
 
-    /// Returns the kubeconfig for Pennant.
+    /// Returns the kubeconfig for Relaybook.
     pub fn kubeconfig(&self) -> PathBuf {
         self.proxy.kubeconfig.clone()
     }

@@ -18,9 +18,9 @@ use k8s_openapi::api::core::v1::{Namespace, Secret};
 use k8s_openapi::api::events::v1::Event;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Client, Resource, ResourceExt as _};
-use pennant::api::conditions::{Condition, ConditionStatus, get};
-use pennant::api::delivery::SubjectKind;
-use pennant::api::{Delivery, Notification, Outcome, Pipeline, TransitionType};
+use relaybook::api::conditions::{Condition, ConditionStatus, get};
+use relaybook::api::delivery::SubjectKind;
+use relaybook::api::{Delivery, Notification, Outcome, Pipeline, TransitionType};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -257,7 +257,7 @@ impl World {
     /// Returns the columns of `kubectl get -o wide` for the first object of a resource.
     #[allow(dead_code, reason = "the integration tests use it")]
     pub async fn columns(&self, resource: &str) -> BTreeMap<String, Value> {
-        let path = format!("/apis/pennant.dev/v1alpha1/namespaces/{}/{resource}", self.ns);
+        let path = format!("/apis/relaybook.dev/v1alpha1/namespaces/{}/{resource}", self.ns);
         let request = http::Request::get(path).header("accept", "application/json;as=Table;v=v1;g=meta.k8s.io");
         let table: Value = self.client.request(request.body(Vec::new()).expect("a request")).await.expect("a table");
         let names = table["columnDefinitions"].as_array().expect("columns").iter();
@@ -307,7 +307,7 @@ impl World {
         let dispatched = self.get_pipeline(pipeline).await.status.unwrap_or_default().dispatched.unwrap_or_default();
         let recorded = dispatched.recorded.expect("something was recorded").as_second();
         eventually("another second has begun", async || {
-            let now = pennant::api::Time::now().as_second();
+            let now = relaybook::api::Time::now().as_second();
             if now > recorded { Ok(()) } else { Err(format!("{now}")) }
         })
         .await;

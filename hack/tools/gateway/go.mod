@@ -1,4 +1,4 @@
-module pennant.dev/tools/gateway
+module relaybook.dev/tools/gateway
 
 go 1.26.8
 

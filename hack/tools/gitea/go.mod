@@ -1,4 +1,4 @@
-module pennant.dev/tools/gitea
+module relaybook.dev/tools/gitea
 
 go 1.26.8
 

@@ -1,4 +1,4 @@
-module pennant.dev/tools/helm
+module relaybook.dev/tools/helm
 
 go 1.26.8
 

@@ -1,4 +1,4 @@
-module pennant.dev/tools/monitoring
+module relaybook.dev/tools/monitoring
 
 go 1.26.8
 

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// A built-in template of Pennant. Two files of this name in `templates/` define what it sends.
+/// A built-in template of Relaybook. Two files of this name in `templates/` define what it sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Builtin {

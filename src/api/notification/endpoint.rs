@@ -38,7 +38,7 @@ pub struct Endpoint {
         {"rule": "self.all(k, k.matches('^[A-Za-z0-9-]{1,128}$'))",
          "message": "header names consist of letters, digits and dashes"},
         {"rule": "self.all(k, !(k.lowerAscii() in ['host', 'content-length', 'content-type', 'transfer-encoding', 'connection', 'keep-alive', 'te', 'trailer', 'upgrade', 'expect', 'proxy-authorization', 'proxy-connection', 'user-agent', 'webhook-id', 'webhook-timestamp', 'webhook-signature']))",
-         "message": "host, content-length, content-type, user-agent, webhook-* and headers of the connection (connection, transfer-encoding, upgrade, expect, proxy-authorization, …) are set by Pennant; the template determines the content type"},
+         "message": "host, content-length, content-type, user-agent, webhook-* and headers of the connection (connection, transfer-encoding, upgrade, expect, proxy-authorization, …) are set by Relaybook; the template determines the content type"},
     ]), schema_with = "texts")]
     pub headers: Option<BTreeMap<String, String>>,
     /// Credentials, at most one kind.
@@ -191,7 +191,7 @@ pub struct TokenAuth {
     #[schemars(length(max = 128), regex(pattern = r"^[A-Za-z0-9-]+$"))]
     #[schemars(extend("x-kubernetes-validations" = [
         {"rule": "!(self.lowerAscii() in ['host', 'content-length', 'content-type', 'transfer-encoding', 'connection', 'keep-alive', 'te', 'trailer', 'upgrade', 'expect', 'proxy-authorization', 'proxy-connection', 'user-agent', 'webhook-id', 'webhook-timestamp', 'webhook-signature'])",
-         "message": "Pennant or the connection sets this header; use another name, such as X-Token"},
+         "message": "Relaybook or the connection sets this header; use another name, such as X-Token"},
     ]))]
     pub header: Option<String>,
     /// Word before the token. Default `Bearer` in `Authorization`, none in any other header.

@@ -30,7 +30,7 @@ pub struct Dispatched {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub last_sent_summary: String,
     /// When the newest Delivery for this pipeline was created, by the clock of the API server. A later Delivery that does not match
-    /// a change in the log was not recorded by Pennant. Pennant never sends it.
+    /// a change in the log was not recorded by Relaybook. Relaybook never sends it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     pub recorded: Option<Time>,

@@ -1,4 +1,4 @@
-//! `targetsFrom`: the targets of an environment that Pennant finds by itself, and what the status records of them.
+//! `targetsFrom`: the targets of an environment that Relaybook finds by itself, and what the status records of them.
 
 use std::collections::BTreeMap;
 
@@ -158,7 +158,7 @@ pub struct ObjectTargets {
     /// Kind, such as `Application`.
     #[schemars(length(min = 1, max = 63), regex(pattern = KIND_PATTERN))]
     pub kind: String,
-    /// Namespaces of the objects. `*`: all that Pennant watches. If absent, the namespace of the pipeline.
+    /// Namespaces of the objects. `*`: all that Relaybook watches. If absent, the namespace of the pipeline.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(
         length(min = 1, max = 64),
@@ -172,7 +172,7 @@ pub struct ObjectTargets {
     /// Only objects with this owner in `metadata.ownerReferences`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owned_by: Option<OwnedBy>,
-    /// The cluster that contains the objects. If absent, the cluster that Pennant runs in.
+    /// The cluster that contains the objects. If absent, the cluster that Relaybook runs in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster_ref: Option<ClusterRef>,
     /// JSONPath of the name of the cluster that an object is about, such as `.spec.destination.name`. If absent, or if the object has no

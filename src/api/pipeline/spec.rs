@@ -20,11 +20,11 @@ pub enum Baseline {
     Absent,
 }
 
-/// The hook that requests a check of the promotions. It decides nothing, and Pennant does not read the body of its requests.
+/// The hook that requests a check of the promotions. It decides nothing, and Relaybook does not read the body of its requests.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct InboundHooks {
-    /// A Secret of type `pennant.dev/inbound` in the namespace of the pipeline. Each of its keys whose name begins with `hmac-key` can sign.
+    /// A Secret of type `relaybook.dev/inbound` in the namespace of the pipeline. Each of its keys whose name begins with `hmac-key` can sign.
     /// It must be another Secret than that of approvals.
     pub secret_ref: SecretRef,
 }
@@ -64,7 +64,7 @@ pub struct Target {
     /// The namespace.
     #[schemars(length(min = 1, max = 63), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
     pub namespace: String,
-    /// The cluster. If absent, the cluster that Pennant runs in.
+    /// The cluster. If absent, the cluster that Relaybook runs in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster_ref: Option<ClusterRef>,
     /// Overrides fields of the pipeline's `appRef`, so that one namespace can contain many applications.

@@ -15,16 +15,16 @@ use crate::api::values::refs::{SecretKeyRef, SecretRef};
      "message": "set exactly one strategy: notification, commit or pullRequest"},
 ]))]
 pub struct PromotionStrategy {
-    /// Pennant reports the transition `PromotionRequested`. The receiver carries the promotion out, for example a CI job.
+    /// Relaybook reports the transition `PromotionRequested`. The receiver carries the promotion out, for example a CI job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub notification: Option<NotificationStrategy>,
-    /// Pennant sets the values that comments mark in YAML files of a Git repository, and pushes the commit to a branch.
+    /// Relaybook sets the values that comments mark in YAML files of a Git repository, and pushes the commit to a branch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub commit: Option<Box<CommitStrategy>>,
-    /// Pennant pushes the commit to a new branch, and opens a pull request. A person, or the forge, merges it.
+    /// Relaybook pushes the commit to a new branch, and opens a pull request. A person, or the forge, merges it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pull_request: Option<Box<PullRequestStrategy>>,
-    /// A Secret of type `pennant.dev/inbound` in the namespace of the pipeline. Each of its keys whose name begins with `hmac-key` can sign
+    /// A Secret of type `relaybook.dev/inbound` in the namespace of the pipeline. Each of its keys whose name begins with `hmac-key` can sign
     /// approvals. If absent, the approval hook refuses every request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_ref: Option<SecretRef>,
@@ -54,7 +54,7 @@ pub struct GitRepository {
     /// TLS settings of the connections to the repository and to the API of the forge.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<GitTls>,
-    /// The author of the commits. Default `Pennant <pennant@example.invalid>`.
+    /// The author of the commits. Default `Relaybook <relaybook@example.invalid>`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub author: Option<Author>,
 }
@@ -130,7 +130,7 @@ pub struct PullRequestStrategy {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 1024))]
     pub title: Option<String>,
-    /// Template of the body, in Markdown. Pennant adds a line by which it finds the pull request again. Default: a table of the promotion.
+    /// Template of the body, in Markdown. Relaybook adds a line by which it finds the pull request again. Default: a table of the promotion.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 16384))]
     pub body: Option<String>,

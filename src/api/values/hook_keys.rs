@@ -1,7 +1,7 @@
 //! Which keys of a Secret can sign requests to hooks.
 //!
 //! In: the type of a Secret, and the names and lengths of its keys. Out: why no key of it can sign, if that is so ([`Flaw`]). The hooks, the
-//! status of pipelines and `pennant lint` decide by the same function.
+//! status of pipelines and `relaybook lint` decide by the same function.
 
 use std::ops::RangeInclusive;
 

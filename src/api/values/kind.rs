@@ -53,7 +53,7 @@ impl ObjectKind {
         Ok(Self { api_version: api_version.to_owned(), kind: kind.to_owned() })
     }
 
-    /// Returns a kind that Pennant itself names.
+    /// Returns a kind that Relaybook itself names.
     #[must_use]
     pub fn known(api_version: &'static str, kind: &'static str) -> Self {
         Self { api_version: api_version.to_owned(), kind: kind.to_owned() }

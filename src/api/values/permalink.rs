@@ -47,10 +47,10 @@ pub struct PageUrl(Url);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PageUrlError {
     /// It is not a URL with a host.
-    #[error("must be a URL such as https://pennant.example.com")]
+    #[error("must be a URL such as https://relaybook.example.com")]
     NoUrl,
     /// It has a part that the URL of a page cannot have.
-    #[error("must have no path, query, fragment, user or password, such as https://pennant.example.com")]
+    #[error("must have no path, query, fragment, user or password, such as https://relaybook.example.com")]
     TooMuch,
     /// It is not HTTPS, and not for this machine.
     #[error("must begin with https://, because tokens are sent to it; only localhost can have http://")]
@@ -118,8 +118,8 @@ mod tests {
     #[test]
     fn the_url_of_a_page_is_https_and_has_only_a_host() {
         for (text, url, host) in [
-            ("https://pennant.example.com", "https://pennant.example.com", "pennant.example.com"),
-            ("https://pennant.example.com:8443/", "https://pennant.example.com:8443", "pennant.example.com:8443"),
+            ("https://relaybook.example.com", "https://relaybook.example.com", "relaybook.example.com"),
+            ("https://relaybook.example.com:8443/", "https://relaybook.example.com:8443", "relaybook.example.com:8443"),
             ("http://localhost:8082", "http://localhost:8082", "localhost:8082"),
         ] {
             let page: PageUrl = text.parse().unwrap();
@@ -127,12 +127,12 @@ mod tests {
             assert_eq!(page.of(&notification("a", "b")), format!("{url}/notifications/a/b"));
         }
         for (text, error) in [
-            ("pennant.example.com", PageUrlError::NoUrl),
-            ("ftp://pennant.example.com", PageUrlError::NoUrl),
-            ("http://pennant.example.com", PageUrlError::Insecure),
-            ("https://pennant.example.com/page", PageUrlError::TooMuch),
-            ("https://user@pennant.example.com", PageUrlError::TooMuch),
-            ("https://pennant.example.com?a=b", PageUrlError::TooMuch),
+            ("relaybook.example.com", PageUrlError::NoUrl),
+            ("ftp://relaybook.example.com", PageUrlError::NoUrl),
+            ("http://relaybook.example.com", PageUrlError::Insecure),
+            ("https://relaybook.example.com/page", PageUrlError::TooMuch),
+            ("https://user@relaybook.example.com", PageUrlError::TooMuch),
+            ("https://relaybook.example.com?a=b", PageUrlError::TooMuch),
         ] {
             assert_eq!(text.parse::<PageUrl>(), Err(error), "{text}");
         }

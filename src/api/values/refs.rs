@@ -8,9 +8,9 @@ use super::super::pipeline::source::FLEET_GROUP;
 use super::kind::{API_VERSION_PATTERN, KIND_PATTERN, KindError, ObjectKind};
 use super::names::{is_label, is_subdomain};
 
-/// The type of Secrets with the keys of hooks. Pennant sends nothing that is signed or authenticated with such a Secret. Otherwise a
+/// The type of Secrets with the keys of hooks. Relaybook sends nothing that is signed or authenticated with such a Secret. Otherwise a
 /// notification could use a key to sign an approval.
-pub const INBOUND: &str = "pennant.dev/inbound";
+pub const INBOUND: &str = concat!(group!(), "/inbound");
 
 /// A Secret in the namespace of the object that refers to it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
@@ -85,7 +85,7 @@ pub struct ConfigMapKeyRef {
     pub key: String,
 }
 
-/// A cluster other than the one that Pennant runs in, by the object that represents it.
+/// A cluster other than the one that Relaybook runs in, by the object that represents it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = [
@@ -270,7 +270,7 @@ pub struct ClusterAppRef {
     pub name: String,
     /// Namespace of the object.
     pub namespace: String,
-    /// The cluster. If absent, the cluster that Pennant runs in.
+    /// The cluster. If absent, the cluster that Relaybook runs in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster_ref: Option<ClusterRef>,
 }

@@ -68,7 +68,7 @@ fn remedy(error: &KubeError, server: &Server) -> String {
             401 => "the credentials are not accepted or have expired: log in again, or choose another --context".to_owned(),
             403 => "bind a role that allows this, or choose another --context".to_owned(),
             404 if is_of_no_kind(&status.message) => {
-                "Pennant is not installed in this cluster: install its chart, or apply the output of `pennant crds`"
+                "Relaybook is not installed in this cluster: install its chart, or apply the output of `relaybook crds`"
                     .to_owned()
             }
             429 | 500.. => "try again".to_owned(),
@@ -133,7 +133,7 @@ mod tests {
             (
                 api(404, "404 page not found"),
                 "404 page not found",
-                "; Pennant is not installed in this cluster: install its chart, or apply the output of `pennant crds`",
+                "; Relaybook is not installed in this cluster: install its chart, or apply the output of `relaybook crds`",
             ),
             (
                 api(401, "Unauthorized"),

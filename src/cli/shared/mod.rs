@@ -51,7 +51,7 @@ pub(super) struct Connection {
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
     /// The context of the kubeconfig to use.
-    #[arg(long, env = "PENNANT_CONTEXT")]
+    #[arg(long, env = "RELAYBOOK_CONTEXT")]
     context: Option<String>,
     /// The user to impersonate. The user of the kubeconfig needs the permission for it.
     #[arg(long = "as", value_name = "USER")]
@@ -95,20 +95,20 @@ impl Connection {
     }
 }
 
-/// The installation of Pennant, for a command that uses no cluster.
+/// The installation of Relaybook, for a command that uses no cluster.
 #[derive(Debug, Args)]
 pub(super) struct Installation {
     /// The name of the local cluster in the names of targets.
-    #[arg(long, env = "PENNANT_CLUSTER_NAME", default_value = "in-cluster")]
+    #[arg(long, env = "RELAYBOOK_CLUSTER_NAME", default_value = "in-cluster")]
     pub(super) cluster_name: String,
-    /// Allow http to any host, as `pennant run --allow-http` does.
-    #[arg(long, env = "PENNANT_ALLOW_HTTP")]
+    /// Allow http to any host, as `relaybook run --allow-http` does.
+    #[arg(long, env = "RELAYBOOK_ALLOW_HTTP")]
     pub(super) allow_http: bool,
-    /// The ConfigMap of the global configuration, as in `pennant run --config-map`.
-    #[arg(long, env = "PENNANT_CONFIG_MAP", default_value = "pennant-config", value_name = "NAME")]
+    /// The ConfigMap of the global configuration, as in `relaybook run --config-map`.
+    #[arg(long, env = "RELAYBOOK_CONFIG_MAP", default_value = "relaybook-config", value_name = "NAME")]
     config_map: String,
     /// The namespace of the controller and of that ConfigMap.
-    #[arg(long, env = "PENNANT_CONTROLLER_NAMESPACE", default_value = "pennant-system", value_name = "NAMESPACE")]
+    #[arg(long, env = "RELAYBOOK_CONTROLLER_NAMESPACE", default_value = "relaybook-system", value_name = "NAMESPACE")]
     controller_namespace: String,
 }
 
@@ -125,7 +125,7 @@ pub(super) async fn global(client: &Client, of: &ObjectName) -> anyhow::Result<G
     match live::global(client, of).await? {
         Ok(global) => Ok(global),
         Err(why) => {
-            writeln!(std::io::stderr(), "pennant: ConfigMap {of}: {why}; the output does not include it")?;
+            writeln!(std::io::stderr(), "relaybook: ConfigMap {of}: {why}; the output does not include it")?;
             Ok(Global::default())
         }
     }

@@ -11,8 +11,8 @@ struct Kind {
     types: [&'static str; 3],
 }
 
-const PIPELINE: Kind = Kind { kind: "Pipeline", types: ["pipeline", "pipelines", "pnpl"] };
-const NOTIFICATION: Kind = Kind { kind: "Notification", types: ["notification", "notifications", "pnn"] };
+const PIPELINE: Kind = Kind { kind: "Pipeline", types: ["pipeline", "pipelines", "rbp"] };
+const NOTIFICATION: Kind = Kind { kind: "Notification", types: ["notification", "notifications", "rbn"] };
 const DELIVERY: Kind = Kind { kind: "Delivery", types: ["delivery", "deliveries", "dlv"] };
 const PROMOTION: Kind = Kind { kind: "Promotion", types: ["promotion", "promotions", "promo"] };
 
@@ -58,7 +58,7 @@ impl Kind {
         Ok(name.to_owned())
     }
 
-    /// Whether a type such as `dlv`, `Delivery.pennant.dev` or `deliveries.v1alpha1.pennant.dev` means this kind.
+    /// Whether a type such as `dlv`, `Delivery.relaybook.dev` or `deliveries.v1alpha1.relaybook.dev` means this kind.
     fn has(&self, type_: &str) -> bool {
         let type_ = type_.to_ascii_lowercase();
         let (short, group) = type_.split_once('.').unwrap_or((&type_, GROUP));
@@ -73,20 +73,20 @@ mod tests {
 
     #[test]
     fn names_are_read_as_kubectl_prints_and_accepts_them() {
-        for text in ["web", "pipeline/web", "pipelines/web", "pnpl/web", "Pipeline/web", "pipeline.pennant.dev/web"] {
+        for text in ["web", "pipeline/web", "pipelines/web", "rbp/web", "Pipeline/web", "pipeline.relaybook.dev/web"] {
             assert_eq!(pipeline(text), Ok("web".to_owned()), "{text}");
         }
-        for text in ["x", "notification/x", "notifications/x", "pnn/x", "notifications.v1alpha1.pennant.dev/x"] {
+        for text in ["x", "notification/x", "notifications/x", "rbn/x", "notifications.v1alpha1.relaybook.dev/x"] {
             assert_eq!(notification(text), Ok("x".to_owned()), "{text}");
         }
-        for text in ["a-1", "delivery/a-1", "deliveries/a-1", "dlv/a-1", "dlv.pennant.dev/a-1", &of_delivery("a-1")] {
+        for text in ["a-1", "delivery/a-1", "deliveries/a-1", "dlv/a-1", "dlv.relaybook.dev/a-1", &of_delivery("a-1")] {
             assert_eq!(delivery(text), Ok("a-1".to_owned()), "{text}");
         }
         for (text, words) in [
             ("pipeline/web", "this names a Pipeline, not a Delivery; write NAME or delivery/NAME"),
-            ("pnn.pennant.dev/web", "this names a Notification, not a Delivery"),
+            ("rbn.relaybook.dev/web", "this names a Notification, not a Delivery"),
             (&of_promotion("web-prod-1"), "this names a Promotion, not a Delivery"),
-            ("pod/web", "there is no type \"pod\" in pennant.dev"),
+            ("pod/web", "there is no type \"pod\" in relaybook.dev"),
             ("delivery.example.com/web", "there is no type \"delivery.example.com\""),
             ("delivery/", "exactly one name"),
             ("delivery/a/b", "exactly one name"),

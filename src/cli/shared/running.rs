@@ -14,27 +14,27 @@ use crate::config::Global;
 use crate::preview::Egress;
 use crate::published::{Installation, LookupError, NAME, find};
 
-/// The defaults of `pennant run`. A command assumes them if nothing else is known.
+/// The defaults of `relaybook run`. A command assumes them if nothing else is known.
 const CLUSTER_NAME: &str = "in-cluster";
-const CONFIG_MAP: &str = "pennant-config";
-const NAMESPACE: &str = "pennant-system";
+const CONFIG_MAP: &str = "relaybook-config";
+const NAMESPACE: &str = "relaybook-system";
 
-/// Flags of `pennant run` that influence the result. Without a flag, the setting of the running controller applies.
+/// Flags of `relaybook run` that influence the result. Without a flag, the setting of the running controller applies.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct Running {
     /// The name of the local cluster in the names of targets [default: as the controller publishes it, otherwise in-cluster].
-    #[arg(long, env = "PENNANT_CLUSTER_NAME", value_name = "NAME")]
+    #[arg(long, env = "RELAYBOOK_CLUSTER_NAME", value_name = "NAME")]
     cluster_name: Option<String>,
     /// Whether http to any host is allowed [default: as the controller publishes it, otherwise false].
-    #[arg(long, env = "PENNANT_ALLOW_HTTP", value_name = "BOOL", num_args = 0..=1, require_equals = true)]
+    #[arg(long, env = "RELAYBOOK_ALLOW_HTTP", value_name = "BOOL", num_args = 0..=1, require_equals = true)]
     #[arg(default_missing_value = "true", value_parser = clap::builder::BoolishValueParser::new())]
     allow_http: Option<bool>,
-    /// The ConfigMap of the global configuration [default: as the controller publishes it, otherwise pennant-config].
-    #[arg(long, env = "PENNANT_CONFIG_MAP", value_name = "NAME")]
+    /// The ConfigMap of the global configuration [default: as the controller publishes it, otherwise relaybook-config].
+    #[arg(long, env = "RELAYBOOK_CONFIG_MAP", value_name = "NAME")]
     config_map: Option<String>,
-    /// The namespace of the controller and of its ConfigMaps [default: pennant-system if the controller there watches the
+    /// The namespace of the controller and of its ConfigMaps [default: relaybook-system if the controller there watches the
     /// pipeline's namespace, otherwise the namespace of the controller that watches it].
-    #[arg(long, env = "PENNANT_CONTROLLER_NAMESPACE", value_name = "NAMESPACE")]
+    #[arg(long, env = "RELAYBOOK_CONTROLLER_NAMESPACE", value_name = "NAMESPACE")]
     controller_namespace: Option<String>,
 }
 
@@ -101,11 +101,11 @@ impl Running {
         let mut err = std::io::stderr();
         if elsewhere {
             let controller = &settings.controller_namespace;
-            writeln!(err, "pennant: the controller in namespace {controller} does not watch namespace {namespace}")?;
+            writeln!(err, "relaybook: the controller in namespace {controller} does not watch namespace {namespace}")?;
         }
         if let Some(why) = &settings.why {
             let assumed = settings.assumed.join(", ");
-            writeln!(err, "pennant: the configuration of the controller is unknown: {why}; assumed: {assumed}")?;
+            writeln!(err, "relaybook: the configuration of the controller is unknown: {why}; assumed: {assumed}")?;
         }
         Ok(settings)
     }
@@ -183,7 +183,7 @@ impl Settings {
         }
         let namespace = &self.controller_namespace;
         for text in check::idle(client, namespace, &check::NEEDED).await.unwrap_or_default() {
-            writeln!(std::io::stderr(), "pennant: {text} To see more: {}", check::show_leases(namespace))?;
+            writeln!(std::io::stderr(), "relaybook: {text} To see more: {}", check::show_leases(namespace))?;
         }
         Ok(())
     }
@@ -214,7 +214,7 @@ mod tests {
     }
 
     fn running(args: &[&str]) -> Running {
-        Command::try_parse_from(std::iter::once(&"pennant").chain(args)).unwrap().running
+        Command::try_parse_from(std::iter::once(&"relaybook").chain(args)).unwrap().running
     }
 
     fn installation() -> Installation {
@@ -238,8 +238,8 @@ mod tests {
             (&[][..], true, (Source::Published, "eu-1", true, "tools/own-config")),
             (&["--allow-http=false", "--cluster-name=x"], true, (Source::Published, "x", false, "tools/own-config")),
             (&["--config-map", "mine"], true, (Source::Published, "eu-1", true, "tools/mine")),
-            (&[], false, (Source::Unknown, "in-cluster", false, "pennant-system/pennant-config")),
-            (&["--allow-http"], false, (Source::Unknown, "in-cluster", true, "pennant-system/pennant-config")),
+            (&[], false, (Source::Unknown, "in-cluster", false, "relaybook-system/relaybook-config")),
+            (&["--allow-http"], false, (Source::Unknown, "in-cluster", true, "relaybook-system/relaybook-config")),
             (&complete, false, (Source::Flags, "a", true, "c/b")),
         ] {
             let found = if published { Ok(installation()) } else { Err(LookupError::NoInstallation) };
@@ -257,11 +257,11 @@ mod tests {
         let unknown = |args: &[&str]| running(args).with(Err(LookupError::NoInstallation)).assumed.join(" ");
         assert_eq!(
             unknown(&[]),
-            "--cluster-name=in-cluster --allow-http=false --config-map=pennant-config --controller-namespace=pennant-system"
+            "--cluster-name=in-cluster --allow-http=false --config-map=relaybook-config --controller-namespace=relaybook-system"
         );
         assert_eq!(
             unknown(&["--allow-http", "--controller-namespace=a"]),
-            "--cluster-name=in-cluster --config-map=pennant-config"
+            "--cluster-name=in-cluster --config-map=relaybook-config"
         );
         assert!(running(&[]).with(Ok(installation())).assumed.is_empty());
     }

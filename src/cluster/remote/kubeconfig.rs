@@ -107,7 +107,7 @@ pub(in crate::cluster) fn read(bytes: &[u8], insecure: bool) -> Result<Checked, 
     let any_certificate = cluster.insecure_skip_tls_verify.unwrap_or(false);
     if any_certificate && !insecure {
         let words = "is not allowed; remove it and set certificate-authority-data to the CA certificate \
-             (or run Pennant with --allow-insecure-clusters)";
+             (or run Relaybook with --allow-insecure-clusters)";
         return Err(Invalid::of("clusters[].cluster.insecure-skip-tls-verify", words));
     }
     no_file(
@@ -189,7 +189,7 @@ fn server(cluster: &Cluster, insecure: bool) -> Result<Uri, Invalid> {
     match url.scheme() {
         "https" => {}
         "http" if insecure => {}
-        "http" => return Err(invalid("must begin with https:// (or run Pennant with --allow-insecure-clusters)")),
+        "http" => return Err(invalid("must begin with https:// (or run Relaybook with --allow-insecure-clusters)")),
         _ => return Err(invalid("must begin with https://")),
     }
     if !url.username().is_empty() || url.password().is_some() {

@@ -128,7 +128,7 @@ impl Resolver {
                 return trouble(Reason::ClusterNotFound, words);
             }
             Some(State::Forbidden) => {
-                return trouble(Reason::Forbidden, format!("Pennant is not allowed to list and watch the {kind}"));
+                return trouble(Reason::Forbidden, format!("Relaybook is not allowed to list and watch the {kind}"));
             }
         }
         let place = match &self.place {
@@ -139,7 +139,7 @@ impl Resolver {
         let object = match self.secret.as_ref().map(|seen| &seen.state) {
             None | Some(State::Unseen) => return Resolution::Pending,
             Some(State::Forbidden) => {
-                return trouble(Reason::Forbidden, format!("Pennant is not allowed to list and watch Secret {secret}"));
+                return trouble(Reason::Forbidden, format!("Relaybook is not allowed to list and watch Secret {secret}"));
             }
             Some(State::Absent | State::NoKind) => {
                 return trouble(Reason::KubeconfigMissing, format!("there is no Secret {secret}"));
@@ -312,7 +312,7 @@ mod tests {
             (
                 listed(Some(Secret { type_: Some(INBOUND.to_owned()), ..secret("value", KUBECONFIG) })),
                 "SecretReserved",
-                "Secret infra/eu has the type pennant.dev/inbound",
+                "Secret infra/eu has the type relaybook.dev/inbound",
             ),
             (
                 listed(Some(secret("value", "sesame"))),

@@ -64,7 +64,7 @@ mod tests {
             let spec: PipelineSpec =
                 serde_json::from_value(json!({"environments": [], "layerNamespace": layer_namespace})).unwrap();
             let notification: Notification = serde_json::from_value(json!({
-                "apiVersion": "pennant.dev/v1alpha1", "kind": "Notification", "metadata": {"name": "chat", "namespace": "team-a"},
+                "apiVersion": "relaybook.dev/v1alpha1", "kind": "Notification", "metadata": {"name": "chat", "namespace": "team-a"},
                 "spec": {"pipelineNamespaces": accepted, "pipelineSelector": selector},
             }))
             .unwrap();
@@ -79,7 +79,7 @@ mod tests {
     #[test]
     fn storage_and_selection_stay_as_below() {
         let notification: Notification = serde_json::from_value(json!({
-            "apiVersion": "pennant.dev/v1alpha1", "kind": "Notification", "metadata": {"name": "chat", "namespace": "team-a"},
+            "apiVersion": "relaybook.dev/v1alpha1", "kind": "Notification", "metadata": {"name": "chat", "namespace": "team-a"},
             "spec": {
                 "pipelineNamespaces": ["platform"], "pipelineSelector": {}, "suspend": true, "triggers": [],
                 "delivery": {"ordering": "Pipeline"}, "endpoint": {"url": "https://chat.example.com/in"},

@@ -20,7 +20,7 @@ use crate::api::notification::NotificationLayer;
 use crate::api::values::refs::ConfigMapKey;
 
 /// The namespace of the global configuration.
-const PLATFORM: &str = "pennant-system";
+const PLATFORM: &str = "relaybook-system";
 /// The namespace of the pipeline and of the Notification below it.
 const TEAM: &str = "team-a";
 /// The layer namespace of the pipeline.

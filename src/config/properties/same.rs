@@ -138,7 +138,7 @@ fn what_comes_to_the_same_does_the_same() {
         let layered = resolve_layers(&layers, TEAM, "uid", &given());
         let folded = fold(&layers, |_| {}).unwrap().value;
         let alone: Notification = serde_json::from_value(json!({
-            "apiVersion": "pennant.dev/v1alpha1", "kind": "Notification",
+            "apiVersion": "relaybook.dev/v1alpha1", "kind": "Notification",
             "metadata": {"name": "deploys", "namespace": TEAM, "uid": "uid"}, "spec": folded,
         }))
         .unwrap();

@@ -10,7 +10,7 @@ use crate::api::notification::{DeliveryPolicy, Endpoint};
 use crate::api::{NotificationSpec, duration_text};
 use crate::config::problem::Problem;
 
-/// Headers that Pennant or the connection sets.
+/// Headers that Relaybook or the connection sets.
 const RESERVED: [&str; 16] = [
     "host",
     "content-length",
@@ -53,12 +53,12 @@ fn endpoint(endpoint: &Endpoint) -> Result<(), Problem> {
             return Err(Problem::invalid(field(), "header names consist of letters, digits and dashes"));
         }
         if is_reserved(name) {
-            return Err(Problem::invalid(field(), "Pennant or the connection sets this header; remove it"));
+            return Err(Problem::invalid(field(), "Relaybook or the connection sets this header; remove it"));
         }
     }
     let header = endpoint.auth.as_ref().and_then(|a| a.token.as_ref()?.header.as_deref());
     if header.is_some_and(is_reserved) {
-        let message = "Pennant or the connection sets this header; use another name, such as X-Token";
+        let message = "Relaybook or the connection sets this header; use another name, such as X-Token";
         return Err(Problem::invalid("spec.endpoint.auth.token.header", message));
     }
     let minute = Duration::from_mins(1);

@@ -11,6 +11,7 @@ use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::json;
 
+use crate::api::ABOUT;
 use crate::api::global::KEY;
 use crate::api::values::refs::ObjectName;
 use crate::k8s::call::{CallError, call};
@@ -63,12 +64,12 @@ impl LastGood {
         let object = json!({
             "apiVersion": "v1", "kind": "ConfigMap",
             "metadata": {
-                "name": self.place.name, "labels": {"app.kubernetes.io/managed-by": "pennant"},
-                "annotations": {"pennant.dev/about": "written by Pennant; the last valid global configuration, in force while the current one is invalid"},
+                "name": self.place.name, "labels": {"app.kubernetes.io/managed-by": "relaybook"},
+                "annotations": {ABOUT: "written by Relaybook; the last valid global configuration, in force while the current one is invalid"},
             },
             "data": {KEY: text},
         });
-        let params = PatchParams::apply("pennant").force();
+        let params = PatchParams::apply("relaybook").force();
         let patch = Patch::Apply(&object);
         call(self.api().patch(&self.place.name, &params, &patch)).await?;
         self.put(Some(text.to_owned()));

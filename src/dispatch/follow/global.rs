@@ -102,13 +102,13 @@ struct Follower {
 }
 
 impl Follower {
-    /// Handles an error of the watch. Returns `true` if Pennant is not allowed to read the ConfigMap.
+    /// Handles an error of the watch. Returns `true` if Relaybook is not allowed to read the ConfigMap.
     async fn failed(&mut self, error: &kube::runtime::watcher::Error) -> bool {
         self.ctx.metrics.watch_error(Watch::GlobalConfig);
         let is_forbidden = is_forbidden(error);
         if is_forbidden {
             let namespace = &self.ctx.config.global_map.namespace;
-            let needed = format!("it cannot be read; Pennant needs get, list and watch on configmaps in {namespace}");
+            let needed = format!("it cannot be read; Relaybook needs get, list and watch on configmaps in {namespace}");
             self.take(Err(needed)).await;
         }
         is_forbidden

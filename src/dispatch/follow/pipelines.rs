@@ -263,7 +263,7 @@ mod tests {
     #[test]
     fn facts_of_a_pipeline() {
         let pipeline: Pipeline = serde_json::from_value(serde_json::json!({
-            "apiVersion": "pennant.dev/v1alpha1", "kind": "Pipeline",
+            "apiVersion": "relaybook.dev/v1alpha1", "kind": "Pipeline",
             "metadata": {"name": "web", "namespace": "team-a", "uid": "u", "labels": {"a": "b"}},
             "spec": {"appRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
                      "environments": [{"name": "dev", "targets": [

@@ -47,7 +47,7 @@ fn describe(park: &Park) -> Description {
         },
         "ReceiverRejected" | "ReceiverNotFound" | "Redirected" => {
             let advice = match code {
-                300..=399 => "Pennant does not follow redirects; check the URL",
+                300..=399 => "Relaybook does not follow redirects; check the URL",
                 404 => "check the URL",
                 405 => "check the method and the URL",
                 413 => "the body is too large for the receiver; check the template",
@@ -68,7 +68,7 @@ fn describe(park: &Park) -> Description {
         reason => Description {
             reason: if reason.is_empty() { UNKNOWN } else { reason }.to_owned(),
             what: format!("parked after maxAge ({error})"),
-            advice: "send it again with `pennant redeliver` after you correct the cause",
+            advice: "send it again with `relaybook redeliver` after you correct the cause",
         },
     }
 }
@@ -110,7 +110,7 @@ mod tests {
             (
                 vec![park("Redirected", Some(302), "302 Found"), not_found.clone()],
                 "ReceiverRejects",
-                "1 of the last 2 deliveries was rejected with 302; last at 1970-01-01T00:01:40Z for prod/c/web; Pennant does not \
+                "1 of the last 2 deliveries was rejected with 302; last at 1970-01-01T00:01:40Z for prod/c/web; Relaybook does not \
                  follow redirects; check the URL",
             ),
             (
@@ -135,7 +135,7 @@ mod tests {
                 vec![park("ReceiverError", Some(503), "503 Service Unavailable")],
                 "ReceiverError",
                 "the last delivery was parked after maxAge (503 Service Unavailable); at 1970-01-01T00:01:40Z for prod/c/web; \
-                 send it again with `pennant redeliver` after you correct the cause",
+                 send it again with `relaybook redeliver` after you correct the cause",
             ),
         ];
         for (parks, reason, message) in table {

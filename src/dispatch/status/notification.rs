@@ -230,7 +230,7 @@ mod tests {
     #[tokio::test]
     async fn an_event_is_written_only_if_the_status_is_stored() {
         let object = json!({
-            "apiVersion": "pennant.dev/v1alpha1", "kind": "Notification", "spec": {},
+            "apiVersion": "relaybook.dev/v1alpha1", "kind": "Notification", "spec": {},
             "metadata": {"name": "hook", "namespace": "a", "uid": "n1", "resourceVersion": "8"},
         });
         let notification = || serde_json::from_value::<Notification>(object.clone()).unwrap();

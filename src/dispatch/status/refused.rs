@@ -43,7 +43,7 @@ impl Reason {
 pub struct Refusal {
     /// Why deliveries cannot be recorded.
     pub reason: Reason,
-    /// Whether a user must act, because the API server or Pennant's own limit rejects the delivery.
+    /// Whether a user must act, because the API server or Relaybook's own limit rejects the delivery.
     pub refused: bool,
     /// The human-readable details.
     pub detail: String,

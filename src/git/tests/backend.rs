@@ -20,7 +20,7 @@ pub(super) struct Backend {
 impl Backend {
     pub(super) fn start(behaviour: Behaviour) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
-        let name = format!("pennant-git-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let name = format!("relaybook-git-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         let root = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&root).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

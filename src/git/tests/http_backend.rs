@@ -57,7 +57,7 @@ pub fn serve(stream: TcpStream, root: &Path, behaviour: Behaviour) -> io::Result
     isolated(command.arg("http-backend"))
         .env("GIT_PROJECT_ROOT", root)
         .env("GIT_HTTP_EXPORT_ALL", "1")
-        .env("REMOTE_USER", "pennant")
+        .env("REMOTE_USER", "relaybook")
         .env("REQUEST_METHOD", method)
         .env("PATH_INFO", path)
         .env("QUERY_STRING", query)

@@ -59,7 +59,7 @@ fn messages_and_authors_have_one_line() {
     assert!(subject(&"é".repeat(500)).unwrap().len() <= 251);
     let with =
         |token: &str, value: &str| Message::new("s").and_then(|message| message.trailer(token, value)).map(|it| it.text());
-    assert_eq!(with("Pennant-Promotion", "a/b c").as_deref(), Ok("s\n\nPennant-Promotion: a/b c\n"));
+    assert_eq!(with("Relaybook-Promotion", "a/b c").as_deref(), Ok("s\n\nRelaybook-Promotion: a/b c\n"));
     for (token, value) in
         [("", "a"), ("A B", "a"), ("A:", "a"), ("A\n", "a"), ("A", ""), ("A", "a\nB: c"), ("A", " a"), ("A", "a\r")]
     {

@@ -82,8 +82,8 @@ fn write(folder: &Path, files: &[(&str, &str)]) {
 /// Makes a commit that sets one file.
 fn edited(base: &Snapshot, path: &str, content: &str) -> Commit {
     let edits = BTreeMap::from([(path.to_owned(), Bytes::from(content.to_owned()))]);
-    let message = Message::new("Promote podinfo to 6.5.1").unwrap().trailer("Pennant-Promotion", "team-a/p 1-2").unwrap();
-    let author = Author::new("Pennant", "pennant@example.com").unwrap();
+    let message = Message::new("Promote podinfo to 6.5.1").unwrap().trailer("Relaybook-Promotion", "team-a/p 1-2").unwrap();
+    let author = Author::new("Relaybook", "relaybook@example.com").unwrap();
     commit(base, &edits, &message, &author, 1_700_000_500).unwrap().unwrap()
 }
 
@@ -133,7 +133,7 @@ async fn one_commit_changes_one_line() {
         let shown = git(&repository.bare, &["log", "-1", "--format=%an|%ae|%cn|%at|%s|%(trailers:only,unfold)", "main"]);
         assert_eq!(
             shown,
-            "Pennant|pennant@example.com|Pennant|1700000500|Promote podinfo to 6.5.1|Pennant-Promotion: team-a/p 1-2"
+            "Relaybook|relaybook@example.com|Relaybook|1700000500|Promote podinfo to 6.5.1|Relaybook-Promotion: team-a/p 1-2"
         );
         assert!(git(&repository.bare, &["ls-tree", "main", "apps/prod/"]).contains("100755 blob"));
     }
@@ -197,7 +197,7 @@ async fn a_lost_answer_is_found_by_the_next_push() {
 #[tokio::test]
 async fn branches_are_created_and_deleted() {
     let repository = Repository::with(&[("a.yaml", "a: 1\n")], true);
-    let (transport, branch) = (repository.transport(), "refs/heads/pennant/prod/6.5.1-0123");
+    let (transport, branch) = (repository.transport(), "refs/heads/relaybook/prod/6.5.1-0123");
     let base = repository.snapshot(&[]).await.unwrap();
     let ours = edited(&base, "a.yaml", "a: 2\n");
     let create = Push::Create { new: ours.id, pack: ours.pack.clone() };
@@ -354,7 +354,7 @@ async fn the_history_is_found_by_id_and_trailer() {
         let repository = Repository::with(&[("a.yaml", "0"), ("large.bin", &"x".repeat(5 * MAX_FILE))], has_filter);
         let mut ids = Vec::new();
         for at in 1..6 {
-            let message = format!("commit {at}\n\nbody\n\nPennant-Promotion: team-a/p-{at} uid");
+            let message = format!("commit {at}\n\nbody\n\nRelaybook-Promotion: team-a/p-{at} uid");
             ids.push(repository.commit(&[("a.yaml", &at.to_string())], &message));
         }
         git(&repository.work, &["checkout", "-q", "-b", "side", "HEAD~2"]);
@@ -367,7 +367,7 @@ async fn the_history_is_found_by_id_and_trailer() {
         let all = remote.history(tip, 50).await.unwrap();
         assert_eq!((all.len(), all[0].id, all[1].parents.len()), (9, tip, 2), "filter: {has_filter}");
         assert!(ids.iter().all(|id| all.iter().any(|it| it.id == *id)));
-        let of = |value: &str| all.iter().find(|it| it.has_trailer("Pennant-Promotion", value)).map(|it| it.id);
+        let of = |value: &str| all.iter().find(|it| it.has_trailer("Relaybook-Promotion", value)).map(|it| it.id);
         assert_eq!((of("team-a/p-3 uid"), of("team-a/p-9 uid")), (Some(ids[2]), None));
         assert_eq!(remote.history(tip, 3).await.unwrap().len(), 3);
         assert_eq!(remote.history(tip, 0).await.unwrap().len(), 1);

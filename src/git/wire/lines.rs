@@ -8,7 +8,7 @@ use gix_packetline::decode::{Stream, streaming};
 use crate::git::{GitError, words};
 
 /// Sent as `agent`.
-pub(in crate::git) const AGENT: &str = concat!("agent=pennant/", env!("CARGO_PKG_VERSION"));
+pub(in crate::git) const AGENT: &str = concat!("agent=relaybook/", env!("CARGO_PKG_VERSION"));
 
 const MALFORMED: GitError = GitError::InvalidAnswer("a packet line is malformed");
 

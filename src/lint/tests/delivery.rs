@@ -102,7 +102,8 @@ fn a_pending_delivery_keeps_its_attempts_and_its_mark() {
 #[test]
 fn a_delivery_in_a_file_is_refused() {
     let mut exported = full().remove(2);
-    let refused = ["a.yaml:1: Delivery d: kind: only Pennant creates Deliveries; to send one again, use pennant redeliver"];
+    let refused =
+        ["a.yaml:1: Delivery d: kind: only Relaybook creates Deliveries; to send one again, use relaybook redeliver"];
     assert_eq!(lines(&exported.to_string()), refused);
     exported.as_object_mut().unwrap().remove("status");
     assert_eq!(lines(&exported.to_string()), refused);

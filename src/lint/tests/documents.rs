@@ -13,11 +13,11 @@ fn files(folder: &str, ends: &str) -> Vec<PathBuf> {
     files
 }
 
-/// Returns the YAML blocks of a page that contain objects of Pennant.
+/// Returns the YAML blocks of a page that contain objects of Relaybook.
 fn blocks(page: &str) -> Vec<String> {
     let blocks =
         page.split("```yaml\n").skip(1).filter_map(|rest| rest.split_once("```").map(|(block, _)| block.to_owned()));
-    blocks.filter(|block| block.contains("apiVersion: pennant.dev/")).collect()
+    blocks.filter(|block| block.contains("apiVersion: relaybook.dev/")).collect()
 }
 
 #[test]

@@ -35,7 +35,7 @@ fn places(says: &Value) -> Vec<(&'static str, Value)> {
     };
     let pipeline = |at: &str| {
         let mut pipeline = json!({
-            "apiVersion": "pennant.dev/v1alpha1", "kind": "Pipeline", "metadata": {"name": "web", "namespace": "team-a"},
+            "apiVersion": "relaybook.dev/v1alpha1", "kind": "Pipeline", "metadata": {"name": "web", "namespace": "team-a"},
             "spec": {
                 "appRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
                 "environments": [{"name": "prod", "targets": [{"namespace": "web"}]}],
@@ -46,12 +46,12 @@ fn places(says: &Value) -> Vec<(&'static str, Value)> {
     };
     let global = |config: Value| {
         json!({
-            "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "pennant-config", "namespace": "pennant-system"},
+            "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "relaybook-config", "namespace": "relaybook-system"},
             "data": {"config.yaml": config.to_string()},
         })
     };
     let notification = json!({
-        "apiVersion": "pennant.dev/v1alpha1", "kind": "Notification", "metadata": {"name": "deploys", "namespace": "team-a"},
+        "apiVersion": "relaybook.dev/v1alpha1", "kind": "Notification", "metadata": {"name": "deploys", "namespace": "team-a"},
         "spec": says,
     });
     vec![

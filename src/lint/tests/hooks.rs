@@ -3,7 +3,7 @@
 use super::*;
 
 const PIPELINE: &str = r"
-apiVersion: pennant.dev/v1alpha1
+apiVersion: relaybook.dev/v1alpha1
 kind: Pipeline
 metadata: {name: web, namespace: team-a}
 spec:
@@ -27,7 +27,7 @@ fn found(name: &str, namespace: &str, more: &str) -> Vec<String> {
 fn a_secret_that_cannot_sign_is_found_at_each_field_that_names_it() {
     const KEY: &str = "stringData: {hmac-key: 0123456789abcdef}";
     const LONG: &str = "MDEyMzQ1Njc4OWFiY2RlZg==";
-    let typed = |more: &str| format!("type: pennant.dev/inbound\n{more}");
+    let typed = |more: &str| format!("type: relaybook.dev/inbound\n{more}");
     let there = ", namespace: team-a";
     for (what, name, namespace, more, expected) in [
         (

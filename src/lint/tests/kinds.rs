@@ -1,10 +1,10 @@
-//! Kinds and paths that Pennant does not read are reported before anything is applied.
+//! Kinds and paths that Relaybook does not read are reported before anything is applied.
 
 use super::*;
 
 fn pipeline(app: &str, namespace: &str) -> String {
     format!(
-        "apiVersion: pennant.dev/v1alpha1\nkind: Pipeline\nmetadata: {{name: p, namespace: team-a}}\nspec:\n  appRef: {{{app}, name: db}}\n  environments: \
+        "apiVersion: relaybook.dev/v1alpha1\nkind: Pipeline\nmetadata: {{name: p, namespace: team-a}}\nspec:\n  appRef: {{{app}, name: db}}\n  environments: \
          [{{name: e, targets: [{{namespace: {namespace}}}]}}]\n"
     )
 }
@@ -15,7 +15,7 @@ fn a_kind_or_a_path_that_is_not_read_is_reported() {
         ("apiVersion: /v1, kind: Secret", "team-b", "spec.appRef.apiVersion"),
         ("apiVersion: v1, kind: 'Secret '", "team-b", "spec.appRef.kind"),
         ("apiVersion: v1, kind: Secret", "team-b", "a Secret of v1 cannot be an application object"),
-        ("apiVersion: pennant.dev/v1alpha1, kind: Pipeline", "team-a", "a Pipeline of pennant.dev/v1alpha1 cannot be"),
+        ("apiVersion: relaybook.dev/v1alpha1, kind: Pipeline", "team-a", "a Pipeline of relaybook.dev/v1alpha1 cannot be"),
         ("apiVersion: apps/v1, kind: Deployment, revisionPath: .spec.replicas", "team-b", "not read in another namespace"),
         ("apiVersion: apps/v1, kind: Deployment, revisionPath: '.spec.values.x'", "team-a", "can be credentials"),
     ] {

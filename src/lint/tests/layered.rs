@@ -5,7 +5,7 @@ use super::*;
 const GLOBAL: &str = "# what holds everywhere
 apiVersion: v1
 kind: ConfigMap
-metadata: {name: pennant-config, namespace: pennant-system}
+metadata: {name: relaybook-config, namespace: relaybook-system}
 data:
   config.yaml: |
     defaults:
@@ -26,9 +26,9 @@ data:
 fn the_global_configuration_is_told_where_it_stands() {
     let found = lines(GLOBAL);
     for (found, expected) in found.iter().zip([
-        "a.yaml:11: ConfigMap pennant-config: defaults.endpoint.headers[X-A]: line 1, column 1: there is no field `nothing`",
-        "a.yaml:16: ConfigMap pennant-config: notifications[0].endpoint.url: line 1, column 21: there is no field `revison`",
-        "a.yaml:17: ConfigMap pennant-config: notifications[1].triggers: is missing: set it",
+        "a.yaml:11: ConfigMap relaybook-config: defaults.endpoint.headers[X-A]: line 1, column 1: there is no field `nothing`",
+        "a.yaml:16: ConfigMap relaybook-config: notifications[0].endpoint.url: line 1, column 21: there is no field `revison`",
+        "a.yaml:17: ConfigMap relaybook-config: notifications[1].triggers: is missing: set it",
     ]) {
         assert!(found.starts_with(expected), "{found}");
     }
@@ -36,9 +36,9 @@ fn the_global_configuration_is_told_where_it_stands() {
     assert!(report(GLOBAL).findings.iter().all(|f| f.source == Source::Controller) && report(GLOBAL).objects == 1);
 
     let folded =
-        "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: pennant-config}\ndata:\n  config.yaml: >\n    {\n\n    a: 1}\n";
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: relaybook-config}\ndata:\n  config.yaml: >\n    {\n\n    a: 1}\n";
     assert_eq!(lines(folded).len(), 1, "{:?}", lines(folded));
-    assert!(lines(folded)[0].starts_with("a.yaml:5: ConfigMap pennant-config: a: unknown field"), "{:?}", lines(folded));
+    assert!(lines(folded)[0].starts_with("a.yaml:5: ConfigMap relaybook-config: a: unknown field"), "{:?}", lines(folded));
     let broken = GLOBAL.replace("X-A: '{{nothing}}'", "X-A: [");
     assert!(lines(&broken)[0].starts_with("a.yaml:1") && lines(&broken)[0].contains("not YAML"), "{:?}", lines(&broken));
 }
@@ -62,20 +62,25 @@ fn the_global_configuration_may_be_a_file_of_its_own() {
         ("other.yaml", "defaults: {suspend: false}", 1, false),
         ("other.yaml", "{apiVersion: example.com/v1, defaults: {}, notification: []}", 0, false),
         ("a.yaml", "{apiVersion: v1, kind: ConfigMap, metadata: {name: other}, data: {config.yaml: 'a: 1'}}", 0, false),
-        ("a.yaml", "{apiVersion: v1, kind: ConfigMap, metadata: {name: pennant-config}, data: {}}", 0, false),
+        ("a.yaml", "{apiVersion: v1, kind: ConfigMap, metadata: {name: relaybook-config}, data: {}}", 0, false),
         (
             "a.yaml",
-            "{apiVersion: v1, kind: ConfigMap, metadata: {name: pennant-config, namespace: pennant-system}, data: {config.yml: ''}}",
+            "{apiVersion: v1, kind: ConfigMap, metadata: {name: relaybook-config, namespace: relaybook-system}, data: {config.yml: ''}}",
             0,
             true,
         ),
         (
             "a.yaml",
-            "{apiVersion: v1, kind: ConfigMap, metadata: {name: pennant-config}, data: {config.yaml: {a: 1}}}",
+            "{apiVersion: v1, kind: ConfigMap, metadata: {name: relaybook-config}, data: {config.yaml: {a: 1}}}",
             0,
             true,
         ),
-        ("a.yaml", "{apiVersion: v1, kind: ConfigMap, metadata: {name: pennant-config}, data: {config.yaml: ''}}", 1, false),
+        (
+            "a.yaml",
+            "{apiVersion: v1, kind: ConfigMap, metadata: {name: relaybook-config}, data: {config.yaml: ''}}",
+            1,
+            false,
+        ),
     ] {
         let (checked, found) = at(file, text);
         assert_eq!((checked, !found.is_empty()), (objects, wrong), "{file} {text}: {found:?}");
@@ -90,7 +95,7 @@ fn the_global_configuration_may_be_a_file_of_its_own() {
 #[test]
 fn what_lies_over_the_global_configuration_is_checked_with_it() {
     let global = "defaults: {endpoint: {url: 'https://example.com/'}}\nnotifications:\n- {name: other, namespaces: [x]}\n";
-    let notification = "{apiVersion: pennant.dev/v1alpha1, kind: Notification, metadata: {name: deploys}, spec: {triggers: [{type: \
+    let notification = "{apiVersion: relaybook.dev/v1alpha1, kind: Notification, metadata: {name: deploys}, spec: {triggers: [{type: \
                         Deployed}], template: {inline: {body: '{}'}}}}";
     assert_eq!(lines(notification), ["a.yaml:1: Notification deploys: spec.endpoint: is missing: set it"]);
     let found = lines(&format!("{global}---\n{notification}\n"));
@@ -116,7 +121,7 @@ fn what_lies_over_the_global_configuration_is_checked_with_it() {
 fn layered(own: &str, of_target: &str) -> String {
     format!(
         "---
-apiVersion: pennant.dev/v1alpha1
+apiVersion: relaybook.dev/v1alpha1
 kind: Pipeline
 metadata: {{name: shop, labels: {{team: a}}}}
 spec:
@@ -136,7 +141,7 @@ spec:
 
 #[test]
 fn what_a_pipeline_lays_over_others_is_checked() {
-    let notification = "{apiVersion: pennant.dev/v1alpha1, kind: Notification, metadata: {name: deploys}, spec: {triggers: [{type: \
+    let notification = "{apiVersion: relaybook.dev/v1alpha1, kind: Notification, metadata: {name: deploys}, spec: {triggers: [{type: \
                         Deployed}], endpoint: {url: 'https://example.com/', signing: {secretRef: {name: s}}}, template: {inline: {body: '{}'}}}}\n";
     let with = |own: &str, of_target: &str| report(&format!("{notification}{}", layered(own, of_target)));
     let well = with("endpoint: {timeout: 7s}", "triggers: []");
@@ -176,7 +181,7 @@ fn what_lies_beneath_and_is_not_there_is_noted() {
     let over = report(&format!("{everywhere}{}", layered("endpoint: {timeout: 7h}", "triggers: []")));
     assert!(over.findings.len() == 1 && over.notes.is_empty(), "the global configuration has it: {over:?}");
 
-    let notification = "{apiVersion: pennant.dev/v1alpha1, kind: Notification, metadata: {name: deploys}, spec: {pipelineSelector: \
+    let notification = "{apiVersion: relaybook.dev/v1alpha1, kind: Notification, metadata: {name: deploys}, spec: {pipelineSelector: \
                         {matchLabels: {team: b}}, triggers: [], endpoint: {url: 'https://example.com/'}, template: {inline: {body: '{}'}}}}\n";
     let untold = report(&format!("{notification}{}", layered("endpoint: {timeout: 7h}", "triggers: []")));
     assert!(untold.findings.is_empty() && untold.notes[0].contains("does not select the Pipeline"), "{untold:?}");
@@ -192,7 +197,7 @@ fn what_lies_beneath_and_is_not_there_is_noted() {
 fn a_commit_that_no_revision_names_is_missed() {
     let files = |kind: &str, more: &str| {
         format!(
-            "apiVersion: pennant.dev/v1alpha1
+            "apiVersion: relaybook.dev/v1alpha1
 kind: Notification
 metadata: {{name: status, namespace: team-a}}
 spec:
@@ -201,7 +206,7 @@ spec:
   endpoint: {{url: 'https://api.github.com'}}
   template: {{builtin: github-commit-status, parameters: {{owner: acme, repository: podinfo}}}}
 ---
-apiVersion: pennant.dev/v1alpha1
+apiVersion: relaybook.dev/v1alpha1
 kind: Pipeline
 metadata: {{name: web, namespace: team-a, labels: {{commits: 'yes'}}}}
 spec:
@@ -237,14 +242,14 @@ spec:
 fn layers_of_another_namespace_are_checked_with_the_pipeline() {
     let notification = |namespace: &str, spec: &str| {
         format!(
-            "{{apiVersion: pennant.dev/v1alpha1, kind: Notification, metadata: {{name: chat, namespace: {namespace}}}, spec: {{{spec}}}}}\n---\n"
+            "{{apiVersion: relaybook.dev/v1alpha1, kind: Notification, metadata: {{name: chat, namespace: {namespace}}}, spec: {{{spec}}}}}\n---\n"
         )
     };
     let own = notification(
         "platform",
         "triggers: [{type: Deployed}], endpoint: {url: 'https://example.com/', signing: {secretRef: {name: s}}}, template: {inline: {body: '{}'}}",
     );
-    let pipeline = "{apiVersion: pennant.dev/v1alpha1, kind: Pipeline, metadata: {name: shop, namespace: platform}, spec: {layerNamespace: \
+    let pipeline = "{apiVersion: relaybook.dev/v1alpha1, kind: Pipeline, metadata: {name: shop, namespace: platform}, spec: {layerNamespace: \
                     team-a, appRef: {apiVersion: apps/v1, kind: Deployment, name: web}, environments: [{name: dev, targets: [{namespace: a}]}]}}\n";
     let with = |spec: &str| {
         let laid = notification("team-a", &format!("pipelineNamespaces: [platform], {spec}"));

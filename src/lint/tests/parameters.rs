@@ -5,7 +5,7 @@ use crate::api::notification::Builtin;
 use crate::render::{CredentialsKind, Declared, Metadata, builtin};
 
 const PIPELINE: &str = "---
-apiVersion: pennant.dev/v1alpha1
+apiVersion: relaybook.dev/v1alpha1
 kind: Pipeline
 metadata: {name: web, namespace: team-a}
 spec:
@@ -32,7 +32,7 @@ fn notification(name: Builtin, metadata: &Metadata, without: Option<&str>) -> St
     let parameters: serde_json::Map<_, _> =
         given.map(|p| (p.name.clone(), p.example.clone().unwrap_or_default().into())).collect();
     let object = json!({
-        "apiVersion": "pennant.dev/v1alpha1",
+        "apiVersion": "relaybook.dev/v1alpha1",
         "kind": "Notification",
         "metadata": {"name": "n", "namespace": "team-a"},
         "spec": {

@@ -20,7 +20,7 @@ fn spec(changes: &Value) -> Value {
 fn object(spec: &Value) -> Value {
     let typed: PromotionSpec = serde_json::from_value(spec.clone()).unwrap();
     json!({
-        "apiVersion": "pennant.dev/v1alpha1", "kind": "Promotion", "metadata": {"name": names::name(&typed)}, "spec": spec,
+        "apiVersion": "relaybook.dev/v1alpha1", "kind": "Promotion", "metadata": {"name": names::name(&typed)}, "spec": spec,
     })
 }
 
@@ -85,7 +85,7 @@ fn a_promotion_in_a_file_is_checked_as_a_create() {
         assert_eq!(found.len(), usize::from(expected.is_some()), "{what}: {found:?}");
         assert!(expected.is_none_or(|expected| found[0].contains(expected)), "{what}: {found:?}");
     }
-    let unknown = lines("{apiVersion: pennant.dev/v1alpha1, kind: Promotoin, metadata: {name: a}}");
+    let unknown = lines("{apiVersion: relaybook.dev/v1alpha1, kind: Promotoin, metadata: {name: a}}");
     assert!(unknown.len() == 1 && unknown[0].ends_with("unknown kind; did you mean Promotion?"), "{unknown:?}");
 }
 
@@ -162,7 +162,7 @@ fn a_repository_is_checked_as_an_attempt_does() {
         json!({"commit": of})
     };
     let secret = json!({"name": "bot"});
-    let author = json!({"name": "Pennant", "email": "pennant@example.com"});
+    let author = json!({"name": "Relaybook", "email": "relaybook@example.com"});
     let everything = json!({
         "apiUrl": "https://git.example.com/api/v1", "baseBranch": "release/1.x", "paths": ["apps/prod"], "secretRef": secret,
         "tls": {"caFrom": {"secretKeyRef": {"name": "ca", "key": "ca.crt"}}}, "title": "{{promotion.revision}}",

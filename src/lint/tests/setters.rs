@@ -2,7 +2,7 @@
 
 use super::*;
 
-const PIPELINE: &str = "apiVersion: pennant.dev/v1alpha1
+const PIPELINE: &str = "apiVersion: relaybook.dev/v1alpha1
 kind: Pipeline
 metadata: {name: podinfo, namespace: team-a}
 spec:

@@ -7,14 +7,14 @@ use serde_json::{Map, Value, json};
 use crate::api::global::schema;
 use crate::manifests::global;
 
-const FILE: &str = include_str!("../../../charts/pennant/values.schema.json");
+const FILE: &str = include_str!("../../../charts/relaybook/values.schema.json");
 const BEGIN: &str = "    \"globalConfiguration\": ";
 const END: &str = "\n    },\n";
 /// Maximum number of characters of a line.
 const LINE: usize = 140;
 
 /// Converts a schema to JSON Schema draft 7, which has neither `nullable` nor the extensions of Kubernetes. Fields that are not in the
-/// schema are rejected, as Pennant rejects them.
+/// schema are rejected, as Relaybook rejects them.
 fn plain(schema: &Value) -> Value {
     let mut all = Map::new();
     let nullable = schema["nullable"] == true;
@@ -64,14 +64,14 @@ fn helm_checks_the_global_configuration_by_its_schema() {
     let (before, rest) = FILE.split_once(BEGIN).unwrap();
     let (_, after) = rest.split_once(END).unwrap();
     let expected = format!("{before}{BEGIN}{},\n{after}", text(&plain(&schema()), 4));
-    if std::env::var_os("PENNANT_REFERENCE").is_some() {
-        std::fs::write(concat!(env!("CARGO_MANIFEST_DIR"), "/charts/pennant/values.schema.json"), expected).unwrap();
+    if std::env::var_os("RELAYBOOK_REFERENCE").is_some() {
+        std::fs::write(concat!(env!("CARGO_MANIFEST_DIR"), "/charts/relaybook/values.schema.json"), expected).unwrap();
     } else {
-        assert!(FILE == expected, "charts/pennant/values.schema.json is out of date; run make chart and commit it");
+        assert!(FILE == expected, "charts/relaybook/values.schema.json is out of date; run make chart and commit it");
     }
 }
 
-/// The schema rejects nothing that Pennant accepts. For these examples, both have the same result.
+/// The schema rejects nothing that Relaybook accepts. For these examples, both have the same result.
 #[test]
 fn it_is_as_strict_as_the_program() {
     let helm = jsonschema::validator_for(&plain(&schema())).unwrap();

@@ -19,7 +19,7 @@ const WORDS: [(&str, &str); 3] = [
     ("delivery.ordering", "The lane in which deliveries are sent in order: one target, or the whole pipeline."),
     (
         "template.builtin",
-        "A template that comes with Pennant ([receivers](../receivers/README.md)); it also gives method, headers, header and scheme of a \
+        "A template that comes with Relaybook ([receivers](../receivers/README.md)); it also gives method, headers, header and scheme of a \
          token, and the path if the URL has none.",
     ),
 ];

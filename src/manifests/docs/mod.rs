@@ -25,7 +25,7 @@ fn generated(page: &str, texts: &[String]) -> String {
 /// Compares the generated parts of a page with these texts. With `make reference`, it writes them instead.
 fn compare(name: &str, page: &str, texts: &[String]) {
     let expected = generated(page, texts);
-    if std::env::var_os("PENNANT_REFERENCE").is_some() {
+    if std::env::var_os("RELAYBOOK_REFERENCE").is_some() {
         std::fs::write(std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(name), expected).unwrap();
     } else {
         let differs = page.lines().zip(expected.lines()).find(|(found, expected)| found != expected);

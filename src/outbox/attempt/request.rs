@@ -174,7 +174,7 @@ mod tests {
             build(&record(7), &sending, around, Duration::MAX).unwrap().withhold_answer
         };
         assert!(!withheld(&|_| {}));
-        for (namespace, expected) in [("team-a", false), ("pennant-system", true)] {
+        for (namespace, expected) in [("team-a", false), ("relaybook-system", true)] {
             let auth = AuthRef::Basic { namespace: namespace.to_owned(), name: "s".to_owned() };
             let all: [&dyn Fn(&mut Sending); 5] = [
                 &|s| s.auth = Some(auth.clone()),
@@ -187,6 +187,9 @@ mod tests {
                 assert_eq!(withheld(change), expected, "{namespace}, {number}");
             }
         }
-        assert!(!withheld(&|s| s.tls.authorities = Authorities::Secret(key("pennant-system"))), "these are no credentials");
+        assert!(
+            !withheld(&|s| s.tls.authorities = Authorities::Secret(key("relaybook-system"))),
+            "these are no credentials"
+        );
     }
 }

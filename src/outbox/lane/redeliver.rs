@@ -12,7 +12,7 @@ use crate::outbox::record::Record;
 /// Maximum length of a stored value, in characters. A longer value is cut to this length, and a hash of the whole value is appended.
 const VALUE: usize = 128;
 
-/// Returns the value of a settled delivery's annotation, if Pennant has not processed it yet.
+/// Returns the value of a settled delivery's annotation, if Relaybook has not processed it yet.
 #[must_use]
 pub fn wanted(record: &Record) -> Option<String> {
     record.status.outcome?;

@@ -1,4 +1,4 @@
-//! State of the check whether Pennant has recorded a Delivery. Values only.
+//! State of the check whether Relaybook has recorded a Delivery. Values only.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Instant;
@@ -11,7 +11,7 @@ use crate::outbox::send_gate::genuine::Sight;
 pub(in crate::outbox) struct Admission {
     /// The leadership term in which the origin of all listed Deliveries was determined.
     pub(super) turn: Option<u64>,
-    /// Uids of Deliveries that were proven in this term to be recorded by Pennant.
+    /// Uids of Deliveries that were proven in this term to be recorded by Relaybook.
     pub(super) proven: HashSet<String>,
     /// Deliveries that have a lane although their pipeline is not known, by uid, with how they were first read. Their origin is determined
     /// before they are sent.

@@ -1,4 +1,4 @@
-//! Decides which Deliveries the engine accepts, and deletes those that Pennant did not record.
+//! Decides which Deliveries the engine accepts, and deletes those that Relaybook did not record.
 //!
 //! In: records from the API server. Out: whether they get a lane; deletions of foreign Deliveries, in separate tasks. The decisions come
 //! from `genuine`. Until everything was listed in a leadership term, nothing is decided and nothing is sent.
@@ -125,7 +125,7 @@ impl Engine {
         self.admission.undecided.remove(&record.id);
     }
 
-    /// Determines the origin of the heads of a lane whose pipeline was not known before. Removes those that Pennant did not record.
+    /// Determines the origin of the heads of a lane whose pipeline was not known before. Removes those that Relaybook did not record.
     pub(in crate::outbox) fn prove_head(&mut self, key: &LaneKey) {
         while let Some(head) = self.lanes.get(key).and_then(|slot| slot.lane.head()).cloned() {
             let Some(sight) = self.admission.unproven.get(&head.uid).copied() else { return };
@@ -190,7 +190,7 @@ impl Engine {
         self.admission.deleting.remove(&id);
         self.end_beside(&foreign.pipeline);
         if let Some(error) = failed {
-            tracing::warn!(%error, namespace = %id.namespace, delivery = %id.name, "could not delete a Delivery that Pennant did not record");
+            tracing::warn!(%error, namespace = %id.namespace, delivery = %id.name, "could not delete a Delivery that Relaybook did not record");
             let foreign = Foreign { not_before: Instant::now() + REST, ..foreign };
             self.admission.foreign.entry(id).or_insert(foreign);
         }
@@ -243,7 +243,7 @@ impl Engine {
             delivery = %id.name,
             %pipeline,
             reason = why,
-            "deleting a Delivery that Pennant did not record; it is not sent"
+            "deleting a Delivery that Relaybook did not record; it is not sent"
         );
     }
 }

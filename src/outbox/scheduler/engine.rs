@@ -72,7 +72,7 @@ pub(in crate::outbox) enum Done {
     Recorded(RecordId, Box<Result<Record, JournalError>>),
     /// These Deliveries were not in a source's list in this leadership term, and live reads showed that they are gone.
     Missing { source: usize, turn: u64, gone: Vec<RecordId> },
-    /// A Delivery that Pennant did not record was deleted, or the deletion failed.
+    /// A Delivery that Relaybook did not record was deleted, or the deletion failed.
     Expelled { id: RecordId, foreign: Foreign, failed: Option<String> },
 }
 

@@ -71,7 +71,7 @@ impl Engine {
         let Some(head) = self.lanes.get(key).and_then(|slot| slot.lane.head()) else { return };
         let behind = self.is_behind(key, head);
         let answer = if behind { SendDecision::NotYet } else { self.parts.pipeline_index.find(&head.spec) };
-        // Unless Pennant is proven to have recorded it, a delivery can only be canceled.
+        // Unless Relaybook is proven to have recorded it, a delivery can only be canceled.
         let answer = if self.is_unproven(head) && !matches!(answer, SendDecision::Gone { .. }) {
             SendDecision::NotYet
         } else {

@@ -1,7 +1,7 @@
-//! Whether Pennant or another client has created a Delivery in the API server. Pure.
+//! Whether Relaybook or another client has created a Delivery in the API server. Pure.
 //!
 //! In: the object, what is known about its pipeline ([`Known`]), and how it was first read ([`Sight`]). Out: its [`Origin`]. A Delivery
-//! that Pennant did not record is never sent. Otherwise it could send credentials of other users, with content that Pennant never observed.
+//! that Relaybook did not record is never sent. Otherwise it could send credentials of other users, with content that Relaybook never observed.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ pub struct Logged {
     pub coalesced: bool,
 }
 
-/// The facts from which Pennant determines the origin of a Delivery.
+/// The facts from which Relaybook determines the origin of a Delivery.
 #[derive(Clone, Debug, Default)]
 pub struct Known {
     /// Its pipeline.
@@ -72,7 +72,7 @@ pub enum Sight {
 /// The origin of a Delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// Pennant has recorded it.
+    /// Relaybook has recorded it.
     Recorded,
     /// Its pipeline is not known or has not been observed, so nothing can be sent for it yet.
     NoPipeline,
@@ -116,7 +116,7 @@ pub fn judge(record: &Record, known: &Known, sight: Sight) -> Origin {
     }
 }
 
-/// Returns whether the Delivery has the lane and the place that Pennant gives it.
+/// Returns whether the Delivery has the lane and the place that Relaybook gives it.
 #[must_use]
 pub fn is_in_its_lane(spec: &DeliverySpec) -> bool {
     let whole = spec.lane.strip_prefix(PIPELINE_LANE).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
@@ -199,7 +199,7 @@ mod tests {
             facts: Some(Arc::new(facts)),
             history: Some(Arc::new(history)),
             cursors: Some(Arc::new(Some([("deploys".to_owned(), taken)].into()))),
-            controller: Some("pennant-system".into()),
+            controller: Some("relaybook-system".into()),
             is_watched: true,
             is_global: false,
         }
@@ -257,7 +257,7 @@ mod tests {
         };
         for (record, expected) in [
             (at("team-b", made(110, 1)), Origin::Foreign("Namespace")),
-            (at("pennant-system", made(110, 1)), Origin::Recorded),
+            (at("relaybook-system", made(110, 1)), Origin::Recorded),
             (called("any", made(110, 1)), Origin::Foreign("Name")),
             (with(made(110, 1), |s| s.order = 0), Origin::Foreign("Lane")),
             (with(made(110, 1), |s| s.lane = "target/other".into()), Origin::Foreign("Lane")),

@@ -127,7 +127,7 @@ impl DeliveryIndex {
         }
     }
 
-    /// Records whether the engine has proven that Pennant recorded this Delivery. If so, [`newest`](Self::newest) includes it from now on,
+    /// Records whether the engine has proven that Relaybook recorded this Delivery. If so, [`newest`](Self::newest) includes it from now on,
     /// because the process that recorded it may have ended before it persisted that time.
     pub fn prove(&self, record: &Record, is_proven: bool) {
         let mut book = self.book();

@@ -229,7 +229,7 @@ impl Journal {
     async fn delete_foreign(&self, other: &Delivery) -> Result<(), JournalError> {
         self.metrics.foreign();
         let id = id(other);
-        tracing::warn!(namespace = %id.namespace, delivery = %id.name, "deleting a Delivery that Pennant did not record");
+        tracing::warn!(namespace = %id.namespace, delivery = %id.name, "deleting a Delivery that Relaybook did not record");
         self.delete(&id, version(other.metadata.resource_version.as_deref())).await.map(drop)
     }
 

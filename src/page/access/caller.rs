@@ -1,7 +1,7 @@
 //! Who asks, and a client with exactly the permissions of that person.
 //!
 //! In: the headers of a request. Out: a [`Caller`], or why there is none. With [`Entry::Own`], everybody who has the address that
-//! `pennant page` printed uses the kubeconfig of the person who runs it. With [`Entry::Tokens`], each request carries a token, in the header
+//! `relaybook page` printed uses the kubeconfig of the person who runs it. With [`Entry::Tokens`], each request carries a token, in the header
 //! `Authorization` or in an encrypted cookie, and the API server decides whose it is.
 
 use std::collections::HashMap;
@@ -26,7 +26,7 @@ use crate::page::trouble::{Trouble, Wanted};
 
 /// The name of the cookie with an encrypted token. The prefix makes browsers accept it only from this host, and only with TLS or on this
 /// machine.
-const COOKIE_NAME: &str = "__Host-pennant";
+const COOKIE_NAME: &str = "__Host-relaybook";
 /// A token is checked again after this time, also if nothing else is read.
 const CHECKED_FOR: Duration = Duration::from_secs(45);
 /// How long a token that was accepted is used while the API server cannot be reached.
@@ -45,13 +45,13 @@ const IN_HEADER: usize = 12 * 1024;
 /// How callers are recognised.
 #[derive(Debug)]
 pub enum Entry {
-    /// The person who runs `pennant page`.
+    /// The person who runs `relaybook page`.
     Own(Box<Own>),
     /// Everybody with a token of the cluster.
     Tokens(Box<Tokens>),
 }
 
-/// The person who runs `pennant page`, and the secrets of the browser that was opened.
+/// The person who runs `relaybook page`, and the secrets of the browser that was opened.
 pub struct Own {
     client: Client,
     /// The part of the first address that can be used once.
@@ -138,7 +138,7 @@ impl Own {
         let ticket = Mutex::new(Some(SecretString::from(hex::encode(random()?))));
         let session = SecretString::from(hex::encode(random()?));
         // Cookies do not distinguish ports.
-        Ok(Self { client, ticket, session, cookie: format!("pennant-page-{port}") })
+        Ok(Self { client, ticket, session, cookie: format!("relaybook-page-{port}") })
     }
 
     /// Returns the path of the first address.
@@ -371,10 +371,10 @@ mod tests {
     #[test]
     fn one_cookie_is_found_among_others() {
         let mut headers = HeaderMap::new();
-        headers.append(COOKIE, HeaderValue::from_static("a=1; __Host-pennant=x=y"));
+        headers.append(COOKIE, HeaderValue::from_static("a=1; __Host-relaybook=x=y"));
         headers.append(COOKIE, HeaderValue::from_static("b=2"));
         assert_eq!(cookie(&headers, COOKIE_NAME), Some("x=y"));
-        assert_eq!((cookie(&headers, "b"), cookie(&headers, "pennant")), (Some("2"), None));
+        assert_eq!((cookie(&headers, "b"), cookie(&headers, "relaybook")), (Some("2"), None));
     }
 
     #[tokio::test]
@@ -386,7 +386,7 @@ mod tests {
         let ticket = path.expose_secret().strip_prefix("/enter?ticket=").unwrap();
         assert_eq!(own.enter("wrong"), None);
         let cookie = own.enter(ticket).unwrap();
-        assert!(cookie.starts_with("pennant-page-4000=") && cookie.contains("HttpOnly; SameSite=Strict"), "{cookie}");
+        assert!(cookie.starts_with("relaybook-page-4000=") && cookie.contains("HttpOnly; SameSite=Strict"), "{cookie}");
         assert_eq!(own.enter(ticket), None, "it was used");
         assert_eq!(own.enter(""), None);
         assert!(!format!("{own:?}").contains(&cookie[18..30]));

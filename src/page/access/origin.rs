@@ -121,15 +121,15 @@ mod tests {
     #[test]
     fn only_the_own_names_are_answered() {
         let own = Hosts::Only(vec!["127.0.0.1:4000".to_owned(), "localhost:4000".to_owned()]);
-        let public = Hosts::Public(Some("https://pennant.example.com".parse().unwrap()));
+        let public = Hosts::Public(Some("https://relaybook.example.com".parse().unwrap()));
         let none = Hosts::Public(None);
         for (hosts, host, fits) in [
             (&own, "127.0.0.1:4000", true),
             (&own, "LOCALHOST:4000", true),
             (&own, "127.0.0.1:4001", false),
             (&own, "evil.example:4000", false),
-            (&public, "pennant.example.com", true),
-            (&public, "pennant.example.com:8080", false),
+            (&public, "relaybook.example.com", true),
+            (&public, "relaybook.example.com:8080", false),
             (&public, "localhost:8082", true),
             (&public, "localhost.evil.example", false),
             (&public, "127.0.0.1.evil.example:80", false),

@@ -15,12 +15,12 @@ use sha2::{Digest as _, Sha256};
 use crate::api::Time;
 
 /// What is authenticated beside the token, so that a value with another purpose is not one of these cookies.
-const PURPOSE: &[u8] = b"pennant page session 1";
+const PURPOSE: &[u8] = b"relaybook page session 1";
 
 /// How long a cookie is accepted, in seconds.
 pub(in crate::page) const LIFE: i64 = 12 * 3600;
 /// What distinguishes the key of forms from that of cookies.
-const FORMS: &[u8] = b"pennant page forms 1";
+const FORMS: &[u8] = b"relaybook page forms 1";
 
 /// Encrypts and decrypts.
 pub struct Seal {

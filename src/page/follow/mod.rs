@@ -406,7 +406,7 @@ mod tests {
 
     fn pipeline(name: &str, environments: &serde_json::Value) -> Guarded<Pipeline> {
         let object = json!({
-            "apiVersion": "pennant.dev/v1alpha1", "kind": "Pipeline", "metadata": {"name": name, "namespace": "team-a"},
+            "apiVersion": "relaybook.dev/v1alpha1", "kind": "Pipeline", "metadata": {"name": name, "namespace": "team-a"},
             "spec": {"appRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}, "environments": environments},
         });
         serde_json::from_str(&object.to_string()).unwrap()

@@ -294,7 +294,7 @@ mod tests {
 
     fn pipeline(targets: &serde_json::Value, dispatched: &serde_json::Value) -> PipelineRow {
         let pipeline: Pipeline = serde_json::from_value(json!({
-            "apiVersion": "pennant.dev/v1alpha1", "kind": "Pipeline", "metadata": {"name": "shop", "namespace": "team-a"},
+            "apiVersion": "relaybook.dev/v1alpha1", "kind": "Pipeline", "metadata": {"name": "shop", "namespace": "team-a"},
             "spec": {"appRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
                      "environments": [{"name": "prod", "targets": [{"namespace": "x"}],
                                        "notifications": [{"name": "chat", "endpoint": {"url": "https://eu.example.com/{{revision}}"}}]}]},

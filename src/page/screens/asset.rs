@@ -1,6 +1,6 @@
 //! The files of the page: a stylesheet, a script and an icon. They are part of the program.
 //!
-//! The name of each contains a hash of its content, so a browser keeps it for good, and a new version of Pennant has new names.
+//! The name of each contains a hash of its content, so a browser keeps it for good, and a new version of Relaybook has new names.
 
 use std::sync::LazyLock;
 

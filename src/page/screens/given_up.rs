@@ -68,7 +68,7 @@ impl GivenUp {
             }
             @if !groups.is_empty() { (self.form(&groups, query, now)) }
             (more(query, "/given-up", self.next.as_deref(), "Next 100"))
-            (command(&format!("pennant audit --outcome parked {}", query.scope())))
+            (command(&format!("relaybook audit --outcome parked {}", query.scope())))
         }
     }
 

@@ -227,7 +227,7 @@ pub(in crate::page) fn page(frame: &Frame, banners: &Markup, content: &Markup) -
                 meta charset="utf-8";
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 meta name="color-scheme" content="light dark";
-                title { (frame.title) " · Pennant" }
+                title { (frame.title) " · Relaybook" }
                 link rel="stylesheet" href=(asset::STYLE.path());
                 link rel="icon" href=(asset::ICON.path()) type="image/svg+xml";
                 @if frame.is_signed_in { script src=(asset::SCRIPT.path()) defer {} }
@@ -237,7 +237,7 @@ pub(in crate::page) fn page(frame: &Frame, banners: &Markup, content: &Markup) -
                 data-address=[frame.screen.as_ref().map(|screen| frame.query.link(&screen.path()))] {
                 a.skip href="#content" { "Skip to the content" }
                 header.top {
-                    a.brand href=(elsewhere.link("/")) { (flag()) "Pennant" }
+                    a.brand href=(elsewhere.link("/")) { (flag()) "Relaybook" }
                     @if frame.is_signed_in { (navigation(frame, &elsewhere)) }
                 }
                 main #content tabindex="-1" {
@@ -250,7 +250,7 @@ pub(in crate::page) fn page(frame: &Frame, banners: &Markup, content: &Markup) -
                 }
                 footer {
                     @if !frame.flags.is_empty() { p { "The commands on this page need these flags: " code { (frame.flags) } } }
-                    p { "Pennant " (env!("CARGO_PKG_VERSION")) " · " span #zone { "Times are in UTC." } }
+                    p { "Relaybook " (env!("CARGO_PKG_VERSION")) " · " span #zone { "Times are in UTC." } }
                     @if frame.is_signed_in { p #connection role="status" {} }
                 }
             }

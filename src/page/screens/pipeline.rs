@@ -141,7 +141,7 @@ impl PipelineView {
                 @for cell in self.row.environments.iter().filter(|cell| cell.waits_for_approval.is_some()) {
                     p.notice.busy {
                         "The promotion of " (revision(cell.waits_for_approval.as_deref().unwrap_or_default())) " to " (cell.name)
-                        " waits for an approval: " code { "pennant approve " (pipeline) " " (cell.name) " -n " (namespace) }
+                        " waits for an approval: " code { "relaybook approve " (pipeline) " " (cell.name) " -n " (namespace) }
                     }
                 }
                 (scroll("promotions", &html! { table {

@@ -98,7 +98,7 @@ impl TestView {
             @match self.marked {
                 Marked::Text(_) => p.notice { "The receiver shows this message to people. Its first line says TEST." },
                 Marked::Header => p.notice.warn {
-                    "Pennant cannot mark the text of a template of your own. Only the header " code { "Pennant-Test: true" }
+                    "Relaybook cannot mark the text of a template of your own. Only the header " code { "Relaybook-Test: true" }
                     " says that it is a test. The receiver acts on it as on a real message."
                 },
             }
@@ -184,7 +184,7 @@ mod tests {
         assert!(!chat.contains("checkbox") && !chat.contains("role=\"alert\""), "{chat}");
         let own = view(Marked::Header).html(Missing::Because(UNCHECKED)).into_string();
         for words in [
-            "Only the header <code>Pennant-Test: true</code> says that it is a test. The receiver acts on it",
+            "Only the header <code>Relaybook-Test: true</code> says that it is a test. The receiver acts on it",
             "name=\"acts\" value=\"yes\" required",
             "POST to https://chat.example.com: the receiver acts on it as on a real message",
             UNCHECKED,

@@ -1,4 +1,4 @@
-//! Screens without data of Pennant: sign-in, errors, the entry from another site; and the clusters. Pure.
+//! Screens without data of Relaybook: sign-in, errors, the entry from another site; and the clusters. Pure.
 
 use maud::{Markup, html};
 
@@ -25,13 +25,13 @@ pub(in crate::page) fn sign_in(next: &str, problem: Option<&str>) -> Markup {
     }
 }
 
-/// The page for a browser without the cookie of `pennant page`.
+/// The page for a browser without the cookie of `relaybook page`.
 pub(in crate::page) fn no_ticket(was_used: bool) -> Markup {
     html! {
         h1 { "This address is for one browser" }
-        @if was_used { p { "The address that `pennant page` printed can be opened once, and it was opened already, or it is not complete." } }
+        @if was_used { p { "The address that `relaybook page` printed can be opened once, and it was opened already, or it is not complete." } }
         p { "Use the browser in which it was opened, or start the page again." }
-        (command("pennant page"))
+        (command("relaybook page"))
     }
 }
 
@@ -42,10 +42,10 @@ pub(in crate::page) fn from_elsewhere(path: &str) -> Markup {
         html lang="en" {
             head {
                 meta charset="utf-8";
-                title { "Pennant" }
+                title { "Relaybook" }
                 meta http-equiv="refresh" content=(format!("0;url={path}"));
             }
-            body { p { a href=(path) { "Continue to Pennant" } } }
+            body { p { a href=(path) { "Continue to Relaybook" } } }
         }
     }
 }
@@ -86,7 +86,7 @@ pub(in crate::page) fn clusters(all: &[Cluster], troubles: &[Trouble], query: &Q
         @for one in troubles { (trouble(one)) }
         form.filters action="/clusters" { (namespace_field(query)) button { "Show" } }
         @if all.is_empty() && troubles.is_empty() {
-            p.empty { "No pipeline here reports another cluster. A cluster is listed after its first answer, or when Pennant has waited for it for " code { "--cluster-grace" } ". The cluster that Pennant runs in is not listed." }
+            p.empty { "No pipeline here reports another cluster. A cluster is listed after its first answer, or when Relaybook has waited for it for " code { "--cluster-grace" } ". The cluster that Relaybook runs in is not listed." }
         }
         @if !all.is_empty() {
             @if offline == 0 { p.verdict.good { "All clusters answer: " (all.len()) "." } }

@@ -143,9 +143,9 @@ fn line(entry: &Entry, now: Time, named: Named) -> Markup {
 pub(in crate::page) fn audit_commands(entries: &[Entry], namespace: &str, filter: &str) -> Markup {
     let elsewhere = entries.iter().map(|entry| entry.row.namespace.as_str()).find(|other| *other != namespace);
     html! {
-        (command(&format!("pennant audit -n {namespace} {filter}")))
+        (command(&format!("relaybook audit -n {namespace} {filter}")))
         @if let Some(elsewhere) = elsewhere {
-            (command(&format!("pennant audit -n {elsewhere} -l {PIPELINE_NAMESPACE}={namespace} {filter}")))
+            (command(&format!("relaybook audit -n {elsewhere} -l {PIPELINE_NAMESPACE}={namespace} {filter}")))
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Recordings of a real Fleet 0.16: three clusters, one line for each watch event that changes what is read (`tests/data/fleet`). The first
 //! line says what happens. Each event is read, and processed as a reconcile does. The transitions are exactly those that happened, also if
-//! Pennant is restarted after any event.
+//! Relaybook is restarted after any event.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -84,14 +84,14 @@ impl World {
         self.look();
     }
 
-    /// Events happen while Pennant is stopped.
+    /// Events happen while Relaybook is stopped.
     fn miss(&mut self, events: &[Event]) {
         for event in events {
             self.objects.insert(event.key.clone(), observe::see(event.object.as_ref(), None));
         }
     }
 
-    /// Pennant starts again: it lists all objects, and has nothing but its status.
+    /// Relaybook starts again: it lists all objects, and has nothing but its status.
     fn restart(&mut self) {
         for read in self.objects.values_mut() {
             read.relation = read.relation.take().map(|relation| relation.following(None, EventOrigin::Listed));
@@ -125,7 +125,7 @@ impl World {
         all
     }
 
-    /// Pennant reconciles the pipeline.
+    /// Relaybook reconciles the pipeline.
     fn look(&mut self) {
         let said = self.observe();
         self.looks += 1;
@@ -165,7 +165,7 @@ impl World {
         targets.find(|target| target.cluster_app_ref == application(info)).unwrap()
     }
 
-    /// Starts Pennant before a recording.
+    /// Starts Relaybook before a recording.
     fn start(events: &[Event]) -> Self {
         let mut world = Self::new(events);
         world.miss(&events[..first(events)]);
@@ -173,7 +173,7 @@ impl World {
         world
     }
 
-    /// The watch delivers these events. `restarts`: whether Pennant is restarted after the event of this number. What has failed stays failed
+    /// The watch delivers these events. `restarts`: whether Relaybook is restarted after the event of this number. What has failed stays failed
     /// then.
     fn play(&mut self, events: &[Event], restarts: impl Fn(usize) -> bool) {
         for (number, event) in events.iter().enumerate() {
@@ -378,7 +378,7 @@ fn an_outage_of_the_git_server_ends_with_the_next_poll() {
     );
 }
 
-/// Replays a recording of which Pennant misses some events. `offline`: the cluster whose agent is offline then, until it writes a status.
+/// Replays a recording of which Relaybook misses some events. `offline`: the cluster whose agent is offline then, until it writes a status.
 fn with_gap(events: &[Event], gap: &Range<usize>, offline: Option<&str>) -> World {
     let mut world = World::start(events);
     world.play(&events[first(events)..gap.start], |_| false);
@@ -425,7 +425,7 @@ fn no_success_is_reported_that_did_not_happen_whatever_is_missed() {
     }
 }
 
-/// Pennant is stopped before the first failure, until the agent of c3 is away and has not processed the third commit.
+/// Relaybook is stopped before the first failure, until the agent of c3 is away and has not processed the third commit.
 #[test]
 fn an_error_of_an_agent_that_is_offline_is_not_new() {
     let events = recording!("same-error-twice-agent-down");

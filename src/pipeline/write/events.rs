@@ -102,8 +102,8 @@ mod tests {
             (
                 PromotionPending,
                 "WaitingApproval",
-                "waits for an approval: `pennant approve web prod`",
-                "waits for an approval: `pennant approve web prod`",
+                "waits for an approval: `relaybook approve web prod`",
+                "waits for an approval: `relaybook approve web prod`",
             ),
             (PromotionRequested, "", "", "is requested"),
             (PromotionOpened, "", "", "is open"),

@@ -10,12 +10,12 @@ pub(in crate::pipeline) fn recorded(tracer: &Tracer, pipeline: &Pipeline, change
     let trace = tracer.sampled(of.uid.as_deref()?, change.serial)?;
     // The `Debug` name of a status is its value in the API.
     let attributes = vec![
-        ("pennant.pipeline", Value::from(of.name.as_deref().unwrap_or_default())),
-        ("pennant.pipeline.namespace", Value::from(of.namespace.as_deref().unwrap_or_default())),
-        ("pennant.subject", Value::from(&*change.subject)),
-        ("pennant.serial", Value::from(change.serial)),
-        ("pennant.status", Value::Text(format!("{:?}", change.to.status))),
-        ("pennant.revision", Value::from(&*change.to.revision)),
+        ("relaybook.pipeline", Value::from(of.name.as_deref().unwrap_or_default())),
+        ("relaybook.pipeline.namespace", Value::from(of.namespace.as_deref().unwrap_or_default())),
+        ("relaybook.subject", Value::from(&*change.subject)),
+        ("relaybook.serial", Value::from(change.serial)),
+        ("relaybook.status", Value::Text(format!("{:?}", change.to.status))),
+        ("relaybook.revision", Value::from(&*change.to.revision)),
     ];
     Some(Span {
         trace,
@@ -53,7 +53,7 @@ mod tests {
         let span = recorded(&tracer, &pipeline, &change, Time::from_second(4).unwrap()).unwrap();
         assert_eq!((Some(span.trace), span.id, span.parent), (tracer.trace("u", 7), span.trace.root(), None));
         assert_eq!((span.start, span.end), (time, time), "the clock was set back");
-        assert!(span.attributes.contains(&("pennant.status", Value::from("Failed"))));
+        assert!(span.attributes.contains(&("relaybook.status", Value::from("Failed"))));
         assert!(!format!("{span:?}").contains("said"), "a span does not contain messages of application objects");
         assert_eq!(recorded(&Tracer::default(), &pipeline, &change, time), None, "tracing is off");
     }

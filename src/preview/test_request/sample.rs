@@ -163,7 +163,7 @@ mod tests {
     fn shop() -> Pipeline {
         let remote = json!({"kind": "Secret", "name": "eu-1"});
         serde_json::from_value(json!({
-            "apiVersion": "pennant.dev/v1alpha1", "kind": "Pipeline",
+            "apiVersion": "relaybook.dev/v1alpha1", "kind": "Pipeline",
             "metadata": {"name": "shop", "namespace": "team-a", "labels": {"team": "a"}},
             "spec": {
                 "appRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
@@ -182,7 +182,7 @@ mod tests {
 
     fn sample(spec: &Value, name: &str, global: &Global) -> Result<TestSample, String> {
         let notification: Notification = serde_json::from_value(json!({
-            "apiVersion": "pennant.dev/v1alpha1", "kind": "Notification",
+            "apiVersion": "relaybook.dev/v1alpha1", "kind": "Notification",
             "metadata": {"name": "chat", "namespace": "team-a"}, "spec": spec,
         }))
         .unwrap();
@@ -277,7 +277,7 @@ mod tests {
         let error = error.unwrap_err();
         for words in [
             "Notification chat uses pagerduty, so a test would open or resolve an alert; ",
-            "`pennant render chat -n team-a --pipeline shop`",
+            "`relaybook render chat -n team-a --pipeline shop`",
             "--send-to",
         ] {
             assert!(error.contains(words), "{error}");

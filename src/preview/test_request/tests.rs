@@ -26,7 +26,7 @@ const FIRST_LINES: [(Builtin, &[&str]); 11] = [
 
 fn pipeline() -> Pipeline {
     serde_json::from_value(json!({
-        "apiVersion": "pennant.dev/v1alpha1", "kind": "Pipeline", "metadata": {"name": "shop", "namespace": "team-a", "uid": "u"},
+        "apiVersion": "relaybook.dev/v1alpha1", "kind": "Pipeline", "metadata": {"name": "shop", "namespace": "team-a", "uid": "u"},
         "spec": {"appRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
                  "environments": [{"name": "prod", "targets": [{"namespace": "x", "clusterRef": {"kind": "Secret", "name": "eu-1"}}]}]},
     }))
@@ -155,14 +155,14 @@ fn a_copy_of_a_template_that_does_something_is_refused_by_its_url() {
 #[test]
 fn a_test_has_an_id_of_its_own_and_shows_no_secret() {
     let yaml = "
-apiVersion: pennant.dev/v1alpha1
+apiVersion: relaybook.dev/v1alpha1
 kind: Notification
 metadata: {name: own}
 spec:
   triggers: [{type: Deployed}]
   endpoint:
     url: https://in.example.com/{{id}}?key={{parameters.token}}
-    headers: {Authorization: Bearer s3cr3t, Pennant-Test: 'false'}
+    headers: {Authorization: Bearer s3cr3t, Relaybook-Test: 'false'}
   template: {inline: {body: '{\"id\": \"{{id}}\", \"token\": \"{{parameters.token}}\"}'}, parameters: {token: s3cr3t}}
 ";
     let [one, other] = [(); 2].map(|()| request(&parsed(yaml), |_| {}).unwrap());
@@ -170,7 +170,7 @@ spec:
     let sent: Value = serde_json::from_slice(&one.outgoing.body).unwrap();
     assert_eq!(sent["id"], one.outgoing.id.as_str());
     let text = one.preview.text();
-    assert!(!text.contains("s3cr3t") && text.contains("pennant-test: true"), "{text}");
+    assert!(!text.contains("s3cr3t") && text.contains("relaybook-test: true"), "{text}");
     let tests: Vec<_> = one.outgoing.headers.iter().filter(|(name, _)| *name == TEST).collect();
     assert_eq!(tests.len(), 1);
     assert_eq!(tests[0].1, "true");

@@ -1,6 +1,6 @@
 //! Pure: the problems of a declared strategy that every attempt would have.
 //!
-//! In: a strategy of a pipeline. Out: each field that no attempt can use, with what to write instead. `pennant lint` asks, so that nobody has to
+//! In: a strategy of a pipeline. Out: each field that no attempt can use, with what to write instead. `relaybook lint` asks, so that nobody has to
 //! wait for the first promotion.
 
 use url::Url;
@@ -60,7 +60,7 @@ pub fn unusable(strategy: &PromotionStrategy, allow_http: bool, sample: Sample<'
         add("author", error.to_string());
     }
     if is_reserved(of, strategy) {
-        let message = "it is also the Secret of the approval hook, and Pennant sends nothing from a Secret of that type; use two \
+        let message = "it is also the Secret of the approval hook, and Relaybook sends nothing from a Secret of that type; use two \
             Secrets";
         add("secretRef", message.to_owned());
     }

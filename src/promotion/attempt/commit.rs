@@ -19,9 +19,9 @@ const TRIES: usize = 3;
 /// Number of commits in which the commit of an earlier attempt is searched.
 const HISTORY: usize = 200;
 /// The trailer by which the commit of a promotion is found again.
-pub(super) const TRAILER: &str = "Pennant-Promotion";
+pub(super) const TRAILER: &str = "Relaybook-Promotion";
 /// The author if none is declared.
-const AUTHOR: (&str, &str) = ("Pennant", "pennant@example.invalid");
+const AUTHOR: (&str, &str) = ("Relaybook", "relaybook@example.invalid");
 
 /// The commit of a promotion.
 pub(super) enum Made {

@@ -7,6 +7,7 @@ use super::commit::{Made, TRAILER, full, make, pushed, refused};
 use super::remote::{ForgeRemote, GitRemote};
 use super::values::always;
 use super::{Attempt, Outside};
+use crate::api::promotion::RETRY;
 use crate::api::promotion::{ForgeType, PromotionCommit, PromotionPullRequest, PullRequestState, PullRequestStrategy};
 use crate::forge::text::{self, Promoted};
 use crate::forge::{Cursor, Intent, Meaning, NewPullRequest, PullRequest, State};
@@ -135,7 +136,7 @@ impl Request<'_> {
         }
         let message = format!(
             "branch {} exists, and its newest commit is not that of this promotion; delete the branch, or set the \
-                     annotation pennant.dev/retry to a new value to use another one",
+                     annotation {RETRY} to a new value to use another one",
             shown(branch)
         );
         Err(always("BranchTaken", &message))

@@ -30,7 +30,7 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 /// Timeout of name resolution, connection and TLS.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// The user name with which a token is sent to a Git server, if neither the Secret nor the forge has one.
-const USER: &str = "pennant";
+const USER: &str = "relaybook";
 /// Maximum size of a pack that needs no permit, in bytes. Repositories of manifests have packs far below it.
 const SMALL: usize = 4 * 1024 * 1024;
 /// An attempt waits at most this long for its turn. A longer wait is a new attempt.

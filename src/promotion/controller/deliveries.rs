@@ -9,11 +9,12 @@ use kube::ResourceExt as _;
 use kube::runtime::watcher::Event;
 
 use super::index::{Key, Listing, is_in};
+use crate::api::group;
 use crate::api::{Delivery, version};
 use crate::promotion::sent::Sent;
 
 /// Selects the Deliveries of requests.
-pub(super) const REQUESTS: &str = "pennant.dev/type=PromotionRequested";
+pub(super) const REQUESTS: &str = concat!(group!(), "/type=PromotionRequested");
 
 /// Namespace and name.
 type Name = (String, String);
@@ -110,7 +111,7 @@ mod tests {
     use crate::api::{DeliveryStatus, Outcome, delivery};
     use crate::promotion::testing::request_spec;
 
-    const EVERYWHERE: (Option<&str>, &str) = (None, "pennant-system");
+    const EVERYWHERE: (Option<&str>, &str) = (None, "relaybook-system");
 
     fn delivery(serial: i64, version: u64, outcome: Option<Outcome>) -> Delivery {
         let mut delivery = Delivery::new("", request_spec("p-uid", serial));
@@ -134,14 +135,14 @@ mod tests {
         }
         let parked = Some(Outcome::Parked);
         assert_eq!(all.absorb(EVERYWHERE, &mut listing, Event::Apply(delivery(10, 7, parked))), key);
-        all.learn(&delivery(10, 6, None), "pennant-system");
+        all.learn(&delivery(10, 6, None), "relaybook-system");
         assert_eq!(outcomes(&all), [(10, parked)], "an older answer changes nothing");
-        all.learn(&delivery(20, 8, None), "pennant-system");
+        all.learn(&delivery(20, 8, None), "relaybook-system");
         assert_eq!(outcomes(&all), [(10, parked), (20, None)]);
         assert_eq!(all.absorb(EVERYWHERE, &mut listing, Event::Delete(delivery(10, 9, parked))), key);
         assert_eq!(outcomes(&all), [(20, None)]);
         for event in [Event::Init, Event::InitDone] {
-            all.absorb((Some("team-b"), "pennant-system"), &mut listing, event);
+            all.absorb((Some("team-b"), "relaybook-system"), &mut listing, event);
         }
         assert_eq!(outcomes(&all), [(20, None)], "the list is that of another namespace");
         for event in [Event::Init, Event::InitDone] {

@@ -17,6 +17,7 @@ use super::attempts::ATTEMPT;
 use super::deliveries::REQUESTS;
 use super::index::{Index, Key};
 use super::look::Calls;
+use crate::api::GROUP;
 use crate::api::promotion::Phase;
 use crate::api::{Delivery, Pipeline, Promotion, PromotionSpec, PromotionStatus, Time, now};
 use crate::k8s::call::{CallError, call};
@@ -199,7 +200,7 @@ impl Calls for Store<'_> {
     async fn read_sent(&self, promotion: &Promotion) -> Result<(), Error> {
         let home = &self.context.options.home;
         let namespaces = BTreeSet::from([&self.key.namespace, home]);
-        let labels = format!("{REQUESTS},pennant.dev/pipeline={}", promotion.spec.pipeline_ref.name);
+        let labels = format!("{REQUESTS},{GROUP}/pipeline={}", promotion.spec.pipeline_ref.name);
         for namespace in namespaces {
             let api = Api::<Delivery>::namespaced(self.context.client.clone(), namespace);
             let listed = call(api.list(&ListParams::default().labels(&labels))).await?;

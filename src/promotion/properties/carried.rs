@@ -1,4 +1,4 @@
-//! Properties of the strategies that Pennant itself carries out: one commit and one pull request for each promotion, whatever happens.
+//! Properties of the strategies that Relaybook itself carries out: one commit and one pull request for each promotion, whatever happens.
 //!
 //! Attempts are killed between any two requests. Their answers are lost, or a request is applied after its attempt has ended. People merge and
 //! close pull requests, delete branches, and push to them. No pull request stays open without a promotion that needs it, or that reports it.
@@ -27,7 +27,7 @@ fn outside_steps(replicas: usize) -> impl Strategy<Value = Vec<Step>> {
 }
 
 impl World {
-    /// A world whose promotions Pennant itself carries out.
+    /// A world whose promotions Relaybook itself carries out.
     fn with(strategy: PromotionStrategy, replicas: usize, steps: Vec<Step>) -> Self {
         Self(Mutex::new(Server::new(replicas, Some(strategy), steps)))
     }

@@ -64,7 +64,7 @@ pub(super) struct Server {
     pub(super) serial: i64,
     pub(super) clock: i64,
     pub(super) wipes: u32,
-    /// By environment and occasion: the number of first steps of promotions that Pennant started.
+    /// By environment and occasion: the number of first steps of promotions that Relaybook started.
     pub(super) started: HashMap<(String, i64), u32>,
     /// By environment and occasion: the number of their requests, without retries.
     pub(super) requested: HashMap<(String, i64), u32>,

@@ -64,7 +64,7 @@ pub(super) enum Step {
     Delete(u8),
     /// A person requests a promotion to an environment.
     Promote(usize),
-    /// A person creates a promotion that Pennant would not create.
+    /// A person creates a promotion that Relaybook would not create.
     Forge(usize, u8),
     /// Minutes pass.
     Tick(u8),
@@ -103,7 +103,7 @@ pub(super) fn step((kind, a, b, fate): (u8, usize, u8, Fate), replicas: usize) -
     }
 }
 
-/// The same for strategies that Pennant carries out. Most calls are answered, so that attempts are made.
+/// The same for strategies that Relaybook carries out. Most calls are answered, so that attempts are made.
 pub(super) fn outside_step((kind, a, b, fate, happens): (u8, usize, u8, Fate, Happens), replicas: usize) -> Step {
     let (replica, later) = (a % replicas, STAGING + a % 2);
     match kind {

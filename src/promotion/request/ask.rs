@@ -1,4 +1,4 @@
-//! Pure: what a person requests with `pennant promote` and `pennant approve`, and why it is refused.
+//! Pure: what a person requests with `relaybook promote` and `relaybook approve`, and why it is refused.
 //!
 //! In: a pipeline and its promotions, as the API server returns them, and the arguments. Out: the Promotion to create ([`promote`]), or the
 //! Promotion to approve ([`approve`]). The promotion controller decides again, with its own data.
@@ -252,7 +252,7 @@ fn described(promotion: &Promotion) -> String {
 fn remedy(pipeline: &Pipeline, open: &Promotion, policy: &Policy) -> String {
     let waits = matches!(phase(open), None | Some(Phase::Pending)) && policy.manual && !open.spec.approved;
     if waits {
-        format!("approve it with `pennant approve {} {}`", pipeline.name_any(), open.spec.environment)
+        format!("approve it with `relaybook approve {} {}`", pipeline.name_any(), open.spec.environment)
     } else {
         "wait until it has ended, or delete it to start another one".to_owned()
     }
@@ -279,7 +279,7 @@ mod tests {
             json!({"name": name, "targets": [target(name, revision)], "settled": settled})
         };
         let mut pipeline = json!({
-            "apiVersion": "pennant.dev/v1alpha1", "kind": "Pipeline",
+            "apiVersion": "relaybook.dev/v1alpha1", "kind": "Pipeline",
             "metadata": {"name": "web", "namespace": "team-a", "uid": "u", "generation": 1},
             "spec": {
                 "appRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
@@ -346,7 +346,7 @@ mod tests {
         for (what, pipeline, all, expected) in [
             ("nothing is there", pipeline(&json!({})), vec![], (20, 1)),
             ("the revision was there at first sight", baseline, vec![], (0, 1)),
-            ("one of Pennant", pipeline(&json!({})), vec![ended(20, 0)], (20, 1)),
+            ("one of Relaybook", pipeline(&json!({})), vec![ended(20, 0)], (20, 1)),
             ("one of a person", pipeline(&json!({})), vec![ended(20, 0), ended(20, 1)], (20, 2)),
             ("one that was refused", pipeline(&json!({})), vec![ended(20, 1), refused], (20, 4)),
             ("of an earlier occasion", pipeline(&json!({})), vec![ended(10, 7)], (20, 1)),
@@ -384,7 +384,7 @@ mod tests {
                 vec![],
                 "staging runs 2, not 3; only what staging runs can be promoted to prod",
             ),
-            ("one that waits", pipeline(&json!({})), None, vec![waits], "approve it with `pennant approve web prod`"),
+            ("one that waits", pipeline(&json!({})), None, vec![waits], "approve it with `relaybook approve web prod`"),
             ("one that is new", pipeline(&json!({})), None, vec![open(None)], " of 2 is new; approve it with"),
             (
                 "one that is requested",

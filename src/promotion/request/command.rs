@@ -1,4 +1,4 @@
-//! The calls of `pennant promotions`, `pennant promote` and `pennant approve`.
+//! The calls of `relaybook promotions`, `relaybook promote` and `relaybook approve`.
 //!
 //! In: a client with the permissions of the user. Out: the promotions of a namespace, one new Promotion, or one approval.
 //! [`ask`](super::ask) decides which.
@@ -31,7 +31,7 @@ pub enum CommandError {
     Create(String, #[source] Box<kube::Error>),
     /// The promotion was deleted or replaced after it was read.
     #[error(
-        "nothing was approved, because promotion {0} was deleted in the meantime; `pennant promotions` lists the others"
+        "nothing was approved, because promotion {0} was deleted in the meantime; `relaybook promotions` lists the others"
     )]
     Gone(String),
     /// The API server refused the patch, or the call failed.
@@ -136,7 +136,7 @@ pub struct Row {
     pub attempts: i64,
     /// Serial of the change with which the environment before came to run the revision.
     pub occasion: i64,
-    /// The number of the request of a person. 0: Pennant started the promotion.
+    /// The number of the request of a person. 0: Relaybook started the promotion.
     pub request: i64,
     /// When the promotion was created.
     pub created: Option<Time>,
@@ -193,7 +193,7 @@ mod tests {
 
     fn row(name: &str, created: i64, occasion: i64, request: i64) -> Row {
         let promotion: Promotion = serde_json::from_value(json!({
-            "apiVersion": "pennant.dev/v1alpha1", "kind": "Promotion",
+            "apiVersion": "relaybook.dev/v1alpha1", "kind": "Promotion",
             "metadata": {
                 "name": name, "namespace": "team-a",
                 "creationTimestamp": Time::from_second(created).unwrap().to_string(),

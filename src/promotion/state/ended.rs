@@ -1,7 +1,7 @@
 //! Pure: the decisions about a promotion that has ended.
 //!
 //! In: the promotion and its environments. Out: its next status. A failed one finishes if the environment runs the revision after all, and
-//! continues if a receiver accepts its request after all. A failed or closed one is requested again, if a person asks for it with the annotation `pennant.dev/retry`.
+//! continues if a receiver accepts its request after all. A failed or closed one is requested again, if a person asks for it with the annotation `relaybook.dev/retry`.
 
 use super::{Case, Next, bounded, index_of, not_whole, policy, shown};
 use crate::api::promotion::Phase;
@@ -61,7 +61,7 @@ impl Case<'_> {
     /// Returns the remedy for a promotion that cannot continue.
     fn another(&self) -> String {
         let (pipeline, to) = (shown(&self.spec().pipeline_ref.name), self.environment());
-        format!("start another one with `pennant promote {pipeline} {to}`")
+        format!("start another one with `relaybook promote {pipeline} {to}`")
     }
 
     /// Notes an annotation. The message of the last step stays, because it can say that a pull request is still open.

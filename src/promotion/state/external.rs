@@ -1,4 +1,4 @@
-//! Pure: the decisions about a promotion that Pennant carries out itself, by a commit or by a pull request.
+//! Pure: the decisions about a promotion that Relaybook carries out itself, by a commit or by a pull request.
 //!
 //! In: the promotion, its environments, and what this process knows about its attempts. Out: the next status, or the next attempt.
 //!
@@ -21,6 +21,7 @@ mod withdrawing;
 use std::time::Duration;
 
 use super::{Case, Next, bounded, later, shown};
+use crate::api::group;
 use crate::api::promotion::{Phase, PromotionCommit, PromotionPullRequest, PromotionStrategy, PullRequestState};
 use crate::api::{PromotionStatus, Time, duration_text};
 use crate::promotion::names::branches;
@@ -34,7 +35,7 @@ use crate::promotion::reason;
 const FEW: i64 = 3;
 
 impl Case<'_> {
-    /// Whether Pennant itself carries the promotion out.
+    /// Whether Relaybook itself carries the promotion out.
     pub(super) fn is_external(&self) -> bool {
         self.status.strategy.as_ref().and_then(repository).is_some()
     }
@@ -275,7 +276,7 @@ impl Case<'_> {
 }
 
 /// What a person does to get another pull request.
-const AGAIN: &str = "set the annotation pennant.dev/retry to a new value to open another one";
+const AGAIN: &str = concat!("set the annotation ", group!(), "/retry to a new value to open another one");
 /// Returns why no attempt starts now: the source does not run the revision well, or the state is not known.
 fn held(pair: &Pair<'_>) -> Option<(&'static str, String)> {
     if let Some(why) = pair.not_observed() {

@@ -1,14 +1,14 @@
 //! Pure: the state machine of one promotion.
 //!
 //! In: a promotion, its pipeline, the other promotions of the pipeline, its attempts, and the time. Out: its next status, or its next attempt,
-//! or when to look again. `external` has the decisions about the strategies that Pennant itself carries out, `sending` those about requests
+//! or when to look again. `external` has the decisions about the strategies that Relaybook itself carries out, `sending` those about requests
 //! to receivers, and `ended` those about promotions that have ended.
 //!
 //! ```text
 //! Pending ──► Requested ──► Failed        all of them but Withdrawn ──► Finished: the environment runs the revision
 //!    │  ▲         ▲            │          Pending, Requested, Merged ──► Withdrawn: it is not needed any more
 //!    │  └ other   └────────────┘          Merged ──► Failed: the environment does not run the revision in time
-//!    │    reason    pennant.dev/retry, or the request was accepted after all
+//!    │    reason    relaybook.dev/retry, or the request was accepted after all
 //!    └──► Merged: the environment tries the revision already
 //! ```
 //!
@@ -230,7 +230,7 @@ impl<'a> Case<'a> {
             return Some((reason::SUSPENDED, message, None));
         }
         if policy.manual && !spec.approved {
-            let message = format!("waits for an approval: `pennant approve {} {to}`", shown(&spec.pipeline_ref.name));
+            let message = format!("waits for an approval: `relaybook approve {} {to}`", shown(&spec.pipeline_ref.name));
             return Some((reason::WAITING_APPROVAL, message, None));
         }
         let until = later(self.created().max(pair.changed().unwrap_or(Time::MIN)), policy.after);

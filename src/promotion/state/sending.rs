@@ -6,6 +6,7 @@
 //! `status.succeeded` keeps that a receiver has accepted the request. So nothing is lost when retention deletes the Delivery.
 
 use super::{Case, Next, bounded, index_of, later};
+use crate::api::group;
 use crate::api::promotion::{Phase, with_missing};
 use crate::api::{PromotionStatus, duration_text};
 use crate::promotion::pair::Pair;
@@ -64,7 +65,7 @@ impl Case<'_> {
             Fate::Open { why: None, .. } => {}
             Fate::Open { why: Some(why), is_tried: true } => {
                 reason::REQUEST_RETRYING.clone_into(&mut reason);
-                message = format!("no receiver has accepted the request yet: {why}; Pennant tries again");
+                message = format!("no receiver has accepted the request yet: {why}; Relaybook tries again");
             }
             Fate::Open { why: Some(why), is_tried: false } => {
                 reason::REQUEST_WAITING.clone_into(&mut reason);
@@ -138,8 +139,11 @@ impl Case<'_> {
 }
 
 /// What a person does about a request that no receiver has accepted.
-const AGAIN: &str =
-    "fix the cause, then send it again with pennant redeliver, or set the annotation pennant.dev/retry to a new value";
+const AGAIN: &str = concat!(
+    "fix the cause, then send it again with relaybook redeliver, or set the annotation ",
+    group!(),
+    "/retry to a new value"
+);
 
 #[cfg(test)]
 mod tests {
@@ -253,7 +257,7 @@ mod tests {
         assert_eq!(
             failed.message,
             "no receiver has accepted the request: Notification ci: 404 Not Found (3 attempts); fix the cause, then send it \
-             again with pennant redeliver, or set the annotation pennant.dev/retry to a new value"
+             again with relaybook redeliver, or set the annotation relaybook.dev/retry to a new value"
         );
         assert!(gives_up(requested().status.as_ref(), &failed) && !gives_up(Some(&failed), &failed));
         let partly = after(&ready, &requested(), &[delivered(), chat(Some(Canceled))], 120).status.unwrap();

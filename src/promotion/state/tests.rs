@@ -284,7 +284,7 @@ fn the_annotation_of_another_promotion_is_only_noted() {
         let ended = retried(&promotion((20, 0), &[ended], ""), &"é".repeat(1000));
         let noted = moved(&pipeline(), &ended, at(200));
         let status = noted.status.as_ref().unwrap();
-        assert!(status.message.contains("`pennant promote web prod`"), "{}", status.message);
+        assert!(status.message.contains("`relaybook promote web prod`"), "{}", status.message);
         assert!(status.retried.as_ref().is_some_and(|value| value.chars().count() < 160));
         assert_eq!(step(&pipeline(), &noted, &[], at(201)), "wait");
     }

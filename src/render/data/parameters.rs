@@ -1,6 +1,6 @@
 //! Parameters: texts that a user sets for a template, which reads them as `parameters.NAME`.
 //!
-//! Each parameter is a template itself, and can read all data except the parameters. So a user can set `pennant/{{environment}}` where a
+//! Each parameter is a template itself, and can read all data except the parameters. So a user can set `relaybook/{{environment}}` where a
 //! built-in template needs a label. The rendered text is escaped where it is written, like every other value.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -72,7 +72,7 @@ pub(super) fn sentence(spec: &DeliverySpec) -> Option<String> {
     let absent = absent.unwrap_or_default();
     Some(match spec.type_ {
         TransitionType::PromotionPending => {
-            let command = format!("pennant approve {pipeline} {environment} -n {}", spec.pipeline_ref.namespace);
+            let command = format!("relaybook approve {pipeline} {environment} -n {}", spec.pipeline_ref.namespace);
             format!("{what} waits for approval to go to {place}. To approve it: {command}{absent}")
         }
         TransitionType::PromotionRequested => format!("{what} is requested for {place}{absent}"),
@@ -146,7 +146,7 @@ mod tests {
         let [pending, requested, opened, finished, failed] = said.each_ref().map(String::as_str);
         assert_eq!(
             pending,
-            "podinfo 6.5.1 waits for approval to go to prod (from staging). To approve it: pennant approve podinfo prod -n team-a"
+            "podinfo 6.5.1 waits for approval to go to prod (from staging). To approve it: relaybook approve podinfo prod -n team-a"
         );
         assert_eq!(requested, "podinfo 6.5.1 is requested for prod (from staging)");
         assert_eq!(opened, "podinfo 6.5.1 is proposed for prod (from staging)");

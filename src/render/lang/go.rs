@@ -38,7 +38,7 @@ pub(super) fn recognise(source: &str) -> Option<RenderError> {
         let end = inside.find("}}").unwrap_or(inside.len());
         if let Some(remedy) = remedy(&inside[..end]) {
             let problem =
-                format!("this looks like a template of Go, as in Argo CD and Helm, and Pennant uses Handlebars: {remedy}");
+                format!("this looks like a template of Go, as in Argo CD and Helm, and Relaybook uses Handlebars: {remedy}");
             return Some(RenderError::Syntax { at: Position::of(source, open), problem });
         }
         at = open + 2;

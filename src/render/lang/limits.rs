@@ -1,7 +1,7 @@
 //! Limits that reject a source before it is parsed.
 //!
 //! The parser recurses for every block and parenthesis, and some of its rules look ahead to the end of the source. So one loop without
-//! backtracking limits depth, tags and runs of backslashes here. It also rejects features of Handlebars that Pennant does not support
+//! backtracking limits depth, tags and runs of backslashes here. It also rejects features of Handlebars that Relaybook does not support
 //! (partials, decorators, unescaped output), with a clear error.
 
 use std::ops::Range;
@@ -125,7 +125,7 @@ impl<'a> Scanner<'a> {
         self.inside(tag)
     }
 
-    /// Rejects the features of Handlebars that Pennant does not support.
+    /// Rejects the features of Handlebars that Relaybook does not support.
     fn refuse_foreign(&self, tag: usize) -> Result<(), RenderError> {
         match self.rest().chars().next() {
             Some('{') => self.refuse(

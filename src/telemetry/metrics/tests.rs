@@ -32,45 +32,45 @@ fn names_and_units_follow_the_conventions() {
     metrics.forge_request(ForgeClass::TooLarge);
     let text = metrics.encode().unwrap();
     for line in [
-        concat!("pennant_build_info{version=\"", env!("CARGO_PKG_VERSION"), "\"} 1"),
-        "pennant_deliveries_total{outcome=\"Parked\"} 1",
-        "pennant_deliveries_total{outcome=\"Delivered\"} 0",
-        "pennant_attempts_total{class=\"2xx\"} 2",
-        "pennant_attempts_total{class=\"not_sent\"} 1",
-        "# UNIT pennant_request_duration_seconds seconds",
-        "pennant_request_duration_seconds_bucket{le=\"0.01\"} 0",
-        "pennant_request_duration_seconds_bucket{le=\"0.025\"} 1",
-        "pennant_request_duration_seconds_count 1",
-        "pennant_change_to_first_attempt_seconds_sum 3.0",
-        "pennant_lanes{state=\"in_flight\"} 7",
-        "pennant_deliveries_pending 9",
-        "pennant_lanes{state=\"suspended\"} 0",
-        "pennant_workers{state=\"busy\"} 3",
-        "pennant_workers{state=\"idle\"} 0",
-        "pennant_deliveries_overdue 4",
-        "pennant_api_writes_total{kind=\"delivery_create\",result=\"conflict\"} 1",
-        "pennant_api_writes_total{kind=\"event\",result=\"ok\"} 0",
-        "pennant_api_writes_paced_total{kind=\"pipeline_status\"} 1",
-        "pennant_api_writes_paced_total{kind=\"delivery_create\"} 0",
-        "pennant_lease_held{lease=\"pennant-dispatch\"} 1",
-        "pennant_lease_held{lease=\"pennant-pipeline\"} 0",
-        "pennant_lease_epoch{lease=\"pennant-dispatch\"} 7",
-        "pennant_lease_epoch{lease=\"pennant-pipeline\"} 0",
-        "pennant_watch_errors_total{watch=\"secrets\"} 1",
-        "pennant_clusters{state=\"reachable\"} 1",
-        "pennant_clusters{state=\"unknown\"} 0",
-        "pennant_caches 2",
-        "pennant_changes_dropped_total 3",
-        "pennant_objects_cached 9",
-        "pennant_promotions{phase=\"Requested\"} 2",
-        "pennant_promotions{phase=\"Withdrawn\"} 0",
-        "pennant_spans_total{result=\"exported\"} 512",
-        "pennant_spans_total{result=\"dropped\"} 0",
-        "pennant_hooks_total{kind=\"approval\",result=\"unauthorized\"} 1",
-        "pennant_hooks_total{kind=\"look\",result=\"limited\"} 0",
-        "pennant_forge_requests_total{class=\"too_large\"} 1",
-        "pennant_forge_requests_total{class=\"2xx\"} 0",
-        "pennant_observation_lag_seconds_bucket{le=\"0.01\"} 1",
+        concat!("relaybook_build_info{version=\"", env!("CARGO_PKG_VERSION"), "\"} 1"),
+        "relaybook_deliveries_total{outcome=\"Parked\"} 1",
+        "relaybook_deliveries_total{outcome=\"Delivered\"} 0",
+        "relaybook_attempts_total{class=\"2xx\"} 2",
+        "relaybook_attempts_total{class=\"not_sent\"} 1",
+        "# UNIT relaybook_request_duration_seconds seconds",
+        "relaybook_request_duration_seconds_bucket{le=\"0.01\"} 0",
+        "relaybook_request_duration_seconds_bucket{le=\"0.025\"} 1",
+        "relaybook_request_duration_seconds_count 1",
+        "relaybook_change_to_first_attempt_seconds_sum 3.0",
+        "relaybook_lanes{state=\"in_flight\"} 7",
+        "relaybook_deliveries_pending 9",
+        "relaybook_lanes{state=\"suspended\"} 0",
+        "relaybook_workers{state=\"busy\"} 3",
+        "relaybook_workers{state=\"idle\"} 0",
+        "relaybook_deliveries_overdue 4",
+        "relaybook_api_writes_total{kind=\"delivery_create\",result=\"conflict\"} 1",
+        "relaybook_api_writes_total{kind=\"event\",result=\"ok\"} 0",
+        "relaybook_api_writes_paced_total{kind=\"pipeline_status\"} 1",
+        "relaybook_api_writes_paced_total{kind=\"delivery_create\"} 0",
+        "relaybook_lease_held{lease=\"relaybook-dispatch\"} 1",
+        "relaybook_lease_held{lease=\"relaybook-pipeline\"} 0",
+        "relaybook_lease_epoch{lease=\"relaybook-dispatch\"} 7",
+        "relaybook_lease_epoch{lease=\"relaybook-pipeline\"} 0",
+        "relaybook_watch_errors_total{watch=\"secrets\"} 1",
+        "relaybook_clusters{state=\"reachable\"} 1",
+        "relaybook_clusters{state=\"unknown\"} 0",
+        "relaybook_caches 2",
+        "relaybook_changes_dropped_total 3",
+        "relaybook_objects_cached 9",
+        "relaybook_promotions{phase=\"Requested\"} 2",
+        "relaybook_promotions{phase=\"Withdrawn\"} 0",
+        "relaybook_spans_total{result=\"exported\"} 512",
+        "relaybook_spans_total{result=\"dropped\"} 0",
+        "relaybook_hooks_total{kind=\"approval\",result=\"unauthorized\"} 1",
+        "relaybook_hooks_total{kind=\"look\",result=\"limited\"} 0",
+        "relaybook_forge_requests_total{class=\"too_large\"} 1",
+        "relaybook_forge_requests_total{class=\"2xx\"} 0",
+        "relaybook_observation_lag_seconds_bucket{le=\"0.01\"} 1",
     ] {
         assert!(text.lines().any(|l| l == line), "{line} is not in\n{text}");
     }
@@ -83,9 +83,9 @@ fn notification_series_are_replaced_each_time_and_bounded() {
     let share = |n: usize| Share { namespace: "team-a".into(), notification: format!("n{n}"), pending: 2, parked: 1 };
     let series = || {
         let text = metrics.encode().unwrap();
-        assert!(text.contains("# TYPE pennant_notification_deliveries gauge\n"), "the family exists even without series");
+        assert!(text.contains("# TYPE relaybook_notification_deliveries gauge\n"), "the family exists even without series");
         text.lines()
-            .filter(|line| line.starts_with("pennant_notification_deliveries{"))
+            .filter(|line| line.starts_with("relaybook_notification_deliveries{"))
             .map(str::to_owned)
             .collect::<Vec<_>>()
     };
@@ -94,7 +94,7 @@ fn notification_series_are_replaced_each_time_and_bounded() {
     assert_eq!(series().len(), 200, "two for each of a hundred");
     metrics.by_notification(vec![share(7)]);
     let labels = "pipeline_namespace=\"team-a\",notification=\"n7\"";
-    let line = |state, n| format!("pennant_notification_deliveries{{{labels},state=\"{state}\"}} {n}");
+    let line = |state, n| format!("relaybook_notification_deliveries{{{labels},state=\"{state}\"}} {n}");
     assert_eq!(series(), [line("pending", 2), line("parked", 1)]);
     metrics.by_notification(Vec::new());
     assert_eq!(series(), [""; 0]);

@@ -67,7 +67,7 @@ pub enum Reason {
     InsecureScheme,
     /// The Secret has not been read yet.
     SecretUnknown,
-    /// Pennant has no permission to read the Secret.
+    /// Relaybook has no permission to read the Secret.
     SecretUnreadable,
     /// The type of the Secret reserves it for the keys of hooks.
     SecretReserved,

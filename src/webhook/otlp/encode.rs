@@ -20,7 +20,7 @@ pub(in crate::webhook) struct Origin(Resource);
 impl Origin {
     /// Creates the resource for this program, with attributes that distinguish this process from others.
     pub(in crate::webhook) fn new(about: &[(&'static str, String)]) -> Self {
-        let own = [("service.name", "pennant"), ("service.version", env!("CARGO_PKG_VERSION"))];
+        let own = [("service.name", "relaybook"), ("service.version", env!("CARGO_PKG_VERSION"))];
         let own = own.map(|(key, value)| pair(key, Value::from(value)));
         let about = about.iter().map(|(key, value)| pair(key, Value::from(value.as_str())));
         Self(Resource { attributes: own.into_iter().chain(about).collect(), ..Resource::default() })
@@ -29,7 +29,7 @@ impl Origin {
     /// Returns the body of a request with these spans.
     pub(in crate::webhook) fn request(&self, spans: Vec<Span>) -> Vec<u8> {
         let scope = InstrumentationScope {
-            name: "pennant".to_owned(),
+            name: "relaybook".to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             ..InstrumentationScope::default()
         };

@@ -173,7 +173,7 @@ pub(in crate::webhook) fn token(
     hidden: &mut Hidden,
 ) -> Result<Credentials, NotSent> {
     if OURS.contains(header) || header == CONTENT_TYPE {
-        return Err(NotSent::InvalidRequest("endpoint.auth.token.header names a header that Pennant sets itself"));
+        return Err(NotSent::InvalidRequest("endpoint.auth.token.header names a header that Relaybook sets itself"));
     }
     let token = visible(contents.text(key)?, key, Characters::Ascii)?;
     let line = if scheme.is_empty() { token.to_owned() } else { format!("{scheme} {token}") };
@@ -186,7 +186,7 @@ pub(in crate::webhook) fn token(
     Ok(Credentials::Header(header.clone(), value))
 }
 
-/// Headers that only Pennant or its HTTP client sets: about the message, the client, the connection and the end of a message. Values
+/// Headers that only Relaybook or its HTTP client sets: about the message, the client, the connection and the end of a message. Values
 /// of a template are removed. Two different ends of a message would allow request smuggling. The headers for the proxy belong to the
 /// operator. The host must be that of the URL, because the policy checked the URL.
 const OURS: [HeaderName; 14] = [

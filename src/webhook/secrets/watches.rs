@@ -98,7 +98,7 @@ mod tests {
         drop(sender);
         task.await.unwrap();
         assert_eq!(secrets.check(&[token(key)], &Policy::default()), Ok(()));
-        assert!(metrics.encode().unwrap().contains("pennant_watch_errors_total{watch=\"secrets\"} 1\n"));
+        assert!(metrics.encode().unwrap().contains("relaybook_watch_errors_total{watch=\"secrets\"} 1\n"));
     }
 
     #[tokio::test]

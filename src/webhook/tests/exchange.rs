@@ -283,7 +283,7 @@ async fn a_request_has_only_its_own_headers() {
         assert!(request.ends_with(&format!("\r\n\r\n{body}")), "{request}");
         let lines: Vec<_> = request.lines().filter(|l| l.starts_with("content-length")).collect();
         assert_eq!(lines, length.map(|n| format!("content-length: {n}")).iter().collect::<Vec<_>>(), "{request}");
-        assert!(request.contains(concat!("user-agent: pennant/", env!("CARGO_PKG_VERSION"), "\r\n")), "{request}");
+        assert!(request.contains(concat!("user-agent: relaybook/", env!("CARGO_PKG_VERSION"), "\r\n")), "{request}");
         assert!(request.contains("accept: */*\r\n") && request.matches("forged").count() == 1, "{request}");
         assert!(!request.contains("webhook-") && !request.contains("encoding"), "{request}");
     }
@@ -332,12 +332,12 @@ async fn requests_are_counted_and_are_no_attempts() {
     let text = metrics.encode().unwrap();
     for (class, count) in [("2xx", 2), ("3xx", 1), ("4xx", 1), ("5xx", 1), ("too_large", 1), ("not_sent", 1), ("network", 1)]
     {
-        let line = format!("pennant_forge_requests_total{{class=\"{class}\"}} {count}\n");
+        let line = format!("relaybook_forge_requests_total{{class=\"{class}\"}} {count}\n");
         assert!(text.contains(&line), "{line} in {text}");
-        let attempts = format!("pennant_attempts_total{{class=\"{class}\"}} ");
+        let attempts = format!("relaybook_attempts_total{{class=\"{class}\"}} ");
         assert!(text.lines().filter(|l| l.starts_with(&attempts)).all(|l| l.ends_with(" 0")), "{text}");
     }
-    assert!(text.contains("pennant_request_duration_seconds_count 0\n"), "{text}");
+    assert!(text.contains("relaybook_request_duration_seconds_count 0\n"), "{text}");
 }
 
 #[tokio::test]

@@ -83,7 +83,7 @@ fn make(tracer: &Tracer, count: i64) {
 }
 
 fn counted(metrics: &Metrics, result: &str) -> usize {
-    let (text, name) = (metrics.encode().unwrap(), format!("pennant_spans_total{{result=\"{result}\"}} "));
+    let (text, name) = (metrics.encode().unwrap(), format!("relaybook_spans_total{{result=\"{result}\"}} "));
     text.lines().find_map(|line| line.strip_prefix(&name)).unwrap().parse().unwrap()
 }
 

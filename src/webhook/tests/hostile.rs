@@ -265,7 +265,7 @@ async fn headers_about_the_connection_are_not_taken_from_a_template() {
 }
 
 #[tokio::test]
-async fn a_token_cannot_be_in_a_header_that_pennant_sets() {
+async fn a_token_cannot_be_in_a_header_that_relaybook_sets() {
     let receiver = Receiver::answering(OK).await;
     let sender = sender_with(lax(), with_secret(&[("token", "chunked")]));
     for name in

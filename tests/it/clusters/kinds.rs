@@ -2,7 +2,7 @@
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
-use pennant::api::Pipeline;
+use relaybook::api::Pipeline;
 use serde_json::{Value, json};
 
 use super::{Stage, secret};
@@ -35,7 +35,7 @@ async fn an_added_kind_is_observed_and_a_deleted_kind_is_unknown() {
     let mut late = stage.spec("shop", &[secret("eu")]);
     late["spec"]["appRef"] = json!({"apiVersion": "far.example.com/v1", "kind": "Gadget", "name": "web"});
     stage.local.create::<Pipeline>(late).await;
-    let _pennant = stage.pennant_with(&[]).await;
+    let _relaybook = stage.relaybook_with(&[]).await;
     let message = stage.unknown("shop", 0, "KindNotFound").await;
     assert_eq!(message, "cluster clusters-kinds.eu has no kind Gadget in far.example.com/v1");
 
@@ -93,7 +93,7 @@ async fn a_deeply_nested_object_is_observed_and_hides_no_other() {
     stage.local.create::<Pipeline>(shop).await;
     let hook = json!({"template": {"inline": {"body": "{{type}} {{revision}}", "contentType": "text/plain"}}});
     stage.local.notification("hook", &receiver, hook).await;
-    let mut pennant = stage.pennant_with(&[]).await;
+    let mut relaybook = stage.relaybook_with(&[]).await;
     for environment in 0..2 {
         stage.runs("shop", environment, "1").await;
     }
@@ -106,7 +106,7 @@ async fn a_deeply_nested_object_is_observed_and_hides_no_other() {
             call(&stage, "PATCH", &format!("/{name}"), labels).await;
             receiver.wait(&format!("/hook/{name}"), count).await;
         }
-        pennant.restart().await;
+        relaybook.restart().await;
     }
     for name in ["web", "deep"] {
         let told: Vec<_> = receiver.to(&format!("/hook/{name}")).into_iter().map(|r| r.body).collect();

@@ -1,7 +1,7 @@
 //! An object whose state depends on objects of another kind, on a cluster that does not have that kind or denies access to it.
 
-use pennant::api::conditions::ConditionStatus;
-use pennant::api::{Pipeline, Status};
+use relaybook::api::conditions::ConditionStatus;
+use relaybook::api::{Pipeline, Status};
 use serde_json::{Value, json};
 
 use super::rights::{account, allow_kind};
@@ -30,12 +30,12 @@ async fn a_repository_with_unreadable_bundles_is_unknown() {
     let mut shop: Value = stage.spec("shop", &[secret("eu")]);
     shop["spec"]["appRef"] = json!({"apiVersion": "fleet.cattle.io/v1alpha1", "kind": "GitRepo", "name": "web"});
     stage.local.create::<Pipeline>(shop).await;
-    let _pennant = stage.pennant_with(&[]).await;
+    let _relaybook = stage.relaybook_with(&[]).await;
     let message = stage.unknown("shop", 0, "KindNotFound").await;
     let because = "the state also depends on objects of kind Bundle: cluster clusters-parts.eu";
     assert_eq!(message, format!("{because} has no kind Bundle in fleet.cattle.io/v1alpha1"));
     let says = |reason: &'static str| {
-        move |c: &pennant::api::conditions::Condition| c.status == ConditionStatus::False && c.reason == reason
+        move |c: &relaybook::api::conditions::Condition| c.status == ConditionStatus::False && c.reason == reason
     };
     stage.local.pipeline_condition("shop", "Ready", says("KindNotFound")).await;
 
@@ -52,7 +52,8 @@ async fn a_repository_with_unreadable_bundles_is_unknown() {
     stage.runs("shop", 0, "c1").await;
     stage.witness("shop", &receiver).await;
     commit("c2").await;
-    let waits = |t: &pennant::api::pipeline::TargetStatus| t.status == Status::InProgress && t.reason == "BundleNotUpdated";
+    let waits =
+        |t: &relaybook::api::pipeline::TargetStatus| t.status == Status::InProgress && t.reason == "BundleNotUpdated";
     stage.seen("shop", 0, "waits for its Bundle", waits).await;
     let labels = json!({"metadata": {"labels": of_repo("web", "c2")}});
     crate::fleet::patch(&stage.remote, "Bundle", "web", labels).await;

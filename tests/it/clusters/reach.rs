@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::Secret;
-use pennant::api::Pipeline;
-use pennant::api::pipeline::TargetStatus;
+use relaybook::api::Pipeline;
+use relaybook::api::pipeline::TargetStatus;
 use serde_json::json;
 
 use super::{Stage, TAKES, secret};
@@ -31,7 +31,7 @@ async fn a_target_on_another_cluster_is_observed_and_nothing_is_written_there() 
     let hook = json!({"template": {"inline": {"body": "{{pipeline.name}} {{target.cluster.name}} {{type}} {{revision}}",
         "contentType": "text/plain"}}});
     stage.local.notification("hook", &receiver, hook).await;
-    let pennant = stage.pennant().await;
+    let relaybook = stage.relaybook().await;
     stage.runs("shop", 0, "1").await;
     stage.local.ready("hook").await;
     stage.local.cursor("shop", "hook").await;
@@ -40,11 +40,11 @@ async fn a_target_on_another_cluster_is_observed_and_nothing_is_written_there() 
     stage.runs("shop", 0, "2").await;
     receiver.wait("/hook/web", 1).await;
     assert_eq!(receiver.to("/hook/web")[0].body, b"shop eu Deployed 2");
-    assert_eq!(proxy.hits(writes), 0, "Pennant only reads there");
-    let metrics = pennant.metrics().await;
-    assert_eq!(metrics[r#"pennant_clusters{state="reachable"}"#], 1.0);
-    assert!(metrics["pennant_objects_cached"] >= 2.0 && metrics["pennant_caches"] >= 2.0, "{metrics:?}");
-    assert!(metrics["pennant_observation_lag_seconds_count"] >= 1.0);
+    assert_eq!(proxy.hits(writes), 0, "Relaybook only reads there");
+    let metrics = relaybook.metrics().await;
+    assert_eq!(metrics[r#"relaybook_clusters{state="reachable"}"#], 1.0);
+    assert!(metrics["relaybook_objects_cached"] >= 2.0 && metrics["relaybook_caches"] >= 2.0, "{metrics:?}");
+    assert!(metrics["relaybook_observation_lag_seconds_count"] >= 1.0);
 }
 
 #[tokio::test]
@@ -55,7 +55,7 @@ async fn a_changed_kubeconfig_applies_at_once_and_closes_old_connections() {
     let new = Proxy::start(control_plane::remote(), "clusters-rotated-new").await;
     stage.kubeconfig("eu", &old.kubeconfig).await;
     stage.pipeline("shop", &[secret("eu")]).await;
-    let _pennant = stage.pennant().await;
+    let _relaybook = stage.relaybook().await;
     stage.runs("shop", 0, "1").await;
     assert!(old.open() > 0 && new.open() == 0);
     stage.witness("shop", &receiver).await;
@@ -90,22 +90,22 @@ async fn a_stopped_server_is_reported_offline_once_and_observed_after_its_return
     let stage = Stage::with("clusters-stopped", remote).await;
     stage.kubeconfig("eu", &other.kubeconfig).await;
     stage.pipeline("shop", &[secret("eu")]).await;
-    let pennant = stage.pennant_with(&["--cluster-grace", "5s"]).await;
+    let relaybook = stage.relaybook_with(&["--cluster-grace", "5s"]).await;
     stage.runs("shop", 0, "1").await;
 
     other.kill_api_server();
     let message = stage.unknown("shop", 0, "Unreachable").await;
     assert_eq!(message, "cluster clusters-stopped.eu cannot be reached: the connection is refused");
-    let offline = || pennant.log().matches("has not answered for the grace period").count();
+    let offline = || relaybook.log().matches("has not answered for the grace period").count();
     eventually("it is offline", async || if offline() == 1 { Ok(()) } else { Err(format!("{} times", offline())) }).await;
-    assert_eq!(pennant.metrics().await[r#"pennant_clusters{state="unreachable"}"#], 1.0);
+    assert_eq!(relaybook.metrics().await[r#"relaybook_clusters{state="unreachable"}"#], 1.0);
 
     other.start_api_server();
     stage.runs("shop", 0, "1").await;
     stage.remote.ship("web", "2").await;
     stage.runs("shop", 0, "2").await;
     assert_eq!(offline(), 1, "it is reported once");
-    assert_eq!(pennant.metrics().await[r#"pennant_clusters{state="reachable"}"#], 1.0);
+    assert_eq!(relaybook.metrics().await[r#"relaybook_clusters{state="reachable"}"#], 1.0);
 }
 
 #[tokio::test]
@@ -116,7 +116,7 @@ async fn dropped_packets_are_detected_and_delay_no_other_cluster() {
     stage.kubeconfig("eu", &proxy.kubeconfig).await;
     stage.kubeconfig("us", control_plane::remote()).await;
     stage.pipeline("shop", &[secret("eu"), secret("us")]).await;
-    let _pennant = stage.pennant().await;
+    let _relaybook = stage.relaybook().await;
     stage.runs("shop", 0, "1").await;
     stage.runs("shop", 1, "1").await;
     stage.witness("shop", &receiver).await;
@@ -146,11 +146,11 @@ async fn the_last_status_is_kept_while_a_restarted_cluster_rejects_requests() {
     let proxy = Proxy::start(control_plane::remote(), "clusters-hiccup").await;
     stage.kubeconfig("eu", &proxy.kubeconfig).await;
     stage.pipeline("shop", &[secret("eu")]).await;
-    let mut pennant = stage.pennant().await;
+    let mut relaybook = stage.relaybook().await;
     stage.runs("shop", 0, "1").await;
     let ready = async || stage.local.pipeline_condition("shop", "Ready", |c| c.reason == "Observed").await;
     let before = ready().await;
-    pennant.stop().await;
+    relaybook.stop().await;
     // The times are noted when the lists arrive, because a busy machine delays the test.
     let times: Arc<Mutex<Vec<Instant>>> = Arc::default();
     let noted = times.clone();
@@ -162,7 +162,7 @@ async fn the_last_status_is_kept_while_a_restarted_cluster_rejects_requests() {
         is
     };
     let lists = proxy.rule(is_noted, Fault::Times(5, Box::new(Fault::Refuse(500))));
-    pennant.start_again().await;
+    relaybook.start_again().await;
     proxy.hit(lists, 5).await;
     let times = times.lock().unwrap().clone();
     let took = times[4] - times[0];
@@ -170,10 +170,10 @@ async fn the_last_status_is_kept_while_a_restarted_cluster_rejects_requests() {
     assert!(took > Duration::from_secs(7), "each pause is twice the one before, from half a second on: {took:?}");
     stage.remote.ship("web", "2").await;
     stage.runs("shop", 0, "2").await;
-    let restarts = pennant.metrics().await["pennant_watch_restarts_total"];
+    let restarts = relaybook.metrics().await["relaybook_watch_restarts_total"];
     assert!(restarts >= 5.0, "{restarts}");
     assert_eq!(ready().await.last_transition_time, before.last_transition_time, "the pipeline stays ready");
-    assert!(pennant.log().contains("cannot observe: cluster clusters-hiccup.eu returned HTTP 500"), "the error is logged");
+    assert!(relaybook.log().contains("cannot observe: cluster clusters-hiccup.eu returned HTTP 500"), "the error is logged");
 }
 
 #[tokio::test]
@@ -187,7 +187,7 @@ async fn a_cluster_that_drops_packets_from_the_start_is_reported() {
     stage.local.pipeline("near", &["dev/web"]).await;
     stage.pipeline("shop", &[secret("eu")]).await;
     stage.local.notification("hook", &receiver, json!({})).await;
-    let _pennant = stage.pennant().await;
+    let _relaybook = stage.relaybook().await;
     stage.unknown("shop", 0, "Timeout").await;
     stage.local.observed("near").await;
     stage.local.ready("hook").await;
@@ -208,7 +208,7 @@ async fn unused_caches_are_released_and_a_stop_waits_for_no_cluster() {
     stage.kubeconfig("us", &mute.kubeconfig).await;
     stage.pipeline("shop", &[secret("eu")]).await;
     stage.pipeline("far", &[secret("us")]).await;
-    let mut pennant = stage.pennant().await;
+    let mut relaybook = stage.relaybook().await;
     stage.runs("shop", 0, "1").await;
     stage.unknown("far", 0, "Timeout").await;
     stage.local.delete::<Pipeline>("shop").await;
@@ -217,10 +217,10 @@ async fn unused_caches_are_released_and_a_stop_waits_for_no_cluster() {
         open => Err(format!("{open} are open")),
     })
     .await;
-    assert_eq!(pennant.metrics().await[r#"pennant_clusters{state="reachable"}"#], 0.0);
+    assert_eq!(relaybook.metrics().await[r#"relaybook_clusters{state="reachable"}"#], 0.0);
 
     let began = Instant::now();
-    pennant.stop().await;
+    relaybook.stop().await;
     let took = began.elapsed();
     assert!(took < Duration::from_secs(20), "it took {took:?} to stop");
 }

@@ -2,13 +2,13 @@
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
-use pennant::api::Pipeline;
-use pennant::api::conditions::ConditionStatus;
+use relaybook::api::Pipeline;
+use relaybook::api::conditions::ConditionStatus;
 use serde_json::{Value, json};
 
 use super::{Stage, object, secret};
-use crate::support::pennant::Options;
-use crate::support::{Pennant, World, control_plane};
+use crate::support::relaybook::Options;
+use crate::support::{Relaybook, World, control_plane};
 
 const GITOPS: &str = "gitops.weave.works/v1alpha1";
 const CAPI: &str = "cluster.x-k8s.io/v1beta1";
@@ -57,7 +57,7 @@ async fn each_kind_of_cluster_object_resolves_to_its_cluster() {
         object(FLEET, "Cluster", "d"),
     ];
     stage.pipeline("shop", &refs).await;
-    let _pennant = stage.pennant_with(&[]).await;
+    let _relaybook = stage.relaybook_with(&[]).await;
     stage.runs("shop", 0, "1").await;
     stage.runs("shop", 3, "1").await;
     // No other test defines this kind.
@@ -84,9 +84,9 @@ async fn each_kind_of_cluster_object_resolves_to_its_cluster() {
 async fn a_broken_cluster_reference_shows_the_remedy_and_recovers() {
     let stage = Stage::new("clusters-nowhere").await;
     stage.pipeline("shop", &[secret("eu")]).await;
-    let _pennant = stage.pennant_with(&[]).await;
+    let _relaybook = stage.relaybook_with(&[]).await;
     let ready = async |reason: &str, words: &str| {
-        let holds = |c: &pennant::api::conditions::Condition| {
+        let holds = |c: &relaybook::api::conditions::Condition| {
             c.status == ConditionStatus::False && c.reason == reason && c.message.contains(words)
         };
         stage.local.pipeline_condition("shop", "Ready", holds).await
@@ -132,7 +132,7 @@ async fn cluster_objects_of_other_namespaces_work_unless_they_are_refused() {
     {
         // An installation for some namespaces has permissions in the namespaces that it watches.
         let watch = vec![stage.local.ns.clone(), infra.ns.clone()];
-        let _pennant = Pennant::with(&stage.local, Options { watch, ..Options::of(&stage.local) }).await;
+        let _relaybook = Relaybook::with(&stage.local, Options { watch, ..Options::of(&stage.local) }).await;
         stage.runs("shop", 0, "1").await;
     }
     // The schema rejects a reference to a Secret in another namespace.
@@ -141,7 +141,7 @@ async fn cluster_objects_of_other_namespaces_work_unless_they_are_refused() {
     let refused = stage.local.api::<Pipeline>().create(&PostParams::default(), &refused).await.unwrap_err();
     assert!(refused.to_string().contains("must be in the namespace of the pipeline"), "{refused}");
 
-    let _pennant = stage.pennant_with(&["--no-cross-namespace-refs"]).await;
+    let _relaybook = stage.relaybook_with(&["--no-cross-namespace-refs"]).await;
     let told = stage.local.pipeline_condition("shop", "Ready", |c| c.reason == "CrossNamespaceCluster").await;
     assert!(told.message.contains("GitopsCluster of target e0/clusters-infra.eu/clusters-elsewhere"), "{}", told.message);
 }

@@ -4,8 +4,8 @@ use k8s_openapi::api::core::v1::ServiceAccount;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use kube::api::{Api, DeleteParams, PostParams};
 use kube::config::Kubeconfig;
-use pennant::api::conditions::{Condition, ConditionStatus};
-use pennant::api::{Pipeline, Status};
+use relaybook::api::conditions::{Condition, ConditionStatus};
+use relaybook::api::{Pipeline, Status};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -69,7 +69,7 @@ async fn a_role_in_each_namespace_is_enough() {
     let mut shop = stage.spec("shop", &[secret("eu"), secret("eu")]);
     shop["spec"]["environments"][1]["targets"][0]["namespace"] = json!(other.ns);
     stage.local.create::<Pipeline>(shop).await;
-    let pennant = stage.pennant_with(&[]).await;
+    let relaybook = stage.relaybook_with(&[]).await;
     stage.runs("shop", 0, "1").await;
 
     // A Role that is missing hides no other namespace, and the message says which one it is.
@@ -81,12 +81,12 @@ async fn a_role_in_each_namespace_is_enough() {
     let is = |c: &Condition| c.status == ConditionStatus::False && c.reason == "Forbidden";
     let ready = stage.local.pipeline_condition("shop", "Ready", is).await;
     assert!(ready.message.contains(role), "{}", ready.message);
-    clusters(&pennant, "forbidden").await;
+    clusters(&relaybook, "forbidden").await;
 
     // The permission is given later.
     allow_in(&stage, &other, "reader").await;
     stage.runs("shop", 1, "1").await;
-    clusters(&pennant, "reachable").await;
+    clusters(&relaybook, "reachable").await;
     stage.witness("shop", &receiver).await;
     for world in [&stage.remote, &other] {
         world.ship("web", "2").await;
@@ -97,10 +97,11 @@ async fn a_role_in_each_namespace_is_enough() {
 }
 
 /// Waits until the only cluster has this state.
-async fn clusters(pennant: &crate::support::Pennant, state: &str) {
+async fn clusters(relaybook: &crate::support::Relaybook, state: &str) {
     eventually(&format!("the cluster is {state}"), async || {
-        let metrics = pennant.metrics().await;
-        let of = |state: &str| metrics.get(&format!(r#"pennant_clusters{{state="{state}"}}"#)).copied().unwrap_or_default();
+        let metrics = relaybook.metrics().await;
+        let of =
+            |state: &str| metrics.get(&format!(r#"relaybook_clusters{{state="{state}"}}"#)).copied().unwrap_or_default();
         if (of(state) - 1.0).abs() < 0.5 { Ok(()) } else { Err(of(state).to_string()) }
     })
     .await;
@@ -120,7 +121,7 @@ async fn a_selection_of_all_namespaces_requires_a_cluster_role_and_hides_no_targ
         "clusterRef": secret("eu")});
     let environments = json!([{"name": "e0", "targetsFrom": [{"objects": objects}]}]);
     stage.local.create::<Pipeline>(json!({"metadata": {"name": "all"}, "spec": {"environments": environments}})).await;
-    let _pennant = stage.pennant_with(&[]).await;
+    let _relaybook = stage.relaybook_with(&[]).await;
     stage.runs("shop", 0, "1").await;
     stage.witness("shop", &receiver).await;
     let is = |c: &Condition| c.status == ConditionStatus::False && c.reason == "Forbidden";
@@ -131,7 +132,7 @@ async fn a_selection_of_all_namespaces_requires_a_cluster_role_and_hides_no_targ
 
     // With a ClusterRole one watch serves both, and nothing is reported because of that.
     allow(&stage, "reader").await;
-    let runs = |t: &pennant::api::pipeline::TargetStatus| t.status == Status::Current && t.revision == "1";
+    let runs = |t: &relaybook::api::pipeline::TargetStatus| t.status == Status::Current && t.revision == "1";
     stage.seen("all", 0, "api is selected", runs).await;
     stage.remote.ship("web", "3").await;
     stage.runs("shop", 0, "3").await;
@@ -146,7 +147,7 @@ async fn read_permissions_are_enough_and_a_revoked_token_is_detected() {
     allow(&stage, "reader").await;
     stage.kubeconfig_text("eu", &token).await;
     stage.pipeline("shop", &[secret("eu")]).await;
-    let pennant = stage.pennant_with(&[]).await;
+    let relaybook = stage.relaybook_with(&[]).await;
     stage.runs("shop", 0, "1").await;
     stage.witness("shop", &receiver).await;
     stage.remote.ship("web", "2").await;
@@ -156,7 +157,7 @@ async fn read_permissions_are_enough_and_a_revoked_token_is_detected() {
     accounts.delete("reader", &DeleteParams::default()).await.expect("deleted");
     let message = stage.unknown("shop", 0, "Unauthorized").await;
     assert_eq!(message, "cluster clusters-token.eu does not accept the credentials");
-    assert_eq!(pennant.metrics().await[r#"pennant_clusters{state="unauthorized"}"#], 1.0);
+    assert_eq!(relaybook.metrics().await[r#"relaybook_clusters{state="unauthorized"}"#], 1.0);
 
     let token = account(&stage, "reader").await;
     stage.kubeconfig_text("eu", &token).await;
@@ -164,7 +165,7 @@ async fn read_permissions_are_enough_and_a_revoked_token_is_detected() {
     stage.remote.ship("web", "3").await;
     stage.runs("shop", 0, "3").await;
     stage.told("shop", &receiver, &[&["Deployed 2", "Deployed 3"]]).await;
-    let log = pennant.log();
+    let log = relaybook.log();
     let bearer: Value = serde_json::from_str(&token).unwrap();
     let bearer = bearer["users"][0]["user"]["token"].as_str().unwrap();
     assert!(!log.contains(bearer), "a token is logged");
@@ -176,9 +177,9 @@ async fn unreadable_objects_are_forbidden_until_access_is_granted() {
     let token = account(&stage, "stranger").await;
     stage.kubeconfig_text("eu", &token).await;
     stage.pipeline("shop", &[secret("eu")]).await;
-    let pennant = stage.pennant_with(&[]).await;
+    let relaybook = stage.relaybook_with(&[]).await;
     let message = stage.unknown("shop", 0, "Forbidden").await;
-    eventually("it is counted", async || match pennant.metrics().await[r#"pennant_clusters{state="forbidden"}"#] {
+    eventually("it is counted", async || match relaybook.metrics().await[r#"relaybook_clusters{state="forbidden"}"#] {
         1.0 => Ok(()),
         other => Err(other.to_string()),
     })

@@ -3,13 +3,13 @@
 use futures::future::join_all;
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::api::{Patch, PatchParams};
-use pennant::api::Status;
+use relaybook::api::Status;
 use serde_json::json;
 
-use crate::support::pennant::Options;
+use crate::support::relaybook::Options;
 use crate::support::wait::heavy;
 use crate::support::world::apps::{Kind, condition};
-use crate::support::{Oracle, Pennant, Receiver, World, eventually};
+use crate::support::{Oracle, Receiver, Relaybook, World, eventually};
 
 /// Maximum number of targets of a pipeline, the fence included.
 const TARGETS: usize = 256;
@@ -28,8 +28,8 @@ async fn when_all_targets_fail_at_once_the_status_stays_small_and_each_failure_a
     let targets: Vec<_> = apps.iter().map(|app| format!("dev/{app}")).collect();
     world.pipeline("shop", &targets.iter().map(String::as_str).collect::<Vec<_>>()).await;
     world.notification("hook", &receiver, json!({})).await;
-    let _observer = Pennant::with(&world, Options { controllers: "pipeline", ..Options::of(&world) }).await;
-    let mut dispatcher = Pennant::with(&world, Options { controllers: "dispatch", ..Options::of(&world) }).await;
+    let _observer = Relaybook::with(&world, Options { controllers: "pipeline", ..Options::of(&world) }).await;
+    let mut dispatcher = Relaybook::with(&world, Options { controllers: "dispatch", ..Options::of(&world) }).await;
     world.settled().await;
     dispatcher.stop().await;
 
@@ -72,8 +72,8 @@ async fn there_and_back(ns: &str, away: bool) {
     }
     world.flux_pipeline("shop", &apps.map(|app| ["dev/", app].concat()).each_ref().map(String::as_str)).await;
     world.notification("hook", &receiver, json!({})).await;
-    let _observer = Pennant::with(&world, Options { controllers: "pipeline", ..Options::of(&world) }).await;
-    let mut dispatcher = Pennant::with(&world, Options { controllers: "dispatch", ..Options::of(&world) }).await;
+    let _observer = Relaybook::with(&world, Options { controllers: "pipeline", ..Options::of(&world) }).await;
+    let mut dispatcher = Relaybook::with(&world, Options { controllers: "dispatch", ..Options::of(&world) }).await;
     world.settled().await;
     if away {
         dispatcher.stop().await;

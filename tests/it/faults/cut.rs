@@ -5,18 +5,18 @@ use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::ResourceExt as _;
-use pennant::api::Delivery;
+use relaybook::api::Delivery;
 use serde_json::json;
 
 use super::{Stage, is};
-use crate::support::pennant::Options;
 use crate::support::receiver::Gate;
-use crate::support::{Oracle, Pennant, Reply, World};
+use crate::support::relaybook::Options;
+use crate::support::{Oracle, Relaybook, Reply, World};
 
 /// Named by the state of their lane when the API server is cut off: a request in flight, nothing pending, a retry that is due soon, a retry
 /// that is due later than the Lease allows, and retries that always fail.
 const APPS: [&str; 5] = ["flying", "resting", "soon", "later", "failing"];
-const LEASE: &str = "pennant-dispatch";
+const LEASE: &str = "relaybook-dispatch";
 
 /// What happens to the Lease during the cut.
 #[derive(Clone, Copy, PartialEq)]
@@ -50,8 +50,8 @@ async fn cut_off(ns: &str, span: Duration, meanwhile: Meanwhile) {
     receiver.script("/hook/later", [Reply::status(503).header("retry-after", "45").behind(&start)]);
     receiver.always("/hook/failing", Reply::status(500));
     // Another process observes without the proxy, so new changes keep arriving.
-    let _observer = Pennant::with(world, Options { controllers: "pipeline", ..Options::of(world) }).await;
-    let dispatcher = Pennant::with(world, Options { controllers: "dispatch", ..stage.options() }).await;
+    let _observer = Relaybook::with(world, Options { controllers: "pipeline", ..Options::of(world) }).await;
+    let dispatcher = Relaybook::with(world, Options { controllers: "dispatch", ..stage.options() }).await;
     world.settled().await;
     let epoch = lease(world).await.spec.and_then(|s| s.lease_transitions);
     stage.ship("2").await;

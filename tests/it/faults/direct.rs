@@ -4,16 +4,16 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use pennant::api::{Delivery, Outcome};
+use relaybook::api::{Delivery, Outcome};
 use serde_json::json;
 
 use super::{Stage, is};
 use crate::support::lanes::Lane;
 use crate::support::proxy::{Call, RuleId};
 use crate::support::receiver::Gate;
-use crate::support::{Fault, Oracle, Pennant, Reply, eventually};
+use crate::support::{Fault, Oracle, Relaybook, Reply, eventually};
 
-/// Maximum duration in ms of the last request before a direct attempt. Pennant allows 250, and a busy machine adds to it.
+/// Maximum duration in ms of the last request before a direct attempt. Relaybook allows 250, and a busy machine adds to it.
 const PROMPT: i64 = 100;
 
 impl Stage {
@@ -64,7 +64,7 @@ async fn one_write_records_a_delivery_and_its_result() {
     let quick = json!({"delivery": {"retry": {"initial": "1s", "max": "1s"}}});
     let stage = Stage::new("direct", &["web"], quick).await;
     let Stage { world, receiver, .. } = &stage;
-    let _pennant = Pennant::with(world, stage.options()).await;
+    let _relaybook = Relaybook::with(world, stage.options()).await;
     world.settled().await;
     stage.warmed_up().await;
     let [direct, patches, creates] =
@@ -110,7 +110,7 @@ async fn a_slow_receiver_is_recorded_meanwhile_and_delays_no_other() {
     let stage = Stage::new("direct-slow", &["web"], json!({"endpoint": {"timeout": "30s"}})).await;
     let Stage { world, receiver, proxy, .. } = &stage;
     world.notification("other", receiver, json!({})).await;
-    let _pennant = Pennant::with(world, stage.options()).await;
+    let _relaybook = Relaybook::with(world, stage.options()).await;
     world.settled().await;
     stage.warmed_up().await;
     receiver.wait("/other/web", 1).await;
@@ -139,7 +139,7 @@ async fn a_slow_receiver_is_recorded_meanwhile_and_delays_no_other() {
 async fn after_a_refused_record_nothing_more_is_sent_before_it_is_recorded() {
     let stage = Stage::new("direct-refused", &["web", "api"], json!({})).await;
     let Stage { world, receiver, proxy, .. } = &stage;
-    let _pennant = Pennant::with(world, stage.options()).await;
+    let _relaybook = Relaybook::with(world, stage.options()).await;
     world.settled().await;
     stage.warmed_up().await;
     receiver.wait("/hook/api", 1).await;
@@ -167,7 +167,7 @@ async fn after_a_refused_record_nothing_more_is_sent_before_it_is_recorded() {
 async fn a_create_whose_answer_is_lost_repeats_no_request() {
     let stage = Stage::new("direct-lost", &["web"], json!({})).await;
     let Stage { world, receiver, proxy, .. } = &stage;
-    let _pennant = Pennant::with(world, stage.options()).await;
+    let _relaybook = Relaybook::with(world, stage.options()).await;
     world.settled().await;
     stage.warmed_up().await;
     for (tag, fault) in
@@ -225,7 +225,7 @@ async fn a_kill_during_a_slow_direct_attempt_repeats_it_once() {
 async fn killed(ns: &str, held: Held) {
     let stage = Stage::new(ns, &["web"], json!({"endpoint": {"timeout": "30s"}})).await;
     let Stage { world, receiver, proxy, .. } = &stage;
-    let mut pennant = Pennant::with(world, stage.options()).await;
+    let mut relaybook = Relaybook::with(world, stage.options()).await;
     world.settled().await;
     stage.warmed_up().await;
     let (gate, answer) = (Gate::new(), Gate::new());
@@ -265,11 +265,11 @@ async fn killed(ns: &str, held: Held) {
         }
     }
     assert_eq!(stage.requests(), 2, "{held:?}: the second delivery of the lane waits");
-    pennant.kill9();
+    relaybook.kill9();
     if let Some(rule) = rule {
         proxy.remove(rule);
     }
-    pennant.start_again().await;
+    relaybook.start_again().await;
 
     world.fence("shop", &["hook"]).await;
     let repeated = held != Held::Settled;

@@ -3,14 +3,14 @@
 
 use futures::future::join_all;
 use kube::ResourceExt as _;
-use pennant::api::{Delivery, Outcome};
+use relaybook::api::{Delivery, Outcome};
 use serde_json::json;
 
 use super::{Stage, is};
 use crate::support::proxy::Call;
 use crate::support::receiver::Gate;
 use crate::support::wait::heavy;
-use crate::support::{Fault, Oracle, Pennant, Receiver, Reply, World};
+use crate::support::{Fault, Oracle, Receiver, Relaybook, Reply, World};
 
 /// What is blocked when the process is killed.
 #[derive(Clone, Copy, PartialEq)]
@@ -63,7 +63,7 @@ async fn killed(ns: &str, held: Held, lost: bool) {
         let deliveries = |call: &Call| call.is_watch() && call.path.ends_with("/deliveries");
         rules.push(proxy.rule(deliveries, Fault::HoldAnswer(gate.clone())));
     }
-    let mut pennant = Pennant::with(world, stage.options()).await;
+    let mut relaybook = Relaybook::with(world, stage.options()).await;
     world.settled().await;
     let at = match held {
         Held::Record => Some(proxy.rule(Call::is_create_delivery, Fault::HoldRequest(gate.clone()))),
@@ -100,9 +100,9 @@ async fn killed(ns: &str, held: Held, lost: bool) {
     }
     let sent = usize::from(!matches!(held, Held::Record | Held::Recorded));
     assert_eq!(stage.requests(), sent, "the second delivery of the lane waits");
-    pennant.kill9();
+    relaybook.kill9();
     rules.into_iter().chain(at).chain(cursors).for_each(|rule| proxy.remove(rule));
-    pennant.start_again().await;
+    relaybook.start_again().await;
 
     world.fence("shop", &["hook"]).await;
     let repeated = matches!(held, Held::Request | Held::Outcome);
@@ -121,7 +121,7 @@ async fn records_of_the_process_before_last_are_neither_lost_nor_taken_for_forge
     let quick = json!({"delivery": {"retry": {"initial": "1s", "max": "1s"}}});
     let stage = Stage::new("kill-kill", &["web", "api"], quick).await;
     let Stage { world, receiver, proxy, .. } = &stage;
-    let mut pennant = Pennant::with(world, stage.options()).await;
+    let mut relaybook = Relaybook::with(world, stage.options()).await;
     world.settled().await;
     stage.ship("2").await;
     stage.passed().await;
@@ -136,16 +136,16 @@ async fn records_of_the_process_before_last_are_neither_lost_nor_taken_for_forge
     let to_api = |d: &Delivery| d.spec.subject.target.as_ref().is_some_and(|t| t.app.name == "api") && delivered(d);
     world.delivery("Deployed 3", to_api).await;
     proxy.hit(cursors, 1).await;
-    pennant.kill9();
+    relaybook.kill9();
     proxy.remove(cursors);
 
     // The second process finds the recorded deliveries, and persists only the cursors.
-    pennant.start_again().await;
+    relaybook.start_again().await;
     stage.passed().await;
-    pennant.kill9();
+    relaybook.kill9();
 
     receiver.always("/hook/web", Reply::status(200));
-    pennant.start_again().await;
+    relaybook.start_again().await;
     world.fence("shop", &["hook"]).await;
     let steps = ["Deployed 2", "Deployed 3"];
     // A kill can hit an attempt for `web`, which is retried each second. No kill hits one for `api`, so nothing of it is repeated.
@@ -154,7 +154,7 @@ async fn records_of_the_process_before_last_are_neither_lost_nor_taken_for_forge
     assert_eq!(receiver.to("/hook/api").len(), 2, "a delivered one was sent again");
 
     let settled = world.delivery("Deployed 3", to_api).await;
-    let patch = json!({"metadata": {"annotations": {"pennant.dev/redeliver": "1"}}});
+    let patch = json!({"metadata": {"annotations": {"relaybook.dev/redeliver": "1"}}});
     world.patch::<Delivery>(&settled.name_any(), patch).await;
     receiver.wait("/hook/api", 3).await;
 }
@@ -175,7 +175,7 @@ async fn a_hundred_pending_lanes_continue_in_order_after_a_kill() {
     }
     world.notification("down", &down, json!({})).await;
     world.notification("slow", &slow, json!({"endpoint": {"timeout": "30s"}})).await;
-    let mut pennant = Pennant::start(&world).await;
+    let mut relaybook = Relaybook::start(&world).await;
     world.settled().await;
     let all: Vec<_> = apps.iter().map(String::as_str).collect();
     for tag in ["2", "3"] {
@@ -196,7 +196,7 @@ async fn a_hundred_pending_lanes_continue_in_order_after_a_kill() {
     )
     .await;
 
-    pennant.kill9();
+    relaybook.kill9();
     // The receiver may still read what was sent before the kill.
     let in_flight = crate::support::eventually("the receiver has read all that was sent", async || {
         let before = slow.log().len();
@@ -205,7 +205,7 @@ async fn a_hundred_pending_lanes_continue_in_order_after_a_kill() {
         if count == before { Ok(count) } else { Err(format!("{before}, then {count}")) }
     })
     .await;
-    pennant.start_again().await;
+    relaybook.start_again().await;
     down.listen();
     gate.open();
     world.fence("shop", &["down", "slow"]).await;

@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use kube::api::{Patch, PatchParams};
-use pennant::api::{Change, Delivery, Status};
+use relaybook::api::{Change, Delivery, Status};
 use serde_json::json;
 
 use super::Stage;
 use crate::support::proxy::{Call, RuleId};
 use crate::support::receiver::Gate;
-use crate::support::{Fault, Oracle, Pennant, Proxy, Reply, eventually};
+use crate::support::{Fault, Oracle, Proxy, Relaybook, Reply, eventually};
 
 /// Applies the fault to the first status write of this notification that reports a failed attempt, and to the first that reports an
 /// outcome.
@@ -42,7 +42,7 @@ async fn a_write_that_is_answered_late_or_never_repeats_no_request() {
         world.notification(name, receiver, json!({})).await;
         receiver.script(&format!("/{name}/web"), [Reply::status(500)]);
     }
-    let _pennant = Pennant::with(world, stage.options()).await;
+    let _relaybook = Relaybook::with(world, stage.options()).await;
     world.settled().await;
     let rules = faults.each_ref().map(|(name, fault)| each_kind(proxy, name, fault));
 
@@ -69,7 +69,7 @@ async fn a_delivery_that_is_edited_in_flight_is_still_settled() {
     let Stage { world, receiver, proxy, .. } = &stage;
     let gate = Gate::new();
     receiver.script("/hook/web", [500, 200].map(|code| Reply::status(code).behind(&gate)));
-    let _pennant = Pennant::with(world, stage.options()).await;
+    let _relaybook = Relaybook::with(world, stage.options()).await;
     world.settled().await;
     let held = Gate::new();
     // Retries after the timeout of the call are held, too.
@@ -109,7 +109,7 @@ async fn the_result_of_a_failed_attempt_is_written_before_the_next_attempt() {
         world.notification(name, receiver, json!({})).await;
         receiver.script(&format!("/{name}/web"), [503, 503].map(Reply::status));
     }
-    let _pennant = Pennant::with(world, stage.options()).await;
+    let _relaybook = Relaybook::with(world, stage.options()).await;
     world.settled().await;
     let rules = codes.map(|code| {
         let of = format!("-n{code}-");
@@ -142,9 +142,9 @@ async fn the_result_of_a_failed_attempt_is_written_before_the_next_attempt() {
 async fn a_status_write_that_is_applied_late_is_reported_once() {
     let stage = Stage::new("late-status", &["web"], json!({})).await;
     let Stage { world, receiver, proxy, .. } = &stage;
-    let _pennant = Pennant::with(world, stage.options()).await;
+    let _relaybook = Relaybook::with(world, stage.options()).await;
     world.settled().await;
-    // After `goes` is set, one write fails and is applied 2 s later, after Pennant has looked for it. All other writes are lost.
+    // After `goes` is set, one write fails and is applied 2 s later, after Relaybook has looked for it. All other writes are lost.
     let goes = Arc::new(AtomicBool::new(false));
     let astray = goes.clone();
     let stray = proxy.rule(

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::Stage;
 use crate::support::proxy::Call;
-use crate::support::{Fault, Oracle, Pennant, Reply};
+use crate::support::{Fault, Oracle, Relaybook, Reply};
 
 #[tokio::test]
 async fn lost_responses_to_the_pipeline_controller() {
@@ -49,7 +49,7 @@ async fn half_are_lost(ns: &str, calls: fn(&Call) -> bool) {
         }
     };
     let lost = proxy.rule(second, Fault::LoseAnswer);
-    let _pennant = Pennant::with(world, stage.options()).await;
+    let _relaybook = Relaybook::with(world, stage.options()).await;
     world.settled().await;
 
     for tags in [["2", "3"], ["2", "4"]] {

@@ -3,16 +3,16 @@
 use std::time::{Duration, Instant};
 
 use futures::future::join_all;
-use pennant::api::Delivery;
+use relaybook::api::Delivery;
 use serde_json::json;
 
 use super::Stage;
 use crate::support::control_plane::ControlPlane;
-use crate::support::pennant::Options;
 use crate::support::proxy::Call;
 use crate::support::receiver::Gate;
+use crate::support::relaybook::Options;
 use crate::support::wait::{heavy, within};
-use crate::support::{Fault, Oracle, Pennant, Proxy, Receiver, World};
+use crate::support::{Fault, Oracle, Proxy, Receiver, Relaybook, World};
 
 /// Number of notifications, each for all applications: twice as many lanes as concurrent outcome writes.
 const NOTIFICATIONS: usize = 6;
@@ -48,7 +48,7 @@ async fn troubled(ns: &str, fault: Fault, held: &Gate) {
     }
     let good = Stage::new(&format!("{ns}-good"), &["web"], json!({})).await;
     let watch = vec![bad.ns.clone(), good.world.ns.clone()];
-    let pennant = Pennant::with(&good.world, Options { watch, ..good.options() }).await;
+    let relaybook = Relaybook::with(&good.world, Options { watch, ..good.options() }).await;
     bad.settled().await;
     good.world.settled().await;
 
@@ -86,7 +86,7 @@ async fn troubled(ns: &str, fault: Fault, held: &Gate) {
         }
     }
     oracle.check().await;
-    drop(pennant);
+    drop(relaybook);
 }
 
 /// Number of pipelines in one namespace: more than twice the number of concurrent reconciles.
@@ -95,7 +95,7 @@ const PIPELINES: usize = 80;
 #[tokio::test]
 async fn rejected_log_writes_of_one_namespace_delay_no_other() {
     let _alone = heavy().await;
-    // A separate control plane, because Pennant watches all namespaces here, which is the default.
+    // A separate control plane, because Relaybook watches all namespaces here, which is the default.
     let control_plane = tokio::task::spawn_blocking(ControlPlane::start).await.unwrap().unwrap();
     let [bad, good] = ["bad", "good"].map(async |ns| World::on(&control_plane.kubeconfig, ns).await);
     let (bad, good) = tokio::join!(bad, good);
@@ -109,7 +109,7 @@ async fn rejected_log_writes_of_one_namespace_delay_no_other() {
     good.pipeline("shop", &["dev/web"]).await;
     good.notification("hook", &receiver, json!({})).await;
     let kubeconfig = Some(proxy.kubeconfig.clone());
-    let _pennant = Pennant::with(&good, Options { watch: Vec::new(), kubeconfig, ..Options::of(&good) }).await;
+    let _relaybook = Relaybook::with(&good, Options { watch: Vec::new(), kubeconfig, ..Options::of(&good) }).await;
     good.settled().await;
     bad.settled().await;
 

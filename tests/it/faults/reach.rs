@@ -6,9 +6,9 @@ use std::collections::HashMap;
 use serde_json::{Value, json};
 
 use super::Stage;
-use crate::support::pennant::Options;
 use crate::support::receiver::Gate;
-use crate::support::{Oracle, Pennant, Proxy, Reply, eventually};
+use crate::support::relaybook::Options;
+use crate::support::{Oracle, Proxy, Relaybook, Reply, eventually};
 
 /// More applications than the initial number of concurrent requests: some lanes are in flight when the API server becomes unreachable, and
 /// some are not.
@@ -35,8 +35,8 @@ async fn out_of_reach(ns: &str, goes: fn(&Proxy), times: usize) {
         receiver.always(&format!("/hook/{app}"), Reply::status(200).behind(&gate));
     }
     // Another process observes without the proxy, so new changes keep arriving.
-    let _observer = Pennant::with(world, Options { controllers: "pipeline", ..Options::of(world) }).await;
-    let dispatcher = Pennant::with(world, Options { controllers: "dispatch", ..stage.options() }).await;
+    let _observer = Relaybook::with(world, Options { controllers: "pipeline", ..Options::of(world) }).await;
+    let dispatcher = Relaybook::with(world, Options { controllers: "dispatch", ..stage.options() }).await;
     world.settled().await;
     for tag in ["2", "3"] {
         stage.ship(tag).await;
@@ -68,9 +68,9 @@ async fn out_of_reach(ns: &str, goes: fn(&Proxy), times: usize) {
 }
 
 /// Returns the number of failed outcome writes by delivery.
-fn in_vain(pennant: &Pennant) -> HashMap<String, usize> {
+fn in_vain(relaybook: &Relaybook) -> HashMap<String, usize> {
     let mut tried = HashMap::new();
-    let log = pennant.log();
+    let log = relaybook.log();
     for line in log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
         let failed = line["message"].as_str().is_some_and(|m| m.starts_with("could not write the Delivery status"));
         if let Some(name) = line["delivery"].as_str().filter(|_| failed) {

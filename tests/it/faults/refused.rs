@@ -1,12 +1,12 @@
 //! Writes that the API server rejects: no result is lost, and no request is repeated because a write failed.
 
-use pennant::api::Delivery;
+use relaybook::api::Delivery;
 use serde_json::json;
 
 use super::Stage;
 use crate::support::proxy::Call;
 use crate::support::receiver::Gate;
-use crate::support::{Fault, Oracle, Pennant};
+use crate::support::{Fault, Oracle, Relaybook};
 
 #[tokio::test]
 async fn a_rejected_outcome_is_written_later_without_a_second_request() {
@@ -17,7 +17,7 @@ async fn a_rejected_outcome_is_written_later_without_a_second_request() {
     for name in &names {
         world.notification(name, receiver, json!({})).await;
     }
-    let _pennant = Pennant::with(world, stage.options()).await;
+    let _relaybook = Relaybook::with(world, stage.options()).await;
     world.settled().await;
     let rules = codes.map(|code| {
         let of = format!("-n{code}-");
@@ -47,7 +47,7 @@ async fn a_rejected_outcome_is_retried_with_backoff() {
     for code in codes {
         world.notification(&format!("n{code}"), receiver, json!({})).await;
     }
-    let _pennant = Pennant::with(world, stage.options()).await;
+    let _relaybook = Relaybook::with(world, stage.options()).await;
     world.settled().await;
     let refuse = |name: String, code| {
         let of = format!("-{name}-");
@@ -74,7 +74,7 @@ async fn a_rejected_outcome_is_retried_with_backoff() {
 async fn a_delivery_that_is_deleted_during_its_outcome_write_is_finished() {
     let stage = Stage::new("refused-deleted", &["web"], json!({})).await;
     let Stage { world, receiver, proxy, .. } = &stage;
-    let _pennant = Pennant::with(world, stage.options()).await;
+    let _relaybook = Relaybook::with(world, stage.options()).await;
     world.settled().await;
     let gate = Gate::new();
     let held = proxy.rule(Call::is_outcome, Fault::HoldRequest(gate.clone()));
@@ -102,7 +102,7 @@ async fn a_rejected_record_is_created_later_and_once() {
     for name in &names {
         world.notification(name, receiver, json!({})).await;
     }
-    let _pennant = Pennant::with(world, stage.options()).await;
+    let _relaybook = Relaybook::with(world, stage.options()).await;
     world.settled().await;
     let rules = codes.map(|code| {
         let of = format!("n{code}");

@@ -1,17 +1,17 @@
-//! Permissions that are missing for a while: everything else continues, the problem is reported, nothing is lost, and Pennant recovers
+//! Permissions that are missing for a while: everything else continues, the problem is reported, nothing is lost, and Relaybook recovers
 //! without a restart.
 
 use std::time::Duration;
 
 use futures::future::join_all;
 use k8s_openapi::api::core::v1::ConfigMap;
-use pennant::api::conditions::ConditionStatus;
+use relaybook::api::conditions::ConditionStatus;
 use serde_json::json;
 
 use super::Stage;
 use crate::support::proxy::{Call, RuleId};
 use crate::support::wait::{heavy, within};
-use crate::support::{Fault, Oracle, Pennant, eventually, world};
+use crate::support::{Fault, Oracle, Relaybook, eventually, world};
 
 /// A rejected watch is retried after at most 30 s.
 const HEALS: Duration = Duration::from_secs(90);
@@ -44,9 +44,9 @@ async fn arrived(stage: &Stage, notifications: &[&str]) {
 }
 
 /// Waits until the log contains these words.
-async fn logged(pennant: &Pennant, words: &str) {
+async fn logged(relaybook: &Relaybook, words: &str) {
     eventually(&format!("the log says {words}"), async || {
-        if pennant.log().contains(words) { Ok(()) } else { Err("it does not".to_owned()) }
+        if relaybook.log().contains(words) { Ok(()) } else { Err("it does not".to_owned()) }
     })
     .await;
 }
@@ -54,7 +54,7 @@ async fn logged(pennant: &Pennant, words: &str) {
 #[tokio::test]
 async fn without_permission_to_create_deliveries() {
     let stage = stage("rights-record").await;
-    let _pennant = Pennant::with(&stage.world, stage.options()).await;
+    let _relaybook = Relaybook::with(&stage.world, stage.options()).await;
     stage.world.settled().await;
     let rule = forbid(&stage, Call::is_create_delivery);
     ship(&stage).await;
@@ -72,12 +72,12 @@ async fn without_permission_to_create_deliveries() {
 #[tokio::test]
 async fn without_permission_to_write_outcomes() {
     let stage = stage("rights-outcome").await;
-    let pennant = Pennant::with(&stage.world, stage.options()).await;
+    let relaybook = Relaybook::with(&stage.world, stage.options()).await;
     stage.world.settled().await;
     let rule = forbid(&stage, Call::is_delivery_status);
     ship(&stage).await;
     stage.proxy.hit(rule, 6).await;
-    logged(&pennant, "could not write the Delivery status; the lane is blocked until a retry succeeds").await;
+    logged(&relaybook, "could not write the Delivery status; the lane is blocked until a retry succeeds").await;
     for notification in ["hook", "other"] {
         assert_eq!(stage.receiver.to(&format!("/{notification}/web")).len(), 1, "a lane waits until its outcome is written");
     }
@@ -88,13 +88,13 @@ async fn without_permission_to_write_outcomes() {
 #[tokio::test]
 async fn without_permission_to_write_notification_status() {
     let stage = stage("rights-notification").await;
-    let pennant = Pennant::with(&stage.world, stage.options()).await;
+    let relaybook = Relaybook::with(&stage.world, stage.options()).await;
     stage.world.settled().await;
     let rule = forbid(&stage, Call::is_notification_status);
     ship(&stage).await;
     arrived(&stage, &["hook", "other"]).await;
     stage.proxy.hit(rule, 2).await;
-    logged(&pennant, "could not write a status").await;
+    logged(&relaybook, "could not write a status").await;
     assert_eq!(stage.world.get_notification("hook").await.status.unwrap().delivered, 0);
     stage.proxy.remove(rule);
     within(HEALS, "the counters are updated", async || {
@@ -108,15 +108,15 @@ async fn without_permission_to_write_notification_status() {
 #[tokio::test]
 async fn without_permission_to_write_the_log() {
     let stage = stage("rights-log").await;
-    let pennant = Pennant::with(&stage.world, stage.options()).await;
+    let relaybook = Relaybook::with(&stage.world, stage.options()).await;
     stage.world.settled().await;
     let rule = forbid(&stage, Call::is_pipeline_status);
-    // Only a rejected write shows that Pennant has observed a revision. So the test waits for one before the next revision.
+    // Only a rejected write shows that Relaybook has observed a revision. So the test waits for one before the next revision.
     stage.world.ship("web", "2").await;
     stage.proxy.hit(rule, 1).await;
     stage.world.ship("web", "3").await;
     stage.proxy.hit(rule, 3).await;
-    logged(&pennant, "the test refuses it").await;
+    logged(&relaybook, "the test refuses it").await;
     assert_eq!(stage.requests(), 0);
     stage.proxy.remove(rule);
     arrived(&stage, &["hook", "other"]).await;
@@ -125,23 +125,23 @@ async fn without_permission_to_write_the_log() {
 #[tokio::test]
 async fn without_permission_to_write_cursors() {
     let stage = stage("rights-cursors").await;
-    let mut pennant = Pennant::with(&stage.world, stage.options()).await;
+    let mut relaybook = Relaybook::with(&stage.world, stage.options()).await;
     stage.world.settled().await;
     let rule = forbid(&stage, Call::is_cursors);
     ship(&stage).await;
     stage.proxy.hit(rule, 2).await;
-    logged(&pennant, "reconcile failed").await;
+    logged(&relaybook, "reconcile failed").await;
     for notification in ["hook", "other"] {
         stage.receiver.wait(&format!("/{notification}/web"), 2).await;
     }
-    let taken = |d: &pennant::api::Delivery| d.status.as_ref().is_some_and(|s| s.outcome.is_some());
+    let taken = |d: &relaybook::api::Delivery| d.status.as_ref().is_some_and(|s| s.outcome.is_some());
     for notification in ["hook", "other"] {
         stage.world.delivery("Deployed 3", |d| d.spec.notification == notification && taken(d)).await;
     }
     // The next process reads old cursors. The names of the deliveries show that everything was sent.
-    pennant.kill9();
+    relaybook.kill9();
     stage.proxy.remove(rule);
-    pennant.start_again().await;
+    relaybook.start_again().await;
     arrived(&stage, &["hook", "other"]).await;
 }
 
@@ -150,12 +150,12 @@ async fn without_permission_to_write_events() {
     let stage = stage("rights-events").await;
     stage.receiver.script("/hook/web", [crate::support::Reply::status(400)]);
     let rule = forbid(&stage, |call| call.concerns("events"));
-    let pennant = Pennant::with(&stage.world, stage.options()).await;
+    let relaybook = Relaybook::with(&stage.world, stage.options()).await;
     stage.world.settled().await;
     ship(&stage).await;
     stage.world.fence("shop", &["hook", "other"]).await;
     stage.proxy.hit(rule, 1).await;
-    logged(&pennant, "the test refuses it").await;
+    logged(&relaybook, "the test refuses it").await;
     let oracle = Oracle::new(&stage.world, &stage.receiver).lane("shop/other/dev/web", &STEPS);
     oracle.lane("shop/hook/dev/web", &["Deployed 2 [Parked]", "Deployed 3"]).check().await;
 }
@@ -163,16 +163,16 @@ async fn without_permission_to_write_events() {
 #[tokio::test]
 async fn without_permission_to_renew_leases() {
     let stage = stage("rights-leases").await;
-    let pennant = Pennant::with(&stage.world, stage.options()).await;
+    let relaybook = Relaybook::with(&stage.world, stage.options()).await;
     stage.world.settled().await;
     let rule = forbid(&stage, Call::is_lease);
     // Leases are renewed every 10 s and last 90 s.
     stage.proxy.hit(rule, 2).await;
     ship(&stage).await;
     arrived(&stage, &["hook", "other"]).await;
-    logged(&pennant, "the service account needs get, list, watch, create and update").await;
+    logged(&relaybook, "the service account needs get, list, watch, create and update").await;
     stage.proxy.remove(rule);
-    assert!(!pennant.log().contains("lost leadership"));
+    assert!(!relaybook.log().contains("lost leadership"));
 }
 
 #[tokio::test]
@@ -183,14 +183,14 @@ async fn without_permission_to_read_secrets() {
     let token = json!({"secretKeyRef": {"name": "token", "key": "key"}});
     world.notification("guarded", receiver, json!({"endpoint": {"auth": {"token": token}}})).await;
     let rule = forbid(&stage, |call| call.concerns("secrets"));
-    let pennant = Pennant::with(world, stage.options()).await;
+    let relaybook = Relaybook::with(world, stage.options()).await;
     world.observed("shop").await;
     for notification in ["hook", "other", "guarded"] {
         world.cursor("shop", notification).await;
     }
     ship(&stage).await;
     arrived_without(&stage, "guarded").await;
-    logged(&pennant, "watch failed; retrying").await;
+    logged(&relaybook, "watch failed; retrying").await;
     let told = world.condition("guarded", "Ready", |c| c.reason == "SecretUnreadable").await;
     assert!(told.message.contains("token") && told.status == ConditionStatus::False, "{}", told.message);
     world.condition("guarded", "Delivering", |c| c.reason == "SecretUnreadable").await;
@@ -211,7 +211,7 @@ async fn without_permission_to_read_config_maps() {
     let template = json!({"template": {"inline": null, "configMapKeyRef": from}});
     world.notification("mapped", receiver, template).await;
     let rule = forbid(&stage, |call| call.concerns("configmaps"));
-    let _pennant = Pennant::with(world, stage.options()).await;
+    let _relaybook = Relaybook::with(world, stage.options()).await;
     world.observed("shop").await;
     for notification in ["hook", "other", "mapped"] {
         world.cursor("shop", notification).await;
@@ -266,10 +266,10 @@ async fn unreadable_secrets_are_watched_with_backoff() {
         .await;
     }
     let rule = forbid(&stage, |call| call.concerns("secrets"));
-    let pennant = Pennant::with(world, stage.options()).await;
+    let relaybook = Relaybook::with(world, stage.options()).await;
     proxy.hit(rule, SECRETS).await;
     tokio::time::sleep(WINDOW).await;
-    let (calls, log) = (proxy.hits(rule), pennant.log());
+    let (calls, log) = (proxy.hits(rule), relaybook.log());
     let lines: Vec<_> = log.lines().filter(|line| line.contains("watch failed; retrying")).collect();
     let bytes: usize = lines.iter().map(|line| line.len()).sum();
     assert!(calls <= CALLS, "{calls} calls; {} lines, {bytes} bytes", lines.len());
@@ -281,8 +281,8 @@ async fn unreadable_secrets_are_watched_with_backoff() {
     }
     proxy.remove(rule);
     within(HEALS, "all Secrets are read", async || {
-        let all = world.api::<pennant::api::Notification>().list(&kube::api::ListParams::default()).await.unwrap();
-        let ready = |n: &pennant::api::Notification| {
+        let all = world.api::<relaybook::api::Notification>().list(&kube::api::ListParams::default()).await.unwrap();
+        let ready = |n: &relaybook::api::Notification| {
             let conditions = n.status.as_ref().map(|s| s.conditions.clone()).unwrap_or_default();
             conditions.iter().any(|c| c.type_ == "Ready" && c.status == ConditionStatus::True)
         };

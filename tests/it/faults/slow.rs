@@ -1,13 +1,13 @@
-//! A slow API server, and one that is unreachable when Pennant starts.
+//! A slow API server, and one that is unreachable when Relaybook starts.
 
 use std::time::Duration;
 
-use pennant::api::Outcome;
+use relaybook::api::Outcome;
 use serde_json::{Value, json};
 
 use super::Stage;
 use crate::support::receiver::Gate;
-use crate::support::{Fault, Oracle, Pennant, Reply, eventually};
+use crate::support::{Fault, Oracle, Relaybook, Reply, eventually};
 
 const STEPS: [&str; 3] = ["Deployed 2", "Deployed 3", "Deployed 4"];
 
@@ -23,7 +23,7 @@ async fn slow(ns: &str, by: Duration) {
     let Stage { world, receiver, proxy, .. } = &stage;
     receiver.script("/hook/api", [500, 200, 503].map(Reply::status));
     proxy.rule(|_| true, Fault::Late(by));
-    let _pennant = Pennant::with(world, stage.options()).await;
+    let _relaybook = Relaybook::with(world, stage.options()).await;
     world.settled().await;
     for tag in ["2", "3", "4"] {
         stage.ship(tag).await;
@@ -46,35 +46,35 @@ async fn a_start_waits_for_an_absent_api_server() {
     );
 }
 
-/// Starts Pennant while every call has this fault. `gate` releases the calls that are held.
+/// Starts Relaybook while every call has this fault. `gate` releases the calls that are held.
 async fn away(ns: &str, fault: Fault, gate: &Gate) {
     let stage = Stage::new(ns, &["web"], json!({})).await;
     let Stage { world, receiver, proxy, .. } = &stage;
-    let mut pennant = Pennant::with(world, stage.options()).await;
+    let mut relaybook = Relaybook::with(world, stage.options()).await;
     world.settled().await;
     stage.ship("2").await;
     world.fence("shop", &["hook"]).await;
     // The fence has a lane of its own, so the outcome of this one may still be missing. A kill would then repeat its request.
     world.delivery("Deployed 2", |d| d.status.as_ref().is_some_and(|s| s.outcome == Some(Outcome::Delivered))).await;
-    pennant.kill9();
+    relaybook.kill9();
     world.ship("web", "3").await;
 
     let away = proxy.rule(|_| true, fault);
-    pennant.launch();
+    relaybook.launch();
     proxy.hit(away, 2).await;
     eventually("the log contains the error", async || {
-        let log = pennant.log();
+        let log = relaybook.log();
         let last = log.rfind("--- started").unwrap_or(0);
         let lines = log[last..].lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
         let mut warnings = lines.filter(|line| line["level"] == "WARN" && line["error"].is_string());
         warnings.next().map(drop).ok_or_else(|| log[last..].to_owned())
     })
     .await;
-    assert_eq!(pennant.has_ended(), None, "Pennant waits and does not exit");
+    assert_eq!(relaybook.has_ended(), None, "Relaybook waits and does not exit");
     proxy.remove(away);
     gate.open();
-    pennant.wait_ready().await;
-    // A state that ends before Pennant reads the object again cannot be observed.
+    relaybook.wait_ready().await;
+    // A state that ends before Relaybook reads the object again cannot be observed.
     world.observed_at("shop", "3", &["web"]).await;
     stage.ship("4").await;
     world.fence("shop", &["hook"]).await;

@@ -169,15 +169,15 @@ async fn a_restart_during_a_blocked_rollout_loses_no_result() {
     fleet.world.fence("shop", &["hook"]).await;
     fleet.is("web-1", Status::Failed, "NotReady", "c3").await;
 
-    // The label of another commit arrives while Pennant is stopped. Then that of `c2` is back, and what is staged is still that of `c3`.
+    // The label of another commit arrives while Relaybook is stopped. Then that of `c2` is back, and what is staged is still that of `c3`.
     fleet.status("BundleDeployment", "web-1", applied(&id("web-1", "3"))).await;
     fleet.runs("web-1", "c3").await;
-    let mut stopped = fleet.pennant.take().expect("it runs");
+    let mut stopped = fleet.relaybook.take().expect("it runs");
     stopped.stop().await;
     fleet.commit("c2", true).await;
     fleet.stage("c2", "2", &[], 1).await;
     stopped.start_again().await;
-    fleet.pennant = Some(stopped);
+    fleet.relaybook = Some(stopped);
     fleet.is("web-1", Status::InProgress, "NotStaged", "c2").await;
     fleet.told(&[("web-1", &["Deployed c2", "Failed c3", "Deployed c3"][..])].into()).await;
 }
@@ -189,7 +189,7 @@ async fn another_version_with_other_rules_takes_a_new_baseline_and_reports_the_n
     for (reader, revision, next) in
         [("fleet-bundledeployment/1", "s-1:options-of-web", "c2"), ("fleet-bundledeployment/9", "sha256:1", "c3")]
     {
-        let mut stopped = fleet.pennant.take().expect("it runs");
+        let mut stopped = fleet.relaybook.take().expect("it runs");
         stopped.stop().await;
         let mut status =
             serde_json::to_value(fleet.world.get_pipeline("shop").await.status.expect("a status")).expect("JSON");
@@ -207,7 +207,7 @@ async fn another_version_with_other_rules_takes_a_new_baseline_and_reports_the_n
             .await
             .unwrap();
         stopped.start_again().await;
-        fleet.pennant = Some(stopped);
+        fleet.relaybook = Some(stopped);
         let now = if next == "c2" { "c1" } else { "c2" };
         for name in ALL {
             fleet.runs(name, now).await;

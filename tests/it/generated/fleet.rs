@@ -35,10 +35,10 @@ async fn a_cluster_that_joins_is_followed_from_its_first_deployment_on() {
     hub.runs("web", "eu-2", "c1").await;
     hub.bundle("api", "c1").await;
     // Meanwhile a bundle is deployed to it.
-    hub.pennant().stop().await;
+    hub.relaybook().stop().await;
     hub.deploy("api", "eu-2", "c1").await;
     hub.applied("api", "eu-2", "c1").await;
-    hub.pennant().start_again().await;
+    hub.relaybook().start_again().await;
     hub.targets(&["dev/eu-1/web", "dev/eu-2/api", "dev/eu-2/web", "prod/us-1/web"]).await;
     hub.world.fence("shop", &["hook"]).await;
     Oracle::new(&hub.world, &hub.receiver)
@@ -58,14 +58,14 @@ async fn a_cluster_that_is_deleted_is_removed_once() {
     hub.targets(&["dev/eu-1/web", "prod/us-1/web"]).await;
     hub.undeploy("web", "eu-1").await;
     hub.targets(&["prod/us-1/web"]).await;
-    hub.pennant().stop().await;
+    hub.relaybook().stop().await;
     hub.delete("Cluster", &ns, "us-1").await;
-    hub.pennant().start_again().await;
+    hub.relaybook().start_again().await;
     hub.world.fence("shop", &["hook"]).await;
     hub.targets(&["prod/us-1/web"]).await;
-    hub.pennant().stop().await;
+    hub.relaybook().stop().await;
     hub.undeploy("web", "us-1").await;
-    hub.pennant().start_again().await;
+    hub.relaybook().start_again().await;
     hub.targets(&[]).await;
     hub.world.fence("shop", &["hook"]).await;
     Oracle::new(&hub.world, &hub.receiver)
@@ -94,8 +94,8 @@ async fn a_removal_is_delivered_after_an_outage_of_the_receiver() {
         hub.targets(&["dev/eu-1/web", "prod/us-1/web"]).await;
     };
     waits(&hub).await;
-    hub.pennant().kill9();
-    hub.pennant().start_again().await;
+    hub.relaybook().kill9();
+    hub.relaybook().start_again().await;
     waits(&hub).await;
     hub.receiver.always(path, Reply::status(200));
     hub.targets(&["dev/eu-1/web"]).await;
@@ -114,9 +114,9 @@ async fn a_cluster_that_moves_is_told_where_it_is_with_the_next_commit() {
     hub.join("eu-2", json!({"env": "lab"})).await;
     hub.run("web", "eu-2", "c1").await;
     hub.world.fence("shop", &["hook"]).await;
-    hub.pennant().stop().await;
+    hub.relaybook().stop().await;
     hub.label("us-1", json!({"env": "dev"})).await;
-    hub.pennant().start_again().await;
+    hub.relaybook().start_again().await;
     hub.targets(&["dev/us-1/web", "prod/eu-1/web"]).await;
     hub.label("eu-2", json!({"env": "dev"})).await;
     hub.targets(&["dev/eu-2/web", "dev/us-1/web", "prod/eu-1/web"]).await;

@@ -7,12 +7,12 @@
 
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
-use pennant::api::{Pipeline, Status};
+use relaybook::api::{Pipeline, Status};
 use serde_json::{Value, json};
 
-use crate::support::pennant::Options;
+use crate::support::relaybook::Options;
 use crate::support::world::apps::condition;
-use crate::support::{Pennant, Receiver, World, control_plane, eventually};
+use crate::support::{Receiver, Relaybook, World, control_plane, eventually};
 
 const GROUP: &str = "fleet.cattle.io";
 const VERSION: &str = "v1alpha1";
@@ -20,7 +20,7 @@ const VERSION: &str = "v1alpha1";
 pub struct Hub {
     pub world: World,
     pub receiver: Receiver,
-    pub pennant: Option<Pennant>,
+    pub relaybook: Option<Relaybook>,
     /// The clusters that exist at some time.
     clusters: Vec<String>,
 }
@@ -31,7 +31,7 @@ impl Hub {
         let world = World::new(ns).await;
         control_plane::install_fleet(&world.client).await;
         let clusters = clusters.iter().map(|&cluster| cluster.to_owned()).collect();
-        let hub = Self { world, receiver: Receiver::start(), pennant: None, clusters };
+        let hub = Self { world, receiver: Receiver::start(), relaybook: None, clusters };
         for cluster in &hub.clusters {
             hub.create_namespace(cluster).await;
         }
@@ -79,7 +79,7 @@ impl Hub {
 
     /// Registers a cluster with these labels, and creates its namespace.
     pub async fn join(&self, cluster: &str, labels: Value) {
-        // Those that Pennant watches exist already, because the permissions of the chart are in them.
+        // Those that Relaybook watches exist already, because the permissions of the chart are in them.
         if !self.clusters.iter().any(|known| known == cluster) {
             self.create_namespace(cluster).await;
         }
@@ -198,21 +198,21 @@ impl Hub {
         Options { watch, ..Options::of(&self.world) }
     }
 
-    /// Starts Pennant with notification `hook`.
+    /// Starts Relaybook with notification `hook`.
     pub async fn start(&mut self, over: Value) {
         self.begin(over).await;
         self.world.cursor("shop", "hook").await;
     }
 
-    /// Starts Pennant with notification `hook`, whatever pipelines there are.
+    /// Starts Relaybook with notification `hook`, whatever pipelines there are.
     pub async fn begin(&mut self, over: Value) {
         self.world.notification("hook", &self.receiver, over).await;
-        self.pennant = Some(Pennant::with(&self.world, self.options()).await);
+        self.relaybook = Some(Relaybook::with(&self.world, self.options()).await);
         self.world.ready("hook").await;
     }
 
-    pub fn pennant(&mut self) -> &mut Pennant {
-        self.pennant.as_mut().expect("it runs")
+    pub fn relaybook(&mut self) -> &mut Relaybook {
+        self.relaybook.as_mut().expect("it runs")
     }
 
     /// Waits until the generated targets are these, each `ENVIRONMENT/CLUSTER/BUNDLE` without the namespace of the cluster.

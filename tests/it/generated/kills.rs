@@ -1,4 +1,4 @@
-//! Pennant is killed at any time while clusters join and leave and a rollout is under way. Nothing is lost, and the order stays.
+//! Relaybook is killed at any time while clusters join and leave and a rollout is under way. Nothing is lost, and the order stays.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use super::hub::{Hub, env, environment};
 use crate::support::world::all_triggers;
 use crate::support::{Oracle, eventually};
 
-/// Number of kills, if `PENNANT_KILLS` does not set another.
+/// Number of kills, if `RELAYBOOK_KILLS` does not set another.
 const KILLS: usize = 20;
 
 /// Returns a pause of up to 400 ms that differs with each step.
@@ -18,7 +18,7 @@ fn pause(step: usize) -> Duration {
 
 #[tokio::test]
 async fn kills_during_joins_leaves_and_rollouts_lose_nothing() {
-    let wanted = std::env::var("PENNANT_KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(KILLS);
+    let wanted = std::env::var("RELAYBOOK_KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(KILLS);
     // Two clusters, of which the second one leaves, take five kills.
     let clusters: Vec<String> = (0..wanted.div_ceil(5) * 2).map(|n| format!("c{n}")).collect();
     let mut hub = Hub::new("gen-kills", &clusters.iter().map(String::as_str).collect::<Vec<_>>()).await;
@@ -57,10 +57,10 @@ async fn kills_during_joins_leaves_and_rollouts_lose_nothing() {
     oracle.check().await;
 }
 
-/// Kills Pennant after a while, and starts it again.
+/// Kills Relaybook after a while, and starts it again.
 async fn kill(hub: &mut Hub, after: Duration) -> usize {
     tokio::time::sleep(after).await;
-    hub.pennant().kill9();
-    hub.pennant().start_again().await;
+    hub.relaybook().kill9();
+    hub.relaybook().start_again().await;
     1
 }

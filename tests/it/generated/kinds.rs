@@ -1,6 +1,6 @@
 //! Bundles as targets, charts of a `HelmOp`, settings that an override refuses, and a selector that is edited.
 
-use pennant::api::Pipeline;
+use relaybook::api::Pipeline;
 use serde_json::{Value, json};
 
 use super::hub::{Hub, environment};
@@ -129,7 +129,7 @@ async fn a_selector_that_is_edited_lists_nothing_again() {
     hub.pipeline(json!([select(json!({"env": "dev"}))])).await;
     hub.start(json!({})).await;
     hub.targets(&["dev/eu-1/web", "dev/eu-2/web"]).await;
-    let watches = |hub: &mut Hub| hub.pennant().log().matches("starting a watch").count();
+    let watches = |hub: &mut Hub| hub.relaybook().log().matches("starting a watch").count();
     let before = watches(&mut hub);
     let fence = json!({"name": "fence", "targets": [{"namespace": hub.world.ns}]});
     for (labels, wanted) in [
@@ -165,12 +165,12 @@ async fn a_commit_status_needs_neither_repository_nor_revision_as_parameter() {
     hub.world.builtin("gitlab", &hub.receiver, gitlab, only_fleet.clone()).await;
     let bitbucket = json!({"builtin": "bitbucket-build-status", "parameters": {"link": "https://example.com"}});
     hub.world.builtin("bitbucket", &hub.receiver, bitbucket, only_fleet).await;
-    hub.pennant = Some(crate::support::Pennant::with(&hub.world, hub.options()).await);
+    hub.relaybook = Some(crate::support::Relaybook::with(&hub.world, hub.options()).await);
     hub.world.ready("hook").await;
     hub.world.cursor("shop", "hook").await;
     eventually("the listed target lacks a repository", async || {
         let dispatched = hub.world.get_pipeline("shop").await.status.unwrap_or_default().dispatched.unwrap_or_default();
-        let named = |n: &&pennant::api::pipeline::NotReadyNotification| {
+        let named = |n: &&relaybook::api::pipeline::NotReadyNotification| {
             n.target.as_deref().is_some_and(|t| t.starts_with("listed/"))
         };
         match dispatched.notifications.iter().find(named) {
@@ -187,7 +187,8 @@ async fn a_commit_status_needs_neither_repository_nor_revision_as_parameter() {
     let sent = hub.receiver.wait(&path, 2).await;
     let states: Vec<Value> = sent.iter().map(|request| request.json()["state"].clone()).collect();
     assert_eq!(states, ["pending", "success"]);
-    let context = "pennant/in-cluster/gen-status/shop/all/gen-status.eu-1/cluster-gen-status-eu-1/BundleDeployment/web-eu-1";
+    let context =
+        "relaybook/in-cluster/gen-status/shop/all/gen-status.eu-1/cluster-gen-status-eu-1/BundleDeployment/web-eu-1";
     assert_eq!(sent[0].json()["context"], context);
     hub.receiver.wait(&format!("/api/v4/projects/acme%2Fshop/statuses/{new}"), 1).await;
     hub.receiver.wait(&format!("/2.0/repositories/acme/shop/commit/{new}/statuses/build"), 1).await;

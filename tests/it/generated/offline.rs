@@ -1,13 +1,13 @@
-//! Clusters that their agents register: they are offline when the agent has not reported for some time, by Pennant's clock.
+//! Clusters that their agents register: they are offline when the agent has not reported for some time, by Relaybook's clock.
 
 use std::time::Duration;
 
 use futures::future::join_all;
-use pennant::api::Time;
+use relaybook::api::Time;
 use serde_json::json;
 
 use super::hub::{Hub, environment};
-use crate::support::{Oracle, Pennant, eventually};
+use crate::support::{Oracle, Relaybook, eventually};
 
 /// How often an agent of this test reports.
 const EACH: Duration = Duration::from_millis(500);
@@ -65,12 +65,12 @@ async fn a_cluster_is_offline_when_its_agent_is_silent_whatever_its_clock_says()
     let over = json!({"triggers": triggers, "endpoint": {"url": hub.receiver.url("/{{id}}")}});
     hub.world.notification("hook", &hub.receiver, over).await;
     let start = async {
-        let pennant = Pennant::with(&hub.world, hub.options()).await;
+        let relaybook = Relaybook::with(&hub.world, hub.options()).await;
         hub.world.ready("hook").await;
         hub.world.cursor("shop", "hook").await;
-        pennant
+        relaybook
     };
-    hub.pennant = Some(hub.while_reporting(&both, start).await);
+    hub.relaybook = Some(hub.while_reporting(&both, start).await);
     for (cluster, _) in both {
         hub.is_online(cluster, true, &both).await;
     }
@@ -81,9 +81,9 @@ async fn a_cluster_is_offline_when_its_agent_is_silent_whatever_its_clock_says()
         hub.runs("web", "ahead", "c1").await;
     };
     hub.while_reporting(&both[1..], stays).await;
-    let mut pennant = hub.pennant.take().expect("it runs");
-    hub.while_reporting(&both[1..], pennant.restart()).await;
-    hub.pennant = Some(pennant);
+    let mut relaybook = hub.relaybook.take().expect("it runs");
+    hub.while_reporting(&both[1..], relaybook.restart()).await;
+    hub.relaybook = Some(relaybook);
     hub.is_online("behind", true, &both[1..]).await;
     hub.is_online("ahead", false, &both[1..]).await;
     hub.while_reporting(&both[1..], hub.world.fence("shop", &["hook"])).await;

@@ -3,9 +3,9 @@
 use serde_json::json;
 
 use super::hub::{Hub, env, environment};
-use crate::support::pennant::Options;
+use crate::support::relaybook::Options;
 use crate::support::world::{OF_SECOND, all_triggers};
-use crate::support::{Oracle, Pennant};
+use crate::support::{Oracle, Relaybook};
 
 #[tokio::test]
 async fn a_replica_that_takes_over_reports_what_came_and_went() {
@@ -18,16 +18,16 @@ async fn a_replica_that_takes_over_reports_what_came_and_went() {
     }
     hub.pipeline(json!([environment("dev", env("dev"), json!({}))])).await;
     hub.world.notification("hook", &hub.receiver, all_triggers()).await;
-    hub.pennant = Some(Pennant::with(&hub.world, Options { pod: Some("first"), ..hub.options() }).await);
+    hub.relaybook = Some(Relaybook::with(&hub.world, Options { pod: Some("first"), ..hub.options() }).await);
     hub.world.ready("hook").await;
     hub.world.cursor("shop", "hook").await;
     hub.targets(&["dev/eu-1/web", "dev/eu-2/web"]).await;
-    let second = Pennant::with(&hub.world, Options { pod: Some("second"), ..hub.options() }).await;
-    for lease in ["pennant-pipeline", "pennant-dispatch"] {
+    let second = Relaybook::with(&hub.world, Options { pod: Some("second"), ..hub.options() }).await;
+    for lease in ["relaybook-pipeline", "relaybook-dispatch"] {
         second.holds(lease, OF_SECOND).await;
     }
     // The first replica ends before it can see what happens. The second one has not watched them until now.
-    hub.pennant().stop().await;
+    hub.relaybook().stop().await;
     hub.join("eu-3", json!({"env": "dev"})).await;
     hub.deploy("web", "eu-3", "c1").await;
     hub.undeploy("web", "eu-1").await;

@@ -1,13 +1,13 @@
 //! Workspaces that must not see each other, and permissions of the chart.
 
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, PostParams};
-use pennant::api::Pipeline;
+use relaybook::api::Pipeline;
 use serde_json::{Value, json};
 
 use super::hub::{Hub, env, environment};
-use crate::support::pennant::Options;
+use crate::support::relaybook::Options;
 use crate::support::world::all_triggers;
-use crate::support::{Oracle, Pennant, World, eventually};
+use crate::support::{Oracle, Relaybook, World, eventually};
 
 /// Creates an object in a namespace.
 async fn create(world: &World, namespace: &str, object: Value) {
@@ -83,7 +83,7 @@ async fn no_workspace_selects_what_belongs_to_another() {
     options.args.push("--no-cross-namespace-refs".to_owned());
     hub.world.notification("hook", &hub.receiver, all_triggers()).await;
     other.notification("spy", &hub.receiver, all_triggers()).await;
-    hub.pennant = Some(Pennant::with(&hub.world, options).await);
+    hub.relaybook = Some(Relaybook::with(&hub.world, options).await);
     hub.world.ready("hook").await;
     hub.world.cursor("shop", "hook").await;
     hub.targets(&["dev/eu-1/web"]).await;
@@ -116,7 +116,7 @@ async fn deployments_are_followed_everywhere_although_single_namespaces_are_watc
     hub.world.notification("hook", &hub.receiver, json!({})).await;
     let args = vec!["--fleet-everywhere".to_owned()];
     let options = Options { args, ..hub.options() };
-    hub.pennant = Some(Pennant::with(&hub.world, options).await);
+    hub.relaybook = Some(Relaybook::with(&hub.world, options).await);
     hub.world.ready("hook").await;
     hub.world.cursor("shop", "hook").await;
     hub.targets(&["dev/eu-1/web"]).await;

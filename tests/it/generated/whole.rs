@@ -5,20 +5,20 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::core::v1::LimitRange;
 use k8s_openapi::api::events::v1::Event;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams, PostParams};
-use pennant::api::conditions::ConditionStatus;
-use pennant::api::{Pipeline, PipelineStatus};
+use relaybook::api::conditions::ConditionStatus;
+use relaybook::api::{Pipeline, PipelineStatus};
 use serde_json::{Value, json};
 
 use super::hub::{Hub, environment};
 use super::{deploy, selecting, targets};
 use crate::support::world::all_triggers;
-use crate::support::{Oracle, Pennant, Receiver, World, control_plane, eventually};
+use crate::support::{Oracle, Receiver, Relaybook, World, control_plane, eventually};
 
 /// Number of clusters and of bundles of a large installation.
 const LARGE: (usize, usize) = (50, 4);
 
 #[tokio::test]
-async fn what_is_there_when_pennant_begins_is_never_news() {
+async fn what_is_there_when_relaybook_begins_is_never_news() {
     let clusters: Vec<String> = (0..LARGE.0).map(|n| format!("c{n:02}")).collect();
     let names: Vec<&str> = clusters.iter().map(String::as_str).collect();
     let mut hub = Hub::new("gen-fleet-first", &names).await;
@@ -38,13 +38,13 @@ async fn what_is_there_when_pennant_begins_is_never_news() {
     let ready = format!("{} of {} targets found, {} ready", all + 1, all + 1, all + 1);
     hub.world.pipeline_condition("shop", "Ready", |c| c.message == ready).await;
     hub.world.fence("shop", &["hook"]).await;
-    hub.pennant().restart().await;
+    hub.relaybook().restart().await;
     hub.world.fence("shop", &["hook"]).await;
     // What the fence causes may still be written.
     eventually("nothing is written while nothing happens", async || {
-        let before = hub.pennant().writes().await;
+        let before = hub.relaybook().writes().await;
         tokio::time::sleep(std::time::Duration::from_secs(3)).await;
-        let more = hub.pennant().writes().await - before;
+        let more = hub.relaybook().writes().await - before;
         if more < 0.5 { Ok(()) } else { Err(format!("{more} writes")) }
     })
     .await;
@@ -69,7 +69,7 @@ async fn a_selection_of_nothing_is_ready_and_decides_nothing() {
     selecting(&world, &["dev"]).await;
     let triggers = json!([{"type": "Added"}, {"type": "Deployed"}, {"type": "EnvironmentReady"}]);
     world.notification("hook", &receiver, json!({"triggers": triggers, "endpoint": {"url": receiver.url("/{{id}}")}})).await;
-    let _pennant = Pennant::start(&world).await;
+    let _relaybook = Relaybook::start(&world).await;
     let ready = world.pipeline_condition("shop", "Ready", |c| c.status == ConditionStatus::True).await;
     assert_eq!(ready.message, "1 of 1 targets found, 1 ready; dev/targetsFrom[0] selects nothing");
     world.cursor("shop", "hook").await;
@@ -109,7 +109,7 @@ async fn targets_beyond_the_limit_wait_and_those_that_are_followed_stay() {
     let triggers =
         json!({"triggers": [{"type": "Added"}, {"type": "Removed"}, {"type": "Deployed", "environments": ["fence"]}]});
     world.notification("hook", &receiver, triggers).await;
-    let _pennant = Pennant::start(&world).await;
+    let _relaybook = Relaybook::start(&world).await;
     let cut = world.pipeline_condition("shop", "Ready", |c| c.reason == "TooManyTargets").await;
     assert_eq!(
         cut.message,
@@ -185,7 +185,7 @@ async fn applications_of_an_application_set_are_followed_by_their_owner() {
     });
     world.create::<Pipeline>(json!({"metadata": {"name": "shop"}, "spec": spec})).await;
     world.notification("hook", &receiver, all_triggers()).await;
-    let mut pennant = Pennant::start(&world).await;
+    let mut relaybook = Relaybook::start(&world).await;
     let follows = async |all: &mut dyn Iterator<Item = usize>| {
         let mut paths: Vec<String> = all.map(|n| format!("all/eu-{n}/gen-appset/shop-{n}")).collect();
         paths.sort();
@@ -204,10 +204,10 @@ async fn applications_of_an_application_set_are_followed_by_their_owner() {
     delete(1).await;
     follows(&mut (0..=APPLICATIONS).filter(|n| *n != 1)).await;
     // The set is deleted, and with it all of its Applications.
-    pennant.stop().await;
+    relaybook.stop().await;
     delete(0).await;
     delete(2).await;
-    pennant.start_again().await;
+    relaybook.start_again().await;
     for n in 3..=APPLICATIONS {
         delete(n).await;
     }
@@ -226,7 +226,7 @@ async fn a_spec_that_selects_nothing_valid_names_the_field_and_the_remedy() {
     let refused = async |entry: Value| {
         let spec = json!({"environments": [{"name": "dev", "targetsFrom": [entry]}]});
         let object =
-            json!({"apiVersion": "pennant.dev/v1alpha1", "kind": "Pipeline", "metadata": {"name": "shop"}, "spec": spec});
+            json!({"apiVersion": "relaybook.dev/v1alpha1", "kind": "Pipeline", "metadata": {"name": "shop"}, "spec": spec});
         let object: Pipeline = serde_json::from_value(object).expect("a pipeline");
         let created = world.api::<Pipeline>().create(&PostParams { dry_run: true, ..PostParams::default() }, &object).await;
         created.err().map(|error| error.to_string()).unwrap_or_default()
@@ -244,7 +244,7 @@ async fn a_spec_that_selects_nothing_valid_names_the_field_and_the_remedy() {
     }
     let receiver = Receiver::start();
     world.notification("hook", &receiver, json!({})).await;
-    let _pennant = Pennant::start(&world).await;
+    let _relaybook = Relaybook::start(&world).await;
     let objects = |over: Value| {
         let mut objects = json!({"apiVersion": "v1", "kind": "Pod", "selector": {}});
         json_patch::merge(&mut objects, &over);

@@ -3,17 +3,17 @@
 use std::path::Path;
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use pennant::api::{Delivery, Notification, Outcome, Pipeline};
+use relaybook::api::{Delivery, Notification, Outcome, Pipeline};
 use serde_json::json;
 
 use super::broken::{all_arrived, answer, stuck};
 use super::{MAP, Stage, everywhere, homes, is};
-use crate::support::pennant::Options;
 use crate::support::proxy::{Call, Fault, Proxy};
+use crate::support::relaybook::Options;
 use crate::support::world::{self, apps::Kind};
-use crate::support::{Oracle, Pennant, Receiver, Reply, World, eventually};
+use crate::support::{Oracle, Receiver, Relaybook, Reply, World, eventually};
 
-const COPY: &str = "pennant-config-last-good";
+const COPY: &str = "relaybook-config-last-good";
 
 fn is_copy_written(call: &Call) -> bool {
     call.method == "PATCH" && call.path.ends_with(&format!("/configmaps/{COPY}"))
@@ -33,7 +33,7 @@ async fn a_target_template_does_not_block_the_template_of_other_targets() {
     shop["spec"]["environments"][1]["targets"][0]["notifications"] =
         json!([{"name": "audit", "template": {"inline": {"body": body("own")}}}]);
     team.create::<Pipeline>(shop).await;
-    let _pennant = stage.start().await;
+    let _relaybook = stage.start().await;
     stage.cursor("shop", "audit", "global").await;
     stage.ship("2").await;
     team.fence("shop", &["audit"]).await;
@@ -71,12 +71,12 @@ async fn a_target_template_does_not_block_the_template_of_other_targets() {
 /// are not canceled.
 #[tokio::test]
 async fn an_unreadable_configuration_deletes_nothing() {
-    let (stage, receiver, mut pennant, good) = stuck("global-older").await;
-    pennant.kill9();
+    let (stage, receiver, mut relaybook, good) = stuck("global-older").await;
+    relaybook.kill9();
     stage.system.patch::<ConfigMap>(COPY, json!({"data": {"config.yaml": "{}"}})).await;
     stage.configure_text("notifications: [").await;
-    pennant.launch();
-    pennant.wait_ready().await;
+    relaybook.launch();
+    relaybook.wait_ready().await;
     stage.warning("ConfigInvalid").await;
     stage.ship("3").await;
     stage.team.fence("shop", &["own"]).await;
@@ -102,7 +102,7 @@ async fn the_copy_is_written_only_if_it_changes() {
     stage.configure(&json!({"notifications": [entry("a"), entry("b")]})).await;
     stage.team.pipeline("shop", &["dev/web"]).await;
     let options = Options { kubeconfig: Some(proxy.kubeconfig.clone()), ..stage.options() };
-    let mut pennant = Pennant::with(&stage.system, options).await;
+    let mut relaybook = Relaybook::with(&stage.system, options).await;
     let copied = async |name: &str| {
         eventually(&format!("the copy names {name}"), async || {
             let copy = stage.system.api::<ConfigMap>().get_opt(COPY).await.expect("read");
@@ -119,7 +119,7 @@ async fn the_copy_is_written_only_if_it_changes() {
     stage.configure(&json!({"notifications": [entry("c"), entry("a"), entry("b")]})).await;
     copied("c").await;
     assert_eq!(proxy.hits(refused), 3);
-    pennant.restart().await;
+    relaybook.restart().await;
     stage.configure(&json!({"notifications": [entry("d")]})).await;
     copied("d").await;
     assert_eq!(proxy.hits(refused), 4);
@@ -134,21 +134,22 @@ async fn a_replica_that_has_no_pipeline_writes_nothing() {
     stage.configure(&good).await;
     stage.team.only_for_first();
     stage.team.pipeline("shop", &["dev/web"]).await;
-    let replica = |pod| Pennant::with(&stage.system, Options { pod: Some(pod), ..stage.options() });
+    let replica = |pod| Relaybook::with(&stage.system, Options { pod: Some(pod), ..stage.options() });
     let first = replica("first").await;
     stage.cursor("shop", "audit", "global").await;
     let second = replica("second").await;
     for text in ["notifications: [", "defaults: 5"] {
         stage.configure_text(text).await;
-        for pennant in [&first, &second] {
-            says_valid(pennant, 0.0).await;
+        for relaybook in [&first, &second] {
+            says_valid(relaybook, 0.0).await;
         }
         stage.warning("ConfigInvalid").await;
         stage.configure(&good).await;
         says_valid(&second, 1.0).await;
     }
-    let written =
-        |pennant: Vec<(String, f64)>| pennant.into_iter().filter(|(name, n)| is_write(name) && *n > 0.0).collect::<Vec<_>>();
+    let written = |relaybook: Vec<(String, f64)>| {
+        relaybook.into_iter().filter(|(name, n)| is_write(name) && *n > 0.0).collect::<Vec<_>>()
+    };
     let by_first = written(first.metrics().await.into_iter().collect());
     assert!(!by_first.is_empty(), "the first one has written, so the metric counts");
     let by_second = written(second.metrics().await.into_iter().collect());
@@ -156,12 +157,12 @@ async fn a_replica_that_has_no_pipeline_writes_nothing() {
 }
 
 fn is_write(name: &str) -> bool {
-    name.starts_with("pennant_api_writes_total") && !name.contains("lease")
+    name.starts_with("relaybook_api_writes_total") && !name.contains("lease")
 }
 
-async fn says_valid(pennant: &Pennant, expected: f64) {
+async fn says_valid(relaybook: &Relaybook, expected: f64) {
     eventually("the metric", async || {
-        let valid = pennant.metrics().await["pennant_config_valid"];
+        let valid = relaybook.metrics().await["relaybook_config_valid"];
         if (valid - expected).abs() < f64::EPSILON { Ok(()) } else { Err(valid.to_string()) }
     })
     .await;
@@ -182,7 +183,7 @@ async fn recorded_deliveries_are_not_sent_by_a_notification_for_other_pipelines(
     team.notification("audit", &theirs, json!({"pipelineSelector": {"matchLabels": {"tier": "2"}}})).await;
     team.pipeline("shop", &["dev/web", "prod/api"]).await;
     team.patch::<Pipeline>("shop", json!({"metadata": {"labels": {"tier": "1"}}})).await;
-    let _pennant = stage.start().await;
+    let _relaybook = stage.start().await;
     stage.cursor("shop", "audit", "global").await;
     stage.ship("2").await;
     ours.wait("/audit/web", 1).await;
@@ -209,7 +210,7 @@ async fn a_lost_response_and_a_new_url_layer_record_nothing_twice() {
     stage.configure(&config).await;
     team.pipeline("shop", &["dev/web", "prod/api"]).await;
     let options = Options { kubeconfig: Some(proxy.kubeconfig.clone()), ..stage.options() };
-    let mut pennant = Pennant::with(system, options).await;
+    let mut relaybook = Relaybook::with(system, options).await;
     team.settled().await;
     stage.cursor("shop", "audit", "global").await;
     let over = json!({"endpoint": {"url": theirs.url("/audit/{{target.app.name}}")}});
@@ -224,11 +225,11 @@ async fn a_lost_response_and_a_new_url_layer_record_nothing_twice() {
             team.delete::<Notification>("audit").await;
         }
         if round > 1 {
-            pennant.kill9();
-            pennant.launch();
+            relaybook.kill9();
+            relaybook.launch();
         }
         proxy.remove(lost);
-        pennant.wait_ready().await;
+        relaybook.wait_ready().await;
         team.fence("shop", &["audit"]).await;
     }
     assert_eq!(homes(team, "audit").await, [team.ns.clone(), system.ns.clone()]);
@@ -243,7 +244,7 @@ async fn a_lost_response_and_a_new_url_layer_record_nothing_twice() {
 /// and later changes are reported.
 #[tokio::test]
 async fn a_recreated_config_map_blocks_nothing() {
-    let (stage, receiver, _pennant, good) = stuck("global-again").await;
+    let (stage, receiver, _relaybook, good) = stuck("global-again").await;
     for _ in 0..5 {
         stage.system.delete_any::<ConfigMap>(MAP).await;
         stage.configure(&good).await;
@@ -280,18 +281,18 @@ async fn a_notification_is_validated_without_a_cluster_wide_one_of_other_pipelin
     let token = json!({"endpoint": {"auth": {"token": {"secretKeyRef": {"name": "none", "key": "key"}}}}});
     stage.team.notification("audit", &receiver, token).await;
     stage.team.pipeline("shop", &["dev/web"]).await;
-    let _pennant = Pennant::with(&stage.system, stage.options()).await;
+    let _relaybook = Relaybook::with(&stage.system, stage.options()).await;
     let ready = stage.team.condition("audit", "Ready", |c| c.reason != "Initializing").await;
     assert_eq!(ready.reason, "SecretMissing", "{ready:?}");
 }
 
-/// The namespace of the global configuration contains deliveries of pipelines in a namespace that is no longer watched. Pennant does not
+/// The namespace of the global configuration contains deliveries of pipelines in a namespace that is no longer watched. Relaybook does not
 /// read those pipelines.
 #[tokio::test]
 async fn unwatched_namespaces_are_ignored() {
-    let (stage, receiver, mut pennant, _) = stuck("global-left").await;
+    let (stage, receiver, mut relaybook, _) = stuck("global-left").await;
     let Stage { system, team } = &stage;
-    pennant.stop().await;
+    relaybook.stop().await;
     let proxy = Proxy::start(&system.kubeconfig, "global-left").await;
     let ns = team.ns.clone();
     let asked = proxy.rule(
@@ -303,7 +304,7 @@ async fn unwatched_namespaces_are_ignored() {
     other.pipeline("first", &["dev/one"]).await;
     let watch = vec![other.ns.clone()];
     let mut elsewhere =
-        Pennant::with(system, Options { watch, kubeconfig: Some(proxy.kubeconfig.clone()), ..stage.options() }).await;
+        Relaybook::with(system, Options { watch, kubeconfig: Some(proxy.kubeconfig.clone()), ..stage.options() }).await;
     other.settled().await;
     eventually("the cursor of another pipeline", async || {
         let dispatched = other.get_pipeline("first").await.status.and_then(|s| s.dispatched).unwrap_or_default();
@@ -313,7 +314,7 @@ async fn unwatched_namespaces_are_ignored() {
     other.fence("first", &["audit"]).await;
     assert_eq!(proxy.hits(asked), 0);
     elsewhere.stop().await;
-    pennant.start_again().await;
+    relaybook.start_again().await;
     answer(&receiver, 200);
     stage.ship("3").await;
     stage.ship("4").await;

@@ -1,12 +1,12 @@
 //! The global configuration becomes invalid. The last valid one stays in force, and an Event, a metric and conditions report the problem.
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use pennant::api::Delivery;
-use pennant::api::conditions::{ConditionStatus, get};
+use relaybook::api::Delivery;
+use relaybook::api::conditions::{ConditionStatus, get};
 use serde_json::{Value, json};
 
 use super::{MAP, Stage, everywhere};
-use crate::support::{Oracle, Pennant, Receiver, Reply, eventually};
+use crate::support::{Oracle, Receiver, Relaybook, Reply, eventually};
 
 #[tokio::test]
 async fn the_last_valid_configuration_stays_in_force() {
@@ -18,8 +18,8 @@ async fn the_last_valid_configuration_stays_in_force() {
     team.notification("own", &receiver, json!({})).await;
     team.notification("audit", &receiver, json!({"endpoint": {"url": receiver.url("/audit/{{target.app.name}}")}})).await;
     team.pipeline("shop", &["dev/web", "prod/api"]).await;
-    let pennant = stage.start().await;
-    assert_eq!(pennant.metrics().await["pennant_config_valid"], 1.0);
+    let relaybook = stage.start().await;
+    assert_eq!(relaybook.metrics().await["relaybook_config_valid"], 1.0);
     stage.ship("2").await;
 
     // A misspelled field in the third line.
@@ -35,7 +35,7 @@ async fn the_last_valid_configuration_stays_in_force() {
         assert!(note.contains(word), "{note}");
     }
     eventually("the metric", async || {
-        let valid = pennant.metrics().await["pennant_config_valid"];
+        let valid = relaybook.metrics().await["relaybook_config_valid"];
         if valid == 0.0 { Ok(()) } else { Err(valid.to_string()) }
     })
     .await;
@@ -57,7 +57,7 @@ async fn the_last_valid_configuration_stays_in_force() {
     .await;
     stage.configure(&good).await;
     eventually("the metric is up", async || {
-        let valid = pennant.metrics().await["pennant_config_valid"];
+        let valid = relaybook.metrics().await["relaybook_config_valid"];
         if valid == 1.0 { Ok(()) } else { Err(valid.to_string()) }
     })
     .await;
@@ -80,7 +80,7 @@ async fn the_last_valid_configuration_stays_in_force() {
 
 /// Starts with a cluster-wide notification whose receiver fails every request, and a notification of the team. Returns when both deliveries
 /// of the cluster-wide one have failed once.
-pub async fn stuck(ns: &str) -> (Stage, Receiver, Pennant, Value) {
+pub async fn stuck(ns: &str) -> (Stage, Receiver, Relaybook, Value) {
     let stage = Stage::new(ns).await;
     let receiver = Receiver::start();
     answer(&receiver, 503);
@@ -88,13 +88,13 @@ pub async fn stuck(ns: &str) -> (Stage, Receiver, Pennant, Value) {
     stage.configure(&good).await;
     stage.team.notification("own", &receiver, json!({})).await;
     stage.team.pipeline("shop", &["dev/web", "prod/api"]).await;
-    let pennant = stage.start().await;
+    let relaybook = stage.start().await;
     stage.cursor("shop", "audit", "global").await;
     stage.ship("2").await;
     receiver.wait("/audit/web", 1).await;
     receiver.wait("/audit/api", 1).await;
     stage.team.fence("shop", &["own"]).await;
-    (stage, receiver, pennant, good)
+    (stage, receiver, relaybook, good)
 }
 
 pub fn answer(receiver: &Receiver, status: u16) {
@@ -115,11 +115,11 @@ pub async fn all_arrived(stage: &Stage, receiver: &Receiver) {
 
 #[tokio::test]
 async fn the_last_valid_configuration_stays_in_force_after_a_restart() {
-    let (stage, receiver, mut pennant, _) = stuck("global-restart").await;
-    pennant.kill9();
+    let (stage, receiver, mut relaybook, _) = stuck("global-restart").await;
+    relaybook.kill9();
     stage.configure_text("notifications: [").await;
-    pennant.launch();
-    pennant.wait_ready().await;
+    relaybook.launch();
+    relaybook.wait_ready().await;
     let note = stage.warning("ConfigInvalid").await;
     assert!(note.contains("not YAML") && note.contains("keeping the last valid version"), "{note}");
     answer(&receiver, 200);
@@ -128,20 +128,20 @@ async fn the_last_valid_configuration_stays_in_force_after_a_restart() {
     stage.team.fence("shop", &["own", "audit"]).await;
     all_arrived(&stage, &receiver).await;
     // The copy still contains the last valid configuration.
-    let copy = stage.system.api::<ConfigMap>().get("pennant-config-last-good").await.unwrap();
+    let copy = stage.system.api::<ConfigMap>().get("relaybook-config-last-good").await.unwrap();
     assert!(copy.data.unwrap()["config.yaml"].contains("audit"));
 }
 
 #[tokio::test]
 async fn a_configuration_that_was_never_read_deletes_nothing() {
-    let (stage, receiver, mut pennant, good) = stuck("global-unread").await;
+    let (stage, receiver, mut relaybook, good) = stuck("global-unread").await;
     let team = &stage.team;
-    pennant.kill9();
-    // Pennant starts with an unreadable configuration, and the copy is deleted. Notifications of teams continue, cluster-wide ones wait.
+    relaybook.kill9();
+    // Relaybook starts with an unreadable configuration, and the copy is deleted. Notifications of teams continue, cluster-wide ones wait.
     stage.configure_text("notifications: [").await;
-    stage.system.delete::<ConfigMap>("pennant-config-last-good").await;
-    pennant.launch();
-    pennant.wait_ready().await;
+    stage.system.delete::<ConfigMap>("relaybook-config-last-good").await;
+    relaybook.launch();
+    relaybook.wait_ready().await;
     let note = stage.warning("ConfigInvalid").await;
     assert!(note.contains("until it is valid, cluster-wide notifications wait"), "{note}");
     stage.ship("3").await;

@@ -1,7 +1,7 @@
-//! Edits of the global configuration while Pennant runs and while it is stopped.
+//! Edits of the global configuration while Relaybook runs and while it is stopped.
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use pennant::api::{Notification, Outcome};
+use relaybook::api::{Notification, Outcome};
 use serde_json::json;
 
 use super::{MAP, Stage, everywhere, homes, is};
@@ -18,7 +18,7 @@ async fn pending_deliveries_follow_edits_and_removed_ones_are_canceled() {
     let two = |audit: &Receiver| json!([everywhere("audit", audit, json!({})), everywhere("other", &new, json!({}))]);
     stage.configure(&json!({"notifications": two(&old)})).await;
     team.pipeline("shop", &["dev/web", "prod/api"]).await;
-    let _pennant = stage.start().await;
+    let _relaybook = stage.start().await;
     stage.cursor("shop", "audit", "global").await;
     stage.cursor("shop", "other", "global").await;
     stage.ship("2").await;
@@ -78,7 +78,7 @@ async fn a_notification_added_above_or_below_another_keeps_its_cursor() {
     let over = json!({"endpoint": {"url": theirs.url("/audit/{{target.app.name}}")}});
     stage.configure(&config).await;
     team.pipeline("shop", &["dev/web", "prod/api"]).await;
-    let mut pennant = stage.start().await;
+    let mut relaybook = stage.start().await;
     stage.cursor("shop", "audit", "global").await;
     let mut steps = Vec::new();
     let mut ship = async |tag: &str| {
@@ -97,12 +97,12 @@ async fn a_notification_added_above_or_below_another_keeps_its_cursor() {
     ship("3").await;
     team.fence("shop", &["audit"]).await;
     assert_eq!(homes(team, "audit").await, [team.ns.clone(), system.ns.clone()]);
-    // The cluster-wide notification is deleted while Pennant is stopped.
-    pennant.kill9();
+    // The cluster-wide notification is deleted while Relaybook is stopped.
+    relaybook.kill9();
     ship_blind(&stage, "4").await;
     system.delete::<ConfigMap>(MAP).await;
-    pennant.launch();
-    pennant.wait_ready().await;
+    relaybook.launch();
+    relaybook.wait_ready().await;
     let uid = team.get_notification("audit").await.metadata.uid.unwrap();
     stage.cursor("shop", "audit", &uid).await;
     team.observed_at("shop", "4", &["web", "api"]).await;
@@ -126,7 +126,7 @@ async fn a_notification_added_above_or_below_another_keeps_its_cursor() {
     oracle.check().await;
 }
 
-/// Ships while Pennant is stopped, so it does not wait for the log.
+/// Ships while Relaybook is stopped, so it does not wait for the log.
 async fn ship_blind(stage: &Stage, tag: &str) {
     for app in ["web", "api"] {
         stage.team.ship(app, tag).await;

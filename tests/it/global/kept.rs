@@ -1,13 +1,13 @@
 //! Layers over the global configuration: which layer wins, whose Secrets are read, in which namespace the deliveries are stored, and what a
 //! team is not shown.
 
-use pennant::api::pipeline::NotReadyNotification;
-use pennant::api::{Delivery, Notification, Outcome, Pipeline};
+use relaybook::api::pipeline::NotReadyNotification;
+use relaybook::api::{Delivery, Notification, Outcome, Pipeline};
 use serde_json::json;
 
 use super::{Stage, everywhere, homes, is};
 use crate::support::world::{self, apps::Kind};
-use crate::support::{Oracle, Pennant, Receiver, Reply, World, eventually};
+use crate::support::{Oracle, Receiver, Relaybook, Reply, World, eventually};
 
 #[tokio::test]
 async fn a_cluster_wide_notification_applies_to_matching_pipelines() {
@@ -32,7 +32,7 @@ async fn a_cluster_wide_notification_applies_to_matching_pipelines() {
     other.patch::<Pipeline>("first", json!({"metadata": {"labels": {"tier": "1"}}})).await;
     let mut options = stage.options();
     options.watch.push(other.ns.clone());
-    let _pennant = Pennant::with(system, options).await;
+    let _relaybook = Relaybook::with(system, options).await;
     team.settled().await;
     other.settled().await;
     stage.cursor("shop", "audit", "global").await;
@@ -98,7 +98,7 @@ async fn all_layers_merge_and_references_belong_to_their_layer() {
     shop["spec"]["environments"][0]["targets"][0]["notifications"] =
         json!([{"name": "hook", "remove": ["/endpoint/headers/X-From"]}]);
     team.create::<Pipeline>(shop).await;
-    let _pennant = stage.start().await;
+    let _relaybook = stage.start().await;
     stage.cursor("shop", "hook", "global").await;
     stage.ship("2").await;
     team.fence("shop", &["hook"]).await;
@@ -152,7 +152,7 @@ async fn a_response_to_platform_credentials_is_not_shown_to_a_team() {
     shop["spec"]["environments"][1]["targets"][0]["notifications"] =
         json!([{"name": "hook", "endpoint": {"url": receiver.url("/other/{{target.app.name}}")}}]);
     team.create::<Pipeline>(shop).await;
-    let _pennant = stage.start().await;
+    let _relaybook = stage.start().await;
     stage.cursor("shop", "hook", "global").await;
     stage.ship("2").await;
     team.fence("shop", &["hook"]).await;
@@ -203,7 +203,7 @@ async fn a_platform_parameter_is_not_shown_to_teams() {
         shop
     };
     team.create::<Pipeline>(shop("{{commit parameters.routingKey}}", "{{commit parameters.room}}")).await;
-    let _pennant = Pennant::with(&stage.system, stage.options()).await;
+    let _relaybook = Relaybook::with(&stage.system, stage.options()).await;
     stage.cursor("shop", "audit", "global").await;
     // Waits until a target reports `ParameterNotShared` with this word.
     let told = async |word: &str| {
@@ -249,7 +249,7 @@ async fn a_platform_parameter_is_not_shown_to_teams() {
     assert!(!notification.contains(KEY) && !pipeline.contains(KEY), "{notification} {pipeline}");
     assert!(theirs.log().is_empty() && ours.log().iter().all(|r| !r.path.starts_with("/audit")), "{:?}", ours.log());
 
-    // The platform shares the parameter, and the pending deliveries are sent. The Notification of the team would then be valid, so Pennant
+    // The platform shares the parameter, and the pending deliveries are sent. The Notification of the team would then be valid, so Relaybook
     // first has to know that it is gone.
     team.patch::<Pipeline>("shop", shop("{{parameters.room}}", "{{parameters.room}}")).await;
     team.observed("shop").await;

@@ -1,14 +1,14 @@
 //! The time at which each notification of a pipeline last sent, and the notification that last sent for each target: in the status, in the
-//! table of kubectl, and in `pennant explain`.
+//! table of kubectl, and in `relaybook explain`.
 
 use std::collections::BTreeMap;
 
-use pennant::api::pipeline::Dispatched;
-use pennant::api::{Outcome, Pipeline, Time};
+use relaybook::api::pipeline::Dispatched;
+use relaybook::api::{Outcome, Pipeline, Time};
 use serde_json::{Value, json};
 
 use super::{MAP, Stage, everywhere};
-use crate::support::pennant::command;
+use crate::support::relaybook::command;
 use crate::support::{Oracle, Receiver, Reply, eventually};
 
 #[tokio::test]
@@ -28,7 +28,7 @@ async fn each_notification_of_a_pipeline_shows_when_it_was_last_sent() {
     let mut own = everywhere("own", &receiver, of(&["prod"]));
     own["endpoint"]["headers"] = json!({"x-by": "the pipeline"});
     team.patch::<Pipeline>("shop", json!({"spec": {"notifications": [own]}})).await;
-    let mut pennant = stage.start().await;
+    let mut relaybook = stage.start().await;
     stage.cursor("shop", "audit", "global").await;
     let uid = team.get_pipeline("shop").await.metadata.uid.expect("a uid");
     stage.cursor("shop", "own", &uid).await;
@@ -52,8 +52,8 @@ async fn each_notification_of_a_pipeline_shows_when_it_was_last_sent() {
     for (name, outcome) in [("hook", Outcome::Delivered), ("silent", Outcome::Parked)] {
         team.delivery("Deployed 3", |d| d.spec.notification == name && super::is(outcome)(d)).await;
     }
-    pennant.kill9();
-    pennant.start_again().await;
+    relaybook.kill9();
+    relaybook.start_again().await;
     let dispatched = last_sent(&stage, |d| time_of(d, "hook") > known).await;
 
     table_shows(&stage, &dispatched).await;
@@ -95,7 +95,7 @@ async fn table_shows(stage: &Stage, dispatched: &Dispatched) {
     }
 }
 
-/// `pennant explain` shows the same.
+/// `relaybook explain` shows the same.
 async fn explain_shows(stage: &Stage, dispatched: &Dispatched) {
     let (team, system) = (&stage.team, &stage.system);
     let args =

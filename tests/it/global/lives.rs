@@ -1,12 +1,12 @@
 //! Five layers, each with its own receiver; and pipelines of one name in two namespaces, one of which is deleted and created again.
 
-use pennant::api::{Notification, Pipeline};
+use relaybook::api::{Notification, Pipeline};
 use serde_json::{Value, json};
 
 use super::{Stage, everywhere, homes};
 use crate::support::world::apps::Kind;
 use crate::support::world::{BODY, pipeline};
-use crate::support::{Oracle, Pennant, Receiver, World, eventually};
+use crate::support::{Oracle, Receiver, Relaybook, World, eventually};
 
 /// A URL, a template and credentials that identify their layer.
 fn says(who: &str, receiver: &Receiver) -> Value {
@@ -62,7 +62,7 @@ async fn the_most_specific_of_five_layers_wins_field_by_field() {
     let silent: Vec<_> = names.iter().map(|name| json!({"name": name, "triggers": []})).collect();
     shop["spec"]["environments"][0]["targets"][1]["notifications"] = json!(silent);
     team.create::<Pipeline>(shop).await;
-    let _pennant = stage.start().await;
+    let _relaybook = stage.start().await;
     for name in names {
         stage.cursor("shop", name, "global").await;
     }
@@ -103,7 +103,7 @@ async fn pipelines_with_one_name_in_two_namespaces_are_independent() {
     }
     let mut options = stage.options();
     options.watch.push(twin.ns.clone());
-    let _pennant = Pennant::with(system, options).await;
+    let _relaybook = Relaybook::with(system, options).await;
     for world in [team, &twin] {
         world.settled().await;
         begun(world).await;

@@ -5,8 +5,8 @@ use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
-use pennant::api::Promotion;
-use pennant::api::promotion::Phase;
+use relaybook::api::Promotion;
+use relaybook::api::promotion::Phase;
 use serde_json::json;
 
 use super::{KEY, Stage};
@@ -15,7 +15,7 @@ use crate::support::{World, eventually};
 #[tokio::test]
 async fn a_signed_approval_starts_the_promotion() {
     let stage = Stage::new("hooks-approve").await;
-    let (pennant, hooks) = stage.pennant().await;
+    let (relaybook, hooks) = stage.relaybook().await;
     let waiting = stage.ship("2").await;
     let before = stage.promotion(&waiting.promotion).await;
     assert!(!before.spec.approved);
@@ -25,24 +25,24 @@ async fn a_signed_approval_starts_the_promotion() {
     assert_eq!((answer.status, answer.body.as_str()), (204, ""));
     let after = stage.promotion(&waiting.promotion).await;
     assert!(after.spec.approved, "it is written when the answer arrives");
-    assert_eq!(after.metadata.annotations.unwrap()["pennant.dev/approved-by"], "hook");
+    assert_eq!(after.metadata.annotations.unwrap()["relaybook.dev/approved-by"], "hook");
     let requested = stage.phase(&waiting.promotion, Phase::Requested).await;
     assert!(requested.status.unwrap().approval.is_some());
     stage.world.ship("live", "2").await;
     stage.phase(&waiting.promotion, Phase::Finished).await;
     stage.told(&["PromotionPending 2", "PromotionRequested 2", "PromotionFinished 2"]).await;
-    let metrics = pennant.metrics().await;
-    assert_eq!(metrics["pennant_hooks_total{kind=\"approval\",result=\"accepted\"}"], 1.0);
-    assert_eq!(metrics["pennant_api_writes_total{kind=\"promotion_hook\",result=\"ok\"}"], 1.0);
+    let metrics = relaybook.metrics().await;
+    assert_eq!(metrics["relaybook_hooks_total{kind=\"approval\",result=\"accepted\"}"], 1.0);
+    assert_eq!(metrics["relaybook_api_writes_total{kind=\"promotion_hook\",result=\"ok\"}"], 1.0);
     for secret in [KEY, "sha256="] {
-        assert!(!pennant.log().contains(secret), "the log has {secret}");
+        assert!(!relaybook.log().contains(secret), "the log has {secret}");
     }
 }
 
 #[tokio::test]
 async fn a_repeated_approval_is_answered_and_changes_nothing() {
     let stage = Stage::new("hooks-replay").await;
-    let (_pennant, hooks) = stage.pennant().await;
+    let (_relaybook, hooks) = stage.relaybook().await;
     let first = stage.ship("2").await;
     let body = stage.body(&first);
     assert_eq!(stage.approve_with(hooks, &body, KEY).await.status, 204);
@@ -68,7 +68,7 @@ async fn a_repeated_approval_is_answered_and_changes_nothing() {
 async fn keys_are_rotated_without_a_gap() {
     const NEW: &str = "a-new-key-of-32-bytes-0123456789";
     let stage = Stage::new("hooks-rotation").await;
-    let (_pennant, hooks) = stage.pennant().await;
+    let (_relaybook, hooks) = stage.relaybook().await;
     let keys = async |patch: serde_json::Value| drop(stage.world.patch::<Secret>("approvals", patch).await);
     let waiting = stage.ship("2").await;
     assert_eq!(stage.approve(hooks, &waiting, NEW).await.status, 401);
@@ -112,7 +112,7 @@ async fn a_person_approves_by_the_object_with_the_permission_to_patch_it() {
     let stage = Stage::new("hooks-object").await;
     let world = &stage.world;
     let rules =
-        json!([{"apiGroups": ["pennant.dev"], "resources": ["promotions"], "verbs": ["get", "list", "watch", "patch"]}]);
+        json!([{"apiGroups": ["relaybook.dev"], "resources": ["promotions"], "verbs": ["get", "list", "watch", "patch"]}]);
     world.create::<Role>(json!({"metadata": {"name": "approver"}, "rules": rules})).await;
     let binding = json!({
         "metadata": {"name": "approver"},
@@ -120,7 +120,7 @@ async fn a_person_approves_by_the_object_with_the_permission_to_patch_it() {
         "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "ann"}],
     });
     world.create::<RoleBinding>(binding).await;
-    let _pennant = stage.pennant().await;
+    let _relaybook = stage.relaybook().await;
     let waiting = stage.ship("2").await;
     let approve = async |who: &str| {
         let api: Api<Promotion> = Api::namespaced(person(world, who).await, &world.ns);
@@ -141,7 +141,7 @@ async fn a_person_approves_by_the_object_with_the_permission_to_patch_it() {
 
     eventually("the role is in force", async || approve("ann").await.map_err(|e| e.to_string())).await;
     let requested = stage.phase(&waiting.promotion, Phase::Requested).await;
-    assert!(!requested.metadata.annotations.unwrap_or_default().contains_key("pennant.dev/approved-by"));
+    assert!(!requested.metadata.annotations.unwrap_or_default().contains_key("relaybook.dev/approved-by"));
     // An approval cannot be taken back.
     let back = Patch::Merge(json!({"spec": {"approved": false}}));
     let refused = world.api::<Promotion>().patch(&waiting.promotion, &PatchParams::default(), &back).await.unwrap_err();

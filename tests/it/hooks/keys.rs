@@ -4,13 +4,13 @@
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::events::v1::Event;
 use kube::api::ListParams;
-use pennant::api::Pipeline;
-use pennant::api::conditions::{Condition, get};
+use relaybook::api::Pipeline;
+use relaybook::api::conditions::{Condition, get};
 use serde_json::json;
 
 use super::{KEY, Stage, approval, post};
 use crate::support::eventually;
-use crate::support::pennant::command;
+use crate::support::relaybook::command;
 
 /// Waits until the condition about the hooks of a pipeline has this reason. `None`: until it is absent.
 async fn hooks_ready(stage: &Stage, pipeline: &str, reason: Option<&str>) -> Option<Condition> {
@@ -33,7 +33,7 @@ async fn a_secret_that_cannot_sign_is_named() {
     for (name, secret) in [("typeless", "opaque"), ("brief", "short"), ("bare", "keyless"), ("missing", "nowhere")] {
         stage.suspended(name, secret).await;
     }
-    let (mut pennant, hooks) = stage.pennant().await;
+    let (mut relaybook, hooks) = stage.relaybook().await;
     for (name, reason, message) in [
         ("typeless", "SecretTypeInvalid", "approvals to prod are refused: Secret hooks-keys/opaque has the type Opaque"),
         ("brief", "KeyInvalid", "Secret hooks-keys/short has no key of 16 to 1024 bytes, and hmac-key is shorter or longer"),
@@ -77,7 +77,7 @@ async fn a_secret_that_cannot_sign_is_named() {
     hooks_ready(&stage, "typeless", None).await;
     // It stays during a restart, and goes with the hook.
     let before = hooks_ready(&stage, "brief", Some("KeyInvalid")).await;
-    pennant.restart().await;
+    relaybook.restart().await;
     world.settled().await;
     assert_eq!(hooks_ready(&stage, "brief", Some("KeyInvalid")).await, before);
     let mut environments = serde_json::to_value(world.get_pipeline("brief").await.spec.environments).unwrap();

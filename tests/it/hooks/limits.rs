@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures::{StreamExt as _, stream};
-use pennant::api::promotion::Phase;
+use relaybook::api::promotion::Phase;
 use tokio::io::AsyncWriteExt as _;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
@@ -22,7 +22,7 @@ const LONGEST: usize = 64 * 1024;
 #[tokio::test]
 async fn a_body_has_a_maximum_length_and_time() {
     let stage = Stage::new("hooks-long").await;
-    let (pennant, hooks) = stage.pennant().await;
+    let (relaybook, hooks) = stage.relaybook().await;
     let waiting = stage.ship("2").await;
     let path = stage.path("approval");
     // Spaces after JSON are JSON. The longest body is accepted, and one byte more is not.
@@ -63,9 +63,9 @@ async fn a_body_has_a_maximum_length_and_time() {
     stream.write_all(format!("POST {path} HTTP/1.1\r\nhost:").as_bytes()).await.unwrap();
     assert_eq!(read(stream).await, None);
     assert!(begun.elapsed() < Duration::from_secs(40), "{:?}", begun.elapsed());
-    let metrics = pennant.metrics().await;
+    let metrics = relaybook.metrics().await;
     for (result, count) in [("too_large", 2.0), ("timeout", 1.0), ("accepted", 2.0)] {
-        assert_eq!(metrics[&format!("pennant_hooks_total{{kind=\"approval\",result=\"{result}\"}}")], count, "{result}");
+        assert_eq!(metrics[&format!("relaybook_hooks_total{{kind=\"approval\",result=\"{result}\"}}")], count, "{result}");
     }
     stage.phase(&waiting.promotion, Phase::Requested).await;
     stage.told(&["PromotionPending 2", "PromotionRequested 2"]).await;
@@ -100,9 +100,9 @@ async fn a_flood_of_unsigned_requests_harms_nobody_else() {
     const GROWTH: u64 = 48 * 1024;
     let _alone = heavy().await;
     let stage = Stage::new("hooks-flood").await;
-    let (pennant, hooks) = stage.pennant().await;
+    let (relaybook, hooks) = stage.relaybook().await;
     let waiting = stage.ship("2").await;
-    let memory = pennant.peak_memory();
+    let memory = relaybook.peak_memory();
     let begun = Instant::now();
     let (stop, refused) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
     let small: Arc<[u8]> = request(&stage.path("approval"), &[], b"{}").into();
@@ -132,17 +132,17 @@ async fn a_flood_of_unsigned_requests_harms_nobody_else() {
     })
     .await;
     stage.phase(&waiting.promotion, Phase::Requested).await;
-    assert!(pennant.ready().await.is_ok());
+    assert!(relaybook.ready().await.is_ok());
     stop.store(true, Ordering::Relaxed);
     let other: usize = tasks.join_all().await.into_iter().sum();
     assert_eq!(other, 0, "answers other than 401 and 429");
-    let grown = pennant.peak_memory().saturating_sub(memory);
+    let grown = relaybook.peak_memory().saturating_sub(memory);
     assert!(grown < GROWTH, "{grown} KiB after {} answers", refused.load(Ordering::Relaxed));
-    let metrics = pennant.metrics().await;
+    let metrics = relaybook.metrics().await;
     // Each of the three addresses of the flood has a burst of 100 requests, and 10 more in each second.
-    let unauthorized = metrics["pennant_hooks_total{kind=\"approval\",result=\"unauthorized\"}"];
+    let unauthorized = metrics["relaybook_hooks_total{kind=\"approval\",result=\"unauthorized\"}"];
     assert!(unauthorized <= 301.0 + 30.0 * begun.elapsed().as_secs_f64(), "{unauthorized}");
-    assert!(metrics["pennant_hooks_total{kind=\"approval\",result=\"limited\"}"] > 0.0);
+    assert!(metrics["relaybook_hooks_total{kind=\"approval\",result=\"limited\"}"] > 0.0);
     stage.told(&["PromotionPending 2", "PromotionRequested 2"]).await;
 }
 
@@ -153,7 +153,7 @@ async fn thousands_of_requests_that_are_not_finished_delay_no_approval_and_no_pr
     const WITHIN: Duration = Duration::from_secs(30);
     let _alone = heavy().await;
     let stage = Stage::new("hooks-half").await;
-    let (pennant, hooks) = stage.pennant().await;
+    let (relaybook, hooks) = stage.relaybook().await;
     let waiting = stage.ship("2").await;
     let path = stage.path("approval");
     for (what, bytes) in [("bodies", without_body(&path)), ("heads", without_head(&path)), ("requests", Vec::new())] {
@@ -161,8 +161,8 @@ async fn thousands_of_requests_that_are_not_finished_delay_no_approval_and_no_pr
         let answer = timeout(WITHIN, stage.approve(hooks, &waiting, KEY)).await;
         assert!(answer.as_ref().is_ok_and(|answer| answer.status == 204), "no {what}: {answer:?}");
     }
-    let _held = Held::open(pennant.address().parse().unwrap(), COUNT, b"GET /metrics HTTP/1.1\r\nhost: ").await;
-    let ready = timeout(WITHIN, pennant.ready()).await;
+    let _held = Held::open(relaybook.address().parse().unwrap(), COUNT, b"GET /metrics HTTP/1.1\r\nhost: ").await;
+    let ready = timeout(WITHIN, relaybook.ready()).await;
     assert!(ready.as_ref().is_ok_and(Result::is_ok), "{ready:?}");
     stage.phase(&waiting.promotion, Phase::Requested).await;
     stage.told(&["PromotionPending 2", "PromotionRequested 2"]).await;
@@ -171,7 +171,7 @@ async fn thousands_of_requests_that_are_not_finished_delay_no_approval_and_no_pr
 #[tokio::test]
 async fn too_many_requests_are_told_when_to_come_again() {
     let stage = Stage::new("hooks-limited").await;
-    let (_pennant, hooks) = stage.pennant().await;
+    let (_relaybook, hooks) = stage.relaybook().await;
     let from = Ipv4Addr::new(127, 0, 3, 1);
     let bytes = request(&stage.path("approval"), &[], b"{}");
     let limited = eventually("there are too many requests", async || {

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use futures::{StreamExt as _, stream};
-use pennant::api::promotion::Phase;
+use relaybook::api::promotion::Phase;
 use serde_json::json;
 
 use super::{KEY, LOOK, Stage, post, sign};
@@ -15,7 +15,7 @@ const CONCURRENT: usize = 16;
 #[tokio::test]
 async fn a_thousand_looks_cause_one_write_in_five_seconds() {
     let stage = Stage::new("hooks-looks").await;
-    let (pennant, hooks) = stage.pennant().await;
+    let (relaybook, hooks) = stage.relaybook().await;
     let path = stage.path("hooks");
     // The body says things that nobody reads.
     let body =
@@ -24,7 +24,7 @@ async fn a_thousand_looks_cause_one_write_in_five_seconds() {
     let hex = sign(LOOK, body);
     let (hex, with_word) = (hex.as_str(), format!("sha256={hex}"));
     let with_word = with_word.as_str();
-    let writes = async || pennant.metrics().await["pennant_api_writes_total{kind=\"promotion_hook\",result=\"ok\"}"];
+    let writes = async || relaybook.metrics().await["relaybook_api_writes_total{kind=\"promotion_hook\",result=\"ok\"}"];
 
     // Nothing is open, so nothing is written.
     let answer = post(hooks, &path, &[("X-Signature", with_word)], body).await;
@@ -47,13 +47,13 @@ async fn a_thousand_looks_cause_one_write_in_five_seconds() {
     let headers = [("X-Signature", with_word)];
     let promotion = eventually("a look is written", async || {
         let promotion = stage.promotion(&waiting.promotion).await;
-        if promotion.metadata.annotations.as_ref().is_some_and(|all| all.contains_key("pennant.dev/look")) {
+        if promotion.metadata.annotations.as_ref().is_some_and(|all| all.contains_key("relaybook.dev/look")) {
             return Ok(promotion);
         }
         Err(format!("{:?}", post(hooks, &path, &headers, body).await))
     })
     .await;
-    let looked = promotion.metadata.annotations.clone().unwrap()["pennant.dev/look"].clone();
+    let looked = promotion.metadata.annotations.clone().unwrap()["relaybook.dev/look"].clone();
     let count = writes().await;
     assert!((1.0..=most()).contains(&count), "{count}");
     assert_eq!((promotion.status.unwrap().phase, promotion.spec.approved), (Some(Phase::Pending), false));
@@ -66,7 +66,7 @@ async fn a_thousand_looks_cause_one_write_in_five_seconds() {
     assert!(after <= most(), "{after}");
     eventually("a later look is written", async || {
         let answer = post(hooks, &path, &headers, body).await;
-        let now = stage.promotion(&waiting.promotion).await.metadata.annotations.unwrap()["pennant.dev/look"].clone();
+        let now = stage.promotion(&waiting.promotion).await.metadata.annotations.unwrap()["relaybook.dev/look"].clone();
         if now > looked { Ok(()) } else { Err(format!("{now} {answer:?}")) }
     })
     .await;

@@ -5,21 +5,21 @@ use std::net::{Ipv4Addr, TcpListener};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::ResourceExt as _;
 use kube::api::ListParams;
-use pennant::api::promotion::Phase;
+use relaybook::api::promotion::Phase;
 
 use super::{KEY, Stage, approval, post};
-use crate::support::pennant::Options;
+use crate::support::relaybook::Options;
 use crate::support::world::{OF_FIRST, bucket};
-use crate::support::{Fault, Pennant, Proxy, World, eventually};
+use crate::support::{Fault, Proxy, Relaybook, World, eventually};
 
 #[tokio::test]
 async fn without_the_api_server_an_approval_is_unavailable_and_can_be_repeated() {
     let stage = Stage::new("hooks-outage").await;
     let proxy = Proxy::start(&stage.world.kubeconfig, "hooks-outage").await;
     let options = Options { kubeconfig: Some(proxy.kubeconfig.clone()), ..stage.options() };
-    let pennant = Pennant::with(&stage.world, options).await;
+    let relaybook = Relaybook::with(&stage.world, options).await;
     stage.world.settled().await;
-    let hooks = pennant.hooks().await;
+    let hooks = relaybook.hooks().await;
     let waiting = stage.ship("2").await;
 
     proxy.cut();
@@ -44,9 +44,9 @@ async fn an_approval_that_the_api_server_refuses_has_an_event() {
     let stage = Stage::new("hooks-forbidden").await;
     let proxy = Proxy::start(&stage.world.kubeconfig, "hooks-forbidden").await;
     let options = Options { kubeconfig: Some(proxy.kubeconfig.clone()), ..stage.options() };
-    let pennant = Pennant::with(&stage.world, options).await;
+    let relaybook = Relaybook::with(&stage.world, options).await;
     stage.world.settled().await;
-    let hooks = pennant.hooks().await;
+    let hooks = relaybook.hooks().await;
     let waiting = stage.ship("2").await;
     let is_approval = |call: &crate::support::proxy::Call| {
         call.method == "PATCH" && call.concerns("promotions") && !call.path.ends_with("/status")
@@ -81,10 +81,10 @@ async fn an_approval_that_the_api_server_refuses_has_an_event() {
 #[tokio::test]
 async fn a_replica_that_does_not_have_the_pipeline_answers_too() {
     let stage = Stage::new("hooks-follower").await;
-    let first = Pennant::with(&stage.world, Options { pod: Some("first"), ..stage.options() }).await;
+    let first = Relaybook::with(&stage.world, Options { pod: Some("first"), ..stage.options() }).await;
     stage.world.settled().await;
-    let second = Pennant::with(&stage.world, Options { pod: Some("second"), ..stage.options() }).await;
-    first.holds("pennant-promote", OF_FIRST).await;
+    let second = Relaybook::with(&stage.world, Options { pod: Some("second"), ..stage.options() }).await;
+    first.holds("relaybook-promote", OF_FIRST).await;
     let waiting = stage.ship("2").await;
     let uid = stage.world.get_pipeline("shop").await.uid().unwrap();
     let is_of_first = OF_FIRST.contains(&bucket(&uid));
@@ -109,9 +109,9 @@ async fn an_address_that_is_in_use_is_an_error_at_the_start() {
     let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = taken.local_addr().unwrap().to_string();
     let args = vec!["--hooks-addr".to_owned(), address.clone()];
-    let mut pennant = Pennant::begin(&world, Options { args, ..Options::of(&world) }).await;
-    let status = pennant.ended().await;
-    let log = pennant.log();
+    let mut relaybook = Relaybook::begin(&world, Options { args, ..Options::of(&world) }).await;
+    let status = relaybook.ended().await;
+    let log = relaybook.log();
     assert!(!status.success() && log.contains(&address), "{status}: {log}");
     // No Lease is held, so that another replica can start at once.
     let leases = world.api::<Lease>().list(&ListParams::default()).await.expect("listed").items;

@@ -4,16 +4,16 @@ use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
 use kube::api::ListParams;
-use pennant::api::promotion::Phase;
-use pennant::api::{Pipeline, Promotion, Time};
+use relaybook::api::promotion::Phase;
+use relaybook::api::{Pipeline, Promotion, Time};
 use serde_json::{Value, json};
 
 use super::{Answer, CLIENT, KEY, LOOK, Stage, approval, exchange, post, request, sign};
-use crate::support::pennant::Options;
 use crate::support::proxy::Call;
+use crate::support::relaybook::Options;
 use crate::support::wait::heavy;
 use crate::support::world::apps::Kind;
-use crate::support::{Fault, Oracle, Pennant, Proxy};
+use crate::support::{Fault, Oracle, Proxy, Relaybook};
 
 #[tokio::test]
 async fn all_requests_without_a_right_signature_have_the_same_answer() {
@@ -27,7 +27,7 @@ async fn all_requests_without_a_right_signature_have_the_same_answer() {
     keyless["spec"]["hooks"] = json!(null);
     keyless["spec"]["environments"][1]["promotion"] = json!(null);
     stage.world.create::<Pipeline>(keyless).await;
-    let (_pennant, hooks) = stage.pennant().await;
+    let (_relaybook, hooks) = stage.relaybook().await;
     let waiting = stage.ship("2").await;
     let body = stage.body(&waiting).to_string();
     let (body, path, right) = (body.as_bytes(), stage.path("approval"), approval(KEY, body.as_bytes()));
@@ -83,9 +83,9 @@ async fn an_unsigned_request_causes_no_call_to_the_api_server() {
     let stage = Stage::new("hooks-calls").await;
     let proxy = Proxy::start(&stage.world.kubeconfig, "hooks-calls").await;
     let options = Options { kubeconfig: Some(proxy.kubeconfig.clone()), ..stage.options() };
-    let pennant = Pennant::with(&stage.world, options).await;
+    let relaybook = Relaybook::with(&stage.world, options).await;
     stage.world.settled().await;
-    let (hooks, waiting) = (pennant.hooks().await, stage.ship("2").await);
+    let (hooks, waiting) = (relaybook.hooks().await, stage.ship("2").await);
     // The promotion is not read for anything else while it waits.
     let about = format!("/promotions/{}", waiting.promotion);
     let is_about = move |call: &Call| call.path.contains("/secrets") || call.path.ends_with(&about);
@@ -110,7 +110,7 @@ async fn an_approval_says_what_it_approves_and_when() {
     let stage = Stage::new("hooks-body").await;
     // Another pipeline with the same key.
     stage.suspended("twin", "approvals").await;
-    let (_pennant, hooks) = stage.pennant().await;
+    let (_relaybook, hooks) = stage.relaybook().await;
     let waiting = stage.ship("2").await;
     let body = stage.body(&waiting);
     let ago = |seconds: i64| (Time::now() - jiff::SignedDuration::from_secs(seconds)).to_string();
@@ -173,7 +173,7 @@ async fn no_path_gets_past_the_router() {
         world.kustomize(app, "main@sha1:0").await;
     }
     world.create::<Pipeline>(stage.pipeline("shop-flux", Kind::Kustomization, "approvals")).await;
-    let (_pennant, hooks) = stage.pennant().await;
+    let (_relaybook, hooks) = stage.relaybook().await;
     // A revision with a slash, an at sign and a percent sign.
     let revision = "release/1.0%2e%2e@sha1:5f3d2c1b0a9e8d7c6b5a4f3e2d1c0b9a8f7e6d5c";
     world.applied("web", revision).await;
@@ -232,7 +232,7 @@ async fn the_time_of_an_answer_does_not_show_which_pipelines_exist() {
     const TRIES: usize = 84;
     let _alone = heavy().await;
     let stage = Stage::new("hooks-time").await;
-    let (_pennant, hooks) = stage.pennant().await;
+    let (_relaybook, hooks) = stage.relaybook().await;
     let body = vec![b'x'; 16 * 1024];
     let signature = approval("another-key-of-32-bytes-01234567", &body);
     let paths = [stage.path("approval"), format!("/approval/{}/gone", stage.world.ns)];

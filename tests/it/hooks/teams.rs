@@ -1,16 +1,16 @@
 //! Keys reach only what they are for: not the pipelines of another team, not another environment, and not the signature of a request that
-//! Pennant sends.
+//! Relaybook sends.
 
 use k8s_openapi::api::core::v1::Secret;
-use pennant::api::Pipeline;
-use pennant::api::conditions::ConditionStatus;
-use pennant::api::promotion::Phase;
+use relaybook::api::Pipeline;
+use relaybook::api::conditions::ConditionStatus;
+use relaybook::api::promotion::Phase;
 use serde_json::json;
 
 use super::{KEY, Stage, approval, post, sign};
-use crate::support::pennant::Options;
+use crate::support::relaybook::Options;
 use crate::support::world::apps::Kind;
-use crate::support::{Oracle, Pennant, Receiver, World};
+use crate::support::{Oracle, Receiver, Relaybook, World};
 
 /// The key of the second team.
 const OTHER: &str = "the-key-of-the-other-team-012345";
@@ -30,10 +30,10 @@ async fn the_keys_of_one_team_do_not_reach_the_other() {
     a.inbound("only-of-a", json!({"hmac-key": "a-key-that-only-team-a-has-01234"})).await;
     b.suspended("sly", "only-of-a").await;
     let watch = vec![a.world.ns.clone(), b.world.ns.clone()];
-    let pennant = Pennant::with(&a.world, Options { watch, ..a.options() }).await;
+    let relaybook = Relaybook::with(&a.world, Options { watch, ..a.options() }).await;
     a.world.settled().await;
     b.world.settled().await;
-    let hooks = pennant.hooks().await;
+    let hooks = relaybook.hooks().await;
     let (of_a, of_b) = (a.ship("2").await, b.ship("2").await);
 
     let mut tries = 0;
@@ -91,7 +91,7 @@ async fn a_key_approves_only_for_environments_that_have_it() {
     object["spec"]["environments"][2]["promotion"] = policy("approvals");
     stage.world.delete::<Pipeline>("shop").await;
     stage.world.create::<Pipeline>(object).await;
-    let (_pennant, hooks) = stage.pennant().await;
+    let (_relaybook, hooks) = stage.relaybook().await;
     // `prod` waits: `staging` runs 2, and `dev` still runs 1.
     stage.world.ship("mid", "2").await;
     let waiting = stage.waits("three", "2").await;
@@ -113,7 +113,7 @@ async fn a_key_approves_only_for_environments_that_have_it() {
 }
 
 #[tokio::test]
-async fn pennant_sends_nothing_with_a_key_of_hooks() {
+async fn relaybook_sends_nothing_with_a_key_of_hooks() {
     let stage = Stage::new("hooks-oracle").await;
     let Stage { world, receiver } = &stage;
     let url = receiver.url("/signed");
@@ -132,19 +132,19 @@ async fn pennant_sends_nothing_with_a_key_of_hooks() {
         let triggers = json!([{"type": "Deployed"}]);
         world.notification(name, receiver, json!({"triggers": triggers, "endpoint": endpoint})).await;
     }
-    let _pennant = Pennant::with(world, stage.options()).await;
+    let _relaybook = Relaybook::with(world, stage.options()).await;
     world.observed("shop").await;
     let names = ["signing", "basic", "token", "url", "trust", "client"];
     for name in names {
         let told = world.condition(name, "Ready", |c| c.status == ConditionStatus::False).await;
         assert_eq!(told.reason, "SecretReserved", "{name}: {}", told.message);
-        assert!(told.message.contains("reserved has the type pennant.dev/inbound"), "{name}: {}", told.message);
+        assert!(told.message.contains("reserved has the type relaybook.dev/inbound"), "{name}: {}", told.message);
         world.cursor("shop", name).await;
     }
     world.ready("hook").await;
     world.ship("live", "3").await;
     for name in names {
-        let waits = |d: &pennant::api::Delivery| {
+        let waits = |d: &relaybook::api::Delivery| {
             let status = d.status.clone().unwrap_or_default();
             d.spec.notification == name && status.reason.as_deref() == Some("SecretReserved") && status.attempts == 0
         };

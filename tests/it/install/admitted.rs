@@ -124,7 +124,7 @@ fn two_releases_with_one_name_are_independent() {
     for (set, mut values) in chart::value_sets() {
         let mut seen = BTreeSet::new();
         for namespace in ["here", "there"] {
-            for object in render("pennant", namespace, &values).objects {
+            for object in render("relaybook", namespace, &values).objects {
                 let text = |path: &str| object.pointer(path).and_then(Value::as_str).unwrap_or("-").to_owned();
                 let name = ["/kind", "/metadata/namespace", "/metadata/name"].map(text);
                 assert!(seen.insert(name.clone()), "{set}: two releases have {name:?}");

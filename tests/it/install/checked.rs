@@ -10,8 +10,8 @@ use serde_json::Value;
 use super::{SETS, kubeconfig, of_set, render};
 use crate::support::chart::Release;
 use crate::support::control_plane::{self, ControlPlane};
-use crate::support::pennant::Options;
-use crate::support::{Pennant, World, eventually};
+use crate::support::relaybook::Options;
+use crate::support::{Relaybook, World, eventually};
 
 /// The command of the test Pod, for a release whose Service is at this address.
 struct Check {
@@ -54,10 +54,10 @@ impl Check {
 
     /// Runs the command. Returns its exit code, the lines on stdout, and stderr.
     async fn run(&self) -> (Option<i32>, Vec<String>, String) {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_pennant"));
+        let mut command = Command::new(env!("CARGO_BIN_EXE_relaybook"));
         command.args(&self.args).env("KUBECONFIG", &self.kubeconfig).env("POD_NAMESPACE", &self.namespace);
         command.stdin(Stdio::null());
-        let ended = tokio::task::spawn_blocking(move || command.output().expect("pennant runs")).await.expect("joined");
+        let ended = tokio::task::spawn_blocking(move || command.output().expect("relaybook runs")).await.expect("joined");
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("UTF-8");
         (ended.status.code(), text(ended.stdout).lines().map(str::to_owned).collect(), text(ended.stderr))
     }
@@ -70,17 +70,17 @@ fn failed(lines: &[String]) -> Vec<&str> {
 #[tokio::test]
 async fn helm_test_checks_crds_permissions_and_readiness() {
     let plane = ControlPlane::with(Vec::new()).expect("a control plane");
-    let own = World::on(&plane.kubeconfig, "pennant-system").await;
-    let release = render("pennant", "pennant-system", &serde_json::json!({}));
+    let own = World::on(&plane.kubeconfig, "relaybook-system").await;
+    let release = render("relaybook", "relaybook-system", &serde_json::json!({}));
     let account = release.as_its_account(&plane.kubeconfig).await;
     let options = Options { watch: Vec::new(), kubeconfig: Some(account.clone()), ..Options::of(&own) };
-    let mut pennant = Pennant::begin(&own, options).await;
-    pennant.wait_listening().await;
-    let address = pennant.address().to_owned();
+    let mut relaybook = Relaybook::begin(&own, options).await;
+    relaybook.wait_listening().await;
+    let address = relaybook.address().to_owned();
     let check = || Check::of(&release, &account, Some(&address));
 
-    // Without CRDs Pennant waits for them.
-    eventually("it is not ready", async || pennant.ready().await.map_or_else(|_| Ok(()), Err)).await;
+    // Without CRDs Relaybook waits for them.
+    eventually("it is not ready", async || relaybook.ready().await.map_or_else(|_| Ok(()), Err)).await;
     let (code, lines, words) = check().once().run().await;
     let wrong = failed(&lines);
     assert_eq!((code, wrong.len()), (Some(1), 2), "{lines:#?}");
@@ -92,7 +92,7 @@ async fn helm_test_checks_crds_permissions_and_readiness() {
     let waiting = check();
     assert!(waiting.args.iter().any(|arg| arg.starts_with("--wait=")), "{:?}", waiting.args);
     let waiting = tokio::spawn(async move { waiting.run().await });
-    for crd in pennant::api::crds() {
+    for crd in relaybook::api::crds() {
         control_plane::install(&own.client, &crd).await;
     }
     let (code, lines, words) = waiting.await.expect("joined");
@@ -112,7 +112,7 @@ async fn helm_test_checks_crds_permissions_and_readiness() {
     assert_eq!((code, failed(&lines).len()), (Some(1), 18), "{lines:#?}");
 
     // With one permission less.
-    let mut less = render("pennant", "pennant-system", &serde_json::json!({}));
+    let mut less = render("relaybook", "relaybook-system", &serde_json::json!({}));
     for object in less.objects.iter_mut().filter(|object| object["kind"] == "ClusterRole") {
         let rules = object["rules"].as_array_mut().expect("rules");
         let is = |rule: &Value| rule["resources"][0] == "deliveries" && rule["verbs"].to_string().contains("list");
@@ -123,11 +123,11 @@ async fn helm_test_checks_crds_permissions_and_readiness() {
     less.apply(&plane.kubeconfig, false, |object| object["kind"] == "ClusterRole").expect("applied");
     eventually("the permission is gone", async || {
         let (code, lines, _) = check().once().run().await;
-        let want = "permission to get, list, watch, create, patch, delete deliveries.pennant.dev in all namespaces: not allowed: list, create, patch";
+        let want = "permission to get, list, watch, create, patch, delete deliveries.relaybook.dev in all namespaces: not allowed: list, create, patch";
         if code == Some(1) && failed(&lines) == [want] { Ok(()) } else { Err(format!("{lines:#?}")) }
     })
     .await;
-    pennant.stop().await;
+    relaybook.stop().await;
     let (code, lines, _) = check().once().run().await;
     assert!(code == Some(1) && failed(&lines).iter().any(|why| why.contains("no answer")), "{lines:#?}");
 }
@@ -135,7 +135,7 @@ async fn helm_test_checks_crds_permissions_and_readiness() {
 /// Whether a rule depends on the values: kinds to observe, Secrets, and ConfigMaps without `resourceNames`.
 fn is_chosen(rule: &Value) -> bool {
     let verbs: BTreeSet<_> = rule["verbs"].as_array().expect("verbs").iter().filter_map(Value::as_str).collect();
-    rule["apiGroups"][0] != "pennant.dev" && verbs == BTreeSet::from(["list", "watch"])
+    rule["apiGroups"][0] != "relaybook.dev" && verbs == BTreeSet::from(["list", "watch"])
 }
 
 #[tokio::test]

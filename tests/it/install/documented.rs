@@ -13,11 +13,11 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::ResourceExt as _;
 use kube::api::{Api, ListParams};
-use pennant::api::Delivery;
+use relaybook::api::Delivery;
 
 use crate::support::chart::{answer, helm, root};
 use crate::support::control_plane::{self, ControlPlane};
-use crate::support::pennant::signal;
+use crate::support::relaybook::signal;
 use crate::support::{Receiver, World, eventually, reaper};
 
 /// The URL that the pages ask the reader to replace.
@@ -26,8 +26,8 @@ const WEBHOOK: &str = "https://hooks.slack.com/services/T000/B000/XXXX";
 const BUILD: &str = "cargo install --locked --path .\n";
 /// Another test can use this port.
 const PORT: &str = "--http-addr 127.0.0.1:8080";
-/// Commands that end only when Pods of Pennant run, for which there is neither an image nor a node.
-const NEED_PODS: [&str; 2] = ["kubectl rollout status deployment/pennant ", "helm test "];
+/// Commands that end only when Pods of Relaybook run, for which there is neither an image nor a node.
+const NEED_PODS: [&str; 2] = ["kubectl rollout status deployment/relaybook ", "helm test "];
 /// A command that copies images between registries.
 const COPY_IMAGE: &str = "skopeo ";
 
@@ -61,9 +61,9 @@ impl Page {
     }
 }
 
-/// Whether a block calls kubectl, helm or pennant.
+/// Whether a block calls kubectl, helm or relaybook.
 fn calls(text: &str) -> bool {
-    text.lines().any(|line| ["kubectl ", "helm ", "pennant "].iter().any(|program| line.starts_with(program)))
+    text.lines().any(|line| ["kubectl ", "helm ", "relaybook "].iter().any(|program| line.starts_with(program)))
 }
 
 /// Returns the command lines that can end here.
@@ -85,7 +85,7 @@ impl Terminal {
     fn new(name: &str, plane: &ControlPlane) -> Self {
         let folder = folder(name);
         let programs = [
-            ("pennant", PathBuf::from(env!("CARGO_BIN_EXE_pennant"))),
+            ("relaybook", PathBuf::from(env!("CARGO_BIN_EXE_relaybook"))),
             ("kubectl", control_plane::kubectl()),
             ("helm", helm().to_owned()),
         ];
@@ -104,7 +104,7 @@ impl Terminal {
         command.env("PATH", &self.path).env("KUBECONFIG", &self.kubeconfig);
         command.env("HELM_CONFIG_HOME", crate::support::tmp()).env("HELM_CACHE_HOME", crate::support::tmp());
         // The receiver of the test is on loopback, without TLS.
-        command.env("PENNANT_ALLOW_HTTP", "true").env("PENNANT_ALLOW_DESTINATION", "127.0.0.0/8");
+        command.env("RELAYBOOK_ALLOW_HTTP", "true").env("RELAYBOOK_ALLOW_DESTINATION", "127.0.0.0/8");
         command
     }
 
@@ -131,7 +131,7 @@ impl Running {
 
     async fn stop(mut self) {
         signal(self.0.id(), "INT");
-        let status = eventually("pennant ends after Ctrl-C", async || match self.0.try_wait() {
+        let status = eventually("relaybook ends after Ctrl-C", async || match self.0.try_wait() {
             Ok(Some(status)) => Ok(status),
             other => Err(format!("{other:?}")),
         })
@@ -165,38 +165,38 @@ async fn rollouts(world: &World, receiver: &Receiver) {
 
 /// Checks what Helm owns after an install.
 async fn installed(world: &World) {
-    let found = deployed(world).await.expect("the Deployment of Pennant");
+    let found = deployed(world).await.expect("the Deployment of Relaybook");
     let container = &found.spec.expect("a spec").template.spec.expect("a spec").containers[0];
     let image = container.image.as_deref().unwrap_or_default();
-    assert!(image.starts_with("registry.example.com/pennant:"), "{image}");
+    assert!(image.starts_with("registry.example.com/relaybook:"), "{image}");
     let definitions: Api<CustomResourceDefinition> = Api::all(world.client.clone());
     for kind in ["deliveries", "notifications", "pipelines", "pipelinesets", "promotions"] {
-        let name = format!("{kind}.pennant.dev");
+        let name = format!("{kind}.relaybook.dev");
         let owned = definitions.get(&name).await.expect("a CRD").annotations().get("meta.helm.sh/release-name").cloned();
-        assert_eq!(owned.as_deref(), Some("pennant"), "{name}");
+        assert_eq!(owned.as_deref(), Some("relaybook"), "{name}");
     }
 }
 
 /// Runs the steps of the quick start, and checks the result of each.
 async fn quick_start(terminal: &Terminal, world: &World, receiver: &Receiver) {
     let mut page = Page::read(include_str!("../../../docs/quick-start.md"));
-    let prepare = page.block("pennant crds");
+    let prepare = page.block("relaybook crds");
     assert_eq!([BUILD, WEBHOOK].map(|mark| prepare.matches(mark).count()), [1, 1]);
     terminal.run(&prepare.replace(BUILD, "").replace(WEBHOOK, &receiver.url("/slack"))).await;
-    let run = page.block("pennant run");
+    let run = page.block("relaybook run");
     assert_eq!((run.trim().lines().count(), run.matches(PORT).count()), (1, 1));
-    let pennant = Running::start(terminal, &run.replace(PORT, "--http-addr 127.0.0.1:0"));
+    let relaybook = Running::start(terminal, &run.replace(PORT, "--http-addr 127.0.0.1:0"));
 
     let file = fs::read_to_string(root().join("examples/podinfo.yaml")).expect("the example");
     let manifests = page.block("kind: Pipeline");
     assert_eq!(file.split_once('\n').map(|(_, manifests)| manifests.trim()), Some(manifests.trim()));
     terminal.run(page.block("kubectl apply -f")).await;
-    let looked = terminal.run(page.block("pennant explain")).await;
+    let looked = terminal.run(page.block("relaybook explain")).await;
     assert!(looked.contains("podinfo: Deployed in prod") && looked.contains("# chat for prod/"), "{looked}");
     assert!(receiver.log().is_empty() && world.deliveries().await.is_empty(), "nothing is sent and nothing is listed");
 
     let changed = terminal.run(page.block("kubectl set image")).await;
-    assert!(changed.contains("Progressing") && changed.contains("pipeline.pennant.dev/podinfo"), "{changed}");
+    assert!(changed.contains("Progressing") && changed.contains("pipeline.relaybook.dev/podinfo"), "{changed}");
     let messages = receiver.wait("/slack", 2).await;
     let texts: Vec<_> = messages.iter().map(|message| message.json().to_string()).collect();
     assert_eq!(texts.len(), 2, "{texts:?}");
@@ -206,7 +206,7 @@ async fn quick_start(terminal: &Terminal, world: &World, receiver: &Receiver) {
     let is_settled = |d: &Delivery| d.status.as_ref().is_some_and(|status| status.outcome.is_some());
     world.delivery("Deployed 6.7.1", is_settled).await;
 
-    pennant.stop().await;
+    relaybook.stop().await;
     let before = world.get_pipeline("podinfo").await.uid();
     terminal.run(page.block("helm install")).await;
     installed(world).await;
@@ -226,7 +226,7 @@ async fn the_commands_of_the_quick_start_work_as_they_are_written() {
     }
 }
 
-/// The README, and after it the installation page: each installs Pennant, on the same cluster.
+/// The README, and after it the installation page: each installs Relaybook, on the same cluster.
 #[tokio::test]
 async fn the_commands_of_the_readme_and_of_the_installation_work_as_they_are_written() {
     let plane = ControlPlane::with(Vec::new()).expect("a control plane");
@@ -247,7 +247,7 @@ async fn readme(terminal: &Terminal, world: &World) {
     terminal.run(&without_pods(page.block("helm install"))).await;
     installed(world).await;
     let shown = terminal.run(page.block("kubectl apply -f")).await;
-    for name in ["pipeline.pennant.dev/podinfo", "notification.pennant.dev/chat"] {
+    for name in ["pipeline.relaybook.dev/podinfo", "notification.relaybook.dev/chat"] {
         assert!(shown.contains(name), "{shown}");
     }
     page.done();
@@ -257,14 +257,14 @@ async fn with_helm(terminal: &Terminal, page: &mut Page, world: &World, uninstal
     terminal.run(&without_pods(page.block("helm test"))).await;
     installed(world).await;
     terminal.run(page.block("egress.proxy.secretName")).await;
-    terminal.run(page.block("helm upgrade pennant charts/pennant --namespace")).await;
-    let deployment = deployed(world).await.expect("the Deployment of Pennant");
-    assert!(format!("{deployment:?}").contains("pennant-proxy"), "an upgrade keeps the values");
+    terminal.run(page.block("helm upgrade relaybook charts/relaybook --namespace")).await;
+    let deployment = deployed(world).await.expect("the Deployment of Relaybook");
+    assert!(format!("{deployment:?}").contains("relaybook-proxy"), "an upgrade keeps the values");
     terminal.run(uninstall).await;
     // The README has already created one of the namespaces.
     let single = page.block("watchNamespaces").replace("kubectl create namespace team-a;", "");
     terminal.run(&single).await;
-    let deployment = deployed(world).await.expect("the Deployment of Pennant");
+    let deployment = deployed(world).await.expect("the Deployment of Relaybook");
     assert!(format!("{deployment:?}").contains("--watch-namespace=team-b"), "{deployment:?}");
     terminal.run(uninstall).await;
 }
@@ -274,20 +274,20 @@ async fn without_network(terminal: &mut Terminal, page: &mut Page, world: &World
     terminal.at = folder("installation-packages");
     symlink(root().join("charts"), terminal.at.join("charts")).expect("a link");
     terminal.run(&without_pods(page.block("helm package"))).await;
-    assert!(deployed(world).await.is_some(), "the Deployment of Pennant");
+    assert!(deployed(world).await.is_some(), "the Deployment of Relaybook");
     terminal.run(uninstall).await;
 }
 
 /// The overlay of the page is beside the clone.
 async fn with_kustomize(terminal: &mut Terminal, page: &mut Page, world: &World) {
     let beside = folder("installation-kustomize");
-    symlink(root(), beside.join("pennant")).expect("a link");
+    symlink(root(), beside.join("relaybook")).expect("a link");
     terminal.at = beside.join("overlay");
     fs::create_dir_all(&terminal.at).expect("a folder");
     let overlay = page.block("kind: Kustomization");
     fs::write(terminal.at.join("kustomization.yaml"), overlay).expect("written");
     terminal.run(page.block("kubectl apply --server-side -k .")).await;
-    assert!(deployed(world).await.is_some(), "the Deployment of Pennant");
+    assert!(deployed(world).await.is_some(), "the Deployment of Relaybook");
     terminal.run(page.block("kubectl delete deployment,service")).await;
     assert!(deployed(world).await.is_none(), "the Deployment is deleted");
     // This cluster has no controller that empties a namespace.
@@ -295,7 +295,7 @@ async fn with_kustomize(terminal: &mut Terminal, page: &mut Page, world: &World)
     terminal.run(&rest).await;
     let definitions: Api<CustomResourceDefinition> = Api::all(world.client.clone());
     let left = definitions.list(&ListParams::default()).await.expect("listed").items;
-    assert!(left.iter().all(|crd| !crd.name_any().ends_with("pennant.dev")), "CRDs are left");
+    assert!(left.iter().all(|crd| !crd.name_any().ends_with("relaybook.dev")), "CRDs are left");
 }
 
 /// An empty folder of this name.
@@ -307,5 +307,5 @@ fn folder(name: &str) -> PathBuf {
 }
 
 async fn deployed(world: &World) -> Option<Deployment> {
-    Api::namespaced(world.client.clone(), "pennant-system").get_opt("pennant").await.expect("read")
+    Api::namespaced(world.client.clone(), "relaybook-system").get_opt("relaybook").await.expect("read")
 }

@@ -6,7 +6,7 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
 use kube::{Client, ResourceExt as _};
-use pennant::api::Pipeline;
+use relaybook::api::Pipeline;
 use serde_json::{Value, json};
 
 use super::namespaces;
@@ -16,14 +16,14 @@ use crate::support::world::{apps::Kind, pipeline};
 use crate::support::{World, eventually};
 
 const CRDS: [&str; 5] = [
-    "deliveries.pennant.dev",
-    "notifications.pennant.dev",
-    "pipelines.pennant.dev",
-    "pipelinesets.pennant.dev",
-    "promotions.pennant.dev",
+    "deliveries.relaybook.dev",
+    "notifications.relaybook.dev",
+    "pipelines.relaybook.dev",
+    "pipelinesets.relaybook.dev",
+    "promotions.relaybook.dev",
 ];
-const OWN: &str = "pennant-system";
-const IMAGE: &str = "image.repository=pennant";
+const OWN: &str = "relaybook-system";
+const IMAGE: &str = "image.repository=relaybook";
 
 /// A cluster into which Helm installs.
 struct Stage {
@@ -32,7 +32,7 @@ struct Stage {
 }
 
 impl Stage {
-    /// A cluster without the CRDs of Pennant.
+    /// A cluster without the CRDs of Relaybook.
     async fn new() -> Self {
         let plane = ControlPlane::with(Vec::new()).expect("a control plane");
         let client = control_plane::client(&plane.kubeconfig).await;
@@ -64,7 +64,7 @@ impl Stage {
     }
 
     async fn columns(&self) -> usize {
-        let crd = self.crds().get("pipelines.pennant.dev").await.expect("the CRD");
+        let crd = self.crds().get("pipelines.relaybook.dev").await.expect("the CRD");
         crd.spec.versions[0].additional_printer_columns.as_ref().map_or(0, Vec::len)
     }
 
@@ -86,7 +86,7 @@ impl Stage {
     }
 
     async fn deployment(&self) -> Option<Deployment> {
-        Api::namespaced(self.client.clone(), OWN).get_opt("pennant").await.expect("read")
+        Api::namespaced(self.client.clone(), OWN).get_opt("relaybook").await.expect("read")
     }
 }
 
@@ -94,8 +94,8 @@ impl Stage {
 fn older(name: &str) -> PathBuf {
     let folder = crate::support::tmp().join(name);
     let _ = std::fs::remove_dir_all(&folder);
-    copy(&root().join("charts/pennant"), &folder);
-    let file = folder.join("files/crds/pipelines.pennant.dev.yaml");
+    copy(&root().join("charts/relaybook"), &folder);
+    let file = folder.join("files/crds/pipelines.relaybook.dev.yaml");
     let mut crd: Value = serde_saphyr::from_str(&std::fs::read_to_string(&file).expect("a file")).expect("YAML");
     crd["spec"]["versions"][0]["additionalPrinterColumns"].as_array_mut().expect("columns").truncate(1);
     // JSON is YAML.
@@ -143,11 +143,11 @@ fn commands(notes: &str) -> Vec<String> {
 async fn helm_upgrades_an_older_version_and_uninstalls_it() {
     let stage = Stage::new().await;
     let older = older("chart-of-old");
-    stage.must(&["install", "pennant", older.to_str().expect("UTF-8"), "--create-namespace", "--set", IMAGE]);
+    stage.must(&["install", "relaybook", older.to_str().expect("UTF-8"), "--create-namespace", "--set", IMAGE]);
     assert_eq!(stage.columns().await, 1);
     let image = |deployment: &Deployment| serde_json::to_value(deployment).unwrap()["spec"]["template"]["spec"].clone();
     let before = stage.deployment().await.expect("deployed");
-    assert_eq!(image(&before)["containers"][0]["image"], "pennant:0.0.1");
+    assert_eq!(image(&before)["containers"][0]["image"], "relaybook:0.0.1");
 
     let world = World::on(&stage.plane.kubeconfig, "team-a").await;
     eventually("pipelines are served", async || {
@@ -158,29 +158,29 @@ async fn helm_upgrades_an_older_version_and_uninstalls_it() {
     .await;
     let uid = world.get_pipeline("shop").await.uid();
 
-    stage.must(&["upgrade", "pennant", "charts/pennant", "--reset-then-reuse-values"]);
+    stage.must(&["upgrade", "relaybook", "charts/relaybook", "--reset-then-reuse-values"]);
     assert!(stage.columns().await > 1, "the upgrade updates the CRDs");
     let after = stage.deployment().await.expect("deployed");
-    assert_eq!(image(&after)["containers"][0]["image"], format!("pennant:{}", env!("CARGO_PKG_VERSION")));
+    assert_eq!(image(&after)["containers"][0]["image"], format!("relaybook:{}", env!("CARGO_PKG_VERSION")));
     assert_eq!((after.uid(), world.get_pipeline("shop").await.uid()), (before.uid(), uid.clone()));
 
     // The objects of users stay, and have no finalizers.
-    stage.must(&["uninstall", "pennant"]);
+    stage.must(&["uninstall", "relaybook"]);
     assert!(stage.deployment().await.is_none());
     let kept = world.get_pipeline("shop").await;
     assert_eq!((kept.uid(), kept.finalizers().len()), (uid.clone(), 0));
 
     // The next installation continues with them, and deletes everything if `crds.keep` is false.
-    let notes = stage.must(&["install", "pennant", "charts/pennant", "--set", IMAGE]);
+    let notes = stage.must(&["install", "relaybook", "charts/relaybook", "--set", IMAGE]);
     assert_eq!(world.get_pipeline("shop").await.uid(), uid);
-    assert!(notes.contains("\nhelm test pennant -n pennant-system\n"), "{notes}");
+    assert!(notes.contains("\nhelm test relaybook -n relaybook-system\n"), "{notes}");
     let [pipeline, notification, look] = &commands(&notes)[..] else { panic!("not three commands: {notes}") };
     stage.shell(pipeline);
     stage.shell(notification);
     let seen = stage.shell(look);
-    assert!(seen.contains("pipeline.pennant.dev/web") && seen.contains("notification.pennant.dev/chat"), "{seen}");
-    stage.must(&["upgrade", "pennant", "charts/pennant", "--set", IMAGE, "--set", "crds.keep=false"]);
-    stage.must(&["uninstall", "pennant"]);
+    assert!(seen.contains("pipeline.relaybook.dev/web") && seen.contains("notification.relaybook.dev/chat"), "{seen}");
+    stage.must(&["upgrade", "relaybook", "charts/relaybook", "--set", IMAGE, "--set", "crds.keep=false"]);
+    stage.must(&["uninstall", "relaybook"]);
     stage.no_definitions().await;
 }
 
@@ -192,14 +192,14 @@ async fn existing_crds_are_adopted_with_take_ownership() {
     let (kubectl, kubeconfig) = (control_plane::kubectl(), stage.plane.kubeconfig.to_str().expect("UTF-8"));
     let applied = ["--kubeconfig", kubeconfig, "apply", "--server-side", "-f", folder.to_str().expect("UTF-8")];
     answer(run(&kubectl, &applied, "")).unwrap_or_else(|why| panic!("{why}"));
-    let refused = stage.helm(&["install", "pennant", "charts/pennant", "--set", IMAGE]).expect_err("not owned by Helm");
+    let refused = stage.helm(&["install", "relaybook", "charts/relaybook", "--set", IMAGE]).expect_err("not owned by Helm");
     assert!(refused.contains("invalid ownership metadata"), "{refused}");
-    stage.must(&["install", "pennant", "charts/pennant", "--set", IMAGE, "--take-ownership", "--force-conflicts"]);
+    stage.must(&["install", "relaybook", "charts/relaybook", "--set", IMAGE, "--take-ownership", "--force-conflicts"]);
     assert!(stage.columns().await > 1 && stage.deployment().await.is_some());
     // With `crds.install=false` Helm does not manage the CRDs.
-    stage.must(&["uninstall", "pennant"]);
-    stage.must(&["install", "pennant", "charts/pennant", "--set", IMAGE, "--set", "crds.install=false"]);
-    let manifest = stage.must(&["get", "manifest", "pennant"]);
+    stage.must(&["uninstall", "relaybook"]);
+    stage.must(&["install", "relaybook", "charts/relaybook", "--set", IMAGE, "--set", "crds.install=false"]);
+    let manifest = stage.must(&["get", "manifest", "relaybook"]);
     assert!(manifest.contains("kind: Deployment") && !manifest.contains("CustomResourceDefinition"), "{manifest}");
     assert_eq!(stage.crds().list(&ListParams::default()).await.expect("listed").items.len(), CRDS.len());
 }

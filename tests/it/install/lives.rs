@@ -1,4 +1,4 @@
-//! Pennant works with the permissions of the chart: none of its calls is rejected. A rejected call would be noticed.
+//! Relaybook works with the permissions of the chart: none of its calls is rejected. A rejected call would be noticed.
 
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -7,9 +7,9 @@ use kube::api::ListParams;
 use serde_json::{Value, json};
 
 use super::{kubeconfig, render};
-use crate::support::pennant::Options;
+use crate::support::relaybook::Options;
 use crate::support::world::BODY;
-use crate::support::{Pennant, Proxy, Receiver, Reply, World, eventually};
+use crate::support::{Proxy, Receiver, Relaybook, Reply, World, eventually};
 
 /// The namespace of the release, and the namespace of a team.
 struct Stage {
@@ -42,23 +42,23 @@ impl Stage {
             "template": {"inline": {"body": BODY}},
         }]});
         let data = json!({"config.yaml": everywhere.to_string()});
-        own.create::<ConfigMap>(json!({"metadata": {"name": "pennant-config"}, "data": data})).await;
+        own.create::<ConfigMap>(json!({"metadata": {"name": "relaybook-config"}, "data": data})).await;
         Self { own, team, receiver }
     }
 
-    /// Starts Pennant with the permissions of these values. The proxy shows which calls the API server rejects.
-    async fn under(&self, values: &Value, watch: &[&World]) -> (Pennant, Proxy) {
+    /// Starts Relaybook with the permissions of these values. The proxy shows which calls the API server rejects.
+    async fn under(&self, values: &Value, watch: &[&World]) -> (Relaybook, Proxy) {
         Self::at(&self.own, Options::of(&self.own).controllers, values, watch).await
     }
 
     /// Does the same for these controllers, with `home` as their own namespace. All releases have the same name.
-    async fn at(home: &World, controllers: &'static str, values: &Value, watch: &[&World]) -> (Pennant, Proxy) {
-        let release = render("pennant", &home.ns, values);
+    async fn at(home: &World, controllers: &'static str, values: &Value, watch: &[&World]) -> (Relaybook, Proxy) {
+        let release = render("relaybook", &home.ns, values);
         let account = release.as_its_account(kubeconfig()).await;
         let proxy = Proxy::start(&account, &home.ns).await;
         let watch = watch.iter().map(|world| world.ns.clone()).collect();
         let options = Options { watch, controllers, kubeconfig: Some(proxy.kubeconfig.clone()), ..Options::of(home) };
-        (Pennant::with(home, options).await, proxy)
+        (Relaybook::with(home, options).await, proxy)
     }
 
     /// Waits until both notifications have their cursor.
@@ -85,10 +85,10 @@ impl Stage {
         team.fence("shop", &["hook", "audit"]).await;
         receiver.wait("/hook/web", 1).await;
         receiver.wait("/audit/web", 1).await;
-        for (home, lease) in [(own, "pennant-dispatch"), (&beside, "pennant-pipeline")] {
+        for (home, lease) in [(own, "relaybook-dispatch"), (&beside, "relaybook-pipeline")] {
             let all = home.api::<Lease>().list(&ListParams::default()).await.expect("listed");
             assert_eq!(all.iter().map(ResourceExt::name_any).collect::<Vec<_>>(), [lease]);
-            let key = format!("{}.yaml", lease.trim_start_matches("pennant-"));
+            let key = format!("{}.yaml", lease.trim_start_matches("relaybook-"));
             assert_eq!(published(home).await, [key]);
         }
         observer.stop().await;
@@ -101,35 +101,35 @@ impl Stage {
     async fn lives(&self, values: &Value, watch: &[&World]) {
         let Self { own, team, receiver } = self;
         receiver.script("/hook/web", [Reply::status(400)]);
-        let (mut pennant, proxy) = self.under(values, watch).await;
+        let (mut relaybook, proxy) = self.under(values, watch).await;
         self.begun().await;
         team.ship("web", "2").await;
         receiver.wait("/hook/web", 1).await;
         receiver.wait("/audit/web", 1).await;
         team.warning("hook", "DeliveryParked").await;
-        pennant.restart().await;
+        relaybook.restart().await;
         team.ship("web", "3").await;
         receiver.wait("/hook/web", 2).await;
         receiver.wait("/audit/web", 2).await;
         team.fence("shop", &["hook", "audit"]).await;
         assert!(receiver.to("/hook/web").iter().all(|request| request.header("authorization") == "Bearer open sesame"));
         eventually("the last good configuration is kept", async || {
-            let copy = own.api::<ConfigMap>().get_opt("pennant-config-last-good").await.map_err(|e| e.to_string())?;
+            let copy = own.api::<ConfigMap>().get_opt("relaybook-config-last-good").await.map_err(|e| e.to_string())?;
             copy.map(drop).ok_or_else(|| "there is none".to_owned())
         })
         .await;
         assert_eq!(published(own).await, ["dispatch.yaml", "pipeline.yaml"]);
-        for lease in ["pennant-pipeline", "pennant-dispatch", "pennant-promote"] {
+        for lease in ["relaybook-pipeline", "relaybook-dispatch", "relaybook-promote"] {
             own.api::<Lease>().get(lease).await.expect("the Lease");
         }
-        pennant.stop().await;
+        relaybook.stop().await;
         assert_eq!(proxy.forbidden(), [""; 0]);
     }
 }
 
 /// Returns the keys of the published configuration, one for each controller.
 async fn published(home: &World) -> Vec<String> {
-    let info = home.api::<ConfigMap>().get("pennant-info").await.expect("published");
+    let info = home.api::<ConfigMap>().get("relaybook-info").await.expect("published");
     info.data.unwrap_or_default().into_keys().collect()
 }
 
@@ -159,7 +159,7 @@ async fn the_permissions_of_the_chart_are_enough() {
     // A rejected call is noticed: with one permission less there is one.
     let stage = Stage::new("lives-without").await;
     let values = json!({"watchNamespaces": [stage.team.ns], "rbac": {"secrets": {"access": "none"}}});
-    let (_pennant, proxy) = stage.under(&values, &[&stage.team]).await;
+    let (_relaybook, proxy) = stage.under(&values, &[&stage.team]).await;
     stage.team.condition("hook", "Ready", |c| c.reason == "SecretUnreadable").await;
     assert!(proxy.forbidden().iter().any(|call| call.contains("/secrets")), "{:?}", proxy.forbidden());
 }

@@ -6,60 +6,60 @@ use std::process::{Command, Output, Stdio};
 
 use kube::ResourceExt as _;
 use kube::api::{Api, Patch, PatchParams};
-use pennant::api::{Delivery, Outcome};
+use relaybook::api::{Delivery, Outcome};
 use serde_json::{Value, json};
 
 use super::{client, kubeconfig, namespaces, render};
 use crate::support::chart::Account;
 use crate::support::control_plane::{self, ControlPlane};
-use crate::support::pennant::Options;
-use crate::support::{Pennant, Receiver, Reply, World, eventually};
+use crate::support::relaybook::Options;
+use crate::support::{Receiver, Relaybook, Reply, World, eventually};
 
 const VIEW: [&str; 6] = [
-    "get pipelines.pennant.dev team-a shop",
-    "list pipelines.pennant.dev team-a",
-    "watch notifications.pennant.dev team-a",
-    "list deliveries.pennant.dev team-a",
-    "watch deliveries.pennant.dev team-a",
-    "list promotions.pennant.dev team-a",
+    "get pipelines.relaybook.dev team-a shop",
+    "list pipelines.relaybook.dev team-a",
+    "watch notifications.relaybook.dev team-a",
+    "list deliveries.relaybook.dev team-a",
+    "watch deliveries.relaybook.dev team-a",
+    "list promotions.relaybook.dev team-a",
 ];
 const EDIT: [&str; 8] = [
-    "create pipelines.pennant.dev team-a",
-    "update pipelines.pennant.dev team-a shop",
-    "patch notifications.pennant.dev team-a hook",
-    "create notifications.pennant.dev team-a",
-    "delete notifications.pennant.dev team-a hook",
-    "deletecollection pipelines.pennant.dev team-a",
-    "deletecollection notifications.pennant.dev team-a",
-    "patch deliveries.pennant.dev team-a shop-1",
+    "create pipelines.relaybook.dev team-a",
+    "update pipelines.relaybook.dev team-a shop",
+    "patch notifications.relaybook.dev team-a hook",
+    "create notifications.relaybook.dev team-a",
+    "delete notifications.relaybook.dev team-a hook",
+    "deletecollection pipelines.relaybook.dev team-a",
+    "deletecollection notifications.relaybook.dev team-a",
+    "patch deliveries.relaybook.dev team-a shop-1",
 ];
 const ADMIN: [&str; 4] = [
-    "delete deliveries.pennant.dev team-a shop-1",
-    "deletecollection deliveries.pennant.dev team-a",
-    "delete promotions.pennant.dev team-a shop-prod",
-    "deletecollection promotions.pennant.dev team-a",
+    "delete deliveries.relaybook.dev team-a shop-1",
+    "deletecollection deliveries.relaybook.dev team-a",
+    "delete promotions.relaybook.dev team-a shop-prod",
+    "deletecollection promotions.relaybook.dev team-a",
 ];
 /// What none of the three roles allows.
 const NEVER: [&str; 12] = [
-    "create deliveries.pennant.dev team-a",
-    "update deliveries.pennant.dev team-a shop-1",
-    "patch deliveries.pennant.dev/status team-a shop-1",
-    "patch pipelines.pennant.dev/status team-a shop",
-    "patch notifications.pennant.dev/status team-a hook",
-    "create promotions.pennant.dev team-a",
-    "patch promotions.pennant.dev team-a shop-prod",
-    "update promotions.pennant.dev team-a shop-prod",
-    "patch promotions.pennant.dev/status team-a shop-prod",
-    "list promotions.pennant.dev team-b",
-    "list pipelines.pennant.dev team-b",
-    "list deliveries.pennant.dev",
+    "create deliveries.relaybook.dev team-a",
+    "update deliveries.relaybook.dev team-a shop-1",
+    "patch deliveries.relaybook.dev/status team-a shop-1",
+    "patch pipelines.relaybook.dev/status team-a shop",
+    "patch notifications.relaybook.dev/status team-a hook",
+    "create promotions.relaybook.dev team-a",
+    "patch promotions.relaybook.dev team-a shop-prod",
+    "update promotions.relaybook.dev team-a shop-prod",
+    "patch promotions.relaybook.dev/status team-a shop-prod",
+    "list promotions.relaybook.dev team-b",
+    "list pipelines.relaybook.dev team-b",
+    "list deliveries.relaybook.dev",
 ];
 /// What the `ClusterRole` for approvers allows.
 const APPROVE: [&str; 4] = [
-    "list pipelines.pennant.dev team-a",
-    "get pipelines.pennant.dev team-a shop",
-    "list promotions.pennant.dev team-a",
-    "patch promotions.pennant.dev team-a shop-prod",
+    "list pipelines.relaybook.dev team-a",
+    "get pipelines.relaybook.dev team-a shop",
+    "list promotions.relaybook.dev team-a",
+    "patch promotions.relaybook.dev team-a shop-prod",
 ];
 
 /// The accounts of three people in `team-a`.
@@ -100,19 +100,19 @@ impl People {
     }
 }
 
-/// Runs `pennant redeliver` with this kubeconfig.
+/// Runs `relaybook redeliver` with this kubeconfig.
 async fn redeliver(kubeconfig: &Path, name: &str) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_pennant"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_relaybook"));
     command.args(["redeliver", "-n", "team-a", name]).env("KUBECONFIG", kubeconfig).stdin(Stdio::null());
-    tokio::task::spawn_blocking(move || command.output().expect("pennant runs")).await.expect("joined")
+    tokio::task::spawn_blocking(move || command.output().expect("relaybook runs")).await.expect("joined")
 }
 
 #[tokio::test]
 async fn permissions_of_users_are_aggregated_to_view_edit_and_admin() {
     let plane = ControlPlane::aggregating().expect("a control plane");
-    let own = World::on(&plane.kubeconfig, "pennant-system").await;
+    let own = World::on(&plane.kubeconfig, "relaybook-system").await;
     let team = World::beside("team-a", &own).await;
-    let release = render("pennant", "pennant-system", &json!({}));
+    let release = render("relaybook", "relaybook-system", &json!({}));
     let account = release.as_its_account(&plane.kubeconfig).await;
     let policy = |object: &Value| object["kind"].as_str().is_some_and(|kind| kind.starts_with("ValidatingAdmission"));
     release.apply(&plane.kubeconfig, false, policy).unwrap_or_else(|why| panic!("the policy is refused: {why}"));
@@ -126,7 +126,7 @@ async fn permissions_of_users_are_aggregated_to_view_edit_and_admin() {
     team.pipeline("shop", &["dev/web"]).await;
     team.notification("hook", &receiver, json!({})).await;
     let options = Options { watch: Vec::new(), kubeconfig: Some(account), ..Options::of(&own) };
-    let mut pennant = Pennant::with(&own, options).await;
+    let mut relaybook = Relaybook::with(&own, options).await;
     team.settled().await;
     team.ship("web", "2").await;
     let is = |outcome| move |d: &Delivery| d.status.as_ref().and_then(|s| s.outcome) == Some(outcome);
@@ -141,7 +141,7 @@ async fn permissions_of_users_are_aggregated_to_view_edit_and_admin() {
     team.delivery("Deployed 2", is(Outcome::Delivered)).await;
     assert_eq!(receiver.to("/hook/web").len(), 2);
 
-    // The same permission does not allow a user to send what Pennant has not recorded.
+    // The same permission does not allow a user to send what Relaybook has not recorded.
     let all: Api<Delivery> = Api::namespaced(control_plane::client(&editor).await, "team-a");
     let mut forged = all.get(&name).await.expect("read");
     forged.metadata = kube::api::ObjectMeta { name: Some("forged".to_owned()), ..Default::default() };
@@ -151,20 +151,20 @@ async fn permissions_of_users_are_aggregated_to_view_edit_and_admin() {
     assert!(error.contains("cannot create resource") || error.contains("cannot patch"), "{error}");
     for change in [json!({"spec": {"order": 0}}), json!({"status": {"attempts": 9}}), json!({"status": null})] {
         let changed = all.patch(&name, &PatchParams::default(), &Patch::Merge(&change)).await;
-        assert!(changed.is_err(), "only Pennant writes spec and status: {change}");
+        assert!(changed.is_err(), "only Relaybook writes spec and status: {change}");
     }
-    pennant.stop().await;
+    relaybook.stop().await;
 }
 
 #[tokio::test]
 async fn approvers_can_edit_promotions_and_nothing_else() {
     let client = client().await;
     namespaces(&client, &["team-a"]).await;
-    let release = render("pennant", "approvers-own", &json!({"rbac": {"approverClusterRole": true}}));
-    let is_role = |object: &Value| object["metadata"]["name"] == "pennant.approvers-own.approver";
+    let release = render("relaybook", "approvers-own", &json!({"rbac": {"approverClusterRole": true}}));
+    let is_role = |object: &Value| object["metadata"]["name"] == "relaybook.approvers-own.approver";
     assert_eq!(release.of("ClusterRole").filter(|object| is_role(object)).count(), 1);
     release.apply(kubeconfig(), false, is_role).unwrap_or_else(|why| panic!("the role is refused: {why}"));
-    let approver = Account::bound(&client, "team-a", "amy", "pennant.approvers-own.approver").await;
+    let approver = Account::bound(&client, "team-a", "amy", "relaybook.approvers-own.approver").await;
     for words in APPROVE {
         eventually(
             &format!("amy may {words}"),
@@ -175,10 +175,10 @@ async fn approvers_can_edit_promotions_and_nothing_else() {
         .await;
     }
     let refused = [
-        "create promotions.pennant.dev team-a",
-        "delete promotions.pennant.dev team-a shop-prod",
-        "patch pipelines.pennant.dev team-a shop",
-        "list deliveries.pennant.dev team-a",
+        "create promotions.relaybook.dev team-a",
+        "delete promotions.relaybook.dev team-a shop-prod",
+        "patch pipelines.relaybook.dev team-a shop",
+        "list deliveries.relaybook.dev team-a",
         "list secrets team-a",
     ];
     for words in [&refused[..], &NEVER[..]].concat().into_iter().filter(|words| !APPROVE.contains(words)) {
@@ -186,7 +186,7 @@ async fn approvers_can_edit_promotions_and_nothing_else() {
     }
     // By default nobody can bind it, because it does not exist. It is cluster-wide.
     for values in [json!({}), json!({"rbac": {"approverClusterRole": true}, "watchNamespaces": ["team-a"]})] {
-        let release = render("pennant", "approvers-own", &values);
+        let release = render("relaybook", "approvers-own", &values);
         assert_eq!(release.of("ClusterRole").filter(|object| is_role(object)).count(), 0, "{values}");
     }
 }

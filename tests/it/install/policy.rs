@@ -1,4 +1,4 @@
-//! The chart's admission policy: only Pennant creates Deliveries and writes their spec and status. Users with permission can annotate,
+//! The chart's admission policy: only Relaybook creates Deliveries and writes their spec and status. Users with permission can annotate,
 //! label and delete them. A patch deletes and keeps nothing. `tests/it/edited.rs` tests what the schema alone rejects.
 
 use std::fmt::Debug;
@@ -6,7 +6,7 @@ use std::path::Path;
 
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, PropagationPolicy};
 use kube::{Client, Config, ResourceExt as _};
-use pennant::api::{Delivery, Pipeline, PipelineSet, Promotion};
+use relaybook::api::{Delivery, Pipeline, PipelineSet, Promotion};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
@@ -39,8 +39,8 @@ async fn as_user(kubeconfig: &Path, user: Option<&str>) -> Client {
 /// Installs the policy. Returns a client that may do everything, and the kubeconfig of the controller's account.
 async fn installed(plane: &ControlPlane) -> (Client, std::path::PathBuf) {
     let admin = control_plane::client(&plane.kubeconfig).await;
-    namespaces(&admin, &["pennant-system", "team-a"]).await;
-    let release = render("pennant", "pennant-system", &json!({}));
+    namespaces(&admin, &["relaybook-system", "team-a"]).await;
+    let release = render("relaybook", "relaybook-system", &json!({}));
     let account = release.as_its_account(&plane.kubeconfig).await;
     let policy = |object: &Value| object["kind"].as_str().is_some_and(|kind| kind.starts_with("ValidatingAdmission"));
     assert_eq!(release.objects.iter().filter(|object| policy(object)).count(), 2);
@@ -66,7 +66,10 @@ async fn only_the_controller_creates_deliveries() {
 
     let all: Api<Delivery> = Api::namespaced(admin, "team-a");
     let refused = in_force(&all).await;
-    assert!(refused.contains("only Pennant creates Deliveries") && refused.contains("pennant.dev/redeliver"), "{refused}");
+    assert!(
+        refused.contains("only Relaybook creates Deliveries") && refused.contains("relaybook.dev/redeliver"),
+        "{refused}"
+    );
 
     let own: Api<Delivery> = Api::namespaced(as_user(&account, None).await, "team-a");
     let params = PatchParams::default();
@@ -92,17 +95,17 @@ async fn only_the_controller_creates_deliveries() {
         ("new", json!({"status": {}})),
         ("pending", json!({"status": {"reason": "Forged"}})),
         ("pending", json!({"status": {"outcome": "Delivered"}})),
-        ("pending", json!({"status": {"attempts": 2}, "metadata": {"annotations": {"pennant.dev/redeliver": "1"}}})),
+        ("pending", json!({"status": {"attempts": 2}, "metadata": {"annotations": {"relaybook.dev/redeliver": "1"}}})),
         ("settled", json!({"status": {"outcome": null, "redelivered": redelivered}})),
         ("direct", json!({"status": {"outcome": null, "redelivered": redelivered}})),
     ] {
         let error = all.patch(name, &params, &Patch::Merge(&change)).await.expect_err("refused").to_string();
-        assert!(error.contains("only Pennant creates"), "{name}: {change}: {error}");
+        assert!(error.contains("only Relaybook creates"), "{name}: {change}: {error}");
     }
     let error = all.patch("new", &params, &Patch::Merge(json!({"spec": {"order": 0}}))).await.expect_err("spec").to_string();
-    assert!(error.contains("only Pennant creates") || error.contains("cannot be edited"), "{error}");
+    assert!(error.contains("only Relaybook creates") || error.contains("cannot be edited"), "{error}");
 
-    let wish = Patch::Merge(json!({"metadata": {"annotations": {"pennant.dev/redeliver": "1"}, "labels": {"a": "b"}}}));
+    let wish = Patch::Merge(json!({"metadata": {"annotations": {"relaybook.dev/redeliver": "1"}, "labels": {"a": "b"}}}));
     for name in ["new", "pending", "settled", "direct"] {
         all.patch(name, &params, &wish).await.expect("anybody may ask for it to be sent again");
         all.delete(name, &DeleteParams::default()).await.expect("anybody may delete it");
@@ -116,12 +119,12 @@ fn typed<K: DeserializeOwned>(object: Value) -> K {
 fn promotion(name: &str) -> Value {
     let pipeline = json!({"name": "shop", "uid": "u"});
     let spec = json!({"pipelineRef": pipeline, "environment": "prod", "from": "dev", "revision": "2", "occasion": 1});
-    json!({"metadata": {"name": name, "labels": {"pennant.dev/pipeline": "shop"}}, "spec": spec})
+    json!({"metadata": {"name": name, "labels": {"relaybook.dev/pipeline": "shop"}}, "spec": spec})
 }
 
 /// Returns a pipeline with an owner. `set`: the set that made it, or an empty text.
 fn pipeline(name: &str, owner: &Value, set: &str) -> Value {
-    let labels = json!({"pennant.dev/pipeline-set": "apps"});
+    let labels = json!({"relaybook.dev/pipeline-set": "apps"});
     let source = json!({"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "team-a", "name": "x"});
     let made_by = Some(json!({"name": set, "source": source})).filter(|_| !set.is_empty());
     json!({"metadata": {"name": name, "labels": labels, "ownerReferences": [owner]}, "spec": {
@@ -167,7 +170,7 @@ impl Stage {
         let post = PostParams::default();
         for name in ["one", "fore"] {
             let mut object = delivery("team-a", name);
-            object.labels_mut().insert("pennant.dev/pipeline".to_owned(), "shop".to_owned());
+            object.labels_mut().insert("relaybook.dev/pipeline".to_owned(), "shop".to_owned());
             own.create(&post, &object).await.expect("a Delivery");
             stage.promotions.create(&post, &typed(promotion(name))).await.expect("a person starts a promotion");
         }
@@ -196,7 +199,7 @@ async fn owner(admin: &Client) -> Value {
     let sets: Api<PipelineSet> = Api::namespaced(admin.clone(), "team-a");
     let set = sets.create(&PostParams::default(), &typed(set)).await.expect("a set");
     json!({
-        "apiVersion": "pennant.dev/v1alpha1", "kind": "PipelineSet", "name": "apps", "uid": set.uid(), "controller": true,
+        "apiVersion": "relaybook.dev/v1alpha1", "kind": "PipelineSet", "name": "apps", "uid": set.uid(), "controller": true,
         "blockOwnerDeletion": true,
     })
 }
@@ -217,8 +220,8 @@ async fn a_patch_deletes_and_keeps_nothing() {
         ("ownerReferences", json!({"ownerReferences": [renamed]})),
         ("finalizers", json!({"finalizers": held})),
         ("finalizers", json!({"finalizers": ["foregroundDeletion"]})),
-        ("annotations", json!({"annotations": {"pennant.dev/approved-by": "hook"}})),
-        ("annotations", json!({"annotations": {"pennant.dev/applied": "0"}})),
+        ("annotations", json!({"annotations": {"relaybook.dev/approved-by": "hook"}})),
+        ("annotations", json!({"annotations": {"relaybook.dev/applied": "0"}})),
     ] {
         let change = json!({"metadata": metadata});
         for why in stage.refused("one", &change).await {
@@ -227,12 +230,12 @@ async fn a_patch_deletes_and_keeps_nothing() {
         assert_eq!(refused(&stage.pipelines, "mine", &change).await, "", "{change}: no set made it");
     }
     for (label, value, are_refused) in [
-        ("pennant.dev/pipeline", json!("other"), [true, true, false]),
-        ("pennant.dev/pipeline", Value::Null, [true, true, false]),
-        ("pennant.dev/environment", json!("prod"), [true, true, false]),
+        ("relaybook.dev/pipeline", json!("other"), [true, true, false]),
+        ("relaybook.dev/pipeline", Value::Null, [true, true, false]),
+        ("relaybook.dev/environment", json!("prod"), [true, true, false]),
         ("velero.io/exclude-from-backup", json!("false"), [true, true, false]),
-        ("pennant.dev/pipeline-set", json!("b"), [false, false, true]),
-        ("pennant.dev/pipeline-set", Value::Null, [false, false, true]),
+        ("relaybook.dev/pipeline-set", json!("b"), [false, false, true]),
+        ("relaybook.dev/pipeline-set", Value::Null, [false, false, true]),
     ] {
         let found = stage.refused("one", &json!({"metadata": {"labels": {label: value}}})).await;
         assert_eq!(found.each_ref().map(|why| why.contains("metadata.labels")), are_refused, "{label}: {found:?}");
@@ -253,13 +256,13 @@ async fn users_and_the_garbage_collector_can_do_what_they_could() {
     let none = [""; 3];
     let all = json!({"metadata": {"labels": {"mine": "a"}, "annotations": {"a/b": "c"}}});
     assert_eq!(stage.refused("one", &all).await, none);
-    let wish = json!({"metadata": {"annotations": {"pennant.dev/redeliver": "1"}}});
+    let wish = json!({"metadata": {"annotations": {"relaybook.dev/redeliver": "1"}}});
     assert_eq!(refused(&stage.deliveries, "one", &wish).await, "");
-    let wish = json!({"metadata": {"annotations": {"pennant.dev/retry": "1"}}, "spec": {"approved": true}});
+    let wish = json!({"metadata": {"annotations": {"relaybook.dev/retry": "1"}}, "spec": {"approved": true}});
     assert_eq!(refused(&stage.promotions, "one", &wish).await, "");
     let edit = json!({"spec": {"environments": [{"name": "live", "targets": [{"namespace": "team-a"}]}]}});
     assert_eq!(refused(&stage.pipelines, "one", &edit).await, "");
-    let labels = json!({"pennant.dev/pipeline-set": null});
+    let labels = json!({"relaybook.dev/pipeline-set": null});
     let leaves = json!({"metadata": {"ownerReferences": null, "labels": labels}, "spec": {"pipelineSet": null}});
     assert_eq!(refused(&stage.pipelines, "taken", &leaves).await, "", "a pipeline is taken out of its set");
 
@@ -300,7 +303,7 @@ fn a_namespaced_installation_has_no_admission_policy() {
         json!({"admissionPolicy": {"enabled": false}}),
         json!({"controllers": ["pipeline"], "pipelineSets": {"enabled": false}}),
     ] {
-        let release = render("pennant", "pennant-system", &values);
+        let release = render("relaybook", "relaybook-system", &values);
         assert_eq!(
             release.of("ValidatingAdmissionPolicy").count() + release.of("ValidatingAdmissionPolicyBinding").count(),
             0,
@@ -318,7 +321,7 @@ fn a_policy_protects_what_its_release_writes() {
         (json!({"controllers": ["promote"]}), "promotions"),
         (json!({"controllers": ["pipeline"]}), "pipelines"),
     ] {
-        let release = render("pennant", "pennant-system", &values);
+        let release = render("relaybook", "relaybook-system", &values);
         let policy = release.of("ValidatingAdmissionPolicy").next().expect("a policy");
         let rules = policy["spec"]["matchConstraints"]["resourceRules"].as_array().expect("rules");
         let kinds: Vec<_> = rules.iter().map(|rule| rule["resources"][0].as_str().expect("a resource")).collect();

@@ -9,15 +9,15 @@ use super::{SETS, client, kubeconfig, of_set, room};
 /// Every call that the program makes, by resource: `RESOURCE.GROUP: verbs`. Each resource that is not in this list is an application
 /// object, for which only `OTHERS` is allowed.
 const CALLS: [&str; 13] = [
-    "pipelines.pennant.dev: get list watch create patch delete",
-    "pipelinesets.pennant.dev: get list watch create patch delete",
-    "pipelinesets/status.pennant.dev: patch",
-    "pipelines/status.pennant.dev: patch",
-    "notifications.pennant.dev: get list watch",
-    "notifications/status.pennant.dev: patch",
-    "deliveries.pennant.dev: get list watch create patch delete",
-    "promotions.pennant.dev: get list watch create patch delete",
-    "promotions/status.pennant.dev: patch",
+    "pipelines.relaybook.dev: get list watch create patch delete",
+    "pipelinesets.relaybook.dev: get list watch create patch delete",
+    "pipelinesets/status.relaybook.dev: patch",
+    "pipelines/status.relaybook.dev: patch",
+    "notifications.relaybook.dev: get list watch",
+    "notifications/status.relaybook.dev: patch",
+    "deliveries.relaybook.dev: get list watch create patch delete",
+    "promotions.relaybook.dev: get list watch create patch delete",
+    "promotions/status.relaybook.dev: patch",
     "events.events.k8s.io: create patch",
     "leases.coordination.k8s.io: get list watch create update",
     "secrets.: list watch",
@@ -70,21 +70,21 @@ async fn holds(set: &str, allowed: &[&str], refused: &[&str]) {
     }
 }
 
-/// What Pennant may not do, however it is installed.
+/// What Relaybook may not do, however it is installed.
 const NEVER: [&str; 28] = [
-    "update pipelines.pennant.dev team-a",
-    "deletecollection pipelines.pennant.dev team-a",
-    "create pipelinesets.pennant.dev team-a",
-    "patch pipelinesets.pennant.dev team-a",
-    "update pipelines.pennant.dev/status team-a",
-    "patch notifications.pennant.dev team-a",
-    "delete notifications.pennant.dev team-a",
-    "update deliveries.pennant.dev team-a",
-    "patch deliveries.pennant.dev/status team-a",
-    "deletecollection deliveries.pennant.dev team-a",
-    "update promotions.pennant.dev team-a",
-    "update promotions.pennant.dev/status team-a",
-    "deletecollection promotions.pennant.dev team-a",
+    "update pipelines.relaybook.dev team-a",
+    "deletecollection pipelines.relaybook.dev team-a",
+    "create pipelinesets.relaybook.dev team-a",
+    "patch pipelinesets.relaybook.dev team-a",
+    "update pipelines.relaybook.dev/status team-a",
+    "patch notifications.relaybook.dev team-a",
+    "delete notifications.relaybook.dev team-a",
+    "update deliveries.relaybook.dev team-a",
+    "patch deliveries.relaybook.dev/status team-a",
+    "deletecollection deliveries.relaybook.dev team-a",
+    "update promotions.relaybook.dev team-a",
+    "update promotions.relaybook.dev/status team-a",
+    "deletecollection promotions.relaybook.dev team-a",
     "get secrets team-a",
     "create secrets team-a",
     "update secrets team-a",
@@ -102,39 +102,39 @@ const NEVER: [&str; 28] = [
     "bind clusterroles.rbac.authorization.k8s.io",
 ];
 
-/// What Pennant may not do either if it makes no pipelines.
+/// What Relaybook may not do either if it makes no pipelines.
 const WITHOUT_SETS: [&str; 5] = [
-    "patch pipelines.pennant.dev team-a",
-    "create pipelines.pennant.dev team-a",
-    "delete pipelines.pennant.dev team-a",
-    "list pipelinesets.pennant.dev team-a",
-    "patch pipelinesets.pennant.dev/status team-a apps",
+    "patch pipelines.relaybook.dev team-a",
+    "create pipelines.relaybook.dev team-a",
+    "delete pipelines.relaybook.dev team-a",
+    "list pipelinesets.relaybook.dev team-a",
+    "patch pipelinesets.relaybook.dev/status team-a apps",
 ];
 
 #[tokio::test]
 async fn permissions_of_a_cluster_wide_installation() {
     let own = "own-default";
     let allowed = [
-        "list pipelines.pennant.dev",
-        "watch pipelines.pennant.dev",
-        "get pipelines.pennant.dev team-a shop",
-        "patch pipelines.pennant.dev/status team-a shop",
-        "create pipelines.pennant.dev team-a",
-        "patch pipelines.pennant.dev team-a shop",
-        "delete pipelines.pennant.dev team-a shop",
-        "watch pipelinesets.pennant.dev",
-        "patch pipelinesets.pennant.dev/status team-a apps",
-        &format!("create pipelinesets.pennant.dev {own}"),
-        &format!("delete pipelinesets.pennant.dev {own} follow-deployments"),
-        "patch notifications.pennant.dev/status team-a chat",
-        "create deliveries.pennant.dev team-a",
-        "delete deliveries.pennant.dev team-a shop-1",
-        "patch deliveries.pennant.dev team-a shop-1",
-        "watch promotions.pennant.dev",
-        "create promotions.pennant.dev team-a",
-        "patch promotions.pennant.dev team-a shop-prod",
-        "patch promotions.pennant.dev/status team-a shop-prod",
-        "delete promotions.pennant.dev team-a shop-prod",
+        "list pipelines.relaybook.dev",
+        "watch pipelines.relaybook.dev",
+        "get pipelines.relaybook.dev team-a shop",
+        "patch pipelines.relaybook.dev/status team-a shop",
+        "create pipelines.relaybook.dev team-a",
+        "patch pipelines.relaybook.dev team-a shop",
+        "delete pipelines.relaybook.dev team-a shop",
+        "watch pipelinesets.relaybook.dev",
+        "patch pipelinesets.relaybook.dev/status team-a apps",
+        &format!("create pipelinesets.relaybook.dev {own}"),
+        &format!("delete pipelinesets.relaybook.dev {own} follow-deployments"),
+        "patch notifications.relaybook.dev/status team-a chat",
+        "create deliveries.relaybook.dev team-a",
+        "delete deliveries.relaybook.dev team-a shop-1",
+        "patch deliveries.relaybook.dev team-a shop-1",
+        "watch promotions.relaybook.dev",
+        "create promotions.relaybook.dev team-a",
+        "patch promotions.relaybook.dev team-a shop-prod",
+        "patch promotions.relaybook.dev/status team-a shop-prod",
+        "delete promotions.relaybook.dev team-a shop-prod",
         "create events.events.k8s.io team-a",
         "patch events.events.k8s.io team-a",
         "list secrets team-a",
@@ -148,24 +148,24 @@ async fn permissions_of_a_cluster_wide_installation() {
         "list helmops.fleet.cattle.io",
         "list clusters.fleet.cattle.io",
         &format!("create leases.coordination.k8s.io {own}"),
-        &format!("update leases.coordination.k8s.io {own} pennant-dispatch"),
-        &format!("update leases.coordination.k8s.io {own} pennant-promote"),
-        &format!("get configmaps {own} pennant-config"),
-        &format!("create configmaps {own} pennant-config-last-good"),
-        &format!("patch configmaps {own} pennant-config-last-good"),
-        &format!("get configmaps {own} pennant-info"),
-        &format!("create configmaps {own} pennant-info"),
-        &format!("patch configmaps {own} pennant-info"),
+        &format!("update leases.coordination.k8s.io {own} relaybook-dispatch"),
+        &format!("update leases.coordination.k8s.io {own} relaybook-promote"),
+        &format!("get configmaps {own} relaybook-config"),
+        &format!("create configmaps {own} relaybook-config-last-good"),
+        &format!("patch configmaps {own} relaybook-config-last-good"),
+        &format!("get configmaps {own} relaybook-info"),
+        &format!("create configmaps {own} relaybook-info"),
+        &format!("patch configmaps {own} relaybook-info"),
     ];
     let refused = [
         &format!("update leases.coordination.k8s.io {own} somebody-else") as &str,
         &format!("get leases.coordination.k8s.io {own} somebody-else"),
         "create leases.coordination.k8s.io team-a",
         &format!("get configmaps {own} another"),
-        &format!("patch configmaps {own} pennant-config"),
-        &format!("delete configmaps {own} pennant-config-last-good"),
+        &format!("patch configmaps {own} relaybook-config"),
+        &format!("delete configmaps {own} relaybook-config-last-good"),
         &format!("create configmaps {own} another"),
-        "get configmaps team-a pennant-config",
+        "get configmaps team-a relaybook-config",
         "list ocirepositories.source.toolkit.fluxcd.io",
     ];
     holds("default", &allowed, &[&refused[..], &NEVER[..]].concat()).await;
@@ -175,41 +175,41 @@ async fn permissions_of_a_cluster_wide_installation() {
 async fn permissions_of_a_namespaced_installation() {
     let own = "own-namespaced";
     let allowed = [
-        "list pipelines.pennant.dev team-a",
-        "watch pipelines.pennant.dev team-b",
-        "patch pipelines.pennant.dev/status team-b shop",
-        "create pipelines.pennant.dev team-b",
-        "list pipelinesets.pennant.dev team-b",
-        "create promotions.pennant.dev team-b",
-        "patch promotions.pennant.dev/status team-b shop-prod",
+        "list pipelines.relaybook.dev team-a",
+        "watch pipelines.relaybook.dev team-b",
+        "patch pipelines.relaybook.dev/status team-b shop",
+        "create pipelines.relaybook.dev team-b",
+        "list pipelinesets.relaybook.dev team-b",
+        "create promotions.relaybook.dev team-b",
+        "patch promotions.relaybook.dev/status team-b shop-prod",
         "list secrets team-a",
         "list deployments.apps team-b",
         "create events.events.k8s.io team-a",
         // For cluster-wide notifications.
-        &format!("list deliveries.pennant.dev {own}"),
-        &format!("create deliveries.pennant.dev {own}"),
-        &format!("patch deliveries.pennant.dev {own}"),
+        &format!("list deliveries.relaybook.dev {own}"),
+        &format!("create deliveries.relaybook.dev {own}"),
+        &format!("patch deliveries.relaybook.dev {own}"),
         &format!("list secrets {own}"),
         &format!("create events.events.k8s.io {own}"),
-        &format!("update leases.coordination.k8s.io {own} pennant-pipeline"),
+        &format!("update leases.coordination.k8s.io {own} relaybook-pipeline"),
     ];
     let refused = [
-        "list pipelines.pennant.dev",
+        "list pipelines.relaybook.dev",
         "list secrets",
         "list configmaps",
         "list deployments.apps",
         "list secrets infra",
-        "list pipelines.pennant.dev infra",
-        "create pipelines.pennant.dev infra",
-        &format!("create pipelines.pennant.dev {own}"),
-        "create deliveries.pennant.dev infra",
-        "patch deliveries.pennant.dev infra",
-        "list promotions.pennant.dev",
-        "create promotions.pennant.dev infra",
-        &format!("list promotions.pennant.dev {own}"),
+        "list pipelines.relaybook.dev infra",
+        "create pipelines.relaybook.dev infra",
+        &format!("create pipelines.relaybook.dev {own}"),
+        "create deliveries.relaybook.dev infra",
+        "patch deliveries.relaybook.dev infra",
+        "list promotions.relaybook.dev",
+        "create promotions.relaybook.dev infra",
+        &format!("list promotions.relaybook.dev {own}"),
         "list helmreleases.helm.toolkit.fluxcd.io team-a",
         "create leases.coordination.k8s.io team-a",
-        &format!("list pipelines.pennant.dev {own}"),
+        &format!("list pipelines.relaybook.dev {own}"),
         &format!("list deployments.apps {own}"),
     ];
     holds("namespaced", &allowed, &[&refused[..], &NEVER[..]].concat()).await;
@@ -223,8 +223,8 @@ async fn permissions_with_listed_secrets() {
         "list secrets team-b",
         "list configmaps team-a texts",
         "watch configmaps infra texts",
-        "list configmaps own-secrets-listed pennant-config",
-        "list pipelines.pennant.dev",
+        "list configmaps own-secrets-listed relaybook-config",
+        "list pipelines.relaybook.dev",
     ];
     let refused = [
         "list secrets",
@@ -241,7 +241,7 @@ async fn permissions_with_listed_secrets() {
 
 #[tokio::test]
 async fn permissions_without_secrets() {
-    let allowed = ["list pipelines.pennant.dev", "list deployments.apps", "get configmaps own-minimal pennant-config"];
+    let allowed = ["list pipelines.relaybook.dev", "list deployments.apps", "get configmaps own-minimal relaybook-config"];
     let refused = [
         "list secrets team-a",
         "list secrets own-minimal",
@@ -254,18 +254,18 @@ async fn permissions_without_secrets() {
 #[tokio::test]
 async fn permissions_of_the_dispatcher_alone() {
     let allowed = [
-        "list pipelines.pennant.dev team-a",
-        "create deliveries.pennant.dev team-a",
-        "update leases.coordination.k8s.io own-isolated pennant-dispatch",
+        "list pipelines.relaybook.dev team-a",
+        "create deliveries.relaybook.dev team-a",
+        "update leases.coordination.k8s.io own-isolated relaybook-dispatch",
         "list secrets team-a",
     ];
     let refused = [
         "list deployments.apps team-a",
         "list clusters.cluster.x-k8s.io team-a",
-        "update leases.coordination.k8s.io own-isolated pennant-pipeline",
+        "update leases.coordination.k8s.io own-isolated relaybook-pipeline",
         "list configmaps team-a",
-        "list promotions.pennant.dev team-a",
-        "patch promotions.pennant.dev/status team-a shop-prod",
+        "list promotions.relaybook.dev team-a",
+        "patch promotions.relaybook.dev/status team-a shop-prod",
     ];
     holds("isolated", &allowed, &[&refused[..], &NEVER[..], &WITHOUT_SETS[..]].concat()).await;
 }
@@ -274,30 +274,30 @@ async fn permissions_of_the_dispatcher_alone() {
 async fn permissions_of_the_pipeline_controller_alone() {
     let own = "own-observer";
     let allowed = [
-        "list pipelines.pennant.dev",
-        "patch pipelines.pennant.dev/status team-a shop",
+        "list pipelines.relaybook.dev",
+        "patch pipelines.relaybook.dev/status team-a shop",
         "list deployments.apps",
         "list clusters.cluster.x-k8s.io",
-        "list promotions.pennant.dev",
-        "watch promotions.pennant.dev team-a",
+        "list promotions.relaybook.dev",
+        "watch promotions.relaybook.dev team-a",
         "list secrets team-a",
         "create events.events.k8s.io team-a",
-        &format!("update leases.coordination.k8s.io {own} pennant-pipeline"),
-        &format!("patch configmaps {own} pennant-info"),
+        &format!("update leases.coordination.k8s.io {own} relaybook-pipeline"),
+        &format!("patch configmaps {own} relaybook-info"),
     ];
     let refused = [
-        "create promotions.pennant.dev team-a",
-        "patch promotions.pennant.dev team-a shop-prod",
-        "patch promotions.pennant.dev/status team-a shop-prod",
-        "list notifications.pennant.dev team-a",
-        "patch notifications.pennant.dev/status team-a chat",
-        "list deliveries.pennant.dev team-a",
-        "create deliveries.pennant.dev team-a",
-        "patch deliveries.pennant.dev team-a shop-1",
+        "create promotions.relaybook.dev team-a",
+        "patch promotions.relaybook.dev team-a shop-prod",
+        "patch promotions.relaybook.dev/status team-a shop-prod",
+        "list notifications.relaybook.dev team-a",
+        "patch notifications.relaybook.dev/status team-a chat",
+        "list deliveries.relaybook.dev team-a",
+        "create deliveries.relaybook.dev team-a",
+        "patch deliveries.relaybook.dev team-a shop-1",
         "list configmaps team-a",
-        &format!("get configmaps {own} pennant-config"),
-        &format!("create configmaps {own} pennant-config-last-good"),
-        &format!("update leases.coordination.k8s.io {own} pennant-dispatch"),
+        &format!("get configmaps {own} relaybook-config"),
+        &format!("create configmaps {own} relaybook-config-last-good"),
+        &format!("update leases.coordination.k8s.io {own} relaybook-dispatch"),
     ];
     holds("observer", &allowed, &[&refused[..], &NEVER[..]].concat()).await;
 }
@@ -306,33 +306,33 @@ async fn permissions_of_the_pipeline_controller_alone() {
 async fn permissions_of_the_promotion_controller_alone() {
     let own = "own-promoter";
     let allowed = [
-        "list pipelines.pennant.dev",
-        "watch pipelines.pennant.dev team-a",
-        "list promotions.pennant.dev",
-        "create promotions.pennant.dev team-a",
-        "patch promotions.pennant.dev team-a shop-prod",
-        "patch promotions.pennant.dev/status team-a shop-prod",
-        "delete promotions.pennant.dev team-a shop-prod",
+        "list pipelines.relaybook.dev",
+        "watch pipelines.relaybook.dev team-a",
+        "list promotions.relaybook.dev",
+        "create promotions.relaybook.dev team-a",
+        "patch promotions.relaybook.dev team-a shop-prod",
+        "patch promotions.relaybook.dev/status team-a shop-prod",
+        "delete promotions.relaybook.dev team-a shop-prod",
         // What receivers answer to its requests.
-        "list deliveries.pennant.dev team-a",
+        "list deliveries.relaybook.dev team-a",
         "create events.events.k8s.io team-a",
         // The credentials of repositories.
         "list secrets team-a",
         "watch secrets team-a deploy-bot",
-        &format!("update leases.coordination.k8s.io {own} pennant-promote"),
-        &format!("patch configmaps {own} pennant-info"),
+        &format!("update leases.coordination.k8s.io {own} relaybook-promote"),
+        &format!("patch configmaps {own} relaybook-info"),
     ];
     let refused = [
-        "patch pipelines.pennant.dev/status team-a shop",
-        "list notifications.pennant.dev team-a",
-        "patch deliveries.pennant.dev team-a",
-        "create deliveries.pennant.dev team-a",
+        "patch pipelines.relaybook.dev/status team-a shop",
+        "list notifications.relaybook.dev team-a",
+        "patch deliveries.relaybook.dev team-a",
+        "create deliveries.relaybook.dev team-a",
         "list deployments.apps team-a",
         "list clusters.cluster.x-k8s.io team-a",
         "get secrets team-a deploy-bot",
         "list configmaps team-a",
-        &format!("get configmaps {own} pennant-config"),
-        &format!("update leases.coordination.k8s.io {own} pennant-dispatch"),
+        &format!("get configmaps {own} relaybook-config"),
+        &format!("update leases.coordination.k8s.io {own} relaybook-dispatch"),
     ];
     holds("promoter", &allowed, &[&refused[..], &NEVER[..], &WITHOUT_SETS[..]].concat()).await;
 }

@@ -48,9 +48,9 @@ fn kustomized(folder: &str) -> BTreeMap<String, Value> {
 
 fn compare(folder: &str, values: &Value) {
     let mut base = kustomized(folder);
-    let namespace = base.remove("Namespace - pennant-system").expect("the namespace");
+    let namespace = base.remove("Namespace - relaybook-system").expect("the namespace");
     assert_eq!(namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"], "restricted");
-    let chart = by_name(render("pennant", "pennant-system", values).objects);
+    let chart = by_name(render("relaybook", "relaybook-system", values).objects);
     assert_eq!(base.keys().collect::<Vec<_>>(), chart.keys().collect::<Vec<_>>(), "{folder}");
     for (name, object) in chart {
         assert_eq!(base[&name], object, "{folder}: {name}");
@@ -59,7 +59,7 @@ fn compare(folder: &str, values: &Value) {
 
 /// An image that cannot be pulled, because no image is published yet. Its name gives the reason.
 fn image() -> Value {
-    json!({"repository": "image-repository-not-set.invalid/pennant"})
+    json!({"repository": "image-repository-not-set.invalid/relaybook"})
 }
 
 #[test]
@@ -74,8 +74,9 @@ fn the_namespaced_overlay_is_the_chart_with_one_watched_namespace() {
 
 #[test]
 fn the_crds_are_those_of_the_program() {
-    let ours = by_name(pennant::api::crds().iter().map(|crd| serde_json::to_value(crd).expect("JSON")).collect());
+    let ours = by_name(relaybook::api::crds().iter().map(|crd| serde_json::to_value(crd).expect("JSON")).collect());
     assert_eq!(kustomized("deploy/kustomize/crds"), ours);
-    let chart = by_name(render("pennant", "pennant-system", &json!({})).of("CustomResourceDefinition").cloned().collect());
+    let chart =
+        by_name(render("relaybook", "relaybook-system", &json!({})).of("CustomResourceDefinition").cloned().collect());
     assert_eq!(chart, ours);
 }

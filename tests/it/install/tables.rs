@@ -10,8 +10,8 @@ use crate::support::chart::Release;
 /// Role, API group, resource, name of an object (empty: any), and verb.
 type Grant = [String; 5];
 
-const RELEASE: &str = "pennant";
-const NAMESPACE: &str = "pennant-system";
+const RELEASE: &str = "relaybook";
+const NAMESPACE: &str = "relaybook-system";
 
 /// Values with which the chart creates all of its roles.
 fn values() -> [Value; 3] {

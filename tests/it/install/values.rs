@@ -10,7 +10,7 @@ use super::{SETS, of_set, render};
 use crate::support::chart::{self, Release};
 
 /// The argument for the key of the audit page, which is in a Secret.
-const KEY_FILE: &str = "--page-key-file=/etc/pennant/page/key";
+const KEY_FILE: &str = "--page-key-file=/etc/relaybook/page/key";
 
 /// Each entry is a rejected value, and a word of the error message.
 #[test]
@@ -34,8 +34,8 @@ fn an_invalid_value_is_rejected() {
         (json!({"hooks": {"enabled": true}, "controllers": ["dispatch"]}), "hooks.enabled requires the controller promote"),
         (json!({"hooks": {"port": 0}}), "port"),
         (json!({"hooks": {"secretRef": {"name": "a"}}}), "secretRef"),
-        (json!({"page": {"url": "http://pennant.example.com"}}), "'/page/url'"),
-        (json!({"page": {"url": "https://pennant.example.com/page"}}), "'/page/url'"),
+        (json!({"page": {"url": "http://relaybook.example.com"}}), "'/page/url'"),
+        (json!({"page": {"url": "https://relaybook.example.com/page"}}), "'/page/url'"),
         (json!({"page": {"port": 0}}), "'/page/port'"),
         (json!({"page": {"keySecretName": "A"}}), "'/page/keySecretName'"),
         (json!({"page": {"statusReaders": "platform"}}), "'/page/statusReaders'"),
@@ -91,7 +91,7 @@ fn an_invalid_value_is_rejected() {
 #[test]
 fn an_older_kubernetes_is_rejected() {
     for (version, fits) in [("v1.30.14", false), ("v1.31.0", true), ("v1.31.4-eks-1234567", true)] {
-        let args = ["template", "pennant", "charts/pennant", "--set", "image.repository=any", "--kube-version", version];
+        let args = ["template", "relaybook", "charts/relaybook", "--set", "image.repository=any", "--kube-version", version];
         let rendered = chart::answer(chart::run(chart::helm(), &args, ""));
         assert_eq!(rendered.is_ok(), fits, "{version}");
         assert!(rendered.err().is_none_or(|why| why.contains("kubeVersion: >=1.31.0-0")), "{version}");
@@ -157,7 +157,7 @@ fn egress_allows_dns_and_the_rules_of_the_values() {
 
 /// Returns the flags that `--help` lists.
 fn flags() -> BTreeSet<String> {
-    let help = Command::new(env!("CARGO_BIN_EXE_pennant")).args(["run", "--help"]).output().expect("it runs");
+    let help = Command::new(env!("CARGO_BIN_EXE_relaybook")).args(["run", "--help"]).output().expect("it runs");
     let help = String::from_utf8(help.stdout).expect("UTF-8");
     let named = help.lines().filter_map(|line| {
         let line = line.trim_start();
@@ -192,7 +192,7 @@ fn the_program_understands_its_arguments() {
     let key = format!("--page-key-file={}", file.display());
     for set in SETS {
         let started = |more: &[&str]| {
-            let mut command = Command::new(env!("CARGO_BIN_EXE_pennant"));
+            let mut command = Command::new(env!("CARGO_BIN_EXE_relaybook"));
             // There is no cluster to connect to, so the program ends after it has parsed its arguments.
             let release = of_set(set);
             let args = release.args().into_iter().map(|arg| if arg == KEY_FILE { key.as_str() } else { arg });
@@ -211,15 +211,15 @@ fn the_global_configuration_arrives_as_it_was_written() {
     let lint = |release: &Release, name: &str| {
         let map = release.of("ConfigMap").find(|map| map["metadata"]["name"] == name).expect("the ConfigMap");
         let args = ["lint", "--config-map", name, "--controller-namespace", &release.namespace, "-"];
-        chart::answer(chart::run(Path::new(env!("CARGO_BIN_EXE_pennant")), &args, &map.to_string()))
+        chart::answer(chart::run(Path::new(env!("CARGO_BIN_EXE_relaybook")), &args, &map.to_string()))
     };
-    lint(&of_set("everything"), "pennant-global").unwrap();
+    lint(&of_set("everything"), "relaybook-global").unwrap();
     let isolated = of_set("isolated");
-    lint(&isolated, "pennant-config").unwrap();
+    lint(&isolated, "relaybook-config").unwrap();
     let text = isolated.of("ConfigMap").next().unwrap()["data"]["config.yaml"].as_str().unwrap().to_owned();
     assert!(text.starts_with("# As a text, with its comments.\n"), "{text}");
     let broken = json!({"config": {"text": "notificatoins: []"}});
-    assert!(lint(&render("broken", "own", &broken), "pennant-config").is_err());
+    assert!(lint(&render("broken", "own", &broken), "relaybook-config").is_err());
     assert_eq!(of_set("default").of("ConfigMap").count(), 0);
 }
 
@@ -271,7 +271,7 @@ fn hooks_have_a_port_a_service_and_a_rule_only_if_they_are_enabled() {
     let with = of_set("everything");
     assert_eq!(ports(&with), ["http", "hooks", "page"]);
     assert!(with.args().contains(&"--hooks-addr=0.0.0.0:9443"), "{:?}", with.args());
-    let service = with.of("Service").find(|service| service["metadata"]["name"] == "everything-pennant-hooks");
+    let service = with.of("Service").find(|service| service["metadata"]["name"] == "everything-relaybook-hooks");
     let port = &service.expect("a Service")["spec"]["ports"][0];
     assert_eq!((port["targetPort"].as_str(), port["port"].as_u64()), (Some("hooks"), Some(8080)));
     let rules = rules(&with);
@@ -301,9 +301,9 @@ fn without_a_page_nothing_names_it() {
     assert!(named.is_empty(), "{named:?}");
 
     // Templates can have links to the page of another release.
-    let page = json!({"url": "https://pennant.example.com", "actions": true, "keySecretName": "key"});
+    let page = json!({"url": "https://relaybook.example.com", "actions": true, "keySecretName": "key"});
     let linked = render("alone", "own", &json!({"page": page}));
-    assert_eq!(page_args(&linked), ["--page-url=https://pennant.example.com"]);
+    assert_eq!(page_args(&linked), ["--page-url=https://relaybook.example.com"]);
     assert!(linked.pod()["volumes"].is_null() && linked.of("Service").count() == 1);
     assert_eq!(linked.pod()["containers"][0]["ports"].as_array().map(Vec::len), Some(1));
 }
@@ -311,9 +311,9 @@ fn without_a_page_nothing_names_it() {
 #[test]
 fn a_page_has_a_port_a_service_a_rule_and_a_key() {
     let with = of_set("everything");
-    let url = "--page-url=https://pennant.example.com";
+    let url = "--page-url=https://relaybook.example.com";
     assert_eq!(page_args(&with), ["--page-addr=0.0.0.0:9444", "--page-actions", KEY_FILE, url]);
-    let service = with.of("Service").find(|service| service["metadata"]["name"] == "everything-pennant-page");
+    let service = with.of("Service").find(|service| service["metadata"]["name"] == "everything-relaybook-page");
     let service = &service.expect("a Service")["spec"];
     assert_eq!(service["sessionAffinity"], "ClientIP");
     let port = &service["ports"][0];
@@ -326,9 +326,9 @@ fn a_page_has_a_port_a_service_a_rule_and_a_key() {
         let mut all = list.as_array().expect("a list").iter();
         all.find(|entry| entry["name"] == "page-key").expect("an entry").clone()
     };
-    let mount = json!({"name": "page-key", "mountPath": "/etc/pennant/page", "readOnly": true});
+    let mount = json!({"name": "page-key", "mountPath": "/etc/relaybook/page", "readOnly": true});
     assert_eq!(named(&with.pod()["containers"][0]["volumeMounts"]), mount);
-    let secret = json!({"secretName": "pennant-page", "items": [{"key": "cookies", "path": "key"}]});
+    let secret = json!({"secretName": "relaybook-page", "items": [{"key": "cookies", "path": "key"}]});
     assert_eq!(named(&with.pod()["volumes"])["secret"], secret);
 
     // Only `enabled` is required: for `kubectl port-forward`, without actions, open to all Pods.
@@ -343,12 +343,12 @@ fn a_page_has_a_port_a_service_a_rule_and_a_key() {
 #[test]
 fn an_ingress_and_a_route_lead_to_the_service_of_the_page() {
     let release = of_set("everything");
-    let service = json!({"name": "everything-pennant-page", "port": {"name": "page"}});
+    let service = json!({"name": "everything-relaybook-page", "port": {"name": "page"}});
     let path = json!({"path": "/", "pathType": "Prefix", "backend": {"service": service}});
     let expected = json!({
         "ingressClassName": "public",
-        "tls": [{"secretName": "pennant-page-tls", "hosts": ["pennant.example.com"]}],
-        "rules": [{"host": "pennant.example.com", "http": {"paths": [path]}}],
+        "tls": [{"secretName": "relaybook-page-tls", "hosts": ["relaybook.example.com"]}],
+        "rules": [{"host": "relaybook.example.com", "http": {"paths": [path]}}],
     });
     assert_eq!(release.of("Ingress").next().expect("an Ingress")["spec"], expected);
     let route = release.of("HTTPRoute").next().expect("an HTTPRoute");
@@ -356,23 +356,23 @@ fn an_ingress_and_a_route_lead_to_the_service_of_the_page() {
     assert_eq!(route["metadata"]["annotations"], json!({"example.com/owner": "platform"}));
     let expected = json!({
         "parentRefs": [{"name": "public", "namespace": "gateways", "sectionName": "https"}],
-        "hostnames": ["pennant.example.com"],
+        "hostnames": ["relaybook.example.com"],
         "rules": [{
             "matches": [{"path": {"type": "PathPrefix", "value": "/"}}],
-            "backendRefs": [{"name": "everything-pennant-page", "port": 8082}],
+            "backendRefs": [{"name": "everything-relaybook-page", "port": 8082}],
         }],
     });
     assert_eq!(route["spec"], expected);
 
     let page = json!({
         "enabled": true,
-        "url": "https://Pennant.example.com:8443/",
+        "url": "https://Relaybook.example.com:8443/",
         "ingress": {"enabled": true},
         "httpRoute": {"enabled": true, "parentRefs": [{"name": "public"}], "hostnames": ["a.example.com", "b.example.com"]},
     });
     let release = render("alone", "own", &json!({"page": page}));
     let ingress = &release.of("Ingress").next().expect("an Ingress")["spec"];
-    assert_eq!(ingress["rules"][0]["host"], "pennant.example.com", "the host of the URL, without the port");
+    assert_eq!(ingress["rules"][0]["host"], "relaybook.example.com", "the host of the URL, without the port");
     assert!(ingress["tls"].is_null() && ingress["ingressClassName"].is_null(), "{ingress}");
     let route = &release.of("HTTPRoute").next().expect("an HTTPRoute")["spec"];
     assert_eq!(route["hostnames"], json!(["a.example.com", "b.example.com"]));
@@ -380,7 +380,7 @@ fn an_ingress_and_a_route_lead_to_the_service_of_the_page() {
 
 #[test]
 fn a_way_that_does_not_lead_to_a_page_is_rejected() {
-    let url = "https://pennant.example.com";
+    let url = "https://relaybook.example.com";
     for (page, words) in [
         (json!({"ingress": {"enabled": true}}), "page.ingress.enabled requires the page; set page.enabled=true"),
         (json!({"httpRoute": {"enabled": true}}), "page.httpRoute.enabled requires the page; set page.enabled=true"),
@@ -417,11 +417,11 @@ fn a_way_that_does_not_lead_to_a_page_is_rejected() {
 #[test]
 fn status_readers_read_two_things_of_the_own_namespace() {
     let release = of_set("everything");
-    let is_of_page = |object: &&Value| object["metadata"]["name"] == "everything-pennant-page";
+    let is_of_page = |object: &&Value| object["metadata"]["name"] == "everything-relaybook-page";
     let role = release.of("Role").find(is_of_page).expect("a Role");
     let rules = json!([
         {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["list"]},
-        {"apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["pennant-global"], "verbs": ["get"]},
+        {"apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["relaybook-global"], "verbs": ["get"]},
     ]);
     assert_eq!((&role["rules"], &role["metadata"]["namespace"]), (&rules, &json!(release.namespace)));
     let binding = release.of("RoleBinding").find(is_of_page).expect("a RoleBinding");
@@ -436,26 +436,26 @@ fn status_readers_read_two_things_of_the_own_namespace() {
 #[test]
 fn the_example_with_oauth2_proxy_leads_to_the_page() {
     let text = std::fs::read_to_string(chart::root().join("examples/page-oauth2-proxy.yaml")).expect("the example");
-    let release = render("pennant", "pennant-system", &chart::documents(&text)[0]);
+    let release = render("relaybook", "relaybook-system", &chart::documents(&text)[0]);
     let named = |kind: &str, name: &str| {
         let found = release.of(kind).find(|object| object["metadata"]["name"] == name);
         found.unwrap_or_else(|| panic!("no {kind} {name}"))
     };
-    let proxy = &named("Deployment", "pennant-oauth2-proxy")["spec"]["template"];
+    let proxy = &named("Deployment", "relaybook-oauth2-proxy")["spec"]["template"];
     let args: Vec<_> = proxy["spec"]["containers"][0]["args"].as_array().expect("arguments").iter().collect();
-    let page = named("Service", "pennant-page");
+    let page = named("Service", "relaybook-page");
     assert_eq!(
         (&page["metadata"]["namespace"], page["spec"]["ports"][0]["port"].as_u64()),
-        (&"pennant-system".into(), Some(80))
+        (&"relaybook-system".into(), Some(80))
     );
-    for arg in ["--upstream=http://pennant-page/", "--pass-authorization-header=true", "--pass-host-header=true"] {
+    for arg in ["--upstream=http://relaybook-page/", "--pass-authorization-header=true", "--pass-host-header=true"] {
         assert!(args.contains(&&Value::from(arg)), "{arg} is not in {args:?}");
     }
     let labels = &proxy["metadata"]["labels"];
-    assert_eq!(&named("Service", "pennant-oauth2-proxy")["spec"]["selector"], labels);
-    let rule = &named("NetworkPolicy", "pennant")["spec"]["ingress"][1];
+    assert_eq!(&named("Service", "relaybook-oauth2-proxy")["spec"]["selector"], labels);
+    let rule = &named("NetworkPolicy", "relaybook")["spec"]["ingress"][1];
     assert_eq!(rule["from"], json!([{"podSelector": {"matchLabels": labels}}]));
-    let host = &named("Ingress", "pennant-oauth2-proxy")["spec"]["rules"][0]["host"];
+    let host = &named("Ingress", "relaybook-oauth2-proxy")["spec"]["rules"][0]["host"];
     let url = format!("https://{}", host.as_str().expect("a host"));
     assert_eq!(page_args(&release)[1], format!("--page-url={url}"));
     assert!(args.contains(&&Value::from(format!("--redirect-url={url}/oauth2/callback"))), "{args:?}");
@@ -466,19 +466,19 @@ fn secrets_are_not_in_the_arguments() {
     let release = of_set("everything");
     assert!(release.args().iter().all(|arg| !arg.starts_with("--proxy")), "{:?}", release.args());
     let env = release.pod()["containers"][0]["env"].as_array().unwrap();
-    let proxy = env.iter().find(|variable| variable["name"] == "PENNANT_PROXY").unwrap();
-    assert_eq!(proxy["valueFrom"]["secretKeyRef"], json!({"name": "pennant-proxy", "key": "url"}));
+    let proxy = env.iter().find(|variable| variable["name"] == "RELAYBOOK_PROXY").unwrap();
+    assert_eq!(proxy["valueFrom"]["secretKeyRef"], json!({"name": "relaybook-proxy", "key": "url"}));
 }
 
 /// The folder extends the certificates in the image's `SSL_CERT_FILE`. A user who overrides `SSL_CERT_FILE` trusts no other CA.
 #[test]
 fn ca_certificates_extend_or_replace_those_of_the_image() {
     let image = std::fs::read_to_string(chart::root().join("Dockerfile")).expect("the Dockerfile");
-    assert!(image.contains("SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt SSL_CERT_DIR=/etc/pennant/ca\n"), "{image}");
+    assert!(image.contains("SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt SSL_CERT_DIR=/etc/relaybook/ca\n"), "{image}");
     let settings = |values: &Value| -> Vec<_> {
         let release = render("authorities", "own", values);
         let container = &release.pod()["containers"][0];
-        assert_eq!(container["volumeMounts"][0]["mountPath"], "/etc/pennant/ca");
+        assert_eq!(container["volumeMounts"][0]["mountPath"], "/etc/relaybook/ca");
         let env = container["env"].as_array().expect("variables").iter();
         let of_ours = env.filter(|variable| variable["name"].as_str().is_some_and(|name| name.starts_with("SSL_")));
         of_ours
@@ -486,10 +486,10 @@ fn ca_certificates_extend_or_replace_those_of_the_image() {
             .collect()
     };
     let bundle = json!({"caBundle": {"configMapName": "authorities"}});
-    assert_eq!(settings(&json!({"egress": bundle})), ["SSL_CERT_DIR=/etc/pennant/ca"]);
-    let only = json!([{"name": "SSL_CERT_FILE", "value": "/etc/pennant/ca/bundle.pem"}]);
+    assert_eq!(settings(&json!({"egress": bundle})), ["SSL_CERT_DIR=/etc/relaybook/ca"]);
+    let only = json!([{"name": "SSL_CERT_FILE", "value": "/etc/relaybook/ca/bundle.pem"}]);
     assert_eq!(
         settings(&json!({"egress": bundle, "extraEnv": only})),
-        ["SSL_CERT_DIR=/etc/pennant/ca", "SSL_CERT_FILE=/etc/pennant/ca/bundle.pem"]
+        ["SSL_CERT_DIR=/etc/relaybook/ca", "SSL_CERT_FILE=/etc/relaybook/ca/bundle.pem"]
     );
 }

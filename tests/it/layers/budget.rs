@@ -1,13 +1,13 @@
 //! Templates that compile slowly delay only their own namespace.
 
-use pennant::api::{Notification, Pipeline};
+use relaybook::api::{Notification, Pipeline};
 use serde_json::{Value, json};
 
 use super::{shop, to};
-use crate::support::pennant::Options;
+use crate::support::relaybook::Options;
 use crate::support::wait::heavy;
 use crate::support::world::{self, apps::Kind};
-use crate::support::{Oracle, Pennant, Receiver, World, eventually};
+use crate::support::{Oracle, Receiver, Relaybook, World, eventually};
 
 /// The layers of both wait for about a minute.
 const CROWDS: [&str; 2] = ["crowd-a", "crowd-b"];
@@ -72,7 +72,7 @@ async fn slow_layers_delay_no_other_namespace() {
     other.notification("hook", &receiver, json!({})).await;
     shop(&other, &["dev/web"], &[("", to("hook", &receiver, "/first/{{target.app.name}}"))]).await;
     let watch = vec![crowded.ns.clone(), other.ns.clone()];
-    let _pennant = Pennant::with(&other, Options { watch, ..Options::of(&other) }).await;
+    let _relaybook = Relaybook::with(&other, Options { watch, ..Options::of(&other) }).await;
     other.settled().await;
     other.cursor("shop", "hook").await;
     delivered(&other, &receiver, "/first/web", "2").await;

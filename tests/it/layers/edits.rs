@@ -1,6 +1,6 @@
 //! Edits of layers while deliveries are pending: the deliveries follow the edits in order, and none is lost or repeated.
 
-use pennant::api::Outcome;
+use relaybook::api::Outcome;
 use serde_json::json;
 
 use super::{begun, own, reason, relay, shop, start, to, told};
@@ -20,7 +20,7 @@ async fn pending_deliveries_follow_added_edited_and_removed_layers() {
     // By its schedule, a failed attempt would be retried after ten minutes. An edit retries it at once.
     world.notification("hook", base, json!({"delivery": {"retry": {"initial": "10m", "max": "10m"}}})).await;
     shop(&world, &["dev/web", "dev/api"], &[("dev/web", to("hook", first, "/hook/web"))]).await;
-    let _pennant = start(&world).await;
+    let _relaybook = start(&world).await;
     let ship = async |tag: &str| {
         for app in ["web", "api"] {
             world.ship(app, tag).await;
@@ -56,7 +56,7 @@ async fn a_suspending_layer_holds_and_a_silencing_layer_does_not_record() {
     world.deploy("api", "1").await;
     world.notification("hook", &receiver, json!({})).await;
     shop(&world, &["dev/web", "dev/api"], &[("dev/web", json!([{"name": "hook", "suspend": true}]))]).await;
-    let _pennant = start(&world).await;
+    let _relaybook = start(&world).await;
     world.ship("web", "2").await;
     world.ship("api", "2").await;
     told(&world, "hook", "web", "Deployed 2", |d| reason(d) == "Suspended").await;
@@ -85,7 +85,7 @@ async fn a_removed_pipeline_notification_cancels_its_pending_deliveries() {
     world.notification("hook", &base, json!({})).await;
     let layers = [("", json!([own("own", &other)])), ("dev/web", json!([own("single", &other)]))];
     shop(&world, &["dev/web"], &layers).await;
-    let mut pennant = start(&world).await;
+    let mut relaybook = start(&world).await;
     begun(&world, "own").await;
     begun(&world, "single").await;
     for tag in ["2", "3"] {
@@ -99,7 +99,7 @@ async fn a_removed_pipeline_notification_cancels_its_pending_deliveries() {
     }
     relay(&world, "", json!([])).await;
     relay(&world, "dev/web", json!([])).await;
-    let gone = |d: &pennant::api::Delivery| {
+    let gone = |d: &relaybook::api::Delivery| {
         reason(d) == "NotificationGone" && d.status.as_ref().and_then(|s| s.outcome) == Some(Outcome::Canceled)
     };
     for name in ["own", "single"] {
@@ -115,7 +115,7 @@ async fn a_removed_pipeline_notification_cancels_its_pending_deliveries() {
     world.fence("shop", &["hook"]).await;
     relay(&world, "", json!([own("own", &other)])).await;
     begun(&world, "own").await;
-    pennant.restart().await;
+    relaybook.restart().await;
     world.ship("web", "5").await;
     world.fence("shop", &["hook", "own"]).await;
     let canceled = ["Deployed 2 [Canceled]", "Deployed 3 [Canceled]"];
@@ -134,7 +134,7 @@ async fn an_edit_in_flight_applies_to_the_next_attempt() {
     world.notification("hook", &base, json!({"endpoint": {"timeout": "60s"}})).await;
     world.notification("other", &base, json!({})).await;
     shop(&world, &["dev/web"], &[]).await;
-    let _pennant = start(&world).await;
+    let _relaybook = start(&world).await;
     for tag in ["2", "3"] {
         world.ship("web", tag).await;
         world.observed_at("shop", tag, &["web"]).await;
@@ -162,7 +162,7 @@ async fn an_edit_of_a_targets_ordering_keeps_earlier_deliveries_first() {
     world.deploy("api", "1").await;
     world.notification("hook", &receiver, json!({"endpoint": {"timeout": "60s"}})).await;
     shop(&world, &["dev/web", "dev/api"], &[]).await;
-    let _pennant = start(&world).await;
+    let _relaybook = start(&world).await;
     world.ship("web", "2").await;
     receiver.wait("/hook/web", 1).await;
     relay(&world, "dev/web", json!([{"name": "hook", "delivery": {"ordering": "Pipeline"}}])).await;

@@ -47,7 +47,7 @@ async fn every_layer_overrides_only_its_own_fields() {
         ("prod/one", json!([own("single", &other)])),
     ];
     shop(&world, &TARGETS, &layers).await;
-    let _pennant = start(&world).await;
+    let _relaybook = start(&world).await;
     for app in APPS {
         world.ship(app, "2").await;
     }
@@ -87,7 +87,7 @@ async fn a_config_map_that_only_a_layer_refers_to_is_watched() {
     world.notification("hook", &receiver, json!({"delivery": {"retain": {"perLane": 100}}})).await;
     let from_map = json!([{"name": "hook", "template": {"configMapKeyRef": {"name": "texts", "key": "web"}}}]);
     shop(&world, &["dev/web", "dev/api"], &[("dev/web", from_map)]).await;
-    let _pennant = start(&world).await;
+    let _relaybook = start(&world).await;
     trouble(&world, "hook", Some("web"), "ConfigMapMissing").await;
     world.ship("web", "2").await;
     world.ship("api", "2").await;
@@ -128,7 +128,7 @@ async fn after_a_kill_deliveries_go_where_the_layers_point() {
     world.notification("hook", &base, json!({})).await;
     let layers = [("", json!([own("own", &other)])), ("prod", to("hook", &there, "/hook/{{target.app.name}}"))];
     shop(&world, &["dev/web", "prod/api"], &layers).await;
-    let mut pennant = start(&world).await;
+    let mut relaybook = start(&world).await;
     begun(&world, "own").await;
     for tag in ["2", "3", "4"] {
         for app in ["web", "api"] {
@@ -139,11 +139,11 @@ async fn after_a_kill_deliveries_go_where_the_layers_point() {
     for (receiver, path) in [(&base, "/hook/web"), (&there, "/hook/api"), (&other, "/own/web")] {
         receiver.wait(path, 2).await;
     }
-    pennant.kill9();
+    relaybook.kill9();
     for (receiver, path) in [(&base, "/hook/web"), (&there, "/hook/api"), (&other, "/own/web")] {
         receiver.always(path, Reply::status(200));
     }
-    pennant.start_again().await;
+    relaybook.start_again().await;
     world.fence("shop", &["hook", "own"]).await;
     let mut oracle = Oracle::new(&world, &base).and(&there).and(&other).after_a_crash();
     for lane in ["shop/hook/dev/web", "shop/hook/prod/api", "shop/own/dev/web", "shop/own/prod/api"] {

@@ -3,21 +3,21 @@
 
 use std::time::Duration;
 
-use pennant::api::{Delivery, Notification, Outcome, Pipeline};
+use relaybook::api::{Delivery, Notification, Outcome, Pipeline};
 use serde_json::{Value, json};
 
 use super::{no_trouble, reason, relay, shop, start, to, told, trouble};
-use crate::support::pennant::Options;
+use crate::support::relaybook::Options;
 use crate::support::world::apps::Kind;
 use crate::support::world::pipeline;
-use crate::support::{Fault, Oracle, Pennant, Proxy, Receiver, Reply, World};
+use crate::support::{Fault, Oracle, Proxy, Receiver, Relaybook, Reply, World};
 
 /// Notification `hook`, whose layer for `web` sends to another receiver, where two changes are pending.
 struct Stage {
     world: World,
     base: Receiver,
     there: Receiver,
-    _pennant: Pennant,
+    _relaybook: Relaybook,
 }
 
 const TARGETS: [&str; 2] = ["dev/web", "dev/api"];
@@ -32,8 +32,8 @@ impl Stage {
         world.notification("hook", &base, json!({})).await;
         world.notification("other", &base, json!({})).await;
         shop(&world, &TARGETS, &[("dev/web", to("hook", &there, "/hook/web"))]).await;
-        let pennant = start(&world).await;
-        let stage = Self { world, base, there, _pennant: pennant };
+        let relaybook = start(&world).await;
+        let stage = Self { world, base, there, _relaybook: relaybook };
         stage.ship("2").await;
         stage.ship("3").await;
         stage.there.wait("/hook/web", 1).await;
@@ -141,7 +141,7 @@ async fn a_secret_that_only_layers_refer_to_is_watched_while_they_exist() {
     world.notification("hook", &receiver, json!({})).await;
     shop(&world, &["dev/web"], &layers).await;
     let kubeconfig = Some(proxy.kubeconfig.clone());
-    let _pennant = Pennant::with(&world, Options { kubeconfig, ..Options::of(&world) }).await;
+    let _relaybook = Relaybook::with(&world, Options { kubeconfig, ..Options::of(&world) }).await;
     world.settled().await;
     world.ship("web", "2").await;
     receiver.wait("/hook/web", 1).await;

@@ -2,26 +2,26 @@
 
 use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams};
-use pennant::api::conditions::{DELIVERING, READY};
-use pennant::api::{Notification, Pipeline, PipelineSet};
+use relaybook::api::conditions::{DELIVERING, READY};
+use relaybook::api::{Notification, Pipeline, PipelineSet};
 use serde_json::{Value, json};
 
 use super::{attempts, body, lay, reason, signed, template, told, trouble, troubles};
-use crate::support::pennant::Options;
+use crate::support::relaybook::Options;
 use crate::support::world::apps::Kind;
 use crate::support::world::{self};
-use crate::support::{Oracle, Pennant, Receiver, World, eventually};
+use crate::support::{Oracle, Receiver, Relaybook, World, eventually};
 
-/// Starts Pennant for two namespaces.
-async fn start(world: &World, other: &World, args: &[&str]) -> Pennant {
+/// Starts Relaybook for two namespaces.
+async fn start(world: &World, other: &World, args: &[&str]) -> Relaybook {
     let watch = vec![world.ns.clone(), other.ns.clone()];
     let args = args.iter().map(ToString::to_string).collect();
-    Pennant::with(world, Options { watch, args, ..Options::of(world) }).await
+    Relaybook::with(world, Options { watch, args, ..Options::of(world) }).await
 }
 
 /// Waits until the status of a Notification has this number of pipelines and this reason of `Ready`.
 async fn is_layer_of(world: &World, name: &str, pipelines: i64, reason: &str) -> String {
-    let holds = |condition: &pennant::api::conditions::Condition| condition.reason == reason;
+    let holds = |condition: &relaybook::api::conditions::Condition| condition.reason == reason;
     let ready = world.condition(name, READY, holds).await;
     eventually(&format!("{name} is a layer of {pipelines} pipelines"), async || {
         let status = world.get_notification(name).await.status.unwrap_or_default();
@@ -53,7 +53,7 @@ async fn a_team_changes_what_a_pipeline_of_the_platform_sends_about_it() {
     // A notification of the team for its own pipelines. It does not name the namespace of the platform.
     let own = json!({"template": template("team")});
     let hook = team.notification("hook", &theirs, json!({"template": template("team")})).await;
-    let mut pennant = start(&platform, &team, &[]).await;
+    let mut relaybook = start(&platform, &team, &[]).await;
     for name in ["shop", "other"] {
         platform.observed(name).await;
         platform.cursor(name, "hook").await;
@@ -97,9 +97,9 @@ async fn a_team_changes_what_a_pipeline_of_the_platform_sends_about_it() {
     team.patch::<Notification>("hook", elsewhere(token("team"))).await;
     theirs.wait("/hook/web", 1).await;
     is_layer_of(&team, "hook", 1, "Configured").await;
-    pennant.kill9();
+    relaybook.kill9();
     platform.ship("web", "5").await;
-    pennant.start_again().await;
+    relaybook.start_again().await;
     theirs.wait("/hook/web", 2).await;
     assert!(theirs.log().iter().all(|request| request.header("authorization") == "Bearer team"));
     assert_eq!(signed(&theirs, "/hook/web"), ["team", "team"]);
@@ -134,7 +134,7 @@ async fn nobody_uses_notifications_of_a_namespace_that_did_not_accept_it() {
     // A layer of the pipeline, so that its layers are compiled.
     lay(&mut pipeline, "dev", json!([{"name": "hook", "template": {"inline": {"body": body("environment")}}}]));
     stranger.create::<Pipeline>(pipeline).await;
-    let pennant = start(&stranger, &victim, &[]).await;
+    let relaybook = start(&stranger, &victim, &[]).await;
     stranger.observed("shop").await;
     stranger.cursor("shop", "hook").await;
     stranger.ship("web", "2").await;
@@ -143,7 +143,7 @@ async fn nobody_uses_notifications_of_a_namespace_that_did_not_accept_it() {
     is_layer_of(&victim, "hook", 0, "NoPipeline").await;
     assert_eq!(troubles(&stranger).await, []);
     Oracle::new(&stranger, &base).lane("shop/hook/dev/web", &["Deployed 2"]).check().await;
-    drop(pennant);
+    drop(relaybook);
 
     // An accepted layer that is over nothing has no effect, and says so.
     let accepted = json!({"spec": {"pipelineNamespaces": [stranger.ns], "endpoint": null, "triggers": null}});
@@ -153,21 +153,21 @@ async fn nobody_uses_notifications_of_a_namespace_that_did_not_accept_it() {
             json!({"metadata": {"name": "alone"}, "spec": {"pipelineNamespaces": [stranger.ns], "suspend": true}}),
         )
         .await;
-    let pennant = start(&stranger, &victim, &["--no-cross-namespace-refs"]).await;
-    let refused = |condition: &pennant::api::conditions::Condition| condition.reason == "CrossNamespaceLayer";
+    let relaybook = start(&stranger, &victim, &["--no-cross-namespace-refs"]).await;
+    let refused = |condition: &relaybook::api::conditions::Condition| condition.reason == "CrossNamespaceLayer";
     let refused = stranger.pipeline_condition("shop", READY, refused).await;
     assert!(refused.message.contains("layerNamespace layers-victim"), "{}", refused.message);
     is_layer_of(&victim, "hook", 0, "NoPipeline").await;
-    drop(pennant);
+    drop(relaybook);
 
     let watch = vec![stranger.ns.clone()];
-    let pennant = Pennant::with(&stranger, Options { watch, ..Options::of(&stranger) }).await;
-    let unwatched = |condition: &pennant::api::conditions::Condition| condition.reason == "NamespaceNotWatched";
+    let relaybook = Relaybook::with(&stranger, Options { watch, ..Options::of(&stranger) }).await;
+    let unwatched = |condition: &relaybook::api::conditions::Condition| condition.reason == "NamespaceNotWatched";
     let unwatched = stranger.pipeline_condition("shop", READY, unwatched).await;
     assert!(unwatched.message.contains("--watch-namespace"), "{}", unwatched.message);
-    drop(pennant);
+    drop(relaybook);
 
-    let _pennant = start(&stranger, &victim, &[]).await;
+    let _relaybook = start(&stranger, &victim, &[]).await;
     is_layer_of(&victim, "hook", 1, "Configured").await;
     let message = is_layer_of(&victim, "alone", 0, "NoPipeline").await;
     assert!(message.contains(&stranger.ns) && message.contains("spec.layerNamespace"), "{message}");
@@ -201,7 +201,7 @@ async fn a_set_gives_each_pipeline_the_namespace_of_its_source() {
     });
     let set = json!({"metadata": {"name": "all"}, "spec": {"generators": [{"objects": objects}], "template": template}});
     platform.create::<PipelineSet>(set).await;
-    let _pennant = start(&platform, &team, &[]).await;
+    let _relaybook = start(&platform, &team, &[]).await;
     let name = format!("{}.web", team.ns);
     eventually("the pipeline", async || {
         let api: Api<Pipeline> = platform.api();

@@ -1,7 +1,7 @@
 //! Which layers the API server accepts and rejects, and how it merges the layers of several field managers.
 
 use kube::api::{Patch, PatchParams, PostParams};
-use pennant::api::Pipeline;
+use relaybook::api::Pipeline;
 use serde_json::{Value, json};
 
 use super::lay;
@@ -79,7 +79,7 @@ async fn each_field_manager_has_its_own_layers() {
     let mut object = pipeline(&world.ns, "shop", Kind::Deployment, &["dev/web"]);
     lay(&mut object, "", json!([{"name": "hook", "suspend": true}]));
     let apply = async |who: &str, mut object: Value| {
-        object["apiVersion"] = json!("pennant.dev/v1alpha1");
+        object["apiVersion"] = json!("relaybook.dev/v1alpha1");
         object["kind"] = json!("Pipeline");
         let (how, patch) = (PatchParams::apply(who), Patch::Apply(&object));
         world.api::<Pipeline>().patch("shop", &how, &patch).await.expect("applied")

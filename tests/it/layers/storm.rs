@@ -6,9 +6,9 @@ use futures::future::join_all;
 use serde_json::{Value, json};
 
 use super::{relay, shop};
-use crate::support::pennant::Options;
+use crate::support::relaybook::Options;
 use crate::support::wait::heavy;
-use crate::support::{Oracle, Pennant, Receiver, Reply, World};
+use crate::support::{Oracle, Receiver, Relaybook, Reply, World};
 
 const ROUNDS: usize = 24;
 /// The dispatcher is killed once in this number of rounds.
@@ -44,8 +44,8 @@ async fn edits_failures_and_kills_lose_nothing_and_keep_the_order() {
     // After a minute, retention would delete deliveries beyond ten of a lane.
     world.notification("hook", &receiver, json!({"delivery": {"retain": {"perLane": 100}}})).await;
     shop(&world, &TARGETS, &[]).await;
-    let _observer = Pennant::with(&world, Options { controllers: "pipeline", ..Options::of(&world) }).await;
-    let mut dispatcher = Pennant::with(&world, Options { controllers: "dispatch", ..Options::of(&world) }).await;
+    let _observer = Relaybook::with(&world, Options { controllers: "pipeline", ..Options::of(&world) }).await;
+    let mut dispatcher = Relaybook::with(&world, Options { controllers: "dispatch", ..Options::of(&world) }).await;
     world.settled().await;
 
     let places = ["", "dev", "prod"].into_iter().chain(TARGETS).collect::<Vec<_>>();

@@ -19,7 +19,7 @@ async fn credentials_are_not_sent_to_another_origin_of_a_target() {
     let url = other.url("/hook/web");
     let elsewhere = json!([{"name": "hook", "endpoint": {"url": url}}]);
     shop(&world, &["dev/web", "dev/api"], &[("dev/web", elsewhere.clone())]).await;
-    let _pennant = start(&world).await;
+    let _relaybook = start(&world).await;
     for tag in ["2", "3"] {
         world.ship("web", tag).await;
         world.ship("api", tag).await;
@@ -70,7 +70,7 @@ async fn a_targets_broken_template_or_secret_blocks_only_that_target() {
     let auth = json!({"token": {"secretKeyRef": {"name": "later", "key": "key"}}});
     let secret = json!([{"name": "hook", "endpoint": {"auth": auth}}]);
     shop(&world, &["dev/web", "dev/api", "dev/db"], &[("dev/web", broken), ("dev/db", secret)]).await;
-    let _pennant = start(&world).await;
+    let _relaybook = start(&world).await;
     for tag in ["2", "3"] {
         for app in apps {
             world.ship(app, tag).await;
@@ -101,7 +101,7 @@ async fn a_targets_broken_template_or_secret_blocks_only_that_target() {
     assert!(receiver.to("/hook/db").iter().all(|r| r.header("authorization") == "Bearer sesame"));
 }
 
-/// `kubectl get`, an Event and `pennant explain` show that layers of some targets cannot work.
+/// `kubectl get`, an Event and `relaybook explain` show that layers of some targets cannot work.
 async fn visible(world: &World) {
     let ready = world.condition("hook", "Ready", |c| c.reason == "TargetsNotReady").await;
     assert!(ready.message.contains("about 2 of 4 targets"), "{}", ready.message);
@@ -125,7 +125,7 @@ async fn a_trigger_that_matches_no_environment_says_so() {
     world.pipeline("shop", &["dev/web", "prod/web"]).await;
     let triggers = |environment: &str| json!({"triggers": [{"type": "Deployed", "environments": [environment]}]});
     world.notification("hook", &receiver, triggers("production")).await;
-    let _pennant = start(&world).await;
+    let _relaybook = start(&world).await;
     let ready = world.condition("hook", "Ready", |c| c.reason == "TriggerMatchesNothing").await;
     assert!(
         ready.message.contains("spec.triggers[0].environments") && ready.message.contains("(dev, fence, prod)"),
@@ -133,7 +133,7 @@ async fn a_trigger_that_matches_no_environment_says_so() {
         ready.message
     );
     world.warning("hook", "TriggerMatchesNothing").await;
-    world.patch::<pennant::api::Notification>("hook", json!({"spec": triggers("prod")})).await;
+    world.patch::<relaybook::api::Notification>("hook", json!({"spec": triggers("prod")})).await;
     world.condition("hook", "Ready", |c| c.reason == "Configured").await;
 
     // Nor is a layer for a misspelt notification.
@@ -159,7 +159,7 @@ async fn changes_of_a_target_with_an_invalid_layer_are_not_lost() {
     let without = |pointer: &str| json!([{"name": "hook", "remove": [pointer]}]);
     let layers = [("dev/web", without("/triggers")), ("dev/db", without("/endpoint/auth/token/secretKeyRef/key"))];
     shop(&world, &["dev/web", "dev/api", "dev/db"], &layers).await;
-    let mut pennant = start(&world).await;
+    let mut relaybook = start(&world).await;
     trouble(&world, "hook", Some("web"), "Incomplete").await;
     trouble(&world, "hook", Some("db"), "InvalidSpec").await;
     world.cursor("shop", "hook").await;
@@ -180,10 +180,10 @@ async fn changes_of_a_target_with_an_invalid_layer_are_not_lost() {
         }
     };
     more(2, 13, &mut steps).await;
-    pennant.kill9();
-    pennant.start_again().await;
+    relaybook.kill9();
+    relaybook.start_again().await;
     more(14, 16, &mut steps).await;
-    pennant.restart().await;
+    relaybook.restart().await;
     assert!(receiver.to("/hook/web").is_empty() && receiver.to("/hook/db").is_empty());
     assert!(world.deliveries().await.iter().all(|d| d.spec.subject.target.as_ref().unwrap().app.name == "api"));
 

@@ -8,9 +8,9 @@ use serde_json::json;
 
 use super::person::{allow, ask, client, token, url};
 use crate::support::own_page::OwnPage;
-use crate::support::pennant::Options;
+use crate::support::relaybook::Options;
 use crate::support::wait::within;
-use crate::support::{Pennant, Receiver, World, eventually};
+use crate::support::{Receiver, Relaybook, World, eventually};
 
 /// A word that only objects of team A have.
 const SECRET: &str = "zanzibar";
@@ -35,12 +35,12 @@ pub(super) fn serving(world: &World, more: &[&str]) -> Options {
 async fn another_teams_token_sees_nothing_of_this_team() {
     let (a, _receiver) = team("page-team-a").await;
     let b = World::on(&a.kubeconfig, "page-team-b").await;
-    let pennant = Pennant::with(&a, serving(&a, &["--page-actions"])).await;
+    let relaybook = Relaybook::with(&a, serving(&a, &["--page-actions"])).await;
     a.observed(SECRET).await;
     a.ship(SECRET, &format!("2-{SECRET}")).await;
     let parked =
         a.delivery(&format!("Deployed 2-{SECRET}"), |d| d.status.as_ref().is_some_and(|s| s.reason.is_some())).await;
-    let page = pennant.page_address().await;
+    let page = relaybook.page_address().await;
     let own = token(&a, "owner", &["get", "list", "watch", "patch"]).await;
     let other = token(&b, "other", &["get", "list", "watch", "patch"]).await;
     let none = token(&b, "none", &[]).await;
@@ -151,7 +151,7 @@ pub(super) async fn sign_in(page: std::net::SocketAddr, token: &str) -> String {
     let seen = ask(&url(page, "/sign-in"), &[("origin", &origin)], Some(&format!("next=%2Fclusters&bearer={token}"))).await;
     assert_eq!((seen.status, seen.headers["location"].to_str().unwrap()), (303, "/clusters"), "{seen:?}");
     let cookie = seen.headers["set-cookie"].to_str().unwrap();
-    for attribute in ["__Host-pennant=", "; HttpOnly", "; Secure", "; SameSite=Strict", "; Path=/"] {
+    for attribute in ["__Host-relaybook=", "; HttpOnly", "; Secure", "; SameSite=Strict", "; Path=/"] {
         assert!(cookie.contains(attribute), "{cookie}");
     }
     assert!(!cookie.contains(token.split('.').nth(1).unwrap_or(token)), "the token is encrypted");
@@ -167,8 +167,8 @@ pub(super) fn hidden(body: &str, name: &str) -> String {
 #[tokio::test]
 async fn a_deleted_account_loses_the_stream_and_the_page_within_a_minute() {
     let (world, _receiver) = team("page-revoked").await;
-    let pennant = Pennant::with(&world, serving(&world, &[])).await;
-    let page = pennant.page_address().await;
+    let relaybook = Relaybook::with(&world, serving(&world, &[])).await;
+    let page = relaybook.page_address().await;
     let leaver = token(&world, "leaver", &["get", "list", "watch"]).await;
     let cookie = sign_in(page, &leaver).await;
     let paths = [format!("/?namespace={}", world.ns), format!("/pipelines/{}/{SECRET}", world.ns)];
@@ -198,8 +198,8 @@ async fn a_deleted_account_loses_the_stream_and_the_page_within_a_minute() {
 #[tokio::test]
 async fn a_withdrawn_permission_ends_what_is_shown() {
     let (world, _receiver) = team("page-withdrawn").await;
-    let pennant = Pennant::with(&world, serving(&world, &[])).await;
-    let page = pennant.page_address().await;
+    let relaybook = Relaybook::with(&world, serving(&world, &[])).await;
+    let page = relaybook.page_address().await;
     let token = token(&world, "mover", &["get", "list", "watch"]).await;
     let bearer = format!("Bearer {token}");
     let overview = url(page, &format!("/?namespace={}", world.ns));
@@ -220,27 +220,27 @@ async fn a_withdrawn_permission_ends_what_is_shown() {
 #[tokio::test]
 async fn other_hosts_and_other_sites_are_refused() {
     let (world, _receiver) = team("page-hosts").await;
-    let args = ["--page-url=https://pennant.example.com", "--page-actions"];
-    let pennant = Pennant::with(&world, serving(&world, &args)).await;
-    let page = pennant.page_address().await;
+    let args = ["--page-url=https://relaybook.example.com", "--page-actions"];
+    let relaybook = Relaybook::with(&world, serving(&world, &args)).await;
+    let page = relaybook.page_address().await;
     let token = token(&world, "person", &["get", "list", "watch", "patch"]).await;
     let bearer = format!("Bearer {token}");
     let path = format!("/pipelines/{}/{SECRET}", world.ns);
     for (headers, status) in [
-        (vec![("host", "pennant.example.com")], 200),
+        (vec![("host", "relaybook.example.com")], 200),
         (vec![("host", "localhost:1234")], 200),
         (vec![("host", "evil.example.com")], 421),
-        (vec![("host", "pennant.example.com.evil.example.com")], 421),
-        (vec![("host", "pennant.example.com"), ("origin", "https://evil.example.com")], 403),
-        (vec![("host", "pennant.example.com"), ("origin", "null")], 403),
-        (vec![("host", "pennant.example.com"), ("sec-fetch-site", "cross-site")], 403),
-        (vec![("host", "pennant.example.com"), ("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "navigate")], 200),
+        (vec![("host", "relaybook.example.com.evil.example.com")], 421),
+        (vec![("host", "relaybook.example.com"), ("origin", "https://evil.example.com")], 403),
+        (vec![("host", "relaybook.example.com"), ("origin", "null")], 403),
+        (vec![("host", "relaybook.example.com"), ("sec-fetch-site", "cross-site")], 403),
+        (vec![("host", "relaybook.example.com"), ("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "navigate")], 200),
     ] {
         let all: Vec<_> = headers.iter().copied().chain([("authorization", bearer.as_str())]).collect();
         let seen = ask(&url(page, &path), &all, None).await;
         assert_eq!((seen.status, seen.body.contains(SECRET)), (status, status == 200), "{headers:?}: {}", seen.body);
     }
-    let seen = ask(&url(page, &path), &[("host", "pennant.example.com"), ("authorization", &bearer)], None).await;
+    let seen = ask(&url(page, &path), &[("host", "relaybook.example.com"), ("authorization", &bearer)], None).await;
     let policy = seen.headers["content-security-policy"].to_str().unwrap();
     assert!(policy.starts_with("default-src 'none';") && !policy.contains("unsafe"), "{policy}");
     for inline in ["<style", "style=", "onclick", "javascript:"] {
@@ -252,11 +252,11 @@ async fn other_hosts_and_other_sites_are_refused() {
 #[tokio::test]
 async fn a_page_without_actions_only_reads() {
     let (world, _receiver) = team("page-reads").await;
-    let pennant = Pennant::with(&world, serving(&world, &[])).await;
+    let relaybook = Relaybook::with(&world, serving(&world, &[])).await;
     world.observed(SECRET).await;
     world.ship(SECRET, "2").await;
     let parked = world.delivery("Deployed 2", |d| d.status.as_ref().is_some_and(|s| s.outcome.is_some())).await;
-    let page = pennant.page_address().await;
+    let page = relaybook.page_address().await;
     let cookie = sign_in(page, &token(&world, "person", &["get", "list", "watch", "patch"]).await).await;
     let path = format!("/deliveries/{}/{}", world.ns, parked.name_any());
     let seen = ask(&url(page, &path), &[("cookie", &cookie)], None).await;
@@ -297,8 +297,8 @@ async fn replicas_with_the_same_key_accept_each_others_cookies() {
     let key = crate::support::tmp().join("page-key");
     std::fs::write(&key, "0123456789abcdef0123456789abcdef\n").unwrap();
     let flag = format!("--page-key-file={}", key.display());
-    let one = Pennant::with(&world, Options { pod: Some("one"), ..serving(&world, &[&flag]) }).await;
-    let two = Pennant::with(&world, Options { pod: Some("two"), ..serving(&world, &[&flag]) }).await;
+    let one = Relaybook::with(&world, Options { pod: Some("one"), ..serving(&world, &[&flag]) }).await;
+    let two = Relaybook::with(&world, Options { pod: Some("two"), ..serving(&world, &[&flag]) }).await;
     let cookie = sign_in(one.page_address().await, &token(&world, "person", &["get", "list", "watch"]).await).await;
     let path = format!("/?namespace={}", world.ns);
     let seen = ask(&url(two.page_address().await, &path), &[("cookie", &cookie)], None).await;
@@ -308,9 +308,9 @@ async fn replicas_with_the_same_key_accept_each_others_cookies() {
 #[tokio::test]
 async fn a_test_reaches_the_receiver_of_a_person_who_may_resend() {
     let (world, receiver) = team("page-test").await;
-    let pennant = Pennant::with(&world, serving(&world, &["--page-actions"])).await;
+    let relaybook = Relaybook::with(&world, serving(&world, &["--page-actions"])).await;
     world.observed(SECRET).await;
-    let page = pennant.page_address().await;
+    let page = relaybook.page_address().await;
     let notification = format!("/notifications/{}/{SECRET}-hook", world.ns);
     let send = async |page, token: &str| {
         let (origin, cookie) = (url(page, ""), sign_in(page, token).await);
@@ -337,11 +337,11 @@ async fn a_test_reaches_the_receiver_of_a_person_who_may_resend() {
     let seen = send(page, &writer).await;
     assert!(seen.contains(&format!("Test for prod/in-cluster/page-test/{SECRET}: 400 Bad Request")), "{seen}");
     let requests = receiver.to("/hook");
-    assert_eq!((requests.len(), requests[0].header("pennant-test")), (1, "true"));
+    assert_eq!((requests.len(), requests[0].header("relaybook-test")), (1, "true"));
     assert!(world.deliveries().await.is_empty(), "a test is not recorded");
     // In the cluster, a test obeys the egress policy, as every request does.
     let strict = Options { loopback: false, pod: Some("strict"), ..serving(&world, &["--page-actions"]) };
-    let strict = Pennant::with(&world, strict).await;
+    let strict = Relaybook::with(&world, strict).await;
     let seen = send(strict.page_address().await, &writer).await;
     assert!(seen.contains("notice bad") && !seen.contains(": 400 Bad Request"), "{seen}");
     assert_eq!(receiver.to("/hook").len(), 1);

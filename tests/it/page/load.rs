@@ -6,7 +6,7 @@ use super::access::{serving, sign_in};
 use super::person::{Events, ask, token, url};
 use crate::support::held::{Held, without_body, without_head};
 use crate::support::wait::{DEADLINE, heavy};
-use crate::support::{Pennant, World};
+use crate::support::{Relaybook, World};
 
 /// All clients have the same address. A server that waits 50 ms for each connection that it closes answers after more than a minute.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -17,9 +17,9 @@ async fn thousands_of_requests_that_are_not_finished_delay_no_screen_and_end_no_
     let world = World::new("page-half").await;
     world.deploy("web", "1").await;
     world.pipeline("shop", &["prod/web"]).await;
-    let pennant = Pennant::with(&world, serving(&world, &[])).await;
+    let relaybook = Relaybook::with(&world, serving(&world, &[])).await;
     world.observed("shop").await;
-    let page = pennant.page_address().await;
+    let page = relaybook.page_address().await;
     let cookie = sign_in(page, &token(&world, "reader", &["get", "list", "watch"]).await).await;
     let path = format!("/?namespace={}", world.ns);
     let mut stream = Events::at(&url(page, ""), &path, &cookie).await;

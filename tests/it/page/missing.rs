@@ -6,10 +6,10 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
 
 use super::person::{Events, OwnPage, allow, ask, token, url};
-use crate::support::pennant::Options;
 use crate::support::receiver::Gate;
+use crate::support::relaybook::Options;
 use crate::support::wait::DEADLINE;
-use crate::support::{Fault, Pennant, Proxy, Receiver, Reply, World, eventually};
+use crate::support::{Fault, Proxy, Receiver, Relaybook, Reply, World, eventually};
 
 #[tokio::test]
 async fn an_api_server_that_is_away_or_slow_gets_a_page_that_says_so() {
@@ -21,7 +21,7 @@ async fn an_api_server_that_is_away_or_slow_gets_a_page_that_says_so() {
     let seen = page.get(&overview).await;
     assert!(seen.status == 200 && seen.body.contains(">shop<"), "{}", seen.body);
     // Nothing runs in this namespace.
-    assert!(seen.body.contains("No controller acts: Lease pennant-pipeline does not exist"), "{}", seen.body);
+    assert!(seen.body.contains("No controller acts: Lease relaybook-pipeline does not exist"), "{}", seen.body);
     // Away: what was known is still shown, with the reason why it can be old.
     proxy.cut();
     eventually("the overview says that the API server is away", async || {
@@ -98,11 +98,11 @@ async fn what_may_not_be_read_is_named_beside_what_may() {
     world.pipeline("shop", &["dev/web"]).await;
     world.notification("hook", &receiver, json!({})).await;
     let args = vec!["--page-addr=127.0.0.1:0".to_owned()];
-    let pennant = Pennant::with(&world, Options { args, ..Options::of(&world) }).await;
+    let relaybook = Relaybook::with(&world, Options { args, ..Options::of(&world) }).await;
     world.observed("shop").await;
-    let page = pennant.page_address().await;
+    let page = relaybook.page_address().await;
     let token = token(&world, "partly", &[]).await;
-    let rules = json!([{"apiGroups": ["pennant.dev"], "resources": ["pipelines"], "verbs": ["get", "list", "watch"]}]);
+    let rules = json!([{"apiGroups": ["relaybook.dev"], "resources": ["pipelines"], "verbs": ["get", "list", "watch"]}]);
     allow(&world, "partly", "pipelines", &rules).await;
     let bearer = format!("Bearer {token}");
     let seen = ask(&url(page, &format!("/pipelines/{}/shop", world.ns)), &[("authorization", &bearer)], None).await;
@@ -128,10 +128,10 @@ async fn a_receiver_that_refuses_is_on_every_screen_that_it_concerns() {
     world.deploy("web", "1").await;
     world.pipeline("shop", &["dev/web"]).await;
     world.notification("chat", &receiver, json!({"endpoint": {"url": receiver.url("/hook")}})).await;
-    let _pennant = Pennant::start(&world).await;
+    let _relaybook = Relaybook::start(&world).await;
     world.observed("shop").await;
     world.ship("web", "2").await;
-    world.condition("chat", "Delivering", |c| c.status == pennant::api::conditions::ConditionStatus::False).await;
+    world.condition("chat", "Delivering", |c| c.status == relaybook::api::conditions::ConditionStatus::False).await;
     let page = OwnPage::start(&world.kubeconfig, &["--controller-namespace", &world.ns]).await;
     let ns = &world.ns;
     for (path, words) in [
@@ -159,11 +159,11 @@ async fn a_wrong_global_configuration_is_above_every_screen() {
     let world = World::new("page-banner").await;
     world.pipeline("shop", &["dev/web"]).await;
     let data = json!({"config.yaml": "notifications: [{name: chat, colour: red}]"});
-    let _: ConfigMap = world.create(json!({"metadata": {"name": "pennant-config"}, "data": data})).await;
+    let _: ConfigMap = world.create(json!({"metadata": {"name": "relaybook-config"}, "data": data})).await;
     let page = OwnPage::start(&world.kubeconfig, &["--controller-namespace", &world.ns]).await;
     for path in [format!("/?namespace={}", world.ns), format!("/pipelines/{}/shop", world.ns), "/clusters".to_owned()] {
         let seen = page.get(&path).await;
-        let is_named = seen.body.contains("The global configuration in ConfigMap page-banner/pennant-config is wrong");
+        let is_named = seen.body.contains("The global configuration in ConfigMap page-banner/relaybook-config is wrong");
         assert!(seen.status == 200 && is_named && seen.body.contains("colour"), "{path}: {}", seen.body);
     }
 }

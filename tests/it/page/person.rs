@@ -39,7 +39,7 @@ pub async fn ask(url: &str, headers: &[(&str, &str)], form: Option<&str>) -> See
     Seen { status, headers, body: answer.text().await.expect("a body") }
 }
 
-/// Creates an account with these verbs on all kinds of Pennant in the namespace of the world. Returns its token.
+/// Creates an account with these verbs on all kinds of Relaybook in the namespace of the world. Returns its token.
 pub async fn token(world: &World, name: &str, verbs: &[&str]) -> String {
     world
         .api::<ServiceAccount>()
@@ -47,7 +47,7 @@ pub async fn token(world: &World, name: &str, verbs: &[&str]) -> String {
         .await
         .expect("a new account");
     if !verbs.is_empty() {
-        let rules = json!([{"apiGroups": ["pennant.dev"], "resources": ["*"], "verbs": verbs}]);
+        let rules = json!([{"apiGroups": ["relaybook.dev"], "resources": ["*"], "verbs": verbs}]);
         allow(world, name, name, &rules).await;
     }
     account::token(&world.client, &world.ns, name).await
@@ -87,7 +87,7 @@ async fn applies(world: &World, account: &str, rule: &Value) {
     .await;
 }
 
-/// `pennant page`, and the cookie of the browser that opened it.
+/// `relaybook page`, and the cookie of the browser that opened it.
 pub struct OwnPage {
     _running: own_page::OwnPage,
     pub origin: String,
@@ -147,7 +147,7 @@ impl Events {
     }
 }
 
-/// Returns the URL of a path of the page that a Pennant serves.
+/// Returns the URL of a path of the page that a Relaybook serves.
 pub fn url(address: SocketAddr, path: &str) -> String {
     format!("http://{address}{path}")
 }

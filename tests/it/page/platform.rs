@@ -2,14 +2,14 @@
 //! a whole environment.
 
 use kube::ResourceExt as _;
-use pennant::api::{Delivery, Outcome, Pipeline};
+use relaybook::api::{Delivery, Outcome, Pipeline};
 use serde_json::json;
 
 use super::person::{OwnPage, ask, token};
 use crate::global::{Stage, everywhere};
 use crate::support::own_page;
-use crate::support::pennant::Options;
-use crate::support::{Pennant, Receiver, Reply, eventually};
+use crate::support::relaybook::Options;
+use crate::support::{Receiver, Relaybook, Reply, eventually};
 
 fn is(outcome: Outcome) -> impl Fn(&Delivery) -> bool {
     move |d| d.status.as_ref().and_then(|status| status.outcome) == Some(outcome)
@@ -27,7 +27,7 @@ async fn refused(ns: &str, receiver: &Receiver) -> Stage {
         "triggers": [{"type": "Deployed"}, {"type": "EnvironmentReady"}],
         "template": {"inline": {"body": body}},
     });
-    stage.team.create::<pennant::api::Notification>(json!({"metadata": {"name": "chat"}, "spec": spec})).await;
+    stage.team.create::<relaybook::api::Notification>(json!({"metadata": {"name": "chat"}, "spec": spec})).await;
     stage.team.pipeline("shop", &["dev/web", "prod/api"]).await;
     let header = |value: &str| json!([{"name": "chat", "endpoint": {"headers": {"X-Layer": value}}}]);
     let mut environments = serde_json::to_value(stage.team.get_pipeline("shop").await.spec.environments).unwrap();
@@ -43,7 +43,7 @@ async fn deliveries_that_are_recorded_elsewhere_are_on_every_screen_of_their_tea
     let receiver = Receiver::start();
     let stage = refused("page-platform", &receiver).await;
     let (team, home) = (&stage.team.ns, &stage.system.ns);
-    let _pennant = stage.start().await;
+    let _relaybook = stage.start().await;
     stage.ship("2").await;
     let parked = stage.team.delivery("Deployed 2", |d| d.spec.notification == "records" && is(Outcome::Parked)(d)).await;
     let sent = stage.team.delivery("Deployed 2", |d| d.spec.notification == "chat" && is(Outcome::Delivered)(d)).await;
@@ -60,7 +60,7 @@ async fn deliveries_that_are_recorded_elsewhere_are_on_every_screen_of_their_tea
         assert!(seen.status == 200 && seen.body.contains(&link), "{path}: {}", seen.body);
     }
     let seen = page.get(&format!("/pipelines/{team}/shop")).await.body;
-    let command = format!("pennant audit -n {home} -l pennant.dev/pipeline-namespace={team} --pipeline shop");
+    let command = format!("relaybook audit -n {home} -l relaybook.dev/pipeline-namespace={team} --pipeline shop");
     assert!(seen.contains(&command) && seen.contains(&format!("href=\"/notifications/{team}/chat\"")), "{seen}");
     let seen = page.get(&format!("/notifications/{team}/chat")).await.body;
     assert!(seen.contains(&format!("/deliveries/{home}/{}", sent.name_any())), "{seen}");
@@ -74,7 +74,7 @@ async fn deliveries_that_are_recorded_elsewhere_are_on_every_screen_of_their_tea
     // Somebody who may only read the namespace of the team sees that something is missing.
     let token = token(&stage.team, "member", &["get", "list", "watch"]).await;
     let args = vec!["--page-addr=127.0.0.1:0".to_owned()];
-    let serving = Pennant::with(&stage.system, Options { args, pod: Some("page"), ..Options::of(&stage.system) }).await;
+    let serving = Relaybook::with(&stage.system, Options { args, pod: Some("page"), ..Options::of(&stage.system) }).await;
     let url = super::person::url(serving.page_address().await, &format!("/pipelines/{team}/shop"));
     let seen = ask(&url, &[("authorization", &format!("Bearer {token}"))], None).await.body;
     assert!(seen.contains(&format!("The deliveries that are recorded in {home} are left out, too")), "{seen}");
@@ -85,7 +85,7 @@ async fn deliveries_that_are_recorded_elsewhere_are_on_every_screen_of_their_tea
 async fn the_request_of_a_delivery_about_an_environment_has_the_layers_of_the_environment() {
     let receiver = Receiver::start();
     let stage = refused("page-layers", &receiver).await;
-    let _pennant = stage.start().await;
+    let _relaybook = stage.start().await;
     stage.ship("2").await;
     let ready =
         stage.team.delivery("EnvironmentReady 2", |d| d.spec.subject.name == "prod" && is(Outcome::Delivered)(d)).await;

@@ -1,18 +1,18 @@
 //! A test changes nothing: it is a message that says what it is, it is sent only after a confirmation, and all else is refused.
 
-use pennant::api::Notification;
+use relaybook::api::Notification;
 use serde_json::{Value, json};
 
 use super::access::hidden;
 use super::person::{OwnPage, Seen, ask};
-use crate::support::{Pennant, Receiver, World};
+use crate::support::{Receiver, Relaybook, World};
 
-/// A pipeline with two environments, which Pennant follows, and the page of a person with all permissions.
+/// A pipeline with two environments, which Relaybook follows, and the page of a person with all permissions.
 struct Shop {
     world: World,
     receiver: Receiver,
     page: OwnPage,
-    _pennant: Pennant,
+    _relaybook: Relaybook,
 }
 
 impl Shop {
@@ -20,11 +20,11 @@ impl Shop {
         let world = World::new(ns).await;
         world.deploy("web", "1").await;
         world.pipeline("shop", &["dev/web", "prod/web"]).await;
-        let pennant = Pennant::start(&world).await;
+        let relaybook = Relaybook::start(&world).await;
         world.observed("shop").await;
         let args: [&str; 3] = ["--controller-namespace", &world.ns, "--allow-http=true"];
         let page = OwnPage::start(&world.kubeconfig, &args).await;
-        Self { receiver: Receiver::start(), world, page, _pennant: pennant }
+        Self { receiver: Receiver::start(), world, page, _relaybook: relaybook }
     }
 
     /// Creates a notification. A template without a URL is built-in, and gets its path from it.
@@ -79,7 +79,7 @@ async fn a_test_is_sent_after_its_confirmation_and_says_what_it_is() {
     let sent = shop.post("chat", &[("confirmed", &confirmed)]).await;
     assert!(sent.body.contains(&format!("Test for {about}: 200 ")), "{}", sent.body);
     let requests = shop.receiver.log();
-    assert_eq!((requests.len(), requests[0].header("pennant-test")), (1, "true"));
+    assert_eq!((requests.len(), requests[0].header("relaybook-test")), (1, "true"));
     let body = requests[0].json();
     assert_eq!(body["text"], "✅ TEST: shop: Deployed in prod");
     assert_eq!(body["blocks"][0]["text"]["text"], "✅ TEST: shop: Deployed in prod");
@@ -102,7 +102,7 @@ async fn a_template_of_a_user_needs_one_more_confirmation() {
     let sent = shop.post("own", &[("confirmed", &confirmed), ("acts", "yes")]).await;
     assert!(sent.body.contains("Test for dev/in-cluster/"), "{}", sent.body);
     let requests = shop.receiver.to("/own/web");
-    assert_eq!((requests.len(), requests[0].header("pennant-test")), (1, "true"));
+    assert_eq!((requests.len(), requests[0].header("relaybook-test")), (1, "true"));
     // The confirmation was for this receiver.
     let elsewhere = json!({"spec": {"endpoint": {"url": "http://other.example.com/own"}}});
     shop.world.patch::<Notification>("own", elsewhere).await;
@@ -124,7 +124,7 @@ async fn a_test_that_would_change_something_is_refused() {
     let copy = json!({"endpoint": {"url": shop.receiver.url("/repos/acme/shop/statuses/5f3d2c1b0a9e8d7c6b5a4f3e2d1c0b9a8f7e6d5c")}});
     let promotion = json!({"triggers": [{"type": "Deployed"}, {"type": "PromotionRequested"}]});
     let all = json!({"triggers": [{"type": "Deployed"}]});
-    let remedy = format!("`pennant render status -n {} --pipeline shop` shows the request", shop.world.ns);
+    let remedy = format!("`relaybook render status -n {} --pipeline shop` shows the request", shop.world.ns);
     for (name, template, over, words) in [
         (
             "status",

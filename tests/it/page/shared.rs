@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use futures::future::join_all;
 
 use super::person::{ask, client, token, url};
-use crate::support::pennant::Options;
 use crate::support::receiver::Gate;
-use crate::support::{Fault, Pennant, Proxy, World};
+use crate::support::relaybook::Options;
+use crate::support::{Fault, Proxy, Relaybook, World};
 
 /// Number of all streams.
 const STREAMS: usize = 100;
@@ -34,8 +34,8 @@ fn options(world: &World) -> Options {
 #[tokio::test]
 async fn a_person_with_many_open_screens_leaves_streams_for_others() {
     let [(one, ann), (other, bob)] = teams("page-streams").await;
-    let pennant = Pennant::with(&one, options(&one)).await;
-    let page = pennant.page_address().await;
+    let relaybook = Relaybook::with(&one, options(&one)).await;
+    let page = relaybook.page_address().await;
     let open = async |world: &World, token: &str| {
         let path = format!("/events?for=%2F%3Fnamespace%3D{}", world.ns);
         client().get(url(page, &path)).bearer_auth(token).send().await.expect("an answer")
@@ -75,8 +75,8 @@ async fn slow_searches_of_a_person_delay_no_screen_of_others() {
     let [(one, ann), (other, bob)] = teams("page-searches").await;
     let proxy = Proxy::start(&one.kubeconfig, "page-searches").await;
     let options = Options { kubeconfig: Some(proxy.kubeconfig.clone()), ..options(&one) };
-    let pennant = Pennant::with(&one, options).await;
-    let page = pennant.page_address().await;
+    let relaybook = Relaybook::with(&one, options).await;
+    let page = relaybook.page_address().await;
     let headers = [format!("Bearer {ann}"), format!("Bearer {bob}")];
     let gate = Gate::new();
     let of_one = format!("/namespaces/{}/deliveries", one.ns);

@@ -5,28 +5,28 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::person::{Events, OwnPage, client};
-use crate::support::pennant::Options;
 use crate::support::proxy::Call;
-use crate::support::{Fault, Pennant, Proxy, Receiver, World, eventually};
+use crate::support::relaybook::Options;
+use crate::support::{Fault, Proxy, Receiver, Relaybook, World, eventually};
 
 /// The maximum number of calls of a page.
 const CALLS: usize = 10;
 
-/// A pipeline with a notification, which Pennant follows.
-async fn shop(ns: &str) -> (World, Receiver, Pennant) {
+/// A pipeline with a notification, which Relaybook follows.
+async fn shop(ns: &str) -> (World, Receiver, Relaybook) {
     let world = World::new(ns).await;
     let receiver = Receiver::start();
     world.deploy("web", "1").await;
     world.pipeline("shop", &["dev/web"]).await;
     world.notification("chat", &receiver, json!({})).await;
-    let pennant = Pennant::start(&world).await;
+    let relaybook = Relaybook::start(&world).await;
     world.observed("shop").await;
-    (world, receiver, pennant)
+    (world, receiver, relaybook)
 }
 
 #[tokio::test]
 async fn a_page_makes_few_calls_and_an_idle_one_only_watches() {
-    let (world, _receiver, _pennant) = shop("page-calls").await;
+    let (world, _receiver, _relaybook) = shop("page-calls").await;
     world.ship("web", "2").await;
     let sent = world.delivery("Deployed 2", |d| d.status.as_ref().is_some_and(|s| s.outcome.is_some())).await;
     let proxy = Proxy::start(&world.kubeconfig, "page-calls").await;
@@ -78,7 +78,7 @@ async fn a_page_makes_few_calls_and_an_idle_one_only_watches() {
 
 #[tokio::test]
 async fn a_change_is_signalled_to_the_open_page() {
-    let (world, _receiver, _pennant) = shop("page-live").await;
+    let (world, _receiver, _relaybook) = shop("page-live").await;
     let page = OwnPage::start(&world.kubeconfig, &["--controller-namespace", &world.ns]).await;
     let paths = [
         format!("/?namespace={}", world.ns),
@@ -110,15 +110,15 @@ async fn a_template_can_link_to_the_page() {
     let body = "{{link}} {{links.pipeline}} {{links.notification}} {{links.revision}}";
     let template = json!({"inline": {"body": body, "contentType": "text/plain"}});
     world.notification("chat", &receiver, json!({"template": template, "endpoint": {"url": receiver.url("/hook")}})).await;
-    let args = vec!["--page-url=https://pennant.example.com".to_owned()];
-    let mut pennant = Pennant::with(&world, Options { args, ..Options::of(&world) }).await;
+    let args = vec!["--page-url=https://relaybook.example.com".to_owned()];
+    let mut relaybook = Relaybook::with(&world, Options { args, ..Options::of(&world) }).await;
     world.observed("shop").await;
     world.ship("web", "2").await;
     let sent = receiver.wait("/hook", 1).await;
     let text = String::from_utf8(sent[0].body.clone()).unwrap();
     let links: Vec<_> = text.split(' ').collect();
     let delivery = world.delivery("Deployed 2", |d| d.status.as_ref().is_some_and(|s| s.outcome.is_some())).await;
-    let (ns, name, base) = (&world.ns, kube::ResourceExt::name_any(&delivery), "https://pennant.example.com");
+    let (ns, name, base) = (&world.ns, kube::ResourceExt::name_any(&delivery), "https://relaybook.example.com");
     assert_eq!(links[0], format!("{base}/deliveries/{ns}/{name}"));
     assert_eq!(links[1], format!("{base}/pipelines/{ns}/shop"));
     assert_eq!(links[2], format!("{base}/notifications/{ns}/chat"));
@@ -132,11 +132,11 @@ async fn a_template_can_link_to_the_page() {
     // The preview shows the same links, because the controller publishes the URL.
     let published = eventually("the URL is published", async || {
         let args = ["render", "chat", "--pipeline", "shop", "-n", ns, "--controller-namespace", ns];
-        let output = crate::support::pennant::command(&world, &args).await;
+        let output = crate::support::relaybook::command(&world, &args).await;
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        if text.contains("https://pennant.example.com/pipelines/") { Ok(text) } else { Err(text) }
+        if text.contains("https://relaybook.example.com/pipelines/") { Ok(text) } else { Err(text) }
     })
     .await;
     assert!(published.contains(&format!("{base}/pipelines/{ns}/shop")), "{published}");
-    pennant.stop().await;
+    relaybook.stop().await;
 }

@@ -1,11 +1,11 @@
 //! A promotion to an environment whose target does not exist goes on, and says so from the beginning. The target can appear later.
 
-use pennant::api::promotion::Phase;
-use pennant::api::{Pipeline, Promotion};
+use relaybook::api::promotion::Phase;
+use relaybook::api::{Pipeline, Promotion};
 use serde_json::{Value, json};
 
 use super::Stage;
-use crate::support::pennant::command;
+use crate::support::relaybook::command;
 use crate::support::world::promotions::{by_notification, is_for, promoting};
 
 const MISSING: &str = "; a target is missing: Deployment shop-prd does not exist in namespace promotions-missing-target";
@@ -25,8 +25,8 @@ async fn a_promotion_to_a_target_that_does_not_exist_says_so() {
     shop["spec"]["environments"][1]["targets"][0]["appRef"]["name"] = json!("shop-prd");
     world.create::<Pipeline>(shop).await;
     let notification = json!({"spec": {"template": {"inline": {"body": r#"{"message": "{{message}}"}"#}}}});
-    world.patch::<pennant::api::Notification>("hook", notification).await;
-    let pennant = crate::support::Pennant::start(world).await;
+    world.patch::<relaybook::api::Notification>("hook", notification).await;
+    let relaybook = crate::support::Relaybook::start(world).await;
     world.observed("shop").await;
 
     world.ship("shop-dev", "2").await;
@@ -52,5 +52,5 @@ async fn a_promotion_to_a_target_that_does_not_exist_says_so() {
     world.promotion("shop/prod 2", |p| !says(p).contains("missing")).await;
     world.ship("shop-prd", "2").await;
     stage.finished("shop/prod 2").await;
-    drop(pennant);
+    drop(relaybook);
 }

@@ -3,16 +3,16 @@
 
 use kube::ResourceExt as _;
 use kube::api::ListParams;
-use pennant::api::delivery::TransitionType;
-use pennant::api::promotion::{Phase, RETRY};
-use pennant::api::{Delivery, Notification, Outcome, Promotion};
+use relaybook::api::delivery::TransitionType;
+use relaybook::api::promotion::{Phase, RETRY};
+use relaybook::api::{Delivery, Notification, Outcome, Promotion};
 use serde_json::{Value, json};
 
 use super::Stage;
-use crate::support::pennant::command;
 use crate::support::receiver::Reply;
+use crate::support::relaybook::command;
 use crate::support::world::promotions::{by_notification, is, is_for};
-use crate::support::{Pennant, Receiver, World, eventually};
+use crate::support::{Receiver, Relaybook, World, eventually};
 
 const REQUEST: &str = "/hook/prod/PromotionRequested";
 
@@ -23,7 +23,7 @@ fn soon() -> Value {
 
 /// Returns the Deliveries that request promotions to `prod`.
 async fn requests(world: &World) -> Vec<Delivery> {
-    let requests = ListParams::default().labels("pennant.dev/type=PromotionRequested");
+    let requests = ListParams::default().labels("relaybook.dev/type=PromotionRequested");
     let mut all = world.api::<Delivery>().list(&requests).await.expect("listed").items;
     all.retain(|d| d.spec.subject.environment == "prod" && d.spec.type_ == TransitionType::PromotionRequested);
     all
@@ -40,7 +40,7 @@ async fn a_request_that_no_receiver_accepts_fails_its_promotion_at_once() {
     world.patch::<Notification>("hook", json!({"spec": soon()})).await;
     stage.pipeline("shop", by_notification(json!({}))).await;
     receiver.always(REQUEST, Reply::status(503).body("busy"));
-    let mut pennant = stage.pennant().await;
+    let mut relaybook = stage.relaybook().await;
 
     world.runs("shop/dev", "2").await;
     let retrying = world.promotion("shop/prod 2", is_for(Phase::Requested, "RequestRetrying")).await;
@@ -58,7 +58,7 @@ async fn a_request_that_no_receiver_accepts_fails_its_promotion_at_once() {
     assert_eq!((shown.phase, shown.reason.as_str(), shown.succeeded), (Phase::Failed, "RequestFailed", false));
 
     // Nothing more happens by itself, also after a restart.
-    pennant.restart().await;
+    relaybook.restart().await;
     world.settled().await;
     stage.fence("shop").await;
     let still = world.promotion("shop/prod 2", is(Phase::Failed)).await;
@@ -93,7 +93,7 @@ async fn a_promotion_fails_only_if_none_of_its_receivers_can_accept_the_request(
     world.promotion_notification("held", &receiver, json!({"suspend": true})).await;
     receiver.always("/ci/prod/PromotionRequested", Reply::status(422).body("no such ref"));
     world.promoting("shop", &[("dev", Value::Null), ("prod", by_notification(json!({})))]).await;
-    let mut pennant = Pennant::start(&world).await;
+    let mut relaybook = Relaybook::start(&world).await;
     world.observed("shop").await;
 
     // One has refused it, and the other one can still send it.
@@ -130,7 +130,7 @@ async fn a_promotion_fails_only_if_none_of_its_receivers_can_accept_the_request(
             world.delete::<Delivery>(&delivery.name_any()).await;
         }
     }
-    pennant.restart().await;
+    relaybook.restart().await;
     world.observed("shop").await;
     world.promotion_fence("shop", &["ci", "chat"]).await;
     let same = world.promotion("shop/prod 2", is(Phase::Requested)).await;

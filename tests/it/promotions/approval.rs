@@ -2,9 +2,9 @@
 
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt as _};
-use pennant::api::Promotion;
-use pennant::api::conditions::ConditionStatus;
-use pennant::api::promotion::Phase;
+use relaybook::api::Promotion;
+use relaybook::api::conditions::ConditionStatus;
+use relaybook::api::promotion::Phase;
 use serde_json::{Value, json};
 
 use super::Stage;
@@ -21,7 +21,7 @@ async fn a_promotion_waits_for_its_approval_and_continues_at_once() {
     let stage = Stage::new("promotions-manual").await;
     let Stage { world, receiver, .. } = &stage;
     stage.pipeline("shop", manual()).await;
-    let mut pennant = stage.pennant().await;
+    let mut relaybook = stage.relaybook().await;
     let (code, _, words) = stage.world.command(&["approve", "shop", "prod"]).await;
     assert!(code == Some(1) && words.contains("prod"), "nothing waits yet: {words}");
 
@@ -51,13 +51,13 @@ async fn a_promotion_waits_for_its_approval_and_continues_at_once() {
     world.runs("shop/prod", "2").await;
     stage.finished("shop/prod 2").await;
 
-    // An approval is also noticed at the next start. The request is not sent while Pennant is down.
+    // An approval is also noticed at the next start. The request is not sent while Relaybook is down.
     world.runs("shop/dev", "3").await;
     let waits = world.promotion("shop/prod 3", is_for(Phase::Pending, "WaitingApproval")).await;
     receiver.wait("/hook/prod/PromotionPending", 2).await;
-    pennant.stop().await;
+    relaybook.stop().await;
     world.approve(&waits).await;
-    pennant.start_again().await;
+    relaybook.start_again().await;
     stage.requested("shop/prod 3").await;
     stage.fence("shop").await;
     let lines = ["prod 2: Pending, Requested, Finished", "prod 3: Pending, Requested"];
@@ -69,7 +69,7 @@ async fn what_passes_withdraws_nothing_and_loses_no_approval() {
     let stage = Stage::new("promotions-passes").await;
     let world = &stage.world;
     stage.pipeline("shop", manual()).await;
-    let _pennant = stage.pennant().await;
+    let _relaybook = stage.relaybook().await;
     world.runs("shop/dev", "2").await;
     world.promotion("shop/prod 2", is_for(Phase::Pending, "WaitingApproval")).await;
 
@@ -121,7 +121,7 @@ async fn the_pipeline_decides_what_a_promotion_requires_until_it_is_requested() 
     let stage = Stage::new("promotions-decides").await;
     let world = &stage.world;
     stage.pipeline("shop", manual()).await;
-    let _pennant = stage.pennant().await;
+    let _relaybook = stage.relaybook().await;
     world.runs("shop/dev", "2").await;
     let waits = world.promotion("shop/prod 2", is_for(Phase::Pending, "WaitingApproval")).await;
 
@@ -173,7 +173,7 @@ async fn only_who_may_patch_promotions_can_approve() {
     let stage = Stage::new("promotions-rights").await;
     let world = &stage.world;
     stage.pipeline("shop", manual()).await;
-    let _pennant = stage.pennant().await;
+    let _relaybook = stage.relaybook().await;
     world.runs("shop/dev", "2").await;
     let waits = world.promotion("shop/prod 2", is_for(Phase::Pending, "WaitingApproval")).await;
     let name = waits.name_any();
@@ -197,7 +197,7 @@ async fn only_who_may_patch_promotions_can_approve() {
     assert!(refused.contains("forbidden"), "{refused}");
     let status = Patch::Merge(json!({"status": {"phase": "Requested"}}));
     let refused = of(&approver).await.patch_status(&name, &PatchParams::default(), &status).await;
-    assert!(refused.expect_err("the status belongs to Pennant").to_string().contains("forbidden"));
+    assert!(refused.expect_err("the status belongs to Relaybook").to_string().contains("forbidden"));
     stage.fence("shop").await;
     assert!(stage.receiver.to("/hook/prod/PromotionRequested").is_empty());
 
@@ -213,13 +213,13 @@ async fn account(world: &World, name: &str, verbs: &[&str]) -> String {
     let role = format!("{}-{name}", world.ns);
     let role_object = json!({
         "metadata": {"name": role},
-        "rules": [{"apiGroups": ["pennant.dev"], "resources": ["promotions"], "verbs": verbs}],
+        "rules": [{"apiGroups": ["relaybook.dev"], "resources": ["promotions"], "verbs": verbs}],
     });
     let role_object = serde_json::from_value(role_object).expect("a role");
     let roles: Api<k8s_openapi::api::rbac::v1::ClusterRole> = Api::all(world.client.clone());
     roles.create(&PostParams::default(), &role_object).await.expect("created");
     let account = Account::bound(&world.client, &world.ns, name, &role).await;
-    let right = format!("{} promotions.pennant.dev {}", verbs[verbs.len() - 1], world.ns);
+    let right = format!("{} promotions.relaybook.dev {}", verbs[verbs.len() - 1], world.ns);
     eventually(
         &format!("{name} may {right}"),
         async || {

@@ -2,13 +2,13 @@
 //! upgrade from a version without promotions. A person can start such a promotion.
 
 use kube::api::{Api, Patch, PatchParams};
-use pennant::api::promotion::Phase;
-use pennant::api::{Pipeline, Promotion};
+use relaybook::api::promotion::Phase;
+use relaybook::api::{Pipeline, Promotion};
 use serde_json::{Value, json};
 
 use super::Stage;
-use crate::support::Pennant;
-use crate::support::pennant::Options;
+use crate::support::Relaybook;
+use crate::support::relaybook::Options;
 use crate::support::world::promotions::{by_notification, is, is_for, promoting};
 
 #[tokio::test]
@@ -17,9 +17,9 @@ async fn a_difference_at_the_first_installation_is_promoted_only_on_request() {
     let world = &stage.world;
     stage.pipeline("shop", by_notification(json!({}))).await;
     world.ship("shop-dev", "2").await;
-    let _pennant = stage.pennant().await;
+    let _relaybook = stage.relaybook().await;
     let pending = world.promotion_pending("shop", Some("Baseline")).await.expect("it is present");
-    assert!(pending.message.contains("pennant promote shop prod"), "{}", pending.message);
+    assert!(pending.message.contains("relaybook promote shop prod"), "{}", pending.message);
     stage.fence("shop").await;
     assert!(world.promotions().await.is_empty());
 
@@ -46,7 +46,7 @@ async fn a_lost_status_or_pipeline_promotes_nothing_and_withdraws_nothing_at_the
     for name in ["open", "ahead", "again"] {
         stage.pipeline(name, by_notification(json!({}))).await;
     }
-    let mut pennant = stage.pennant().await;
+    let mut relaybook = stage.relaybook().await;
     for name in ["open", "ahead", "again"] {
         world.runs(&format!("{name}/dev"), "2").await;
         let requested = stage.requested(&format!("{name}/prod 2")).await;
@@ -58,7 +58,7 @@ async fn a_lost_status_or_pipeline_promotes_nothing_and_withdraws_nothing_at_the
     stage.receiver.wait("/hook/prod/PromotionFinished", 1).await;
     stage.receiver.wait("/hook/prod/PromotionRequested", 3).await;
 
-    pennant.stop().await;
+    relaybook.stop().await;
     world.ship("ahead-dev", "3").await;
     let nothing = Patch::Merge(json!({"status": null}));
     for name in ["open", "ahead"] {
@@ -68,12 +68,12 @@ async fn a_lost_status_or_pipeline_promotes_nothing_and_withdraws_nothing_at_the
     world.delete::<Pipeline>("again").await;
     let environments = [("dev", Value::Null), ("prod", by_notification(json!({})))];
     world.create::<Pipeline>(promoting(&world.ns, "again", &environments)).await;
-    pennant.start_again().await;
+    relaybook.start_again().await;
     world.settled().await;
 
     for name in ["ahead", "again"] {
         let pending = world.promotion_pending(name, Some("Baseline")).await.expect("it is present");
-        assert!(pending.message.contains(&format!("pennant promote {name} prod")), "{}", pending.message);
+        assert!(pending.message.contains(&format!("relaybook promote {name} prod")), "{}", pending.message);
     }
     world.promotion("again/prod 2", is_for(Phase::Withdrawn, "PipelineGone")).await;
     let open = world.promotion("open/prod 2", is(Phase::Requested)).await;
@@ -102,17 +102,17 @@ async fn an_upgrade_promotes_nothing_of_the_past_and_a_rollback_keeps_promotions
     world.promotion_notification("all", &stage.receiver, json!({"triggers": triggers})).await;
     stage.pipeline("shop", by_notification(json!({}))).await;
     let before = Options { controllers: "pipeline,dispatch", ..Options::of(world) };
-    let mut old = Pennant::with(world, before.clone()).await;
+    let mut old = Relaybook::with(world, before.clone()).await;
     world.settled().await;
     world.cursor("shop", "all").await;
     old.stop().await;
     // A change that the dispatcher has not read when the new version starts.
-    let mut observer = Pennant::with(world, Options { controllers: "pipeline", ..Options::of(world) }).await;
+    let mut observer = Relaybook::with(world, Options { controllers: "pipeline", ..Options::of(world) }).await;
     world.runs("shop/dev", "2").await;
     observer.stop().await;
     forget(world.api(), "shop").await;
 
-    let mut new = stage.pennant().await;
+    let mut new = stage.relaybook().await;
     world.promotion_pending("shop", Some("Baseline")).await;
     world.delivery("Deployed 2", |d| d.spec.subject.environment == "dev").await;
     world.promotion_fence("shop", &["hook", "all"]).await;
@@ -125,7 +125,7 @@ async fn an_upgrade_promotes_nothing_of_the_past_and_a_rollback_keeps_promotions
     new.stop().await;
 
     // The version before keeps the promotions, and does nothing with them.
-    let mut old = Pennant::with(world, before).await;
+    let mut old = Relaybook::with(world, before).await;
     world.settled().await;
     world.runs("shop/prod", "3").await;
     world.runs("shop/dev", "4").await;
@@ -134,7 +134,7 @@ async fn an_upgrade_promotes_nothing_of_the_past_and_a_rollback_keeps_promotions
     assert_eq!((kept.status, world.promotions().await.len()), (requested.status, 1));
     old.stop().await;
 
-    let _new = stage.pennant().await;
+    let _new = stage.relaybook().await;
     // This was observed by the version with promotions in the log, so it counts.
     stage.requested("shop/prod 4").await;
     world.promotion("shop/prod 3", |p| p.status.as_ref().is_some_and(|s| s.phase.is_some_and(Phase::is_ended))).await;

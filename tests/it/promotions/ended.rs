@@ -1,8 +1,8 @@
 //! How promotions end: the environment runs the revision, a later one replaces it, or what it belongs to is gone. A failed one can be
 //! retried, and old ones are deleted.
 
-use pennant::api::promotion::{Phase, RETRY};
-use pennant::api::{Pipeline, Promotion};
+use relaybook::api::promotion::{Phase, RETRY};
+use relaybook::api::{Pipeline, Promotion};
 use serde_json::{Value, json};
 
 use super::Stage;
@@ -17,7 +17,7 @@ async fn a_promotion_ends_with_its_environment_its_policy_or_a_later_one() {
     for name in names {
         stage.pipeline(name, by_notification(json!({"manual": true}))).await;
     }
-    let _pennant = stage.pennant().await;
+    let _relaybook = stage.relaybook().await;
     for name in names {
         world.runs(&format!("{name}/dev"), "2").await;
         world.promotion(&format!("{name}/prod 2"), is_for(Phase::Pending, "WaitingApproval")).await;
@@ -77,7 +77,7 @@ async fn a_failed_promotion_is_retried_once_for_each_value_of_the_annotation() {
     for name in ["shop", "late", "stale"] {
         stage.pipeline(name, by_notification(json!({}))).await;
     }
-    let mut pennant = stage.pennant().await;
+    let mut relaybook = stage.relaybook().await;
     for name in ["shop", "late", "stale"] {
         world.runs(&format!("{name}/dev"), "2").await;
         let requested = stage.requested(&format!("{name}/prod 2")).await;
@@ -102,7 +102,7 @@ async fn a_failed_promotion_is_retried_once_for_each_value_of_the_annotation() {
     stage.world.grow_old(&again).await;
     let failed = world.promotion("shop/prod 2", is(Phase::Failed)).await;
     world.annotate_promotion(&failed, RETRY, "1").await;
-    pennant.restart().await;
+    relaybook.restart().await;
     world.settled().await;
     stage.fence("shop").await;
     world.promotion("shop/prod 2", is(Phase::Failed)).await;
@@ -138,7 +138,7 @@ async fn the_newest_ended_promotions_of_an_environment_are_kept() {
     let world = &stage.world;
     stage.pipeline("few", by_notification(json!({"retain": {"perEnvironment": 2}}))).await;
     stage.pipeline("many", by_notification(json!({}))).await;
-    let mut pennant = stage.pennant().await;
+    let mut relaybook = stage.relaybook().await;
     for tag in ["2", "3", "4", "5"] {
         for name in ["few", "many"] {
             world.runs(&format!("{name}/dev"), tag).await;
@@ -158,8 +158,8 @@ async fn the_newest_ended_promotions_of_an_environment_are_kept() {
     .await;
     assert_eq!(kept("many").await, ["2", "3", "4", "5"]);
     // A deleted promotion is not created again.
-    pennant.kill9();
-    pennant.start_again().await;
+    relaybook.kill9();
+    relaybook.start_again().await;
     world.settled().await;
     for name in ["few", "many"] {
         stage.fence(name).await;

@@ -4,22 +4,22 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use pennant::api::Promotion;
-use pennant::api::promotion::Phase;
+use relaybook::api::Promotion;
+use relaybook::api::promotion::Phase;
 use serde_json::{Value, json};
 
 use super::Stage;
-use crate::support::pennant::Options;
 use crate::support::proxy::Call;
 use crate::support::receiver::Gate;
+use crate::support::relaybook::Options;
 use crate::support::wait::heavy;
 use crate::support::world::promotions::{by_notification, is};
-use crate::support::{Fault, Pennant, Proxy, World};
+use crate::support::{Fault, Proxy, Relaybook, World};
 
 /// Maximum time of a promotion whose writes were refused for long.
 const LONG: Duration = Duration::from_mins(3);
 
-/// Returns options with which Pennant reaches the API server through a proxy.
+/// Returns options with which Relaybook reaches the API server through a proxy.
 fn through(world: &World, proxy: &Proxy) -> Options {
     Options { kubeconfig: Some(proxy.kubeconfig.clone()), ..Options::of(world) }
 }
@@ -43,7 +43,7 @@ async fn a_kill_at_any_point_neither_loses_nor_repeats_a_promotion() {
     let world = &stage.world;
     stage.pipeline("shop", by_notification(json!({}))).await;
     let proxy = Proxy::start(&world.kubeconfig, "promotions-killed").await;
-    let mut pennant = Pennant::with(world, through(world, &proxy)).await;
+    let mut relaybook = Relaybook::with(world, through(world, &proxy)).await;
     world.settled().await;
     // What is held when the process is killed: the request, which then never reaches the API server, or its answer.
     let points: [(Selector, bool); 6] = [
@@ -61,9 +61,9 @@ async fn a_kill_at_any_point_neither_loses_nor_repeats_a_promotion() {
         let rule = proxy.rule(calls, fault);
         world.ship("shop-dev", &tag).await;
         proxy.hit(rule, 1).await;
-        pennant.kill9();
+        relaybook.kill9();
         proxy.remove(rule);
-        pennant.start_again().await;
+        relaybook.start_again().await;
         stage.requested(&format!("shop/prod {tag}")).await;
         world.runs("shop/prod", &tag).await;
         let finished = stage.finished(&format!("shop/prod {tag}")).await;
@@ -84,7 +84,7 @@ async fn a_refused_promotion_stops_no_other_environment() {
     let environments = ["staging", "prod"].map(|environment| (environment, by_notification(json!({}))));
     world.promoting("shop", &[&[("dev", Value::Null)][..], &environments].concat()).await;
     let proxy = Proxy::start(&world.kubeconfig, "promotions-forbidden").await;
-    let _pennant = Pennant::with(world, through(world, &proxy)).await;
+    let _relaybook = Relaybook::with(world, through(world, &proxy)).await;
     world.settled().await;
     let to_prod = |call: &Call| call.is_create_promotion() && call.says(r#""environment":"prod""#);
     let refused = proxy.rule(to_prod, Fault::Refuse(403));
@@ -115,7 +115,7 @@ async fn random_kills_neither_lose_nor_repeat_a_promotion() {
         let policy = json!({"manual": name == "held", "retain": {"perEnvironment": 100}});
         stage.pipeline(name, by_notification(policy)).await;
     }
-    let mut pennant = stage.pennant().await;
+    let mut relaybook = stage.relaybook().await;
     let [mut shop, mut held] = [Vec::new(), Vec::new()];
     for n in 1..=KILLS {
         let tag = (n + 1).to_string();
@@ -126,8 +126,8 @@ async fn random_kills_neither_lose_nor_repeat_a_promotion() {
         };
         let killed = async {
             tokio::time::sleep(Duration::from_millis(fastrand::u64(0..400))).await;
-            pennant.kill9();
-            pennant.start_again().await;
+            relaybook.kill9();
+            relaybook.start_again().await;
         };
         tokio::join!(stream, killed);
         // After a kill it can be Pending for another reason at first. An approval at that time is accepted, and then nobody is asked.
@@ -174,7 +174,7 @@ async fn lost_answers_are_found_and_nothing_is_done_twice() {
         }
     };
     let lost = proxy.rule(second, Fault::LoseAnswer);
-    let _pennant = Pennant::with(world, through(world, &proxy)).await;
+    let _relaybook = Relaybook::with(world, through(world, &proxy)).await;
     world.settled().await;
     for tag in ["2", "3", "4"] {
         for name in ["shop", "held"] {
@@ -209,7 +209,7 @@ async fn a_request_is_recorded_before_anything_is_sent() {
     let world = &stage.world;
     stage.pipeline("shop", by_notification(json!({}))).await;
     let proxy = Proxy::start(&world.kubeconfig, "promotions-refused").await;
-    let _pennant = Pennant::with(world, through(world, &proxy)).await;
+    let _relaybook = Relaybook::with(world, through(world, &proxy)).await;
     world.settled().await;
     let codes = [403, 409, 422, 500, 503];
     for (code, n) in codes.into_iter().zip(2..) {

@@ -3,21 +3,21 @@
 
 use kube::ResourceExt as _;
 use kube::api::PostParams;
-use pennant::api::promotion::{Phase, PromotedPipeline};
-use pennant::api::{Promotion, PromotionSpec};
+use relaybook::api::promotion::{Phase, PromotedPipeline};
+use relaybook::api::{Promotion, PromotionSpec};
 use serde_json::json;
 
 use super::Stage;
-use crate::support::pennant::Options;
+use crate::support::relaybook::Options;
 use crate::support::world::promotions::{by_notification, is_for};
-use crate::support::{Oracle, Pennant, eventually};
+use crate::support::{Oracle, Relaybook, eventually};
 
 #[tokio::test]
 async fn a_promotion_that_is_not_indicated_is_refused_with_a_reason() {
     let stage = Stage::new("promotions-forged").await;
     let world = &stage.world;
     stage.pipeline("shop", by_notification(json!({"manual": true}))).await;
-    let _pennant = stage.pennant().await;
+    let _relaybook = stage.relaybook().await;
     world.runs("shop/dev", "2").await;
     let real = world.promotion("shop/prod 2", is_for(Phase::Pending, "WaitingApproval")).await;
     let hash = real.name_any().trim_start_matches("shop-prod-").split('-').next().unwrap_or_default().to_owned();
@@ -84,7 +84,7 @@ async fn a_promotion_reaches_no_pipeline_of_another_namespace() {
         stage.pipeline("shop", by_notification(json!({"manual": true}))).await;
     }
     let watch = vec![ours.world.ns.clone(), theirs.world.ns.clone()];
-    let _pennant = Pennant::with(&ours.world, Options { watch, ..Options::of(&ours.world) }).await;
+    let _relaybook = Relaybook::with(&ours.world, Options { watch, ..Options::of(&ours.world) }).await;
     for stage in [&ours, &theirs] {
         stage.world.settled().await;
         stage.world.runs("shop/dev", "2").await;

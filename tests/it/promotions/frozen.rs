@@ -3,18 +3,18 @@
 
 use std::time::Duration;
 
-use pennant::api::promotion::Phase;
+use relaybook::api::promotion::Phase;
 use serde_json::json;
 
 use super::Stage;
-use crate::support::pennant::Options;
 use crate::support::receiver::Gate;
+use crate::support::relaybook::Options;
 use crate::support::wait::heavy;
 use crate::support::world::promotions::{by_notification, is};
 use crate::support::world::{OF_FIRST, OF_SECOND};
-use crate::support::{Fault, Pennant, Proxy};
+use crate::support::{Fault, Proxy, Relaybook};
 
-const LEASE: &str = "pennant-promote";
+const LEASE: &str = "relaybook-promote";
 /// Time limit for a takeover. A Lease lasts 90 s, and the machine can be busy.
 const EXPIRY: Duration = Duration::from_mins(4);
 
@@ -27,13 +27,13 @@ async fn a_leader_that_is_frozen_requests_nothing_twice() {
     for name in ["made", "asked"] {
         stage.pipeline(name, by_notification(json!({}))).await;
     }
-    let _others = Pennant::with(world, Options { controllers: "pipeline,dispatch", ..Options::of(world) }).await;
+    let _others = Relaybook::with(world, Options { controllers: "pipeline,dispatch", ..Options::of(world) }).await;
     let proxy = Proxy::start(&world.kubeconfig, "promotions-frozen").await;
     let promoter = Options { controllers: "promote", ..Options::of(world) };
     let through = Options { pod: Some("first"), kubeconfig: Some(proxy.kubeconfig.clone()), ..promoter.clone() };
-    let first = Pennant::with(world, through).await;
+    let first = Relaybook::with(world, through).await;
     world.settled().await;
-    let second = Pennant::with(world, Options { pod: Some("second"), ..promoter }).await;
+    let second = Relaybook::with(world, Options { pod: Some("second"), ..promoter }).await;
     first.holds(LEASE, OF_FIRST).await;
     second.holds(LEASE, OF_SECOND).await;
 

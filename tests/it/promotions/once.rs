@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use pennant::api::promotion::Phase;
-use pennant::api::{Pipeline, Promotion};
+use relaybook::api::promotion::Phase;
+use relaybook::api::{Pipeline, Promotion};
 use serde_json::{Value, json};
 
 use super::Stage;
@@ -21,7 +21,7 @@ async fn a_revision_passes_through_the_environments_in_their_order() {
     world.patch::<Pipeline>("shop", json!({"spec": {"promotion": by_notification(json!({}))}})).await;
     let triggers: Vec<_> = TRANSITIONS.iter().chain(&["Deployed"]).map(|type_| json!({"type": type_})).collect();
     world.promotion_notification("all", receiver, json!({"triggers": triggers})).await;
-    let _pennant = stage.pennant().await;
+    let _relaybook = stage.relaybook().await;
     world.promotion_pending("shop", Some("UpToDate")).await;
 
     world.runs("shop/dev", "2").await;
@@ -77,7 +77,7 @@ async fn each_arrival_of_a_revision_is_one_occasion() {
     for name in names {
         stage.pipeline(name, by_notification(json!({}))).await;
     }
-    let _pennant = stage.pennant().await;
+    let _relaybook = stage.relaybook().await;
     tokio::join!(storm(&stage), there_and_back(&stage), flapping(&stage), by_hand(&stage));
     for name in names {
         stage.fence(name).await;

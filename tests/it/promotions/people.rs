@@ -1,8 +1,8 @@
 //! What people do with promotions: start one, delete one, restore one from a backup, and look at them.
 
 use kube::ResourceExt as _;
-use pennant::api::Promotion;
-use pennant::api::promotion::Phase;
+use relaybook::api::Promotion;
+use relaybook::api::promotion::Phase;
 use serde_json::{Value, json};
 
 use super::Stage;
@@ -14,7 +14,7 @@ async fn a_deleted_promotion_is_created_again_only_on_request() {
     let world = &stage.world;
     stage.pipeline("shop", by_notification(json!({}))).await;
     stage.pipeline("waits", by_notification(json!({"manual": true}))).await;
-    let mut pennant = stage.pennant().await;
+    let mut relaybook = stage.relaybook().await;
     world.runs("shop/dev", "2").await;
     world.runs("waits/dev", "2").await;
     let open = stage.requested("shop/prod 2").await;
@@ -29,7 +29,7 @@ async fn a_deleted_promotion_is_created_again_only_on_request() {
     }
     // Its name is still in the status of the environment, also after a restart.
     stage.fence("shop").await;
-    pennant.restart().await;
+    relaybook.restart().await;
     world.settled().await;
     for name in ["shop", "waits"] {
         stage.fence(name).await;
@@ -65,7 +65,7 @@ async fn a_restored_promotion_requests_nothing_a_second_time() {
     for name in ["open", "done"] {
         stage.pipeline(name, by_notification(json!({}))).await;
     }
-    let mut pennant = stage.pennant().await;
+    let mut relaybook = stage.relaybook().await;
     let mut saved = Vec::new();
     for name in ["open", "done"] {
         world.runs(&format!("{name}/dev"), "2").await;
@@ -80,14 +80,14 @@ async fn a_restored_promotion_requests_nothing_a_second_time() {
     stage.receiver.wait("/hook/prod/PromotionFinished", 1).await;
     stage.receiver.wait("/hook/prod/PromotionRequested", 2).await;
 
-    pennant.stop().await;
+    relaybook.stop().await;
     for promotion in &saved {
         // A tool that does not restore the status creates a new object.
         world.delete::<Promotion>(&promotion.name_any()).await;
         let metadata = json!({"name": promotion.name_any(), "labels": promotion.labels()});
         world.create::<Promotion>(json!({"metadata": metadata, "spec": promotion.spec})).await;
     }
-    pennant.start_again().await;
+    relaybook.start_again().await;
     world.settled().await;
     for name in ["open", "done"] {
         world.promotion(&format!("{name}/prod 2"), is(Phase::Withdrawn)).await;
@@ -107,7 +107,7 @@ async fn the_commands_show_what_is_promoted_and_why() {
     let stage = Stage::new("promotions-shown").await;
     let world = &stage.world;
     stage.pipeline("shop", by_notification(json!({"manual": true, "timeout": "2h"}))).await;
-    let _pennant = stage.pennant().await;
+    let _relaybook = stage.relaybook().await;
     let (code, out, words) = stage.world.command(&["promotions"]).await;
     assert!(code == Some(0) && out.lines().count() <= 1, "there are none: {out}{words}");
     world.runs("shop/dev", "2").await;

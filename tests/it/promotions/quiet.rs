@@ -8,14 +8,14 @@ use futures::future::join_all;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::ResourceExt as _;
 use kube::api::{DeleteParams, ListParams};
-use pennant::api::promotion::Phase;
-use pennant::api::{Outcome, Pipeline, Promotion};
+use relaybook::api::promotion::Phase;
+use relaybook::api::{Outcome, Pipeline, Promotion};
 use serde_json::json;
 
 use super::Stage;
 use crate::support::wait::heavy;
 use crate::support::world::promotions::{by_notification, is_for};
-use crate::support::{Pennant, World, eventually};
+use crate::support::{Relaybook, World, eventually};
 
 /// Time in which writes are counted.
 const WINDOW: Duration = Duration::from_secs(5);
@@ -24,11 +24,11 @@ const MAX_STATUS: usize = 512 * 1024;
 /// Environments and targets of the largest pipeline.
 const LARGEST: (usize, usize) = (32, 8);
 /// An annotation that nothing reads while no promotion is open.
-const LOOK: &str = "pennant.dev/look";
+const LOOK: &str = "relaybook.dev/look";
 
-/// Restarts Pennant, so that it writes everything that it writes only now and then, and waits until it has nothing to write.
-async fn rest(stage: &Stage, pennant: &mut Pennant) {
-    pennant.restart().await;
+/// Restarts Relaybook, so that it writes everything that it writes only now and then, and waits until it has nothing to write.
+async fn rest(stage: &Stage, relaybook: &mut Relaybook) {
+    relaybook.restart().await;
     stage.world.settled().await;
     eventually("the counts of the notification are written", async || {
         let all = stage.world.deliveries().await;
@@ -42,7 +42,7 @@ async fn rest(stage: &Stage, pennant: &mut Pennant) {
     let mut last = -1.0;
     eventually("nothing is written any more", async || {
         tokio::time::sleep(Duration::from_secs(1)).await;
-        let writes = pennant.writes().await;
+        let writes = relaybook.writes().await;
         if writes == std::mem::replace(&mut last, writes) { Ok(()) } else { Err(format!("{writes} writes")) }
     })
     .await;
@@ -63,7 +63,7 @@ async fn promotions_that_do_not_change_cause_no_write() {
     for (name, policy) in [("done", json!({})), ("open", json!({})), ("waits", json!({"manual": true}))] {
         stage.pipeline(name, by_notification(policy)).await;
     }
-    let mut pennant = stage.pennant().await;
+    let mut relaybook = stage.relaybook().await;
     for name in ["done", "open", "waits"] {
         world.runs(&format!("{name}/dev"), "2").await;
     }
@@ -74,21 +74,21 @@ async fn promotions_that_do_not_change_cause_no_write() {
     let done = stage.finished("done/prod 2").await;
     world.mirrored(&done).await;
     stage.receiver.wait("/hook/prod/PromotionFinished", 1).await;
-    rest(&stage, &mut pennant).await;
+    rest(&stage, &mut relaybook).await;
     // Nobody waits for an answer of a look, because this promotion has ended.
     for value in ["1", "2"] {
         world.annotate_promotion(&done, LOOK, value).await;
     }
     world.patch::<Pipeline>("done", json!({"metadata": {"annotations": {LOOK: "1"}}})).await;
     world.patch::<Pipeline>("open", json!({"metadata": {"labels": {"touched": "now"}}})).await;
-    let (before, writes) = (versions(world).await, pennant.writes().await);
+    let (before, writes) = (versions(world).await, relaybook.writes().await);
     tokio::time::sleep(WINDOW).await;
-    assert_eq!((versions(world).await, pennant.writes().await), (before.clone(), writes));
+    assert_eq!((versions(world).await, relaybook.writes().await), (before.clone(), writes));
     // A restart lists everything again.
-    pennant.restart().await;
+    relaybook.restart().await;
     world.settled().await;
     tokio::time::sleep(WINDOW).await;
-    assert_eq!((versions(world).await, pennant.writes().await), (before, 0.0));
+    assert_eq!((versions(world).await, relaybook.writes().await), (before, 0.0));
     for name in ["done", "open", "waits"] {
         stage.fence(name).await;
     }
@@ -122,7 +122,7 @@ async fn the_largest_pipeline_has_room_for_its_promotions() {
     let app = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "app"});
     let spec = json!({"appRef": app, "environments": environments.collect::<Vec<_>>()});
     world.create::<Pipeline>(json!({"metadata": {"name": "shop"}, "spec": spec})).await;
-    let mut pennant = stage.pennant().await;
+    let mut relaybook = stage.relaybook().await;
 
     join_all(sets[0].iter().map(|app| world.ship(app, "2"))).await;
     for n in (1..count).step_by(2) {
@@ -146,14 +146,14 @@ async fn the_largest_pipeline_has_room_for_its_promotions() {
     let size = serde_json::to_vec(&status).unwrap().len();
     assert!(size <= MAX_STATUS, "{size} bytes");
 
-    rest(&stage, &mut pennant).await;
-    let (before, writes) = (versions(world).await, pennant.writes().await);
+    rest(&stage, &mut relaybook).await;
+    let (before, writes) = (versions(world).await, relaybook.writes().await);
     tokio::time::sleep(WINDOW).await;
-    assert_eq!((versions(world).await, pennant.writes().await), (before.clone(), writes));
-    pennant.restart().await;
+    assert_eq!((versions(world).await, relaybook.writes().await), (before.clone(), writes));
+    relaybook.restart().await;
     world.settled().await;
     tokio::time::sleep(WINDOW).await;
-    assert_eq!((versions(world).await, pennant.writes().await), (before, 0.0));
+    assert_eq!((versions(world).await, relaybook.writes().await), (before, 0.0));
     oracle.check().await;
 }
 
@@ -164,7 +164,7 @@ async fn what_was_begun_before_an_uninstallation_continues_after_the_next_instal
     for (name, policy) in [("open", json!({})), ("waits", json!({"manual": true})), ("moved", json!({}))] {
         stage.pipeline(name, by_notification(policy)).await;
     }
-    let mut pennant = stage.pennant().await;
+    let mut relaybook = stage.relaybook().await;
     for name in ["open", "waits", "moved"] {
         world.runs(&format!("{name}/dev"), "2").await;
     }
@@ -176,13 +176,13 @@ async fn what_was_begun_before_an_uninstallation_continues_after_the_next_instal
     stage.receiver.wait("/hook/prod/PromotionPending", 1).await;
 
     // Everything except the CRDs and their objects is gone.
-    pennant.stop().await;
+    relaybook.stop().await;
     let all = ListParams::default();
     world.api::<Lease>().delete_collection(&DeleteParams::default(), &all).await.expect("deleted");
     world.approve(&waits).await;
     world.ship("open-prod", "2").await;
     world.ship("moved-dev", "3").await;
-    pennant.start_again().await;
+    relaybook.start_again().await;
     world.settled().await;
     stage.finished("open/prod 2").await;
     stage.requested("waits/prod 2").await;

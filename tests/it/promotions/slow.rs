@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use pennant::api::promotion::Phase;
+use relaybook::api::promotion::Phase;
 use serde_json::json;
 
 use super::Stage;
@@ -20,7 +20,7 @@ async fn a_promotion_times_out_and_an_ended_one_is_deleted_after_a_minute() {
     stage.pipeline("late", by_notification(json!({"timeout": "1m"}))).await;
     stage.pipeline("default", by_notification(json!({}))).await;
     stage.pipeline("aged", by_notification(json!({"retain": {"maxAge": "1m"}}))).await;
-    let _pennant = stage.pennant().await;
+    let _relaybook = stage.relaybook().await;
     for tag in ["2", "3"] {
         world.runs("aged/dev", tag).await;
         stage.requested(&format!("aged/prod {tag}")).await;

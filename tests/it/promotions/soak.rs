@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use pennant::api::promotion::Phase;
-use pennant::api::{Promotion, Time};
+use relaybook::api::promotion::Phase;
+use relaybook::api::{Promotion, Time};
 use serde_json::json;
 
 use super::Stage;
@@ -34,7 +34,7 @@ async fn a_promotion_soaks_without_interruption() {
     stage.pipeline("broken", by_notification(json!({"after": "45s"}))).await;
     stage.pipeline("both", by_notification(json!({"after": "8s", "manual": true}))).await;
     stage.pipeline("later", by_notification(json!({"after": "1h"}))).await;
-    let mut pennant = stage.pennant().await;
+    let mut relaybook = stage.relaybook().await;
     for name in ["plain", "broken", "both", "later"] {
         world.ship(&format!("{name}-dev"), "2").await;
     }
@@ -50,8 +50,8 @@ async fn a_promotion_soaks_without_interruption() {
     world.promotion("plain/prod 2", has_soaked).await;
     let waits = world.promotion("both/prod 2", is_for(Phase::Pending, "WaitingApproval")).await;
     world.promotion("later/prod 2", is_for(Phase::Pending, "Soaking")).await;
-    // The time continues while Pennant is stopped.
-    pennant.restart().await;
+    // The time continues while Relaybook is stopped.
+    relaybook.restart().await;
     world.finish("broken-dev").await;
     for (name, after) in [("plain", 8), ("broken", 45)] {
         let requested = world.promotion_within(LONG, &format!("{name}/prod 2"), is(Phase::Requested)).await;

@@ -1,13 +1,13 @@
 //! No step is lost: while the pipeline controller is down, a promotion makes no more steps than its status can hold. Later all of them are
 //! in the log, in order.
 
-use pennant::api::Promotion;
-use pennant::api::promotion::{MAX_STEPS, Phase, RETRY};
+use relaybook::api::Promotion;
+use relaybook::api::promotion::{MAX_STEPS, Phase, RETRY};
 use serde_json::json;
 
 use super::Stage;
-use crate::support::Pennant;
-use crate::support::pennant::Options;
+use crate::support::Relaybook;
+use crate::support::relaybook::Options;
 use crate::support::world::promotions::{by_notification, is};
 
 #[tokio::test]
@@ -16,9 +16,9 @@ async fn a_promotion_waits_until_its_oldest_step_is_in_the_log() {
     let world = &stage.world;
     stage.pipeline("shop", by_notification(json!({}))).await;
     stage.pipeline("other", by_notification(json!({}))).await;
-    let _dispatcher = Pennant::with(world, Options { controllers: "dispatch", ..Options::of(world) }).await;
-    let mut observer = Pennant::with(world, Options { controllers: "pipeline", ..Options::of(world) }).await;
-    let mut promoter = Pennant::with(world, Options { controllers: "promote", ..Options::of(world) }).await;
+    let _dispatcher = Relaybook::with(world, Options { controllers: "dispatch", ..Options::of(world) }).await;
+    let mut observer = Relaybook::with(world, Options { controllers: "pipeline", ..Options::of(world) }).await;
+    let mut promoter = Relaybook::with(world, Options { controllers: "promote", ..Options::of(world) }).await;
     world.settled().await;
     world.runs("shop/dev", "2").await;
     let first = stage.requested("shop/prod 2").await;

@@ -3,18 +3,18 @@
 
 use std::time::Duration;
 
-use pennant::api::pipeline::EnvironmentStatus;
-use pennant::api::promotion::Phase;
-use pennant::api::{Pipeline, Status};
+use relaybook::api::pipeline::EnvironmentStatus;
+use relaybook::api::promotion::Phase;
+use relaybook::api::{Pipeline, Status};
 use serde_json::{Value, json};
 
 use super::Stage;
-use crate::support::pennant::Options;
 use crate::support::proxy::Call;
 use crate::support::receiver::Gate;
+use crate::support::relaybook::Options;
 use crate::support::wait::within;
 use crate::support::world::promotions::{by_notification, is, is_for, promoting};
-use crate::support::{Fault, Pennant, Proxy, World, control_plane};
+use crate::support::{Fault, Proxy, Relaybook, World, control_plane};
 
 /// Time limit until a cluster is called unreachable, and until it is observed again.
 const TAKES: Duration = Duration::from_secs(90);
@@ -52,7 +52,7 @@ async fn an_unreachable_cluster_decides_nothing() {
         object["spec"]["environments"][1]["targets"][0]["clusterRef"] = json!({"kind": "Secret", "name": "eu"});
         world.create::<Pipeline>(object).await;
     }
-    let _pennant = Pennant::with(world, insecure(world)).await;
+    let _relaybook = Relaybook::with(world, insecure(world)).await;
     world.settled().await;
     world.runs("held/dev", "2").await;
     world.promotion("held/prod 2", is_for(Phase::Pending, "WaitingApproval")).await;
@@ -107,7 +107,7 @@ async fn an_incomplete_list_decides_nothing() {
     let gate = Gate::new();
     let list = |call: &Call| !call.is_watch() && call.path.ends_with("/deployments");
     let held = proxy.rule(list, Fault::HoldRequest(gate.clone()));
-    let _pennant = Pennant::with(world, insecure(world)).await;
+    let _relaybook = Relaybook::with(world, insecure(world)).await;
     world.settled().await;
 
     // An environment is added whose objects have not been listed yet.
@@ -140,7 +140,7 @@ async fn an_application_that_does_not_exist_is_promoted_to() {
     let world = &stage.world;
     stage.pipeline("shop", by_notification(json!({}))).await;
     world.take_away("shop-prod").await;
-    let _pennant = stage.pennant().await;
+    let _relaybook = stage.relaybook().await;
     world.runs("shop/dev", "2").await;
     let requested = stage.requested("shop/prod 2").await;
     assert_eq!(requested.spec.previous, None, "nothing ran there");
@@ -157,7 +157,7 @@ async fn a_status_that_is_older_than_the_spec_decides_nothing() {
     for name in ["shop", "other"] {
         stage.pipeline(name, by_notification(json!({}))).await;
     }
-    let mut observer = Pennant::with(world, Options { controllers: "pipeline,dispatch", ..Options::of(world) }).await;
+    let mut observer = Relaybook::with(world, Options { controllers: "pipeline,dispatch", ..Options::of(world) }).await;
     world.settled().await;
     for name in ["shop", "other"] {
         world.runs(&format!("{name}/dev"), "2").await;
@@ -169,7 +169,7 @@ async fn a_status_that_is_older_than_the_spec_decides_nothing() {
     let more = json!({"namespace": world.ns, "appRef": {"name": "shop-more"}});
     environments[1]["targets"].as_array_mut().unwrap().push(more);
     world.patch::<Pipeline>("shop", json!({"spec": {"environments": environments}})).await;
-    let _promoter = Pennant::with(world, Options { controllers: "promote", ..Options::of(world) }).await;
+    let _promoter = Relaybook::with(world, Options { controllers: "promote", ..Options::of(world) }).await;
     stage.requested("other/prod 2").await;
     let all = world.promotions().await;
     assert_eq!(all.len(), 1, "{all:#?}");
@@ -214,7 +214,7 @@ async fn a_change_of_members_is_not_a_deployment() {
     };
     members(&["shop-dev", "shop-slow"]).await;
     world.ship("shop-new", "7").await;
-    let _pennant = stage.pennant().await;
+    let _relaybook = stage.relaybook().await;
     // One of two targets runs 2. The other one is removed, so all targets that are left run 2.
     world.runs("shop/dev", "2").await;
     members(&["shop-dev"]).await;
@@ -240,10 +240,10 @@ async fn a_stalled_watch_requests_nothing() {
     for name in ["moved", "off", "same"] {
         stage.pipeline(name, by_notification(json!({"manual": true}))).await;
     }
-    let _observer = Pennant::with(world, Options { controllers: "pipeline,dispatch", ..Options::of(world) }).await;
+    let _observer = Relaybook::with(world, Options { controllers: "pipeline,dispatch", ..Options::of(world) }).await;
     let proxy = Proxy::start(&world.kubeconfig, "promotions-stalled").await;
     let through = Options { controllers: "promote", kubeconfig: Some(proxy.kubeconfig.clone()), ..Options::of(world) };
-    let _promoter = Pennant::with(world, through).await;
+    let _promoter = Relaybook::with(world, through).await;
     world.settled().await;
     let mut waiting = Vec::new();
     for name in ["moved", "off", "same"] {

@@ -3,15 +3,15 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use pennant::api::Promotion;
-use pennant::api::promotion::Phase;
+use relaybook::api::Promotion;
+use relaybook::api::promotion::Phase;
 use serde_json::{Value, json};
 
 use super::{Stage, release};
 use crate::support::forge_proxy::ForgeProxy;
-use crate::support::pennant::Options;
+use crate::support::relaybook::Options;
 use crate::support::wait::within;
-use crate::support::{Pennant, Proxy};
+use crate::support::{Proxy, Relaybook};
 
 /// Usually longer than Gitea needs to check a pull request for conflicts.
 const FORGOTTEN: Duration = Duration::from_secs(15);
@@ -54,12 +54,12 @@ impl Stage {
         self.pipeline(name, policy).await;
     }
 
-    /// Starts Pennant with the API server behind a proxy, and waits until it observes everything.
-    pub(super) async fn pennant_through(&self, proxy: &Proxy) -> Pennant {
+    /// Starts Relaybook with the API server behind a proxy, and waits until it observes everything.
+    pub(super) async fn relaybook_through(&self, proxy: &Proxy) -> Relaybook {
         let options = Options { kubeconfig: Some(proxy.kubeconfig.clone()), ..Options::of(&self.world) };
-        let pennant = Pennant::with(&self.world, options).await;
+        let relaybook = Relaybook::with(&self.world, options).await;
         self.world.settled().await;
-        pennant
+        relaybook
     }
 
     /// Waits until the pull request of a promotion is open. Returns the promotion and the number.
@@ -131,7 +131,7 @@ impl Stage {
         self.world.promotion(what, is).await.status.unwrap_or_default().message
     }
 
-    /// Checks that this many pull requests and branches of Pennant exist, and one commit for each of `commits` promotions.
+    /// Checks that this many pull requests and branches of Relaybook exist, and one commit for each of `commits` promotions.
     pub(super) async fn made(&self, pulls: usize, branches: usize, commits: usize) {
         let all = self.repository.pulls("all").await;
         let shown: Vec<_> = all.iter().map(|pull| (&pull["number"], &pull["state"], &pull["title"])).collect();
@@ -139,13 +139,13 @@ impl Stage {
         let heads: BTreeSet<_> = all.iter().map(|pull| pull["head"]["label"].to_string()).collect();
         assert_eq!(heads.len(), pulls, "each has a branch of its own: {shown:#?}");
         let mut names = self.repository.branches().await;
-        names.retain(|name| name.starts_with("pennant/"));
+        names.retain(|name| name.starts_with("relaybook/"));
         assert_eq!(names.len(), branches, "{names:?}");
         let (mut ids, mut trailers) = (BTreeSet::new(), BTreeSet::new());
         for branch in names.iter().map(String::as_str).chain(["main"]) {
             for commit in self.repository.commits(branch).await {
                 let message = commit["commit"]["message"].as_str().unwrap_or_default().to_owned();
-                if let Some(trailer) = message.lines().find(|line| line.starts_with("Pennant-Promotion: ")) {
+                if let Some(trailer) = message.lines().find(|line| line.starts_with("Relaybook-Promotion: ")) {
                     ids.insert(commit["sha"].to_string());
                     trailers.insert(trailer.to_owned());
                 }

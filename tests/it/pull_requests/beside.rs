@@ -1,6 +1,6 @@
 //! Two pipelines whose values are in one file of one repository.
 
-use pennant::api::promotion::Phase;
+use relaybook::api::promotion::Phase;
 use serde_json::json;
 
 use super::{FILE, Stage};
@@ -18,7 +18,7 @@ async fn promotions_of_two_pipelines_at_the_same_time_undo_nothing() {
     for name in ["web", "api"] {
         stage.pipeline(name, stage.by_commit(json!({}))).await;
     }
-    let _pennant = stage.pennant().await;
+    let _relaybook = stage.relaybook().await;
     let revisions = ["2", "3", "4"];
     for revision in revisions {
         tokio::join!(world.runs("web/dev", revision), world.runs("api/dev", revision));
@@ -58,7 +58,7 @@ async fn pipelines_do_not_promote_the_commits_of_each_other() {
     for name in ["web", "api"] {
         stage.pipeline(name, stage.by_commit(json!({}))).await;
     }
-    let _pennant = stage.pennant().await;
+    let _relaybook = stage.relaybook().await;
     let mut lines = Vec::new();
     for name in ["a", "b"] {
         let new = of_person(name).await;

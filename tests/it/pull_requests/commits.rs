@@ -1,6 +1,6 @@
 //! The strategy `commit` at `git http-backend`: nothing of others is lost, and nothing is pushed twice.
 
-use pennant::api::promotion::Phase;
+use relaybook::api::promotion::Phase;
 use serde_json::{Value, json};
 
 use super::{FILE, Stage, release};
@@ -58,8 +58,8 @@ async fn a_branch_that_moves_during_the_push_loses_nothing() {
     let stage = Stage::new("commits-moved").await;
     let (world, git) = (&stage.world, Git::start(&stage));
     stage.pipeline("web", git.policy()).await;
-    let _pennant = stage.pennant().await;
-    // Another person pushes before Pennant asks for the branch, and after it has decided to push.
+    let _relaybook = stage.relaybook().await;
+    // Another person pushes before Relaybook asks for the branch, and after it has decided to push.
     let (asks, pushes) = (Gate::new(), Gate::new());
     let before = git.proxy.rule(Asked::is_before_push, Trouble::HoldRequest(asks.clone()).once());
     let during = git.proxy.rule(Asked::is_push, Trouble::HoldRequest(pushes.clone()).once());
@@ -86,7 +86,7 @@ async fn a_branch_that_moves_at_each_push_is_tried_again_later() {
     let stage = Stage::new("commits-busy").await;
     let (world, git) = (&stage.world, Git::start(&stage));
     stage.pipeline("web", git.policy()).await;
-    let _pennant = stage.pennant().await;
+    let _relaybook = stage.relaybook().await;
     let mut gates = Vec::new();
     for _ in 0..3 {
         let gate = Gate::new();
@@ -118,7 +118,7 @@ async fn a_kill_or_a_lost_answer_during_the_push_makes_no_second_commit() {
     let (world, git) = (&stage.world, Git::start(&stage));
     stage.pipeline("web", git.policy()).await;
     let proxy = Proxy::start(&world.kubeconfig, "commits-killed").await;
-    let mut pennant = stage.pennant_through(&proxy).await;
+    let mut relaybook = stage.relaybook_through(&proxy).await;
     let (mut lines, mut subjects) = (Vec::new(), vec!["initial".to_owned()]);
     let points = ["push", "pushed", "lost", "write", "written"];
     for (point, revision) in points.into_iter().zip(2..) {
@@ -139,8 +139,8 @@ async fn a_kill_or_a_lost_answer_during_the_push_makes_no_second_commit() {
                     git.proxy.forwarded(rule, 1).await;
                 }
                 if point != "lost" {
-                    pennant.kill9();
-                    pennant.start_again().await;
+                    relaybook.kill9();
+                    relaybook.start_again().await;
                 }
                 git.proxy.remove(rule);
             }
@@ -149,9 +149,9 @@ async fn a_kill_or_a_lost_answer_during_the_push_makes_no_second_commit() {
                 let rule = proxy.rule(pushed, fault);
                 world.ship("web-dev", &tag).await;
                 proxy.hit(rule, 1).await;
-                pennant.kill9();
+                relaybook.kill9();
                 proxy.remove(rule);
-                pennant.start_again().await;
+                relaybook.start_again().await;
             }
         }
         subjects.push(subject(revision));
@@ -177,7 +177,7 @@ async fn a_server_that_refuses_or_is_too_old_is_quoted() {
     let stage = Stage::new("commits-refused").await;
     let (world, git) = (&stage.world, Git::start(&stage));
     stage.pipeline("web", git.policy()).await;
-    let _pennant = stage.pennant().await;
+    let _relaybook = stage.relaybook().await;
     git.repository.hook("pre-receive", "echo 'The freeze ends on Monday.' >&2; exit 1");
     world.runs("web/dev", "2").await;
     let (refused, status) = stage.phase("web/prod 2", Phase::Failed).await;
@@ -186,7 +186,7 @@ async fn a_server_that_refuses_or_is_too_old_is_quoted() {
     git.check(&stage, &["initial"], "1").await;
 
     git.repository.unhook("pre-receive");
-    world.annotate_promotion(&refused, "pennant.dev/retry", "1").await;
+    world.annotate_promotion(&refused, "relaybook.dev/retry", "1").await;
     stage.phase("web/prod 2", Phase::Merged).await;
     git.check(&stage, &["initial", &subject(2)], "2").await;
     stage.roll_out("web/prod 2").await;

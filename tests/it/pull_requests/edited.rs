@@ -1,9 +1,9 @@
-//! Pull requests that people edit, open again, or that belonged to an earlier Promotion of the same occasion: Pennant follows them, and closes
+//! Pull requests that people edit, open again, or that belonged to an earlier Promotion of the same occasion: Relaybook follows them, and closes
 //! them with their branch.
 
 use kube::ResourceExt as _;
-use pennant::api::Promotion;
-use pennant::api::promotion::{Phase, RETRY};
+use relaybook::api::Promotion;
+use relaybook::api::promotion::{Phase, RETRY};
 use serde_json::json;
 
 use super::Stage;
@@ -16,7 +16,7 @@ async fn a_pull_request_with_another_title_and_description_is_still_followed() {
     let stage = Stage::new("pulls-rewritten").await;
     let Stage { world, repository, .. } = &stage;
     stage.pipeline("web", stage.by_pull_request(json!({}))).await;
-    let mut pennant = stage.pennant().await;
+    let mut relaybook = stage.relaybook().await;
     let rewritten = json!({"title": "Please review", "body": "Rewritten by a person."});
     world.runs("web/dev", "2").await;
     let two = stage.opened("web/prod 2").await;
@@ -27,7 +27,7 @@ async fn a_pull_request_with_another_title_and_description_is_still_followed() {
     world.promotion("web/prod 2", is_for(Phase::Withdrawn, "Superseded")).await;
     assert_eq!(repository.comments(two.number).await.len(), 1, "it was found, and closed with a comment");
     repository.edit(three.number, rewritten).await;
-    pennant.restart().await;
+    relaybook.restart().await;
     world.settled().await;
     stage.look(&three.promotion).await;
     stage.fence("web").await;
@@ -47,7 +47,7 @@ async fn a_retry_takes_over_a_pull_request_that_a_person_opened_again() {
     let stage = Stage::new("pulls-reopened").await;
     let Stage { world, repository, .. } = &stage;
     stage.pipeline("web", stage.by_pull_request(json!({}))).await;
-    let _pennant = stage.pennant().await;
+    let _relaybook = stage.relaybook().await;
     world.runs("web/dev", "2").await;
     let two = stage.opened("web/prod 2").await;
     repository.close(two.number).await;
@@ -60,7 +60,7 @@ async fn a_retry_takes_over_a_pull_request_that_a_person_opened_again() {
     world.annotate_promotion(&again.promotion, RETRY, "1").await;
     stage.exactly(&[(&two.branch, "open")], &[("main", 1), (&two.branch, 2)]).await;
 
-    // Its branch is Pennant's own, and is deleted with it.
+    // Its branch is Relaybook's own, and is deleted with it.
     world.runs("web/dev", "3").await;
     let three = stage.opened("web/prod 3").await;
     world.promotion("web/prod 2", is(Phase::Withdrawn)).await;
@@ -79,7 +79,7 @@ async fn the_branch_of_a_promotion_that_was_deleted_and_started_again_is_deleted
     let stage = Stage::new("pulls-again").await;
     let Stage { world, receiver, .. } = &stage;
     stage.pipeline("web", stage.by_pull_request(json!({}))).await;
-    let _pennant = stage.pennant().await;
+    let _relaybook = stage.relaybook().await;
     world.runs("web/dev", "2").await;
     let two = stage.opened("web/prod 2").await;
     world.mirrored(&two.promotion).await;

@@ -1,9 +1,9 @@
 //! What a pull request changes: exactly the marked values, in one commit, with the texts, labels and author of the strategy.
 
 use kube::ResourceExt as _;
-use pennant::api::Promotion;
-use pennant::api::promotion::Phase;
-use pennant::forge::text::{self, Promoted};
+use relaybook::api::Promotion;
+use relaybook::api::promotion::Phase;
+use relaybook::forge::text::{self, Promoted};
 use serde_json::{Value, json};
 
 use super::exact::Opened;
@@ -56,7 +56,7 @@ impl Stage {
         let revision =
             if spec.revision.len() > 128 { format!("{}…", &spec.revision[..125]) } else { spec.revision.clone() };
         let subject = format!("Promote {pipeline} to {}: {revision}", spec.environment);
-        let trailer = format!("Pennant-Promotion: {}/{} {uid}", self.world.ns, promotion.name_any());
+        let trailer = format!("Relaybook-Promotion: {}/{} {uid}", self.world.ns, promotion.name_any());
         assert_eq!(
             commit["commit"]["message"].as_str().map(str::trim_end),
             Some(format!("{subject}\n\n{trailer}").as_str())
@@ -81,7 +81,7 @@ async fn one_commit_changes_exactly_the_marked_values_of_four_files() {
         (
             "apps/prod/deep/kustomization.yml",
             format!(
-                "images:\r\n- name: web\r\n  newTag: \"1.22.0\"   # {{\"$promotion\": \"{ns}:web:prod:tag\"}} # by Pennant\r\n\
+                "images:\r\n- name: web\r\n  newTag: \"1.22.0\"   # {{\"$promotion\": \"{ns}:web:prod:tag\"}} # by Relaybook\r\n\
                  - name: staging\r\n  newTag: \"1.22.0\" # {{\"$promotion\": \"{ns}:web:staging:tag\"}}\r\n  # the end"
             ),
             ("newTag: \"1.22.0\"   #", format!("newTag: \"{new}\"   #")),
@@ -98,7 +98,7 @@ async fn one_commit_changes_exactly_the_marked_values_of_four_files() {
     let before: Vec<_> = files.iter().map(|(path, text, _)| (*path, Some(text.as_str()))).collect();
     repository.commit("main", "all files", &before[..3]).await;
     stage.pipeline("web", stage.by_pull_request(json!({}))).await;
-    let _pennant = stage.pennant().await;
+    let _relaybook = stage.relaybook().await;
     world.runs("web/dev", new).await;
     let Opened { promotion, number, branch } = stage.opened(&format!("web/prod {new}")).await;
 
@@ -109,7 +109,7 @@ async fn one_commit_changes_exactly_the_marked_values_of_four_files() {
     }
     assert_eq!(repository.file(&branch, "README.md").await.unwrap(), "# deploy\n");
     let names = ["apps/prod/deep/kustomization.yml", "apps/prod/deployment.yaml", FILE, "source.yaml"];
-    stage.one_commit(&promotion, &branch, ("Pennant", "pennant@example.invalid"), &names).await;
+    stage.one_commit(&promotion, &branch, ("Relaybook", "relaybook@example.invalid"), &names).await;
     let pull = repository.pull(number).await;
     let promoted = promoted(&promotion);
     assert_eq!(pull["title"].as_str(), Some(text::title(&promoted).as_str()));
@@ -144,7 +144,7 @@ async fn title_body_labels_author_and_paths_are_those_of_the_strategy() {
         "baseBranch": "release",
     });
     stage.pipeline("web", stage.by_pull_request(over)).await;
-    let _pennant = stage.pennant().await;
+    let _relaybook = stage.relaybook().await;
     // A digest decides what runs, so it is the revision.
     world.ship("web-dev", &format!("{tag}@{new}")).await;
     let Opened { promotion, number, branch } = stage.opened(&format!("web/prod {new}")).await;
@@ -174,7 +174,7 @@ async fn a_value_that_is_there_already_needs_no_pull_request() {
     let declared = release(&world.ns, "web").replace("\"1\"", "\"2\"");
     let head = repository.commit("main", "by a person", &[(FILE, Some(&declared))]).await;
     stage.pipeline("web", stage.by_pull_request(json!({}))).await;
-    let _pennant = stage.pennant().await;
+    let _relaybook = stage.relaybook().await;
     world.runs("web/dev", "2").await;
     let merged = world.promotion("web/prod 2", is_for(Phase::Merged, "AlreadyDeclared")).await;
     let status = merged.status.unwrap();
@@ -198,7 +198,7 @@ async fn what_cannot_be_set_fails_with_the_file_and_the_line() {
     repository.commit("main", "a bad file", &[("apps/bad.yaml", Some(&bad))]).await;
     stage.pipeline("none", stage.by_pull_request(json!({"paths": ["apps", "clusters"]}))).await;
     stage.pipeline("bad", stage.by_pull_request(json!({}))).await;
-    let _pennant = stage.pennant().await;
+    let _relaybook = stage.relaybook().await;
     for name in ["none", "bad"] {
         world.runs(&format!("{name}/dev"), "2").await;
     }
@@ -251,7 +251,7 @@ async fn labels_that_cannot_be_set_do_not_stop_a_promotion() {
     let mut narrow = stage.by_pull_request(labels);
     narrow["strategy"]["pullRequest"]["secretRef"]["name"] = json!("narrow-bot");
     stage.pipeline("narrow", narrow).await;
-    let _pennant = stage.pennant().await;
+    let _relaybook = stage.relaybook().await;
     world.runs("web/dev", "2").await;
     let web = stage.opened("web/prod 2").await;
     let pull = repository.pull(web.number).await;

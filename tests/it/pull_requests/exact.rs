@@ -1,9 +1,9 @@
-//! What the tests of this folder do again and again: open a pull request, let Pennant check it, and compare the whole repository.
+//! What the tests of this folder do again and again: open a pull request, let Relaybook check it, and compare the whole repository.
 
 use std::time::{Duration, Instant};
 
-use pennant::api::Promotion;
-use pennant::api::promotion::{LOOK, Phase, RETRY};
+use relaybook::api::Promotion;
+use relaybook::api::promotion::{LOOK, Phase, RETRY};
 use serde_json::Value;
 
 use super::Stage;
@@ -45,12 +45,12 @@ impl Stage {
         Opened::of(self.phase(what, Phase::Open).await.0)
     }
 
-    /// Makes Pennant check a pull request now.
+    /// Makes Relaybook check a pull request now.
     pub(super) async fn look(&self, promotion: &Promotion) {
         self.world.annotate_promotion(promotion, LOOK, &format!("{:x}", fastrand::u64(..))).await;
     }
 
-    /// Makes Pennant check a pull request until its promotion, written as `PIPELINE/ENVIRONMENT REVISION`, is as expected. Gitea compares the
+    /// Makes Relaybook check a pull request until its promotion, written as `PIPELINE/ENVIRONMENT REVISION`, is as expected. Gitea compares the
     /// branches in the background, so one check can be too early.
     pub(super) async fn look_until(
         &self,

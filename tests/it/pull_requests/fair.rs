@@ -3,16 +3,16 @@
 use std::time::Duration;
 
 use futures::future::join_all;
-use pennant::api::promotion::Phase;
+use relaybook::api::promotion::Phase;
 use serde_json::{Value, json};
 
 use super::behind::soon;
 use crate::support::forge_proxy::{Asked, ForgeProxy, Trouble};
 use crate::support::git::GitServer;
-use crate::support::pennant::Options;
 use crate::support::receiver::Gate;
+use crate::support::relaybook::Options;
 use crate::support::world::promotions::is;
-use crate::support::{Oracle, Pennant, Receiver, World};
+use crate::support::{Oracle, Receiver, Relaybook, World};
 
 /// Number of pipelines with a slow repository. Their requests time out one after the other, so they take minutes.
 const SLOW: usize = 20;
@@ -52,7 +52,7 @@ async fn slow_repositories_of_a_namespace_delay_no_other_at_the_same_server() {
     join_all(names[1..].iter().map(async |name| slow.promoting(name, &env(policy(&proxy, "slow", name))).await)).await;
     fine.promoting("web", &env(policy(&proxy, "fine", "web"))).await;
     let watch = vec![slow.ns.clone(), fine.ns.clone()];
-    let _pennant = Pennant::with(&fine, Options { watch, ..Options::of(&fine) }).await;
+    let _relaybook = Relaybook::with(&fine, Options { watch, ..Options::of(&fine) }).await;
     slow.settled().await;
     fine.settled().await;
 

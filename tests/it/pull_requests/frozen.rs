@@ -2,18 +2,18 @@
 
 use std::time::Duration;
 
-use pennant::api::promotion::Phase;
+use relaybook::api::promotion::Phase;
 use serde_json::json;
 
 use super::Stage;
-use crate::support::Pennant;
+use crate::support::Relaybook;
 use crate::support::forge_proxy::{Asked, Trouble};
-use crate::support::pennant::Options;
 use crate::support::receiver::Gate;
+use crate::support::relaybook::Options;
 use crate::support::wait::heavy;
 use crate::support::world::{OF_FIRST, OF_SECOND};
 
-const LEASE: &str = "pennant-promote";
+const LEASE: &str = "relaybook-promote";
 /// Time limit for a takeover. A Lease lasts 90 s, and the machine can be busy.
 const EXPIRY: Duration = Duration::from_mins(4);
 /// Time limit for the end of a request that is not answered, and for what follows.
@@ -31,11 +31,11 @@ async fn a_leader_that_is_frozen_during_its_requests_opens_nothing_twice() {
             .another(name, stage.behind(&proxy, json!({"strategy": {"pullRequest": {"paths": [format!("apps/{name}")]}}})))
             .await;
     }
-    let _others = Pennant::with(world, Options { controllers: "pipeline,dispatch", ..Options::of(world) }).await;
+    let _others = Relaybook::with(world, Options { controllers: "pipeline,dispatch", ..Options::of(world) }).await;
     let promoter = Options { controllers: "promote", ..Options::of(world) };
-    let first = Pennant::with(world, Options { pod: Some("first"), ..promoter.clone() }).await;
+    let first = Relaybook::with(world, Options { pod: Some("first"), ..promoter.clone() }).await;
     world.settled().await;
-    let second = Pennant::with(world, Options { pod: Some("second"), ..promoter }).await;
+    let second = Relaybook::with(world, Options { pod: Some("second"), ..promoter }).await;
     first.holds(LEASE, OF_FIRST).await;
     second.holds(LEASE, OF_SECOND).await;
 
@@ -83,7 +83,7 @@ async fn a_pull_request_that_is_requested_too_late_is_not_opened() {
     let stage = Stage::new("pulls-late").await;
     let (world, proxy) = (&stage.world, stage.proxy());
     stage.pipeline("web", stage.behind(&proxy, json!({}))).await;
-    let _pennant = stage.pennant().await;
+    let _relaybook = stage.relaybook().await;
     let gate = Gate::new();
     let late = proxy.rule(Asked::is_create, Trouble::Late(gate.clone()).once());
     world.runs("web/dev", "2").await;
@@ -91,7 +91,7 @@ async fn a_pull_request_that_is_requested_too_late_is_not_opened() {
     stage.made(0, 1, 1).await;
     world.runs("web/dev", "3").await;
     // While the attempt runs, nothing else is done.
-    let is_withdrawn = |p: &pennant::api::Promotion| p.status.as_ref().is_some_and(|s| s.phase == Some(Phase::Withdrawn));
+    let is_withdrawn = |p: &relaybook::api::Promotion| p.status.as_ref().is_some_and(|s| s.phase == Some(Phase::Withdrawn));
     let withdrawn = world.promotion_within(LATE, "web/prod 2", is_withdrawn).await.status.unwrap_or_default();
     assert_eq!((withdrawn.reason.as_str(), withdrawn.attempts, withdrawn.pull_request), ("Superseded", 1, None));
     stage.opened_number("web/prod 3").await;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use pennant::api::promotion::Phase;
+use relaybook::api::promotion::Phase;
 use serde_json::json;
 
 use super::Stage;
@@ -33,7 +33,7 @@ async fn a_forge_that_hangs_delays_no_other_one() {
     }
     stage.another("other", stage.direct(paths("other"))).await;
     stage.pipeline("held", by_notification(json!({"manual": true}))).await;
-    let _pennant = stage.pennant().await;
+    let _relaybook = stage.relaybook().await;
     for name in hanging {
         world.runs(&format!("{name}/dev"), "2").await;
     }

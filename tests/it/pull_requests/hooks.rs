@@ -4,15 +4,15 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Secret;
-use pennant::api::Pipeline;
-use pennant::api::promotion::{Phase, PullRequestState};
+use relaybook::api::Pipeline;
+use relaybook::api::promotion::{Phase, PullRequestState};
 use ring::hmac;
 use serde_json::json;
 
 use super::Stage;
-use crate::support::Pennant;
+use crate::support::Relaybook;
 use crate::support::gitea::repository::Style;
-use crate::support::pennant::Options;
+use crate::support::relaybook::Options;
 use crate::support::wait::within;
 use crate::support::world::promotions::is;
 
@@ -22,17 +22,18 @@ const KEY: &str = "fedcba9876543210fedcba9876543210";
 const SOON: Duration = Duration::from_secs(90);
 
 impl Stage {
-    /// Creates the pipeline `web` with hooks, whose pull requests are checked once in an hour, and starts Pennant.
-    async fn hooked(&self) -> (Pennant, SocketAddr) {
+    /// Creates the pipeline `web` with hooks, whose pull requests are checked once in an hour, and starts Relaybook.
+    async fn hooked(&self) -> (Relaybook, SocketAddr) {
         let world = &self.world;
-        let secret = json!({"metadata": {"name": "looks"}, "type": "pennant.dev/inbound", "stringData": {"hmac-key": KEY}});
+        let secret =
+            json!({"metadata": {"name": "looks"}, "type": "relaybook.dev/inbound", "stringData": {"hmac-key": KEY}});
         world.create::<Secret>(secret).await;
         self.pipeline("web", self.direct(json!({"strategy": {"pullRequest": {"interval": "1h"}}}))).await;
         world.patch::<Pipeline>("web", json!({"spec": {"hooks": {"secretRef": {"name": "looks"}}}})).await;
-        let pennant = Pennant::with(world, Options { hooks: true, ..Options::of(world) }).await;
+        let relaybook = Relaybook::with(world, Options { hooks: true, ..Options::of(world) }).await;
         world.settled().await;
-        let hooks = pennant.hooks().await;
-        (pennant, hooks)
+        let hooks = relaybook.hooks().await;
+        (relaybook, hooks)
     }
 
     fn hook(&self, hooks: SocketAddr) -> String {
@@ -44,7 +45,7 @@ impl Stage {
 async fn a_merge_is_seen_soon_after_the_hook_of_gitea() {
     let stage = Stage::new("pulls-hooks").await;
     let world = &stage.world;
-    let (pennant, hooks) = stage.hooked().await;
+    let (relaybook, hooks) = stage.hooked().await;
     stage.repository.hook(&stage.hook(hooks), KEY, &["push", "pull_request"]).await;
     let mut lines = Vec::new();
     for revision in 2..5 {
@@ -67,8 +68,8 @@ async fn a_merge_is_seen_soon_after_the_hook_of_gitea() {
         }
     }
     stage.fence("web").await;
-    let metrics = pennant.metrics().await;
-    assert!(metrics["pennant_hooks_total{kind=\"look\",result=\"accepted\"}"] >= 3.0, "{metrics:#?}");
+    let metrics = relaybook.metrics().await;
+    assert!(metrics["relaybook_hooks_total{kind=\"look\",result=\"accepted\"}"] >= 3.0, "{metrics:#?}");
     assert_eq!(stage.repository.pulls("all").await.len(), 3);
     let lines: Vec<_> = lines.iter().map(String::as_str).collect();
     stage.oracle().promotions("web", &["hook"], &lines).check().await;
@@ -78,7 +79,7 @@ async fn a_merge_is_seen_soon_after_the_hook_of_gitea() {
 async fn what_a_hook_says_decides_nothing() {
     let stage = Stage::new("pulls-forged-hooks").await;
     let world = &stage.world;
-    let (_pennant, hooks) = stage.hooked().await;
+    let (_relaybook, hooks) = stage.hooked().await;
     world.runs("web/dev", "2").await;
     let (promotion, number) = stage.opened_number("web/prod 2").await;
     world.mirrored(&promotion).await;
@@ -102,7 +103,7 @@ async fn what_a_hook_says_decides_nothing() {
             assert!([202, 429].contains(&status), "{status} {body}");
             let now = world.promotion("web/prod 2", |_| true).await;
             let annotations = now.metadata.annotations.clone().unwrap_or_default();
-            let is_new = annotations.get("pennant.dev/look") != looked.get("pennant.dev/look");
+            let is_new = annotations.get("relaybook.dev/look") != looked.get("relaybook.dev/look");
             if is_new { Ok(now) } else { Err(format!("{annotations:?}")) }
         })
         .await;

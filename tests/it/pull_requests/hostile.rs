@@ -2,10 +2,10 @@
 
 use kube::ResourceExt as _;
 use kube::api::PostParams;
-use pennant::api::promotion::{Phase, PromotedPipeline};
-use pennant::api::{Promotion, PromotionSpec};
-use pennant::forge::text;
-use pennant::promotion::names;
+use relaybook::api::promotion::{Phase, PromotedPipeline};
+use relaybook::api::{Promotion, PromotionSpec};
+use relaybook::forge::text;
+use relaybook::promotion::names;
 use serde_json::{Value, json};
 
 use super::edits::promoted;
@@ -38,7 +38,7 @@ async fn a_hostile_revision_is_refused_or_stays_a_text() {
     let stage = Stage::new("pulls-hostile").await;
     let Stage { world, repository, .. } = &stage;
     stage.pipeline("web", stage.by_pull_request(json!({}))).await;
-    let _pennant = stage.pennant().await;
+    let _relaybook = stage.relaybook().await;
     let (before, mut seen, mut branches) = (release(&world.ns, "web"), Vec::new(), Vec::new());
     for tag in ["\"; rm -rf", "*x", "!!python", "--> <!-- x", "fixes #1"] {
         let promotion = stage.promoted_or_failed(tag, &mut seen).await;
@@ -46,14 +46,14 @@ async fn a_hostile_revision_is_refused_or_stays_a_text() {
         assert_eq!(revision, tag);
         assert_eq!(promotion.status.as_ref().unwrap().phase, Some(Phase::Open), "{promotion:#?}");
         let Opened { number, branch, .. } = Opened::of(promotion.clone());
-        let slug = branch.strip_prefix("pennant/prod-").unwrap();
+        let slug = branch.strip_prefix("relaybook/prod-").unwrap();
         assert!(slug.bytes().all(|c| matches!(c, b'a'..=b'z' | b'0'..=b'9' | b'-')), "{branch}");
         // The file is the same but for one string, whose value is the revision.
         let file = repository.file(&branch, FILE).await.unwrap();
         assert_eq!(file, before.replace("\"1\"", &json!(revision).to_string()));
         let parsed: Value = serde_saphyr::from_str(&file).unwrap();
         assert_eq!(parsed, json!({"spec": {"version": revision, "other": 1}}));
-        stage.one_commit(&promotion, &branch, ("Pennant", "pennant@example.invalid"), &[FILE]).await;
+        stage.one_commit(&promotion, &branch, ("Relaybook", "relaybook@example.invalid"), &[FILE]).await;
         let pull = repository.pull(number).await;
         let (promoted, title, body) = (promoted(&promotion), pull["title"].as_str(), pull["body"].as_str());
         assert_eq!((title, body), (Some(text::title(&promoted).as_str()), Some(text::body(&promoted).as_str())));
@@ -78,13 +78,13 @@ async fn a_hostile_revision_is_refused_or_stays_a_text() {
     stage.oracle().any_promotions("web", &["hook"]).check().await;
 }
 
-/// Nothing ever ran the text that Pennant keeps of a long revision.
+/// Nothing ever ran the text that Relaybook keeps of a long revision.
 #[tokio::test]
 async fn a_revision_that_is_not_known_as_a_whole_is_promoted_by_nobody() {
     let stage = Stage::new("pulls-cut").await;
     let Stage { world, repository, .. } = &stage;
     stage.pipeline("web", stage.by_commit(json!({}))).await;
-    let _pennant = stage.pennant().await;
+    let _relaybook = stage.relaybook().await;
     let long = format!("{}-{}", "1.2.3-".repeat(79), "build.41");
     world.ship("web-dev", &long).await;
     let pending = world.promotion_pending("web", Some("RevisionNotSettable")).await.expect("it is present");
@@ -94,7 +94,7 @@ async fn a_revision_that_is_not_known_as_a_whole_is_promoted_by_nobody() {
     let (code, out, words) = world.command(&["promote", "web", "prod"]).await;
     assert!(code == Some(1) && words.contains("revisionPath"), "{out}{words}");
 
-    // Somebody else creates the object that Pennant does not create.
+    // Somebody else creates the object that Relaybook does not create.
     let pipeline = world.get_pipeline("web").await;
     let spec = PromotionSpec {
         pipeline_ref: PromotedPipeline { name: "web".to_owned(), uid: pipeline.uid().expect("a uid") },

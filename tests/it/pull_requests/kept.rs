@@ -2,17 +2,17 @@
 //! that comes to run the revision.
 
 use kube::ResourceExt as _;
-use pennant::api::Promotion;
-use pennant::api::promotion::{Phase, PullRequestState};
+use relaybook::api::Promotion;
+use relaybook::api::promotion::{Phase, PullRequestState};
 use serde_json::json;
 
 use super::exact::Opened;
 use super::{Stage, release};
 use crate::support::gitea::repository::Style;
-use crate::support::pennant::Options;
 use crate::support::proxy::Call;
+use crate::support::relaybook::Options;
 use crate::support::world::promotions::is_for;
-use crate::support::{Fault, Pennant, Proxy};
+use crate::support::{Fault, Proxy, Relaybook};
 
 #[tokio::test]
 async fn nothing_is_at_the_forge_before_the_approval() {
@@ -21,7 +21,7 @@ async fn nothing_is_at_the_forge_before_the_approval() {
     let mut policy = stage.by_pull_request(json!({}));
     policy["manual"] = json!(true);
     stage.pipeline("web", policy).await;
-    let _pennant = stage.pennant().await;
+    let _relaybook = stage.relaybook().await;
     world.runs("web/dev", "2").await;
     let waits = world.promotion("web/prod 2", is_for(Phase::Pending, "WaitingApproval")).await;
     receiver.wait("/hook/prod/PromotionPending", 1).await;
@@ -40,7 +40,7 @@ async fn the_pull_request_of_a_deleted_promotion_is_found_again() {
     let stage = Stage::new("pulls-deleted").await;
     let Stage { world, receiver, repository, .. } = &stage;
     stage.pipeline("web", stage.by_pull_request(json!({}))).await;
-    let _pennant = stage.pennant().await;
+    let _relaybook = stage.relaybook().await;
     world.runs("web/dev", "2").await;
     let Opened { promotion, number, branch } = stage.opened("web/prod 2").await;
     world.mirrored(&promotion).await;
@@ -75,7 +75,7 @@ async fn a_suspension_starts_nothing_and_stops_nothing() {
     let Stage { world, repository, .. } = &stage;
     let policy = stage.by_pull_request(json!({}));
     stage.pipeline("web", policy.clone()).await;
-    let _pennant = stage.pennant().await;
+    let _relaybook = stage.relaybook().await;
     world.runs("web/dev", "2").await;
     let Opened { promotion, number, branch } = stage.opened("web/prod 2").await;
     let mut suspended = policy.clone();
@@ -105,7 +105,7 @@ async fn an_environment_that_runs_the_revision_by_other_means_ends_the_promotion
     let stage = Stage::new("pulls-hotfix").await;
     let Stage { world, repository, .. } = &stage;
     stage.pipeline("web", stage.by_pull_request(json!({"interval": "1h"}))).await;
-    let _pennant = stage.pennant().await;
+    let _relaybook = stage.relaybook().await;
     world.runs("web/dev", "2").await;
     let Opened { number, branch, .. } = stage.opened("web/prod 2").await;
     world.runs("web/prod", "2").await;
@@ -136,7 +136,7 @@ async fn a_merge_that_nobody_looked_at_is_in_the_status_when_the_environment_run
     stage.pipeline("web", stage.by_pull_request(json!({"interval": "1h"}))).await;
     let proxy = Proxy::start(&world.kubeconfig, "pulls-unseen-merge").await;
     let through = Options { kubeconfig: Some(proxy.kubeconfig.clone()), ..Options::of(world) };
-    let _pennant = Pennant::with(world, through).await;
+    let _relaybook = Relaybook::with(world, through).await;
     world.settled().await;
     world.runs("web/dev", "2").await;
     let Opened { promotion, number, branch } = stage.opened("web/prod 2").await;
@@ -161,7 +161,7 @@ async fn a_retry_after_the_timeout_of_a_merged_one_opens_no_second_pull_request(
     let stage = Stage::new("pulls-overdue").await;
     let Stage { world, receiver, repository, .. } = &stage;
     stage.pipeline("web", stage.by_pull_request(json!({}))).await;
-    let _pennant = stage.pennant().await;
+    let _relaybook = stage.relaybook().await;
     world.runs("web/dev", "2").await;
     let Opened { promotion, number, branch } = stage.opened("web/prod 2").await;
     repository.merge(number, Style::Merge).await;
@@ -188,7 +188,7 @@ async fn an_edit_of_the_strategy_counts_for_the_next_promotion() {
     let stage = Stage::new("pulls-moved").await;
     let Stage { world, repository, bot, .. } = &stage;
     stage.pipeline("web", stage.by_pull_request(json!({}))).await;
-    let _pennant = stage.pennant().await;
+    let _relaybook = stage.relaybook().await;
     world.runs("web/dev", "2").await;
     let two = stage.opened("web/prod 2").await;
     let other = bot.repository("other", &[("prod.yaml", &release(&world.ns, "web"))]).await;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use pennant::api::promotion::Phase;
+use relaybook::api::promotion::Phase;
 use serde_json::json;
 
 use super::Stage;
@@ -15,7 +15,7 @@ use crate::support::{Fault, Proxy};
 /// Requests of a kind, and whether the process is killed before the server has one of them, or after it and before the answer.
 type Point<T> = (fn(&T) -> bool, bool);
 
-/// Number of random kills without the environment variable `PENNANT_KILLS`.
+/// Number of random kills without the environment variable `RELAYBOOK_KILLS`.
 const KILLS: usize = 16;
 
 #[tokio::test]
@@ -23,7 +23,7 @@ async fn a_kill_at_any_request_to_the_forge_repeats_nothing() {
     let stage = Stage::new("pulls-killed").await;
     let (world, proxy) = (&stage.world, stage.proxy());
     stage.pipeline("web", stage.behind(&proxy, json!({}))).await;
-    let mut pennant = stage.pennant().await;
+    let mut relaybook = stage.relaybook().await;
     let points: [Point<Asked>; 6] = [
         (Asked::is_list, false),
         (Asked::is_before_push, false),
@@ -42,9 +42,9 @@ async fn a_kill_at_any_request_to_the_forge_repeats_nothing() {
         if !before {
             proxy.forwarded(rule, 1).await;
         }
-        pennant.kill9();
+        relaybook.kill9();
         proxy.remove(rule);
-        pennant.start_again().await;
+        relaybook.start_again().await;
         let what = format!("web/prod {revision}");
         let (promotion, _) = stage.opened_number(&what).await;
         assert_eq!(promotion.status.unwrap_or_default().attempts, 2, "{what}: one attempt before the kill, one after it");
@@ -73,7 +73,7 @@ async fn a_kill_at_any_write_of_the_status_repeats_nothing() {
     let world = &stage.world;
     stage.pipeline("web", stage.direct(json!({}))).await;
     let proxy = Proxy::start(&world.kubeconfig, "pulls-killed-writes").await;
-    let mut pennant = stage.pennant_through(&proxy).await;
+    let mut relaybook = stage.relaybook_through(&proxy).await;
     let points: [Point<Call>; 6] =
         [(requests, true), (requests, false), (opens, true), (opens, false), (merges, true), (merges, false)];
     let mut lines = Vec::new();
@@ -89,9 +89,9 @@ async fn a_kill_at_any_write_of_the_status_repeats_nothing() {
             stage.look(&promotion).await;
         }
         proxy.hit(rule, 1).await;
-        pennant.kill9();
+        relaybook.kill9();
         proxy.remove(rule);
-        pennant.start_again().await;
+        relaybook.start_again().await;
         if lines.len() < 4 {
             stage.finish(&what).await;
         } else {
@@ -112,7 +112,7 @@ async fn a_kill_while_a_pull_request_is_closed_leaves_nothing_open() {
     let stage = Stage::new("pulls-killed-close").await;
     let (world, proxy) = (&stage.world, stage.proxy());
     stage.pipeline("web", stage.behind(&proxy, json!({}))).await;
-    let mut pennant = stage.pennant().await;
+    let mut relaybook = stage.relaybook().await;
     world.runs("web/dev", "2").await;
     stage.opened_number("web/prod 2").await;
     let points: [Point<Asked>; 4] =
@@ -127,9 +127,9 @@ async fn a_kill_while_a_pull_request_is_closed_leaves_nothing_open() {
         if !before {
             proxy.forwarded(rule, 1).await;
         }
-        pennant.kill9();
+        relaybook.kill9();
         proxy.remove(rule);
-        pennant.start_again().await;
+        relaybook.start_again().await;
         let (_, status) = stage.phase(&format!("web/prod {}", revision - 1), Phase::Withdrawn).await;
         assert_eq!(status.reason, "Superseded");
         stage.opened_number(&format!("web/prod {revision}")).await;
@@ -146,13 +146,13 @@ async fn a_kill_while_a_pull_request_is_closed_leaves_nothing_open() {
 }
 
 /// Each promotion ends with a merge, or is replaced by the next one. A kill comes at a random time after the revision was shipped, and another
-/// one after the merge. `PENNANT_KILLS` is the number of kills, and `PENNANT_SEED` repeats the times of a run.
+/// one after the merge. `RELAYBOOK_KILLS` is the number of kills, and `RELAYBOOK_SEED` repeats the times of a run.
 #[tokio::test]
 async fn random_kills_open_each_pull_request_once() {
     let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<usize>().expect("a number"));
-    let kills = number("PENNANT_KILLS").unwrap_or(KILLS);
-    let seed = number("PENNANT_SEED").map_or_else(|| fastrand::u64(..1_000_000), |seed| u64::try_from(seed).unwrap());
-    eprintln!("PENNANT_KILLS={kills} PENNANT_SEED={seed}");
+    let kills = number("RELAYBOOK_KILLS").unwrap_or(KILLS);
+    let seed = number("RELAYBOOK_SEED").map_or_else(|| fastrand::u64(..1_000_000), |seed| u64::try_from(seed).unwrap());
+    eprintln!("RELAYBOOK_KILLS={kills} RELAYBOOK_SEED={seed}");
     let mut random = fastrand::Rng::with_seed(seed);
     let _alone = heavy().await;
     let stage = Stage::new("pulls-kills").await;
@@ -160,15 +160,15 @@ async fn random_kills_open_each_pull_request_once() {
     // Of more promotions, the objects of the oldest are deleted.
     let kept = 100;
     stage.pipeline("web", stage.direct(json!({"retain": {"perEnvironment": kept}}))).await;
-    let mut pennant = stage.pennant().await;
+    let mut relaybook = stage.relaybook().await;
     let (mut lines, mut killed, mut revision, mut merged) = (Vec::new(), 0, 1, 0);
     while killed < kills {
         revision += 1;
         let what = format!("web/prod {revision}");
         world.ship("web-dev", &revision.to_string()).await;
         tokio::time::sleep(Duration::from_millis(random.u64(0..900))).await;
-        pennant.kill9();
-        pennant.start_again().await;
+        relaybook.kill9();
+        relaybook.start_again().await;
         killed += 1;
         let (promotion, number) = stage.opened_number(&what).await;
         if killed >= kills || random.bool() {
@@ -177,8 +177,8 @@ async fn random_kills_open_each_pull_request_once() {
             stage.look(&promotion).await;
             if killed < kills {
                 tokio::time::sleep(Duration::from_millis(random.u64(0..400))).await;
-                pennant.kill9();
-                pennant.start_again().await;
+                relaybook.kill9();
+                relaybook.start_again().await;
                 killed += 1;
             }
             stage.phase(&what, Phase::Merged).await;

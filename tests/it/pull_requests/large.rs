@@ -1,6 +1,6 @@
 //! Repositories and answers that are larger than usual, or have no end.
 
-use pennant::api::promotion::Phase;
+use relaybook::api::promotion::Phase;
 use serde_json::json;
 
 use super::commits::Git;
@@ -22,7 +22,7 @@ async fn a_repository_with_a_large_pack_is_read() {
     let noise: String = std::iter::repeat_with(fastrand::alphanumeric).take(LARGE).collect();
     git.repository.commit("large", &[("noise.txt", &noise)]);
     stage.pipeline("web", git.policy()).await;
-    let _pennant = stage.pennant().await;
+    let _relaybook = stage.relaybook().await;
     world.runs("web/dev", "2").await;
     let (_, status) = stage.phase("web/prod 2", Phase::Merged).await;
     assert_eq!((status.attempts, status.reason.as_str()), (1, "Pushed"));
@@ -43,8 +43,8 @@ async fn answers_without_an_end_cost_little_memory_and_end_the_promotion_with_th
     let stage = Stage::new("commits-endless").await;
     let (world, git) = (&stage.world, Git::start(&stage));
     stage.pipeline("web", git.policy()).await;
-    let pennant = stage.pennant().await;
-    let before = pennant.peak_memory();
+    let relaybook = stage.relaybook().await;
+    let before = relaybook.peak_memory();
     let mut lines = Vec::new();
     for ((what, matches), revision) in kinds.into_iter().zip(2..) {
         let rule = git.proxy.rule(matches, Trouble::Endless);
@@ -55,7 +55,7 @@ async fn answers_without_an_end_cost_little_memory_and_end_the_promotion_with_th
         git.proxy.remove(rule);
         lines.push(format!("prod {revision}: Requested/Pushing, Failed/RepositoryTooLarge"));
     }
-    let more = pennant.peak_memory() - before;
+    let more = relaybook.peak_memory() - before;
     assert!(more < MEMORY, "{more} KiB more");
     stage.fence("web").await;
     let lines: Vec<_> = lines.iter().map(String::as_str).collect();

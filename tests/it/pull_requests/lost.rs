@@ -1,10 +1,10 @@
-//! Answers that are lost on their way to Pennant: from the forge and from the API server. What was done is found, and not done again.
+//! Answers that are lost on their way to Relaybook: from the forge and from the API server. What was done is found, and not done again.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use pennant::api::promotion::{Phase, PullRequestState};
+use relaybook::api::promotion::{Phase, PullRequestState};
 use serde_json::json;
 
 use super::Stage;
@@ -24,7 +24,7 @@ async fn what_a_lost_answer_of_the_forge_would_have_said_is_found() {
     let stage = Stage::new("pulls-lost").await;
     let (world, proxy) = (&stage.world, stage.proxy());
     stage.pipeline("web", stage.behind(&proxy, json!({}))).await;
-    let _pennant = stage.pennant().await;
+    let _relaybook = stage.relaybook().await;
     let kinds: [(&str, Kind); 5] = [
         ("list", Asked::is_list),
         ("before the push", Asked::is_before_push),
@@ -65,7 +65,7 @@ async fn a_pull_request_whose_creation_was_not_answered_gets_its_labels() {
     repository.person.post(&repository.path("/labels"), json!({"name": "promotion", "color": "#00aabb"})).await;
     let labels = json!({"strategy": {"pullRequest": {"labels": ["promotion"]}}});
     stage.pipeline("web", stage.behind(&proxy, labels)).await;
-    let _pennant = stage.pennant().await;
+    let _relaybook = stage.relaybook().await;
     let kinds: [Kind; 2] = [Asked::is_create, |asked| asked.path.ends_with("/labels")];
     for (matches, revision) in kinds.into_iter().zip(2_usize..) {
         let lost = proxy.rule(matches, Trouble::LoseAnswer.once());
@@ -88,7 +88,7 @@ async fn a_lost_answer_to_the_end_of_a_pull_request_leaves_nothing_open() {
     let stage = Stage::new("pulls-lost-close").await;
     let (world, proxy) = (&stage.world, stage.proxy());
     stage.pipeline("web", stage.behind(&proxy, json!({}))).await;
-    let _pennant = stage.pennant().await;
+    let _relaybook = stage.relaybook().await;
     world.runs("web/dev", "2").await;
     let (_, number) = stage.opened_number("web/prod 2").await;
     let closed = proxy.rule(Asked::is_close, Trouble::LoseAnswer.once());
@@ -127,7 +127,7 @@ async fn lost_answers_to_writes_of_the_status_open_nothing_twice() {
         }
     };
     let lost = proxy.rule(second, Fault::LoseAnswer);
-    let _pennant = stage.pennant_through(&proxy).await;
+    let _relaybook = stage.relaybook_through(&proxy).await;
     let mut lines = Vec::new();
     for revision in 2..2 + REVISIONS {
         world.runs("web/dev", &revision.to_string()).await;

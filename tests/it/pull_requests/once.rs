@@ -1,6 +1,6 @@
 //! A promotion makes one branch, one commit and one pull request.
 
-use pennant::api::promotion::{Phase, PullRequestState};
+use relaybook::api::promotion::{Phase, PullRequestState};
 use serde_json::json;
 
 use super::{FILE, Stage};
@@ -11,7 +11,7 @@ async fn a_pull_request_is_opened_merged_and_followed_until_the_environment_runs
     let stage = Stage::new("pulls-merged").await;
     let Stage { world, receiver, repository, .. } = &stage;
     stage.pipeline("web", stage.by_pull_request(json!({"labels": []}))).await;
-    let _pennant = stage.pennant().await;
+    let _relaybook = stage.relaybook().await;
     world.runs("web/dev", "2").await;
 
     let (opened, status) = stage.phase("web/prod 2", Phase::Open).await;
@@ -22,7 +22,7 @@ async fn a_pull_request_is_opened_merged_and_followed_until_the_environment_runs
     assert_eq!(pulls[0]["html_url"].as_str(), request.url.as_deref());
     assert_eq!((status.attempts, status.succeeded, status.location.as_deref()), (1, true, request.url.as_deref()));
     let branch = status.commit.clone().unwrap().branch;
-    assert!(branch.starts_with("pennant/prod-2-"), "{branch}");
+    assert!(branch.starts_with("relaybook/prod-2-"), "{branch}");
     let file = repository.file(&branch, FILE).await.unwrap();
     assert_eq!(file, super::release(&world.ns, "web").replace("\"1\"", "\"2\""));
     let mirror = world.mirrored(&opened).await;
@@ -46,7 +46,7 @@ async fn a_commit_is_pushed_to_the_branch() {
     let stage = Stage::new("commits-pushed").await;
     let Stage { world, repository, .. } = &stage;
     stage.pipeline("web", stage.by_commit(json!({}))).await;
-    let _pennant = stage.pennant().await;
+    let _relaybook = stage.relaybook().await;
     let base = repository.head("main").await.unwrap();
     world.runs("web/dev", "2").await;
     let (_, status) = stage.phase("web/prod 2", Phase::Merged).await;

@@ -1,6 +1,6 @@
 //! The commits of promotions are not promoted again, although the environment before reads the same repository.
 
-use pennant::api::promotion::Phase;
+use relaybook::api::promotion::Phase;
 use serde_json::json;
 
 use super::exact::Opened;
@@ -12,11 +12,11 @@ async fn a_merge_commit_of_a_promotion_is_not_promoted() {
     let stage = Stage::new("pulls-own").await;
     let Stage { world, repository, .. } = &stage;
     stage.pipeline("web", stage.by_pull_request(json!({}))).await;
-    let _pennant = stage.pennant().await;
+    let _relaybook = stage.relaybook().await;
     let first = format!("main-{}", repository.head("main").await.unwrap());
     world.runs("web/dev", &first).await;
     let Opened { promotion, number, branch } = stage.opened(&format!("web/prod {first}")).await;
-    assert!(branch.starts_with("pennant/prod-main-"), "{branch}");
+    assert!(branch.starts_with("relaybook/prod-main-"), "{branch}");
     repository.merge(number, Style::Merge).await;
     stage.look(&promotion).await;
     stage.phase(&format!("web/prod {first}"), Phase::Merged).await;
@@ -59,7 +59,7 @@ async fn a_pushed_commit_of_a_promotion_is_not_promoted() {
     let stage = Stage::new("commits-own").await;
     let Stage { world, repository, .. } = &stage;
     stage.pipeline("web", stage.by_commit(json!({}))).await;
-    let _pennant = stage.pennant().await;
+    let _relaybook = stage.relaybook().await;
     let first = format!("main-{}", repository.head("main").await.unwrap());
     world.runs("web/dev", &first).await;
     stage.phase(&format!("web/prod {first}"), Phase::Merged).await;

@@ -1,7 +1,7 @@
 //! What people do with an open pull request: close, merge or delete it, delete its branch, or make a conflict.
 
-use pennant::api::Promotion;
-use pennant::api::promotion::{Phase, PullRequestState};
+use relaybook::api::Promotion;
+use relaybook::api::promotion::{Phase, PullRequestState};
 use serde_json::json;
 
 use super::exact::Opened;
@@ -15,14 +15,14 @@ async fn a_closed_pull_request_is_opened_again_only_on_request() {
     let stage = Stage::new("pulls-closed").await;
     let Stage { world, receiver, repository, .. } = &stage;
     stage.pipeline("web", stage.by_pull_request(json!({}))).await;
-    let mut pennant = stage.pennant().await;
+    let mut relaybook = stage.relaybook().await;
     world.runs("web/dev", "2").await;
     let first = stage.opened("web/prod 2").await;
     repository.close(first.number).await;
     stage.look(&first.promotion).await;
     let closed = world.promotion("web/prod 2", is_for(Phase::Closed, "Closed")).await;
     let status = closed.status.clone().unwrap();
-    assert!(status.message.contains("pennant.dev/retry"), "{}", status.message);
+    assert!(status.message.contains("relaybook.dev/retry"), "{}", status.message);
     assert_eq!(status.pull_request.unwrap().state, PullRequestState::Abandoned);
     world.mirrored(&closed).await;
     let told = receiver.wait("/hook/prod/PromotionFailed", 1).await[0].json();
@@ -30,7 +30,7 @@ async fn a_closed_pull_request_is_opened_again_only_on_request() {
 
     // Nothing is opened without a request, not even after a restart, or if a person opens it again.
     repository.reopen(first.number).await;
-    pennant.restart().await;
+    relaybook.restart().await;
     world.settled().await;
     stage.fence("web").await;
     world.promotion("web/prod 2", is(Phase::Closed)).await;
@@ -54,16 +54,16 @@ async fn a_closed_pull_request_is_opened_again_only_on_request() {
 }
 
 #[tokio::test]
-async fn a_pull_request_that_gitea_merged_while_pennant_was_away_is_found_at_the_start() {
+async fn a_pull_request_that_gitea_merged_while_relaybook_was_away_is_found_at_the_start() {
     let stage = Stage::new("pulls-auto-merged").await;
     let Stage { world, repository, .. } = &stage;
     stage.pipeline("web", stage.by_pull_request(json!({"interval": "1h"}))).await;
-    let mut pennant = stage.pennant().await;
+    let mut relaybook = stage.relaybook().await;
     repository.protect("main", json!({"enable_status_check": true, "status_check_contexts": ["ci"]})).await;
     world.runs("web/dev", "2").await;
     let Opened { promotion, number, branch } = stage.opened("web/prod 2").await;
     world.mirrored(&promotion).await;
-    pennant.kill9();
+    relaybook.kill9();
 
     repository.merge_when_checked(number, Style::Merge).await;
     let head = repository.head(&branch).await.unwrap();
@@ -74,7 +74,7 @@ async fn a_pull_request_that_gitea_merged_while_pennant_was_away_is_found_at_the
         if pull["merged"] == true { Ok(()) } else { Err(pull.to_string()) }
     })
     .await;
-    pennant.start_again().await;
+    relaybook.start_again().await;
     world.settled().await;
     let (_, status) = stage.phase("web/prod 2", Phase::Merged).await;
     let request = status.pull_request.unwrap();
@@ -93,7 +93,7 @@ async fn a_squash_is_a_merge_also_if_the_branch_is_deleted() {
     let stage = Stage::new("pulls-squashed").await;
     let Stage { world, repository, .. } = &stage;
     stage.pipeline("web", stage.by_pull_request(json!({}))).await;
-    let _pennant = stage.pennant().await;
+    let _relaybook = stage.relaybook().await;
     world.runs("web/dev", "2").await;
     let Opened { promotion, number, branch } = stage.opened("web/prod 2").await;
     repository.merge(number, Style::Squash).await;
@@ -119,7 +119,7 @@ async fn a_pull_request_that_is_gone_or_lost_its_branch_ends_the_promotion() {
     let stage = Stage::new("pulls-gone").await;
     let Stage { world, repository, .. } = &stage;
     stage.pipeline("web", stage.by_pull_request(json!({}))).await;
-    let _pennant = stage.pennant().await;
+    let _relaybook = stage.relaybook().await;
     world.runs("web/dev", "2").await;
     let first = stage.opened("web/prod 2").await;
     repository.delete_pull(first.number).await;
@@ -148,7 +148,7 @@ async fn a_conflict_is_shown_until_it_is_resolved() {
     let stage = Stage::new("pulls-conflict").await;
     let Stage { world, repository, .. } = &stage;
     stage.pipeline("web", stage.by_pull_request(json!({}))).await;
-    let _pennant = stage.pennant().await;
+    let _relaybook = stage.relaybook().await;
     world.runs("web/dev", "2").await;
     let Opened { promotion, number, branch } = stage.opened("web/prod 2").await;
     let shows = |state: PullRequestState, reason: &'static str| {

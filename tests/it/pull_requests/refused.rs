@@ -7,16 +7,16 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::events::v1::Event;
 use kube::api::ListParams;
-use pennant::api::Pipeline;
-use pennant::api::promotion::Phase;
+use relaybook::api::Pipeline;
+use relaybook::api::promotion::Phase;
 use serde_json::{Value, json};
 
 use super::{Stage, release};
-use crate::support::pennant::Options;
 use crate::support::receiver::Receiver;
+use crate::support::relaybook::Options;
 use crate::support::tls::{Authority, params};
 use crate::support::world::promotions::{is, is_for};
-use crate::support::{Pennant, World};
+use crate::support::{Relaybook, World};
 
 /// Less than the wait between two attempts.
 const SOON: Duration = Duration::from_mins(3);
@@ -31,17 +31,17 @@ impl Stage {
     }
 
     /// Checks that nothing that users can read contains a part of these tokens.
-    async fn hides(&self, pennant: &Pennant, tokens: &[&str]) {
+    async fn hides(&self, relaybook: &Relaybook, tokens: &[&str]) {
         let list = ListParams::default();
         let texts = [
             ("promotions", serde_json::to_string(&self.world.promotions().await).unwrap()),
             ("pipelines", serde_json::to_string(&self.world.api::<Pipeline>().list(&list).await.unwrap().items).unwrap()),
             ("Events", serde_json::to_string(&self.world.api::<Event>().list(&list).await.unwrap().items).unwrap()),
             ("deliveries", serde_json::to_string(&self.world.deliveries().await).unwrap()),
-            ("log", pennant.log()),
+            ("log", relaybook.log()),
         ];
         for token in tokens {
-            let login = json!(ByteString(format!("pennant:{token}").into_bytes()));
+            let login = json!(ByteString(format!("relaybook:{token}").into_bytes()));
             let login = login.as_str().unwrap();
             for (place, text) in &texts {
                 assert!(!text.contains(&token[..PART]), "{place} shows a token");
@@ -59,14 +59,14 @@ async fn wrong_credentials_are_named_and_a_corrected_secret_is_used_at_once() {
     let reads = stage.bot.token(&["read:repository"]).await;
     let stranger = stage.gitea.person("pulls-credentials-stranger").await.token(&["write:repository"]).await;
     let unknown = "c0ffee0123456789abcdef0123456789abcdef01";
-    let inbound = |token: &str| json!({"metadata": {"name": "token-reserved"}, "type": "pennant.dev/inbound", "stringData": {"token": token}});
+    let inbound = |token: &str| json!({"metadata": {"name": "token-reserved"}, "type": "relaybook.dev/inbound", "stringData": {"token": token}});
     let cases = [
         ("reads", "CredentialsRejected", "rejects the credentials"),
         ("stranger", "CredentialsRejected", "User permission denied for writing"),
         ("unknown", "CredentialsRejected", "rejects the credentials"),
         ("keyless", "SecretMissing", "has no key token"),
         ("absent", "SecretMissing", "does not exist"),
-        ("reserved", "SecretReserved", "pennant.dev/inbound"),
+        ("reserved", "SecretReserved", "relaybook.dev/inbound"),
     ];
     for (name, token) in [("reads", &*reads), ("stranger", &*stranger), ("unknown", unknown)] {
         world.secret(&format!("token-{name}"), json!({"token": token})).await;
@@ -76,7 +76,7 @@ async fn wrong_credentials_are_named_and_a_corrected_secret_is_used_at_once() {
     for (name, ..) in cases {
         stage.another(name, stage.with_secret(name)).await;
     }
-    let pennant = stage.pennant().await;
+    let relaybook = stage.relaybook().await;
     for (name, reason, words) in cases {
         world.runs(&format!("{name}/dev"), "2").await;
         let message = stage.reason(&format!("{name}/prod 2"), reason).await;
@@ -100,7 +100,7 @@ async fn wrong_credentials_are_named_and_a_corrected_secret_is_used_at_once() {
         }
         world.promotion_within(SOON, &format!("{name}/prod 2"), is(Phase::Open)).await;
     }
-    stage.hides(&pennant, &[&good, &reads, &stranger, unknown]).await;
+    stage.hides(&relaybook, &[&good, &reads, &stranger, unknown]).await;
     stage.made(6, 6, 6).await;
     let mut oracle = stage.oracle();
     for (name, ..) in cases {
@@ -132,7 +132,7 @@ async fn what_cannot_succeed_fails_in_the_words_of_the_server() {
     stage.pipeline("branchless", policy(stage.by_commit(json!({"branch": "nowhere"})), json!({}))).await;
     let metadata = json!({"url": "https://169.254.169.254/latest/meta-data.git"});
     stage.pipeline("forbidden", policy(stage.by_commit(metadata), json!({"retry": {"initial": "10m"}}))).await;
-    let pennant = stage.pennant().await;
+    let relaybook = stage.relaybook().await;
     gone.delete().await;
     let failing = [
         ("guarded", 1, "PushRefused", "Not allowed to push to protected branch main"),
@@ -153,13 +153,13 @@ async fn what_cannot_succeed_fails_in_the_words_of_the_server() {
     let message = stage.reason("forbidden/prod 2", "DestinationForbidden").await;
     assert!(message.contains("--allow-destination"), "{message}");
     let failed = world.promotion("guarded/prod 2", |_| true).await;
-    stage.hides(&pennant, &[&stage.bot.token]).await;
+    stage.hides(&relaybook, &[&stage.bot.token]).await;
     stage.made(0, 0, 0).await;
     assert_eq!(guarded.commits("main").await.len(), 1);
 
     // A person removes the protection, and asks for another attempt.
     guarded.unprotect("main").await;
-    world.annotate_promotion(&failed, "pennant.dev/retry", "1").await;
+    world.annotate_promotion(&failed, "relaybook.dev/retry", "1").await;
     stage.phase("guarded/prod 2", Phase::Merged).await;
     assert_eq!(guarded.commits("main").await.len(), 2);
     stage.roll_out("guarded/prod 2").await;
@@ -192,7 +192,7 @@ async fn a_token_is_not_sent_over_http_without_permission() {
     let paths = |name: &str| json!({"strategy": {"pullRequest": {"paths": [format!("apps/{name}")]}}});
     stage.another("plain", stage.behind(&proxy, paths("plain"))).await;
     stage.another("secure", stage.direct(paths("secure"))).await;
-    let _pennant = Pennant::with(world, Options { http: false, ..Options::of(world) }).await;
+    let _relaybook = Relaybook::with(world, Options { http: false, ..Options::of(world) }).await;
     world.settled().await;
     for name in ["plain", "secure"] {
         world.runs(&format!("{name}/dev"), "2").await;

@@ -1,8 +1,8 @@
 //! Promotions that are not needed any more while their pull request is open: it is closed, and its branch is deleted, but never what people did.
 
-use pennant::api::Pipeline;
-use pennant::api::promotion::{Phase, PullRequestState};
-use pennant::forge::text::{Promoted, withdrawn};
+use relaybook::api::Pipeline;
+use relaybook::api::promotion::{Phase, PullRequestState};
+use relaybook::forge::text::{Promoted, withdrawn};
 use serde_json::{Value, json};
 
 use super::exact::Opened;
@@ -15,7 +15,7 @@ async fn a_later_revision_closes_the_pull_request_and_keeps_the_commits_of_peopl
     let stage = Stage::new("pulls-superseded").await;
     let Stage { world, repository, .. } = &stage;
     stage.pipeline("web", stage.by_pull_request(json!({}))).await;
-    let _pennant = stage.pennant().await;
+    let _relaybook = stage.relaybook().await;
     world.runs("web/dev", "2").await;
     let two = stage.opened("web/prod 2").await;
     world.runs("web/dev", "3").await;
@@ -47,14 +47,14 @@ async fn a_pull_request_that_a_person_merges_during_its_withdrawal_stays() {
     let stage = Stage::new("pulls-merged-late").await;
     let Stage { world, repository, .. } = &stage;
     stage.pipeline("web", stage.by_pull_request(json!({"interval": "1h"}))).await;
-    let mut pennant = stage.pennant().await;
+    let mut relaybook = stage.relaybook().await;
     world.runs("web/dev", "2").await;
     let two = stage.opened("web/prod 2").await;
     world.mirrored(&two.promotion).await;
-    pennant.kill9();
+    relaybook.kill9();
     repository.merge(two.number, Style::Merge).await;
     world.ship("web-dev", "3").await;
-    pennant.start_again().await;
+    relaybook.start_again().await;
     world.observed_at("web", "3", &["web-dev"]).await;
     let three = stage.opened("web/prod 3").await;
     let replaced = world.promotion("web/prod 2", is_for(Phase::Withdrawn, "Superseded")).await.status.unwrap();
@@ -78,7 +78,7 @@ async fn a_pull_request_is_closed_with_its_environment_or_its_strategy_and_not_w
     for name in ["gone", "off", "deleted"] {
         stage.pipeline(name, stage.by_pull_request(json!({}))).await;
     }
-    let _pennant = stage.pennant().await;
+    let _relaybook = stage.relaybook().await;
     world.runs("gone/dev", "2").await;
     let gone = stage.opened("gone/prod 2").await;
     world.runs("off/dev", "2").await;

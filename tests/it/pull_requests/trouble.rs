@@ -8,7 +8,7 @@ use super::Stage;
 use crate::support::forge_proxy::{Asked, Trouble};
 use crate::support::receiver::{Gate, Receiver};
 use crate::support::wait::eventually;
-use pennant::api::Promotion;
+use relaybook::api::Promotion;
 
 /// Requests of a kind, what becomes of one of them, and the reason and words in the status.
 type Case = (fn(&Asked) -> bool, Trouble, &'static str, &'static str);
@@ -19,7 +19,7 @@ async fn answers_without_a_use_are_asked_for_again() {
     let (world, proxy) = (&stage.world, stage.proxy());
     let policy = json!({"retry": {"initial": "5s", "max": "5s"}});
     stage.pipeline("web", stage.behind(&proxy, policy)).await;
-    let pennant = stage.pennant().await;
+    let relaybook = stage.relaybook().await;
     let elsewhere = Receiver::start();
     let moved = Some(("location", elsewhere.url("/api/v1/repos/o/r/pulls")));
     let answer = |status, header, body| Trouble::Answer(status, header, body);
@@ -54,7 +54,7 @@ async fn answers_without_a_use_are_asked_for_again() {
     stage.fence("web").await;
     let lines: Vec<_> = lines.iter().map(String::as_str).collect();
     stage.oracle().promotions("web", &["hook"], &lines).check().await;
-    drop(pennant);
+    drop(relaybook);
 }
 
 #[tokio::test]
@@ -63,7 +63,7 @@ async fn a_limit_on_the_rate_is_respected() {
     let stage = Stage::new("pulls-limited").await;
     let (world, proxy) = (&stage.world, stage.proxy());
     stage.pipeline("web", stage.behind(&proxy, json!({}))).await;
-    let _pennant = stage.pennant().await;
+    let _relaybook = stage.relaybook().await;
     let limit = Trouble::Answer(429, Some(("retry-after", WAIT.as_secs().to_string())), "");
     let rule = proxy.rule(Asked::is_list, limit.once());
     world.runs("web/dev", "2").await;
@@ -88,7 +88,7 @@ async fn a_forge_that_fails_for_an_open_pull_request_is_shown_and_asked_again() 
     let stage = Stage::new("pulls-unseen").await;
     let (world, proxy) = (&stage.world, stage.proxy());
     stage.pipeline("web", stage.behind(&proxy, json!({}))).await;
-    let _pennant = stage.pennant().await;
+    let _relaybook = stage.relaybook().await;
     world.runs("web/dev", "2").await;
     let (promotion, _) = stage.opened_number("web/prod 2").await;
     let gate = Gate::new();

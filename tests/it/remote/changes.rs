@@ -4,12 +4,12 @@ use futures::future::join_all;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
-use crate::support::pennant::Options;
+use crate::support::relaybook::Options;
 use crate::support::remote::{Remote, pipeline, second, third};
 use crate::support::wait::heavy;
 use crate::support::world::all_triggers;
 use crate::support::world::apps::condition;
-use crate::support::{Oracle, Pennant, Receiver, World, eventually};
+use crate::support::{Oracle, Receiver, Relaybook, World, eventually};
 
 #[tokio::test]
 async fn two_clusters_are_reported_in_order_and_separately() {
@@ -20,7 +20,7 @@ async fn two_clusters_are_reported_in_order_and_separately() {
     east.world.deploy("api", "1").await;
     pipeline(&world, "shop", &[("dev/web", Some(&west)), ("prod/api", Some(&east))]).await;
     world.notification("hook", &receiver, json!({})).await;
-    let _pennant = Pennant::start(&world).await;
+    let _relaybook = Relaybook::start(&world).await;
     world.settled().await;
 
     west.world.ship("web", "2").await;
@@ -53,7 +53,7 @@ async fn changes_while_the_dispatcher_is_down_are_reported_afterwards() {
     }
     pipeline(&world, "shop", &[("dev/few", Some(&west)), ("dev/many", Some(&west))]).await;
     world.notification("hook", &receiver, json!({})).await;
-    let _observer = Pennant::with(&world, Options { controllers: "pipeline", ..Options::of(&world) }).await;
+    let _observer = Relaybook::with(&world, Options { controllers: "pipeline", ..Options::of(&world) }).await;
     world.observed("shop").await;
     for tag in ["b", "0"] {
         west.world.ship("few", tag).await;
@@ -62,7 +62,7 @@ async fn changes_while_the_dispatcher_is_down_are_reported_afterwards() {
         west.world.ship("many", &tag.to_string()).await;
         world.observed_at("shop", &tag.to_string(), &["many"]).await;
     }
-    let _dispatcher = Pennant::with(&world, Options { controllers: "dispatch", ..Options::of(&world) }).await;
+    let _dispatcher = Relaybook::with(&world, Options { controllers: "dispatch", ..Options::of(&world) }).await;
     world.settled().await;
     world.fence("shop", &["hook"]).await;
     let steps: Vec<_> = (5..=12).map(|tag| format!("Deployed {tag}")).collect();
@@ -87,7 +87,7 @@ async fn a_timer_continues_while_the_cluster_restarts_and_ends_with_its_state() 
     let triggers = json!([{"type": "Failed", "for": "30s", "clusters": ["we*"]}, {"type": "Failed", "clusters": ["east"]},
         {"type": "Deployed", "environments": ["fence"]}]);
     world.notification("hook", &receiver, json!({"triggers": triggers})).await;
-    let _pennant = Pennant::start(&world).await;
+    let _relaybook = Relaybook::start(&world).await;
     world.settled().await;
 
     // At once, so that neither timer ends before both are seen.
@@ -119,12 +119,12 @@ async fn intervals_of_a_remote_kustomization_are_silent_and_its_retries_are_one_
     let environments =
         json!([{"name": "dev", "targets": [target("calm"), target("ill")]}, {"name": "fence", "targets": [fence]}]);
     world
-        .create::<pennant::api::Pipeline>(
+        .create::<relaybook::api::Pipeline>(
             json!({"metadata": {"name": "shop"}, "spec": {"appRef": app, "environments": environments}}),
         )
         .await;
     world.notification("hook", &receiver, all_triggers()).await;
-    let pennant = Pennant::start(&world).await;
+    let relaybook = Relaybook::start(&world).await;
     world.settled().await;
 
     let api = west.world.kustomizations().await;
@@ -147,12 +147,12 @@ async fn intervals_of_a_remote_kustomization_are_silent_and_its_retries_are_one_
         eventually("the last state is observed", async || {
             let status = world.get_pipeline("shop").await.status.unwrap_or_default();
             let shown: Vec<_> = status.environments[0].targets.iter().map(|t| (t.status, t.reason.clone())).collect();
-            let want = [pennant::api::Status::Current, pennant::api::Status::Failed];
+            let want = [relaybook::api::Status::Current, relaybook::api::Status::Failed];
             if shown.iter().map(|(s, _)| *s).eq(want) { Ok(()) } else { Err(format!("{shown:?}")) }
         })
         .await;
     };
-    // One hour of reconciles at an interval of one minute. The first two states are read before the others, because Pennant keeps only the
+    // One hour of reconciles at an interval of one minute. The first two states are read before the others, because Relaybook keeps only the
     // newest observations of an object until its pipeline is reconciled.
     minute().await;
     shown().await;
@@ -163,7 +163,7 @@ async fn intervals_of_a_remote_kustomization_are_silent_and_its_retries_are_one_
     world.fence("shop", &["hook"]).await;
     let steps = [format!("Progressing {bad}"), format!("Failed {bad}")];
     Oracle::new(&world, &receiver).lane("shop/hook/dev/ill", &steps.each_ref().map(String::as_str)).check().await;
-    assert!((pennant.attempts().await - 3.0).abs() < f64::EPSILON, "these two and the fence");
+    assert!((relaybook.attempts().await - 3.0).abs() < f64::EPSILON, "these two and the fence");
 }
 
 #[tokio::test]
@@ -183,7 +183,7 @@ async fn all_of_256_targets_fail_at_once_while_the_dispatcher_is_down() {
     // With the fence there are 256 targets.
     pipeline(&world, "shop", &placed).await;
     world.notification("hook", &receiver, json!({})).await;
-    let _observer = Pennant::with(&world, Options { controllers: "pipeline", ..Options::of(&world) }).await;
+    let _observer = Relaybook::with(&world, Options { controllers: "pipeline", ..Options::of(&world) }).await;
     world.observed("shop").await;
     let message = "x\"\n".repeat(341);
     for chunk in apps.iter().enumerate().collect::<Vec<_>>().chunks(16) {
@@ -191,13 +191,13 @@ async fn all_of_256_targets_fail_at_once_while_the_dispatcher_is_down() {
     }
     eventually("all failures are written", async || {
         let status = world.get_pipeline("shop").await.status.unwrap_or_default();
-        let failed = status.environments[0].targets.iter().filter(|t| t.status == pennant::api::Status::Failed).count();
+        let failed = status.environments[0].targets.iter().filter(|t| t.status == relaybook::api::Status::Failed).count();
         let bytes = serde_json::to_vec(&status).unwrap().len();
         assert!(bytes <= 512 * 1024, "{bytes} bytes");
         if failed == TARGETS { Ok(()) } else { Err(format!("{failed} have failed")) }
     })
     .await;
-    let _dispatcher = Pennant::with(&world, Options { controllers: "dispatch", ..Options::of(&world) }).await;
+    let _dispatcher = Relaybook::with(&world, Options { controllers: "dispatch", ..Options::of(&world) }).await;
     world.settled().await;
     world.fence("shop", &["hook"]).await;
     let oracle = Oracle::new(&world, &receiver);

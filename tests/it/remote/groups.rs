@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use crate::support::remote::{Remote, pipeline, second, third};
-use crate::support::{Oracle, Pennant, Receiver, World, eventually};
+use crate::support::{Oracle, Receiver, Relaybook, World, eventually};
 
 #[tokio::test]
 async fn an_environment_is_ready_when_all_its_clusters_are_and_then_the_pipeline() {
@@ -22,13 +22,13 @@ async fn an_environment_is_ready_when_all_its_clusters_are_and_then_the_pipeline
             {"name": "prod", "targets": [target("web", &west), target("web", &east)]},
         ],
     });
-    world.create::<pennant::api::Pipeline>(json!({"metadata": {"name": "shop"}, "spec": spec})).await;
+    world.create::<relaybook::api::Pipeline>(json!({"metadata": {"name": "shop"}, "spec": spec})).await;
     // The fence is in another pipeline, because its environment would be one of this pipeline.
     pipeline(&world, "fenced", &[]).await;
     let triggers =
         json!([{"type": "EnvironmentReady"}, {"type": "PipelineReady"}, {"type": "Deployed", "environments": ["fence"]}]);
     world.notification("hook", &receiver, json!({"triggers": triggers, "endpoint": {"url": receiver.url("/hook")}})).await;
-    let _pennant = Pennant::start(&world).await;
+    let _relaybook = Relaybook::start(&world).await;
     world.settled().await;
     let shown = async |targets: &str, revision: &str| {
         eventually(&format!("{targets} of {revision}"), async || {

@@ -1,13 +1,13 @@
 //! One target of each kind on another cluster, written as its controller does, from one revision to the next.
 
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
-use pennant::api::{Pipeline, Status};
+use relaybook::api::{Pipeline, Status};
 use serde_json::{Value, json};
 
 use crate::support::control_plane::{self, foreign};
 use crate::support::remote::{Remote, second};
 use crate::support::world::apps::condition;
-use crate::support::{Oracle, Pennant, Receiver, World, eventually};
+use crate::support::{Oracle, Receiver, Relaybook, World, eventually};
 
 /// A kind, and the labels, spec and status that its controller writes for a revision.
 struct Case {
@@ -117,7 +117,7 @@ async fn every_kind_is_observed_from_one_revision_to_the_next() {
     });
     world.create::<Pipeline>(json!({"metadata": {"name": "shop"}, "spec": spec})).await;
     world.notification("hook", &receiver, json!({})).await;
-    let _pennant = Pennant::start(&world).await;
+    let _relaybook = Relaybook::start(&world).await;
     world.settled().await;
     let all_at = async |revision: &str| {
         eventually(&format!("all run {revision}"), async || {

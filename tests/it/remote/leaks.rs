@@ -3,13 +3,13 @@
 use std::fs;
 use std::time::Duration;
 
-use pennant::api::Pipeline;
+use relaybook::api::Pipeline;
 use serde_json::json;
 
 use crate::support::control_plane::{self, foreign};
 use crate::support::remote::second;
 use crate::support::wait::{heavy, within};
-use crate::support::{Pennant, World, eventually};
+use crate::support::{Relaybook, World, eventually};
 
 /// Number of pipelines that are created and deleted.
 const TIMES: usize = 200;
@@ -33,10 +33,10 @@ struct Held {
 }
 
 impl Held {
-    async fn by(pennant: &Pennant) -> Self {
-        let metrics = pennant.metrics().await;
+    async fn by(relaybook: &Relaybook) -> Self {
+        let metrics = relaybook.metrics().await;
         let of = |name: &str| metrics.iter().filter(|(key, _)| key.starts_with(name)).map(|(_, n)| *n).sum();
-        let pid = pennant.pid();
+        let pid = relaybook.pid();
         let fds = fs::read_dir(format!("/proc/{pid}/fd")).unwrap().filter_map(|fd| fs::read_link(fd.ok()?.path()).ok());
         let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
         let field = |name: &str| {
@@ -44,9 +44,9 @@ impl Held {
             line.trim_start_matches(':').trim().trim_end_matches(" kB").parse::<u64>().unwrap()
         };
         Self {
-            tasks: of("pennant_tasks"),
-            caches: of("pennant_caches"),
-            objects: of("pennant_objects_cached"),
+            tasks: of("relaybook_tasks"),
+            caches: of("relaybook_caches"),
+            objects: of("relaybook_objects_cached"),
             sockets: fds.filter(|link| link.to_string_lossy().starts_with("socket:")).count(),
             threads: usize::try_from(field("Threads")).unwrap(),
             memory: field("VmRSS"),
@@ -67,13 +67,13 @@ async fn two_hundred_created_and_deleted_pipelines_leave_nothing_behind() {
     for n in 0..CLUSTERS {
         world.secret(&cluster(n), json!({"kubeconfig": kubeconfig})).await;
     }
-    let pennant = Pennant::start(&world).await;
+    let relaybook = Relaybook::start(&world).await;
     // The first pipelines create what stays: threads, buffers, pages of the allocator.
     come_and_go(&world, 0..KINDS).await;
-    let before = rest(&pennant, None).await;
+    let before = rest(&relaybook, None).await;
     assert!(before.tasks > 0.0, "{before:?}");
     come_and_go(&world, 0..TIMES).await;
-    let after = rest(&pennant, Some(before)).await;
+    let after = rest(&relaybook, Some(before)).await;
     assert!(after.memory < before.memory + 8 * 1024, "KiB: {before:?}, {after:?}");
     assert_eq!(after.threads, before.threads);
 }
@@ -100,9 +100,9 @@ async fn come_and_go(world: &World, which: std::ops::Range<usize>) {
 }
 
 /// Waits until no cache is left and, if `limit` is given, no more than that. Returns the resources of the process.
-async fn rest(pennant: &Pennant, limit: Option<Held>) -> Held {
+async fn rest(relaybook: &Relaybook, limit: Option<Held>) -> Held {
     within(ENDED, "their resources are released", async || {
-        let held = Held::by(pennant).await;
+        let held = Held::by(relaybook).await;
         // A call opens one more connection, with a task, if all connections are in use. A leak would leave one for each kind or cluster.
         let more = |limit: Held| held.tasks > limit.tasks + 2.0 || held.sockets > limit.sockets + 2;
         if held.caches > 0.0 || held.objects > 0.0 || limit.is_some_and(more) {

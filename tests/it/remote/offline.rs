@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use pennant::api::{Delivery, Outcome, Status};
+use relaybook::api::{Delivery, Outcome, Status};
 use serde_json::json;
 
 use crate::support::control_plane::ControlPlane;
-use crate::support::pennant::Options;
+use crate::support::relaybook::Options;
 use crate::support::remote::{Remote, pipeline, second};
 use crate::support::wait::within;
-use crate::support::{Oracle, Pennant, Receiver, World};
+use crate::support::{Oracle, Receiver, Relaybook, World};
 
 /// Maximum time until an outage is noticed: a probe can be in flight, and three must fail, each after its timeout.
 const NOTICED: Duration = Duration::from_mins(2);
@@ -26,7 +26,7 @@ async fn a_stopped_cluster_is_reported_once_and_again_when_it_is_back() {
     let triggers = json!([{"type": "Deployed"}, {"type": "ClusterOffline"}, {"type": "ClusterOnline"}, {"type": "Removed"}]);
     world.notification("hook", &receiver, json!({"triggers": triggers, "endpoint": {"url": receiver.url("/hook")}})).await;
     let args = vec!["--cluster-grace".to_owned(), "3s".to_owned()];
-    let mut pennant = Pennant::with(&world, Options { args, ..Options::of(&world) }).await;
+    let mut relaybook = Relaybook::with(&world, Options { args, ..Options::of(&world) }).await;
     world.settled().await;
     cluster(&world, "gone", true).await;
 
@@ -37,7 +37,7 @@ async fn a_stopped_cluster_is_reported_once_and_again_when_it_is_back() {
     there.world.ship("api", "2").await;
     told(&world, "Deployed 2").await;
     // A restart in the meantime reports nothing again.
-    pennant.restart().await;
+    relaybook.restart().await;
     there.world.ship("api", "3").await;
     told(&world, "Deployed 3").await;
     let status = world.get_pipeline("shop").await.status.unwrap();
@@ -69,7 +69,7 @@ async fn a_hanging_cluster_is_reported_and_the_others_continue() {
     let triggers = json!([{"type": "Deployed"}, {"type": "ClusterOffline"}, {"type": "ClusterOnline"}]);
     world.notification("hook", &receiver, json!({"triggers": triggers, "endpoint": {"url": receiver.url("/hook")}})).await;
     let args = vec!["--cluster-grace".to_owned(), "5s".to_owned()];
-    let _pennant = Pennant::with(&world, Options { args, ..Options::of(&world) }).await;
+    let _relaybook = Relaybook::with(&world, Options { args, ..Options::of(&world) }).await;
     world.settled().await;
     cluster(&world, "hung", true).await;
 

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::events::v1::Event;
 use kube::api::{Api, ListParams};
-use pennant::api::Pipeline;
+use relaybook::api::Pipeline;
 use serde_json::{Value, json};
 
 use crate::support::remote::{Remote, pipeline, second};
-use crate::support::{Pennant, Receiver, World, eventually};
+use crate::support::{Receiver, Relaybook, World, eventually};
 
 #[tokio::test]
 async fn each_change_has_one_event_and_a_reconcile_without_change_has_none() {
@@ -18,20 +18,20 @@ async fn each_change_has_one_event_and_a_reconcile_without_change_has_none() {
     west.world.deploy("web", "1").await;
     pipeline(&world, "shop", &[("prod/web", Some(&west))]).await;
     world.notification("hook", &receiver, json!({})).await;
-    let mut pennant = Pennant::start(&world).await;
+    let mut relaybook = Relaybook::start(&world).await;
     world.settled().await;
 
     west.world.ship("web", "2").await;
     west.world.break_("web", "3", "no pods").await;
     world.fence("shop", &["hook"]).await;
-    // Reconciles without a change: labels and messages are edited, and Pennant is restarted.
+    // Reconciles without a change: labels and messages are edited, and Relaybook is restarted.
     for n in 0..5 {
         world.patch::<Pipeline>("shop", json!({"metadata": {"labels": {"touched": n.to_string()}}})).await;
         west.world.fail("web", &format!("no pods, {n}")).await;
     }
     // An Event that is not written before the stop is lost, so the test waits for it.
     told(&world, "Failed").await;
-    pennant.restart().await;
+    relaybook.restart().await;
     west.world.ship("web", "2").await;
     world.fence("shop", &["hook"]).await;
 
@@ -60,7 +60,7 @@ async fn kubectl_get_shows_ready_targets_and_the_last_revision() {
         "environments": [{"name": "dev", "targets": [dev]}, {"name": "prod", "targets": [target("one"), target("two")]}],
     });
     world.create::<Pipeline>(json!({"metadata": {"name": "shop"}, "spec": spec})).await;
-    let _pennant = Pennant::start(&world).await;
+    let _relaybook = Relaybook::start(&world).await;
     world.observed("shop").await;
     columns(&world, "3/3", "2", "True").await;
     west.world.roll_out("two", "3").await;
@@ -72,7 +72,7 @@ async fn kubectl_get_shows_ready_targets_and_the_last_revision() {
 /// Waits until the table that kubectl shows has these values.
 async fn columns(world: &World, targets: &str, revision: &str, ready: &str) {
     eventually(&format!("{targets}, {revision}, {ready}"), async || {
-        let path = format!("/apis/pennant.dev/v1alpha1/namespaces/{}/pipelines", world.ns);
+        let path = format!("/apis/relaybook.dev/v1alpha1/namespaces/{}/pipelines", world.ns);
         let request = http::Request::get(path).header("accept", "application/json;as=Table;v=v1;g=meta.k8s.io");
         let table: Value = world.client.request(request.body(Vec::new()).unwrap()).await.unwrap();
         let names = table["columnDefinitions"].as_array().unwrap().iter().map(|c| c["name"].as_str().unwrap());

@@ -6,19 +6,19 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use kube::ResourceExt as _;
-use pennant::api::Pipeline;
-use pennant::api::conditions::ConditionStatus;
+use relaybook::api::Pipeline;
+use relaybook::api::conditions::ConditionStatus;
 use serde_json::json;
 
 use super::{DISPATCH, EXPIRY, PIPELINE, divided, replica};
-use crate::support::pennant::Options;
 use crate::support::proxy::Call;
 use crate::support::receiver::Gate;
+use crate::support::relaybook::Options;
 use crate::support::wait::within;
 use crate::support::world::{OF_FIRST, OF_SECOND, bucket};
-use crate::support::{Fault, Oracle, Pennant, Proxy, Receiver, Reply, World, eventually};
+use crate::support::{Fault, Oracle, Proxy, Receiver, Relaybook, Reply, World, eventually};
 
-const PROMOTE: &str = "pennant-promote";
+const PROMOTE: &str = "relaybook-promote";
 const NAMES: [&str; 9] = ["a", "b", "c", "d", "e", "f", "g", "h", "i"];
 
 /// Nine pipelines `p-NAME` of one application each, with one notification for all.
@@ -44,7 +44,7 @@ async fn arrived(receiver: &Receiver, count: usize) {
 }
 
 /// Waits until these replicas have divided all buckets evenly. Returns the names of those whose pipelines each has.
-async fn share(world: &World, replicas: &[&Pennant]) -> Vec<BTreeSet<&'static str>> {
+async fn share(world: &World, replicas: &[&Relaybook]) -> Vec<BTreeSet<&'static str>> {
     let mut uids = BTreeMap::new();
     for name in NAMES {
         uids.insert(name, bucket(&world.get_pipeline(&format!("p-{name}")).await.uid().unwrap()));
@@ -87,7 +87,7 @@ async fn replicas_that_come_and_go_share_the_work_and_repeat_nothing() {
     assert!(first.attempts().await >= 9.0);
     let (second, third) = tokio::join!(replica(&world, "second"), replica(&world, "third"));
     let shares = share(&world, &[&first, &second, &third]).await;
-    let before = join_all([&first, &second, &third].map(Pennant::attempts)).await;
+    let before = join_all([&first, &second, &third].map(Relaybook::attempts)).await;
     ship(&world, "2").await;
     arrived(&receiver, 2).await;
     for ((replica, before), share) in [&first, &second, &third].into_iter().zip(before).zip(&shares) {
@@ -213,7 +213,7 @@ async fn a_notification_shows_what_happens_at_another_replica() {
     world.settled().await;
     let proxy = Proxy::start(&world.kubeconfig, "divided-status").await;
     let kubeconfig = Some(proxy.kubeconfig.clone());
-    let second = Pennant::with(&world, Options { pod: Some("second"), kubeconfig, ..Options::of(&world) }).await;
+    let second = Relaybook::with(&world, Options { pod: Some("second"), kubeconfig, ..Options::of(&world) }).await;
     divided(&first, &second).await;
 
     receiver.always("/hook/web", Reply::status(401));
@@ -224,7 +224,9 @@ async fn a_notification_shows_what_happens_at_another_replica() {
     world.ship("web", "2").await;
     world.ship("api", "1").await;
     receiver.wait("/hook/api", 1).await;
-    world.patch::<pennant::api::Notification>("hook", json!({"spec": {"endpoint": {"headers": {"x-try": "again"}}}})).await;
+    world
+        .patch::<relaybook::api::Notification>("hook", json!({"spec": {"endpoint": {"headers": {"x-try": "again"}}}}))
+        .await;
     world.condition("hook", "Delivering", |c| c.status == ConditionStatus::True).await;
     eventually("the figures are those of both replicas", async || {
         let status = world.get_notification("hook").await.status.unwrap_or_default();
@@ -269,7 +271,7 @@ async fn a_rate_is_that_of_all_replicas_together() {
     world.settled().await;
     let second = replica(&world, "second").await;
     divided(&first, &second).await;
-    let before = join_all([&first, &second].map(Pennant::attempts)).await;
+    let before = join_all([&first, &second].map(Relaybook::attempts)).await;
     for tag in ["1", "2"] {
         join_all(APPS.map(|app| world.ship(app, tag))).await;
         world.observed_at("one", tag, &APPS).await;
@@ -286,7 +288,7 @@ async fn a_rate_is_that_of_all_replicas_together() {
         assert!(count <= 16, "{count} requests in {span:?}");
     }
     eventually("each replica has sent what is its own", async || {
-        let sent = join_all([&first, &second].map(Pennant::attempts)).await;
+        let sent = join_all([&first, &second].map(Relaybook::attempts)).await;
         let is_sent = sent.iter().zip(&before).all(|(now, before)| now - before >= 12.0);
         if is_sent { Ok(()) } else { Err(format!("{before:?}, {sent:?}")) }
     })

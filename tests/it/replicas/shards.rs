@@ -5,24 +5,24 @@ use futures::future::join_all;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::ResourceExt as _;
 use kube::api::ListParams;
-use pennant::api::{Pipeline, PipelineSet};
+use relaybook::api::{Pipeline, PipelineSet};
 use serde_json::{Value, json};
 
-use crate::support::pennant::Options;
 use crate::support::receiver::Gate;
-use crate::support::{Oracle, Pennant, Receiver, Reply, World, eventually};
+use crate::support::relaybook::Options;
+use crate::support::{Oracle, Receiver, Relaybook, Reply, World, eventually};
 
 const LABEL: &str = "fleet.cattle.io/shard-ref";
 const APPS: [&str; 3] = ["a", "b", "c"];
 
 /// Starts the process of a shard. An empty ID: the one for what belongs to no other shard.
-async fn shard(world: &World, id: &'static str) -> Pennant {
+async fn shard(world: &World, id: &'static str) -> Relaybook {
     let mut args = vec!["--shards".to_owned(), "eu,us".to_owned()];
     if !id.is_empty() {
         args.extend(["--shard-id".to_owned(), id.to_owned()]);
     }
     let pod = Some(if id.is_empty() { "common" } else { id });
-    Pennant::with(world, Options { pod, args, ..Options::of(world) }).await
+    Relaybook::with(world, Options { pod, args, ..Options::of(world) }).await
 }
 
 async fn label(world: &World, pipeline: &str, shard: Option<&str>) {
@@ -57,9 +57,9 @@ async fn a_pipeline_whose_label_changes_under_load_loses_and_repeats_nothing() {
     world.settled().await;
     let names: Vec<String> = {
         let leases = world.api::<Lease>().list(&ListParams::default()).await.unwrap().items;
-        leases.iter().map(kube::ResourceExt::name_any).filter(|name| name.starts_with("pennant-dispatch")).collect()
+        leases.iter().map(kube::ResourceExt::name_any).filter(|name| name.starts_with("relaybook-dispatch")).collect()
     };
-    assert_eq!(names, ["pennant-dispatch", "pennant-dispatch-eu", "pennant-dispatch-us"]);
+    assert_eq!(names, ["relaybook-dispatch", "relaybook-dispatch-eu", "relaybook-dispatch-us"]);
     let mut tag = 0;
     for moved in [Some("eu"), Some("us"), None, Some("us"), Some("nobody"), Some("eu")] {
         // The label changes while changes are made.
@@ -70,11 +70,11 @@ async fn a_pipeline_whose_label_changes_under_load_loses_and_repeats_nothing() {
         }
         let holder = moved.filter(|id| *id != "nobody");
         handed_over(&world, "shop", holder).await;
-        let before = join_all([&common, &eu, &us].map(Pennant::attempts)).await;
+        let before = join_all([&common, &eu, &us].map(Relaybook::attempts)).await;
         tag += 1;
         ship(&world, tag).await;
         join_all(APPS.map(|app| format!("/hook/{app}")).iter().map(|p| receiver.wait(p, tag as usize))).await;
-        let after = join_all([&common, &eu, &us].map(Pennant::attempts)).await;
+        let after = join_all([&common, &eu, &us].map(Relaybook::attempts)).await;
         let index = [None, Some("eu"), Some("us")].iter().position(|id| *id == holder).unwrap();
         for (number, (before, after)) in before.into_iter().zip(after).enumerate() {
             assert!(number == index || after - before <= 6.0, "{number} has sent {} after {moved:?}", after - before);
@@ -138,13 +138,13 @@ async fn a_set_gives_its_pipelines_the_shard_of_their_source() {
         world.cursor(name, "hook").await;
         handed_over(&world, name, expected).await;
     }
-    let before = join_all([&common, &eu].map(Pennant::attempts)).await;
+    let before = join_all([&common, &eu].map(Relaybook::attempts)).await;
     for app in ["web", "api"] {
         world.ship(app, "1").await;
         receiver.wait(&format!("/hook/{app}"), 1).await;
     }
     eventually("each shard has counted its attempt", async || {
-        let after = join_all([&common, &eu].map(Pennant::attempts)).await;
+        let after = join_all([&common, &eu].map(Relaybook::attempts)).await;
         let is_counted = after.iter().zip(&before).all(|(after, before)| after - before >= 1.0);
         if is_counted { Ok(()) } else { Err(format!("{before:?}, {after:?}")) }
     })

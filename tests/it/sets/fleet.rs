@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use kube::api::DeleteParams;
-use pennant::api::pipeline::TargetStatus;
+use relaybook::api::pipeline::TargetStatus;
 
 use super::*;
 use crate::fleet::{counted, status_of};
 use crate::generated::hub::Hub;
-use crate::support::pennant::Options;
+use crate::support::relaybook::Options;
 use crate::support::world::apps::condition;
 
 /// The set of one pipeline for each `GitRepo`.
@@ -198,7 +198,7 @@ async fn follow_reports_a_commit_once_whatever_of_fleet_is_followed() {
 
     world.notification("hook", receiver, json!({})).await;
     let args = vec!["--follow=gitrepos,helmops,bundles".to_owned()];
-    let _pennant = Pennant::with(world, Options { args, ..hub.options() }).await;
+    let _relaybook = Relaybook::with(world, Options { args, ..hub.options() }).await;
     let wanted = [format!("bundle.{ns}.agent"), format!("gitrepo.{ns}.shop"), format!("helmop.{ns}.db")];
     for name in &wanted {
         exists(world, name).await;
@@ -257,7 +257,7 @@ async fn by_cluster(world: &World, pipeline: &str) {
 }
 
 #[tokio::test]
-async fn one_set_follows_all_workspaces_that_pennant_watches() {
+async fn one_set_follows_all_workspaces_that_relaybook_watches() {
     let world = World::new("sets-workspaces").await;
     let receiver = Receiver::start();
     let hubs = [Hub::new("sets-workspace-a", &["eu-1"]).await, Hub::new("sets-workspace-b", &["eu-1"]).await];
@@ -273,7 +273,7 @@ async fn one_set_follows_all_workspaces_that_pennant_watches() {
     world.notification("hook", &receiver, json!({"endpoint": {"url": url}})).await;
     world.create::<PipelineSet>(of_workspaces()).await;
     let watch: Vec<String> = hubs.iter().flat_map(|hub| hub.options().watch).chain([world.ns.clone()]).collect();
-    let mut pennant = Pennant::with(&world, Options { watch: watch.clone(), ..Options::of(&world) }).await;
+    let mut relaybook = Relaybook::with(&world, Options { watch: watch.clone(), ..Options::of(&world) }).await;
     made(&world, 2).await;
     let wanted = ["sets-workspace-a.shop", "sets-workspace-b.shop"];
     assert_eq!(names(&world).await, wanted);
@@ -291,11 +291,11 @@ async fn one_set_follows_all_workspaces_that_pennant_watches() {
     told(&receiver, "/hook/whole/sets-workspace-b/shop", &["Deployed c2"]).await;
     told(&receiver, &format!("/hook/clusters/{}/web-eu-1", b.namespace("eu-1")), &["Deployed c2"]).await;
     assert_eq!(receiver.log().len(), 2, "the other workspace has no news");
-    pennant.stop().await;
+    relaybook.stop().await;
 
     // The wall between namespaces holds for sets, too.
     let args = vec!["--no-cross-namespace-refs".to_owned()];
-    let _pennant = Pennant::with(&world, Options { watch, args, ..Options::of(&world) }).await;
+    let _relaybook = Relaybook::with(&world, Options { watch, args, ..Options::of(&world) }).await;
     eventually("the set is refused", async || {
         let set = world.api::<PipelineSet>().get("apps").await.map_err(|error| error.to_string())?;
         let conditions = set.status.unwrap_or_default().conditions;

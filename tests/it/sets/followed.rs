@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use futures::{StreamExt as _, stream};
-use pennant::api::Notification;
+use relaybook::api::Notification;
 
 use super::*;
-use crate::support::pennant::Options;
+use crate::support::relaybook::Options;
 use crate::support::wait::within;
 use crate::support::world::apps::condition;
 
@@ -19,7 +19,7 @@ async fn follow_makes_a_pipeline_for_each_object_of_a_kind() {
     }
     world.notification("hook", &receiver, all_triggers()).await;
     let args = vec!["--follow=deployments".to_owned()];
-    let mut pennant = Pennant::with(&world, Options { args, ..Options::of(&world) }).await;
+    let mut relaybook = Relaybook::with(&world, Options { args, ..Options::of(&world) }).await;
     let name = |app: &str| format!("deployment.{}.{app}", world.ns);
     for app in ["a", "b", "fence"] {
         exists(&world, &name(app)).await;
@@ -30,11 +30,11 @@ async fn follow_makes_a_pipeline_for_each_object_of_a_kind() {
     assert_eq!(told.last().unwrap().json()["type"], "Failed");
     world.deploy("c", "1").await;
     assert_eq!(receiver.wait("/hook/c", 1).await[0].json()["type"], "Added");
-    pennant.stop().await;
+    relaybook.stop().await;
 
     // Another kind takes its place.
     let args = vec!["--follow=kustomizations".to_owned()];
-    let _pennant = Pennant::with(&world, Options { args, ..Options::of(&world) }).await;
+    let _relaybook = Relaybook::with(&world, Options { args, ..Options::of(&world) }).await;
     eventually("only the set of the other kind is there", async || {
         let sets = world.api::<PipelineSet>().list(&ListParams::default()).await.map_err(|error| error.to_string())?;
         let names: Vec<String> = sets.iter().map(ResourceExt::name_any).collect();
@@ -66,7 +66,7 @@ async fn three_hundred_kustomizations_are_followed_as_the_quick_start_says() {
     world.secret("slack", json!({"url": receiver.url("/slack")})).await;
     world.create::<Notification>(documented(&world.ns)).await;
     let args = vec!["--follow=kustomizations".to_owned()];
-    let pennant = Pennant::with(&world, Options { args, ..Options::of(&world) }).await;
+    let relaybook = Relaybook::with(&world, Options { args, ..Options::of(&world) }).await;
     within(Duration::from_mins(3), "all are followed", async || {
         let all = world.api::<Pipeline>().list(&ListParams::default()).await.map_err(|error| error.to_string())?;
         let is_followed = |pipeline: &&Pipeline| {
@@ -83,20 +83,20 @@ async fn three_hundred_kustomizations_are_followed_as_the_quick_start_says() {
     let one = format!("kustomization.{}.app-123", world.ns);
     world.cursor(&one, "failures").await;
     eventually("the writes of the start have ended", async || {
-        let before = pennant.writes().await;
+        let before = relaybook.writes().await;
         tokio::time::sleep(Duration::from_secs(3)).await;
-        let more = pennant.writes().await - before;
+        let more = relaybook.writes().await - before;
         if more < 0.5 { Ok(()) } else { Err(format!("{more} writes")) }
     })
     .await;
-    let writes = pennant.writes().await;
+    let writes = relaybook.writes().await;
     let failed = condition("Ready", "False", "HealthCheckFailed", "timeout waiting for: [Deployment/default/web]");
     world.flux("app-123", vec![failed], json!({"lastAttemptedRevision": "main@sha1:2"})).await;
     let told = receiver.wait("/slack", 1).await;
     let text = told[0].json().to_string();
     assert!(text.contains("Kustomization sets-many/app-123: Failed"), "{text}");
     world.settled().await;
-    let after = pennant.writes().await - writes;
+    let after = relaybook.writes().await - writes;
     assert!(after <= 12.0, "one failure of one of them costs {after} writes");
     assert_eq!(receiver.log().len(), 1, "what is there already is not news");
 }

@@ -27,7 +27,7 @@ async fn no_source_is_lost_and_none_is_reported_twice() {
     world.deploy_with("old", "1", json!({"env": "dev"})).await;
     world.notification("hook", &receiver, all_triggers()).await;
     world.create::<PipelineSet>(of_deployments(&json!({}))).await;
-    let mut pennant = Pennant::start(&world).await;
+    let mut relaybook = Relaybook::start(&world).await;
     made(&world, 1).await;
     world.observed("old-app").await;
     world.cursor("old-app", "hook").await;
@@ -36,7 +36,7 @@ async fn no_source_is_lost_and_none_is_reported_twice() {
         world.deploy_with(app, "1", json!({"env": "dev"})).await;
         if number % 2 == 0 {
             tokio::time::sleep(Duration::from_millis(u64::try_from(number).unwrap() * 37)).await;
-            pennant.restart().await;
+            relaybook.restart().await;
         }
     }
     for app in &apps {
@@ -50,7 +50,7 @@ async fn no_source_is_lost_and_none_is_reported_twice() {
         world.delete::<Deployment>(app).await;
         if number % 2 == 1 {
             tokio::time::sleep(Duration::from_millis(u64::try_from(number).unwrap() * 23)).await;
-            pennant.restart().await;
+            relaybook.restart().await;
         }
     }
     for app in &apps {

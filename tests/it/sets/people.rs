@@ -11,7 +11,7 @@ async fn a_pipeline_that_no_set_made_is_left_alone() {
     world.deploy_with("b", "1", json!({"env": "dev"})).await;
     let own = world.pipeline("a-app", &["dev/fence"]).await;
     world.create::<PipelineSet>(of_deployments(&json!({}))).await;
-    let _pennant = Pennant::start(&world).await;
+    let _relaybook = Relaybook::start(&world).await;
     let message = ready(&world, ConditionStatus::False, ("NameTaken", ""), 1).await;
     assert!(message.starts_with("a-app: a pipeline of this name exists that no set made"), "{message}");
     let now = world.get_pipeline("a-app").await;
@@ -32,7 +32,7 @@ async fn edits_of_a_pipeline_are_changed_back_and_edits_of_the_set_are_made() {
     let world = World::new("sets-edits").await;
     world.deploy_with("a", "1", json!({"env": "dev"})).await;
     world.create::<PipelineSet>(of_deployments(&json!({}))).await;
-    let pennant = Pennant::start(&world).await;
+    let relaybook = Relaybook::start(&world).await;
     made(&world, 1).await;
     let is = async |what: &str, holds: fn(&Pipeline) -> bool| {
         eventually(what, async || {
@@ -69,7 +69,7 @@ async fn edits_of_a_pipeline_are_changed_back_and_edits_of_the_set_are_made() {
 
     // Idle: nothing is written.
     let writes = async || {
-        let metrics = pennant.metrics().await;
+        let metrics = relaybook.metrics().await;
         let of = |what: &str| -> f64 {
             metrics
                 .iter()
@@ -106,7 +106,7 @@ async fn what_is_wrong_is_wrong_for_one_source() {
         {"name": "prod", "targets": [{"namespace": "{{namespace}}", "appRef": {"name": "fence"}}], "promotion": policy},
     ]);
     world.create::<PipelineSet>(of_deployments(&json!({"template": {"spec": {"environments": environments}}}))).await;
-    let _pennant = Pennant::start(&world).await;
+    let _relaybook = Relaybook::start(&world).await;
     let message = ready(&world, ConditionStatus::False, ("Invalid", ""), 1).await;
     assert!(message.starts_with("b-app: ") && message.contains("durations such as 30m"), "{message}");
     world.patch::<Deployment>("b", json!({"metadata": {"labels": {"after": "5m"}}})).await;
@@ -129,7 +129,7 @@ async fn another_name_and_another_number_of_chunks_report_nothing() {
         json!([{"objects": {"apiVersion": "batch/v1", "kind": "Job", "selector": {"matchLabels": {"source": "yes"}}}}]);
     let over = json!({"generators": sources, "template": {"metadata": {"name": "{{name}}"}, "spec": spec}});
     world.create::<PipelineSet>(of_deployments(&over)).await;
-    let _pennant = Pennant::start(&world).await;
+    let _relaybook = Relaybook::start(&world).await;
     made(&world, 0).await;
     // The source appears while the set looks.
     let pod = json!({"spec": {"restartPolicy": "Never", "containers": [{"name": "a", "image": "a"}]}});
@@ -194,7 +194,7 @@ async fn what_the_api_server_refuses_is_shown_and_stops_no_other() {
     let missing = json!({"objects": {"apiVersion": "example.com/v1", "kind": "Nothing"}});
     set["spec"]["generators"].as_array_mut().unwrap().push(missing);
     world.create::<PipelineSet>(set).await;
-    let _pennant = Pennant::start(&world).await;
+    let _relaybook = Relaybook::start(&world).await;
     ready(&world, ConditionStatus::False, ("KindNotFound", "generators[1]"), 1).await;
     exists(&world, "a-app").await;
     world.cursor("a-app", "hook").await;
@@ -215,7 +215,7 @@ async fn two_sets_do_not_share_a_pipeline() {
     world.deploy_with("a", "1", json!({"env": "dev"})).await;
     world.notification("hook", &receiver, all_triggers()).await;
     world.create::<PipelineSet>(of_deployments(&json!({}))).await;
-    let pennant = Pennant::start(&world).await;
+    let relaybook = Relaybook::start(&world).await;
     made(&world, 1).await;
     exists(&world, "a-app").await;
     let first = world.get_pipeline("a-app").await;
@@ -235,23 +235,23 @@ async fn two_sets_do_not_share_a_pipeline() {
     assert_eq!((now.metadata.generation, now.owner_references()), (first.metadata.generation, first.owner_references()));
 
     // Without its label, the watch does not deliver it. It is found, and gets its label again.
-    let patch = json!({"metadata": {"labels": {"pennant.dev/pipeline-set": null}}, "spec": {"appRef": {"name": "x"}}});
+    let patch = json!({"metadata": {"labels": {"relaybook.dev/pipeline-set": null}}, "spec": {"appRef": {"name": "x"}}});
     world.patch::<Pipeline>("a-app", patch).await;
     eventually("the pipeline is as before", async || {
         let now = world.get_pipeline("a-app").await;
-        let has_label = now.labels().contains_key("pennant.dev/pipeline-set");
+        let has_label = now.labels().contains_key("relaybook.dev/pipeline-set");
         if has_label && now.spec == first.spec { Ok(()) } else { Err(format!("{now:?}")) }
     })
     .await;
 
     // The state of a source is no reason to look at its set.
-    let before = pennant.writes().await;
+    let before = relaybook.writes().await;
     world.ship("a", "2").await;
     receiver.wait("/hook/a", 2).await;
     world.settled().await;
-    let metrics = pennant.metrics().await;
+    let metrics = relaybook.metrics().await;
     let of_sets: f64 = metrics.iter().filter(|(name, _)| name.contains("pipeline_set_status")).map(|(_, value)| value).sum();
-    assert!(pennant.writes().await > before && of_sets < 9.0, "{of_sets}");
+    assert!(relaybook.writes().await > before && of_sets < 9.0, "{of_sets}");
 }
 
 #[tokio::test]
@@ -263,7 +263,7 @@ async fn a_pipeline_is_not_given_to_another_source_before_its_last_delivery() {
     }
     world.notification("hook", &receiver, all_triggers()).await;
     world.create::<PipelineSet>(of_deployments(&json!({"template": {"metadata": {"name": "one"}}}))).await;
-    let _pennant = Pennant::start(&world).await;
+    let _relaybook = Relaybook::start(&world).await;
     ready(&world, ConditionStatus::False, ("DuplicateName", "Deployment sets-given/a"), 1).await;
     exists(&world, "one").await;
     world.cursor("one", "hook").await;
@@ -292,7 +292,7 @@ async fn sets_that_claim_one_name_do_not_fight() {
     const EDITS: i64 = 8;
     let world = World::new("sets-fight").await;
     world.deploy_with("a", "1", json!({"env": "e0"})).await;
-    let _pennant = Pennant::start(&world).await;
+    let _relaybook = Relaybook::start(&world).await;
     for name in ["apps", "other"] {
         let environment = json!({"name": "{{default labels.env \"none\"}}", "targets": [{"namespace": "{{namespace}}"}]});
         let mut set = of_deployments(&json!({"template": {"spec": {"environments": [environment]}}}));

@@ -5,8 +5,8 @@
 
 use std::collections::BTreeSet;
 
-/// Prefix of all metrics of Pennant.
-const OURS: &str = "pennant_";
+/// Prefix of all metrics of Relaybook.
+const OURS: &str = "relaybook_";
 /// Keywords that are followed by labels in parentheses.
 const BEFORE_LABELS: [&str; 6] = ["by", "without", "on", "ignoring", "group_left", "group_right"];
 /// Keywords that are neither functions nor labels.
@@ -122,15 +122,15 @@ fn matchers(tokens: Vec<Token>) -> Vec<(String, Op, String)> {
 
 #[test]
 fn names_are_found_at_every_place_of_a_query() {
-    let query = r#"histogram_quantile(0.99, sum by (le) (rate(pennant_a_bucket{namespace="$ns", x=~"a|b"}[$__rate_interval])))
-        unless on (namespace) max(pennant_b offset 15m) > 1e3 and pennant_c{y!="}"} == bool 0"#;
+    let query = r#"histogram_quantile(0.99, sum by (le) (rate(relaybook_a_bucket{namespace="$ns", x=~"a|b"}[$__rate_interval])))
+        unless on (namespace) max(relaybook_b offset 15m) > 1e3 and relaybook_c{y!="}"} == bool 0"#;
     let found = Query::parse(query);
     let matchers = |all: &[(&str, Op, &str)]| all.iter().map(|(l, o, v)| ((*l).to_owned(), *o, (*v).to_owned())).collect();
     let selector = |name: &str, all: &[_]| Selector { name: name.to_owned(), matchers: matchers(all) };
-    let a = selector("pennant_a_bucket", &[("namespace", Op::Is, "$ns"), ("x", Op::Matches, "a|b")]);
-    assert_eq!(found.selectors, [a, selector("pennant_b", &[]), selector("pennant_c", &[("y", Op::Is, "}")])]);
+    let a = selector("relaybook_a_bucket", &[("namespace", Op::Is, "$ns"), ("x", Op::Matches, "a|b")]);
+    assert_eq!(found.selectors, [a, selector("relaybook_b", &[]), selector("relaybook_c", &[("y", Op::Is, "}")])]);
     assert_eq!(found.labels, ["le", "namespace"].map(str::to_owned).into());
-    let asked = Query::parse("label_values(pennant_build_info, namespace)");
+    let asked = Query::parse("label_values(relaybook_build_info, namespace)");
     assert_eq!((asked.selectors.len(), asked.labels), (1, ["namespace".to_owned()].into()));
     assert_eq!(Query::parse("sum(penant_x)").labels, ["penant_x".to_owned()].into(), "a wrong name is an unknown label");
 }

@@ -60,7 +60,7 @@ pub fn values(series: &[(Labels, f64)]) -> BTreeMap<&str, BTreeSet<&str>> {
 }
 
 /// Compares the scrapes of one run with the recorded file, which has one line for each series: `SERIES VALUE…`. Both must have the same
-/// series. With `PENNANT_RECORD` it writes the file, which `make rules` uses to evaluate queries.
+/// series. With `RELAYBOOK_RECORD` it writes the file, which `make rules` uses to evaluate queries.
 pub fn recorded(at: &Path, scrapes: &[Scrape]) {
     let mut lines = BTreeMap::<String, Vec<f64>>::new();
     for (name, series) in scrapes.iter().flat_map(|scrape| &scrape.series) {
@@ -69,7 +69,7 @@ pub fn recorded(at: &Path, scrapes: &[Scrape]) {
             lines.entry(format!("{name}{{{}}}", labels.join(","))).or_default().push(*value);
         }
     }
-    if std::env::var_os("PENNANT_RECORD").is_some() {
+    if std::env::var_os("RELAYBOOK_RECORD").is_some() {
         let mut text = String::new();
         for (series, values) in &lines {
             let values: Vec<_> = values.iter().map(f64::to_string).collect();
@@ -77,13 +77,13 @@ pub fn recorded(at: &Path, scrapes: &[Scrape]) {
         }
         return std::fs::write(at, text).expect("written");
     }
-    let text = std::fs::read_to_string(at).expect("a recording, made with PENNANT_RECORD=1 cargo test --test it watched");
+    let text = std::fs::read_to_string(at).expect("a recording, made with RELAYBOOK_RECORD=1 cargo test --test it watched");
     let known: BTreeSet<_> = text.lines().filter_map(|line| Some(line.rsplit_once("} ")?.0)).filter(|s| stays(s)).collect();
     let now: BTreeSet<_> = lines.keys().map(|series| series.trim_end_matches('}')).filter(|s| stays(s)).collect();
-    assert_eq!(known, now, "record it again: PENNANT_RECORD=1 cargo test --test it watched");
+    assert_eq!(known, now, "record it again: RELAYBOOK_RECORD=1 cargo test --test it watched");
 }
 
 /// Whether a series is the same in each release. All are, except the version.
 fn stays(series: &str) -> bool {
-    !series.starts_with("pennant_build_info")
+    !series.starts_with("relaybook_build_info")
 }

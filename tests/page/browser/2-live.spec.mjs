@@ -98,7 +98,7 @@ test.describe('without the script', () => {
     await page.getByRole('button', { name: 'Resend the selected' }).click();
     await expect(page.getByText('Redeliveries requested: 1.')).toBeVisible();
     const annotated = await kubectl('get', 'deliveries', '-n', 'payments', '-o', 'jsonpath={.items[*].metadata.annotations}');
-    expect(annotated).toContain('pennant.dev/redeliver');
+    expect(annotated).toContain('relaybook.dev/redeliver');
     await page.goto(page.url());
     await expect(page).toHaveURL(`${own}/given-up`);
     await expect(page.getByRole('heading', { level: 1, name: 'Given up' })).toBeVisible();
@@ -221,13 +221,13 @@ test('a test that would change something is refused', async ({ page }) => {
   await page.goto(`${own}/notifications/shop/approvals`);
   await page.getByRole('button', { name: 'Send test' }).click();
   await expect(page.getByText(/^Test was not sent: Notification approvals reports PromotionPending/)).toBeVisible();
-  await expect(page.getByText(/`pennant render approvals -n shop --pipeline \S+` shows the request/)).toBeVisible();
+  await expect(page.getByText(/`relaybook render approvals -n shop --pipeline \S+` shows the request/)).toBeVisible();
   await expect(page.getByRole('button', { name: 'Send this test' })).toHaveCount(0);
 });
 
 async function hostile() {
   await apply(place.hostile.manifests);
-  await kubectl('wait', '--for=condition=Ready', 'pipelines.pennant.dev/web', 'notifications.pennant.dev/echo', '-n', 'hostile', '--timeout=60s');
+  await kubectl('wait', '--for=condition=Ready', 'pipelines.relaybook.dev/web', 'notifications.relaybook.dev/echo', '-n', 'hostile', '--timeout=60s');
   await breakDown('hostile-prod', 'web', `6.6.${Date.now() % 1000}`, place.hostile.message);
   await expect(async () => expect(await delivery('hostile', 'echo', 'Parked')).not.toBe('')).toPass({ timeout: 60_000 });
 }

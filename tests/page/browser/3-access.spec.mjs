@@ -19,7 +19,7 @@ test('a person signs in, sees what the token may read, and signs out', async ({ 
   await expect(page.getByRole('heading', { name: 'Pipeline shop/checkout' })).toBeVisible();
   const cookies = await context.cookies(place.public);
   expect(cookies).toHaveLength(1);
-  expect(cookies[0]).toMatchObject({ name: '__Host-pennant', httpOnly: true, secure: true, sameSite: 'Strict' });
+  expect(cookies[0]).toMatchObject({ name: '__Host-relaybook', httpOnly: true, secure: true, sameSite: 'Strict' });
   expect(cookies[0].value).not.toContain(place.tokens.shop.split('.')[1]);
   await expect(page.locator('.who')).toContainText('system:serviceaccount:default:shop');
   await page.goto(`${place.public}/`);

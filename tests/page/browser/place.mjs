@@ -5,7 +5,7 @@ import { promisify } from 'node:util';
 
 import { test as base, expect } from '@playwright/test';
 
-export const place = JSON.parse(process.env.PENNANT_PAGE);
+export const place = JSON.parse(process.env.RELAYBOOK_PAGE);
 export const own = new URL(place.own).origin;
 export const results = fileURLToPath(new URL('../../../target/page', import.meta.url));
 export const ownState = `${results}/own.json`;
@@ -47,7 +47,7 @@ export async function ship(namespace, app, tag, progressing = {}, counts = {}) {
 
 /** The first delivery with this outcome (`` for pending) of a notification. */
 export async function delivery(namespace, notification, outcome) {
-  const names = await kubectl('get', 'deliveries', '-n', namespace, '-l', `pennant.dev/notification=${notification}`,
+  const names = await kubectl('get', 'deliveries', '-n', namespace, '-l', `relaybook.dev/notification=${notification}`,
     '--field-selector', `status.outcome=${outcome}`, '-o', 'jsonpath={.items[*].metadata.name}');
   return names.split(' ')[0];
 }

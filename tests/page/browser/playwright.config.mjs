@@ -19,7 +19,7 @@ export default defineConfig({
     locale: 'en-GB',
     timezoneId: 'Europe/Berlin',
     launchOptions: {
-      executablePath: process.env.PENNANT_CHROMIUM,
+      executablePath: process.env.RELAYBOOK_CHROMIUM,
       // The tests run as root in containers, where the sandbox of Chromium cannot be used.
       args: ['--no-sandbox', '--disable-dev-shm-usage', '--disable-background-networking', '--disable-component-update'],
     },

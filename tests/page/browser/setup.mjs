@@ -1,4 +1,4 @@
-// Opens the first address of `pennant page` once, as its user would, and keeps the cookie for all tests.
+// Opens the first address of `relaybook page` once, as its user would, and keeps the cookie for all tests.
 import { mkdir } from 'node:fs/promises';
 import { chromium } from '@playwright/test';
 

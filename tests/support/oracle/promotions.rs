@@ -13,9 +13,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kube::ResourceExt as _;
-use pennant::api::delivery::Family;
-use pennant::api::promotion::{MAX_STEPS, Phase};
-use pennant::api::{Delivery, Pipeline, Promotion, PromotionStatus};
+use relaybook::api::delivery::Family;
+use relaybook::api::promotion::{MAX_STEPS, Phase};
+use relaybook::api::{Delivery, Pipeline, Promotion, PromotionStatus};
 
 use super::Finding;
 use crate::support::lanes::{Lane, PROMOTION, Step};
@@ -357,7 +357,7 @@ fn reported(steps: impl IntoIterator<Item = (Phase, String)>, revision: &str) ->
 fn report(phase: Phase, reason: &str) -> Option<&'static str> {
     match phase {
         Phase::Pending => (reason == WAITS).then_some("PromotionPending"),
-        // Pennant itself carries it out, so there is no request to a receiver.
+        // Relaybook itself carries it out, so there is no request to a receiver.
         // What was accepted after all was requested before.
         Phase::Requested if ["Opening", "Pushing", "RequestAccepted"].contains(&reason) => None,
         Phase::Requested => Some("PromotionRequested"),
@@ -378,8 +378,8 @@ fn shown(promotion: &Promotion) -> String {
 
 #[cfg(test)]
 mod tests {
-    use pennant::api::Time;
-    use pennant::api::promotion::{PromotedPipeline, PromotionSpec, Step as Taken};
+    use relaybook::api::Time;
+    use relaybook::api::promotion::{PromotedPipeline, PromotionSpec, Step as Taken};
 
     use super::*;
 

@@ -1,6 +1,6 @@
 //! Which requests may be repeated although they were answered finally, and how many may be missing from the audit. Pure.
 //!
-//! In: when Pennant was killed, the requests of one lane or of one message. Out: the repetitions that no kill explains.
+//! In: when Relaybook was killed, the requests of one lane or of one message. Out: the repetitions that no kill explains.
 
 use std::time::Instant;
 
@@ -61,7 +61,7 @@ pub fn unwritten(forgiven: &Repeats, message: &[&Seen]) -> usize {
     }
 }
 
-/// Returns how many attempts of a message may have timed out while Pennant was paused, before their request was written.
+/// Returns how many attempts of a message may have timed out while Relaybook was paused, before their request was written.
 pub fn unseen(frozen: &[Instant], before: Option<&[&Seen]>, message: &[&Seen]) -> usize {
     let since = before.and_then(<[_]>::last).map(|last| last.at);
     let until = message.last().map(|last| last.at);
@@ -79,7 +79,7 @@ pub fn is_taken(status: u16) -> bool {
     (200..=299).contains(&status)
 }
 
-/// Whether Pennant was down at some time between the two requests. A request that arrives while it is down was sent before.
+/// Whether Relaybook was down at some time between the two requests. A request that arrives while it is down was sent before.
 fn falls_between((killed, started): &(Instant, Instant), one: &Seen, next: &Seen) -> bool {
     *started >= one.at && *killed <= next.at
 }

@@ -11,10 +11,10 @@ use futures::future::join_all;
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::ResourceExt as _;
 use kube::api::{ListParams, Patch, PatchParams};
-use pennant::api::conditions::{Condition, get};
-use pennant::api::pipeline::EnvironmentStatus;
-use pennant::api::promotion::{EnvironmentPromotion, Phase};
-use pennant::api::{Notification, Pipeline, Promotion, PromotionStatus, Time};
+use relaybook::api::conditions::{Condition, get};
+use relaybook::api::pipeline::EnvironmentStatus;
+use relaybook::api::promotion::{EnvironmentPromotion, Phase};
+use relaybook::api::{Notification, Pipeline, Promotion, PromotionStatus, Time};
 use serde_json::{Value, json};
 
 use super::apps::Kind;

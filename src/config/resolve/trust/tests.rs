@@ -19,7 +19,7 @@ fn by(layers: &[(Source, Value)]) -> Result<(), String> {
         let mut fields = value.as_object().cloned().unwrap_or_default();
         fields.remove("remove");
         let remove = remove.filter_map(|p| p.as_str().map(str::to_owned)).collect();
-        let namespace = if *source < Source::Notification { "pennant-system" } else { "team-a" };
+        let namespace = if *source < Source::Notification { "relaybook-system" } else { "team-a" };
         Layer { source: source.clone(), namespace: namespace.to_owned(), remove, value: fields }
     });
     let layers: Vec<_> = layers.collect();

@@ -5,14 +5,14 @@ use crate::forge::contract::{answered, check_answer, requested, with};
 use crate::forge::{Kind, NewPullRequest};
 
 const CLOUD: Kind = Kind::BitbucketCloud;
-const FIND: Intent<'static> = Intent::Find { branch: "pennant/prod-1", base: "main", cursor: Cursor::FIRST };
+const FIND: Intent<'static> = Intent::Find { branch: "relaybook/prod-1", base: "main", cursor: Cursor::FIRST };
 
 fn pull(other: Value) -> Value {
     let side = |branch: &str| json!({"branch": {"name": branch}, "commit": {"hash": "1f2e3d4c5b6a"}, "repository": {"uuid": "{3}", "full_name": "acme/web"}});
     let pull = json!({
-        "type": "pullrequest", "id": 7, "state": "OPEN", "title": "Promote", "description": "a\n<!-- pennant n/p u -->",
-        "summary": {"raw": "a\n<!-- pennant n/p u -->"}, "links": {"html": {"href": "https://bitbucket.org/acme/web/pull-requests/7"}},
-        "source": side("pennant/prod-1"), "destination": side("main"),
+        "type": "pullrequest", "id": 7, "state": "OPEN", "title": "Promote", "description": "a\n<!-- relaybook n/p u -->",
+        "summary": {"raw": "a\n<!-- relaybook n/p u -->"}, "links": {"html": {"href": "https://bitbucket.org/acme/web/pull-requests/7"}},
+        "source": side("relaybook/prod-1"), "destination": side("main"),
     });
     with(&pull, other)
 }
@@ -31,14 +31,14 @@ fn seen(other: Value) -> PullRequest {
 
 #[test]
 fn requests() {
-    let new = NewPullRequest { branch: "pennant/prod-1", base: "main", title: "T", body: "B", labels: &[] };
+    let new = NewPullRequest { branch: "relaybook/prod-1", base: "main", title: "T", body: "B", labels: &[] };
     let at = "/repositories/acme/web/pullrequests";
     for (operation, intent, expected) in [
         (
             "find",
             FIND,
             format!(
-                "GET {at}?state=OPEN&state=MERGED&state=DECLINED&state=SUPERSEDED&q=source.branch.name+%3D+%22pennant%2Fprod-1%22+AND+\
+                "GET {at}?state=OPEN&state=MERGED&state=DECLINED&state=SUPERSEDED&q=source.branch.name+%3D+%22relaybook%2Fprod-1%22+AND+\
                  destination.branch.name+%3D+%22main%22&page=1&pagelen=30"
             ),
         ),
@@ -47,7 +47,7 @@ fn requests() {
             Intent::Create(new),
             format!(
                 "POST {at} {}",
-                r#"{"description":"B","destination":{"branch":{"name":"main"}},"source":{"branch":{"name":"pennant/prod-1"}},"title":"T"}"#
+                r#"{"description":"B","destination":{"branch":{"name":"main"}},"source":{"branch":{"name":"relaybook/prod-1"}},"title":"T"}"#
             ),
         ),
         ("look", Intent::Look { number: 7 }, format!("GET {at}/7")),
@@ -71,14 +71,14 @@ fn a_pull_request() {
     let expected = PullRequest {
         number: 7,
         url: Some("https://bitbucket.org/acme/web/pull-requests/7".into()),
-        branch: "pennant/prod-1".into(),
+        branch: "relaybook/prod-1".into(),
         base: "main".into(),
         from_fork: false,
         head: Some("1f2e3d4c5b6a".into()),
         state: State::Open,
         conflict: None,
         merge_commit: None,
-        last_line: "<!-- pennant n/p u -->".into(),
+        last_line: "<!-- relaybook n/p u -->".into(),
         version: None,
     };
     assert_eq!(seen(json!({})), expected);
@@ -113,7 +113,7 @@ fn pages_have_numbers() {
     let first = json!({"values": others, "page": 1, "next": "https://evil.example/?page=9"});
     let Ok(Meaning::Page { found, next: Some(next) }) = answered(CLOUD, &FIND, 200, &[], &first) else { panic!("no page") };
     assert_eq!(found, []);
-    let second = Intent::Find { branch: "pennant/prod-1", base: "main", cursor: next };
+    let second = Intent::Find { branch: "relaybook/prod-1", base: "main", cursor: next };
     assert!(requested(CLOUD, "find", &second).contains("&page=2&"));
     let last = json!({"values": [mine], "page": 2, "size": 3});
     check_answer(CLOUD, "find", &last);

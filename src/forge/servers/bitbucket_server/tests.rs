@@ -6,7 +6,7 @@ use crate::forge::contract::{answered, check_answer, requested, with};
 
 const SERVER: Kind = Kind::BitbucketServer;
 const COMMIT: &str = "1f2e3d4c5b6a79881f2e3d4c5b6a79881f2e3d4c";
-const FIND: Intent<'static> = Intent::Find { branch: "pennant/prod-1", base: "main", cursor: Cursor::FIRST };
+const FIND: Intent<'static> = Intent::Find { branch: "relaybook/prod-1", base: "main", cursor: Cursor::FIRST };
 
 fn pull(other: Value) -> Value {
     let side = |branch: &str| {
@@ -14,8 +14,8 @@ fn pull(other: Value) -> Value {
         json!({"id": format!("refs/heads/{branch}"), "displayId": branch, "latestCommit": COMMIT, "type": "BRANCH", "repository": repository})
     };
     let pull = json!({
-        "id": 7, "version": 4, "title": "Promote", "description": "a\n<!-- pennant n/p u -->", "state": "OPEN", "open": true, "closed": false,
-        "fromRef": side("pennant/prod-1"), "toRef": side("main"),
+        "id": 7, "version": 4, "title": "Promote", "description": "a\n<!-- relaybook n/p u -->", "state": "OPEN", "open": true, "closed": false,
+        "fromRef": side("relaybook/prod-1"), "toRef": side("main"),
         "links": {"self": [{"href": "https://bitbucket.example.com/projects/ACME/repos/web/pull-requests/7"}]},
     });
     let pull = with(&pull, other);
@@ -32,10 +32,14 @@ fn seen(other: Value) -> PullRequest {
 
 #[test]
 fn requests() {
-    let new = NewPullRequest { branch: "pennant/prod-1", base: "main", title: "T", body: "B", labels: &[] };
+    let new = NewPullRequest { branch: "relaybook/prod-1", base: "main", title: "T", body: "B", labels: &[] };
     let at = "/projects/ACME/repos/web/pull-requests";
     for (operation, intent, expected) in [
-        ("find", FIND, format!("GET {at}?state=ALL&direction=OUTGOING&at=refs%2Fheads%2Fpennant%2Fprod-1&start=0&limit=30")),
+        (
+            "find",
+            FIND,
+            format!("GET {at}?state=ALL&direction=OUTGOING&at=refs%2Fheads%2Frelaybook%2Fprod-1&start=0&limit=30"),
+        ),
         ("look", Intent::Look { number: 7 }, format!("GET {at}/7")),
         ("mergeability", Intent::Mergeability { number: 7 }, format!("GET {at}/7/merge")),
         ("comment", Intent::Comment { number: 7, text: "C" }, format!(r#"POST {at}/7/comments {{"text":"C"}}"#)),
@@ -47,7 +51,7 @@ fn requests() {
     let body: Value = serde_json::from_str(created.strip_prefix(&format!("POST {at} ")).unwrap()).unwrap();
     let repository = json!({"slug": "web", "project": {"key": "ACME"}});
     let expected = json!({
-        "title": "T", "description": "B", "fromRef": {"id": "refs/heads/pennant/prod-1", "repository": repository},
+        "title": "T", "description": "B", "fromRef": {"id": "refs/heads/relaybook/prod-1", "repository": repository},
         "toRef": {"id": "refs/heads/main", "repository": repository},
     });
     assert_eq!(body, expected);
@@ -58,14 +62,14 @@ fn a_pull_request() {
     let expected = PullRequest {
         number: 7,
         url: Some("https://bitbucket.example.com/projects/ACME/repos/web/pull-requests/7".into()),
-        branch: "pennant/prod-1".into(),
+        branch: "relaybook/prod-1".into(),
         base: "main".into(),
         from_fork: false,
         head: Some(COMMIT.into()),
         state: State::Open,
         conflict: None,
         merge_commit: None,
-        last_line: "<!-- pennant n/p u -->".into(),
+        last_line: "<!-- relaybook n/p u -->".into(),
         version: Some(4),
     };
     assert_eq!(seen(json!({})), expected);
@@ -98,7 +102,7 @@ fn pages_have_starts() {
     check_answer(SERVER, "find", &first);
     let Ok(Meaning::Page { found, next: Some(next) }) = answered(SERVER, &FIND, 200, &[], &first) else { panic!("no page") };
     assert_eq!(found, []);
-    let second = Intent::Find { branch: "pennant/prod-1", base: "main", cursor: next };
+    let second = Intent::Find { branch: "relaybook/prod-1", base: "main", cursor: next };
     assert!(requested(SERVER, "find", &second).contains("&start=5&"));
     let last =
         json!({"values": [pull(json!({}))], "isLastPage": true, "start": 5, "size": 1, "limit": 30, "nextPageStart": null});

@@ -6,13 +6,13 @@ use crate::forge::{Cursor, Kind, NewPullRequest};
 
 const GITEA: Kind = Kind::Gitea;
 const COMMIT: &str = "1f2e3d4c5b6a79881f2e3d4c5b6a79881f2e3d4c";
-const FIND: Intent<'static> = Intent::Find { branch: "pennant/prod-1", base: "main", cursor: Cursor::FIRST };
+const FIND: Intent<'static> = Intent::Find { branch: "relaybook/prod-1", base: "main", cursor: Cursor::FIRST };
 
 fn pull(other: Value) -> Value {
     let pull = json!({
-        "id": 90, "number": 7, "state": "open", "title": "Promote", "body": "a\r\n\r\n<!-- pennant n/p u -->",
+        "id": 90, "number": 7, "state": "open", "title": "Promote", "body": "a\r\n\r\n<!-- relaybook n/p u -->",
         "html_url": "https://gitea.example.com/acme/web/pulls/7", "draft": false, "merged": false, "mergeable": true, "merge_base": COMMIT,
-        "head": {"label": "pennant/prod-1", "ref": "pennant/prod-1", "sha": COMMIT, "repo_id": 3},
+        "head": {"label": "relaybook/prod-1", "ref": "relaybook/prod-1", "sha": COMMIT, "repo_id": 3},
         "base": {"label": "main", "ref": "main", "sha": COMMIT, "repo_id": 3},
     });
     let pull = with(&pull, other);
@@ -30,13 +30,13 @@ fn seen(other: Value) -> PullRequest {
 #[test]
 fn requests() {
     let labels = ["promotion".to_owned()];
-    let new = NewPullRequest { branch: "pennant/prod-1", base: "main", title: "T", body: "B", labels: &labels };
+    let new = NewPullRequest { branch: "relaybook/prod-1", base: "main", title: "T", body: "B", labels: &labels };
     for (operation, intent, expected) in [
         ("find", FIND, "GET /repos/acme/web/pulls?state=all&base_branch=main&page=1&limit=30"),
         (
             "create",
             Intent::Create(new),
-            r#"POST /repos/acme/web/pulls {"base":"main","body":"B","head":"pennant/prod-1","title":"T"}"#,
+            r#"POST /repos/acme/web/pulls {"base":"main","body":"B","head":"relaybook/prod-1","title":"T"}"#,
         ),
         (
             "label",
@@ -57,14 +57,14 @@ fn a_pull_request() {
     let expected = PullRequest {
         number: 7,
         url: Some("https://gitea.example.com/acme/web/pulls/7".into()),
-        branch: "pennant/prod-1".into(),
+        branch: "relaybook/prod-1".into(),
         base: "main".into(),
         from_fork: false,
         head: Some(COMMIT.into()),
         state: State::Mergeable,
         conflict: Some(false),
         merge_commit: None,
-        last_line: "<!-- pennant n/p u -->".into(),
+        last_line: "<!-- relaybook n/p u -->".into(),
         version: None,
     };
     assert_eq!(seen(json!({})), expected);
@@ -96,7 +96,7 @@ fn ours_is_found_among_those_of_others_on_two_pages() {
             0 => pull(json!({"number": 100 + n, "head": {"ref": "other", "label": "other"}})),
             1 => pull(json!({"number": 100 + n, "base": {"ref": "dev", "label": "dev"}})),
             2 => pull(json!({"number": 100 + n, "head": {"repo_id": 9}})),
-            _ => pull(json!({"number": 100 + n, "head": {"ref": "pennant/prod-1-2", "label": "pennant/prod-1-2"}})),
+            _ => pull(json!({"number": 100 + n, "head": {"ref": "relaybook/prod-1-2", "label": "relaybook/prod-1-2"}})),
         })
         .collect();
     let ours =
@@ -105,7 +105,7 @@ fn ours_is_found_among_those_of_others_on_two_pages() {
     check_answer(GITEA, "find", &Value::Array(all.clone()));
     let (mut cursor, mut found, mut requests) = (Cursor::FIRST, Vec::new(), Vec::new());
     loop {
-        let intent = Intent::Find { branch: "pennant/prod-1", base: "main", cursor };
+        let intent = Intent::Find { branch: "relaybook/prod-1", base: "main", cursor };
         requests.push(requested(GITEA, "find", &intent));
         let start = (requests.len() - 1) * 30;
         let page = &all[start..all.len().min(start + 30)];

@@ -6,14 +6,14 @@ use crate::forge::{Cursor, Kind, NewPullRequest};
 
 const GITHUB: Kind = Kind::Github;
 const COMMIT: &str = "1f2e3d4c5b6a79881f2e3d4c5b6a79881f2e3d4c";
-const FIND: Intent<'static> = Intent::Find { branch: "pennant/prod-1", base: "main", cursor: Cursor::FIRST };
+const FIND: Intent<'static> = Intent::Find { branch: "relaybook/prod-1", base: "main", cursor: Cursor::FIRST };
 
 fn pull(other: Value) -> Value {
     let side = |branch: &str| json!({"label": format!("acme:{branch}"), "ref": branch, "sha": COMMIT, "repo": {"id": 3, "full_name": "acme/web"}});
     let pull = json!({
-        "number": 7, "state": "open", "body": "a\n<!-- pennant n/p u -->", "html_url": "https://github.com/acme/web/pull/7", "draft": false,
+        "number": 7, "state": "open", "body": "a\n<!-- relaybook n/p u -->", "html_url": "https://github.com/acme/web/pull/7", "draft": false,
         "merged": false, "merged_at": null, "merge_commit_sha": "00000004c5b6a79881f2e3d4c5b6a79881f2e3d4", "mergeable": true, "mergeable_state": "clean",
-        "head": side("pennant/prod-1"), "base": side("main"),
+        "head": side("relaybook/prod-1"), "base": side("main"),
     });
     with(&pull, other)
 }
@@ -33,13 +33,13 @@ fn seen(other: Value) -> PullRequest {
 #[test]
 fn requests() {
     let labels = ["promotion".to_owned()];
-    let new = NewPullRequest { branch: "pennant/prod-1", base: "main", title: "T", body: "B", labels: &labels };
+    let new = NewPullRequest { branch: "relaybook/prod-1", base: "main", title: "T", body: "B", labels: &labels };
     for (operation, intent, expected) in [
-        ("find", FIND, "GET /repos/acme/web/pulls?state=all&head=acme%3Apennant%2Fprod-1&base=main&page=1&per_page=30"),
+        ("find", FIND, "GET /repos/acme/web/pulls?state=all&head=acme%3Arelaybook%2Fprod-1&base=main&page=1&per_page=30"),
         (
             "create",
             Intent::Create(new),
-            r#"POST /repos/acme/web/pulls {"base":"main","body":"B","head":"pennant/prod-1","title":"T"}"#,
+            r#"POST /repos/acme/web/pulls {"base":"main","body":"B","head":"relaybook/prod-1","title":"T"}"#,
         ),
         (
             "label",
@@ -62,14 +62,14 @@ fn a_pull_request() {
     let expected = PullRequest {
         number: 7,
         url: Some("https://github.com/acme/web/pull/7".into()),
-        branch: "pennant/prod-1".into(),
+        branch: "relaybook/prod-1".into(),
         base: "main".into(),
         from_fork: false,
         head: Some(COMMIT.into()),
         state: State::Mergeable,
         conflict: Some(false),
         merge_commit: None,
-        last_line: "<!-- pennant n/p u -->".into(),
+        last_line: "<!-- relaybook n/p u -->".into(),
         version: None,
     };
     assert_eq!(seen(json!({})), expected);

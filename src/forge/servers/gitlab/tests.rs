@@ -7,12 +7,12 @@ use crate::forge::{Cursor, Kind, NewPullRequest};
 const GITLAB: Kind = Kind::Gitlab;
 const COMMIT: &str = "1f2e3d4c5b6a79881f2e3d4c5b6a79881f2e3d4c";
 const OTHER: &str = "00000d4c5b6a79881f2e3d4c5b6a79881f2e3d4c";
-const FIND: Intent<'static> = Intent::Find { branch: "pennant/prod-1", base: "main", cursor: Cursor::FIRST };
+const FIND: Intent<'static> = Intent::Find { branch: "relaybook/prod-1", base: "main", cursor: Cursor::FIRST };
 
 fn merge_request(other: Value) -> Value {
     let one = json!({
-        "id": 900, "iid": 7, "project_id": 3, "title": "Promote", "description": "a\n\n<!-- pennant n/p u -->", "state": "opened",
-        "web_url": "https://gitlab.com/acme/team/web/-/merge_requests/7", "source_branch": "pennant/prod-1", "target_branch": "main",
+        "id": 900, "iid": 7, "project_id": 3, "title": "Promote", "description": "a\n\n<!-- relaybook n/p u -->", "state": "opened",
+        "web_url": "https://gitlab.com/acme/team/web/-/merge_requests/7", "source_branch": "relaybook/prod-1", "target_branch": "main",
         "source_project_id": 3, "target_project_id": 3, "draft": false, "sha": COMMIT, "merge_commit_sha": null, "squash_commit_sha": null,
         "merge_status": "can_be_merged", "detailed_merge_status": "mergeable", "has_conflicts": false,
     });
@@ -34,22 +34,22 @@ fn seen(other: Value) -> PullRequest {
 #[test]
 fn requests() {
     let labels = ["promotion".to_owned(), "team a".to_owned()];
-    let new = NewPullRequest { branch: "pennant/prod-1", base: "main", title: "T", body: "B", labels: &labels };
+    let new = NewPullRequest { branch: "relaybook/prod-1", base: "main", title: "T", body: "B", labels: &labels };
     let at = "/projects/acme%2Fteam%2Fweb/merge_requests";
     for (operation, intent, expected) in [
-        ("find", FIND, format!("GET {at}?state=all&source_branch=pennant%2Fprod-1&target_branch=main&page=1&per_page=30")),
+        ("find", FIND, format!("GET {at}?state=all&source_branch=relaybook%2Fprod-1&target_branch=main&page=1&per_page=30")),
         (
             "create",
             Intent::Create(new),
             format!(
-                r#"POST {at} {{"description":"B","labels":"promotion,team a","source_branch":"pennant/prod-1","target_branch":"main","title":"T"}}"#
+                r#"POST {at} {{"description":"B","labels":"promotion,team a","source_branch":"relaybook/prod-1","target_branch":"main","title":"T"}}"#
             ),
         ),
         (
             "create",
             Intent::Create(NewPullRequest { labels: &[], ..new }),
             format!(
-                r#"POST {at} {{"description":"B","source_branch":"pennant/prod-1","target_branch":"main","title":"T"}}"#
+                r#"POST {at} {{"description":"B","source_branch":"relaybook/prod-1","target_branch":"main","title":"T"}}"#
             ),
         ),
         ("look", Intent::Look { number: 7 }, format!("GET {at}/7")),
@@ -68,14 +68,14 @@ fn a_merge_request() {
     let expected = PullRequest {
         number: 7,
         url: Some("https://gitlab.com/acme/team/web/-/merge_requests/7".into()),
-        branch: "pennant/prod-1".into(),
+        branch: "relaybook/prod-1".into(),
         base: "main".into(),
         from_fork: false,
         head: Some(COMMIT.into()),
         state: State::Mergeable,
         conflict: Some(false),
         merge_commit: None,
-        last_line: "<!-- pennant n/p u -->".into(),
+        last_line: "<!-- relaybook n/p u -->".into(),
         version: None,
     };
     assert_eq!(seen(json!({})), expected);
@@ -150,7 +150,7 @@ fn those_of_others_are_left_out() {
     let page = json!([
         merge_request(json!({"iid": 1, "source_project_id": 4})),
         merge_request(json!({"iid": 2, "target_branch": "dev"})),
-        merge_request(json!({"iid": 3, "source_branch": "pennant/prod-1-2"})),
+        merge_request(json!({"iid": 3, "source_branch": "relaybook/prod-1-2"})),
         merge_request(json!({"state": "closed"})),
     ]);
     check_answer(GITLAB, "find", &page);

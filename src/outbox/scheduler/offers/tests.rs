@@ -243,7 +243,7 @@ fn layer_of(home: &str) -> Layered {
 async fn an_edit_of_the_url_during_a_direct_attempt_makes_no_second_record() {
     let api = ApiServer::default();
     let parts = parts(&api);
-    let global = ObjectName { namespace: "platform".into(), name: "pennant-config".into() };
+    let global = ObjectName { namespace: "platform".into(), name: "relaybook-config".into() };
     parts.pipeline_index.put_source(Source { config_map: Some(global), ..Source::default() });
     parts.pipeline_index.put_layers("p1", layer_of("platform"));
     let (deliveries, mut commands) = deliveries(&parts);

@@ -23,7 +23,7 @@ pub(super) struct Entry {
     pub version: u64,
     /// When the API server created it.
     pub recorded: Time,
-    /// Whether the engine has proven that Pennant has recorded it.
+    /// Whether the engine has proven that Relaybook has recorded it.
     pub is_proven: bool,
     /// Whether another client may have created it with its outcome.
     pub is_doubtful: bool,

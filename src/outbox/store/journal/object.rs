@@ -9,6 +9,7 @@ use kube::ResourceExt as _;
 use serde_json::{Map, Value, json};
 
 use crate::api::delivery::{PIPELINE_NAMESPACE, REDELIVER, is_same_notification};
+use crate::api::group;
 use crate::api::{Age, Delivery, DeliverySpec, DeliveryStatus, now, since_boot};
 use crate::outbox::record::{Record, RecordId};
 use crate::outbox::send_gate::genuine;
@@ -18,7 +19,7 @@ pub(super) enum Found {
     /// The delivery.
     Same(Box<Record>),
     /// A delivery of the same transition with other content. It was attempted before its pipeline was edited, or another
-    /// client has created it. Only the content that Pennant derives is sent, so it is replaced and keeps its status.
+    /// client has created it. Only the content that Relaybook derives is sent, so it is replaced and keeps its status.
     Attempted(Box<Delivery>),
     /// Another client has created it.
     Foreign(Box<Delivery>),
@@ -56,12 +57,12 @@ pub(super) fn found(stored: Delivery, spec: &DeliverySpec) -> Found {
 /// Returns the object that records a delivery. `status`: the result of its first attempt, if there was one.
 pub(super) fn object(name: &str, spec: &DeliverySpec, status: Option<&DeliveryStatus>) -> Delivery {
     let labels = [
-        ("pennant.dev/notification", spec.notification.as_str()),
-        ("pennant.dev/pipeline", spec.pipeline_ref.name.as_str()),
+        (concat!(group!(), "/notification"), spec.notification.as_str()),
+        (concat!(group!(), "/pipeline"), spec.pipeline_ref.name.as_str()),
         (PIPELINE_NAMESPACE, spec.pipeline_ref.namespace.as_str()),
-        ("pennant.dev/environment", spec.subject.environment.as_str()),
+        (concat!(group!(), "/environment"), spec.subject.environment.as_str()),
         // The promotion controller watches the Deliveries of requests by it.
-        ("pennant.dev/type", spec.type_.as_str()),
+        (concat!(group!(), "/type"), spec.type_.as_str()),
         // A restored Delivery would have lost its status, and would be sent again.
         ("velero.io/exclude-from-backup", "true"),
     ];
@@ -133,7 +134,7 @@ mod tests {
 
     #[test]
     fn the_admission_policy_of_the_chart_keeps_each_label() {
-        let chart = concat!(env!("CARGO_MANIFEST_DIR"), "/charts/pennant/templates/admissionpolicy.yaml");
+        let chart = concat!(env!("CARGO_MANIFEST_DIR"), "/charts/relaybook/templates/admissionpolicy.yaml");
         let policy = std::fs::read_to_string(chart).unwrap();
         for label in object("a", &crate::outbox::testing::spec(1), None).labels().keys() {
             assert!(policy.contains(&format!("\"{label}\"")), "{label}");

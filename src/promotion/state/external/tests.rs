@@ -1,4 +1,4 @@
-//! Tests of the decisions about promotions that Pennant itself carries out.
+//! Tests of the decisions about promotions that Relaybook itself carries out.
 
 use kube::ResourceExt as _;
 
@@ -232,7 +232,7 @@ fn a_result_is_shown_with_its_commit_and_its_url() {
     let pushed = status(Found::Pushed(commit()));
     assert_eq!((pushed.commit, pushed.location.as_ref()), (Some(commit()), Some(&of_commit)));
     let declared = status(Found::AlreadyDeclared(commit()));
-    assert_eq!((declared.commit, declared.location), (None, Some(of_commit)), "Pennant did not make this commit");
+    assert_eq!((declared.commit, declared.location), (None, Some(of_commit)), "Relaybook did not make this commit");
     let head = Some(commit());
     let open = status(Found::PullRequest { request: request(Mergeable), commit: head.clone(), conflict: false });
     assert_eq!((open.commit, open.location.as_deref()), (head, Some("https://git.example.com/7")));

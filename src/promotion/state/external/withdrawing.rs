@@ -1,4 +1,4 @@
-//! Pure: the withdrawal of a promotion that Pennant carries out itself.
+//! Pure: the withdrawal of a promotion that Relaybook carries out itself.
 //!
 //! In: the promotion, why it is not needed any more, and the attempts to close its pull request. Out: the next attempt, or the end of the
 //! promotion. The next promotion waits for that end, so after a few attempts a person has to close the pull request.

@@ -5,7 +5,7 @@ use super::*;
 /// Resolves layers for a pipeline in `team-a`, as the dispatcher does.
 fn sending(layers: &[(Source, Value)]) -> Result<(), Problem> {
     let layer = |(source, value): &(Source, Value)| {
-        let namespace = if *source < Source::Notification { "pennant-system" } else { "team-a" };
+        let namespace = if *source < Source::Notification { "relaybook-system" } else { "team-a" };
         let mut value = value.as_object().cloned().unwrap_or_default();
         let remove = value.remove("remove").and_then(|remove| serde_json::from_value(remove).ok()).unwrap_or_default();
         Layer { source: source.clone(), namespace: namespace.to_owned(), remove, value }
