@@ -125,7 +125,7 @@ fn layered(bottom: &Source, layers: &[(Source, Value)]) -> Vec<Layer> {
 #[test]
 fn a_reference_resolves_where_its_author_stands() {
     let seen = RefCell::new(BTreeMap::new());
-    try_all(1500, &any_layers(tagged), |layers| {
+    try_all(4000, &any_layers(tagged), |layers| {
         let layers = layered(&Source::Defaults, &layers);
         let effective = resolve_layers(&layers, TEAM, "uid", &given());
         let Ok(sending) = &effective.sending else { return Ok(()) };
