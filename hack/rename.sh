@@ -33,8 +33,9 @@ program=$(
   printf 's/%s/%s/g\ns/%s/%s/g\ns/%s/%s/g\n' "$old_name" "$name" "${old_name^}" "${name^}" "${old_name^^}" "${name^^}"
 )
 printf 'rename: %s (%s) becomes %s (%s)\n' "$old_name" "$old_group" "$name" "$group"
-# The history keeps its names.
+# The history keeps its names, except in links to what is renamed.
 git ls-files -z -- ':!CHANGELOG.md' | xargs -0 grep -lIZ '' -- | xargs -0 sed -Ei "$program"
+sed -Ei ":again; s/(\]\([^)]*)$old_name/\1$name/; t again" CHANGELOG.md
 git ls-files | while IFS= read -r path; do
   new=$(sed -E "$program" <<<"$path")
   [[ $new == "$path" ]] || { mkdir -p "${new%/*}" && git mv "$path" "$new"; }
