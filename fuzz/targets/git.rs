@@ -72,7 +72,7 @@ impl Transport for Server {
         if body.len() > request.limit {
             return Err(TransportError::TooLong);
         }
-        Ok(Response { status: 200, content_type, body: body.into() })
+        Ok(Response { status: 200, content_type, redirect: None, body: body.into() })
     }
 }
 
