@@ -208,7 +208,7 @@ fn modules_use_only_the_modules_that_the_rules_allow() {
     assert!(findings.is_empty(), "\n{}\n", findings.join("\n"));
 }
 
-/// The group is a domain, and whoever publishes the product can use another one. So product code has it in one place.
+/// The group is a domain, and a publisher can use another one. So product code has it in one place.
 #[test]
 fn the_api_group_is_written_once() {
     let mut files = Files::new();
