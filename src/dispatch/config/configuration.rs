@@ -127,8 +127,12 @@ impl Configuration {
         if known.is_some_and(is_same) {
             return LayerChange::None;
         }
-        let old = state.pipelines.remove(&uid);
+        let mut names = names(&pipeline.spec);
         let layer_namespace = pipeline.spec.layer_namespace.clone().filter(|_| self.cross_namespace_refs);
+        if known.is_none() && names.is_empty() && layer_namespace.is_none() {
+            return LayerChange::None;
+        }
+        let old = state.pipelines.remove(&uid);
         let site = Arc::new(Site {
             uid: uid.clone(),
             place: ObjectName { namespace: pipeline.namespace().unwrap_or_default(), name: pipeline.name_any() },
@@ -137,7 +141,6 @@ impl Configuration {
             spec: PipelineSpec { layer_namespace, ..pipeline.spec.clone() },
             targets: targets(),
         });
-        let mut names = names(&pipeline.spec);
         names.extend(state.names_laid(&site));
         if names.is_empty() {
             let had_layers = old.is_some_and(|old| !old.layers.is_empty());
