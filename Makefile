@@ -57,9 +57,9 @@ demo-promotions: ## Run the demo of promotions: a pull request at a real Gitea, 
 test: assets schemas helm gitea ## Run all tests, on a real API server
 	@printf 'test: compiling; without a cache this needs about 6 minutes on two cores\n'
 	@failed=0; \
-	$(CARGO) test $(LOCKED) --no-fail-fast --lib --bins --test architecture --test contract || failed=1; \
-	$(TURNS) $(RELAXED) $(CARGO) test $(LOCKED) --no-fail-fast --test it || failed=1; \
-	$(CARGO) test $(LOCKED) --doc || failed=1; \
+	$(CARGO) test $(LOCKED) --workspace --no-fail-fast --lib --bins --test architecture --test contract || failed=1; \
+	$(TURNS) $(RELAXED) $(CARGO) test $(LOCKED) --workspace --no-fail-fast --test it || failed=1; \
+	$(CARGO) test $(LOCKED) --workspace --doc || failed=1; \
 	exit $$failed
 
 .PHONY: rights
@@ -99,7 +99,7 @@ rename-check: schemas helm ## Give a copy of the product another name, and run i
 	mkdir "$$copy/cache" && ln -s $(CACHE) "$$copy/cache/signalbook" && cd "$$copy/tree" && \
 	export XDG_CACHE_HOME=$$copy/cache CARGO_TARGET_DIR=$(CURDIR)/target && \
 	bash hack/rename.sh signalbook org.signalbook.example sb && \
-	$(CARGO) test $(LOCKED) --lib --test architecture --test contract && node hack/prose/check.mjs
+	$(CARGO) test $(LOCKED) --workspace --lib --test architecture --test contract && node hack/prose/check.mjs
 
 .PHONY: fuzz
 fuzz: $(FUZZ) ## Fuzz templates, URLs, setters and Git answers for a minute; SECONDS=600 for long, INPUT=FILE repeats one input
@@ -131,12 +131,12 @@ sbom: $(CYCLONEDX) ## Write target/sbom/relaybook.cdx.json, the software bill of
 
 .PHONY: lint
 lint: $(DENY) ## Check format, lints, documentation, prose, licences, bans, sources and the chart
-	$(CARGO) fmt --check
+	$(CARGO) fmt --all --check
 	$(CARGO) fmt --check --manifest-path fuzz/Cargo.toml
 	$(CARGO) metadata $(LOCKED) --manifest-path fuzz/Cargo.toml --format-version 1 >/dev/null
-	$(CARGO) clippy $(LOCKED) --all-targets -- -D warnings
+	$(CARGO) clippy $(LOCKED) --workspace --all-targets -- -D warnings
 	$(CARGO) clippy $(LOCKED) --features broken --lib --test chaos -- -D warnings
-	RUSTDOCFLAGS='-D warnings' $(CARGO) doc $(LOCKED) --no-deps --lib --document-private-items
+	RUSTDOCFLAGS='-D warnings' $(CARGO) doc $(LOCKED) --workspace --no-deps --lib --document-private-items
 	$(DENY) --locked check licenses bans sources
 	$(MAKE) rules
 	cd hack/control-plane && go vet .

@@ -18,7 +18,7 @@ fail() {
   exit 1
 }
 
-version() { sed -n '/^\[package\]/,/^\[/s/^version = "\(.*\)"/\1/p' Cargo.toml; }
+version() { sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' Cargo.toml; }
 VERSION=${VERSION:-$(version)}
 REVISION=${REVISION:-$(git describe --always --abbrev=40 --exclude='*' --dirty 2>/dev/null || echo unknown)}
 # An unset build argument is an empty string, which is not a time either.

@@ -31,8 +31,8 @@ if [[ ! -x $program ]]; then
   fi
   (cd "$tree" && CARGO_TARGET_DIR=$OLDPWD/target $cargo build --locked --quiet --bin relaybook --test architecture)
   cp target/debug/relaybook "$program"
-  # The build has replaced the library and the program of this version in target/debug, so make Cargo build both again.
-  touch src/lib.rs src/main.rs
+  # The build has replaced the crates and the program of this version in target/debug, so make Cargo build both again.
+  touch src/lib.rs src/main.rs crates/*/src/lib.rs
 fi
 printf 'upgrade: from %s, under load; about 2 minutes\n' "$commit"
 $cargo test --locked --test chaos -- --before "$program" ${SEED:+--seed "$SEED"}

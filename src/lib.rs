@@ -53,6 +53,7 @@
 //! | [`report`] | Kubernetes Events and the status of Notifications |
 //! | [`sets`] | makes the pipelines of `PipelineSets`: one for each source |
 //! | [`setters`] | pure: edits the values that comments mark in YAML files, byte by byte |
+//! | [`relaybook_text`] | pure: texts for people: cut, on one line, without invisible characters; uses no other crate |
 //! | [`telemetry`] | log lines, metrics and spans; uses no other module |
 //! | [`trigger`] | pure: what a change means, and which notifications it matches |
 //! | [`webhook`] | one request to a receiver, and spans to a collector; the only module with HTTP clients and credentials for them |

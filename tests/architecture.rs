@@ -1,8 +1,8 @@
-//! Checks that the modules follow the design. It reads `src/` and fails on a dependency between top-level modules that the rules
-//! do not allow, on I/O in a pure module, on a module without an entry in the map or without a header, on a file that is too
-//! long, and on a file that no module declares.
+//! Checks what Cargo cannot: that each crate and module says what comes in and what goes out, that the modules of a crate form no circle, that
+//! decisions in crates with I/O are pure, and that files are short and declared. It reads `src/` and `crates/*/src/`.
 //!
-//! The rules are in `architecture/rules.rs`. To change the design, change a rule there, and give the reason.
+//! Which crate may use which is in their `Cargo.toml`. The other rules are in `architecture/rules.rs`. To change the design, change a rule
+//! there, and give the reason.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 #[path = "architecture/rules.rs"]
@@ -12,53 +12,52 @@ mod source;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::process::Command;
 
 use relaybook::api::GROUP;
-use rules::{ARROWS, CLOCKS, FOUNDATION, HEADER, IMPURE, LONGEST, NARROWER, OWNED, PURE};
+use rules::{CLOCKS, HEADER, IMPURE, LONGEST, OWNED, PURE};
 use source::{Named, Source};
 
 /// File → text.
 type Files = BTreeMap<String, String>;
 
-/// A module that is not for tests only.
+/// A module that is not for tests only. Its path begins with the name of its crate, and with nothing if it is of the program.
 #[derive(Debug)]
 struct Module {
     file: String,
     path: Vec<String>,
+    /// Length of the path of its crate.
+    root: usize,
     source: Source,
 }
 
 impl Module {
-    /// Returns the name of the top-level module that contains this one.
-    fn top_level(&self) -> &str {
-        self.path.first().map_or("lib", String::as_str)
-    }
-
-    fn name(&self) -> String {
-        self.path.join("::")
-    }
-
     fn is_in(&self, of: &str) -> bool {
-        let name = self.name();
+        let name = self.path.join("::");
         name == of || name.strip_prefix(of).is_some_and(|rest| rest.starts_with("::"))
     }
 
-    /// Resolves a path. A path into this crate starts at its root, with `crate`; other paths are returned unchanged.
-    fn resolve(&self, path: &[String]) -> Vec<String> {
-        let supers = path.iter().take_while(|p| *p == "super").count();
-        match path.first().map(String::as_str) {
-            Some("super") => self.rooted(self.path.len().saturating_sub(supers), &path[supers..]),
-            // `self::super::x` is `super::x`.
-            Some("self") if path.get(1).is_some_and(|p| p == "super") => self.resolve(&path[1..]),
-            Some("self") => self.rooted(self.path.len(), &path[1..]),
-            // The program sees the library as a separate crate.
-            Some("relaybook") if self.top_level() == "main" => [&["crate".to_owned()], &path[1..]].concat(),
-            _ => path.to_vec(),
-        }
+    /// The module of the crate that contains this one.
+    fn top_level(&self) -> Option<&String> {
+        self.path.get(self.root)
     }
 
-    fn rooted(&self, depth: usize, rest: &[String]) -> Vec<String> {
-        [&["crate".to_owned()], &self.path[..depth], rest].concat()
+    /// Resolves a path. A path into a crate of Relaybook starts with `crate` and the name of the crate; other paths are returned unchanged.
+    fn resolve(&self, path: &[String]) -> Vec<String> {
+        let supers = path.iter().take_while(|p| *p == "super").count();
+        let rooted = |depth: usize, rest: &[String]| [&["crate".to_owned()], &self.path[..depth], rest].concat();
+        match path.first().map(String::as_str) {
+            Some("crate") => rooted(self.root, &path[1..]),
+            Some("super") => rooted(self.path.len().saturating_sub(supers), &path[supers..]),
+            // `self::super::x` is `super::x`.
+            Some("self") if path.get(1).is_some_and(|p| p == "super") => self.resolve(&path[1..]),
+            Some("self") => rooted(self.path.len(), &path[1..]),
+            Some(name) => match name.strip_prefix("relaybook_") {
+                Some(of) => [&["crate".to_owned(), of.to_owned()], &path[1..]].concat(),
+                None => path.to_vec(),
+            },
+            None => Vec::new(),
+        }
     }
 }
 
@@ -72,7 +71,7 @@ struct Walk<'f> {
 
 impl Walk<'_> {
     /// Follows the module declarations from a file. Modules that are for tests only are noted as declared, and not checked.
-    fn follow(&mut self, file: &str, path: &[String], only_tests: bool) {
+    fn follow(&mut self, file: &str, path: &[String], root: usize, only_tests: bool) {
         let Some(text) = self.files.get(file) else { return };
         self.seen.insert(file.to_owned());
         let source = Source::read(text);
@@ -87,11 +86,11 @@ impl Walk<'_> {
             };
             let path = [path, std::slice::from_ref(&module.name)].concat();
             for place in places {
-                self.follow(&place.to_string_lossy(), &path, only_tests || module.test);
+                self.follow(&place.to_string_lossy(), &path, root, only_tests || module.test);
             }
         }
         if !only_tests {
-            self.modules.push(Module { file: file.to_owned(), path: path.to_vec(), source });
+            self.modules.push(Module { file: file.to_owned(), path: path.to_vec(), root, source });
         }
     }
 }
@@ -99,24 +98,6 @@ impl Walk<'_> {
 /// Whether a path begins with another path.
 fn begins(path: &[String], with: &str) -> bool {
     with.split("::").zip(path.iter().map(Some).chain(std::iter::repeat(None))).all(|(a, b)| b.is_some_and(|b| a == b))
-}
-
-fn arrows(module: &Module, top_level: &BTreeSet<String>, named: &Named, path: &[String]) -> Option<String> {
-    let from = module.top_level();
-    let to = path.get(1).map_or("", String::as_str);
-    if path[0] != "crate" || to == from || from == "lib" {
-        return None;
-    }
-    let place = format!("{}:{}", module.file, named.line);
-    if !top_level.contains(to) {
-        return Some(format!("{place}: `{}` names no module", path.join("::")));
-    }
-    if let Some((of, allowed, why)) = NARROWER.iter().find(|(of, ..)| module.is_in(of)) {
-        return (!allowed.contains(&to)).then(|| format!("{place}: {of} must not use {to}: {why}"));
-    }
-    let foundation = FOUNDATION.contains(&to) && !FOUNDATION.contains(&from);
-    let drawn = foundation || ARROWS.iter().any(|(f, t, _)| *f == from && [to, "*"].contains(t));
-    (!drawn).then(|| format!("{place}: no rule allows {from} → {to}"))
 }
 
 fn impure(module: &Module, named: &Named, path: &[String]) -> Option<String> {
@@ -141,47 +122,77 @@ fn file(module: &Module) -> Vec<String> {
         findings.push(format!("{file}: {} lines before its tests; at most {LONGEST}", source.lines));
     }
     let header = source.header.iter().take(HEADER).map(String::as_str).collect::<Vec<_>>().join("\n");
-    if module.path.len() == 1 && file.ends_with("/mod.rs") && !["In:", "Out:"].iter().all(|w| header.contains(w)) {
+    let is_room = match module.path.len() - module.root {
+        0 => file.starts_with("crates/"),
+        1 => file.ends_with("/mod.rs"),
+        _ => false,
+    };
+    if is_room && !["In:", "Out:"].iter().all(|w| header.contains(w)) {
         findings.push(format!("{file}: its first {HEADER} lines must say what comes in (`In:`) and what goes out (`Out:`)"));
     }
     findings
 }
 
-/// Compares the map in the crate's documentation with the top-level modules.
-fn map(lib: &Module, top_level: &BTreeSet<String>) -> Vec<String> {
+/// Compares the map in the documentation of the program with the crates, and with the modules of the program.
+fn map(modules: &[Module]) -> Vec<String> {
+    let lib = modules.iter().find(|m| m.file == "src/lib.rs").unwrap();
     let entry = |line: &String| Some(line.trim().strip_prefix("| [`")?.split_once("`]")?.0.to_owned());
     let drawn: BTreeSet<String> = lib.source.header.iter().filter_map(entry).collect();
-    let missing = top_level.difference(&drawn).map(|name| format!("src/lib.rs: module {name} is not on the map"));
-    let gone =
-        drawn.difference(top_level).map(|name| format!("src/lib.rs: the map has a module {name}, which does not exist"));
+    let crates = modules.iter().filter(|m| m.root == 1).map(|m| format!("relaybook_{}", m.path[0]));
+    let all: BTreeSet<String> = crates.chain(lib.source.modules.iter().map(|m| m.name.clone())).collect();
+    let missing = all.difference(&drawn).map(|name| format!("src/lib.rs: {name} is not on the map"));
+    let gone = drawn.difference(&all).map(|name| format!("src/lib.rs: the map has {name}, which does not exist"));
     missing.chain(gone).collect()
 }
 
-/// Returns the findings, and the dependencies that were seen, which prove that the checker has read the files.
-fn check(files: &Files) -> (Vec<String>, BTreeSet<(String, String)>) {
+/// Which module of a crate uses which, by the path of its crate.
+type Arrows = BTreeMap<(String, String), BTreeSet<String>>;
+
+/// Returns a circle of modules of a crate, if there is one. Modules without a circle can be read, tested and moved alone.
+fn circle(arrows: &Arrows) -> Option<String> {
+    let mut open = arrows.clone();
+    loop {
+        let left: BTreeSet<_> = open.keys().cloned().collect();
+        let is_open = |of: &str, to: &String| left.contains(&(of.to_owned(), to.clone()));
+        open.retain(|(of, _), used| used.iter().any(|to| is_open(of, to)));
+        if open.len() == left.len() {
+            let names = open.keys().map(|(of, name)| format!("{of}::{name}")).collect::<Vec<_>>();
+            return (!open.is_empty()).then(|| format!("these modules form a circle: {}", names.join(", ")));
+        }
+    }
+}
+
+/// Returns the findings, and which modules use which, which proves that the checker has read the files.
+fn check(files: &Files) -> (Vec<String>, Arrows) {
     let mut walk = Walk { files, seen: BTreeSet::new(), modules: Vec::new() };
-    walk.follow("src/lib.rs", &[], false);
-    walk.follow("src/main.rs", &["main".to_owned()], false);
+    walk.follow("src/lib.rs", &[], 0, false);
+    walk.follow("src/main.rs", &["main".to_owned()], 0, false);
+    for file in files.keys().filter(|file| file.starts_with("crates/") && file.ends_with("/src/lib.rs")) {
+        walk.follow(file, &[file.split('/').nth(1).unwrap().to_owned()], 1, false);
+    }
     let Walk { seen, modules, .. } = walk;
     let mut findings: Vec<String> =
         files.keys().filter(|f| !seen.contains(*f)).map(|f| format!("{f}: no module declares it")).collect();
-    let lib = modules.iter().find(|m| m.path.is_empty()).unwrap();
-    let top_level: BTreeSet<String> = lib.source.modules.iter().map(|m| m.name.clone()).collect();
-    findings.extend(map(lib, &top_level));
-    let mut used = BTreeSet::new();
+    findings.extend(map(&modules));
+    let mut arrows = Arrows::new();
     for module in &modules {
         findings.extend(file(module));
+        let of = module.path[..module.root].join("::");
         for named in &module.source.named {
             let path = module.resolve(&named.path);
-            findings.extend(arrows(module, &top_level, named, &path));
             findings.extend(impure(module, named, &path));
             findings.extend(owned(module, named, &path));
-            if path[0] == "crate" && path.len() > 1 {
-                used.insert((module.top_level().to_owned(), path[1].clone()));
+            let same = path[0] == "crate" && path[1..].starts_with(&module.path[..module.root]);
+            if let (true, Some(from), Some(to)) = (same, module.top_level(), path.get(module.root + 1))
+                && from != to
+                && modules.iter().any(|m| m.root == module.root && m.path.len() == m.root + 1 && m.path.last() == Some(to))
+            {
+                arrows.entry((of.clone(), from.clone())).or_default().insert(to.clone());
             }
         }
     }
-    (findings, used)
+    findings.extend(circle(&arrows));
+    (findings, arrows)
 }
 
 /// Reads all Rust files below a folder.
@@ -196,23 +207,65 @@ fn read(folder: &Path, files: &mut Files) {
     }
 }
 
-#[test]
-fn modules_use_only_the_modules_that_the_rules_allow() {
-    // cargo runs tests in the folder of the package.
+/// Reads all crates. Cargo runs tests in the folder of the package.
+fn sources() -> Files {
     let mut files = Files::new();
     read(Path::new("src"), &mut files);
-    let (findings, used) = check(&files);
-    for (from, to) in [("dispatch", "outbox"), ("outbox", "webhook"), ("config", "render")] {
-        assert!(used.contains(&(from.to_owned(), to.to_owned())), "the checker does not see {from} → {to}");
+    for member in std::fs::read_dir("crates").unwrap() {
+        read(&member.unwrap().path().join("src"), &mut files);
     }
+    files
+}
+
+#[test]
+fn modules_follow_the_rules() {
+    let (findings, arrows) = check(&sources());
+    assert!(arrows.len() > 10, "the checker does not see which modules use which: {arrows:?}");
     assert!(findings.is_empty(), "\n{}\n", findings.join("\n"));
+}
+
+/// A crate has the same dependencies alone and in the workspace. Otherwise `cargo test -p` would compile them again, and test something else.
+#[test]
+fn features_come_from_the_workspace_only() {
+    for member in std::fs::read_dir("crates").unwrap() {
+        let manifest = std::fs::read_to_string(member.unwrap().path().join("Cargo.toml")).unwrap();
+        let sections = manifest.split("\n[").filter(|section| section.split(']').next().unwrap().ends_with("dependencies"));
+        for line in sections.flat_map(|section| section.lines().skip(1)).filter(|line| line.contains('=')) {
+            let plain = line.ends_with(".workspace = true") || line.contains("workspace = true, optional = true");
+            let is_helper =
+                line.starts_with("relaybook-") && line.ends_with("{ workspace = true, features = [\"testing\"] }");
+            assert!(plain || is_helper, "{line}");
+        }
+    }
+}
+
+/// Features of `serde_json` change what it reads and writes. Another crate of the workspace could enable one, and it would be off in the tests of
+/// a single crate.
+#[test]
+fn a_crate_alone_has_the_same_serde_json_as_in_the_workspace() {
+    let features = |selection: &[&str]| {
+        let cargo = std::env::var("CARGO").unwrap();
+        let tree =
+            ["tree", "--locked", "--offline", "--edges", "normal,no-proc-macro", "--prefix", "none", "--format", "{p} {f}"];
+        let output = Command::new(cargo).args(tree).args(selection).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let text = String::from_utf8(output.stdout).unwrap();
+        let lines = text.lines().map(|line| line.trim_end_matches(" (*)")).filter(|line| line.starts_with("serde_json v"));
+        lines.map(str::to_owned).collect::<BTreeSet<_>>()
+    };
+    let workspace = features(&["--workspace"]);
+    assert_eq!(workspace.len(), 1);
+    for member in std::fs::read_dir("crates").unwrap() {
+        let name = format!("relaybook-{}", member.unwrap().file_name().to_string_lossy());
+        let alone = features(&["--package", &name]);
+        assert!(alone.is_empty() || alone == workspace, "{name} alone: {alone:?}, in the workspace: {workspace:?}");
+    }
 }
 
 /// The group is a domain, and a publisher can use another one. So product code has it in one place.
 #[test]
 fn the_api_group_is_written_once() {
-    let mut files = Files::new();
-    read(Path::new("src"), &mut files);
+    let files = sources();
     let is_test_file = |path: &str| path.contains("/tests") || path.contains("/properties") || path.contains("testing");
     let product = files.iter().filter(|(path, _)| !is_test_file(path));
     let texts = product.flat_map(|(path, text)| Source::read(text).texts.into_iter().map(move |(line, t)| (path, line, t)));
@@ -228,24 +281,23 @@ fn the_api_group_is_written_once() {
 mod the_checker {
     use super::*;
 
-    const LIB: &str = "//! | [`api`] | values |\n//! | [`observe`] | reads |\n//! | [`webhook`] | sends |\n//! | [`outbox`] | all |\n\
-                       pub mod api;\npub mod observe;\npub mod webhook;\npub mod outbox;\n";
+    const LIB: &str = "//! | [`relaybook_observe`] | reads |\n//! | [`webhook`] | sends |\n//! | [`outbox`] | all |\n\
+                       pub mod webhook;\npub mod outbox;\n";
     const HEAD: &str = "//! A module.\n//! In: this. Out: that.\n";
 
-    /// Returns the findings for a small crate with these files added or replaced.
+    /// Returns the findings for small crates with these files added or replaced.
     fn findings(over: &[(&str, &str)]) -> Vec<String> {
         let head = |rest: &str| format!("{HEAD}{rest}");
         let mut files = Files::from([
             ("src/lib.rs".to_owned(), LIB.to_owned()),
             ("src/main.rs".to_owned(), "fn main() {}".to_owned()),
-            ("src/api/mod.rs".to_owned(), head("")),
-            ("src/observe/mod.rs".to_owned(), head("mod kinds;\nuse crate::api::State;\nuse kube::core::DynamicObject;")),
-            ("src/observe/kinds.rs".to_owned(), "use super::super::api::State;".to_owned()),
-            ("src/webhook/mod.rs".to_owned(), head("use reqwest::Client;\nuse std::net::IpAddr;")),
-            ("src/outbox/mod.rs".to_owned(), head("mod store;\nmod lane;\nuse crate::webhook;")),
+            ("crates/observe/src/lib.rs".to_owned(), head("mod kinds;\nuse kube::core::DynamicObject;")),
+            ("crates/observe/src/kinds.rs".to_owned(), "use super::State;".to_owned()),
+            ("src/webhook/mod.rs".to_owned(), head("use std::net::IpAddr;")),
+            ("src/outbox/mod.rs".to_owned(), head("mod store;\nmod decide;\nuse crate::webhook;")),
             ("src/outbox/store/mod.rs".to_owned(), head("mod journal;")),
-            ("src/outbox/store/journal.rs".to_owned(), "use crate::api::{Delivery, State};".to_owned()),
-            ("src/outbox/lane.rs".to_owned(), "use std::time::Instant;".to_owned()),
+            ("src/outbox/store/journal.rs".to_owned(), "use relaybook_observe::State;".to_owned()),
+            ("src/outbox/decide.rs".to_owned(), "use std::time::Instant;".to_owned()),
         ]);
         files.extend(over.iter().map(|(file, text)| ((*file).to_owned(), (*text).to_owned())));
         check(&files).0
@@ -257,41 +309,47 @@ mod the_checker {
     }
 
     #[test]
-    fn the_checker_finds_the_modules_that_a_file_uses() {
+    fn the_checker_finds_what_a_file_names() {
+        let pure = rules::PURE[0].replace("::", "/");
+        let file = format!("src/{pure}.rs");
+        let circle = "these modules form a circle: ::outbox, ::webhook";
         let table = [
-            ("an import", "use crate::webhook::Sender;", "no rule allows observe → webhook"),
-            ("one of a group", "use crate::{api::State, webhook::{self, Sender}};", "no rule allows observe → webhook"),
-            ("renamed", "use crate::webhook as s;", "no rule allows observe → webhook"),
-            ("in passing", "fn f() { let x = crate::webhook::go::<u8>(1); }", "no rule allows observe → webhook"),
-            ("in a type", "struct A { b: Vec<crate::webhook::Sender> }", "no rule allows observe → webhook"),
-            ("in a macro", "fn f() { vec![crate::webhook::new()]; }", "no rule allows observe → webhook"),
-            ("by way of the parent", "use super::super::webhook;", "no rule allows observe → webhook"),
-            ("by way of itself", "use self::super::super::webhook::X;", "no rule allows observe → webhook"),
-            (
-                "after what confuses",
-                "const A: char = '\"'; fn f<'a>(b: &'a str) {} use crate::webhook;",
-                "observe → webhook",
-            ),
-            ("after a raw string", "const A: &str = r#\"a \"quoted\" b\"#; use crate::webhook;", "observe → webhook"),
-            ("after a comment", "/* a /* b */ c */ use crate::webhook;", "observe → webhook"),
-            ("after a test", "#[cfg(test)]\nuse a::{b, c};\nuse crate::webhook;", "src/observe/kinds.rs:3: "),
-            ("not only in tests", "#[cfg(not(test))]\nuse crate::webhook;", "observe → webhook"),
-            ("the whole crate", "use crate::*;", "names no module"),
-            ("what is no module", "use crate::Thing;", "names no module"),
-            ("a runtime", "use ::tokio::sync::Mutex;", "observe is pure, but names `tokio::sync::Mutex`"),
+            ("an import", "use crate::outbox::Sender;", circle),
+            ("one of a group", "use crate::{webhook::X, outbox::{self, Sender}};", circle),
+            ("renamed", "use crate::outbox as s;", circle),
+            ("in passing", "fn f() { let x = crate::outbox::go::<u8>(1); }", circle),
+            ("in a type", "struct A { b: Vec<crate::outbox::Sender> }", circle),
+            ("in a macro", "fn f() { vec![crate::outbox::new()]; }", circle),
+            ("by way of the parent", "use super::outbox;", circle),
+            ("by way of itself", "use self::super::outbox::X;", circle),
+            ("after what confuses", "const A: char = '\"'; fn f<'a>(b: &'a str) {} use crate::outbox;", circle),
+            ("after a raw string", "const A: &str = r#\"a \"quoted\" b\"#; use crate::outbox;", circle),
+            ("after a comment", "/* a /* b */ c */ use crate::outbox;", circle),
+            ("after a test", "#[cfg(test)]\nuse a::{b, c};\nuse crate::outbox;", circle),
+            ("not only in tests", "#[cfg(not(test))]\nuse crate::outbox;", circle),
+            ("a token", "use secrecy::SecretString;", "may name `secrecy`"),
+        ];
+        for (what, text, expected) in table {
+            let findings = findings(&[("src/webhook/mod.rs", &format!("{HEAD}{text}"))]);
+            assert!(findings.iter().any(|f| f.contains(expected)), "{what}: {findings:?}");
+        }
+        let table = [
+            ("a runtime", "use ::tokio::sync::Mutex;", "is pure, but names `tokio::sync::Mutex`"),
             ("a client", "use kube::{Api, core::X};", "names `kube::Api`: the API server"),
             ("files", "fn f() { std::fs::read(\"a\"); }", "names `std::fs::read`: files"),
             ("a clock", "fn f() { Instant::now(); }", "names `Instant::now`: a clock"),
-            ("our clock", "use crate::api::{State, now};", "names `crate::api::now`: a clock"),
-            ("another's crate", "use reqwest::Client;", "only webhook may name `reqwest`"),
-            (
-                "another's type",
-                "use crate::api::Delivery;",
-                "only api, outbox::store::journal, audit, promotion::controller",
-            ),
+            ("our clock", "use relaybook_api::{State, now};", "names `crate::api::now`: a clock"),
         ];
         for (what, text, expected) in table {
-            let findings = findings(&[("src/observe/kinds.rs", text)]);
+            let source = Source::read(text);
+            let path: Vec<String> = rules::PURE[0].split("::").map(str::to_owned).collect();
+            let module = Module { file: file.clone(), path, root: 1, source };
+            let findings: Vec<_> = module
+                .source
+                .named
+                .iter()
+                .filter_map(|named| impure(&module, named, &module.resolve(&named.path)))
+                .collect();
             assert!(findings.iter().any(|f| f.contains(expected)), "{what}: {findings:?}");
         }
     }
@@ -299,45 +357,40 @@ mod the_checker {
     #[test]
     fn the_checker_ignores_comments_and_tests() {
         for text in [
-            "// use crate::webhook;\n/// [`crate::webhook::Sender`]\nfn f() {}",
-            "const A: &str = \"crate::webhook::X\"; const B: &str = r\"crate::webhook::X\";",
-            "#[cfg(test)]\nmod tests {\n    use crate::webhook;\n    fn f() { Instant::now(); }\n}",
+            "// use crate::outbox;\n/// [`crate::outbox::Sender`]\nfn f() {}",
+            "const A: &str = \"crate::outbox::X\"; const B: &str = r\"crate::outbox::X\";",
+            "#[cfg(test)]\nmod tests {\n    use crate::outbox;\n    fn f() { Instant::now(); }\n}",
             "#[cfg(test)]\n#[path = \"kinds_tests.rs\"]\nmod tests;",
-            "pub(crate) fn f() {}\npub(in crate::observe) fn g() {}",
-            "use std::time::{Duration, Instant}; fn f(now: Instant) -> impl Fn() + use<> { move || now }",
+            "pub(crate) fn f() {}\npub(in crate::outbox) fn g() {}",
         ] {
-            let tests = "use crate::webhook;\nuse tokio::sync::Mutex;";
-            let over = [("src/observe/kinds.rs", text), ("src/observe/kinds_tests.rs", tests)];
+            let text = format!("{HEAD}{text}");
+            let over = [
+                ("src/webhook/mod.rs", text.as_str()),
+                ("src/webhook/kinds_tests.rs", "use crate::outbox;\nuse secrecy::X;"),
+            ];
             let over = if text.contains("path") { &over[..] } else { &over[..1] };
             assert_eq!(findings(over), Vec::<String>::new(), "{text}");
         }
     }
 
     #[test]
-    fn parts_of_a_module_have_their_own_rules() {
-        let of = |file: &str, text: &str| findings(&[(file, text)]).join("\n");
-        assert!(
-            of("src/outbox/store/journal.rs", "use crate::webhook;").contains("outbox::store::journal must not use webhook")
-        );
-        assert!(of("src/outbox/lane.rs", "use tokio::sync::Mutex;").contains("outbox::lane is pure"));
-        assert!(of("src/api/mod.rs", &format!("{HEAD}use crate::observe::X;")).contains("no rule allows api → observe"));
-        assert!(of("src/main.rs", "use relaybook::webhook::X;").contains("no rule allows main → webhook"));
-    }
-
-    #[test]
     fn the_checker_requires_a_map_headers_and_short_files() {
         let of = |file: &str, text: &str| findings(&[(file, text)]).join("\n");
         let hidden = LIB.replace("//! | [`webhook`] | sends |\n", "");
-        assert_eq!(of("src/lib.rs", &hidden), "src/lib.rs: module webhook is not on the map");
+        assert_eq!(of("src/lib.rs", &hidden), "src/lib.rs: webhook is not on the map");
+        let hidden = LIB.replace("//! | [`relaybook_observe`] | reads |\n", "");
+        assert_eq!(of("src/lib.rs", &hidden), "src/lib.rs: relaybook_observe is not on the map");
         let ghost = format!("//! | [`attic`] | old |\n{LIB}");
-        assert_eq!(of("src/lib.rs", &ghost), "src/lib.rs: the map has a module attic, which does not exist");
-        assert!(of("src/api/mod.rs", "//! A module.\n").contains("must say what comes in"));
-        let late = format!("{}//! In: this. Out: that.\n", "//! A module.\n".repeat(HEADER));
-        assert!(of("src/api/mod.rs", &late).contains("must say what comes in"));
+        assert_eq!(of("src/lib.rs", &ghost), "src/lib.rs: the map has attic, which does not exist");
+        for room in ["src/webhook/mod.rs", "crates/observe/src/lib.rs"] {
+            assert!(of(room, "//! A module.\nmod kinds;").contains("must say what comes in"));
+            let late = format!("{}//! In: this. Out: that.\nmod kinds;", "//! A module.\n".repeat(HEADER));
+            assert!(of(room, &late).contains("must say what comes in"));
+        }
         let long = "fn f() {}\n".repeat(LONGEST);
-        assert_eq!(of("src/outbox/lane.rs", &long), "");
-        assert_eq!(of("src/outbox/lane.rs", &format!("{long}#[cfg(test)]\nmod tests {{\n{long}}}\n")), "");
-        assert!(of("src/outbox/lane.rs", &format!("{long}fn g() {{}}\n")).contains("401 lines before its tests"));
+        assert_eq!(of("src/outbox/decide.rs", &long), "");
+        assert_eq!(of("src/outbox/decide.rs", &format!("{long}#[cfg(test)]\nmod tests {{\n{long}}}\n")), "");
+        assert!(of("src/outbox/decide.rs", &format!("{long}fn g() {{}}\n")).contains("401 lines before its tests"));
         assert_eq!(of("src/outbox/attic.rs", ""), "src/outbox/attic.rs: no module declares it");
     }
 }
@@ -377,11 +430,11 @@ fn crates_of_the_page(page: &str) -> BTreeSet<String> {
     names.map(|name| name.trim().to_owned()).collect()
 }
 
-/// Returns the names in the dependency sections.
+/// Returns the crates of others in the list of the workspace.
 fn crates_of_the_manifest(manifest: &str) -> BTreeSet<String> {
-    let sections = manifest.split("\n[").filter(|section| section.contains("dependencies]"));
-    let lines = sections.flat_map(|section| section.lines().skip(1));
-    lines.filter_map(|line| line.split_once(" = ")).map(|(name, _)| name.to_owned()).collect()
+    let (_, section) = manifest.split_once("\n[workspace.dependencies]\n").unwrap();
+    let names = section.lines().map_while(|line| line.split_once(" = ")).map(|(name, _)| name.to_owned());
+    names.filter(|name| !name.starts_with("relaybook-")).collect()
 }
 
 #[test]

@@ -184,7 +184,7 @@ struct Forge {
 struct Shared {
     asked: AtomicUsize,
     /// The uid of the pipeline of each pull request.
-    uids: std::sync::Mutex<HashMap<usize, String>>,
+    uids: parking_lot::Mutex<HashMap<usize, String>>,
 }
 
 impl Forge {

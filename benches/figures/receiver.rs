@@ -1,9 +1,10 @@
 //! A receiver that uses little processor time: it counts requests by path, and answers 204 or as its [`Manner`] defines.
 
+use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
@@ -111,7 +112,7 @@ impl Receiver {
 
     /// Returns when each request to this path and query arrived.
     pub fn times(&self, target: &str) -> Vec<Instant> {
-        let times = self.shared.times.lock().unwrap_or_else(PoisonError::into_inner);
+        let times = self.shared.times.lock();
         times.get(target).cloned().unwrap_or_default()
     }
 }
@@ -146,7 +147,7 @@ async fn serve(stream: TcpStream, shared: &Shared) {
 impl Shared {
     fn note(&self, target: String, at: Instant) {
         let path = target.split('?').next().unwrap_or_default().to_owned();
-        self.times.lock().unwrap_or_else(PoisonError::into_inner).entry(target).or_default().push(at);
+        self.times.lock().entry(target).or_default().push(at);
         self.arrived.send_modify(|arrived| {
             arrived.total += 1;
             *arrived.by_path.entry(path).or_default() += 1;

@@ -18,11 +18,11 @@ const here = dirname(fileURLToPath(import.meta.url));
 const root = join(here, "..", "..");
 
 /** Files to check: documents, comments and messages of the program, texts of the chart, scripts. Tests are not checked. */
-const CHECKED = /(\.md|^src\/.*\.rs|NOTES\.txt|values\.yaml|files\/rules\.yaml|Makefile|hack\/[\w-]+\.sh)$/;
+const CHECKED = /(\.md|^(src|crates)\/.*\.rs|NOTES\.txt|values\.yaml|files\/rules\.yaml|Makefile|hack\/[\w-]+\.sh)$/;
 /** Generated from descriptions that are checked in `src/api`. */
 const NOT_CHECKED = /^docs\/reference\//;
 /** Texts of test code are data, not messages. */
-const MESSAGES = /^src\/(?!.*\btests?(\.rs|\/)).*\.rs$/;
+const MESSAGES = /^(src|crates)\/(?!.*\btests?(\.rs|\/)).*\.rs$/;
 
 const work = mkdtempSync(join(tmpdir(), "prose-"));
 try {

@@ -179,7 +179,8 @@ fn selected(delivery: Delivery, filter: &Filter) -> Option<Row> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, Mutex};
+    use parking_lot::Mutex;
+    use std::sync::Arc;
 
     use kube::client::Body;
     use serde_json::{Value, json};
@@ -224,7 +225,7 @@ mod tests {
         let noted = continued.clone();
         let service = tower::service_fn(move |request: http::Request<Body>| {
             let is_second = request.uri().query().unwrap_or_default().contains("continue=");
-            noted.lock().unwrap().push(is_second);
+            noted.lock().push(is_second);
             let page = |name: &str, next: &str| {
                 let metadata = json!({"resourceVersion": "9", "continue": next});
                 let kind = ("relaybook.dev/v1alpha1", "DeliveryList");
@@ -249,11 +250,11 @@ mod tests {
         let (client, continued) = expiring(1);
         let all: Vec<_> = rows(&client, None, Filter::default()).map_ok(|row| row.name).try_collect().await.unwrap();
         assert_eq!(all, ["a", "b"], "each is returned once");
-        assert_eq!(*continued.lock().unwrap(), [false, true, false, true]);
+        assert_eq!(*continued.lock(), [false, true, false, true]);
         // An API server for which each version has expired does not keep the command busy without end.
         let (client, continued) = expiring(u32::MAX);
         let all: Result<Vec<_>, _> = rows(&client, None, Filter::default()).try_collect().await;
         assert!(matches!(all, Err(AuditError::List(_))), "{all:?}");
-        assert_eq!(continued.lock().unwrap().len(), 12);
+        assert_eq!(continued.lock().len(), 12);
     }
 }

@@ -7,6 +7,8 @@ use std::io;
 
 use serde::Serialize;
 
+use relaybook_text::cut;
+
 use crate::api::{Change, ChangeLog, PipelineStatus};
 
 use super::log::{kept, merge_two};
@@ -25,19 +27,6 @@ pub const MAX_MESSAGE: usize = 1024;
 const STEPS: [usize; 5] = [MAX_MESSAGE, 512, 256, 128, 64];
 /// Maximum size of `status.dropped`, in bytes.
 const MARK: usize = 80;
-/// Ends a message that was cut.
-const ELLIPSIS: char = '…';
-
-/// The text in at most `max` bytes, ending in an ellipsis if something was left out.
-#[must_use]
-pub fn cut(text: &str, max: usize) -> Cow<'_, str> {
-    if text.len() <= max {
-        return Cow::Borrowed(text);
-    }
-    let end = text.floor_char_boundary(max.saturating_sub(ELLIPSIS.len_utf8()));
-    Cow::Owned(format!("{}{ELLIPSIS}", &text[..end]))
-}
-
 /// Whether `shown` is `full`, or one of the shortened forms of `full` that [`fit`] produces.
 #[must_use]
 pub fn is_cut_of(shown: &str, full: &str) -> bool {

@@ -7,6 +7,8 @@
 //! are always those of the mirror's promotion, then those of the next newer one. The mirror and the changes are in the same write of the
 //! status. So the log is the same however often and however late the promotions are read.
 
+use relaybook_text::cut;
+
 use crate::api::pipeline::EnvironmentStatus;
 use crate::api::promotion::{EnvironmentPromotion, Phase, PromotionState, Step, WaitingApproval};
 use crate::api::{ChangeLog, Promotion, State, Status, Time};
@@ -14,7 +16,7 @@ use crate::promotion::names::{Order, order};
 use crate::promotion::policy::strategy_name;
 use crate::promotion::reason::WAITING_APPROVAL;
 
-use super::fit::{MAX_MESSAGE, cut};
+use super::fit::MAX_MESSAGE;
 use super::log::append;
 
 /// Prefix of the subjects of promotions. The rest is the name of the environment.

@@ -5,11 +5,13 @@
 //! difference from the last settled state in status, revision, configuration or drift. A difference only in reason or message is not a
 //! change.
 
+use relaybook_text::cut;
+
 use crate::api::values::configuration::differ;
 use crate::api::{Settled, State, Status};
 use crate::observe::Observation;
 
-use super::fit::{MAX_MESSAGE, cut};
+use super::fit::MAX_MESSAGE;
 
 /// What an observation means, compared with the settled state.
 #[allow(clippy::large_enum_variant, reason = "it lives for a moment, on the stack")]

@@ -9,7 +9,7 @@ use futures::{Stream, StreamExt as _, TryStreamExt as _};
 use super::shared::{Connection, Place, failure, named};
 use crate::api::{Time, now};
 use crate::audit::{AuditError, Filter, Row, StateFilter, changes, newest_first, rows};
-use crate::telemetry::escaped;
+use relaybook_text::escaped;
 
 #[derive(Debug, Args)]
 pub(super) struct AuditArgs {

@@ -9,7 +9,7 @@ use super::shared::Place;
 use super::shared::named::{self, of_promotion};
 use crate::preview::live;
 use crate::promotion::request::{ask, command};
-use crate::telemetry::escaped;
+use relaybook_text::escaped;
 
 #[derive(Debug, Args)]
 pub(super) struct PromoteArgs {

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::lint::counted;
 use crate::setters::{Change, Edit, EnvironmentRef, NoSetters, Part, Problem, Revision, Setter, edit, scan, unified};
-use crate::telemetry::escaped;
+use relaybook_text::escaped;
 use tree::YamlFile;
 
 #[derive(Debug, Args)]

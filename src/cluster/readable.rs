@@ -95,7 +95,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::api::values::spellings::spelling;
+    use relaybook_text::spelling;
 
     fn kind(api_version: &str, kind: &str) -> ObjectKind {
         ObjectKind::parse(api_version, kind).unwrap()

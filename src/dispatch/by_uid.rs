@@ -3,8 +3,8 @@
 //! In: values of pipelines and notifications. Out: the values. A reconcile can end after its object was deleted, and store its value again.
 //! So the values of objects that do not exist are dropped periodically.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Values by uid.
 #[derive(Debug)]
@@ -18,7 +18,7 @@ impl<T> Default for ByUid<T> {
 
 impl<T> ByUid<T> {
     fn book(&self) -> MutexGuard<'_, HashMap<String, T>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Stores a value.

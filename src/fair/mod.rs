@@ -8,8 +8,9 @@
 
 mod turns;
 
+use parking_lot::Mutex;
 use std::hash::Hash;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
@@ -99,7 +100,7 @@ impl<K: Key, G: Key> Permits<K, G> {
     /// Changes the state, and sends the permits that are free now.
     fn change<R>(&self, change: impl FnOnce(&mut State<K, G>) -> R) -> R {
         let (result, next) = {
-            let mut turns = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut turns = self.0.lock();
             turns.pass(since_boot());
             let result = change(&mut turns);
             let next: Vec<_> = std::iter::from_fn(|| turns.next(oneshot::Sender::is_closed)).collect();

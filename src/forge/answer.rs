@@ -4,6 +4,8 @@ use http::HeaderMap;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use relaybook_text::clean;
+
 use super::error::Error;
 use super::intent::{Intent, Meaning};
 use super::limits::Limits;
@@ -12,7 +14,7 @@ use crate::api::values::redirect::redirect_origin;
 
 /// Maximum size of an answer, in bytes.
 pub const MAX_ANSWER: usize = 1024 * 1024;
-/// Maximum length of the words of a forge, in characters.
+/// Maximum length of the words of a forge, in bytes.
 const MAX_WORDS: usize = 512;
 /// Maximum depth at which words are looked for.
 const MAX_DEPTH: u8 = 4;
@@ -57,7 +59,7 @@ impl Answer<'_> {
         let mut found = Vec::new();
         collect(&value, MAX_DEPTH, &mut found);
         found.dedup();
-        clean(&found.join("; "))
+        clean(&found.join("; "), MAX_WORDS)
     }
 }
 
@@ -123,7 +125,7 @@ fn rejected(repository: &Repository, answer: &Answer<'_>) -> Error {
         if status == 403
             && let Some(value) = answer.header(header).filter(|value| !value.trim().is_empty())
         {
-            words = clean(&format!("{words}{}{sentence} {value}", if words.is_empty() { "" } else { "; " }));
+            words = clean(&format!("{words}{}{sentence} {value}", if words.is_empty() { "" } else { "; " }), MAX_WORDS);
             break;
         }
     }
@@ -163,34 +165,6 @@ fn by_field(fields: &serde_json::Map<String, Value>, depth: u8, found: &mut Vec<
         collect(value, depth, &mut texts);
         found.extend(texts.into_iter().map(|text| format!("{field}: {text}")));
     }
-}
-
-/// Returns a text on one line, of at most [`MAX_WORDS`] characters, without characters that could change how it is shown.
-pub(super) fn clean(text: &str) -> String {
-    let shown = text.chars().map(|c| if is_unsafe(c) { ' ' } else { c });
-    let mut clean = String::with_capacity(text.len().min(4 * MAX_WORDS));
-    let mut count = 0;
-    for c in shown {
-        if c == ' ' && (clean.is_empty() || clean.ends_with(' ')) {
-            continue;
-        }
-        if count + 1 == MAX_WORDS {
-            clean.push('…');
-            break;
-        }
-        clean.push(c);
-        count += 1;
-    }
-    clean.trim_end().to_owned()
-}
-
-/// Whether a character is a control character, changes the direction of text, or is invisible.
-pub(super) fn is_unsafe(c: char) -> bool {
-    let formats = ['\u{ad}', '\u{61c}', '\u{180e}', '\u{2028}', '\u{2029}', '\u{feff}'];
-    c.is_control()
-        || formats.contains(&c)
-        || matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{fff9}'..='\u{fffb}')
-        || matches!(c, '\u{e0000}'..='\u{e007f}')
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 
 use std::fmt::Write as _;
 
-use super::answer::is_unsafe;
+use relaybook_text::{cut_chars, is_unsafe};
 
 /// Maximum length of a title, in characters. GitLab and Bitbucket Server allow 255.
 pub const MAX_TITLE: usize = 200;
@@ -60,7 +60,7 @@ pub fn title(promoted: &Promoted<'_>) -> String {
 #[must_use]
 pub fn titled(text: &str) -> String {
     let line: String = text.chars().map(|c| if is_unsafe(c) { ' ' } else { c }).collect();
-    cut(line.trim(), MAX_TITLE)
+    cut_chars(line.trim(), MAX_TITLE).into_owned()
 }
 
 /// Returns the description of a pull request: Markdown, with the marker as the last line.
@@ -163,15 +163,7 @@ fn escaped(text: &str, max: usize, spaces: Spaces) -> String {
         }
         before = c;
     }
-    cut(&shown, max)
-}
-
-/// Returns at most `max` characters.
-fn cut(text: &str, max: usize) -> String {
-    match text.char_indices().nth(max.saturating_sub(1)) {
-        Some((end, last)) if end + last.len_utf8() < text.len() => format!("{}…", &text[..end]),
-        _ => text.to_owned(),
-    }
+    cut_chars(&shown, max).into_owned()
 }
 
 #[cfg(test)]
@@ -234,7 +226,7 @@ mod tests {
             ("\0", "\\u{0}"),
         ] {
             let promoted = Promoted { revision, previous: Some(revision), ..PROMOTED };
-            assert_eq!(title(&promoted), format!("Promote podinfo to prod: {}", cut(shown, MAX_IN_TITLE)));
+            assert_eq!(title(&promoted), format!("Promote podinfo to prod: {}", cut_chars(shown, MAX_IN_TITLE)));
             let body = body(&promoted);
             assert!(body.contains(&format!("| Revision | `{shown}` |\n| Previous revision | `{shown}` |\n")), "{body}");
             assert_eq!(body.matches('`').count() % 2, 0, "{body}");

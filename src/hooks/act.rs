@@ -17,7 +17,8 @@ use crate::k8s::call::{CallError, call};
 use crate::k8s::guarded::{Guarded, Outcome};
 use crate::report::events::Events;
 use crate::telemetry::metrics::{ApiWrite, WriteResult};
-use crate::telemetry::{Metrics, chain, escaped};
+use crate::telemetry::{Metrics, chain};
+use relaybook_text::escaped;
 
 /// The value of [`APPROVED_BY`].
 const HOOK: &str = "hook";

@@ -1,8 +1,9 @@
 //! The steps from a request to its answer: limits of its source, keys, signature, limits of its pipeline, and what it asks for.
 
+use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
 use http::HeaderMap;
@@ -104,12 +105,12 @@ impl Service {
         if !self.0.complete.load(Ordering::Acquire) {
             return Answer::Unavailable("the keys have not been read yet; send the request again");
         }
-        if let Err(wait) = self.limits().unverified(source, since_boot()) {
+        if let Err(wait) = self.0.limits.lock().unverified(source, since_boot()) {
             return Answer::TooMany(wait);
         }
         let Some((entry, signer)) = self.verify(route, headers, body) else { return Answer::Unauthorized };
         verified();
-        if let Err(wait) = self.limits().verified(source, route.hook, &entry.uid, since_boot()) {
+        if let Err(wait) = self.0.limits.lock().verified(source, route.hook, &entry.uid, since_boot()) {
             return Answer::TooMany(wait);
         }
         let act = self.in_turn(&route.pipeline, async {
@@ -185,12 +186,12 @@ impl Service {
 
     /// Returns the pipelines.
     pub(super) fn directory(&self) -> RwLockReadGuard<'_, Directory> {
-        self.0.directory.read().unwrap_or_else(PoisonError::into_inner)
+        self.0.directory.read()
     }
 
     /// Returns the pipelines, to change them.
     pub(super) fn directory_mut(&self) -> RwLockWriteGuard<'_, Directory> {
-        self.0.directory.write().unwrap_or_else(PoisonError::into_inner)
+        self.0.directory.write()
     }
 
     /// Returns what is known of the Secrets, by which requests are verified.
@@ -216,11 +217,7 @@ impl Service {
     }
 
     fn planned(&self) -> MutexGuard<'_, BTreeSet<ObjectName>> {
-        self.0.planned.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn limits(&self) -> MutexGuard<'_, Limits> {
-        self.0.limits.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.planned.lock()
     }
 }
 

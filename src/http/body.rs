@@ -108,13 +108,13 @@ mod tests {
     #[tokio::test]
     async fn what_arrives_extends_the_time() {
         let parts = stream::iter([Ok::<_, io::Error>("xx"), Ok("yyy")]).chain(stream::pending());
-        let asked = std::sync::Mutex::new(Vec::new());
+        let asked = parking_lot::Mutex::new(Vec::new());
         let time = |arrived| {
-            asked.lock().unwrap().push(arrived);
+            asked.lock().push(arrived);
             if arrived < 5 { Duration::from_mins(5) } else { Duration::ZERO }
         };
         assert_eq!(read_within(Body::from_stream(parts), LONGEST, time).await, Err(Unread::TooSlow));
-        assert_eq!(*asked.lock().unwrap(), [0, 2, 5]);
+        assert_eq!(*asked.lock(), [0, 2, 5]);
     }
 
     /// Returns how much has arrived after which second, if this much arrives in each second and the client never ends.

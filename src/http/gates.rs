@@ -1,7 +1,8 @@
 //! The conditions that must hold before the process is ready.
 
+use parking_lot::RwLock;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
 
 /// Named gates. All are closed at first; the process is ready when all are open. Cheap to clone.
 #[derive(Clone, Debug, Default)]
@@ -21,14 +22,14 @@ impl Gates {
     #[must_use = "a gate that is dropped can never be opened"]
     pub fn add(&self, name: &'static str) -> Gate {
         let gate = Gate { name, open: Arc::default() };
-        self.all.write().unwrap_or_else(PoisonError::into_inner).push(gate.clone());
+        self.all.write().push(gate.clone());
         gate
     }
 
     /// Returns the names of the closed gates, in the order in which they were added.
     #[must_use]
     pub fn closed(&self) -> Vec<&'static str> {
-        let all = self.all.read().unwrap_or_else(PoisonError::into_inner);
+        let all = self.all.read();
         all.iter().filter(|gate| !gate.open.load(Ordering::Acquire)).map(|gate| gate.name).collect()
     }
 }

@@ -4,8 +4,9 @@
 //! one namespace hang until their deadline. So each namespace starts with few permits. It gains one with each response, up to a quarter of
 //! the total, and loses one with each unanswered call. A hanging namespace blocks no other.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -88,7 +89,7 @@ impl NamespaceLimiter {
     }
 
     fn entries(&self) -> MutexGuard<'_, HashMap<String, NamespaceEntry>> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+        self.entries.lock()
     }
 }
 

@@ -6,8 +6,9 @@
 //!
 //! A namespace waits only while others are active. One that is alone can use the whole API server.
 
+use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::telemetry::Metrics;
@@ -54,14 +55,14 @@ impl NamespacePace {
     /// Returns how long a write waits now.
     #[must_use]
     pub fn wait(&self, namespace: &str, now: Instant) -> Duration {
-        let accounts = self.accounts.lock().unwrap_or_else(PoisonError::into_inner);
+        let accounts = self.accounts.lock();
         accounts.get(namespace).map_or(Duration::ZERO, |account| account.wait(now))
     }
 
     /// Returns how many bytes can be written without a wait.
     #[must_use]
     pub fn left(&self, namespace: &str, now: Instant) -> usize {
-        let accounts = self.accounts.lock().unwrap_or_else(PoisonError::into_inner);
+        let accounts = self.accounts.lock();
         if is_alone(&accounts, namespace, now) {
             return usize::MAX;
         }
@@ -75,7 +76,7 @@ impl NamespacePace {
     #[must_use]
     pub fn spend(&self, namespace: &str, bytes: usize, now: Instant) -> Duration {
         let (wait, warns) = {
-            let mut accounts = self.accounts.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut accounts = self.accounts.lock();
             if !accounts.contains_key(namespace) {
                 accounts.retain(|_, account| account.is_active(now));
                 accounts.insert(namespace.to_owned(), Account { full: now, written: now, warned: None });
@@ -184,7 +185,7 @@ mod tests {
         assert_eq!(pace.left("team-a", later), usize::MAX);
         assert_eq!(pace.spend("team-a", 1024 * MIB, later), Duration::ZERO, "the other has written nothing for long");
         assert_eq!(pace.spend("team-c", 1, later), Duration::ZERO);
-        assert_eq!(pace.accounts.lock().unwrap().len(), 2, "idle namespaces are forgotten");
+        assert_eq!(pace.accounts.lock().len(), 2, "idle namespaces are forgotten");
     }
 
     #[test]

@@ -3,8 +3,8 @@
 //! In: which shard handles each object, from the watches of the controllers. Out: whether work on an object can be started. An object that
 //! comes from another shard is ours from the next term on, because that term begins with new lists.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// Time for which a deleted object still belongs to its shard: its last deliveries are canceled by then.
@@ -33,7 +33,7 @@ enum Place {
 
 impl Assigned {
     fn objects(&self) -> MutexGuard<'_, HashMap<String, Object>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Notes whether this shard handles an object. `term`: the current one, if its bucket is ours. Returns `true` if it came from another shard

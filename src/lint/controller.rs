@@ -15,15 +15,15 @@ use crate::api::values::shard::SHARD_LABEL;
 use crate::api::{Notification, Pipeline, PipelineSet, Promotion};
 use crate::config::layers::{Layer, Source as Author};
 use crate::manifests::field::{below, entry, is_within, steps};
-use crate::manifests::one_line;
 use crate::pipeline::plan::plan;
 use crate::promotion::{Sample, names, unusable};
 use crate::sets::{self, Settings};
+use relaybook_text::first_line;
 
 /// Parses an object as a kind of Relaybook. Returns the problem if the object does not match the type.
 pub(super) fn parse<K: DeserializeOwned + kube::Resource>(object: &Value, namespace: &str) -> Result<K, FieldProblem> {
     let mut parsed: K = serde_path_to_error::deserialize(object)
-        .map_err(|e| (e.path().to_string(), one_line(&e.inner().to_string()), Source::Controller))?;
+        .map_err(|e| (e.path().to_string(), first_line(&e.inner().to_string()), Source::Controller))?;
     parsed.meta_mut().namespace.get_or_insert_with(|| namespace.to_owned());
     Ok(parsed)
 }

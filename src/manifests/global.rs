@@ -5,8 +5,10 @@ use std::sync::LazyLock;
 
 use serde_json::Value;
 
+use relaybook_text::{cut_chars, first_line};
+
 use super::field::steps;
-use super::{Broken, Document, Place, Structure, one_line, read};
+use super::{Broken, Document, Place, Structure, read};
 use crate::api::global::{GlobalConfig, schema};
 use crate::config::{Global, is_secret};
 
@@ -77,17 +79,17 @@ pub fn understand(document: &Document, namespace: &str) -> Result<Global, Vec<Wr
 
 fn typed(object: Value, namespace: &str) -> Result<Global, (String, String)> {
     let config: GlobalConfig =
-        serde_path_to_error::deserialize(object).map_err(|e| (e.path().to_string(), one_line(&e.inner().to_string())))?;
+        serde_path_to_error::deserialize(object).map_err(|e| (e.path().to_string(), first_line(&e.inner().to_string())))?;
     Global::new(&config, namespace)
 }
 
 fn wrong(document: &Document, (field, message): (String, String)) -> Wrong {
-    let message = cut(&without_secret(document, &field, message), LONGEST_MESSAGE);
-    Wrong { place: document.place(&field), field: cut(&field, LONGEST_FIELD), message }
+    let message = cut_chars(&without_secret(document, &field, message), LONGEST_MESSAGE).into_owned();
+    Wrong { place: document.place(&field), field: cut_chars(&field, LONGEST_FIELD).into_owned(), message }
 }
 
 fn not_yaml(broken: &Broken) -> Wrong {
-    let message = format!("not YAML: {}", cut(&broken.problem, LONGEST_MESSAGE));
+    let message = format!("not YAML: {}", cut_chars(&broken.problem, LONGEST_MESSAGE));
     Wrong { place: broken.place, field: String::new(), message }
 }
 
@@ -104,13 +106,6 @@ fn without_secret(document: &Document, field: &str, message: String) -> String {
     match value {
         Some(value) if !value.is_object() && !value.is_array() => message.replace(&value.to_string(), "this"),
         _ => message,
-    }
-}
-
-fn cut(text: &str, most: usize) -> String {
-    match text.char_indices().nth(most) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text.to_owned(),
     }
 }
 

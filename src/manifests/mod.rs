@@ -25,6 +25,8 @@ pub use schema::schema;
 pub use structure::{Misfit, NotASchema, Structure};
 pub use texts::ConfigMaps;
 
+use relaybook_text::first_line;
+
 /// Returns what is wrong with a text that is not YAML, on one line. It leaves out hints about options
 /// of the YAML library, which a user cannot set.
 pub fn yaml_problem(error: &serde_saphyr::Error) -> String {
@@ -33,11 +35,6 @@ pub fn yaml_problem(error: &serde_saphyr::Error) -> String {
             let key = key.as_ref().map_or_else(String::new, |key| format!(" `{key}`"));
             format!("the key{key} occurs twice in the same mapping; remove one of them")
         }
-        other => one_line(&other.to_string()),
+        other => first_line(&other.to_string()),
     }
-}
-
-/// Returns the first line of a message of a library.
-pub fn one_line(text: &str) -> String {
-    text.lines().next().unwrap_or_default().trim().to_owned()
 }

@@ -28,6 +28,8 @@ use std::sync::Arc;
 use kube::core::DynamicObject;
 use sha2::{Digest as _, Sha256};
 
+use relaybook_text::prefix;
+
 use crate::api::Status;
 use crate::api::values::revision::cut as cut_revision;
 pub use errors::Errors;
@@ -153,8 +155,8 @@ pub fn see(object: Option<&DynamicObject>, revision_path: Option<&RevisionPath>)
         attempted_revision: cut_revision(reading.tried),
         configuration: cut_revision(reading.configuration),
         attempted_configuration: cut_revision(reading.tried_configuration),
-        reason: cut(verdict.reason, MAX_REASON),
-        message: cut(verdict.message, MAX_MESSAGE),
+        reason: prefix(&verdict.reason, MAX_REASON).to_owned(),
+        message: prefix(&verdict.message, MAX_MESSAGE).to_owned(),
         drifted: reading.drifted || kstatus::drifted(&view),
         drift_unknown: reading.drift_unknown,
         suspended: reading.suspended,
@@ -194,11 +196,6 @@ pub fn reader(api_version: &str, kind: &str, revision_path: Option<&str>) -> Str
     let first = path.trim_start_matches(|c: char| !c.is_alphabetic());
     let edition = if first.starts_with("status") { STATUS_PATH_EDITION } else { "" };
     format!("{rules}@{}{edition}", &hex::encode(Sha256::digest(path))[..PATH_HASH])
-}
-
-fn cut(mut text: String, max: usize) -> String {
-    text.truncate(text.floor_char_boundary(max));
-    text
 }
 
 #[cfg(test)]

@@ -8,6 +8,8 @@ use std::sync::Arc;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::core::{DynamicObject, Expression, Selector};
 
+use relaybook_text::prefix;
+
 use super::RevisionPath;
 use crate::api::Time;
 use crate::api::pipeline::source::{FLEET_GROUP, FleetCluster};
@@ -114,7 +116,7 @@ impl Traits {
         let owners = owners.map(|owner| (table.text(&owner.kind), table.text(&owner.name))).collect();
         let created = meta.creation_timestamp.as_ref().map(|created| created.0.as_second());
         let cluster = path.map(|path| path.find(object)).filter(|cluster| !cluster.is_empty());
-        let cluster = cluster.map(|cluster| table.text(&super::cut(cluster, MAX_CLUSTER)));
+        let cluster = cluster.map(|cluster| table.text(prefix(&cluster, MAX_CLUSTER)));
         Self { labels, owners, created, cluster, fleet: fleet(object).map(Box::new) }
     }
 
@@ -172,7 +174,7 @@ fn fleet(object: &DynamicObject) -> Option<FleetTraits> {
     let kind = ObjectKind::parse(&types.api_version, &types.kind).ok().filter(|kind| kind.group() == FLEET_GROUP)?;
     let text = |pointer: &str, max: usize| {
         let text = object.data.pointer(pointer).and_then(|value| value.as_str()).unwrap_or_default();
-        super::cut(text.to_owned(), max)
+        prefix(text, max).to_owned()
     };
     match kind.kind() {
         "ClusterGroup" => {

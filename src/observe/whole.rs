@@ -10,6 +10,8 @@ use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
 
+use relaybook_text::prefix;
+
 use super::errors::Errors;
 use super::{IfStaged, Observation};
 use crate::api::Status;
@@ -284,7 +286,7 @@ fn of_revision(own: &Observation, required: &Revision, members: &[Member<'_>]) -
         return said;
     };
     let revision = if required.in_status { own.revision.clone() } else { String::new() };
-    Observation { status, reason, message: super::cut(message, super::MAX_MESSAGE), revision, ..said }
+    Observation { status, reason, message: prefix(&message, super::MAX_MESSAGE).to_owned(), revision, ..said }
 }
 
 /// Returns the errors of a parent and of its parts.

@@ -4,8 +4,9 @@
 //! [`Answer`] for each offer. The change of such a delivery is still in the log of its pipeline, because the cursor waits for the answer. So
 //! a crash loses nothing: the next process derives the delivery again, with the same id.
 
+use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
@@ -54,30 +55,26 @@ struct Entry {
 pub struct Direct(Arc<Mutex<HashMap<RecordId, Entry>>>);
 
 impl Direct {
-    fn entries(&self) -> MutexGuard<'_, HashMap<RecordId, Entry>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Returns how many deliveries are not recorded yet.
     #[must_use]
     pub fn count(&self) -> usize {
-        self.entries().len()
+        self.0.lock().len()
     }
 
     /// Returns whether a delivery is not recorded yet.
     #[must_use]
     pub fn contains(&self, id: &RecordId) -> bool {
-        self.entries().contains_key(id)
+        self.0.lock().contains_key(id)
     }
 
     /// Adds a delivery whose first write is awaited.
     pub fn add(&self, id: &RecordId, answer: oneshot::Sender<Answer>) {
-        self.entries().insert(id.clone(), Entry { answer: Some(answer), failure: None });
+        self.0.lock().insert(id.clone(), Entry { answer: Some(answer), failure: None });
     }
 
     /// Answers an offer of a delivery that is already being attempted: with the failure of its last write, or later, after its next write.
     pub fn ask_again(&self, id: &RecordId, answer: oneshot::Sender<Answer>) {
-        let mut entries = self.entries();
+        let mut entries = self.0.lock();
         let Some(entry) = entries.get_mut(id) else {
             let _ = answer.send(Answer::Recorded);
             return;
@@ -92,7 +89,7 @@ impl Direct {
 
     /// Notes that a delivery is recorded, or that it never will be because nothing refers to it any more.
     pub fn recorded(&self, id: &RecordId) {
-        if let Some(answer) = self.entries().remove(id).and_then(|entry| entry.answer) {
+        if let Some(answer) = self.0.lock().remove(id).and_then(|entry| entry.answer) {
             // The dispatcher may have ended its pass. Then its next pass finds the delivery.
             let _ = answer.send(Answer::Recorded);
         }
@@ -100,7 +97,7 @@ impl Direct {
 
     /// Notes that a write has failed and is repeated.
     pub fn failed(&self, id: &RecordId, error: &JournalError) {
-        if let Some(entry) = self.entries().get_mut(id) {
+        if let Some(entry) = self.0.lock().get_mut(id) {
             let (detail, is_refused) = (error.detail(), error.is_refused());
             if let Some(answer) = entry.answer.take() {
                 let _ = answer.send(Answer::Failed(JournalError::OutcomePending { detail: detail.clone(), is_refused }));
@@ -111,21 +108,21 @@ impl Direct {
 
     /// Forgets that the last write has failed, because another one starts for this offer.
     pub fn retried(&self, id: &RecordId, answer: oneshot::Sender<Answer>) {
-        if let Some(entry) = self.entries().get_mut(id) {
+        if let Some(entry) = self.0.lock().get_mut(id) {
             *entry = Entry { answer: Some(answer), failure: None };
         }
     }
 
     /// Forgets a delivery that was not attempted. The dispatcher records it first.
     pub fn forget(&self, id: &RecordId) {
-        if let Some(answer) = self.entries().remove(id).and_then(|entry| entry.answer) {
+        if let Some(answer) = self.0.lock().remove(id).and_then(|entry| entry.answer) {
             let _ = answer.send(Answer::Declined);
         }
     }
 
     /// Drops everyone who waits, because the engine has ended.
     pub fn close(&self) {
-        self.entries().clear();
+        self.0.lock().clear();
     }
 }
 

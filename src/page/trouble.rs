@@ -1,7 +1,8 @@
 //! Why something cannot be shown, in one sentence with the remedy. Pure.
 
+use relaybook_text::cut_chars;
+
 use crate::audit::{AuditError, RedeliverError};
-use crate::page::screens::parts::cut;
 use crate::preview::PreviewError;
 use crate::telemetry::api_error;
 
@@ -137,7 +138,7 @@ fn innermost(error: &kube::Error) -> &kube::Error {
 }
 
 fn short(text: &str) -> String {
-    cut(text.trim_end_matches('.'), LONGEST).into_owned()
+    cut_chars(text.trim_end_matches('.'), LONGEST).into_owned()
 }
 
 #[cfg(test)]

@@ -3,8 +3,9 @@
 //! It is built from kube's `applier`, the layer below its `Controller`, because the loop must also notice deleted pipelines. When a
 //! pipeline is deleted, its watches are no longer needed.
 
+use parking_lot::MutexGuard;
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use futures::{FutureExt as _, Stream, StreamExt as _, future, stream};
@@ -35,7 +36,7 @@ const WAKE_BUFFER: usize = 1024;
 
 impl Context {
     fn trackers(&self) -> MutexGuard<'_, HashMap<Follower, WriteTracker>> {
-        self.trackers.lock().unwrap_or_else(PoisonError::into_inner)
+        self.trackers.lock()
     }
 
     /// Returns the pipelines of this namespace that were reconciled. `None`: of all namespaces.
@@ -47,12 +48,12 @@ impl Context {
 
     /// Returns the leadership term in which the pipelines of this namespace were last listed.
     fn listed(&self, namespace: &str) -> Option<u64> {
-        let listed = self.listed.lock().unwrap_or_else(PoisonError::into_inner);
+        let listed = self.listed.lock();
         listed.get(&None).or_else(|| listed.get(&Some(namespace.to_owned()))).copied()
     }
 
     fn note_listed(&self, namespace: Option<&String>, term: u64) {
-        self.listed.lock().unwrap_or_else(PoisonError::into_inner).insert(namespace.cloned(), term);
+        self.listed.lock().insert(namespace.cloned(), term);
     }
 
     /// Forgets a deleted pipeline and releases its watches.

@@ -5,11 +5,13 @@
 
 use kube::ResourceExt as _;
 
+use relaybook_text::cut;
+
 use super::status::Base;
 use crate::api::conditions::{self, ConditionStatus, HOOKS_READY};
 use crate::api::notification::credentials::SecretName;
 use crate::api::{Pipeline, PipelineStatus, Time};
-use crate::changelog::{MAX_MESSAGE, cut};
+use crate::changelog::MAX_MESSAGE;
 use crate::promotion::policy::hook_secrets;
 use crate::webhook::Unsigned;
 

@@ -21,8 +21,8 @@ mod reconcile;
 mod status;
 mod write;
 
+use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::sync::Mutex;
 
 use kube::Client;
 use tokio_util::sync::CancellationToken;

@@ -7,8 +7,9 @@
 //! A pipeline is identified by its uid: a pipeline that is created again under the same name has no promotions yet. Only the parts of an
 //! object are kept that the status of its pipeline depends on.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use futures::{Stream, StreamExt as _, stream};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -42,7 +43,7 @@ struct Book {
 
 impl Promotions {
     fn book(&self) -> MutexGuard<'_, Book> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Returns the promotions of a pipeline. `None`: they are not known yet in this leadership term.

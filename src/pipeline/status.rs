@@ -9,12 +9,14 @@ pub(super) mod target;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::Duration;
 
+use relaybook_text::cut;
+
 use crate::api::conditions::ConditionStatus;
 use crate::api::pipeline::target::{Entry, TargetInfo};
 use crate::api::pipeline::{EnvironmentStatus, GeneratedFrom, TargetStatus};
 use crate::api::values::refs::ClusterRef;
 use crate::api::{ChangeLog, Pipeline, PipelineStatus, Promotion, Status, Time};
-use crate::changelog::{MAX_STATUS, compact, cut, fit, kept, open, prune};
+use crate::changelog::{MAX_STATUS, compact, fit, kept, open, prune};
 use crate::cluster::{Reachability, Reading};
 
 use super::hooks::{Keys, set_hooks_ready};

@@ -4,11 +4,13 @@ use kube::{Resource as _, ResourceExt as _};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use relaybook_text::first_line;
+
 use super::PreviewError;
 use crate::api::Notification;
 use crate::api::values::refs::ConfigMapKey;
 use crate::config::Text;
-use crate::manifests::{Broken, ConfigMaps, Document, one_line, read, schema, unknown};
+use crate::manifests::{Broken, ConfigMaps, Document, read, schema, unknown};
 
 /// The Notifications and ConfigMaps of some files.
 #[derive(Debug, Default)]
@@ -64,7 +66,7 @@ fn parse<K: DeserializeOwned>(file: &str, document: &Document) -> Result<K, Prev
         file: file.to_owned(),
         object: described(document),
         field: e.path().to_string(),
-        problem: one_line(&e.inner().to_string()),
+        problem: first_line(&e.inner().to_string()),
     })
 }
 

@@ -30,7 +30,7 @@ pub mod state;
 mod testing;
 mod text;
 
-use std::sync::Mutex;
+use parking_lot::Mutex;
 
 use kube::Client;
 use tokio::sync::mpsc;

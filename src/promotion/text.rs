@@ -1,7 +1,7 @@
 //! Pure: texts in messages. Revisions and names come from other systems, so they are escaped and bounded.
 
 use crate::api::values::revision::{MAX, is_whole};
-use crate::telemetry::escaped;
+use relaybook_text::{cut, escaped};
 
 /// Maximum length of a message, in bytes.
 const MESSAGE: usize = 1024;
@@ -9,25 +9,23 @@ const MESSAGE: usize = 1024;
 const SHOWN: usize = 128;
 /// Maximum length of an error or a response in a message, in bytes.
 const ANSWER: usize = 256;
-/// Ends a text that was cut.
-const ELLIPSIS: char = '…';
 
 /// Returns a message with at most 1 KiB.
 #[must_use]
 pub(super) fn bounded(message: &str) -> String {
-    cut(message, MESSAGE)
+    cut(message, MESSAGE).into_owned()
 }
 
 /// Returns a name or revision as a message shows it.
 #[must_use]
 pub(super) fn shown(text: &str) -> String {
-    cut(&escaped(text), SHOWN)
+    cut(&escaped(text), SHOWN).into_owned()
 }
 
 /// Returns an error or a response of a receiver as a message shows it.
 #[must_use]
 pub(super) fn answer(text: &str) -> String {
-    cut(&escaped(text.trim()), ANSWER)
+    cut(&escaped(text.trim()), ANSWER).into_owned()
 }
 
 /// Returns a revision as a message shows it. A revision can be empty.
@@ -43,14 +41,6 @@ pub(super) fn not_whole(text: &str) -> Option<String> {
         let text = shown(text);
         format!("the revision {text} has more than {MAX} bytes, so it is not known as a whole; choose a shorter one with revisionPath")
     })
-}
-
-fn cut(text: &str, max: usize) -> String {
-    if text.len() <= max {
-        return text.to_owned();
-    }
-    let end = text.floor_char_boundary(max.saturating_sub(ELLIPSIS.len_utf8()));
-    format!("{}{ELLIPSIS}", &text[..end])
 }
 
 #[cfg(test)]

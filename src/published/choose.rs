@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use relaybook_text::first_line;
+
 use super::{Dispatch, NAME};
 
 /// Maximum number of namespaces in a message.
@@ -83,7 +85,7 @@ impl Installation {
         let text = data.and_then(|data| data.get(Dispatch::KEY));
         let text = text.ok_or_else(|| unusable(format!("it has no key {}", Dispatch::KEY)))?;
         let dispatch = serde_saphyr::from_str(text);
-        let dispatch = dispatch.map_err(|e| unusable(format!("{}: {}", Dispatch::KEY, one_line(&e.to_string()))))?;
+        let dispatch = dispatch.map_err(|e| unusable(format!("{}: {}", Dispatch::KEY, first_line(&e.to_string()))))?;
         Ok(Self { namespace: namespace.to_owned(), dispatch })
     }
 
@@ -119,11 +121,6 @@ pub(super) fn choose(all: Vec<Result<Installation, LookupError>>, namespace: &st
         }
         (None, _) => Err(LookupError::NotWatched { namespace, found }),
     }
-}
-
-/// Returns the first line of a message. The other lines of a parser error quote the text that was parsed.
-fn one_line(message: &str) -> String {
-    message.lines().next().unwrap_or_default().trim().to_owned()
 }
 
 #[cfg(test)]

@@ -12,6 +12,8 @@ use std::sync::Arc;
 
 use serde::{Serialize, Serializer};
 
+use relaybook_text::cut;
+
 use crate::api::delivery::{AppObject, Subject, SubjectKind};
 use crate::api::values::permalink::{self, PageUrl};
 use crate::api::values::refs::ClusterRef;
@@ -286,7 +288,7 @@ const fn names_configuration(type_: TransitionType) -> bool {
 /// Joins the texts that are not empty, and cuts the result to the length of a message.
 fn joined(texts: &[&str], separator: &str) -> String {
     let texts: Vec<&str> = texts.iter().copied().filter(|text| !text.is_empty()).collect();
-    promotion::cut(&texts.join(separator), LONGEST_MESSAGE - '…'.len_utf8())
+    cut(&texts.join(separator), LONGEST_MESSAGE).into_owned()
 }
 
 /// Returns the environment that a subject belongs to, or that is the subject.

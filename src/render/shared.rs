@@ -3,8 +3,9 @@
 //! In: the content type and the source of a body. Out: the compiled body that is already in use, or a new one. Thousands of effective
 //! notifications can have the same template and differ only in a parameter. Unused bodies are dropped.
 
+use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
+use std::sync::{Arc, LazyLock, Weak};
 
 /// Below this number of entries, no entry is dropped.
 const FEW: usize = 64;
@@ -45,7 +46,7 @@ impl<T> Shared<T> {
         suits: impl FnOnce(&T) -> bool,
         make: impl FnOnce() -> Result<T, E>,
     ) -> Result<Arc<T>, E> {
-        let known = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = || self.0.lock();
         if let Some(made) = known().all.get(&key).and_then(Weak::upgrade).filter(|made| suits(made)) {
             return Ok(made);
         }
@@ -92,7 +93,7 @@ mod tests {
         let shared = Shared::new();
         let make = |n: i32| shared.get_or_compile(of("text/plain", &n.to_string()), |_| true, || Ok::<_, ()>(n)).unwrap();
         let kept: Vec<_> = (0..10_000).map(make).filter(|n| **n % 100 == 0).collect();
-        let known = shared.0.lock().unwrap().all.len();
+        let known = shared.0.lock().all.len();
         assert!((kept.len()..4 * kept.len()).contains(&known), "{known} are known, {} are used", kept.len());
     }
 }

@@ -16,6 +16,8 @@ use kube::{Client, Error};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+use relaybook_text::prefix;
+
 use crate::api::group;
 use crate::telemetry::chain;
 use crate::telemetry::metrics::{ApiWrite, Metrics, WriteResult};
@@ -63,7 +65,13 @@ impl Events {
     }
 
     fn queue_recurring(&self, type_: EventType, regarding: ObjectReference, reason: &str, action: &'static str, note: &str) {
-        self.queue(QueuedEvent::Recurring { type_, regarding, reason: reason.to_owned(), action, note: cut(note) });
+        self.queue(QueuedEvent::Recurring {
+            type_,
+            regarding,
+            reason: reason.to_owned(),
+            action,
+            note: prefix(note, LONGEST_NOTE).to_owned(),
+        });
     }
 
     /// Queues the Event of a change. Does not wait. While that Event exists, a second call for the same object, serial and reason has no
@@ -78,10 +86,6 @@ impl Events {
             tracing::debug!(%error, "could not queue an event; event dropped");
         }
     }
-}
-
-fn cut(note: &str) -> String {
-    note[..note.floor_char_boundary(LONGEST_NOTE)].to_owned()
 }
 
 /// Returns the sender of Events, and the task that writes them until `stop` is canceled. Events in the queue are then dropped.

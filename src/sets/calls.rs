@@ -8,6 +8,8 @@ use kube::api::{DeleteParams, Patch, PatchParams, Preconditions, PropagationPoli
 use kube::{Api, Resource as _, ResourceExt as _};
 use serde_json::{Value, json};
 
+use relaybook_text::cut;
+
 use super::decide::{Action, identity};
 use super::expand::{Desired, shown};
 use super::made::Made;
@@ -15,7 +17,7 @@ use super::{Context, Error};
 use crate::api::pipeline::Baseline;
 use crate::api::pipeline_set::{Deletion, SET_MANAGER, WrongPipeline};
 use crate::api::{Pipeline, PipelineSet, PipelineSetStatus};
-use crate::changelog::{MAX_MESSAGE, cut};
+use crate::changelog::MAX_MESSAGE;
 use crate::k8s::call::{CallError, call};
 use crate::k8s::guarded::{Guarded, Outcome as Written};
 use crate::leader::Busy;

@@ -16,9 +16,9 @@ use crate::api::pipeline_set::{APPLIED, GeneratorStatus, MAX_PIPELINES, SET, Sou
 use crate::api::values::names::is_subdomain;
 use crate::api::{PipelineSet, PipelineSpec};
 use crate::cluster::selection::{Joined, SourceObject, Sources};
-use crate::manifests::one_line;
 use crate::pipeline::plan::plan;
 use crate::render::SourceData;
+use relaybook_text::first_line;
 
 /// Maximum length of the name of a pipeline.
 const LONGEST: usize = 63;
@@ -162,7 +162,7 @@ impl Here<'_> {
             name: name.to_owned(),
             source: shown(&source),
             reason: reason.to_owned(),
-            message: one_line(message),
+            message: first_line(message),
         };
         let rendered = self.planned.template.render(&data(&source, object));
         let mut rendered = rendered.map_err(|message| wrong("", "TemplateFailed", &message))?;

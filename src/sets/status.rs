@@ -1,10 +1,12 @@
 //! Pure: the next status of a set.
 
+use relaybook_text::cut;
+
 use super::expand::Found;
 use crate::api::conditions::{self, ConditionStatus, READY};
 use crate::api::pipeline_set::{GeneratorStatus, MAX_WRONG, WrongPipeline};
 use crate::api::{PipelineSet, PipelineSetStatus, Time};
-use crate::changelog::{MAX_MESSAGE, cut};
+use crate::changelog::MAX_MESSAGE;
 use crate::pipeline::plan::Refused;
 
 /// What a look has found.

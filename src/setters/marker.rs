@@ -142,7 +142,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::api::values::spellings::spelling;
+    use relaybook_text::spelling;
 
     proptest! {
         /// An environment has one spelling.

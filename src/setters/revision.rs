@@ -3,7 +3,7 @@
 use super::marker::Part;
 use crate::api::values::commit::commit;
 use crate::api::values::revision::{MAX, is_whole};
-use crate::telemetry::escaped;
+use relaybook_text::escaped;
 
 /// A revision without control characters, line breaks and invisible characters, of 1 to 256 bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]

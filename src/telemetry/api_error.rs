@@ -3,6 +3,7 @@
 //! In: an error. Out: a human-readable message. The client's own message is not usable. It contains the answer of the API server
 //! twice, once as a Rust value. For a failed exec plugin it contains the whole output of the plugin, which can be a token.
 
+use relaybook_text::first_line;
 use std::error::Error;
 
 use kube::Error as KubeError;
@@ -47,10 +48,6 @@ fn of_kubeconfig(error: &KubeconfigError) -> String {
         KubeconfigError::LoadClientKey(error) => data("client-key", error),
         other => first_line(&other.to_string()),
     }
-}
-
-fn first_line(text: &str) -> String {
-    text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default().to_owned()
 }
 
 /// Returns the message for an error of the client.

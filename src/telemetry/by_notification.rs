@@ -4,8 +4,9 @@
 //! only notifications with such Deliveries have series, and of these only the first [`Share::MOST`]. A family of the library would
 //! have to be cleared and filled again, and a scrape could happen in between. Here a scrape always gets the last complete set.
 
+use parking_lot::Mutex;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet};
@@ -44,14 +45,10 @@ struct Labels {
 pub(super) struct ByNotification(Arc<Mutex<Vec<Share>>>);
 
 impl ByNotification {
-    fn shares(&self) -> MutexGuard<'_, Vec<Share>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Replaces all shares.
     pub(super) fn put(&self, mut shares: Vec<Share>) {
         shares.truncate(Share::MOST);
-        *self.shares() = shares;
+        *self.0.lock() = shares;
     }
 }
 
@@ -59,7 +56,7 @@ impl Collector for ByNotification {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let help = "Deliveries of a notification that are pending, or parked and kept";
         let mut family = encoder.encode_descriptor("notification_deliveries", help, None, MetricType::Gauge)?;
-        for share in self.shares().clone() {
+        for share in self.0.lock().clone() {
             for (state, count) in [(Standing::Pending, share.pending), (Standing::Parked, share.parked)] {
                 let (pipeline_namespace, notification) = (share.namespace.clone(), share.notification.clone());
                 let labels = Labels { pipeline_namespace, notification, state };

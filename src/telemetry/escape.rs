@@ -10,41 +10,9 @@ use tracing_subscriber::fmt::FmtContext;
 use tracing_subscriber::fmt::format::{FormatEvent, FormatFields, Writer};
 use tracing_subscriber::registry::LookupSpan;
 
+use relaybook_text::{Escaped, is_unsafe};
+
 use super::chain;
-
-/// Whether a character is unsafe: a control character, a line or paragraph separator, invisible, or one that changes the direction of text.
-fn is_unsafe(c: char) -> bool {
-    c.is_control()
-        || matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}')
-        || matches!(c, '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
-}
-
-/// Writes safe characters unchanged, and all others as in a Rust literal: `\n`, `\u{1b}`.
-struct Escaped<'a>(&'a mut dyn Write);
-
-impl Write for Escaped<'_> {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        let mut rest = text;
-        while let Some((at, c)) = rest.char_indices().find(|(_, c)| is_unsafe(*c)) {
-            self.0.write_str(&rest[..at])?;
-            match c {
-                '\n' | '\r' | '\t' => write!(self.0, "{}", c.escape_default())?,
-                _ => write!(self.0, "{}", c.escape_unicode())?,
-            }
-            rest = &rest[at + c.len_utf8()..];
-        }
-        self.0.write_str(rest)
-    }
-}
-
-/// Returns a text for a terminal: on one line, and without control sequences.
-#[must_use]
-pub fn escaped(text: &str) -> String {
-    let mut safe = String::with_capacity(text.len());
-    // Writing to a String cannot fail.
-    let _ = Escaped(&mut safe).write_str(text);
-    safe
-}
 
 /// Fields of events and spans as text: the message, and `name=value`.
 pub(super) struct TextFields;

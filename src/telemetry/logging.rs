@@ -107,8 +107,9 @@ where
 
 #[cfg(test)]
 mod tests {
+    use parking_lot::Mutex;
     use std::io::Write;
-    use std::sync::{Arc, Mutex};
+    use std::sync::Arc;
 
     use super::*;
 
@@ -117,7 +118,7 @@ mod tests {
 
     impl Write for Page {
         fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-            self.0.lock().unwrap().extend_from_slice(bytes);
+            self.0.lock().extend_from_slice(bytes);
             Ok(bytes.len())
         }
 
@@ -146,7 +147,7 @@ mod tests {
         let writer = page.clone();
         let subscriber = subscriber(format, filter, colour, move || writer.clone());
         tracing::subscriber::with_default(subscriber, events);
-        let bytes = page.0.lock().unwrap().clone();
+        let bytes = page.0.lock().clone();
         String::from_utf8(bytes).unwrap()
     }
 

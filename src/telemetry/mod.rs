@@ -20,7 +20,6 @@ pub mod spans;
 mod tracer;
 
 pub use chain::chain;
-pub use escape::escaped;
 pub use metrics::Metrics;
 pub use spans::{Sample, Span, SpanId, Trace};
 pub use tracer::Tracer;

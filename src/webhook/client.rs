@@ -10,10 +10,11 @@ pub(super) mod proxy;
 pub(super) mod tls;
 pub(super) mod traffic;
 pub(super) mod trust;
+use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::future::poll_fn;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderValue, Request, Response};
@@ -142,7 +143,7 @@ impl Clients {
 
     /// Returns the slot for the client with these settings, and creates it if necessary.
     fn slot(&self, settings: Settings, cost: usize) -> Arc<OnceCell<Http>> {
-        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut entries = self.entries.lock();
         let now = Instant::now();
         if let Some(entry) = entries.get_mut(&settings) {
             entry.used = now;
@@ -156,7 +157,7 @@ impl Clients {
 
     /// Removes the slot of a client that could not be created.
     fn forget(&self, settings: &Settings, slot: &Arc<OnceCell<Http>>) {
-        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut entries = self.entries.lock();
         if entries.get(settings).is_some_and(|entry| Arc::ptr_eq(&entry.client, slot)) && !slot.initialized() {
             entries.remove(settings);
         }
@@ -262,7 +263,7 @@ mod tests {
     }
 
     fn timeouts(clients: &Clients) -> Vec<u64> {
-        let mut all: Vec<_> = clients.entries.lock().unwrap().keys().map(|(_, timeout, _)| timeout.as_secs()).collect();
+        let mut all: Vec<_> = clients.entries.lock().keys().map(|(_, timeout, _)| timeout.as_secs()).collect();
         all.sort_unstable();
         all
     }
@@ -286,7 +287,7 @@ mod tests {
     async fn an_unused_client_is_removed_when_another_is_created() {
         let clients = clients();
         drop(get(&clients, 6, &Tls::default()).await.unwrap());
-        let mut entries = clients.entries.lock().unwrap();
+        let mut entries = clients.entries.lock();
         let first = entries.values().map(|entry| entry.used).min().unwrap();
         make_room(&mut entries, CLIENT, first + UNUSED - Duration::from_nanos(1));
         assert_eq!(entries.len(), 2);
@@ -306,7 +307,7 @@ mod tests {
         };
         for number in 10..60 {
             get(&clients, 6, &large(number)).await.unwrap();
-            let costs: usize = clients.entries.lock().unwrap().values().map(|entry| entry.cost).sum();
+            let costs: usize = clients.entries.lock().values().map(|entry| entry.cost).sum();
             assert!(costs <= MEMORY, "{costs}");
         }
         assert_eq!(timeouts(&clients).len(), MEMORY / (CLIENT + 1_000_002));

@@ -5,8 +5,9 @@ pub(super) mod contents;
 pub(super) mod redact;
 pub(super) mod spellings;
 pub(super) mod watches;
+use parking_lot::RwLock;
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Secret;
 use secrecy::SecretSlice;
@@ -99,7 +100,7 @@ impl Secrets {
     /// Returns when this process last saw a known value of one of these Secrets change. The first read is not a change.
     #[must_use]
     pub fn edited<'k>(&self, needed: impl IntoIterator<Item = &'k Needed>) -> Option<Time> {
-        let edits = self.edits.read().unwrap_or_else(PoisonError::into_inner);
+        let edits = self.edits.read();
         needed.into_iter().filter_map(|needed| edits.get(&needed.secret()).copied()).max()
     }
 
@@ -148,14 +149,14 @@ impl Secrets {
     /// Adds a Secret.
     pub(super) fn add(&self, name: SecretName) -> Slot {
         let slot = Slot::default();
-        self.slots.write().unwrap_or_else(PoisonError::into_inner).insert(name, Arc::clone(&slot));
+        self.slots.write().insert(name, Arc::clone(&slot));
         slot
     }
 
     /// Removes a Secret.
     pub(super) fn remove(&self, name: &SecretName) {
-        self.slots.write().unwrap_or_else(PoisonError::into_inner).remove(name);
-        self.edits.write().unwrap_or_else(PoisonError::into_inner).remove(name);
+        self.slots.write().remove(name);
+        self.edits.write().remove(name);
     }
 
     /// Discards the earlier value. The watch will soon report the current state.
@@ -180,7 +181,7 @@ impl Secrets {
             !same
         });
         if edited {
-            self.edits.write().unwrap_or_else(PoisonError::into_inner).insert(name.clone(), now());
+            self.edits.write().insert(name.clone(), now());
         }
         if news {
             self.changes.announce(name);
@@ -202,7 +203,7 @@ impl Secrets {
     }
 
     fn slot(&self, name: &SecretName) -> Option<Slot> {
-        self.slots.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
+        self.slots.read().get(name).cloned()
     }
 }
 

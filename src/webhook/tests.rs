@@ -1,9 +1,10 @@
 //! Tests of the sender with real sockets on loopback.
 
+use parking_lot::Mutex;
 use std::future::Future;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -88,7 +89,7 @@ impl Receiver {
     }
 
     fn requests(&self) -> Vec<String> {
-        self.requests.lock().unwrap().clone()
+        self.requests.lock().clone()
     }
 }
 
@@ -108,7 +109,7 @@ impl Peer {
                 _ => return None,
             }
         }
-        self.requests.lock().unwrap().push(text.clone());
+        self.requests.lock().push(text.clone());
         Some(text)
     }
 

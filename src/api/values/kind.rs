@@ -111,7 +111,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::api::values::spellings::spelling;
+    use relaybook_text::spelling;
 
     fn pattern(pattern: &str) -> Validator {
         jsonschema::validator_for(&json!({"type": "string", "pattern": pattern})).unwrap()

@@ -18,7 +18,5 @@ pub mod redirect;
 pub mod refs;
 pub mod revision;
 pub mod shard;
-#[cfg(test)]
-pub mod spellings;
 pub mod status;
 pub mod transition;

@@ -295,8 +295,8 @@ pub fn is_service(name: &str) -> bool {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::spellings::spelling;
     use super::*;
+    use relaybook_text::spelling;
 
     proptest! {
         /// What becomes a part of a URL or of a field selector has no character with a meaning there.

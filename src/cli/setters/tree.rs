@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 
 use crate::setters::MAX_FILE;
-use crate::telemetry::escaped;
+use relaybook_text::escaped;
 
 /// A file and its content.
 #[derive(Debug)]

@@ -1,8 +1,9 @@
 //! Starts a watch when a pipeline first needs it, and stops it [`GRACE`] after the last use.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeSet, HashSet};
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt as _;
@@ -74,12 +75,12 @@ impl Shared {
 
     /// Locks the table of labels.
     pub fn labels(&self) -> MutexGuard<'_, Labels> {
-        self.labels.lock().unwrap_or_else(PoisonError::into_inner)
+        self.labels.lock()
     }
 
     /// Locks the store. A panic in another task leaves it usable, because each method keeps it consistent.
     pub fn store(&self) -> MutexGuard<'_, Store> {
-        self.store.lock().unwrap_or_else(PoisonError::into_inner)
+        self.store.lock()
     }
 
     /// Queues pipelines for a reconcile. Waits while the queue is full. A closed queue means that the process stops.
@@ -156,7 +157,7 @@ impl Shared {
 
     /// Locks the set of tasks and joins the finished ones.
     fn tasks(&self) -> MutexGuard<'_, JoinSet<()>> {
-        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tasks = self.tasks.lock();
         while tasks.try_join_next().is_some() {}
         tasks
     }
@@ -236,7 +237,7 @@ impl Caches {
     /// Notes that somebody acts on the data in this leadership term. The first time, all watches restart with a list, because the data may be
     /// older than what another replica has observed and acted on. At the start of the process there are no watches yet.
     pub fn begin_term(&self, term: u64) {
-        let mut last = self.shared.last_term.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = self.shared.last_term.lock();
         if term > *last {
             *last = term;
             self.renew();
@@ -300,7 +301,7 @@ impl Caches {
     /// Stops all watches at once and waits until they have ended. No watch starts after that.
     pub async fn shutdown(&self) {
         self.shared.stop.cancel();
-        let mut tasks = std::mem::take(&mut *self.shared.tasks.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut tasks = std::mem::take(&mut *self.shared.tasks.lock());
         while tasks.join_next().await.is_some() {}
     }
 }

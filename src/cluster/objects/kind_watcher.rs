@@ -394,7 +394,7 @@ impl KindWatcher {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
+    use parking_lot::Mutex;
 
     use futures::stream;
     use kube::core::Status;
@@ -651,7 +651,7 @@ mod tests {
             let body = match request.uri().path() {
                 "/apis/apps/v1/deployments" if watches => None,
                 "/apis/apps/v1/deployments" => {
-                    noted.lock().unwrap().push(query.clone());
+                    noted.lock().push(query.clone());
                     let of = |name| query.split('&').find_map(|pair| pair.strip_prefix(name)?.parse::<usize>().ok());
                     let (limit, from) = (of("limit=").unwrap(), of("continue=").unwrap_or_default());
                     let to = objects.min(from + limit);
@@ -688,7 +688,7 @@ mod tests {
             done = timeout(DEADLINE, synced) => done.unwrap(),
         }
         assert_eq!(feed.shared.store().counts(), (1, 12));
-        let limits: Vec<_> = asked.lock().unwrap().iter().map(|q| q.trim_start_matches('&').to_owned()).collect();
+        let limits: Vec<_> = asked.lock().iter().map(|q| q.trim_start_matches('&').to_owned()).collect();
         assert_eq!(limits, ["limit=50", "limit=5", "limit=5&continue=5", "limit=5&continue=10"]);
     }
 

@@ -1,8 +1,8 @@
 //! The tasks of remote clusters. In: caches that start and stop. Out: the [`Handle`] of each cluster that has a cache. The task of a
 //! cluster starts with its first cache and stops with its last one.
 
+use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio_util::sync::CancellationToken;
 
@@ -22,7 +22,7 @@ struct Followed {
 impl Remotes {
     /// Returns the handle of a cluster. If there is none, `begin` creates it. Its argument is the token that stops the task.
     pub fn get(&self, cluster: &ClusterRef, begin: impl FnOnce(CancellationToken) -> Handle) -> Handle {
-        let mut all = self.all();
+        let mut all = self.0.lock();
         if let Some(followed) = all.get(cluster) {
             return followed.handle.clone();
         }
@@ -34,17 +34,13 @@ impl Remotes {
 
     /// Stops the task of a cluster that has no cache any more.
     pub fn end(&self, cluster: &ClusterRef) {
-        if let Some(followed) = self.all().remove(cluster) {
+        if let Some(followed) = self.0.lock().remove(cluster) {
             followed.stop.cancel();
         }
     }
 
     /// Returns whether a cluster is reachable. `Unknown` for a cluster without a task.
     pub fn reachability(&self, cluster: &ClusterRef) -> Reachability {
-        self.all().get(cluster).map_or(Reachability::Unknown, |followed| *followed.handle.reachability.borrow())
-    }
-
-    fn all(&self) -> MutexGuard<'_, HashMap<ClusterRef, Followed>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().get(cluster).map_or(Reachability::Unknown, |followed| *followed.handle.reachability.borrow())
     }
 }

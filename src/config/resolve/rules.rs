@@ -104,7 +104,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::api::values::spellings::spelling;
+    use relaybook_text::spelling;
 
     #[test]
     fn what_the_schema_refuses_is_refused_of_layers_too() {

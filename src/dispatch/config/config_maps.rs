@@ -2,8 +2,9 @@
 //!
 //! In: the names that notifications refer to. Out: the text of a key, and the names of the ConfigMaps that have changed.
 
+use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Client;
@@ -49,9 +50,9 @@ impl ConfigMaps {
 
     /// Returns the text of a key, or why it is not available.
     pub(in crate::dispatch) fn text(&self, key: &ConfigMapKey) -> Text {
-        let slot = self.known.lock().unwrap_or_else(PoisonError::into_inner).get(&key.object()).cloned();
+        let slot = self.known.lock().get(&key.object()).cloned();
         let Some(slot) = slot else { return Text::Unknown };
-        let state = slot.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = slot.lock();
         match &*state {
             State::Unknown => Text::Unknown,
             State::Unreadable => Text::Unreadable,
@@ -62,14 +63,14 @@ impl ConfigMaps {
 
     /// Returns when this process last saw one of these ConfigMaps change from a known state. The first read is not a change.
     pub(in crate::dispatch) fn edited<'k>(&self, keys: impl IntoIterator<Item = &'k ConfigMapKey>) -> Option<Time> {
-        let edits = self.edits.lock().unwrap_or_else(PoisonError::into_inner);
+        let edits = self.edits.lock();
         keys.into_iter().filter_map(|key| edits.get(&key.object()).copied()).max()
     }
 
     /// Watches these ConfigMaps and no others; see [`NamedWatches::set_wanted`].
     pub(in crate::dispatch) fn set_wanted(&self, wanted: impl FnOnce() -> BTreeSet<ObjectName>) {
         let known = |name: &ObjectName, slot: Option<Slot>| {
-            let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut known = self.known.lock();
             match slot {
                 Some(slot) => known.insert(name.clone(), slot),
                 None => known.remove(name),
@@ -83,7 +84,7 @@ impl ConfigMaps {
                 let was_known = is_known(&slot);
                 if take(&slot, seen) {
                     if was_known && is_known(&slot) {
-                        edits.lock().unwrap_or_else(PoisonError::into_inner).insert(name.clone(), now());
+                        edits.lock().insert(name.clone(), now());
                     }
                     changed.wake(name.clone());
                 }
@@ -91,7 +92,7 @@ impl ConfigMaps {
         };
         let end = |name: &ObjectName| {
             known(name, None);
-            self.edits.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
+            self.edits.lock().remove(name);
         };
         self.watches.set_wanted(wanted, begin, end);
     }
@@ -103,12 +104,12 @@ impl ConfigMaps {
 }
 
 fn is_known(slot: &Slot) -> bool {
-    !matches!(*slot.lock().unwrap_or_else(PoisonError::into_inner), State::Unknown | State::Unreadable)
+    !matches!(*slot.lock(), State::Unknown | State::Unreadable)
 }
 
 /// Stores what a watch saw. Returns `true` if the state has changed.
 fn take(slot: &Slot, seen: Seen<ConfigMap>) -> bool {
-    let mut state = slot.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut state = slot.lock();
     let new = match seen {
         Seen::Object(Some(object)) => State::Present(texts(object)),
         Seen::Object(None) => State::Missing,
@@ -152,7 +153,7 @@ mod tests {
             (Seen::Begins, true, "Unknown"),
         ] {
             assert_eq!(take(&slot, told), news, "{state}");
-            assert_eq!(format!("{:?}", slot.lock().unwrap()), state);
+            assert_eq!(format!("{:?}", slot.lock()), state);
         }
     }
 }

@@ -8,9 +8,10 @@
 //! background (see `layer_job`). Until then, the snapshot marks these layers. Their changes and deliveries wait, so nothing is sent with an
 //! outdated configuration.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 use kube::ResourceExt as _;
@@ -58,7 +59,7 @@ impl Configuration {
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     pub(super) fn compiler(&self) -> Compiler<'_> {

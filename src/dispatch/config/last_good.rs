@@ -4,7 +4,7 @@
 //! In: the text of each valid global configuration. Out: that text, if the current one is invalid or cannot be read. The copy is written
 //! only if its meaning changes.
 
-use std::sync::{Mutex, PoisonError};
+use parking_lot::Mutex;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Patch, PatchParams};
@@ -51,7 +51,7 @@ impl LastGood {
 
     /// Writes a text to the copy, unless the copy has this text, or one for which `same` returns true.
     pub(in crate::dispatch) async fn keep(&self, text: &str, same: impl Fn(&str) -> bool) -> Result<(), CallError> {
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let known = self.known.lock().clone();
         let stands = match known {
             Some(stands) => stands,
             None => self.read().await?.unwrap_or_default(),
@@ -81,6 +81,6 @@ impl LastGood {
     }
 
     fn put(&self, known: Option<String>) {
-        *self.known.lock().unwrap_or_else(PoisonError::into_inner) = known;
+        *self.known.lock() = known;
     }
 }

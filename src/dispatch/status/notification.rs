@@ -194,7 +194,7 @@ fn say(events: &Events, notification: &Notification, old: &NotificationStatus, n
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
+    use parking_lot::Mutex;
 
     use kube::client::Body;
     use serde_json::{Value, json};
@@ -215,7 +215,7 @@ mod tests {
                 let body = request.into_body().collect_bytes().await?;
                 let (code, answer) = if is_event {
                     let event: Value = serde_json::from_slice(&body)?;
-                    written.lock().unwrap().push(event["reason"].clone());
+                    written.lock().push(event["reason"].clone());
                     (201, event)
                 } else {
                     (code, refusal_or_object)
@@ -251,7 +251,7 @@ mod tests {
             let stored = store(&client, &Metrics::new(), &events, &notification(), (&old, &new)).await.unwrap();
             drop(events);
             write_events.await;
-            assert_eq!((stored.as_deref(), &*written.lock().unwrap()), (version, &reasons), "{code}");
+            assert_eq!((stored.as_deref(), &*written.lock()), (version, &reasons), "{code}");
         }
     }
 }

@@ -1,8 +1,9 @@
 //! Notifications whose deliveries cannot be recorded at present, and when each is retried. Either the API server does not accept the
 //! deliveries, or too many timers run.
 
+use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::api::delivery::{PipelineRef, is_same_notification};
@@ -63,10 +64,6 @@ struct Entry {
 pub struct Refused(Arc<Mutex<HashMap<(PipelineRef, String), Entry>>>);
 
 impl Refused {
-    fn book(&self) -> MutexGuard<'_, HashMap<(PipelineRef, String), Entry>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Whether a retry is allowed now. A retry that costs no request is always allowed, because running timers must be processed when they
     /// are due.
     #[must_use]
@@ -84,20 +81,20 @@ impl Refused {
     #[must_use]
     pub fn reason(&self, pipeline: &PipelineRef, notification: &str) -> Option<Reason> {
         let key = (pipeline.clone(), notification.to_owned());
-        self.book().get(&key).map(|entry| entry.refusal.reason)
+        self.0.lock().get(&key).map(|entry| entry.refusal.reason)
     }
 
     /// Returns how long until the next retry. `None` if nothing was refused.
     #[must_use]
     pub fn retry_in(&self, pipeline: &PipelineRef, notification: &str) -> Option<Duration> {
         let key = (pipeline.clone(), notification.to_owned());
-        self.book().get(&key).map(|e| e.again.saturating_duration_since(Instant::now()))
+        self.0.lock().get(&key).map(|e| e.again.saturating_duration_since(Instant::now()))
     }
 
     /// Records a refusal of the notification with this name and uid. The wait doubles each time, up to a limit. After several failures in a
     /// row, a user must act, whatever the API server reports. Returns the recorded refusal.
     pub fn note(&self, pipeline: &PipelineRef, (notification, uid): (&str, &str), refusal: Refusal) -> Refusal {
-        let mut book = self.book();
+        let mut book = self.0.lock();
         let key = (pipeline.clone(), notification.to_owned());
         let times = book.get(&key).filter(|e| is_same_notification(&e.uid, uid)).map_or(0, |e| e.times);
         let wait = FIRST.saturating_mul(1 << times.min(6)).min(LONGEST);
@@ -110,23 +107,23 @@ impl Refused {
 
     /// Removes the refusal, because recording works again. Returns `true` if there was one.
     pub fn clear(&self, pipeline: &PipelineRef, notification: &str) -> bool {
-        self.book().remove(&(pipeline.clone(), notification.to_owned())).is_some()
+        self.0.lock().remove(&(pipeline.clone(), notification.to_owned())).is_some()
     }
 
     /// Removes the refusals of a deleted pipeline.
     pub fn forget(&self, uid: &str) {
-        self.book().retain(|(pipeline, _), _| pipeline.uid != uid);
+        self.0.lock().retain(|(pipeline, _), _| pipeline.uid != uid);
     }
 
     /// Drops the refusals of pipelines that do not exist any more.
     pub fn tidy(&self, is_there: impl Fn(&str) -> bool) {
-        self.book().retain(|(pipeline, _), _| is_there(&pipeline.uid));
+        self.0.lock().retain(|(pipeline, _), _| is_there(&pipeline.uid));
     }
 
     /// Returns the notifications of a pipeline for which a user must act, with their refusals.
     #[must_use]
     pub fn of_pipeline(&self, pipeline: &PipelineRef) -> Vec<(String, Refusal)> {
-        let book = self.book();
+        let book = self.0.lock();
         let here = book.iter().filter(|((of, _), entry)| of == pipeline && entry.refusal.refused);
         let mut all: Vec<_> = here.map(|((_, name), entry)| (name.clone(), entry.refusal.clone())).collect();
         all.sort_by(|a, b| a.0.cmp(&b.0));
@@ -142,7 +139,7 @@ impl Refused {
         (notification, uid): (&str, &str),
         is_ours: impl Fn(&str) -> bool,
     ) -> Option<(String, Refusal)> {
-        let book = self.book();
+        let book = self.0.lock();
         let here = |((pipeline, name), entry): &(&(PipelineRef, String), &Entry)| {
             let is_same = pipeline.namespace == namespace && name == notification && is_same_notification(&entry.uid, uid);
             is_same && entry.refusal.refused && is_ours(&pipeline.uid)

@@ -124,15 +124,7 @@ fn a_redirect_has_its_origin() {
 }
 
 #[test]
-fn words_are_bounded_and_on_one_line() {
-    for (text, expected) in
-        [("a\r\n\tb\u{0}c", "a b c"), ("\u{202e}a\u{200b}", "a"), (" a  b ", "a b"), ("<b>&amp;", "<b>&amp;"), ("", "")]
-    {
-        assert_eq!(clean(text), expected, "{text:?}");
-    }
-    assert_eq!(clean(&"é".repeat(512)).chars().count(), 512);
-    let long = clean(&"é".repeat(100_000));
-    assert!(long.chars().count() == 512 && long.ends_with('…'));
+fn words_are_bounded_at_any_depth() {
     let deep = (0..100).fold(json!("a"), |inner, _| json!({"errors": [inner]}));
     let many = json!({"errors": vec![json!({"message": "m", "field": "f", "code": "c"}); 1000]});
     for body in [deep, many, json!([]), json!(1), json!(null), json!({"message": 5}), json!({"message": {"a": {"b": 1}}})] {

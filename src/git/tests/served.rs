@@ -1,9 +1,9 @@
 //! Tests against the real `git http-backend`.
 
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 
 use bytes::Bytes;
 
@@ -149,7 +149,7 @@ struct Disturbed<F> {
 impl<F: FnOnce() + Send> Transport for Disturbed<F> {
     async fn send(&self, request: Request) -> Result<Response, TransportError> {
         let is_post = request.method == Method::Post;
-        if is_post && let Some(before) = self.before_post.lock().unwrap().take() {
+        if is_post && let Some(before) = self.before_post.lock().take() {
             before();
         }
         let response = self.inner.send(request).await;
@@ -343,7 +343,7 @@ async fn files_that_are_too_large_are_left_out() {
 /// Returns a number of a simple sequence.
 fn number() -> u32 {
     static STATE: Mutex<u64> = Mutex::new(42);
-    let mut state = STATE.lock().unwrap();
+    let mut state = STATE.lock();
     *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
     u32::try_from(*state >> 33).unwrap()
 }

@@ -3,10 +3,10 @@
 //! In: the wanted names, and the current leadership term. Out: the state of each object, sent to its consumer until the name is no longer
 //! wanted. The watches restart with each term, as all watches do, and earlier results become invalid.
 
+use parking_lot::Mutex;
 use std::collections::{BTreeSet, HashMap};
 use std::fmt::Debug;
 use std::pin::pin;
-use std::sync::{Mutex, PoisonError};
 
 use futures::{Stream, StreamExt as _};
 use http::StatusCode;
@@ -67,7 +67,7 @@ impl NamedWatches {
         K: Deleted + Resource<Scope = NamespaceResourceScope> + Clone + Debug + Send + 'static,
         T: FnMut(Seen<K>) + Send + 'static,
     {
-        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tasks = self.tasks.lock();
         if tasks.closed {
             return;
         }
@@ -95,7 +95,7 @@ impl NamedWatches {
     /// Stops all watches permanently and joins their tasks.
     pub async fn shutdown(&self) {
         let closed = Tasks { closed: true, ..Tasks::default() };
-        let tasks = std::mem::replace(&mut *self.tasks.lock().unwrap_or_else(PoisonError::into_inner), closed);
+        let tasks = std::mem::replace(&mut *self.tasks.lock(), closed);
         let Tasks { mut all, .. } = tasks;
         all.shutdown().await;
     }
@@ -103,7 +103,7 @@ impl NamedWatches {
     /// Returns the names of the running watches.
     #[cfg(test)]
     pub(crate) fn running(&self) -> BTreeSet<ObjectName> {
-        self.tasks.lock().unwrap().running.keys().cloned().collect()
+        self.tasks.lock().running.keys().cloned().collect()
     }
 }
 

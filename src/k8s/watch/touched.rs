@@ -151,7 +151,8 @@ async fn in_time<T>(call: impl Future<Output = kube::Result<T>>) -> kube::Result
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, Mutex};
+    use parking_lot::Mutex;
+    use std::sync::Arc;
 
     use k8s_openapi::api::core::v1::ConfigMap;
     use kube::Client;
@@ -166,7 +167,7 @@ mod tests {
         let calls = Arc::<Mutex<Vec<bool>>>::default();
         let noted = calls.clone();
         let service = tower::service_fn(move |request: http::Request<Body>| {
-            let mut noted = noted.lock().unwrap();
+            let mut noted = noted.lock();
             let is_watch = request.uri().query().unwrap_or_default().contains("watch=true");
             noted.push(is_watch);
             let metadata = json!({"name": "a", "resourceVersion": "2"});
@@ -193,8 +194,8 @@ mod tests {
         let mut items = std::pin::pin!(touched(api, String::new(), String::new()));
         assert!(items.next().await.unwrap().is_err(), "the list was refused");
         assert!(items.next().await.unwrap().is_ok(), "the watch has started");
-        assert_eq!(*calls.lock().unwrap(), [false, false, true]);
+        assert_eq!(*calls.lock(), [false, false, true]);
         assert!(items.next().await.unwrap().is_ok(), "an object has changed");
-        assert_eq!(*calls.lock().unwrap(), [false, false, true, true], "no signal for the end of the first watch");
+        assert_eq!(*calls.lock(), [false, false, true, true], "no signal for the end of the first watch");
     }
 }

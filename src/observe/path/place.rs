@@ -151,9 +151,9 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::api::values::spellings::spelling;
     use crate::observe::path::RevisionPath;
     use crate::observe::testing::{OTHER, object};
+    use relaybook_text::spelling;
 
     fn public(path: &str) -> Option<bool> {
         RevisionPath::parse(path).ok().map(|path| path.is_public())

@@ -1,9 +1,10 @@
 //! A bounded work queue. Each key is queued at most once, so repeated wake-ups cost one reconcile. Keys keep their order, so a frequent key
 //! does not delay others.
 
+use parking_lot::Mutex;
 use std::collections::{HashSet, VecDeque};
 use std::hash::Hash;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use futures::{Stream, stream};
 use tokio::sync::Notify;
@@ -56,7 +57,7 @@ impl<K> Default for WorkQueue<K> {
 impl<K: Eq + Hash + Clone + Send + 'static> WorkQueue<K> {
     /// Queues `key` for a reconcile.
     pub fn wake(&self, key: K) {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).push(key);
+        self.waiting.lock().push(key);
         self.notify.notify_one();
     }
 
@@ -64,7 +65,7 @@ impl<K: Eq + Hash + Clone + Send + 'static> WorkQueue<K> {
     pub fn stream(&self) -> impl Stream<Item = K> + Send + 'static {
         stream::unfold(self.clone(), |work_queue| async move {
             loop {
-                let key = work_queue.waiting.lock().unwrap_or_else(PoisonError::into_inner).pop();
+                let key = work_queue.waiting.lock().pop();
                 match key {
                     Some(key) => return Some((key, work_queue)),
                     None => work_queue.notify.notified().await,

@@ -3,8 +3,9 @@
 //! In: facts, which the dispatcher stores here from its watches. Out: whether a recorded delivery can be sent now, and with what. Values
 //! only. The lock is held for a look-up and never across I/O.
 
+use parking_lot::RwLock;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 use super::decision::judge;
 pub use super::decision::{Gone, SendDecision};
@@ -60,11 +61,11 @@ pub struct PipelineIndex(Arc<RwLock<Known>>);
 
 impl PipelineIndex {
     fn read<T>(&self, f: impl FnOnce(&Known) -> T) -> T {
-        f(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+        f(&self.0.read())
     }
 
     fn write<T>(&self, f: impl FnOnce(&mut Known) -> T) -> T {
-        f(&mut self.0.write().unwrap_or_else(PoisonError::into_inner))
+        f(&mut self.0.write())
     }
 
     /// Records that everything was listed in this leadership term. From now on, an object that is not in the index counts as absent.

@@ -5,9 +5,10 @@
 
 mod book;
 
+use parking_lot::Mutex;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use super::figures::{Figures, Topic, Trouble};
 use super::retention_index::{Overdue, Rules};
@@ -33,10 +34,6 @@ pub struct DeliveryIndex {
 }
 
 impl DeliveryIndex {
-    fn book(&self) -> MutexGuard<'_, Book> {
-        self.book.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn owner(record: &Record) -> Owner {
         (record.spec.pipeline_ref.namespace.clone(), record.spec.notification.clone())
     }
@@ -50,7 +47,7 @@ impl DeliveryIndex {
     pub fn note(&self, record: &Record) {
         let owner = Self::owner(record);
         {
-            let mut book = self.book();
+            let mut book = self.book.lock();
             let (status, has_changed) = (&record.status, book.put(record));
             let figures = book.figures.entry(owner.clone()).or_default();
             // Only the records contain the results of attempts before a restart, and of those of other replicas.
@@ -81,7 +78,7 @@ impl DeliveryIndex {
     /// Removes a record that was deleted. Returns `true` if it was known.
     pub fn forget(&self, id: &RecordId) -> bool {
         let owner = {
-            let mut book = self.book();
+            let mut book = self.book.lock();
             book.terminating.remove(id);
             let created = book.pending.accepted(id);
             let entry = book.take(id);
@@ -98,17 +95,17 @@ impl DeliveryIndex {
 
     /// Notes that a finalizer keeps a deleted Delivery.
     pub fn terminating(&self, id: RecordId) {
-        self.book().terminating.insert(id);
+        self.book.lock().terminating.insert(id);
     }
 
     /// Removes the deleted Deliveries that finalizers keep, because a list reports them again.
     pub fn forget_terminating(&self, is_listed: impl Fn(&RecordId) -> bool) {
-        self.book().terminating.retain(|id| !is_listed(id));
+        self.book.lock().terminating.retain(|id| !is_listed(id));
     }
 
     /// Notes that a Delivery that this process has recorded was deleted before the engine knew it.
     pub fn deleted_before(&self, id: &RecordId) {
-        let mut book = self.book();
+        let mut book = self.book.lock();
         let lane = book.pending.accepted(id);
         if let Some(lane) = lane {
             self.wake_waiting(&book, &lane);
@@ -117,7 +114,7 @@ impl DeliveryIndex {
 
     /// Stores the Deliveries that this process has recorded. Callers do this before any other component can know of them.
     pub fn recorded(&self, records: &[Record]) {
-        let mut book = self.book();
+        let mut book = self.book.lock();
         for record in records {
             book.own.insert(record.uid.clone());
             if record.status.outcome.is_none() && !book.entries.contains_key(&record.id) {
@@ -130,7 +127,7 @@ impl DeliveryIndex {
     /// Records whether the engine has proven that Relaybook recorded this Delivery. If so, [`newest`](Self::newest) includes it from now on,
     /// because the process that recorded it may have ended before it persisted that time.
     pub fn prove(&self, record: &Record, is_proven: bool) {
-        let mut book = self.book();
+        let mut book = self.book.lock();
         if let Some(entry) = book.entries.get_mut(&record.id) {
             entry.is_proven = is_proven;
             entry.is_doubtful &= !is_proven;
@@ -145,7 +142,7 @@ impl DeliveryIndex {
     /// includes the Delivery.
     #[must_use]
     pub fn is_recorded(&self, pipeline_uid: &str, id: &RecordId) -> bool {
-        let mut book = self.book();
+        let mut book = self.book.lock();
         let known = book.entries.get(id).filter(|entry| entry.is_proven || (entry.outcome.is_some() && !entry.is_doubtful));
         let Some(recorded) = known.map(|entry| entry.recorded) else { return false };
         book.raise(pipeline_uid, recorded);
@@ -155,7 +152,7 @@ impl DeliveryIndex {
     /// Marks the settled Deliveries that another client may have created, at the start of a leadership term: those that are newer than what
     /// their pipeline's status contains. `recorded_until`: that time of a pipeline, by uid. The dispatcher compares their content.
     pub fn doubt(&self, recorded_until: impl Fn(&str) -> Option<Time>) {
-        let mut book = self.book();
+        let mut book = self.book.lock();
         let settled = book.entries.values_mut().filter(|entry| entry.outcome.is_some() && !entry.is_proven);
         for entry in settled {
             entry.is_doubtful = recorded_until(&entry.lane.pipeline).is_some_and(|until| entry.recorded > until);
@@ -165,40 +162,40 @@ impl DeliveryIndex {
     /// Returns whether another client may have created this settled Delivery.
     #[must_use]
     pub fn is_doubtful(&self, id: &RecordId) -> bool {
-        self.book().entries.get(id).is_some_and(|entry| entry.is_doubtful)
+        self.book.lock().entries.get(id).is_some_and(|entry| entry.is_doubtful)
     }
 
     /// Returns whether a Delivery is known.
     #[must_use]
     pub fn contains(&self, id: &RecordId) -> bool {
-        self.book().entries.contains_key(id)
+        self.book.lock().entries.contains_key(id)
     }
 
     /// Removes the Delivery from those that the engine has not accepted yet. Returns `true` if it was one of them. The engine calls this
     /// when it accepts the Delivery.
     #[must_use]
     pub fn take_own(&self, uid: &str) -> bool {
-        self.book().own.remove(uid)
+        self.book.lock().own.remove(uid)
     }
 
     /// Returns whether this process has recorded the Delivery and the engine has not accepted it yet.
     #[must_use]
     pub fn is_own(&self, uid: &str) -> bool {
-        self.book().own.contains(uid)
+        self.book.lock().own.contains(uid)
     }
 
     /// Returns when the newest Delivery of a pipeline was recorded. Only Deliveries count that this process has recorded or has found
     /// recorded.
     #[must_use]
     pub fn newest(&self, pipeline_uid: &str) -> Option<Time> {
-        self.book().newest.get(pipeline_uid).copied()
+        self.book.lock().newest.get(pipeline_uid).copied()
     }
 
     /// Returns whether the index knows a settled state of this object that is not older than this copy. Then the copy is from before the
     /// outcome.
     #[must_use]
     pub fn has_settled(&self, record: &Record) -> bool {
-        let book = self.book();
+        let book = self.book.lock();
         let newer = |entry: &&Entry| entry.outcome.is_some() && entry.version >= version(Some(&record.version));
         book.entries.get(&record.id).is_some_and(|entry| newer(&entry))
     }
@@ -212,25 +209,25 @@ impl DeliveryIndex {
         subjects: impl IntoIterator<Item = &'a str>,
         notifications: &[&str],
     ) -> Vec<String> {
-        self.book().pending.pending(of, subjects, notifications)
+        self.book.lock().pending.pending(of, subjects, notifications)
     }
 
     /// Returns how many earlier deliveries this one replaces, according to the settled ones; see `RetentionIndex::replaced`.
     #[must_use]
     pub fn replaced(&self, record: &Record, after: Option<Place>) -> i64 {
-        self.book().kept.replaced(record, after)
+        self.book.lock().kept.replaced(record, after)
     }
 
     /// Returns how many settled deliveries are kept.
     #[must_use]
     pub fn kept(&self) -> usize {
-        self.book().kept.count()
+        self.book.lock().kept.count()
     }
 
     /// Returns the first `most` settled deliveries that have been kept long enough; see `RetentionIndex::overdue`. Deleted ones that a
     /// finalizer keeps are counted, too.
     pub fn overdue<'a>(&self, rules: (impl Fn(&LaneKey) -> Rules<'a>, u64), cap: usize, most: usize, now: Time) -> Overdue {
-        let mut book = self.book();
+        let mut book = self.book.lock();
         let mut overdue = book.kept.overdue(rules, cap, most, now);
         overdue.count += book.terminating.len();
         overdue
@@ -239,7 +236,7 @@ impl DeliveryIndex {
     /// Returns the ids of all deliveries.
     #[must_use]
     pub fn ids(&self) -> Vec<RecordId> {
-        self.book().entries.keys().cloned().collect()
+        self.book.lock().entries.keys().cloned().collect()
     }
 
     /// Records an attempt that started at `at`. `error` is absent after a 2xx response. An attempt can end after a newer attempt. Then the
@@ -247,7 +244,7 @@ impl DeliveryIndex {
     pub fn attempted(&self, record: &Record, at: Time, error: Option<&str>) {
         let owner = Self::owner(record);
         {
-            let mut book = self.book();
+            let mut book = self.book.lock();
             let figures = book.figures.entry(owner.clone()).or_default();
             if figures.last_attempt <= Some(at) {
                 figures.last_attempt = Some(at);
@@ -268,7 +265,7 @@ impl DeliveryIndex {
     pub fn trouble(&self, lane: &LaneKey, trouble: Option<Trouble>) {
         let owner = (lane.namespace.clone(), lane.notification.clone());
         {
-            let mut book = self.book();
+            let mut book = self.book.lock();
             let figures = match &trouble {
                 Some(_) => Some(book.figures.entry(owner.clone()).or_default()),
                 None => book.figures.get_mut(&owner),
@@ -294,13 +291,13 @@ impl DeliveryIndex {
         self.trouble(lane, trouble);
         if !known {
             let owner = (lane.namespace.clone(), lane.notification.clone());
-            self.book().figures.entry(owner).or_default().untried.insert(lane.clone());
+            self.book.lock().figures.entry(owner).or_default().untried.insert(lane.clone());
         }
     }
 
     /// Removes the figures of notifications that were idle at this call and at the previous one, and the data of pipelines that are gone.
     pub fn tidy(&self, is_there: impl Fn(&str) -> bool) {
-        let mut book = self.book();
+        let mut book = self.book.lock();
         let Book { figures, idle, sent, newest, pending, .. } = &mut *book;
         newest.retain(|uid, _| is_there(uid));
         pending.tidy(&is_there);
@@ -314,20 +311,20 @@ impl DeliveryIndex {
     /// Returns how many notifications have figures here, and how many pipelines have times of sent deliveries here.
     #[must_use]
     pub fn entries(&self) -> [usize; 2] {
-        let book = self.book();
+        let book = self.book.lock();
         [book.figures.len(), book.sent.len()]
     }
 
     /// Returns the figures of one notification.
     #[must_use]
     pub fn figures(&self, owner: &Owner) -> Figures {
-        self.book().figures.get(owner).cloned().unwrap_or_default()
+        self.book.lock().figures.get(owner).cloned().unwrap_or_default()
     }
 
     /// Returns the notifications that have pending or parked deliveries, those with the most first.
     #[must_use]
     pub fn shares(&self) -> Vec<Share> {
-        let book = self.book();
+        let book = self.book.lock();
         let stands = |figures: &Figures| figures.pending + figures.parked;
         let mut some: Vec<_> = book.figures.iter().filter(|(_, figures)| stands(figures) > 0).collect();
         some.sort_unstable_by_key(|(owner, figures)| (Reverse(stands(figures)), *owner));
@@ -344,7 +341,7 @@ impl DeliveryIndex {
     /// deliveries. So a time that the previous process could not persist is not lost.
     #[must_use]
     pub fn take_sent(&self, pipeline_uid: &str) -> BTreeMap<Topic, Time> {
-        self.book().sent.remove(pipeline_uid).unwrap_or_default()
+        self.book.lock().sent.remove(pipeline_uid).unwrap_or_default()
     }
 }
 

@@ -4,8 +4,8 @@
 //! `relaybook page` printed uses the kubeconfig of the person who runs it. With [`Entry::Tokens`], each request carries a token, in the header
 //! `Authorization` or in an encrypted cookie, and the API server decides whose it is.
 
+use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use http::header::{AUTHORIZATION, COOKIE};
@@ -143,13 +143,13 @@ impl Own {
 
     /// Returns the path of the first address.
     pub fn first_path(&self) -> SecretString {
-        let ticket = self.ticket.lock().unwrap_or_else(PoisonError::into_inner);
+        let ticket = self.ticket.lock();
         SecretString::from(format!("/enter?ticket={}", ticket.as_ref().map_or("", |ticket| ticket.expose_secret())))
     }
 
     /// Returns the cookie for the browser that has this ticket, and makes the ticket useless.
     pub(in crate::page) fn enter(&self, given: &str) -> Option<String> {
-        let mut ticket = self.ticket.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut ticket = self.ticket.lock();
         let is_right = ticket.as_ref().is_some_and(|ticket| is_same(ticket.expose_secret(), given));
         if !is_right {
             return None;
@@ -302,8 +302,8 @@ impl Known {
         self.lock().remove(key);
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<[u8; 32], Accepted>> {
-        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> parking_lot::MutexGuard<'_, HashMap<[u8; 32], Accepted>> {
+        self.all.lock()
     }
 }
 

@@ -7,10 +7,11 @@
 mod room;
 pub(super) mod rows;
 
+use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Debug;
 use std::mem::discriminant;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use backon::ExponentialBuilder;
@@ -120,7 +121,7 @@ impl Following {
     fn slot(&self, caller: &Caller, namespace: Option<&str>) -> Arc<Followed> {
         let key = (caller.key, namespace.map(str::to_owned));
         let now = Instant::now();
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.0.lock();
         if let Some(slot) = all.get_mut(&key).filter(|slot| !slot.followed.is_refused(now)) {
             slot.used = now;
             return slot.followed.clone();
@@ -140,7 +141,7 @@ impl Following {
         loop {
             tokio::time::sleep(UNUSED / 4).await;
             let now = Instant::now();
-            let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut all = self.0.lock();
             // A stream of events holds a reference.
             all.retain(|_, slot| {
                 let is_used = Arc::strong_count(&slot.followed) > 1;
@@ -154,7 +155,7 @@ impl Following {
 
     /// Forgets the rows of a caller who has signed out.
     pub(in crate::page) fn forget(&self, caller: &[u8; 32]) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|(key, _), _| key != caller);
+        self.0.lock().retain(|(key, _), _| key != caller);
     }
 }
 
@@ -178,12 +179,12 @@ impl Followed {
 
     /// Reads the pipelines.
     pub(in crate::page) fn pipelines<T>(&self, read: impl FnOnce(&Rows<PipelineRow>) -> T) -> T {
-        read(&self.pipelines.read().unwrap_or_else(PoisonError::into_inner))
+        read(&self.pipelines.read())
     }
 
     /// Reads the notifications.
     pub(in crate::page) fn notifications<T>(&self, read: impl FnOnce(&Rows<NotificationRow>) -> T) -> T {
-        read(&self.notifications.read().unwrap_or_else(PoisonError::into_inner))
+        read(&self.notifications.read())
     }
 
     /// Returns the signal of changes. It ends when both watches have ended.
@@ -210,13 +211,13 @@ impl Followed {
 
     /// Notes that the API server has listed pipelines, so an outage is over before the watches have started again.
     pub(in crate::page) fn has_answered(&self) {
-        self.pipelines.write().unwrap_or_else(PoisonError::into_inner).answer();
-        self.notifications.write().unwrap_or_else(PoisonError::into_inner).answer();
+        self.pipelines.write().answer();
+        self.notifications.write().answer();
     }
 
     /// Notes that the API server does not answer, so the rows can be old.
     pub(in crate::page) fn is_troubled(&self, trouble: Trouble) {
-        self.pipelines.write().unwrap_or_else(PoisonError::into_inner).trouble.get_or_insert(trouble);
+        self.pipelines.write().trouble.get_or_insert(trouble);
     }
 
     /// Whether the API server no longer accepts the token.
@@ -265,7 +266,7 @@ async fn follow<K, R>(
         // What a watch reports comes after its start.
         let has_started = event.is_none() || started.has_changed().unwrap_or(false);
         started.mark_unchanged();
-        let mut rows = rows.write().unwrap_or_else(PoisonError::into_inner);
+        let mut rows = rows.write();
         let has_resumed = has_started && rows.resume();
         let has_changed = match event {
             // The watch starts again by itself. Only that shows whether the API server answers.

@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use kube::ResourceExt as _;
 use url::Url;
 
+use relaybook_text::cut_chars;
+
 use crate::api::conditions::{Condition, ConditionStatus, DELIVERING, READY, get};
 use crate::api::notification::{Endpoint, NotificationLayer};
 use crate::api::pipeline::{ClusterStatus, EnvironmentStatus, TargetStatus};
 use crate::api::{Notification, Pipeline, Status, Time};
-use crate::page::screens::parts::cut;
 
 /// Maximum number of revisions that are kept of an environment.
 const REVISIONS: usize = 3;
@@ -283,7 +284,7 @@ impl PipelineRow {
 }
 
 fn short(text: &str) -> String {
-    cut(text, LONGEST).into_owned()
+    cut_chars(text, LONGEST).into_owned()
 }
 
 #[cfg(test)]

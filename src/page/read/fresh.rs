@@ -1,8 +1,8 @@
 //! Answers of the API server that are used again for half a minute.
 
+use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::hash::Hash;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -24,19 +24,15 @@ impl<K, V> Default for Fresh<K, V> {
 impl<K: Eq + Hash, V: Clone> Fresh<K, V> {
     /// Returns an answer that is not too old.
     pub(super) fn get(&self, key: &K) -> Option<V> {
-        self.all().get(key).filter(|(since, _)| since.elapsed() < FRESH).map(|(_, answer)| answer.clone())
+        self.0.lock().get(key).filter(|(since, _)| since.elapsed() < FRESH).map(|(_, answer)| answer.clone())
     }
 
     /// Keeps an answer, unless there are too many.
     pub(super) fn put(&self, key: K, answer: V) {
-        let mut all = self.all();
+        let mut all = self.0.lock();
         all.retain(|_, (since, _)| since.elapsed() < FRESH);
         if all.len() < MOST {
             all.insert(key, (Instant::now(), answer));
         }
-    }
-
-    fn all(&self) -> MutexGuard<'_, HashMap<K, (Instant, V)>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

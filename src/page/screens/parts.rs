@@ -2,9 +2,9 @@
 //!
 //! Every text that comes from elsewhere is escaped by the templates. Nothing here writes a text without that.
 
-use std::borrow::Cow;
-
 use maud::{DOCTYPE, Markup, html};
+
+use relaybook_text::cut_chars;
 
 use crate::api::{Outcome, Status, Time};
 use crate::page::query::{Query, Screen};
@@ -156,14 +156,6 @@ pub(in crate::page) fn span(seconds: i64) -> String {
     }
 }
 
-/// Returns at most this many characters of a text. The end of a text that is cut is `…`.
-pub(in crate::page) fn cut(text: &str, longest: usize) -> Cow<'_, str> {
-    match text.char_indices().nth(longest) {
-        Some((end, _)) => format!("{}…", &text[..end]).into(),
-        None => text.into(),
-    }
-}
-
 /// Returns a number with a noun, whose plural has an `s`.
 pub(in crate::page) fn plural(count: usize, noun: &str) -> String {
     if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
@@ -184,7 +176,7 @@ pub(in crate::page) fn short_revision(revision: &str) -> String {
     let short = hash("sha1:", 7).or_else(|| hash("sha256:", 12));
     let is_commit = revision.len() == 40 && revision.bytes().all(|c| c.is_ascii_hexdigit());
     let short = short.or_else(|| is_commit.then(|| revision[..7].to_owned())).unwrap_or_else(|| revision.to_owned());
-    cut(&short, REVISION).into_owned()
+    cut_chars(&short, REVISION).into_owned()
 }
 
 /// A revision, with its full text as the title, and a link to the search for it.

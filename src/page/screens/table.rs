@@ -2,12 +2,14 @@
 
 use maud::{Markup, html};
 
+use relaybook_text::cut_chars;
+
 use crate::api::Time;
 use crate::api::delivery::PIPELINE_NAMESPACE;
 use crate::api::values::permalink;
 use crate::audit::{Entry, Row};
 use crate::page::query::Query;
-use crate::page::screens::parts::{Tone, age, age_words, badge, command, cut, moment, outcome_words, revision, scroll, utc};
+use crate::page::screens::parts::{Tone, age, age_words, badge, command, moment, outcome_words, revision, scroll, utc};
 
 /// Maximum number of characters of an answer in a table.
 const ANSWER: usize = 120;
@@ -154,6 +156,6 @@ pub(in crate::page) fn audit_commands(entries: &[Entry], namespace: &str, filter
 pub(in crate::page) fn answer(row: &Row) -> Markup {
     let text = row.answer.as_deref().or(row.error.as_deref()).unwrap_or_default();
     html! {
-        @if text.is_empty() { span.none { "—" } } @else { span.message title=(text) { (cut(text, ANSWER)) } }
+        @if text.is_empty() { span.none { "—" } } @else { span.message title=(text) { (cut_chars(text, ANSWER)) } }
     }
 }

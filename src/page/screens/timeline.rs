@@ -8,12 +8,14 @@ mod unwanted;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use relaybook_text::cut_chars;
+
 use crate::api::delivery::SubjectKind;
 use crate::api::values::permalink;
 use crate::api::{Outcome, State, Status, Time};
 use crate::audit::Entry;
 use crate::page::query::Range;
-use crate::page::screens::parts::{Tone, age_words, cut, outcome_words, short_revision, status_word, utc};
+use crate::page::screens::parts::{Tone, age_words, outcome_words, short_revision, status_word, utc};
 use crate::page::screens::table::story;
 use crate::preview::Explained;
 use unwanted::{is_about_targets, unwanted};
@@ -300,7 +302,7 @@ fn mark(entry: &Entry, scale: Scale, now: Time) -> Mark {
     let words = outcome_words(row.outcome);
     let title = format!("{} {}, {}. {words}{ending}", spec.type_.as_str(), spec.to.revision, utc(spec.time));
     let link = Some(permalink::delivery(&row.namespace, &row.name));
-    Mark { at: scale.at(spec.time), tone, sign, title: cut(&title, LONGEST).into_owned(), link }
+    Mark { at: scale.at(spec.time), tone, sign, title: cut_chars(&title, LONGEST).into_owned(), link }
 }
 
 /// Returns the words for a timeline without marks.

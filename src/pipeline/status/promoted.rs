@@ -9,11 +9,13 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
+use relaybook_text::cut;
+
 use super::Base;
 use crate::api::conditions::{self, PROMOTION_PENDING};
 use crate::api::pipeline::EnvironmentStatus;
 use crate::api::{ChangeLog, Pipeline, PipelineStatus, Time};
-use crate::changelog::{MAX_MESSAGE, cut, take_steps};
+use crate::changelog::{MAX_MESSAGE, take_steps};
 use crate::promotion::condition;
 
 /// Takes the new steps of the promotions into the log. `known`: the previous status, which is empty if the log is new.

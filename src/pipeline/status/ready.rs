@@ -5,13 +5,15 @@
 
 use std::collections::HashMap;
 
+use relaybook_text::cut;
+
 use super::target::application;
 use super::{Gathered, Observed, has_left};
 use crate::api::conditions::{self, Condition, ConditionStatus, HOOKS_READY, READY};
 use crate::api::pipeline::target::TargetInfo;
 use crate::api::pipeline::{EnvironmentStatus, TargetStatus};
 use crate::api::{Pipeline, PipelineStatus, Status, Time};
-use crate::changelog::{MAX_MESSAGE, cut, is_cut_of};
+use crate::changelog::{MAX_MESSAGE, is_cut_of};
 use crate::cluster::{Now, Reason};
 
 /// Maximum number of targets that a condition names because they cannot be observed.

@@ -3,11 +3,13 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 
+use relaybook_text::cut;
+
 use crate::api::pipeline::target::{Entry, TargetInfo};
 use crate::api::pipeline::{EnvironmentStatus, TargetStatus};
 use crate::api::values::refs::ClusterAppRef;
 use crate::api::{ChangeLog, Settled, Status, Time};
-use crate::changelog::{MAX_MESSAGE, Part, Verdict, append, believe, cut, is_cut_of, settle};
+use crate::changelog::{MAX_MESSAGE, Part, Verdict, append, believe, is_cut_of, settle};
 use crate::cluster::{Application, Now, Reading, Reason, is_same_cluster};
 use crate::observe::{self, Observation};
 use crate::pipeline::generate::record;

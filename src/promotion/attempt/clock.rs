@@ -4,7 +4,7 @@
 //! After a wait, the attempt continues only if the membership lasts for the rest of its time, in the same term and with the same bucket. A
 //! wait ends as soon as the bucket is given away, so that nobody waits for an attempt that does nothing.
 
-use std::sync::Mutex;
+use parking_lot::Mutex;
 use std::time::Duration;
 
 use futures::FutureExt as _;

@@ -3,7 +3,7 @@
 //! In: the repository of a strategy. Out: a [`GitRemote`] and a [`ForgeRemote`]. Both use the connections, the egress policy, TLS and the proxy
 //! of all other requests. The words of servers can repeat a Secret, so they are masked before they are shown.
 
-use std::sync::Mutex;
+use parking_lot::Mutex;
 use std::time::Duration;
 
 use bytes::Bytes;

@@ -4,8 +4,9 @@
 //! attempts have ended. Each attempt is a task of its own, so a forge that hangs stops no look. It ends at its deadline, and before the Lease
 //! can end. When the process stops, attempts are aborted: the next attempt finds what they did.
 
+use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
@@ -37,21 +38,17 @@ impl Attempts {
         (Self { known: Arc::default(), outside: Arc::new(outside), ended, stop }, receiver)
     }
 
-    fn known(&self) -> MutexGuard<'_, HashMap<String, Progress>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Returns what is known about the attempts of a promotion.
     pub(super) fn progress(&self, promotion: &Promotion) -> Progress {
         let uid = promotion.metadata.uid.as_deref().unwrap_or_default();
-        let mut progress = self.known().get(uid).cloned().unwrap_or_default();
+        let mut progress = self.known.lock().get(uid).cloned().unwrap_or_default();
         progress.interval = self.outside.interval(promotion);
         progress
     }
 
     /// Notes that the record of an attempt was written. It can start now.
     pub(super) fn record(&self, uid: &str, attempt: (Task, i64)) {
-        let mut known = self.known();
+        let mut known = self.known.lock();
         let progress = known.entry(uid.to_owned()).or_default();
         progress.recorded = Some(attempt);
     }
@@ -61,7 +58,7 @@ impl Attempts {
         let uid = promotion.metadata.uid.clone().unwrap_or_default();
         let asked = promotion.metadata.annotations.as_ref().and_then(|all| all.get(LOOK)).map(|value| kept(value));
         let begun = {
-            let mut known = self.known();
+            let mut known = self.known.lock();
             let progress = known.entry(uid.clone()).or_default();
             if progress.is_running {
                 return;
@@ -83,7 +80,7 @@ impl Attempts {
                 Err(_) => Err(Problem::of_this_program("the attempt ended unexpectedly")),
             };
             {
-                let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut known = known.lock();
                 if let Some(progress) = known.get_mut(&uid) {
                     progress.end(begun, result, interval.unwrap_or_default().mul_f64(fastrand::f64()));
                 }
@@ -97,7 +94,7 @@ impl Attempts {
 
     /// Notes that a Secret of these promotions has changed.
     pub(super) fn renew<'p>(&self, promotions: impl Iterator<Item = &'p Promotion>) {
-        let mut known = self.known();
+        let mut known = self.known.lock();
         for uid in promotions.filter_map(|promotion| promotion.metadata.uid.as_ref()) {
             known.entry(uid.clone()).or_default().is_renewed = true;
         }
@@ -105,13 +102,13 @@ impl Attempts {
 
     /// Forgets all promotions but these. Attempts in progress are not forgotten.
     pub(super) fn retain(&self, uids: &HashSet<String>) {
-        self.known().retain(|uid, progress| progress.is_running || uids.contains(uid));
+        self.known.lock().retain(|uid, progress| progress.is_running || uids.contains(uid));
         self.outside.retain(|uid| uids.contains(uid));
     }
 
     /// Forgets a promotion that has ended.
     pub(super) fn forget(&self, uid: &str) {
-        let mut known = self.known();
+        let mut known = self.known.lock();
         if known.get(uid).is_some_and(|progress| !progress.is_running) {
             known.remove(uid);
         }
@@ -121,7 +118,7 @@ impl Attempts {
 
     /// Forgets what is known from an earlier leadership term.
     pub(super) fn begin_term(&self) {
-        self.known().retain(|_, progress| {
+        self.known.lock().retain(|_, progress| {
             *progress = Progress { is_running: progress.is_running, ..Progress::default() };
             progress.is_running
         });

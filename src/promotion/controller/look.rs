@@ -259,7 +259,7 @@ fn is_object_name(text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
+    use parking_lot::Mutex;
     use std::sync::atomic::{AtomicBool, Ordering};
 
     use super::*;
@@ -295,7 +295,7 @@ mod tests {
         }
 
         async fn write(&self, base: &Promotion, status: &PromotionStatus) -> Result<Option<Promotion>, Error> {
-            self.written.lock().unwrap().push(status.clone());
+            self.written.lock().push(status.clone());
             Ok(Some(Promotion { status: Some(status.clone()), ..base.clone() }))
         }
 
@@ -337,7 +337,7 @@ mod tests {
             let promotions = [(requested.name_any(), Arc::new(requested.clone()))].into();
             let known = Seen { pipeline: Some(Arc::new(pipeline.clone())), promotions, ..Seen::default() };
             run(&calls, "u", known).await.unwrap();
-            let written = calls.written.lock().unwrap();
+            let written = calls.written.lock();
             let last = written.last().unwrap();
             assert_eq!((last.reason.as_str(), last.succeeded, written.len()), (reason, succeeded, 1), "{other:?}");
         }

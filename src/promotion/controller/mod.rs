@@ -12,8 +12,9 @@ pub(super) mod retain;
 mod secrets;
 mod store;
 
+use parking_lot::MutexGuard;
 use std::collections::HashMap;
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::StreamExt as _;
@@ -92,7 +93,7 @@ struct Controller {
 
 impl Context {
     fn index(&self) -> MutexGuard<'_, Index> {
-        self.index.lock().unwrap_or_else(PoisonError::into_inner)
+        self.index.lock()
     }
 }
 
@@ -101,7 +102,7 @@ impl Context {
 pub async fn run(context: Context, ready: impl FnOnce() + Send + 'static) -> Result<(), Error> {
     let context = Arc::new(context);
     let (stop, mut lease) = (context.stop.clone(), context.lease.clone());
-    let mut attempts = context.ended.lock().unwrap_or_else(PoisonError::into_inner).take().ok_or(Error::Ended)?;
+    let mut attempts = context.ended.lock().take().ok_or(Error::Ended)?;
     let mut secrets = context.secrets.secrets().changes();
     let (mut controller, mut events) = Controller::new(Arc::clone(&context), Box::new(ready));
     let result = loop {

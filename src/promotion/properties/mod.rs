@@ -10,8 +10,8 @@ mod outside;
 mod server;
 mod steps;
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashSet;
-use std::sync::{Mutex, MutexGuard};
 
 use futures::FutureExt as _;
 use kube::ResourceExt as _;
@@ -60,7 +60,7 @@ impl World {
     }
 
     fn server(&self) -> MutexGuard<'_, Server> {
-        self.0.lock().unwrap()
+        self.0.lock()
     }
 
     fn step(&self, step: Step) {

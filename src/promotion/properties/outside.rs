@@ -5,9 +5,10 @@
 mod attempt;
 mod forge;
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -101,7 +102,7 @@ pub(super) struct Outside {
 }
 
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap()
+    mutex.lock()
 }
 
 impl Outside {

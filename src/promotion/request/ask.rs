@@ -11,7 +11,7 @@ use crate::api::{Pipeline, Promotion, PromotionSpec};
 use crate::promotion::names;
 use crate::promotion::plan::{Plan, newest, plan};
 use crate::promotion::policy::{Policy, policy};
-use crate::telemetry::escaped;
+use relaybook_text::escaped;
 
 /// Why a request is refused. Each message says what is there, and how to continue.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -2,6 +2,8 @@
 
 use serde::Serialize;
 
+use relaybook_text::cut;
+
 use crate::api::promotion::{Phase, missing};
 use crate::api::values::revision::with_short_hashes;
 use crate::api::{DeliverySpec, TransitionType};
@@ -85,12 +87,7 @@ pub(super) fn sentence(spec: &DeliverySpec) -> Option<String> {
 
 /// Returns a revision with short hashes, cut if it is long.
 fn readable(revision: &str) -> String {
-    cut(&with_short_hashes(revision, DIGITS), LONGEST_REVISION)
-}
-
-/// Returns a text in at most this number of bytes and an ellipsis, if something was left out.
-pub(super) fn cut(text: &str, most: usize) -> String {
-    if text.len() <= most { text.to_owned() } else { format!("{}…", &text[..text.floor_char_boundary(most)]) }
+    cut(&with_short_hashes(revision, DIGITS), LONGEST_REVISION).into_owned()
 }
 
 #[cfg(test)]

@@ -5,9 +5,10 @@
 //! settings of the protocol, and is closed when more arrives. A connection with a timed-out request gets no new requests. It is
 //! closed when its other requests end.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::io;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 
 use http::Extensions;
@@ -101,7 +102,7 @@ impl ConnectionBudget {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

@@ -88,7 +88,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::api::values::spellings::spelling;
+    use relaybook_text::spelling;
 
     fn policy(allow: &[&str], deny: &[&str]) -> Policy {
         let nets = |list: &[&str]| list.iter().map(|n| n.parse().unwrap()).collect();

@@ -107,7 +107,7 @@ fn refused(c: char, allowed: Characters) -> Option<&'static str> {
         '\n' | '\r' => Some("a line break"),
         '\0' => Some("the character NUL"),
         '\u{feff}' => Some("a byte order mark"),
-        '\u{200b}'..='\u{200f}' | '\u{2060}'..='\u{2064}' | '\u{ad}' => Some("an invisible character"),
+        c if relaybook_text::is_invisible(c) => Some("an invisible character"),
         '\u{a0}' | '\u{202f}' => Some("a no-break space"),
         c if c.is_control() => Some("a control character"),
         '\u{2018}'..='\u{201f}' if allowed == Characters::Ascii => Some("a typographic quotation mark"),

@@ -3,8 +3,9 @@
 //! A slow listener gets each name once, even if the Secret changed several times in between. So no change is lost, and the number of
 //! watched Secrets limits the queue.
 
+use parking_lot::Mutex;
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use tokio::sync::Notify;
 
@@ -28,7 +29,7 @@ impl Announcements {
     /// Creates a listener for all changes from now on.
     pub(in crate::webhook) fn listen(&self) -> Changes {
         let pending = Arc::new(Pending::default());
-        let mut listeners = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut listeners = self.0.lock();
         listeners.retain(|listener| listener.strong_count() > 0);
         listeners.push(Arc::downgrade(&pending));
         Changes(pending)
@@ -36,8 +37,8 @@ impl Announcements {
 
     /// Announces that a Secret has changed.
     pub(in crate::webhook) fn announce(&self, name: &SecretName) {
-        for listener in self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().filter_map(Weak::upgrade) {
-            listener.names.lock().unwrap_or_else(PoisonError::into_inner).insert(name.clone());
+        for listener in self.0.lock().iter().filter_map(Weak::upgrade) {
+            listener.names.lock().insert(name.clone());
             listener.notify.notify_one();
         }
     }
@@ -56,7 +57,7 @@ impl Changes {
 
     /// Returns a Secret that has changed, if there is one.
     pub fn now(&mut self) -> Option<SecretName> {
-        self.0.names.lock().unwrap_or_else(PoisonError::into_inner).pop_first()
+        self.0.names.lock().pop_first()
     }
 }
 
@@ -87,6 +88,6 @@ mod tests {
         assert_eq!(next, name(7));
         drop((one, two));
         assert_eq!(announcements.listen().now(), None);
-        assert_eq!(announcements.0.lock().unwrap().len(), 1, "dropped listeners are removed");
+        assert_eq!(announcements.0.lock().len(), 1, "dropped listeners are removed");
     }
 }

@@ -5,6 +5,8 @@ use std::ops::Range;
 use secrecy::{ExposeSecret as _, SecretString};
 use url::Url;
 
+use relaybook_text::prefix;
+
 use super::spellings::{EncodedForms, MIN_PIECE, View, base64};
 
 /// Maximum number of bytes that are kept of an answer.
@@ -65,9 +67,8 @@ impl Hidden {
             return length(body, "too many secrets to mask");
         }
         let text = if self.0.is_empty() || text.is_empty() { text.into_owned() } else { self.masked(&text, body.cut) };
-        let mut shown: String = text.chars().map(|c| if printable(c) { c } else { ' ' }).collect();
-        shown.truncate(shown.floor_char_boundary(SHOWN));
-        shown.trim().to_owned()
+        let shown: String = text.chars().map(|c| if printable(c) { c } else { ' ' }).collect();
+        prefix(&shown, SHOWN).trim().to_owned()
     }
 
     /// Returns the text with hidden values masked, in upper or lower case. If the text was cut off, its end can be the beginning of a
@@ -100,12 +101,9 @@ fn length(body: &Beginning, why: &str) -> String {
     if bytes == 0 { String::new() } else { format!("({more}{bytes} bytes, not kept: {why})") }
 }
 
-/// Whether a character is visible and does not affect other characters. Format characters change the direction of text or are
-/// invisible. They could make a line look different from its content.
+/// Whether a character is visible and does not affect other characters. The replacement character stands for bytes that are no text.
 fn printable(c: char) -> bool {
-    !c.is_control()
-        && !matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}')
-        && !matches!(c, '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffd}' | '\u{e0000}'..='\u{e007f}')
+    !relaybook_text::is_unsafe(c) && c != char::REPLACEMENT_CHARACTER
 }
 
 #[cfg(test)]

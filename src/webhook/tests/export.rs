@@ -34,7 +34,7 @@ impl Taker {
     fn spans(&self) -> Vec<usize> {
         let read = |body: &Vec<u8>| ExportTraceServiceRequest::decode(&**body).unwrap();
         let count = |body| read(body).resource_spans[0].scope_spans[0].spans.len();
-        self.bodies.lock().unwrap().iter().map(count).collect()
+        self.bodies.lock().iter().map(count).collect()
     }
 }
 
@@ -52,7 +52,7 @@ async fn take(mut stream: BufReader<TcpStream>, statuses: &[u16], log: Arc<Mutex
         let mut body = vec![0; length];
         stream.read_exact(&mut body).await.unwrap();
         let number = {
-            let mut log = log.lock().unwrap();
+            let mut log = log.lock();
             log.push(body);
             log.len() - 1
         };
@@ -95,7 +95,7 @@ async fn a_batch_after_a_retryable_status_is_sent_again() {
     drop(tracer);
     exporter.run(CancellationToken::new()).await;
     assert_eq!(taker.spans(), [3, 3]);
-    let bodies = taker.bodies.lock().unwrap().clone();
+    let bodies = taker.bodies.lock().clone();
     assert_eq!(bodies[0], bodies[1]);
     assert_eq!((counted(&metrics, "exported"), counted(&metrics, "failed")), (3, 0));
 }

@@ -3,8 +3,9 @@
 //!
 //! In: the path of a watch that is about to start. Out: its turn, at least a second after the previous one.
 
+use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
@@ -26,7 +27,7 @@ impl Pace {
 
     /// Records the start, or returns when to try again. A caller that gives up during the wait leaves no entry.
     fn begin(&self, path: &str, now: Instant) -> Result<(), Instant> {
-        let mut began = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut began = self.0.lock();
         began.retain(|_, at| now < *at + PAUSE);
         if let Some(at) = began.get(path) {
             return Err(*at + PAUSE);
@@ -50,7 +51,7 @@ mod tests {
         assert_eq!(pace.begin("/a", now + half), Err(now + PAUSE), "asking again does not put it off");
         assert_eq!(pace.begin("/a", now + PAUSE), Ok(()));
         assert_eq!(pace.begin("/c", now + PAUSE + half), Ok(()));
-        let mut kept: Vec<_> = pace.0.lock().unwrap().keys().cloned().collect();
+        let mut kept: Vec<_> = pace.0.lock().keys().cloned().collect();
         kept.sort();
         assert_eq!(kept, ["/a", "/c"]);
     }

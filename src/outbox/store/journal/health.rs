@@ -2,9 +2,9 @@
 //!
 //! In: the results of writes. Out: whether a create can be expected to succeed.
 
+use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::{JournalError, New};
 
@@ -19,10 +19,6 @@ pub(super) struct Health {
 }
 
 impl Health {
-    fn accepting(&self) -> MutexGuard<'_, HashMap<String, HashSet<String>>> {
-        self.accepting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Notes the result of a write.
     pub(super) fn note<T>(&self, result: &Result<T, JournalError>) {
         let is_silent = matches!(result, Err(JournalError::Timeout | JournalError::Unavailable(_)));
@@ -32,7 +28,7 @@ impl Health {
     /// Notes the result of a create.
     pub(super) fn note_create<T>(&self, new: &New, result: &Result<T, JournalError>) {
         self.note(result);
-        let mut accepting = self.accepting();
+        let mut accepting = self.accepting.lock();
         if result.is_err() {
             accepting.remove(&new.namespace);
         } else if !accepting.get(&new.namespace).is_some_and(|known| known.contains(&new.spec.notification)) {
@@ -43,7 +39,7 @@ impl Health {
     /// Returns whether a create for this notification was accepted since the last failed create in the namespace, and the last write was
     /// answered.
     pub(super) fn is_accepting(&self, namespace: &str, notification: &str) -> bool {
-        let accepts = self.accepting().get(namespace).is_some_and(|known| known.contains(notification));
+        let accepts = self.accepting.lock().get(namespace).is_some_and(|known| known.contains(notification));
         accepts && !self.is_silent.load(Ordering::Relaxed)
     }
 }

@@ -4,12 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use globset::{Glob, GlobSet, GlobSetBuilder};
 
+use relaybook_text::cut_chars;
+
 use super::{LONGEST, Mark, Scale};
 use crate::api::TransitionType;
 use crate::api::delivery::SubjectKind;
 use crate::api::notification::Trigger;
 use crate::audit::Entry;
-use crate::page::screens::parts::{Tone, cut, utc};
+use crate::page::screens::parts::{Tone, utc};
 use crate::preview::Explained;
 
 /// Whether a notification has a trigger for targets. One that only reports promotions would have an empty line in each lane.
@@ -38,7 +40,7 @@ pub(super) fn unwanted(own: &[&Entry], name: &str, settings: &Explained, scale: 
             at: scale.at(entry.spec.time),
             tone: Tone::Quiet,
             sign: "○",
-            title: cut(&title, LONGEST).into_owned(),
+            title: cut_chars(&title, LONGEST).into_owned(),
             link: None,
         })
     });

@@ -1,6 +1,7 @@
 //! The model of an attempt. It sends the same requests in the same order as [`crate::promotion::attempt`], and each of them has a fate.
 
-use std::sync::{Arc, Mutex};
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
