@@ -192,7 +192,7 @@ nightly: ## Run what needs hours: all tests with the permissions of the chart, a
 	$(MAKE) bench
 
 .PHONY: crds
-crds: ## Generate crds/ from the types in src/api
+crds: ## Generate crds/ from the types in crates/api/src
 	@bash hack/crds.sh crds
 
 .PHONY: receivers

@@ -26,7 +26,7 @@ if [[ ! -x $program ]]; then
   # A version with another name is built with this one, as after the move of docs/upgrading.md.
   name=$(sed -nE 's/^default-run = "(.*)"/\1/p' Cargo.toml)
   if ! grep -q "^default-run = \"$name\"" "$tree/Cargo.toml"; then
-    read -r group prefix < <(sed -nE 's/^ *group = "(.*)",/\1/p; s/^ *shortname = "(..)n",/\1/p' src/api/notification.rs | paste -sd ' ')
+    read -r group prefix < <(sed -nE 's/^ *group = "(.*)",/\1/p; s/^ *shortname = "(..)n",/\1/p' crates/api/src/notification.rs | paste -sd ' ')
     RENAME_ONLY=1 bash hack/rename.sh "$name" "$group" "$prefix" "$tree"
   fi
   (cd "$tree" && CARGO_TARGET_DIR=$OLDPWD/target $cargo build --locked --quiet --bin relaybook --test architecture)

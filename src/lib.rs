@@ -21,7 +21,7 @@
 //!
 //! | module | what it does |
 //! |---|---|
-//! | [`api`] | the custom resources, and the values that all modules share; uses no other module |
+//! | [`relaybook_api`] | the custom resources, and the values that all modules share; uses no other module |
 //! | [`app`] | composition root: creates the parts, joins their tasks, exits the process when a part ends that must keep running |
 //! | [`audit`] | queries what was sent, when, and what the receiver answered |
 //! | [`broken`](crate) | breaks guarantees on purpose, to prove that the tests detect it; only with the feature `broken` |
@@ -34,7 +34,7 @@
 //! | [`dispatch`] | the dispatcher: keeps cursors, derives deliveries from changes, and has them recorded |
 //! | [`fair`] | divides a fixed number of permits among namespaces or persons |
 //! | [`forge`] | pure: pull requests at forges: requests, the meaning of answers, texts, and when a request may be made |
-//! | [`git`] | one commit in a remote Git repository, over a transport that the caller provides; uses no other module |
+//! | [`relaybook_git`] | one commit in a remote Git repository, over a transport that the caller provides; uses no other module |
 //! | [`hooks`] | signed requests that approve a promotion, or request a check of promotions |
 //! | [`http`] | health, readiness and metrics; the ports for hooks and for the audit page |
 //! | [`installed`] | whether the CRDs in the cluster are those of this version |
@@ -62,7 +62,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout))]
 
-pub mod api;
+pub use relaybook_api as api;
 pub mod app;
 pub mod audit;
 #[cfg(feature = "broken")]
@@ -76,7 +76,7 @@ pub mod config;
 pub mod dispatch;
 pub mod fair;
 pub mod forge;
-pub mod git;
+pub use relaybook_git as git;
 pub mod hooks;
 pub mod http;
 pub mod installed;

@@ -275,7 +275,7 @@ fn the_api_group_is_written_once() {
     let files: Vec<_> = whole.iter().map(|(path, ..)| path.as_str()).collect();
     // The attribute of each resource needs a literal. A test of the API compares them.
     let resources = ["delivery", "mod", "notification", "pipeline", "pipeline_set", "promotion"];
-    assert_eq!(files, resources.map(|name| format!("src/api/{name}.rs")));
+    assert_eq!(files, resources.map(|name| format!("crates/api/src/{name}.rs")));
 }
 
 mod the_checker {

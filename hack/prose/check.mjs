@@ -19,7 +19,7 @@ const root = join(here, "..", "..");
 
 /** Files to check: documents, comments and messages of the program, texts of the chart, scripts. Tests are not checked. */
 const CHECKED = /(\.md|^(src|crates)\/.*\.rs|NOTES\.txt|values\.yaml|files\/rules\.yaml|Makefile|hack\/[\w-]+\.sh)$/;
-/** Generated from descriptions that are checked in `src/api`. */
+/** Generated from descriptions that are checked in `crates/api/src`. */
 const NOT_CHECKED = /^docs\/reference\//;
 /** Texts of test code are data, not messages. */
 const MESSAGES = /^(src|crates)\/(?!.*\btests?(\.rs|\/)).*\.rs$/;

@@ -3,7 +3,7 @@
 //! In: repositories of a test. Out: a server that everyone can read and write ([`GitServer`]), and what is in its repositories. Each
 //! connection serves one request.
 
-#[path = "../../src/git/tests/http_backend.rs"]
+#[path = "../../crates/git/src/tests/http_backend.rs"]
 mod http_backend;
 
 use std::net::{SocketAddr, TcpListener};

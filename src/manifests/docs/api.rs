@@ -1,5 +1,5 @@
 //! The generated tables of `docs/api.md` (transition types and other named values) and of `docs/reference/` (every field of each kind),
-//! from the types in `src/api`.
+//! from the types in `crates/api/src`.
 //!
 //! `make reference` writes the tables into the pages. Otherwise a test compares them with the pages.
 

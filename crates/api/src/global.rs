@@ -1,0 +1,85 @@
+//! The global configuration: settings for a whole cluster in one ConfigMap, under its key [`KEY`].
+//!
+//! It is not a custom resource, because a platform team writes it together with the rest of an installation and replaces it as a
+//! whole.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use kube_core::schema::{OptionalEnum, OptionalIntOrString, StructuralSchemaRewriter};
+use schemars::JsonSchema;
+use schemars::generate::SchemaSettings;
+use schemars::transform::AddNullable;
+use serde::{Deserialize, Serialize};
+
+use super::notification::{NotificationLayer, Settings};
+
+/// The key of the ConfigMap that contains the configuration.
+pub const KEY: &str = "config.yaml";
+
+/// The global configuration.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct GlobalConfig {
+    /// The layer below every notification. It does not define a notification of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub defaults: Option<Settings>,
+    /// Cluster-wide notifications. Each applies to every Pipeline that matches, and is a layer below Notifications of the same name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 256), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    pub notifications: Vec<GlobalNotification>,
+}
+
+/// A cluster-wide notification.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct GlobalNotification {
+    /// Globs for the namespace of the Pipeline (`*`, `?`). If absent, all namespaces match.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 256), inner(length(min = 1, max = 63), regex(pattern = r"^[a-z0-9*?-]+$")))]
+    pub namespaces: Option<Vec<String>>,
+    /// Labels of the Pipelines that the notification applies to. If absent, all Pipelines match.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pipeline_selector: Option<LabelSelector>,
+    /// The name of the notification, and its settings.
+    #[serde(flatten)]
+    pub layer: NotificationLayer,
+}
+
+/// Returns the schema of the global configuration, in the form that CRDs have.
+#[must_use]
+pub fn schema() -> serde_json::Value {
+    let settings = SchemaSettings::openapi3().with(|settings| {
+        settings.inline_subschemas = true;
+        settings.meta_schema = None;
+    });
+    let settings = settings.with_transform(AddNullable::default()).with_transform(StructuralSchemaRewriter);
+    let settings = settings.with_transform(OptionalEnum).with_transform(OptionalIntOrString);
+    let mut schema: serde_json::Value = settings.into_generator().into_root_schema_for::<GlobalConfig>().into();
+    let templates = ["/properties/defaults", "/properties/notifications/items"];
+    for at in templates.map(|layer| format!("{layer}/properties/template/properties")) {
+        if let Some(serde_json::Value::Object(fields)) = schema.pointer_mut(&at) {
+            fields.insert("shareParameters".to_owned(), share_parameters());
+        }
+    }
+    schema
+}
+
+/// Returns the schema of a field that only layers of the global configuration have.
+fn share_parameters() -> serde_json::Value {
+    let description = "`true`: templates in layers of teams can use the parameters. Default `false`: only templates of the global \
+                       configuration can use them.";
+    serde_json::json!({"type": "boolean", "nullable": true, "description": description})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_global_configuration_shares_parameters() {
+        let schema = schema().to_string();
+        assert_eq!(schema.matches("shareParameters").count(), 2);
+        let notification =
+            serde_json::to_string(&<super::super::Notification as kube_core::CustomResourceExt>::crd()).unwrap();
+        assert!(!notification.contains("shareParameters"));
+    }
+}

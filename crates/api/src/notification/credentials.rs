@@ -1,0 +1,146 @@
+//! Credentials by reference. Each reference contains the namespace of its Secret.
+
+use std::fmt;
+use std::sync::Arc;
+
+use http::HeaderName;
+
+use crate::values::refs::ObjectName;
+
+/// Key of the user name in a Secret for HTTP Basic.
+pub const USERNAME: &str = "username";
+/// Key of the password in a Secret for HTTP Basic.
+pub const PASSWORD: &str = "password";
+/// Key of the token in a Secret for a forge.
+pub const TOKEN: &str = "token";
+
+/// Credentials by reference.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AuthRef {
+    /// HTTP Basic (RFC 7617) from the keys `username` and `password` of a Secret.
+    Basic {
+        /// Namespace of the Secret.
+        namespace: String,
+        /// Name of the Secret.
+        name: String,
+    },
+    /// One header with a token.
+    Token {
+        /// The key that contains the token.
+        secret: SecretKey,
+        /// The header.
+        header: HeaderName,
+        /// The word before the token, such as `Bearer`. Empty if there is none.
+        scheme: String,
+    },
+}
+
+/// A Secret.
+pub type SecretName = ObjectName;
+
+/// One key of a Secret. Shown as `namespace/name, key k`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SecretKey {
+    /// Namespace of the Secret.
+    pub namespace: String,
+    /// Name of the Secret.
+    pub name: String,
+    /// Key in the data of the Secret.
+    pub key: String,
+}
+
+/// Key of the certificate in a Secret of type `kubernetes.io/tls`
+/// (<https://kubernetes.io/docs/concepts/configuration/secret/#tls-secrets>).
+pub const CERTIFICATE: &str = "tls.crt";
+/// Key of the private key that belongs to the certificate.
+pub const PRIVATE_KEY: &str = "tls.key";
+
+/// TLS settings of an endpoint, with Secrets by reference.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TlsRef {
+    /// The CA certificates to trust.
+    pub authorities: Authorities,
+    /// The Secret with the client certificate to send.
+    pub client_certificate: Option<SecretName>,
+    /// Whether any server certificate is accepted.
+    pub skip_verify: bool,
+}
+
+/// The CA certificates to trust.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Authorities {
+    /// The CA certificates of the system.
+    #[default]
+    System,
+    /// These CA certificates, in PEM.
+    Pem(Arc<str>),
+    /// The CA certificates in the value of this key, in PEM.
+    Secret(SecretKey),
+}
+
+/// What an endpoint needs from a Secret.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Needed {
+    /// The value of a key: the URL.
+    Url(SecretKey),
+    /// Credentials of the request.
+    Auth(AuthRef),
+    /// The values of all keys. Each of them signs.
+    SigningKeys(SecretName),
+    /// The value of a key: CA certificates in PEM.
+    Authorities(SecretKey),
+    /// A certificate and its private key.
+    ClientCertificate(SecretName),
+}
+
+impl Needed {
+    /// Returns the Secret.
+    #[must_use]
+    pub fn secret(&self) -> SecretName {
+        match self {
+            Self::Url(key) | Self::Authorities(key) => key.secret(),
+            Self::Auth(auth) => auth.secret(),
+            Self::SigningKeys(name) | Self::ClientCertificate(name) => name.clone(),
+        }
+    }
+}
+
+impl AuthRef {
+    /// Returns the Secret with these credentials.
+    #[must_use]
+    pub fn secret(&self) -> SecretName {
+        match self {
+            Self::Basic { namespace, name } => SecretName { namespace: namespace.clone(), name: name.clone() },
+            Self::Token { secret, .. } => secret.secret(),
+        }
+    }
+
+    /// Returns the keys that these credentials need.
+    #[must_use]
+    pub fn keys(&self) -> Vec<SecretKey> {
+        match self {
+            Self::Basic { namespace, name } => [USERNAME, PASSWORD].map(|key| SecretKey::new(namespace, name, key)).to_vec(),
+            Self::Token { secret, .. } => vec![secret.clone()],
+        }
+    }
+}
+
+impl SecretKey {
+    /// Creates a reference to one key of a Secret.
+    #[must_use]
+    pub fn new(namespace: &str, name: &str, key: &str) -> Self {
+        Self { namespace: namespace.to_owned(), name: name.to_owned(), key: key.to_owned() }
+    }
+
+    /// Returns the Secret that contains the key.
+    #[must_use]
+    pub fn secret(&self) -> SecretName {
+        SecretName { namespace: self.namespace.clone(), name: self.name.clone() }
+    }
+}
+
+impl fmt::Display for SecretKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}, key {}", self.namespace, self.name, self.key)
+    }
+}

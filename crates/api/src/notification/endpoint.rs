@@ -1,0 +1,210 @@
+//! The endpoint of a notification: where to send, and how.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::values::refs::{ConfigMapKeyRef, SecretKeyRef, SecretRef};
+
+/// The endpoint: URL, method, headers, credentials, TLS and timeouts.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = [
+    {"rule": "!(has(self.url) && has(self.urlFrom))", "message": "set url or urlFrom, not both"},
+]))]
+pub struct Endpoint {
+    /// The URL. Scheme, host and port must be literal. Templates are allowed in path and query.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 2048), extend("x-kubernetes-validations" = [
+        {"rule": "self.startsWith('https://') || self.startsWith('http://')",
+         "message": "must begin with https:// or http://"},
+        {"rule": "!self.matches('^https?://[^/?#]*[{]{2}')",
+         "message": "scheme, host and port must be literal; templates are allowed only in path and query"},
+        {"rule": "!self.matches('^https?://[^/?#]*@')",
+         "message": "must not contain user info; put credentials into auth.basic or auth.token"},
+        {"rule": "!self.matches('^https?://([/?#]|$)')", "message": "must name a host"},
+    ]))]
+    pub url: Option<String>,
+    /// The URL from a Secret, if the URL itself is secret.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub url_from: Option<UrlFrom>,
+    /// HTTP method; default POST.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub method: Option<Method>,
+    /// Request headers. The values are templates.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("maxProperties" = 32, "x-kubernetes-map-type" = "atomic", "x-kubernetes-validations" = [
+        {"rule": "self.all(k, k.matches('^[A-Za-z0-9-]{1,128}$'))",
+         "message": "header names consist of letters, digits and dashes"},
+        {"rule": "self.all(k, !(k.lowerAscii() in ['host', 'content-length', 'content-type', 'transfer-encoding', 'connection', 'keep-alive', 'te', 'trailer', 'upgrade', 'expect', 'proxy-authorization', 'proxy-connection', 'user-agent', 'webhook-id', 'webhook-timestamp', 'webhook-signature']))",
+         "message": "host, content-length, content-type, user-agent, webhook-* and headers of the connection (connection, transfer-encoding, upgrade, expect, proxy-authorization, …) are set by Relaybook; the template determines the content type"},
+    ]), schema_with = "texts")]
+    pub headers: Option<BTreeMap<String, String>>,
+    /// Credentials, at most one kind.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub auth: Option<Auth>,
+    /// Signs each request as defined by Standard Webhooks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signing: Option<Signing>,
+    /// TLS settings. By default, the CA certificates of the system are trusted, and no client certificate is sent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls: Option<Tls>,
+    /// Time limit for the whole attempt, including the answer. Default 15s, at most 60s.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 32), extend("x-kubernetes-validations" = [
+        {"rule": "self.matches('^([0-9]+(ms|s|m|h))+$') && duration(self) >= duration('100ms') && duration(self) <= duration('60s')",
+         "message": "must be a duration from 100ms to 60s, such as 15s"},
+    ]))]
+    pub timeout: Option<String>,
+    /// Time limit for establishing the connection. Default 5s, at most 60s.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 32), extend("x-kubernetes-validations" = [
+        {"rule": "self.matches('^([0-9]+(ms|s|m|h))+$') && duration(self) >= duration('100ms') && duration(self) <= duration('60s')",
+         "message": "must be a duration from 100ms to 60s, such as 5s"},
+    ]))]
+    pub connect_timeout: Option<String>,
+}
+
+/// A URL from a Secret.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct UrlFrom {
+    /// The key that contains the whole URL.
+    pub secret_key_ref: SecretKeyRef,
+}
+
+/// HTTP methods that have a request body.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum Method {
+    /// POST
+    #[default]
+    Post,
+    /// PUT
+    Put,
+    /// PATCH
+    Patch,
+}
+
+/// Which certificates a connection trusts, and which client certificate it sends.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = [
+    {"rule": "!(has(self.caFrom) && self.?insecureSkipVerify.orValue(false))",
+     "message": "caFrom sets the trusted CA certificates, insecureSkipVerify trusts every certificate; set only one of them"},
+]))]
+pub struct Tls {
+    /// The CA certificates to trust instead of those of the system, in PEM.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ca_from: Option<CaFrom>,
+    /// The client certificate to send.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client_certificate: Option<ClientCertificate>,
+    /// `true`: any server certificate is accepted, so anyone on the network path can read and change what is sent. Default `false`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub insecure_skip_verify: Option<bool>,
+}
+
+/// The source of the CA certificates.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = [
+    {"rule": "has(self.configMapKeyRef) != has(self.secretKeyRef)", "message": "set exactly one of configMapKeyRef and secretKeyRef"},
+]))]
+pub struct CaFrom {
+    /// A key of a ConfigMap of this namespace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config_map_key_ref: Option<ConfigMapKeyRef>,
+    /// A key of a Secret of this namespace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret_key_ref: Option<SecretKeyRef>,
+}
+
+/// A client certificate.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ClientCertificate {
+    /// The Secret with the keys `tls.crt` and `tls.key`, as in Secrets of type `kubernetes.io/tls`.
+    pub secret_ref: SecretRef,
+}
+
+/// A signature as defined by Standard Webhooks (<https://www.standardwebhooks.com>).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Signing {
+    /// The Secret with the signing keys, at most 16. Each key is `whsec_` and 24 to 64 bytes in base64. Every key signs.
+    pub secret_ref: SecretRef,
+}
+
+impl Method {
+    const ALL: [Self; 3] = [Self::Post, Self::Put, Self::Patch];
+
+    /// Returns the name, as it is written in the resource.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Post => "POST",
+            Self::Put => "PUT",
+            Self::Patch => "PATCH",
+        }
+    }
+
+    /// Returns the method with this name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|method| method.as_str() == name)
+    }
+}
+
+/// Credentials of an endpoint.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = [
+    {"rule": "has(self.basic) != has(self.token)", "message": "set exactly one of basic and token"},
+]))]
+pub struct Auth {
+    /// HTTP Basic (RFC 7617), from a Secret with the keys `username` and `password`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub basic: Option<BasicAuth>,
+    /// One header with a token.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token: Option<TokenAuth>,
+}
+
+/// HTTP Basic.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BasicAuth {
+    /// The Secret with the keys `username` and `password`.
+    pub secret_ref: SecretRef,
+}
+
+/// A token in a header.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct TokenAuth {
+    /// The key that contains the token.
+    pub secret_key_ref: SecretKeyRef,
+    /// Name of the header. Default `Authorization`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 128), regex(pattern = r"^[A-Za-z0-9-]+$"))]
+    #[schemars(extend("x-kubernetes-validations" = [
+        {"rule": "!(self.lowerAscii() in ['host', 'content-length', 'content-type', 'transfer-encoding', 'connection', 'keep-alive', 'te', 'trailer', 'upgrade', 'expect', 'proxy-authorization', 'proxy-connection', 'user-agent', 'webhook-id', 'webhook-timestamp', 'webhook-signature'])",
+         "message": "Relaybook or the connection sets this header; use another name, such as X-Token"},
+    ]))]
+    pub header: Option<String>,
+    /// Word before the token. Default `Bearer` in `Authorization`, none in any other header.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64), regex(pattern = r"^[A-Za-z0-9._~+/-]*$"))]
+    pub scheme: Option<String>,
+}
+
+/// Returns the schema of a map from names to values of at most 4096 characters.
+pub(crate) fn texts(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+    schemars::json_schema!({
+        "type": "object",
+        "nullable": true,
+        "additionalProperties": {"type": "string", "maxLength": 4096},
+    })
+}

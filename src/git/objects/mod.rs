@@ -1,9 +1,0 @@
-//! Pure: the objects of a repository.
-//!
-//! In: the bytes of a [`pack`], which the server can have chosen. Out: objects by the ids that are computed from their content, commits
-//! ([`found`]), trees with checked names ([`tree`]), and the files below paths ([`walk`]). A pack can also be written.
-
-pub(in crate::git) mod found;
-pub(in crate::git) mod pack;
-pub(in crate::git) mod tree;
-pub(in crate::git) mod walk;
