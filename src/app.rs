@@ -24,8 +24,6 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::api::values::refs::ObjectName;
-use crate::api::values::shard::Sharding;
 use crate::dispatch::{self, Given};
 use crate::http::{Gates, Served};
 use crate::k8s::limiter::NamespaceLimiter;
@@ -33,10 +31,10 @@ use crate::leader::Lease;
 use crate::outbox::{self, DeliveryIndex, Direct, Journal, Limits, Parts, PipelineIndex};
 use crate::report::events::events;
 pub use connect::{Access, Server};
+use relaybook_api::values::refs::ObjectName;
+use relaybook_api::values::shard::Sharding;
 
 pub use crate::sets::{Follow, Followed};
-use crate::telemetry::Tracer;
-use crate::telemetry::{Metrics, metrics};
 pub use crate::webhook::{Collector, Proxy};
 use crate::webhook::{Policy, SecretWatches, Sender};
 use crate::{cluster, http, installed, pipeline};
@@ -45,6 +43,8 @@ pub use exporting::Tracing;
 use hooks::Hooks;
 pub use page::{PageOptions, page};
 use part::{Part, first_ended};
+use relaybook_telemetry::Tracer;
+use relaybook_telemetry::{Metrics, metrics};
 use signals::Signals;
 
 /// Maximum number of notes from the delivery engine that wait for the dispatcher.
@@ -331,7 +331,7 @@ fn start_pipeline(
     let running = pipeline::run(context, woken, move || observing.open());
     tasks.spawn(async {
         if let Err(error) = running.await {
-            tracing::error!(error = %crate::telemetry::chain(&error), "the pipeline controller has ended unexpectedly");
+            tracing::error!(error = %relaybook_telemetry::chain(&error), "the pipeline controller has ended unexpectedly");
         }
         "the pipeline controller"
     });

@@ -5,7 +5,7 @@
 
 use std::sync::LazyLock;
 
-use crate::api::{DeliveryStatus, Outcome, now};
+use relaybook_api::{DeliveryStatus, Outcome, now};
 
 /// The guarantee that is broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -26,14 +26,11 @@
 //! | [`audit`] | queries what was sent, when, and what the receiver answered |
 //! | [`broken`](crate) | breaks guarantees on purpose, to prove that the tests detect it; only with the feature `broken` |
 //! | [`certificates`] | whether the certificate of a server is trusted; uses no other module |
-//! | [`changelog`] | pure: what counts as a change of a target, and the log in which changes wait for their consumers |
 //! | [`check`] | whether an installation can work: CRDs, permissions, readiness |
 //! | [`cli`] | the command line; each command calls one function of the library |
 //! | [`cluster`] | the only module that watches application objects |
-//! | [`config`] | pure: validates a Notification and fills in its defaults |
 //! | [`dispatch`] | the dispatcher: keeps cursors, derives deliveries from changes, and has them recorded |
 //! | [`fair`] | divides a fixed number of permits among namespaces or persons |
-//! | [`forge`] | pure: pull requests at forges: requests, the meaning of answers, texts, and when a request may be made |
 //! | [`relaybook_git`] | one commit in a remote Git repository, over a transport that the caller provides; uses no other module |
 //! | [`hooks`] | signed requests that approve a promotion, or request a check of promotions |
 //! | [`http`] | health, readiness and metrics; the ports for hooks and for the audit page |
@@ -41,60 +38,47 @@
 //! | [`k8s`] | access to the API server: watches that recover from every error, and a limit on calls for each namespace |
 //! | [`leader`] | divides the work among replicas: which of them handles which objects, and for how much longer |
 //! | [`lint`] | pure: checks manifests against everything that the API server and the controllers require |
-//! | [`manifests`] | pure: objects as written in files, with the line numbers of their fields |
-//! | [`observe`] | pure: derives an observation from the status of an application object |
 //! | [`outbox`] | lanes, direct attempts, retries, the journal of Deliveries; the only module that decides what is sent |
 //! | [`page`] | the audit page: what pipelines do and what was sent, as HTML for people |
 //! | [`pipeline`] | the pipeline controller: turns observations into a status and a change log |
 //! | [`preview`] | shows what would be sent, without a Delivery, for people who write notifications |
 //! | [`promotion`] | takes a revision from one environment to the next: what is promoted (pure), and the promotion controller |
 //! | [`published`] | the configuration of the running controllers, in a ConfigMap for the command line |
-//! | [`render`] | pure: renders URL, headers and body from templates and the data of one transition |
 //! | [`report`] | Kubernetes Events and the status of Notifications |
 //! | [`sets`] | makes the pipelines of `PipelineSets`: one for each source |
-//! | [`setters`] | pure: edits the values that comments mark in YAML files, byte by byte |
+//! | [`relaybook_core`] | pure: what an object says about a rollout (`observe`), which changes count (`changelog`), and what is promoted (`promotion`) |
+//! | [`relaybook_forge`] | pure: pull requests at forges: requests, the meaning of answers, texts, and when a request may be made |
+//! | [`relaybook_settings`] | pure: what users write, compiled: triggers, templates, layers, manifests, and the values that comments mark |
+//! | [`relaybook_telemetry`] | log lines, metrics and spans |
 //! | [`relaybook_text`] | pure: texts for people: cut, on one line, without invisible characters; uses no other crate |
-//! | [`telemetry`] | log lines, metrics and spans; uses no other module |
-//! | [`trigger`] | pure: what a change means, and which notifications it matches |
 //! | [`webhook`] | one request to a receiver, and spans to a collector; the only module with HTTP clients and credentials for them |
 //!
 //! `tests/architecture/rules.rs` defines which module can use which, and a test enforces it. `docs/design.md` explains the reasons.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout))]
 
-pub use relaybook_api as api;
 pub mod app;
 pub mod audit;
 #[cfg(feature = "broken")]
 pub mod broken;
 pub mod certificates;
-pub mod changelog;
 pub mod check;
 pub mod cli;
 pub mod cluster;
-pub mod config;
 pub mod dispatch;
 pub mod fair;
-pub mod forge;
-pub use relaybook_git as git;
 pub mod hooks;
 pub mod http;
 pub mod installed;
 pub mod k8s;
 pub mod leader;
 pub mod lint;
-pub mod manifests;
-pub mod observe;
 pub mod outbox;
 pub mod page;
 pub mod pipeline;
 pub mod preview;
 pub mod promotion;
 pub mod published;
-pub mod render;
 pub mod report;
 pub mod sets;
-pub mod setters;
-pub mod telemetry;
-pub mod trigger;
 pub mod webhook;

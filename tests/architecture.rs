@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::Command;
 
-use relaybook::api::GROUP;
+use relaybook_api::GROUP;
 use rules::{CLOCKS, HEADER, IMPURE, LONGEST, OWNED, PURE};
 use source::{Named, Source};
 

@@ -7,8 +7,8 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::Secret;
-use relaybook::api::promotion::WaitingApproval;
-use relaybook::api::{Pipeline, Time};
+use relaybook_api::promotion::WaitingApproval;
+use relaybook_api::{Pipeline, Time};
 use ring::hmac;
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};

@@ -21,7 +21,7 @@ pub const SCENARIOS: [&str; 4] = ["throughput", "lane", "noisy", "rollout"];
 
 /// Makes this program, with its CRDs, the one that scenarios start. `None`: the built one.
 pub async fn switch(bed: &Bed, program: Option<&Path>) {
-    let definitions = program.map_or_else(relaybook::api::crds, definitions);
+    let definitions = program.map_or_else(relaybook_api::crds, definitions);
     let api: Api<CustomResourceDefinition> = Api::all(bed.client.clone());
     for mut definition in definitions {
         let name = definition.name_any();

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use kube::Client;
 use kube::api::{Api, PostParams};
-use relaybook::api::{Delivery, Notification, Pipeline};
+use relaybook_api::{Delivery, Notification, Pipeline};
 use serde_json::{Value, json};
 
 use crate::api_server::{Moment, Requests};

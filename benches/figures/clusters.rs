@@ -14,7 +14,7 @@ use k8s_openapi::api::core::v1::LimitRange;
 use kube::ResourceExt as _;
 use kube::api::{Api, ListParams, Patch, PatchParams};
 use kube::runtime::{WatchStreamExt as _, watcher};
-use relaybook::api::Pipeline;
+use relaybook_api::Pipeline;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 

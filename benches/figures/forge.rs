@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 
 use kube::ResourceExt as _;
 use kube::api::{Patch, PatchParams, PostParams};
-use relaybook::api::promotion::PromotedPipeline;
-use relaybook::api::{Pipeline, Promotion, PromotionSpec, Time};
-use relaybook::promotion::names;
+use relaybook_api::promotion::PromotedPipeline;
+use relaybook_api::{Pipeline, Promotion, PromotionSpec, Time};
+use relaybook_core::promotion::names;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{TcpListener, TcpStream};

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use futures::{StreamExt as _, stream};
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, PostParams};
-use relaybook::api::Pipeline;
+use relaybook_api::Pipeline;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 

@@ -8,7 +8,7 @@
 use std::time::{Duration, Instant};
 
 use kube::api::{Api, ListParams};
-use relaybook::api::Delivery;
+use relaybook_api::Delivery;
 use serde_json::json;
 use tokio::time::sleep;
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 use futures::{StreamExt as _, TryStreamExt as _};
 use kube::api::Api;
 use kube::runtime::{WatchStreamExt as _, watcher};
-use relaybook::api::{Pipeline, Status};
+use relaybook_api::{Pipeline, Status};
 use serde_json::Value;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -29,7 +29,7 @@ pub const TARGETS: usize = 8;
 /// Number of notifications. Each reports every change.
 pub const NOTIFICATIONS: usize = 8;
 /// Maximum number of changes of one target in the log before its next change: with that, the log is full.
-const IN_LOG: usize = relaybook::changelog::MAX_PER_SUBJECT - 1;
+const IN_LOG: usize = relaybook_core::changelog::MAX_PER_SUBJECT - 1;
 /// Maximum number of changes of one target that wait for the receiver: enough to keep all of its lanes busy.
 const AHEAD: usize = 4;
 

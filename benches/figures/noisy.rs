@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use futures::{StreamExt as _, stream};
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
-use relaybook::api::Pipeline;
+use relaybook_api::Pipeline;
 use serde_json::json;
 use tokio::task::JoinSet;
 use tokio::time::{interval, sleep, timeout};

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use futures::{StreamExt as _, stream};
 use kube::api::{Patch, PatchParams, PostParams};
-use relaybook::api::{Delivery, DeliverySpec, Notification, Outcome, Pipeline, TransitionType};
+use relaybook_api::{Delivery, DeliverySpec, Notification, Outcome, Pipeline, TransitionType};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::api::{ListParams, Patch, PatchParams};
-use relaybook::api::{Pipeline, Promotion, Status};
+use relaybook_api::{Pipeline, Promotion, Status};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 

@@ -6,10 +6,10 @@
 use std::hint::black_box;
 use std::time::Duration;
 
-use relaybook::api::notification::Builtin;
-use relaybook::api::{Notification, TransitionType};
-use relaybook::config::{Given, Sending, resolve};
-use relaybook::render::{CredentialsKind, Data, SampleContext, builtin};
+use relaybook_api::notification::Builtin;
+use relaybook_api::{Notification, TransitionType};
+use relaybook_settings::config::{Given, Sending, resolve};
+use relaybook_settings::render::{CredentialsKind, Data, SampleContext, builtin};
 use serde_json::{Map, Value, json};
 
 use crate::process;

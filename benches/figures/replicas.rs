@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use futures::future::join_all;
 use futures::{StreamExt as _, stream};
 use kube::ResourceExt as _;
-use relaybook::api::Pipeline;
+use relaybook_api::Pipeline;
 use serde_json::json;
 use tokio::time::sleep;
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use futures::{StreamExt as _, stream};
 use kube::api::{ListParams, Patch, PatchParams};
-use relaybook::api::{Pipeline, PipelineSet};
+use relaybook_api::{Pipeline, PipelineSet};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
@@ -70,10 +70,10 @@ async fn each(bed: &Bed, round: u32) -> Vec<Reading> {
 }
 
 /// Returns the statuses of all pipelines whose targets have a state.
-async fn statuses(world: &World) -> Vec<relaybook::api::PipelineStatus> {
+async fn statuses(world: &World) -> Vec<relaybook_api::PipelineStatus> {
     let list = world.api::<Pipeline>().list(&ListParams::default()).await.expect("listed");
     let statuses = list.items.into_iter().filter_map(|pipeline| pipeline.status);
-    let is_known = |status: &relaybook::api::PipelineStatus| {
+    let is_known = |status: &relaybook_api::PipelineStatus| {
         let mut targets = status.environments.iter().flat_map(|environment| &environment.targets).peekable();
         targets.peek().is_some() && targets.all(|target| target.settled.is_some())
     };
@@ -125,7 +125,7 @@ async fn divided(bed: &Bed, round: u32) -> Vec<Reading> {
     until("the commit is reported for all", async || bed.receiver.total() - before >= clusters).await;
     let told = began.elapsed().as_secs_f64();
     let all = statuses(&world).await;
-    let size = |status: &relaybook::api::PipelineStatus| serde_json::to_string(status).map_or(0, |text| text.len());
+    let size = |status: &relaybook_api::PipelineStatus| serde_json::to_string(status).map_or(0, |text| text.len());
     let largest = all.iter().map(size).max().unwrap_or_default();
     at_rest(relaybook.pid()).await;
     let memory = process::memory(relaybook.pid());

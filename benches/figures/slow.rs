@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use kube::api::Api;
-use relaybook::api::Delivery;
+use relaybook_api::Delivery;
 use serde_json::json;
 
 use crate::backlog::{pipelines, record};

@@ -9,7 +9,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use libfuzzer_sys::fuzz_target;
-use relaybook::api::Time;
+use relaybook_api::Time;
 use relaybook::webhook::{MAX_RETRY_AFTER, Policy, parse_retry_after};
 use url::{Host, Url};
 

@@ -12,7 +12,7 @@ use std::sync::Mutex;
 use std::task::{Context, Poll, Waker};
 
 use libfuzzer_sys::fuzz_target;
-use relaybook::git::{
+use relaybook_git::{
     Author, GitError, Message, Paths, Push, Remote, Request, Response, Transport, TransportError, commit, push,
 };
 

@@ -7,7 +7,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use relaybook::setters::{Edit, EnvironmentRef, Problem, Revision, edit, scan, unified};
+use relaybook_settings::setters::{Edit, EnvironmentRef, Problem, Revision, edit, scan, unified};
 use serde_json::Value;
 
 const MARKER: &str = "# {\"$promotion\": \"a:b:c\"}";

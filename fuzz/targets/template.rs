@@ -9,9 +9,9 @@ use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
-use relaybook::api::TransitionType;
-use relaybook::api::notification::Builtin;
-use relaybook::render::{
+use relaybook_api::TransitionType;
+use relaybook_api::notification::Builtin;
+use relaybook_settings::render::{
     Body, Data, HeaderTemplate, MAX_BODY, MAX_LINE, Parameters, RenderError, SampleContext, UrlTemplate, Values, builtin,
 };
 

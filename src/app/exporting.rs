@@ -7,8 +7,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{AppError, Options};
-use crate::telemetry::{Metrics, Sample, Tracer};
 use crate::webhook::{Collector, Exporter};
+use relaybook_telemetry::{Metrics, Sample, Tracer};
 
 /// Time to export the remaining spans after all other parts have ended.
 const FLUSH: Duration = Duration::from_secs(2);

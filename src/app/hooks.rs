@@ -13,8 +13,8 @@ use crate::cluster::Follower;
 use crate::hooks::{Given, Service};
 use crate::http::{self, Gates};
 use crate::report::events::events;
-use crate::telemetry::Metrics;
 use crate::webhook::Secrets;
+use relaybook_telemetry::Metrics;
 
 /// Maximum number of pipelines that wait to be woken.
 const WAKE_BUFFER: usize = 1024;

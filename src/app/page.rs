@@ -8,11 +8,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::signals::Signals;
 use super::{Access, AppError, Options, Part, egress};
-use crate::api::values::permalink::PageUrl;
-use crate::api::values::refs::ObjectName;
 use crate::http;
 use crate::page::{Own, Page, Seal, SealError, Settings, Tokens};
 use crate::preview::{Egress, TestSender};
+use relaybook_api::values::permalink::PageUrl;
+use relaybook_api::values::refs::ObjectName;
 
 /// The options of the page that `relaybook run` serves.
 #[derive(Clone, Debug, Default)]

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use super::{Options, RELEASE, STOP};
 use crate::http::Gates;
 use crate::leader::{Keeper, Lease, Named};
-use crate::telemetry::{Metrics, metrics};
+use relaybook_telemetry::{Metrics, metrics};
 
 /// Tasks that run under one Lease, or without a Lease.
 #[derive(Default)]

@@ -9,8 +9,8 @@ use crate::http::Gates;
 use crate::leader::Lease;
 use crate::promotion;
 use crate::report::events::events;
-use crate::telemetry::{Metrics, chain};
 use crate::webhook::{SecretWatches, Sender};
+use relaybook_telemetry::{Metrics, chain};
 
 /// Maximum number of pipelines whose promotions are processed concurrently.
 const PIPELINES: usize = 64;

@@ -11,8 +11,8 @@ use crate::http::Gates;
 use crate::k8s::pace::NamespacePace;
 use crate::leader::Lease;
 use crate::sets;
-use crate::telemetry::metrics::ApiWrite;
-use crate::telemetry::{Metrics, chain};
+use relaybook_telemetry::metrics::ApiWrite;
+use relaybook_telemetry::{Metrics, chain};
 
 /// Maximum number of wake-ups that wait for one controller.
 const WAKE_BUFFER: usize = 1024;

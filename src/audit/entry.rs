@@ -5,8 +5,8 @@ use kube::api::ListParams;
 use kube::{Api, Client};
 
 use super::{AuditError, Filter, Row};
-use crate::api::{Delivery, DeliverySpec, DeliveryStatus};
 use crate::k8s::watch;
+use relaybook_api::{Delivery, DeliverySpec, DeliveryStatus};
 
 /// A delivery: the fields for users, and what was recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]

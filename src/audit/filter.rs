@@ -1,9 +1,9 @@
 //! Selects deliveries: by labels and fields at the API server, and by state and time in this process. Pure.
 
 use super::Row;
-use crate::api::GROUP;
-use crate::api::delivery::PIPELINE_NAMESPACE;
-use crate::api::{Outcome, Time};
+use relaybook_api::GROUP;
+use relaybook_api::delivery::PIPELINE_NAMESPACE;
+use relaybook_api::{Outcome, Time};
 
 /// A selection of deliveries. An absent field selects all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -91,11 +91,11 @@ impl Filter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::{Delivery, DeliveryStatus};
+    use relaybook_api::{Delivery, DeliveryStatus};
 
     fn row(outcome: Option<Outcome>, recorded: i64, settled: Option<i64>) -> Row {
         let at = |second| Time::from_second(second).unwrap();
-        let mut delivery = Delivery::new("d", crate::outbox::testing::spec(1));
+        let mut delivery = Delivery::new("d", relaybook_api::testing::spec(1));
         delivery.metadata.creation_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(at(recorded)));
         delivery.status = Some(DeliveryStatus { outcome, settled_time: settled.map(at), ..DeliveryStatus::default() });
         delivery.into()

@@ -8,7 +8,7 @@ use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client, ResourceExt as _};
 
 use super::{Filter, Row, newest_first};
-use crate::api::Delivery;
+use relaybook_api::Delivery;
 
 /// Page size of a list. A page of this size costs the API server little, and this process some megabytes.
 const PAGE: u32 = 500;
@@ -186,7 +186,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::outbox::testing::spec;
+    use relaybook_api::testing::spec;
 
     fn delivery(name: &str, version: &str) -> Delivery {
         let mut delivery = Delivery::new(name, spec(1));

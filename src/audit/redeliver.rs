@@ -4,8 +4,8 @@ use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::json;
 
-use crate::api::Delivery;
-use crate::api::delivery::REDELIVER;
+use relaybook_api::Delivery;
+use relaybook_api::delivery::REDELIVER;
 
 /// Why a delivery is not sent again.
 #[derive(Debug, thiserror::Error)]

@@ -4,7 +4,7 @@ use http::StatusCode;
 use kube::ResourceExt as _;
 use serde::{Serialize, Serializer};
 
-use crate::api::{Delivery, DeliveryStatus, Outcome, Time, TransitionType};
+use relaybook_api::{Delivery, DeliveryStatus, Outcome, Time, TransitionType};
 
 /// One delivery. Most fields have the same names as in the audit log. The fields that the table of `relaybook audit` shows have the names of
 /// its columns.
@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     fn row(name: &str, recorded: i64, status: DeliveryStatus) -> Row {
-        let mut delivery = Delivery::new(name, crate::outbox::testing::spec(1));
+        let mut delivery = Delivery::new(name, relaybook_api::testing::spec(1));
         delivery.metadata.creation_timestamp = Some(v1::Time(Time::from_second(recorded).unwrap()));
         delivery.status = Some(status);
         delivery.into()

@@ -9,9 +9,10 @@ use serde::Deserialize;
 use tokio::time::timeout;
 
 use super::{Finding, Installation};
-use crate::api::conditions::{self, Condition, HOOKS_READY};
-use crate::api::{GROUP, VERSION};
-use crate::telemetry::chain;
+use relaybook_api::conditions;
+use relaybook_api::conditions::{Condition, HOOKS_READY};
+use relaybook_api::{GROUP, VERSION};
+use relaybook_telemetry::chain;
 
 /// Time limit of a list.
 const DEADLINE: Duration = Duration::from_secs(10);

@@ -19,13 +19,13 @@ use tokio::time::timeout;
 
 pub use needs::{Installation, Need, needs};
 
-use crate::api::now;
 use crate::http::probe;
 pub use crate::installed::acting::command as show_leases;
 use crate::installed::acting::{self, OBSERVES, SENDS};
 use crate::installed::{CrdChecker, CrdState};
-use crate::telemetry::chain;
-use crate::telemetry::metrics::Lease;
+use relaybook_api::now;
+use relaybook_telemetry::chain;
+use relaybook_telemetry::metrics::Lease;
 
 /// Maximum number of concurrent requests.
 const PARALLEL: usize = 8;

@@ -5,9 +5,9 @@
 
 use std::fmt;
 
-use crate::api::GROUP;
-use crate::api::values::shard::Sharding;
 use crate::published;
+use relaybook_api::GROUP;
+use relaybook_api::values::shard::Sharding;
 
 /// How the controllers are installed.
 #[derive(Clone, Debug, Default)]

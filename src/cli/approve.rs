@@ -8,8 +8,9 @@ use kube::ResourceExt as _;
 use super::shared::Place;
 use super::shared::named::{self, of_promotion};
 use crate::preview::live;
-use crate::promotion::request::ask::Found;
-use crate::promotion::request::{ask, command};
+use crate::promotion::request::command;
+use relaybook_core::promotion::ask;
+use relaybook_core::promotion::ask::Found;
 use relaybook_text::escaped;
 
 #[derive(Debug, Args)]

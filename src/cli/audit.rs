@@ -7,8 +7,8 @@ use clap::{Args, ValueEnum};
 use futures::{Stream, StreamExt as _, TryStreamExt as _};
 
 use super::shared::{Connection, Place, failure, named};
-use crate::api::{Time, now};
 use crate::audit::{AuditError, Filter, Row, StateFilter, changes, newest_first, rows};
+use relaybook_api::{Time, now};
 use relaybook_text::escaped;
 
 #[derive(Debug, Args)]
@@ -229,7 +229,7 @@ pub(super) fn line(cells: &[String], widths: &[usize]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::{Delivery, DeliveryStatus};
+    use relaybook_api::{Delivery, DeliveryStatus};
 
     #[test]
     fn durations_have_days() {
@@ -243,7 +243,7 @@ mod tests {
     fn row(name: &str, answer: Option<&str>) -> Row {
         let status =
             DeliveryStatus { status_code: answer.map(|_| 200), response: answer.map(str::to_owned), ..Default::default() };
-        let mut delivery = Delivery::new(name, crate::outbox::testing::spec(1));
+        let mut delivery = Delivery::new(name, relaybook_api::testing::spec(1));
         delivery.status = Some(status);
         delivery.into()
     }

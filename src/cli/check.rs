@@ -9,9 +9,9 @@ use tokio::time::{Instant, sleep};
 
 use super::grace;
 use super::shared::Connection;
-use crate::api::values::shard::Sharding;
 use crate::app::Controller;
 use crate::check::{Account, Installation, check as ask};
+use relaybook_api::values::shard::Sharding;
 
 /// Interval between checks.
 const AGAIN: Duration = Duration::from_secs(2);

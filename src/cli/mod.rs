@@ -30,9 +30,9 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use shared::failure;
 use unseen::Unseen;
 
-use crate::api::values::shard::{SHARD_LABEL, Sharding};
 use crate::app::{self, Controller, Follow, Followed, Options, Proxy};
-use crate::telemetry::{self, chain, logging};
+use relaybook_api::values::shard::{SHARD_LABEL, Sharding};
+use relaybook_telemetry::{chain, logging};
 
 /// Notifies receivers about changes of deployment pipelines: recorded first, in order, at least once.
 #[derive(Debug, Parser)]
@@ -268,7 +268,7 @@ fn run(args: RunArgs) -> anyhow::Result<()> {
         args.follow.is_empty() || args.shard_id.is_none(),
         "--follow makes sets for all shards; give it to the process without --shard-id"
     );
-    telemetry::logging::init(args.log_format)?;
+    relaybook_telemetry::logging::init(args.log_format)?;
     allow_open_files();
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let own = || variable("POD_NAMESPACE");
@@ -347,7 +347,7 @@ fn completions(shell: clap_complete::Shell) -> anyhow::Result<()> {
 
 fn crds() -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
-    for crd in crate::api::crds() {
+    for crd in relaybook_api::crds() {
         write!(out, "---\n{}", serde_saphyr::to_string(&crd)?)?;
     }
     Ok(out.flush()?)
@@ -453,7 +453,7 @@ mod tests {
 
     #[test]
     fn definitions_come_back_from_their_yaml() {
-        for crd in crate::api::crds() {
+        for crd in relaybook_api::crds() {
             let text = serde_saphyr::to_string(&crd).unwrap();
             let back: serde_json::Value = serde_saphyr::from_str(&text).unwrap();
             assert_eq!(back, serde_json::to_value(&crd).unwrap());

@@ -12,10 +12,10 @@ use secrecy::{ExposeSecret as _, SecretString};
 
 use super::shared::Connection;
 use super::shared::running::Running;
-use crate::api::values::permalink::PageUrl;
 use crate::app::{self, PageOptions};
 use crate::page::Settings;
 use crate::preview::TestSender;
+use relaybook_api::values::permalink::PageUrl;
 
 /// The flags of the page in the cluster.
 #[derive(Debug, Args)]

@@ -8,7 +8,8 @@ use kube::ResourceExt as _;
 use super::shared::Place;
 use super::shared::named::{self, of_promotion};
 use crate::preview::live;
-use crate::promotion::request::{ask, command};
+use crate::promotion::request::command;
+use relaybook_core::promotion::ask;
 use relaybook_text::escaped;
 
 #[derive(Debug, Args)]

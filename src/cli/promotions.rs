@@ -6,9 +6,9 @@ use clap::{Args, ValueEnum};
 
 use super::audit::{line, shown};
 use super::shared::{Place, named};
-use crate::api::promotion::Phase;
-use crate::api::{Time, now};
 use crate::promotion::request::command::{Row, list, newest_first};
+use relaybook_api::promotion::Phase;
+use relaybook_api::{Time, now};
 
 #[derive(Debug, Args)]
 pub(super) struct PromotionsArgs {
@@ -111,7 +111,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::api::Promotion;
+    use relaybook_api::Promotion;
 
     fn row(revision: &str, status: &serde_json::Value) -> Row {
         let promotion: Promotion = serde_json::from_value(json!({

@@ -8,8 +8,8 @@ use futures::{StreamExt as _, TryStreamExt as _, stream};
 use super::audit::span;
 use super::shared::named::{self, of_delivery};
 use super::shared::{Place, failure};
-use crate::api::{Outcome, now};
 use crate::audit::{Filter, StateFilter, redeliver as mark, rows};
+use relaybook_api::{Outcome, now};
 
 /// Maximum number of concurrent writes.
 const PARALLEL: usize = 8;

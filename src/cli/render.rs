@@ -12,11 +12,11 @@ use super::shared::Place;
 use super::shared::files::read;
 use super::shared::named;
 use super::shared::running::{Running, Settings, WithSettings};
-use crate::api::values::refs::{ConfigMapKey, ObjectName};
-use crate::api::{Notification, Pipeline, TransitionType};
-use crate::config::{Given, Global, Text};
 use crate::preview::{LayeredNotification, Manifests, Preview, PreviewError, live, post, previews};
-use crate::render::SampleContext;
+use relaybook_api::values::refs::{ConfigMapKey, ObjectName};
+use relaybook_api::{Notification, Pipeline, TransitionType};
+use relaybook_settings::config::{Given, Global, Text};
+use relaybook_settings::render::SampleContext;
 
 #[derive(Debug, Args)]
 pub(super) struct RenderArgs {

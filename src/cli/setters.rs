@@ -9,7 +9,9 @@ use clap::{Args, ValueEnum};
 use serde::Serialize;
 
 use super::lint::counted;
-use crate::setters::{Change, Edit, EnvironmentRef, NoSetters, Part, Problem, Revision, Setter, edit, scan, unified};
+use relaybook_settings::setters::{
+    Change, Edit, EnvironmentRef, NoSetters, Part, Problem, Revision, Setter, edit, scan, unified,
+};
 use relaybook_text::escaped;
 use tree::YamlFile;
 

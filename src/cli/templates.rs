@@ -6,10 +6,10 @@ use anyhow::Context as _;
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::json;
 
-use crate::api::notification::Builtin;
-use crate::config::nearest;
 use crate::preview::{page, starter};
-use crate::render::{BuiltinTemplate, builtin};
+use relaybook_api::notification::Builtin;
+use relaybook_settings::config::nearest;
+use relaybook_settings::render::{BuiltinTemplate, builtin};
 
 #[derive(Debug, Args)]
 pub(super) struct TemplatesArgs {

@@ -5,7 +5,7 @@ use clap::Args;
 
 use super::unseen::Unseen;
 use crate::app::{Collector, Tracing};
-use crate::telemetry::Sample;
+use relaybook_telemetry::Sample;
 
 /// The only variable of OpenTelemetry that Relaybook reads, and only if tracing is enabled. Other users can see arguments, so credentials
 /// must not be in them.

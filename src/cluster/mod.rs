@@ -7,7 +7,7 @@
 //!
 //! One cache is one watch of one kind on one cluster, in one namespace or in all. It is created when first needed, and stopped [`GRACE`]
 //! after its last use. It retries without end while the kind is missing, forbidden or unreachable. It does not keep objects, only the
-//! results of [`crate::observe`]. No lock is held across I/O.
+//! results of [`relaybook_core::observe`]. No lock is held across I/O.
 
 mod error;
 mod objects;
@@ -23,8 +23,8 @@ pub use objects::similar::SimilarObjects;
 pub use remote::deadline::Deadline;
 pub use remote::kubeconfig::{is_same_cluster, is_token};
 
-use crate::api::values::refs::ClusterAppRef;
-use crate::observe::Observation;
+use relaybook_api::values::refs::ClusterAppRef;
+use relaybook_core::observe::Observation;
 use tokio::time::Instant;
 
 /// What follows objects.
@@ -240,6 +240,6 @@ pub struct Reading {
     pub overflowed: bool,
     /// Identity of the remote cluster, if it is known. If the same reference resolves to another cluster, the object is another one.
     pub cluster: String,
-    /// Identifies the label of the object and what is staged, if the label is confirmed (see [`crate::observe::IfStaged`]).
+    /// Identifies the label of the object and what is staged, if the label is confirmed (see [`relaybook_core::observe::IfStaged`]).
     pub confirmed: String,
 }

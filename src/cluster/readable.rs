@@ -6,9 +6,9 @@
 use kube::core::ApiResource;
 use thiserror::Error;
 
-use crate::api::GROUP;
-use crate::api::values::kind::ObjectKind;
-use crate::api::values::names::is_label;
+use relaybook_api::GROUP;
+use relaybook_api::values::kind::ObjectKind;
+use relaybook_api::values::names::is_label;
 
 /// API groups of which nothing is read: the kinds of Relaybook itself, permissions, credentials, and the internal objects of a cluster.
 const GROUPS: [&str; 14] = [

@@ -40,11 +40,11 @@ use deadline::Deadline;
 
 use super::error::ObserveError;
 use super::{Reachability, Reason};
-use crate::api::values::refs::ClusterRef;
 use crate::certificates::Bundle;
-use crate::telemetry::metrics::Cluster as State;
 use health::Health;
 use kubeconfig::Checked;
+use relaybook_api::values::refs::ClusterRef;
+use relaybook_telemetry::metrics::Cluster as State;
 use resolve::{Resolution, Resolver};
 
 /// Timeout of a connection.

@@ -12,11 +12,11 @@ use globset::GlobSet;
 use kube::core::Expression;
 use sha2::{Digest as _, Sha256};
 
-use crate::api::Time;
-use crate::api::pipeline::source::{Chunk, FleetCluster, OwnedBy, TargetOrigin};
-use crate::api::values::kind::ObjectKind;
-use crate::api::values::refs::ClusterRef;
-use crate::observe::Traits;
+use relaybook_api::Time;
+use relaybook_api::pipeline::source::{Chunk, FleetCluster, OwnedBy, TargetOrigin};
+use relaybook_api::values::kind::ObjectKind;
+use relaybook_api::values::refs::ClusterRef;
+use relaybook_core::observe::Traits;
 
 use super::{Application, Reason};
 

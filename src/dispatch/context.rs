@@ -14,16 +14,16 @@ use super::cursor::state::CursorState;
 use super::references;
 use super::status::refused::Refused;
 use super::status::written::Written;
-use crate::api::delivery::PipelineRef;
-use crate::api::values::refs::ObjectName;
 use crate::k8s::limiter::NamespaceLimiter;
 use crate::k8s::pace::NamespacePace;
 use crate::leader::Lease;
 use crate::outbox::{Deliveries, PipelineFacts, WorkQueue};
 use crate::report::events::Events;
-use crate::telemetry::Metrics;
-use crate::telemetry::metrics::ApiWrite;
 use crate::webhook::{Policy, SecretWatches};
+use relaybook_api::delivery::PipelineRef;
+use relaybook_api::values::refs::ObjectName;
+use relaybook_telemetry::Metrics;
+use relaybook_telemetry::metrics::ApiWrite;
 
 /// The maximum duration of a call.
 pub(super) const CALL: Duration = Duration::from_secs(10);

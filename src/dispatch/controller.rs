@@ -16,12 +16,12 @@ use super::cursor::state::{CursorState, PassError, SOON, Saved};
 use super::follow::global;
 use super::follow::{Followed as _, Listed, Watched, follow};
 use super::{reconcile, references, status, wake};
-use crate::api::{Notification, Pipeline};
 use crate::k8s::call::CallError;
 use crate::k8s::stopping::applied;
 use crate::leader::Bucket;
 use crate::outbox::{Note, Scope};
-use crate::telemetry::chain;
+use relaybook_api::{Notification, Pipeline};
+use relaybook_telemetry::chain;
 
 /// The interval between two cleanups. The figures of a notification that is idle at two cleanups in a row are dropped. Statuses are written
 /// more often than that.

@@ -9,14 +9,14 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use super::cursor::state::Taken;
-use crate::api::delivery::{PipelineRef, SubjectKind};
-use crate::api::notification::Ordering;
-use crate::api::pipeline::{Cursor, RunningTimer};
-use crate::api::{Change, ChangeLog, DeliverySpec, Time, TransitionType};
 use crate::outbox::lane::Place;
 use crate::outbox::record::{PIPELINE_LANE, webhook_id};
-use crate::render::{Data, Texts};
-use crate::trigger::{Triggers, Wanted, kind, transitions};
+use relaybook_api::delivery::{PipelineRef, SubjectKind};
+use relaybook_api::notification::Ordering;
+use relaybook_api::pipeline::{Cursor, RunningTimer};
+use relaybook_api::{Change, ChangeLog, DeliverySpec, Time, TransitionType};
+use relaybook_settings::render::{Data, Texts};
+use relaybook_settings::trigger::{Triggers, Wanted, kind, transitions};
 use subjects::Subjects;
 use timers::{Timer, Timers};
 
@@ -281,9 +281,9 @@ fn lane(subject: &str, ordering: Ordering, pipeline: &PipelineRef) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::notification::Trigger;
-    use crate::api::promotion::{Phase, PromotionState};
-    use crate::api::{PipelineSpec, State, Status, TransitionType};
+    use relaybook_api::notification::Trigger;
+    use relaybook_api::promotion::{Phase, PromotionState};
+    use relaybook_api::{PipelineSpec, State, Status, TransitionType};
 
     fn change(serial: i64, subject: &str, revision: &str) -> Change {
         let to =
@@ -379,7 +379,7 @@ mod tests {
         }))
         .unwrap();
         let pipeline = PipelineRef { namespace: "team-a".into(), name: "shop".into(), uid: "u".into() };
-        let subjects = Subjects::new(&crate::api::Pipeline::new("shop", spec), "here", &pipeline);
+        let subjects = Subjects::new(&relaybook_api::Pipeline::new("shop", spec), "here", &pipeline);
         let state = |phase, reason: &str| State {
             revision: "2".into(),
             reason: reason.into(),

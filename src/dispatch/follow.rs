@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Context;
 use crate::k8s::watch::Deleted;
-use crate::telemetry::metrics::Watch;
+use relaybook_telemetry::metrics::Watch;
 
 /// The key of a watch: its namespace, and the resource that it watches.
 pub(super) type Watched = (Option<String>, &'static str);

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use super::Context;
 use super::cursor::state::{CursorState, PassError};
-use crate::api::delivery::PipelineRef;
 use crate::outbox::gone_notifications;
+use relaybook_api::delivery::PipelineRef;
 
 /// Minimum time between two checks of one pipeline.
 const CHECK_EVERY: Duration = Duration::from_secs(1);

@@ -27,13 +27,13 @@ use super::status::notification::unusable_of;
 use super::status::refused::{Reason, Refusal};
 use super::status::troubles::{defined_wrong, lacks_commit, lacks_source, refused as refused_entry, troubles};
 use super::subject::{namespaces_hash, wants};
-use crate::api::delivery::PipelineRef;
-use crate::api::pipeline::target::{TargetInfo, targets_of};
-use crate::api::pipeline::{Cursor, NotReadyNotification};
-use crate::api::{ChangeLog, Pipeline, now, since_boot};
-use crate::config::EffectiveNotification;
 use crate::k8s::pace::SMALL_OBJECT;
 use crate::outbox::{Applied, JournalError, ToRecord};
+use relaybook_api::delivery::PipelineRef;
+use relaybook_api::pipeline::target::{TargetInfo, targets_of};
+use relaybook_api::pipeline::{Cursor, NotReadyNotification};
+use relaybook_api::{ChangeLog, Pipeline, now, since_boot};
+use relaybook_settings::config::EffectiveNotification;
 
 /// If it is not certain that a timer fires, the timer is processed again after this time.
 const UNSURE: Duration = Duration::from_secs(1);

@@ -3,8 +3,8 @@
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{Resource as _, ResourceExt as _};
 
-use crate::api::delivery::{PipelineRef, is_same_notification};
-use crate::api::{Notification, Pipeline};
+use relaybook_api::delivery::{PipelineRef, is_same_notification};
+use relaybook_api::{Notification, Pipeline};
 
 /// Returns the reference to a pipeline for Events.
 #[must_use]
@@ -40,8 +40,8 @@ pub(super) fn reference(pipeline: &Pipeline) -> PipelineRef {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::NotificationSpec;
-    use crate::api::delivery::GLOBAL;
+    use relaybook_api::NotificationSpec;
+    use relaybook_api::delivery::GLOBAL;
 
     #[test]
     fn an_event_about_an_earlier_notification_does_not_refer_to_the_new_one() {

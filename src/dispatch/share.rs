@@ -5,8 +5,8 @@
 
 use std::time::{Duration, Instant};
 
-use crate::api::DeliverySpec;
 use crate::k8s::pace::{NamespacePace, SMALL_OBJECT};
+use relaybook_api::DeliverySpec;
 
 /// What is paid for a turn, in bytes. Smaller steps would need more reconciles.
 const TURN: usize = 256 * 1024;
@@ -45,8 +45,8 @@ pub(super) fn fits<'a>(lanes: impl Iterator<Item = &'a Vec<DeliverySpec>>, left:
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::telemetry::Metrics;
-    use crate::telemetry::metrics::ApiWrite;
+    use relaybook_telemetry::Metrics;
+    use relaybook_telemetry::metrics::ApiWrite;
 
     #[test]
     fn a_turn_is_paid_once_and_comes_when_it_is_covered() {

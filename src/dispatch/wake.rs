@@ -13,10 +13,10 @@ use tokio_util::sync::CancellationToken;
 use super::Context;
 use super::config::budget::Next;
 use super::config::changed::{All, Changed};
-use crate::api::notification::credentials::SecretName;
-use crate::api::values::refs::{ConfigMapKey, ObjectName};
-use crate::config::{EffectiveNotification, Sending};
 use crate::outbox::Scope;
+use relaybook_api::notification::credentials::SecretName;
+use relaybook_api::values::refs::{ConfigMapKey, ObjectName};
+use relaybook_settings::config::{EffectiveNotification, Sending};
 
 /// While there is much to compile, the watches are updated at most once in this interval.
 const FOLLOW: Duration = Duration::from_millis(200);

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use crate::api::since_boot;
+use relaybook_api::since_boot;
 use turns::Turns;
 
 /// How many permits there are.

@@ -10,14 +10,14 @@ use super::Answer;
 use super::approval::{Approval, Verdict};
 use super::directory::Entry;
 use super::look::due;
-use crate::api::promotion::{APPROVED_BY, LOOK, Phase};
-use crate::api::values::refs::ObjectName;
-use crate::api::{Pipeline, Promotion, Time, now};
 use crate::k8s::call::{CallError, call};
 use crate::k8s::guarded::{Guarded, Outcome};
 use crate::report::events::Events;
-use crate::telemetry::metrics::{ApiWrite, WriteResult};
-use crate::telemetry::{Metrics, chain};
+use relaybook_api::promotion::{APPROVED_BY, LOOK, Phase};
+use relaybook_api::values::refs::ObjectName;
+use relaybook_api::{Pipeline, Promotion, Time, now};
+use relaybook_telemetry::metrics::{ApiWrite, WriteResult};
+use relaybook_telemetry::{Metrics, chain};
 use relaybook_text::escaped;
 
 /// The value of [`APPROVED_BY`].

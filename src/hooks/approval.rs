@@ -7,9 +7,9 @@ use serde::Deserialize;
 
 use super::directory::Waiting;
 use super::route::is_object_name;
-use crate::api::promotion::Phase;
-use crate::api::values::refs::ObjectName;
-use crate::api::{Promotion, Time};
+use relaybook_api::promotion::Phase;
+use relaybook_api::values::refs::ObjectName;
+use relaybook_api::{Promotion, Time};
 
 /// Maximum number of seconds between the time in the body and now. It limits how long a captured request can be repeated.
 const VALID: i64 = 300;

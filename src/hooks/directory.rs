@@ -10,10 +10,10 @@ use kube::ResourceExt as _;
 
 pub(super) use super::seen::Waiting;
 use super::seen::{SecretHolder, SeenPipeline};
-use crate::api::notification::credentials::SecretName;
-use crate::api::promotion::Phase;
-use crate::api::values::refs::ObjectName;
-use crate::telemetry::metrics::Hook;
+use relaybook_api::notification::credentials::SecretName;
+use relaybook_api::promotion::Phase;
+use relaybook_api::values::refs::ObjectName;
+use relaybook_telemetry::metrics::Hook;
 
 /// A pipeline with at least one hook.
 #[derive(Clone, Debug, PartialEq, Eq)]

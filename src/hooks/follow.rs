@@ -16,10 +16,10 @@ use tokio_util::sync::CancellationToken;
 use super::directory::name;
 use super::seen::SeenPipeline;
 use super::service::Service;
-use crate::api::values::refs::ObjectName;
 use crate::k8s::watch::watch_by_term;
-use crate::telemetry::Metrics;
-use crate::telemetry::metrics::Watch;
+use relaybook_api::values::refs::ObjectName;
+use relaybook_telemetry::Metrics;
+use relaybook_telemetry::metrics::Watch;
 
 /// A watched namespace; `None`: all.
 type Scope = Option<String>;

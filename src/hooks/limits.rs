@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::hash::Hash;
 use std::time::Duration;
 
-use crate::telemetry::metrics::Hook;
+use relaybook_telemetry::metrics::Hook;
 
 /// The rate of requests of one source that are not verified yet, or have no right signature.
 const UNVERIFIED: Rate = Rate { burst: 100, interval: Duration::from_millis(100) };

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::api::promotion::{LOOK, Phase};
-use crate::api::{Promotion, Time};
+use relaybook_api::promotion::{LOOK, Phase};
+use relaybook_api::{Promotion, Time};
 
 /// Minimum number of seconds between two requests to check the same promotion. The annotation contains the time of the last one, so the
 /// limit applies to all replicas together.
@@ -63,7 +63,7 @@ mod tests {
     #[test]
     fn a_hook_that_comes_too_early_is_due_later() {
         let [now, last]: [Time; 2] = ["2026-01-31T12:00:00Z", "2026-01-31T11:59:57Z"].map(|text| text.parse().unwrap());
-        let mut promotion = Promotion::new("a", crate::api::PromotionSpec::default());
+        let mut promotion = Promotion::new("a", relaybook_api::PromotionSpec::default());
         promotion.metadata.annotations = Some([(LOOK.to_owned(), last.to_string())].into());
         assert_eq!(due(&promotion, "", now), Some("2026-01-31T12:00:02Z".parse().unwrap()));
         assert_eq!(due(&promotion, "another", now), None);

@@ -26,7 +26,7 @@ pub use limits::Source;
 pub use route::{Route, route};
 pub use service::{Given, Service};
 
-use crate::telemetry::metrics::HookResult;
+use relaybook_telemetry::metrics::HookResult;
 
 /// Maximum number of bytes of a body.
 pub const LONGEST_BODY: usize = 64 * 1024;

@@ -3,8 +3,8 @@
 //! A path is compared as it was sent, and nothing in it is decoded. Names of Kubernetes objects need no escapes. So a proxy that decodes
 //! paths cannot make one hook into another one.
 
-use crate::api::values::refs::ObjectName;
-use crate::telemetry::metrics::Hook;
+use relaybook_api::values::refs::ObjectName;
+use relaybook_telemetry::metrics::Hook;
 
 /// Maximum length of a namespace, and of the name of a pipeline.
 const LONGEST_NAME: usize = 63;

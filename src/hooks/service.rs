@@ -19,14 +19,14 @@ use super::follow;
 use super::limits::{Limits, Source};
 use super::route::Route;
 use super::{Answer, LONGEST_BODY};
-use crate::api::notification::credentials::SecretName;
-use crate::api::values::refs::ObjectName;
-use crate::api::{now, since_boot};
 use crate::fair::{Limits as Permitted, Permits};
 use crate::report::events::Events;
-use crate::telemetry::Metrics;
-use crate::telemetry::metrics::Hook;
 use crate::webhook::{SecretWatches, Secrets, Signed};
+use relaybook_api::notification::credentials::SecretName;
+use relaybook_api::values::refs::ObjectName;
+use relaybook_api::{now, since_boot};
+use relaybook_telemetry::Metrics;
+use relaybook_telemetry::metrics::Hook;
 
 /// How many verified requests call the API server at once, in total and for each namespace. The calls of one namespace can hang, for example
 /// because of an admission webhook.

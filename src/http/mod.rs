@@ -27,7 +27,7 @@ use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
-use crate::telemetry::{Metrics, metrics};
+use relaybook_telemetry::{Metrics, metrics};
 
 pub use gates::{Gate, Gates};
 pub use hooks::serve_hooks;

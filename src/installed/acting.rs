@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::ResourceExt as _;
 
-use crate::api::Time;
-use crate::telemetry::metrics;
+use relaybook_api::Time;
+use relaybook_telemetry::metrics;
 
 /// The Lease of the controller that observes, and what is not done without a holder. The ID of a shard follows after a dash.
 pub const OBSERVES: (metrics::Lease, &str) = (metrics::Lease::Pipeline, "observed");

@@ -89,7 +89,7 @@ mod tests {
 
     /// Returns our own CRDs, as an API server would publish them.
     fn published() -> Value {
-        publish(&crate::api::crds())
+        publish(&relaybook_api::crds())
     }
 
     fn publish(definitions: &[CustomResourceDefinition]) -> Value {
@@ -115,7 +115,7 @@ mod tests {
 
     /// Returns the CRDs of the version before: the status of a Delivery is a subresource, and has a field with another name.
     fn of_the_version_before() -> Vec<CustomResourceDefinition> {
-        let mut all = crate::api::crds();
+        let mut all = relaybook_api::crds();
         let subresources = all[0].spec.versions[0].subresources.clone();
         let version = &mut all[2].spec.versions[0];
         version.subresources = subresources;
@@ -130,7 +130,7 @@ mod tests {
     fn lacks(change: impl FnOnce(&mut Value)) -> Vec<String> {
         let mut published = published();
         change(&mut published["components"]["schemas"]["dev.relaybook.v1alpha1.Pipeline"]["properties"]);
-        missing(&crate::api::crds(), &published)
+        missing(&relaybook_api::crds(), &published)
     }
 
     type Change = fn(&mut Value);
@@ -139,7 +139,7 @@ mod tests {
     fn fields_that_would_be_lost_are_listed() {
         assert_eq!(lacks(|_| ()), Vec::<String>::new());
         assert_eq!(
-            missing(&crate::api::crds(), &Value::Null),
+            missing(&relaybook_api::crds(), &Value::Null),
             ["Pipeline", "Notification", "Delivery", "Promotion", "PipelineSet"]
         );
         let table: [(&str, Change, &[&str]); 6] = [
@@ -182,7 +182,7 @@ mod tests {
         assert_eq!(missing(&before, &publish(&before)), Vec::<String>::new());
         assert_eq!(missing(&before, &published()), ["Delivery.status.durationMillis"]);
         assert_eq!(
-            missing(&crate::api::crds(), &publish(&before)),
+            missing(&relaybook_api::crds(), &publish(&before)),
             ["Delivery.status.lastDurationMillis", "Delivery.status in the object itself (it is still a subresource)"]
         );
     }
@@ -192,7 +192,7 @@ mod tests {
         let listed = |paths: Value| {
             let mut published = published();
             published["paths"] = paths;
-            missing(&crate::api::crds(), &published)
+            missing(&relaybook_api::crds(), &published)
         };
         let path = |rest: &str| json!({format!("/apis/relaybook.dev/v1alpha1/namespaces/{{namespace}}/{rest}"): {}});
         assert_eq!(
@@ -212,6 +212,6 @@ mod tests {
         let outcome = &mut delivery["properties"]["status"]["properties"]["outcome"]["enum"];
         let all = outcome.as_array_mut().unwrap();
         let gone = all.remove(0);
-        assert_eq!(missing(&crate::api::crds(), &published), [format!("Delivery.status.outcome={gone}")]);
+        assert_eq!(missing(&relaybook_api::crds(), &published), [format!("Delivery.status.outcome={gone}")]);
     }
 }

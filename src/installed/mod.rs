@@ -23,9 +23,9 @@ use kube::{Client, Resource as _};
 use serde_json::Value;
 use tokio::time::timeout;
 
-use crate::api::Pipeline;
-use crate::telemetry::chain;
 use fit::missing;
+use relaybook_api::Pipeline;
+use relaybook_telemetry::chain;
 
 /// Interval between checks until the CRDs fit.
 const AGAIN: Duration = Duration::from_secs(2);
@@ -131,7 +131,7 @@ impl CrdChecker {
             StatusCode::OK => {
                 let published = answer.into_body().collect_bytes().await?;
                 let published = serde_json::from_slice(&published).map_err(kube::Error::SerdeError)?;
-                let found = classify(&missing(&crate::api::crds(), &published));
+                let found = classify(&missing(&relaybook_api::crds(), &published));
                 self.last = mark.map(|mark| (mark, found.clone()));
                 Ok(found)
             }
@@ -139,7 +139,7 @@ impl CrdChecker {
                 let unknown = || CrdState::Unknown("the API server answered 304 to a request without an ETag".to_owned());
                 Ok(self.last.as_ref().map_or_else(unknown, |(_, found)| found.clone()))
             }
-            StatusCode::NOT_FOUND => Ok(classify(&missing(&crate::api::crds(), &Value::Null))),
+            StatusCode::NOT_FOUND => Ok(classify(&missing(&relaybook_api::crds(), &Value::Null))),
             StatusCode::FORBIDDEN => Ok(CrdState::Forbidden),
             other => Ok(CrdState::Unknown(format!("the API server answers {other}"))),
         }

@@ -11,8 +11,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::telemetry::Metrics;
-use crate::telemetry::metrics::ApiWrite;
+use relaybook_telemetry::Metrics;
+use relaybook_telemetry::metrics::ApiWrite;
 
 /// The pace of a namespace that writes all the time, in bytes a second. It is 32 small objects a second. A status costs the API server and the
 /// watches up to 3 ms for each KiB, so it is about a third of one core.

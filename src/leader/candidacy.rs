@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use super::bucket::Buckets;
 use super::table::{Content, LASTS, LONGEST, Member, Seen, Table, UNKNOWN, Write};
-use crate::api::{Time, version};
+use relaybook_api::{Time, version};
 
 /// Time between two renewals.
 pub const RENEW: Duration = Duration::from_secs(10);

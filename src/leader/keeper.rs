@@ -21,9 +21,9 @@ use super::bucket::{Bucket, Buckets};
 use super::candidacy::{Candidacy, RETRY, Step, Wrote};
 use super::table::{Write, object, read};
 use super::{LeadershipTerm, Lease, Uses, View};
-use crate::api::since_boot;
-use crate::api::values::shard::Sharding;
-use crate::telemetry::{Metrics, chain};
+use relaybook_api::since_boot;
+use relaybook_api::values::shard::Sharding;
+use relaybook_telemetry::{Metrics, chain};
 
 /// Deadline of a call.
 const DEADLINE: Duration = Duration::from_secs(5);
@@ -103,7 +103,7 @@ impl Keeper {
         let (came, comes) = watch::channel((0, 0));
         let keeper = Self {
             api: Api::namespaced(client, &named.namespace),
-            state: Candidacy::new(&named.identity, crate::api::now()),
+            state: Candidacy::new(&named.identity, relaybook_api::now()),
             named,
             name,
             view,
@@ -129,7 +129,7 @@ impl Keeper {
             self.renew_if_due();
             // Work that was begun before these buckets were published as given away is counted.
             let given = self.giving();
-            let next = self.state.next(since_boot(), crate::api::now(), self.uses.idle().also_in(given));
+            let next = self.state.next(since_boot(), relaybook_api::now(), self.uses.idle().also_in(given));
             self.publish();
             if self.giving() != given {
                 continue;

@@ -25,11 +25,11 @@ use std::time::Duration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use tokio::sync::{Notify, watch};
 
-use crate::api::values::shard::Sharding;
-use crate::api::{Pipeline, since_boot};
 use assigned::Assigned;
 pub use bucket::{Bucket, Buckets, COUNT};
 pub use keeper::{Keeper, LeaseError, Named};
+use relaybook_api::values::shard::Sharding;
+use relaybook_api::{Pipeline, since_boot};
 
 /// Margin for clocks that run unevenly, and for the time between a decision and its action.
 const MARGIN: Duration = Duration::from_secs(5);

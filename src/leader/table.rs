@@ -12,8 +12,8 @@ use kube::ResourceExt as _;
 use serde::{Deserialize, Serialize};
 
 use super::bucket::{Bucket, Buckets, COUNT};
-use crate::api::Time;
-use crate::api::group;
+use relaybook_api::Time;
+use relaybook_api::group;
 
 /// Duration of a membership after a renewal.
 pub const LASTS: Duration = Duration::from_secs(90);

@@ -10,14 +10,15 @@ use super::layers::{LayerStack, PositionedLayer, remove, remove_field};
 use super::pipelines::Files;
 use super::sheet::FindingContext;
 use super::{FieldProblem, Finding, Options, Source};
-use crate::api::pipeline::target::{Entry, targets};
-use crate::api::values::shard::SHARD_LABEL;
-use crate::api::{Notification, Pipeline, PipelineSet, Promotion};
-use crate::config::layers::{Layer, Source as Author};
-use crate::manifests::field::{below, entry, is_within, steps};
 use crate::pipeline::plan::plan;
-use crate::promotion::{Sample, names, unusable};
+use crate::promotion::{Sample, unusable};
 use crate::sets::{self, Settings};
+use relaybook_api::pipeline::target::{Entry, targets};
+use relaybook_api::values::shard::SHARD_LABEL;
+use relaybook_api::{Notification, Pipeline, PipelineSet, Promotion};
+use relaybook_core::promotion::names;
+use relaybook_settings::config::layers::{Layer, Source as Author};
+use relaybook_settings::manifests::field::{below, entry, is_within, steps};
 use relaybook_text::first_line;
 
 /// Parses an object as a kind of Relaybook. Returns the problem if the object does not match the type.

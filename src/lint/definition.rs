@@ -5,8 +5,8 @@ use std::sync::LazyLock;
 use serde_json::Value;
 
 use super::{FieldProblem, LintError, Source, metadata, rules};
-use crate::manifests::field::is_within;
-use crate::manifests::{Document, Structure, schema};
+use relaybook_settings::manifests::field::is_within;
+use relaybook_settings::manifests::{Document, Structure, schema};
 
 /// The CRDs of the kinds that users can create.
 pub(super) struct Definitions(Vec<Definition>);

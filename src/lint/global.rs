@@ -11,14 +11,14 @@ use serde_json::Value;
 use super::layers::{LayerStack, PositionedLayer};
 use super::sheet::{FindingContext, Lines};
 use super::{FileDocument, Options, Report, Source};
-use crate::api::global::KEY;
-use crate::api::values::nearest::nearest;
-use crate::config::Global;
-use crate::config::layers::{Layer, Source as Author};
-use crate::manifests::field::{below, entry};
-use crate::manifests::global::{Wrong, document, understand};
-use crate::manifests::literal::first_line;
-use crate::manifests::{ConfigMaps, Document};
+use relaybook_api::global::KEY;
+use relaybook_api::values::nearest::nearest;
+use relaybook_settings::config::Global;
+use relaybook_settings::config::layers::{Layer, Source as Author};
+use relaybook_settings::manifests::field::{below, entry};
+use relaybook_settings::manifests::global::{Wrong, document, understand};
+use relaybook_settings::manifests::literal::first_line;
+use relaybook_settings::manifests::{ConfigMaps, Document};
 
 /// The global configuration in a file.
 #[derive(Debug)]

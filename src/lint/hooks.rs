@@ -6,10 +6,10 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt as _;
 
 use super::{FieldProblem, FileDocument, Options, Source};
-use crate::api::promotion::PromotionPolicy;
-use crate::api::values::hook_keys::{Flaw, flaw, trimmed};
-use crate::api::{Pipeline, SecretRef};
-use crate::manifests::field::{below, entry};
+use relaybook_api::promotion::PromotionPolicy;
+use relaybook_api::values::hook_keys::{Flaw, flaw, trimmed};
+use relaybook_api::{Pipeline, SecretRef};
+use relaybook_settings::manifests::field::{below, entry};
 
 /// The Secrets of the files, by namespace and name, and why no request to a hook can be signed with them.
 pub(super) type Secrets = BTreeMap<(String, String), Option<Flaw>>;

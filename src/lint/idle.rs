@@ -9,9 +9,9 @@ use kube::ResourceExt as _;
 
 use super::Report;
 use super::pipelines::Files;
-use crate::api::values::refs::ConfigMapKey;
-use crate::api::{Notification, Pipeline};
-use crate::config::{Given, PipelineSelector, nearest, resolve};
+use relaybook_api::values::refs::ConfigMapKey;
+use relaybook_api::{Notification, Pipeline};
+use relaybook_settings::config::{Given, PipelineSelector, nearest, resolve};
 
 /// Maximum number of environments in a note.
 const NAMED: usize = 10;

@@ -9,11 +9,11 @@ use serde_json::{Map, Value, json};
 
 use super::sheet::FindingContext;
 use super::{Finding, Options, Source};
-use crate::api::values::refs::ConfigMapKey;
-use crate::config::layers::{Folded, Layer, Source as Author, fold};
-use crate::config::{Given, Problem, Text, url_note};
-use crate::manifests::field::{below, is_within, steps};
-use crate::manifests::{ConfigMaps, effective_notification};
+use relaybook_api::values::refs::ConfigMapKey;
+use relaybook_settings::config::layers::{Folded, Layer, Source as Author, fold};
+use relaybook_settings::config::{Given, Problem, Text, url_note};
+use relaybook_settings::manifests::field::{below, is_within, steps};
+use relaybook_settings::manifests::{ConfigMaps, effective_notification};
 
 /// The field with the CA certificates. If they are in a ConfigMap that is not among the files, no valid text can replace them.
 const AUTHORITIES: &str = "spec.endpoint.tls.caFrom";

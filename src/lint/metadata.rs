@@ -5,8 +5,8 @@
 use serde_json::Value;
 
 use super::{FieldProblem, Source};
-use crate::api::values::names::{is_label, is_subdomain};
-use crate::manifests::field::{below, entry};
+use relaybook_api::values::names::{is_label, is_subdomain};
+use relaybook_settings::manifests::field::{below, entry};
 
 /// Returns the problems of the metadata.
 pub(super) fn check(object: &Value) -> Vec<FieldProblem> {

@@ -29,16 +29,16 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use crate::api::global::KEY;
-use crate::api::values::hook_keys::PREFIX;
-use crate::api::values::refs::ObjectName;
-use crate::api::{GROUP, Notification, Pipeline, VERSION};
-use crate::config::nearest;
-use crate::manifests::{ConfigMaps, Document, read};
 use crate::pipeline::plan::unknowns;
-use crate::setters::is_candidate;
 use definition::Definitions;
 use pipelines::{Files, Notifications};
+use relaybook_api::global::KEY;
+use relaybook_api::values::hook_keys::PREFIX;
+use relaybook_api::values::refs::ObjectName;
+use relaybook_api::{GROUP, Notification, Pipeline, VERSION};
+use relaybook_settings::config::nearest;
+use relaybook_settings::manifests::{ConfigMaps, Document, read};
+use relaybook_settings::setters::is_candidate;
 use sheet::FindingContext;
 
 /// The settings of the Relaybook installation that the manifests are for.

@@ -11,12 +11,12 @@ use kube::ResourceExt as _;
 use super::pipelines::Files;
 use super::sheet::FindingContext;
 use super::{Finding, Report, Source};
-use crate::api::pipeline::target::{Entry, TargetInfo, possible_targets, targets};
-use crate::api::values::refs::{AppRef, ConfigMapKey};
-use crate::api::{Notification, Pipeline};
-use crate::config::layers::{names, of_target};
-use crate::config::{Given, Sending, resolve};
-use crate::manifests::{effective_notification, has_notification, layers_below};
+use relaybook_api::pipeline::target::{Entry, TargetInfo, possible_targets, targets};
+use relaybook_api::values::refs::{AppRef, ConfigMapKey};
+use relaybook_api::{Notification, Pipeline};
+use relaybook_settings::config::layers::{names, of_target};
+use relaybook_settings::config::{Given, Sending, resolve};
+use relaybook_settings::manifests::{effective_notification, has_notification, layers_below};
 
 /// What the revision of an application consists of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

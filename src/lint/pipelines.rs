@@ -9,14 +9,14 @@ use super::idle::meant_notification;
 use super::layers::{LayerStack, PositionedLayer};
 use super::sheet::FindingContext;
 use super::{Finding, Options, Report};
-use crate::api::notification::NotificationLayer;
-use crate::api::pipeline::Environment;
-use crate::api::pipeline::target::{Entry, TargetInfo, possible_targets, targets};
-use crate::api::{Notification, Pipeline};
-use crate::config::Global;
-use crate::config::layers::{Layer, Source as Author, fold, is_layer_of, names, of_target};
-use crate::manifests::field::{below, entry, is_within};
-use crate::manifests::{ConfigMaps, has_notification, layers_below};
+use relaybook_api::notification::NotificationLayer;
+use relaybook_api::pipeline::Environment;
+use relaybook_api::pipeline::target::{Entry, TargetInfo, possible_targets, targets};
+use relaybook_api::{Notification, Pipeline};
+use relaybook_settings::config::Global;
+use relaybook_settings::config::layers::{Layer, Source as Author, fold, is_layer_of, names, of_target};
+use relaybook_settings::manifests::field::{below, entry, is_within};
+use relaybook_settings::manifests::{ConfigMaps, has_notification, layers_below};
 
 /// The Notifications of the files, by namespace and name; `None`: the Notification cannot be parsed.
 pub(super) type Notifications<'a> = BTreeMap<(String, String), (FindingContext<'a>, Option<Notification>)>;

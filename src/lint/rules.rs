@@ -14,7 +14,7 @@ use kube_cel::cel::parser::{Expression, Parser};
 use kube_cel::cel::{Context, Value as CelValue, to_value};
 use serde_json::Value;
 
-use crate::manifests::field::{below, entry};
+use relaybook_settings::manifests::field::{below, entry};
 
 /// The result of a rule for a value.
 #[derive(Clone, Debug, PartialEq, Eq)]

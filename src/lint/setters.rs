@@ -8,9 +8,9 @@ use std::collections::HashSet;
 use serde_json::Value;
 
 use super::{File, FileDocument, Finding, Report, Source};
-use crate::api::{GROUP, VERSION};
-use crate::config::nearest;
-use crate::setters::{EnvironmentRef, scan};
+use relaybook_api::{GROUP, VERSION};
+use relaybook_settings::config::nearest;
+use relaybook_settings::setters::{EnvironmentRef, scan};
 
 /// A Pipeline of the files.
 struct Known<'a> {

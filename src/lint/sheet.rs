@@ -1,7 +1,7 @@
 //! The object that a finding is about, and the lines of its fields in the file.
 
 use super::{FileDocument, Finding, Source};
-use crate::manifests::Document;
+use relaybook_settings::manifests::Document;
 
 /// An object in a file, or the global configuration in a file.
 #[derive(Clone, Copy, Debug)]

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use super::rules::{Verdict, verdict, visit};
 use super::*;
-use crate::manifests::schema;
+use relaybook_settings::manifests::schema;
 
 pub(super) fn options() -> Options {
     Options {

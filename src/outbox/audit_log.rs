@@ -2,9 +2,9 @@
 
 use super::record::Record;
 use super::store::figures::Trouble;
-use crate::api::Outcome;
-use crate::telemetry::logging::AUDIT;
-use crate::telemetry::metrics;
+use relaybook_api::Outcome;
+use relaybook_telemetry::logging::AUDIT;
+use relaybook_telemetry::metrics;
 
 /// Writes one log line for each settled delivery, for users who keep their audit trail elsewhere.
 pub(super) fn audit(record: &Record, outcome: Outcome) {

@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 
 use super::record::{Record, RecordId};
 use super::store::journal::JournalError;
-use crate::api::DeliverySpec;
+use relaybook_api::DeliverySpec;
 
 /// How long a delivery can be without an object after it was offered. It is also the time within which a receiver must have answered its
 /// last request. So a pass of the dispatcher waits no longer than this for receivers.

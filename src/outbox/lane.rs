@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use crate::api::{DeliverySpec, Time, TransitionType};
+use relaybook_api::{DeliverySpec, Time, TransitionType};
 
 /// A delivery's place in its lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -29,8 +29,6 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::api::DeliverySpec;
-pub use crate::config::snapshot::{Applied, Based, EffectiveClusterWide, Layered, Overridden};
 pub use attempt::request::{RequestError, compose};
 pub use attempt::work::Parts;
 pub use direct::Direct;
@@ -38,6 +36,8 @@ use direct::{Answer, Offer};
 pub use lane::parked::{Park, Parked};
 use record::LaneKey;
 pub use record::{Record, RecordId};
+use relaybook_api::DeliverySpec;
+pub use relaybook_settings::config::snapshot::{Applied, Based, EffectiveClusterWide, Layered, Overridden};
 pub use scheduler::work_queue::WorkQueue;
 pub use send_gate::facts::subject;
 pub use send_gate::index::{PipelineFacts, PipelineIndex};

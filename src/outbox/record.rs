@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::api::delivery::{Family, SubjectKind};
-pub use crate::api::delivery::{name, webhook_id};
-use crate::api::{Age, DeliverySpec, DeliveryStatus, Time, version};
+use relaybook_api::delivery::{Family, SubjectKind};
+pub use relaybook_api::delivery::{name, webhook_id};
+use relaybook_api::{Age, DeliverySpec, DeliveryStatus, Time, version};
 
 /// The namespace and the name under which a record is stored. They identify the record.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -178,9 +178,9 @@ impl LaneKey {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::TransitionType;
-    use crate::api::delivery::Subject;
-    use crate::outbox::testing::spec;
+    use relaybook_api::TransitionType;
+    use relaybook_api::delivery::Subject;
+    use relaybook_api::testing::spec;
 
     #[test]
     fn what_is_about_another_subject_or_family_stands_beside() {
@@ -219,7 +219,7 @@ mod tests {
         newer.copy_local_state_from(&known);
         assert_eq!((newer.not_found, newer.age.at(std::time::Duration::from_mins(2)).as_secs()), (2, 30));
         again.again = true;
-        again.status.redelivered = Some(crate::api::delivery::Redelivered { value: "1".into(), time: at(15) });
+        again.status.redelivered = Some(relaybook_api::delivery::Redelivered { value: "1".into(), time: at(15) });
         again.age = age(15, 20, 110);
         again.copy_local_state_from(&known);
         assert_eq!(again.age, age(15, 20, 110));

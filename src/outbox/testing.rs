@@ -3,29 +3,9 @@
 use std::sync::Arc;
 
 use super::record::{Record, RecordId, name};
-use crate::api::delivery::{PipelineRef, Subject};
-use crate::api::{Age, DeliverySpec, DeliveryStatus, Notification, Time, TransitionType};
-use crate::config::{EffectiveNotification, Given, resolve};
-
-/// Returns a transition of pipeline `p1`, notification `deploys`, target `prod/in-cluster/podinfo`.
-pub(crate) fn spec(serial: i64) -> DeliverySpec {
-    DeliverySpec {
-        notification: "deploys".into(),
-        notification_uid: "n1".into(),
-        pipeline_ref: PipelineRef { namespace: "team-a".into(), name: "podinfo".into(), uid: "p1".into() },
-        subject: Subject { name: "prod/in-cluster/podinfo".into(), environment: "prod".into(), ..Subject::default() },
-        lane: "target/prod/in-cluster/podinfo".into(),
-        order: serial,
-        serial,
-        type_: TransitionType::Deployed,
-        time: Time::UNIX_EPOCH,
-        from: crate::api::State::default(),
-        to: crate::api::State::default(),
-        coalesced: false,
-        due: None,
-        error: None,
-    }
-}
+use relaybook_api::testing::spec;
+use relaybook_api::{Age, DeliveryStatus, Notification};
+use relaybook_settings::config::{EffectiveNotification, Given, resolve};
 
 /// Returns a record of the same transition.
 pub(crate) fn record(serial: i64) -> Record {

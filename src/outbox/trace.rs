@@ -6,10 +6,10 @@
 use http::HeaderValue;
 
 use super::record::{Record, webhook_id};
-use crate::api::{Outcome, Time};
-use crate::telemetry::spans::Value;
-use crate::telemetry::{Span, SpanId, Trace, Tracer};
 use crate::webhook::{Attempt, AttemptResult, Destination, Outgoing};
+use relaybook_api::{Outcome, Time};
+use relaybook_telemetry::spans::Value;
+use relaybook_telemetry::{Span, SpanId, Trace, Tracer};
 
 /// A request that is about to be sent.
 pub(super) struct Call {
@@ -117,12 +117,12 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::api::delivery::Redelivered;
-    use crate::api::notification::Method;
-    use crate::api::notification::credentials::{SecretKey, TlsRef};
     use crate::outbox::testing::record;
-    use crate::telemetry::Metrics;
     use crate::webhook::{Failure, FailureKind, Hidden, NotSent};
+    use relaybook_api::delivery::Redelivered;
+    use relaybook_api::notification::Method;
+    use relaybook_api::notification::credentials::{SecretKey, TlsRef};
+    use relaybook_telemetry::Metrics;
 
     fn tracer() -> Tracer {
         Tracer::on("1".parse().unwrap(), Metrics::new()).0

@@ -13,7 +13,6 @@ use futures::{Stream, StreamExt as _};
 use kube::Api;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
-use crate::api::{Notification, Outcome, Pipeline, Promotion};
 use crate::audit::{self, Filter, StateFilter};
 use crate::fair::Permit;
 use crate::k8s::watch::touched;
@@ -21,6 +20,7 @@ use crate::page::access::caller::{Caller, Person};
 use crate::page::follow::Following;
 use crate::page::query::{Query, Screen};
 use crate::page::trouble::{Trouble, Wanted};
+use relaybook_api::{Notification, Outcome, Pipeline, Promotion};
 
 /// Minimum time between two events.
 const PACE: Duration = Duration::from_millis(500);

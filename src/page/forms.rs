@@ -4,13 +4,13 @@
 
 use futures::{StreamExt as _, stream};
 
-use crate::api::now;
-use crate::api::values::names::{is_label, is_subdomain};
 use crate::audit::redeliver;
 use crate::page::access::caller::Caller;
 use crate::page::read::call::in_time;
 use crate::page::screens::given_up::Resent;
 use crate::page::trouble::{Trouble, Wanted};
+use relaybook_api::now;
+use relaybook_api::values::names::{is_label, is_subdomain};
 
 /// Number of redeliveries that are requested at once.
 const PARALLEL: usize = 8;

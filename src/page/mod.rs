@@ -23,9 +23,9 @@ pub use access::seal::{Seal, SealError};
 pub use answer::{Answer, Asked, Content};
 pub use service::Page;
 
-use crate::api::values::permalink::PageUrl;
-use crate::api::values::refs::ObjectName;
 use crate::preview::{Egress, TestSender};
+use relaybook_api::values::permalink::PageUrl;
+use relaybook_api::values::refs::ObjectName;
 
 /// The settings of a page.
 #[derive(Clone, Debug)]

@@ -7,8 +7,9 @@ use std::fmt::Write as _;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::api::values::names::{is_label, is_subdomain};
-use crate::api::values::permalink::{self, encoded};
+use relaybook_api::values::names::{is_label, is_subdomain};
+use relaybook_api::values::permalink;
+use relaybook_api::values::permalink::encoded;
 
 /// Maximum length of a text that is searched for, in characters.
 const LONGEST_TEXT: usize = 256;
@@ -197,7 +198,7 @@ impl Query {
 
     /// Returns the time range at this time.
     pub(super) fn range(&self, now: Timestamp) -> Range {
-        let span = crate::api::duration(&self.range).and_then(|span| SignedDuration::try_from(span).ok());
+        let span = relaybook_api::duration(&self.range).and_then(|span| SignedDuration::try_from(span).ok());
         let from = span.and_then(|span| now.checked_sub(span).ok());
         Range { from: self.from.or(from), to: self.to }
     }

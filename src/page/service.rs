@@ -11,7 +11,6 @@ use http::header::{self, HeaderValue};
 use http::{Method, StatusCode};
 use maud::{Markup, html};
 
-use crate::api::now;
 use crate::fair::{Limits, Permits};
 use crate::page::Settings;
 use crate::page::access::caller::{Caller, Entry, Known, NoCaller, Person};
@@ -29,6 +28,7 @@ use crate::page::screens::asset;
 use crate::page::screens::parts::{self, Frame};
 use crate::page::screens::simple;
 use crate::page::trouble::Trouble;
+use relaybook_api::now;
 use strangers::outside;
 
 /// Maximum time of a page. Each call of it has a shorter limit.

@@ -4,7 +4,7 @@ use relaybook_text::cut_chars;
 
 use crate::audit::{AuditError, RedeliverError};
 use crate::preview::PreviewError;
-use crate::telemetry::api_error;
+use relaybook_telemetry::api_error;
 
 /// Maximum length of a message of the API server on the page, in characters.
 const LONGEST: usize = 400;

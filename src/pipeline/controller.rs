@@ -23,13 +23,13 @@ use super::promotions;
 use super::reconcile::{DEADLINE, claim, keep_warm, reconcile};
 use super::write::tracker::WriteTracker;
 use super::{Context, Error};
-use crate::api::Pipeline;
 use crate::cluster::Follower;
 use crate::k8s::stopping::applied;
 use crate::k8s::watch::{TermNumber, watch_by_term};
 use crate::leader::Bucket;
-use crate::telemetry::chain;
-use crate::telemetry::metrics::Watch;
+use relaybook_api::Pipeline;
+use relaybook_telemetry::chain;
+use relaybook_telemetry::metrics::Watch;
 
 /// Maximum number of queued wake-ups for the loop of one namespace.
 const WAKE_BUFFER: usize = 1024;

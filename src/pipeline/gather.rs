@@ -13,11 +13,11 @@ use super::status::similar::Place;
 use super::status::target::source;
 use super::status::{ClusterReading, EnvironmentPlan, Gathered, check_in};
 use super::write::tracker::WriteTracker;
-use crate::api::Pipeline;
-use crate::api::pipeline::Environment;
-use crate::api::pipeline::target::{Entry, TargetInfo, targets_of};
-use crate::api::values::refs::{ClusterAppRef, ClusterRef};
 use crate::cluster::{Follower, Reachability, Reading};
+use relaybook_api::Pipeline;
+use relaybook_api::pipeline::Environment;
+use relaybook_api::pipeline::target::{Entry, TargetInfo, targets_of};
+use relaybook_api::values::refs::{ClusterAppRef, ClusterRef};
 
 /// Returns the readings of all targets and clusters, or why the spec is refused.
 pub(super) fn gather(

@@ -13,12 +13,12 @@ mod names;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
-use crate::api::pipeline::target::{Entry, TargetInfo};
-use crate::api::pipeline::{EnvironmentStatus, GeneratedFrom, MAX_TARGETS, TargetStatus};
-use crate::api::values::refs::{AppRef, ClusterAppRef, ClusterRef};
-use crate::api::{Pipeline, PipelineStatus};
 use crate::cluster::selection::{Joined, Selected, Selecting};
 use crate::cluster::{Now, Reason};
+use relaybook_api::pipeline::target::{Entry, TargetInfo};
+use relaybook_api::pipeline::{EnvironmentStatus, GeneratedFrom, MAX_TARGETS, TargetStatus};
+use relaybook_api::values::refs::{AppRef, ClusterAppRef, ClusterRef};
+use relaybook_api::{Pipeline, PipelineStatus};
 
 use super::plan::PlannedSelection;
 use super::status::Observed;

@@ -8,12 +8,13 @@ use kube::ResourceExt as _;
 use relaybook_text::cut;
 
 use super::status::Base;
-use crate::api::conditions::{self, ConditionStatus, HOOKS_READY};
-use crate::api::notification::credentials::SecretName;
-use crate::api::{Pipeline, PipelineStatus, Time};
-use crate::changelog::MAX_MESSAGE;
-use crate::promotion::policy::hook_secrets;
 use crate::webhook::Unsigned;
+use relaybook_api::conditions;
+use relaybook_api::conditions::{ConditionStatus, HOOKS_READY};
+use relaybook_api::notification::credentials::SecretName;
+use relaybook_api::{Pipeline, PipelineStatus, Time};
+use relaybook_core::changelog::MAX_MESSAGE;
+use relaybook_core::promotion::policy::hook_secrets;
 
 /// What is known about the keys of a pipeline's hooks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,10 +65,10 @@ pub(in crate::pipeline) fn set_hooks_ready(status: &mut PipelineStatus, base: &B
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::pipeline::{Environment, InboundHooks};
-    use crate::api::promotion::{PromotionPolicy, PromotionStrategy};
-    use crate::api::values::hook_keys::Flaw;
-    use crate::api::{PipelineSpec, SecretRef};
+    use relaybook_api::pipeline::{Environment, InboundHooks};
+    use relaybook_api::promotion::{PromotionPolicy, PromotionStrategy};
+    use relaybook_api::values::hook_keys::Flaw;
+    use relaybook_api::{PipelineSpec, SecretRef};
 
     fn pipeline() -> Pipeline {
         let secret = |name: &str| SecretRef { name: name.to_owned() };

@@ -35,10 +35,10 @@ use crate::k8s::limiter::NamespaceLimiter;
 use crate::k8s::pace::NamespacePace;
 use crate::leader::Lease;
 use crate::report::events::Events;
-use crate::telemetry::metrics::ApiWrite;
-use crate::telemetry::{Metrics, Tracer};
 use crate::webhook::Secrets;
 use promotions::Promotions;
+use relaybook_telemetry::metrics::ApiWrite;
+use relaybook_telemetry::{Metrics, Tracer};
 use write::tracker::WriteTracker;
 
 /// Errors of the pipeline controller. The messages are human-readable.

@@ -8,15 +8,15 @@ use globset::{Glob, GlobSet, GlobSetBuilder};
 use kube::core::Expression;
 use sha2::{Digest as _, Sha256};
 
-use crate::api::pipeline::source::{FLEET_VERSION, FleetObjects, FleetTargets, LabelRequirements, ObjectTargets};
-use crate::api::pipeline::target::{TargetInfo, targets};
-use crate::api::pipeline::{MAX_TARGETS, TargetSource};
-use crate::api::values::kind::ObjectKind;
-use crate::api::values::refs::{ClusterKind, ClusterRef};
-use crate::api::{PipelineSpec, duration};
 use crate::cluster::readable;
 use crate::cluster::selection::{FleetClusters, Selection, Source};
-use crate::observe::RevisionPath;
+use relaybook_api::pipeline::source::{FLEET_VERSION, FleetObjects, FleetTargets, LabelRequirements, ObjectTargets};
+use relaybook_api::pipeline::target::{TargetInfo, targets};
+use relaybook_api::pipeline::{MAX_TARGETS, TargetSource};
+use relaybook_api::values::kind::ObjectKind;
+use relaybook_api::values::refs::{ClusterKind, ClusterRef};
+use relaybook_api::{PipelineSpec, duration};
+use relaybook_core::observe::RevisionPath;
 
 /// In a list of namespaces: all that Relaybook watches.
 pub(crate) const ALL_NAMESPACES: &str = "*";
@@ -378,8 +378,8 @@ pub(crate) fn cluster_elsewhere(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::pipeline::{Environment, Target};
-    use crate::api::values::refs::{AppRef, PartialAppRef};
+    use relaybook_api::pipeline::{Environment, Target};
+    use relaybook_api::values::refs::{AppRef, PartialAppRef};
 
     fn spec(namespaces: &[&str]) -> PipelineSpec {
         let target = |n: &&str| Target { namespace: (*n).to_owned(), ..Target::default() };

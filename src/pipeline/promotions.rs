@@ -18,10 +18,10 @@ use kube::runtime::watcher::{self, Event};
 use tokio::sync::oneshot;
 
 use super::Context;
-use crate::api::Promotion;
 use crate::cluster::Follower;
 use crate::k8s::watch::{TermNumber, watch_by_term};
-use crate::telemetry::metrics::Watch;
+use relaybook_api::Promotion;
+use relaybook_telemetry::metrics::Watch;
 
 /// Namespace and uid of a pipeline.
 type Owner = (String, String);
@@ -189,8 +189,8 @@ mod tests {
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
     use super::*;
-    use crate::api::PromotionSpec;
-    use crate::api::promotion::PromotedPipeline;
+    use relaybook_api::PromotionSpec;
+    use relaybook_api::promotion::PromotedPipeline;
 
     fn promotion(namespace: &str, name: &str, pipeline: &str, uid: &str) -> Promotion {
         let pipeline_ref = PromotedPipeline { name: pipeline.into(), uid: uid.into() };
@@ -233,7 +233,7 @@ mod tests {
         assert!(promotions.book().remove(&deleted).is_empty());
         assert_eq!(of(&promotions, "a", "u", 1), names(&["two"]));
         let mut terminating = promotion("b", "one", "web", "u");
-        terminating.metadata.deletion_timestamp = Some(Time(crate::api::Time::UNIX_EPOCH));
+        terminating.metadata.deletion_timestamp = Some(Time(relaybook_api::Time::UNIX_EPOCH));
         assert_eq!(words(&promotions.book().put(terminating)), ["b/web"]);
         assert_eq!(of(&promotions, "b", "u", 1), names(&[]));
         // The pipeline was created again, and the promotion too.

@@ -10,13 +10,13 @@ use super::hooks::Keys;
 use super::status::target::source;
 use super::status::{Base, Gathered, Next, Observed, next};
 use super::write::tracker::{Attempt, WriteTracker, processed, serial};
-use crate::api::pipeline::target::TargetInfo;
-use crate::api::pipeline::{Cursor, Dispatched};
-use crate::api::values::refs::AppRef;
-use crate::api::{Pipeline, PipelineSpec, PipelineStatus, Settled, State, Status, Time};
-use crate::changelog::{Verdict, settle};
 use crate::cluster::{Now, Reading};
-use crate::observe::{Observation, reader};
+use relaybook_api::pipeline::target::TargetInfo;
+use relaybook_api::pipeline::{Cursor, Dispatched};
+use relaybook_api::values::refs::AppRef;
+use relaybook_api::{Pipeline, PipelineSpec, PipelineStatus, Settled, State, Status, Time};
+use relaybook_core::changelog::{Verdict, settle};
+use relaybook_core::observe::{Observation, reader};
 
 #[derive(Clone, Copy, Debug)]
 enum Fate {
@@ -131,7 +131,7 @@ impl World {
 
     fn reading(&self) -> Reading {
         let after = self.writes.after(&self.target.subject, &source(&self.target));
-        let now = self.said.last().map_or_else(|| crate::observe::observe(None, None), |(_, o)| o.clone());
+        let now = self.said.last().map_or_else(|| relaybook_core::observe::observe(None, None), |(_, o)| o.clone());
         Reading {
             observations: self.said.iter().filter(|(seq, _)| *seq > after.max(self.forgotten)).cloned().collect(),
             now: Now::Known(now),
@@ -288,7 +288,7 @@ impl Model {
     /// Returns the model of all observations.
     fn of(said: &[(u64, Observation)]) -> Self {
         let mut model = Self::default();
-        model.take(&crate::observe::observe(None, None));
+        model.take(&relaybook_core::observe::observe(None, None));
         for (_, obs) in said {
             model.take(obs);
         }

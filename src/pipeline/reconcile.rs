@@ -18,16 +18,16 @@ use super::write::patch::{Failure, failure, patch};
 use super::write::trace::recorded;
 use super::write::tracker::{Attempt, WriteTracker, processed, serial};
 use super::{Context, Error};
-use crate::api::pipeline::RunningTimer;
-use crate::api::{Change, Pipeline, Promotion, Time, now};
 use crate::cluster::Follower;
 use crate::k8s::guarded::{Guarded, Outcome};
 use crate::k8s::limiter::Permit;
 use crate::k8s::pace::SMALL_OBJECT;
 use crate::leader::Busy;
 use crate::report::events::ChangeEvent;
-use crate::telemetry::chain;
-use crate::telemetry::metrics::{ApiWrite, WriteResult};
+use relaybook_api::pipeline::RunningTimer;
+use relaybook_api::{Change, Pipeline, Promotion, Time, now};
+use relaybook_telemetry::chain;
+use relaybook_telemetry::metrics::{ApiWrite, WriteResult};
 
 /// Time limit of one API call, because kube's client has no time limit.
 pub(super) const DEADLINE: Duration = Duration::from_secs(10);
@@ -286,8 +286,8 @@ async fn read(api: &Api<Pipeline>, name: &str) -> Result<Option<Pipeline>, Error
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::pipeline::Dispatched;
-    use crate::api::{ChangeLog, PipelineSpec, PipelineStatus, TransitionType};
+    use relaybook_api::pipeline::Dispatched;
+    use relaybook_api::{ChangeLog, PipelineSpec, PipelineStatus, TransitionType};
 
     #[test]
     fn writes_are_not_delayed_while_a_timer_can_fire() {

@@ -11,13 +11,13 @@ use std::time::Duration;
 
 use relaybook_text::cut;
 
-use crate::api::conditions::ConditionStatus;
-use crate::api::pipeline::target::{Entry, TargetInfo};
-use crate::api::pipeline::{EnvironmentStatus, GeneratedFrom, TargetStatus};
-use crate::api::values::refs::ClusterRef;
-use crate::api::{ChangeLog, Pipeline, PipelineStatus, Promotion, Status, Time};
-use crate::changelog::{MAX_STATUS, compact, fit, kept, open, prune};
 use crate::cluster::{Reachability, Reading};
+use relaybook_api::conditions::ConditionStatus;
+use relaybook_api::pipeline::target::{Entry, TargetInfo};
+use relaybook_api::pipeline::{EnvironmentStatus, GeneratedFrom, TargetStatus};
+use relaybook_api::values::refs::ClusterRef;
+use relaybook_api::{ChangeLog, Pipeline, PipelineStatus, Promotion, Status, Time};
+use relaybook_core::changelog::{MAX_STATUS, compact, fit, kept, open, prune};
 
 use super::hooks::{Keys, set_hooks_ready};
 use super::plan::Refused;
@@ -282,13 +282,14 @@ mod recorded;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::conditions::{self, Condition, READY};
-    use crate::api::pipeline::{Cursor, Dispatched};
-    use crate::api::promotion::{Phase, Step};
-    use crate::api::values::refs::AppRef;
-    use crate::api::{PipelineSpec, PromotionSpec};
     use crate::cluster::{Now, Reason};
-    use crate::observe::Observation;
+    use relaybook_api::conditions;
+    use relaybook_api::conditions::{Condition, READY};
+    use relaybook_api::pipeline::{Cursor, Dispatched};
+    use relaybook_api::promotion::{Phase, Step};
+    use relaybook_api::values::refs::AppRef;
+    use relaybook_api::{PipelineSpec, PromotionSpec};
+    use relaybook_core::observe::Observation;
 
     fn at(second: i64) -> Time {
         Time::from_second(second).unwrap()

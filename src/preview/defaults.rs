@@ -4,8 +4,8 @@
 
 use serde_json::{Map, Value};
 
-use crate::api::notification::Builtin;
-use crate::render::builtin;
+use relaybook_api::notification::Builtin;
+use relaybook_settings::render::builtin;
 
 /// Adds the defaults of the parameters that no layer sets. Returns the JSON Pointers of the added fields.
 pub(super) fn add_defaults(spec: &mut Map<String, Value>) -> Vec<String> {

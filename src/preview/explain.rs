@@ -12,14 +12,14 @@ use serde_json::{Map, Value};
 use super::defaults::add_defaults;
 use super::laid::status_of;
 use super::{Egress, PreviewError};
-use crate::api::delivery::{Family, SubjectKind};
-use crate::api::pipeline::target::{PIPELINE, TargetInfo, promotion, targets_of};
-use crate::api::values::refs::ObjectName;
-use crate::api::{Notification, Pipeline, Status, Time, TransitionType};
-use crate::config::layers::{Folded, Layer, Source, fold, names, of_environment, of_target, of_whole_pipeline};
-use crate::config::{Given, Global, Text, is_secret};
-use crate::manifests::{effective_notification, has_notification, layers_below};
-use crate::promotion::policy::policy;
+use relaybook_api::delivery::{Family, SubjectKind};
+use relaybook_api::pipeline::target::{PIPELINE, TargetInfo, promotion, targets_of};
+use relaybook_api::values::refs::ObjectName;
+use relaybook_api::{Notification, Pipeline, Status, Time, TransitionType};
+use relaybook_core::promotion::policy::policy;
+use relaybook_settings::config::layers::{Folded, Layer, Source, fold, names, of_environment, of_target, of_whole_pipeline};
+use relaybook_settings::config::{Given, Global, Text, is_secret};
+use relaybook_settings::manifests::{effective_notification, has_notification, layers_below};
 
 const MASK: &str = "******";
 /// The author of a default.
@@ -437,7 +437,7 @@ mod tests {
     }
 
     fn of(pipeline: &Pipeline, global: &str, asked: Asked<'_>) -> Result<Vec<Explained>, PreviewError> {
-        let global = crate::manifests::global::parse(global, "relaybook-system").unwrap();
+        let global = relaybook_settings::manifests::global::parse(global, "relaybook-system").unwrap();
         let config_map = ObjectName { namespace: "relaybook-system".to_owned(), name: "relaybook-config".to_owned() };
         let notifications = [notification()];
         let known = Known {

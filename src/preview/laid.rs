@@ -3,14 +3,14 @@
 use kube::ResourceExt as _;
 
 use super::PreviewError;
-use crate::api::delivery::{Subject, SubjectKind};
-use crate::api::pipeline::TargetStatus;
-use crate::api::pipeline::target::{TargetInfo, targets_of};
-use crate::api::values::refs::ConfigMapKey;
-use crate::api::{Notification, NotificationSpec, Pipeline, TransitionType};
-use crate::config::layers::{Layer, of_environment, of_target, of_whole_pipeline};
-use crate::config::{Given, Global, Problem, Sending, Text, flatten};
-use crate::manifests::{effective_notification, has_notification, layers_below};
+use relaybook_api::delivery::{Subject, SubjectKind};
+use relaybook_api::pipeline::TargetStatus;
+use relaybook_api::pipeline::target::{TargetInfo, targets_of};
+use relaybook_api::values::refs::ConfigMapKey;
+use relaybook_api::{Notification, NotificationSpec, Pipeline, TransitionType};
+use relaybook_settings::config::layers::{Layer, of_environment, of_target, of_whole_pipeline};
+use relaybook_settings::config::{Given, Global, Problem, Sending, Text, flatten};
+use relaybook_settings::manifests::{effective_notification, has_notification, layers_below};
 
 /// The layers of one notification, least specific first.
 #[derive(Clone, Debug, PartialEq)]
@@ -152,9 +152,9 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::manifests::global::parse;
     use crate::preview::previews;
-    use crate::render::SampleContext;
+    use relaybook_settings::manifests::global::parse;
+    use relaybook_settings::render::SampleContext;
 
     const GLOBAL: &str = "
 defaults:
@@ -200,7 +200,7 @@ notifications:
         let global =
             parse(&GLOBAL.replace("  pipelineSelector", "  namespaces: [team-*]\n  pipelineSelector"), "n").unwrap();
         for (name, namespace, layers) in [("audit", "team-a", 3), ("audit", "prod", 2), ("other", "team-a", 2)] {
-            let mut notification = Notification::new(name, crate::api::NotificationSpec::default());
+            let mut notification = Notification::new(name, relaybook_api::NotificationSpec::default());
             notification.metadata.namespace = Some(namespace.to_owned());
             assert_eq!(
                 LayeredNotification::without_pipeline(&global, &notification).layers.len(),

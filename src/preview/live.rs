@@ -9,15 +9,15 @@ use kube::{Api, Client, Resource, ResourceExt as _};
 
 use super::PreviewError;
 use super::laid::{place, status_of};
-use crate::api::delivery::PipelineRef;
-use crate::api::global::KEY;
-use crate::api::pipeline::target::TargetInfo;
-use crate::api::values::refs::{ConfigMapKey, ObjectName};
-use crate::api::{Notification, Pipeline, Promotion};
-use crate::config::{Global, Text};
-use crate::manifests::global::{Wrong, parse};
 use crate::promotion::request::command::{ListError, of_pipeline};
-use crate::render::SampleContext;
+use relaybook_api::delivery::PipelineRef;
+use relaybook_api::global::KEY;
+use relaybook_api::pipeline::target::TargetInfo;
+use relaybook_api::values::refs::{ConfigMapKey, ObjectName};
+use relaybook_api::{Notification, Pipeline, Promotion};
+use relaybook_settings::config::{Global, Text};
+use relaybook_settings::manifests::global::{Wrong, parse};
+use relaybook_settings::render::SampleContext;
 
 /// Maximum number of reported problems of the global configuration.
 const MAX_REPORTED: usize = 3;
@@ -180,7 +180,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::api::TransitionType;
+    use relaybook_api::TransitionType;
 
     fn shop() -> Pipeline {
         serde_json::from_value(json!({

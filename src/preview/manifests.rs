@@ -7,10 +7,10 @@ use serde_json::Value;
 use relaybook_text::first_line;
 
 use super::PreviewError;
-use crate::api::Notification;
-use crate::api::values::refs::ConfigMapKey;
-use crate::config::Text;
-use crate::manifests::{Broken, ConfigMaps, Document, read, schema, unknown};
+use relaybook_api::Notification;
+use relaybook_api::values::refs::ConfigMapKey;
+use relaybook_settings::config::Text;
+use relaybook_settings::manifests::{Broken, ConfigMaps, Document, read, schema, unknown};
 
 /// The Notifications and ConfigMaps of some files.
 #[derive(Debug, Default)]

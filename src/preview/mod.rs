@@ -1,7 +1,7 @@
 //! Previews of requests, without a delivery, for users who write notifications.
 //!
 //! In: Notifications and the ConfigMaps with their templates, from files ([`Manifests`]) or a cluster ([`live`]), over the global
-//! configuration ([`LayeredNotification`]); a [`SampleContext`](crate::render::SampleContext) with sample data.
+//! configuration ([`LayeredNotification`]); a [`SampleContext`](relaybook_settings::render::SampleContext) with sample data.
 //! Out: [`Preview`]s, with all possible credentials masked, and a request to the user's own receiver ([`post()`]). A built-in template
 //! becomes a Notification to start from ([`starter()`]) or a page of the documentation ([`page()`]). The request of a recorded delivery is
 //! [`recorded()`]. [`test_sample()`] decides whether a sample may be sent to the real receiver, and [`test_request()`] is its request.
@@ -35,10 +35,10 @@ pub use request::{Preview, previews};
 pub use starter::starter;
 pub use test_request::{AddressedTest, Marked, TestRefusal, TestRequest, TestSample, TestSender, test_request, test_sample};
 
-use crate::api::GROUP;
-use crate::api::values::refs::ObjectName;
-use crate::config::Problem;
 use crate::outbox::RequestError;
+use relaybook_api::GROUP;
+use relaybook_api::values::refs::ObjectName;
+use relaybook_settings::config::Problem;
 
 /// Why there is no preview. Each error names the file or object, the field and the remedy.
 #[derive(Debug, thiserror::Error)]

@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use super::request::Preview;
 use super::starter::example;
 use super::{LayeredNotification, PreviewError, previews};
-use crate::config::{Given, Global};
-use crate::render::{BuiltinTemplate, CredentialsKind, Declared, Limit, SampleContext, Unreported};
+use relaybook_settings::config::{Given, Global};
+use relaybook_settings::render::{BuiltinTemplate, CredentialsKind, Declared, Limit, SampleContext, Unreported};
 
 /// Returns the page as Markdown.
 pub fn page(template: &BuiltinTemplate) -> Result<String, PreviewError> {
@@ -93,7 +93,7 @@ fn sent(template: &BuiltinTemplate) -> Result<String, PreviewError> {
             &Given::nothing(),
             &context,
         )?;
-        let failed = all.iter().find(|p| p.trigger == crate::api::TransitionType::Failed);
+        let failed = all.iter().find(|p| p.trigger == relaybook_api::TransitionType::Failed);
         let shown: Vec<&Preview> = all.iter().take(1).chain(failed).collect();
         for (index, preview) in shown.iter().enumerate() {
             if index == 0 || preview.trigger != shown[0].trigger {
@@ -125,8 +125,8 @@ fn cell(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::notification::Builtin;
-    use crate::render::builtin;
+    use relaybook_api::notification::Builtin;
+    use relaybook_settings::render::builtin;
 
     #[test]
     fn every_built_in_has_its_page() {

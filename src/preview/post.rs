@@ -8,11 +8,11 @@ use http::{HeaderName, HeaderValue};
 use url::Url;
 
 use super::{Preview, PreviewError};
-use crate::api::notification::Method;
-use crate::api::notification::credentials::TlsRef;
-use crate::api::since_boot;
-use crate::telemetry::Metrics;
 use crate::webhook::{Attempt, Destination, Hidden, Outgoing, Policy, Secrets, Sender};
+use relaybook_api::notification::Method;
+use relaybook_api::notification::credentials::TlsRef;
+use relaybook_api::since_boot;
+use relaybook_telemetry::Metrics;
 
 const TIMEOUT: Duration = Duration::from_secs(15);
 

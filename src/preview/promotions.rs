@@ -7,10 +7,10 @@ use kube::ResourceExt as _;
 use serde::Serialize;
 
 use super::explain::comment;
-use crate::api::promotion::{Phase, missing as said_missing, with_missing};
-use crate::api::{Pipeline, Promotion, duration_text};
-use crate::promotion::plan::{Indication, Plan, missing, newest, plan};
-use crate::promotion::policy::{policy, strategy_name};
+use relaybook_api::promotion::{Phase, missing as said_missing, with_missing};
+use relaybook_api::{Pipeline, Promotion, duration_text};
+use relaybook_core::promotion::plan::{Indication, Plan, missing, newest, plan};
+use relaybook_core::promotion::policy::{policy, strategy_name};
 
 /// How promotions to one environment stand.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -209,9 +209,9 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::api::PromotionSpec;
-    use crate::api::promotion::PromotedPipeline;
-    use crate::promotion::names;
+    use relaybook_api::PromotionSpec;
+    use relaybook_api::promotion::PromotedPipeline;
+    use relaybook_core::promotion::names;
 
     /// Returns a pipeline with dev and prod. dev runs 2 since change 20, prod runs 1. `prod` is merged into the status of prod.
     fn pipeline(reached: i64, prod: &Value) -> Pipeline {

@@ -2,10 +2,10 @@
 
 use super::request::{MASK, preview};
 use super::{LayeredNotification, Preview, PreviewError};
-use crate::api::values::permalink::{PageUrl, encoded};
-use crate::api::{DeliverySpec, delivery};
-use crate::config::{Given, is_secret};
-use crate::render::{Data, Texts};
+use relaybook_api::values::permalink::{PageUrl, encoded};
+use relaybook_api::{DeliverySpec, delivery};
+use relaybook_settings::config::{Given, is_secret};
+use relaybook_settings::render::{Data, Texts};
 
 /// What a recorded delivery is rendered with, besides its transition.
 #[derive(Clone, Debug)]
@@ -71,7 +71,7 @@ mod tests {
     use std::collections::{BTreeMap, BTreeSet};
 
     use super::*;
-    use crate::api::TransitionType;
+    use relaybook_api::TransitionType;
 
     #[test]
     fn credentials_of_parameters_are_masked_in_each_spelling() {

@@ -7,10 +7,10 @@ use serde_json::Value;
 use url::Url;
 
 use super::{LayeredNotification, PreviewError};
-use crate::api::TransitionType;
-use crate::api::notification::credentials::AuthRef;
-use crate::config::{Address, Given, Rendered, Sending};
-use crate::render::{Data, SampleContext};
+use relaybook_api::TransitionType;
+use relaybook_api::notification::credentials::AuthRef;
+use relaybook_settings::config::{Address, Given, Rendered, Sending};
+use relaybook_settings::render::{Data, SampleContext};
 
 /// The replacement for a secret.
 pub(super) const MASK: &str = "***";
@@ -142,7 +142,7 @@ impl Preview {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Global;
+    use relaybook_settings::config::Global;
 
     fn notification(spec: &Value) -> LayeredNotification {
         let object = serde_json::json!({

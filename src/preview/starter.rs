@@ -2,9 +2,9 @@
 
 use std::fmt::Write as _;
 
-use crate::api::GROUP;
-use crate::api::notification::Method;
-use crate::render::{BuiltinTemplate, CredentialsKind, Declared};
+use relaybook_api::GROUP;
+use relaybook_api::notification::Method;
+use relaybook_settings::render::{BuiltinTemplate, CredentialsKind, Declared};
 
 /// Returns a Notification that sends the same requests as the built-in template, with all settings written out. Users can start from it. It
 /// contains no Secret. Its comments give the title, the documentation of the receiver and the meaning of each parameter.
@@ -137,11 +137,11 @@ mod tests {
     use kube::ResourceExt as _;
 
     use super::*;
-    use crate::api::TransitionType;
-    use crate::api::notification::Builtin;
-    use crate::config::{Given, Global};
     use crate::preview::{LayeredNotification, Manifests, Preview, previews};
-    use crate::render::{SampleContext, builtin};
+    use relaybook_api::TransitionType;
+    use relaybook_api::notification::Builtin;
+    use relaybook_settings::config::{Given, Global};
+    use relaybook_settings::render::{SampleContext, builtin};
 
     fn shown(yaml: &str, types: &[TransitionType]) -> Vec<Preview> {
         let mut manifests = Manifests::default();

@@ -9,26 +9,11 @@
 //! The name of a Promotion is a function of what it is for ([`names`]), so creating it is the guard against doing the same thing twice.
 //! Each status write tests the version of the object. Before each write the pipeline is read again, and everything is decided again.
 
-pub mod action;
-mod admission;
 mod attempt;
-mod commits;
-pub mod condition;
 mod controller;
-pub mod names;
-mod pair;
-pub mod plan;
-pub mod policy;
-pub mod progress;
 #[cfg(test)]
 mod properties;
-pub mod reason;
 pub mod request;
-pub mod sent;
-pub mod state;
-#[cfg(test)]
-mod testing;
-mod text;
 
 use parking_lot::Mutex;
 
@@ -43,11 +28,11 @@ use crate::k8s::call::CallError;
 use crate::k8s::limiter::NamespaceLimiter;
 use crate::leader::Lease;
 use crate::report::events::Events;
-use crate::telemetry::Metrics;
 use crate::webhook::{SecretWatches, Sender};
 use attempt::Outside;
 use controller::attempts::Attempts;
 use controller::index::{Index, Key};
+use relaybook_telemetry::Metrics;
 
 /// Errors of the promotion controller. The messages are human-readable.
 #[derive(Debug, thiserror::Error)]

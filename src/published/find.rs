@@ -6,7 +6,7 @@ use kube::{Api, Client, ResourceExt as _};
 
 use super::choose::choose;
 use super::{Dispatch, Installation, LABEL, LookupError, NAME};
-use crate::telemetry::chain;
+use relaybook_telemetry::chain;
 
 /// The default namespace of an installation.
 const DEFAULT_NAMESPACE: &str = "relaybook-system";

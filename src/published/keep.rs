@@ -10,10 +10,10 @@ use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use super::{Dispatch, LABEL, NAME, Pipeline};
-use crate::api::ABOUT;
 use crate::k8s::call::{CallError, call};
 use crate::leader::Lease;
-use crate::telemetry::chain;
+use relaybook_api::ABOUT;
+use relaybook_telemetry::chain;
 
 /// Maximum duration of a call; see [`call`]. One update needs at most two calls.
 const CALL: Duration = Duration::from_secs(10);

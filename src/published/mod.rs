@@ -11,7 +11,7 @@ mod choose;
 mod find;
 mod keep;
 
-use crate::api::group;
+use relaybook_api::group;
 use serde::{Deserialize, Serialize};
 
 pub use choose::{Installation, LookupError};

@@ -18,9 +18,9 @@ use tokio_util::sync::CancellationToken;
 
 use relaybook_text::prefix;
 
-use crate::api::group;
-use crate::telemetry::chain;
-use crate::telemetry::metrics::{ApiWrite, Metrics, WriteResult};
+use relaybook_api::group;
+use relaybook_telemetry::chain;
+use relaybook_telemetry::metrics::{ApiWrite, Metrics, WriteResult};
 
 /// Maximum number of Events in the queue. Further Events are dropped, because the statuses contain the same information.
 const QUEUE: usize = 256;
@@ -129,7 +129,7 @@ async fn record(client: &Client, regarding: ObjectReference, change: ChangeEvent
     let name = format!("{about}.{serial:x}.{}", reason.to_ascii_lowercase());
     let event = wire::Event {
         metadata: ObjectMeta { name: Some(name), namespace: Some(namespace.clone()), ..ObjectMeta::default() },
-        event_time: Some(MicroTime(crate::api::now())),
+        event_time: Some(MicroTime(relaybook_api::now())),
         type_: Some(if warning { "Warning" } else { "Normal" }.to_owned()),
         reason: Some(reason.into_owned()),
         action: Some("Observe".to_owned()),

@@ -2,10 +2,10 @@
 
 use kube::{Api, Client, ResourceExt as _};
 
-use crate::api::{Notification, NotificationStatus};
 use crate::k8s::call::CallError;
 use crate::k8s::guarded::{Guarded, Outcome};
-use crate::telemetry::metrics::{ApiWrite, Metrics, WriteResult};
+use relaybook_api::{Notification, NotificationStatus};
+use relaybook_telemetry::metrics::{ApiWrite, Metrics, WriteResult};
 
 /// Writes the status of `notification`. Returns the new version of the object, or `None` if the object was deleted, recreated, or changed
 /// by others at the same time. Then nothing is written. After an error the caller computes the status again later, so nothing is lost.

@@ -14,14 +14,14 @@ use super::decide::{Action, identity};
 use super::expand::{Desired, shown};
 use super::made::Made;
 use super::{Context, Error};
-use crate::api::pipeline::Baseline;
-use crate::api::pipeline_set::{Deletion, SET_MANAGER, WrongPipeline};
-use crate::api::{Pipeline, PipelineSet, PipelineSetStatus};
-use crate::changelog::MAX_MESSAGE;
 use crate::k8s::call::{CallError, call};
 use crate::k8s::guarded::{Guarded, Outcome as Written};
 use crate::leader::Busy;
-use crate::telemetry::metrics::{ApiWrite, WriteResult};
+use relaybook_api::pipeline::Baseline;
+use relaybook_api::pipeline_set::{Deletion, SET_MANAGER, WrongPipeline};
+use relaybook_api::{Pipeline, PipelineSet, PipelineSetStatus};
+use relaybook_core::changelog::MAX_MESSAGE;
+use relaybook_telemetry::metrics::{ApiWrite, WriteResult};
 
 /// Maximum number of concurrent calls for one set.
 const CALLS: usize = 8;

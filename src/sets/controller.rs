@@ -18,15 +18,15 @@ use super::follow::{changes, make};
 use super::index::{Absorbed, Index, Listing};
 use super::look::{Looked, Memory, look, warm};
 use super::{Context, Error};
-use crate::api::pipeline_set::SET;
-use crate::api::{Pipeline, PipelineSet};
 use crate::cluster::Follower;
 use crate::k8s::pace::SMALL_OBJECT;
 use crate::k8s::queue::Queue;
 use crate::k8s::watch::{Arrived, api_in, numbered, scopes, watch_by_term, watch_labeled_by_term};
 use crate::leader::{Bucket, Lease};
-use crate::telemetry::chain;
-use crate::telemetry::metrics::Watch;
+use relaybook_api::pipeline_set::SET;
+use relaybook_api::{Pipeline, PipelineSet};
+use relaybook_telemetry::chain;
+use relaybook_telemetry::metrics::Watch;
 
 /// Time from an event to the look that it causes. Events of many sources and pipelines come together.
 const GATHER: Duration = Duration::from_millis(100);

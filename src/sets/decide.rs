@@ -7,8 +7,8 @@ use std::time::Instant;
 
 use super::expand::{Desired, Expanded};
 use super::made::Made;
-use crate::api::pipeline::Baseline;
-use crate::api::pipeline_set::{Deletion, SourceRef, WrongPipeline};
+use relaybook_api::pipeline::Baseline;
+use relaybook_api::pipeline_set::{Deletion, SourceRef, WrongPipeline};
 
 /// Maximum number of actions of one look.
 pub(super) const MOST_ACTIONS: usize = 256;

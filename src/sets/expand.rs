@@ -11,13 +11,13 @@ use sha2::{Digest as _, Sha256};
 use super::made::hash;
 use super::plan::{Planned, PlannedGenerator};
 use super::template::Rendered;
-use crate::api::pipeline::Baseline;
-use crate::api::pipeline_set::{APPLIED, GeneratorStatus, MAX_PIPELINES, SET, SourceRef, WrongPipeline};
-use crate::api::values::names::is_subdomain;
-use crate::api::{PipelineSet, PipelineSpec};
 use crate::cluster::selection::{Joined, SourceObject, Sources};
 use crate::pipeline::plan::plan;
-use crate::render::SourceData;
+use relaybook_api::pipeline::Baseline;
+use relaybook_api::pipeline_set::{APPLIED, GeneratorStatus, MAX_PIPELINES, SET, SourceRef, WrongPipeline};
+use relaybook_api::values::names::is_subdomain;
+use relaybook_api::{PipelineSet, PipelineSpec};
+use relaybook_settings::render::SourceData;
 use relaybook_text::first_line;
 
 /// Maximum length of the name of a pipeline.
@@ -353,16 +353,16 @@ pub(super) fn shown(source: &SourceRef) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::PipelineSetSpec;
-    use crate::api::values::shard::SHARD_LABEL;
     use crate::cluster::Reason;
     use crate::sets::plan;
     use crate::sets::testing::spec;
+    use relaybook_api::PipelineSetSpec;
+    use relaybook_api::values::shard::SHARD_LABEL;
 
     const KUSTOMIZATIONS: &str = r#"{"objects": {"apiVersion": "apps/v1", "kind": "Deployment", "namespaces": ["*"]}}"#;
 
     fn object(namespace: &str, name: &str, joined: Joined, created: i64) -> SourceObject {
-        let created = crate::api::Time::from_second(created).ok();
+        let created = relaybook_api::Time::from_second(created).ok();
         SourceObject { namespace: namespace.into(), name: name.into(), labels: BTreeMap::new(), joined, created }
     }
 
@@ -430,7 +430,7 @@ mod tests {
     fn a_source_is_new_if_it_appeared_after_those_that_are_recorded() {
         let before = |newest: Option<i64>| GeneratorStatus {
             selection: "x".into(),
-            newest: newest.and_then(|second| crate::api::Time::from_second(second).ok()),
+            newest: newest.and_then(|second| relaybook_api::Time::from_second(second).ok()),
         };
         for (joined, newest, expected) in [
             (Joined::Created, Some(9), true),

@@ -10,12 +10,12 @@ use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 
 use super::{Context, Error};
-use crate::api::group;
-use crate::api::pipeline::source::{FLEET_VERSION, LabelOperator, LabelRequirement, LabelRequirements};
-use crate::api::pipeline_set::{ObjectSources, PipelineTemplate, PipelineTemplateMetadata, SET_MANAGER};
-use crate::api::{PipelineSet, PipelineSetSpec, pipeline_set};
 use crate::k8s::call::{CallError, call};
 use crate::leader::Busy;
+use relaybook_api::group;
+use relaybook_api::pipeline::source::{FLEET_VERSION, LabelOperator, LabelRequirement, LabelRequirements};
+use relaybook_api::pipeline_set::{ObjectSources, PipelineTemplate, PipelineTemplateMetadata, SET_MANAGER};
+use relaybook_api::{PipelineSet, PipelineSetSpec, pipeline_set};
 
 /// The label of the sets of `--follow`, with the name of the kind.
 const FOLLOW: &str = concat!(group!(), "/follow");

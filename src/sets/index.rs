@@ -10,8 +10,8 @@ use kube::ResourceExt as _;
 use kube::runtime::watcher::Event;
 
 use super::made::Made;
-use crate::api::{Pipeline, PipelineSet, version};
 use crate::cluster::Follower;
+use relaybook_api::{Pipeline, PipelineSet, version};
 
 /// Maximum number of deletions that are remembered.
 const DELETIONS: usize = 1024;
@@ -206,7 +206,7 @@ mod tests {
     }
 
     fn set(name: &str, generation: i64, version: &str) -> PipelineSet {
-        let mut set = PipelineSet::new(name, crate::api::PipelineSetSpec::default());
+        let mut set = PipelineSet::new(name, relaybook_api::PipelineSetSpec::default());
         set.metadata.namespace = Some("t".into());
         set.metadata.generation = Some(generation);
         set.metadata.resource_version = Some(version.into());

@@ -12,12 +12,12 @@ use super::made::Made;
 use super::plan::{Planned, PlannedGenerator, as_object, plan};
 use super::status::{self, Outcome, record_of};
 use super::{Context, Error};
-use crate::api::pipeline::Baseline;
-use crate::api::pipeline_set::{MAX_PIPELINES, SourceRef, WrongPipeline};
-use crate::api::{PipelineSet, Status, now};
 use crate::cluster::{Follower, Now, Reason};
 use crate::leader::Busy;
 use crate::pipeline::plan::Refused;
+use relaybook_api::pipeline::Baseline;
+use relaybook_api::pipeline_set::{MAX_PIPELINES, SourceRef, WrongPipeline};
+use relaybook_api::{PipelineSet, Status, now};
 
 /// First and longest pause before a refused pipeline is tried again.
 const PAUSES: (Duration, Duration) = (Duration::from_mins(1), Duration::from_mins(16));

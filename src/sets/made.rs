@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 use kube::ResourceExt as _;
 use sha2::{Digest as _, Sha256};
 
-use crate::api::pipeline::{Baseline, Environment, EnvironmentStatus};
-use crate::api::pipeline_set::SourceRef;
-use crate::api::{Pipeline, PipelineSpec, PipelineStatus, Status};
+use relaybook_api::pipeline::{Baseline, Environment, EnvironmentStatus};
+use relaybook_api::pipeline_set::SourceRef;
+use relaybook_api::{Pipeline, PipelineSpec, PipelineStatus, Status};
 
 /// A pipeline of a set.
 #[derive(Clone, Debug, PartialEq, Eq)]

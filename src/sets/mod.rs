@@ -37,7 +37,7 @@ use crate::cluster::Caches;
 use crate::k8s::call::CallError;
 use crate::k8s::pace::NamespacePace;
 use crate::leader::{Busy, Lease};
-use crate::telemetry::Metrics;
+use relaybook_telemetry::Metrics;
 
 /// Time for one call, including retries of the client.
 const CALL: Duration = Duration::from_secs(10);

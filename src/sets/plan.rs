@@ -6,14 +6,14 @@ use std::sync::Arc;
 use sha2::{Digest as _, Sha256};
 
 use super::template::Compiled;
-use crate::api::PipelineSetSpec;
-use crate::api::pipeline::source::FLEET_VERSION;
-use crate::api::pipeline_set::{FleetSources, Generator, LabeledSources, ObjectSources, SourceRef};
-use crate::api::values::kind::ObjectKind;
-use crate::api::values::refs::{ClusterAppRef, ClusterRef};
 use crate::cluster::Application;
 use crate::cluster::selection::Selection;
 use crate::pipeline::plan::{ALL_NAMESPACES, Refused, cluster_elsewhere, expressions, readable_kind};
+use relaybook_api::PipelineSetSpec;
+use relaybook_api::pipeline::source::FLEET_VERSION;
+use relaybook_api::pipeline_set::{FleetSources, Generator, LabeledSources, ObjectSources, SourceRef};
+use relaybook_api::values::kind::ObjectKind;
+use relaybook_api::values::refs::{ClusterAppRef, ClusterRef};
 
 /// Maximum size of a template as JSON, in bytes.
 const MAX_TEMPLATE: usize = 128 * 1024;

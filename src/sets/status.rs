@@ -3,11 +3,12 @@
 use relaybook_text::cut;
 
 use super::expand::Found;
-use crate::api::conditions::{self, ConditionStatus, READY};
-use crate::api::pipeline_set::{GeneratorStatus, MAX_WRONG, WrongPipeline};
-use crate::api::{PipelineSet, PipelineSetStatus, Time};
-use crate::changelog::MAX_MESSAGE;
 use crate::pipeline::plan::Refused;
+use relaybook_api::conditions;
+use relaybook_api::conditions::{ConditionStatus, READY};
+use relaybook_api::pipeline_set::{GeneratorStatus, MAX_WRONG, WrongPipeline};
+use relaybook_api::{PipelineSet, PipelineSetStatus, Time};
+use relaybook_core::changelog::MAX_MESSAGE;
 
 /// What a look has found.
 pub(super) struct Outcome<'a> {

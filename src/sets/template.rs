@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use crate::api::pipeline_set::PipelineTemplate;
-use crate::manifests::field::{below, entry};
-use crate::render::{RenderError, SourceData, SourceTemplate, Values};
+use relaybook_api::pipeline_set::PipelineTemplate;
+use relaybook_settings::manifests::field::{below, entry};
+use relaybook_settings::render::{RenderError, SourceData, SourceTemplate, Values};
 
 /// The field whose texts are templates of their own.
 const NOTIFICATIONS: &str = "notifications";

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::api::PipelineSetSpec;
+use relaybook_api::PipelineSetSpec;
 
 /// Returns a set with one generator, whose pipelines have this template of their names.
 pub(super) fn spec(generator: &str, name: &str) -> PipelineSetSpec {

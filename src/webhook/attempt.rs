@@ -8,10 +8,10 @@ use std::time::Duration;
 use http::StatusCode;
 
 use super::egress::rule::Rule;
-use crate::api::Time;
-use crate::api::notification::credentials::{SecretKey, SecretName};
-use crate::api::values::refs::INBOUND;
-use crate::telemetry::metrics::AttemptClass;
+use relaybook_api::Time;
+use relaybook_api::notification::credentials::{SecretKey, SecretName};
+use relaybook_api::values::refs::INBOUND;
+use relaybook_telemetry::metrics::AttemptClass;
 
 /// One request, or the reason why none was sent.
 #[derive(Clone, Debug)]

@@ -14,8 +14,8 @@ use ring::hmac::{HMAC_SHA256, Key, sign, verify};
 
 use super::secrets::Secrets;
 use super::secrets::contents::MAX_HOOK_KEYS;
-use crate::api::notification::credentials::SecretName;
-use crate::api::values::hook_keys::Flaw;
+use relaybook_api::notification::credentials::SecretName;
+use relaybook_api::values::hook_keys::Flaw;
 
 /// Precedes the body in the message that is signed for an approval. So a signature that was made for another purpose approves nothing.
 const APPROVAL: &[u8] = b"relaybook-approval-v1\n";
@@ -177,8 +177,8 @@ mod tests {
     use k8s_openapi::api::core::v1::Secret;
 
     use super::*;
-    use crate::api::values::refs::INBOUND;
     use crate::webhook::secrets::tests::secret;
+    use relaybook_api::values::refs::INBOUND;
 
     const FIRST: &str = "0123456789abcdef";
     const SECOND: &str = "fedcba9876543210-and-more";

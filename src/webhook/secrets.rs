@@ -20,11 +20,11 @@ use super::egress::policy::Policy;
 use super::inbound::Unsigned;
 use super::request::compose;
 use super::request::signing::Signing;
-use crate::api::notification::credentials::{Needed, SecretKey, SecretName};
-use crate::api::{Time, now};
 use changes::{Announcements, Changes};
 use contents::Contents;
 use redact::Hidden;
+use relaybook_api::notification::credentials::{Needed, SecretKey, SecretName};
+use relaybook_api::{Time, now};
 
 /// The values of the Secrets that are watched. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -231,9 +231,9 @@ pub(super) mod tests {
     use k8s_openapi::ByteString;
 
     use super::*;
-    use crate::api::notification::credentials::AuthRef;
-    use crate::api::values::hook_keys::Flaw;
-    use crate::api::values::refs::INBOUND;
+    use relaybook_api::notification::credentials::AuthRef;
+    use relaybook_api::values::hook_keys::Flaw;
+    use relaybook_api::values::refs::INBOUND;
 
     /// A Secret with this data.
     pub(in crate::webhook) fn secret(data: &[(&str, &str)]) -> Secret {

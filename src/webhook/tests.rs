@@ -14,9 +14,9 @@ use tokio::net::{TcpListener, TcpStream};
 
 use super::secrets::tests::secret;
 use super::*;
-use crate::api::notification::Method;
-use crate::api::notification::credentials::{AuthRef, SecretKey, TlsRef};
-use crate::telemetry::Metrics;
+use relaybook_api::notification::Method;
+use relaybook_api::notification::credentials::{AuthRef, SecretKey, TlsRef};
+use relaybook_telemetry::Metrics;
 
 mod addresses;
 mod connections;
@@ -128,7 +128,7 @@ impl Peer {
 
 fn to(destination: Destination) -> Outgoing {
     Outgoing {
-        until: crate::api::since_boot() + LONG,
+        until: relaybook_api::since_boot() + LONG,
         destination,
         method: Method::Post,
         headers: vec![(CONTENT_TYPE, "application/json".parse().unwrap())],

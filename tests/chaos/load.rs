@@ -13,7 +13,7 @@ use futures::future::join_all;
 use jiff::fmt::rfc2822::DateTimePrinter;
 use kube::ResourceExt as _;
 use kube::api::ListParams;
-use relaybook::api::{Delivery, Notification, Pipeline, Status, Time};
+use relaybook_api::{Delivery, Notification, Pipeline, Status, Time};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 

@@ -118,7 +118,7 @@ async fn run(order: &Order) -> ExitCode {
     let began = Instant::now();
     // The process ID keeps two parallel runs apart, which share the folder of logs.
     let name = format!("chaos-{}", std::process::id());
-    let first = order.before.as_deref().map_or_else(relaybook::api::crds, upgrade::definitions);
+    let first = order.before.as_deref().map_or_else(relaybook_api::crds, upgrade::definitions);
     // A version before has no promotions.
     let promotes = first.iter().any(|crd| crd.spec.names.kind == "Promotion");
     let control_plane = tokio::task::spawn_blocking(|| ControlPlane::with(first)).await.unwrap().unwrap();
@@ -273,7 +273,7 @@ fn keep(crew: &Crew, evidence: &Evidence, seed: u64, began: Instant) {
     }
     std::fs::write(folder.join("lanes.txt"), evidence.of_the_lanes_in_question(began)).expect("written");
     let diary = crew.diary.iter().map(|(at, what)| format!("{:>7} ms  {what}\n", (*at - began).as_millis()));
-    let zero = relaybook::api::Time::now().checked_sub(began.elapsed()).expect("not long ago");
+    let zero = relaybook_api::Time::now().checked_sub(began.elapsed()).expect("not long ago");
     let diary = format!("      0 ms  is {zero}\n{}", diary.collect::<String>());
     std::fs::write(folder.join("diary.txt"), diary).expect("written");
     println!("chaos: logs and lanes are in {}", folder.display());

@@ -11,7 +11,7 @@ use fastrand::Rng;
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt as _;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, Preconditions};
-use relaybook::api::Delivery;
+use relaybook_api::Delivery;
 use serde_json::json;
 
 use crate::load::{How, Load, TOKEN, insist};

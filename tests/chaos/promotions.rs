@@ -15,8 +15,8 @@ use fastrand::Rng;
 use futures::future::join_all;
 use kube::ResourceExt as _;
 use kube::api::{ListParams, Patch, PatchParams};
-use relaybook::api::promotion::Phase;
-use relaybook::api::{Delivery, Notification, Pipeline, Promotion};
+use relaybook_api::promotion::Phase;
+use relaybook_api::{Delivery, Notification, Pipeline, Promotion};
 use serde_json::json;
 
 use crate::crew::Crew;

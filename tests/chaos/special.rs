@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use relaybook::api::{Delivery, Outcome};
+use relaybook_api::{Delivery, Outcome};
 
 use crate::crew::Crew;
 use crate::load::{How, RATE};

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use kube::ResourceExt as _;
 use kube::api::ListParams;
-use relaybook::api::{Delivery, Notification, Outcome, Pipeline};
+use relaybook_api::{Delivery, Notification, Outcome, Pipeline};
 
 use crate::crew::Crew;
 use crate::load::{ELSEWHERE, How, Load, PATIENCE, insist};

@@ -5,9 +5,9 @@
 
 use std::collections::BTreeMap;
 
-use relaybook::api::TransitionType;
-use relaybook::api::delivery::SubjectKind;
-use relaybook::render::Data;
+use relaybook_api::TransitionType;
+use relaybook_api::delivery::SubjectKind;
+use relaybook_settings::render::Data;
 
 /// The commit hash in the revisions of all rows.
 pub const COMMIT: &str = "5f3d2c1b0a9e8d7c6b5a4f3e2d1c0b9a8f7e6d5c";
@@ -52,7 +52,7 @@ const ROWS: &[(&str, Change)] = &[
         data.pipeline.annotations = BTreeMap::from([label("example.com/\"owner\"")]).into();
     }),
     ("drifted and coalesced", |data| (data.drifted, data.coalesced) = (true, true)),
-    ("long ago", |data| data.time = relaybook::api::Time::UNIX_EPOCH),
+    ("long ago", |data| data.time = relaybook_api::Time::UNIX_EPOCH),
 ];
 
 /// Returns a transition of this type for each row, with the type and the name of the row.

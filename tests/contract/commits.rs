@@ -1,10 +1,10 @@
 //! Commit statuses are set on the commit of the revision.
 
-use relaybook::api::TransitionType;
-use relaybook::api::TransitionType::{Deployed, Failed, Removed};
-use relaybook::api::delivery::SubjectKind;
-use relaybook::api::notification::Builtin;
-use relaybook::render::Data;
+use relaybook_api::TransitionType;
+use relaybook_api::TransitionType::{Deployed, Failed, Removed};
+use relaybook_api::delivery::SubjectKind;
+use relaybook_api::notification::Builtin;
+use relaybook_settings::render::Data;
 
 use crate::awkward::COMMIT;
 use crate::json::texts;
@@ -62,7 +62,7 @@ fn removed_is_reported_for_the_commit_that_ran() {
 fn nothing_is_reported_about_a_commit_that_was_not_tried() {
     let is_about_targets = |type_: &TransitionType| type_.subject() != SubjectKind::Cluster && *type_ != Removed;
     for builtin in STATUSES {
-        let metadata = &relaybook::render::builtin(builtin).metadata;
+        let metadata = &relaybook_settings::render::builtin(builtin).metadata;
         for type_ in TransitionType::ALL.into_iter().filter(|type_| metadata.reports(*type_)).filter(is_about_targets) {
             let problem = path(builtin, type_, "", COMMIT).expect_err(type_.as_str());
             let says = problem.contains("found an empty text instead of a commit hash in `revision`");

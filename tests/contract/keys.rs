@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use relaybook::api::TransitionType::{
+use relaybook_api::TransitionType::{
     self, Added, ClusterOffline, ClusterOnline, Deployed, DriftCorrected, Drifted, EnvironmentReady, Failed, PipelineReady,
     Progressing, PromotionFailed, PromotionFinished, PromotionOpened, PromotionPending, PromotionRequested, Recovered,
     Removed,
 };
-use relaybook::api::notification::Builtin;
-use relaybook::render::Data;
+use relaybook_api::notification::Builtin;
+use relaybook_settings::render::Data;
 use serde_json::Value;
 
 use crate::awkward;

@@ -3,8 +3,8 @@
 //! Each template is rendered with [`MARKUP`] in the reason, the message, the revision and, if there is one, the title. Then the
 //! tests check the fields that the receiver interprets as markup: all markup in them must come from the template.
 
-use relaybook::api::TransitionType;
-use relaybook::api::notification::Builtin;
+use relaybook_api::TransitionType;
+use relaybook_api::notification::Builtin;
 use serde_json::{Value, json};
 
 use crate::awkward::{COMMIT, MARKUP};

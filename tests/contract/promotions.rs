@@ -1,11 +1,11 @@
 //! A receiver can carry a promotion out: the requests that start CI jobs contain all fields of a promotion, and the jobs of the
 //! documentation read only fields that are sent. Messages for people say what happens, and how to approve.
 
-use relaybook::api::TransitionType::{
+use relaybook_api::TransitionType::{
     self, PromotionFailed, PromotionFinished, PromotionOpened, PromotionPending, PromotionRequested,
 };
-use relaybook::api::notification::Builtin;
-use relaybook::render::{Data, builtin};
+use relaybook_api::notification::Builtin;
+use relaybook_settings::render::{Data, builtin};
 use serde_json::{Value, json};
 
 use crate::json::texts;

@@ -8,7 +8,7 @@ use std::process::Command;
 use std::sync::LazyLock;
 
 use jsonschema::Validator;
-use relaybook::api::notification::Builtin;
+use relaybook_api::notification::Builtin;
 use serde_json::Value;
 
 use crate::documented;
@@ -151,8 +151,8 @@ static FOLDER: LazyLock<PathBuf> = LazyLock::new(|| {
 
 #[cfg(test)]
 mod tests {
-    use relaybook::api::TransitionType;
-    use relaybook::render::Data;
+    use relaybook_api::TransitionType;
+    use relaybook_settings::render::Data;
     use serde_json::json;
 
     use super::*;

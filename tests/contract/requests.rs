@@ -1,8 +1,8 @@
 //! Checks that apply to the requests of every template, for every transition and every row of extreme data.
 
-use relaybook::api::TransitionType;
-use relaybook::api::notification::Builtin;
-use relaybook::render::Limit;
+use relaybook_api::TransitionType;
+use relaybook_api::notification::Builtin;
+use relaybook_settings::render::Limit;
 use serde_json::Value;
 
 use crate::awkward;
@@ -79,7 +79,7 @@ fn every_request_matches_the_published_schema() {
 fn github_requests_name_the_api_version_of_the_templates() {
     for builtin in [Builtin::GithubCommitStatus, Builtin::GithubRepositoryDispatch, Builtin::GithubIssueComment] {
         let subject = Subject::example(builtin, Parameters::Required);
-        let request = subject.render(&relaybook::render::Data::sample(TransitionType::Deployed)).unwrap();
+        let request = subject.render(&relaybook_settings::render::Data::sample(TransitionType::Deployed)).unwrap();
         assert_eq!(request.header("accept"), Some("application/vnd.github+json"), "{}", builtin.as_str());
         assert_eq!(request.header("x-github-api-version"), Some("2022-11-28"), "{}", builtin.as_str());
         assert_eq!(request.credentials.as_deref(), Some("authorization: Bearer <token>"), "{}", builtin.as_str());

@@ -3,9 +3,9 @@
 use std::fmt::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use relaybook::api::TransitionType;
-use relaybook::api::notification::Builtin;
-use relaybook::render::Data;
+use relaybook_api::TransitionType;
+use relaybook_api::notification::Builtin;
+use relaybook_settings::render::Data;
 
 use crate::subject::{Parameters, Request, Subject};
 

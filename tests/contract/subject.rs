@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use http::HeaderName;
-use relaybook::api::notification::credentials::AuthRef;
-use relaybook::api::notification::{Builtin, Method};
-use relaybook::api::{Notification, TransitionType};
-use relaybook::config::{Address, Given, Problem, Sending, resolve};
-use relaybook::render::{CredentialsKind, Data, Declared, Metadata};
+use relaybook_api::notification::credentials::AuthRef;
+use relaybook_api::notification::{Builtin, Method};
+use relaybook_api::{Notification, TransitionType};
+use relaybook_settings::config::{Address, Given, Problem, Sending, resolve};
+use relaybook_settings::render::{CredentialsKind, Data, Declared, Metadata};
 use serde_json::{Value, json};
 use url::Url;
 
@@ -59,7 +59,7 @@ pub struct Request {
 impl Subject {
     /// Resolves the worked example of a template.
     pub fn example(builtin: Builtin, parameters: Parameters) -> Self {
-        let metadata = &relaybook::render::builtin(builtin).metadata;
+        let metadata = &relaybook_settings::render::builtin(builtin).metadata;
         let parameters = parameters.of(metadata);
         let endpoint = endpoint(metadata);
         let notification = json!({

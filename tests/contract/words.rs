@@ -1,8 +1,8 @@
 //! Each transition is reported with the right status, color, priority or type of each receiver.
 
-use relaybook::api::delivery::SubjectKind;
-use relaybook::api::notification::Builtin;
-use relaybook::api::{Status, TransitionType};
+use relaybook_api::delivery::SubjectKind;
+use relaybook_api::notification::Builtin;
+use relaybook_api::{Status, TransitionType};
 use serde_json::{Value, json};
 
 use crate::json::texts;

@@ -4,7 +4,7 @@
 //! In each test, deliveries of the old object are pending because the receiver fails. The receiver recovers after the new object exists.
 
 use kube::api::PostParams;
-use relaybook::api::{Delivery, Notification, Pipeline, PipelineStatus, Time};
+use relaybook_api::{Delivery, Notification, Pipeline, PipelineStatus, Time};
 use serde_json::{Value, json};
 
 use crate::support::receiver::Receiver;

@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 
 use futures::future::join_all;
 use k8s_openapi::api::core::v1::Secret;
-use relaybook::api::conditions::ConditionStatus;
-use relaybook::api::{Delivery, DeliveryStatus, Notification, Outcome};
+use relaybook_api::conditions::ConditionStatus;
+use relaybook_api::{Delivery, DeliveryStatus, Notification, Outcome};
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;

@@ -1,6 +1,6 @@
 //! Tests what an answer means for a delivery, and how many requests are made.
 
-use relaybook::api::Outcome;
+use relaybook_api::Outcome;
 use serde_json::json;
 
 use crate::support::receiver::gaps;

@@ -5,7 +5,7 @@ use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
 
 use futures::{StreamExt as _, stream};
-use relaybook::api::{Delivery, Notification, Time};
+use relaybook_api::{Delivery, Notification, Time};
 use serde_json::{Value, json};
 
 use crate::support::relaybook::command;

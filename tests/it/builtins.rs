@@ -1,8 +1,8 @@
 //! Tests the built-in templates and their parameters, and templates in ConfigMaps.
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use relaybook::api::conditions::{ConditionStatus, get};
-use relaybook::api::{Delivery, Notification, Outcome, Pipeline};
+use relaybook_api::conditions::{ConditionStatus, get};
+use relaybook_api::{Delivery, Notification, Outcome, Pipeline};
 use serde_json::{Value, json};
 
 use crate::support::receiver::Request;
@@ -199,7 +199,7 @@ async fn a_template_in_a_config_map_is_followed() {
     let _relaybook = Relaybook::start(&world).await;
     world.observed("shop").await;
     let missing = async |word: &str| {
-        let holds = |c: &relaybook::api::conditions::Condition| c.reason == "ConfigMapMissing" && c.message.contains(word);
+        let holds = |c: &relaybook_api::conditions::Condition| c.reason == "ConfigMapMissing" && c.message.contains(word);
         world.condition("hook", "Ready", holds).await
     };
     missing("does not exist").await;

@@ -6,15 +6,17 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use relaybook::api::delivery::PipelineRef;
-use relaybook::api::notification::Ordering;
-use relaybook::api::pipeline::{Cursor, Dispatched, RunningTimer};
-use relaybook::api::{ChangeLog, DeliverySpec, PipelineSpec, Settled, Status, Time};
-use relaybook::changelog::{GroupId, Part, Verdict, append, compact, group_state, kept, open, prune, settle, settle_group};
 use relaybook::dispatch::derive::subjects::Subjects;
 use relaybook::dispatch::derive::{PipelineLog, Reached, Wants, derive};
-use relaybook::observe::Observation;
-use relaybook::trigger::Triggers;
+use relaybook_api::delivery::PipelineRef;
+use relaybook_api::notification::Ordering;
+use relaybook_api::pipeline::{Cursor, Dispatched, RunningTimer};
+use relaybook_api::{ChangeLog, DeliverySpec, PipelineSpec, Settled, Status, Time};
+use relaybook_core::changelog::{
+    GroupId, Part, Verdict, append, compact, group_state, kept, open, prune, settle, settle_group,
+};
+use relaybook_core::observe::Observation;
+use relaybook_settings::trigger::Triggers;
 use serde_json::json;
 
 const TARGETS: [&str; 2] = ["target/dev/c/a", "target/dev/c/b"];
@@ -103,7 +105,7 @@ impl World {
             told: BTreeMap::new(),
             order: Vec::new(),
             triggers: Triggers::compile(&triggers.unwrap()).unwrap(),
-            subjects: Subjects::new(&relaybook::api::Pipeline::new("p", spec), "c", &pipeline),
+            subjects: Subjects::new(&relaybook_api::Pipeline::new("p", spec), "c", &pipeline),
             pipeline,
         }
     }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use relaybook::api::{Notification, Time, TransitionType};
+use relaybook_api::{Notification, Time, TransitionType};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 

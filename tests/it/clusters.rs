@@ -11,8 +11,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Secret;
-use relaybook::api::pipeline::TargetStatus;
-use relaybook::api::{Pipeline, Status};
+use relaybook_api::pipeline::TargetStatus;
+use relaybook_api::{Pipeline, Status};
 use serde_json::{Value, json};
 
 use crate::support::relaybook::Options;

@@ -2,8 +2,8 @@
 //! expression cannot be evaluated is parked.
 
 use kube::ResourceExt as _;
-use relaybook::api::conditions::ConditionStatus;
-use relaybook::api::{Delivery, Notification, Outcome, Pipeline};
+use relaybook_api::conditions::ConditionStatus;
+use relaybook_api::{Delivery, Notification, Outcome, Pipeline};
 use serde_json::{Value, json};
 
 use crate::support::proxy::Call;

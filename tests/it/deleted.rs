@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use futures::future::join_all;
 use kube::ResourceExt as _;
 use kube::api::{DeleteParams, ListParams};
-use relaybook::api::{Delivery, Notification, Outcome, Pipeline};
+use relaybook_api::{Delivery, Notification, Outcome, Pipeline};
 use serde_json::json;
 
 use crate::support::proxy::{Call, Fault, Proxy};

@@ -10,8 +10,8 @@ use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::events::v1::Event;
 use kube::ResourceExt as _;
 use kube::api::{DeleteParams, ListParams, WatchEvent, WatchParams};
-use relaybook::api::conditions::{Condition, ConditionStatus, get};
-use relaybook::api::{Delivery, Notification, Outcome, Pipeline};
+use relaybook_api::conditions::{Condition, ConditionStatus, get};
+use relaybook_api::{Delivery, Notification, Outcome, Pipeline};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 

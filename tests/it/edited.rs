@@ -2,7 +2,7 @@
 //! the schema protect the record of what was sent. `tests/it/install/policy.rs` tests the policy, which protects the rest of the status.
 
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
-use relaybook::api::Delivery;
+use relaybook_api::Delivery;
 use serde_json::{Value, json};
 
 use crate::support::World;

@@ -2,7 +2,7 @@
 
 use std::io::ErrorKind;
 
-use relaybook::api::Delivery;
+use relaybook_api::Delivery;
 use serde_json::json;
 
 use crate::support::relaybook::Options;

@@ -1,7 +1,7 @@
 //! Tests `relaybook explain`: the effective notification of each target, and the layer that set each field.
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use relaybook::api::Pipeline;
+use relaybook_api::Pipeline;
 use serde_json::{Value, json};
 
 use crate::support::relaybook::command;

@@ -15,7 +15,7 @@ mod rights;
 mod slow;
 
 use futures::future::join_all;
-use relaybook::api::Delivery;
+use relaybook_api::Delivery;
 use serde_json::Value;
 
 use crate::support::lanes::{Lane, what};

@@ -10,8 +10,8 @@ mod staged;
 use std::collections::BTreeMap;
 
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
-use relaybook::api::pipeline::TargetStatus;
-use relaybook::api::{Pipeline, Status};
+use relaybook_api::pipeline::TargetStatus;
+use relaybook_api::{Pipeline, Status};
 use serde_json::{Value, json};
 
 use crate::support::world::apps::condition;

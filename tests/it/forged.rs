@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt as _;
 use kube::api::{Patch, PatchParams, PostParams};
-use relaybook::api::delivery::REDELIVER;
-use relaybook::api::{Delivery, DeliverySpec, DeliveryStatus, Outcome, TransitionType};
 use relaybook::outbox::record::name;
+use relaybook_api::delivery::REDELIVER;
+use relaybook_api::{Delivery, DeliverySpec, DeliveryStatus, Outcome, TransitionType};
 use serde_json::json;
 
 use crate::support::relaybook::Options;

@@ -11,8 +11,8 @@ mod tenants;
 mod whole;
 
 use k8s_openapi::api::apps::v1::Deployment;
-use relaybook::api::Pipeline;
-use relaybook::api::conditions::ConditionStatus;
+use relaybook_api::Pipeline;
+use relaybook_api::conditions::ConditionStatus;
 use serde_json::{Value, json};
 
 use crate::support::world::all_triggers;

@@ -11,7 +11,7 @@ mod lives;
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::api::events::v1::Event;
 use kube::api::ListParams;
-use relaybook::api::{Delivery, Outcome};
+use relaybook_api::{Delivery, Outcome};
 use serde_json::{Value, json};
 
 use crate::support::relaybook::Options;

@@ -11,8 +11,8 @@ mod teams;
 
 use std::net::{Ipv4Addr, SocketAddr};
 
-use relaybook::api::promotion::{Phase, WaitingApproval};
-use relaybook::api::{Pipeline, Promotion, Time};
+use relaybook_api::promotion::{Phase, WaitingApproval};
+use relaybook_api::{Pipeline, Promotion, Time};
 use ring::hmac;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};

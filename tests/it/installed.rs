@@ -7,7 +7,7 @@ use kube::ResourceExt;
 use kube::api::{
     Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams, PostParams,
 };
-use relaybook::api::{Delivery, GROUP, Pipeline};
+use relaybook_api::{Delivery, GROUP, Pipeline};
 use serde_json::{Value, json};
 
 use crate::page::person::OwnPage;
@@ -16,7 +16,7 @@ use crate::support::relaybook::{Options, command};
 use crate::support::{Receiver, Relaybook, Reply, World, eventually};
 
 fn definition(kind: &str) -> CustomResourceDefinition {
-    relaybook::api::crds().into_iter().find(|crd| crd.spec.names.kind == kind).expect("one of ours")
+    relaybook_api::crds().into_iter().find(|crd| crd.spec.names.kind == kind).expect("one of ours")
 }
 
 /// Returns the CRD of an older version, whose status does not have this field.
@@ -126,7 +126,7 @@ async fn older_crds_stop_the_controllers_until_they_are_updated() {
 
 #[tokio::test]
 async fn a_status_subresource_of_deliveries_does_not_fit() {
-    let mut all = relaybook::api::crds();
+    let mut all = relaybook_api::crds();
     let delivery = all.iter_mut().find(|crd| crd.spec.names.kind == "Delivery").expect("one of ours");
     delivery.spec.versions[0].subresources = serde_json::from_value(json!({"status": {}})).expect("subresources");
     let plane = ControlPlane::with(all).expect("a control plane");
@@ -163,12 +163,12 @@ async fn an_uninstall_leaves_nothing_behind() {
     assert!(world.deliveries().await.len() >= 2);
 
     let api: Api<CustomResourceDefinition> = Api::all(world.client.clone());
-    for crd in relaybook::api::crds() {
+    for crd in relaybook_api::crds() {
         api.delete(&crd.name_any(), &DeleteParams::default()).await.expect("deleted");
     }
     no_definitions(&api, ".relaybook.dev").await;
     // The CRDs are installed again while Relaybook runs. None of the old objects exists.
-    for crd in relaybook::api::crds() {
+    for crd in relaybook_api::crds() {
         crate::support::control_plane::install(&world.client, &crd).await;
     }
     assert_eq!(world.api::<Pipeline>().list(&ListParams::default()).await.expect("listed").items.len(), 0);
@@ -179,7 +179,7 @@ async fn an_uninstall_leaves_nothing_behind() {
 /// Returns CRDs without selectable fields. With them, an API server answers as one before Kubernetes 1.31, which cannot select custom
 /// resources by fields: it refuses such a selector with the same message.
 fn without_selectable_fields() -> Vec<CustomResourceDefinition> {
-    let mut all = relaybook::api::crds();
+    let mut all = relaybook_api::crds();
     let mut taken = all.iter_mut().flat_map(|crd| &mut crd.spec.versions).map(|version| version.selectable_fields.take());
     assert!(taken.by_ref().flatten().count() > 0, "there are fields to select by");
     all
@@ -226,7 +226,7 @@ async fn resources_of_another_group_are_neither_seen_nor_changed() {
     let world = World::new("installed-beside").await;
     let receiver = Receiver::start();
     let api: Api<CustomResourceDefinition> = Api::all(world.client.clone());
-    for crd in relaybook::api::crds() {
+    for crd in relaybook_api::crds() {
         let text = serde_json::to_string(&crd).unwrap().replace(GROUP, ANOTHER);
         let mut other: CustomResourceDefinition = serde_json::from_str(&text).unwrap();
         (other.spec.names.short_names, other.spec.names.categories) = (None, None);
@@ -263,7 +263,7 @@ async fn resources_of_another_group_are_neither_seen_nor_changed() {
     for (other, created) in &theirs {
         assert_eq!(other.get(&created.name_any()).await.unwrap().resource_version(), created.resource_version());
     }
-    for crd in relaybook::api::crds() {
+    for crd in relaybook_api::crds() {
         api.delete(&format!("{}.{ANOTHER}", crd.spec.names.plural), &DeleteParams::default()).await.expect("deleted");
     }
     no_definitions(&api, ANOTHER).await;

@@ -3,8 +3,8 @@
 use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding};
 use kube::Api;
 use kube::api::{DeleteParams, PostParams};
-use relaybook::api::conditions::ConditionStatus;
-use relaybook::api::{Delivery, Notification};
+use relaybook_api::conditions::ConditionStatus;
+use relaybook_api::{Delivery, Notification};
 use serde_json::json;
 
 use crate::support::world::BODY;

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use kube::ResourceExt as _;
-use relaybook::api::conditions::ConditionStatus;
-use relaybook::api::{Delivery, Notification, Outcome};
+use relaybook_api::conditions::ConditionStatus;
+use relaybook_api::{Delivery, Notification, Outcome};
 use serde_json::json;
 
 use crate::support::receiver::{Gate, Request};

@@ -11,8 +11,8 @@ mod storm;
 mod trouble;
 
 use kube::ResourceExt as _;
-use relaybook::api::pipeline::NotReadyNotification;
-use relaybook::api::{Delivery, Pipeline};
+use relaybook_api::pipeline::NotReadyNotification;
+use relaybook_api::{Delivery, Pipeline};
 use serde_json::{Value, json};
 
 use crate::support::world::apps::Kind;

@@ -5,8 +5,8 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::events::v1::Event;
 use kube::api::{Api, ListParams, Patch, PatchParams};
-use relaybook::api::conditions::{Condition, ConditionStatus};
-use relaybook::api::{Pipeline, Status};
+use relaybook_api::conditions::{Condition, ConditionStatus};
+use relaybook_api::{Pipeline, Status};
 use serde_json::{Value, json};
 
 use crate::support::relaybook::Options;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use futures::future::join_all;
-use relaybook::api::{Delivery, Outcome};
+use relaybook_api::{Delivery, Outcome};
 use serde_json::json;
 
 use crate::support::lanes::{Lane, what};
@@ -105,7 +105,7 @@ async fn a_suspended_notification_records_and_sends_in_order_when_resumed() {
     .await;
     assert!(receiver.to("/hook/web").is_empty() && receiver.to("/hook/fence").is_empty());
 
-    world.patch::<relaybook::api::Notification>("hook", json!({"spec": {"suspend": false}})).await;
+    world.patch::<relaybook_api::Notification>("hook", json!({"spec": {"suspend": false}})).await;
     world.fence("shop", &["hook", "other"]).await;
     let all = ["Deployed 2", "Deployed 3", "Deployed 4"];
     Oracle::new(&world, &receiver).lane("shop/hook/dev/web", &all).lane("shop/other/dev/web", &all).check().await;
@@ -132,7 +132,7 @@ async fn a_notification_that_is_resumed_while_it_is_held_continues() {
         world.deliveries().await.iter().any(held).then_some(()).ok_or_else(|| "none".to_owned())
     })
     .await;
-    world.patch::<relaybook::api::Notification>("hook", json!({"spec": {"suspend": false}})).await;
+    world.patch::<relaybook_api::Notification>("hook", json!({"spec": {"suspend": false}})).await;
     world.fence("shop", &["hook"]).await;
     let oracle = Oracle::new(&world, &receiver);
     targets.iter().fold(oracle, |o, t| o.lane(&format!("shop/hook/{t}"), &["Deployed 2"])).check().await;

@@ -8,7 +8,7 @@ use futures::{StreamExt as _, TryStreamExt as _, stream};
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::api::ListParams;
 use kube::runtime::{WatchStreamExt as _, watcher};
-use relaybook::api::{Delivery, Pipeline};
+use relaybook_api::{Delivery, Pipeline};
 use serde_json::json;
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
@@ -143,7 +143,7 @@ async fn all(world: &World) -> Vec<Pipeline> {
     world.api::<Pipeline>().list(&ListParams::default()).await.expect("pipelines").items
 }
 
-fn log_of(pipeline: &Pipeline) -> Option<&relaybook::api::ChangeLog> {
+fn log_of(pipeline: &Pipeline) -> Option<&relaybook_api::ChangeLog> {
     pipeline.status.as_ref()?.log.as_ref()
 }
 

@@ -19,8 +19,8 @@ mod unsure;
 
 use k8s_openapi::api::events::v1::Event;
 use kube::api::ListParams;
-use relaybook::api::Promotion;
-use relaybook::api::promotion::Phase;
+use relaybook_api::Promotion;
+use relaybook_api::promotion::Phase;
 use serde_json::{Value, json};
 
 use crate::support::world::promotions::is;

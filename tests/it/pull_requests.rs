@@ -24,8 +24,8 @@ mod refused;
 mod replaced;
 mod trouble;
 
-use relaybook::api::promotion::Phase;
-use relaybook::api::{Promotion, PromotionStatus};
+use relaybook_api::promotion::Phase;
+use relaybook_api::{Promotion, PromotionStatus};
 use serde_json::{Value, json};
 
 use crate::support::gitea::{Gitea, Person, Repository, shared};

@@ -7,7 +7,7 @@ use futures::future::join_all;
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::ResourceExt as _;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
-use relaybook::api::{Delivery, Notification, Pipeline};
+use relaybook_api::{Delivery, Notification, Pipeline};
 use serde_json::{Value, json};
 
 use crate::support::wait::{heavy, within};

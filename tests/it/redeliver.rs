@@ -1,7 +1,7 @@
 //! Redelivery: a new value of the annotation `relaybook.dev/redeliver`, or the command `relaybook redeliver`, sends a delivery again.
 
 use kube::ResourceExt as _;
-use relaybook::api::{Delivery, Outcome};
+use relaybook_api::{Delivery, Outcome};
 use serde_json::json;
 
 use crate::support::receiver::Gate;

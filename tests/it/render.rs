@@ -1,7 +1,7 @@
 //! `relaybook render` shows exactly the request that Relaybook sends, without the credentials.
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use relaybook::api::Pipeline;
+use relaybook_api::Pipeline;
 use serde_json::{Value, json};
 
 use crate::support::relaybook::{Options, command};
@@ -22,7 +22,7 @@ async fn render_of_a_live_pipeline_shows_what_is_sent() {
     let over = json!({"endpoint": {"auth": {"token": {"secretKeyRef": {"name": "hook", "key": "token"}}}}});
     let body = r#"{"revision": "{{revision}}", "target": "{{target.name}}", "type": "{{type}}", "status": "{{status}}"}"#;
     world.notification("hook", &receiver, over).await;
-    world.patch::<relaybook::api::Notification>("hook", json!({"spec": {"template": {"inline": {"body": body}}}})).await;
+    world.patch::<relaybook_api::Notification>("hook", json!({"spec": {"template": {"inline": {"body": body}}}})).await;
     let _relaybook = Relaybook::start(&world).await;
     world.settled().await;
     world.ship("web", "2").await;

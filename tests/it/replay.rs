@@ -9,10 +9,10 @@ use std::sync::LazyLock;
 
 use kube::core::DynamicObject;
 use proptest::prelude::*;
-use relaybook::api::{Change, Settled, TransitionType};
-use relaybook::changelog::{Verdict, settle};
-use relaybook::observe::{Observation, observe, reader};
-use relaybook::trigger::transitions;
+use relaybook_api::{Change, Settled, TransitionType};
+use relaybook_core::changelog::{Verdict, settle};
+use relaybook_core::observe::{Observation, observe, reader};
+use relaybook_settings::trigger::transitions;
 
 /// The transitions of the Kustomization. The recording also contains events without a transition: Ready=Unknown in each interval, a
 /// spec edit, a suspension while the source changes, and a dependency that is not ready.

@@ -10,7 +10,7 @@ use futures::future::join_all;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::ResourceExt as _;
 use kube::api::ListParams;
-use relaybook::api::Pipeline;
+use relaybook_api::Pipeline;
 use serde_json::json;
 
 use crate::support::receiver::Gate;

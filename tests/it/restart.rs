@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use futures::future::join_all;
 use kube::ResourceExt as _;
 use kube::api::ListParams;
-use relaybook::api::{Delivery, Notification, Outcome, Pipeline, Time};
+use relaybook_api::{Delivery, Notification, Outcome, Pipeline, Time};
 use serde_json::json;
 
 use crate::support::control_plane::ControlPlane;

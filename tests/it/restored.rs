@@ -3,7 +3,7 @@
 
 use kube::ResourceExt as _;
 use kube::api::{Patch, PatchParams};
-use relaybook::api::{Delivery, Outcome, Pipeline};
+use relaybook_api::{Delivery, Outcome, Pipeline};
 use serde_json::{Value, json};
 
 use crate::support::{Receiver, Relaybook, World, eventually};

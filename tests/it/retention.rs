@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use kube::ResourceExt as _;
 use kube::api::DeleteParams;
-use relaybook::api::{Delivery, Outcome};
+use relaybook_api::{Delivery, Outcome};
 use serde_json::json;
 
 use crate::support::relaybook::Options;

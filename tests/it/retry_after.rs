@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use futures::future::join_all;
-use relaybook::api::{Delivery, DeliveryStatus, Notification, Time};
+use relaybook_api::{Delivery, DeliveryStatus, Notification, Time};
 use serde_json::json;
 
 use crate::support::{Oracle, Receiver, Relaybook, Reply, World, eventually};

@@ -5,9 +5,9 @@
 use std::collections::BTreeSet;
 
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
-use relaybook::api::conditions::ConditionStatus;
-use relaybook::api::pipeline::TargetStatus;
-use relaybook::api::{Pipeline, Status};
+use relaybook_api::conditions::ConditionStatus;
+use relaybook_api::pipeline::TargetStatus;
+use relaybook_api::{Pipeline, Status};
 use serde_json::{Value, json};
 
 use crate::support::control_plane;

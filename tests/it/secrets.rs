@@ -3,8 +3,8 @@
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::api::events::v1::Event;
 use kube::api::ListParams;
-use relaybook::api::conditions::ConditionStatus;
-use relaybook::api::{Delivery, Notification, Pipeline};
+use relaybook_api::conditions::ConditionStatus;
+use relaybook_api::{Delivery, Notification, Pipeline};
 use serde_json::json;
 
 use crate::support::receiver::Request;

@@ -8,8 +8,8 @@ mod people;
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::ResourceExt;
 use kube::api::ListParams;
-use relaybook::api::conditions::{ConditionStatus, READY, get};
-use relaybook::api::{Pipeline, PipelineSet};
+use relaybook_api::conditions::{ConditionStatus, READY, get};
+use relaybook_api::{Pipeline, PipelineSet};
 use serde_json::{Value, json};
 
 use crate::support::receiver::Reply;

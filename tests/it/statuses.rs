@@ -1,8 +1,8 @@
 //! Commit statuses of Applications of Argo CD: they are about the commit that was tried, and about one application.
 
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
-use relaybook::api::conditions::{ConditionStatus, get};
-use relaybook::api::{Delivery, Outcome, Pipeline};
+use relaybook_api::conditions::{ConditionStatus, get};
+use relaybook_api::{Delivery, Outcome, Pipeline};
 use serde_json::{Value, json};
 
 use crate::support::{Oracle, Receiver, Relaybook, World, control_plane};

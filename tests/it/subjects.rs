@@ -1,7 +1,7 @@
 //! Transitions of environments and of the pipeline, in addition to those of targets.
 
-use relaybook::api::Outcome;
-use relaybook::api::delivery::SubjectKind;
+use relaybook_api::Outcome;
+use relaybook_api::delivery::SubjectKind;
 use serde_json::json;
 
 use crate::support::{Receiver, Relaybook, World};
@@ -23,7 +23,7 @@ async fn environments_and_the_pipeline_are_reported_with_their_own_layers() {
     let mut environments = serde_json::to_value(pipeline.spec.environments).unwrap();
     let layer = json!([{"name": "hook", "endpoint": {"url": receiver.url("/dev/{{type}}")}}]);
     environments[0]["notifications"] = layer;
-    world.patch::<relaybook::api::Pipeline>("shop", json!({"spec": {"environments": environments}})).await;
+    world.patch::<relaybook_api::Pipeline>("shop", json!({"spec": {"environments": environments}})).await;
     let _relaybook = Relaybook::start(&world).await;
     world.settled().await;
 
@@ -37,7 +37,7 @@ async fn environments_and_the_pipeline_are_reported_with_their_own_layers() {
     world.fence("shop", &["hook"]).await;
     receiver.wait("/PipelineReady/Current", 1).await;
     receiver.wait("/EnvironmentReady/Current", 1).await;
-    let delivered = |d: &relaybook::api::Delivery| d.status.as_ref().is_some_and(|s| s.outcome == Some(Outcome::Delivered));
+    let delivered = |d: &relaybook_api::Delivery| d.status.as_ref().is_some_and(|s| s.outcome == Some(Outcome::Delivered));
     let whole = world.delivery("PipelineReady f1", delivered).await.spec;
     assert_eq!((whole.subject.kind, whole.subject.name.as_str()), (SubjectKind::Pipeline, "shop"));
     assert_eq!(whole.lane, "pipeline/shop");

@@ -9,7 +9,7 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::events::v1::Event;
 use kube::api::ListParams;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use relaybook::api::{Delivery, Notification, Pipeline};
+use relaybook_api::{Delivery, Notification, Pipeline};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;

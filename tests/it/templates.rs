@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::apps::v1::Deployment;
 use percent_encoding::percent_decode_str;
-use relaybook::api::conditions::ConditionStatus;
+use relaybook_api::conditions::ConditionStatus;
 use serde_json::{Value, json};
 
 use crate::support::receiver::Request;
@@ -179,7 +179,7 @@ async fn a_missing_field_is_reported_before_the_first_request_and_recovers() {
     assert!(receiver.to("/bad/web").is_empty());
 
     let mended = json!({"spec": {"template": {"inline": {"body": crate::support::world::BODY}}}});
-    assert_eq!(world.patch::<relaybook::api::Notification>("bad", mended).await.metadata.uid, bad.metadata.uid);
+    assert_eq!(world.patch::<relaybook_api::Notification>("bad", mended).await.metadata.uid, bad.metadata.uid);
     world.ready("bad").await;
     world.fence("shop", &["good", "bad"]).await;
     Oracle::new(&world, &receiver)

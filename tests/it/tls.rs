@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use rcgen::date_time_ymd;
-use relaybook::api::Delivery;
+use relaybook_api::Delivery;
 use serde_json::{Value, json};
 
 use crate::support::relaybook::Options;

@@ -2,8 +2,8 @@
 //! objects in other namespaces.
 
 use kube::api::{Api, ObjectMeta, PostParams};
-use relaybook::api::conditions::{self, ConditionStatus};
-use relaybook::api::{Pipeline, PipelineSet};
+use relaybook_api::conditions::{self, ConditionStatus};
+use relaybook_api::{Pipeline, PipelineSet};
 use serde_json::{Value, json};
 
 use crate::support::control_plane::{ControlPlane, foreign, install};
@@ -90,7 +90,7 @@ fn without_patterns(schema: &mut Value) {
 /// Objects can be older than the schema, so the controller decides as well.
 #[tokio::test]
 async fn no_spelling_reads_a_secret_with_older_crds() {
-    let mut definitions = serde_json::to_value(relaybook::api::crds()).unwrap();
+    let mut definitions = serde_json::to_value(relaybook_api::crds()).unwrap();
     without_patterns(&mut definitions);
     let plane = ControlPlane::with(serde_json::from_value(definitions).unwrap()).expect("a control plane");
     let victim = World::on(&plane.kubeconfig, "unreadable-b").await;

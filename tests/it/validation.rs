@@ -3,8 +3,8 @@
 
 use http::Request;
 use kube::Client;
-use relaybook::api::conditions::ConditionStatus;
-use relaybook::promotion::names;
+use relaybook_api::conditions::ConditionStatus;
+use relaybook_core::promotion::names;
 use serde_json::{Value, json};
 
 use crate::support::{Receiver, Relaybook, World};

@@ -1,7 +1,7 @@
 //! What users see of a notification: times, counts, conditions and Events.
 
-use relaybook::api::conditions::ConditionStatus;
-use relaybook::api::{Outcome, Time};
+use relaybook_api::conditions::ConditionStatus;
+use relaybook_api::{Outcome, Time};
 use serde_json::json;
 
 use crate::support::relaybook::Options;
@@ -69,7 +69,7 @@ async fn statuses_show_what_was_sent_and_what_waits() {
 }
 
 /// Waits until the notification has these counts of pending, delivered and parked deliveries. Returns its status.
-async fn counted(world: &World, counts: [i64; 3]) -> relaybook::api::NotificationStatus {
+async fn counted(world: &World, counts: [i64; 3]) -> relaybook_api::NotificationStatus {
     eventually(&format!("counts of {counts:?}"), async || {
         let status = world.get_notification("hook").await.status.unwrap();
         let have = [status.pending, status.delivered, status.parked];

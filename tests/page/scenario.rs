@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::Deployment;
-use relaybook::api::{Notification, Pipeline};
+use relaybook_api::{Notification, Pipeline};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 

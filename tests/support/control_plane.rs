@@ -128,7 +128,7 @@ impl ControlPlane {
     /// Starts a control plane and installs Relaybook's CRDs. The first start on a machine builds the programs, which takes minutes;
     /// the launcher reports that on stderr.
     pub fn start() -> Result<Self, String> {
-        Self::with(relaybook::api::crds())
+        Self::with(relaybook_api::crds())
     }
 
     /// Starts a control plane and installs these CRDs.
@@ -139,7 +139,7 @@ impl ControlPlane {
     /// Starts a control plane with Relaybook's CRDs, in which kube-controller-manager's controller aggregates `ClusterRole`s.
     #[allow(dead_code, reason = "the integration tests use it")]
     pub fn aggregating() -> Result<Self, String> {
-        Self::launch(relaybook::api::crds(), &["--aggregation"])
+        Self::launch(relaybook_api::crds(), &["--aggregation"])
     }
 
     fn launch(definitions: Vec<CustomResourceDefinition>, flags: &[&str]) -> Result<Self, String> {

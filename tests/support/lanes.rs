@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use relaybook::api::delivery::Family;
-use relaybook::api::{Delivery, Outcome};
+use relaybook_api::delivery::Family;
+use relaybook_api::{Delivery, Outcome};
 
 /// Replaces the application in the path of a lane of promotions.
 pub const PROMOTION: &str = "promotion";

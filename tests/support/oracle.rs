@@ -11,7 +11,7 @@ use std::fmt::Write as _;
 use std::time::Instant;
 
 use kube::api::ListParams;
-use relaybook::api::{Delivery, Outcome, Pipeline, Promotion};
+use relaybook_api::{Delivery, Outcome, Pipeline, Promotion};
 use repeats::Repeats;
 use serde_json::Value;
 

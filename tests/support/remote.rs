@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::OnceLock;
 
-use relaybook::api::Pipeline;
+use relaybook_api::Pipeline;
 use serde_json::{Value, json};
 
 use super::World;

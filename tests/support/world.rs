@@ -18,9 +18,9 @@ use k8s_openapi::api::core::v1::{Namespace, Secret};
 use k8s_openapi::api::events::v1::Event;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Client, Resource, ResourceExt as _};
-use relaybook::api::conditions::{Condition, ConditionStatus, get};
-use relaybook::api::delivery::SubjectKind;
-use relaybook::api::{Delivery, Notification, Outcome, Pipeline, TransitionType};
+use relaybook_api::conditions::{Condition, ConditionStatus, get};
+use relaybook_api::delivery::SubjectKind;
+use relaybook_api::{Delivery, Notification, Outcome, Pipeline, TransitionType};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -307,7 +307,7 @@ impl World {
         let dispatched = self.get_pipeline(pipeline).await.status.unwrap_or_default().dispatched.unwrap_or_default();
         let recorded = dispatched.recorded.expect("something was recorded").as_second();
         eventually("another second has begun", async || {
-            let now = relaybook::api::Time::now().as_second();
+            let now = relaybook_api::Time::now().as_second();
             if now > recorded { Ok(()) } else { Err(format!("{now}")) }
         })
         .await;

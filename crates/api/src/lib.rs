@@ -26,6 +26,8 @@ pub mod notification;
 pub mod pipeline;
 pub mod pipeline_set;
 pub mod promotion;
+#[cfg(feature = "testing")]
+pub mod testing;
 pub mod values;
 
 pub use crd::crds;

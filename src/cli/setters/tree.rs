@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 
-use crate::setters::MAX_FILE;
+use relaybook_settings::setters::MAX_FILE;
 use relaybook_text::escaped;
 
 /// A file and its content.

@@ -9,7 +9,7 @@ use kube::client::AuthError;
 
 use super::Connection;
 use crate::app::Server;
-use crate::telemetry::{api_error, chain};
+use relaybook_telemetry::{api_error, chain};
 
 /// Whether an error was caused by a call of the API server.
 pub(in crate::cli) fn is_of_server(error: &(dyn Error + 'static)) -> bool {

@@ -12,10 +12,10 @@ use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use kube::Client;
 
-use crate::api::values::refs::ObjectName;
 use crate::app::{Access, Followed, Server};
-use crate::config::Global;
 use crate::preview::live;
+use relaybook_api::values::refs::ObjectName;
+use relaybook_settings::config::Global;
 
 /// Parses a kind of `--follow`.
 pub(super) fn followed() -> impl TypedValueParser<Value = Followed> {

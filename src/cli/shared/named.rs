@@ -1,7 +1,7 @@
 //! Names of objects as kubectl prints and accepts them: `NAME`, or `TYPE/NAME` with the singular, the plural or the short name of
 //! the type, with or without its group.
 
-use crate::api::{GROUP, VERSION};
+use relaybook_api::{GROUP, VERSION};
 
 /// A kind of object that an argument names.
 #[derive(Debug)]

@@ -7,12 +7,12 @@ use kube::Client;
 use serde::Serialize;
 
 use super::global;
-use crate::api::values::permalink::PageUrl;
-use crate::api::values::refs::ObjectName;
 use crate::check;
-use crate::config::Global;
 use crate::preview::Egress;
 use crate::published::{Installation, LookupError, NAME, find};
+use relaybook_api::values::permalink::PageUrl;
+use relaybook_api::values::refs::ObjectName;
+use relaybook_settings::config::Global;
 
 /// The defaults of `relaybook run`. A command assumes them if nothing else is known.
 const CLUSTER_NAME: &str = "in-cluster";

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::api::values::kind::ObjectKind;
-use crate::api::values::refs::{ClusterAppRef, ClusterRef};
 use crate::cluster::{Application, Reason};
-use crate::observe::{Family, Observation, Relation, Traits};
+use relaybook_api::values::kind::ObjectKind;
+use relaybook_api::values::refs::{ClusterAppRef, ClusterRef};
+use relaybook_core::observe::{Family, Observation, Relation, Traits};
 
 /// Maximum number of different observations of an object that are kept until they are read.
 pub(in crate::cluster) const RING: usize = 16;

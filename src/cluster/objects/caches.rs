@@ -15,13 +15,13 @@ use tokio_util::sync::CancellationToken;
 use super::cache::CacheId;
 use super::kind_watcher::KindWatcher;
 use super::store::{Declared, Store};
-use crate::api::values::refs::ClusterRef;
 use crate::cluster::remote::registry::Remotes;
 use crate::cluster::remote::{Handle, Link, Remote};
 use crate::cluster::selection::{CheckIn, Selecting, Selection, Sources};
 use crate::cluster::{Application, Follower, ObjectPlace, Options, Reachability, Reading, SimilarObjects};
-use crate::observe::Labels;
-use crate::telemetry::Metrics;
+use relaybook_api::values::refs::ClusterRef;
+use relaybook_core::observe::Labels;
+use relaybook_telemetry::Metrics;
 
 /// Time that an unused watch continues to run, so that reverting an edit does not cause a new list.
 pub const GRACE: Duration = Duration::from_secs(30);

@@ -20,12 +20,12 @@ use tokio::time::{Instant, timeout};
 use super::cache::{CacheId, ObjectName, Phase};
 use super::caches::Shared;
 use super::raw_object::Raw;
-use crate::api::values::refs::ClusterRef;
 use crate::cluster::error::ObserveError;
 use crate::cluster::remote::Link;
 use crate::cluster::{Follower, Reason, readable};
-use crate::observe::{EventOrigin, ReadObject, RevisionPath, Traits, see};
-use crate::telemetry::metrics::Watch;
+use relaybook_api::values::refs::ClusterRef;
+use relaybook_core::observe::{EventOrigin, ReadObject, RevisionPath, Traits, see};
+use relaybook_telemetry::metrics::Watch;
 
 /// Timeout of a single call, and of the wait for the next object of a list.
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -403,10 +403,10 @@ mod tests {
     use tokio_util::sync::CancellationToken;
 
     use super::*;
-    use crate::api::values::refs::ClusterAppRef;
     use crate::cluster::remote::bound::TooLarge;
     use crate::cluster::{Application, Now, Options};
-    use crate::observe::Observation;
+    use relaybook_api::values::refs::ClusterAppRef;
+    use relaybook_core::observe::Observation;
 
     type Events = Vec<watcher::Result<Event<Raw>>>;
 
@@ -452,7 +452,7 @@ mod tests {
 
     /// Returns a watcher whose cache one pipeline needs for the objects `web` and `gone`.
     fn feed() -> (KindWatcher, Receiver<Follower>) {
-        let (shared, woken) = Shared::new(Options::default(), crate::telemetry::Metrics::new());
+        let (shared, woken) = Shared::new(Options::default(), relaybook_telemetry::Metrics::new());
         let pipeline = Follower::pipeline("team", "p");
         let refs = [app("web"), app("gone")].into();
         let declared = shared.store().declare(&pipeline, refs, &CancellationToken::new());
@@ -499,7 +499,7 @@ mod tests {
         let read = |name| feed.shared.store().read(&app(name), 0);
         assert_eq!(read("web").observations.len(), 1);
         let said: Vec<_> = read("gone").observations.into_iter().map(|(_, o)| o.status).collect();
-        assert_eq!(said, [crate::api::Status::InProgress, crate::api::Status::NotFound]);
+        assert_eq!(said, [relaybook_api::Status::InProgress, relaybook_api::Status::NotFound]);
         assert_eq!(woken(&mut receiver), 2, "once for the first list, once for what has gone");
     }
 
@@ -526,7 +526,7 @@ mod tests {
         for feed in [&feed, &other] {
             assert!(synced(feed), "nothing is said, and the watch stands");
             let now = feed.shared.store().read(&app("web"), 0).now;
-            assert!(matches!(now, Now::Known(Observation { status: crate::api::Status::InProgress, .. })), "{now:?}");
+            assert!(matches!(now, Now::Known(Observation { status: relaybook_api::Status::InProgress, .. })), "{now:?}");
         }
     }
 
@@ -634,11 +634,11 @@ mod tests {
         }
         let said: Vec<_> =
             feed.shared.store().read(&app("gone"), 0).observations.into_iter().map(|(_, o)| o.status).collect();
-        assert_eq!(said, [crate::api::Status::InProgress, crate::api::Status::NotFound], "nothing was made of it");
+        assert_eq!(said, [relaybook_api::Status::InProgress, relaybook_api::Status::NotFound], "nothing was made of it");
         follow(&feed, list(vec![bad, deployment("web", "1")])).await;
         follow(&feed, list(vec![deployment("web", "1")])).await;
         let now = feed.shared.store().read(&app("gone"), 0).now;
-        assert!(matches!(now, Now::Known(Observation { status: crate::api::Status::NotFound, .. })), "{now:?}");
+        assert!(matches!(now, Now::Known(Observation { status: relaybook_api::Status::NotFound, .. })), "{now:?}");
     }
 
     /// Returns a client of a cluster with this number of Deployments, which sends pages of at most this size. The requests are recorded.

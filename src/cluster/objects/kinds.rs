@@ -8,9 +8,9 @@ use kube::Client;
 
 use super::cache::CacheKey;
 use super::store::narrow::MAX_NAMESPACES;
-use crate::api::values::nearest::nearest;
 use crate::cluster::Reason;
 use crate::cluster::error::ObserveError;
+use relaybook_api::values::nearest::nearest;
 
 /// Maximum length of a name. Longer names of a cluster are neither compared nor passed on.
 const LONGEST: usize = 128;

@@ -8,8 +8,8 @@ use std::collections::{BTreeSet, HashMap};
 
 use super::cache::{CacheKey, Tracked};
 use super::store::Store;
-use crate::api::Status;
 use crate::cluster::Application;
+use relaybook_api::Status;
 
 /// Maximum number of reported namespaces.
 const NAMESPACES: usize = 3;
@@ -100,10 +100,10 @@ mod tests {
     use tokio_util::sync::CancellationToken;
 
     use super::*;
-    use crate::api::values::refs::{ClusterAppRef, ClusterKind, ClusterRef};
     use crate::cluster::objects::cache::CacheId;
     use crate::cluster::{Follower, Scope};
-    use crate::observe::{EventOrigin, Observation, ReadObject};
+    use relaybook_api::values::refs::{ClusterAppRef, ClusterKind, ClusterRef};
+    use relaybook_core::observe::{EventOrigin, Observation, ReadObject};
 
     fn app(cluster: Option<&str>, kind: &str, namespace: &str, name: &str) -> Application {
         let cluster_ref = cluster.map(|name| ClusterRef {

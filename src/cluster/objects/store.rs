@@ -13,14 +13,14 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 use super::cache::{Cache, CacheId, CacheKey, ObjectName, Phase, Tracked, name_of, not_synced};
-use crate::api::Status;
-use crate::api::values::refs::ClusterRef;
 use crate::cluster::remote::kubeconfig::is_same_cluster;
 use crate::cluster::{Application, Follower, Now, Reading, Reason, Scope};
-use crate::observe::observe;
 use check_in::CheckIns;
 use narrow::Narrow;
 use parents::Parents;
+use relaybook_api::Status;
+use relaybook_api::values::refs::ClusterRef;
+use relaybook_core::observe::observe;
 use selected::Selections;
 
 /// Changes to the watches after a pipeline has declared what it needs.
@@ -380,7 +380,7 @@ impl Store {
 
     fn next(&mut self) -> u64 {
         // From the wall clock, because readers use it as a time. The maximum is needed because the clock may be set back.
-        let clock = u64::try_from(crate::api::now().as_microsecond()).unwrap_or_default();
+        let clock = u64::try_from(relaybook_api::now().as_microsecond()).unwrap_or_default();
         self.counter = clock.max(self.counter + 1);
         self.counter
     }
@@ -389,9 +389,9 @@ impl Store {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::values::refs::ClusterAppRef;
     use crate::cluster::objects::cache::RING;
-    use crate::observe::{EventOrigin, Observation, ReadObject};
+    use relaybook_api::values::refs::ClusterAppRef;
+    use relaybook_core::observe::{EventOrigin, Observation, ReadObject};
 
     fn pipeline(name: &str) -> Follower {
         Follower::pipeline("team", name)
@@ -633,7 +633,7 @@ mod tests {
     }
 
     fn far(name: &str) -> Application {
-        let kind = crate::api::values::refs::ClusterKind::Secret;
+        let kind = relaybook_api::values::refs::ClusterKind::Secret;
         let cluster = ClusterRef { api_version: None, kind, name: "eu".into(), namespace: Some("team".into()) };
         let mut app = app("K", "ns", name);
         app.object.cluster_ref = Some(cluster);

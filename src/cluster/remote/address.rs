@@ -5,7 +5,7 @@
 
 use std::net::IpAddr;
 
-use crate::api::values::address::{METADATA, embedded};
+use relaybook_api::values::address::{METADATA, embedded};
 
 /// Whether the address is link-local, multicast, unspecified or that of a metadata service, in any notation.
 pub(in crate::cluster) fn is_refused(address: IpAddr) -> bool {

@@ -4,11 +4,11 @@
 
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 
-use crate::api::pipeline::source::FLEET_GROUP;
-use crate::api::values::names::is_subdomain;
-use crate::api::values::refs::{ClusterKind, ClusterRef};
 use crate::cluster::Reason;
 use crate::cluster::error::ObserveError;
+use relaybook_api::pipeline::source::FLEET_GROUP;
+use relaybook_api::values::names::is_subdomain;
+use relaybook_api::values::refs::{ClusterKind, ClusterRef};
 
 /// A key that Flux reads by default, after `value`.
 const FLUX: &str = "value.yaml";

@@ -7,8 +7,8 @@ use std::collections::HashMap;
 use tokio_util::sync::CancellationToken;
 
 use super::Handle;
-use crate::api::values::refs::ClusterRef;
 use crate::cluster::Reachability;
+use relaybook_api::values::refs::ClusterRef;
 
 /// The tasks of remote clusters.
 #[derive(Default)]

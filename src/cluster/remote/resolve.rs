@@ -12,12 +12,12 @@ use sha2::{Digest as _, Sha256};
 
 use super::kubeconfig::{self, Checked};
 use super::reference::{self, Place};
-use crate::api::values::refs::{ClusterRef, INBOUND};
 use crate::cluster::Reason;
 use crate::cluster::error::ObserveError;
 use crate::k8s::watch;
-use crate::telemetry::Metrics;
-use crate::telemetry::metrics::Watch;
+use relaybook_api::values::refs::{ClusterRef, INBOUND};
+use relaybook_telemetry::Metrics;
+use relaybook_telemetry::metrics::Watch;
 
 /// The result for a reference.
 #[derive(Clone, Debug)]
@@ -244,7 +244,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::api::values::refs::ClusterKind;
+    use relaybook_api::values::refs::ClusterKind;
 
     type Events<K> = Vec<watcher::Result<Event<K>>>;
 

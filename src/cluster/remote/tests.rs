@@ -7,8 +7,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::kubeconfig::Credentials;
 use super::*;
-use crate::api::values::refs::{ClusterAppRef, ClusterKind};
 use crate::cluster::{Application, Follower, Options};
+use relaybook_api::values::refs::{ClusterAppRef, ClusterKind};
 
 fn cluster(name: &str) -> ClusterRef {
     ClusterRef { api_version: None, kind: ClusterKind::Secret, name: name.into(), namespace: Some("team".into()) }
@@ -21,7 +21,7 @@ fn app(cluster_ref: Option<ClusterRef>) -> Application {
 
 /// Returns the task of cluster `eu`. One of three pipelines needs two objects of it.
 fn prober() -> (Prober, Receiver<Follower>) {
-    let (shared, woken) = Shared::new(Options::default(), crate::telemetry::Metrics::new());
+    let (shared, woken) = Shared::new(Options::default(), relaybook_telemetry::Metrics::new());
     let mut twice = app(Some(cluster("eu")));
     twice.object.name = "another".to_owned();
     for (name, apps) in [

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use super::sources::Place;
-use crate::api::values::refs::ObjectName;
-use crate::config::Global;
-use crate::config::global::Reach;
+use relaybook_api::values::refs::ObjectName;
+use relaybook_settings::config::Global;
+use relaybook_settings::config::global::Reach;
 
 /// What a change affects.
 #[derive(Default)]

@@ -10,13 +10,13 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Client;
 use tokio::sync::watch::Receiver;
 
-use crate::api::values::refs::{ConfigMapKey, ObjectName};
-use crate::api::{Time, now};
-use crate::config::Text;
 use crate::k8s::watch::{NamedWatches, Seen};
 use crate::outbox::WorkQueue;
-use crate::telemetry::Metrics;
-use crate::telemetry::metrics::Watch;
+use relaybook_api::values::refs::{ConfigMapKey, ObjectName};
+use relaybook_api::{Time, now};
+use relaybook_settings::config::Text;
+use relaybook_telemetry::Metrics;
+use relaybook_telemetry::metrics::Watch;
 
 /// The ConfigMaps that notifications refer to.
 pub(in crate::dispatch) struct ConfigMaps {

@@ -1,7 +1,7 @@
 //! The configuration of all pipelines: the current objects, and their compiled results.
 //!
 //! In: Notifications, pipelines, the global configuration and texts of ConfigMaps, from the watches. Out: the
-//! [snapshot](crate::config::snapshot) in the pipeline index of the outbox, and what each change affects.
+//! [snapshot](relaybook_settings::config::snapshot) in the pipeline index of the outbox, and what each change affects.
 //!
 //! Every result is stored with its sources, so all changes are handled in one way. A result whose sources differ from the current ones is
 //! compiled again. Notifications are compiled at once, outside of the lock. Layers of pipelines, possibly thousands, are compiled in the
@@ -21,14 +21,14 @@ use super::config_maps::ConfigMaps;
 use super::layer_job::LayerJob;
 use super::sources::{Compiled, Compiler, Place, Site, Sources, place};
 use super::state::{GlobalState, Known, Layer, LayerChange, Layers, State};
-use crate::api::delivery::GLOBAL;
-use crate::api::pipeline::target::targets_of;
-use crate::api::values::refs::ObjectName;
-use crate::api::{Notification, Pipeline, PipelineSpec, Time, now};
-use crate::config::EffectiveNotification;
-use crate::config::layers::{is_layer_of, names};
-use crate::config::snapshot::{EffectiveClusterWide, Layered};
 use crate::outbox::{PipelineFacts, PipelineIndex};
+use relaybook_api::delivery::GLOBAL;
+use relaybook_api::pipeline::target::targets_of;
+use relaybook_api::values::refs::ObjectName;
+use relaybook_api::{Notification, Pipeline, PipelineSpec, Time, now};
+use relaybook_settings::config::EffectiveNotification;
+use relaybook_settings::config::layers::{is_layer_of, names};
+use relaybook_settings::config::snapshot::{EffectiveClusterWide, Layered};
 
 /// The configuration of all pipelines.
 pub(in crate::dispatch) struct Configuration {

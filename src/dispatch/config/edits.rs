@@ -1,7 +1,7 @@
 //! Edits that affect many notifications at once: edits of the global configuration, and of the ConfigMaps and Secrets that notifications
 //! refer to.
 //!
-//! In: the edit. Out: the [snapshot](crate::config::snapshot) in the pipeline index of the outbox, and what the edit affects.
+//! In: the edit. Out: the [snapshot](relaybook_settings::config::snapshot) in the pipeline index of the outbox, and what the edit affects.
 
 use std::sync::Arc;
 
@@ -9,9 +9,9 @@ use super::changed::{All, Changed};
 use super::configuration::Configuration;
 use super::sources::{Place, Sources};
 use super::state::{GlobalState, Known, Layer, State};
-use crate::api::values::refs::ObjectName;
-use crate::config::{Edited, EffectiveNotification, Global};
 use crate::outbox::send_gate::index;
+use relaybook_api::values::refs::ObjectName;
+use relaybook_settings::config::{Edited, EffectiveNotification, Global};
 
 impl Configuration {
     /// Applies a new global configuration, or the problem with it. `version` is the version of the ConfigMap. Returns the state before, and

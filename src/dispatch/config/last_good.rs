@@ -11,10 +11,10 @@ use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::json;
 
-use crate::api::ABOUT;
-use crate::api::global::KEY;
-use crate::api::values::refs::ObjectName;
 use crate::k8s::call::{CallError, call};
+use relaybook_api::ABOUT;
+use relaybook_api::global::KEY;
+use relaybook_api::values::refs::ObjectName;
 
 /// Reads and writes the copy.
 pub(in crate::dispatch) struct LastGood {

@@ -8,11 +8,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::sources::{Compiled, Compiler, Site, Sources, Texts};
-use crate::api::notification::NotificationLayer;
-use crate::api::pipeline::target::{Entry, TargetInfo, promotion};
-use crate::config::EffectiveNotification;
-use crate::config::layers::{ClusterGlobs, Layer, of_environment, of_target, of_whole_pipeline, own};
-use crate::config::snapshot::Overridden;
+use relaybook_api::notification::NotificationLayer;
+use relaybook_api::pipeline::target::{Entry, TargetInfo, promotion};
+use relaybook_settings::config::EffectiveNotification;
+use relaybook_settings::config::layers::{ClusterGlobs, Layer, of_environment, of_target, of_whole_pipeline, own};
+use relaybook_settings::config::snapshot::Overridden;
 
 /// A job pauses after this time.
 const SLICE: Duration = Duration::from_millis(50);

@@ -1,7 +1,7 @@
 //! The effective notifications of all pipelines. They are updated when Notifications, ConfigMaps, layers or the global configuration
 //! change.
 //!
-//! In: those objects, from the watches. Out: the [snapshot](crate::config::snapshot) in the outbox, and [what each change
+//! In: those objects, from the watches. Out: the [snapshot](relaybook_settings::config::snapshot) in the outbox, and [what each change
 //! affects](changed::Changed). The [`configuration`] contains the objects. `sources` describes what a result was compiled from. `layer_job`
 //! compiles the layers of a pipeline in the `background`, within the [`budget`] of its namespace.
 

@@ -10,14 +10,14 @@ use std::sync::Arc;
 use kube::ResourceExt as _;
 
 use super::config_maps::ConfigMaps;
-use crate::api::delivery::GLOBAL;
-use crate::api::pipeline::target::TargetInfo;
-use crate::api::values::refs::{ConfigMapKey, ObjectName};
-use crate::api::{Notification, PipelineSpec};
-use crate::config::global::{GlobalParts, is_same};
-use crate::config::layers::{Layer, is_layer_of, names};
-use crate::config::snapshot::Based;
-use crate::config::{EffectiveNotification, Given, Global, PipelineSelector, Text, resolve, resolve_layers};
+use relaybook_api::delivery::GLOBAL;
+use relaybook_api::pipeline::target::TargetInfo;
+use relaybook_api::values::refs::{ConfigMapKey, ObjectName};
+use relaybook_api::{Notification, PipelineSpec};
+use relaybook_settings::config::global::{GlobalParts, is_same};
+use relaybook_settings::config::layers::{Layer, is_layer_of, names};
+use relaybook_settings::config::snapshot::Based;
+use relaybook_settings::config::{EffectiveNotification, Given, Global, PipelineSelector, Text, resolve, resolve_layers};
 
 /// Namespace and name of a Notification.
 pub(in crate::dispatch) type Place = (String, String);

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use super::budget::Turns;
 use super::layer_job::LayerJob;
 use super::sources::{Compiled, Place, Site, Sources};
-use crate::api::{Notification, Time};
-use crate::config::layers::is_layer_of;
-use crate::config::snapshot::{Based, Layered, Overridden};
-use crate::config::{EffectiveNotification, Global};
 use crate::outbox::PipelineIndex;
+use relaybook_api::{Notification, Time};
+use relaybook_settings::config::layers::is_layer_of;
+use relaybook_settings::config::snapshot::{Based, Layered, Overridden};
+use relaybook_settings::config::{EffectiveNotification, Global};
 
 /// The global configuration in force. If the current ConfigMap is not in force, also the problem with it.
 #[derive(Clone, Debug, Default)]

@@ -7,9 +7,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::api::pipeline::RunningTimer;
-use crate::api::{Age, Change, ChangeLog, Time};
-use crate::trigger::ends;
+use relaybook_api::pipeline::RunningTimer;
+use relaybook_api::{Age, Change, ChangeLog, Time};
+use relaybook_settings::trigger::ends;
 
 /// What the cursor skips.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -67,7 +67,7 @@ pub fn pass(log: &ChangeLog, after: i64, armed: &[RunningTimer], max_age: Durati
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::{State, Status, TransitionType};
+    use relaybook_api::{State, Status, TransitionType};
 
     fn at(second: i64) -> Time {
         Time::from_second(second).unwrap()

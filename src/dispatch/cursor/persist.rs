@@ -8,12 +8,12 @@ use kube::discovery::ApiResource;
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::{Value, json};
 
-use crate::api::delivery::PipelineRef;
-use crate::api::pipeline::Dispatched;
-use crate::api::{Pipeline, version};
 use crate::k8s::call::{CallError, call};
 use crate::k8s::guarded::{Guarded, Outcome};
 use crate::k8s::pace::SMALL_OBJECT;
+use relaybook_api::delivery::PipelineRef;
+use relaybook_api::pipeline::Dispatched;
+use relaybook_api::{Pipeline, version};
 
 /// The sizes of a target and of a change in a status, in bytes.
 const TARGET: usize = 500;

@@ -6,10 +6,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::api::delivery::{GLOBAL, is_same_notification};
-use crate::api::pipeline::{Cursor, Dispatched, LastSent, NotReadyNotification, RunningTimer};
-use crate::api::{ChangeLog, Time};
 use crate::dispatch::status::sent::{Sent, newest, summary};
+use relaybook_api::delivery::{GLOBAL, is_same_notification};
+use relaybook_api::pipeline::{Cursor, Dispatched, LastSent, NotReadyNotification, RunningTimer};
+use relaybook_api::{ChangeLog, Time};
 
 /// The desired content of the dispatcher's part of a pipeline's status.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -337,7 +337,7 @@ mod tests {
     }
 
     fn timer(notification: &str) -> RunningTimer {
-        let (subject, type_) = ("target/x".to_owned(), crate::api::TransitionType::Failed);
+        let (subject, type_) = ("target/x".to_owned(), relaybook_api::TransitionType::Failed);
         RunningTimer { notification: notification.to_owned(), subject, serial: 102, type_, due: Time::UNIX_EPOCH }
     }
 

@@ -5,10 +5,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::api::pipeline::RunningTimer;
-use crate::api::{ChangeLog, DeliverySpec};
 use crate::dispatch::derive::Derived;
 use crate::outbox::subject;
+use relaybook_api::pipeline::RunningTimer;
+use relaybook_api::{ChangeLog, DeliverySpec};
 
 /// The result of one lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,16 +12,16 @@ use super::aged::Ages;
 use super::dirty::Dirty;
 use super::persist::{self, Persisted, Stored};
 use super::plan::{Position, Sight};
-use crate::api::delivery::PipelineRef;
-use crate::api::pipeline::{Cursor, Dispatched, NotReadyNotification, RunningTimer};
-use crate::api::values::shard::Sharding;
-use crate::api::{self, Pipeline, Time};
 use crate::dispatch::Context;
 use crate::dispatch::gone::Missing;
 use crate::dispatch::share::Share;
 use crate::dispatch::status::sent::Sent;
 use crate::k8s::call::CallError;
-use crate::telemetry::metrics::{ApiWrite, WriteResult};
+use relaybook_api::delivery::PipelineRef;
+use relaybook_api::pipeline::{Cursor, Dispatched, NotReadyNotification, RunningTimer};
+use relaybook_api::values::shard::Sharding;
+use relaybook_api::{Pipeline, Time};
+use relaybook_telemetry::metrics::{ApiWrite, WriteResult};
 
 /// The delay after a stale copy: the watch is about to deliver the newer one.
 pub const SOON: Duration = Duration::from_millis(50);
@@ -113,7 +113,7 @@ impl CursorState {
 
     /// Applies the object from the watch, unless it is older than the last write of this replica.
     pub(in crate::dispatch) fn absorb(&mut self, pipeline: &Pipeline) {
-        let version = api::version(pipeline.metadata.resource_version.as_deref());
+        let version = relaybook_api::version(pipeline.metadata.resource_version.as_deref());
         if version <= self.stored.version && version != u64::MAX {
             return;
         }

@@ -5,11 +5,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::api::Pipeline;
-use crate::api::delivery::{AppObject, PipelineRef, Subject, SubjectKind, SubjectTarget};
-use crate::api::pipeline::target::{PIPELINE, promotion, targets_of};
-use crate::api::values::refs::ClusterRef;
-use crate::trigger::{Place, kind};
+use relaybook_api::Pipeline;
+use relaybook_api::delivery::{AppObject, PipelineRef, Subject, SubjectKind, SubjectTarget};
+use relaybook_api::pipeline::target::{PIPELINE, promotion, targets_of};
+use relaybook_api::values::refs::ClusterRef;
+use relaybook_settings::trigger::{Place, kind};
 
 /// The subjects of one pipeline.
 #[derive(Debug, Default)]
@@ -103,7 +103,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::api::PipelineSpec;
+    use relaybook_api::PipelineSpec;
 
     fn subjects() -> Subjects {
         let cluster = json!({"kind": "GitopsCluster", "name": "eu", "namespace": "fleet"});

@@ -7,10 +7,10 @@
 
 use std::time::Duration;
 
-use crate::api::notification::Ordering;
-use crate::api::pipeline::RunningTimer;
-use crate::api::{Change, ChangeLog, Time, TransitionType};
-use crate::trigger::{ended_at, ends};
+use relaybook_api::notification::Ordering;
+use relaybook_api::pipeline::RunningTimer;
+use relaybook_api::{Change, ChangeLog, Time, TransitionType};
+use relaybook_settings::trigger::{ended_at, ends};
 
 /// Maximum number of timers of one pipeline. If a notification needs another timer, its cursor waits.
 pub const MOST: usize = 1000;

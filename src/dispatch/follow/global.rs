@@ -17,15 +17,15 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::{Listed, Watched};
-use crate::api::global::KEY;
-use crate::config::{Edited, Global};
 use crate::dispatch::config::last_good::LastGood;
 use crate::dispatch::context::{CALL, Context};
 use crate::dispatch::wake;
 use crate::k8s::watch::{is_forbidden, watch_one_by_term};
-use crate::manifests::global::parse;
-use crate::telemetry::chain;
-use crate::telemetry::metrics::Watch;
+use relaybook_api::global::KEY;
+use relaybook_settings::config::{Edited, Global};
+use relaybook_settings::manifests::global::parse;
+use relaybook_telemetry::chain;
+use relaybook_telemetry::metrics::Watch;
 
 /// Maximum number of problems that one message lists.
 const LISTED: usize = 3;

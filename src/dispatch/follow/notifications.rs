@@ -7,9 +7,9 @@ use kube::ResourceExt as _;
 use kube::runtime::watcher::Event;
 
 use super::Followed;
-use crate::api::Notification;
 use crate::dispatch::{Context, wake};
-use crate::telemetry::metrics::Watch;
+use relaybook_api::Notification;
+use relaybook_telemetry::metrics::Watch;
 
 impl Followed for Notification {
     const WHAT: &'static str = "notifications";

@@ -8,11 +8,6 @@ use kube::ResourceExt as _;
 use kube::runtime::watcher::Event;
 
 use super::Followed;
-use crate::api::delivery::PipelineRef;
-use crate::api::pipeline::target::{PIPELINE, TargetInfo, promotion, subjects, targets as targets_of_spec, targets_of};
-use crate::api::pipeline::{Settled, TargetStatus};
-use crate::api::values::refs::ClusterRef;
-use crate::api::{Change, Pipeline};
 use crate::dispatch::Context;
 use crate::dispatch::config::state::LayerChange;
 use crate::dispatch::derive::subjects::Subjects;
@@ -21,9 +16,14 @@ use crate::dispatch::wake;
 use crate::outbox::send_gate::genuine::{History, Logged};
 use crate::outbox::send_gate::index::{Cursors, PersistedCursor};
 use crate::outbox::{PipelineFacts, Scope};
-use crate::render::names_commit;
-use crate::telemetry::metrics::Watch;
-use crate::trigger::transitions;
+use relaybook_api::delivery::PipelineRef;
+use relaybook_api::pipeline::target::{PIPELINE, TargetInfo, promotion, subjects, targets as targets_of_spec, targets_of};
+use relaybook_api::pipeline::{Settled, TargetStatus};
+use relaybook_api::values::refs::ClusterRef;
+use relaybook_api::{Change, Pipeline};
+use relaybook_settings::render::names_commit;
+use relaybook_settings::trigger::transitions;
+use relaybook_telemetry::metrics::Watch;
 
 impl Followed for Pipeline {
     const WHAT: &'static str = "pipelines";

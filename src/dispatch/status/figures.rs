@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 
 use super::given_up;
 use super::refused::Refusal;
-use crate::api::conditions::{Condition, ConditionStatus, DELIVERING, GLOBAL_CONFIG_VALID, READY, get, set};
-use crate::api::delivery::is_same_notification;
-use crate::api::notification::Summary;
-use crate::api::{NotificationStatus, Time};
-use crate::config::{EffectiveNotification, Problem};
 use crate::outbox::{Figures, PipelineFacts};
+use relaybook_api::conditions::{Condition, ConditionStatus, DELIVERING, GLOBAL_CONFIG_VALID, READY, get, set};
+use relaybook_api::delivery::is_same_notification;
+use relaybook_api::notification::Summary;
+use relaybook_api::{NotificationStatus, Time};
+use relaybook_settings::config::{EffectiveNotification, Problem};
 
 /// The facts from which a status is computed.
 #[derive(Clone, Copy, Debug)]
@@ -245,7 +245,7 @@ fn count(n: usize) -> i64 {
 #[must_use]
 pub fn urgent(old: &NotificationStatus, new: &NotificationStatus) -> bool {
     let words = |s: &NotificationStatus| {
-        let ready = crate::api::conditions::get(&s.conditions, READY);
+        let ready = relaybook_api::conditions::get(&s.conditions, READY);
         (s.observed_generation, ready.map(|c| (c.status, c.reason.clone())))
     };
     words(old) != words(new)
@@ -327,7 +327,8 @@ mod tests {
         let mut suspended = notification("n1");
         suspended.suspend = true;
         let triggers = serde_json::json!([{"type": "Deployed"}, {"type": "Failed", "environments": ["production", "eu-*"]}]);
-        let triggers = crate::trigger::Triggers::compile(&serde_json::from_value::<Vec<_>>(triggers).unwrap()).unwrap();
+        let triggers =
+            relaybook_settings::trigger::Triggers::compile(&serde_json::from_value::<Vec<_>>(triggers).unwrap()).unwrap();
         let mut elsewhere = notification("n1");
         elsewhere.intake.as_mut().unwrap().triggers = triggers;
         let fine = Figures::default();
@@ -467,7 +468,7 @@ mod tests {
         let mut figures = Figures::default();
         for serial in serials {
             let mut record = crate::outbox::testing::record(*serial);
-            record.status.outcome = Some(crate::api::Outcome::Parked);
+            record.status.outcome = Some(relaybook_api::Outcome::Parked);
             record.status.reason = Some("ReceiverNotFound".into());
             record.status.status_code = Some(404);
             record.status.settled_time = at(*serial);

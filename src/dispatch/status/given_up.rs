@@ -2,8 +2,8 @@
 //!
 //! In: the parked deliveries, the newest first. Out: reason and message of the condition `Delivering`.
 
-use crate::api::Time;
 use crate::outbox::Park;
+use relaybook_api::Time;
 
 /// The reason if the last delivery was parked and nothing more is known about it.
 pub const UNKNOWN: &str = "DeliveryParked";

@@ -15,9 +15,6 @@ use super::figures::{self, Known};
 use super::refused::{Reason, Refusal};
 use super::troubles::{Wrong, all_lack_commits, defined_wrong, lacks_commit, lacks_source};
 use super::written::Last;
-use crate::api::delivery::is_same_notification;
-use crate::api::{self, Notification, NotificationStatus, Time, now};
-use crate::config::{Destination, EffectiveNotification, PipelineSelector};
 use crate::dispatch::Context;
 use crate::dispatch::follow::notifications::place;
 use crate::k8s::call::CallError;
@@ -25,8 +22,11 @@ use crate::outbox::PipelineFacts;
 use crate::outbox::send_gate::index::OfTarget;
 use crate::report;
 use crate::report::events::Events;
-use crate::telemetry::Metrics;
 use crate::webhook::{NotSent, not_sent};
+use relaybook_api::delivery::is_same_notification;
+use relaybook_api::{Notification, NotificationStatus, Time, now};
+use relaybook_settings::config::{Destination, EffectiveNotification, PipelineSelector};
+use relaybook_telemetry::Metrics;
 
 /// Updates the status of one notification. Figures are not written at once, unless this is the last write (`last_time`).
 pub(in crate::dispatch) async fn write(
@@ -47,7 +47,7 @@ pub(in crate::dispatch) async fn write(
     let unchanged = based.all().find(|n| targets.iter().any(|(target, _)| Arc::ptr_eq(target, n)));
     let Some(effective) = unchanged.or_else(|| based.all().next()) else { return Ok(Action::await_change()) };
     // The watch of the ConfigMap reports it soon, and then the status is computed again.
-    if effective.sending.as_ref().is_err_and(crate::config::Problem::is_unknown) {
+    if effective.sending.as_ref().is_err_and(relaybook_settings::config::Problem::is_unknown) {
         return Ok(Action::await_change());
     }
     let uid = notification.uid().unwrap_or_default();
@@ -68,7 +68,7 @@ pub(in crate::dispatch) async fn write(
     }
     let version = store(&ctx.client, &ctx.metrics, &ctx.events, notification, (&last.status, &new)).await?;
     if let Some(version) = version {
-        let version = api::version(Some(&version));
+        let version = relaybook_api::version(Some(&version));
         ctx.written.put(&uid, Last { version, status: new, stale_since: None, written: Some(Instant::now()) });
     }
     Ok(Action::await_change())
@@ -159,7 +159,7 @@ fn elsewhere(ctx: &Context, pipelines: &[Arc<PipelineFacts>], (name, uid): (&str
 /// Returns when this process last saw a change of a Secret or ConfigMap that the notification or its layers refer to.
 fn edited(ctx: &Context, targets: &[OfTarget], effective: &EffectiveNotification) -> Option<Time> {
     let all = || targets.iter().map(|(target, _)| &**target).chain([effective]);
-    let secrets = all().filter_map(|n| n.sending.as_ref().ok()).flat_map(crate::config::Sending::secrets);
+    let secrets = all().filter_map(|n| n.sending.as_ref().ok()).flat_map(relaybook_settings::config::Sending::secrets);
     let secrets: Vec<_> = secrets.collect();
     ctx.secrets.secrets().edited(&secrets).max(ctx.config.config_maps.edited(all().flat_map(|n| &n.config_maps)))
 }
@@ -201,8 +201,8 @@ mod tests {
     use tokio_util::sync::CancellationToken;
 
     use super::*;
-    use crate::api::conditions::{ConditionStatus, READY, set};
     use crate::report::events::events;
+    use relaybook_api::conditions::{ConditionStatus, READY, set};
 
     /// Returns a client, and the reasons of the Events that it has written. The API server answers each write of a status in the same way.
     fn api_server(code: u16, answer: Value) -> (Client, Arc<Mutex<Vec<Value>>>) {
@@ -239,7 +239,15 @@ mod tests {
         };
         let old = NotificationStatus::default();
         let mut new = old.clone();
-        set(&mut new.conditions, READY, ConditionStatus::False, "InvalidSpec", "m", Some(1), api::Time::UNIX_EPOCH);
+        set(
+            &mut new.conditions,
+            READY,
+            ConditionStatus::False,
+            "InvalidSpec",
+            "m",
+            Some(1),
+            relaybook_api::Time::UNIX_EPOCH,
+        );
         for ((code, answer), version, reasons) in [
             ((200, object.clone()), Some("8"), vec![json!("InvalidSpec")]),
             (failure(404, "NotFound"), None, vec![]),

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::api::delivery::{PipelineRef, is_same_notification};
+use relaybook_api::delivery::{PipelineRef, is_same_notification};
 
 const FIRST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(30);
@@ -152,7 +152,7 @@ impl Refused {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::delivery::GLOBAL;
+    use relaybook_api::delivery::GLOBAL;
 
     #[test]
     fn waits_grow_and_end() {

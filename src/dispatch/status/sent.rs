@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use crate::api::Time;
+use relaybook_api::Time;
 
 /// Maximum length of a summary, in bytes.
 const LONGEST: usize = 512;

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::refused::Refusal;
-use crate::api::pipeline::NotReadyNotification;
-use crate::api::pipeline::target::TargetInfo;
-use crate::config::{EffectiveNotification, nearest};
 use crate::outbox::Applied;
-use crate::render::COMMIT_REMEDY;
+use relaybook_api::pipeline::NotReadyNotification;
+use relaybook_api::pipeline::target::TargetInfo;
+use relaybook_settings::config::{EffectiveNotification, nearest};
+use relaybook_settings::render::COMMIT_REMEDY;
 
 /// Maximum number of reported problems.
 const MOST: usize = 100;
@@ -125,9 +125,9 @@ fn trouble(name: &str, target: Option<&TargetInfo>, (reason, message): &Wrong) -
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Problem;
     use crate::outbox::Overridden;
     use crate::outbox::testing::notification;
+    use relaybook_settings::config::Problem;
 
     fn target(name: &str) -> TargetInfo {
         TargetInfo { name: name.into(), subject: format!("target/{name}"), environment: "e".into(), ..TargetInfo::default() }

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use kube::ResourceExt as _;
 
-use crate::api::conditions::Condition;
-use crate::api::{self, Notification, NotificationStatus};
 use crate::dispatch::by_uid::ByUid;
+use relaybook_api::conditions::Condition;
+use relaybook_api::{Notification, NotificationStatus};
 
 /// After a pause, figures are written when they have been out of date for this time.
 const WRITE_AFTER: Duration = Duration::from_secs(1);
@@ -49,7 +49,7 @@ impl Written {
     pub(in crate::dispatch) fn last(&self, notification: &Notification) -> Last {
         let uid = notification.uid().unwrap_or_default();
         let known = self.0.get(&uid).unwrap_or_default();
-        let version = api::version(notification.metadata.resource_version.as_deref());
+        let version = relaybook_api::version(notification.metadata.resource_version.as_deref());
         if version < known.version {
             return known;
         }
@@ -73,7 +73,7 @@ impl Written {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::conditions::{ConditionStatus, DELIVERING, set};
+    use relaybook_api::conditions::{ConditionStatus, DELIVERING, set};
 
     #[test]
     fn conditions_are_written_soon_and_figures_when_it_is_worth_it() {
@@ -81,7 +81,7 @@ mod tests {
         let (old, counted) =
             (NotificationStatus::default(), NotificationStatus { pending: 1, ..NotificationStatus::default() });
         let mut stuck = counted.clone();
-        set(&mut stuck.conditions, DELIVERING, ConditionStatus::False, "R", "m", None, api::now());
+        set(&mut stuck.conditions, DELIVERING, ConditionStatus::False, "R", "m", None, relaybook_api::now());
         let last = |written| Last { status: old.clone(), written, ..Last::default() };
         for (what, written, new, seconds) in [
             ("after a pause", None, &counted, 1),

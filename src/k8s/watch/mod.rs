@@ -199,7 +199,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::api::{Notification, Pipeline};
+    use relaybook_api::{Notification, Pipeline};
 
     async fn deleted<K: Deleted + Clone + Debug + Send + 'static>() -> (bool, Vec<watcher::Event<K>>) {
         let metadata = json!({"namespace": "n", "name": "o", "uid": "u", "resourceVersion": "7"});

@@ -17,9 +17,9 @@ use tokio::sync::watch::Receiver;
 use tokio::task::{AbortHandle, JoinSet};
 
 use super::{Deleted, Guarded, Pauses, TermNumber, matching_by_term};
-use crate::api::values::refs::ObjectName;
-use crate::telemetry::Metrics;
-use crate::telemetry::metrics::Watch;
+use relaybook_api::values::refs::ObjectName;
+use relaybook_telemetry::Metrics;
+use relaybook_telemetry::metrics::Watch;
 
 /// Watches of single objects of one kind.
 pub struct NamedWatches {

@@ -15,7 +15,7 @@ use serde::de::{self, DeserializeOwned, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-use crate::api::{
+use relaybook_api::{
     Notification, NotificationSpec, Pipeline, PipelineSet, PipelineSetSpec, PipelineSpec, Promotion, PromotionSpec,
 };
 

@@ -13,7 +13,7 @@ use kube::runtime::watcher::{self, Event};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::{Events, Pauses};
-use crate::telemetry::chain;
+use relaybook_telemetry::chain;
 
 /// Timeout for the next part of a list.
 const DEADLINE: Duration = Duration::from_secs(30);

@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::{Candidacy, GRACE, KEEP, Known, Mine, PATIENCE, RETRY, Sighting, Step};
-use crate::api::Time;
 use crate::leader::bucket::{Buckets, quota};
 use crate::leader::table::{Content, Member, Table, UNKNOWN, Write};
+use relaybook_api::Time;
 
 impl Candidacy {
     /// Leaves: all our buckets become free. From now on we hold nothing, whatever the result of the write is. Returns the next step, until the

@@ -1,8 +1,8 @@
 //! Every parameter that a built-in template requires is named by its field, whether no value or only a value of Fleet is known for it.
 
 use super::*;
-use crate::api::notification::Builtin;
-use crate::render::{CredentialsKind, Declared, Metadata, builtin};
+use relaybook_api::notification::Builtin;
+use relaybook_settings::render::{CredentialsKind, Declared, Metadata, builtin};
 
 const PIPELINE: &str = "---
 apiVersion: relaybook.dev/v1alpha1

@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::api::PromotionSpec;
-use crate::promotion::names;
+use relaybook_api::PromotionSpec;
+use relaybook_core::promotion::names;
 
 /// Returns the spec of a Promotion with these changes. `null` removes a field.
 fn spec(changes: &Value) -> Value {

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use crate::api::{DeliveryStatus, Outcome, Time};
-use crate::config::Retry;
 use crate::outbox::lane::schedule::{Next, gap, next};
 use crate::webhook::classify;
 use crate::webhook::{Attempt, AttemptResult, Reason, Verdict};
+use relaybook_api::{DeliveryStatus, Outcome, Time};
+use relaybook_settings::config::Retry;
 
 /// Maximum time after which a lane that cannot send checks again without an event.
 const LOOK_AGAIN: Duration = Duration::from_mins(1);

@@ -7,13 +7,13 @@ use bytes::Bytes;
 use http::{HeaderName, HeaderValue, header};
 use thiserror::Error;
 
-use crate::api::Outcome;
-use crate::api::values::permalink::PageUrl;
-use crate::config::{Address, Problem, Rendered, Sending, is_secret};
 use crate::outbox::record::{Record, webhook_id};
 use crate::outbox::send_gate::index::PipelineFacts;
-use crate::render::Data;
 use crate::webhook::{self, Hidden, Outgoing};
+use relaybook_api::Outcome;
+use relaybook_api::values::permalink::PageUrl;
+use relaybook_settings::config::{Address, Problem, Rendered, Sending, is_secret};
+use relaybook_settings::render::Data;
 
 /// Why no request could be built for a delivery.
 #[derive(Debug, Error)]
@@ -60,7 +60,7 @@ pub struct Around<'a> {
     pub page: Option<&'a PageUrl>,
 }
 
-/// Renders URL, headers and body. `until`: when the attempt must end, by [`crate::api::since_boot`].
+/// Renders URL, headers and body. `until`: when the attempt must end, by [`relaybook_api::since_boot`].
 pub fn build(record: &Record, sending: &Sending, around: Around<'_>, until: Duration) -> Result<Outgoing, RequestError> {
     let spec = &record.spec;
     let id = webhook_id(spec);
@@ -121,10 +121,10 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::api::Notification;
-    use crate::api::notification::credentials::{AuthRef, Authorities, SecretKey, SecretName};
-    use crate::config::{Given, resolve};
     use crate::outbox::testing::{notification, record};
+    use relaybook_api::Notification;
+    use relaybook_api::notification::credentials::{AuthRef, Authorities, SecretKey, SecretName};
+    use relaybook_settings::config::{Given, resolve};
 
     /// Builds a request for a revision.
     fn request(url: &str, body: &str, revision: &str) -> Result<Outgoing, RequestError> {
@@ -180,7 +180,7 @@ mod tests {
                 &|s| s.auth = Some(auth.clone()),
                 &|s| s.signing = Some(secret(namespace)),
                 &|s| s.tls.client_certificate = Some(secret(namespace)),
-                &|s| s.destination = crate::config::Destination::Secret(key(namespace)),
+                &|s| s.destination = relaybook_settings::config::Destination::Secret(key(namespace)),
                 &|s| s.literal_credentials = [namespace.to_owned()].into(),
             ];
             for (number, change) in all.into_iter().enumerate() {

@@ -12,9 +12,6 @@ use url::Url;
 
 use super::decide::{self, At, Then};
 use super::request::{Around, build};
-use crate::api::values::permalink::PageUrl;
-use crate::api::{DeliveryStatus, Outcome, now, since_boot};
-use crate::config::{self, EffectiveNotification, Retry, Sending};
 use crate::k8s::call::CallError;
 use crate::k8s::limiter::NamespaceLimiter;
 use crate::leader::Lease;
@@ -29,8 +26,12 @@ use crate::outbox::send_gate::live_check;
 use crate::outbox::store::delivery_index::DeliveryIndex;
 use crate::outbox::store::journal::Journal;
 use crate::outbox::trace::Call;
-use crate::telemetry::{Metrics, Tracer, chain};
 use crate::webhook::{self, Attempt, AttemptResult, Outgoing, Sender};
+use relaybook_api::values::permalink::PageUrl;
+use relaybook_api::{DeliveryStatus, Outcome, now, since_boot};
+use relaybook_settings::config;
+use relaybook_settings::config::{EffectiveNotification, Retry, Sending};
+use relaybook_telemetry::{Metrics, Tracer, chain};
 
 /// Pause after a check for a deleted object that found the object, or that failed. The watches catch up in this time.
 const ASK_AGAIN: Duration = Duration::from_secs(5);
@@ -137,7 +138,7 @@ impl Decided {
 
     fn new(record: Record, (status, then): (DeliveryStatus, Then)) -> Self {
         let now = Instant::now();
-        let status = redeliver::noted(&record, status, crate::api::now());
+        let status = redeliver::noted(&record, status, relaybook_api::now());
         let after = match then {
             Then::Settle { answered } => After::Settled { answered },
             Then::Retry { after, asked } => After::Retry { until: now + after, asked },

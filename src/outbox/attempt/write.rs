@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use backon::BackoffBuilder as _;
 
 use super::work::{Decided, Parts, Worked};
-use crate::api::{DeliveryStatus, now};
 use crate::k8s::limiter::NamespaceLimiter;
 use crate::outbox::lane::{After, redeliver, schedule};
 use crate::outbox::record::Record;
 use crate::outbox::store::journal::{JournalError, New, Written};
+use relaybook_api::{DeliveryStatus, now};
 
 /// The longest pause between two tries of a write.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
@@ -59,7 +59,7 @@ pub async fn store(parts: Parts, decided: Decided, limiter: NamespaceLimiter) ->
             Ok(Written::Overtaken(live)) => return overtaken(&record, *live),
             // The watch had not delivered the annotation yet. The outcome now includes it, so that it causes no second request.
             Ok(Written::Annotated(live)) => {
-                status = redeliver::noted(&live, status, crate::api::now());
+                status = redeliver::noted(&live, status, relaybook_api::now());
                 record = Record { asked: live.asked, version: live.version, status: live.status, ..record };
             }
             Ok(Written::Gone(instead)) => {

@@ -9,11 +9,11 @@ use proptest::prelude::*;
 use tokio::sync::oneshot;
 
 use super::{Answer, Direct};
-use crate::api::{DeliveryStatus, Outcome};
 use crate::outbox::lane::{After, Lane, Place};
 use crate::outbox::record::Record;
 use crate::outbox::store::journal::JournalError;
 use crate::outbox::testing::record;
+use relaybook_api::{DeliveryStatus, Outcome};
 
 const STEPS: usize = 120;
 const FATES: [Fate; 5] = [Fate::Answered, Fate::Answered, Fate::AppliedAnswerLost, Fate::NotApplied, Fate::Late];

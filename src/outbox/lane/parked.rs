@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::api::{Outcome, Time};
 use crate::outbox::record::{Record, RecordId};
+use relaybook_api::{Outcome, Time};
 
 /// Maximum number of parked deliveries that are kept here for one notification. The newest ones are kept.
 const MOST: usize = 100;
@@ -90,8 +90,8 @@ impl Parked {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::delivery::Redelivered;
     use crate::outbox::testing::record;
+    use relaybook_api::delivery::Redelivered;
 
     fn at(second: i64) -> Time {
         Time::from_second(second).unwrap()

@@ -5,9 +5,9 @@
 
 use sha2::{Digest as _, Sha256};
 
-use crate::api::delivery::Redelivered;
-use crate::api::{DeliveryStatus, Time};
 use crate::outbox::record::Record;
+use relaybook_api::delivery::Redelivered;
+use relaybook_api::{DeliveryStatus, Time};
 
 /// Maximum length of a stored value, in characters. A longer value is cut to this length, and a hash of the whole value is appended.
 const VALUE: usize = 128;
@@ -62,8 +62,8 @@ fn kept(value: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::Outcome;
     use crate::outbox::testing::record;
+    use relaybook_api::Outcome;
 
     fn asked(value: &str) -> Record {
         let mut record = record(1);

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::api::Time;
-use crate::config::Retry;
+use relaybook_api::Time;
+use relaybook_settings::config::Retry;
 
 /// Maximum wait that a persisted `nextAttemptTime` can cause. A wrong clock must not block a lane for longer.
 pub const FURTHEST: Duration = Duration::from_hours(1);

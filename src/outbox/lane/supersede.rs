@@ -13,8 +13,8 @@ use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
 
 use super::{Lane, Place};
-use crate::api::{DeliveryStatus, Outcome, Time};
 use crate::outbox::record::{Record, SupersedeKey};
+use relaybook_api::{DeliveryStatus, Outcome, Time};
 
 /// Maximum number of pending deliveries in a lane, without those of promotions.
 pub const BOUND: usize = 100;
@@ -118,10 +118,10 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::api::TransitionType;
     use crate::outbox::lane::After;
     use crate::outbox::store::retention_index::RetentionIndex;
     use crate::outbox::testing::record;
+    use relaybook_api::TransitionType;
 
     fn places(lane: &str, at_work: Option<i64>, most: usize) -> Vec<i64> {
         let place = |serial| Place::from(&*record(serial).spec);

@@ -14,7 +14,7 @@ fn place(n: i64) -> Place {
 #[test]
 fn what_had_to_hold_for_a_time_stands_behind_what_its_order_names() {
     let at = |order, due: Option<i64>, serial, type_| {
-        let due = due.map(|second| crate::api::Time::from_second(second).unwrap());
+        let due = due.map(|second| relaybook_api::Time::from_second(second).unwrap());
         Place { order, due, serial, type_ }
     };
     let (failed, drifted) = (TransitionType::Failed, TransitionType::Drifted);

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use super::admission::{Admission, Foreign, Undecided};
 use super::engine::{Done, Engine};
-use crate::api::version;
 use crate::outbox::record::{LaneKey, Record, RecordId};
 use crate::outbox::send_gate::genuine::{Origin, Sight, judge};
 use crate::outbox::store::journal::DEADLINE;
+use relaybook_api::version;
 
 /// Maximum number of concurrent deletions.
 const DELETIONS: usize = 8;

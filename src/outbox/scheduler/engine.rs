@@ -18,8 +18,6 @@ use super::fair_queue::{AttemptOutcome, FairQueue, Turn};
 use super::initial_sync::InitialSync;
 use super::ours::Ours;
 use super::rate::{Rates, Shared};
-use crate::api::now;
-use crate::config::Retry;
 use crate::outbox::attempt::work::{Decided, Parts, Worked};
 use crate::outbox::audit_log::trouble;
 use crate::outbox::direct::Stage;
@@ -30,6 +28,8 @@ use crate::outbox::send_gate::genuine::Sight;
 use crate::outbox::send_gate::index::SendDecision;
 use crate::outbox::store::journal::{Event, JournalError};
 use crate::outbox::{Command, Scope, Started};
+use relaybook_api::now;
+use relaybook_settings::config::Retry;
 
 /// Maximum time for which requests in flight can continue after a stop.
 const DRAIN: Duration = Duration::from_secs(20);

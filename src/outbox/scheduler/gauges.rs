@@ -7,9 +7,9 @@ use std::collections::{BTreeMap, HashSet};
 use std::time::Instant;
 
 use super::engine::{Engine, Slot};
-use crate::api::DeliveryStatus;
 use crate::outbox::lane::Due;
-use crate::telemetry::metrics::{LaneState, Worker};
+use relaybook_api::DeliveryStatus;
+use relaybook_telemetry::metrics::{LaneState, Worker};
 
 impl Engine {
     pub(in crate::outbox) fn measure(&mut self) {
@@ -84,7 +84,7 @@ pub(in crate::outbox) fn is_blocked(status: &DeliveryStatus) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::{Outcome, Time};
+    use relaybook_api::{Outcome, Time};
 
     #[test]
     fn a_lane_that_a_user_must_fix_is_blocked_and_others_wait() {

@@ -7,13 +7,13 @@ use std::time::Instant;
 
 use super::engine::{Done, Engine};
 use super::fair_queue::Turn;
-use crate::api::{now, since_boot};
 use crate::outbox::attempt::work::Decided;
 use crate::outbox::direct::{Answer, DIRECT, MOST, Offer, Stage};
 use crate::outbox::lane::Place;
 use crate::outbox::record::{LaneKey, Record, RecordId};
 use crate::outbox::send_gate::index::SendDecision;
 use crate::outbox::store::journal::{self, JournalError, New};
+use relaybook_api::{now, since_boot};
 
 impl Engine {
     /// Handles an offer: starts to send the delivery without an object, or declines.

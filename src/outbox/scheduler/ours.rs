@@ -10,10 +10,10 @@ use tokio::sync::oneshot;
 
 use super::engine::{Engine, Slot};
 use super::rate::Pace;
-use crate::config::Rate;
 use crate::leader::{Bucket, Buckets, Busy, COUNT};
 use crate::outbox::audit_log::trouble;
 use crate::outbox::record::LaneKey;
+use relaybook_settings::config::Rate;
 
 /// How often the lanes of buckets that are given away are checked for work in progress.
 const CHECK: Duration = Duration::from_millis(20);

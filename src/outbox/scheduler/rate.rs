@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use governor::clock::{Clock as _, DefaultClock};
 use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
 
-use crate::config::Rate;
 use crate::outbox::record::LaneKey;
+use relaybook_settings::config::Rate;
 
 /// This replica's part of a rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

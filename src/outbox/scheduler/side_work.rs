@@ -6,7 +6,6 @@
 use std::time::Instant;
 
 use super::engine::{Done, Engine};
-use crate::api::{Age, Outcome, now, since_boot};
 use crate::outbox::attempt::work::{Decided, Worked};
 use crate::outbox::attempt::write;
 use crate::outbox::lane::redeliver::{noted, reopened, wanted};
@@ -15,6 +14,7 @@ use crate::outbox::lane::{Due, Place};
 use crate::outbox::record::{LaneKey, PIPELINE_LANE, Record, RecordId};
 use crate::outbox::send_gate::facts::subject;
 use crate::outbox::send_gate::genuine::Sight;
+use relaybook_api::{Age, Outcome, now, since_boot};
 
 /// Maximum number of deliveries of one namespace that are reopened at once. If writes to a namespace fail, other namespaces continue.
 const REOPENING: usize = 16;

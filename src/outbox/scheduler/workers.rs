@@ -9,8 +9,6 @@ use super::engine::{Done, Engine, Slot};
 use super::fair_queue::{AttemptOutcome, Owner, Turn, owner};
 use super::gauges::is_blocked;
 use super::rate::Permit;
-use crate::api::{DeliveryStatus, Outcome, now, since_boot};
-use crate::config::Rate;
 use crate::outbox::Note;
 use crate::outbox::attempt::work::{self, Decided, Worked};
 use crate::outbox::attempt::write;
@@ -20,6 +18,8 @@ use crate::outbox::record::{LaneKey, Record};
 use crate::outbox::send_gate::index::SendDecision;
 use crate::outbox::store::journal;
 use crate::outbox::trace;
+use relaybook_api::{DeliveryStatus, Outcome, now, since_boot};
+use relaybook_settings::config::Rate;
 
 impl Engine {
     /// Returns whether this replica holds buckets, and everything was listed since it acquired the last one.

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use super::facts::PipelineFacts;
-use crate::config::{EffectiveNotification, Retry};
+use relaybook_settings::config::{EffectiveNotification, Retry};
 
 /// The object that is permanently gone. It may have been created again under the same name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

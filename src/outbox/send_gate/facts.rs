@@ -4,11 +4,11 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-use crate::api::DeliverySpec;
-use crate::api::delivery::{Family, SubjectKind};
-use crate::api::pipeline::target::{PIPELINE, promotion};
-use crate::api::values::refs::ObjectName;
-use crate::render::Texts;
+use relaybook_api::DeliverySpec;
+use relaybook_api::delivery::{Family, SubjectKind};
+use relaybook_api::pipeline::target::{PIPELINE, promotion};
+use relaybook_api::values::refs::ObjectName;
+use relaybook_settings::render::Texts;
 
 /// The persisted cursors of a pipeline, by notification; `None`: its status has none yet.
 pub type Cursors = Option<HashMap<String, PersistedCursor>>;

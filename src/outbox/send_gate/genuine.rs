@@ -7,9 +7,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::facts::{Cursors, PipelineFacts, subject};
-use crate::api::delivery::Subject;
-use crate::api::{DeliverySpec, State, Time, TransitionType};
 use crate::outbox::record::{PIPELINE_LANE, Record, name};
+use relaybook_api::delivery::Subject;
+use relaybook_api::{DeliverySpec, State, Time, TransitionType};
 
 /// What a pipeline's status contains about the Deliveries that were recorded for it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -162,9 +162,9 @@ fn is_same_state(logged: &State, said: &State) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::delivery::SubjectKind;
     use crate::outbox::send_gate::index::PersistedCursor;
     use crate::outbox::testing::record;
+    use relaybook_api::delivery::SubjectKind;
 
     const AT: i64 = 1_000;
 

@@ -12,11 +12,11 @@ pub use super::decision::{Gone, SendDecision};
 use super::facts::subject;
 pub use super::facts::{Cursors, PersistedCursor, PipelineFacts, Source};
 use super::genuine::{self, History};
-use crate::api::delivery::{GLOBAL, is_same_notification};
-use crate::api::{DeliverySpec, Time};
-use crate::config::snapshot::{Applied, Based, EffectiveClusterWide, Layered, Snapshot};
-use crate::config::{EffectiveNotification, Retry};
 use crate::outbox::record::LaneKey;
+use relaybook_api::delivery::{GLOBAL, is_same_notification};
+use relaybook_api::{DeliverySpec, Time};
+use relaybook_settings::config::snapshot::{Applied, Based, EffectiveClusterWide, Layered, Snapshot};
+use relaybook_settings::config::{EffectiveNotification, Retry};
 
 /// The effective notification of a target, and what the target lacks.
 pub type OfTarget = (Arc<EffectiveNotification>, Lacks);
@@ -354,10 +354,11 @@ mod tests {
     use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
     use super::*;
-    use crate::api::TransitionType;
-    use crate::api::delivery::{Subject, SubjectKind};
     use crate::outbox::Overridden;
-    use crate::outbox::testing::{notification, spec};
+    use crate::outbox::testing::notification;
+    use relaybook_api::TransitionType;
+    use relaybook_api::delivery::{Subject, SubjectKind};
+    use relaybook_api::testing::spec;
 
     fn pipeline_index(suspend: bool) -> PipelineIndex {
         let pipeline_index = PipelineIndex::default();

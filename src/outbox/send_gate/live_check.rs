@@ -8,10 +8,10 @@ use kube::{Api, Client};
 
 use super::facts::subject;
 use super::index::{Gone, PipelineIndex, Source};
-use crate::api::delivery::GLOBAL;
-use crate::api::pipeline::target::subjects;
-use crate::api::{DeliverySpec, Notification, Pipeline};
 use crate::k8s::call::{CallError, call};
+use relaybook_api::delivery::GLOBAL;
+use relaybook_api::pipeline::target::subjects;
+use relaybook_api::{DeliverySpec, Notification, Pipeline};
 
 /// Maximum number of Notifications that are read one by one.
 const READS: usize = 4;

@@ -12,13 +12,13 @@ use std::sync::Arc;
 
 use super::figures::{Figures, Topic, Trouble};
 use super::retention_index::{Overdue, Rules};
-use crate::api::delivery::PipelineRef;
-use crate::api::{Outcome, Time, version};
 use crate::outbox::lane::Place;
 use crate::outbox::record::{LaneKey, Record, RecordId};
 use crate::outbox::scheduler::work_queue::WorkQueue;
-use crate::telemetry::metrics::Share;
 use book::{Book, Entry};
+use relaybook_api::delivery::PipelineRef;
+use relaybook_api::{Outcome, Time, version};
+use relaybook_telemetry::metrics::Share;
 
 /// (namespace of the pipeline, name of the notification).
 pub type Owner = (String, String);
@@ -400,14 +400,14 @@ mod tests {
         let shares: Vec<_> =
             delivery_index.shares().into_iter().map(|s| (s.namespace, s.notification, s.pending, s.parked)).collect();
         assert_eq!(shares, [(owner.0.clone(), owner.1.clone(), 1, 0)]);
-        delivery_index.attempted(&r, crate::api::Time::UNIX_EPOCH, None);
+        delivery_index.attempted(&r, relaybook_api::Time::UNIX_EPOCH, None);
         r.status.outcome = Some(Outcome::Delivered);
         delivery_index.note(&r);
         let figures = delivery_index.figures(&owner);
         assert_eq!((figures.pending, figures.delivered, figures.parked), (0, 1, 0));
         assert_eq!(delivery_index.shares(), [], "it has nothing that waits");
         let restarted = DeliveryIndex::default();
-        r.status.last_attempt_time = Some(crate::api::Time::UNIX_EPOCH);
+        r.status.last_attempt_time = Some(relaybook_api::Time::UNIX_EPOCH);
         restarted.note(&r);
         assert!(delivery_index.has_settled(&record(9)) && !delivery_index.has_settled(&record(8)));
         assert_eq!(delivery_index.kept(), 1);

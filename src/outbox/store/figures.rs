@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::api::Time;
 use crate::outbox::lane::parked::Parked;
 use crate::outbox::record::LaneKey;
+use relaybook_api::Time;
 
 /// What a delivery is about, within its pipeline.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -17,13 +17,13 @@ use kube::{Api, Client, ResourceExt as _};
 use thiserror::Error;
 use tokio::sync::watch;
 
-use crate::api::{Delivery, DeliverySpec, DeliveryStatus, version};
 use crate::k8s::watch::Deleted;
 use crate::outbox::record::{Record, RecordId, name};
-use crate::telemetry::chain;
-use crate::telemetry::metrics::{ApiWrite, Metrics, Watch, WriteResult};
 use health::Health;
 use object::{Found, found, id, merge, object, record};
+use relaybook_api::{Delivery, DeliverySpec, DeliveryStatus, version};
+use relaybook_telemetry::chain;
+use relaybook_telemetry::metrics::{ApiWrite, Metrics, Watch, WriteResult};
 
 /// Maximum number of concurrent creates, which the API server handles well.
 const PARALLEL: usize = 32;
@@ -414,7 +414,7 @@ mod tests {
             future::ready(Ok::<_, tower::BoxError>(http::Response::builder().status(code).body(body).unwrap()))
         });
         let journal = Journal::new(Client::new(service, "default"), Metrics::new());
-        let new = New { namespace: "team-a".into(), elsewhere: None, spec: Arc::new(crate::outbox::testing::spec(1)) };
+        let new = New { namespace: "team-a".into(), elsewhere: None, spec: Arc::new(relaybook_api::testing::spec(1)) };
         let error = journal.create(&new, None).await.unwrap_err();
         assert!(matches!(error, JournalError::Refused(_)), "{error:?}");
         assert_eq!(creates.load(Ordering::Relaxed), TRIES);

@@ -6,8 +6,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::api::delivery::PipelineRef;
 use crate::outbox::record::{LaneKey, RecordId};
+use relaybook_api::delivery::PipelineRef;
 
 /// The lanes with pending deliveries.
 #[derive(Debug, Default)]

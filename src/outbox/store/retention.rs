@@ -12,10 +12,10 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::retention_index::{Overdue, Persisted, Rules, Surplus};
-use crate::api::now;
 use crate::outbox::attempt::work::Parts;
 use crate::outbox::record::LaneKey;
 use crate::outbox::send_gate::index::Cursors;
+use relaybook_api::now;
 
 /// Pause between two sweeps. The deletes of a sweep are also spread over this time.
 const SWEEP: Duration = Duration::from_secs(10);

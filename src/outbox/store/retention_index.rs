@@ -14,13 +14,13 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::api::{Outcome, Time, version};
-use crate::config::Retain;
 use crate::outbox::lane::Place;
 use crate::outbox::lane::redeliver::wanted;
 use crate::outbox::record::{LaneKey, Record, RecordId, SupersedeKey};
 use crate::outbox::send_gate::facts::PersistedCursor;
-use crate::telemetry::metrics::Removal;
+use relaybook_api::{Outcome, Time, version};
+use relaybook_settings::config::Retain;
+use relaybook_telemetry::metrics::Removal;
 
 /// Minimum time for which a settled delivery is kept. In this time, users can read it and cursors are persisted.
 const GRACE: Duration = Duration::from_mins(1);

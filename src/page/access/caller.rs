@@ -18,11 +18,11 @@ use secrecy::{ExposeSecret as _, SecretString};
 use sha2::{Digest as _, Sha256};
 use tokio::time::Instant;
 
-use crate::api::now;
 use crate::fair::{Limits, Permits};
 use crate::page::access::seal::{LIFE, Seal, SealError, random};
 use crate::page::read::call::call;
 use crate::page::trouble::{Trouble, Wanted};
+use relaybook_api::now;
 
 /// The name of the cookie with an encrypted token. The prefix makes browsers accept it only from this host, and only with TLS or on this
 /// machine.

@@ -7,7 +7,7 @@ use http::header::{HOST, HeaderName, ORIGIN};
 use http::{HeaderMap, Method};
 use ring::hmac;
 
-use crate::api::values::permalink::{PageUrl, is_loopback};
+use relaybook_api::values::permalink::{PageUrl, is_loopback};
 
 /// A browser names with it how the request was made (<https://www.w3.org/TR/fetch-metadata/>).
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");

@@ -12,7 +12,7 @@ use ring::rand::{SecureRandom as _, SystemRandom};
 use secrecy::{ExposeSecret as _, SecretString};
 use sha2::{Digest as _, Sha256};
 
-use crate::api::Time;
+use relaybook_api::Time;
 
 /// What is authenticated beside the token, so that a value with another purpose is not one of these cookies.
 const PURPOSE: &[u8] = b"relaybook page session 1";

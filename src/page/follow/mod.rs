@@ -29,11 +29,11 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
-use crate::api::{Notification, Pipeline};
 use crate::k8s::watch::{Deleted, Guarded, api_in};
 use crate::page::access::caller::{Caller, Person};
 use crate::page::follow::rows::{NotificationRow, PipelineRow};
 use crate::page::trouble::{Trouble, Wanted};
+use relaybook_api::{Notification, Pipeline};
 
 /// Page size of the first list.
 const PAGE: u32 = 500;

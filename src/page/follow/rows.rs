@@ -7,10 +7,10 @@ use url::Url;
 
 use relaybook_text::cut_chars;
 
-use crate::api::conditions::{Condition, ConditionStatus, DELIVERING, READY, get};
-use crate::api::notification::{Endpoint, NotificationLayer};
-use crate::api::pipeline::{ClusterStatus, EnvironmentStatus, TargetStatus};
-use crate::api::{Notification, Pipeline, Status, Time};
+use relaybook_api::conditions::{Condition, ConditionStatus, DELIVERING, READY, get};
+use relaybook_api::notification::{Endpoint, NotificationLayer};
+use relaybook_api::pipeline::{ClusterStatus, EnvironmentStatus, TargetStatus};
+use relaybook_api::{Notification, Pipeline, Status, Time};
 
 /// Maximum number of revisions that are kept of an environment.
 const REVISIONS: usize = 3;

@@ -6,14 +6,14 @@ use futures::future::OptionFuture;
 use kube::ResourceExt as _;
 
 use super::{Layers, Nothing, Reader};
-use crate::api::Pipeline;
-use crate::api::values::refs::ConfigMapKey;
 use crate::audit::{self, Entry, Filter, StateFilter};
-use crate::config::{Given, Text};
 use crate::page::read::call::{call, in_time};
 use crate::page::screens::delivery::DeliveryView;
 use crate::page::trouble::{Trouble, Wanted};
 use crate::preview::{LayeredNotification, Preview, Recorded, live, recorded};
+use relaybook_api::Pipeline;
+use relaybook_api::values::refs::ConfigMapKey;
+use relaybook_settings::config::{Given, Text};
 
 impl Reader<'_> {
     /// Reads one delivery.

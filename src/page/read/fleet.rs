@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::{Nothing, Reader, unfinished};
-use crate::api::values::refs::ClusterRef;
 use crate::page::follow::rows::{NotificationRow, PipelineRow};
 use crate::page::query::Query;
 use crate::page::read::uncounted::Unsent;
 use crate::page::screens::overview::{Overview, choose};
 use crate::page::screens::simple::Cluster;
 use crate::page::trouble::Trouble;
+use relaybook_api::values::refs::ClusterRef;
 
 impl Reader<'_> {
     /// Reads the overview.

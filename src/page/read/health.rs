@@ -9,8 +9,6 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 use kube::api::ListParams;
 
-use crate::api::Time;
-use crate::api::values::refs::ObjectName;
 use crate::installed::acting::{MAX_LEASES, OBSERVES, SENDS, command, idle};
 use crate::installed::{CrdChecker, CrdState, INSTALL};
 use crate::page::access::caller::Caller;
@@ -18,6 +16,8 @@ use crate::page::read::call::{call, in_time};
 use crate::page::read::fresh::Fresh;
 use crate::page::trouble::{Trouble, Wanted};
 use crate::preview::live;
+use relaybook_api::Time;
+use relaybook_api::values::refs::ObjectName;
 
 /// A sentence above every screen.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,12 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{Nothing, Reader, unfinished};
-use crate::api::Outcome;
-use crate::api::delivery::SubjectKind;
-use crate::api::notification::Endpoint;
 use crate::audit::{self, Entry, Filter, Row, StateFilter};
-use crate::config::Global;
-use crate::config::layers::{Layer, fold};
 use crate::page::follow::Rows;
 use crate::page::follow::rows::{NotificationRow, OwnEndpoint, origin};
 use crate::page::query::Query;
@@ -17,6 +12,11 @@ use crate::page::screens::chart::Figures;
 use crate::page::screens::given_up::{GivenUp, ROWS};
 use crate::page::screens::receivers::{Receiver, Receivers};
 use crate::page::trouble::{Trouble, Wanted};
+use relaybook_api::Outcome;
+use relaybook_api::delivery::SubjectKind;
+use relaybook_api::notification::Endpoint;
+use relaybook_settings::config::Global;
+use relaybook_settings::config::layers::{Layer, fold};
 
 /// Number of pages of deliveries from which the screen of receivers takes durations.
 const SAMPLED: usize = 4;

@@ -20,9 +20,7 @@ use kube::{Api, Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
 use tokio::sync::Semaphore;
 
-use crate::api::{Notification, Pipeline, Time};
 use crate::audit::{self, Entry, Filter};
-use crate::config::Global;
 use crate::k8s::watch::Guarded;
 use crate::page::Settings;
 use crate::page::access::caller::Caller;
@@ -31,6 +29,8 @@ use crate::page::read::call::{call, in_time};
 use crate::page::read::uncounted::Uncounted;
 use crate::page::trouble::{Trouble, Wanted};
 use crate::preview::{Asked, Explained, Known, explain, live};
+use relaybook_api::{Notification, Pipeline, Time};
+use relaybook_settings::config::Global;
 
 /// Page size of a list.
 const PAGE: u32 = 500;

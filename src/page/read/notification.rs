@@ -3,7 +3,6 @@
 use kube::ResourceExt as _;
 
 use super::{Layers, Nothing, Reader, list, newest_first};
-use crate::api::Pipeline;
 use crate::audit::{Filter, Row};
 use crate::k8s::watch::api_in;
 use crate::page::follow::rows::NotificationRow;
@@ -11,6 +10,7 @@ use crate::page::screens::chart::columns;
 use crate::page::screens::notification::NotificationView;
 use crate::page::trouble::{Trouble, Wanted};
 use crate::preview::covered;
+use relaybook_api::Pipeline;
 
 /// Number of pages of deliveries that are read.
 const PAGES: usize = 4;

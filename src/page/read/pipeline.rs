@@ -3,8 +3,6 @@
 use kube::{Api, ResourceExt as _};
 
 use super::{Nothing, PAGES, Reader, list, newest_first};
-use crate::api::pipeline::target::targets_of;
-use crate::api::{Pipeline, Promotion};
 use crate::audit::Filter;
 use crate::k8s::watch::Guarded;
 use crate::page::follow::rows::{PipelineRow, revision};
@@ -14,6 +12,8 @@ use crate::page::screens::pipeline::PipelineView;
 use crate::page::screens::timeline::{Present, timeline};
 use crate::page::trouble::{Trouble, Wanted};
 use crate::preview::observed;
+use relaybook_api::pipeline::target::targets_of;
+use relaybook_api::{Pipeline, Promotion};
 
 /// Number of pages of deliveries that are read.
 const DELIVERIES: usize = 3;

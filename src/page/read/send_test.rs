@@ -7,14 +7,14 @@ use kube::Api;
 use kube::api::PostParams;
 
 use super::{Layers, Nothing, Reader, computed};
-use crate::api::values::names::{is_label, is_subdomain};
-use crate::api::values::refs::ConfigMapKey;
-use crate::api::{GROUP, Pipeline};
-use crate::config::{Given, Text};
 use crate::page::read::call::{call, in_time};
 use crate::page::screens::send_test::{Consent, Missing, TestView};
 use crate::page::trouble::{Trouble, Wanted};
 use crate::preview::{AddressedTest, TestSample, live, test_request, test_sample};
+use relaybook_api::values::names::{is_label, is_subdomain};
+use relaybook_api::values::refs::ConfigMapKey;
+use relaybook_api::{GROUP, Pipeline};
+use relaybook_settings::config::{Given, Text};
 
 /// What became of a test.
 pub(in crate::page) enum Tested {

@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use super::Reader;
 use super::fresh::Fresh;
-use crate::api::Outcome;
 use crate::audit::{self, Entry, Filter, StateFilter};
 use crate::page::read::call::in_time;
 use crate::page::trouble::{Trouble, Wanted};
+use relaybook_api::Outcome;
 
 /// Maximum number of deliveries of each state that are read.
 const READ: u32 = 100;

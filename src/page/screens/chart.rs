@@ -1,7 +1,7 @@
 //! The success and the latency of a notification over time. Pure.
 
-use crate::api::{Outcome, Time};
 use crate::audit::Row;
+use relaybook_api::{Outcome, Time};
 
 /// Number of columns of the chart.
 pub(in crate::page) const COLUMNS: usize = 24;
@@ -115,10 +115,10 @@ pub(in crate::page) fn columns(rows: &[&Row], now: Time) -> Vec<Column> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::{Delivery, DeliveryStatus};
+    use relaybook_api::{Delivery, DeliveryStatus};
 
     fn row(outcome: Option<Outcome>, second: i64, took: i64, code: u16) -> Row {
-        let mut delivery = Delivery::new("d", crate::outbox::testing::spec(1));
+        let mut delivery = Delivery::new("d", relaybook_api::testing::spec(1));
         let settled_time = outcome.map(|_| Time::from_second(second).unwrap());
         delivery.status = Some(DeliveryStatus {
             outcome,

@@ -2,13 +2,13 @@
 
 use maud::{Markup, html};
 
-use crate::api::values::permalink;
-use crate::api::{State, Time};
 use crate::audit::Entry;
 use crate::page::screens::parts::{age, command, figure, millis, moment, revision, scroll, status_word, trouble};
 use crate::page::screens::table::{Named, deliveries, state, story_html};
 use crate::page::trouble::Trouble;
 use crate::preview::Preview;
+use relaybook_api::values::permalink;
+use relaybook_api::{State, Time};
 
 /// What the screen of a delivery shows.
 #[derive(Debug)]

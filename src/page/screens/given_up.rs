@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use maud::{Markup, html};
 
-use crate::api::Time;
-use crate::api::values::permalink;
 use crate::audit::Entry;
 use crate::page::query::Query;
 use crate::page::screens::parts::{Tone, age, badge, command, namespace_field, revision, scroll, trouble};
 use crate::page::screens::table::{answer, more};
 use crate::page::trouble::Trouble;
+use relaybook_api::Time;
+use relaybook_api::values::permalink;
 
 /// Number of deliveries on a page.
 pub(in crate::page) const ROWS: u32 = 100;

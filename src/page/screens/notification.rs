@@ -5,9 +5,6 @@ use std::collections::BTreeMap;
 use maud::{Markup, html};
 use serde_json::Value;
 
-use crate::api::conditions::ConditionStatus;
-use crate::api::values::permalink;
-use crate::api::{Outcome, Time};
 use crate::audit::Entry;
 use crate::page::follow::rows::NotificationRow;
 use crate::page::screens::chart::{COLUMNS, Column, Figures, success};
@@ -15,6 +12,9 @@ use crate::page::screens::parts::{age, figure, millis, plural, scroll, trouble, 
 use crate::page::screens::table::{Named, audit_commands, deliveries};
 use crate::page::trouble::Trouble;
 use crate::preview::Explained;
+use relaybook_api::conditions::ConditionStatus;
+use relaybook_api::values::permalink;
+use relaybook_api::{Outcome, Time};
 
 /// Number of deliveries in the table.
 const NEWEST: usize = 20;

@@ -5,8 +5,6 @@ use std::sync::Arc;
 
 use maud::{Markup, html};
 
-use crate::api::Time;
-use crate::api::values::permalink;
 use crate::page::follow::rows::{Attention, Cell, NotificationRow, PipelineRow};
 use crate::page::query::{Query, Shown};
 use crate::page::read::uncounted::Unsent;
@@ -15,6 +13,8 @@ use crate::page::screens::parts::{
 };
 use crate::page::screens::table::pages;
 use crate::page::trouble::Trouble;
+use relaybook_api::Time;
+use relaybook_api::values::permalink;
 
 /// Number of pipelines on a page.
 pub(in crate::page) const ROWS: usize = 100;
@@ -303,7 +303,7 @@ fn environment(cell: &Cell, now: Time) -> Markup {
         @if let Some(waits) = &cell.waits_for_approval {
             span.sub { (badge(Tone::Busy, "Waits for approval")) " " (revision(waits)) }
         }
-        @if !cell.message.is_empty() && cell.status != Some(crate::api::Status::Current) {
+        @if !cell.message.is_empty() && cell.status != Some(relaybook_api::Status::Current) {
             span.sub.message title=(cell.message) { (cell.message) }
         }
     }

@@ -6,10 +6,10 @@ use maud::{DOCTYPE, Markup, html};
 
 use relaybook_text::cut_chars;
 
-use crate::api::{Outcome, Status, Time};
 use crate::page::query::{Query, Screen};
 use crate::page::screens::asset;
 use crate::page::trouble::Trouble;
+use relaybook_api::{Outcome, Status, Time};
 
 /// Maximum number of characters of a revision in a table.
 const REVISION: usize = 24;
@@ -184,7 +184,7 @@ pub(in crate::page) fn revision(text: &str) -> Markup {
     if text.is_empty() {
         return html! { span.none { "—" } };
     }
-    html! { a.revision href=(crate::api::values::permalink::search(text)) title=(text) { (short_revision(text)) } }
+    html! { a.revision href=(relaybook_api::values::permalink::search(text)) title=(text) { (short_revision(text)) } }
 }
 
 /// A message about something that cannot be shown.

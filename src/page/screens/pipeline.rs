@@ -2,10 +2,6 @@
 
 use maud::{Markup, html};
 
-use crate::api::pipeline::TargetStatus;
-use crate::api::promotion::Phase;
-use crate::api::values::permalink;
-use crate::api::{Promotion, Time};
 use crate::audit::Entry;
 use crate::page::follow::rows::PipelineRow;
 use crate::page::query::{Query, RANGES, Range};
@@ -13,6 +9,10 @@ use crate::page::screens::parts::{Tone, age, badge, lasting, plural, revision, s
 use crate::page::screens::table::{Named, audit_commands, deliveries};
 use crate::page::screens::timeline::{Lane, Timeline, empty_words};
 use crate::page::trouble::Trouble;
+use relaybook_api::pipeline::TargetStatus;
+use relaybook_api::promotion::Phase;
+use relaybook_api::values::permalink;
+use relaybook_api::{Promotion, Time};
 
 /// Number of deliveries in the table.
 const NEWEST: usize = 50;

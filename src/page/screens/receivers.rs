@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use maud::{Markup, html};
 
-use crate::api::Time;
-use crate::api::values::permalink;
 use crate::page::follow::rows::NotificationRow;
 use crate::page::query::Query;
 use crate::page::screens::chart::{Figures, success};
 use crate::page::screens::parts::{Tone, age, badge, command, millis, namespace_field, scroll, trouble};
 use crate::page::trouble::Trouble;
+use relaybook_api::Time;
+use relaybook_api::values::permalink;
 
 /// Number of notifications of an origin that are named.
 const NAMED: usize = 12;

@@ -4,8 +4,6 @@ use std::sync::Arc;
 
 use maud::{Markup, html};
 
-use crate::api::Time;
-use crate::api::values::permalink;
 use crate::audit::Entry;
 use crate::page::follow::rows::PipelineRow;
 use crate::page::query::Query;
@@ -14,6 +12,8 @@ use crate::page::screens::parts::{
 };
 use crate::page::screens::table::{Named, deliveries, more};
 use crate::page::trouble::Trouble;
+use relaybook_api::Time;
+use relaybook_api::values::permalink;
 
 /// Maximum number of pipelines in the result.
 pub(in crate::page) const PIPELINES: usize = 50;

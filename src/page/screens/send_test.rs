@@ -2,10 +2,10 @@
 
 use maud::{Markup, html};
 
-use crate::api::TransitionType;
-use crate::api::values::permalink;
 use crate::page::screens::parts::figure;
 use crate::preview::Marked;
+use relaybook_api::TransitionType;
+use relaybook_api::values::permalink;
 
 /// The request has changed since the person saw it.
 const CHANGED: &str = "The test has changed since you looked at it. Check it again.";
@@ -129,7 +129,7 @@ impl TestView {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::notification::Builtin;
+    use relaybook_api::notification::Builtin;
 
     fn view(marked: Marked) -> TestView {
         TestView {

@@ -2,11 +2,11 @@
 
 use maud::{Markup, html};
 
-use crate::api::Time;
-use crate::api::values::permalink;
 use crate::page::query::Query;
 use crate::page::screens::parts::{Tone, age, badge, command, namespace_field, scroll, trouble};
 use crate::page::trouble::Trouble;
+use relaybook_api::Time;
+use relaybook_api::values::permalink;
 
 /// The form in which a person enters a token.
 pub(in crate::page) fn sign_in(next: &str, problem: Option<&str>) -> Markup {

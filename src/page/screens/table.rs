@@ -4,12 +4,12 @@ use maud::{Markup, html};
 
 use relaybook_text::cut_chars;
 
-use crate::api::Time;
-use crate::api::delivery::PIPELINE_NAMESPACE;
-use crate::api::values::permalink;
 use crate::audit::{Entry, Row};
 use crate::page::query::Query;
 use crate::page::screens::parts::{Tone, age, age_words, badge, command, moment, outcome_words, revision, scroll, utc};
+use relaybook_api::Time;
+use relaybook_api::delivery::PIPELINE_NAMESPACE;
+use relaybook_api::values::permalink;
 
 /// Maximum number of characters of an answer in a table.
 const ANSWER: usize = 120;

@@ -10,14 +10,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use relaybook_text::cut_chars;
 
-use crate::api::delivery::SubjectKind;
-use crate::api::values::permalink;
-use crate::api::{Outcome, State, Status, Time};
 use crate::audit::Entry;
 use crate::page::query::Range;
 use crate::page::screens::parts::{Tone, age_words, outcome_words, short_revision, status_word, utc};
 use crate::page::screens::table::story;
 use crate::preview::Explained;
+use relaybook_api::delivery::SubjectKind;
+use relaybook_api::values::permalink;
+use relaybook_api::{Outcome, State, Status, Time};
 use unwanted::{is_about_targets, unwanted};
 
 /// Maximum number of marks of a line. The newest are shown.
@@ -321,12 +321,12 @@ mod tests {
 
     use super::unwanted::{Compiled, why_not};
     use super::*;
-    use crate::api::TransitionType;
-    use crate::api::delivery::Subject;
-    use crate::api::{Delivery, DeliveryStatus};
+    use relaybook_api::TransitionType;
+    use relaybook_api::delivery::Subject;
+    use relaybook_api::{Delivery, DeliveryStatus};
 
     fn entry(notification: &str, serial: i64, second: i64, revision: &str, outcome: Option<Outcome>) -> Entry {
-        let mut spec = crate::outbox::testing::spec(serial);
+        let mut spec = relaybook_api::testing::spec(serial);
         spec.notification = notification.to_owned();
         spec.time = Time::from_second(second).unwrap();
         spec.type_ = TransitionType::Deployed;
@@ -345,7 +345,7 @@ mod tests {
     }
 
     fn present((status, revision): Seen<'_>, since: Option<i64>) -> Present {
-        let subject = crate::outbox::testing::spec(0).subject.name;
+        let subject = relaybook_api::testing::spec(0).subject.name;
         let since = since.map(|at| Time::from_second(at).unwrap());
         Present { subject, status, revision: revision.to_owned(), since, settled: None }
     }

@@ -6,7 +6,6 @@ use secrecy::SecretString;
 
 use super::Inner;
 use super::status;
-use crate::api::now;
 use crate::page::access::caller::{Entry, IN_COOKIE, NoCaller, no_cookie, token};
 use crate::page::access::origin;
 use crate::page::answer::{Answer, Asked};
@@ -15,6 +14,7 @@ use crate::page::query::{Query, Screen};
 use crate::page::screens::parts::{self, Frame};
 use crate::page::screens::simple;
 use crate::page::trouble::Trouble;
+use relaybook_api::now;
 
 impl Inner {
     /// Answers somebody who is not signed in.

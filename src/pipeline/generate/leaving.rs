@@ -3,8 +3,8 @@
 //! In: what is read of the object, and the status of the pipeline. Out: [`Stays`]. A target whose object is gone stays until `Removed` is
 //! logged, all notifications have read that, and their deliveries are settled.
 
-use crate::api::{Change, PipelineStatus, Settled, Status};
 use crate::cluster::Now;
+use relaybook_api::{Change, PipelineStatus, Settled, Status};
 
 /// Whether a target stays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

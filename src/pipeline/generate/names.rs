@@ -6,10 +6,10 @@ use std::collections::BTreeSet;
 
 use sha2::{Digest as _, Sha256};
 
-use crate::api::pipeline::GeneratedTarget;
-use crate::api::pipeline::source::FleetCluster;
-use crate::api::pipeline::target::{Entry, TargetInfo};
 use crate::pipeline::plan::PlannedSelection;
+use relaybook_api::pipeline::GeneratedTarget;
+use relaybook_api::pipeline::source::FleetCluster;
+use relaybook_api::pipeline::target::{Entry, TargetInfo};
 
 /// Maximum length of the name of a cluster that is used as it is.
 const MAX_CLUSTER: usize = 253;

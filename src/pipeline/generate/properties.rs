@@ -8,16 +8,16 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use crate::api::pipeline::target::targets_of;
-use crate::api::pipeline::{Cursor, Dispatched};
-use crate::api::{PipelineSpec, Status, Time};
 use crate::cluster::{Application, Reading};
-use crate::observe::Observation;
 use crate::pipeline::gather::{arrange, plans, recorded};
 use crate::pipeline::hooks::Keys;
 use crate::pipeline::plan::plan;
 use crate::pipeline::status::{Base, Gathered, Next, next};
 use crate::pipeline::write::tracker::{Attempt, WriteTracker, processed};
+use relaybook_api::pipeline::target::targets_of;
+use relaybook_api::pipeline::{Cursor, Dispatched};
+use relaybook_api::{PipelineSpec, Status, Time};
+use relaybook_core::observe::Observation;
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
 const HERE: &str = "c";
@@ -415,7 +415,7 @@ impl World {
 }
 
 fn absent() -> Observation {
-    crate::observe::observe(None, None)
+    relaybook_core::observe::observe(None, None)
 }
 
 /// The revision that an object says.

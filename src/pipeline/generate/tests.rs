@@ -1,12 +1,12 @@
 use serde_json::json;
 
 use super::*;
-use crate::api::Time;
-use crate::api::pipeline::{Cursor, Dispatched, GeneratedTarget, TargetStatus};
-use crate::api::{Change, ChangeLog, PipelineSpec, Settled, Status};
 use crate::cluster::{Application, Reading};
-use crate::observe::Observation;
 use crate::pipeline::plan::plan;
+use relaybook_api::Time;
+use relaybook_api::pipeline::{Cursor, Dispatched, GeneratedTarget, TargetStatus};
+use relaybook_api::{Change, ChangeLog, PipelineSpec, Settled, Status};
+use relaybook_core::observe::Observation;
 
 fn at(second: i64) -> Time {
     Time::from_second(second).unwrap()
@@ -35,9 +35,9 @@ fn pipeline() -> Pipeline {
     pipeline
 }
 
-fn object(name: &str) -> crate::api::values::refs::ClusterAppRef {
+fn object(name: &str) -> relaybook_api::values::refs::ClusterAppRef {
     let text = |text: &str| text.to_owned();
-    crate::api::values::refs::ClusterAppRef {
+    relaybook_api::values::refs::ClusterAppRef {
         api_version: text("apps/v1"),
         kind: text("Deployment"),
         name: text(name),
@@ -73,7 +73,7 @@ fn selecting(objects: Vec<Selected>) -> Selecting {
 fn run(pipeline: &Pipeline, contents: Vec<Selecting>, now: &Now) -> AllGenerated {
     let planned = plan(&pipeline.spec, "n", "c", true).unwrap().selections;
     let found: Vec<_> = planned.iter().zip(contents).map(|(planned, selecting)| Found { planned, selecting }).collect();
-    let recorded = crate::api::pipeline::target::targets_of(pipeline, "c").into_iter();
+    let recorded = relaybook_api::pipeline::target::targets_of(pipeline, "c").into_iter();
     let reading = |info| {
         let now = now.clone();
         let reading = Reading {
@@ -135,11 +135,12 @@ fn an_object_is_followed_once_in_an_environment() {
     let mut both = pipeline();
     both.spec.app_ref =
         AppRef { api_version: "apps/v1".into(), kind: "Deployment".into(), name: "old".into(), ..AppRef::default() };
-    both.spec.environments[0].targets = vec![crate::api::pipeline::Target { namespace: "n".into(), ..Default::default() }];
+    both.spec.environments[0].targets =
+        vec![relaybook_api::pipeline::Target { namespace: "n".into(), ..Default::default() }];
     let planned = plan(&both.spec, "n", "c", true).unwrap().selections;
     let objects = || selecting(vec![one("old", Joined::Created, 10), one("new", Joined::Created, 10)]);
     let found: Vec<_> = planned.iter().map(|planned| Found { planned, selecting: objects() }).collect();
-    let listed = crate::api::pipeline::target::targets(&both.spec, "c");
+    let listed = relaybook_api::pipeline::target::targets(&both.spec, "c");
     let all = generate(&both, "c", &listed, &found, &[]);
     assert_eq!(told(&all, 0), [("dev/c/n/new", true)]);
     assert_eq!(all.problems, []);

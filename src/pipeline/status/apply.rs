@@ -6,15 +6,15 @@ use std::ops::Range;
 
 use sha2::{Digest as _, Sha256};
 
-use crate::api::pipeline::target::{PIPELINE, TargetInfo};
-use crate::api::pipeline::{ClusterStatus, EnvironmentStatus};
-use crate::api::values::refs::ClusterRef;
-use crate::api::{ChangeLog, PipelineStatus, Settled, State, Time};
-use crate::changelog::{
+use crate::cluster::Reachability;
+use relaybook_api::pipeline::target::{PIPELINE, TargetInfo};
+use relaybook_api::pipeline::{ClusterStatus, EnvironmentStatus};
+use relaybook_api::values::refs::ClusterRef;
+use relaybook_api::{ChangeLog, PipelineStatus, Settled, State, Time};
+use relaybook_core::changelog::{
     GroupId, GroupState, Part, Verdict, append, arrives, cluster_state, group_state, is_edited, settle_group,
 };
-use crate::cluster::Reachability;
-use crate::observe::Observation;
+use relaybook_core::observe::Observation;
 
 use super::target::{Shown, Track, baseline_serial, previous, stable_part};
 use super::{ClusterReading, Gathered, Observed};
@@ -291,10 +291,10 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::api::Status;
-    use crate::api::values::refs::{AppRef, ClusterKind};
-    use crate::changelog::open;
     use crate::cluster::{Now, Reading, Reason};
+    use relaybook_api::Status;
+    use relaybook_api::values::refs::{AppRef, ClusterKind};
+    use relaybook_core::changelog::open;
 
     fn at(second: i64) -> Time {
         Time::from_second(second).unwrap()

@@ -8,9 +8,9 @@
 
 use std::time::Duration;
 
-use crate::api::pipeline::ClusterStatus;
 use crate::cluster::Reachability;
 use crate::cluster::selection::CheckIn;
+use relaybook_api::pipeline::ClusterStatus;
 
 /// The shortest default of `offlineAfter`: three times Fleet's default interval of 15 minutes
 /// (<https://github.com/rancher/fleet/blob/main/pkg/durations/durations.go>).
@@ -41,7 +41,7 @@ pub(in crate::pipeline) fn reachability(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::pipeline::source::FleetCluster;
+    use relaybook_api::pipeline::source::FleetCluster;
 
     const MINUTE: u64 = 60;
 

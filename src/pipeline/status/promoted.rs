@@ -12,11 +12,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use relaybook_text::cut;
 
 use super::Base;
-use crate::api::conditions::{self, PROMOTION_PENDING};
-use crate::api::pipeline::EnvironmentStatus;
-use crate::api::{ChangeLog, Pipeline, PipelineStatus, Time};
-use crate::changelog::{MAX_MESSAGE, take_steps};
-use crate::promotion::condition;
+use relaybook_api::conditions;
+use relaybook_api::conditions::PROMOTION_PENDING;
+use relaybook_api::pipeline::EnvironmentStatus;
+use relaybook_api::{ChangeLog, Pipeline, PipelineStatus, Time};
+use relaybook_core::changelog::{MAX_MESSAGE, take_steps};
+use relaybook_core::promotion::condition;
 
 /// Takes the new steps of the promotions into the log. `known`: the previous status, which is empty if the log is new.
 pub(in crate::pipeline) fn take_promotions(
@@ -88,12 +89,14 @@ fn with_status(pipeline: &Pipeline, status: PipelineStatus) -> Pipeline {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::conditions::ConditionStatus;
-    use crate::api::pipeline::Environment;
-    use crate::api::promotion::{NotificationStrategy, Phase, PromotedPipeline, PromotionPolicy, PromotionStrategy, Step};
-    use crate::api::{Promotion, PromotionSpec, PromotionStatus, Settled};
-    use crate::changelog::open;
     use crate::pipeline::hooks::Keys;
+    use relaybook_api::conditions::ConditionStatus;
+    use relaybook_api::pipeline::Environment;
+    use relaybook_api::promotion::{
+        NotificationStrategy, Phase, PromotedPipeline, PromotionPolicy, PromotionStrategy, Step,
+    };
+    use relaybook_api::{Promotion, PromotionSpec, PromotionStatus, Settled};
+    use relaybook_core::changelog::open;
 
     fn at(second: i64) -> Time {
         Time::from_second(second).unwrap()
@@ -103,7 +106,7 @@ mod tests {
         let strategy =
             Some(PromotionStrategy { notification: Some(NotificationStrategy {}), ..PromotionStrategy::default() });
         let promotion = promotes.then(|| PromotionPolicy { strategy, ..PromotionPolicy::default() });
-        let mut pipeline = Pipeline::new("web", crate::api::PipelineSpec { promotion, ..Default::default() });
+        let mut pipeline = Pipeline::new("web", relaybook_api::PipelineSpec { promotion, ..Default::default() });
         let environment = |name: &str| Environment { name: name.into(), ..Environment::default() };
         pipeline.spec.environments = ["staging", "prod"].map(environment).into();
         pipeline.metadata.generation = Some(3);
@@ -155,7 +158,7 @@ mod tests {
     #[test]
     fn no_promotion_starts_while_its_steps_would_not_be_reported() {
         let mut shown = environment("");
-        shown.promotion = Some(crate::api::promotion::EnvironmentPromotion::default());
+        shown.promotion = Some(relaybook_api::promotion::EnvironmentPromotion::default());
         for (environment, spec_promotes, listed, want) in [
             (environment(""), true, false, true),
             (environment(""), true, true, false),

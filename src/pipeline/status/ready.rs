@@ -9,12 +9,13 @@ use relaybook_text::cut;
 
 use super::target::application;
 use super::{Gathered, Observed, has_left};
-use crate::api::conditions::{self, Condition, ConditionStatus, HOOKS_READY, READY};
-use crate::api::pipeline::target::TargetInfo;
-use crate::api::pipeline::{EnvironmentStatus, TargetStatus};
-use crate::api::{Pipeline, PipelineStatus, Status, Time};
-use crate::changelog::{MAX_MESSAGE, is_cut_of};
 use crate::cluster::{Now, Reason};
+use relaybook_api::conditions;
+use relaybook_api::conditions::{Condition, ConditionStatus, HOOKS_READY, READY};
+use relaybook_api::pipeline::target::TargetInfo;
+use relaybook_api::pipeline::{EnvironmentStatus, TargetStatus};
+use relaybook_api::{Pipeline, PipelineStatus, Status, Time};
+use relaybook_core::changelog::{MAX_MESSAGE, is_cut_of};
 
 /// Maximum number of targets that a condition names because they cannot be observed.
 const MAX_NAMED: usize = 5;

@@ -11,12 +11,13 @@ use serde_json::{Value, json};
 use super::apply::apply_all;
 use super::target::application;
 use super::*;
-use crate::api::pipeline::source::FleetCluster;
-use crate::api::values::refs::AppRef;
-use crate::changelog::open;
 use crate::cluster::Now;
-use crate::observe::{self, EventOrigin, Member, Observation, ReadObject, Relation, combine};
-use crate::trigger::transitions;
+use relaybook_api::pipeline::source::FleetCluster;
+use relaybook_api::values::refs::AppRef;
+use relaybook_core::changelog::open;
+use relaybook_core::observe;
+use relaybook_core::observe::{EventOrigin, Member, Observation, ReadObject, Relation, combine};
+use relaybook_settings::trigger::transitions;
 
 /// Kind, namespace and name.
 type Key = (String, String, String);

@@ -8,8 +8,8 @@ use std::collections::HashMap;
 use super::Observed;
 use super::ready::is_missing;
 use super::target::source;
-use crate::api::values::nearest::nearest;
 use crate::cluster::{Application, Now, SimilarObjects};
+use relaybook_api::values::nearest::nearest;
 
 /// Maximum number of targets of a pipeline that get a hint.
 const MOST: usize = 5;
@@ -72,11 +72,11 @@ mod tests {
     use std::cell::Cell;
 
     use super::*;
-    use crate::api::Status;
-    use crate::api::pipeline::target::TargetInfo;
-    use crate::api::values::refs::{AppRef, ClusterKind, ClusterRef};
     use crate::cluster::{Reading, Reason};
-    use crate::observe::Observation;
+    use relaybook_api::Status;
+    use relaybook_api::pipeline::target::TargetInfo;
+    use relaybook_api::values::refs::{AppRef, ClusterKind, ClusterRef};
+    use relaybook_core::observe::Observation;
 
     fn observed(namespace: &str, status: Status) -> Observed {
         let app =

@@ -5,14 +5,15 @@ use std::collections::HashMap;
 
 use relaybook_text::cut;
 
-use crate::api::pipeline::target::{Entry, TargetInfo};
-use crate::api::pipeline::{EnvironmentStatus, TargetStatus};
-use crate::api::values::refs::ClusterAppRef;
-use crate::api::{ChangeLog, Settled, Status, Time};
-use crate::changelog::{MAX_MESSAGE, Part, Verdict, append, believe, is_cut_of, settle};
 use crate::cluster::{Application, Now, Reading, Reason, is_same_cluster};
-use crate::observe::{self, Observation};
 use crate::pipeline::generate::record;
+use relaybook_api::pipeline::target::{Entry, TargetInfo};
+use relaybook_api::pipeline::{EnvironmentStatus, TargetStatus};
+use relaybook_api::values::refs::ClusterAppRef;
+use relaybook_api::{ChangeLog, Settled, Status, Time};
+use relaybook_core::changelog::{MAX_MESSAGE, Part, Verdict, append, believe, is_cut_of, settle};
+use relaybook_core::observe;
+use relaybook_core::observe::Observation;
 
 /// Returns the application object of a target, with all fields.
 pub(in crate::pipeline) fn application(target: &TargetInfo) -> ClusterAppRef {
@@ -281,8 +282,8 @@ pub(in crate::pipeline) fn baseline_serial(log: &ChangeLog) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::values::refs::{AppRef, ClusterKind, ClusterRef};
-    use crate::changelog::open;
+    use relaybook_api::values::refs::{AppRef, ClusterKind, ClusterRef};
+    use relaybook_core::changelog::open;
 
     fn take(target: &TargetInfo, before: Option<&TargetStatus>, reading: &Reading, log: &mut ChangeLog, now: Time) -> Shown {
         let mut track = Track::new(target, before, reading, None);
@@ -466,7 +467,7 @@ mod tests {
         }
         let blind = status(take(&target, Some(&before), &unknown(Reason::Unreachable), &mut log, at(3)));
         assert_eq!(blind.settled, before.settled, "it is unknown where the reference leads");
-        let gone = Reading { cluster: "d.v".into(), ..known(&crate::observe::observe(None, None), &[]) };
+        let gone = Reading { cluster: "d.v".into(), ..known(&relaybook_core::observe::observe(None, None), &[]) };
         let after = status(take(&target, Some(&blind), &gone, &mut log, at(4)));
         assert_eq!((log.changes.len(), after.settled.unwrap().status), (4, Status::NotFound), "and nothing was removed");
     }

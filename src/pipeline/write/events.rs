@@ -1,10 +1,10 @@
 //! Pure: the Events about changes that `kubectl describe` shows, one for each transition.
 
-use crate::api::promotion::PromotionState;
-use crate::api::{Change, Status, TransitionType};
-use crate::changelog::PROMOTION;
 use crate::report::events::ChangeEvent;
-use crate::trigger::transitions;
+use relaybook_api::promotion::PromotionState;
+use relaybook_api::{Change, Status, TransitionType};
+use relaybook_core::changelog::PROMOTION;
+use relaybook_settings::trigger::transitions;
 
 /// Returns the Events about one change. A change that is not a transition has no Event. `Added` has none, because the Event about the state
 /// that the object begins with says more, and the number of Events is limited.
@@ -80,7 +80,7 @@ fn named(revision: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::State;
+    use relaybook_api::State;
 
     fn state(status: Status, revision: &str, current: &str) -> State {
         State { status, revision: revision.into(), current: Some(current.into()), ..State::default() }

@@ -9,8 +9,8 @@ use kube::api::Patch;
 use serde::Serialize;
 use serde_json::json;
 
-use crate::api::{Pipeline, PipelineStatus};
 use crate::k8s::guarded::Guarded;
+use relaybook_api::{Pipeline, PipelineStatus};
 
 /// Returns the patch from the status of `base` to `next`, with only the parts that differ. `merged`: changes were merged in `next`. A
 /// change whose timer was started meanwhile must not be merged, so the patch tests the version of the whole object.
@@ -90,11 +90,11 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
-    use crate::api::ChangeLog;
-    use crate::api::pipeline::EnvironmentStatus;
+    use relaybook_api::ChangeLog;
+    use relaybook_api::pipeline::EnvironmentStatus;
 
     fn base(status: Option<PipelineStatus>) -> Pipeline {
-        let mut base = Pipeline::new("p", crate::api::PipelineSpec::default());
+        let mut base = Pipeline::new("p", relaybook_api::PipelineSpec::default());
         base.metadata.uid = Some("u".to_owned());
         base.metadata.resource_version = Some("7".to_owned());
         base.status = status;
@@ -137,7 +137,7 @@ mod tests {
 
     #[test]
     fn a_part_that_is_absent_is_removed() {
-        let before = PipelineStatus { state: Some(crate::api::Status::Current), ..with_log(5) };
+        let before = PipelineStatus { state: Some(relaybook_api::Status::Current), ..with_log(5) };
         assert_eq!(steps(&base(Some(before.clone())), &with_log(5))[2..], ["remove /status/state null"]);
         assert_eq!(steps(&base(Some(with_log(5))), &before)[2..], [r#"add /status/state "Current""#]);
         assert_eq!(steps(&base(Some(with_log(5))), &with_log(5)).len(), 2);

@@ -1,8 +1,8 @@
 //! Pure: the span of a change, from its observation until it is recorded.
 
-use crate::api::{Change, Pipeline, Time};
-use crate::telemetry::spans::Value;
-use crate::telemetry::{Span, Tracer};
+use relaybook_api::{Change, Pipeline, Time};
+use relaybook_telemetry::spans::Value;
+use relaybook_telemetry::{Span, Tracer};
 
 /// Returns the span of a change that was just recorded in a pipeline.
 pub(in crate::pipeline) fn recorded(tracer: &Tracer, pipeline: &Pipeline, change: &Change, now: Time) -> Option<Span> {
@@ -33,8 +33,8 @@ pub(in crate::pipeline) fn recorded(tracer: &Tracer, pipeline: &Pipeline, change
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::{PipelineSpec, State, Status};
-    use crate::telemetry::Metrics;
+    use relaybook_api::{PipelineSpec, State, Status};
+    use relaybook_telemetry::Metrics;
 
     #[test]
     fn a_change_is_the_root_of_its_trace() {

@@ -9,10 +9,10 @@ use std::time::Duration;
 use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
 use tokio::time::Instant;
 
-use crate::api::pipeline::target::TargetInfo;
-use crate::api::values::refs::ClusterAppRef;
-use crate::api::{Change, Pipeline, PipelineStatus};
 use crate::cluster::{Application, Now};
+use relaybook_api::pipeline::target::TargetInfo;
+use relaybook_api::values::refs::ClusterAppRef;
+use relaybook_api::{Change, Pipeline, PipelineStatus};
 
 use crate::pipeline::status::Observed;
 use crate::pipeline::status::ready::Announced;
@@ -325,8 +325,8 @@ fn version(object: &Pipeline) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::values::refs::AppRef;
-    use crate::api::{ChangeLog, PipelineSpec, State};
+    use relaybook_api::values::refs::AppRef;
+    use relaybook_api::{ChangeLog, PipelineSpec, State};
 
     fn object(version: &str, serial: Option<i64>) -> Pipeline {
         let mut object = Pipeline::new("p", PipelineSpec::default());

@@ -5,9 +5,9 @@
 
 use url::Url;
 
-use crate::api::delivery::Family;
-use crate::api::notification::Builtin;
-use crate::api::{NotificationSpec, TransitionType};
+use relaybook_api::delivery::Family;
+use relaybook_api::notification::Builtin;
+use relaybook_api::{NotificationSpec, TransitionType};
 
 /// The parameter with the first line of a message.
 pub(super) const HEADLINE: &str = "title";
@@ -114,7 +114,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::render::builtin;
+    use relaybook_settings::render::builtin;
 
     #[allow(clippy::needless_pass_by_value, reason = "a test passes what `json!` returns")]
     fn spec(template: serde_json::Value, types: &[&str]) -> NotificationSpec {

@@ -4,16 +4,16 @@ use kube::ResourceExt as _;
 
 use super::effect::{Marked, marked};
 use super::{Named, TestRefusal};
-use crate::api::delivery::SubjectKind;
-use crate::api::pipeline::target::{TargetInfo, targets_of};
-use crate::api::values::permalink::PageUrl;
-use crate::api::{NotificationSpec, Pipeline, TransitionType};
-use crate::config::layers::Layer;
-use crate::manifests::layers_below;
 use crate::preview::live::sample_context;
 use crate::preview::{Known, LayeredNotification, PreviewError};
-use crate::render::Data;
-use crate::trigger::{Place, Triggers};
+use relaybook_api::delivery::SubjectKind;
+use relaybook_api::pipeline::target::{TargetInfo, targets_of};
+use relaybook_api::values::permalink::PageUrl;
+use relaybook_api::{NotificationSpec, Pipeline, TransitionType};
+use relaybook_settings::config::layers::Layer;
+use relaybook_settings::manifests::layers_below;
+use relaybook_settings::render::Data;
+use relaybook_settings::trigger::{Place, Triggers};
 
 /// The kinds of subjects at a target, in the order in which a sample is looked for.
 const KINDS: [SubjectKind; 4] = [SubjectKind::Target, SubjectKind::Environment, SubjectKind::Pipeline, SubjectKind::Cluster];
@@ -155,10 +155,10 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::api::Notification;
-    use crate::api::values::refs::ObjectName;
-    use crate::config::Global;
-    use crate::manifests::global::parse;
+    use relaybook_api::Notification;
+    use relaybook_api::values::refs::ObjectName;
+    use relaybook_settings::config::Global;
+    use relaybook_settings::manifests::global::parse;
 
     fn shop() -> Pipeline {
         let remote = json!({"kind": "Secret", "name": "eu-1"});
@@ -238,7 +238,7 @@ mod tests {
             spec["template"] = json!({"builtin": "slack"});
             let found = sample(&spec, "chat", &Global::default()).unwrap();
             assert_eq!((found.data.type_.as_str(), found.data.subject.name.as_str()), (type_, about), "{spec}");
-            assert_eq!(found.marked, Marked::Text(crate::api::notification::Builtin::Slack));
+            assert_eq!(found.marked, Marked::Text(relaybook_api::notification::Builtin::Slack));
         }
         let found = sample(&json!({}), "own", &Global::default()).unwrap();
         assert_eq!((found.data.type_, found.data.subject.name.as_str()), (TransitionType::Failed, "prod/eu-1/z"));

@@ -1,13 +1,13 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::api::Notification;
-use crate::api::notification::Builtin;
-use crate::api::values::refs::ObjectName;
-use crate::config::Global;
 use crate::preview::starter::example;
 use crate::preview::{Known, Manifests, starter};
-use crate::render::builtin;
+use relaybook_api::Notification;
+use relaybook_api::notification::Builtin;
+use relaybook_api::values::refs::ObjectName;
+use relaybook_settings::config::Global;
+use relaybook_settings::render::builtin;
 
 /// The first lines of a message of each built-in template that is marked.
 const FIRST_LINES: [(Builtin, &[&str]); 11] = [
@@ -67,7 +67,7 @@ fn only(type_: TransitionType) -> impl FnOnce(&mut Value) {
 /// The types that a built-in template reports, without promotions.
 fn reported(name: Builtin) -> impl Iterator<Item = TransitionType> {
     let is_asked = move |type_: &TransitionType| {
-        builtin(name).metadata.reports(*type_) && type_.family() != crate::api::delivery::Family::Promotion
+        builtin(name).metadata.reports(*type_) && type_.family() != relaybook_api::delivery::Family::Promotion
     };
     TransitionType::ALL.into_iter().filter(is_asked)
 }

@@ -7,13 +7,13 @@ use url::Url;
 
 use super::remote::kind;
 use super::template;
-use crate::api::promotion::{GitRepository, PromotedPipeline, PromotionStrategy, PullRequestStrategy};
-use crate::api::values::refs::is_service;
-use crate::api::{Promotion, PromotionSpec, PromotionStatus};
-use crate::forge::{Repository, RepositoryError, text};
-use crate::git::{self, Author, Paths};
-use crate::promotion::names;
-use crate::promotion::policy::repository;
+use relaybook_api::promotion::{GitRepository, PromotedPipeline, PromotionStrategy, PullRequestStrategy};
+use relaybook_api::values::refs::is_service;
+use relaybook_api::{Promotion, PromotionSpec, PromotionStatus};
+use relaybook_core::promotion::names;
+use relaybook_core::promotion::policy::repository;
+use relaybook_forge::{Repository, RepositoryError, text};
+use relaybook_git::{Author, Paths};
 
 /// The problem of one field. The field is relative to the strategy, for example `pullRequest.url`.
 pub type Unusable = (String, String);
@@ -53,7 +53,7 @@ pub fn unusable(strategy: &PromotionStrategy, allow_http: bool, sample: Sample<'
     if let Err(error) = Paths::new(&of.paths) {
         add("paths", error.to_string());
     }
-    if !git::is_branch(branch) {
+    if !relaybook_git::is_branch(branch) {
         add(branch_field, "it is not the name of a branch; write it without refs/heads/".to_owned());
     }
     if let Some(Err(error)) = of.author.as_ref().map(|author| Author::new(&author.name, &author.email)) {

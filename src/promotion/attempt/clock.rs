@@ -12,9 +12,9 @@ use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
 use super::lock;
-use crate::api::{now, since_boot};
 use crate::leader::{Busy, Lease};
-use crate::promotion::progress::{Lasts, Problem};
+use relaybook_api::{now, since_boot};
+use relaybook_core::promotion::progress::{Lasts, Problem};
 
 /// How long an attempt waits in total. While it waits, nothing is decided about its promotion. After that it starts again later.
 const WAIT: Duration = Duration::from_mins(1);

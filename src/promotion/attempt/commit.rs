@@ -7,12 +7,12 @@ use super::problem::of_refusal;
 use super::remote::GitRemote;
 use super::values::{always, edits};
 use super::{Attempt, Outside};
-use crate::api::promotion::{GitRepository, PromotionCommit};
-use crate::git::{self, Author, Id, Message, Paths, Push, Pushed, Remote, Snapshot};
-use crate::promotion::names::trailer;
-use crate::promotion::progress::{Found, Lasts, Problem};
-use crate::promotion::text::{bounded, shown};
-use crate::setters::EnvironmentRef;
+use relaybook_api::promotion::{GitRepository, PromotionCommit};
+use relaybook_core::promotion::names::trailer;
+use relaybook_core::promotion::progress::{Found, Lasts, Problem};
+use relaybook_core::promotion::text::{bounded, shown};
+use relaybook_git::{Author, Id, Message, Paths, Push, Pushed, Remote, Snapshot};
+use relaybook_settings::setters::EnvironmentRef;
 
 /// How often a commit is made again in one attempt, because the branch has moved.
 const TRIES: usize = 3;
@@ -30,7 +30,7 @@ pub(super) enum Made {
     /// Every value is set already, in this commit.
     Declared(Id),
     /// It was made, on this commit.
-    New(Id, git::Commit),
+    New(Id, relaybook_git::Commit),
 }
 
 /// Carries out the strategy `commit`.
@@ -49,7 +49,7 @@ pub(super) async fn push(outside: &Outside, attempt: &Attempt) -> Result<Found, 
             Made::New(base, commit) => (base, commit),
         };
         let push = Push::Update { old: base, new: commit.id, pack: commit.pack };
-        match git::push(&server, &name, push).await.map_err(|error| server.problem(&error))? {
+        match relaybook_git::push(&server, &name, push).await.map_err(|error| server.problem(&error))? {
             Pushed::Done => return Ok(Found::Pushed(pushed(commit.id, Some(base), branch))),
             Pushed::Moved { .. } => {}
             Pushed::Refused { words } => return Err(refused(&server, branch, &words)),
@@ -98,7 +98,7 @@ fn write(
     attempt: &Attempt,
     repository: &GitRepository,
     ours: &str,
-) -> Result<Option<git::Commit>, Problem> {
+) -> Result<Option<relaybook_git::Commit>, Problem> {
     let spec = &attempt.promotion.spec;
     let subject = format!("Promote {} to {}: {}", spec.pipeline_ref.name, spec.environment, shown(&spec.revision));
     let message = Message::new(&subject).and_then(|message| message.trailer(TRAILER, ours));
@@ -108,7 +108,8 @@ fn write(
     let author = Author::new(name, email).map_err(|error| always("AuthorInvalid", &error.to_string()))?;
     // The same for every attempt, so that the same base leads to the same commit.
     let created = attempt.promotion.metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_second());
-    git::commit(snapshot, edits, &message, &author, created).map_err(|error| always("SetterInvalid", &error.to_string()))
+    relaybook_git::commit(snapshot, edits, &message, &author, created)
+        .map_err(|error| always("SetterInvalid", &error.to_string()))
 }
 
 /// The problem of a push that the server refuses.

@@ -1,7 +1,7 @@
 //! One attempt to carry out a promotion: a commit, or a commit and a pull request.
 //!
 //! In: a promotion whose attempt is recorded ([`Attempt`]). Out: what the attempt found or made, or why it failed
-//! ([`crate::promotion::progress`]). Everything that an attempt makes can be found again. The branch has a known name, the commit a trailer, and
+//! ([`relaybook_core::promotion::progress`]). Everything that an attempt makes can be found again. The branch has a known name, the commit a trailer, and
 //! the pull request a branch and a last line of its description. So an attempt first looks for what an earlier one made.
 //!
 //! [`commit`] makes and pushes the commit, [`pull_request`] opens, reads and closes the pull request. [`remote`] sends all requests,
@@ -23,11 +23,11 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::policy::{interval, repository};
-use super::progress::{Found, Lasts, Problem, Task};
-use crate::api::promotion::{GitRepository, PromotionStrategy, PullRequestStrategy};
-use crate::api::{Promotion, PromotionStatus};
 use crate::webhook::Sender;
+use relaybook_api::promotion::{GitRepository, PromotionStrategy, PullRequestStrategy};
+use relaybook_api::{Promotion, PromotionStatus};
+use relaybook_core::promotion::policy::{interval, repository};
+use relaybook_core::promotion::progress::{Found, Problem, Task};
 use remote::{Budgets, Payer, origin, payer};
 use repositories::Repositories;
 
@@ -162,13 +162,6 @@ impl Attempt {
 
     fn pull_request(&self) -> Option<&PullRequestStrategy> {
         self.status().strategy.as_ref()?.pull_request.as_deref()
-    }
-}
-
-impl Problem {
-    fn late() -> Self {
-        let message = "the attempt took longer than a minute";
-        Self { reason: "Timeout", message: message.to_owned(), lasts: Lasts::Until(None) }
     }
 }
 

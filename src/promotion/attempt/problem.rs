@@ -1,15 +1,14 @@
 //! Pure: what the errors of servers mean for a promotion.
 
 use super::clock::NoTurn;
-use crate::api::Time;
-use crate::forge;
-use crate::forge::budget::End;
-use crate::forge::limits::Limits;
-use crate::git::GitError;
-use crate::promotion::progress::{Lasts, Problem};
-use crate::promotion::text::bounded;
-use crate::telemetry::chain;
 use crate::webhook::{FailureKind, NotSent, Unanswered};
+use relaybook_api::Time;
+use relaybook_core::promotion::progress::{Lasts, Problem};
+use relaybook_core::promotion::text::bounded;
+use relaybook_forge::budget::End;
+use relaybook_forge::limits::Limits;
+use relaybook_git::GitError;
+use relaybook_telemetry::chain;
 
 /// Returns the problem of an error of the Git server.
 pub(super) fn of_git(error: &GitError) -> Problem {
@@ -49,15 +48,15 @@ pub(super) fn of_refusal(words: &str) -> (&'static str, Lasts) {
 }
 
 /// Returns the problem of an error of the API of a forge.
-pub(super) fn of_forge(error: &forge::Error, now: Time) -> Problem {
+pub(super) fn of_forge(error: &relaybook_forge::Error, now: Time) -> Problem {
     use Lasts::{Always, ThreeAttempts, Until};
     let lasts = match error {
-        forge::Error::RateLimited { limits, .. } => Until(allowed(limits, now)),
-        forge::Error::RepositoryNotFound { .. } | forge::Error::BranchNotFound { .. } => ThreeAttempts,
-        forge::Error::Refused { .. } => Always,
-        forge::Error::CredentialsRejected { .. } | forge::Error::ForgeError { .. } | forge::Error::InvalidAnswer { .. } => {
-            Until(None)
-        }
+        relaybook_forge::Error::RateLimited { limits, .. } => Until(allowed(limits, now)),
+        relaybook_forge::Error::RepositoryNotFound { .. } | relaybook_forge::Error::BranchNotFound { .. } => ThreeAttempts,
+        relaybook_forge::Error::Refused { .. } => Always,
+        relaybook_forge::Error::CredentialsRejected { .. }
+        | relaybook_forge::Error::ForgeError { .. }
+        | relaybook_forge::Error::InvalidAnswer { .. } => Until(None),
     };
     Problem { reason: error.reason(), message: bounded(&error.to_string()), lasts }
 }
@@ -107,12 +106,12 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::api::notification::credentials::{SecretKey, SecretName};
-    use crate::forge::limits::When;
-    use crate::git::Bound;
-    use crate::promotion::testing::at;
     use crate::webhook::{Failure, Rule};
     use Lasts::{Always, ThreeAttempts, Until};
+    use relaybook_api::notification::credentials::{SecretKey, SecretName};
+    use relaybook_core::promotion::testing::at;
+    use relaybook_forge::limits::When;
+    use relaybook_git::Bound;
 
     #[test]
     fn only_a_missing_permission_can_be_corrected_in_the_secret() {
@@ -194,17 +193,17 @@ mod tests {
     fn an_error_of_the_forge_says_whether_another_attempt_can_succeed() {
         let limited = |retry: Option<When>, reset: Option<When>| {
             let limits = Limits { reset, retry, ..Limits::default() };
-            forge::Error::RateLimited { status: 429, limits }
+            relaybook_forge::Error::RateLimited { status: 429, limits }
         };
         let (after, reset) = (When::After(Duration::from_secs(30)), When::At(at(400)));
         let (status, words) = (400, String::new);
         for (error, lasts) in [
-            (forge::Error::CredentialsRejected { status, words: words() }, Until(None)),
-            (forge::Error::RepositoryNotFound { status, words: words() }, ThreeAttempts),
-            (forge::Error::BranchNotFound { status, words: words() }, ThreeAttempts),
-            (forge::Error::Refused { status, words: words() }, Always),
-            (forge::Error::ForgeError { status, words: words() }, Until(None)),
-            (forge::Error::InvalidAnswer { status, problem: "x" }, Until(None)),
+            (relaybook_forge::Error::CredentialsRejected { status, words: words() }, Until(None)),
+            (relaybook_forge::Error::RepositoryNotFound { status, words: words() }, ThreeAttempts),
+            (relaybook_forge::Error::BranchNotFound { status, words: words() }, ThreeAttempts),
+            (relaybook_forge::Error::Refused { status, words: words() }, Always),
+            (relaybook_forge::Error::ForgeError { status, words: words() }, Until(None)),
+            (relaybook_forge::Error::InvalidAnswer { status, problem: "x" }, Until(None)),
             (limited(None, None), Until(None)),
             (limited(None, Some(reset)), Until(Some(at(400)))),
             (limited(Some(after), Some(reset)), Until(Some(at(130)))),

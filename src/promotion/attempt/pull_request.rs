@@ -7,14 +7,15 @@ use super::commit::{Made, TRAILER, full, make, pushed, refused};
 use super::remote::{ForgeRemote, GitRemote};
 use super::values::always;
 use super::{Attempt, Outside};
-use crate::api::promotion::RETRY;
-use crate::api::promotion::{ForgeType, PromotionCommit, PromotionPullRequest, PullRequestState, PullRequestStrategy};
-use crate::forge::text::{self, Promoted};
-use crate::forge::{Cursor, Intent, Meaning, NewPullRequest, PullRequest, State};
-use crate::git::{self, Id, Push, Pushed, Remote};
-use crate::promotion::names::{branches, trailer, trailers};
-use crate::promotion::progress::{Found, Lasts, Problem, Task};
-use crate::promotion::text::shown;
+use relaybook_api::promotion::RETRY;
+use relaybook_api::promotion::{ForgeType, PromotionCommit, PromotionPullRequest, PullRequestState, PullRequestStrategy};
+use relaybook_core::promotion::names::{branches, trailer, trailers};
+use relaybook_core::promotion::progress::{Found, Lasts, Problem, Task};
+use relaybook_core::promotion::text::shown;
+use relaybook_forge::text;
+use relaybook_forge::text::Promoted;
+use relaybook_forge::{Cursor, Intent, Meaning, NewPullRequest, PullRequest, State};
+use relaybook_git::{Id, Push, Pushed, Remote};
 
 /// Makes an attempt of a promotion by pull request.
 pub(super) async fn attempt(
@@ -110,7 +111,7 @@ impl Request<'_> {
             Made::New(base, commit) => (base, commit),
         };
         let push = Push::Create { new: commit.id, pack: commit.pack };
-        match git::push(&server, &name, push).await.map_err(|error| server.problem(&error))? {
+        match relaybook_git::push(&server, &name, push).await.map_err(|error| server.problem(&error))? {
             Pushed::Done => Ok(Branch::Ready(pushed(commit.id, Some(base), branch))),
             Pushed::Moved { now: Some(tip) } => self.adopt(&server, &remote, branch, tip).await,
             Pushed::Moved { now: None } => {
@@ -333,10 +334,10 @@ impl Request<'_> {
             history => history.unwrap_or_default(),
         };
         let ours = trailers(&self.attempt.promotion);
-        let has_ours = |commit: &git::Found| ours.iter().any(|value| commit.has_trailer(TRAILER, value));
+        let has_ours = |commit: &relaybook_git::Found| ours.iter().any(|value| commit.has_trailer(TRAILER, value));
         if history.first().is_some_and(has_ours) {
             // A server that refuses this leaves the branch. Nothing depends on it.
-            git::push(&server, &name, Push::Delete { old: *tip }).await.map_err(|error| server.problem(&error))?;
+            relaybook_git::push(&server, &name, Push::Delete { old: *tip }).await.map_err(|error| server.problem(&error))?;
         }
         Ok(())
     }

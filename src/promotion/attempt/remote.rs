@@ -15,15 +15,16 @@ use super::problem::{of_forge, of_git, unanswered};
 use super::repositories::{Memory, Permit};
 use super::values::always;
 use super::{Attempt, Outside, lock};
-use crate::api::notification::credentials::{Authorities, SecretKey, SecretName, TlsRef};
-use crate::api::promotion::{ForgeType, GitRepository, PullRequestStrategy};
-use crate::api::values::redirect::redirect_origin;
-use crate::api::{Time, now, since_boot};
-use crate::forge::budget::{self, End, Priority, Turn};
-use crate::forge::{self, Intent, Kind, Meaning, Repository};
-use crate::git::{self, Bound, GitError, Id, Paths, Remote, Snapshot, Transport, TransportError};
-use crate::promotion::progress::{Lasts, Problem};
 use crate::webhook::{Answer, ForgeRequest, Login, Unanswered};
+use relaybook_api::notification::credentials::{Authorities, SecretKey, SecretName, TlsRef};
+use relaybook_api::promotion::{ForgeType, GitRepository, PullRequestStrategy};
+use relaybook_api::values::redirect::redirect_origin;
+use relaybook_api::{Time, now, since_boot};
+use relaybook_core::promotion::progress::Problem;
+use relaybook_forge::budget;
+use relaybook_forge::budget::{End, Priority, Turn};
+use relaybook_forge::{Intent, Kind, Meaning, Repository};
+use relaybook_git::{Bound, GitError, Id, Paths, Remote, Snapshot, Transport, TransportError};
 
 /// Timeout of one request.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -88,7 +89,7 @@ impl<'a> GitRemote<'a> {
         remote: &Remote<'_, GitRemote<'a>>,
         tip: Id,
         depth: usize,
-    ) -> Result<Vec<git::Found>, Problem> {
+    ) -> Result<Vec<relaybook_git::Found>, Problem> {
         let read = remote.history(tip, depth).await;
         if self.is_too_large(&read).await? {
             return remote.history(tip, depth).await.map_err(|error| self.problem(&error));
@@ -128,13 +129,13 @@ impl<'a> GitRemote<'a> {
 }
 
 impl Transport for GitRemote<'_> {
-    async fn send(&self, request: git::Request) -> Result<git::Response, TransportError> {
+    async fn send(&self, request: relaybook_git::Request) -> Result<relaybook_git::Response, TransportError> {
         let url =
             Url::parse(&format!("{}{}", self.url, request.path)).map_err(|error| TransportError::Failed(Box::new(error)))?;
         let headers = request.headers.iter().filter_map(|(name, value)| header(name, value)).collect();
         let method = match request.method {
-            git::Method::Get => Method::GET,
-            git::Method::Post => Method::POST,
+            relaybook_git::Method::Get => Method::GET,
+            relaybook_git::Method::Post => Method::POST,
         };
         let asked = ForgeRequest {
             url,
@@ -154,7 +155,7 @@ impl Transport for GitRemote<'_> {
         })?;
         let content_type = answer.headers.get(http::header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
         let location = answer.headers.get(http::header::LOCATION).filter(|_| (300..400).contains(&answer.status));
-        let response = git::Response {
+        let response = relaybook_git::Response {
             status: answer.status,
             content_type: content_type.map(str::to_owned),
             redirect: location.and_then(|location| redirect_origin(location.to_str().ok()?, None)),
@@ -181,7 +182,7 @@ impl Transport for GitRemote<'_> {
 impl GitRemote<'_> {
     /// Returns how many bytes an answer can have.
     fn limit(&self, limit: usize) -> usize {
-        if limit >= git::MAX_ANSWER && lock(&self.large).is_none() { SMALL } else { limit }
+        if limit >= relaybook_git::MAX_ANSWER && lock(&self.large).is_none() { SMALL } else { limit }
     }
 }
 
@@ -222,7 +223,7 @@ impl<'a> ForgeRemote<'a> {
         intent: &Intent<'_>,
         etag: Option<&str>,
     ) -> Result<Option<(Meaning, Option<String>)>, Problem> {
-        let Some(request) = forge::request(&self.repository, intent, etag) else { return Ok(None) };
+        let Some(request) = relaybook_forge::request(&self.repository, intent, etag) else { return Ok(None) };
         let headers = request.headers.iter().filter_map(|(name, value)| header(name, value)).collect();
         let asked = ForgeRequest {
             url: request.url,
@@ -234,7 +235,7 @@ impl<'a> ForgeRemote<'a> {
             timeout: TIMEOUT,
             until: self.attempt.clock.until(),
             connect_timeout: CONNECT_TIMEOUT,
-            limit: forge::MAX_ANSWER,
+            limit: relaybook_forge::MAX_ANSWER,
         };
         let turn = self.turn().await?;
         let answered = self.outside.sender.ask(asked).await;
@@ -246,13 +247,13 @@ impl<'a> ForgeRemote<'a> {
                 return Err(problem);
             }
         };
-        let given = forge::Answer { status: answer.status, headers: &answer.headers, body: &answer.body };
-        let meaning = forge::meaning(&self.repository, intent, &given);
-        let limited = matches!(meaning, Err(forge::Error::RateLimited { .. }));
-        let limits = forge::limits::Limits::of(self.repository.kind(), &answer.headers);
+        let given = relaybook_forge::Answer { status: answer.status, headers: &answer.headers, body: &answer.body };
+        let meaning = relaybook_forge::meaning(&self.repository, intent, &given);
+        let limited = matches!(meaning, Err(relaybook_forge::Error::RateLimited { .. }));
+        let limits = relaybook_forge::limits::Limits::of(self.repository.kind(), &answer.headers);
         turn.end(End::Answered { limits, limited });
         match meaning {
-            Ok(meaning) => Ok(Some((meaning, forge::etag(&given)))),
+            Ok(meaning) => Ok(Some((meaning, relaybook_forge::etag(&given)))),
             Err(error) => {
                 let mut problem = of_forge(&error, now());
                 problem.message = answer.shown(problem.message.as_bytes());
@@ -274,7 +275,7 @@ impl<'a> ForgeRemote<'a> {
                 Turn::Wait(until) => {
                     let wait = Duration::try_from(until.duration_since(now())).unwrap_or_default();
                     if since_boot() + wait > latest {
-                        return Err(Problem::turn(until));
+                        return Err(Problem::rate_limited(until));
                     }
                     self.attempt.clock.pause(tokio::time::sleep(wait.max(Duration::from_millis(10)))).await?;
                 }
@@ -387,13 +388,5 @@ pub(super) const fn kind(type_: ForgeType) -> Kind {
         ForgeType::Gitlab => Kind::Gitlab,
         ForgeType::BitbucketCloud => Kind::BitbucketCloud,
         ForgeType::BitbucketServer => Kind::BitbucketServer,
-    }
-}
-
-impl Problem {
-    /// The attempt has to wait for its turn.
-    fn turn(until: Time) -> Self {
-        let message = "the forge allows no more requests now";
-        Self { reason: "RateLimited", message: message.to_owned(), lasts: Lasts::Turn(until) }
     }
 }

@@ -6,13 +6,13 @@
 use std::sync::Arc;
 
 use super::values::always;
-use crate::api::delivery::{PipelineRef, Subject, SubjectKind};
-use crate::api::promotion::{Phase, PromotionState};
-use crate::api::{DeliverySpec, Promotion, PromotionSpec, State, Status, Time, TransitionType};
-use crate::forge::text::shown;
-use crate::promotion::policy::strategy_name;
-use crate::promotion::progress::Problem;
-use crate::render::{Body, Data, Parameters, RenderError, Values};
+use relaybook_api::delivery::{PipelineRef, Subject, SubjectKind};
+use relaybook_api::promotion::{Phase, PromotionState};
+use relaybook_api::{DeliverySpec, Promotion, PromotionSpec, State, Status, Time, TransitionType};
+use relaybook_core::promotion::policy::strategy_name;
+use relaybook_core::promotion::progress::Problem;
+use relaybook_forge::text::shown;
+use relaybook_settings::render::{Body, Data, Parameters, RenderError, Values};
 
 /// The texts are Markdown, so the values are not escaped.
 const CONTENT_TYPE: &str = "text/markdown";
@@ -87,7 +87,7 @@ fn safe(spec: &PromotionSpec) -> PromotionSpec {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::promotion::testing::{new, spec};
+    use relaybook_core::promotion::testing::{new, spec};
 
     #[test]
     fn a_hostile_revision_is_only_shown() {

@@ -7,10 +7,11 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 
-use super::super::progress::{Lasts, Problem};
-use crate::git::{Snapshot, WhyLeftOut};
-use crate::promotion::text::{bounded, shown};
-use crate::setters::{self, EnvironmentRef, NoSetters, Revision};
+use relaybook_core::promotion::progress::{Lasts, Problem};
+use relaybook_core::promotion::text::{bounded, shown};
+use relaybook_git::{Snapshot, WhyLeftOut};
+use relaybook_settings::setters;
+use relaybook_settings::setters::{EnvironmentRef, NoSetters, Revision};
 
 /// Maximum number of problems in a message.
 const NAMED: usize = 3;
@@ -78,7 +79,7 @@ pub(super) fn always(reason: &'static str, message: &str) -> Problem {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::git::LeftOut;
+    use relaybook_git::LeftOut;
 
     const OLD: &[u8] = b"a: 1\nversion: 6.5.0 # {\"$promotion\": \"team-a:web:prod\"}\nb: 2\n";
     const NEW: &[u8] = b"a: 1\nversion: 6.5.1 # {\"$promotion\": \"team-a:web:prod\"}\nb: 2\n";
@@ -109,7 +110,7 @@ mod tests {
     fn what_cannot_be_set_is_refused_with_file_and_line() {
         let left_out = || vec![LeftOut { path: "apps/big.yaml".into(), why: WhyLeftOut::TooLarge }];
         let flow: Vec<(&str, &[u8])> = ["a.yaml", "b.yaml", "c.yaml", "d.yaml"].map(|path| (path, FLOW)).to_vec();
-        let cut = crate::api::values::revision::cut("1.2.3-".repeat(80));
+        let cut = relaybook_api::values::revision::cut("1.2.3-".repeat(80));
         for (what, files, left_out, revision, reason, words) in [
             ("no setter", vec![("a.yaml", STAGING)], vec![], "2", "NoSetters", "apps"),
             ("no file", vec![], vec![], "2", "NoSetters", "team-a:web:prod"),

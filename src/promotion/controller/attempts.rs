@@ -13,11 +13,11 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::index::Key;
-use crate::api::promotion::LOOK;
-use crate::api::{Promotion, now};
 use crate::promotion::attempt::{Attempt, Clock, Outside};
-use crate::promotion::progress::{Problem, Progress, Task};
-use crate::promotion::state::kept;
+use relaybook_api::promotion::LOOK;
+use relaybook_api::{Promotion, now};
+use relaybook_core::promotion::progress::{Problem, Progress, Task};
+use relaybook_core::promotion::state::kept;
 
 /// Maximum duration of an attempt, without the time in which it waits for others.
 pub(super) const ATTEMPT: Duration = Duration::from_mins(1);
@@ -129,12 +129,12 @@ impl Attempts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::promotion::{Phase, PromotionStrategy};
     use crate::leader::Lease;
-    use crate::promotion::progress::Found;
-    use crate::promotion::testing::{by_commit, by_pull_request, promotion};
-    use crate::telemetry::Metrics;
     use crate::webhook::{Policy, Secrets, Sender};
+    use relaybook_api::promotion::{Phase, PromotionStrategy};
+    use relaybook_core::promotion::progress::Found;
+    use relaybook_core::promotion::testing::{by_commit, by_pull_request, promotion};
+    use relaybook_telemetry::Metrics;
 
     fn attempts() -> (Attempts, mpsc::UnboundedReceiver<Key>, CancellationToken) {
         _ = rustls::crypto::ring::default_provider().install_default();

@@ -9,9 +9,9 @@ use kube::ResourceExt as _;
 use kube::runtime::watcher::Event;
 
 use super::index::{Key, Listing, is_in};
-use crate::api::group;
-use crate::api::{Delivery, version};
-use crate::promotion::sent::Sent;
+use relaybook_api::group;
+use relaybook_api::{Delivery, version};
+use relaybook_core::promotion::sent::Sent;
 
 /// Selects the Deliveries of requests.
 pub(super) const REQUESTS: &str = concat!(group!(), "/type=PromotionRequested");
@@ -108,8 +108,8 @@ fn name_of(delivery: &Delivery) -> Name {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::{DeliveryStatus, Outcome, delivery};
-    use crate::promotion::testing::request_spec;
+    use relaybook_api::{DeliveryStatus, Outcome, delivery};
+    use relaybook_core::promotion::testing::request_spec;
 
     const EVERYWHERE: (Option<&str>, &str) = (None, "relaybook-system");
 

@@ -14,12 +14,12 @@ use kube::ResourceExt as _;
 use kube::runtime::watcher::Event;
 
 use super::deliveries::Deliveries;
-use crate::api::promotion::Phase;
-use crate::api::{Pipeline, Promotion, Status, Time, version};
-use crate::promotion::commits::{Commits, has_commit};
-use crate::promotion::plan::is_ended;
-use crate::promotion::policy::is_promoted;
-use crate::promotion::sent;
+use relaybook_api::promotion::Phase;
+use relaybook_api::{Pipeline, Promotion, Status, Time, version};
+use relaybook_core::promotion::commits::{Commits, has_commit};
+use relaybook_core::promotion::plan::is_ended;
+use relaybook_core::promotion::policy::is_promoted;
+use relaybook_core::promotion::sent;
 
 /// Maximum number of deletions that are remembered.
 const DELETIONS: usize = 1024;
@@ -358,8 +358,8 @@ fn open_since(promotion: &Promotion) -> Option<Time> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::ChangeLog;
-    use crate::promotion::testing::{PROD, new, pipeline, promotion, spec};
+    use relaybook_api::ChangeLog;
+    use relaybook_core::promotion::testing::{PROD, new, pipeline, promotion, spec};
 
     fn at<K: kube::Resource>(mut object: K, version: u64) -> K {
         object.meta_mut().resource_version = Some(version.to_string());
@@ -469,7 +469,7 @@ mod tests {
     fn a_deletion_needs_only_the_name() {
         let (mut index, mut listing) = index();
         let metadata = at(new(spec(20, 0)), 8).metadata;
-        let unreadable = Promotion { metadata, ..Promotion::new("", crate::api::PromotionSpec::default()) };
+        let unreadable = Promotion { metadata, ..Promotion::new("", relaybook_api::PromotionSpec::default()) };
         assert_eq!(index.absorb_promotion(None, &mut listing, Event::Delete(unreadable)), Some(key()));
         assert!(versions(&index).1.is_empty());
     }

@@ -16,12 +16,12 @@ use kube::ResourceExt;
 
 use super::index::Seen;
 use super::retain::surplus;
-use crate::api::{Pipeline, Promotion, PromotionSpec, PromotionStatus, Time};
 use crate::promotion::Error;
-use crate::promotion::action::{Action, action, earlier};
-use crate::promotion::names::name;
-use crate::promotion::progress::{Progress, Task};
-use crate::promotion::state::{gives_up, requests};
+use relaybook_api::{Pipeline, Promotion, PromotionSpec, PromotionStatus, Time};
+use relaybook_core::promotion::action::{Action, action, earlier};
+use relaybook_core::promotion::names::name;
+use relaybook_core::promotion::progress::{Progress, Task};
+use relaybook_core::promotion::state::{gives_up, requests};
 
 /// Maximum number of decisions in one look. Then other pipelines come first.
 const DECISIONS: usize = 100;
@@ -263,11 +263,11 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
     use super::*;
-    use crate::api::pipeline::{Cursor, Dispatched};
-    use crate::api::promotion::Phase;
-    use crate::api::{DeliveryStatus, Outcome};
-    use crate::promotion::sent::Sent;
-    use crate::promotion::testing::{at, automatic, pipeline, promotion};
+    use relaybook_api::pipeline::{Cursor, Dispatched};
+    use relaybook_api::promotion::Phase;
+    use relaybook_api::{DeliveryStatus, Outcome};
+    use relaybook_core::promotion::sent::Sent;
+    use relaybook_core::promotion::testing::{at, automatic, pipeline, promotion};
 
     /// A watch of Deliveries that is behind: the second one is known only after a live read.
     struct Behind {

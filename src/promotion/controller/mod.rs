@@ -23,19 +23,19 @@ use kube::runtime::watcher::Event;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::sleep_until;
 
-use super::plan::is_ended;
 use super::{Context, Error, Options};
-use crate::api::notification::credentials::SecretName;
-use crate::api::promotion::Phase;
-use crate::api::{Delivery, Pipeline, Promotion, Time, now};
 use crate::k8s::call::CallError;
 use crate::k8s::queue::Queue;
 use crate::k8s::watch::{Arrived, api_in, numbered, scopes, watch_by_term, watch_labeled_by_term};
 use crate::leader::Busy;
-use crate::telemetry::chain;
-use crate::telemetry::metrics::{PromotionPhase, Watch};
 use deliveries::REQUESTS;
 use index::{Index, Key, Listing};
+use relaybook_api::notification::credentials::SecretName;
+use relaybook_api::promotion::Phase;
+use relaybook_api::{Delivery, Pipeline, Promotion, Time, now};
+use relaybook_core::promotion::plan::is_ended;
+use relaybook_telemetry::chain;
+use relaybook_telemetry::metrics::{PromotionPhase, Watch};
 use secrets::Wanted;
 use store::Store;
 

@@ -6,12 +6,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::api::{Pipeline, Promotion, Time};
-use crate::promotion::action::earlier;
-use crate::promotion::names::{order, order_of_mirror};
-use crate::promotion::pair::{index_of, mirror};
-use crate::promotion::plan::{counts, is_ended, is_terminating};
-use crate::promotion::policy::{MAX_AGE, retention};
+use relaybook_api::{Pipeline, Promotion, Time};
+use relaybook_core::promotion::action::earlier;
+use relaybook_core::promotion::names::{order, order_of_mirror};
+use relaybook_core::promotion::pair::{index_of, mirror};
+use relaybook_core::promotion::plan::{counts, is_ended, is_terminating};
+use relaybook_core::promotion::policy::{MAX_AGE, retention};
 
 /// Which promotion is deleted next, and when to look again.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -84,9 +84,9 @@ fn ended(promotion: &Promotion) -> Option<Time> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::promotion::{Phase, RetainPromotions};
-    use crate::promotion::testing::{PROD, at, mirror as shown_as, pipeline, promotion, rejected};
     use Phase::{Failed, Finished, Requested, Withdrawn};
+    use relaybook_api::promotion::{Phase, RetainPromotions};
+    use relaybook_core::promotion::testing::{PROD, at, mirror as shown_as, pipeline, promotion, rejected};
 
     /// Returns a pipeline that keeps this number, and whose status shows this promotion.
     fn keeping(keep: u32, shown: Option<&Promotion>) -> Pipeline {

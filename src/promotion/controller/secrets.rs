@@ -6,10 +6,10 @@
 use std::collections::{BTreeSet, HashMap};
 
 use super::index::{Key, Seen};
-use crate::api::Promotion;
-use crate::api::notification::credentials::SecretName;
-use crate::api::promotion::{GitRepository, Phase};
-use crate::promotion::policy::{policy, repository};
+use relaybook_api::Promotion;
+use relaybook_api::notification::credentials::SecretName;
+use relaybook_api::promotion::{GitRepository, Phase};
+use relaybook_core::promotion::policy::{policy, repository};
 
 /// The Secrets of all pipelines.
 #[derive(Debug, Default)]
@@ -77,11 +77,11 @@ mod tests {
     use kube::ResourceExt as _;
 
     use super::*;
-    use crate::api::Pipeline;
-    use crate::api::notification::ClientCertificate;
-    use crate::api::promotion::{GitTls, PromotionStrategy, SecretCa};
-    use crate::api::values::refs::{SecretKeyRef, SecretRef};
-    use crate::promotion::testing::{by_commit, by_pull_request, pipeline, promotion, with_policy};
+    use relaybook_api::Pipeline;
+    use relaybook_api::notification::ClientCertificate;
+    use relaybook_api::promotion::{GitTls, PromotionStrategy, SecretCa};
+    use relaybook_api::values::refs::{SecretKeyRef, SecretRef};
+    use relaybook_core::promotion::testing::{by_commit, by_pull_request, pipeline, promotion, with_policy};
 
     fn key(uid: &str) -> Key {
         Key { namespace: "team-a".into(), uid: uid.into() }

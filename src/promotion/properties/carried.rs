@@ -11,8 +11,8 @@ use proptest::test_runner::TestRunner;
 use super::outside::{Event as Outer, HAPPENS, Happens, is_open};
 use super::steps::outside_step;
 use super::*;
-use crate::api::promotion::PromotionStrategy;
-use crate::promotion::testing::{by_commit, by_pull_request};
+use relaybook_api::promotion::PromotionStrategy;
+use relaybook_core::promotion::testing::{by_commit, by_pull_request};
 
 /// Maximum number of steps of a history: an attempt needs many.
 const OUTSIDE_STEPS: usize = 120;

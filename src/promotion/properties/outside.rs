@@ -15,13 +15,13 @@ use std::time::Duration;
 use kube::ResourceExt as _;
 
 use super::server::Server;
-use crate::api::promotion::{LOOK, Phase};
-use crate::api::{Promotion, PromotionStatus, Time};
-use crate::promotion::progress::{Begun, Found, Lasts, Problem, Progress, Task};
-use crate::promotion::state::{kept, recorded};
-use crate::promotion::testing::{ENVIRONMENTS, PROD};
 use attempt::Attempt;
 pub(super) use forge::{Forge, is_open};
+use relaybook_api::promotion::{LOOK, Phase};
+use relaybook_api::{Promotion, PromotionStatus, Time};
+use relaybook_core::promotion::progress::{Begun, Found, Lasts, Problem, Progress, Task};
+use relaybook_core::promotion::state::{kept, recorded};
+use relaybook_core::promotion::testing::{ENVIRONMENTS, PROD};
 
 /// What happens to a request of an attempt.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -304,7 +304,7 @@ impl Server {
 
     /// Returns a promotion whose phase is not that of its pull request.
     pub(super) fn not_as_outside(&self) -> Option<String> {
-        use crate::api::promotion::PullRequestState::{Abandoned, Mergeable, Merged, Open};
+        use relaybook_api::promotion::PullRequestState::{Abandoned, Mergeable, Merged, Open};
         let forge = self.outside.forge();
         let wrong = self.promotions.values().find(|promotion| {
             let status = promotion.status.clone().unwrap_or_default();

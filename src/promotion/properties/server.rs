@@ -8,14 +8,14 @@ use kube::runtime::watcher::Event;
 
 use super::outside::Outside;
 use super::steps::Step;
-use crate::api::pipeline::EnvironmentStatus;
-use crate::api::promotion::{LOOK, MAX_STEPS, Phase, PromotedPipeline, PromotionPolicy, PromotionStrategy, RETRY};
-use crate::api::{Pipeline, Promotion, PromotionSpec, PromotionStatus, Status, Time};
 use crate::promotion::controller::index::{Index, Listing};
-use crate::promotion::names::{Order, labels, name, order, order_of_mirror};
-use crate::promotion::pair::{Pair, mirror};
-use crate::promotion::plan::{counts, is_new, newest};
-use crate::promotion::testing::{ENVIRONMENTS, at, automatic, environment, mirror as shown_as, pipeline};
+use relaybook_api::pipeline::EnvironmentStatus;
+use relaybook_api::promotion::{LOOK, MAX_STEPS, Phase, PromotedPipeline, PromotionPolicy, PromotionStrategy, RETRY};
+use relaybook_api::{Pipeline, Promotion, PromotionSpec, PromotionStatus, Status, Time};
+use relaybook_core::promotion::names::{Order, labels, name, order, order_of_mirror};
+use relaybook_core::promotion::pair::{Pair, mirror};
+use relaybook_core::promotion::plan::{counts, is_new, newest};
+use relaybook_core::promotion::testing::{ENVIRONMENTS, at, automatic, environment, mirror as shown_as, pipeline};
 
 mod mirroring;
 

@@ -1,7 +1,7 @@
 //! The steps of a history: what the cluster, the processes and people do, and what happens to the calls.
 
 use super::outside::{Event, Happens};
-use crate::promotion::testing::STAGING;
+use relaybook_core::promotion::testing::STAGING;
 
 /// What happens to a call.
 #[derive(Clone, Copy, Debug, PartialEq)]

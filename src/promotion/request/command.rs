@@ -1,16 +1,16 @@
 //! The calls of `relaybook promotions`, `relaybook promote` and `relaybook approve`.
 //!
 //! In: a client with the permissions of the user. Out: the promotions of a namespace, one new Promotion, or one approval.
-//! [`ask`](super::ask) decides which.
+//! [`ask`](relaybook_core::promotion::ask) decides which.
 
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt as _};
 use serde::Serialize;
 
-use crate::api::promotion::{Phase, PullRequestState};
-use crate::api::{Pipeline, Promotion, Time};
 use crate::k8s::guarded::Guarded;
-use crate::promotion::policy::strategy_name;
+use relaybook_api::promotion::{Phase, PullRequestState};
+use relaybook_api::{Pipeline, Promotion, Time};
+use relaybook_core::promotion::policy::strategy_name;
 
 /// Page size of a list.
 const PAGE: u32 = 500;
@@ -219,7 +219,7 @@ mod tests {
     fn a_row_has_the_fields_of_the_object() {
         let new = serde_json::to_value(row("a", 10, 1, 0)).unwrap();
         assert_eq!((&new["phase"], &new["request"], &new["pipeline"]), (&json!(null), &json!(0), &json!("web")));
-        let mut promotion = Promotion::new("a", crate::api::PromotionSpec { approved: true, ..Default::default() });
+        let mut promotion = Promotion::new("a", relaybook_api::PromotionSpec { approved: true, ..Default::default() });
         promotion.status = serde_json::from_value(json!({
             "phase": "Requested", "reason": "R", "attempts": 1, "step": 2, "location": "https://e.com/pulls/7",
             "pullRequest": {"number": 7, "state": "open"}, "commit": {"id": "1f2e3d4c5b6a", "branch": "b"},

@@ -3,5 +3,4 @@
 //! In: a pipeline, its Promotions, and the arguments. Out: the Promotion to create or to approve, or an error with a remedy ([`ask`], pure).
 //! [`command`] makes the calls to the API server with the permissions of the person, and returns rows for the output.
 
-pub mod ask;
 pub mod command;

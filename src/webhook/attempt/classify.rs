@@ -166,8 +166,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::api::notification::credentials::SecretKey;
     use crate::webhook::{Failure, Rule};
+    use relaybook_api::notification::credentials::SecretKey;
 
     const LATER: Option<Duration> = Some(Duration::from_secs(7));
 

@@ -12,12 +12,12 @@ use hyper_util::client::legacy;
 use rustls::CertificateError;
 
 use super::{AttemptResult, Failure, FailureKind, NotSent};
-use crate::api::duration_text;
 use crate::certificates::remedy;
 use crate::webhook::client::connect::{ConnectTimedOut, Unresolved};
 use crate::webhook::client::proxy::Proxy;
 use crate::webhook::egress::resolver::AllForbidden;
 use crate::webhook::request::exchange::Terms;
+use relaybook_api::duration_text;
 
 /// Why a request has no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -12,7 +12,7 @@ use jiff::civil::DateTime;
 use jiff::fmt::rfc2822::DateTimeParser;
 use jiff::tz::TimeZone;
 
-use crate::api::Time;
+use relaybook_api::Time;
 
 /// Maximum time for which a receiver can delay a lane.
 pub const MAX_RETRY_AFTER: Duration = Duration::from_hours(1);

@@ -1,6 +1,6 @@
 //! The trusted CA certificates and the client certificate of a connection.
 //!
-//! In: the settings of the endpoint ([`TlsRef`](crate::api::notification::credentials::TlsRef)), and the values of Secrets. Out: [`Tls`],
+//! In: the settings of the endpoint ([`TlsRef`](relaybook_api::notification::credentials::TlsRef)), and the values of Secrets. Out: [`Tls`],
 //! which creates the TLS configuration of a client. Its hash identifies the client, so equal settings are parsed only once.
 
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use sha2::{Digest as _, Sha256};
 
 use super::proxy::Proxy;
 use super::trust::{Trust, Verifies};
-use crate::api::notification::credentials::{CERTIFICATE, PRIVATE_KEY, SecretKey, SecretName};
 use crate::certificates::Bundle;
 use crate::webhook::attempt::NotSent;
 use crate::webhook::secrets::contents::Contents;
+use relaybook_api::notification::credentials::{CERTIFICATE, PRIVATE_KEY, SecretKey, SecretName};
 
 const NO_CERTIFICATE: &str = "contains no certificate in PEM format";
 const NO_IDENTITY: &str = "is not a private key in PEM format, or tls.crt is not a certificate in PEM format";

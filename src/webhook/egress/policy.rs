@@ -10,9 +10,9 @@ use ipnet::IpNet;
 use url::{Host, Url};
 
 use super::rule::Rule;
-use crate::api::values::address::{METADATA, embedded};
-use crate::api::values::refs::is_service;
 use crate::webhook::attempt::NotSent;
+use relaybook_api::values::address::{METADATA, embedded};
+use relaybook_api::values::refs::is_service;
 
 /// The allowed destinations of requests.
 #[derive(Clone, Debug, Default)]

@@ -7,8 +7,8 @@ use opentelemetry_proto::tonic::resource::v1::Resource;
 use opentelemetry_proto::tonic::trace::v1::{self as proto, ResourceSpans, ScopeSpans};
 use prost::Message as _;
 
-use crate::telemetry::Span;
-use crate::telemetry::spans::Value;
+use relaybook_telemetry::Span;
+use relaybook_telemetry::spans::Value;
 
 /// The flag for a sampled span, as in `traceparent`.
 const SAMPLED: u32 = 1;
@@ -85,7 +85,7 @@ mod tests {
     use opentelemetry_proto::tonic::collector::trace::v1::ExportTracePartialSuccess;
 
     use super::*;
-    use crate::telemetry::{SpanId, Trace};
+    use relaybook_telemetry::{SpanId, Trace};
 
     #[test]
     fn spans_are_written_completely() {

@@ -1,6 +1,6 @@
 //! Sends spans to the collector in the background. No other work waits for the collector.
 //!
-//! In: the queue of a [`Tracer`](crate::telemetry::Tracer). Out: requests with one batch each, one after another. A batch that the
+//! In: the queue of a [`Tracer`](relaybook_telemetry::Tracer). Out: requests with one batch each, one after another. A batch that the
 //! collector does not accept is retried a few times, then dropped and counted. If the queue is full in the meantime, new spans are
 //! dropped and counted.
 
@@ -16,9 +16,6 @@ use tokio_util::sync::CancellationToken;
 
 use super::collector::Collector;
 use super::encode::{Origin, refused};
-use crate::api::duration_text;
-use crate::telemetry::metrics::SpanResult;
-use crate::telemetry::{Metrics, Span};
 use crate::webhook::SendError;
 use crate::webhook::attempt::failure;
 use crate::webhook::client::connect::Connector;
@@ -28,6 +25,9 @@ use crate::webhook::client::{self, Exchange, Http};
 use crate::webhook::egress::resolver::Guarded;
 use crate::webhook::request::body::beginning;
 use crate::webhook::request::timely::Timely;
+use relaybook_api::duration_text;
+use relaybook_telemetry::metrics::SpanResult;
+use relaybook_telemetry::{Metrics, Span};
 
 /// Maximum number of spans in a request.
 const BATCH: usize = 512;

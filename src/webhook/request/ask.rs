@@ -11,11 +11,11 @@ use super::exchange::{Terms, deadline};
 use super::forge::{Answer, ForgeRequest, Login, Unanswered};
 use super::sender::{Sender, secret_wait};
 use super::signing::Signing;
-use crate::api::notification::credentials::{SecretKey, TOKEN};
-use crate::telemetry::metrics::ForgeClass;
 use crate::webhook::attempt::{NotSent, failure};
 use crate::webhook::client::traffic::Traffic;
 use crate::webhook::secrets::redact::Hidden;
+use relaybook_api::notification::credentials::{SecretKey, TOKEN};
+use relaybook_telemetry::metrics::ForgeClass;
 
 impl Sender {
     /// Sends one request, and counts its result. The call ends at its timeout, independent of the server. If the process was suspended at

@@ -15,13 +15,13 @@ use url::Url;
 use super::compose::Prepared;
 use super::sender::Sender;
 use super::timely::Timely;
-use crate::api::since_boot;
 use crate::webhook::attempt::NotSent;
 use crate::webhook::attempt::failure::{self, NoAnswer};
 use crate::webhook::client::proxy::Proxy;
 use crate::webhook::client::tls::Tls;
 use crate::webhook::client::traffic::Traffic;
 use crate::webhook::client::{ClientError, Exchange, Http};
+use relaybook_api::since_boot;
 
 /// A deadline that is detected this much too late passed while the process was suspended.
 const SUSPENDED_AFTER: Duration = Duration::from_millis(50);

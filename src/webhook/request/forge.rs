@@ -11,11 +11,11 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use url::Url;
 
-use crate::api::notification::credentials::{SecretName, TlsRef};
 use crate::webhook::attempt::failure::NoAnswer;
 use crate::webhook::attempt::{Failure, NotSent};
 use crate::webhook::request::body::READ;
 use crate::webhook::secrets::redact::{Beginning, Hidden};
+use relaybook_api::notification::credentials::{SecretName, TlsRef};
 
 /// One request whose whole answer is needed, with credentials by reference.
 #[derive(Clone)]
@@ -35,7 +35,7 @@ pub struct ForgeRequest {
     pub tls: TlsRef,
     /// Timeout of the whole request: the wait for a Secret, name resolution, connection, request, and all of the answer.
     pub timeout: Duration,
-    /// The end of that time, by [`crate::api::since_boot`]. Nothing is sent after it, even if the process was suspended in between.
+    /// The end of that time, by [`relaybook_api::since_boot`]. Nothing is sent after it, even if the process was suspended in between.
     pub until: Duration,
     /// Timeout of name resolution, connection and TLS.
     pub connect_timeout: Duration,

@@ -7,9 +7,9 @@ use bytes::Bytes;
 use http::{HeaderName, HeaderValue};
 use url::Url;
 
-use crate::api::notification::Method;
-use crate::api::notification::credentials::{AuthRef, SecretKey, SecretName, TlsRef};
 use crate::webhook::secrets::redact::Hidden;
+use relaybook_api::notification::Method;
+use relaybook_api::notification::credentials::{AuthRef, SecretKey, SecretName, TlsRef};
 
 /// One rendered request, with credentials by reference.
 #[derive(Clone)]
@@ -36,7 +36,7 @@ pub struct Outgoing {
     pub tls: TlsRef,
     /// Timeout of the whole attempt: the wait for a Secret, name resolution, connection, request and answer.
     pub timeout: Duration,
-    /// The end of that time, by [`crate::api::since_boot`]. Nothing is sent after it, even if the process was suspended in between.
+    /// The end of that time, by [`relaybook_api::since_boot`]. Nothing is sent after it, even if the process was suspended in between.
     pub until: Duration,
     /// Timeout of name resolution, connection and TLS.
     pub connect_timeout: Duration,

@@ -16,10 +16,6 @@ use super::compose::{self, Credentials, Prepared, credentials, parsed_url, secre
 use super::exchange::{Terms, deadline};
 use super::outgoing::{Destination, Outgoing};
 use super::signing::Signing;
-use crate::api::notification::credentials::{Authorities, SecretName, TlsRef};
-use crate::api::values::redirect::redirect_origin;
-use crate::api::{self, Time};
-use crate::telemetry::Metrics;
 use crate::webhook::SendError;
 use crate::webhook::attempt::retry_after;
 use crate::webhook::attempt::{Attempt, AttemptResult, NotSent};
@@ -32,6 +28,10 @@ use crate::webhook::egress::policy::Policy;
 use crate::webhook::secrets::Secrets;
 use crate::webhook::secrets::contents::Contents;
 use crate::webhook::secrets::redact::{Beginning, Hidden, withheld};
+use relaybook_api::Time;
+use relaybook_api::notification::credentials::{Authorities, SecretName, TlsRef};
+use relaybook_api::values::redirect::redirect_origin;
+use relaybook_telemetry::Metrics;
 
 /// How long a request waits for the first event of the watch of a Secret.
 const SECRET_WAIT: Duration = Duration::from_secs(2);
@@ -107,7 +107,7 @@ impl Sender {
     pub async fn send(&self, out: Outgoing) -> Attempt {
         let deadline = deadline(out.timeout, out.until);
         let prepared = self.prepare(&out, deadline).await;
-        let (started, clock) = (api::now(), Instant::now());
+        let (started, clock) = (relaybook_api::now(), Instant::now());
         let result = match prepared {
             Ok(prepared) => self.exchange(&out, prepared, started, deadline).await,
             Err(why) => AttemptResult::NotSent(why),
@@ -221,7 +221,7 @@ impl Sender {
         deadline: Instant,
     ) -> (AttemptResult, bool) {
         let status = response.status().as_u16();
-        let retry_after = retry_after::requested(status, response.headers(), api::now());
+        let retry_after = retry_after::requested(status, response.headers(), relaybook_api::now());
         let redirect = redirected(&response, prepared).filter(|_| !out.withhold_answer);
         let Read { body, late } = beginning(response.into_body(), deadline).await;
         let body = if out.withhold_answer { withheld(&body) } else { prepared.hidden.shown(&body) };

@@ -3,10 +3,10 @@
 use http::{HeaderName, HeaderValue};
 use standardwebhooks::Webhook;
 
-use crate::api::notification::credentials::{SecretKey, SecretName};
 use crate::webhook::attempt::NotSent;
 use crate::webhook::secrets::contents::Contents;
 use crate::webhook::secrets::redact::Hidden;
+use relaybook_api::notification::credentials::{SecretKey, SecretName};
 
 pub(in crate::webhook) const WEBHOOK_SIGNATURE: HeaderName = HeaderName::from_static("webhook-signature");
 

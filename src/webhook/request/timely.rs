@@ -17,7 +17,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 
-use crate::api::since_boot;
+use relaybook_api::since_boot;
 
 /// Maximum number of bytes in a part. The body of a delivery seldom has more.
 const PART: usize = 64 * 1024;

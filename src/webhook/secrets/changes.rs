@@ -9,7 +9,7 @@ use std::sync::{Arc, Weak};
 
 use tokio::sync::Notify;
 
-use crate::api::notification::credentials::SecretName;
+use relaybook_api::notification::credentials::SecretName;
 
 /// The list of listeners, to which changes are announced.
 #[derive(Clone, Debug, Default)]

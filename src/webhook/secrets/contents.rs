@@ -9,10 +9,10 @@ use std::fmt;
 use k8s_openapi::api::core::v1::Secret;
 use secrecy::{ExposeSecret as _, SecretSlice};
 
-use crate::api::notification::credentials::SecretKey;
-use crate::api::values::hook_keys::{Flaw, LENGTHS, PREFIX, flaw, trimmed};
-use crate::api::values::refs::INBOUND;
 use crate::webhook::attempt::NotSent;
+use relaybook_api::notification::credentials::SecretKey;
+use relaybook_api::values::hook_keys::{Flaw, LENGTHS, PREFIX, flaw, trimmed};
+use relaybook_api::values::refs::INBOUND;
 
 /// Maximum number of keys of hooks in one Secret. A rotation needs two.
 pub(in crate::webhook) const MAX_HOOK_KEYS: usize = 4;

@@ -7,10 +7,10 @@ use kube::{Api, Client};
 use tokio::sync::watch::Receiver;
 
 use super::{Secrets, Slot};
-use crate::api::notification::credentials::SecretName;
 use crate::k8s::watch::{NamedWatches, Seen};
-use crate::telemetry::Metrics;
-use crate::telemetry::metrics::Watch;
+use relaybook_api::notification::credentials::SecretName;
+use relaybook_telemetry::Metrics;
+use relaybook_telemetry::metrics::Watch;
 
 /// Keeps [`Secrets`] in sync with the API server.
 pub struct SecretWatches {
@@ -75,10 +75,10 @@ mod tests {
     use kube::runtime::watcher;
 
     use super::*;
-    use crate::api::notification::credentials::SecretKey;
     use crate::k8s::watch::{TermNumber, follow};
     use crate::webhook::secrets::tests::{secret, token};
     use crate::webhook::{NotSent, Policy};
+    use relaybook_api::notification::credentials::SecretKey;
 
     #[tokio::test]
     async fn the_last_value_is_kept_when_the_watch_fails() {

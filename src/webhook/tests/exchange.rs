@@ -13,8 +13,8 @@ use super::hostile::flooding;
 use super::http2::{DATA, END_HEADERS, HEADERS, Http2, RST_STREAM, STATUS_200, offering_http2};
 use super::tls::{authority, issued_for, trusting_ca};
 use super::*;
-use crate::api::notification::credentials::{Authorities, SecretName};
 use crate::webhook::request::timely::Timely;
+use relaybook_api::notification::credentials::{Authorities, SecretName};
 
 const MIB: usize = 1024 * 1024;
 
@@ -27,7 +27,7 @@ pub(super) fn asking(url: impl AsRef<str>) -> ForgeRequest {
         login: None,
         tls: TlsRef::default(),
         timeout: LONG,
-        until: crate::api::since_boot() + LONG,
+        until: relaybook_api::since_boot() + LONG,
         connect_timeout: Duration::from_secs(5),
         limit: 8 * MIB,
     }
@@ -307,7 +307,7 @@ async fn nothing_is_sent_after_the_end() {
     let server = Receiver::answering(OK).await;
     let sender = sender();
     for (method, body) in [(HttpMethod::GET, ""), (HttpMethod::POST, ""), (HttpMethod::POST, "{}")] {
-        let (until, body) = (crate::api::since_boot(), Bytes::from_static(body.as_bytes()));
+        let (until, body) = (relaybook_api::since_boot(), Bytes::from_static(body.as_bytes()));
         let failure = failed(sender.ask(ForgeRequest { method, body, until, ..of(&server, "/") }).await);
         assert_eq!(failure.kind, FailureKind::Timeout);
     }

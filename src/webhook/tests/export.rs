@@ -7,8 +7,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::api;
-use crate::telemetry::{Span, Tracer};
+use relaybook_telemetry::{Span, Tracer};
 
 /// A collector that answers with these statuses, and then with 200.
 struct Taker {
@@ -75,7 +74,7 @@ fn exporter(address: SocketAddr) -> (Tracer, Exporter, Metrics) {
 fn make(tracer: &Tracer, count: i64) {
     for serial in 0..count {
         let trace = tracer.trace("p", serial).unwrap();
-        let (start, end) = (api::now(), api::now());
+        let (start, end) = (relaybook_api::now(), relaybook_api::now());
         let attributes = Vec::new();
         let id = trace.root();
         tracer.take(Span { trace, id, parent: None, name: "x", is_call: false, start, end, attributes, error: None });

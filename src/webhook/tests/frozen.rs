@@ -17,8 +17,8 @@ async fn a_body_that_is_read_too_late_is_not_sent() {
         (|until| Timely::new(Bytes::new(), until), "content-length: 0\r\n", "\r\n\r\n"),
         (Timely::none, "", "\r\n\r\n"),
     ] {
-        assert!(send(body, crate::api::since_boot()).await.is_err());
-        assert_eq!(send(body, crate::api::since_boot() + LONG).await.unwrap().status(), 200);
+        assert!(send(body, relaybook_api::since_boot()).await.is_err());
+        assert_eq!(send(body, relaybook_api::since_boot() + LONG).await.unwrap().status(), 200);
         let requests = std::mem::take(&mut *receiver.requests.lock());
         assert_eq!(requests.len(), 1, "{requests:?}");
         assert!(requests[0].contains(head) && requests[0].ends_with(end), "{requests:?}");

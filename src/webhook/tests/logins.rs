@@ -4,8 +4,8 @@ use http::HeaderValue;
 
 use super::exchange::{asking, bearer, git, named, not_sent, of};
 use super::*;
-use crate::api::notification::credentials::Authorities;
-use crate::api::values::refs::INBOUND;
+use relaybook_api::notification::credentials::Authorities;
+use relaybook_api::values::refs::INBOUND;
 
 #[tokio::test]
 async fn a_login_is_sent_in_its_header() {

@@ -4,7 +4,7 @@ use tokio::io::copy_bidirectional;
 
 use super::tls::{authority, issued_for, receiver, trusting_ca};
 use super::*;
-use crate::api::notification::credentials::Authorities;
+use relaybook_api::notification::credentials::Authorities;
 
 /// Only the proxies of these tests can resolve this name.
 const HOST: &str = "hooks.example";

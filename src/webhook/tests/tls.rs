@@ -10,7 +10,7 @@ use rustls::{RootCertStore, ServerConfig, ServerConnection, StreamOwned};
 
 use super::exchange::asking;
 use super::*;
-use crate::api::notification::credentials::{Authorities, SecretName, TlsRef};
+use relaybook_api::notification::credentials::{Authorities, SecretName, TlsRef};
 
 /// Starts a receiver with this certificate, and returns its address.
 pub(super) fn receiver(chain: Vec<CertificateDer<'static>>, key: &KeyPair) -> SocketAddr {

@@ -2,7 +2,7 @@
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
-use relaybook::api::Pipeline;
+use relaybook_api::Pipeline;
 use serde_json::{Value, json};
 
 use super::{Stage, secret};

@@ -1,7 +1,7 @@
 //! An object whose state depends on objects of another kind, on a cluster that does not have that kind or denies access to it.
 
-use relaybook::api::conditions::ConditionStatus;
-use relaybook::api::{Pipeline, Status};
+use relaybook_api::conditions::ConditionStatus;
+use relaybook_api::{Pipeline, Status};
 use serde_json::{Value, json};
 
 use super::rights::{account, allow_kind};
@@ -35,7 +35,7 @@ async fn a_repository_with_unreadable_bundles_is_unknown() {
     let because = "the state also depends on objects of kind Bundle: cluster clusters-parts.eu";
     assert_eq!(message, format!("{because} has no kind Bundle in fleet.cattle.io/v1alpha1"));
     let says = |reason: &'static str| {
-        move |c: &relaybook::api::conditions::Condition| c.status == ConditionStatus::False && c.reason == reason
+        move |c: &relaybook_api::conditions::Condition| c.status == ConditionStatus::False && c.reason == reason
     };
     stage.local.pipeline_condition("shop", "Ready", says("KindNotFound")).await;
 
@@ -52,8 +52,7 @@ async fn a_repository_with_unreadable_bundles_is_unknown() {
     stage.runs("shop", 0, "c1").await;
     stage.witness("shop", &receiver).await;
     commit("c2").await;
-    let waits =
-        |t: &relaybook::api::pipeline::TargetStatus| t.status == Status::InProgress && t.reason == "BundleNotUpdated";
+    let waits = |t: &relaybook_api::pipeline::TargetStatus| t.status == Status::InProgress && t.reason == "BundleNotUpdated";
     stage.seen("shop", 0, "waits for its Bundle", waits).await;
     let labels = json!({"metadata": {"labels": of_repo("web", "c2")}});
     crate::fleet::patch(&stage.remote, "Bundle", "web", labels).await;

@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::Secret;
-use relaybook::api::Pipeline;
-use relaybook::api::pipeline::TargetStatus;
+use relaybook_api::Pipeline;
+use relaybook_api::pipeline::TargetStatus;
 use serde_json::json;
 
 use super::{Stage, TAKES, secret};

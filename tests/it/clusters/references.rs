@@ -2,8 +2,8 @@
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
-use relaybook::api::Pipeline;
-use relaybook::api::conditions::ConditionStatus;
+use relaybook_api::Pipeline;
+use relaybook_api::conditions::ConditionStatus;
 use serde_json::{Value, json};
 
 use super::{Stage, object, secret};
@@ -86,7 +86,7 @@ async fn a_broken_cluster_reference_shows_the_remedy_and_recovers() {
     stage.pipeline("shop", &[secret("eu")]).await;
     let _relaybook = stage.relaybook_with(&[]).await;
     let ready = async |reason: &str, words: &str| {
-        let holds = |c: &relaybook::api::conditions::Condition| {
+        let holds = |c: &relaybook_api::conditions::Condition| {
             c.status == ConditionStatus::False && c.reason == reason && c.message.contains(words)
         };
         stage.local.pipeline_condition("shop", "Ready", holds).await

@@ -4,8 +4,8 @@ use k8s_openapi::api::core::v1::ServiceAccount;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use kube::api::{Api, DeleteParams, PostParams};
 use kube::config::Kubeconfig;
-use relaybook::api::conditions::{Condition, ConditionStatus};
-use relaybook::api::{Pipeline, Status};
+use relaybook_api::conditions::{Condition, ConditionStatus};
+use relaybook_api::{Pipeline, Status};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -132,7 +132,7 @@ async fn a_selection_of_all_namespaces_requires_a_cluster_role_and_hides_no_targ
 
     // With a ClusterRole one watch serves both, and nothing is reported because of that.
     allow(&stage, "reader").await;
-    let runs = |t: &relaybook::api::pipeline::TargetStatus| t.status == Status::Current && t.revision == "1";
+    let runs = |t: &relaybook_api::pipeline::TargetStatus| t.status == Status::Current && t.revision == "1";
     stage.seen("all", 0, "api is selected", runs).await;
     stage.remote.ship("web", "3").await;
     stage.runs("shop", 0, "3").await;

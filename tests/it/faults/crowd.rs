@@ -3,7 +3,7 @@
 use futures::future::join_all;
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::api::{Patch, PatchParams};
-use relaybook::api::Status;
+use relaybook_api::Status;
 use serde_json::json;
 
 use crate::support::relaybook::Options;

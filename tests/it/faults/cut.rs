@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::ResourceExt as _;
-use relaybook::api::Delivery;
+use relaybook_api::Delivery;
 use serde_json::json;
 
 use super::{Stage, is};

@@ -4,7 +4,7 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use relaybook::api::{Delivery, Outcome};
+use relaybook_api::{Delivery, Outcome};
 use serde_json::json;
 
 use super::{Stage, is};

@@ -3,7 +3,7 @@
 
 use futures::future::join_all;
 use kube::ResourceExt as _;
-use relaybook::api::{Delivery, Outcome};
+use relaybook_api::{Delivery, Outcome};
 use serde_json::json;
 
 use super::{Stage, is};

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use kube::api::{Patch, PatchParams};
-use relaybook::api::{Change, Delivery, Status};
+use relaybook_api::{Change, Delivery, Status};
 use serde_json::json;
 
 use super::Stage;

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use futures::future::join_all;
-use relaybook::api::Delivery;
+use relaybook_api::Delivery;
 use serde_json::json;
 
 use super::Stage;

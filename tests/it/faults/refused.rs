@@ -1,6 +1,6 @@
 //! Writes that the API server rejects: no result is lost, and no request is repeated because a write failed.
 
-use relaybook::api::Delivery;
+use relaybook_api::Delivery;
 use serde_json::json;
 
 use super::Stage;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use k8s_openapi::api::core::v1::ConfigMap;
-use relaybook::api::conditions::ConditionStatus;
+use relaybook_api::conditions::ConditionStatus;
 use serde_json::json;
 
 use super::Stage;
@@ -134,7 +134,7 @@ async fn without_permission_to_write_cursors() {
     for notification in ["hook", "other"] {
         stage.receiver.wait(&format!("/{notification}/web"), 2).await;
     }
-    let taken = |d: &relaybook::api::Delivery| d.status.as_ref().is_some_and(|s| s.outcome.is_some());
+    let taken = |d: &relaybook_api::Delivery| d.status.as_ref().is_some_and(|s| s.outcome.is_some());
     for notification in ["hook", "other"] {
         stage.world.delivery("Deployed 3", |d| d.spec.notification == notification && taken(d)).await;
     }
@@ -281,8 +281,8 @@ async fn unreadable_secrets_are_watched_with_backoff() {
     }
     proxy.remove(rule);
     within(HEALS, "all Secrets are read", async || {
-        let all = world.api::<relaybook::api::Notification>().list(&kube::api::ListParams::default()).await.unwrap();
-        let ready = |n: &relaybook::api::Notification| {
+        let all = world.api::<relaybook_api::Notification>().list(&kube::api::ListParams::default()).await.unwrap();
+        let ready = |n: &relaybook_api::Notification| {
             let conditions = n.status.as_ref().map(|s| s.conditions.clone()).unwrap_or_default();
             conditions.iter().any(|c| c.type_ == "Ready" && c.status == ConditionStatus::True)
         };

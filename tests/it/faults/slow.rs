@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use relaybook::api::Outcome;
+use relaybook_api::Outcome;
 use serde_json::{Value, json};
 
 use super::Stage;

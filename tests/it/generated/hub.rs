@@ -7,7 +7,7 @@
 
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
-use relaybook::api::{Pipeline, Status};
+use relaybook_api::{Pipeline, Status};
 use serde_json::{Value, json};
 
 use crate::support::relaybook::Options;

@@ -1,6 +1,6 @@
 //! Bundles as targets, charts of a `HelmOp`, settings that an override refuses, and a selector that is edited.
 
-use relaybook::api::Pipeline;
+use relaybook_api::Pipeline;
 use serde_json::{Value, json};
 
 use super::hub::{Hub, environment};
@@ -170,7 +170,7 @@ async fn a_commit_status_needs_neither_repository_nor_revision_as_parameter() {
     hub.world.cursor("shop", "hook").await;
     eventually("the listed target lacks a repository", async || {
         let dispatched = hub.world.get_pipeline("shop").await.status.unwrap_or_default().dispatched.unwrap_or_default();
-        let named = |n: &&relaybook::api::pipeline::NotReadyNotification| {
+        let named = |n: &&relaybook_api::pipeline::NotReadyNotification| {
             n.target.as_deref().is_some_and(|t| t.starts_with("listed/"))
         };
         match dispatched.notifications.iter().find(named) {

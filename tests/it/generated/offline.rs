@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures::future::join_all;
-use relaybook::api::Time;
+use relaybook_api::Time;
 use serde_json::json;
 
 use super::hub::{Hub, environment};

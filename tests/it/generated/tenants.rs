@@ -1,7 +1,7 @@
 //! Workspaces that must not see each other, and permissions of the chart.
 
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, PostParams};
-use relaybook::api::Pipeline;
+use relaybook_api::Pipeline;
 use serde_json::{Value, json};
 
 use super::hub::{Hub, env, environment};

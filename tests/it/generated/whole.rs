@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::core::v1::LimitRange;
 use k8s_openapi::api::events::v1::Event;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams, PostParams};
-use relaybook::api::conditions::ConditionStatus;
-use relaybook::api::{Pipeline, PipelineStatus};
+use relaybook_api::conditions::ConditionStatus;
+use relaybook_api::{Pipeline, PipelineStatus};
 use serde_json::{Value, json};
 
 use super::hub::{Hub, environment};

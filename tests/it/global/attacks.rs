@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use relaybook::api::{Delivery, Notification, Outcome, Pipeline};
+use relaybook_api::{Delivery, Notification, Outcome, Pipeline};
 use serde_json::json;
 
 use super::broken::{all_arrived, answer, stuck};

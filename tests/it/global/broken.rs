@@ -1,8 +1,8 @@
 //! The global configuration becomes invalid. The last valid one stays in force, and an Event, a metric and conditions report the problem.
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use relaybook::api::Delivery;
-use relaybook::api::conditions::{ConditionStatus, get};
+use relaybook_api::Delivery;
+use relaybook_api::conditions::{ConditionStatus, get};
 use serde_json::{Value, json};
 
 use super::{MAP, Stage, everywhere};

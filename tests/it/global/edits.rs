@@ -1,7 +1,7 @@
 //! Edits of the global configuration while Relaybook runs and while it is stopped.
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use relaybook::api::{Notification, Outcome};
+use relaybook_api::{Notification, Outcome};
 use serde_json::json;
 
 use super::{MAP, Stage, everywhere, homes, is};

@@ -1,8 +1,8 @@
 //! Layers over the global configuration: which layer wins, whose Secrets are read, in which namespace the deliveries are stored, and what a
 //! team is not shown.
 
-use relaybook::api::pipeline::NotReadyNotification;
-use relaybook::api::{Delivery, Notification, Outcome, Pipeline};
+use relaybook_api::pipeline::NotReadyNotification;
+use relaybook_api::{Delivery, Notification, Outcome, Pipeline};
 use serde_json::json;
 
 use super::{Stage, everywhere, homes, is};

@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use relaybook::api::pipeline::Dispatched;
-use relaybook::api::{Outcome, Pipeline, Time};
+use relaybook_api::pipeline::Dispatched;
+use relaybook_api::{Outcome, Pipeline, Time};
 use serde_json::{Value, json};
 
 use super::{MAP, Stage, everywhere};

@@ -1,6 +1,6 @@
 //! Five layers, each with its own receiver; and pipelines of one name in two namespaces, one of which is deleted and created again.
 
-use relaybook::api::{Notification, Pipeline};
+use relaybook_api::{Notification, Pipeline};
 use serde_json::{Value, json};
 
 use super::{Stage, everywhere, homes};

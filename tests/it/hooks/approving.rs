@@ -5,8 +5,8 @@ use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
-use relaybook::api::Promotion;
-use relaybook::api::promotion::Phase;
+use relaybook_api::Promotion;
+use relaybook_api::promotion::Phase;
 use serde_json::json;
 
 use super::{KEY, Stage};

@@ -4,8 +4,8 @@
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::events::v1::Event;
 use kube::api::ListParams;
-use relaybook::api::Pipeline;
-use relaybook::api::conditions::{Condition, get};
+use relaybook_api::Pipeline;
+use relaybook_api::conditions::{Condition, get};
 use serde_json::json;
 
 use super::{KEY, Stage, approval, post};

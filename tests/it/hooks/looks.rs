@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use futures::{StreamExt as _, stream};
-use relaybook::api::promotion::Phase;
+use relaybook_api::promotion::Phase;
 use serde_json::json;
 
 use super::{KEY, LOOK, Stage, post, sign};

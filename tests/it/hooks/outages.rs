@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, TcpListener};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::ResourceExt as _;
 use kube::api::ListParams;
-use relaybook::api::promotion::Phase;
+use relaybook_api::promotion::Phase;
 
 use super::{KEY, Stage, approval, post};
 use crate::support::relaybook::Options;

@@ -4,8 +4,8 @@ use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
 use kube::api::ListParams;
-use relaybook::api::promotion::Phase;
-use relaybook::api::{Pipeline, Promotion, Time};
+use relaybook_api::promotion::Phase;
+use relaybook_api::{Pipeline, Promotion, Time};
 use serde_json::{Value, json};
 
 use super::{Answer, CLIENT, KEY, LOOK, Stage, approval, exchange, post, request, sign};

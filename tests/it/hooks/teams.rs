@@ -2,9 +2,9 @@
 //! Relaybook sends.
 
 use k8s_openapi::api::core::v1::Secret;
-use relaybook::api::Pipeline;
-use relaybook::api::conditions::ConditionStatus;
-use relaybook::api::promotion::Phase;
+use relaybook_api::Pipeline;
+use relaybook_api::conditions::ConditionStatus;
+use relaybook_api::promotion::Phase;
 use serde_json::json;
 
 use super::{KEY, Stage, approval, post, sign};
@@ -144,7 +144,7 @@ async fn relaybook_sends_nothing_with_a_key_of_hooks() {
     world.ready("hook").await;
     world.ship("live", "3").await;
     for name in names {
-        let waits = |d: &relaybook::api::Delivery| {
+        let waits = |d: &relaybook_api::Delivery| {
             let status = d.status.clone().unwrap_or_default();
             d.spec.notification == name && status.reason.as_deref() == Some("SecretReserved") && status.attempts == 0
         };

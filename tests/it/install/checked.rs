@@ -92,7 +92,7 @@ async fn helm_test_checks_crds_permissions_and_readiness() {
     let waiting = check();
     assert!(waiting.args.iter().any(|arg| arg.starts_with("--wait=")), "{:?}", waiting.args);
     let waiting = tokio::spawn(async move { waiting.run().await });
-    for crd in relaybook::api::crds() {
+    for crd in relaybook_api::crds() {
         control_plane::install(&own.client, &crd).await;
     }
     let (code, lines, words) = waiting.await.expect("joined");

@@ -13,7 +13,7 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::ResourceExt as _;
 use kube::api::{Api, ListParams};
-use relaybook::api::Delivery;
+use relaybook_api::Delivery;
 
 use crate::support::chart::{answer, helm, root};
 use crate::support::control_plane::{self, ControlPlane};

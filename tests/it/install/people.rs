@@ -6,7 +6,7 @@ use std::process::{Command, Output, Stdio};
 
 use kube::ResourceExt as _;
 use kube::api::{Api, Patch, PatchParams};
-use relaybook::api::{Delivery, Outcome};
+use relaybook_api::{Delivery, Outcome};
 use serde_json::{Value, json};
 
 use super::{client, kubeconfig, namespaces, render};

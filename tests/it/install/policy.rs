@@ -6,7 +6,7 @@ use std::path::Path;
 
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, PropagationPolicy};
 use kube::{Client, Config, ResourceExt as _};
-use relaybook::api::{Delivery, Pipeline, PipelineSet, Promotion};
+use relaybook_api::{Delivery, Pipeline, PipelineSet, Promotion};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 

@@ -74,7 +74,7 @@ fn the_namespaced_overlay_is_the_chart_with_one_watched_namespace() {
 
 #[test]
 fn the_crds_are_those_of_the_program() {
-    let ours = by_name(relaybook::api::crds().iter().map(|crd| serde_json::to_value(crd).expect("JSON")).collect());
+    let ours = by_name(relaybook_api::crds().iter().map(|crd| serde_json::to_value(crd).expect("JSON")).collect());
     assert_eq!(kustomized("deploy/kustomize/crds"), ours);
     let chart =
         by_name(render("relaybook", "relaybook-system", &json!({})).of("CustomResourceDefinition").cloned().collect());

@@ -1,6 +1,6 @@
 //! Templates that compile slowly delay only their own namespace.
 
-use relaybook::api::{Notification, Pipeline};
+use relaybook_api::{Notification, Pipeline};
 use serde_json::{Value, json};
 
 use super::{shop, to};

@@ -1,6 +1,6 @@
 //! Edits of layers while deliveries are pending: the deliveries follow the edits in order, and none is lost or repeated.
 
-use relaybook::api::Outcome;
+use relaybook_api::Outcome;
 use serde_json::json;
 
 use super::{begun, own, reason, relay, shop, start, to, told};
@@ -99,7 +99,7 @@ async fn a_removed_pipeline_notification_cancels_its_pending_deliveries() {
     }
     relay(&world, "", json!([])).await;
     relay(&world, "dev/web", json!([])).await;
-    let gone = |d: &relaybook::api::Delivery| {
+    let gone = |d: &relaybook_api::Delivery| {
         reason(d) == "NotificationGone" && d.status.as_ref().and_then(|s| s.outcome) == Some(Outcome::Canceled)
     };
     for name in ["own", "single"] {

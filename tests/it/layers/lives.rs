@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use relaybook::api::{Delivery, Notification, Outcome, Pipeline};
+use relaybook_api::{Delivery, Notification, Outcome, Pipeline};
 use serde_json::{Value, json};
 
 use super::{no_trouble, reason, relay, shop, start, to, told, trouble};

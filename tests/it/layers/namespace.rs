@@ -2,8 +2,8 @@
 
 use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams};
-use relaybook::api::conditions::{DELIVERING, READY};
-use relaybook::api::{Notification, Pipeline, PipelineSet};
+use relaybook_api::conditions::{DELIVERING, READY};
+use relaybook_api::{Notification, Pipeline, PipelineSet};
 use serde_json::{Value, json};
 
 use super::{attempts, body, lay, reason, signed, template, told, trouble, troubles};
@@ -21,7 +21,7 @@ async fn start(world: &World, other: &World, args: &[&str]) -> Relaybook {
 
 /// Waits until the status of a Notification has this number of pipelines and this reason of `Ready`.
 async fn is_layer_of(world: &World, name: &str, pipelines: i64, reason: &str) -> String {
-    let holds = |condition: &relaybook::api::conditions::Condition| condition.reason == reason;
+    let holds = |condition: &relaybook_api::conditions::Condition| condition.reason == reason;
     let ready = world.condition(name, READY, holds).await;
     eventually(&format!("{name} is a layer of {pipelines} pipelines"), async || {
         let status = world.get_notification(name).await.status.unwrap_or_default();
@@ -154,7 +154,7 @@ async fn nobody_uses_notifications_of_a_namespace_that_did_not_accept_it() {
         )
         .await;
     let relaybook = start(&stranger, &victim, &["--no-cross-namespace-refs"]).await;
-    let refused = |condition: &relaybook::api::conditions::Condition| condition.reason == "CrossNamespaceLayer";
+    let refused = |condition: &relaybook_api::conditions::Condition| condition.reason == "CrossNamespaceLayer";
     let refused = stranger.pipeline_condition("shop", READY, refused).await;
     assert!(refused.message.contains("layerNamespace layers-victim"), "{}", refused.message);
     is_layer_of(&victim, "hook", 0, "NoPipeline").await;
@@ -162,7 +162,7 @@ async fn nobody_uses_notifications_of_a_namespace_that_did_not_accept_it() {
 
     let watch = vec![stranger.ns.clone()];
     let relaybook = Relaybook::with(&stranger, Options { watch, ..Options::of(&stranger) }).await;
-    let unwatched = |condition: &relaybook::api::conditions::Condition| condition.reason == "NamespaceNotWatched";
+    let unwatched = |condition: &relaybook_api::conditions::Condition| condition.reason == "NamespaceNotWatched";
     let unwatched = stranger.pipeline_condition("shop", READY, unwatched).await;
     assert!(unwatched.message.contains("--watch-namespace"), "{}", unwatched.message);
     drop(relaybook);

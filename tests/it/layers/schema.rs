@@ -1,7 +1,7 @@
 //! Which layers the API server accepts and rejects, and how it merges the layers of several field managers.
 
 use kube::api::{Patch, PatchParams, PostParams};
-use relaybook::api::Pipeline;
+use relaybook_api::Pipeline;
 use serde_json::{Value, json};
 
 use super::lay;

@@ -133,7 +133,7 @@ async fn a_trigger_that_matches_no_environment_says_so() {
         ready.message
     );
     world.warning("hook", "TriggerMatchesNothing").await;
-    world.patch::<relaybook::api::Notification>("hook", json!({"spec": triggers("prod")})).await;
+    world.patch::<relaybook_api::Notification>("hook", json!({"spec": triggers("prod")})).await;
     world.condition("hook", "Ready", |c| c.reason == "Configured").await;
 
     // Nor is a layer for a misspelt notification.

@@ -131,7 +131,7 @@ async fn a_receiver_that_refuses_is_on_every_screen_that_it_concerns() {
     let _relaybook = Relaybook::start(&world).await;
     world.observed("shop").await;
     world.ship("web", "2").await;
-    world.condition("chat", "Delivering", |c| c.status == relaybook::api::conditions::ConditionStatus::False).await;
+    world.condition("chat", "Delivering", |c| c.status == relaybook_api::conditions::ConditionStatus::False).await;
     let page = OwnPage::start(&world.kubeconfig, &["--controller-namespace", &world.ns]).await;
     let ns = &world.ns;
     for (path, words) in [

@@ -2,7 +2,7 @@
 //! a whole environment.
 
 use kube::ResourceExt as _;
-use relaybook::api::{Delivery, Outcome, Pipeline};
+use relaybook_api::{Delivery, Outcome, Pipeline};
 use serde_json::json;
 
 use super::person::{OwnPage, ask, token};
@@ -27,7 +27,7 @@ async fn refused(ns: &str, receiver: &Receiver) -> Stage {
         "triggers": [{"type": "Deployed"}, {"type": "EnvironmentReady"}],
         "template": {"inline": {"body": body}},
     });
-    stage.team.create::<relaybook::api::Notification>(json!({"metadata": {"name": "chat"}, "spec": spec})).await;
+    stage.team.create::<relaybook_api::Notification>(json!({"metadata": {"name": "chat"}, "spec": spec})).await;
     stage.team.pipeline("shop", &["dev/web", "prod/api"]).await;
     let header = |value: &str| json!([{"name": "chat", "endpoint": {"headers": {"X-Layer": value}}}]);
     let mut environments = serde_json::to_value(stage.team.get_pipeline("shop").await.spec.environments).unwrap();

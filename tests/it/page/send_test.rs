@@ -1,6 +1,6 @@
 //! A test changes nothing: it is a message that says what it is, it is sent only after a confirmation, and all else is refused.
 
-use relaybook::api::Notification;
+use relaybook_api::Notification;
 use serde_json::{Value, json};
 
 use super::access::hidden;

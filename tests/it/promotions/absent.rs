@@ -1,7 +1,7 @@
 //! A promotion to an environment whose target does not exist goes on, and says so from the beginning. The target can appear later.
 
-use relaybook::api::promotion::Phase;
-use relaybook::api::{Pipeline, Promotion};
+use relaybook_api::promotion::Phase;
+use relaybook_api::{Pipeline, Promotion};
 use serde_json::{Value, json};
 
 use super::Stage;
@@ -25,7 +25,7 @@ async fn a_promotion_to_a_target_that_does_not_exist_says_so() {
     shop["spec"]["environments"][1]["targets"][0]["appRef"]["name"] = json!("shop-prd");
     world.create::<Pipeline>(shop).await;
     let notification = json!({"spec": {"template": {"inline": {"body": r#"{"message": "{{message}}"}"#}}}});
-    world.patch::<relaybook::api::Notification>("hook", notification).await;
+    world.patch::<relaybook_api::Notification>("hook", notification).await;
     let relaybook = crate::support::Relaybook::start(world).await;
     world.observed("shop").await;
 

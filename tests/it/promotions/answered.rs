@@ -3,9 +3,9 @@
 
 use kube::ResourceExt as _;
 use kube::api::ListParams;
-use relaybook::api::delivery::TransitionType;
-use relaybook::api::promotion::{Phase, RETRY};
-use relaybook::api::{Delivery, Notification, Outcome, Promotion};
+use relaybook_api::delivery::TransitionType;
+use relaybook_api::promotion::{Phase, RETRY};
+use relaybook_api::{Delivery, Notification, Outcome, Promotion};
 use serde_json::{Value, json};
 
 use super::Stage;

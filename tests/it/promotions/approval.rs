@@ -2,9 +2,9 @@
 
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt as _};
-use relaybook::api::Promotion;
-use relaybook::api::conditions::ConditionStatus;
-use relaybook::api::promotion::Phase;
+use relaybook_api::Promotion;
+use relaybook_api::conditions::ConditionStatus;
+use relaybook_api::promotion::Phase;
 use serde_json::{Value, json};
 
 use super::Stage;

@@ -2,8 +2,8 @@
 //! upgrade from a version without promotions. A person can start such a promotion.
 
 use kube::api::{Api, Patch, PatchParams};
-use relaybook::api::promotion::Phase;
-use relaybook::api::{Pipeline, Promotion};
+use relaybook_api::promotion::Phase;
+use relaybook_api::{Pipeline, Promotion};
 use serde_json::{Value, json};
 
 use super::Stage;

@@ -1,8 +1,8 @@
 //! How promotions end: the environment runs the revision, a later one replaces it, or what it belongs to is gone. A failed one can be
 //! retried, and old ones are deleted.
 
-use relaybook::api::promotion::{Phase, RETRY};
-use relaybook::api::{Pipeline, Promotion};
+use relaybook_api::promotion::{Phase, RETRY};
+use relaybook_api::{Pipeline, Promotion};
 use serde_json::{Value, json};
 
 use super::Stage;

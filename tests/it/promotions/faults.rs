@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use relaybook::api::Promotion;
-use relaybook::api::promotion::Phase;
+use relaybook_api::Promotion;
+use relaybook_api::promotion::Phase;
 use serde_json::{Value, json};
 
 use super::Stage;

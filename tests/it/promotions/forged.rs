@@ -3,8 +3,8 @@
 
 use kube::ResourceExt as _;
 use kube::api::PostParams;
-use relaybook::api::promotion::{Phase, PromotedPipeline};
-use relaybook::api::{Promotion, PromotionSpec};
+use relaybook_api::promotion::{Phase, PromotedPipeline};
+use relaybook_api::{Promotion, PromotionSpec};
 use serde_json::json;
 
 use super::Stage;

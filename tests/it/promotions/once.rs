@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use relaybook::api::promotion::Phase;
-use relaybook::api::{Pipeline, Promotion};
+use relaybook_api::promotion::Phase;
+use relaybook_api::{Pipeline, Promotion};
 use serde_json::{Value, json};
 
 use super::Stage;

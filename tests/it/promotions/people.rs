@@ -1,8 +1,8 @@
 //! What people do with promotions: start one, delete one, restore one from a backup, and look at them.
 
 use kube::ResourceExt as _;
-use relaybook::api::Promotion;
-use relaybook::api::promotion::Phase;
+use relaybook_api::Promotion;
+use relaybook_api::promotion::Phase;
 use serde_json::{Value, json};
 
 use super::Stage;

@@ -8,8 +8,8 @@ use futures::future::join_all;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::ResourceExt as _;
 use kube::api::{DeleteParams, ListParams};
-use relaybook::api::promotion::Phase;
-use relaybook::api::{Outcome, Pipeline, Promotion};
+use relaybook_api::promotion::Phase;
+use relaybook_api::{Outcome, Pipeline, Promotion};
 use serde_json::json;
 
 use super::Stage;

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use relaybook::api::promotion::Phase;
+use relaybook_api::promotion::Phase;
 use serde_json::json;
 
 use super::Stage;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use relaybook::api::promotion::Phase;
-use relaybook::api::{Promotion, Time};
+use relaybook_api::promotion::Phase;
+use relaybook_api::{Promotion, Time};
 use serde_json::json;
 
 use super::Stage;

@@ -1,8 +1,8 @@
 //! No step is lost: while the pipeline controller is down, a promotion makes no more steps than its status can hold. Later all of them are
 //! in the log, in order.
 
-use relaybook::api::Promotion;
-use relaybook::api::promotion::{MAX_STEPS, Phase, RETRY};
+use relaybook_api::Promotion;
+use relaybook_api::promotion::{MAX_STEPS, Phase, RETRY};
 use serde_json::json;
 
 use super::Stage;

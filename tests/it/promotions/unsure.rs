@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use relaybook::api::pipeline::EnvironmentStatus;
-use relaybook::api::promotion::Phase;
-use relaybook::api::{Pipeline, Status};
+use relaybook_api::pipeline::EnvironmentStatus;
+use relaybook_api::promotion::Phase;
+use relaybook_api::{Pipeline, Status};
 use serde_json::{Value, json};
 
 use super::Stage;

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use relaybook::api::Promotion;
-use relaybook::api::promotion::Phase;
+use relaybook_api::Promotion;
+use relaybook_api::promotion::Phase;
 use serde_json::{Value, json};
 
 use super::{Stage, release};

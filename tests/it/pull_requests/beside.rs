@@ -1,6 +1,6 @@
 //! Two pipelines whose values are in one file of one repository.
 
-use relaybook::api::promotion::Phase;
+use relaybook_api::promotion::Phase;
 use serde_json::json;
 
 use super::{FILE, Stage};

@@ -1,6 +1,6 @@
 //! The strategy `commit` at `git http-backend`: nothing of others is lost, and nothing is pushed twice.
 
-use relaybook::api::promotion::Phase;
+use relaybook_api::promotion::Phase;
 use serde_json::{Value, json};
 
 use super::{FILE, Stage, release};

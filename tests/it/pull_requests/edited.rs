@@ -2,8 +2,8 @@
 //! them with their branch.
 
 use kube::ResourceExt as _;
-use relaybook::api::Promotion;
-use relaybook::api::promotion::{Phase, RETRY};
+use relaybook_api::Promotion;
+use relaybook_api::promotion::{Phase, RETRY};
 use serde_json::json;
 
 use super::Stage;

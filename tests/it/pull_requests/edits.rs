@@ -1,9 +1,9 @@
 //! What a pull request changes: exactly the marked values, in one commit, with the texts, labels and author of the strategy.
 
 use kube::ResourceExt as _;
-use relaybook::api::Promotion;
-use relaybook::api::promotion::Phase;
-use relaybook::forge::text::{self, Promoted};
+use relaybook_api::Promotion;
+use relaybook_api::promotion::Phase;
+use relaybook_forge::text::{self, Promoted};
 use serde_json::{Value, json};
 
 use super::exact::Opened;

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use relaybook::api::Promotion;
-use relaybook::api::promotion::{LOOK, Phase, RETRY};
+use relaybook_api::Promotion;
+use relaybook_api::promotion::{LOOK, Phase, RETRY};
 use serde_json::Value;
 
 use super::Stage;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures::future::join_all;
-use relaybook::api::promotion::Phase;
+use relaybook_api::promotion::Phase;
 use serde_json::{Value, json};
 
 use super::behind::soon;

@@ -1,6 +1,6 @@
 //! What an earlier attempt made is found again after a kill, among the pull requests and branches of others.
 
-use relaybook::api::promotion::Phase;
+use relaybook_api::promotion::Phase;
 use serde_json::json;
 
 use super::exact::{Opened, says_open};

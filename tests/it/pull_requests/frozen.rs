@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use relaybook::api::promotion::Phase;
+use relaybook_api::promotion::Phase;
 use serde_json::json;
 
 use super::Stage;
@@ -91,7 +91,7 @@ async fn a_pull_request_that_is_requested_too_late_is_not_opened() {
     stage.made(0, 1, 1).await;
     world.runs("web/dev", "3").await;
     // While the attempt runs, nothing else is done.
-    let is_withdrawn = |p: &relaybook::api::Promotion| p.status.as_ref().is_some_and(|s| s.phase == Some(Phase::Withdrawn));
+    let is_withdrawn = |p: &relaybook_api::Promotion| p.status.as_ref().is_some_and(|s| s.phase == Some(Phase::Withdrawn));
     let withdrawn = world.promotion_within(LATE, "web/prod 2", is_withdrawn).await.status.unwrap_or_default();
     assert_eq!((withdrawn.reason.as_str(), withdrawn.attempts, withdrawn.pull_request), ("Superseded", 1, None));
     stage.opened_number("web/prod 3").await;

@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Secret;
-use relaybook::api::Pipeline;
-use relaybook::api::promotion::{Phase, PullRequestState};
+use relaybook_api::Pipeline;
+use relaybook_api::promotion::{Phase, PullRequestState};
 use ring::hmac;
 use serde_json::json;
 

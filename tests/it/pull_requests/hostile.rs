@@ -2,10 +2,10 @@
 
 use kube::ResourceExt as _;
 use kube::api::PostParams;
-use relaybook::api::promotion::{Phase, PromotedPipeline};
-use relaybook::api::{Promotion, PromotionSpec};
-use relaybook::forge::text;
-use relaybook::promotion::names;
+use relaybook_api::promotion::{Phase, PromotedPipeline};
+use relaybook_api::{Promotion, PromotionSpec};
+use relaybook_core::promotion::names;
+use relaybook_forge::text;
 use serde_json::{Value, json};
 
 use super::edits::promoted;

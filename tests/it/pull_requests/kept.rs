@@ -2,8 +2,8 @@
 //! that comes to run the revision.
 
 use kube::ResourceExt as _;
-use relaybook::api::Promotion;
-use relaybook::api::promotion::{Phase, PullRequestState};
+use relaybook_api::Promotion;
+use relaybook_api::promotion::{Phase, PullRequestState};
 use serde_json::json;
 
 use super::exact::Opened;

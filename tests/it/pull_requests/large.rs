@@ -1,6 +1,6 @@
 //! Repositories and answers that are larger than usual, or have no end.
 
-use relaybook::api::promotion::Phase;
+use relaybook_api::promotion::Phase;
 use serde_json::json;
 
 use super::commits::Git;

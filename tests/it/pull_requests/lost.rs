@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use relaybook::api::promotion::{Phase, PullRequestState};
+use relaybook_api::promotion::{Phase, PullRequestState};
 use serde_json::json;
 
 use super::Stage;

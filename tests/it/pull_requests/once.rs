@@ -1,6 +1,6 @@
 //! A promotion makes one branch, one commit and one pull request.
 
-use relaybook::api::promotion::{Phase, PullRequestState};
+use relaybook_api::promotion::{Phase, PullRequestState};
 use serde_json::json;
 
 use super::{FILE, Stage};

@@ -1,6 +1,6 @@
 //! The commits of promotions are not promoted again, although the environment before reads the same repository.
 
-use relaybook::api::promotion::Phase;
+use relaybook_api::promotion::Phase;
 use serde_json::json;
 
 use super::exact::Opened;

@@ -1,7 +1,7 @@
 //! What people do with an open pull request: close, merge or delete it, delete its branch, or make a conflict.
 
-use relaybook::api::Promotion;
-use relaybook::api::promotion::{Phase, PullRequestState};
+use relaybook_api::Promotion;
+use relaybook_api::promotion::{Phase, PullRequestState};
 use serde_json::json;
 
 use super::exact::Opened;

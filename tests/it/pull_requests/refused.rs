@@ -7,8 +7,8 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::events::v1::Event;
 use kube::api::ListParams;
-use relaybook::api::Pipeline;
-use relaybook::api::promotion::Phase;
+use relaybook_api::Pipeline;
+use relaybook_api::promotion::Phase;
 use serde_json::{Value, json};
 
 use super::{Stage, release};

@@ -1,8 +1,8 @@
 //! Promotions that are not needed any more while their pull request is open: it is closed, and its branch is deleted, but never what people did.
 
-use relaybook::api::Pipeline;
-use relaybook::api::promotion::{Phase, PullRequestState};
-use relaybook::forge::text::{Promoted, withdrawn};
+use relaybook_api::Pipeline;
+use relaybook_api::promotion::{Phase, PullRequestState};
+use relaybook_forge::text::{Promoted, withdrawn};
 use serde_json::{Value, json};
 
 use super::exact::Opened;

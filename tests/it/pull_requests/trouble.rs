@@ -8,7 +8,7 @@ use super::Stage;
 use crate::support::forge_proxy::{Asked, Trouble};
 use crate::support::receiver::{Gate, Receiver};
 use crate::support::wait::eventually;
-use relaybook::api::Promotion;
+use relaybook_api::Promotion;
 
 /// Requests of a kind, what becomes of one of them, and the reason and words in the status.
 type Case = (fn(&Asked) -> bool, Trouble, &'static str, &'static str);

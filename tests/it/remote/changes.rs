@@ -119,7 +119,7 @@ async fn intervals_of_a_remote_kustomization_are_silent_and_its_retries_are_one_
     let environments =
         json!([{"name": "dev", "targets": [target("calm"), target("ill")]}, {"name": "fence", "targets": [fence]}]);
     world
-        .create::<relaybook::api::Pipeline>(
+        .create::<relaybook_api::Pipeline>(
             json!({"metadata": {"name": "shop"}, "spec": {"appRef": app, "environments": environments}}),
         )
         .await;
@@ -147,7 +147,7 @@ async fn intervals_of_a_remote_kustomization_are_silent_and_its_retries_are_one_
         eventually("the last state is observed", async || {
             let status = world.get_pipeline("shop").await.status.unwrap_or_default();
             let shown: Vec<_> = status.environments[0].targets.iter().map(|t| (t.status, t.reason.clone())).collect();
-            let want = [relaybook::api::Status::Current, relaybook::api::Status::Failed];
+            let want = [relaybook_api::Status::Current, relaybook_api::Status::Failed];
             if shown.iter().map(|(s, _)| *s).eq(want) { Ok(()) } else { Err(format!("{shown:?}")) }
         })
         .await;
@@ -191,7 +191,7 @@ async fn all_of_256_targets_fail_at_once_while_the_dispatcher_is_down() {
     }
     eventually("all failures are written", async || {
         let status = world.get_pipeline("shop").await.status.unwrap_or_default();
-        let failed = status.environments[0].targets.iter().filter(|t| t.status == relaybook::api::Status::Failed).count();
+        let failed = status.environments[0].targets.iter().filter(|t| t.status == relaybook_api::Status::Failed).count();
         let bytes = serde_json::to_vec(&status).unwrap().len();
         assert!(bytes <= 512 * 1024, "{bytes} bytes");
         if failed == TARGETS { Ok(()) } else { Err(format!("{failed} have failed")) }

@@ -22,7 +22,7 @@ async fn an_environment_is_ready_when_all_its_clusters_are_and_then_the_pipeline
             {"name": "prod", "targets": [target("web", &west), target("web", &east)]},
         ],
     });
-    world.create::<relaybook::api::Pipeline>(json!({"metadata": {"name": "shop"}, "spec": spec})).await;
+    world.create::<relaybook_api::Pipeline>(json!({"metadata": {"name": "shop"}, "spec": spec})).await;
     // The fence is in another pipeline, because its environment would be one of this pipeline.
     pipeline(&world, "fenced", &[]).await;
     let triggers =

@@ -1,7 +1,7 @@
 //! One target of each kind on another cluster, written as its controller does, from one revision to the next.
 
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
-use relaybook::api::{Pipeline, Status};
+use relaybook_api::{Pipeline, Status};
 use serde_json::{Value, json};
 
 use crate::support::control_plane::{self, foreign};

@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::Duration;
 
-use relaybook::api::Pipeline;
+use relaybook_api::Pipeline;
 use serde_json::json;
 
 use crate::support::control_plane::{self, foreign};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use relaybook::api::{Delivery, Outcome, Status};
+use relaybook_api::{Delivery, Outcome, Status};
 use serde_json::json;
 
 use crate::support::control_plane::ControlPlane;

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use kube::ResourceExt as _;
-use relaybook::api::Pipeline;
-use relaybook::api::conditions::ConditionStatus;
+use relaybook_api::Pipeline;
+use relaybook_api::conditions::ConditionStatus;
 use serde_json::json;
 
 use super::{DISPATCH, EXPIRY, PIPELINE, divided, replica};
@@ -224,9 +224,7 @@ async fn a_notification_shows_what_happens_at_another_replica() {
     world.ship("web", "2").await;
     world.ship("api", "1").await;
     receiver.wait("/hook/api", 1).await;
-    world
-        .patch::<relaybook::api::Notification>("hook", json!({"spec": {"endpoint": {"headers": {"x-try": "again"}}}}))
-        .await;
+    world.patch::<relaybook_api::Notification>("hook", json!({"spec": {"endpoint": {"headers": {"x-try": "again"}}}})).await;
     world.condition("hook", "Delivering", |c| c.status == ConditionStatus::True).await;
     eventually("the figures are those of both replicas", async || {
         let status = world.get_notification("hook").await.status.unwrap_or_default();

@@ -5,7 +5,7 @@ use futures::future::join_all;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::ResourceExt as _;
 use kube::api::ListParams;
-use relaybook::api::{Pipeline, PipelineSet};
+use relaybook_api::{Pipeline, PipelineSet};
 use serde_json::{Value, json};
 
 use crate::support::receiver::Gate;

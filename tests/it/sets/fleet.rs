@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use kube::api::DeleteParams;
-use relaybook::api::pipeline::TargetStatus;
+use relaybook_api::pipeline::TargetStatus;
 
 use super::*;
 use crate::fleet::{counted, status_of};

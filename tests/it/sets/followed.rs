@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures::{StreamExt as _, stream};
-use relaybook::api::Notification;
+use relaybook_api::Notification;
 
 use super::*;
 use crate::support::relaybook::Options;

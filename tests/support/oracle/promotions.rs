@@ -13,9 +13,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kube::ResourceExt as _;
-use relaybook::api::delivery::Family;
-use relaybook::api::promotion::{MAX_STEPS, Phase};
-use relaybook::api::{Delivery, Pipeline, Promotion, PromotionStatus};
+use relaybook_api::delivery::Family;
+use relaybook_api::promotion::{MAX_STEPS, Phase};
+use relaybook_api::{Delivery, Pipeline, Promotion, PromotionStatus};
 
 use super::Finding;
 use crate::support::lanes::{Lane, PROMOTION, Step};
@@ -378,8 +378,8 @@ fn shown(promotion: &Promotion) -> String {
 
 #[cfg(test)]
 mod tests {
-    use relaybook::api::Time;
-    use relaybook::api::promotion::{PromotedPipeline, PromotionSpec, Step as Taken};
+    use relaybook_api::Time;
+    use relaybook_api::promotion::{PromotedPipeline, PromotionSpec, Step as Taken};
 
     use super::*;
 

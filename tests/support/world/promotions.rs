@@ -11,10 +11,10 @@ use futures::future::join_all;
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::ResourceExt as _;
 use kube::api::{ListParams, Patch, PatchParams};
-use relaybook::api::conditions::{Condition, get};
-use relaybook::api::pipeline::EnvironmentStatus;
-use relaybook::api::promotion::{EnvironmentPromotion, Phase};
-use relaybook::api::{Notification, Pipeline, Promotion, PromotionStatus, Time};
+use relaybook_api::conditions::{Condition, get};
+use relaybook_api::pipeline::EnvironmentStatus;
+use relaybook_api::promotion::{EnvironmentPromotion, Phase};
+use relaybook_api::{Notification, Pipeline, Promotion, PromotionStatus, Time};
 use serde_json::{Value, json};
 
 use super::apps::Kind;

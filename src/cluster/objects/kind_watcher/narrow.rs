@@ -80,11 +80,11 @@ mod tests {
     use tokio_util::sync::CancellationToken;
 
     use super::*;
-    use crate::api::values::refs::{ClusterAppRef, ClusterKind, ClusterRef};
     use crate::cluster::objects::caches::Shared;
     use crate::cluster::remote::Link;
     use crate::cluster::{Application, Options};
-    use crate::telemetry::Metrics;
+    use relaybook_api::values::refs::{ClusterAppRef, ClusterKind, ClusterRef};
+    use relaybook_telemetry::Metrics;
 
     fn feed(cluster: Option<ClusterRef>) -> KindWatcher {
         let (shared, _woken) = Shared::new(Options::default(), Metrics::new());

@@ -9,9 +9,9 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::Store;
-use crate::api::{Time, now};
 use crate::cluster::selection::CheckIn;
 use crate::cluster::{Follower, ObjectPlace};
+use relaybook_api::{Time, now};
 
 /// Number of intervals that are remembered.
 const INTERVALS: usize = 4;

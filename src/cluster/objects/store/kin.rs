@@ -7,12 +7,12 @@ use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 use super::Store;
-use crate::api::pipeline::source::FLEET_GROUP;
-use crate::api::values::kind::ObjectKind;
-use crate::api::values::refs::ClusterRef;
 use crate::cluster::objects::cache::{Cache, CacheKey, ObjectName, Phase, Ring, Tracked, name_of, object_of};
 use crate::cluster::{Application, Follower, FollowerKind, Reason, Scope};
-use crate::observe::{Family, Member, Observation, Parent, Parts, Relation, combine, parts_of};
+use relaybook_api::pipeline::source::FLEET_GROUP;
+use relaybook_api::values::kind::ObjectKind;
+use relaybook_api::values::refs::ClusterRef;
+use relaybook_core::observe::{Family, Member, Observation, Parent, Parts, Relation, combine, parts_of};
 
 impl Store {
     /// Counts one more object that a pipeline needs, for each of its caches.
@@ -253,12 +253,12 @@ mod tests {
     use tokio_util::sync::CancellationToken;
 
     use super::*;
-    use crate::api::Status;
-    use crate::api::values::refs::ClusterAppRef;
     use crate::cluster::Now;
     use crate::cluster::objects::cache::CacheId;
     use crate::cluster::objects::store::Declared;
-    use crate::observe::{EventOrigin, ReadObject, see};
+    use relaybook_api::Status;
+    use relaybook_api::values::refs::ClusterAppRef;
+    use relaybook_core::observe::{EventOrigin, ReadObject, see};
 
     const FLEET: &str = "fleet.cattle.io/v1alpha1";
     const NS: &str = "fleet-default";

@@ -12,12 +12,12 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 use super::{Declared, Store};
-use crate::api::values::kind::ObjectKind;
-use crate::api::values::refs::ClusterRef;
 use crate::cluster::objects::cache::{CacheId, CacheKey};
 use crate::cluster::selection::Selection;
 use crate::cluster::{Application, Follower};
-use crate::observe::parts_of;
+use relaybook_api::values::kind::ObjectKind;
+use relaybook_api::values::refs::ClusterRef;
+use relaybook_core::observe::parts_of;
 
 /// Maximum number of namespaces in which a kind of a cluster is watched one by one. Further ones need the watch of all namespaces.
 pub(in crate::cluster) const MAX_NAMESPACES: usize = 64;
@@ -170,11 +170,11 @@ fn kind_of(key: &CacheKey) -> Option<(ClusterRef, ObjectKind)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::Status;
-    use crate::api::values::refs::{ClusterAppRef, ClusterKind};
     use crate::cluster::objects::cache::{ObjectName, Phase};
     use crate::cluster::{Now, Reason, Scope};
-    use crate::observe::{EventOrigin, Observation, ReadObject};
+    use relaybook_api::Status;
+    use relaybook_api::values::refs::{ClusterAppRef, ClusterKind};
+    use relaybook_core::observe::{EventOrigin, Observation, ReadObject};
 
     fn eu() -> ClusterRef {
         ClusterRef { api_version: None, kind: ClusterKind::Secret, name: "eu".into(), namespace: Some("team".into()) }

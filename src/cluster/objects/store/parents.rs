@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use crate::cluster::objects::cache::{CacheKey, ObjectName};
-use crate::observe::Family;
+use relaybook_core::observe::Family;
 
 /// An object: the key of its cache, and its name.
 pub(super) type ParentId = (Arc<CacheKey>, Arc<ObjectName>);
@@ -88,7 +88,7 @@ impl Parents {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::values::kind::ObjectKind;
+    use relaybook_api::values::kind::ObjectKind;
 
     #[test]
     fn what_comes_and_goes_leaves_nothing_behind() {

@@ -9,10 +9,10 @@ use std::hash::Hash;
 use std::sync::Arc;
 
 use super::Store;
-use crate::api::Status;
 use crate::cluster::Follower;
 use crate::cluster::objects::cache::{CacheId, ObjectName, Phase, object_of};
-use crate::observe::{EventOrigin, ReadObject, Relation, Traits, observe};
+use relaybook_api::Status;
+use relaybook_core::observe::{EventOrigin, ReadObject, Relation, Traits, observe};
 
 impl Store {
     /// Records what an event says about an object. `seen`: `None` if it cannot be parsed. Returns the pipelines that depend on it, and its

@@ -17,12 +17,12 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 use super::{Declared, Store};
-use crate::api::pipeline::source::FLEET_VERSION;
-use crate::api::values::kind::ObjectKind;
-use crate::api::values::refs::ClusterAppRef;
 use crate::cluster::objects::cache::{CacheId, CacheKey, ObjectName};
 use crate::cluster::selection::{Joined, Selection};
 use crate::cluster::{Application, Follower, Scope};
+use relaybook_api::pipeline::source::FLEET_VERSION;
+use relaybook_api::values::kind::ObjectKind;
+use relaybook_api::values::refs::ClusterAppRef;
 
 /// All selections.
 #[derive(Default)]

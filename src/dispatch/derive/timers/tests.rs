@@ -6,17 +6,17 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use crate::api::delivery::PipelineRef;
-use crate::api::pipeline::{Cursor, Dispatched};
-use crate::api::{DeliverySpec, State, Status};
 use crate::dispatch::cursor::plan::Position;
 use crate::dispatch::cursor::progress::{Lane, progress};
 use crate::dispatch::cursor::state::Taken;
 use crate::dispatch::derive::subjects::Subjects;
 use crate::dispatch::derive::{Derived, PipelineLog, Reached, Wants, derive};
 use crate::outbox::lane;
-use crate::render::Texts;
-use crate::trigger::{Triggers, transitions};
+use relaybook_api::delivery::PipelineRef;
+use relaybook_api::pipeline::{Cursor, Dispatched};
+use relaybook_api::{DeliverySpec, State, Status};
+use relaybook_settings::render::Texts;
+use relaybook_settings::trigger::{Triggers, transitions};
 
 mod limits;
 
@@ -78,7 +78,7 @@ fn expected(log: &ChangeLog) -> BTreeMap<String, Told> {
                     behind.map_or(log.serial, |c| c.serial - 1)
                 }
             };
-            let spec = DeliverySpec { order, due, serial: change.serial, type_, ..crate::outbox::testing::spec(1) };
+            let spec = DeliverySpec { order, due, serial: change.serial, type_, ..relaybook_api::testing::spec(1) };
             lanes.entry(change.subject.clone()).or_default().push(((&spec).into(), change.subject.clone(), type_));
         }
     }

@@ -1,7 +1,7 @@
 use super::origin::{FAILURES, LONGEST};
 use super::*;
-use crate::config::Retry;
 use crate::outbox::lane::schedule::gap;
+use relaybook_settings::config::Retry;
 
 fn lane(notification: &str, n: usize) -> LaneKey {
     LaneKey { namespace: "ns".into(), pipeline: "p".into(), notification: notification.into(), lane: n.to_string() }

@@ -15,9 +15,6 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::timeout;
 
 use super::*;
-use crate::api::Outcome;
-use crate::api::values::refs::ObjectName;
-use crate::config::EffectiveNotification;
 use crate::k8s::limiter::NamespaceLimiter;
 use crate::leader::Lease;
 use crate::outbox::direct::Direct;
@@ -26,10 +23,14 @@ use crate::outbox::scheduler::fair_queue::AttemptOutcome;
 use crate::outbox::send_gate::index::{PipelineFacts, PipelineIndex, Source};
 use crate::outbox::store::delivery_index::DeliveryIndex;
 use crate::outbox::store::journal::Journal;
-use crate::outbox::testing::{notification, record, spec};
+use crate::outbox::testing::{notification, record};
 use crate::outbox::{Command, Deliveries, Layered, Overridden, Parts, Started, ToRecord};
-use crate::telemetry::{Metrics, Tracer};
 use crate::webhook::{Policy, Secrets, Sender};
+use relaybook_api::Outcome;
+use relaybook_api::testing::spec;
+use relaybook_api::values::refs::ObjectName;
+use relaybook_settings::config::EffectiveNotification;
+use relaybook_telemetry::{Metrics, Tracer};
 
 /// Longest time that an answer needs.
 const LONG: Duration = Duration::from_secs(10);

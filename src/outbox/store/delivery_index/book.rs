@@ -6,13 +6,13 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use super::Owner;
-use crate::api::{Outcome, Time, version};
 use crate::outbox::lane::Place;
 use crate::outbox::record::{LaneKey, Record, RecordId};
 use crate::outbox::send_gate::facts::subject;
 use crate::outbox::store::figures::{Figures, Topic};
 use crate::outbox::store::pending_lanes::PendingLanes;
 use crate::outbox::store::retention_index::RetentionIndex;
+use relaybook_api::{Outcome, Time, version};
 
 /// One delivery.
 #[derive(Clone, Debug)]

@@ -49,10 +49,10 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::outbox::testing::spec;
+    use relaybook_api::testing::spec;
 
     fn new(namespace: &str, notification: &str) -> New {
-        let spec = crate::api::DeliverySpec { notification: notification.to_owned(), ..spec(1) };
+        let spec = relaybook_api::DeliverySpec { notification: notification.to_owned(), ..spec(1) };
         New { namespace: namespace.to_owned(), elsewhere: None, spec: Arc::new(spec) }
     }
 

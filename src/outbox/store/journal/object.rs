@@ -8,11 +8,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt as _;
 use serde_json::{Map, Value, json};
 
-use crate::api::delivery::{PIPELINE_NAMESPACE, REDELIVER, is_same_notification};
-use crate::api::group;
-use crate::api::{Age, Delivery, DeliverySpec, DeliveryStatus, now, since_boot};
 use crate::outbox::record::{Record, RecordId};
 use crate::outbox::send_gate::genuine;
+use relaybook_api::delivery::{PIPELINE_NAMESPACE, REDELIVER, is_same_notification};
+use relaybook_api::group;
+use relaybook_api::{Age, Delivery, DeliverySpec, DeliveryStatus, now, since_boot};
 
 /// What is stored under the name of a delivery.
 pub(super) enum Found {
@@ -136,7 +136,7 @@ mod tests {
     fn the_admission_policy_of_the_chart_keeps_each_label() {
         let chart = concat!(env!("CARGO_MANIFEST_DIR"), "/charts/relaybook/templates/admissionpolicy.yaml");
         let policy = std::fs::read_to_string(chart).unwrap();
-        for label in object("a", &crate::outbox::testing::spec(1), None).labels().keys() {
+        for label in object("a", &relaybook_api::testing::spec(1), None).labels().keys() {
             assert!(policy.contains(&format!("\"{label}\"")), "{label}");
         }
     }

@@ -7,12 +7,12 @@ use globset::{Glob, GlobSet, GlobSetBuilder};
 use relaybook_text::cut_chars;
 
 use super::{LONGEST, Mark, Scale};
-use crate::api::TransitionType;
-use crate::api::delivery::SubjectKind;
-use crate::api::notification::Trigger;
 use crate::audit::Entry;
 use crate::page::screens::parts::{Tone, utc};
 use crate::preview::Explained;
+use relaybook_api::TransitionType;
+use relaybook_api::delivery::SubjectKind;
+use relaybook_api::notification::Trigger;
 
 /// Whether a notification has a trigger for targets. One that only reports promotions would have an empty line in each lane.
 pub(super) fn is_about_targets(settings: &Explained) -> bool {

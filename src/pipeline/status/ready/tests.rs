@@ -1,11 +1,11 @@
 //! Tests of the condition `Ready` and of the Events about a pipeline as a whole.
 
 use super::*;
-use crate::api::PipelineSpec;
-use crate::api::pipeline::Dropped;
-use crate::api::values::refs::AppRef;
 use crate::cluster::Reading;
-use crate::observe::Observation;
+use relaybook_api::PipelineSpec;
+use relaybook_api::pipeline::Dropped;
+use relaybook_api::values::refs::AppRef;
+use relaybook_core::observe::Observation;
 
 fn at(second: i64) -> Time {
     Time::from_second(second).unwrap()

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use super::forge::{Answer, Call, Commit, Forge, Pull, is_open};
 use super::{Happens, lock};
-use crate::api::promotion::{PromotionCommit, PromotionPullRequest, PullRequestState};
-use crate::api::{Promotion, Time};
-use crate::promotion::names::{branches, trailer};
-use crate::promotion::progress::{Found, Lasts, Problem, Task};
 use kube::ResourceExt as _;
+use relaybook_api::promotion::{PromotionCommit, PromotionPullRequest, PullRequestState};
+use relaybook_api::{Promotion, Time};
+use relaybook_core::promotion::names::{branches, trailer};
+use relaybook_core::promotion::progress::{Found, Lasts, Problem, Task};
 
 /// What an attempt needs.
 pub(super) struct Attempt {

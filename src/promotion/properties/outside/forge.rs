@@ -5,8 +5,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::api::promotion::PullRequestState;
-use crate::api::values::names::hash;
+use relaybook_api::promotion::PullRequestState;
+use relaybook_api::values::names::hash;
 
 /// A commit that sets the revision of one environment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

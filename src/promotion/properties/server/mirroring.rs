@@ -3,10 +3,10 @@
 use kube::ResourceExt as _;
 
 use super::{Logged, Server, last_step};
-use crate::api::Promotion;
-use crate::promotion::names::{order, order_of_mirror};
-use crate::promotion::plan::is_ended;
-use crate::promotion::testing::mirror as shown_as;
+use relaybook_api::Promotion;
+use relaybook_core::promotion::names::{order, order_of_mirror};
+use relaybook_core::promotion::plan::is_ended;
+use relaybook_core::promotion::testing::mirror as shown_as;
 
 impl Server {
     /// Takes the steps into the log, one promotion of an environment after the other.

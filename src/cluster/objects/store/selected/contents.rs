@@ -6,12 +6,12 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::{Needs, fleet_object};
-use crate::api::pipeline::source::TargetOrigin;
 use crate::cluster::objects::cache::{ObjectName, Phase, object_of};
 use crate::cluster::objects::store::Store;
 use crate::cluster::selection::{Joined, Selected, Selecting, Selection, Source, SourceObject, Sources};
 use crate::cluster::{Application, Reason, Scope};
-use crate::observe::{FleetTraits, Traits};
+use relaybook_api::pipeline::source::TargetOrigin;
+use relaybook_core::observe::{FleetTraits, Traits};
 
 /// Maximum number of objects, other than known ones, that are returned for one selection.
 const MOST: usize = 512;

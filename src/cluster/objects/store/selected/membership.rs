@@ -13,7 +13,7 @@ use crate::cluster::objects::cache::{CacheKey, ObjectName, Phase, Ring, Tracked,
 use crate::cluster::objects::store::Store;
 use crate::cluster::selection::{FleetClusters, Joined, OfCluster, Selection};
 use crate::cluster::{Follower, FollowerKind};
-use crate::observe::{EventOrigin, FleetTraits, Relation, Traits};
+use relaybook_core::observe::{EventOrigin, FleetTraits, Relation, Traits};
 
 impl Store {
     /// Updates the traits of an object, and what depends on them. `None`: it does not exist. Returns the pipelines whose selections have

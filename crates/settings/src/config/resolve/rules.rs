@@ -1,0 +1,145 @@
+//! Checks every notification against the rules of the Notification schema, also after layers are merged. Pure.
+//!
+//! The schema of a pipeline has no such rules for its layers, because the layers are in lists of lists. The API server never validates the
+//! merged result of several layers.
+
+use std::time::Duration;
+
+use super::defaults::duration;
+use crate::config::problem::Problem;
+use relaybook_api::notification::{DeliveryPolicy, Endpoint};
+use relaybook_api::{NotificationSpec, duration_text};
+
+/// Headers that Relaybook or the connection sets.
+const RESERVED: [&str; 16] = [
+    "host",
+    "content-length",
+    "content-type",
+    "transfer-encoding",
+    "connection",
+    "keep-alive",
+    "te",
+    "trailer",
+    "upgrade",
+    "expect",
+    "proxy-authorization",
+    "proxy-connection",
+    "user-agent",
+    "webhook-id",
+    "webhook-timestamp",
+    "webhook-signature",
+];
+const MILLIS_100: Duration = Duration::from_millis(100);
+
+/// Checks a notification against the rules of the schema.
+pub(in crate::config) fn check(spec: &NotificationSpec) -> Result<(), Problem> {
+    spec.endpoint.as_ref().map_or(Ok(()), endpoint)?;
+    spec.delivery.as_ref().map_or(Ok(()), delivery)?;
+    for name in spec.template.iter().flat_map(|t| t.parameters.iter().flatten()).map(|(name, _)| name) {
+        let letters = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+        if !letters || !name.starts_with(|c: char| c.is_ascii_alphabetic()) || name.len() > 63 {
+            let message =
+                "parameter names consist of letters, digits and underscores, and begin with a letter; at most 63 characters";
+            return Err(Problem::invalid(format!("spec.template.parameters.{name}"), message));
+        }
+    }
+    Ok(())
+}
+
+fn endpoint(endpoint: &Endpoint) -> Result<(), Problem> {
+    for name in endpoint.headers.iter().flatten().map(|(name, _)| name) {
+        let field = || format!("spec.endpoint.headers[{name}]");
+        if name.is_empty() || name.len() > 128 || !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-') {
+            return Err(Problem::invalid(field(), "header names consist of letters, digits and dashes"));
+        }
+        if is_reserved(name) {
+            return Err(Problem::invalid(field(), "Relaybook or the connection sets this header; remove it"));
+        }
+    }
+    let header = endpoint.auth.as_ref().and_then(|a| a.token.as_ref()?.header.as_deref());
+    if header.is_some_and(is_reserved) {
+        let message = "Relaybook or the connection sets this header; use another name, such as X-Token";
+        return Err(Problem::invalid("spec.endpoint.auth.token.header", message));
+    }
+    let minute = Duration::from_mins(1);
+    within("spec.endpoint.timeout", endpoint.timeout.as_deref(), MILLIS_100, minute)?;
+    within("spec.endpoint.connectTimeout", endpoint.connect_timeout.as_deref(), MILLIS_100, minute)?;
+    if endpoint.tls.as_ref().is_some_and(|t| t.ca_from.is_some() && t.insecure_skip_verify == Some(true)) {
+        let message =
+            "caFrom sets the trusted CA certificates, insecureSkipVerify trusts every certificate; set only one of them";
+        return Err(Problem::invalid("spec.endpoint.tls", message));
+    }
+    Ok(())
+}
+
+fn is_reserved(header: &str) -> bool {
+    RESERVED.iter().any(|reserved| header.eq_ignore_ascii_case(reserved))
+}
+
+fn delivery(delivery: &DeliveryPolicy) -> Result<(), Problem> {
+    let (hour, retry, retain) = (Duration::from_hours(1), delivery.retry.as_ref(), delivery.retain.as_ref());
+    let of = |part: Option<&str>| part.map(ToOwned::to_owned);
+    for (field, given, least, most) in [
+        ("retry.initial", retry.and_then(|r| of(r.initial.as_deref())), MILLIS_100, hour),
+        ("retry.max", retry.and_then(|r| of(r.max.as_deref())), MILLIS_100, hour),
+        ("retry.maxAge", retry.and_then(|r| of(r.max_age.as_deref())), Duration::from_secs(1), 720 * hour),
+        ("retain.maxAge", retain.and_then(|r| of(r.max_age.as_deref())), Duration::from_mins(1), 8760 * hour),
+    ] {
+        within(&format!("spec.delivery.{field}"), given.as_deref(), least, most)?;
+    }
+    Ok(())
+}
+
+fn within(field: &str, given: Option<&str>, least: Duration, most: Duration) -> Result<(), Problem> {
+    let found = duration(field, given, least)?;
+    if (least..=most).contains(&found) {
+        return Ok(());
+    }
+    Err(Problem::invalid(field, format!("must be from {} to {}", duration_text(least), duration_text(most))))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+    use relaybook_text::spelling;
+
+    #[test]
+    fn what_the_schema_refuses_is_refused_of_layers_too() {
+        for (spec, field) in [
+            (json!({"endpoint": {"headers": {"Host": "a"}}}), "spec.endpoint.headers[Host]"),
+            (json!({"endpoint": {"headers": {"a b": "a"}}}), "spec.endpoint.headers[a b]"),
+            (
+                json!({"endpoint": {"auth": {"token": {"secretKeyRef": {"name": "a", "key": "b"}, "header": "TE"}}}}),
+                "spec.endpoint.auth.token.header",
+            ),
+            (json!({"endpoint": {"timeout": "61s"}}), "spec.endpoint.timeout"),
+            (json!({"endpoint": {"connectTimeout": "1ms"}}), "spec.endpoint.connectTimeout"),
+            (
+                json!({"endpoint": {"tls": {"insecureSkipVerify": true, "caFrom": {"secretKeyRef": {"name": "a", "key": "b"}}}}}),
+                "spec.endpoint.tls",
+            ),
+            (json!({"delivery": {"retry": {"max": "2h"}}}), "spec.delivery.retry.max"),
+            (json!({"delivery": {"retry": {"maxAge": "721h"}}}), "spec.delivery.retry.maxAge"),
+            (json!({"delivery": {"retain": {"maxAge": "1s"}}}), "spec.delivery.retain.maxAge"),
+            (json!({"template": {"parameters": {"1a": "x"}}}), "spec.template.parameters.1a"),
+        ] {
+            let spec: NotificationSpec = serde_json::from_value(spec).unwrap();
+            let error = check(&spec).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("{field}: ")), "{error}");
+        }
+        assert!(check(&NotificationSpec::default()).is_ok());
+    }
+
+    proptest! {
+        /// Whatever the spelling, the header that is checked is the header that is sent.
+        #[test]
+        fn no_spelling_of_a_reserved_header_is_sent(name in spelling(&RESERVED)) {
+            if let Ok(sent) = http::HeaderName::try_from(&name) {
+                prop_assert!(is_reserved(&name) || !RESERVED.iter().any(|reserved| sent == *reserved), "{name:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,389 @@
+//! How a delivery becomes a request: URL, method, headers, body, and credentials by reference.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::str::FromStr as _;
+use std::time::Duration;
+
+use http::HeaderName;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
+use url::Url;
+
+use super::defaults::{CONNECT_TIMEOUT, TIMEOUT, URL, duration};
+use super::given::{Given, Places};
+use super::template::{self, Chosen, choose};
+use super::trust::is_secret;
+use crate::config::layers::escape;
+use crate::config::problem::Problem;
+use crate::render::{Body, Data, HeaderTemplate, Parameters, RenderError, UrlTemplate, Values};
+use relaybook_api::notification as spec;
+use relaybook_api::notification::Method;
+use relaybook_api::notification::credentials::{AuthRef, Authorities, Needed, SecretKey, SecretName, TlsRef};
+use relaybook_api::values::refs::{ConfigMapKey, SecretKeyRef, is_service};
+use relaybook_api::{NotificationSpec, TransitionType};
+
+/// How a delivery becomes a request.
+#[derive(Clone, Debug)]
+pub struct Sending {
+    /// The destination of the requests.
+    pub destination: Destination,
+    /// The HTTP method.
+    pub method: Method,
+    /// Further headers.
+    pub headers: Vec<HeaderTemplate>,
+    /// Credentials, by reference.
+    pub auth: Option<AuthRef>,
+    /// Which receivers to trust, and the client certificate to send.
+    pub tls: TlsRef,
+    /// The Secret whose keys sign the requests.
+    pub signing: Option<SecretName>,
+    /// Timeout of the whole attempt.
+    pub timeout: Duration,
+    /// Timeout of the connection setup.
+    pub connect_timeout: Duration,
+    /// The template of the body.
+    pub body: Body,
+    /// The parameters that the templates can use.
+    pub parameters: Parameters,
+    /// Whether rendering fails for each revision that names no commit.
+    pub needs_commit: bool,
+    /// The parameters with data of the object of Fleet that a target comes from, or none if the URL itself contains such data. `None`: the
+    /// URL contains no such data.
+    pub needs_source: Option<Vec<String>>,
+    /// The namespaces of the layers that set literal credentials. These are headers and parameters whose names suggest credentials.
+    pub literal_credentials: BTreeSet<String>,
+    /// The field that contains the template of the URL, for messages.
+    pub url_field: String,
+    /// The field that contains the template of the body, for messages.
+    pub body_field: String,
+}
+
+/// The rendered request for a transition, without credentials by reference.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Rendered {
+    /// The address of the request.
+    pub address: Address,
+    /// Headers in order, without `content-type`.
+    pub headers: Vec<(HeaderName, String)>,
+    /// The rendered body.
+    pub body: String,
+    /// The values of used parameters whose names suggest credentials.
+    pub credentials: Vec<String>,
+}
+
+/// Prints only header names, because the URL and the header values can contain secrets.
+impl fmt::Debug for Rendered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<_> = self.headers.iter().map(|(name, _)| name).collect();
+        f.debug_struct("Rendered").field("headers", &names).finish_non_exhaustive()
+    }
+}
+
+/// Where one request goes.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Address {
+    /// This URL.
+    Url(Url),
+    /// The URL that is the value of this key.
+    Secret(SecretKey),
+}
+
+/// Where requests go.
+#[derive(Clone, Debug)]
+pub enum Destination {
+    /// A URL with templates in path and query.
+    Url(UrlTemplate),
+    /// The whole URL is a secret.
+    Secret(SecretKey),
+}
+
+impl Sending {
+    /// The keys and Secrets that it needs.
+    #[must_use]
+    pub fn secrets(&self) -> Vec<Needed> {
+        let url = match &self.destination {
+            Destination::Secret(key) => Some(Needed::Url(key.clone())),
+            Destination::Url(_) => None,
+        };
+        let credentials = self.auth.iter().cloned().map(Needed::Auth);
+        let authorities = match &self.tls.authorities {
+            Authorities::Secret(key) => Some(Needed::Authorities(key.clone())),
+            Authorities::System | Authorities::Pem(_) => None,
+        };
+        url.into_iter()
+            .chain(credentials)
+            .chain(self.signing.iter().cloned().map(Needed::SigningKeys))
+            .chain(authorities)
+            .chain(self.tls.client_certificate.iter().cloned().map(Needed::ClientCertificate))
+            .collect()
+    }
+
+    /// The namespaces that its credentials are from. CA certificates are not credentials.
+    pub fn credentials_from(&self) -> impl Iterator<Item = String> {
+        let secrets = self.secrets().into_iter().filter(|needed| !matches!(needed, Needed::Authorities(_)));
+        secrets.map(|needed| needed.secret().namespace).chain(self.literal_credentials.iter().cloned())
+    }
+
+    /// The identity of the receiver, which its lanes share: the origin of the URL, or the Secret key that hides it.
+    #[must_use]
+    pub fn origin(&self) -> String {
+        match &self.destination {
+            Destination::Url(url) => url.origin().to_owned(),
+            Destination::Secret(key) => format!("secret:{}/{}/{}", key.namespace, key.name, key.key),
+        }
+    }
+
+    /// Renders all templates for one transition. The error names the field.
+    pub fn render(&self, data: &Data) -> Result<Rendered, Problem> {
+        let values = Values::new(data, &self.parameters).map_err(|e| Problem::template(&self.body_field, &e))?;
+        let address = match &self.destination {
+            Destination::Url(url) => Address::Url(url.render(&values).map_err(|e| Problem::url(&self.url_field, &e))?),
+            Destination::Secret(key) => Address::Secret(key.clone()),
+        };
+        let header = |template: &HeaderTemplate| {
+            let problem = |e: RenderError| Problem::template(header_field(template.name()), &e);
+            let value = template.render(&values).map_err(problem)?;
+            let name = HeaderName::try_from(template.name()).map_err(|_| problem(RenderError::HeaderName))?;
+            Ok((name, value))
+        };
+        let headers = self.headers.iter().map(header).collect::<Result<_, Problem>>()?;
+        let body = self.body.render(&values).map_err(|e| Problem::template(&self.body_field, &e))?;
+        let parameters = values.rendered_parameters();
+        let credentials = parameters.filter(|(name, _)| is_secret(name)).map(|(_, value)| value.to_owned()).collect();
+        Ok(Rendered { address, headers, body, credentials })
+    }
+}
+
+/// Resolves how a notification is sent, and tries it with a sample of each wanted transition. If the layers are not `trusted`, nothing is
+/// rendered.
+pub(in crate::config) fn sending(
+    spec: &NotificationSpec,
+    places: &Places<'_>,
+    given: &Given<'_>,
+    trusted: Result<(), Problem>,
+) -> Result<Sending, Problem> {
+    let endpoint = spec.endpoint.as_ref().ok_or(Problem::Incomplete { field: "spec.endpoint" })?;
+    let chosen = choose(spec, places, given)?;
+    let mut sending = compiled(endpoint, &chosen, places, given)?;
+    sending.literal_credentials = literal_credentials(spec, places);
+    let wanted = chosen.reported(wanted(spec), spec.triggers.is_some())?;
+    trusted?;
+    try_samples(&sending, &wanted)?;
+    Ok(sending)
+}
+
+/// Compiles all templates. A parameter is missing only if something that is sent uses it. So missing parameters are found by their use. All
+/// of them are reported at once, with the other problems.
+fn compiled(endpoint: &spec::Endpoint, chosen: &Chosen, places: &Places<'_>, given: &Given<'_>) -> Result<Sending, Problem> {
+    let mut missing: Vec<String> = Vec::new();
+    loop {
+        let parameters = chosen.parameters(&missing)?.with_hidden(places.hidden.clone());
+        let problems = match compile(endpoint, chosen, parameters, places, given) {
+            Ok(sending) if missing.is_empty() => return Ok(sending),
+            Ok(_) => Vec::new(),
+            Err(problem) => problem.each(),
+        };
+        let unset: BTreeSet<_> = problems.iter().filter_map(Problem::unset).filter(|name| !missing.contains(name)).collect();
+        if unset.is_empty() {
+            let lacks = Some(&missing).filter(|missing| !missing.is_empty()).map(|missing| chosen.lacks(missing));
+            return Err(Problem::several(lacks.into_iter().chain(problems)));
+        }
+        missing.extend(unset.into_iter().cloned());
+    }
+}
+
+fn literal_credentials(spec: &NotificationSpec, places: &Places<'_>) -> BTreeSet<String> {
+    let headers = spec.endpoint.iter().flat_map(|endpoint| endpoint.headers.iter().flatten());
+    let parameters = spec.template.iter().flat_map(|template| template.parameters.iter().flatten());
+    let headers = headers.map(|(name, _)| ("/endpoint/headers", name));
+    let all = headers.chain(parameters.map(|(name, _)| ("/template/parameters", name)));
+    all.filter(|(_, name)| is_secret(name))
+        .map(|(at, name)| places.of(&format!("{at}/{}", escape(name))).to_owned())
+        .collect()
+}
+
+fn compile(
+    endpoint: &spec::Endpoint,
+    chosen: &Chosen,
+    parameters: Parameters,
+    places: &Places<'_>,
+    given: &Given<'_>,
+) -> Result<Sending, Problem> {
+    let body = Body::compile(&chosen.content_type, &chosen.body, &places.seen_at(chosen.at, &parameters))
+        .map_err(|e| Problem::template(&chosen.field, &e));
+    let destination = destination(endpoint, chosen, &parameters, places, given.allow_http);
+    let headers = headers(endpoint, chosen, &parameters, places);
+    let ((destination, url_field), headers, body) = match (destination, headers, body) {
+        (Ok(destination), Ok(headers), Ok(body)) => (destination, headers, body),
+        (destination, headers, body) => {
+            let problems = [destination.err(), headers.err(), body.err()];
+            return Err(Problem::several(problems.into_iter().flatten()));
+        }
+    };
+    let (in_url, needs_source) = match &destination {
+        Destination::Url(url) => (url.needs_commit(&parameters), url.needs_source(&parameters)),
+        Destination::Secret(_) => (false, None),
+    };
+    Ok(Sending {
+        needs_source,
+        needs_commit: in_url
+            || body.needs_commit(&parameters)
+            || headers.iter().any(|header| header.needs_commit(&parameters)),
+        destination,
+        url_field,
+        method: endpoint.method.unwrap_or(chosen.method),
+        headers,
+        auth: endpoint.auth.as_ref().map(|a| auth(a, chosen, places)).transpose()?.flatten(),
+        tls: tls(endpoint.tls.as_ref(), places, given)?,
+        signing: endpoint.signing.as_ref().map(|s| secret_name(&s.secret_ref.name, places.of("/endpoint/signing"))),
+        timeout: duration("spec.endpoint.timeout", endpoint.timeout.as_deref(), TIMEOUT)?,
+        connect_timeout: duration("spec.endpoint.connectTimeout", endpoint.connect_timeout.as_deref(), CONNECT_TIMEOUT)?,
+        body,
+        parameters,
+        literal_credentials: BTreeSet::new(),
+        body_field: chosen.field.clone(),
+    })
+}
+
+fn destination(
+    endpoint: &spec::Endpoint,
+    chosen: &Chosen,
+    parameters: &Parameters,
+    places: &Places<'_>,
+    allow_http: bool,
+) -> Result<(Destination, String), Problem> {
+    match (&endpoint.url, &endpoint.url_from) {
+        (Some(url), None) => {
+            let (source, field) = chosen.with_path(url)?;
+            // Only the path contains templates, so the layer that set the path is the author.
+            let author = if field == URL { "/endpoint/url" } else { chosen.at };
+            let url = UrlTemplate::compile(&source, &places.seen_at(author, parameters))
+                .map_err(|e| Problem::template(&field, &e))?;
+            if url.scheme() == "http" && !allow_http && !is_service(url.host()) {
+                return Err(Problem::InsecureScheme { field: URL });
+            }
+            Ok((Destination::Url(url), field))
+        }
+        (None, Some(from)) => {
+            Ok((Destination::Secret(secret_key(&from.secret_key_ref, places.of("/endpoint/urlFrom"))), URL.to_owned()))
+        }
+        (None, None) => Err(Problem::Incomplete { field: "spec.endpoint.url or spec.endpoint.urlFrom" }),
+        (Some(_), Some(_)) => Err(Problem::invalid("spec.endpoint", "set url or urlFrom, not both")),
+    }
+}
+
+/// The headers of the template and of the user. The user's headers take precedence.
+fn headers(
+    endpoint: &spec::Endpoint,
+    chosen: &Chosen,
+    parameters: &Parameters,
+    places: &Places<'_>,
+) -> Result<Vec<HeaderTemplate>, Problem> {
+    let mut all: BTreeMap<String, (&str, &str, Parameters)> = BTreeMap::new();
+    for (name, value) in &chosen.headers {
+        all.insert(name.to_ascii_lowercase(), (name, value, places.seen_at(chosen.at, parameters)));
+    }
+    let mut own = BTreeSet::new();
+    for (name, value) in endpoint.headers.iter().flatten() {
+        if !own.insert(name.to_ascii_lowercase()) {
+            let message = "occurs twice (names are not case-sensitive); remove one";
+            return Err(Problem::invalid(header_field(name), message));
+        }
+        let seen = places.seen_at(&format!("/endpoint/headers/{}", escape(name)), parameters);
+        all.insert(name.to_ascii_lowercase(), (name, value, seen));
+    }
+    let (mut headers, mut problems) = (Vec::with_capacity(all.len()), Vec::new());
+    for (name, value, parameters) in all.values() {
+        match HeaderTemplate::compile(name, value, parameters) {
+            Ok(header) => headers.push(header),
+            Err(error) => problems.push(Problem::template(header_field(name), &error)),
+        }
+    }
+    if problems.is_empty() { Ok(headers) } else { Err(Problem::several(problems)) }
+}
+
+fn header_field(name: &str) -> String {
+    format!("spec.endpoint.headers[{name}]")
+}
+
+fn auth(auth: &spec::Auth, chosen: &Chosen, places: &Places<'_>) -> Result<Option<AuthRef>, Problem> {
+    match (&auth.basic, &auth.token) {
+        (Some(basic), None) => {
+            let namespace = places.of("/endpoint/auth/basic/secretRef").to_owned();
+            Ok(Some(AuthRef::Basic { namespace, name: basic.secret_ref.name.clone() }))
+        }
+        (None, Some(token)) => {
+            let name = token.header.as_deref().or(chosen.token_header.as_deref()).unwrap_or("Authorization");
+            let header = HeaderName::from_str(name).map_err(|_| {
+                Problem::invalid("spec.endpoint.auth.token.header", format!("{name:?} is not a header name"))
+            })?;
+            // The usual scheme of the receiver applies only to its usual header.
+            let usual_header = chosen.token_header.as_deref().unwrap_or("Authorization");
+            let usual = chosen.token_scheme.as_deref().filter(|_| name.eq_ignore_ascii_case(usual_header));
+            let default = if header == http::header::AUTHORIZATION { "Bearer" } else { "" };
+            Ok(Some(AuthRef::Token {
+                secret: secret_key(&token.secret_key_ref, places.of("/endpoint/auth/token/secretKeyRef")),
+                header,
+                scheme: token.scheme.as_deref().or(usual).unwrap_or(default).to_owned(),
+            }))
+        }
+        (None, None) => Ok(None),
+        (Some(_), Some(_)) => Err(Problem::invalid("spec.endpoint.auth", "set exactly one of basic and token")),
+    }
+}
+
+fn tls(tls: Option<&spec::Tls>, places: &Places<'_>, given: &Given<'_>) -> Result<TlsRef, Problem> {
+    let Some(tls) = tls else { return Ok(TlsRef::default()) };
+    let authorities = match &tls.ca_from {
+        None => Authorities::System,
+        Some(spec::CaFrom { secret_key_ref: Some(from), config_map_key_ref: None }) => {
+            Authorities::Secret(secret_key(from, places.of("/endpoint/tls/caFrom/secretKeyRef")))
+        }
+        Some(spec::CaFrom { secret_key_ref: None, config_map_key_ref: Some(from) }) => {
+            let field = "spec.endpoint.tls.caFrom.configMapKeyRef";
+            let namespace = places.of(template::AUTHORITIES).to_owned();
+            let key = ConfigMapKey { namespace, name: from.name.clone(), key: from.key.clone() };
+            let pem = template::read(&key, field, given)?;
+            let has_some = CertificateDer::pem_slice_iter(pem.as_bytes()).next().is_some_and(|first| first.is_ok());
+            if !has_some {
+                return Err(Problem::invalid(field, format!("ConfigMap {key} contains no certificate in PEM format")));
+            }
+            Authorities::Pem(pem)
+        }
+        Some(_) => {
+            let message = "set exactly one of configMapKeyRef and secretKeyRef";
+            return Err(Problem::invalid("spec.endpoint.tls.caFrom", message));
+        }
+    };
+    let certificate = tls.client_certificate.as_ref();
+    Ok(TlsRef {
+        authorities,
+        client_certificate: certificate
+            .map(|c| secret_name(&c.secret_ref.name, places.of("/endpoint/tls/clientCertificate"))),
+        skip_verify: tls.insecure_skip_verify.unwrap_or(false),
+    })
+}
+
+fn secret_name(name: &str, namespace: &str) -> SecretName {
+    SecretName { namespace: namespace.to_owned(), name: name.to_owned() }
+}
+
+fn secret_key(reference: &SecretKeyRef, namespace: &str) -> SecretKey {
+    SecretKey::new(namespace, &reference.name, &reference.key)
+}
+
+/// Returns the transitions for which this notification has a trigger. Returns all transitions if `triggers` is not set.
+fn wanted(spec: &NotificationSpec) -> Vec<TransitionType> {
+    let Some(triggers) = &spec.triggers else { return TransitionType::ALL.to_vec() };
+    TransitionType::ALL.into_iter().filter(|type_| triggers.iter().any(|t| t.type_ == *type_)).collect()
+}
+
+/// Renders everything with a sample of each wanted transition. So the condition `Ready` reports problems before the first send.
+fn try_samples(sending: &Sending, wanted: &[TransitionType]) -> Result<(), Problem> {
+    for data in wanted.iter().copied().map(Data::sample) {
+        let type_ = data.type_.as_str();
+        sending.render(&data).map_err(|problem| problem.tried(&format!("tried with a sample of {type_}")))?;
+    }
+    Ok(())
+}

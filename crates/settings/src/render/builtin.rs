@@ -1,0 +1,280 @@
+//! The built-in templates: what they send, and what users must know to use them.
+//!
+//! Each template has two files in `templates/`: `NAME.hbs` contains the body, and `NAME.yaml` contains the [`Metadata`]. They are compiled
+//! like any other template, together with the notification that uses them.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::LazyLock;
+
+use serde::{Deserialize, Serialize};
+
+use relaybook_api::TransitionType;
+use relaybook_api::notification::{Builtin, Method};
+
+/// A built-in template.
+#[derive(Debug)]
+pub struct BuiltinTemplate {
+    /// Its name.
+    pub name: Builtin,
+    /// What users must know to use it.
+    pub metadata: Metadata,
+    /// Source of the body.
+    pub body: &'static str,
+}
+
+/// What users must know to use a built-in template.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Metadata {
+    /// What it sends; a short text for lists.
+    pub title: String,
+    /// URL of the documentation of the receiver.
+    pub documentation: String,
+    /// What users see in the receiver, and how each transition appears there.
+    pub description: String,
+    /// Transitions that it cannot report.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unreported: Option<Unreported>,
+    /// HTTP method.
+    #[serde(default)]
+    pub method: Method,
+    /// Template of path and query. It is appended to the URL of the user.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// Media type of the body.
+    #[serde(default = "json")]
+    pub content_type: String,
+    /// Templates of the header values, by header name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub headers: BTreeMap<String, String>,
+    /// The credentials that the receiver requires.
+    pub credentials: Credentials,
+    /// The parameters that users can set in `template.parameters`.
+    #[serde(default)]
+    pub parameters: Vec<Declared>,
+    /// The limits of the receiver.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub limits: Vec<Limit>,
+    /// The worked example.
+    pub example: Example,
+    /// Further notes, in Markdown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub notes: Option<String>,
+}
+
+impl Metadata {
+    /// Whether it can report transitions of this type.
+    #[must_use]
+    pub fn reports(&self, type_: TransitionType) -> bool {
+        self.unreported.as_ref().is_none_or(|unreported| !unreported.types.contains(&type_))
+    }
+}
+
+/// Transitions that a template cannot report, because the receiver has no equivalent for them.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Unreported {
+    /// The types of these transitions.
+    pub types: Vec<TransitionType>,
+    /// The reason, as the end of a sentence.
+    pub because: String,
+}
+
+fn json() -> String {
+    "application/json".to_owned()
+}
+
+/// The credentials that a receiver requires.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Credentials {
+    /// How they are configured.
+    pub kind: CredentialsKind,
+    /// The header of a token, if it is not `Authorization`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub header: Option<String>,
+    /// The scheme before a token, if it is not the default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scheme: Option<String>,
+    /// A description of the required credentials and permissions.
+    pub description: String,
+}
+
+/// How credentials are configured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CredentialsKind {
+    /// `endpoint.auth.token`
+    Token,
+    /// `endpoint.auth.basic`
+    Basic,
+    /// The URL is secret: `endpoint.urlFrom`.
+    Url,
+    /// No credentials, or those that the operator of the receiver requires.
+    None,
+}
+
+/// A parameter that a template declares.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Declared {
+    /// Its name.
+    pub name: String,
+    /// Its purpose.
+    pub description: String,
+    /// The default value, a template. Without a default the parameter is required.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub default: Option<String>,
+    /// An example of a value.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub example: Option<String>,
+}
+
+impl Declared {
+    /// Whether users must set it, at least for targets that do not come from Fleet.
+    #[must_use]
+    pub fn is_required(&self) -> bool {
+        self.default.as_ref().is_none_or(|default| default.contains("target.source"))
+    }
+}
+
+/// A limit of a receiver.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Limit {
+    /// JSON Pointer (RFC 6901) into the body, in which `*` matches every index. `body` means the whole body.
+    pub field: String,
+    /// Maximum number of characters.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub characters: Option<usize>,
+    /// Maximum number of bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<usize>,
+    /// The receiver's documentation of the limit.
+    pub documentation: String,
+}
+
+/// The worked example of a template.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Example {
+    /// The URL. If it is secret, only its form.
+    pub url: String,
+    /// The transitions that a typical notification reports.
+    pub triggers: Vec<TransitionType>,
+}
+
+/// Returns the template with this name.
+#[must_use]
+pub fn builtin(name: Builtin) -> &'static BuiltinTemplate {
+    static ALL: LazyLock<HashMap<Builtin, BuiltinTemplate>> =
+        LazyLock::new(|| Builtin::ALL.into_iter().map(|name| (name, read(name))).collect());
+    &ALL[&name]
+}
+
+fn read(name: Builtin) -> BuiltinTemplate {
+    let (body, metadata) = sources(name);
+    #[allow(clippy::expect_used, reason = "it is compiled in, and a test reads them all")]
+    let metadata = serde_saphyr::from_str(metadata).expect("the metadata of a built-in template can be read");
+    BuiltinTemplate { name, metadata, body }
+}
+
+macro_rules! files {
+    ($name:literal) => {
+        (
+            include_str!(concat!("../../../../templates/", $name, ".hbs")),
+            include_str!(concat!("../../../../templates/", $name, ".yaml")),
+        )
+    };
+}
+
+/// Returns body and metadata.
+const fn sources(name: Builtin) -> (&'static str, &'static str) {
+    match name {
+        Builtin::GithubCommitStatus => files!("github-commit-status"),
+        Builtin::GithubRepositoryDispatch => files!("github-repository-dispatch"),
+        Builtin::GitlabCommitStatus => files!("gitlab-commit-status"),
+        Builtin::GiteaCommitStatus => files!("gitea-commit-status"),
+        Builtin::Slack => files!("slack"),
+        Builtin::Teams => files!("teams"),
+        Builtin::Mattermost => files!("mattermost"),
+        Builtin::Discord => files!("discord"),
+        Builtin::Cloudevents => files!("cloudevents"),
+        Builtin::Generic => files!("generic"),
+        Builtin::GithubIssueComment => files!("github-issue-comment"),
+        Builtin::GitlabPipelineTrigger => files!("gitlab-pipeline-trigger"),
+        Builtin::BitbucketBuildStatus => files!("bitbucket-build-status"),
+        Builtin::AzureDevopsGitStatus => files!("azure-devops-git-status"),
+        Builtin::GoogleChat => files!("google-chat"),
+        Builtin::Webex => files!("webex"),
+        Builtin::Rocketchat => files!("rocketchat"),
+        Builtin::Telegram => files!("telegram"),
+        Builtin::Matrix => files!("matrix"),
+        Builtin::Ntfy => files!("ntfy"),
+        Builtin::Pagerduty => files!("pagerduty"),
+        Builtin::Opsgenie => files!("opsgenie"),
+        Builtin::Alertmanager => files!("alertmanager"),
+        Builtin::GrafanaAnnotation => files!("grafana-annotation"),
+        Builtin::DatadogEvent => files!("datadog-event"),
+        Builtin::SentryReleaseDeploy => files!("sentry-release-deploy"),
+        Builtin::Cdevents => files!("cdevents"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::render::escape::context::EscapeContext;
+    use crate::render::lang::compile;
+    use crate::render::{Body, HeaderTemplate, Parameters, UrlTemplate};
+
+    #[test]
+    fn every_file_belongs_to_a_template() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../templates");
+        let files = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().file_name().into_string().unwrap());
+        let expected = Builtin::ALL.iter().flat_map(|b| [".hbs", ".yaml"].map(|end| format!("{}{end}", b.as_str())));
+        assert_eq!(files.collect::<BTreeSet<_>>(), expected.collect());
+    }
+
+    #[test]
+    fn every_template_compiles_with_what_it_declares() {
+        for name in Builtin::ALL {
+            let BuiltinTemplate { metadata, body, .. } = builtin(name);
+            let shown = name.as_str();
+            let values = metadata.parameters.iter().map(|p| {
+                let value = p.default.as_deref().or(p.example.as_deref());
+                (
+                    p.name.as_str(),
+                    Some(value.unwrap_or_else(|| panic!("{shown}: {} has neither default nor example", p.name))),
+                )
+            });
+            let parameters = Parameters::compile(values).unwrap_or_else(|wrong| panic!("{shown}: {wrong:?}"));
+            Body::compile(&metadata.content_type, body, &parameters).unwrap_or_else(|e| panic!("{shown}.hbs: {e}"));
+            for (header, value) in &metadata.headers {
+                HeaderTemplate::compile(header, value, &parameters).unwrap_or_else(|e| panic!("{shown}, {header}: {e}"));
+            }
+            if let Some(path) = &metadata.path {
+                assert!(path.starts_with('/'), "{shown}: a path begins with a slash");
+                let url = format!("https://example.com{path}");
+                UrlTemplate::compile(&url, &parameters).unwrap_or_else(|e| panic!("{shown}, path: {e}"));
+            }
+        }
+    }
+
+    /// An unused parameter would have no effect for a user who sets it.
+    #[test]
+    fn every_parameter_is_used() {
+        for name in Builtin::ALL {
+            let BuiltinTemplate { metadata, body, .. } = builtin(name);
+            let sources: String =
+                metadata.path.iter().chain(metadata.headers.values()).map(String::as_str).chain([*body]).collect();
+            for Declared { name: parameter, default, .. } in &metadata.parameters {
+                assert!(sources.contains(&format!("parameters.{parameter}")), "{}: {parameter}", name.as_str());
+                let own = default.iter().all(|d| compile::compile(d, EscapeContext::Plain, &Parameters::default()).is_ok());
+                assert!(own, "{}: the default of {parameter} names another parameter", name.as_str());
+            }
+        }
+    }
+}

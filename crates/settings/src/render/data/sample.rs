@@ -1,0 +1,274 @@
+//! Sample transitions, to test a template before a real transition occurs.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::render::Data;
+use relaybook_api::delivery::{AppObject, PipelineRef, Subject, SubjectKind, SubjectTarget};
+use relaybook_api::pipeline::source::TargetOrigin;
+use relaybook_api::promotion::{Phase, PromotionState};
+use relaybook_api::values::permalink::PageUrl;
+use relaybook_api::values::refs::{ClusterKind, ClusterRef};
+use relaybook_api::{DeliverySpec, State, Status, Time, TransitionType, delivery};
+
+const OLD: &str = "main@sha1:9c1e1fd35d2e0b7a4a1bd2ae8e0a2b6a0f4f3e21";
+const NEW: &str = "main@sha1:5f3d2c1b0a9e8d7c6b5a4f3e2d1c0b9a8f7e6d5c";
+const SERIAL: i64 = 1_763_711_234_567;
+
+/// The objects that a sample transition refers to.
+#[derive(Clone, Debug)]
+pub struct SampleContext {
+    /// The pipeline.
+    pub pipeline: PipelineRef,
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
+    /// Its annotations.
+    pub annotations: BTreeMap<String, String>,
+    /// The target. Transitions of other subjects refer to its environment, its cluster, or the pipeline.
+    pub subject: Subject,
+    /// The environment before that of the target. Promotions come from it.
+    pub before: String,
+    /// The revision that ran.
+    pub old: String,
+    /// The revision that replaces it.
+    pub new: String,
+    /// Name and namespace of the notification.
+    pub notification: (String, String),
+    /// Name of the local cluster.
+    pub cluster: String,
+    /// The URL of the audit page, for links.
+    pub page: Option<PageUrl>,
+}
+
+impl SampleContext {
+    /// Returns a sample pipeline without labels and annotations, with a notification of this name and namespace.
+    #[must_use]
+    pub fn sample(notification: (String, String)) -> Self {
+        Self {
+            pipeline: PipelineRef {
+                namespace: "team-a".to_owned(),
+                name: "podinfo".to_owned(),
+                uid: "5ae9d0c4-6c1b-4f0f-9d53-0d8c0a3f7b11".to_owned(),
+            },
+            labels: BTreeMap::new(),
+            annotations: BTreeMap::new(),
+            subject: subject(),
+            before: "staging".to_owned(),
+            old: OLD.to_owned(),
+            new: NEW.to_owned(),
+            notification,
+            cluster: "in-cluster".to_owned(),
+            page: None,
+        }
+    }
+
+    /// Returns a transition of this type. It is as inconvenient as real ones. The message of a failure has quotes, a line break and a
+    /// non-ASCII character. A removed target and a cluster have no revision. A running workload has its number of replicas.
+    #[must_use]
+    pub fn transition(&self, type_: TransitionType) -> Data {
+        let (from, mut to) = self.states(type_);
+        let subject = self.about(type_.subject());
+        let is_workload = subject.target.as_ref().is_some_and(|target| target.app.api_version.starts_with("apps/"));
+        if is_workload && matches!(type_, TransitionType::Deployed | TransitionType::Recovered) {
+            "3 replicas".clone_into(&mut to.message);
+        }
+        let spec = DeliverySpec {
+            notification: self.notification.0.clone(),
+            notification_uid: String::new(),
+            pipeline_ref: self.pipeline.clone(),
+            lane: format!("{kind:?}/{}", subject.name, kind = subject.kind).to_lowercase(),
+            subject,
+            order: SERIAL,
+            serial: SERIAL,
+            type_,
+            time: Time::constant(SERIAL / 1000, 567_000_000),
+            from,
+            to,
+            coalesced: false,
+            due: None,
+            error: None,
+        };
+        let (labels, annotations) = (Arc::new(self.labels.clone()), Arc::new(self.annotations.clone()));
+        let data = Data::new("msg_5f3d2c1b0a9e8d7c", &spec, &labels, &annotations, &self.notification.1);
+        let data = data.with_context(&spec, &self.cluster);
+        data.with_links(self.page.as_ref(), &self.pipeline.namespace, &delivery::name(&spec))
+    }
+
+    /// Returns the subject of this kind. The local cluster is never offline, so if the target is local, the subject is a remote cluster.
+    fn about(&self, kind: SubjectKind) -> Subject {
+        let name = match kind {
+            SubjectKind::Target => return self.subject.clone(),
+            SubjectKind::Cluster => {
+                let cluster = self.subject.target.as_ref().and_then(|t| t.cluster_ref.clone()).unwrap_or_else(remote);
+                return Subject { kind, name: cluster.full_name(), cluster_ref: Some(cluster), ..Subject::default() };
+            }
+            SubjectKind::Environment => self.subject.environment.clone(),
+            SubjectKind::Pipeline => self.pipeline.name.clone(),
+        };
+        let environment = if kind == SubjectKind::Environment { name.clone() } else { String::new() };
+        Subject { kind, name, environment, ..Subject::default() }
+    }
+
+    /// Returns the states before and after a transition of this type.
+    fn states(&self, type_: TransitionType) -> (State, State) {
+        let (old, new) = (self.old.as_str(), self.new.as_str());
+        let state = |status, revision: &str, current: &str| State {
+            status,
+            revision: revision.to_owned(),
+            current: Some(current.to_owned()).filter(|current| !current.is_empty()),
+            ..State::default()
+        };
+        let ran = state(Status::Current, old, old);
+        let failed = State {
+            failed: true,
+            reason: "HealthCheckFailed".to_owned(),
+            message: "timeout waiting for \"Deployment/team-a/podinfo\":\n1 of 3 replicas – not ready".to_owned(),
+            ..state(Status::Failed, new, old)
+        };
+        let online = state(Status::Current, "", "");
+        let offline = State {
+            reason: "Unreachable".to_owned(),
+            message: "Get \"https://eu-1.example.com:6443/version\":\nno route to host – for 2m".to_owned(),
+            ..state(Status::Failed, "", "")
+        };
+        match type_ {
+            TransitionType::Added => (state(Status::NotFound, "", ""), state(Status::InProgress, new, "")),
+            TransitionType::Deployed => (ran, state(Status::Current, new, new)),
+            TransitionType::Progressing => (ran, state(Status::InProgress, new, old)),
+            TransitionType::Failed => (ran, failed),
+            TransitionType::Recovered => (failed, ran),
+            TransitionType::Removed => (ran, state(Status::NotFound, "", "")),
+            TransitionType::Drifted => (ran.clone(), State { drifted: true, ..ran }),
+            TransitionType::DriftCorrected => (State { drifted: true, ..ran.clone() }, ran),
+            TransitionType::ClusterOffline => (online, offline),
+            TransitionType::ClusterOnline => (offline, online),
+            TransitionType::EnvironmentReady | TransitionType::PipelineReady => {
+                (state(Status::InProgress, "", old), state(Status::Current, new, new))
+            }
+            TransitionType::PromotionPending => {
+                (State { current: ran.current, ..State::default() }, self.promotion(Phase::Pending))
+            }
+            TransitionType::PromotionRequested => (self.promotion(Phase::Pending), self.promotion(Phase::Requested)),
+            TransitionType::PromotionOpened => (self.promotion(Phase::Requested), self.promotion(Phase::Open)),
+            TransitionType::PromotionFinished => (self.promotion(Phase::Requested), self.promotion(Phase::Finished)),
+            TransitionType::PromotionFailed => (self.promotion(Phase::Requested), self.promotion(Phase::Failed)),
+        }
+    }
+
+    /// Returns the state of a promotion of the new revision in this phase.
+    fn promotion(&self, phase: Phase) -> State {
+        let (status, reason, current) = match phase {
+            Phase::Pending => (Status::InProgress, "WaitingApproval", &self.old),
+            Phase::Open => (Status::InProgress, "Opened", &self.old),
+            Phase::Finished => (Status::Current, "Running", &self.new),
+            Phase::Failed => (Status::Failed, "NotRunning", &self.old),
+            _ => (Status::InProgress, "WaitingForEnvironment", &self.old),
+        };
+        let message = if phase == Phase::Failed {
+            format!("not running after 168h:\n\"{}\" runs {} – it tries nothing", self.subject.name, self.old)
+        } else {
+            String::new()
+        };
+        let environment = &self.subject.environment;
+        let (strategy, url) = match phase {
+            Phase::Pending => ("", ""),
+            Phase::Open => ("pullRequest", "https://git.example.com/acme/deploy/pulls/7"),
+            _ => ("notification", ""),
+        };
+        let promotion = PromotionState {
+            name: format!("{}-{environment}-7f3a9c2b1d-{SERIAL}", self.pipeline.name),
+            uid: "0b6d3a52-9f0e-4c55-8a44-6f7f0f1d2c3e".to_owned(),
+            phase,
+            strategy: strategy.to_owned(),
+            from: self.before.clone(),
+            url: url.to_owned(),
+        };
+        State {
+            status,
+            revision: self.new.clone(),
+            current: Some(current.clone()).filter(|current| !current.is_empty()),
+            reason: reason.to_owned(),
+            message,
+            promotion: Some(promotion),
+            ..State::default()
+        }
+    }
+}
+
+impl Data {
+    /// Returns a sample transition of this type.
+    #[must_use]
+    pub fn sample(type_: TransitionType) -> Self {
+        SampleContext::sample(("deploys".to_owned(), "team-a".to_owned())).transition(type_)
+    }
+
+    /// Returns a sample of each type of transition.
+    pub fn samples() -> impl Iterator<Item = Self> {
+        TransitionType::ALL.into_iter().map(Self::sample)
+    }
+}
+
+fn remote() -> ClusterRef {
+    ClusterRef {
+        api_version: None,
+        kind: ClusterKind::GitopsCluster,
+        name: "eu-1".to_owned(),
+        namespace: Some("clusters".to_owned()),
+    }
+}
+
+fn subject() -> Subject {
+    Subject {
+        name: "prod/in-cluster/podinfo".to_owned(),
+        environment: "prod".to_owned(),
+        target: Some(SubjectTarget {
+            namespace: "podinfo".to_owned(),
+            cluster: "in-cluster".to_owned(),
+            cluster_ref: None,
+            app: AppObject {
+                api_version: "kustomize.toolkit.fluxcd.io/v1".to_owned(),
+                kind: "Kustomization".to_owned(),
+                name: "podinfo".to_owned(),
+            },
+            source: Some(TargetOrigin {
+                kind: "GitRepo".to_owned(),
+                name: "podinfo".to_owned(),
+                repository: "https://github.com/acme/podinfo.git".to_owned(),
+            }),
+        }),
+        ..Subject::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_workload_says_what_was_deployed() {
+        let mut context =
+            SampleContext { old: "1.0".to_owned(), new: "1.1".to_owned(), ..SampleContext::sample(Default::default()) };
+        let messages = |context: &SampleContext| {
+            [TransitionType::Progressing, TransitionType::Deployed, TransitionType::Recovered]
+                .map(|type_| context.transition(type_).message)
+        };
+        assert_eq!(messages(&context), ["", "", ""]);
+        let target = context.subject.target.as_mut().unwrap();
+        (target.app.api_version, target.app.kind) = ("apps/v1".to_owned(), "Deployment".to_owned());
+        assert_eq!(messages(&context), ["", "1.0 → 1.1, 3 replicas", "3 replicas"]);
+    }
+
+    #[test]
+    fn revisions_come_from_the_states_that_they_belong_to() {
+        let revisions = |type_| {
+            let data = Data::sample(type_);
+            [data.revision, data.running_revision, data.previous_revision]
+                .map(|r| r.chars().skip(10).take(3).collect::<String>())
+        };
+        assert_eq!(revisions(TransitionType::Deployed), ["5f3", "5f3", "9c1"]);
+        assert_eq!(revisions(TransitionType::Failed), ["5f3", "9c1", "9c1"]);
+        assert_eq!(revisions(TransitionType::Removed), ["", "", "9c1"]);
+        assert_eq!(revisions(TransitionType::PromotionRequested), ["5f3", "9c1", "9c1"]);
+        assert_eq!(revisions(TransitionType::PromotionFinished), ["5f3", "5f3", "9c1"]);
+    }
+}

@@ -1,0 +1,120 @@
+//! The fields of [`Data`](crate::render::Data). With them, a path is checked when a template is compiled, not when it is sent.
+
+/// The kind of value at a path.
+#[derive(Debug)]
+pub(in crate::render) enum DataSchema {
+    /// A text, number or boolean.
+    Leaf,
+    /// Labels, annotations or parameters. Any key is allowed, and every entry can be missing.
+    Map,
+    /// An object whose fields always exist.
+    Object(&'static [(&'static str, DataSchema)]),
+}
+
+use DataSchema::{Leaf, Map, Object};
+
+/// The schema of the whole data.
+pub(in crate::render) static ROOT: DataSchema = Object(&[
+    ("id", Leaf),
+    ("serial", Leaf),
+    ("type", Leaf),
+    ("time", Leaf),
+    ("severity", Leaf),
+    ("pipeline", Object(&[("name", Leaf), ("namespace", Leaf), ("uid", Leaf), ("labels", Map), ("annotations", Map)])),
+    ("subject", Object(&[("kind", Leaf), ("name", Leaf)])),
+    ("environment", Leaf),
+    (
+        "target",
+        Object(&[
+            ("name", Leaf),
+            ("namespace", Leaf),
+            ("cluster", Object(&[("name", Leaf), ("namespace", Leaf), ("kind", Leaf)])),
+            ("app", Object(&[("apiVersion", Leaf), ("kind", Leaf), ("name", Leaf)])),
+            ("source", Object(&[("kind", Leaf), ("name", Leaf), ("repository", Leaf), ("owner", Leaf), ("project", Leaf)])),
+        ]),
+    ),
+    (
+        "promotion",
+        Object(&[
+            ("name", Leaf),
+            ("uid", Leaf),
+            ("phase", Leaf),
+            ("strategy", Leaf),
+            ("from", Leaf),
+            ("revision", Leaf),
+            ("previous", Leaf),
+            ("url", Leaf),
+            ("reason", Leaf),
+        ]),
+    ),
+    ("revision", Leaf),
+    ("runningRevision", Leaf),
+    ("previousRevision", Leaf),
+    ("status", Leaf),
+    ("previousStatus", Leaf),
+    ("reason", Leaf),
+    ("message", Leaf),
+    ("drifted", Leaf),
+    ("coalesced", Leaf),
+    ("superseded", Leaf),
+    ("parameters", Map),
+    ("notification", Object(&[("name", Leaf), ("namespace", Leaf)])),
+    ("context", Leaf),
+    ("link", Leaf),
+    ("links", Object(&[("pipeline", Leaf), ("notification", Leaf), ("revision", Leaf)])),
+]);
+
+/// The schema of the data of a [`PipelineSet`](relaybook_api::PipelineSet).
+pub(in crate::render) static SOURCE: DataSchema =
+    Object(&[("apiVersion", Leaf), ("kind", Leaf), ("namespace", Leaf), ("name", Leaf), ("labels", Map)]);
+
+impl DataSchema {
+    /// Returns the field with this name, if this is an object that has it.
+    pub(in crate::render) fn field(&self, name: &str) -> Option<&'static Self> {
+        match self {
+            Object(fields) => fields.iter().find(|(field, _)| *field == name).map(|(_, shape)| shape),
+            Leaf | Map => None,
+        }
+    }
+
+    /// Returns the names of the fields, if this is an object.
+    pub(in crate::render) fn names(&self) -> Option<impl Iterator<Item = &'static str>> {
+        match self {
+            Leaf | Map => None,
+            Object(fields) => Some(fields.iter().map(|(name, _)| *name)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+    use crate::render::data::parameters::Visibility;
+    use crate::render::{Data, Parameters, Values};
+
+    fn same(shape: &DataSchema, value: &Value, path: &str) {
+        match (shape, value) {
+            (Object(fields), Value::Object(map)) => {
+                let mut names: Vec<_> = fields.iter().map(|(name, _)| *name).collect();
+                names.sort_unstable();
+                let mut keys: Vec<_> = map.keys().map(String::as_str).collect();
+                keys.sort_unstable();
+                assert_eq!(names, keys, "{path}");
+                fields.iter().for_each(|(name, shape)| same(shape, &map[*name], &format!("{path}.{name}")));
+            }
+            (Map, Value::Object(map)) => assert!(map.values().all(Value::is_string), "{path}"),
+            (Leaf, Value::String(_) | Value::Number(_) | Value::Bool(_)) => {}
+            _ => panic!("{path}: {shape:?} is not the shape of {value}"),
+        }
+    }
+
+    #[test]
+    fn the_shape_is_that_of_the_data() {
+        for sample in Data::samples() {
+            let values = Values::new(&sample, &Parameters::default()).unwrap();
+            same(&ROOT, values.get(&[], Visibility::All).unwrap().unwrap(), "");
+        }
+    }
+}

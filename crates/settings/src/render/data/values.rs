@@ -1,0 +1,222 @@
+//! The values that the templates of one request read: the data of a transition, and the parameters of its notification.
+
+use std::cell::{Cell, OnceCell};
+use std::fmt;
+
+use serde_json::Value;
+
+use super::parameters::Visibility;
+use crate::render::lang::eval::BUDGET;
+use crate::render::{Data, Parameters, RenderError};
+
+/// The field that contains the parameters.
+const PARAMETERS: &str = "parameters";
+/// The field that contains values that are not recorded: labels and annotations.
+const PIPELINE: &str = "pipeline";
+
+/// The budget of all templates of one source. There can be thousands of sources.
+const SOURCE_BUDGET: usize = BUDGET / 16;
+
+/// The data of one transition with the parameters of one notification, prepared once for all templates of a request.
+///
+/// A parameter is rendered when it is first read. So a parameter that only some transitions use need not be valid for the others.
+pub struct Values {
+    data: Value,
+    parameters: Parameters,
+    /// For each parameter, the rendered value and whether it may change.
+    rendered: Vec<OnceCell<(Value, bool)>>,
+    /// The whole data, for templates that read all of it, for each visibility of parameters.
+    whole: [OnceCell<Value>; 3],
+    /// Whether a parameter is being rendered. It cannot read other parameters.
+    is_rendering_parameter: Cell<bool>,
+    /// The remaining budget of this request.
+    budget: Cell<usize>,
+    /// Number of reads of values that are not recorded and may change.
+    changeable: Cell<usize>,
+}
+
+impl Values {
+    /// Prepares the data.
+    pub fn new(data: &Data, parameters: &Parameters) -> Result<Self, RenderError> {
+        let mut data = serde_json::to_value(data).map_err(RenderError::Data)?;
+        if let Some(fields) = data.as_object_mut() {
+            fields.insert(PARAMETERS.to_owned(), Value::Object(serde_json::Map::new()));
+        }
+        let rendered = vec![OnceCell::new(); parameters.len()];
+        let (is_rendering_parameter, budget, changeable) = (Cell::new(false), Cell::new(BUDGET), Cell::new(0));
+        let (parameters, whole) = (parameters.clone(), [const { OnceCell::new() }; 3]);
+        Ok(Self { data, parameters, rendered, whole, is_rendering_parameter, budget, changeable })
+    }
+
+    /// Prepares data that has no parameters, with another schema than that of [`Data`].
+    pub(in crate::render) fn of_source(data: Value) -> Self {
+        let (is_rendering_parameter, budget, changeable) = (Cell::new(false), Cell::new(SOURCE_BUDGET), Cell::new(0));
+        let (parameters, whole) = (Parameters::default(), [const { OnceCell::new() }; 3]);
+        Self { data, parameters, rendered: Vec::new(), whole, is_rendering_parameter, budget, changeable }
+    }
+
+    /// Returns the value at a path from the root, for a template with this visibility. Returns `None` for a missing label or annotation,
+    /// and for a hidden parameter.
+    pub(in crate::render) fn get(&self, path: &[String], visibility: Visibility) -> Result<Option<&Value>, RenderError> {
+        let found = match path {
+            _ if self.is_rendering_parameter.get() => below(Some(&self.data), path),
+            [] => Some(self.whole(visibility)?),
+            [first, rest @ ..] if first == PARAMETERS => match rest {
+                [name] if self.parameters.hidden_from(visibility, name).is_some() => None,
+                [name] => self.parameter(name)?,
+                rest => below(self.whole(visibility)?.get(first), rest),
+            },
+            path => below(Some(&self.data), path),
+        };
+        if may_change(path) {
+            self.read_changeable();
+        }
+        Ok(found)
+    }
+
+    /// Returns the parameters that templates have read so far, hidden or not, with their rendered values.
+    pub fn rendered_parameters(&self) -> impl Iterator<Item = (&str, &str)> {
+        let values = self.rendered.iter().map(|value| value.get().and_then(|(value, _)| value.as_str()));
+        self.parameters.set_or_hidden().zip(values).filter_map(|(name, value)| Some((name, value?)))
+    }
+
+    fn parameter(&self, name: &str) -> Result<Option<&Value>, RenderError> {
+        let Some((index, program)) = self.parameters.find(name) else { return Ok(None) };
+        let Some(cell) = self.rendered.get(index) else { return Ok(None) };
+        if cell.get().is_none() {
+            let wrong = |e| RenderError::Parameter { name: name.to_owned(), source: Box::new(e) };
+            self.is_rendering_parameter.set(true);
+            let output = program.run(self, Visibility::All, crate::render::MAX_SOURCE).map_err(wrong);
+            self.is_rendering_parameter.set(false);
+            let mut output = output?;
+            output.text.insert_str(0, self.parameters.prefix(name));
+            // The cell is still empty, because a parameter cannot read other parameters.
+            let _ = cell.set((Value::String(output.text), output.changeable));
+        }
+        let known = cell.get();
+        if known.is_some_and(|(_, changeable)| *changeable) {
+            self.read_changeable();
+        }
+        Ok(known.map(|(value, _)| value))
+    }
+
+    fn whole(&self, visibility: Visibility) -> Result<&Value, RenderError> {
+        let cell = &self.whole[visibility as usize];
+        let seen = self.parameters.set().filter(|name| self.parameters.hidden_from(visibility, name).is_none());
+        let seen: Vec<_> = seen.map(|name| Ok((name, self.parameter(name)?))).collect::<Result<_, RenderError>>()?;
+        if let Some(whole) = cell.get() {
+            return Ok(whole);
+        }
+        let mut parameters = serde_json::Map::new();
+        for (name, value) in seen {
+            parameters.insert(name.to_owned(), value.cloned().unwrap_or_default());
+        }
+        let mut whole = self.data.clone();
+        if let Some(fields) = whole.as_object_mut() {
+            fields.insert(PARAMETERS.to_owned(), Value::Object(parameters));
+        }
+        Ok(cell.get_or_init(|| whole))
+    }
+
+    fn read_changeable(&self) {
+        self.changeable.set(self.changeable.get().saturating_add(1));
+    }
+
+    /// Returns the number of reads so far of values that are not recorded and may change.
+    pub(in crate::render) fn changeable(&self) -> usize {
+        self.changeable.get()
+    }
+
+    /// Returns the remaining budget of this request.
+    pub(in crate::render) fn budget(&self) -> &Cell<usize> {
+        &self.budget
+    }
+}
+
+/// Whether the value at this path contains values that are not recorded. Parameters are not included: each one is checked when it is
+/// rendered.
+fn may_change(path: &[String]) -> bool {
+    match path {
+        [] => true,
+        [first] => first == PIPELINE,
+        [first, second, ..] => first == PIPELINE && matches!(second.as_str(), "labels" | "annotations"),
+    }
+}
+
+fn below<'a>(value: Option<&'a Value>, path: &[String]) -> Option<&'a Value> {
+    path.iter().try_fold(value?, |value, name| value.get(name))
+}
+
+/// Omits the data, because it may contain secrets.
+impl fmt::Debug for Values {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Values").field("parameters", &self.parameters).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::render::Body;
+    use crate::render::Hidden;
+    use relaybook_api::TransitionType;
+
+    #[test]
+    fn a_parameter_is_rendered_where_it_is_read() {
+        let parameters = Parameters::compile([("sha", Some("{{commit revision}}")), ("a", Some("x"))]).unwrap();
+        let source = "{{#if revision}}{{parameters.sha}}{{else}}none{{/if}}";
+        let render = |source: &str, type_| {
+            let values = Values::new(&Data::sample(type_), &parameters).unwrap();
+            Body::compile("text/plain", source, &parameters).unwrap().render(&values)
+        };
+        assert!(render(source, TransitionType::Deployed).unwrap().starts_with("5f3d2c1"));
+        assert_eq!(render(source, TransitionType::Removed).unwrap(), "none");
+        for source in ["{{parameters.sha}}", "{{json parameters}}", "{{json @root}}"] {
+            let error = render(source, TransitionType::Removed).unwrap_err();
+            assert!(matches!(&error, RenderError::Parameter { name, .. } if name == "sha"), "{error}");
+        }
+        assert!(render("{{json parameters}}", TransitionType::Deployed).unwrap().starts_with(r#"{"a":"x","sha":"5f3d"#));
+    }
+
+    #[test]
+    fn a_parameter_sees_no_parameters() {
+        for (own, expected) in [
+            ("{{json parameters}}", "{}"),
+            ("{{#each parameters}}x{{else}}none{{/each}}", "none"),
+            ("{{default (lookup parameters \"own\") \"-\"}}", "-"),
+            ("{{#with parameters}}{{json this}}{{/with}}", "{}"),
+        ] {
+            let parameters = Parameters::compile([("own", Some(own))]).unwrap();
+            let values = Values::new(&Data::sample(TransitionType::Failed), &parameters).unwrap();
+            let body = Body::compile("text/plain", "{{parameters.own}}", &parameters).unwrap();
+            assert_eq!(body.render(&values).unwrap(), expected, "{own}");
+        }
+        let parameters = Parameters::compile([("own", Some("{{json @root}}"))]).unwrap();
+        let values = Values::new(&Data::sample(TransitionType::Failed), &parameters).unwrap();
+        let whole = Body::compile("application/json", "{{json @root}}", &parameters).unwrap().render(&values).unwrap();
+        let whole: Value = serde_json::from_str(&whole).unwrap();
+        let own: Value = serde_json::from_str(whole["parameters"]["own"].as_str().unwrap()).unwrap();
+        assert_eq!((&own["message"], &own["parameters"]), (&whole["message"], &serde_json::json!({})));
+    }
+
+    #[test]
+    fn a_hidden_parameter_does_not_shift_the_names_of_the_others() {
+        let parameters = Parameters::compile([("a", Some("{{status}}")), ("b", Some("lobby"))]).unwrap();
+        let hidden = Hidden::from([("a".to_owned(), "the global configuration".to_owned())]);
+        let shared = parameters.with_hidden([hidden, Hidden::new()]).seen_with(Visibility::Pipeline);
+        let values = Values::new(&Data::sample(TransitionType::Failed), &shared).unwrap();
+        assert_eq!(Body::compile("text/plain", "{{parameters.b}}", &shared).unwrap().render(&values).unwrap(), "lobby");
+        assert_eq!(values.rendered_parameters().collect::<Vec<_>>(), [("b", "lobby")]);
+        let path = ["parameters", "a"].map(str::to_owned);
+        assert_eq!(values.get(&path, Visibility::All).unwrap(), Some(&Value::from("Failed")));
+        assert_eq!(values.rendered_parameters().collect::<Vec<_>>(), [("a", "Failed"), ("b", "lobby")]);
+    }
+
+    #[test]
+    fn nothing_of_it_is_shown() {
+        let parameters = Parameters::compile([("token", Some("s3cr3t"))]).unwrap();
+        let values = Values::new(&Data::sample(TransitionType::Failed), &parameters).unwrap();
+        let shown = format!("{values:?}");
+        assert!(shown.contains("token") && !shown.contains("s3cr3t") && !shown.contains("podinfo"), "{shown}");
+    }
+}

@@ -1,0 +1,367 @@
+//! `when`: a CEL expression over the template data of a transition (<https://github.com/google/cel-spec>).
+//!
+//! In: the expression, once per edit of a notification; the data of one transition. Out: whether the expression is true, or a message
+//! why it cannot be evaluated. Errors that affect every transition are found at compilation: names, functions and types are checked
+//! against the shape of the data. Only errors such as a missing label remain for the evaluation.
+//!
+//! The expression and its evaluation are bounded. Loops run only over literal lists and cannot be nested, and no function makes a
+//! text longer than its input.
+
+use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, LazyLock};
+
+use kube_cel::KubeCelExt as _;
+use kube_cel::cel::parser::{Expression, Parser};
+use kube_cel::cel::{Context, ExecutionError, Value as CelValue};
+use serde_json::Value;
+use thiserror::Error;
+
+use super::kinds::{Checked, check};
+use super::seen::{ConditionData, LATER};
+use crate::render::Data;
+use relaybook_api::TransitionType;
+
+/// Maximum length of an expression, in bytes.
+pub const LONGEST: usize = 1024;
+/// Maximum depth of nested brackets. The parser needs more than 100 KiB of stack for each level.
+const DEEPEST: usize = 6;
+/// Maximum number of question marks. The parser parses the part after a question mark nested in the part before it.
+const ALTERNATIVES: usize = 8;
+/// Maximum length of an error message, in characters.
+const TOLD: usize = 300;
+
+/// Why an expression cannot be used.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum WhenError {
+    /// The expression has too many bytes.
+    #[error("is longer than {LONGEST} bytes")]
+    TooLong,
+    /// The expression is nested too deeply.
+    #[error("has more than {DEEPEST} levels of brackets, or more than {ALTERNATIVES} question marks")]
+    TooDeep,
+    /// The expression is not CEL.
+    #[error("is not CEL: {0}")]
+    Syntax(String),
+    /// The expression is CEL, but does not fit the data of a transition.
+    #[error("{0}")]
+    Meaning(String),
+}
+
+/// Why an expression could not be evaluated.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[error("{0}")]
+pub struct Undecided(String);
+
+/// A compiled condition.
+#[derive(Clone, Debug)]
+pub struct When {
+    source: String,
+    expression: Arc<Expression>,
+    /// The fields of the data that the expression reads.
+    fields: BTreeSet<String>,
+}
+
+/// The shape of the data of any transition: its fields and their types.
+static SHAPE: LazyLock<Value> = LazyLock::new(|| {
+    let mut shape = serde_json::to_value(Data::sample(TransitionType::Deployed)).unwrap_or_default();
+    if let Some(fields) = shape.as_object_mut() {
+        // These are known only when a delivery is sent.
+        for name in LATER {
+            fields.remove(name);
+        }
+    }
+    shape
+});
+
+impl When {
+    /// Compiles an expression.
+    pub fn compile(source: &str) -> Result<Self, WhenError> {
+        if source.len() > LONGEST {
+            return Err(WhenError::TooLong);
+        }
+        if depth(source) > DEEPEST || source.matches('?').count() > ALTERNATIVES {
+            return Err(WhenError::TooDeep);
+        }
+        let parsed = catch_unwind(|| Parser::default().parse(source));
+        let expression = match parsed {
+            Ok(Ok(expression)) => expression,
+            Ok(Err(errors)) => {
+                let first =
+                    errors.errors.first().map_or_else(String::new, |e| format!("{} at column {}", e.msg, e.pos.1 + 1));
+                return Err(WhenError::Syntax(short(&first)));
+            }
+            Err(_) => return Err(WhenError::Syntax("it cannot be parsed".to_owned())),
+        };
+        let Checked { fields } = check(&expression, &SHAPE).map_err(WhenError::Meaning)?;
+        Ok(Self { source: source.to_owned(), expression: Arc::new(expression), fields })
+    }
+
+    /// The expression as it was written.
+    #[must_use]
+    pub fn source(&self) -> &str {
+        &self.source
+    }
+
+    /// Whether the expression is true for a transition.
+    pub fn holds(&self, seen: &ConditionData<impl FnOnce() -> Data>) -> Result<bool, Undecided> {
+        let mut context = Context::default().with_all();
+        for field in &self.fields {
+            let value = seen.field(field).map_err(|error| Undecided(short(&error.to_string())))?;
+            context.add_variable_from_value(field.as_str(), value);
+        }
+        match catch_unwind(AssertUnwindSafe(|| CelValue::resolve(&self.expression, &context))) {
+            Ok(Ok(CelValue::Bool(holds))) => Ok(holds),
+            Ok(Ok(_)) => Err(Undecided("the result is not a boolean".to_owned())),
+            Ok(Err(error)) => Err(Undecided(short(&words(&error, &self.source)))),
+            Err(_) => Err(Undecided("the expression cannot be evaluated on these values".to_owned())),
+        }
+    }
+}
+
+/// The depth of nested brackets. Brackets in string literals count too, because an expression needs few of both.
+fn depth(source: &str) -> usize {
+    let (mut deep, mut deepest) = (0usize, 0);
+    for c in source.chars() {
+        match c {
+            '(' | '[' | '{' => deep += 1,
+            ')' | ']' | '}' => deep = deep.saturating_sub(1),
+            _ => {}
+        }
+        deepest = deepest.max(deep);
+    }
+    deepest
+}
+
+/// Cuts a message. It can contain a key of any length, and the API server must accept a delivery with this message.
+fn short(words: &str) -> String {
+    words.chars().take(TOLD).collect()
+}
+
+/// The message for an error. The messages of the engine show whole values, which can be long and must not be disclosed.
+fn words(error: &ExecutionError, source: &str) -> String {
+    match error {
+        // A key that is not a literal in the source is a value.
+        ExecutionError::NoSuchKey(key) if source.contains(key.as_str()) => format!("there is no {key:?}; check has() first"),
+        ExecutionError::NoSuchKey(_) => {
+            "there is no label or annotation with the computed name; check with `in` first".to_owned()
+        }
+        ExecutionError::DivisionByZero(_) | ExecutionError::RemainderByZero(_) => "division by zero".to_owned(),
+        ExecutionError::Overflow(..) => "a number is too large".to_owned(),
+        ExecutionError::IndexOutOfBounds(_) => "the list has no such entry".to_owned(),
+        ExecutionError::FunctionError { function, .. } => format!("{function}(): invalid argument"),
+        _ => "the types of the values do not match".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A failure in `prod`, of a pipeline with a label.
+    fn data() -> Data {
+        let mut data = Data::sample(TransitionType::Failed);
+        let labels = [("team", "red"), ("example.com/tier", "1")].map(|(name, value)| (name.to_owned(), value.to_owned()));
+        data.pipeline.labels = Arc::new(labels.into());
+        data
+    }
+
+    fn holds(source: &str) -> Result<bool, String> {
+        When::compile(source).map_err(|e| e.to_string())?.holds(&ConditionData::new(data)).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn expressions_are_evaluated() {
+        for (source, want) in [
+            ("true", true),
+            ("revision.startsWith('main@')", true),
+            ("revision.startsWith(\"v\")", false),
+            ("environment == 'prod' && severity == 'error'", true),
+            ("environment in ['dev', 'qa']", false),
+            ("type != 'Failed' || coalesced", false),
+            ("!drifted && serial > 5 && serial == 1763711234567", true),
+            ("pipeline.labels.team == 'red'", true),
+            ("pipeline.labels['example.com/tier'] == '1'", true),
+            ("has(pipeline.labels.team) && !has(pipeline.labels.other)", true),
+            ("'other' in pipeline.labels", false),
+            ("has(pipeline.labels.other) && pipeline.labels.other == 'x'", false),
+            ("(has(pipeline.labels.other) ? pipeline.labels.other : 'red') == 'red'", true),
+            ("target.app.kind == 'Kustomization' && target.cluster.name == 'in-cluster'", true),
+            ("size(message) > 10 && message.contains('timeout')", true),
+            ("message.size() % 2 == size(message) % 2", true),
+            ("['timeout', 'quota'].exists(word, message.contains(word))", true),
+            ("['timeout', 'quota'].all(word, message.contains(word))", false),
+            ("['timeout', 'quota'].exists_one(word, message.contains(word))", true),
+            ("revision.matches('^[a-z]+@sha1:')", true),
+            ("environment.upperAscii() == 'PROD' && environment + '-x' == 'prod-x'", true),
+            ("target['name'] == target.name", true),
+            ("revision < 'n' && !(drifted > drifted) && serial > 1.5", true),
+            ("['b', 1].exists(x, x == 1 || x > 'a')", true),
+            ("serial + 1 - serial == 1 && ['a'] + ['b'] != [] && ['a', 'b'][0] < 'b'", true),
+        ] {
+            assert_eq!(holds(source), Ok(want), "{source}");
+        }
+    }
+
+    #[test]
+    fn invalid_expressions_are_refused_at_compilation() {
+        let long = format!("'{}' == revision", "x".repeat(LONGEST));
+        let deep = format!("{}true{}", "(".repeat(7), ")".repeat(7));
+        let alternatives = format!("{}true", "drifted ? true : ".repeat(9));
+        let many = vec!["drifted"; 40].join(" || ");
+        for (source, want) in [
+            ("", "is not CEL: "),
+            ("revision ==", "is not CEL: "),
+            (long.as_str(), "is longer than 1024 bytes"),
+            (&deep, "has more than 6 levels of brackets"),
+            (&alternatives, "or more than 8 question marks"),
+            (&many, "has more than 64 parts"),
+            ("revison == 'v1'", "there is no revison; did you mean revision?"),
+            ("superseded > 1", "there is no superseded"),
+            ("link != ''", "there is no link"),
+            ("links.pipeline != ''", "there is no links"),
+            ("pipeline.label.team == 'x'", "pipeline has no label; did you mean labels?"),
+            ("target.cluster.nam == 'x'", "target.cluster has no nam; did you mean name?"),
+            ("revision.name == 'x'", "revision is a string and has no name"),
+            ("revision", "must be a boolean, but is a string"),
+            ("size(message)", "must be a boolean, but is a number"),
+            ("drifted ? revision : 'x'", "must be a boolean, but is a string"),
+            ("pipeline.labels", "must be a boolean, but is an object"),
+            ("revision && drifted", "&& requires booleans on both sides"),
+            ("!revision", "! requires a boolean"),
+            ("serial == '5'", "a number is never equal to a string"),
+            ("revision > 3", "a string cannot be compared with a number"),
+            ("target < target", "an object cannot be compared with an object"),
+            ("drifted >= size(message)", "a boolean cannot be compared with a number"),
+            ("revision in environment", "in requires a list or an object on the right side, which is a string"),
+            ("revision[0] == 'v'", "revision is a string and has no entries"),
+            ("revision + 1 == 'v1'", "a string and a number cannot be added"),
+            ("drifted + drifted == 1", "a boolean and a boolean cannot be added"),
+            ("message % 2 == 0", "% requires numbers on both sides"),
+            ("serial - revision > 1", "- requires numbers on both sides"),
+            ("revision.startWith('v')", "there is no function startWith(); did you mean startsWith()?"),
+            ("revision.replace('a', revision) == ''", "there is no function replace()"),
+            ("revision.matches(reason)", "matches() requires a literal pattern"),
+            ("revision.matches('a{1000}')", "matches() requires a literal pattern"),
+            ("revision.matches('(')", "is not a valid pattern"),
+            ("pipeline.labels.all(l, l == 'x')", "require a literal list"),
+            ("[1, 2].map(x, x * 2) == [2, 4]", "map() and filter() are not supported"),
+            ("['a'].filter(x, x == 'a') == []", "map() and filter() are not supported"),
+            ("['a'].all(x, ['b'].all(y, x == y))", "cannot be nested"),
+            ("['a'].all(x, x)", "the condition for each entry must be a boolean"),
+            ("{'a': true}.a", "object literals are not supported"),
+            ("Data{a: 1} == 1", "object literals are not supported"),
+            ("dyn(true)", "there is no function dyn()"),
+        ] {
+            let said = When::compile(source).expect_err(source).to_string();
+            assert!(said.contains(want), "{source}: {said}");
+        }
+    }
+
+    #[test]
+    fn some_errors_depend_on_the_values() {
+        for (source, want) in [
+            ("pipeline.labels.other == 'x'", r#"there is no "other"; check has() first"#),
+            ("pipeline.labels['a/b'] == 'x'", r#"there is no "a/b"; check has() first"#),
+            ("serial / (serial - serial) > 1", "division by zero"),
+            ("serial * serial * serial > 1", "a number is too large"),
+            ("int(revision) > 1", "int(): invalid argument"),
+        ] {
+            assert_eq!(holds(source), Err(want.to_owned()), "{source}");
+        }
+        // If one side of `||` is true, an error on the other side does not matter.
+        assert_eq!(holds("pipeline.labels.other == 'x' || environment == 'prod'"), Ok(true));
+    }
+
+    #[test]
+    fn messages_have_a_maximum_length() {
+        let name = "é".repeat(450);
+        let when = When::compile(&format!("pipeline.labels['{name}'] == 'x'")).unwrap();
+        let told = when.holds(&ConditionData::new(data)).unwrap_err().to_string();
+        assert!(told.starts_with("there is no \"") && told.chars().count() == TOLD, "{told}");
+    }
+
+    #[test]
+    fn no_error_quotes_a_value() {
+        let secret = "s3cr3t";
+        let made = || Data { message: secret.to_owned(), revision: secret.to_owned(), ..data() };
+        for source in [
+            "pipeline.labels[message] == 'x'",
+            "pipeline.labels[message + revision] == 'x'",
+            "int(message) > 1",
+            "double(revision) > 1.0",
+            "['a', message][5] == 'x'",
+            "pipeline.annotations[revision].size() > 1",
+        ] {
+            let when = When::compile(source).unwrap_or_else(|error| panic!("{source}: {error}"));
+            let Err(error) = when.holds(&ConditionData::new(made)) else { panic!("{source} holds") };
+            let told = format!("{error} {error:?}");
+            assert!(!told.contains(secret), "{source}: {told}");
+        }
+        // A condition cannot read any parameters.
+        assert!(When::compile("parameters.routingKey == 'a'").is_err());
+    }
+
+    #[test]
+    fn allowed_expressions_fit_a_small_stack() {
+        let deep =
+            |open: &str, inner: &str, close: &str| format!("{}{inner}{}", open.repeat(DEEPEST), close.repeat(DEEPEST));
+        let alternatives = "drifted ? true : ".repeat(ALTERNATIVES);
+        let sources = [
+            deep("(", &format!("{alternatives}true"), ")"),
+            deep("[", "'a'", "].size()"),
+            deep("{", "", ""),
+            format!("{}drifted", "!".repeat(1000)),
+            format!("{}1 == 1", "-".repeat(1000)),
+            format!("revision{} == ''", ".a".repeat(500)),
+            format!("revision{} == ''", "[0]".repeat(330)),
+            format!("drifted{}", "||drifted".repeat(110)),
+        ];
+        // Less than the stack of our threads, in a build that is not optimized.
+        let thread = std::thread::Builder::new().stack_size(3 * 512 * 1024);
+        let all = thread.spawn(move || sources.iter().map(|source| When::compile(source).is_ok()).collect::<Vec<_>>());
+        assert!(all.unwrap().join().unwrap()[0]);
+    }
+
+    /// Every `when:` in quotes in the documentation.
+    fn documented() -> Vec<String> {
+        let root = std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
+        let pages = std::fs::read_dir(root.join("docs")).unwrap().map(|page| page.unwrap().path());
+        let pages = pages.chain([root.join("README.md")]).filter(|page| page.extension().is_some_and(|e| e == "md"));
+        let mut found = Vec::new();
+        for page in pages {
+            let text = std::fs::read_to_string(&page).unwrap();
+            for rest in text.split("when: ").skip(1).filter(|rest| rest.starts_with(['\'', '"'])) {
+                let quote = rest.chars().next().unwrap();
+                found.push(rest[1..].split_once(quote).unwrap().0.to_owned());
+            }
+        }
+        found
+    }
+
+    #[test]
+    fn expressions_in_the_documentation_compile() {
+        let all = documented();
+        assert!(all.len() >= 4, "{all:?}");
+        for source in all {
+            assert_eq!(When::compile(&source).err(), None, "{source}");
+        }
+    }
+
+    proptest! {
+        /// Any text is either refused or compiled, and a compiled expression can be evaluated.
+        #[test]
+        fn no_text_causes_a_panic(parts in prop::collection::vec(prop::sample::select(vec![
+            "revision", "drifted", "pipeline.labels.team", "serial", "x", "'a'", "1", "true", "[", "]", "(", ")", "{", "}", ".",
+            ",", " ? ", " : ", " && ", " || ", " == ", " < ", " in ", " + ", " / ", "!", "-", "has(", "size(", ".matches(",
+            ".contains(", ".all(x, ", ".exists(x, ", ".map(x, ",
+        ]), 0..20)) {
+            let source = parts.concat();
+            if let Ok(when) = When::compile(&source) {
+                let _ = when.holds(&ConditionData::new(data));
+            }
+        }
+    }
+}
