@@ -201,7 +201,7 @@ receivers: ## Generate docs/receivers/ from the built-in templates
 
 .PHONY: reference
 reference: ## Generate the tables of docs/api.md and docs/reference from the types; a test compares them
-	RELAYBOOK_REFERENCE=write $(CARGO) test $(LOCKED) --lib -- manifests::docs::fields::the_tables manifests::docs::api::the_tables
+	RELAYBOOK_REFERENCE=write $(CARGO) test $(LOCKED) --quiet --workspace --lib -- manifests::docs::fields::the_tables manifests::docs::api::the_tables
 
 .PHONY: recorded
 recorded: assets ## Record the metrics with which `make rules` evaluates the dashboard
@@ -209,7 +209,7 @@ recorded: assets ## Record the metrics with which `make rules` evaluates the das
 
 .PHONY: chart
 chart: ## Generate the generated parts of charts/relaybook, and deploy/kustomize
-	RELAYBOOK_REFERENCE=write $(CARGO) test $(LOCKED) --quiet --lib -- manifests::docs::chart::helm
+	RELAYBOOK_REFERENCE=write $(CARGO) test $(LOCKED) --quiet --workspace --lib -- manifests::docs::chart::helm
 	@bash hack/chart.sh .
 
 .PHONY: generated
@@ -217,7 +217,7 @@ generated: ## Check that crds/, docs/receivers/, charts/ and deploy/ are up to d
 	@work=$$(mktemp -d); \
 	trap 'rm -rf "$$work"' EXIT; \
 	bash hack/crds.sh "$$work/crds" && bash hack/receivers.sh "$$work/receivers" && bash hack/chart.sh "$$work" || exit; \
-	$(CARGO) test $(LOCKED) --quiet --lib -- manifests::docs::chart::helm || exit; \
+	$(CARGO) test $(LOCKED) --quiet --workspace --lib -- manifests::docs::chart::helm || exit; \
 	diff -ru crds "$$work/crds" || { printf 'generated: crds/ is out of date; run make crds and commit it\n' >&2; exit 1; }; \
 	diff -ru docs/receivers "$$work/receivers" || \
 		{ printf 'generated: docs/receivers/ is out of date; run make receivers and commit it\n' >&2; exit 1; }; \

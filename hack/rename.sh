@@ -17,8 +17,10 @@ if [[ ! $name =~ ^[a-z][a-z0-9]{2,19}$ || ! $group =~ ^[a-z][a-z0-9]*([.][a-z][a
 fi
 constant() { sed -nE "s/^ *$1 = \"([^\"]+)\".*/\1/p" "$2" | head -n 1; }
 old_name=$(constant default-run Cargo.toml)
-old_group=$(constant group crates/api/src/notification.rs)
-old_short=$(for kind in pipeline notification pipeline_set; do constant shortname "crates/api/src/$kind.rs"; done)
+api=crates/api/src
+[[ -d $api ]] || api=src/api
+old_group=$(constant group "$api/notification.rs")
+old_short=$(for kind in pipeline notification pipeline_set; do constant shortname "$api/$kind.rs"; done)
 reversed() { tr . '\n' <<<"$1" | tac | paste -sd .; }
 
 # In texts of other languages, a dot of the group can follow backslashes. They stay.

@@ -20,7 +20,7 @@ bill.metadata.timestamp = new Date(Number(process.env.SOURCE_DATE_EPOCH) * 1000)
 const problems = [];
 if (bill.bomFormat !== 'CycloneDX' || !bill.specVersion) problems.push('the file is not a CycloneDX document');
 
-// Checksums by "NAME VERSION". Our own package has none.
+// Checksums by "NAME VERSION". Our own packages have none.
 const locked = new Map();
 for (const entry of readFileSync('Cargo.lock', 'utf8').split('[[package]]\n').slice(1)) {
   const field = (name) => new RegExp(`^${name} = "(.*)"$`, 'm').exec(entry)?.[1];
@@ -45,10 +45,10 @@ for (const name of compiled) {
 }
 for (const [name, part] of listed) {
   if (!locked.has(name)) problems.push(`${name} is listed, but not in Cargo.lock`);
-  if (part === own) continue;
+  if (part !== own && !part.licenses?.length) problems.push(`${name} has no licence`);
+  if (locked.has(name) && !locked.get(name)) continue;
   const hash = part.hashes?.find(({ alg }) => alg === 'SHA-256')?.content;
   if (!hash || hash !== locked.get(name)) problems.push(`${name} does not have the checksum of Cargo.lock`);
-  if (!part.licenses?.length) problems.push(`${name} has no licence`);
 }
 const named = lines(program);
 const known = new Set([...listed.keys()].map((name) => name.replace(' ', '-')));

@@ -13,8 +13,8 @@ host=$(rustc -vV | sed -n 's/^host: //p')
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 0)}
 export SOURCE_DATE_EPOCH
 mkdir -p target/sbom
-# `cargo-cyclonedx` can write only next to Cargo.toml.
-trap 'rm -f "$name.json" target/sbom/*.tmp' EXIT
+# `cargo-cyclonedx` can write only next to each Cargo.toml. The file of the program lists all crates.
+trap 'rm -f "$name.json" crates/*/"$name.json" target/sbom/*.tmp' EXIT
 "$tool" cyclonedx --quiet --format json --spec-version 1.5 --target "$host" --no-build-deps --override-filename "$name"
 # The crates that are compiled into the program, without build dependencies and without those that only tests need.
 cargo tree --locked --edges normal --target "$host" --prefix none --format '{p}' | sed 's/ (.*//' | sort -u >target/sbom/tree.tmp

@@ -24,25 +24,25 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::dispatch::{self, Given};
-use crate::http::{Gates, Served};
-use crate::k8s::limiter::NamespaceLimiter;
-use crate::leader::Lease;
-use crate::outbox::{self, DeliveryIndex, Direct, Journal, Limits, Parts, PipelineIndex};
-use crate::report::events::events;
+use crate::http::{self, Gates, Served};
 pub use connect::{Access, Server};
-use relaybook_api::values::refs::ObjectName;
-use relaybook_api::values::shard::Sharding;
-
-pub use crate::sets::{Follow, Followed};
-pub use crate::webhook::{Collector, Proxy};
-use crate::webhook::{Policy, SecretWatches, Sender};
-use crate::{cluster, http, installed, pipeline};
 use exporting::Exporting;
 pub use exporting::Tracing;
 use hooks::Hooks;
 pub use page::{PageOptions, page};
 use part::{Part, first_ended};
+use relaybook_api::values::refs::ObjectName;
+use relaybook_api::values::shard::Sharding;
+use relaybook_deliveries::dispatch::{self, Given};
+use relaybook_deliveries::outbox::{self, DeliveryIndex, Direct, Journal, Limits, Parts, PipelineIndex};
+pub use relaybook_egress::{Collector, Proxy};
+use relaybook_egress::{Policy, SecretWatches, Sender};
+use relaybook_pipelines::pipeline;
+pub use relaybook_pipelines::sets::{Follow, Followed};
+use relaybook_runtime::installed;
+use relaybook_runtime::leader::Lease;
+use relaybook_runtime::limiter::NamespaceLimiter;
+use relaybook_runtime::report::events::events;
 use relaybook_telemetry::Tracer;
 use relaybook_telemetry::{Metrics, metrics};
 use signals::Signals;
@@ -155,7 +155,7 @@ pub enum AppError {
     Client(#[source] Box<kube::Error>),
     /// The sender cannot be created.
     #[error("the sender of requests cannot be created")]
-    Send(#[from] crate::webhook::SendError),
+    Send(#[from] relaybook_egress::SendError),
     /// The process cannot listen on the address.
     #[error("cannot listen on {addr}")]
     Listen {
@@ -167,7 +167,7 @@ pub enum AppError {
     },
     /// The audit page cannot be served.
     #[error("the audit page cannot be served")]
-    Page(#[source] crate::page::SealError),
+    Page(#[source] relaybook_page::SealError),
     /// The process cannot receive signals.
     #[error("cannot receive signals")]
     Signal(#[source] std::io::Error),
@@ -303,15 +303,15 @@ fn start_pipeline(
 ) {
     let observing = gates.add("pipelines");
     publishing::pipeline(options, (client, &lease), tasks, stop);
-    let follow = cluster::Options {
+    let follow = relaybook_clusters::Options {
         cluster_name: options.cluster_name.clone(),
-        scope: cluster::Scope::new(&options.watch_namespaces),
+        scope: relaybook_clusters::Scope::new(&options.watch_namespaces),
         fleet_everywhere: options.fleet_everywhere,
         cluster_grace: options.cluster_grace,
         insecure_clusters: options.allow_insecure_clusters,
         remote: Some(options.remote.clone()),
     };
-    let (caches, woken) = cluster::Caches::new(client.clone(), dedicated, follow, metrics.clone());
+    let (caches, woken) = relaybook_clusters::Caches::new(client.clone(), dedicated, follow, metrics.clone());
     let how = pipeline::Options {
         cluster_name: options.cluster_name.clone(),
         watch_namespaces: options.watch_namespaces.clone(),

@@ -17,68 +17,43 @@
 //!   └──────────┘  └─────────┘  └────────────┘  └──────────┘  └─────────┘  └──────────┘  └────────┘  └──────────┘
 //! ```
 //!
-//! # Modules
+//! # Crates
+//!
+//! An arrow between crates is a line in a `Cargo.toml`. A crate that is *pure* only computes: it has no runtime, no client, no clock and no random
+//! numbers, so its tests need milliseconds.
+//!
+//! | crate | what it is for | lines | uses |
+//! |---|---|---|---|
+//! | [`relaybook_text`](../relaybook_text/index.html) | pure: texts for people: cut, on one line, without invisible characters | 100 | – |
+//! | [`relaybook_git`](../relaybook_git/index.html) | pure: one commit in a remote Git repository, over a transport that the caller provides | 1,700 | text |
+//! | [`relaybook_api`](../relaybook_api/index.html) | pure: the custom resources, and the values that all crates share | 3,500 | – |
+//! | [`relaybook_forge`](../relaybook_forge/index.html) | pure: pull requests at forges: requests, the meaning of answers, and when a request may be made | 1,700 | api, text |
+//! | [`relaybook_core`](../relaybook_core/index.html) | pure: what happens in pipelines: observations, the change log, the next status, promotions, who holds which bucket | 8,100 | api, text |
+//! | [`relaybook_settings`](../relaybook_settings/index.html) | pure: what users write, compiled: triggers, templates, layers, manifests, and the values that comments mark | 7,400 | api, text |
+//! | [`relaybook_telemetry`](../relaybook_telemetry/index.html) | log lines, metrics and spans | 1,100 | text |
+//! | [`relaybook_runtime`](../relaybook_runtime/index.html) | what every controller needs: watches, leadership, limits, guarded patches, Events | 2,500 | api, core, telemetry, text |
+//! | [`relaybook_egress`](../relaybook_egress/index.html) | requests to receivers, forges and collectors, and the Secrets for them | 3,700 | api, runtime, settings, telemetry, text |
+//! | [`relaybook_clusters`](../relaybook_clusters/index.html) | watches of application objects on all clusters | 3,700 | api, core, runtime, telemetry |
+//! | [`relaybook_pipelines`](../relaybook_pipelines/index.html) | the controllers that write pipelines: their status, and the pipelines of sets | 3,100 | api, clusters, core, egress, runtime, settings, telemetry, text |
+//! | [`relaybook_deliveries`](../relaybook_deliveries/index.html) | from the change log to the receiver: cursors, lanes, attempts, the journal of Deliveries | 9,900 | api, core, egress, runtime, settings, telemetry |
+//! | [`relaybook_promotions`](../relaybook_promotions/index.html) | the promotion controller, and its attempts at forges and Git servers | 2,800 | api, core, egress, forge, git, runtime, settings, telemetry |
+//! | [`relaybook_tools`](../relaybook_tools/index.html) | what a person asks: lint, preview, audit, check | 3,900 | api, core, egress, pipelines, promotions, runtime, settings, telemetry, text |
+//! | [`relaybook_page`](../relaybook_page/index.html) | the audit page: what pipelines do and what was sent, as HTML for people | 5,300 | api, runtime, settings, telemetry, text, tools |
+//!
+//! The program itself has about 4,400 lines, in these modules:
 //!
 //! | module | what it does |
 //! |---|---|
-//! | [`relaybook_api`] | the custom resources, and the values that all modules share; uses no other module |
 //! | [`app`] | composition root: creates the parts, joins their tasks, exits the process when a part ends that must keep running |
-//! | [`audit`] | queries what was sent, when, and what the receiver answered |
-//! | [`broken`](crate) | breaks guarantees on purpose, to prove that the tests detect it; only with the feature `broken` |
-//! | [`certificates`] | whether the certificate of a server is trusted; uses no other module |
-//! | [`check`] | whether an installation can work: CRDs, permissions, readiness |
-//! | [`cli`] | the command line; each command calls one function of the library |
-//! | [`cluster`] | the only module that watches application objects |
-//! | [`dispatch`] | the dispatcher: keeps cursors, derives deliveries from changes, and has them recorded |
-//! | [`fair`] | divides a fixed number of permits among namespaces or persons |
-//! | [`relaybook_git`] | one commit in a remote Git repository, over a transport that the caller provides; uses no other module |
+//! | [`cli`] | the command line; each command calls one function of a crate |
 //! | [`hooks`] | signed requests that approve a promotion, or request a check of promotions |
 //! | [`http`] | health, readiness and metrics; the ports for hooks and for the audit page |
-//! | [`installed`] | whether the CRDs in the cluster are those of this version |
-//! | [`k8s`] | access to the API server: watches that recover from every error, and a limit on calls for each namespace |
-//! | [`leader`] | divides the work among replicas: which of them handles which objects, and for how much longer |
-//! | [`lint`] | pure: checks manifests against everything that the API server and the controllers require |
-//! | [`outbox`] | lanes, direct attempts, retries, the journal of Deliveries; the only module that decides what is sent |
-//! | [`page`] | the audit page: what pipelines do and what was sent, as HTML for people |
-//! | [`pipeline`] | the pipeline controller: turns observations into a status and a change log |
-//! | [`preview`] | shows what would be sent, without a Delivery, for people who write notifications |
-//! | [`promotion`] | takes a revision from one environment to the next: what is promoted (pure), and the promotion controller |
-//! | [`published`] | the configuration of the running controllers, in a ConfigMap for the command line |
-//! | [`report`] | Kubernetes Events and the status of Notifications |
-//! | [`sets`] | makes the pipelines of `PipelineSets`: one for each source |
-//! | [`relaybook_core`] | pure: what an object says about a rollout (`observe`), which changes count (`changelog`), and what is promoted (`promotion`) |
-//! | [`relaybook_forge`] | pure: pull requests at forges: requests, the meaning of answers, texts, and when a request may be made |
-//! | [`relaybook_settings`] | pure: what users write, compiled: triggers, templates, layers, manifests, and the values that comments mark |
-//! | [`relaybook_telemetry`] | log lines, metrics and spans |
-//! | [`relaybook_text`] | pure: texts for people: cut, on one line, without invisible characters; uses no other crate |
-//! | [`webhook`] | one request to a receiver, and spans to a collector; the only module with HTTP clients and credentials for them |
 //!
-//! `tests/architecture/rules.rs` defines which module can use which, and a test enforces it. `docs/design.md` explains the reasons.
+//! `tests/architecture` checks what Cargo cannot. `docs/design.md` explains the reasons, and `docs/contributing/glossary.md` the words.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout))]
 
 pub mod app;
-pub mod audit;
-#[cfg(feature = "broken")]
-pub mod broken;
-pub mod certificates;
-pub mod check;
 pub mod cli;
-pub mod cluster;
-pub mod dispatch;
-pub mod fair;
 pub mod hooks;
 pub mod http;
-pub mod installed;
-pub mod k8s;
-pub mod leader;
-pub mod lint;
-pub mod outbox;
-pub mod page;
-pub mod pipeline;
-pub mod preview;
-pub mod promotion;
-pub mod published;
-pub mod report;
-pub mod sets;
-pub mod webhook;

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use futures::{StreamExt as _, stream};
 use kube::ResourceExt as _;
 use kube::api::{Api, Patch, PatchParams};
-use relaybook::outbox::record;
 use relaybook_api::delivery::{AppObject, PipelineRef, Subject, SubjectKind, SubjectTarget};
 use relaybook_api::{Delivery, DeliverySpec, DeliveryStatus, Outcome, State, Status, TransitionType, now};
+use relaybook_deliveries::outbox::record;
 use serde_json::json;
 
 use crate::bed::{Bed, create};

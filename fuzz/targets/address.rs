@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use libfuzzer_sys::fuzz_target;
 use relaybook_api::Time;
-use relaybook::webhook::{MAX_RETRY_AFTER, Policy, parse_retry_after};
+use relaybook_egress::{MAX_RETRY_AFTER, Policy, parse_retry_after};
 use url::{Host, Url};
 
 fuzz_target!(|bytes: &[u8]| {

@@ -10,7 +10,6 @@ use kube::client::ClientBuilder;
 use kube::config::{AuthInfo, Config, KubeConfigOptions, Kubeconfig, NamedContext};
 
 use super::AppError;
-use crate::cluster;
 
 /// The API server to use, and the user to impersonate.
 #[derive(Clone, Debug, Default)]
@@ -73,7 +72,7 @@ impl Access {
             config.proxy_url = None;
         }
         let client = ClientBuilder::try_from(config).map_err(|e| AppError::Client(Box::new(e)))?;
-        Ok(client.with_layer(&cluster::Deadline::HEAD).build())
+        Ok(client.with_layer(&relaybook_clusters::Deadline::HEAD).build())
     }
 
     /// Returns the server that a client uses, as far as it is known. Returns no error, because it is used to describe another error.
@@ -130,7 +129,7 @@ fn usable(config: &Config) -> Result<(), &'static str> {
     if !matches!(url.scheme_str(), Some("http" | "https")) || url.host().is_none() {
         return Err("the server of this context is not a URL; write it as https://HOST:PORT");
     }
-    if config.auth_info.token.as_ref().is_some_and(|token| !cluster::is_token(token)) {
+    if config.auth_info.token.as_ref().is_some_and(|token| !relaybook_clusters::is_token(token)) {
         return Err("the token of this context contains an invalid character, such as a line break; correct it");
     }
     Ok(())

@@ -7,7 +7,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{AppError, Options};
-use crate::webhook::{Collector, Exporter};
+use relaybook_egress::{Collector, Exporter};
 use relaybook_telemetry::{Metrics, Sample, Tracer};
 
 /// Time to export the remaining spans after all other parts have ended.

@@ -9,11 +9,11 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::{AppError, Options, Part, scopes};
-use crate::cluster::Follower;
 use crate::hooks::{Given, Service};
 use crate::http::{self, Gates};
-use crate::report::events::events;
-use crate::webhook::Secrets;
+use relaybook_core::reading::Follower;
+use relaybook_egress::Secrets;
+use relaybook_runtime::report::events::events;
 use relaybook_telemetry::Metrics;
 
 /// Maximum number of pipelines that wait to be woken.

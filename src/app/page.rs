@@ -9,10 +9,10 @@ use tokio_util::sync::CancellationToken;
 use super::signals::Signals;
 use super::{Access, AppError, Options, Part, egress};
 use crate::http;
-use crate::page::{Own, Page, Seal, SealError, Settings, Tokens};
-use crate::preview::{Egress, TestSender};
 use relaybook_api::values::permalink::PageUrl;
 use relaybook_api::values::refs::ObjectName;
+use relaybook_page::{Own, Page, Seal, SealError, Settings, Tokens};
+use relaybook_tools::preview::{Egress, TestSender};
 
 /// The options of the page that `relaybook run` serves.
 #[derive(Clone, Debug, Default)]

@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Options, RELEASE, STOP};
 use crate::http::Gates;
-use crate::leader::{Keeper, Lease, Named};
+use relaybook_runtime::leader::{Keeper, Lease, Named};
 use relaybook_telemetry::{Metrics, metrics};
 
 /// Tasks that run under one Lease, or without a Lease.

@@ -6,10 +6,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::{AppError, Options};
 use crate::http::Gates;
-use crate::leader::Lease;
-use crate::promotion;
-use crate::report::events::events;
-use crate::webhook::{SecretWatches, Sender};
+use relaybook_egress::{SecretWatches, Sender};
+use relaybook_runtime::leader::Lease;
+use relaybook_runtime::report::events::events;
 use relaybook_telemetry::{Metrics, chain};
 
 /// Maximum number of pipelines whose promotions are processed concurrently.
@@ -30,7 +29,7 @@ pub(super) fn start(
         write_events.await;
         "writing events"
     });
-    let how = promotion::Options {
+    let how = relaybook_promotions::Options {
         watch_namespaces: options.watch_namespaces.clone(),
         home: options.namespace.clone(),
         max_looks: PIPELINES,
@@ -38,8 +37,8 @@ pub(super) fn start(
     let secrets = SecretWatches::new(client.clone(), lease.term_numbers(), metrics.clone());
     let sender = Sender::through(options.proxy.clone(), super::egress(options), secrets.secrets(), metrics.clone())?;
     let (outside, reports) = ((secrets, sender), (events, metrics.clone()));
-    let context = promotion::Context::new(client.clone(), lease, how, outside, reports, stop.clone());
-    let running = promotion::run(context, move || promoting.open());
+    let context = relaybook_promotions::Context::new(client.clone(), lease, how, outside, reports, stop.clone());
+    let running = relaybook_promotions::run(context, move || promoting.open());
     tasks.spawn(async {
         if let Err(error) = running.await {
             tracing::error!(error = %chain(&error), "the promotion controller has ended unexpectedly");

@@ -5,8 +5,8 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::Options;
-use crate::leader::Lease;
-use crate::published::{Dispatch, Entry, Pipeline, publish_while_leader};
+use relaybook_runtime::leader::Lease;
+use relaybook_runtime::published::{Dispatch, Entry, Pipeline, publish_while_leader};
 
 /// Publishes the options of the dispatcher while this Lease is held.
 pub(super) fn dispatch(

@@ -6,11 +6,12 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::Options;
-use crate::cluster::{Caches, Follower, FollowerKind};
 use crate::http::Gates;
-use crate::k8s::pace::NamespacePace;
-use crate::leader::Lease;
-use crate::sets;
+use relaybook_clusters::Caches;
+use relaybook_core::reading::{Follower, FollowerKind};
+use relaybook_pipelines::sets;
+use relaybook_runtime::leader::Lease;
+use relaybook_runtime::pace::NamespacePace;
 use relaybook_telemetry::metrics::ApiWrite;
 use relaybook_telemetry::{Metrics, chain};
 

@@ -7,9 +7,9 @@ use clap::{Args, ValueEnum};
 use futures::{Stream, StreamExt as _, TryStreamExt as _};
 
 use super::shared::{Connection, Place, failure, named};
-use crate::audit::{AuditError, Filter, Row, StateFilter, changes, newest_first, rows};
 use relaybook_api::{Time, now};
 use relaybook_text::escaped;
+use relaybook_tools::audit::{AuditError, Filter, Row, StateFilter, changes, newest_first, rows};
 
 #[derive(Debug, Args)]
 pub(super) struct AuditArgs {

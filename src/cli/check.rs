@@ -10,8 +10,8 @@ use tokio::time::{Instant, sleep};
 use super::grace;
 use super::shared::Connection;
 use crate::app::Controller;
-use crate::check::{Account, Installation, check as ask};
 use relaybook_api::values::shard::Sharding;
+use relaybook_tools::check::{Account, Installation, check as ask};
 
 /// Interval between checks.
 const AGAIN: Duration = Duration::from_secs(2);

@@ -10,12 +10,12 @@ use serde::Serialize;
 use super::shared::Place;
 use super::shared::named;
 use super::shared::running::{Running, WithSettings};
-use crate::preview::{
+use relaybook_api::Pipeline;
+use relaybook_api::conditions::{Condition, HOOKS_READY};
+use relaybook_tools::preview::{
     Asked, Explained, ExplainedPromotion, Known, comment, explain as explain_all, live, promotes,
     promotions as explain_promotions,
 };
-use relaybook_api::Pipeline;
-use relaybook_api::conditions::{Condition, HOOKS_READY};
 
 #[derive(Debug, Args)]
 pub(super) struct ExplainArgs {

@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 
 use super::shared::Installation;
 use super::shared::files::{list_folder, read};
-use crate::lint::{File, Options, Report, lint as check};
+use relaybook_tools::lint::{File, Options, Report, lint as check};
 
 #[derive(Debug, Args)]
 pub(super) struct LintArgs {

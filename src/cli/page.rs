@@ -13,9 +13,9 @@ use secrecy::{ExposeSecret as _, SecretString};
 use super::shared::Connection;
 use super::shared::running::Running;
 use crate::app::{self, PageOptions};
-use crate::page::Settings;
-use crate::preview::TestSender;
 use relaybook_api::values::permalink::PageUrl;
+use relaybook_page::Settings;
+use relaybook_tools::preview::TestSender;
 
 /// The flags of the page in the cluster.
 #[derive(Debug, Args)]

@@ -7,10 +7,10 @@ use kube::ResourceExt as _;
 
 use super::shared::Place;
 use super::shared::named::{self, of_promotion};
-use crate::preview::live;
-use crate::promotion::request::command;
 use relaybook_core::promotion::ask;
+use relaybook_promotions::request::command;
 use relaybook_text::escaped;
+use relaybook_tools::preview::live;
 
 #[derive(Debug, Args)]
 pub(super) struct PromoteArgs {

@@ -6,9 +6,9 @@ use clap::{Args, ValueEnum};
 
 use super::audit::{line, shown};
 use super::shared::{Place, named};
-use crate::promotion::request::command::{Row, list, newest_first};
 use relaybook_api::promotion::Phase;
 use relaybook_api::{Time, now};
+use relaybook_promotions::request::command::{Row, list, newest_first};
 
 #[derive(Debug, Args)]
 pub(super) struct PromotionsArgs {

@@ -8,8 +8,8 @@ use futures::{StreamExt as _, TryStreamExt as _, stream};
 use super::audit::span;
 use super::shared::named::{self, of_delivery};
 use super::shared::{Place, failure};
-use crate::audit::{Filter, StateFilter, redeliver as mark, rows};
 use relaybook_api::{Outcome, now};
+use relaybook_tools::audit::{Filter, StateFilter, redeliver as mark, rows};
 
 /// Maximum number of concurrent writes.
 const PARALLEL: usize = 8;

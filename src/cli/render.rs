@@ -12,11 +12,11 @@ use super::shared::Place;
 use super::shared::files::read;
 use super::shared::named;
 use super::shared::running::{Running, Settings, WithSettings};
-use crate::preview::{LayeredNotification, Manifests, Preview, PreviewError, live, post, previews};
 use relaybook_api::values::refs::{ConfigMapKey, ObjectName};
 use relaybook_api::{Notification, Pipeline, TransitionType};
 use relaybook_settings::config::{Given, Global, Text};
 use relaybook_settings::render::SampleContext;
+use relaybook_tools::preview::{LayeredNotification, Manifests, Preview, PreviewError, live, post, previews};
 
 #[derive(Debug, Args)]
 pub(super) struct RenderArgs {

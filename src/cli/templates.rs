@@ -6,10 +6,10 @@ use anyhow::Context as _;
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::json;
 
-use crate::preview::{page, starter};
 use relaybook_api::notification::Builtin;
 use relaybook_settings::config::nearest;
 use relaybook_settings::render::{BuiltinTemplate, builtin};
+use relaybook_tools::preview::{page, starter};
 
 #[derive(Debug, Args)]
 pub(super) struct TemplatesArgs {

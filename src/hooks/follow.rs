@@ -16,8 +16,8 @@ use tokio_util::sync::CancellationToken;
 use super::directory::name;
 use super::seen::SeenPipeline;
 use super::service::Service;
-use crate::k8s::watch::watch_by_term;
 use relaybook_api::values::refs::ObjectName;
+use relaybook_runtime::watch::watch_by_term;
 use relaybook_telemetry::Metrics;
 use relaybook_telemetry::metrics::Watch;
 

@@ -8,8 +8,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use serde::Deserialize;
 
-use crate::k8s::watch::Deleted;
 use relaybook_api::Pipeline;
+use relaybook_runtime::watch::Deleted;
 
 /// A Pipeline.
 #[derive(Clone, Debug, Deserialize)]

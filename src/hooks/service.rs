@@ -19,12 +19,12 @@ use super::follow;
 use super::limits::{Limits, Source};
 use super::route::Route;
 use super::{Answer, LONGEST_BODY};
-use crate::fair::{Limits as Permitted, Permits};
-use crate::report::events::Events;
-use crate::webhook::{SecretWatches, Secrets, Signed};
 use relaybook_api::notification::credentials::SecretName;
 use relaybook_api::values::refs::ObjectName;
 use relaybook_api::{now, since_boot};
+use relaybook_egress::{SecretWatches, Secrets, Signed};
+use relaybook_runtime::fair::{Limits as Permitted, Permits};
+use relaybook_runtime::report::events::Events;
 use relaybook_telemetry::Metrics;
 use relaybook_telemetry::metrics::Hook;
 
@@ -227,8 +227,8 @@ mod tests {
 
     use super::*;
     use crate::hooks::seen::SeenPipeline;
-    use crate::report::events::events;
-    use crate::webhook::keys_tried;
+    use relaybook_egress::keys_tried;
+    use relaybook_runtime::report::events::events;
 
     /// Returns a pipeline that has a Secret of its own for each environment but the first one.
     fn pipeline(name: &str, environments: usize) -> SeenPipeline {

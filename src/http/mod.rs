@@ -1,7 +1,7 @@
 //! The HTTP ports of the process: one for liveness, readiness and metrics, one for hooks, and one for the audit page.
 //!
 //! In: read-only handles ([`Metrics`], [`Gates`]), the [`Service`](crate::hooks::Service) of hooks, the
-//! [`Page`](crate::page::Page), bound listeners, and the token that
+//! [`Page`](relaybook_page::Page), bound listeners, and the token that
 //! stops the servers. Out: `/healthz` (200 as long as the process runs), `/readyz` (200, or 503 with the closed gates, one per line),
 //! `/metrics` (`OpenMetrics` text). On the other ports: the answers of the hooks, and HTML.
 //!
@@ -14,7 +14,6 @@ mod gates;
 mod hooks;
 mod listener;
 mod page;
-pub mod probe;
 
 use std::time::Duration;
 

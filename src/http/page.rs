@@ -14,8 +14,8 @@ use tokio_util::sync::CancellationToken;
 use super::body::{Unread, read};
 use super::listener::{Limits, Peer};
 use super::run;
-use crate::fair::{Limits as Permitted, Permit, Permits};
-use crate::page::{Answer, Asked, Content, Page};
+use relaybook_page::{Answer, Asked, Content, Page};
+use relaybook_runtime::fair::{Limits as Permitted, Permit, Permits};
 
 /// Maximum length of the body of a form.
 const LONGEST_BODY: usize = 64 * 1024;

@@ -6,8 +6,6 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use relaybook::dispatch::derive::subjects::Subjects;
-use relaybook::dispatch::derive::{PipelineLog, Reached, Wants, derive};
 use relaybook_api::delivery::PipelineRef;
 use relaybook_api::notification::Ordering;
 use relaybook_api::pipeline::{Cursor, Dispatched, RunningTimer};
@@ -16,6 +14,8 @@ use relaybook_core::changelog::{
     GroupId, Part, Verdict, append, compact, group_state, kept, open, prune, settle, settle_group,
 };
 use relaybook_core::observe::Observation;
+use relaybook_deliveries::dispatch::derive::subjects::Subjects;
+use relaybook_deliveries::dispatch::derive::{PipelineLog, Reached, Wants, derive};
 use relaybook_settings::trigger::Triggers;
 use serde_json::json;
 

@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt as _;
 use kube::api::{Patch, PatchParams, PostParams};
-use relaybook::outbox::record::name;
 use relaybook_api::delivery::REDELIVER;
 use relaybook_api::{Delivery, DeliverySpec, DeliveryStatus, Outcome, TransitionType};
+use relaybook_deliveries::outbox::record::name;
 use serde_json::json;
 
 use crate::support::relaybook::Options;

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
 use std::process::{Command, Output, Stdio};
 
-use relaybook::lint::{File, Options, Source, lint};
 use relaybook_api::values::refs::ObjectName;
+use relaybook_tools::lint::{File, Options, Source, lint};
 use serde_json::{Value, json};
 
 use crate::support::World;

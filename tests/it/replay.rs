@@ -11,8 +11,8 @@ use kube::core::DynamicObject;
 use proptest::prelude::*;
 use relaybook_api::{Change, Settled, TransitionType};
 use relaybook_core::changelog::{Verdict, settle};
+use relaybook_core::meaning::transitions;
 use relaybook_core::observe::{Observation, observe, reader};
-use relaybook_settings::trigger::transitions;
 
 /// The transitions of the Kustomization. The recording also contains events without a transition: Ready=Unknown in each interval, a
 /// spec edit, a suspension while the source changes, and a dependency that is not ready.

@@ -1,8 +1,8 @@
 //! What users write, read and compiled: triggers, templates, layers of configuration, and manifests.
 //!
-//! In: Notifications, layers, the global ConfigMap, files, and the data of a transition. Out: which transitions a change is and who wants them
-//! ([`trigger`]), the rendered parts of a request ([`render`]), the effective notification or its problem ([`config`]), objects with the line
-//! numbers of their fields ([`manifests`]), and edited YAML files ([`setters`]). Pure: nothing is read from a disk or a network.
+//! In: Notifications, layers, the global ConfigMap, files, and the data of a transition. Out: who wants a transition ([`trigger`]), the rendered
+//! parts of a request ([`render`]), and the effective notification or its problem ([`config`]). Files give objects with the line numbers of their
+//! fields ([`manifests`]), or come back edited ([`setters`]). Pure: nothing is read from a disk or a network.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout))]
 

@@ -2,8 +2,8 @@
 //!
 //! In: nothing from other modules; every module can import this one. Log events arrive through `tracing`, numbers through the typed
 //! methods of [`Metrics`], spans through a [`Tracer`].
-//! Out: text or JSON lines on stderr ([`logging`]), `OpenMetrics` text ([`Metrics::encode`]), which [`relaybook::http`] serves, and a
-//! queue of spans, which [`relaybook::webhook`] exports.
+//! Out: text or JSON lines on stderr ([`logging`]), `OpenMetrics` text ([`Metrics::encode`]), which the program serves, and a
+//! queue of spans, which `relaybook_egress` exports.
 //!
 //! The log target `audit` ([`logging::AUDIT`]) is always on: it has one line for every settled Delivery.
 //! Label values come from closed sets (enums), so the number of series is known at compile time. The only exception is

@@ -16,7 +16,7 @@ use super::escape::{JsonLines, TextFields};
 /// The log target of the audit: one line at level info for every settled Delivery, independent of the filter.
 pub const AUDIT: &str = "audit";
 
-/// The first segment in the targets of our own events.
+/// The beginning of the targets of our own events: the name of the program, which begins the names of all its crates.
 const OURS: &str = "relaybook";
 
 /// The environment variables for the filter. The first one that is set and not empty counts.
@@ -36,7 +36,8 @@ const FIXED: &str = "audit=info";
 /// one that an upgrade adds.
 fn is_ours(metadata: &Metadata<'_>) -> bool {
     let target = metadata.target();
-    target == AUDIT || target.split("::").next() == Some(OURS)
+    let rest = target.split("::").next().and_then(|name| name.strip_prefix(OURS));
+    target == AUDIT || rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('_'))
 }
 
 /// The format of log lines.

@@ -47,9 +47,9 @@ pub fn first_line(text: &str) -> String {
     text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default().to_owned()
 }
 
-/// Whether a character has no shape of its own and is not a space: the [format characters](https://www.unicode.org/reports/tr44/#General_Category_Values)
-/// that join, separate or tag other characters or change the direction of text, the separators of lines and paragraphs, and the mark of a
-/// missing object.
+/// Whether a character has no shape of its own and is not a space. These are the
+/// [format characters](https://www.unicode.org/reports/tr44/#General_Category_Values) that join, separate or tag other characters, or change the
+/// direction of text. The separators of lines and paragraphs are among them, and the mark of a missing object.
 #[must_use]
 pub fn is_invisible(c: char) -> bool {
     matches!(

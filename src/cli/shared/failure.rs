@@ -12,12 +12,12 @@ use crate::app::Server;
 use relaybook_telemetry::{api_error, chain};
 
 /// Whether an error was caused by a call of the API server.
-pub(in crate::cli) fn is_of_server(error: &(dyn Error + 'static)) -> bool {
+pub(crate) fn is_of_server(error: &(dyn Error + 'static)) -> bool {
     cause(error).is_some()
 }
 
 /// Whether the output pipe was closed by the program that reads it.
-pub(in crate::cli) fn is_closed_pipe(error: &(dyn Error + 'static)) -> bool {
+pub(crate) fn is_closed_pipe(error: &(dyn Error + 'static)) -> bool {
     let is_pipe = |cause: &(dyn Error + 'static)| {
         cause.downcast_ref::<std::io::Error>().is_some_and(|e| e.kind() == std::io::ErrorKind::BrokenPipe)
     };
@@ -25,17 +25,17 @@ pub(in crate::cli) fn is_closed_pipe(error: &(dyn Error + 'static)) -> bool {
 }
 
 /// Returns the message about a failure after which the command continues.
-pub(in crate::cli) async fn said(error: &(dyn Error + 'static), connection: &Connection) -> String {
+pub(crate) async fn said(error: &(dyn Error + 'static), connection: &Connection) -> String {
     if is_of_server(error) { sentence(error, &connection.server().await) } else { chain(error) }
 }
 
 /// Whether a retry is useless, because the answer stays the same until a person changes something.
-pub(in crate::cli) fn is_final(error: &(dyn Error + 'static)) -> bool {
+pub(crate) fn is_final(error: &(dyn Error + 'static)) -> bool {
     matches!(cause(error), Some(KubeError::Api(status)) if matches!(status.code, 401 | 403 | 404))
 }
 
 /// Returns the sentence about a failed call of this API server.
-pub(in crate::cli) fn sentence(error: &(dyn Error + 'static), server: &Server) -> String {
+pub(crate) fn sentence(error: &(dyn Error + 'static), server: &Server) -> String {
     let place = match (server.url.as_str(), &server.context) {
         ("", _) => String::new(),
         (url, Some(context)) => format!(" (server {url}, context {context})"),
@@ -112,7 +112,7 @@ mod tests {
     use kube::core::Status;
 
     use super::*;
-    use crate::preview::PreviewError;
+    use relaybook_tools::preview::PreviewError;
 
     fn asked(error: KubeError) -> PreviewError {
         PreviewError::Read { what: "Pipeline team-a/nope".to_owned(), source: Box::new(error) }

@@ -11,7 +11,7 @@ use anyhow::Context as _;
 const MOST: u64 = 16 * 1024 * 1024;
 
 /// Reads a file. `-` is stdin.
-pub(in crate::cli) fn read(file: &Path) -> anyhow::Result<String> {
+pub(crate) fn read(file: &Path) -> anyhow::Result<String> {
     let what = || format!("{} cannot be read", file.display());
     let all = if file.as_os_str() == "-" { bounded(std::io::stdin()) } else { std::fs::File::open(file).and_then(bounded) };
     all.with_context(what)
@@ -46,15 +46,15 @@ fn decoded(bytes: Vec<u8>) -> Result<String, String> {
 
 /// The content of a folder.
 #[derive(Debug, Default)]
-pub(in crate::cli) struct FolderContent {
+pub(crate) struct FolderContent {
     /// Files with the extension of a manifest, sorted by path.
-    pub(in crate::cli) manifests: Vec<PathBuf>,
+    pub(crate) manifests: Vec<PathBuf>,
     /// Folders with templates of Helm charts. Their files are not manifests.
-    pub(in crate::cli) templates: Vec<PathBuf>,
+    pub(crate) templates: Vec<PathBuf>,
 }
 
 /// Lists the content of a folder, without hidden files and folders. Each folder is read once, even if several links point to it.
-pub(in crate::cli) fn list_folder(folder: &Path) -> anyhow::Result<FolderContent> {
+pub(crate) fn list_folder(folder: &Path) -> anyhow::Result<FolderContent> {
     let (mut found, mut seen, mut left) = (FolderContent::default(), HashSet::new(), vec![folder.to_owned()]);
     while let Some(folder) = left.pop() {
         let what = || format!("{} cannot be read", folder.display());

@@ -13,9 +13,9 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use kube::Client;
 
 use crate::app::{Access, Followed, Server};
-use crate::preview::live;
 use relaybook_api::values::refs::ObjectName;
 use relaybook_settings::config::Global;
+use relaybook_tools::preview::live;
 
 /// Parses a kind of `--follow`.
 pub(super) fn followed() -> impl TypedValueParser<Value = Followed> {

@@ -17,27 +17,27 @@ const DELIVERY: Kind = Kind { kind: "Delivery", types: ["delivery", "deliveries"
 const PROMOTION: Kind = Kind { kind: "Promotion", types: ["promotion", "promotions", "promo"] };
 
 /// Parses the name of a Pipeline.
-pub(in crate::cli) fn pipeline(text: &str) -> Result<String, String> {
+pub(crate) fn pipeline(text: &str) -> Result<String, String> {
     PIPELINE.name(text)
 }
 
 /// Parses the name of a Notification.
-pub(in crate::cli) fn notification(text: &str) -> Result<String, String> {
+pub(crate) fn notification(text: &str) -> Result<String, String> {
     NOTIFICATION.name(text)
 }
 
 /// Parses the name of a Delivery.
-pub(in crate::cli) fn delivery(text: &str) -> Result<String, String> {
+pub(crate) fn delivery(text: &str) -> Result<String, String> {
     DELIVERY.name(text)
 }
 
 /// Returns the name of a Delivery as `kubectl get -o name` prints it. [`delivery`] can parse it.
-pub(in crate::cli) fn of_delivery(name: &str) -> String {
+pub(crate) fn of_delivery(name: &str) -> String {
     format!("{}.{GROUP}/{name}", DELIVERY.types[0])
 }
 
 /// Returns the name of a Promotion as `kubectl get -o name` prints it.
-pub(in crate::cli) fn of_promotion(name: &str) -> String {
+pub(crate) fn of_promotion(name: &str) -> String {
     format!("{}.{GROUP}/{name}", PROMOTION.types[0])
 }
 

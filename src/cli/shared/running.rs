@@ -7,12 +7,12 @@ use kube::Client;
 use serde::Serialize;
 
 use super::global;
-use crate::check;
-use crate::preview::Egress;
-use crate::published::{Installation, LookupError, NAME, find};
 use relaybook_api::values::permalink::PageUrl;
 use relaybook_api::values::refs::ObjectName;
+use relaybook_runtime::published::{Installation, LookupError, NAME, find};
 use relaybook_settings::config::Global;
+use relaybook_tools::check;
+use relaybook_tools::preview::Egress;
 
 /// The defaults of `relaybook run`. A command assumes them if nothing else is known.
 const CLUSTER_NAME: &str = "in-cluster";
@@ -21,7 +21,7 @@ const NAMESPACE: &str = "relaybook-system";
 
 /// Flags of `relaybook run` that influence the result. Without a flag, the setting of the running controller applies.
 #[derive(Debug, Args)]
-pub(in crate::cli) struct Running {
+pub(crate) struct Running {
     /// The name of the local cluster in the names of targets [default: as the controller publishes it, otherwise in-cluster].
     #[arg(long, env = "RELAYBOOK_CLUSTER_NAME", value_name = "NAME")]
     cluster_name: Option<String>,
@@ -41,7 +41,7 @@ pub(in crate::cli) struct Running {
 /// The settings that a command uses.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(in crate::cli) struct Settings {
+pub(crate) struct Settings {
     /// The source of the controller's configuration.
     configuration: Source,
     /// The namespace of the controller.
@@ -56,17 +56,17 @@ pub(in crate::cli) struct Settings {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     assumed: Vec<String>,
     /// The name of the local cluster in the names of targets.
-    pub(in crate::cli) cluster_name: String,
+    pub(crate) cluster_name: String,
     /// Whether `http` is allowed to any host.
-    pub(in crate::cli) allow_http: bool,
+    pub(crate) allow_http: bool,
     /// The name of the ConfigMap with the global configuration.
     config_map: String,
     /// The URL of the audit page, if the controller publishes it.
     #[serde(skip)]
-    pub(in crate::cli) page_url: Option<PageUrl>,
+    pub(crate) page_url: Option<PageUrl>,
     /// The addresses that the controller does not send to, if it publishes them.
     #[serde(skip)]
-    pub(in crate::cli) egress: Option<Egress>,
+    pub(crate) egress: Option<Egress>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -82,15 +82,15 @@ enum Source {
 /// One object of a command's output, with the settings that were used.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(in crate::cli) struct WithSettings<'a, T> {
+pub(crate) struct WithSettings<'a, T> {
     #[serde(flatten)]
-    pub(in crate::cli) one: &'a T,
-    pub(in crate::cli) judged_by: &'a Settings,
+    pub(crate) one: &'a T,
+    pub(crate) judged_by: &'a Settings,
 }
 
 impl Running {
     /// Returns the settings for the pipelines of a namespace. If the controller's configuration is unknown, a message on stderr reports it.
-    pub(in crate::cli) async fn resolve(&self, client: Option<&Client>, namespace: &str) -> anyhow::Result<Settings> {
+    pub(crate) async fn resolve(&self, client: Option<&Client>, namespace: &str) -> anyhow::Result<Settings> {
         let Some(client) = client else { return Ok(self.with(Err(LookupError::NoCluster))) };
         if self.is_complete() {
             return Ok(self.with(Err(LookupError::NoCluster)));
@@ -166,17 +166,17 @@ impl Running {
 
 impl Settings {
     /// Returns the ConfigMap of the global configuration.
-    pub(in crate::cli) fn config_map(&self) -> ObjectName {
+    pub(crate) fn config_map(&self) -> ObjectName {
         ObjectName { namespace: self.controller_namespace.clone(), name: self.config_map.clone() }
     }
 
     /// Reads the global configuration. If it cannot be used, a message on stderr reports it, and the command continues without it.
-    pub(in crate::cli) async fn global(&self, client: &Client) -> anyhow::Result<Global> {
+    pub(crate) async fn global(&self, client: &Client) -> anyhow::Result<Global> {
         global(client, &self.config_map()).await
     }
 
     /// If no controller acts, a message on stderr reports it. Without the permission to list Leases, that is not known.
-    pub(in crate::cli) async fn warn_if_idle(&self, client: &Client) -> anyhow::Result<()> {
+    pub(crate) async fn warn_if_idle(&self, client: &Client) -> anyhow::Result<()> {
         if self.assumed.iter().any(|flag| flag.starts_with("--controller-namespace")) {
             // It is not known where the controllers are, which another message reports.
             return Ok(());
@@ -189,7 +189,7 @@ impl Settings {
     }
 
     /// Returns one line for users. It is empty if flags or assumptions apply, because stderr already reports those.
-    pub(in crate::cli) fn line(&self) -> String {
+    pub(crate) fn line(&self) -> String {
         match &self.version {
             Some(version) if self.configuration == Source::Published => {
                 let namespace = &self.controller_namespace;
@@ -205,7 +205,7 @@ mod tests {
     use clap::Parser;
 
     use super::*;
-    use crate::published::Dispatch;
+    use relaybook_runtime::published::Dispatch;
 
     #[derive(Debug, Parser)]
     struct Command {

@@ -79,6 +79,36 @@ pub fn trimmed(key: &[u8]) -> &[u8] {
     std::str::from_utf8(key).map_or(key, |text| text.trim_end_matches(['\r', '\n']).as_bytes())
 }
 
+/// Why no request to a hook can be signed with the keys of a Secret. The message continues a sentence that begins with the Secret.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unsigned {
+    /// It was not read yet.
+    #[error("was not read yet")]
+    Unknown,
+    /// Relaybook has no permission to read it.
+    #[error("cannot be read by Relaybook; allow list and watch of it, or list it in the values of the chart")]
+    Unreadable,
+    /// It does not exist.
+    #[error("does not exist")]
+    Missing,
+    /// It has no key that can sign.
+    #[error(transparent)]
+    Unfit(Flaw),
+}
+
+impl Unsigned {
+    /// Returns the reason in a condition.
+    #[must_use]
+    pub const fn reason(&self) -> &'static str {
+        match self {
+            Self::Unknown => "SecretUnknown",
+            Self::Unreadable => "SecretUnreadable",
+            Self::Missing => "SecretMissing",
+            Self::Unfit(flaw) => flaw.reason(),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,4 +1,5 @@
-//! Values for the tests of this module.
+//! Values for the tests of this module, and of the promotion controller.
+#![allow(clippy::unwrap_used, clippy::missing_panics_doc, clippy::must_use_candidate, reason = "only tests use it")]
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1;
 

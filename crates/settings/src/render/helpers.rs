@@ -28,7 +28,7 @@ pub(super) const MOST_ARGS: usize = 3;
 
 /// A helper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Function {
+pub(crate) enum Function {
     /// `(and a b …)`: whether all arguments are true: `{{#if (and drifted coalesced)}}…{{/if}}`.
     And,
     /// `(or a b …)`: whether at least one argument is true: `{{#if (or drifted coalesced)}}…{{/if}}`.

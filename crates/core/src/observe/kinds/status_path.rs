@@ -27,18 +27,12 @@ enum Field<'a> {
 }
 
 /// Whether the rules of this kind know both revisions for a path, from the steps of the path below `status`.
-pub(in crate::observe) fn is_known(kind: &ObjectKind, below_status: &[Step]) -> bool {
+pub(crate) fn is_known(kind: &ObjectKind, below_status: &[Step]) -> bool {
     field((kind.group(), kind.kind()), below_status).is_some()
 }
 
 /// Returns a reading with the value at a path into the status.
-pub(in crate::observe) fn read(
-    kind: Option<&TypeMeta>,
-    below_status: &[Step],
-    view: &View<'_>,
-    value: String,
-    own: Reading,
-) -> Reading {
+pub(crate) fn read(kind: Option<&TypeMeta>, below_status: &[Step], view: &View<'_>, value: String, own: Reading) -> Reading {
     let kind = kind.and_then(|kind| ObjectKind::parse(&kind.api_version, &kind.kind).ok());
     match kind.and_then(|kind| field((kind.group(), kind.kind()), below_status)) {
         Some(Field::Revision(None)) => own,

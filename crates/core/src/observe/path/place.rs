@@ -63,7 +63,7 @@ pub(super) const PUBLIC: [&str; 27] = [
 
 /// One step of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::observe) enum Step {
+pub(crate) enum Step {
     /// A field with this name.
     Name(String),
     /// The element of a list at this position.

@@ -5,14 +5,14 @@ use std::time::Duration;
 use crate::config::problem::Problem;
 
 /// The default timeout of an attempt.
-pub(in crate::config) const TIMEOUT: Duration = Duration::from_secs(15);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(15);
 /// The default timeout of the connection setup.
-pub(in crate::config) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// The field of the URL, for messages.
-pub(in crate::config) const URL: &str = "spec.endpoint.url";
+pub(crate) const URL: &str = "spec.endpoint.url";
 
 /// Parses a duration such as `15s` or `1h30m`.
-pub(in crate::config) fn duration(field: &str, given: Option<&str>, default: Duration) -> Result<Duration, Problem> {
+pub(crate) fn duration(field: &str, given: Option<&str>, default: Duration) -> Result<Duration, Problem> {
     let Some(given) = given else { return Ok(default) };
     relaybook_api::duration(given)
         .filter(|d| !d.is_zero())

@@ -64,7 +64,7 @@ impl Default for Retain {
 }
 
 /// Resolves `spec.delivery`.
-pub(in crate::config) fn delivering(spec: Option<&DeliveryPolicy>) -> Result<Delivering, Problem> {
+pub(crate) fn delivering(spec: Option<&DeliveryPolicy>) -> Result<Delivering, Problem> {
     let Some(spec) = spec else { return Ok(Delivering::default()) };
     Ok(Delivering {
         ordering: spec.ordering.unwrap_or_default(),

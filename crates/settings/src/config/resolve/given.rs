@@ -39,23 +39,23 @@ pub enum Text {
 }
 
 /// The namespaces in which references resolve.
-pub(in crate::config) struct Places<'a> {
+pub(crate) struct Places<'a> {
     /// The merged layers. `None`: a Notification is resolved without layers.
-    pub(in crate::config) folded: Option<&'a Folded>,
+    pub(crate) folded: Option<&'a Folded>,
     /// Parameters that no template of this namespace is allowed to see, and those that no template of the layer namespace is allowed to see.
-    pub(in crate::config) hidden: [Hidden; 2],
+    pub(crate) hidden: [Hidden; 2],
     /// The namespace of the Notification, or of the pipeline.
-    pub(in crate::config) namespace: &'a str,
+    pub(crate) namespace: &'a str,
 }
 
 impl<'a> Places<'a> {
     /// The namespace of the reference at this JSON Pointer.
-    pub(in crate::config) fn of(&self, pointer: &str) -> &'a str {
+    pub(crate) fn of(&self, pointer: &str) -> &'a str {
         self.folded.and_then(|folded| folded.namespace(pointer)).unwrap_or(self.namespace)
     }
 
     /// The parameters as the template at this JSON Pointer sees them.
-    pub(in crate::config) fn seen_at(&self, pointer: &str, parameters: &Parameters) -> Parameters {
+    pub(crate) fn seen_at(&self, pointer: &str, parameters: &Parameters) -> Parameters {
         let visibility = match self.folded.and_then(|folded| folded.author(pointer)) {
             Some(Source::LayerNamespace(_)) => Visibility::LayerNamespace,
             _ if self.of(pointer) == self.namespace => Visibility::Pipeline,
@@ -66,7 +66,7 @@ impl<'a> Places<'a> {
 
     /// The namespace of the layer that set the URL. Deliveries are never kept in the layer namespace of the pipeline, but in that of the
     /// pipeline: its author decides which of them there are, and for how long.
-    pub(in crate::config) fn home(&self) -> &'a str {
+    pub(crate) fn home(&self) -> &'a str {
         let set = |pointer: &&str| self.folded.is_some_and(|folded| folded.author(pointer).is_some());
         let url = ["/endpoint/url", "/endpoint/urlFrom"].into_iter().find(set).unwrap_or_default();
         match self.folded.and_then(|folded| folded.author(url)) {

@@ -12,7 +12,7 @@ use relaybook_api::notification::Builtin;
 
 /// The URL of the requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::config) enum Joined {
+pub(crate) enum Joined {
     /// The URL as it is. It has the whole path, a template, a query, or an empty segment.
     Own,
     /// The URL with the path of the template, or with the rest of this path.
@@ -22,7 +22,7 @@ pub(in crate::config) enum Joined {
 }
 
 /// Joins a URL and the path of a built-in template.
-pub(in crate::config) fn join(url: &str, path: &str) -> Joined {
+pub(crate) fn join(url: &str, path: &str) -> Joined {
     let authority = url.split_once("://").map_or("", |(_, rest)| rest);
     let end = authority.find(['/', '?', '#']).unwrap_or(authority.len());
     let own = &authority[end..];

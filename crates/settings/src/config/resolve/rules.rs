@@ -32,7 +32,7 @@ const RESERVED: [&str; 16] = [
 const MILLIS_100: Duration = Duration::from_millis(100);
 
 /// Checks a notification against the rules of the schema.
-pub(in crate::config) fn check(spec: &NotificationSpec) -> Result<(), Problem> {
+pub(crate) fn check(spec: &NotificationSpec) -> Result<(), Problem> {
     spec.endpoint.as_ref().map_or(Ok(()), endpoint)?;
     spec.delivery.as_ref().map_or(Ok(()), delivery)?;
     for name in spec.template.iter().flat_map(|t| t.parameters.iter().flatten()).map(|(name, _)| name) {

@@ -157,7 +157,7 @@ impl Sending {
 
 /// Resolves how a notification is sent, and tries it with a sample of each wanted transition. If the layers are not `trusted`, nothing is
 /// rendered.
-pub(in crate::config) fn sending(
+pub(crate) fn sending(
     spec: &NotificationSpec,
     places: &Places<'_>,
     given: &Given<'_>,

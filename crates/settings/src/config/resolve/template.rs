@@ -19,22 +19,22 @@ use relaybook_api::{Notification, NotificationSpec, TransitionType};
 const CONTENT_TYPE: &str = "application/json";
 
 /// A template and its endpoint settings. The user's own settings override them.
-pub(in crate::config) struct Chosen {
+pub(crate) struct Chosen {
     /// The field that contains the template.
-    pub(in crate::config) field: String,
+    pub(crate) field: String,
     /// The JSON Pointer of the field that chooses the template. The layer that set this field is also the author of the template's endpoint
     /// settings.
-    pub(in crate::config) at: &'static str,
-    pub(in crate::config) content_type: String,
+    pub(crate) at: &'static str,
+    pub(crate) content_type: String,
     /// Source of the body.
-    pub(in crate::config) body: String,
-    pub(in crate::config) method: Method,
+    pub(crate) body: String,
+    pub(crate) method: Method,
     /// Path and query after the URL of the user.
-    pub(in crate::config) path: Option<String>,
-    pub(in crate::config) headers: BTreeMap<String, String>,
+    pub(crate) path: Option<String>,
+    pub(crate) headers: BTreeMap<String, String>,
     /// Header and scheme of a token.
-    pub(in crate::config) token_header: Option<String>,
-    pub(in crate::config) token_scheme: Option<String>,
+    pub(crate) token_header: Option<String>,
+    pub(crate) token_scheme: Option<String>,
     /// The metadata of a built-in template.
     metadata: Option<&'static Metadata>,
     /// Values by name. `None`: the parameter is declared, but it has no value and no default.
@@ -51,11 +51,11 @@ pub fn config_maps(notification: &Notification) -> Vec<ConfigMapKey> {
 /// JSON Pointers of templates and of the reference to CA certificates.
 const TEMPLATE: &str = "/template/configMapKeyRef";
 const INLINE: &str = "/template/inline/body";
-pub(in crate::config) const AUTHORITIES: &str = "/endpoint/tls/caFrom/configMapKeyRef";
+pub(crate) const AUTHORITIES: &str = "/endpoint/tls/caFrom/configMapKeyRef";
 
 /// Returns the keys of ConfigMaps that a spec refers to. The spec can be the result of several layers. `place` returns the namespace in
 /// which the reference at a JSON Pointer resolves.
-pub(in crate::config) fn references<'a>(spec: &NotificationSpec, place: impl Fn(&str) -> &'a str) -> Vec<ConfigMapKey> {
+pub(crate) fn references<'a>(spec: &NotificationSpec, place: impl Fn(&str) -> &'a str) -> Vec<ConfigMapKey> {
     let template = spec.template.as_ref().and_then(|t| t.config_map_key_ref.as_ref());
     let ca = spec.endpoint.as_ref().and_then(|e| e.tls.as_ref()?.ca_from.as_ref()?.config_map_key_ref.as_ref());
     let template = template.map(|from| (TEMPLATE, &from.name, &from.key));
@@ -69,7 +69,7 @@ pub(in crate::config) fn references<'a>(spec: &NotificationSpec, place: impl Fn(
 }
 
 /// The content of a key of a ConfigMap. `field` is the field that refers to the key.
-pub(in crate::config) fn read(key: &ConfigMapKey, field: &'static str, given: &Given<'_>) -> Result<Arc<str>, Problem> {
+pub(crate) fn read(key: &ConfigMapKey, field: &'static str, given: &Given<'_>) -> Result<Arc<str>, Problem> {
     let missing = |what| Err(Problem::ConfigMap { field, key: key.clone(), what });
     match (given.text)(key) {
         Text::Found(text) => Ok(text),
@@ -81,7 +81,7 @@ pub(in crate::config) fn read(key: &ConfigMapKey, field: &'static str, given: &G
 }
 
 /// Finds the template and its endpoint settings.
-pub(in crate::config) fn choose(spec: &NotificationSpec, places: &Places<'_>, given: &Given<'_>) -> Result<Chosen, Problem> {
+pub(crate) fn choose(spec: &NotificationSpec, places: &Places<'_>, given: &Given<'_>) -> Result<Chosen, Problem> {
     let template = spec.template.as_ref().ok_or(Problem::Incomplete { field: "spec.template" })?;
     match (template.builtin, &template.inline, &template.config_map_key_ref) {
         (Some(name), None, None) => from_builtin(name, template),
@@ -155,11 +155,7 @@ fn unknown_parameter(builtin: Builtin, unknown: &str, declared: &[Declared]) -> 
 impl Chosen {
     /// Returns the wanted transitions that the template can report. If the user set triggers (`asked_for`), a transition that the template
     /// cannot report is an error.
-    pub(in crate::config) fn reported(
-        &self,
-        wanted: Vec<TransitionType>,
-        asked_for: bool,
-    ) -> Result<Vec<TransitionType>, Problem> {
+    pub(crate) fn reported(&self, wanted: Vec<TransitionType>, asked_for: bool) -> Result<Vec<TransitionType>, Problem> {
         let Some(metadata) = self.metadata else { return Ok(wanted) };
         let (can, cannot): (Vec<_>, Vec<_>) = wanted.into_iter().partition(|type_| metadata.reports(*type_));
         match (&metadata.unreported, cannot.as_slice()) {
@@ -177,7 +173,7 @@ impl Chosen {
     }
 
     /// Compiles the parameters. Parameters in `missing` count as empty.
-    pub(in crate::config) fn parameters(&self, missing: &[String]) -> Result<Parameters, Problem> {
+    pub(crate) fn parameters(&self, missing: &[String]) -> Result<Parameters, Problem> {
         let values = self.parameters.iter().map(|(name, value)| {
             let empty = missing.contains(name).then_some("");
             (name.as_str(), value.as_deref().or(empty))
@@ -189,7 +185,7 @@ impl Chosen {
     }
 
     /// The URL, with the path of the template unless the URL has it. The second value is the field that the path is from.
-    pub(in crate::config) fn with_path(&self, url: &str) -> Result<(String, String), Problem> {
+    pub(crate) fn with_path(&self, url: &str) -> Result<(String, String), Problem> {
         let joined = self.path.as_deref().map_or(Joined::Own, |path| join(url, path));
         match joined {
             Joined::Own => Ok((url.to_owned(), URL.to_owned())),
@@ -202,7 +198,7 @@ impl Chosen {
     }
 
     /// The problem that required parameters are missing.
-    pub(in crate::config) fn lacks(&self, missing: &[String]) -> Problem {
+    pub(crate) fn lacks(&self, missing: &[String]) -> Problem {
         let describe = |name: &String| {
             let declared = self.metadata.and_then(|m| m.parameters.iter().find(|p| p.name == *name));
             let what = declared.map_or("", |p| p.description.trim_end_matches('.'));

@@ -68,17 +68,17 @@ impl Receiver {
 
 /// Where credentials would go after each layer, for the credential rule.
 #[derive(Clone, Debug, Default)]
-pub(in crate::config) struct ReceiverHistory(Vec<Receiver>);
+pub(crate) struct ReceiverHistory(Vec<Receiver>);
 
 impl ReceiverHistory {
     /// Records the state after one more layer.
-    pub(in crate::config) fn see(&mut self, folded: &Folded) {
+    pub(crate) fn see(&mut self, folded: &Folded) {
         self.0.push(Receiver::of(folded));
     }
 
     /// The parameters that templates of the pipeline's namespace are not allowed to see, and those that templates of its layer namespace are
     /// not allowed to see.
-    pub(in crate::config) fn hidden(&self, folded: &Folded, namespace: &str) -> [Hidden; 2] {
+    pub(crate) fn hidden(&self, folded: &Folded, namespace: &str) -> [Hidden; 2] {
         let from_pipeline =
             self.hidden_if(folded, |author, owner| owner != namespace && !matches!(author, Some(Source::LayerNamespace(_))));
         let from_layer = self.hidden_if(folded, |author, _| !matches!(author, Some(Source::LayerNamespace(_))));
@@ -99,7 +99,7 @@ impl ReceiverHistory {
     }
 
     /// Checks that each credential goes only to the receiver that was set when its layer was merged.
-    pub(in crate::config) fn check(&self, folded: &Folded) -> Result<(), Problem> {
+    pub(crate) fn check(&self, folded: &Folded) -> Result<(), Problem> {
         let Some(last) = self.0.last().filter(|last| last.to.is_some()) else { return Ok(()) };
         for credential in credentials(&folded.value) {
             let Some(then) = folded.wrote_first(&credential).and_then(|index| self.0.get(index)) else { continue };

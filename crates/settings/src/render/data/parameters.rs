@@ -47,7 +47,7 @@ pub enum Visibility {
 
 /// The state of a name after `parameters.`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::render) enum Parameter {
+pub(crate) enum Parameter {
     /// It has a value.
     Set,
     /// It is declared and has no value, so templates cannot use it.
@@ -103,16 +103,16 @@ impl Parameters {
     }
 
     /// Returns the text before the value of a parameter.
-    pub(in crate::render) fn prefix(&self, name: &str) -> &'static str {
+    pub(crate) fn prefix(&self, name: &str) -> &'static str {
         self.prefix.filter(|(of, _)| *of == name).map_or("", |(_, prefix)| prefix)
     }
 
-    pub(in crate::render) fn visibility(&self) -> Visibility {
+    pub(crate) fn visibility(&self) -> Visibility {
         self.visibility
     }
 
     /// Returns the owner of a parameter that is hidden from templates with this visibility.
-    pub(in crate::render) fn hidden_from(&self, visibility: Visibility, name: &str) -> Option<&str> {
+    pub(crate) fn hidden_from(&self, visibility: Visibility, name: &str) -> Option<&str> {
         let [pipeline, layer_namespace] = &**self.hidden.as_ref()?;
         let hidden = match visibility {
             Visibility::All => return None,
@@ -123,7 +123,7 @@ impl Parameters {
     }
 
     /// Returns the owner of a hidden parameter.
-    pub(in crate::render) fn owner(&self, name: &str) -> Option<&str> {
+    pub(crate) fn owner(&self, name: &str) -> Option<&str> {
         self.hidden_from(self.visibility, name)
     }
 
@@ -131,7 +131,7 @@ impl Parameters {
         self.owner(name).is_none()
     }
 
-    pub(in crate::render) fn get(&self, name: &str) -> Parameter {
+    pub(crate) fn get(&self, name: &str) -> Parameter {
         match name {
             name if !self.is_seen(name) => Parameter::Hidden,
             name if self.find(name).is_some() => Parameter::Set,
@@ -141,32 +141,32 @@ impl Parameters {
     }
 
     /// Returns the visible names, for a message.
-    pub(in crate::render) fn names(&self) -> BTreeSet<&str> {
+    pub(crate) fn names(&self) -> BTreeSet<&str> {
         self.set().chain(self.unset()).collect()
     }
 
     /// Returns the number of parameters that have a value, hidden or not.
-    pub(in crate::render) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.all.set.len()
     }
 
     /// Returns the sorted names of the visible parameters that have a value.
-    pub(in crate::render) fn set(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn set(&self) -> impl Iterator<Item = &str> {
         self.set_or_hidden().filter(|name| self.is_seen(name))
     }
 
     /// Returns the sorted names of the parameters that have a value, hidden or not.
-    pub(in crate::render) fn set_or_hidden(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn set_or_hidden(&self) -> impl Iterator<Item = &str> {
         self.all.set.iter().map(|(name, _)| name.as_str())
     }
 
     /// Returns the sorted names of the visible parameters that are declared without a value.
-    pub(in crate::render) fn unset(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn unset(&self) -> impl Iterator<Item = &str> {
         self.all.unset.iter().map(String::as_str).filter(|name| self.is_seen(name))
     }
 
     /// Returns the index and the program of a parameter that has a value, hidden or not.
-    pub(in crate::render) fn find(&self, name: &str) -> Option<(usize, &Program)> {
+    pub(crate) fn find(&self, name: &str) -> Option<(usize, &Program)> {
         let index = self.all.set.binary_search_by(|(of, _)| of.as_str().cmp(name)).ok()?;
         self.all.set.get(index).map(|(_, program)| (index, program))
     }

@@ -203,7 +203,7 @@ mod tests {
         ] {
             assert_eq!(readable(&revision), want, "{revision}");
         }
-        assert_eq!(readable(&"é".repeat(100)), format!("{}…", "é".repeat(64)));
+        assert_eq!(readable(&"é".repeat(100)), format!("{}…", "é".repeat(62)));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 /// The kind of value at a path.
 #[derive(Debug)]
-pub(in crate::render) enum DataSchema {
+pub(crate) enum DataSchema {
     /// A text, number or boolean.
     Leaf,
     /// Labels, annotations or parameters. Any key is allowed, and every entry can be missing.
@@ -14,7 +14,7 @@ pub(in crate::render) enum DataSchema {
 use DataSchema::{Leaf, Map, Object};
 
 /// The schema of the whole data.
-pub(in crate::render) static ROOT: DataSchema = Object(&[
+pub(crate) static ROOT: DataSchema = Object(&[
     ("id", Leaf),
     ("serial", Leaf),
     ("type", Leaf),
@@ -65,12 +65,12 @@ pub(in crate::render) static ROOT: DataSchema = Object(&[
 ]);
 
 /// The schema of the data of a [`PipelineSet`](relaybook_api::PipelineSet).
-pub(in crate::render) static SOURCE: DataSchema =
+pub(crate) static SOURCE: DataSchema =
     Object(&[("apiVersion", Leaf), ("kind", Leaf), ("namespace", Leaf), ("name", Leaf), ("labels", Map)]);
 
 impl DataSchema {
     /// Returns the field with this name, if this is an object that has it.
-    pub(in crate::render) fn field(&self, name: &str) -> Option<&'static Self> {
+    pub(crate) fn field(&self, name: &str) -> Option<&'static Self> {
         match self {
             Object(fields) => fields.iter().find(|(field, _)| *field == name).map(|(_, shape)| shape),
             Leaf | Map => None,
@@ -78,7 +78,7 @@ impl DataSchema {
     }
 
     /// Returns the names of the fields, if this is an object.
-    pub(in crate::render) fn names(&self) -> Option<impl Iterator<Item = &'static str>> {
+    pub(crate) fn names(&self) -> Option<impl Iterator<Item = &'static str>> {
         match self {
             Leaf | Map => None,
             Object(fields) => Some(fields.iter().map(|(name, _)| *name)),

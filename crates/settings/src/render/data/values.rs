@@ -49,7 +49,7 @@ impl Values {
     }
 
     /// Prepares data that has no parameters, with another schema than that of [`Data`].
-    pub(in crate::render) fn of_source(data: Value) -> Self {
+    pub(crate) fn of_source(data: Value) -> Self {
         let (is_rendering_parameter, budget, changeable) = (Cell::new(false), Cell::new(SOURCE_BUDGET), Cell::new(0));
         let (parameters, whole) = (Parameters::default(), [const { OnceCell::new() }; 3]);
         Self { data, parameters, rendered: Vec::new(), whole, is_rendering_parameter, budget, changeable }
@@ -57,7 +57,7 @@ impl Values {
 
     /// Returns the value at a path from the root, for a template with this visibility. Returns `None` for a missing label or annotation,
     /// and for a hidden parameter.
-    pub(in crate::render) fn get(&self, path: &[String], visibility: Visibility) -> Result<Option<&Value>, RenderError> {
+    pub(crate) fn get(&self, path: &[String], visibility: Visibility) -> Result<Option<&Value>, RenderError> {
         let found = match path {
             _ if self.is_rendering_parameter.get() => below(Some(&self.data), path),
             [] => Some(self.whole(visibility)?),
@@ -123,12 +123,12 @@ impl Values {
     }
 
     /// Returns the number of reads so far of values that are not recorded and may change.
-    pub(in crate::render) fn changeable(&self) -> usize {
+    pub(crate) fn changeable(&self) -> usize {
         self.changeable.get()
     }
 
     /// Returns the remaining budget of this request.
-    pub(in crate::render) fn budget(&self) -> &Cell<usize> {
+    pub(crate) fn budget(&self) -> &Cell<usize> {
         &self.budget
     }
 }

@@ -14,7 +14,7 @@ const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b
 
 /// A context in the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::render) enum EscapeContext {
+pub(crate) enum EscapeContext {
     /// Text in which no character has a special meaning.
     Plain,
     /// HTML or XML.
@@ -31,7 +31,7 @@ pub(in crate::render) enum EscapeContext {
 
 /// A context in JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::render) enum Json {
+pub(crate) enum Json {
     /// Outside of strings.
     Outside,
     /// In a string.
@@ -44,14 +44,14 @@ pub(in crate::render) enum Json {
 
 /// A context in a URL: the part, and the number of missing hexadecimal digits of a `%`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::render) struct Url {
-    pub(in crate::render) part: Part,
+pub(crate) struct Url {
+    pub(crate) part: Part,
     percent: u8,
 }
 
 /// A part of a URL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::render) enum Part {
+pub(crate) enum Part {
     /// Scheme, host and port, with the number of slashes so far.
     Origin(u8),
     /// Path.
@@ -64,7 +64,7 @@ pub(in crate::render) enum Part {
 
 /// How a value is escaped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::render) enum Escape {
+pub(crate) enum Escape {
     /// Unchanged.
     None,
     /// Entities of HTML and XML.
@@ -81,7 +81,7 @@ pub(in crate::render) enum Escape {
 
 impl EscapeContext {
     /// Returns the context in which a body with this content type starts, or `None` if no escaping is known for it.
-    pub(in crate::render) fn of_content_type(content_type: &str) -> Option<Self> {
+    pub(crate) fn of_content_type(content_type: &str) -> Option<Self> {
         let media_type = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
         match media_type.as_str() {
             "application/json" | "text/json" => Some(Self::Json(Json::Outside)),
@@ -95,10 +95,10 @@ impl EscapeContext {
     }
 
     /// The context in which a URL starts.
-    pub(in crate::render) const URL: Self = Self::Url(Url { part: Part::Origin(0), percent: 0 });
+    pub(crate) const URL: Self = Self::Url(Url { part: Part::Origin(0), percent: 0 });
 
     /// Advances over literal text. The error describes the problem with the text.
-    pub(in crate::render) fn text(&mut self, text: &str) -> Result<(), &'static str> {
+    pub(crate) fn text(&mut self, text: &str) -> Result<(), &'static str> {
         match self {
             Self::Plain | Self::Markup | Self::Form => Ok(()),
             Self::Header if text.chars().all(fits_header) => Ok(()),
@@ -116,7 +116,7 @@ impl EscapeContext {
 
     /// Returns the escaping of a value in this context. `is_json`: the value is the result of `json`. The error describes the problem and
     /// its correction.
-    pub(in crate::render) fn value(self, is_json: bool) -> Result<Escape, &'static str> {
+    pub(crate) fn value(self, is_json: bool) -> Result<Escape, &'static str> {
         match self {
             Self::Plain => Ok(Escape::None),
             Self::Markup => Ok(Escape::Markup),
@@ -142,7 +142,7 @@ impl EscapeContext {
     }
 
     /// Checks whether a template can end in this context. The error describes why not.
-    pub(in crate::render) fn end(self) -> Result<(), &'static str> {
+    pub(crate) fn end(self) -> Result<(), &'static str> {
         match self {
             Self::Json(Json::String | Json::Backslash | Json::Unicode(_)) => {
                 Err("a JSON string is not closed at the end of the template")
@@ -153,7 +153,7 @@ impl EscapeContext {
     }
 
     /// Returns its name for a message.
-    pub(in crate::render) const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Plain | Self::Markup | Self::Form | Self::Header => "in the text",
             Self::Json(Json::Outside) => "outside of a JSON string",
@@ -208,7 +208,7 @@ impl Url {
 
 impl Escape {
     /// Escapes a value. The error describes why the value is not allowed.
-    pub(in crate::render) fn apply(self, value: &str) -> Result<Cow<'_, str>, &'static str> {
+    pub(crate) fn apply(self, value: &str) -> Result<Cow<'_, str>, &'static str> {
         match self {
             Self::None => Ok(value.into()),
             Self::Markup => Ok(markup(value)),

@@ -5,7 +5,7 @@
 
 /// A markup that receivers support.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::render) enum Markup {
+pub(crate) enum Markup {
     /// The markup of Slack (<https://docs.slack.dev/messaging/formatting-message-text>). Mentions and links are enclosed in `<…>`.
     Mrkdwn,
     /// CommonMark (<https://spec.commonmark.org/0.31.2/#backslash-escapes>) and its dialects, in which `@name` mentions a user.
@@ -30,7 +30,7 @@ struct Around {
 impl Markup {
     /// Escapes a text. The result has at most `most` characters (at least 1). A longer text is cut between its characters, never within an
     /// escape, and ends with `…`.
-    pub(in crate::render) fn escape(self, text: &str, most: usize) -> String {
+    pub(crate) fn escape(self, text: &str, most: usize) -> String {
         let mut escaped = String::with_capacity(text.len() + 16);
         let (mut length, mut kept, mut starts_line) = (0_usize, 0, true);
         let (mut chars, mut previous) = (text.chars().peekable(), None);

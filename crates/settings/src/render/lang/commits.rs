@@ -24,7 +24,7 @@ pub fn names_commit(revision: &str) -> bool {
 }
 
 /// What a template found instead of a commit.
-pub(in crate::render) const fn lacking(why: NoCommit) -> &'static str {
+pub(crate) const fn lacking(why: NoCommit) -> &'static str {
     match why {
         NoCommit::Unknown => "found an empty text instead of a commit hash",
         NoCommit::NoHash => "found no commit hash",
@@ -33,7 +33,7 @@ pub(in crate::render) const fn lacking(why: NoCommit) -> &'static str {
 }
 
 /// Returns the problem of a template that found no commit in the value of an expression. An unknown revision requires no other object.
-pub(in crate::render) fn explained(why: NoCommit, expression: &str) -> String {
+pub(crate) fn explained(why: NoCommit, expression: &str) -> String {
     let problem = lacking(why);
     match why {
         NoCommit::Unknown => format!("{problem} in `{expression}`, because the revision is not known"),
@@ -42,7 +42,7 @@ pub(in crate::render) fn explained(why: NoCommit, expression: &str) -> String {
 }
 
 /// Whether a program fails for every revision that contains no commit.
-pub(in crate::render) fn needs_commit(program: &Program, parameters: &Parameters) -> bool {
+pub(crate) fn needs_commit(program: &Program, parameters: &Parameters) -> bool {
     need_commit(&program.nodes, parameters)
 }
 
@@ -76,7 +76,7 @@ fn needs(expr: &Expr, parameters: &Parameters) -> bool {
 
 /// Returns how a program reads `target.source`, which only targets of Fleet have: the parameters that read it, or none if the program
 /// itself does. `None`: it does not read it.
-pub(in crate::render) fn needs_source(program: &Program, parameters: &Parameters) -> Option<Vec<String>> {
+pub(crate) fn needs_source(program: &Program, parameters: &Parameters) -> Option<Vec<String>> {
     let mut names = BTreeSet::new();
     let mut reads = false;
     for node in &program.nodes {

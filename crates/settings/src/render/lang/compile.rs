@@ -27,17 +27,13 @@ use relaybook_api::values::nearest::instead;
 const MOST_PROBLEMS: usize = 50;
 
 /// Compiles a source whose output starts in the given context.
-pub(in crate::render) fn compile(
-    source: &str,
-    context: EscapeContext,
-    parameters: &Parameters,
-) -> Result<Program, RenderError> {
+pub(crate) fn compile(source: &str, context: EscapeContext, parameters: &Parameters) -> Result<Program, RenderError> {
     compile_for(&ROOT, source, context, parameters)
 }
 
 /// Compiles a source whose data has this schema. For a template of Go, it returns one error that shows the form
 /// of Handlebars, instead of an error for each tag.
-pub(in crate::render) fn compile_for(
+pub(crate) fn compile_for(
     schema: &'static DataSchema,
     source: &str,
     context: EscapeContext,

@@ -20,9 +20,9 @@ const MARKS: std::ops::RangeInclusive<char> = '\u{F0000}'..='\u{FFFFD}';
 
 /// A source without its long texts.
 #[derive(Debug)]
-pub(in crate::render) struct Condensed<'a> {
+pub(crate) struct Condensed<'a> {
     /// The source for the parser.
-    pub(in crate::render) source: Cow<'a, str>,
+    pub(crate) source: Cow<'a, str>,
     mark: char,
     texts: Vec<&'a str>,
     /// For each text, the position of its end in the short source and in the whole source.
@@ -31,7 +31,7 @@ pub(in crate::render) struct Condensed<'a> {
 
 impl<'a> Condensed<'a> {
     /// Replaces the long parts of the texts in these ranges. The ranges are in order.
-    pub(in crate::render) fn new(source: &'a str, places: &[Range<usize>]) -> Self {
+    pub(crate) fn new(source: &'a str, places: &[Range<usize>]) -> Self {
         let mut all = Self { source: Cow::Borrowed(source), mark: *MARKS.start(), texts: Vec::new(), ends: Vec::new() };
         let long: Vec<_> = places.iter().filter_map(|place| long_part(source, place)).collect();
         let used: HashSet<char> = source.chars().filter(|c| MARKS.contains(c)).collect();
@@ -54,7 +54,7 @@ impl<'a> Condensed<'a> {
     }
 
     /// Returns a text with the replaced parts restored.
-    pub(in crate::render) fn whole(&self, text: &str) -> String {
+    pub(crate) fn whole(&self, text: &str) -> String {
         if self.texts.is_empty() {
             return text.to_owned();
         }
@@ -68,7 +68,7 @@ impl<'a> Condensed<'a> {
     }
 
     /// Returns the position in the whole source for a position in the short source.
-    pub(in crate::render) fn position(&self, line: usize, column: usize) -> Position {
+    pub(crate) fn position(&self, line: usize, column: usize) -> Position {
         let count = self.ends.partition_point(|(short, _)| (short.line, short.column) <= (line, column));
         match count.checked_sub(1).and_then(|last| self.ends.get(last)) {
             Some((short, whole)) if short.line == line => {

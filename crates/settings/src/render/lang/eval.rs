@@ -19,7 +19,7 @@ use crate::render::helpers::{Function, MOST_ARGS, Problem, is_true, text};
 use relaybook_api::values::commit::find_commit;
 
 /// The budget of all runs for one request. It is spent within 50 ms, even in a build without optimisation.
-pub(in crate::render) const BUDGET: usize = 4 * 1024 * 1024;
+pub(crate) const BUDGET: usize = 4 * 1024 * 1024;
 /// The cost of a step, in addition to its bytes.
 const STEP: usize = 16;
 /// Initial capacity of an output in bytes. Most values of headers and parameters fit, and the output of a body grows from it in a few
@@ -28,13 +28,13 @@ const ROOM: usize = 256;
 
 /// A compiled template. All its fields exist, all helpers have their arguments, and each value has its escaping.
 #[derive(Debug)]
-pub(in crate::render) struct Program {
-    pub(in crate::render) nodes: Vec<Node>,
+pub(crate) struct Program {
+    pub(crate) nodes: Vec<Node>,
 }
 
 impl Program {
     /// Returns the names of the parameters that it uses in any branch.
-    pub(in crate::render) fn parameters(&self) -> BTreeSet<String> {
+    pub(crate) fn parameters(&self) -> BTreeSet<String> {
         let mut names = BTreeSet::new();
         parameters_of(&self.nodes, &mut names);
         names
@@ -78,7 +78,7 @@ fn parameters_in(expr: &Expr, names: &mut BTreeSet<String>) {
 
 /// A part of a template.
 #[derive(Debug)]
-pub(in crate::render) enum Node {
+pub(crate) enum Node {
     /// Literal text.
     Text(String),
     /// A value.
@@ -91,17 +91,17 @@ pub(in crate::render) enum Node {
 
 /// A branch of `if` or `unless`.
 #[derive(Debug)]
-pub(in crate::render) struct Arm {
-    pub(in crate::render) condition: Expr,
+pub(crate) struct Arm {
+    pub(crate) condition: Expr,
     /// The value of the condition with which the body runs: true for `if`, false for `unless`.
-    pub(in crate::render) runs_if: bool,
-    pub(in crate::render) body: Vec<Node>,
-    pub(in crate::render) at: Position,
+    pub(crate) runs_if: bool,
+    pub(crate) body: Vec<Node>,
+    pub(crate) at: Position,
 }
 
 /// An expression with a value.
 #[derive(Clone, Debug)]
-pub(in crate::render) enum Expr {
+pub(crate) enum Expr {
     /// A text, number or boolean written in the template.
     Literal(Value),
     /// A field, from the root of the data.
@@ -114,7 +114,7 @@ pub(in crate::render) enum Expr {
 
 /// A part of an entry within `each`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::render) enum EntryPart {
+pub(crate) enum EntryPart {
     /// `this`
     Value,
     /// `@key`
@@ -156,17 +156,17 @@ impl fmt::Display for Expr {
 
 /// The output of a program.
 #[derive(Debug)]
-pub(in crate::render) struct Output {
-    pub(in crate::render) text: String,
+pub(crate) struct Output {
+    pub(crate) text: String,
     /// The byte offsets in `text` at which a part that depends on the data starts or ends, in ascending order.
-    pub(in crate::render) marks: Vec<usize>,
+    pub(crate) marks: Vec<usize>,
     /// Whether it depends on values that are not recorded and may change.
-    pub(in crate::render) changeable: bool,
+    pub(crate) changeable: bool,
 }
 
 impl Program {
     /// Runs the program over the values that `visibility` allows. The output has at most `max` bytes.
-    pub(in crate::render) fn run(&self, values: &Values, visibility: Visibility, max: usize) -> Result<Output, RenderError> {
+    pub(crate) fn run(&self, values: &Values, visibility: Visibility, max: usize) -> Result<Output, RenderError> {
         let before = values.changeable();
         let output = Output { text: String::with_capacity(ROOM), marks: Vec::new(), changeable: false };
         let mut run = Run { values, visibility, entries: Vec::new(), output, max };

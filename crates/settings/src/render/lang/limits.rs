@@ -15,14 +15,14 @@ const MAX_BACKSLASHES: usize = 32;
 /// Positions that the parser does not keep. `chains` contains a list for each block, in the order in which blocks open, with the positions
 /// of its `{{else …}}` tags with a condition.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(in crate::render) struct Outline {
-    pub(in crate::render) chains: Vec<Vec<Position>>,
+pub(crate) struct Outline {
+    pub(crate) chains: Vec<Vec<Position>>,
     /// The byte ranges of the texts between tags, in order. A text also ends at literal braces.
-    pub(in crate::render) texts: Vec<Range<usize>>,
+    pub(crate) texts: Vec<Range<usize>>,
 }
 
 /// Checks a source and returns its outline.
-pub(in crate::render) fn scan(source: &str) -> Result<Outline, RenderError> {
+pub(crate) fn scan(source: &str) -> Result<Outline, RenderError> {
     if source.len() > MAX_SOURCE {
         return Err(RenderError::TooLong(source.len()));
     }

@@ -12,7 +12,7 @@ const PARAMETERS: &str = "parameters";
 
 /// The kind of value that an expression yields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::render) enum Kind {
+pub(crate) enum Kind {
     /// A value that can be written as text.
     Text,
     /// A label or annotation, which can be missing.
@@ -25,7 +25,7 @@ pub(in crate::render) enum Kind {
 
 /// Why a name cannot be resolved.
 #[derive(Debug)]
-pub(in crate::render) enum Unresolved {
+pub(crate) enum Unresolved {
     /// The field does not exist. Contains the alternatives.
     Unknown(String),
     /// The parameter with this name has no value.
@@ -59,7 +59,7 @@ impl From<String> for Unresolved {
 
 /// The blocks around a tag, which define what names refer to, outermost first.
 #[derive(Debug)]
-pub(in crate::render) struct Scopes<'a> {
+pub(crate) struct Scopes<'a> {
     blocks: Vec<Scope>,
     schema: &'static DataSchema,
     parameters: &'a Parameters,
@@ -78,27 +78,27 @@ enum Scope {
 
 impl<'a> Scopes<'a> {
     /// Returns the scopes outside of all blocks.
-    pub(in crate::render) fn new(schema: &'static DataSchema, parameters: &'a Parameters) -> Self {
+    pub(crate) fn new(schema: &'static DataSchema, parameters: &'a Parameters) -> Self {
         Self { blocks: vec![Scope::Fields(Vec::new())], schema, parameters }
     }
 
     /// Enters a `with` over a path from the root.
-    pub(in crate::render) fn enter(&mut self, path: Vec<String>) {
+    pub(crate) fn enter(&mut self, path: Vec<String>) {
         self.blocks.push(Scope::Fields(path));
     }
 
     /// Enters an `each`.
-    pub(in crate::render) fn enter_loop(&mut self) {
+    pub(crate) fn enter_loop(&mut self) {
         self.blocks.push(Scope::Entry(self.loops()));
     }
 
     /// Enters a block that is rejected, so that its contents can be checked too.
-    pub(in crate::render) fn enter_unknown(&mut self) {
+    pub(crate) fn enter_unknown(&mut self) {
         self.blocks.push(Scope::Unknown);
     }
 
     /// Leaves the innermost block.
-    pub(in crate::render) fn leave(&mut self) {
+    pub(crate) fn leave(&mut self) {
         self.blocks.pop();
     }
 
@@ -108,7 +108,7 @@ impl<'a> Scopes<'a> {
 
     /// Resolves a path as written and accepted by the parser: `a.b`, `a/b`, `this`, `../a`, `@root.a`, `a.[b.c]`, `@key`. The error lists
     /// the alternatives.
-    pub(in crate::render) fn resolve(&self, raw: &str) -> Result<(Expr, Kind), Unresolved> {
+    pub(crate) fn resolve(&self, raw: &str) -> Result<(Expr, Kind), Unresolved> {
         let (up, rest) = match raw.strip_prefix("@root") {
             Some(rest) if rest.is_empty() || rest.starts_with(SEPARATORS) => (self.blocks.len() - 1, after_separator(rest)),
             _ if raw.starts_with('@') => return self.entry_part(raw),

@@ -18,7 +18,7 @@ const NOT_LISTED: &str = "";
 /// The states of deployments that are not ready.
 const STATES: [&str; 7] = ["ErrApplied", "Modified", "NotReady", "OutOfSync", "Pending", "WaitApplied", super::WAITS_REASON];
 
-pub(in crate::observe::kinds) static BUNDLE: Rules = Rules { group: GROUP, kind: "Bundle", reader: "fleet-bundle/4", read };
+pub(crate) static BUNDLE: Rules = Rules { group: GROUP, kind: "Bundle", reader: "fleet-bundle/4", read };
 
 fn read(view: &View<'_>) -> Reading {
     let (verdict, revision) = (rolled_out(view), revision(view));

@@ -15,7 +15,7 @@ use super::{
     Verdict, View, WAITS_REASON, corrects_drift, is_any_broken, is_waiting,
 };
 
-pub(in crate::observe::kinds) static BUNDLE_DEPLOYMENT: Rules =
+pub(crate) static BUNDLE_DEPLOYMENT: Rules =
     Rules { group: GROUP, kind: "BundleDeployment", reader: "fleet-bundledeployment/4", read };
 
 /// The ID that is applied, the ID that must be applied, and the ID that is next.

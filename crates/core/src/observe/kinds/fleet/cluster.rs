@@ -2,8 +2,7 @@
 
 use super::{GROUP, Reading, Rules, View, summary};
 
-pub(in crate::observe::kinds) static CLUSTER: Rules =
-    Rules { group: GROUP, kind: "Cluster", reader: "fleet-cluster/2", read };
+pub(crate) static CLUSTER: Rules = Rules { group: GROUP, kind: "Cluster", reader: "fleet-cluster/2", read };
 
 fn read(view: &View<'_>) -> Reading {
     Reading::declared(summary(view), "").suspended(view.flag("/spec/paused"))

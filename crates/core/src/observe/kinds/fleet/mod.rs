@@ -53,7 +53,7 @@ const NOT_INSTALLED: &str = "not installed: ";
 
 /// Returns the kind of the parts of this kind. The Bundle of a `BundleDeployment` only confirms its label, so it is not needed with a
 /// revision path.
-pub(in crate::observe) fn parts_of(group: &str, kind: &str) -> Option<Parts> {
+pub(crate) fn parts_of(group: &str, kind: &str) -> Option<Parts> {
     match kind {
         "GitRepo" | "HelmOp" if group == GROUP => Some(Parts { kind: "Bundle", elsewhere: false }),
         "BundleDeployment" if group == GROUP => Some(Parts { kind: "Bundle", elsewhere: true }),

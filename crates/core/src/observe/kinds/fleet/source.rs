@@ -7,11 +7,9 @@ use super::{
     Condition, Errors, Family, GROUP, HELM_OP_NAME, Parent, REPO, Reading, Rules, Verdict, View, corrects_drift, unobserved,
 };
 
-pub(in crate::observe::kinds) static GIT_REPO: Rules =
-    Rules { group: GROUP, kind: "GitRepo", reader: "fleet-gitrepo/4", read: git_repo };
+pub(crate) static GIT_REPO: Rules = Rules { group: GROUP, kind: "GitRepo", reader: "fleet-gitrepo/4", read: git_repo };
 
-pub(in crate::observe::kinds) static HELM_OP: Rules =
-    Rules { group: GROUP, kind: "HelmOp", reader: "fleet-helmop/3", read: helm_op };
+pub(crate) static HELM_OP: Rules = Rules { group: GROUP, kind: "HelmOp", reader: "fleet-helmop/3", read: helm_op };
 
 /// The condition of the last check for a new version.
 const POLLED: &str = "Polled";

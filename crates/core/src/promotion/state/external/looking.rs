@@ -23,7 +23,7 @@ const LONGEST_LOOK: Duration = Duration::from_mins(10);
 impl Case<'_> {
     /// Ends a promotion whose environment runs the revision. A pull request that can be open is checked once more, because it was probably
     /// merged. If the forge does not answer, the promotion ends all the same.
-    pub(in crate::promotion::state) fn ran(&self, pair: Option<&Pair<'_>>) -> Next {
+    pub(crate) fn ran(&self, pair: Option<&Pair<'_>>) -> Next {
         if !self.is_external() || !self.can_be_open() {
             return self.finished();
         }
@@ -54,7 +54,7 @@ impl Case<'_> {
     }
 
     /// Decides about an open pull request.
-    pub(in crate::promotion::state) fn look(&self, pair: &Pair<'_>) -> Next {
+    pub(crate) fn look(&self, pair: &Pair<'_>) -> Next {
         let asked = self.promotion.annotations().get(LOOK).map(|value| kept(value));
         let is_asked = asked.is_some() && asked != self.progress.asked;
         let Some(ended) = self.last_seen() else { return self.plan(Task::Look) };

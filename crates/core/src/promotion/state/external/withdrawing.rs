@@ -28,7 +28,7 @@ impl Case<'_> {
     }
 
     /// Withdraws the promotion. A pull request that can be open is closed first.
-    pub(in crate::promotion::state) fn withdraw(&self, reason: &str, message: &str) -> Next {
+    pub(crate) fn withdraw(&self, reason: &str, message: &str) -> Next {
         if !self.is_external() || !self.can_be_open() {
             return self.withdrawn(reason, message);
         }
@@ -42,7 +42,7 @@ impl Case<'_> {
     }
 
     /// Continues the withdrawal of a promotion. `runs`: whether its environment has come to run the revision.
-    pub(in crate::promotion::state) fn withdrawing(&self, withdrawing: &Withdrawing, runs: bool) -> Next {
+    pub(crate) fn withdrawing(&self, withdrawing: &Withdrawing, runs: bool) -> Next {
         let number = withdrawing.attempts;
         if let Some(ended) = self.progress.ended(Task::Close, number).filter(|_| self.status.next_attempt_time.is_none()) {
             return self.closed(withdrawing, ended, runs);

@@ -1,0 +1,184 @@
+//! The sources from which effective notifications are compiled, and the compilation itself.
+//!
+//! In: the current objects, and the texts of ConfigMaps. Out: effective notifications, together with their sources. A result must be
+//! compiled again if its sources differ from the current ones.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use kube::ResourceExt as _;
+
+use super::config_maps::ConfigMaps;
+use relaybook_api::delivery::GLOBAL;
+use relaybook_api::pipeline::target::TargetInfo;
+use relaybook_api::values::refs::{ConfigMapKey, ObjectName};
+use relaybook_api::{Notification, PipelineSpec};
+use relaybook_settings::config::global::{GlobalParts, is_same};
+use relaybook_settings::config::layers::{Layer, is_layer_of, names};
+use relaybook_settings::config::snapshot::Based;
+use relaybook_settings::config::{EffectiveNotification, Given, Global, PipelineSelector, Text, resolve, resolve_layers};
+
+/// Namespace and name of a Notification.
+pub(crate) type Place = (String, String);
+
+/// The texts that were read from keys of ConfigMaps.
+pub(super) type Texts = Vec<(ConfigMapKey, Text)>;
+
+/// A pipeline that has layers.
+pub(super) struct Site {
+    pub(super) uid: String,
+    pub(super) place: ObjectName,
+    pub(super) generation: Option<i64>,
+    /// The labels decide which notifications apply. A change of labels does not change the generation.
+    pub(super) labels: BTreeMap<String, String>,
+    pub(super) spec: PipelineSpec,
+    /// Its targets. Those of `targetsFrom` change without the generation.
+    pub(super) targets: Vec<TargetInfo>,
+}
+
+impl Site {
+    /// Returns the namespace of the Notifications that are layers of the pipeline.
+    pub(super) fn layer_namespace(&self) -> Option<&str> {
+        self.spec.other_layer_namespace(&self.place.namespace)
+    }
+
+    /// Whether the pipeline has a layer of its own for this notification.
+    pub(super) fn has_layer(&self, name: &str) -> bool {
+        names(&self.spec).contains(name)
+    }
+}
+
+/// The objects from which a notification is compiled. Two values are equal if they refer to the same objects in memory.
+#[derive(Clone, Default)]
+pub(super) struct Sources {
+    pub(super) global: GlobalParts,
+    pub(super) notification: Option<Arc<Notification>>,
+    /// The Notification of the layer namespace of the pipeline.
+    pub(super) laid: Option<Arc<Notification>>,
+}
+
+impl PartialEq for Sources {
+    fn eq(&self, other: &Self) -> bool {
+        self.global == other.global
+            && is_same(self.notification.as_ref(), other.notification.as_ref())
+            && is_same(self.laid.as_ref(), other.laid.as_ref())
+    }
+}
+
+impl Sources {
+    /// Returns the sources of a cluster-wide notification, without a Notification over it.
+    pub(super) fn of_cluster_wide(global: &Global, name: &str) -> Self {
+        Self { global: global.part(name), ..Self::default() }
+    }
+
+    /// Returns the sources of a Notification.
+    pub(super) fn of_notification(global: &Global, notification: &Arc<Notification>) -> Self {
+        let (namespace, name) = place(notification);
+        let global = global.part(&name).only_if(|found| found.reach.covers(&namespace));
+        Self { global, notification: Some(notification.clone()), laid: None }
+    }
+
+    /// Returns the sources below the layers of a pipeline: the Notification of its namespace, and that of its layer namespace.
+    pub(super) fn of_layers(
+        global: &Global,
+        [notification, laid]: [Option<&Arc<Notification>>; 2],
+        site: &Site,
+        name: &str,
+    ) -> Self {
+        let global = global.part(name).only_if(|found| found.reach.selects(&site.place.namespace, &site.labels));
+        // A Notification that does not select this pipeline does not override the cluster-wide one.
+        let applies = |n: &&Arc<Notification>| global.cluster_wide.is_none() || selects(n, &site.labels);
+        let notification = notification.filter(applies).cloned();
+        // A layer alone is no notification.
+        let is_over = global.cluster_wide.is_some() || notification.is_some();
+        let is_laid = |n: &&Arc<Notification>| is_over && is_layer_of(n, &site.spec, (&site.place.namespace, &site.labels));
+        let laid = laid.filter(is_laid).cloned();
+        Self { global, notification, laid }
+    }
+
+    /// Returns the uid of the notification to which a pipeline's layers over these sources belong. If there is no such notification,
+    /// returns the uid of the pipeline.
+    pub(super) fn uid<'a>(&'a self, pipeline: &'a str) -> &'a str {
+        if self.global.cluster_wide.is_some() {
+            return GLOBAL;
+        }
+        self.notification.as_ref().and_then(|n| n.metadata.uid.as_deref()).unwrap_or(pipeline)
+    }
+
+    pub(super) fn layers(&self) -> Vec<Layer> {
+        let laid = self.laid.as_deref().map(Layer::of_layer_namespace);
+        self.global.layers(self.notification.as_deref()).into_iter().chain(laid).collect()
+    }
+}
+
+/// A compiled result, and its sources.
+pub(super) struct Compiled<T> {
+    pub(super) sources: Sources,
+    pub(super) texts: Texts,
+    pub(super) result: T,
+}
+
+impl<T> Compiled<T> {
+    /// Whether a compilation from these sources now would give the same result.
+    pub(super) fn is_current(&self, sources: &Sources, config_maps: &ConfigMaps) -> bool {
+        self.sources == *sources && !are_stale(config_maps, &self.texts)
+    }
+
+    /// Whether the result uses this ConfigMap, and any text that it uses has changed since.
+    pub(super) fn is_stale(&self, config_maps: &ConfigMaps, config_map: &ObjectName) -> bool {
+        self.texts.iter().any(|(key, _)| key.object() == *config_map) && are_stale(config_maps, &self.texts)
+    }
+}
+
+/// Whether any of these texts has changed.
+pub(super) fn are_stale(config_maps: &ConfigMaps, texts: &Texts) -> bool {
+    texts.iter().any(|(key, text)| config_maps.text(key) != *text)
+}
+
+/// A compiler that records which texts of ConfigMaps it reads.
+pub(super) struct Compiler<'a> {
+    pub(super) config_maps: &'a ConfigMaps,
+    pub(super) allow_http: bool,
+    pub(super) texts: RefCell<Texts>,
+}
+
+impl Compiler<'_> {
+    /// Resolves these layers for pipelines of this namespace; see [`resolve_layers`].
+    pub(super) fn layers(&self, layers: &[Layer], namespace: &str, uid: &str) -> EffectiveNotification {
+        self.with(|given| resolve_layers(layers, namespace, uid, given))
+    }
+
+    /// Compiles a Notification alone, and over the cluster-wide notification of the same name.
+    pub(super) fn notification(&self, sources: &Sources, notification: &Notification) -> Based {
+        let ((namespace, _), uid) = (place(notification), notification.uid().unwrap_or_default());
+        let over = sources.global.cluster_wide.is_some();
+        let over = over.then(|| Arc::new(self.layers(&sources.layers(), &namespace, GLOBAL)));
+        let alone = match sources.global.clone().only_if(|_| false).layers(Some(notification)).as_slice() {
+            [_] => self.with(|given| resolve(notification, given)),
+            layers => self.layers(layers, &namespace, &uid),
+        };
+        Based { alone: Arc::new(alone), over }
+    }
+
+    fn with<T>(&self, compile: impl FnOnce(&Given<'_>) -> T) -> T {
+        let text = |key: &ConfigMapKey| -> Text {
+            let text = self.config_maps.text(key);
+            let mut texts = self.texts.borrow_mut();
+            if !texts.iter().any(|known| *known == (key.clone(), text.clone())) {
+                texts.push((key.clone(), text.clone()));
+            }
+            text
+        };
+        compile(&Given { allow_http: self.allow_http, text: &text })
+    }
+}
+
+pub(super) fn place(notification: &Notification) -> Place {
+    (notification.namespace().unwrap_or_default(), notification.name_any())
+}
+
+fn selects(notification: &Notification, labels: &BTreeMap<String, String>) -> bool {
+    let selector = PipelineSelector::parse(notification.spec.pipeline_selector.as_ref());
+    selector.map_or(true, |selector| selector.selects(labels))
+}

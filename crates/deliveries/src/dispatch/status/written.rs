@@ -1,0 +1,98 @@
+//! The last written `Notification.status` of each notification, and when the next write is due.
+//!
+//! In: the desired status. Out: how long its write can still wait. Figures change continuously, and the wait keeps the number of writes
+//! low.
+
+use std::time::{Duration, Instant};
+
+use kube::ResourceExt as _;
+
+use crate::dispatch::by_uid::ByUid;
+use relaybook_api::conditions::Condition;
+use relaybook_api::{Notification, NotificationStatus};
+
+/// After a pause, figures are written when they have been out of date for this time.
+const WRITE_AFTER: Duration = Duration::from_secs(1);
+/// The minimum interval while only figures change, and change continuously. With many notifications, more writes would be a noticeable part
+/// of the cost.
+const WRITE_EVERY: Duration = Duration::from_secs(5);
+
+/// The last written status of each notification, and when it was first out of date. An outdated copy from the watch does not replace it.
+#[derive(Debug, Default)]
+pub(crate) struct Written(ByUid<Last>);
+
+/// The status that was last written, or read.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Last {
+    pub(crate) version: u64,
+    pub(crate) status: NotificationStatus,
+    pub(crate) stale_since: Option<Instant>,
+    pub(crate) written: Option<Instant>,
+}
+
+impl Last {
+    /// Returns how long the write of `new` can still wait, if the first difference appeared at `since`.
+    pub(crate) fn left(&self, new: &NotificationStatus, since: Instant, now: Instant) -> Duration {
+        let soon = since + WRITE_AFTER;
+        let said = |status: &NotificationStatus| -> Vec<_> {
+            let said = status.conditions.iter().cloned().map(|c| Condition { message: String::new(), ..c });
+            said.collect()
+        };
+        // The counts in a message are figures, too.
+        let only_figures = said(&self.status) == said(new);
+        let due = self.written.filter(|_| only_figures).map_or(soon, |at| soon.max(at + WRITE_EVERY));
+        due.saturating_duration_since(now)
+    }
+}
+
+impl Written {
+    pub(crate) fn last(&self, notification: &Notification) -> Last {
+        let uid = notification.uid().unwrap_or_default();
+        let known = self.0.get(&uid).unwrap_or_default();
+        let version = relaybook_api::version(notification.metadata.resource_version.as_deref());
+        if version < known.version {
+            return known;
+        }
+        Last { version, status: notification.status.clone().unwrap_or_default(), ..known }
+    }
+
+    pub(crate) fn put(&self, uid: &str, last: Last) {
+        self.0.put(uid, last);
+    }
+
+    /// Drops the entries of deleted notifications. Returns the number of remaining entries.
+    pub(crate) fn tidy(&self, is_there: impl Fn(&str) -> bool) -> usize {
+        self.0.tidy(is_there)
+    }
+
+    pub(crate) fn forget(&self, uid: &str) {
+        self.0.take(uid);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use relaybook_api::conditions::{ConditionStatus, DELIVERING, set};
+
+    #[test]
+    fn conditions_are_written_soon_and_figures_when_it_is_worth_it() {
+        let now = Instant::now();
+        let (old, counted) =
+            (NotificationStatus::default(), NotificationStatus { pending: 1, ..NotificationStatus::default() });
+        let mut stuck = counted.clone();
+        set(&mut stuck.conditions, DELIVERING, ConditionStatus::False, "R", "m", None, relaybook_api::now());
+        let last = |written| Last { status: old.clone(), written, ..Last::default() };
+        for (what, written, new, seconds) in [
+            ("after a pause", None, &counted, 1),
+            ("figures", Some(now), &counted, 5),
+            ("a condition", Some(now), &stuck, 1),
+        ] {
+            assert_eq!(last(written).left(new, now, now), Duration::from_secs(seconds), "{what}");
+        }
+        assert_eq!(
+            last(Some(now)).left(&counted, now + Duration::from_secs(9), now + Duration::from_secs(11)),
+            Duration::ZERO
+        );
+    }
+}

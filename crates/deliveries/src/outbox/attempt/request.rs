@@ -1,0 +1,111 @@
+//! Builds a request from a recorded transition. Pure. The request is rendered for every attempt, so that it uses the current configuration.
+//! If the configuration is unchanged, so are the bytes.
+
+use std::time::Duration;
+
+use crate::outbox::record::{Record, webhook_id};
+use crate::outbox::send_gate::index::PipelineFacts;
+use relaybook_api::values::permalink::PageUrl;
+use relaybook_egress::{Outgoing, RequestError, compose};
+use relaybook_settings::config::Sending;
+use relaybook_settings::render::Data;
+
+/// What a request is rendered with, besides its record.
+#[derive(Clone, Copy)]
+pub struct Around<'a> {
+    /// The pipeline.
+    pub facts: &'a PipelineFacts,
+    /// The name of the local cluster.
+    pub cluster: &'a str,
+    /// The URL of the audit page, for links.
+    pub page: Option<&'a PageUrl>,
+}
+
+/// Renders URL, headers and body. `until`: when the attempt must end, by [`relaybook_api::since_boot`].
+pub fn build(record: &Record, sending: &Sending, around: Around<'_>, until: Duration) -> Result<Outgoing, RequestError> {
+    let spec = &record.spec;
+    let id = webhook_id(spec);
+    let superseded = record.status.superseded;
+    let Around { facts, cluster, page } = around;
+    let data = Data::new(&id, spec, &facts.labels, &facts.annotations, &facts.namespace).with_context(spec, cluster);
+    let data = Data { superseded, ..data.with_links(page, &record.id.namespace, &record.id.name) };
+    compose(sending, sending.render(&data)?, &record.id.namespace, id, until)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::outbox::testing::{notification, record};
+    use relaybook_api::notification::credentials::{AuthRef, Authorities, SecretKey, SecretName};
+    use relaybook_api::{Notification, Outcome};
+    use relaybook_settings::config::{Given, resolve};
+
+    /// Builds a request for a revision.
+    fn request(url: &str, body: &str, revision: &str) -> Result<Outgoing, RequestError> {
+        let mut record = record(7);
+        Arc::make_mut(&mut record.spec).to.revision = revision.to_owned();
+        let spec = serde_json::json!({
+            "endpoint": {"url": url, "headers": {"X-Day": "{{date revision}}"}},
+            "template": {"inline": {"body": body}, "parameters": {"sha": "{{commit revision}}"}},
+            "triggers": [],
+        });
+        let notification = Notification::new("n", serde_json::from_value(spec).unwrap());
+        let sending = resolve(&notification, &Given::nothing()).sending.unwrap();
+        let facts = PipelineFacts::default();
+        let around = Around { facts: &facts, cluster: "in-cluster", page: None };
+        build(&record, &sending, around, Duration::MAX)
+    }
+
+    #[test]
+    fn a_request_about_a_commit_is_canceled_without_one() {
+        let (of_commit, other) = ("https://example.com/{{commit revision}}", "https://example.com/in");
+        let commit = "a".repeat(40);
+        let time = "2026-01-01T00:00:00Z";
+        for (url, body, revision, outcome, reason) in [
+            (of_commit, "{}", "6.5.0", Outcome::Canceled, "CommitMissing"),
+            (of_commit, "{}", "", Outcome::Canceled, "CommitMissing"),
+            ("https://example.com/{{parameters.sha}}", "{}", "6.5.0", Outcome::Canceled, "CommitMissing"),
+            // A header fails.
+            (of_commit, "{}", &commit, Outcome::Parked, "TemplateFailed"),
+            // The message is not about the commit. It only names the commit.
+            (other, r#"{"text": "{{commit revision}} failed"}"#, time, Outcome::Parked, "TemplateFailed"),
+        ] {
+            let error = request(url, body, revision).unwrap_err();
+            assert_eq!((error.outcome(), error.reason()), (Some(outcome), reason), "{url}, {revision}: {error}");
+        }
+    }
+
+    #[test]
+    fn an_answer_is_kept_where_the_credentials_are() {
+        let plain = notification("n1").sending.unwrap();
+        let secret = |namespace: &str| SecretName { namespace: namespace.to_owned(), name: "s".to_owned() };
+        let key = |namespace: &str| SecretKey::new(namespace, "s", "k");
+        let withheld = |change: &dyn Fn(&mut Sending)| {
+            let mut sending = plain.clone();
+            change(&mut sending);
+            let facts = PipelineFacts::default();
+            let around = Around { facts: &facts, cluster: "in-cluster", page: None };
+            build(&record(7), &sending, around, Duration::MAX).unwrap().withhold_answer
+        };
+        assert!(!withheld(&|_| {}));
+        for (namespace, expected) in [("team-a", false), ("relaybook-system", true)] {
+            let auth = AuthRef::Basic { namespace: namespace.to_owned(), name: "s".to_owned() };
+            let all: [&dyn Fn(&mut Sending); 5] = [
+                &|s| s.auth = Some(auth.clone()),
+                &|s| s.signing = Some(secret(namespace)),
+                &|s| s.tls.client_certificate = Some(secret(namespace)),
+                &|s| s.destination = relaybook_settings::config::Destination::Secret(key(namespace)),
+                &|s| s.literal_credentials = [namespace.to_owned()].into(),
+            ];
+            for (number, change) in all.into_iter().enumerate() {
+                assert_eq!(withheld(change), expected, "{namespace}, {number}");
+            }
+        }
+        assert!(
+            !withheld(&|s| s.tls.authorities = Authorities::Secret(key("relaybook-system"))),
+            "these are no credentials"
+        );
+    }
+}

@@ -1,0 +1,43 @@
+//! State of the check whether Relaybook has recorded a Delivery. Values only.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::time::Instant;
+
+use crate::outbox::record::RecordId;
+use crate::outbox::send_gate::genuine::Sight;
+
+/// What the engine knows about the origin of Deliveries in this leadership term.
+#[derive(Default)]
+pub(crate) struct Admission {
+    /// The leadership term in which the origin of all listed Deliveries was determined.
+    pub(super) turn: Option<u64>,
+    /// Uids of Deliveries that were proven in this term to be recorded by Relaybook.
+    pub(super) proven: HashSet<String>,
+    /// Deliveries that have a lane although their pipeline is not known, by uid, with how they were first read. Their origin is determined
+    /// before they are sent.
+    pub(super) unproven: HashMap<String, Sight>,
+    /// Deliveries that the dispatcher still has to record, or that another client has created.
+    pub(super) undecided: BTreeMap<RecordId, Undecided>,
+    /// Deliveries that have to be deleted.
+    pub(super) foreign: BTreeMap<RecordId, Foreign>,
+    pub(super) deleting: HashSet<RecordId>,
+    /// By namespace: when a foreign Delivery was last reported.
+    pub(super) reported: BTreeMap<String, Instant>,
+}
+
+pub(super) struct Undecided {
+    pub(super) uid: String,
+    pub(super) version: u64,
+    /// Uid of its pipeline.
+    pub(super) pipeline: String,
+    pub(super) pipeline_name: String,
+    pub(super) notification: String,
+    pub(super) serial: i64,
+}
+
+pub(crate) struct Foreign {
+    pub(super) version: u64,
+    /// Uid of its pipeline.
+    pub(super) pipeline: String,
+    pub(super) not_before: Instant,
+}

@@ -1,0 +1,109 @@
+//! Gauges of the engine, updated every few seconds: lanes, workers, and the notifications whose deliveries are not sent.
+//!
+//! Only the replica that works on a lane knows its state. On another one, a lane whose head waits looks as if its head could be sent. All know
+//! the figures of notifications, and one of them exports them.
+
+use std::collections::{BTreeMap, HashSet};
+use std::time::Instant;
+
+use super::engine::{Engine, Slot};
+use crate::outbox::lane::Due;
+use relaybook_api::DeliveryStatus;
+use relaybook_telemetry::metrics::{LaneState, Worker};
+
+impl Engine {
+    pub(crate) fn measure(&mut self) {
+        let now = Instant::now();
+        self.initial_sync.tidy(now);
+        self.fair_queue.tidy(now);
+        self.rates.tidy(now);
+        self.tidy_parts();
+        self.settle_undecided();
+        let metrics = &self.parts.metrics;
+        metrics.pending(self.index.len().saturating_sub(self.stages.len()));
+        let acting = self.acting();
+        let counts = if acting { self.states(now) } else { BTreeMap::new() };
+        for &state in LaneState::ALL {
+            metrics.lanes(state, counts.get(&state).copied().unwrap_or_default());
+        }
+        let origins: HashSet<_> = self.lanes.values().filter_map(|slot| slot.unreachable.as_deref()).collect();
+        metrics.unreachable(if acting { origins.len() } else { 0 });
+        metrics.workers(Worker::Busy, self.fair_queue.busy);
+        metrics.workers(Worker::Idle, self.fair_queue.workers.saturating_sub(self.fair_queue.busy));
+        let reports = acting && self.parts.lease.owns_common();
+        metrics.by_notification(if reports { self.parts.delivery_index.shares() } else { Vec::new() });
+    }
+
+    /// Returns how many lanes are in each state.
+    fn states(&self, now: Instant) -> BTreeMap<LaneState, usize> {
+        let mut counts = BTreeMap::<_, usize>::new();
+        let ours = self.lanes.iter().filter(|(key, _)| self.is_ours(&key.pipeline));
+        for state in ours.filter_map(|(_, slot)| state(slot, now)) {
+            *counts.entry(state).or_default() += 1;
+        }
+        let (limited, unreachable) = (self.rates.waiting(), self.fair_queue.unreachable());
+        // Lanes that are ready but wait for their rate, or for an unreachable origin, are counted there instead.
+        if let Some(ready) = counts.get_mut(&LaneState::Ready) {
+            *ready = ready.saturating_sub(limited + unreachable);
+        }
+        counts.extend([(LaneState::RateLimited, limited), (LaneState::Unreachable, unreachable)]);
+        counts
+    }
+}
+
+/// Returns the state of a lane. `None`: the lane is empty.
+fn state(slot: &Slot, now: Instant) -> Option<LaneState> {
+    match slot.lane.due(now) {
+        Due::Empty => None,
+        Due::Now => Some(LaneState::Ready),
+        Due::Busy => Some(LaneState::InFlight),
+        Due::At(_) | Due::Held => {
+            let held = slot.lane.head().filter(|_| slot.lane.is_held());
+            Some(held.map_or(LaneState::Waiting, |head| waits(&head.status)))
+        }
+    }
+}
+
+/// Returns the state of a lane whose head is held, by the head's status. If the head only waits for a watch, or for an older delivery in
+/// another lane, no user must act. Its status can still contain the reason of an earlier wait, which is then returned.
+fn waits(status: &DeliveryStatus) -> LaneState {
+    match status.reason.as_deref() {
+        Some("Suspended") => LaneState::Suspended,
+        _ if is_blocked(status) => LaneState::Blocked,
+        _ => LaneState::Waiting,
+    }
+}
+
+/// Returns whether a user must fix something before the delivery can be sent.
+pub(crate) fn is_blocked(status: &DeliveryStatus) -> bool {
+    // Suspended, or waiting until a watch has delivered the Secret: no user must act.
+    let fine = matches!(status.reason.as_deref(), Some("Suspended" | "SecretUnknown"));
+    status.outcome.is_none() && status.next_attempt_time.is_none() && status.reason.is_some() && !fine
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use relaybook_api::{Outcome, Time};
+
+    #[test]
+    fn a_lane_that_a_user_must_fix_is_blocked_and_others_wait() {
+        let with = |reason: Option<&str>, next: Option<Time>| DeliveryStatus {
+            reason: reason.map(str::to_owned),
+            next_attempt_time: next,
+            ..DeliveryStatus::default()
+        };
+        let later = Some(Time::UNIX_EPOCH);
+        for (status, state) in [
+            (with(None, None), LaneState::Waiting),
+            (with(Some("SecretMissing"), None), LaneState::Blocked),
+            (with(Some("SecretUnknown"), None), LaneState::Waiting),
+            (with(Some("ReceiverError"), later), LaneState::Waiting),
+            (with(Some("Suspended"), None), LaneState::Suspended),
+        ] {
+            assert_eq!(waits(&status), state, "{status:?}");
+        }
+        let settled = DeliveryStatus { outcome: Some(Outcome::Parked), ..with(Some("SecretMissing"), None) };
+        assert!(!is_blocked(&settled));
+    }
+}

@@ -1,0 +1,268 @@
+//! Tests which offers the engine accepts, and what the dispatcher does with the answers. No request is sent.
+
+use std::collections::HashMap;
+use std::iter;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+
+use futures::future;
+use kube::Client;
+use kube::client::Body;
+use serde_json::{Value, json};
+use tokio::runtime::Handle;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::timeout;
+
+use super::*;
+use crate::outbox::direct::Direct;
+use crate::outbox::record::name;
+use crate::outbox::scheduler::fair_queue::AttemptOutcome;
+use crate::outbox::send_gate::index::{PipelineFacts, PipelineIndex, Source};
+use crate::outbox::store::delivery_index::DeliveryIndex;
+use crate::outbox::store::journal::Journal;
+use crate::outbox::testing::{notification, record};
+use crate::outbox::{Command, Deliveries, Layered, Overridden, Parts, Started, ToRecord};
+use relaybook_api::Outcome;
+use relaybook_api::testing::spec;
+use relaybook_api::values::refs::ObjectName;
+use relaybook_egress::{Policy, Secrets, Sender};
+use relaybook_runtime::leader::Lease;
+use relaybook_runtime::limiter::NamespaceLimiter;
+use relaybook_settings::config::EffectiveNotification;
+use relaybook_telemetry::{Metrics, Tracer};
+
+/// Longest time that an answer needs.
+const LONG: Duration = Duration::from_secs(10);
+/// The subject of all deliveries here.
+const SUBJECT: &str = "target/prod/in-cluster/podinfo";
+
+/// An API server without objects. It accepts each create, or refuses all of them.
+#[derive(Clone, Default)]
+struct ApiServer {
+    is_full: Arc<AtomicBool>,
+    creates: Arc<AtomicU32>,
+}
+
+impl ApiServer {
+    fn client(&self) -> Client {
+        let Self { is_full, creates } = self.clone();
+        let service = tower::service_fn(move |request: http::Request<Body>| {
+            let is_create = request.method() == http::Method::POST;
+            creates.fetch_add(u32::from(is_create), Ordering::Relaxed);
+            let is_accepted = is_create && !is_full.load(Ordering::Relaxed);
+            let (code, reason) = if is_create { (403_u16, "Forbidden") } else { (404, "NotFound") };
+            let namespace = request.uri().path().split('/').nth(5).unwrap_or_default().to_owned();
+            async move {
+                let failure =
+                    json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": reason, "code": code});
+                let (code, answer) = if is_accepted {
+                    let mut object: Value = serde_json::from_slice(&request.into_body().collect_bytes().await?)?;
+                    object["metadata"]["namespace"] = json!(namespace);
+                    object["metadata"]["uid"] = json!("u");
+                    object["metadata"]["resourceVersion"] = json!("1");
+                    (201, object)
+                } else {
+                    (code, failure)
+                };
+                let body = Body::from(answer.to_string().into_bytes());
+                Ok::<_, tower::BoxError>(http::Response::builder().status(code).body(body)?)
+            }
+        });
+        Client::new(service, "default")
+    }
+
+    fn creates(&self) -> u32 {
+        self.creates.load(Ordering::Relaxed)
+    }
+}
+
+/// Pipeline `p1` with one target, and notification `deploys`.
+fn pipeline_index() -> PipelineIndex {
+    let pipeline_index = PipelineIndex::default();
+    let subjects = HashMap::from([(SUBJECT.to_owned(), Some(0))]);
+    let facts = PipelineFacts { uid: "p1".into(), namespace: "team-a".into(), subjects, ..PipelineFacts::default() };
+    pipeline_index.put_pipeline("p1", facts);
+    pipeline_index.put_notification("team-a", "deploys", notification("n1"));
+    pipeline_index.complete(1);
+    pipeline_index
+}
+
+fn parts(api: &ApiServer) -> Parts {
+    _ = rustls::crypto::ring::default_provider().install_default();
+    let (client, metrics) = (api.client(), Metrics::new());
+    Parts {
+        lease: Lease::held(Duration::from_mins(10)),
+        journal: Journal::new(client.clone(), metrics.clone()),
+        pipeline_index: pipeline_index(),
+        delivery_index: DeliveryIndex::default(),
+        sender: Arc::new(Sender::new(Policy::default(), Secrets::fixed([]), metrics.clone()).unwrap()),
+        sending: Handle::current(),
+        client,
+        cluster_name: "in-cluster".into(),
+        page_url: None,
+        metrics,
+        tracer: Tracer::default(),
+        direct: Direct::default(),
+        outcomes: NamespaceLimiter::new(1),
+        failures: NamespaceLimiter::new(1),
+        aside: NamespaceLimiter::new(1),
+    }
+}
+
+/// The engine of the leader. It knows that the receiver answers promptly, and that the API server accepts deliveries.
+async fn engine(api: &ApiServer) -> Engine {
+    let (notes, _) = mpsc::channel(1);
+    let mut engine = Engine::new(parts(api), 16, Started { sources: vec![None], ready: Box::new(|_| ()), notes });
+    engine.initial_sync.complete(0, 1);
+    engine.follow_buckets();
+    engine.judge_listed();
+    engine.parts.journal.create(&new(9), None).await.unwrap();
+    api.creates.store(0, Ordering::Relaxed);
+
+    let (lane, now) = (record(1).lane(), Instant::now());
+    let sending = notification("n1").sending.unwrap();
+    let origin = engine.parts.origin(&sending);
+    engine.fair_queue.ready(&origin, lane, now);
+    let turn = engine.fair_queue.next(now).unwrap();
+    engine.fair_queue.took(&turn, AttemptOutcome::Answer, Some(Duration::from_millis(1)));
+    engine.fair_queue.release(&origin, &turn.lane, AttemptOutcome::Answer, now);
+    engine
+}
+
+fn new(serial: i64) -> New {
+    New { namespace: "team-a".into(), elsewhere: None, spec: Arc::new(spec(serial)) }
+}
+
+/// Offers a delivery to the engine.
+fn offer(engine: &mut Engine, serial: i64) -> oneshot::Receiver<Answer> {
+    let (answer, answered) = oneshot::channel();
+    engine.offer(Offer { namespace: "team-a".into(), spec: Arc::new(spec(serial)), answer });
+    answered
+}
+
+/// The handle of the dispatcher, and the commands that it sends.
+fn deliveries(parts: &Parts) -> (Deliveries, mpsc::Receiver<Command>) {
+    let (commands, queue) = mpsc::channel(8);
+    let (_, loaded) = watch::channel(None);
+    let deliveries = Deliveries {
+        journal: parts.journal.clone(),
+        commands,
+        loaded,
+        direct: parts.direct.clone(),
+        delivery_index: parts.delivery_index.clone(),
+        pipeline_index: parts.pipeline_index.clone(),
+    };
+    (deliveries, queue)
+}
+
+fn to_record(look_elsewhere: bool) -> Vec<ToRecord> {
+    vec![ToRecord { deliveries: vec![spec(1)], look_elsewhere }]
+}
+
+/// Waits for the next command, which must be an offer.
+async fn next_offer(commands: &mut mpsc::Receiver<Command>) -> Offer {
+    match commands.recv().await {
+        Some(Command::Offer(offer)) => offer,
+        other => panic!("it is not offered: {other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_delivery_in_progress_is_not_declined_because_the_api_server_refuses_others() {
+    let api = ApiServer::default();
+    let mut engine = engine(&api).await;
+    assert!(offer(&mut engine, 1).try_recv().is_err(), "it is accepted");
+    api.is_full.store(true, Ordering::Relaxed);
+    engine.parts.journal.create(&new(9), None).await.unwrap_err();
+    let id = record(1).id;
+    for stage in [Stage::Attempted, Stage::Recording, Stage::Written] {
+        engine.stages.insert(id.clone(), (stage, Instant::now() + DIRECT));
+        assert!(offer(&mut engine, 1).try_recv().is_err(), "{stage:?}: it has a writer, whose result is the answer");
+    }
+    // One that nobody writes is declined.
+    engine.stages.clear();
+    engine.index.clear();
+    engine.lanes.clear();
+    assert!(matches!(offer(&mut engine, 1).try_recv(), Ok(Answer::Declined)));
+}
+
+#[tokio::test]
+async fn only_the_engine_decides_about_an_offer_while_the_api_server_refuses_records() {
+    let api = ApiServer::default();
+    let parts = parts(&api);
+    assert!(!parts.journal.is_accepting("team-a", "deploys"));
+    let (deliveries, mut commands) = deliveries(&parts);
+    let engine = async { next_offer(&mut commands).await.answer.send(Answer::Recorded).unwrap() };
+    let (errors, ()) = tokio::join!(deliveries.record(to_record(false)), engine);
+    assert!(errors.iter().all(Option::is_none), "{errors:?}");
+    assert_eq!(api.creates(), 0, "the engine is the one writer");
+}
+
+#[tokio::test]
+async fn a_settled_delivery_that_no_cursor_has_passed_is_not_sent_directly() {
+    let mut engine = engine(&ApiServer::default()).await;
+    let mut settled = record(1);
+    settled.status.outcome = Some(Outcome::Delivered);
+    engine.parts.delivery_index.note(&settled);
+    assert!(matches!(offer(&mut engine, 1).try_recv(), Ok(Answer::Declined)));
+    assert!(engine.stages.is_empty() && engine.lanes.is_empty());
+    assert!(offer(&mut engine, 2).try_recv().is_err(), "the next one is accepted");
+    assert_eq!(engine.stages.len(), 1);
+}
+
+#[tokio::test]
+async fn beyond_the_limit_of_unrecorded_deliveries_the_next_one_is_recorded_first() {
+    let api = ApiServer::default();
+    let mut engine = engine(&api).await;
+    let other = |n: usize| RecordId { namespace: "team-b".into(), name: n.to_string() };
+    engine.stages.extend((0..MOST).map(|n| (other(n), (Stage::Attempted, Instant::now() + DIRECT))));
+    let (deliveries, mut commands) = deliveries(&engine.parts);
+    let answers = async {
+        let offer = next_offer(&mut commands).await;
+        engine.offer(offer);
+    };
+    let recorded = timeout(LONG, future::join(deliveries.record(to_record(false)), answers)).await;
+    let (errors, ()) = recorded.expect("an answer to the offer");
+    assert!(errors.iter().all(Option::is_none), "{errors:?}");
+    assert_eq!(api.creates(), 1);
+    assert!(matches!(commands.try_recv(), Ok(Command::Recorded(records)) if records.len() == 1));
+
+    engine.stages.remove(&other(0));
+    assert!(offer(&mut engine, 1).try_recv().is_err(), "there is room for one");
+}
+
+/// A layer of `p1` that sets the URL, in this namespace.
+fn layer_of(home: &str) -> Layered {
+    let effective = Arc::new(EffectiveNotification { home: home.to_owned(), ..notification("n1") });
+    let subjects = HashMap::from([(SUBJECT.to_owned(), effective)]);
+    iter::once(("deploys".to_owned(), Arc::new(Overridden { rest: None, subjects }))).collect()
+}
+
+/// The record of a delivery stays in the namespace of the URL to which it was sent.
+#[tokio::test]
+async fn an_edit_of_the_url_during_a_direct_attempt_makes_no_second_record() {
+    let api = ApiServer::default();
+    let parts = parts(&api);
+    let global = ObjectName { namespace: "platform".into(), name: "relaybook-config".into() };
+    parts.pipeline_index.put_source(Source { config_map: Some(global), ..Source::default() });
+    parts.pipeline_index.put_layers("p1", layer_of("platform"));
+    let (deliveries, mut commands) = deliveries(&parts);
+    let engine = async {
+        let offer = next_offer(&mut commands).await;
+        let id = RecordId { namespace: offer.namespace, name: name(&offer.spec) };
+        parts.direct.add(&id, offer.answer);
+        // The pass ends, and the engine repeats the write.
+        parts.direct.failed(&id, &JournalError::Timeout);
+        id
+    };
+    let (errors, id) = tokio::join!(deliveries.record(to_record(false)), engine);
+    assert_eq!((errors.len(), id.namespace.as_str()), (1, "platform"));
+    assert!(errors[0].is_some());
+
+    parts.pipeline_index.put_layers("p1", layer_of("team-a"));
+    let errors = deliveries.record(to_record(true)).await;
+    assert!(matches!(errors[0], Some((0, JournalError::OutcomePending { .. }))), "{errors:?}");
+    assert!(commands.try_recv().is_err(), "it is not offered again");
+    assert_eq!(api.creates(), 0, "nobody else records it");
+}

@@ -1,0 +1,179 @@
+//! Which lanes this replica works on: those of the pipelines whose buckets it holds. The lanes of other replicas are only followed.
+//!
+//! In: the buckets of the Lease. Out: whether a lane is ours, and for how much of a rate. A bucket that is given away is held until no request
+//! and no write of its lanes is in progress, so that no other replica repeats them.
+
+use std::collections::{HashMap, HashSet};
+use std::time::{Duration, Instant};
+
+use tokio::sync::oneshot;
+
+use super::engine::{Engine, Slot};
+use super::rate::Pace;
+use crate::outbox::audit_log::trouble;
+use crate::outbox::record::LaneKey;
+use relaybook_core::leader::bucket::{Bucket, Buckets, COUNT};
+use relaybook_runtime::leader::Busy;
+use relaybook_settings::config::Rate;
+
+/// How often the lanes of buckets that are given away are checked for work in progress.
+const CHECK: Duration = Duration::from_millis(20);
+/// How long the part of a rate is used before it is computed again.
+const FRESH: Duration = Duration::from_secs(5);
+
+/// The buckets that the engine holds, and its parts of rates.
+#[derive(Default)]
+pub(crate) struct Ours {
+    holds: [Option<Busy>; COUNT as usize],
+    /// When to check again whether buckets can be handed over.
+    check: Option<Instant>,
+    /// By uid of the pipeline: writes and deletions of its Deliveries that are in progress and belong to no lane.
+    pub(super) beside: HashMap<String, usize>,
+    /// Pipelines that are handed over to another shard, by uid.
+    drains: Vec<(String, oneshot::Sender<()>)>,
+    /// By namespace and notification: how many of its pipelines are ours, of how many, and when they were counted.
+    parts: HashMap<(String, String), (usize, usize, Instant)>,
+}
+
+impl Ours {
+    /// Returns when the engine has to check again whether buckets can be handed over.
+    pub(super) fn next_check(&self) -> Option<Instant> {
+        self.check
+    }
+
+    fn held(&self) -> Buckets {
+        Bucket::all().filter(|bucket| self.holds[bucket.index()].is_some()).collect()
+    }
+}
+
+impl Engine {
+    /// Returns whether the deliveries of a pipeline are this replica's to send.
+    pub(crate) fn is_ours(&self, pipeline_uid: &str) -> bool {
+        self.ours.holds[Bucket::of(pipeline_uid).index()].is_some() && self.parts.lease.owns(pipeline_uid)
+    }
+
+    /// Returns whether this replica decides about the Deliveries of a pipeline now: their origin, and whether they are sent.
+    pub(crate) fn decides(&self, pipeline_uid: &str) -> bool {
+        self.is_judged() && self.is_ours(pipeline_uid)
+    }
+
+    /// Takes the buckets that the Lease has gained. Hands over those that it gives away, as soon as nothing is in progress in them.
+    pub(crate) fn follow_buckets(&mut self) {
+        let buckets = self.parts.lease.buckets();
+        let held = self.ours.held();
+        for bucket in buckets.without(held).iter() {
+            self.ours.holds[bucket.index()] = self.parts.lease.hold(bucket);
+            self.ours.parts.clear();
+        }
+        let given = held.without(buckets);
+        if given.is_empty() {
+            self.ours.check = None;
+            return;
+        }
+        let now = Instant::now();
+        if self.ours.check.is_some_and(|check| now < check) {
+            return;
+        }
+        self.ours.check = Some(now + CHECK);
+        self.ours.parts.clear();
+        self.drop_what_is_given(|uid| given.contains(Bucket::of(uid)));
+        for bucket in given.without(self.in_progress()).iter() {
+            self.ours.holds[bucket.index()] = None;
+        }
+        if self.ours.held().without(buckets).is_empty() {
+            self.ours.check = None;
+        }
+    }
+
+    /// Removes what another replica decides from now on.
+    fn drop_what_is_given(&mut self, is_given: impl Fn(&str) -> bool) {
+        self.drop_unrecorded(&is_given);
+        self.admission.undecided.retain(|_, undecided| !is_given(&undecided.pipeline));
+        self.admission.foreign.retain(|_, foreign| !is_given(&foreign.pipeline));
+        self.asks.retain(|_, record| !is_given(&record.spec.pipeline_ref.uid));
+        for (_, slot) in self.lanes.iter_mut().filter(|(key, _)| is_given(&key.pipeline)) {
+            slot.unreachable = None;
+        }
+    }
+
+    /// Returns the buckets with requests or writes in progress.
+    fn in_progress(&self) -> Buckets {
+        self.busy_pipelines().map(Bucket::of).collect()
+    }
+
+    /// Returns the uids of the pipelines with requests or writes in progress. A uid can occur more than once.
+    fn busy_pipelines(&self) -> impl Iterator<Item = &str> {
+        let is_busy = |slot: &Slot| slot.lane.at_work().is_some() || slot.lane.is_marking();
+        let busy = self.lanes.iter().filter(move |(_, slot)| is_busy(slot)).map(|(key, _)| key);
+        let unrecorded = self.stages.keys().filter_map(|id| self.index.get(id)).map(|(key, _)| key);
+        busy.chain(unrecorded).map(|key| key.pipeline.as_str()).chain(self.ours.beside.keys().map(String::as_str))
+    }
+
+    /// Answers when nothing of a pipeline is in progress. It is not ours any more.
+    pub(super) fn drain(&mut self, pipeline_uid: String, answer: oneshot::Sender<()>) {
+        self.drop_what_is_given(|uid| uid == pipeline_uid);
+        self.ours.parts.clear();
+        self.ours.drains.push((pipeline_uid, answer));
+    }
+
+    /// Answers for the pipelines of which nothing is in progress any more.
+    pub(super) fn answer_drained(&mut self) {
+        if self.ours.drains.is_empty() {
+            return;
+        }
+        let drains = std::mem::take(&mut self.ours.drains);
+        let leaves: HashSet<String> = drains.iter().map(|(uid, _)| uid.clone()).collect();
+        self.drop_unrecorded(|uid| leaves.contains(uid));
+        let busy: HashSet<&str> = self.busy_pipelines().collect();
+        let (waiting, done): (Vec<_>, Vec<_>) = drains.into_iter().partition(|(uid, _)| busy.contains(uid.as_str()));
+        self.ours.drains = waiting;
+        for (_, answer) in done {
+            // A dispatcher that does not wait any more has ended.
+            let _ = answer.send(());
+        }
+    }
+
+    /// Counts a write or a deletion that belongs to no lane.
+    pub(super) fn begin_beside(&mut self, pipeline_uid: &str) {
+        *self.ours.beside.entry(pipeline_uid.to_owned()).or_default() += 1;
+    }
+
+    /// Counts it less, because it has ended.
+    pub(super) fn end_beside(&mut self, pipeline_uid: &str) {
+        if let Some(count) = self.ours.beside.get_mut(pipeline_uid) {
+            *count -= 1;
+            if *count == 0 {
+                self.ours.beside.remove(pipeline_uid);
+            }
+        }
+    }
+
+    /// Follows a lane of another replica: why it waits, according to its head.
+    pub(super) fn follow_lane(&self, key: &LaneKey) {
+        let head = self.lanes.get(key).and_then(|slot| slot.lane.head());
+        self.parts.delivery_index.trouble(key, head.and_then(trouble));
+    }
+
+    /// Returns this replica's part of a rate: as much as it has of the pipelines to which the notification applies.
+    pub(super) fn part_of(&mut self, key: &LaneKey, rate: Rate) -> Pace {
+        if self.parts.lease.buckets() == Buckets::ALL && self.parts.lease.sharding().all.is_empty() {
+            return Pace::new(rate, 1, 1);
+        }
+        let now = Instant::now();
+        let of = (key.namespace.clone(), key.notification.clone());
+        let known = self.ours.parts.get(&of).filter(|(_, _, at)| now.duration_since(*at) < FRESH);
+        let (ours, all, known_at) = known.copied().unwrap_or_else(|| {
+            let pipelines = self.parts.pipeline_index.pipelines_of(&of.0, &of.1);
+            let (ours, all) = self.parts.lease.part(pipelines.iter().map(String::as_str));
+            (ours, all, now)
+        });
+        self.ours.parts.insert(of, (ours, all, known_at));
+        Pace::new(rate, ours, all)
+    }
+
+    /// Forgets parts of rates that were not used for a while.
+    pub(super) fn tidy_parts(&mut self) {
+        let now = Instant::now();
+        self.ours.parts.retain(|_, (_, _, at)| now.duration_since(*at) < FRESH);
+    }
+}

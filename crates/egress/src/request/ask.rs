@@ -1,0 +1,86 @@
+//! Sends a request to a forge or its Git server, and reads the whole answer.
+//!
+//! In: a [`ForgeRequest`]. Out: an [`Answer`], or why there is none. It uses the same connections, egress policy, TLS and proxy as
+//! deliveries, but its own HTTP clients, and it is not counted as an attempt of a delivery.
+
+use tokio::time::Instant;
+
+use super::body::{Incomplete, whole};
+use super::compose::{self, Credentials, Prepared};
+use super::exchange::{Terms, deadline};
+use super::forge::{Answer, ForgeRequest, Login, Unanswered};
+use super::sender::{Sender, secret_wait};
+use super::signing::Signing;
+use crate::attempt::{NotSent, failure};
+use crate::client::traffic::Traffic;
+use crate::secrets::redact::Hidden;
+use relaybook_api::notification::credentials::{SecretKey, TOKEN};
+use relaybook_telemetry::metrics::ForgeClass;
+
+impl Sender {
+    /// Sends one request, and counts its result. The call ends at its timeout, independent of the server. If the process was suspended at
+    /// that time, the call waits up to 250 ms more for each of head and body, which may already have arrived.
+    pub async fn ask(&self, asked: ForgeRequest) -> Result<Answer, Unanswered> {
+        let result = self.whole_answer(&asked, deadline(asked.timeout, asked.until)).await;
+        self.metrics.forge_request(class(&result));
+        result
+    }
+
+    async fn whole_answer(&self, asked: &ForgeRequest, deadline: Instant) -> Result<Answer, Unanswered> {
+        let prepared = self.prepare_login(asked, deadline).await.map_err(Unanswered::NotSent)?;
+        let terms = Terms {
+            traffic: Traffic::Forges,
+            shown: Some(&asked.url),
+            timeout: asked.timeout,
+            connect_timeout: asked.connect_timeout,
+            until: asked.until,
+            deadline,
+            limit: asked.limit,
+        };
+        let (response, exchange) = self.open(&terms, &prepared, |proxy| compose::to_forge(asked, &prepared, proxy)).await?;
+        let (head, body) = response.into_parts();
+        let body = whole(body, asked.limit, deadline).await;
+        if body != Err(Incomplete::Late) {
+            exchange.finish();
+        }
+        let body = body.map_err(|why| match why {
+            Incomplete::Late => failure::late_body(&terms).into(),
+            Incomplete::Broken => failure::broken_body(&terms).into(),
+            Incomplete::TooLarge => Unanswered::TooLarge(asked.limit),
+        })?;
+        Ok(Answer::new(head.status.as_u16(), head.headers, body, prepared.hidden))
+    }
+
+    /// Checks the policy and reads the Secrets.
+    async fn prepare_login(&self, asked: &ForgeRequest, deadline: Instant) -> Result<Prepared, NotSent> {
+        self.policy.url(&asked.url)?;
+        let (wait, mut used) = (secret_wait(deadline), Vec::new());
+        let mut hidden = self.hidden(Hidden::default(), &asked.headers);
+        let credentials = match &asked.login {
+            None => Credentials::None,
+            Some(Login::Git { secret, user }) => {
+                compose::git(&*self.read_secret(secret.clone(), wait, &mut used).await?, secret, user, &mut hidden)?
+            }
+            Some(Login::Token { secret, header, scheme }) => {
+                let key = SecretKey::new(&secret.namespace, &secret.name, TOKEN);
+                let contents = self.read_secret(secret.clone(), wait, &mut used).await?;
+                compose::token(&contents, &key, header, scheme, &mut hidden)?
+            }
+        };
+        let tls = self.tls(&asked.tls, wait, &mut used).await?;
+        Ok(Prepared { url: asked.url.clone(), credentials, signing: Signing::default(), tls, hidden, used })
+    }
+}
+
+/// Returns the metric label of a result.
+fn class(result: &Result<Answer, Unanswered>) -> ForgeClass {
+    match result {
+        Ok(Answer { status: 200..=299, .. }) => ForgeClass::Success,
+        Ok(Answer { status: 300..=399, .. }) => ForgeClass::Redirect,
+        Ok(Answer { status: 400..=499, .. }) => ForgeClass::Refused,
+        Ok(_) => ForgeClass::ServerError,
+        Err(Unanswered::NotSent(_)) => ForgeClass::NotSent,
+        Err(Unanswered::Failed(_)) => ForgeClass::Network,
+        Err(Unanswered::TooLarge(_)) => ForgeClass::TooLarge,
+    }
+}

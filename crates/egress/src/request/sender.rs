@@ -1,0 +1,246 @@
+//! Sends the request of a delivery: reads Secrets, checks the policy, sets headers, and reads the relevant part of the answer.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::header::LOCATION;
+use http::{HeaderName, HeaderValue, Response};
+use hyper::body::Incoming;
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::CertificateDer;
+use tokio::time::Instant;
+use url::Url;
+
+use super::body::{READ, Read, beginning};
+use super::compose::{self, Credentials, Prepared, credentials, parsed_url, secret_url};
+use super::exchange::{Terms, deadline};
+use super::outgoing::{Destination, Outgoing};
+use super::signing::Signing;
+use crate::SendError;
+use crate::addresses::origin::Origins;
+use crate::addresses::policy::Policy;
+use crate::attempt::retry_after;
+use crate::attempt::{Attempt, AttemptResult, NotSent};
+use crate::client::proxy::Proxy;
+use crate::client::tls::Tls;
+use crate::client::traffic::Traffic;
+use crate::client::{ClientError, Clients};
+use crate::secrets::Secrets;
+use crate::secrets::contents::Contents;
+use crate::secrets::redact::{Beginning, Hidden, withheld};
+use relaybook_api::Time;
+use relaybook_api::notification::credentials::{Authorities, SecretName, TlsRef};
+use relaybook_api::values::redirect::redirect_origin;
+use relaybook_telemetry::Metrics;
+
+/// How long a request waits for the first event of the watch of a Secret.
+const SECRET_WAIT: Duration = Duration::from_secs(2);
+/// The connect timeout of most requests.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Sends requests.
+#[derive(Debug)]
+pub struct Sender {
+    pub(super) policy: Arc<Policy>,
+    secrets: Secrets,
+    pub(super) clients: Clients,
+    origins: Origins,
+    pub(super) metrics: Metrics,
+}
+
+impl Sender {
+    /// Creates a sender without a proxy, independent of the environment. It trusts the CA certificates of the system. Fails without a
+    /// process-wide TLS provider, or without CA certificates.
+    pub fn new(policy: Policy, secrets: Secrets, metrics: Metrics) -> Result<Self, SendError> {
+        Self::through(None, policy, secrets, metrics)
+    }
+
+    /// Creates a sender that uses this proxy for all requests, if one is given. The proxy resolves the names of receivers. So the policy
+    /// can check only addresses that the URL itself contains.
+    pub fn through(proxy: Option<Proxy>, policy: Policy, secrets: Secrets, metrics: Metrics) -> Result<Self, SendError> {
+        Self::trusting(Vec::new(), proxy, policy, secrets, metrics)
+    }
+
+    /// Like [`Sender::through`], but also trusts these CA certificates.
+    pub(crate) fn trusting(
+        roots: Vec<CertificateDer<'static>>,
+        proxy: Option<Proxy>,
+        policy: Policy,
+        secrets: Secrets,
+        metrics: Metrics,
+    ) -> Result<Self, SendError> {
+        let provider = CryptoProvider::get_default().ok_or(SendError::NoTlsProvider)?;
+        let policy = Arc::new(policy);
+        let unusable = |error: ClientError| SendError::Client(Box::new(error));
+        let clients = Clients::new(Arc::clone(&policy), proxy, roots, CONNECT_TIMEOUT).map_err(unusable)?;
+        Ok(Self { policy, secrets, clients, origins: Origins::new(provider)?, metrics })
+    }
+
+    /// Returns a key that is the same for all destinations at one receiver. It depends on scheme, host and port, and is the same for a
+    /// literal URL and for the value of a Secret. It does not reveal the receiver, and each process has another key. The call costs one
+    /// parse and one hash, and never waits. It returns `None` while the Secret is unknown or contains no URL.
+    #[must_use]
+    pub fn origin(&self, destination: &Destination) -> Option<String> {
+        match destination {
+            Destination::Url(url) => Some(self.origins.key(url)),
+            Destination::Secret(key) => {
+                let contents = self.secrets.now(&key.secret()).ok()?;
+                Some(self.origins.key(&parsed_url(&contents, key).ok()?))
+            }
+        }
+    }
+
+    /// Reads the URL of a destination, also if it is the value of a Secret. Only for a person with whose permissions the Secrets were read.
+    /// Never waits.
+    pub fn look<T>(&self, destination: &Destination, at: impl FnOnce(&Url) -> T) -> Result<T, NotSent> {
+        match destination {
+            Destination::Url(url) => Ok(at(url)),
+            Destination::Secret(key) => Ok(at(&parsed_url(&*self.secrets.now(&key.secret())?, key)?)),
+        }
+    }
+
+    /// Sends one request, and counts its result. The call ends at its timeout, independent of the receiver. If the process was suspended at
+    /// that time, the call waits up to 250 ms more for an answer that may already have arrived.
+    ///
+    /// The Secret is read when the request is sent. A watch keeps its value current, so a second read after a 401 or 403 would return the
+    /// same value. Instead, the result contains whether the value has changed since (`rotated`).
+    pub async fn send(&self, out: Outgoing) -> Attempt {
+        let deadline = deadline(out.timeout, out.until);
+        let prepared = self.prepare(&out, deadline).await;
+        let (started, clock) = (relaybook_api::now(), Instant::now());
+        let result = match prepared {
+            Ok(prepared) => self.exchange(&out, prepared, started, deadline).await,
+            Err(why) => AttemptResult::NotSent(why),
+        };
+        let duration = clock.elapsed();
+        self.metrics.attempt(result.class());
+        if !matches!(result, AttemptResult::NotSent(_)) {
+            self.metrics.request_time(duration);
+        }
+        Attempt { started, duration, result }
+    }
+
+    /// Reads the Secrets and checks the policy.
+    async fn prepare(&self, out: &Outgoing, deadline: Instant) -> Result<Prepared, NotSent> {
+        let wait = secret_wait(deadline);
+        let mut hidden = self.hidden(out.hidden.clone(), &out.headers);
+        let mut used = Vec::new();
+        let url = match &out.destination {
+            Destination::Url(url) => {
+                self.policy.url(url)?;
+                url.clone()
+            }
+            Destination::Secret(key) => {
+                secret_url(&*self.read_secret(key.secret(), wait, &mut used).await?, key, &self.policy, &mut hidden)?
+            }
+        };
+        let credentials = match &out.auth {
+            None => Credentials::None,
+            Some(auth) => credentials(&*self.read_secret(auth.secret(), wait, &mut used).await?, auth, &mut hidden)?,
+        };
+        let signing = match &out.signing {
+            None => Signing::default(),
+            Some(name) => Signing::read(&*self.read_secret(name.clone(), wait, &mut used).await?, name, &mut hidden)?,
+        };
+        let tls = self.tls(&out.tls, wait, &mut used).await?;
+        Ok(Prepared { url, credentials, signing, tls, hidden, used })
+    }
+
+    /// Adds the credentials of the proxy and the sensitive headers of a request to its secrets.
+    pub(super) fn hidden(&self, mut hidden: Hidden, headers: &[(HeaderName, HeaderValue)]) -> Hidden {
+        self.clients.proxy().inspect(|proxy| proxy.hide(&mut hidden));
+        for text in headers.iter().filter(|(_, value)| value.is_sensitive()).filter_map(|(_, value)| value.to_str().ok()) {
+            hidden.add_header(text);
+        }
+        hidden
+    }
+
+    /// Reads the trusted CA certificates and the client certificate.
+    pub(super) async fn tls(
+        &self,
+        wanted: &TlsRef,
+        wait: Instant,
+        used: &mut Vec<(SecretName, Arc<Contents>)>,
+    ) -> Result<Tls, NotSent> {
+        let mut tls = Tls::default();
+        match &wanted.authorities {
+            Authorities::System => {}
+            Authorities::Pem(pem) => tls.trust(Arc::clone(pem)),
+            Authorities::Secret(key) => tls.trust_secret(&*self.read_secret(key.secret(), wait, used).await?, key)?,
+        }
+        if let Some(name) = &wanted.client_certificate {
+            tls.identify(&*self.read_secret(name.clone(), wait, used).await?, name)?;
+        }
+        if wanted.skip_verify {
+            tls.skip_verify();
+        }
+        Ok(tls)
+    }
+
+    /// Reads a Secret and adds it to `used`.
+    pub(super) async fn read_secret(
+        &self,
+        name: SecretName,
+        wait: Instant,
+        used: &mut Vec<(SecretName, Arc<Contents>)>,
+    ) -> Result<Arc<Contents>, NotSent> {
+        let contents = self.secrets.read(&name, wait).await?;
+        used.push((name, Arc::clone(&contents)));
+        Ok(contents)
+    }
+
+    /// Sends the request and reads the answer.
+    async fn exchange(&self, out: &Outgoing, prepared: Prepared, started: Time, deadline: Instant) -> AttemptResult {
+        let terms = Terms {
+            traffic: Traffic::Webhooks,
+            shown: out.destination.literal(),
+            timeout: out.timeout,
+            connect_timeout: out.connect_timeout,
+            until: out.until,
+            deadline,
+            limit: READ,
+        };
+        let opened = self.open(&terms, &prepared, |proxy| compose::delivery(out, &prepared, started, proxy)).await;
+        let (response, exchange) = match opened {
+            Ok(opened) => opened,
+            Err(why) => return why.into(),
+        };
+        let (result, late) = self.answered(response, out, &prepared, deadline).await;
+        if !late {
+            exchange.finish();
+        }
+        result
+    }
+
+    /// Returns the result for this answer, and whether its body was late.
+    async fn answered(
+        &self,
+        response: Response<Incoming>,
+        out: &Outgoing,
+        prepared: &Prepared,
+        deadline: Instant,
+    ) -> (AttemptResult, bool) {
+        let status = response.status().as_u16();
+        let retry_after = retry_after::requested(status, response.headers(), relaybook_api::now());
+        let redirect = redirected(&response, prepared).filter(|_| !out.withhold_answer);
+        let Read { body, late } = beginning(response.into_body(), deadline).await;
+        let body = if out.withhold_answer { withheld(&body) } else { prepared.hidden.shown(&body) };
+        let rotated = prepared.used.iter().any(|(name, then)| self.secrets.differs(name, then));
+        (AttemptResult::Answered { status, retry_after, redirect, body, rotated }, late)
+    }
+}
+
+/// Returns the origin to which an answer redirects. It is empty if this is the origin of the request.
+fn redirected(response: &Response<Incoming>, prepared: &Prepared) -> Option<String> {
+    let location = response.headers().get(LOCATION).filter(|_| response.status().is_redirection())?;
+    let origin = redirect_origin(location.to_str().ok()?, Some(&prepared.url))?;
+    if origin == prepared.url.origin().ascii_serialization() {
+        return Some(String::new());
+    }
+    Some(prepared.hidden.shown(&Beginning { bytes: origin.into_bytes(), cut: false }))
+}
+
+/// Returns until when a request waits for the first event of the watch of a Secret.
+pub(super) fn secret_wait(deadline: Instant) -> Instant {
+    deadline.min(Instant::now() + SECRET_WAIT)
+}

@@ -1,0 +1,349 @@
+//! What the overview needs of a pipeline and of a notification. The rest of an object is dropped as it arrives. Pure.
+
+use std::collections::BTreeMap;
+
+use kube::ResourceExt as _;
+use url::Url;
+
+use relaybook_text::cut_chars;
+
+use relaybook_api::conditions::{Condition, ConditionStatus, DELIVERING, READY, get};
+use relaybook_api::notification::{Endpoint, NotificationLayer};
+use relaybook_api::pipeline::{ClusterStatus, EnvironmentStatus, TargetStatus};
+use relaybook_api::{Notification, Pipeline, Status, Time};
+
+/// Maximum number of revisions that are kept of an environment.
+const REVISIONS: usize = 3;
+/// Maximum length of a message that is kept, in characters.
+const LONGEST: usize = 300;
+
+/// How much a pipeline needs the attention of a person. The first is the most urgent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Attention {
+    /// A target has failed.
+    Failed,
+    /// The pipeline cannot be followed, or a notification of it cannot be sent.
+    Wrong,
+    /// A target is gone, drifted, or its state is not known.
+    Unclear,
+    /// A target is updating, or a promotion waits for an approval.
+    Moving,
+    /// Nothing.
+    None,
+}
+
+/// One pipeline.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct PipelineRow {
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    /// Kind and name of the application object. Empty if the pipeline has none of its own.
+    pub(crate) app: String,
+    pub(crate) environments: Vec<Cell>,
+    /// Reason and message, if the pipeline is not ready.
+    pub(crate) not_ready: Option<(String, String)>,
+    /// The notifications that cannot be sent, each with the reason and the message.
+    pub(crate) unsent: Vec<(String, String, String)>,
+    /// When a receiver last answered 2xx, and to which notification.
+    pub(crate) last_sent: Option<(Time, String)>,
+    pub(crate) clusters: Vec<ClusterStatus>,
+    /// The endpoints that layers of the pipeline set.
+    pub(crate) endpoints: Vec<OwnEndpoint>,
+    pub(crate) attention: Attention,
+}
+
+/// One environment of a pipeline.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Cell {
+    pub(crate) name: String,
+    /// The worst status of its targets. `None`: not observed yet.
+    pub(crate) status: Option<Status>,
+    pub(crate) drifted: bool,
+    /// The revisions that run, or that targets try to run.
+    pub(crate) revisions: Vec<String>,
+    /// Since when the target with the worst status has it.
+    pub(crate) since: Option<Time>,
+    /// The number of ready targets, and of all.
+    pub(crate) ready: (usize, usize),
+    /// The message of the target with the worst status.
+    pub(crate) message: String,
+    /// When a receiver last answered 2xx about a target of the environment.
+    pub(crate) notified: Option<Time>,
+    /// The revision whose promotion waits for an approval.
+    pub(crate) waits_for_approval: Option<String>,
+    /// Texts by which the search finds the environment: all revisions of its targets, each with whether it runs. Otherwise it is only tried.
+    pub(crate) searched: BTreeMap<String, bool>,
+}
+
+/// An endpoint that a layer of a pipeline sets for a notification.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct OwnEndpoint {
+    pub(crate) notification: String,
+    /// The environment. `None`: all.
+    pub(crate) environment: Option<String>,
+    /// Whether it is only for some targets of the environment.
+    pub(crate) is_of_some: bool,
+    pub(crate) origin: String,
+}
+
+/// One notification.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct NotificationRow {
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    pub(crate) ready: Option<ConditionStatus>,
+    pub(crate) delivering: Option<ConditionStatus>,
+    pub(crate) suspended: bool,
+    /// Reason and message of the condition that needs attention.
+    pub(crate) summary: Option<(String, String)>,
+    pub(crate) pipelines: i64,
+    pub(crate) targets: i64,
+    pub(crate) pending: i64,
+    pub(crate) delivered: i64,
+    pub(crate) parked: i64,
+    pub(crate) last_sent: Option<Time>,
+    /// The origin of its own endpoint. `None`: it has the endpoint of a layer below.
+    pub(crate) origin: Option<String>,
+}
+
+impl NotificationRow {
+    /// Whether nothing is wrong.
+    pub(crate) fn is_well(&self) -> bool {
+        self.ready == Some(ConditionStatus::True) && self.delivering != Some(ConditionStatus::False)
+    }
+}
+
+/// Returns the origin of an endpoint as the page shows it: scheme, host and port, or the Secret with the URL.
+pub(crate) fn origin(endpoint: &Endpoint, namespace: &str) -> Option<String> {
+    if let Some(from) = &endpoint.url_from {
+        return Some(format!("from Secret {namespace}/{}", from.secret_key_ref.name));
+    }
+    let url = endpoint.url.as_deref()?;
+    // Templates are only in path and query, which are not shown.
+    let end = url.find("://").and_then(|start| url[start + 3..].find(['/', '?', '#']).map(|end| start + 3 + end));
+    let url = Url::parse(&url[..end.unwrap_or(url.len())]).ok()?;
+    let port = url.port().map_or_else(String::new, |port| format!(":{port}"));
+    Some(format!("{}://{}{port}", url.scheme(), url.host_str()?))
+}
+
+impl From<Notification> for NotificationRow {
+    fn from(notification: Notification) -> Self {
+        let (namespace, name) = (notification.namespace().unwrap_or_default(), notification.name_any());
+        let spec = notification.spec;
+        let status = notification.status.unwrap_or_default();
+        let state = |type_: &str| get(&status.conditions, type_).map(|condition| condition.status);
+        Self {
+            ready: state(READY),
+            delivering: state(DELIVERING),
+            suspended: spec.suspend == Some(true),
+            summary: status.summary.as_ref().map(|summary| (summary.reason.clone(), short(&summary.message))),
+            pipelines: status.pipelines,
+            targets: status.targets,
+            pending: status.pending,
+            delivered: status.delivered,
+            parked: status.parked,
+            last_sent: status.last_sent_time,
+            origin: spec.endpoint.as_ref().and_then(|endpoint| origin(endpoint, &namespace)),
+            namespace,
+            name,
+        }
+    }
+}
+
+impl From<Pipeline> for PipelineRow {
+    fn from(pipeline: Pipeline) -> Self {
+        let (namespace, name) = (pipeline.namespace().unwrap_or_default(), pipeline.name_any());
+        let (spec, status) = (&pipeline.spec, pipeline.status.clone().unwrap_or_default());
+        let dispatched = status.dispatched.clone().unwrap_or_default();
+        let sent: BTreeMap<&str, Time> =
+            dispatched.last_sent.iter().map(|last| (last.subject.as_str(), last.time)).collect();
+        let environments: Vec<_> = spec
+            .environments
+            .iter()
+            .map(|environment| {
+                let known = status.environments.iter().find(|known| known.name == environment.name);
+                cell(&environment.name, known, &sent)
+            })
+            .collect();
+        let ready = get(&status.conditions, READY).filter(|condition| condition.status == ConditionStatus::False);
+        let not_ready = ready.map(|Condition { reason, message, .. }| (reason.clone(), short(message)));
+        let unsent: Vec<_> =
+            dispatched.notifications.iter().map(|n| (n.name.clone(), n.reason.clone(), short(&n.message))).collect();
+        let attention = attention(&environments, not_ready.is_some() || !unsent.is_empty(), &status.clusters);
+        Self {
+            app: app(&pipeline),
+            endpoints: endpoints(&pipeline, &namespace),
+            namespace,
+            name,
+            environments,
+            not_ready,
+            unsent,
+            last_sent: dispatched.last_sent_time.map(|time| (time, dispatched.last_sent_by.clone())),
+            clusters: status.clusters,
+            attention,
+        }
+    }
+}
+
+fn app(pipeline: &Pipeline) -> String {
+    let app = &pipeline.spec.app_ref;
+    if app.name.is_empty() { String::new() } else { format!("{} {}", app.kind, app.name) }
+}
+
+fn attention(environments: &[Cell], is_wrong: bool, clusters: &[ClusterStatus]) -> Attention {
+    let is = |status: Status| environments.iter().any(|cell| cell.status == Some(status));
+    if is(Status::Failed) {
+        Attention::Failed
+    } else if is_wrong {
+        Attention::Wrong
+    } else if is(Status::NotFound)
+        || is(Status::Unknown)
+        || environments.iter().any(|cell| cell.drifted)
+        || clusters.iter().any(|cluster| !cluster.reachable)
+    {
+        Attention::Unclear
+    } else if is(Status::InProgress)
+        || is(Status::Terminating)
+        || environments.iter().any(|cell| cell.waits_for_approval.is_some() || cell.status.is_none())
+    {
+        Attention::Moving
+    } else {
+        Attention::None
+    }
+}
+
+/// Returns the revision that the status of a target is about.
+pub(crate) fn revision(target: &TargetStatus) -> &str {
+    let is_trying = matches!(target.status, Status::Failed | Status::InProgress) && !target.attempted_revision.is_empty();
+    if is_trying { &target.attempted_revision } else { &target.revision }
+}
+
+fn cell(name: &str, known: Option<&EnvironmentStatus>, sent: &BTreeMap<&str, Time>) -> Cell {
+    let Some(known) = known else { return Cell { name: name.to_owned(), ..Cell::default() } };
+    let worst = known.targets.iter().min_by_key(|target| target.status.badness());
+    let mut revisions: Vec<String> = Vec::new();
+    for revision in known.targets.iter().map(revision).filter(|revision| !revision.is_empty()) {
+        if revisions.len() < REVISIONS && revisions.iter().all(|known| known != revision) {
+            revisions.push(revision.to_owned());
+        }
+    }
+    let tried = known.targets.iter().map(|target| (&target.attempted_revision, false));
+    // A revision that is tried by one target can run on another.
+    let all = tried.chain(known.targets.iter().map(|target| (&target.revision, true)));
+    let prefix = format!("target/{name}/");
+    let own = format!("environment/{name}");
+    let about = sent.iter().filter(|(subject, _)| subject.starts_with(&prefix) || **subject == own);
+    Cell {
+        name: name.to_owned(),
+        status: worst.map(|target| target.status),
+        drifted: known.targets.iter().any(|target| target.drifted),
+        revisions,
+        since: worst.and_then(|target| target.last_transition_time),
+        ready: (known.targets.iter().filter(|target| target.ready).count(), known.targets.len()),
+        message: worst.map(|target| short(&target.message)).unwrap_or_default(),
+        notified: about.map(|(_, time)| *time).max(),
+        waits_for_approval: known.waiting_approval.as_ref().map(|waiting| waiting.revision.clone()),
+        searched: all.filter(|(text, _)| !text.is_empty()).map(|(text, runs)| (text.clone(), runs)).collect(),
+    }
+}
+
+fn endpoints(pipeline: &Pipeline, namespace: &str) -> Vec<OwnEndpoint> {
+    let of = |layers: &[NotificationLayer], environment: Option<&str>, is_of_some: bool| {
+        let own = layers.iter().filter_map(|layer| {
+            let origin = origin(layer.settings.endpoint.as_deref()?, namespace)?;
+            let environment = environment.map(str::to_owned);
+            Some(OwnEndpoint { notification: layer.name.clone(), environment, is_of_some, origin })
+        });
+        own.collect::<Vec<_>>()
+    };
+    let mut all = of(&pipeline.spec.notifications, None, false);
+    for environment in &pipeline.spec.environments {
+        all.extend(of(&environment.notifications, Some(&environment.name), false));
+        let single = environment.targets.iter().map(|target| &target.notifications);
+        let overrides = environment.targets_from.iter().flat_map(|from| &from.overrides).map(|over| &over.notifications);
+        let generated = environment.targets_from.iter().map(|from| &from.notifications);
+        for layers in single.chain(generated).chain(overrides) {
+            all.extend(of(layers, Some(&environment.name), true));
+        }
+    }
+    all
+}
+
+impl PipelineRow {
+    /// Whether a text occurs in the names, the application or the revisions.
+    pub(crate) fn has(&self, text: &str) -> bool {
+        let text = text.to_lowercase();
+        let names = [&self.namespace, &self.name, &self.app];
+        names.into_iter().any(|name| name.to_lowercase().contains(&text)) || self.runs(&text)
+    }
+
+    /// Whether a revision with this text, in lower case, runs or is tried somewhere.
+    pub(crate) fn runs(&self, text: &str) -> bool {
+        self.environments.iter().any(|cell| cell.searched.keys().any(|revision| revision.to_lowercase().contains(text)))
+    }
+}
+
+fn short(text: &str) -> String {
+    cut_chars(text, LONGEST).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn pipeline(targets: &serde_json::Value, dispatched: &serde_json::Value) -> PipelineRow {
+        let pipeline: Pipeline = serde_json::from_value(json!({
+            "apiVersion": "relaybook.dev/v1alpha1", "kind": "Pipeline", "metadata": {"name": "shop", "namespace": "team-a"},
+            "spec": {"appRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+                     "environments": [{"name": "prod", "targets": [{"namespace": "x"}],
+                                       "notifications": [{"name": "chat", "endpoint": {"url": "https://eu.example.com/{{revision}}"}}]}]},
+            "status": {"environments": [{"name": "prod", "targets": targets}], "dispatched": dispatched},
+        }))
+        .unwrap();
+        pipeline.into()
+    }
+
+    fn target(status: &str, revision: &str, attempted: &str) -> serde_json::Value {
+        json!({"clusterAppRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "namespace": "x"}, "status": status,
+               "ready": status == "Current", "revision": revision, "attemptedRevision": attempted, "message": "m"})
+    }
+
+    #[test]
+    fn the_worst_target_speaks_for_its_environment() {
+        let sent = json!({"lastSent": [{"subject": "target/prod/c/x", "time": "2026-03-01T12:00:00Z"},
+                                       {"subject": "target/prod-eu/c/x", "time": "2026-03-01T13:00:00Z"}]});
+        let row = pipeline(&json!([target("Current", "1", "1"), target("Failed", "1", "2")]), &sent);
+        let cell = &row.environments[0];
+        assert_eq!((cell.status, cell.ready, row.attention), (Some(Status::Failed), (1, 2), Attention::Failed));
+        assert_eq!(cell.revisions, ["1", "2"]);
+        assert_eq!(cell.notified.unwrap().to_string(), "2026-03-01T12:00:00Z");
+        assert!(row.runs("2") && row.has("SHOP") && !row.has("other"));
+        for (status, attention) in [
+            ("Current", Attention::None),
+            ("InProgress", Attention::Moving),
+            ("NotFound", Attention::Unclear),
+            ("Unknown", Attention::Unclear),
+        ] {
+            assert_eq!(pipeline(&json!([target(status, "1", "1")]), &json!(null)).attention, attention, "{status}");
+        }
+        let unsent = json!({"notifications": [{"name": "chat", "ready": false, "reason": "SecretMissing", "message": "x"}]});
+        assert_eq!(pipeline(&json!([target("Current", "1", "1")]), &unsent).attention, Attention::Wrong);
+    }
+
+    #[test]
+    fn an_origin_shows_no_path_and_no_secret() {
+        let of = |endpoint: serde_json::Value| origin(&serde_json::from_value(endpoint).unwrap(), "team-a");
+        for (endpoint, shown) in [
+            (json!({"url": "https://hooks.example.com/services/T0/SECRET"}), Some("https://hooks.example.com")),
+            (json!({"url": "http://chat:8080?token={{revision}}"}), Some("http://chat:8080")),
+            (json!({"urlFrom": {"secretKeyRef": {"name": "slack", "key": "url"}}}), Some("from Secret team-a/slack")),
+            (json!({}), None),
+        ] {
+            assert_eq!(of(endpoint).as_deref(), shown);
+        }
+        let row = pipeline(&json!([target("Current", "1", "1")]), &json!(null));
+        assert_eq!(row.endpoints[0].origin, "https://eu.example.com");
+    }
+}

@@ -1,0 +1,103 @@
+//! The forms that people send: their fields, and the actions that they request.
+//!
+//! Every action is a POST from a page of this server, with the token of its forms, and happens with the permissions of the caller.
+
+use futures::{StreamExt as _, stream};
+
+use crate::access::caller::Caller;
+use crate::read::call::in_time;
+use crate::screens::given_up::Resent;
+use crate::trouble::{Trouble, Wanted};
+use relaybook_api::now;
+use relaybook_api::values::names::{is_label, is_subdomain};
+use relaybook_tools::audit::redeliver;
+
+/// Number of redeliveries that are requested at once.
+const PARALLEL: usize = 8;
+/// Maximum number of deliveries in one form.
+const MOST: usize = 100;
+
+/// The fields of a form.
+#[derive(Debug, Default)]
+pub(super) struct Form(Vec<(String, String)>);
+
+impl Form {
+    /// Reads the body of a request.
+    pub(super) fn read(body: &[u8]) -> Self {
+        Self(url::form_urlencoded::parse(body).into_owned().collect())
+    }
+
+    /// Returns the value of a field, or an empty text.
+    pub(super) fn get(&self, name: &str) -> &str {
+        self.0.iter().find(|(field, _)| field == name).map_or("", |(_, value)| value)
+    }
+
+    /// Returns all values of a field.
+    pub(super) fn all(&self, name: &str) -> impl Iterator<Item = &str> {
+        self.0.iter().filter(move |(field, _)| field == name).map(|(_, value)| value.as_str())
+    }
+}
+
+/// Returns a path of this server, or that of the overview. A path with two slashes would be another host.
+pub(super) fn local_path(text: &str) -> &str {
+    let is_local = text.starts_with('/') && !text.starts_with("//") && !text.starts_with("/\\");
+    let is_plain = text.len() <= 4096 && text.bytes().all(|c| c.is_ascii_graphic() && c != b'\\');
+    if is_local && is_plain { text } else { "/" }
+}
+
+/// Requests that one delivery is sent again.
+pub(super) async fn resend(caller: &Caller, namespace: &str, name: &str) -> Result<(), Trouble> {
+    let wanted = Wanted::new("get and patch", "deliveries", Some(namespace));
+    let value = format!("{}-{:04x}", now(), fastrand::u16(..));
+    in_time(redeliver(&caller.client, namespace, name, &value, false), |e| Trouble::of_redelivery(&e, &wanted)).await
+}
+
+/// Requests that all selected deliveries are sent again. Each is named `NAMESPACE/NAME`.
+pub(super) async fn resend_all(caller: &Caller, form: &Form) -> Resent {
+    let names: Vec<String> = form.all("delivery").take(MOST).map(str::to_owned).collect();
+    let sent = stream::iter(names).map(|full| async move {
+        let parts = full.split_once('/').filter(|(namespace, name)| is_label(namespace) && is_subdomain(name));
+        let Some((namespace, name)) = parts else {
+            return (full.clone(), Err(Trouble::Other("This is not the name of a delivery".to_owned())));
+        };
+        let result = resend(caller, namespace, name).await;
+        (full.clone(), result)
+    });
+    let mut resent = Resent::default();
+    let mut results = sent.buffered(PARALLEL);
+    while let Some((name, result)) = results.next().await {
+        match result {
+            Ok(()) => resent.requested += 1,
+            Err(trouble) => resent.failed.push((name, trouble.sentence())),
+        }
+    }
+    resent
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_paths_of_this_server_are_followed() {
+        for (text, path) in [
+            ("/pipelines/a/b?x=1", "/pipelines/a/b?x=1"),
+            ("", "/"),
+            ("https://evil.example", "/"),
+            ("//evil.example", "/"),
+            ("/\\evil.example", "/"),
+            ("/a\\b", "/"),
+            ("/a\r\nSet-Cookie: x=y", "/"),
+            ("javascript:alert(1)", "/"),
+        ] {
+            assert_eq!(local_path(text), path, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_form_can_have_a_field_several_times() {
+        let form = Form::read(b"token=t&delivery=a%2Fb&delivery=c/d");
+        assert_eq!((form.get("token"), form.get("none")), ("t", ""));
+        assert_eq!(form.all("delivery").collect::<Vec<_>>(), ["a/b", "c/d"]);
+    }
+}

@@ -1,0 +1,51 @@
+//! The audit page: what pipelines do, what was sent and what the receivers answered, as HTML for people.
+//!
+//! In: requests of browsers ([`Asked`]), and the API server, with exactly the permissions of the person who asks ([`Entry`]).
+//! Out: [`Answer`]s: HTML that works without a script, and a stream of events that says when it has changed. The page has no permissions
+//! of its own, and stores nothing. It only reads, unless [`Settings::actions`] allows people to send deliveries again.
+//!
+//! `access` decides who asks, `query` what for. `read` makes values of it, also from the rows that `follow` keeps, and `screens` makes HTML of
+//! the values. `service` joins them.
+#![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout))]
+
+mod access;
+mod answer;
+mod events;
+mod follow;
+mod forms;
+mod query;
+mod read;
+mod screens;
+mod service;
+mod trouble;
+
+pub use access::caller::{Entry, Own, Tokens};
+pub use access::seal::{Seal, SealError};
+pub use answer::{Answer, Asked, Content};
+pub use service::Page;
+
+use relaybook_api::values::permalink::PageUrl;
+use relaybook_api::values::refs::ObjectName;
+use relaybook_tools::preview::{Egress, TestSender};
+
+/// The settings of a page.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The name of the local cluster in the names of targets.
+    pub cluster_name: String,
+    /// The ConfigMap of the global configuration, in the namespace of the controllers.
+    pub config_map: ObjectName,
+    /// Whether the controllers allow `http` to any host.
+    pub allow_http: bool,
+    /// The addresses that the controllers do not send to, if they are known.
+    pub egress: Option<Egress>,
+    /// Whether people can send deliveries again, and tests.
+    pub actions: bool,
+    /// The URL under which users reach the page.
+    pub url: Option<PageUrl>,
+    /// The flags of the commands for the same cluster and user, such as `--context prod`. Empty: none are needed.
+    pub flags: String,
+    /// How tests are sent.
+    pub tests: TestSender,
+}

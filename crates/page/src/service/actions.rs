@@ -1,0 +1,69 @@
+//! Answers to forms: what a person does, with the permissions of that person.
+
+use http::StatusCode;
+use maud::html;
+
+use super::{Done, Inner, Visit, inside};
+use crate::access::caller::no_cookie;
+use crate::answer::Answer;
+use crate::forms::{Form, local_path, resend, resend_all};
+use crate::query::{Query, Screen};
+use crate::read::send_test::Tested;
+use crate::screens::send_test::Consent;
+use crate::screens::simple;
+
+impl Inner {
+    /// Does what a form requests, if it has the token of this caller.
+    pub(super) async fn act(&self, visit: &Visit<'_>) -> Answer {
+        let form = Form::read(&visit.asked.body);
+        if !self.forms.is_token(&visit.caller.form_key(), form.get("token")) {
+            let sentence =
+                "The form is not from this page, or it is too old. Open the page again, and repeat the action.".to_owned();
+            let content = simple::problem("Nothing was done", &[sentence], None);
+            return inside(visit, StatusCode::FORBIDDEN, "Nothing was done", None, &html! {}, &content);
+        }
+        if visit.asked.path == "/sign-out" {
+            self.known.forget(&visit.caller.key);
+            self.following.forget(&visit.caller.key);
+            return Answer::see_other("/").with_cookie(&no_cookie());
+        }
+        if !self.settings.actions {
+            let sentence = "This page only reads. An administrator can allow actions with --page-actions.".to_owned();
+            let content = simple::problem("Nothing was done", &[sentence], None);
+            return inside(visit, StatusCode::FORBIDDEN, "Nothing was done", None, &html! {}, &content);
+        }
+        if visit.asked.path == "/given-up/resend" {
+            let done = Done::Resent(resend_all(&visit.caller, &form).await);
+            let back = local_path(form.get("back"));
+            let query = Query::read(back.split_once('?').map_or("", |(_, query)| query));
+            let visit = Visit { query, caller: visit.caller.clone(), form_token: visit.form_token.clone(), ..*visit };
+            return self.screen(&visit, Screen::GivenUp, done).await;
+        }
+        let action = visit.asked.path.rsplit_once('/').and_then(|(path, action)| Some((Screen::of(path)?, action)));
+        match action {
+            Some((Screen::Delivery(namespace, name), "resend")) => {
+                let result = resend(&visit.caller, &namespace, &name).await;
+                self.screen(visit, Screen::Delivery(namespace, name), Done::One(result)).await
+            }
+            Some((Screen::Notification(namespace, name), "test")) => self.test(visit, &form, (namespace, name)).await,
+            _ => Answer::text(StatusCode::NOT_FOUND, "There is no such action.\n"),
+        }
+    }
+
+    /// Sends a test that a person has confirmed, or asks for that.
+    async fn test(&self, visit: &Visit<'_>, form: &Form, (namespace, name): (String, String)) -> Answer {
+        let consent = Consent { confirmed: form.get("confirmed"), acts: form.get("acts") == "yes" };
+        let reader = self.reader(visit);
+        let tested = Box::pin(reader.test((namespace.as_str(), name.as_str()), form.get("pipeline"), consent)).await;
+        let screen = Screen::Notification(namespace, name);
+        let result = match tested {
+            Ok(Tested::Asks(view, missing)) => {
+                let asking = view.html(missing);
+                return inside(visit, StatusCode::OK, "Send this test?", Some(screen), &html! {}, &asking);
+            }
+            Ok(Tested::Sent(accepted, words)) => (accepted, words),
+            Err(trouble) => (false, format!("was not sent: {}", trouble.sentence())),
+        };
+        self.screen(visit, screen, Done::Tested(result)).await
+    }
+}

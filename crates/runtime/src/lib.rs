@@ -1,0 +1,22 @@
+//! What every controller needs of the API server, and of the other replicas.
+//!
+//! In: an `Api`, and keys of objects. Out: watch events of the objects that parse ([`watch`]), which of them are ours ([`leader`]), and permits for
+//! concurrent calls ([`limiter`], [`fair`]). Also how long writes wait ([`pace`]), and responses within a deadline ([`mod@call`]). Statuses are written by
+//! [`guarded`] patches. [`queue`] plans when each key is looked at. [`stopping`] ends reconciles. [`report`] writes Events, [`published`] the
+//! configuration of the running controllers, and [`installed`] compares the CRDs. [`certificates`] verifies servers.
+#![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout))]
+
+pub mod call;
+pub mod certificates;
+pub mod fair;
+pub mod guarded;
+pub mod installed;
+pub mod leader;
+pub mod limiter;
+pub mod pace;
+pub mod published;
+pub mod queue;
+pub mod report;
+pub mod stopping;
+pub mod watch;

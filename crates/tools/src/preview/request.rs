@@ -1,0 +1,218 @@
+//! The preview of one request.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Serialize;
+use serde_json::Value;
+use url::Url;
+
+use super::{LayeredNotification, PreviewError};
+use relaybook_api::TransitionType;
+use relaybook_api::notification::credentials::AuthRef;
+use relaybook_settings::config::{Address, Given, Rendered, Sending};
+use relaybook_settings::render::{Data, SampleContext};
+
+/// The replacement for a secret.
+pub(super) const MASK: &str = "***";
+
+/// The request for one transition.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Preview {
+    /// Name of the notification.
+    pub notification: String,
+    /// The transition.
+    pub trigger: TransitionType,
+    /// HTTP method.
+    pub method: &'static str,
+    /// The URL, or `***` if the whole URL is secret.
+    pub url: String,
+    /// Headers in lower case. Possible credentials are `***`.
+    pub headers: BTreeMap<String, String>,
+    /// The names of the masked headers.
+    #[serde(skip)]
+    pub masked: BTreeSet<String>,
+    /// The body, exactly as it would be sent.
+    pub body: String,
+}
+
+/// Returns the requests of a notification for a sample context. They are for the `wanted` transitions, or for all that it reports if
+/// `wanted` is empty.
+pub fn previews(
+    notification: &LayeredNotification,
+    wanted: &[TransitionType],
+    given: &Given<'_>,
+    context: &SampleContext,
+) -> Result<Vec<Preview>, PreviewError> {
+    let name = &notification.name;
+    let wrong = |problem| PreviewError::Notification { name: name.clone(), problem };
+    let (sending, reported) = notification.compiled(given).map_err(wrong)?;
+    let chosen = if wanted.is_empty() { &reported } else { wanted };
+    let in_order = TransitionType::ALL.into_iter().filter(|type_| chosen.contains(type_));
+    in_order
+        .map(|type_| {
+            let data = context.transition(type_);
+            Ok(preview(name, &sending, &sending.render(&data).map_err(wrong)?, &data))
+        })
+        .collect()
+}
+
+/// Returns the preview of a rendered request.
+pub(super) fn preview(name: &str, sending: &Sending, rendered: &Rendered, data: &Data) -> Preview {
+    let (mut headers, mut masked) = (BTreeMap::new(), BTreeSet::new());
+    for (name, value) in &rendered.headers {
+        let hide = may_be_credential(name.as_str());
+        if hide {
+            masked.insert(name.as_str().to_owned());
+        }
+        headers.insert(name.as_str().to_owned(), if hide { MASK } else { value }.to_owned());
+    }
+    for (name, value) in [
+        ("content-type", sending.body.content_type()),
+        ("user-agent", concat!("relaybook/", env!("CARGO_PKG_VERSION"))),
+        ("webhook-id", &data.id),
+        ("webhook-timestamp", &data.time.as_second().to_string()),
+    ] {
+        headers.insert(name.to_owned(), value.to_owned());
+    }
+    for (name, value) in credentials(sending) {
+        masked.insert(name.clone());
+        headers.insert(name, value);
+    }
+    let url = match &rendered.address {
+        Address::Url(url) => shown(url),
+        Address::Secret(_) => MASK.to_owned(),
+    };
+    let notification = name.to_owned();
+    let (trigger, method, body) = (data.type_, sending.method.as_str(), rendered.body.clone());
+    Preview { notification, trigger, method, url, headers, masked, body }
+}
+
+/// Returns the headers whose values come from Secrets, with masked values.
+fn credentials(sending: &Sending) -> Vec<(String, String)> {
+    let auth = match &sending.auth {
+        Some(AuthRef::Basic { .. }) => Some(("authorization".to_owned(), format!("Basic {MASK}"))),
+        Some(AuthRef::Token { header, scheme, .. }) if scheme.is_empty() => {
+            Some((header.as_str().to_owned(), MASK.to_owned()))
+        }
+        Some(AuthRef::Token { header, scheme, .. }) => Some((header.as_str().to_owned(), format!("{scheme} {MASK}"))),
+        None => None,
+    };
+    let signature = sending.signing.as_ref().map(|_| ("webhook-signature".to_owned(), format!("v1,{MASK}")));
+    auth.into_iter().chain(signature).collect()
+}
+
+/// Returns a URL in which the values of query parameters are masked if they usually are credentials.
+fn shown(url: &Url) -> String {
+    if url.query_pairs().all(|(name, _)| !may_be_credential(&name)) {
+        return url.to_string();
+    }
+    let mut shown = url.clone();
+    let pairs = url.query_pairs();
+    let masked = pairs.map(|(name, value)| if may_be_credential(&name) { (name, MASK.into()) } else { (name, value) });
+    shown.query_pairs_mut().clear().extend_pairs(masked);
+    shown.to_string()
+}
+
+/// Whether a header or a parameter of this name usually carries a credential.
+fn may_be_credential(name: &str) -> bool {
+    let words = ["auth", "cookie", "token", "secret", "key", "pass", "session", "sig", "credential", "pat", "apikey"];
+    let name = name.to_ascii_lowercase();
+    let mut parts = name.split(['-', '_', '.']);
+    parts.any(|part| words.iter().any(|word| part == *word || (word.len() > 3 && part.contains(word))))
+}
+
+impl Preview {
+    /// Returns the text for users: request line, headers, and the body with JSON pretty-printed. Control characters are replaced by U+FFFD.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let headers: String = self.headers.iter().flat_map(|(name, value)| [name, ": ", value, "\n"]).collect();
+        let text = format!("{} {}\n{headers}\n{}\n", self.method, self.url, self.pretty_body());
+        text.replace(|c: char| c.is_control() && !matches!(c, '\n' | '\t'), "\u{fffd}")
+    }
+
+    /// Returns the body, with JSON pretty-printed.
+    #[must_use]
+    pub fn pretty_body(&self) -> String {
+        let json: Option<Value> = serde_json::from_str(&self.body).ok();
+        json.and_then(|json| serde_json::to_string_pretty(&json).ok()).unwrap_or_else(|| self.body.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use relaybook_settings::config::Global;
+
+    fn notification(spec: &Value) -> LayeredNotification {
+        let object = serde_json::json!({
+            "apiVersion": "relaybook.dev/v1alpha1", "kind": "Notification",
+            "metadata": {"name": "deploys", "namespace": "team-a"}, "spec": spec,
+        });
+        LayeredNotification::without_pipeline(&Global::default(), &serde_json::from_value(object).unwrap())
+    }
+
+    fn sample() -> SampleContext {
+        SampleContext::sample(("deploys".to_owned(), "team-a".to_owned()))
+    }
+
+    #[test]
+    fn what_may_be_secret_is_masked() {
+        let spec = serde_json::json!({
+            "triggers": [{"type": "Failed"}, {"type": "Deployed"}],
+            "endpoint": {
+                "url": "https://example.com/{{environment}}?monkey=a&access_token=s3cr3t&sig=s3cr3t", "method": "PUT",
+                "headers": {"X-Team": "a", "X-Gitlab-Token": "s3cr3t", "Cookie": "s3cr3t"},
+                "auth": {"token": {"secretKeyRef": {"name": "s", "key": "k"}}},
+            },
+            "template": {"inline": {"body": "{\"type\":\"{{type}}\"}"}},
+        });
+        let shown = previews(&notification(&spec), &[], &Given::nothing(), &sample()).unwrap();
+        assert_eq!(shown.iter().map(|p| p.trigger).collect::<Vec<_>>(), [TransitionType::Deployed, TransitionType::Failed]);
+        let text = shown[0].text();
+        let line = "PUT https://example.com/prod?monkey=a&access_token=***&sig=***\nauthorization: Bearer ***\n";
+        assert!(text.starts_with(line), "{text}");
+        assert_eq!(shown[0].masked.len(), 3, "{:?}", shown[0].masked);
+        assert!(text.contains("\nx-team: a\n") && text.ends_with("\n\n{\n  \"type\": \"Deployed\"\n}\n"), "{text}");
+        assert!(!text.contains("s3cr3t"));
+    }
+
+    #[test]
+    fn a_secret_url_is_masked_and_a_problem_is_told() {
+        let spec = serde_json::json!({
+            "triggers": [],
+            "endpoint": {"urlFrom": {"secretKeyRef": {"name": "s", "key": "k"}}},
+            "template": {"inline": {"contentType": "text/plain", "body": "{{type}}"}},
+        });
+        let shown = previews(&notification(&spec), &[TransitionType::Removed], &Given::nothing(), &sample()).unwrap();
+        assert_eq!((shown.len(), shown[0].url.as_str(), shown[0].body.as_str()), (1, "***", "Removed"));
+        let spec = serde_json::json!({"triggers": []});
+        let problem = previews(&notification(&spec), &[], &Given::nothing(), &sample()).unwrap_err().to_string();
+        assert_eq!(problem, "Notification deploys: spec.endpoint is missing: set it");
+    }
+
+    /// Every Notification in the documentation is valid without changes.
+    #[test]
+    fn the_examples_of_the_documentation_render() {
+        for (page, least) in [
+            (include_str!("../../../../docs/templates.md"), 1),
+            (include_str!("../../../../docs/template-gallery.md"), 4),
+            (include_str!("../../../../docs/quick-start.md"), 1),
+        ] {
+            let blocks = page.split("```yaml\n").skip(1).filter_map(|rest| rest.split("```").next());
+            let mut manifests = super::super::Manifests::default();
+            blocks.filter(|b| b.contains("kind: Notification")).for_each(|b| manifests.add("page", b, "team-a").unwrap());
+            let all = manifests.named(None).unwrap();
+            assert!(all.len() >= least, "{} were found", all.len());
+            for notification in all {
+                let shown = previews(
+                    &LayeredNotification::without_pipeline(&Global::default(), notification),
+                    &[],
+                    &Given::nothing(),
+                    &sample(),
+                );
+                assert!(shown.is_ok(), "{}", shown.unwrap_err());
+            }
+        }
+    }
+}
