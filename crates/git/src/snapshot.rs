@@ -64,16 +64,7 @@ impl Snapshot {
     #[must_use]
     pub fn of(files: &[(&str, &[u8])], left_out: Vec<LeftOut>) -> Self {
         let null = ObjectId::null(super::id::KIND);
-        let commit = Found {
-            id: Id(null),
-            parents: Vec::new(),
-            author: String::new(),
-            email: String::new(),
-            seconds: 0,
-            subject: String::new(),
-            trailers: Vec::new(),
-            tree: null,
-        };
+        let commit = Found { id: Id(null), parents: Vec::new(), seconds: 0, trailers: Vec::new(), tree: null };
         let file = |bytes: &[u8]| File { bytes: Bytes::copy_from_slice(bytes), is_executable: false };
         let files = files.iter().map(|(path, bytes)| ((*path).to_owned(), file(bytes))).collect();
         Self { commit, files, left_out, trees: Trees::default() }

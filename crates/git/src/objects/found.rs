@@ -18,14 +18,8 @@ pub struct Found {
     pub id: Id,
     /// The commits before it. A merge has several.
     pub parents: Vec<Id>,
-    /// The name of the author.
-    pub author: String,
-    /// The email address of the author.
-    pub email: String,
     /// When it was committed, in seconds since 1970.
     pub seconds: i64,
-    /// The first paragraph of the message.
-    pub subject: String,
     /// The trailers at the end of the message: tokens and values. Of very many trailers, the last ones are kept.
     pub trailers: Vec<(String, String)>,
     /// The id of the tree.
@@ -48,16 +42,11 @@ impl Found {
         if commit.parents.len() > MAX_PARENTS {
             return Err(GitError::InvalidAnswer("a commit has too many parents"));
         }
-        let author = commit.author().map_err(|_| MALFORMED)?;
-        let message = commit.message();
         Ok(Self {
             id,
             parents: commit.parents().map(Id).collect(),
-            author: words::clean(author.name),
-            email: words::clean(author.email),
             seconds: commit.committer().map_err(|_| MALFORMED)?.seconds(),
-            subject: words::clean(message.title),
-            trailers: trailers(&message),
+            trailers: trailers(&commit.message()),
             tree: commit.tree(),
         })
     }

@@ -248,11 +248,11 @@ async fn write(
 }
 
 /// Creates a span and Events for each change that was just recorded. `before` is the serial of the log before the write.
-fn announce(ctx: &Context, before: Option<i64>, live: &Pipeline, writes: &WriteTracker) {
+fn announce(ctx: &Context, before: Option<i64>, live: &Pipeline, writes: &mut WriteTracker) {
     let tracer = &ctx.options.tracer;
     new_changes(before, live).filter_map(|change| recorded(tracer, live, change, now())).for_each(|span| tracer.take(span));
     for event in new_changes(before, live).flat_map(events_for) {
-        if !writes.may_emit_event() {
+        if !writes.may_emit_event(Instant::now()) {
             tracing::debug!(
                 pipeline = live.metadata.name,
                 reason = &*event.reason,
@@ -267,7 +267,7 @@ fn announce(ctx: &Context, before: Option<i64>, live: &Pipeline, writes: &WriteT
 /// Creates Events for new information about a pipeline as a whole.
 fn notify(ctx: &Context, live: &Pipeline, writes: &mut WriteTracker) {
     for Notice { warning, reason, note } in writes.announced.new_notices(live) {
-        if writes.may_emit_event() {
+        if writes.may_emit_event(Instant::now()) {
             let event = ChangeEvent { serial: now().as_microsecond(), warning, reason: reason.into(), note };
             ctx.events.report_change(live.object_ref(&()), event);
         } else {

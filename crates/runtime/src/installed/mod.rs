@@ -130,8 +130,11 @@ impl CrdChecker {
         match answer.status() {
             StatusCode::OK => {
                 let published = answer.into_body().collect_bytes().await?;
-                let published = serde_json::from_slice(&published).map_err(kube::Error::SerdeError)?;
-                let found = classify(&missing(&relaybook_api::crds(), &published));
+                let found = apart(move || {
+                    let published = serde_json::from_slice(&published).map_err(kube::Error::SerdeError)?;
+                    Ok(classify(&missing(&relaybook_api::crds(), &published)))
+                });
+                let found = found.await?;
                 self.last = mark.map(|mark| (mark, found.clone()));
                 Ok(found)
             }
@@ -139,11 +142,19 @@ impl CrdChecker {
                 let unknown = || CrdState::Unknown("the API server answered 304 to a request without an ETag".to_owned());
                 Ok(self.last.as_ref().map_or_else(unknown, |(_, found)| found.clone()))
             }
-            StatusCode::NOT_FOUND => Ok(classify(&missing(&relaybook_api::crds(), &Value::Null))),
+            StatusCode::NOT_FOUND => apart(|| Ok(classify(&missing(&relaybook_api::crds(), &Value::Null)))).await,
             StatusCode::FORBIDDEN => Ok(CrdState::Forbidden),
             other => Ok(CrdState::Unknown(format!("the API server answers {other}"))),
         }
     }
+}
+
+/// Compares in a thread of its own. The schemas need 20 MiB for a moment. The allocator gives the memory of a thread back when the thread ends,
+/// and keeps that of the runtime's threads for later.
+async fn apart(compare: impl FnOnce() -> kube::Result<CrdState> + Send + 'static) -> kube::Result<CrdState> {
+    let (done, found) = tokio::sync::oneshot::channel();
+    std::thread::spawn(move || done.send(compare()));
+    found.await.unwrap_or_else(|_| Ok(CrdState::Unknown("the comparison ended early".to_owned())))
 }
 
 fn classify(missing: &[String]) -> CrdState {

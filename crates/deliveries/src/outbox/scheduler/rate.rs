@@ -1,4 +1,4 @@
-//! The rate at which one notification sends to one origin (`spec.delivery.rate`). Pure, except for the clock of the limiter library.
+//! The rate at which one notification sends to one origin (`spec.delivery.rate`). Pure.
 //!
 //! In: lanes that are ready. Out: one of them at a time, and whether it can send now. So a thousand lanes that wait for the same second
 //! cost one check. The permit is acquired when a worker is free, not before. Otherwise deliveries that waited for a hanging receiver would
@@ -8,10 +8,8 @@ use std::collections::{HashMap, VecDeque};
 use std::num::NonZeroU32;
 use std::time::{Duration, Instant};
 
-use governor::clock::{Clock as _, DefaultClock};
-use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
-
 use crate::outbox::record::LaneKey;
+use relaybook_core::rate::Rate as Limiter;
 use relaybook_settings::config::Rate;
 
 /// This replica's part of a rate.
@@ -41,14 +39,13 @@ pub type Shared = (String, String, String);
 /// All rates that are in use.
 #[derive(Debug, Default)]
 pub struct Rates {
-    clock: DefaultClock,
     buckets: HashMap<Shared, Bucket>,
 }
 
 #[derive(Debug)]
 struct Bucket {
     pace: Pace,
-    limiter: DefaultDirectRateLimiter,
+    limiter: Limiter,
     /// The lane that has the turn: it is in the fair queue, or on its way there.
     turn: Option<LaneKey>,
     /// The lanes that wait behind it.
@@ -69,10 +66,9 @@ pub enum Permit {
 
 impl Rates {
     /// Adds a lane that is ready. Returns it if it has the turn. [`Rates::next`] returns the other lanes later.
-    pub fn ready(&mut self, shared: Shared, pace: Pace, lane: LaneKey) -> Option<LaneKey> {
-        let new = || Bucket::new(pace);
-        let bucket = self.buckets.entry(shared).or_insert_with(new);
-        bucket.used = Instant::now();
+    pub fn ready(&mut self, shared: Shared, pace: Pace, lane: LaneKey, now: Instant) -> Option<LaneKey> {
+        let bucket = self.buckets.entry(shared).or_insert_with(|| Bucket::new(pace, now));
+        bucket.used = now;
         if bucket.turn.is_some() {
             bucket.waiting.push_back(lane);
             return None;
@@ -90,12 +86,12 @@ impl Rates {
     /// Decides whether the lane that has the turn can be sent now, by the current part of the rate.
     pub fn permit(&mut self, shared: &Shared, pace: Pace, now: Instant) -> Permit {
         let Some(bucket) = self.buckets.get_mut(shared) else { return Permit::Go };
-        bucket.follow(pace);
+        bucket.follow(pace, now);
         bucket.used = now;
-        match bucket.limiter.check() {
+        match bucket.limiter.take(now) {
             Ok(()) => Permit::Go,
-            Err(not_until) => {
-                bucket.until = Some(now + not_until.wait_time_from(self.clock.now()));
+            Err(until) => {
+                bucket.until = Some(until);
                 Permit::Wait
             }
         }
@@ -134,35 +130,27 @@ impl Rates {
     /// Removes rates that have been unused for so long that their full burst is available again.
     pub fn tidy(&mut self, now: Instant) {
         self.buckets.retain(|_, bucket| {
-            let whole = bucket.pace.period.saturating_mul(bucket.pace.burst.get()) + Duration::from_secs(2);
-            bucket.turn.is_some() || now.duration_since(bucket.used) < whole
+            bucket.turn.is_some() || now.duration_since(bucket.used) < bucket.limiter.longest() + Duration::from_secs(2)
         });
     }
 }
 
 impl Bucket {
-    fn new(pace: Pace) -> Self {
-        let (turn, waiting) = (None, VecDeque::new());
-        Self { pace, limiter: limiter(pace), turn, waiting, until: None, used: Instant::now() }
+    fn new(pace: Pace, now: Instant) -> Self {
+        let limiter = Limiter::new(pace.period, pace.burst);
+        Self { pace, limiter, turn: None, waiting: VecDeque::new(), until: None, used: now }
     }
 
     /// Replaces the limiter if the rate has changed. The unused permits of the old rate are dropped. If only our part has changed, its burst
     /// has to be saved up first.
-    fn follow(&mut self, pace: Pace) {
+    fn follow(&mut self, pace: Pace, now: Instant) {
         if self.pace == pace {
             return;
         }
-        self.limiter = limiter(pace);
-        if self.pace.rate == pace.rate {
-            let _ = self.limiter.check_n(pace.burst);
-        }
+        let limiter = Limiter::new(pace.period, pace.burst);
+        self.limiter = if self.pace.rate == pace.rate { limiter.spent(now) } else { limiter };
         self.pace = pace;
     }
-}
-
-fn limiter(pace: Pace) -> DefaultDirectRateLimiter {
-    let quota = Quota::with_period(pace.period).unwrap_or_else(|| Quota::per_second(pace.rate.per_second));
-    RateLimiter::direct(quota.allow_burst(pace.burst))
 }
 
 #[cfg(test)]
@@ -194,7 +182,7 @@ mod tests {
         assert_eq!(part(1, 1, (1, 100)).burst.get(), 1);
         // Another part is no reason for another burst.
         let (mut rates, now) = (Rates::default(), Instant::now());
-        rates.ready(shared(), third, lane(0));
+        rates.ready(shared(), third, lane(0), now);
         assert_eq!(rates.permit(&shared(), part(10, 12, (3, 6)), now), Permit::Wait);
         assert_eq!(rates.permit(&shared(), part(20, 12, (3, 6)), now), Permit::Go, "a user has edited the rate");
     }
@@ -202,9 +190,9 @@ mod tests {
     #[test]
     fn lanes_have_their_turn_one_after_the_other() {
         let mut rates = Rates::default();
-        assert_eq!(rates.ready(shared(), rate(1, 2), lane(0)), Some(lane(0)));
-        assert_eq!(rates.ready(shared(), rate(1, 2), lane(1)), None);
-        assert_eq!(rates.ready(shared(), rate(1, 2), lane(2)), None);
+        assert_eq!(rates.ready(shared(), rate(1, 2), lane(0), Instant::now()), Some(lane(0)));
+        assert_eq!(rates.ready(shared(), rate(1, 2), lane(1), Instant::now()), None);
+        assert_eq!(rates.ready(shared(), rate(1, 2), lane(2), Instant::now()), None);
         let now = Instant::now();
         assert_eq!(rates.permit(&shared(), rate(1, 2), now), Permit::Go);
         assert_eq!(rates.next(&shared()), Some(lane(1)));
@@ -217,18 +205,18 @@ mod tests {
         assert!(rates.take_due(now).is_empty());
         assert_eq!(rates.take_due(until), [(shared(), lane(2))]);
         assert_eq!((rates.next_permit_time(), rates.next(&shared())), (None, None));
-        assert_eq!(rates.ready(shared(), rate(1, 2), lane(3)), Some(lane(3)));
+        assert_eq!(rates.ready(shared(), rate(1, 2), lane(3), now), Some(lane(3)));
     }
 
     #[test]
     fn a_permit_is_remembered_although_its_lane_has_waited_long_for_a_worker() {
         let mut rates = Rates::default();
-        rates.ready(shared(), rate(1, 1), lane(0));
+        rates.ready(shared(), rate(1, 1), lane(0), Instant::now());
         let now = Instant::now() + Duration::from_mins(5);
         assert_eq!(rates.permit(&shared(), rate(1, 1), now), Permit::Go);
         rates.next(&shared());
         rates.tidy(now);
-        rates.ready(shared(), rate(1, 1), lane(1));
+        rates.ready(shared(), rate(1, 1), lane(1), now);
         assert_eq!(rates.permit(&shared(), rate(1, 1), now), Permit::Wait);
     }
 
@@ -236,7 +224,7 @@ mod tests {
     fn another_rate_counts_at_once_and_what_rests_is_forgotten() {
         let mut rates = Rates::default();
         let now = Instant::now();
-        rates.ready(shared(), rate(1, 1), lane(0));
+        rates.ready(shared(), rate(1, 1), lane(0), now);
         assert_eq!(
             (rates.permit(&shared(), rate(1, 1), now), rates.permit(&shared(), rate(1, 1), now)),
             (Permit::Go, Permit::Wait)

@@ -148,7 +148,7 @@ impl Engine {
         let Some(rate) = rate else { return self.fair_queue.ready(&origin, key.clone(), now) };
         let shared = (key.namespace.clone(), key.notification.clone(), origin);
         let pace = self.part_of(key, rate);
-        if let Some(lane) = self.rates.ready(shared.clone(), pace, key.clone()) {
+        if let Some(lane) = self.rates.ready(shared.clone(), pace, key.clone(), now) {
             self.fair_queue.ready(&shared.2, lane, now);
         }
         if let Some(slot) = self.lanes.get_mut(key) {

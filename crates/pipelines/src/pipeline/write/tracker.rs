@@ -6,12 +6,12 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
 use tokio::time::Instant;
 
 use relaybook_api::pipeline::target::TargetInfo;
 use relaybook_api::values::refs::ClusterAppRef;
 use relaybook_api::{Change, Pipeline, PipelineStatus};
+use relaybook_core::rate::Rate;
 use relaybook_core::reading::{Application, Now};
 
 use crate::pipeline::write::pace::Budget;
@@ -101,12 +101,11 @@ pub(crate) struct WriteTracker {
 
 /// Limits the Events about one pipeline: a burst, then one every ten seconds. The API server would accept and store more.
 #[derive(Debug)]
-struct EventLimit(DefaultDirectRateLimiter);
+struct EventLimit(Rate);
 
 impl Default for EventLimit {
     fn default() -> Self {
-        let quota = Quota::with_period(EVENT_EVERY).unwrap_or(Quota::per_minute(EVENTS_AT_ONCE));
-        Self(RateLimiter::direct(quota.allow_burst(EVENTS_AT_ONCE)))
+        Self(Rate::new(EVENT_EVERY, EVENTS_AT_ONCE))
     }
 }
 
@@ -116,8 +115,8 @@ impl WriteTracker {
     }
 
     /// Whether one more Event about the pipeline can be written now.
-    pub fn may_emit_event(&self) -> bool {
-        self.events.0.check().is_ok()
+    pub fn may_emit_event(&mut self, now: Instant) -> bool {
+        self.events.0.take(now.into_std()).is_ok()
     }
 
     /// Returns a tracker for a new leadership term. Another replica may have processed observations meanwhile, and it is unknown which
