@@ -53,5 +53,5 @@ if git grep -qiI "$old_name" -- ':!CHANGELOG.md' ":!$words"; then
   git grep -niI "$old_name" -- ':!CHANGELOG.md' ":!$words" >&2
   exit 1
 fi
-cargo fmt
+cargo fmt --all
 make crds receivers reference chart snapshots
