@@ -23,8 +23,8 @@ LABEL org.opencontainers.image.title="Relaybook" \
       org.opencontainers.image.revision="${REVISION}" \
       org.opencontainers.image.source="${SOURCE}"
 COPY --from=build /image/ /
-# Trusted CA certificates: those of the image, and all that are mounted at the folder. The allocator keeps only memory that it has used.
-ENV SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt SSL_CERT_DIR=/etc/relaybook/ca MIMALLOC_ARENA_EAGER_COMMIT=0
+# Trusted CA certificates: those of the image, and all that are mounted at the folder.
+ENV SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt SSL_CERT_DIR=/etc/relaybook/ca
 USER 65532:65532
 EXPOSE 8080
 ENTRYPOINT ["/relaybook"]

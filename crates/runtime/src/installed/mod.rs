@@ -149,8 +149,8 @@ impl CrdChecker {
     }
 }
 
-/// Compares in a thread of its own. The schemas need 20 MiB for a moment. The allocator gives the memory of a thread back when the thread ends,
-/// and keeps that of the runtime's threads for later.
+/// Compares in a thread of its own. The schemas need 20 MiB for a moment. The allocator can reuse what a thread leaves when it ends. What a
+/// thread of the runtime has used stays with that thread.
 async fn apart(compare: impl FnOnce() -> kube::Result<CrdState> + Send + 'static) -> kube::Result<CrdState> {
     let (done, found) = tokio::sync::oneshot::channel();
     std::thread::spawn(move || done.send(compare()));
