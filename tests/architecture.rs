@@ -21,7 +21,7 @@ use source::{Named, Source};
 /// File → text.
 type Files = BTreeMap<String, String>;
 
-/// A module that is not for tests only. Its path begins with the name of its crate, and with nothing if it is of the program.
+/// A module that is not for tests only. Its path begins with the name of its crate. The path of a module of the program has no such name.
 #[derive(Debug)]
 struct Module {
     file: String,
