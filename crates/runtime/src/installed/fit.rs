@@ -1,7 +1,60 @@
 //! Pure: what the schemas that an API server publishes lack, compared with our CRDs.
 
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use serde_json::{Map, Value};
+use std::collections::BTreeMap;
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
+};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde_json::Value;
+
+/// The part of a published document ([OpenAPI v3](https://spec.openapis.org/oas/v3.0.3)) that is compared. Descriptions, rules and defaults
+/// are nine tenths of a document, and reading skips them.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+pub struct Published {
+    paths: BTreeMap<String, IgnoredAny>,
+    components: Components,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Components {
+    schemas: BTreeMap<String, Schema>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Schema {
+    #[serde(rename = "type")]
+    type_: Option<String>,
+    #[serde(rename = "enum")]
+    values: Option<Vec<Value>>,
+    properties: BTreeMap<String, Schema>,
+    items: Option<Box<Schema>>,
+    #[serde(rename = "additionalProperties")]
+    additional: Option<Additional>,
+    #[serde(rename = "x-kubernetes-preserve-unknown-fields")]
+    keeps_unknown: bool,
+    #[serde(rename = "x-kubernetes-group-version-kind")]
+    kinds: Vec<Kind>,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Additional {
+    Schema(Box<Schema>),
+    Other(IgnoredAny),
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Kind {
+    group: String,
+    version: String,
+    kind: String,
+}
 
 /// Returns the fields of `ours` that the published schemas lack or declare differently, as `KIND.path`. A kind without a schema is listed
 /// by its name.
@@ -10,80 +63,73 @@ use serde_json::{Map, Value};
 /// published fields belong to another version and are accepted. A status subresource that our CRD does not have is listed too, because
 /// with it the API server drops the status from creates and patches of the object.
 #[must_use]
-pub fn missing(ours: &[CustomResourceDefinition], published: &Value) -> Vec<String> {
+pub fn missing(ours: &[CustomResourceDefinition], published: &Published) -> Vec<String> {
     let mut lost = Vec::new();
     for definition in ours {
         let kind = &definition.spec.names.kind;
         let own = definition.spec.versions.iter().find_map(|v| v.schema.as_ref()?.open_api_v3_schema.as_ref());
-        // This cannot fail: the schema is also serialized as JSON in files.
-        let own = own.and_then(|schema| serde_json::to_value(schema).ok()).unwrap_or_default();
-        match of_kind(published, definition, kind) {
-            Some(theirs) => {
-                compare(&own, theirs, kind, &mut lost);
-                if is_status_dropped(published, definition) {
-                    lost.push(format!("{kind}.status in the object itself (it is still a subresource)"));
-                }
-            }
-            None => lost.push(kind.clone()),
+        let (Some(own), Some(theirs)) = (own, of_kind(published, definition, kind)) else {
+            lost.push(kind.clone());
+            continue;
+        };
+        compare(own, theirs, kind, &mut lost);
+        if is_status_dropped(published, definition) {
+            lost.push(format!("{kind}.status in the object itself (it is still a subresource)"));
         }
     }
     lost
 }
 
 /// Whether the published kind has a status subresource, and ours has none.
-fn is_status_dropped(published: &Value, definition: &CustomResourceDefinition) -> bool {
+fn is_status_dropped(published: &Published, definition: &CustomResourceDefinition) -> bool {
     let mut own = definition.spec.versions.iter().filter_map(|v| v.subresources.as_ref());
     if own.any(|subresources| subresources.status.is_some()) {
         return false;
     }
     let path = format!("/{}/{{name}}/status", definition.spec.names.plural);
-    published["paths"].as_object().is_some_and(|paths| paths.keys().any(|published| published.ends_with(&path)))
+    published.paths.keys().any(|published| published.ends_with(&path))
 }
 
 /// Returns the published schema of a kind.
-fn of_kind<'a>(published: &'a Value, definition: &CustomResourceDefinition, kind: &str) -> Option<&'a Value> {
-    let versions: Vec<&str> = definition.spec.versions.iter().map(|v| v.name.as_str()).collect();
-    let is = |of: &Value| {
-        of["group"] == definition.spec.group && of["kind"] == kind && versions.iter().any(|v| of["version"] == *v)
-    };
-    let named = |schema: &&Value| schema["x-kubernetes-group-version-kind"].as_array().is_some_and(|all| all.iter().any(is));
-    published["components"]["schemas"].as_object()?.values().find(named)
+fn of_kind<'a>(published: &'a Published, definition: &CustomResourceDefinition, kind: &str) -> Option<&'a Schema> {
+    let spec = &definition.spec;
+    let is = |of: &Kind| of.group == spec.group && of.kind == kind && spec.versions.iter().any(|v| v.name == of.version);
+    published.components.schemas.values().find(|schema| schema.kinds.iter().any(is))
 }
 
-fn compare(own: &Value, theirs: &Value, at: &str, lost: &mut Vec<String>) {
-    if theirs["x-kubernetes-preserve-unknown-fields"] == true {
+fn compare(own: &JSONSchemaProps, theirs: &Schema, at: &str, lost: &mut Vec<String>) {
+    if theirs.keeps_unknown {
         return;
     }
-    if own["type"] != theirs["type"] && !own["type"].is_null() {
-        return lost.push(format!("{at} ({})", own["type"].as_str().unwrap_or_default()));
+    if own.type_.is_some() && own.type_ != theirs.type_ {
+        return lost.push(format!("{at} ({})", own.type_.as_deref().unwrap_or_default()));
     }
-    let values = theirs["enum"].as_array();
-    let refused = |value: &&Value| values.is_some_and(|values| !values.contains(value));
-    lost.extend(list(&own["enum"]).iter().filter(refused).map(|value| format!("{at}={value}")));
-    let (none, known) = (Map::new(), theirs["properties"].as_object());
-    for (name, field) in own["properties"].as_object().unwrap_or(&none) {
+    let refused = |value: &&Value| theirs.values.as_ref().is_some_and(|values| !values.contains(value));
+    let values = own.enum_.iter().flatten().map(|value| &value.0);
+    lost.extend(values.filter(refused).map(|value| format!("{at}={value}")));
+    for (name, field) in own.properties.iter().flatten() {
         let path = format!("{at}.{name}");
-        match known.and_then(|known| known.get(name)) {
+        match theirs.properties.get(name) {
             // The schema of `metadata` is published by reference, and is the same for all kinds.
             Some(_) if path.ends_with(".metadata") && path.matches('.').count() == 1 => {}
             Some(theirs) => compare(field, theirs, &path, lost),
             None => lost.push(path),
         }
     }
-    for inner in ["items", "additionalProperties"] {
-        if own[inner].is_object() {
-            compare(&own[inner], &theirs[inner], &format!("{at}[]"), lost);
-        }
+    let none = Schema::default();
+    let inner = format!("{at}[]");
+    if let Some(JSONSchemaPropsOrArray::Schema(own)) = &own.items {
+        compare(own, theirs.items.as_deref().unwrap_or(&none), &inner, lost);
     }
-}
-
-fn list(value: &Value) -> &[Value] {
-    value.as_array().map_or(&[], Vec::as_slice)
+    if let Some(JSONSchemaPropsOrBool::Schema(own)) = &own.additional_properties {
+        let theirs = if let Some(Additional::Schema(theirs)) = &theirs.additional { theirs } else { &none };
+        compare(own, theirs, &inner, lost);
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Map, json};
 
     use super::*;
 
@@ -133,13 +179,18 @@ mod tests {
         missing(&relaybook_api::crds(), &published)
     }
 
+    /// Compares with the document as an API server sends it.
+    fn missing(ours: &[CustomResourceDefinition], published: &Value) -> Vec<String> {
+        super::missing(ours, &serde_json::from_value(published.clone()).unwrap())
+    }
+
     type Change = fn(&mut Value);
 
     #[test]
     fn fields_that_would_be_lost_are_listed() {
         assert_eq!(lacks(|_| ()), Vec::<String>::new());
         assert_eq!(
-            missing(&relaybook_api::crds(), &Value::Null),
+            missing(&relaybook_api::crds(), &json!({})),
             ["Pipeline", "Notification", "Delivery", "Promotion", "PipelineSet"]
         );
         let table: [(&str, Change, &[&str]); 6] = [
@@ -202,7 +253,7 @@ mod tests {
         for other in ["deliveries/{name}", "pipelines/{name}/status", "undeliveries/{name}/status"] {
             assert_eq!(listed(path(other)), Vec::<String>::new(), "{other}");
         }
-        assert_eq!(listed(Value::Null), Vec::<String>::new());
+        assert_eq!(listed(json!({})), Vec::<String>::new());
     }
 
     #[test]

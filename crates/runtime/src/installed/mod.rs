@@ -20,10 +20,9 @@ use http::header::{ACCEPT, ETAG, HeaderValue, IF_NONE_MATCH};
 use http::{Request, StatusCode};
 use kube::client::Body;
 use kube::{Client, Resource as _};
-use serde_json::Value;
 use tokio::time::timeout;
 
-use fit::missing;
+use fit::{Published, missing};
 use relaybook_api::Pipeline;
 use relaybook_telemetry::chain;
 
@@ -142,18 +141,21 @@ impl CrdChecker {
                 let unknown = || CrdState::Unknown("the API server answered 304 to a request without an ETag".to_owned());
                 Ok(self.last.as_ref().map_or_else(unknown, |(_, found)| found.clone()))
             }
-            StatusCode::NOT_FOUND => apart(|| Ok(classify(&missing(&relaybook_api::crds(), &Value::Null)))).await,
+            StatusCode::NOT_FOUND => apart(|| Ok(classify(&missing(&relaybook_api::crds(), &Published::default())))).await,
             StatusCode::FORBIDDEN => Ok(CrdState::Forbidden),
             other => Ok(CrdState::Unknown(format!("the API server answers {other}"))),
         }
     }
 }
 
-/// Compares in a thread of its own. The schemas need 20 MiB for a moment. The allocator can reuse what a thread leaves when it ends. What a
+/// Compares in a thread of its own. The schemas need some MiB for a moment. The allocator can reuse what a thread leaves when it ends. What a
 /// thread of the runtime has used stays with that thread.
 async fn apart(compare: impl FnOnce() -> kube::Result<CrdState> + Send + 'static) -> kube::Result<CrdState> {
     let (done, found) = tokio::sync::oneshot::channel();
-    std::thread::spawn(move || done.send(compare()));
+    let thread = std::thread::Builder::new().name("crds".to_owned());
+    if let Err(error) = thread.spawn(move || done.send(compare())) {
+        return Ok(CrdState::Unknown(format!("no thread for the comparison: {error}")));
+    }
     found.await.unwrap_or_else(|_| Ok(CrdState::Unknown("the comparison ended early".to_owned())))
 }
 
