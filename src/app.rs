@@ -15,7 +15,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future;
-use ipnet::IpNet;
 use kube::Client;
 use thiserror::Error;
 use tokio::runtime::Handle;
@@ -25,20 +24,16 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::http::{self, Gates, Served};
+use crate::options::{Controller, Options};
 pub use connect::{Access, Server};
 use exporting::Exporting;
-pub use exporting::Tracing;
 use hooks::Hooks;
-pub use page::{PageOptions, page};
+pub use page::page;
 use part::{Part, first_ended};
-use relaybook_api::values::refs::ObjectName;
-use relaybook_api::values::shard::Sharding;
 use relaybook_deliveries::dispatch::{self, Given};
 use relaybook_deliveries::outbox::{self, DeliveryIndex, Direct, Journal, Limits, Parts, PipelineIndex};
-pub use relaybook_egress::{Collector, Proxy};
-use relaybook_egress::{Policy, SecretWatches, Sender};
+use relaybook_egress::{SecretWatches, Sender};
 use relaybook_pipelines::pipeline;
-pub use relaybook_pipelines::sets::{Follow, Followed};
 use relaybook_runtime::installed;
 use relaybook_runtime::leader::Lease;
 use relaybook_runtime::limiter::NamespaceLimiter;
@@ -61,85 +56,6 @@ const PIPELINES: usize = 64;
 const STOP: Duration = Duration::from_secs(25);
 /// Additional time to release the Leases.
 const RELEASE: Duration = Duration::from_secs(4);
-
-/// A controller that can run alone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Controller {
-    /// Observes application objects and writes the change log.
-    Pipeline,
-    /// Reads the change log, records Deliveries and sends them.
-    Dispatch,
-    /// Promotes revisions from one environment to the next, and records it in Promotions.
-    Promote,
-}
-
-impl Controller {
-    /// Returns the Lease of this controller.
-    const fn lease(self) -> metrics::Lease {
-        match self {
-            Self::Pipeline => metrics::Lease::Pipeline,
-            Self::Dispatch => metrics::Lease::Dispatch,
-            Self::Promote => metrics::Lease::Promote,
-        }
-    }
-}
-
-/// The options of `relaybook run`.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// Which controllers to run.
-    pub controllers: Vec<Controller>,
-    /// The namespace of the process, which contains its Leases.
-    pub namespace: String,
-    /// Name of the ConfigMap with the global configuration, in this namespace.
-    pub config_map: String,
-    /// The holder identity in the Leases.
-    pub identity: String,
-    /// Namespaces to watch; empty: all.
-    pub watch_namespaces: Vec<String>,
-    /// Name of the local cluster.
-    pub cluster_name: String,
-    /// Maximum number of concurrent requests.
-    pub workers: usize,
-    /// Total number of settled Deliveries to keep.
-    pub keep_deliveries: usize,
-    /// Allow `http` for all receivers.
-    pub allow_http: bool,
-    /// Addresses to allow although they are refused by default.
-    pub allow_destinations: Vec<IpNet>,
-    /// Addresses to refuse.
-    pub deny_destinations: Vec<IpNet>,
-    /// The proxy for all requests to receivers.
-    pub proxy: Option<Proxy>,
-    /// Tracing options. `None`: nothing is traced.
-    pub tracing: Option<Tracing>,
-    /// Allow targets only in the namespace of the pipeline.
-    pub no_cross_namespace_refs: bool,
-    /// Watch the `BundleDeployments` of Fleet in all namespaces.
-    pub fleet_everywhere: bool,
-    /// The shard of this process, and all shards.
-    pub sharding: Sharding,
-    /// Make the pipelines of `PipelineSets`.
-    pub pipeline_sets: bool,
-    /// Kinds of which every object has a pipeline.
-    pub follow: Follow,
-    /// A remote cluster that has not answered for this time is offline.
-    pub cluster_grace: Duration,
-    /// Allow remote clusters without TLS, or without verification of their certificates.
-    pub allow_insecure_clusters: bool,
-    /// The address for health and metrics.
-    pub http_addr: SocketAddr,
-    /// The address for hooks. `None`: there are none.
-    pub hooks_addr: Option<SocketAddr>,
-    /// The audit page.
-    pub page: PageOptions,
-    /// The context of the kubeconfig.
-    pub context: Option<String>,
-    /// The runtime for requests to receivers.
-    pub sending: Handle,
-    /// The runtime for calls and watches on remote clusters.
-    pub remote: Handle,
-}
 
 /// Why the process cannot start, or had to exit.
 #[derive(Debug, Error)]
@@ -180,7 +96,9 @@ pub enum AppError {
 }
 
 /// Runs until SIGTERM or SIGINT, or until a part ends that must keep running.
-pub async fn run(options: Options) -> Result<(), AppError> {
+///
+/// `sending` is the runtime for requests to receivers, and `remote` the one for calls and watches on remote clusters.
+pub async fn run(options: Options, sending: Handle, remote: Handle) -> Result<(), AppError> {
     let stop = CancellationToken::new();
     let mut signals = Signals::new()?;
     let access = Access { context: options.context.clone(), ..Access::default() };
@@ -188,12 +106,12 @@ pub async fn run(options: Options) -> Result<(), AppError> {
     let (metrics, gates) = (Metrics::new(), Gates::default());
     // This gate is opened after all other gates are added. So the process is never ready before they exist.
     let definitions = gates.add("definitions");
-    let (tracer, exporting) = Exporting::start(&options, &metrics)?;
+    let (tracer, exporting) = Exporting::start(&options, &sending, &metrics)?;
     let listener = http::listen(options.http_addr).map_err(|source| AppError::Listen { addr: options.http_addr, source })?;
     let address = listener.local_addr().map_err(|source| AppError::Listen { addr: options.http_addr, source })?;
     tracing::info!(%address, namespace = %options.namespace, controllers = ?options.controllers, version = env!("CARGO_PKG_VERSION"), "listening");
     let mut parts = vec![Part::default()];
-    let runtimes = vec![Handle::current(), options.remote.clone()];
+    let runtimes = vec![Handle::current(), remote.clone()];
     let served = Served { metrics: metrics.clone(), gates: gates.clone(), runtimes };
     let serving = http::serve(listener, served, stop.clone());
     parts[0].tasks.spawn(async {
@@ -206,7 +124,7 @@ pub async fn run(options: Options) -> Result<(), AppError> {
     }
     for &controller in &options.controllers {
         // Exported from the start: a process that waits for its CRDs holds no Lease, and an alert must detect that.
-        metrics.lease_held(&options.sharding.lease(controller.lease().as_str()), false);
+        metrics.lease_held(&options.sharding().lease(controller.lease().as_str()), false);
     }
     let checker = match signals.or(installed::fits(&client)).await {
         Ok(checker) => checker,
@@ -217,7 +135,8 @@ pub async fn run(options: Options) -> Result<(), AppError> {
             return Ok(());
         }
     };
-    let started = start(&options, (&client, &access), (&metrics, &tracer, &gates), &mut parts, &stop).await;
+    let started =
+        start(&options, (&client, &access), (&metrics, &tracer, &gates), (&sending, &remote), &mut parts, &stop).await;
     let ended = if started.is_ok() {
         definitions.open();
         tokio::select! {
@@ -243,24 +162,25 @@ async fn start(
     options: &Options,
     (client, access): (&Client, &Access),
     (metrics, tracer, gates): (&Metrics, &Tracer, &Gates),
+    (sending, remote): (&Handle, &Handle),
     parts: &mut Vec<Part>,
     stop: &CancellationToken,
 ) -> Result<(), AppError> {
     let hooks = options.hooks_addr.map(|address| (address, Hooks::new(options, client, metrics, stop)));
-    if options.controllers.contains(&Controller::Pipeline) {
+    if options.runs(Controller::Pipeline) {
         let dedicated = access.client().await?;
         let (mut part, lease) = Part::with_lease(options, client, metrics::Lease::Pipeline, metrics, gates);
         let hooks = hooks.as_ref().map(|(_, hooks)| hooks);
-        start_pipeline(options, (client, dedicated), (lease, hooks), metrics, tracer, gates, &mut part.tasks, stop);
+        start_pipeline(options, (client, dedicated, remote), (lease, hooks), metrics, tracer, gates, &mut part.tasks, stop);
         parts.push(part);
     }
-    if options.controllers.contains(&Controller::Dispatch) {
+    if options.runs(Controller::Dispatch) {
         let (mut part, lease) = Part::with_lease(options, client, metrics::Lease::Dispatch, metrics, gates);
-        let started = start_dispatch(options, client, lease, metrics, tracer, gates, &mut part.tasks, stop);
+        let started = start_dispatch(options, (client, sending), lease, metrics, tracer, gates, &mut part.tasks, stop);
         parts.push(part);
         started?;
     }
-    if options.controllers.contains(&Controller::Promote) {
+    if options.runs(Controller::Promote) {
         let (mut part, lease) = Part::with_lease(options, client, metrics::Lease::Promote, metrics, gates);
         let started = promoting::start(options, client, lease, (metrics, gates), &mut part.tasks, stop);
         parts.push(part);
@@ -272,28 +192,10 @@ async fn start(
     Ok(())
 }
 
-/// Which destinations requests may have.
-fn egress(options: &Options) -> Policy {
-    Policy {
-        allow: options.allow_destinations.clone(),
-        deny: options.deny_destinations.clone(),
-        allow_http: options.allow_http,
-    }
-}
-
-/// The scopes of watches: one over all namespaces, or one for each namespace.
-fn scopes(options: &Options) -> Vec<Option<String>> {
-    if options.watch_namespaces.is_empty() {
-        return vec![None];
-    }
-    let names: std::collections::BTreeSet<_> = options.watch_namespaces.iter().cloned().collect();
-    names.into_iter().map(Some).collect()
-}
-
 #[expect(clippy::too_many_arguments, reason = "the composition root passes on the parts that it created")]
 fn start_pipeline(
     options: &Options,
-    (client, dedicated): (&Client, Client),
+    (client, dedicated, remote): (&Client, Client, &Handle),
     (lease, hooks): (Lease, Option<&Hooks>),
     metrics: &Metrics,
     tracer: &Tracer,
@@ -309,7 +211,7 @@ fn start_pipeline(
         fleet_everywhere: options.fleet_everywhere,
         cluster_grace: options.cluster_grace,
         insecure_clusters: options.allow_insecure_clusters,
-        remote: Some(options.remote.clone()),
+        remote: Some(remote.clone()),
     };
     let (caches, woken) = relaybook_clusters::Caches::new(client.clone(), dedicated, follow, metrics.clone());
     let how = pipeline::Options {
@@ -340,7 +242,7 @@ fn start_pipeline(
 #[expect(clippy::too_many_arguments, reason = "the composition root passes on the parts that it created")]
 fn start_dispatch(
     options: &Options,
-    client: &Client,
+    (client, sending): (&Client, &Handle),
     lease: Lease,
     metrics: &Metrics,
     tracer: &Tracer,
@@ -356,8 +258,8 @@ fn start_dispatch(
         journal: Journal::new(client.clone(), metrics.clone()),
         pipeline_index: PipelineIndex::default(),
         delivery_index: DeliveryIndex::default(),
-        sender: Arc::new(Sender::through(options.proxy.clone(), egress(options), secrets.secrets(), metrics.clone())?),
-        sending: options.sending.clone(),
+        sender: Arc::new(Sender::through(options.proxy.clone(), options.policy(), secrets.secrets(), metrics.clone())?),
+        sending: sending.clone(),
         client: client.clone(),
         cluster_name: options.cluster_name.clone(),
         page_url: options.page.url.clone(),
@@ -370,11 +272,11 @@ fn start_dispatch(
     };
     let (notes, news) = mpsc::channel(NOTES);
     // Deliveries of cluster-wide notifications are stored in the namespace of the global configuration.
-    let mut kept = scopes(options);
+    let mut kept = options.scopes();
     if !kept.contains(&None) && !options.watch_namespaces.contains(&options.namespace) {
         kept.push(Some(options.namespace.clone()));
     }
-    let limits = Limits { workers: options.workers, keep: options.keep_deliveries };
+    let limits = Limits { workers: usize::from(options.workers), keep: options.keep_deliveries };
     let deliveries = outbox::start(parts, limits, kept, notes, move || recorded.open(), tasks, stop);
     let (events, write_events) = events(client.clone(), metrics.clone(), stop.clone());
     tasks.spawn(async {
@@ -389,11 +291,11 @@ fn start_dispatch(
         cross_namespace_refs: !options.no_cross_namespace_refs,
         deliveries,
         secrets,
-        policy: egress(options),
+        policy: options.policy(),
         events,
         metrics: metrics.clone(),
-        namespaces: scopes(options),
-        config_map: ObjectName { namespace: options.namespace.clone(), name: options.config_map.clone() },
+        namespaces: options.scopes(),
+        config_map: options.global(),
     };
     dispatch::start(given, news, move || dispatching.open(), tasks, stop);
     Ok(())

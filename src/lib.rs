@@ -48,6 +48,7 @@
 //! | [`cli`] | the command line; each command calls one function of a crate |
 //! | [`hooks`] | signed requests that approve a promotion, or request a check of promotions |
 //! | [`http`] | health, readiness and metrics; the ports for hooks and for the audit page |
+//! | [`options`] | the options of `relaybook run`, and the values of options that commands share |
 //!
 //! `tests/architecture` checks what Cargo cannot. `docs/design.md` explains the reasons, and `docs/contributing/glossary.md` the words.
 #![forbid(unsafe_code)]
@@ -57,3 +58,4 @@ pub mod app;
 pub mod cli;
 pub mod hooks;
 pub mod http;
+pub mod options;

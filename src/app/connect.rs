@@ -5,24 +5,30 @@
 
 use std::path::PathBuf;
 
+use clap::Args;
 use kube::Client;
 use kube::client::ClientBuilder;
 use kube::config::{AuthInfo, Config, KubeConfigOptions, Kubeconfig, NamedContext};
 
 use super::AppError;
 
-/// The API server to use, and the user to impersonate.
-#[derive(Clone, Debug, Default)]
+/// The API server to use, and the user to impersonate. The flags have the names that kubectl uses.
+#[derive(Clone, Debug, Default, Args)]
 pub struct Access {
-    /// A kubeconfig that replaces `KUBECONFIG` and `~/.kube/config`.
+    /// The kubeconfig to use [default: `KUBECONFIG`, or `~/.kube/config`].
+    #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
-    /// A context of the kubeconfig that replaces its current context.
+    /// The context of the kubeconfig to use.
+    #[arg(long, env = "RELAYBOOK_CONTEXT")]
     pub context: Option<String>,
-    /// The user to impersonate, with these groups.
+    /// The user to impersonate. The user of the kubeconfig needs the permission for it.
+    #[arg(long = "as", value_name = "USER")]
     pub user: Option<String>,
-    /// The groups to impersonate.
+    /// A group to impersonate; can be repeated.
+    #[arg(long = "as-group", value_name = "GROUP", requires = "user")]
     pub groups: Vec<String>,
     /// Whether `HTTPS_PROXY` sets the proxy, as for kubectl. The controller has its own setting for outgoing requests.
+    #[arg(skip = true)]
     pub proxy_of_environment: bool,
 }
 
@@ -73,6 +79,19 @@ impl Access {
         }
         let client = ClientBuilder::try_from(config).map_err(|e| AppError::Client(Box::new(e)))?;
         Ok(client.with_layer(&relaybook_clusters::Deadline::HEAD).build())
+    }
+
+    /// Returns these flags as a person would write them.
+    pub(crate) fn flags(&self) -> String {
+        let quoted = |text: &str| {
+            let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@".contains(c);
+            if text.chars().all(is_plain) { text.to_owned() } else { format!("'{}'", text.replace('\'', "'\\''")) }
+        };
+        let kubeconfig = self.kubeconfig.as_ref().map(|file| file.display().to_string());
+        let single = [("--kubeconfig", kubeconfig), ("--context", self.context.clone()), ("--as", self.user.clone())];
+        let groups = self.groups.iter().map(|group| ("--as-group", Some(group.clone())));
+        let all = single.into_iter().chain(groups).filter_map(|(flag, text)| Some(format!("{flag} {}", quoted(&text?))));
+        all.collect::<Vec<_>>().join(" ")
     }
 
     /// Returns the server that a client uses, as far as it is known. Returns no error, because it is used to describe another error.

@@ -2,25 +2,18 @@
 
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::{AppError, Options};
-use relaybook_egress::{Collector, Exporter};
-use relaybook_telemetry::{Metrics, Sample, Tracer};
+use super::AppError;
+use crate::options::Options;
+use relaybook_egress::Exporter;
+use relaybook_telemetry::{Metrics, Tracer};
 
 /// Time to export the remaining spans after all other parts have ended.
 const FLUSH: Duration = Duration::from_secs(2);
-
-/// Which changes are traced, and where spans are sent.
-#[derive(Clone, Debug)]
-pub struct Tracing {
-    /// The collector that receives the spans.
-    pub collector: Collector,
-    /// The share of changes that is traced.
-    pub sample: Sample,
-}
 
 /// The exporter, if tracing is on.
 pub(super) struct Exporting {
@@ -31,16 +24,16 @@ pub(super) struct Exporting {
 impl Exporting {
     /// Starts the exporter on the runtime for requests to receivers. So a collector whose response never ends keeps no other threads
     /// busy.
-    pub(super) fn start(options: &Options, metrics: &Metrics) -> Result<(Tracer, Self), AppError> {
+    pub(super) fn start(options: &Options, sending: &Handle, metrics: &Metrics) -> Result<(Tracer, Self), AppError> {
         let closing = CancellationToken::new();
-        let Some(Tracing { collector, sample }) = options.tracing.clone() else {
+        let Some(collector) = options.tracing.collector.clone() else {
             return Ok((Tracer::default(), Self { closing, task: None }));
         };
         tracing::info!(%collector, "exporting spans");
         let about = [("service.instance.id", options.identity.clone()), ("k8s.namespace.name", options.namespace.clone())];
-        let (tracer, spans) = Tracer::on(sample, metrics.clone());
+        let (tracer, spans) = Tracer::on(options.tracing.sample, metrics.clone());
         let exporter = Exporter::new(collector, &about, spans, metrics.clone())?;
-        let task = options.sending.spawn(exporter.run(closing.clone()));
+        let task = sending.spawn(exporter.run(closing.clone()));
         Ok((tracer, Self { closing, task: Some(AbortOnDropHandle::new(task)) }))
     }
 

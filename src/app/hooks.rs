@@ -8,9 +8,10 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::{AppError, Options, Part, scopes};
+use super::{AppError, Part};
 use crate::hooks::{Given, Service};
 use crate::http::{self, Gates};
+use crate::options::Options;
 use relaybook_core::reading::Follower;
 use relaybook_egress::Secrets;
 use relaybook_runtime::report::events::events;
@@ -34,7 +35,7 @@ impl Hooks {
             write_events.await;
             "writing events"
         });
-        let given = Given { client: client.clone(), namespaces: scopes(options), events, metrics: metrics.clone() };
+        let given = Given { client: client.clone(), namespaces: options.scopes(), events, metrics: metrics.clone() };
         Self { service: Service::new(given), part }
     }
 

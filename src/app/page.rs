@@ -7,25 +7,11 @@ use secrecy::SecretString;
 use tokio_util::sync::CancellationToken;
 
 use super::signals::Signals;
-use super::{Access, AppError, Options, Part, egress};
+use super::{Access, AppError, Part};
 use crate::http;
-use relaybook_api::values::permalink::PageUrl;
-use relaybook_api::values::refs::ObjectName;
+use crate::options::Options;
 use relaybook_page::{Own, Page, Seal, SealError, Settings, Tokens};
 use relaybook_tools::preview::{Egress, TestSender};
-
-/// The options of the page that `relaybook run` serves.
-#[derive(Clone, Debug, Default)]
-pub struct PageOptions {
-    /// The address to listen on. `None`: there is no page in this process.
-    pub address: Option<SocketAddr>,
-    /// The URL under which users reach the page, also if another process serves it.
-    pub url: Option<PageUrl>,
-    /// Whether people can send deliveries again, and tests.
-    pub actions: bool,
-    /// The key of the cookies. `None`: a key of the process.
-    pub key: Option<SecretString>,
-}
 
 /// Listens on `address`. The page has a client without credentials, so it has only the permissions of the tokens that it is given.
 pub(super) async fn start(
@@ -40,13 +26,13 @@ pub(super) async fn start(
     let texts = |all: &[ipnet::IpNet]| all.iter().map(ToString::to_string).collect::<Vec<_>>();
     let settings = Settings {
         cluster_name: options.cluster_name.clone(),
-        config_map: ObjectName { namespace: options.namespace.clone(), name: options.config_map.clone() },
+        config_map: options.global(),
         allow_http: options.allow_http,
         egress: Egress::new(&texts(&options.allow_destinations), &texts(&options.deny_destinations)),
         actions: options.page.actions,
         flags: String::new(),
         url: options.page.url.clone(),
-        tests: TestSender { policy: egress(options), proxy: options.proxy.clone() },
+        tests: TestSender { policy: options.policy(), proxy: options.proxy.clone() },
     };
     let seal = match &options.page.key {
         Some(key) => Seal::from_secret(key)?,

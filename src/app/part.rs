@@ -7,8 +7,9 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use super::{Options, RELEASE, STOP};
+use super::{RELEASE, STOP};
 use crate::http::Gates;
+use crate::options::Options;
 use relaybook_runtime::leader::{Keeper, Lease, Named};
 use relaybook_telemetry::{Metrics, metrics};
 
@@ -32,7 +33,7 @@ impl Part {
         let mut part = Self::default();
         let (gate, stop) = (gates.add(label.as_str()), part.release.clone());
         let (namespace, identity) = (options.namespace.clone(), options.identity.clone());
-        let named = Named { namespace, name: label.as_str(), sharding: options.sharding.clone(), identity };
+        let named = Named { namespace, name: label.as_str(), sharding: options.sharding(), identity };
         let (keeper, lease) = Keeper::new(client.clone(), named, metrics.clone(), move || gate.open());
         part.keeper.spawn(async {
             keeper.run(stop).await;

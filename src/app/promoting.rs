@@ -4,8 +4,9 @@ use kube::Client;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::{AppError, Options};
+use super::AppError;
 use crate::http::Gates;
+use crate::options::Options;
 use relaybook_egress::{SecretWatches, Sender};
 use relaybook_runtime::leader::Lease;
 use relaybook_runtime::report::events::events;
@@ -35,7 +36,7 @@ pub(super) fn start(
         max_looks: PIPELINES,
     };
     let secrets = SecretWatches::new(client.clone(), lease.term_numbers(), metrics.clone());
-    let sender = Sender::through(options.proxy.clone(), super::egress(options), secrets.secrets(), metrics.clone())?;
+    let sender = Sender::through(options.proxy.clone(), options.policy(), secrets.secrets(), metrics.clone())?;
     let (outside, reports) = ((secrets, sender), (events, metrics.clone()));
     let context = relaybook_promotions::Context::new(client.clone(), lease, how, outside, reports, stop.clone());
     let running = relaybook_promotions::run(context, move || promoting.open());

@@ -4,7 +4,7 @@ use kube::Client;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::Options;
+use crate::options::Options;
 use relaybook_runtime::leader::Lease;
 use relaybook_runtime::published::{Dispatch, Entry, Pipeline, publish_while_leader};
 
@@ -18,7 +18,7 @@ pub(super) fn dispatch(
     let texts = |all: &[ipnet::IpNet]| all.iter().map(ToString::to_string).collect();
     let of = Dispatch {
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        watch_namespaces: watched(options),
+        watch_namespaces: options.watched(),
         cluster_name: options.cluster_name.clone(),
         config_map: options.config_map.clone(),
         allow_http: options.allow_http,
@@ -38,17 +38,12 @@ pub(super) fn pipeline(
 ) {
     let of = Pipeline {
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        watch_namespaces: watched(options),
+        watch_namespaces: options.watched(),
         cluster_name: options.cluster_name.clone(),
         no_cross_namespace_refs: options.no_cross_namespace_refs,
         allow_insecure_clusters: options.allow_insecure_clusters,
     };
     start(Entry::of_pipeline(&options.namespace, &of), (client, lease), tasks, stop);
-}
-
-/// The watched namespaces, sorted, so that the same flags give the same text.
-fn watched(options: &Options) -> Vec<String> {
-    super::scopes(options).into_iter().flatten().collect()
 }
 
 fn start(

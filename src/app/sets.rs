@@ -5,11 +5,11 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::Options;
 use crate::http::Gates;
+use crate::options::Options;
 use relaybook_clusters::Caches;
 use relaybook_core::reading::{Follower, FollowerKind};
-use relaybook_pipelines::sets;
+use relaybook_pipelines::sets::{self, Follow};
 use relaybook_runtime::leader::Lease;
 use relaybook_runtime::pace::NamespacePace;
 use relaybook_telemetry::metrics::ApiWrite;
@@ -27,7 +27,7 @@ pub(super) fn start(
     tasks: &mut JoinSet<&'static str>,
     stop: &CancellationToken,
 ) -> mpsc::Receiver<Follower> {
-    if !options.pipeline_sets {
+    if options.no_pipeline_sets {
         return woken;
     }
     let ready = gates.add("pipeline-sets");
@@ -43,7 +43,7 @@ pub(super) fn start(
             namespace: options.namespace.clone(),
             watch_namespaces: options.watch_namespaces.clone(),
             cross_namespace_refs: !options.no_cross_namespace_refs,
-            follow: options.follow.clone(),
+            follow: Follow { kinds: options.follow.clone(), layers: options.follow_layers },
         },
         pace: NamespacePace::new(ApiWrite::PipelineOfSet, metrics.clone()),
         metrics: metrics.clone(),

@@ -7,9 +7,9 @@ use clap::Args;
 use http::Uri;
 use tokio::time::{Instant, sleep};
 
-use super::grace;
-use super::shared::Connection;
-use crate::app::Controller;
+use crate::app::Access;
+use crate::options::Controller;
+use crate::options::values::{CONFIG_MAP, grace, own_namespace};
 use relaybook_api::values::shard::Sharding;
 use relaybook_tools::check::{Account, Installation, check as ask};
 
@@ -22,10 +22,10 @@ pub(super) struct CheckArgs {
     #[arg(long, env = "RELAYBOOK_CONTROLLERS", value_delimiter = ',', default_value = "pipeline,dispatch,promote")]
     controllers: Vec<Controller>,
     /// The namespace of the controllers [default: `$POD_NAMESPACE` or relaybook-system].
-    #[arg(short, long, env = "RELAYBOOK_NAMESPACE")]
-    namespace: Option<String>,
+    #[arg(short, long, env = "RELAYBOOK_NAMESPACE", default_value_t = own_namespace(), hide_default_value = true)]
+    namespace: String,
     /// The ConfigMap of the global configuration, as in `relaybook run --config-map`.
-    #[arg(long, env = "RELAYBOOK_CONFIG_MAP", default_value = "relaybook-config", value_name = "NAME")]
+    #[arg(long, env = "RELAYBOOK_CONFIG_MAP", default_value = CONFIG_MAP, value_name = "NAME")]
     config_map: String,
     /// The watched namespaces, as in `relaybook run --watch-namespace`; can be repeated [default: all].
     #[arg(long, env = "RELAYBOOK_WATCH_NAMESPACE", value_delimiter = ',', value_name = "NS")]
@@ -47,24 +47,23 @@ pub(super) struct CheckArgs {
     #[arg(long, value_name = "DURATION", value_parser = grace)]
     wait: Option<Duration>,
     #[command(flatten)]
-    pub(super) connection: Connection,
+    pub(super) access: Access,
 }
 
 /// Prints the result of each check, and fails if one check fails.
 pub(super) async fn check(args: CheckArgs) -> anyhow::Result<()> {
-    let own = || std::env::var("POD_NAMESPACE").ok().filter(|value| !value.is_empty());
     let installation = Installation {
         pipeline: args.controllers.contains(&Controller::Pipeline),
         dispatch: args.controllers.contains(&Controller::Dispatch),
         promote: args.controllers.contains(&Controller::Promote),
-        namespace: args.namespace.or_else(own).unwrap_or_else(|| "relaybook-system".to_owned()),
+        namespace: args.namespace,
         watch_namespaces: args.watch_namespace,
         config_map: args.config_map,
         no_pipeline_sets: args.no_pipeline_sets,
         sharding: Sharding { id: args.shard_id.unwrap_or_default(), ..Sharding::default() },
     };
     let account = args.service_account.map_or(Account::Own, Account::ServiceAccount);
-    let client = args.connection.client().await?;
+    let client = args.access.client().await?;
     let end = Instant::now() + args.wait.unwrap_or_default();
     let findings = loop {
         let is_over = Instant::now() + AGAIN > end;

@@ -63,8 +63,7 @@ enum Item<'a> {
 /// of the controller and the global configuration. It reads no Secrets.
 pub(super) async fn explain(args: ExplainArgs) -> anyhow::Result<()> {
     let ExplainArgs { place, running, .. } = &args;
-    let client = place.client().await?;
-    let namespace = place.namespace(&client);
+    let (client, namespace) = place.open().await?;
     let pipeline = live::pipeline(&client, &namespace, &args.pipeline).await?;
     let settings = running.resolve(Some(&client), &namespace).await?;
     let known = Known {

@@ -1,8 +1,7 @@
-//! `relaybook page`: the audit page on this machine; and the flags of the page in the cluster.
+//! `relaybook page`: the audit page on this machine.
 
 use std::fs::OpenOptions;
 use std::io::Write as _;
-use std::net::SocketAddr;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -10,42 +9,10 @@ use std::process::{Command, Stdio};
 use clap::Args;
 use secrecy::{ExposeSecret as _, SecretString};
 
-use super::shared::Connection;
 use super::shared::running::Running;
-use crate::app::{self, PageOptions};
-use relaybook_api::values::permalink::PageUrl;
+use crate::app::{self, Access};
 use relaybook_page::Settings;
 use relaybook_tools::preview::TestSender;
-
-/// The flags of the page in the cluster.
-#[derive(Debug, Args)]
-#[allow(clippy::struct_field_names, reason = "the names of the flags")]
-pub(super) struct ServeArgs {
-    /// The address of the audit page, which people with a token of the cluster can open [default: no page].
-    #[arg(long, env = "RELAYBOOK_PAGE_ADDR", value_name = "ADDR")]
-    page_addr: Option<SocketAddr>,
-    /// The URL under which users reach the audit page, such as `https://relaybook.example.com`. Templates use it for links, and the page
-    /// answers only to this host and to localhost.
-    #[arg(long, env = "RELAYBOOK_PAGE_URL", value_name = "URL")]
-    page_url: Option<PageUrl>,
-    /// Let people send deliveries again, and tests, from the audit page, with their own permissions.
-    #[arg(long, env = "RELAYBOOK_PAGE_ACTIONS", requires = "page_addr")]
-    page_actions: bool,
-    /// A file with the key of the cookies of the audit page. All replicas need the same key [default: a key of the process].
-    #[arg(long, env = "RELAYBOOK_PAGE_KEY_FILE", requires = "page_addr", value_name = "FILE")]
-    page_key_file: Option<PathBuf>,
-}
-
-impl ServeArgs {
-    /// Reads the file with the key.
-    pub(super) fn options(self) -> anyhow::Result<PageOptions> {
-        let key = self.page_key_file.map(|file| {
-            let text = std::fs::read_to_string(&file);
-            text.map(SecretString::from).map_err(|e| anyhow::anyhow!("--page-key-file {}: {e}", file.display()))
-        });
-        Ok(PageOptions { address: self.page_addr, url: self.page_url, actions: self.page_actions, key: key.transpose()? })
-    }
-}
 
 #[derive(Debug, Args)]
 pub(super) struct PageArgs {
@@ -59,15 +26,14 @@ pub(super) struct PageArgs {
     #[arg(long)]
     no_actions: bool,
     #[command(flatten)]
-    pub(super) connection: Connection,
+    pub(super) access: Access,
     #[command(flatten)]
     running: Running,
 }
 
 /// Serves the page until the command is stopped.
 pub(super) async fn page(args: PageArgs) -> anyhow::Result<()> {
-    let access = args.connection.access();
-    let client = access.client().await?;
+    let client = args.access.client().await?;
     let running = args.running.resolve(Some(&client), client.default_namespace()).await?;
     let settings = Settings {
         cluster_name: running.cluster_name.clone(),
@@ -76,7 +42,7 @@ pub(super) async fn page(args: PageArgs) -> anyhow::Result<()> {
         url: running.page_url.clone(),
         egress: running.egress,
         actions: !args.no_actions,
-        flags: args.connection.flags(),
+        flags: args.access.flags(),
         // The person who runs the command decides about the network of this machine.
         tests: TestSender::anywhere(running.allow_http),
     };
@@ -92,7 +58,7 @@ pub(super) async fn page(args: PageArgs) -> anyhow::Result<()> {
             }
         }
     };
-    Ok(app::page(&access, args.port, settings, begun).await?)
+    Ok(app::page(&args.access, args.port, settings, begun).await?)
 }
 
 /// A file that leads a browser to the address. Other users of the machine can see the arguments of programs, but not this file.

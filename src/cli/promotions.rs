@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use clap::{Args, ValueEnum};
 
-use super::audit::{line, shown};
+use super::shared::table::{Table, shown};
 use super::shared::{Place, named};
 use relaybook_api::promotion::Phase;
 use relaybook_api::{Time, now};
@@ -37,8 +37,7 @@ enum Output {
 
 /// Prints the requested promotions.
 pub(super) async fn promotions(args: PromotionsArgs) -> anyhow::Result<()> {
-    let client = args.place.client().await?;
-    let own = args.place.namespace(&client);
+    let (client, own) = args.place.open().await?;
     let namespace = Some(own.as_str()).filter(|_| !args.all_namespaces);
     let mut rows: Vec<Row> = list(&client, namespace).await?.into_iter().map(Row::from).collect();
     if let Some(pipeline) = &args.pipeline {
@@ -52,7 +51,11 @@ pub(super) async fn promotions(args: PromotionsArgs) -> anyhow::Result<()> {
             writeln!(out)?;
         }
         _ if rows.is_empty() => writeln!(io::stderr(), "no promotions found")?,
-        output => table(&mut out, &rows, (args.all_namespaces, output == Output::Wide), now())?,
+        output => {
+            let now = now();
+            let mut table = table(args.all_namespaces, output == Output::Wide);
+            table.write(&mut out, rows.iter().map(|row| cells(row, now)))?;
+        }
     }
     Ok(out.flush()?)
 }
@@ -62,19 +65,9 @@ const COLUMNS: [&str; 10] =
 /// Number of columns that only the wide format has. They are the last ones.
 const WIDE: usize = 2;
 
-/// Prints the table: with the column of the namespace, and with the wide columns.
-fn table(out: &mut impl Write, rows: &[Row], (all_namespaces, is_wide): (bool, bool), now: Time) -> io::Result<()> {
-    let shown = usize::from(!all_namespaces)..COLUMNS.len() - if is_wide { 0 } else { WIDE };
-    let head = COLUMNS.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
-    let lines: Vec<Vec<String>> = std::iter::once(head).chain(rows.iter().map(|row| cells(row, now))).collect();
-    let lines: Vec<&[String]> = lines.iter().map(|cells| &cells[shown.clone()]).collect();
-    let mut widths = vec![0; shown.len()];
-    for cells in &lines {
-        for (width, cell) in widths.iter_mut().zip(*cells) {
-            *width = (*width).max(cell.chars().count());
-        }
-    }
-    lines.iter().try_for_each(|cells| writeln!(out, "{}", line(cells, &widths)))
+/// Returns the table: with the column of the namespace, and with the wide columns.
+fn table(all_namespaces: bool, is_wide: bool) -> Table {
+    Table::new(&COLUMNS.map(|name| (name, 0)), usize::from(!all_namespaces)..COLUMNS.len() - if is_wide { 0 } else { WIDE })
 }
 
 /// Returns the cells of a row. Revisions, reasons and messages are escaped and cut. Names and URLs are not cut, because users copy them.
@@ -127,9 +120,9 @@ mod tests {
         promotion.into()
     }
 
-    fn printed(rows: &[Row], columns: (bool, bool)) -> Vec<String> {
+    fn printed(rows: &[Row], all_namespaces: bool, is_wide: bool) -> Vec<String> {
         let (mut out, now) = (Vec::new(), "2026-01-01T02:30:00Z".parse().unwrap());
-        table(&mut out, rows, columns, now).unwrap();
+        table(all_namespaces, is_wide).write(&mut out, rows.iter().map(|row| cells(row, now))).unwrap();
         String::from_utf8(out).unwrap().lines().map(str::to_owned).collect()
     }
 
@@ -140,14 +133,14 @@ mod tests {
             row("a\nb\u{1b}[2J", &serde_json::Value::Null),
         ];
         assert_eq!(
-            printed(&rows, (false, false)),
+            printed(&rows, false, false),
             [
                 r"NAME         PIPELINE   ENVIRONMENT   REVISION        PHASE     REASON            AGE",
                 r"web-prod-1   web        prod          6.5.1           Pending   WaitingApproval   2h",
                 r"web-prod-1   web        prod          a\nb\u{1b}[2J   -         -                 2h",
             ]
         );
-        let all = printed(&rows, (true, false));
+        let all = printed(&rows, true, false);
         assert!(all[1].starts_with("team-a      web-prod-1   "), "{all:?}");
     }
 
@@ -156,7 +149,7 @@ mod tests {
         let status =
             json!({"phase": "Open", "reason": "Opened", "location": "https://e.com/p/7", "message": "waiting\nfor 7"});
         assert_eq!(
-            printed(&[row("2", &status)], (false, true)),
+            printed(&[row("2", &status)], false, true),
             [
                 r"NAME         PIPELINE   ENVIRONMENT   REVISION   PHASE   REASON   AGE   URL                 MESSAGE",
                 r"web-prod-1   web        prod          2          Open    Opened   2h    https://e.com/p/7   waiting\nfor 7",

@@ -5,9 +5,9 @@ use std::io::{self, Write};
 use clap::Args;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 
-use super::audit::span;
 use super::shared::named::{self, of_delivery};
 use super::shared::{Place, failure};
+use crate::options::values::span;
 use relaybook_api::{Outcome, now};
 use relaybook_tools::audit::{Filter, StateFilter, redeliver as mark, rows};
 
@@ -47,8 +47,7 @@ pub(super) struct RedeliverArgs {
 
 /// Marks the requested deliveries, prints each, and fails if one could not be marked.
 pub(super) async fn redeliver(args: RedeliverArgs) -> anyhow::Result<()> {
-    let client = args.place.client().await?;
-    let own = args.place.namespace(&client);
+    let (client, own) = args.place.open().await?;
     let those: Vec<(String, String)> = if args.parked {
         let since = args.since.map(|span| now().checked_sub(span)).transpose()?;
         let state = Some(StateFilter::Settled(Outcome::Parked));
@@ -83,7 +82,7 @@ pub(super) async fn redeliver(args: RedeliverArgs) -> anyhow::Result<()> {
             Err(error) if total == 1 => return Err(error.into()),
             Err(error) => {
                 failed += 1;
-                writeln!(io::stderr(), "relaybook: {}", failure::said(&error, &args.place.connection).await)?;
+                writeln!(io::stderr(), "relaybook: {}", failure::said(&error, &args.place.access).await)?;
             }
         }
     }

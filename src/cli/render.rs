@@ -79,10 +79,11 @@ fn receiver(text: &str) -> Result<Url, String> {
 /// request.
 pub(super) async fn render(args: RenderArgs) -> anyhow::Result<()> {
     // Files without a pipeline need no cluster.
-    let client = if args.pipeline.is_some() || args.files.is_empty() { Some(args.place.client().await?) } else { None };
-    let namespace = match &client {
-        Some(client) => args.place.namespace(client),
-        None => args.place.namespace.clone().unwrap_or_else(|| "default".to_owned()),
+    let (client, namespace) = if args.pipeline.is_some() || args.files.is_empty() {
+        let (client, namespace) = args.place.open().await?;
+        (Some(client), namespace)
+    } else {
+        (None, args.place.namespace.clone().unwrap_or_else(|| "default".to_owned()))
     };
     let files = manifests(&args, &namespace)?;
     let settings = args.running.resolve(client.as_ref(), &of_pipeline(&args, &files, &namespace)?).await?;

@@ -113,6 +113,7 @@ pub const OWNED: &[(&str, &[&str], &str)] = &[
             "page::service::strangers",
             "app::page",
             "cli::page",
+            "options",
         ],
         "one crate reads the credentials of receivers, one file those of clusters, and some the tokens of people",
     ),

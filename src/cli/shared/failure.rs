@@ -7,8 +7,7 @@ use std::error::Error;
 use kube::Error as KubeError;
 use kube::client::AuthError;
 
-use super::Connection;
-use crate::app::Server;
+use crate::app::{Access, Server};
 use relaybook_telemetry::{api_error, chain};
 
 /// Whether an error was caused by a call of the API server.
@@ -25,8 +24,8 @@ pub(crate) fn is_closed_pipe(error: &(dyn Error + 'static)) -> bool {
 }
 
 /// Returns the message about a failure after which the command continues.
-pub(crate) async fn said(error: &(dyn Error + 'static), connection: &Connection) -> String {
-    if is_of_server(error) { sentence(error, &connection.server().await) } else { chain(error) }
+pub(crate) async fn said(error: &(dyn Error + 'static), access: &Access) -> String {
+    if is_of_server(error) { sentence(error, &access.server().await) } else { chain(error) }
 }
 
 /// Whether a retry is useless, because the answer stays the same until a person changes something.

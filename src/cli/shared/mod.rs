@@ -4,25 +4,18 @@ pub(super) mod failure;
 pub(super) mod files;
 pub(super) mod named;
 pub(super) mod running;
+pub(super) mod table;
 
 use std::io::Write as _;
-use std::path::PathBuf;
 
 use clap::Args;
-use clap::builder::{PossibleValuesParser, TypedValueParser};
 use kube::Client;
 
-use crate::app::{Access, Followed, Server};
+use crate::app::Access;
+use crate::options::values::{CLUSTER_NAME, CONFIG_MAP, NAMESPACE};
 use relaybook_api::values::refs::ObjectName;
 use relaybook_settings::config::Global;
 use relaybook_tools::preview::live;
-
-/// Parses a kind of `--follow`.
-pub(super) fn followed() -> impl TypedValueParser<Value = Followed> {
-    let names = PossibleValuesParser::new(Followed::ALL.map(Followed::name));
-    let of = |name: String| Followed::ALL.into_iter().find(|kind| kind.name() == name);
-    names.try_map(move |name| of(name).ok_or("unknown kind"))
-}
 
 /// The cluster and the namespace of a command.
 #[derive(Clone, Debug, Args)]
@@ -31,67 +24,15 @@ pub(super) struct Place {
     #[arg(short, long)]
     pub(super) namespace: Option<String>,
     #[command(flatten)]
-    pub(super) connection: Connection,
+    pub(super) access: Access,
 }
 
 impl Place {
-    pub(super) async fn client(&self) -> anyhow::Result<Client> {
-        self.connection.client().await
-    }
-
-    pub(super) fn namespace(&self, client: &Client) -> String {
-        self.namespace.clone().unwrap_or_else(|| client.default_namespace().to_owned())
-    }
-}
-
-/// The cluster and the user of a command. The flags have the names that kubectl uses.
-#[derive(Clone, Debug, Args)]
-pub(super) struct Connection {
-    /// The kubeconfig to use [default: `KUBECONFIG`, or `~/.kube/config`].
-    #[arg(long, value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
-    /// The context of the kubeconfig to use.
-    #[arg(long, env = "RELAYBOOK_CONTEXT")]
-    context: Option<String>,
-    /// The user to impersonate. The user of the kubeconfig needs the permission for it.
-    #[arg(long = "as", value_name = "USER")]
-    user: Option<String>,
-    /// A group to impersonate; can be repeated.
-    #[arg(long = "as-group", value_name = "GROUP", requires = "user")]
-    groups: Vec<String>,
-}
-
-impl Connection {
-    pub(super) async fn client(&self) -> anyhow::Result<Client> {
-        Ok(self.access().client().await?)
-    }
-
-    /// Returns these flags as a person would write them.
-    pub(super) fn flags(&self) -> String {
-        let quoted = |text: &str| {
-            let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@".contains(c);
-            if text.chars().all(is_plain) { text.to_owned() } else { format!("'{}'", text.replace('\'', "'\\''")) }
-        };
-        let kubeconfig = self.kubeconfig.as_ref().map(|file| file.display().to_string());
-        let single = [("--kubeconfig", kubeconfig), ("--context", self.context.clone()), ("--as", self.user.clone())];
-        let groups = self.groups.iter().map(|group| ("--as-group", Some(group.clone())));
-        let all = single.into_iter().chain(groups).filter_map(|(flag, text)| Some(format!("{flag} {}", quoted(&text?))));
-        all.collect::<Vec<_>>().join(" ")
-    }
-
-    /// Returns the address of the API server, for messages.
-    pub(super) async fn server(&self) -> Server {
-        self.access().server().await
-    }
-
-    pub(super) fn access(&self) -> Access {
-        Access {
-            kubeconfig: self.kubeconfig.clone(),
-            context: self.context.clone(),
-            user: self.user.clone(),
-            groups: self.groups.clone(),
-            proxy_of_environment: true,
-        }
+    /// Returns a client, and the namespace.
+    pub(super) async fn open(&self) -> anyhow::Result<(Client, String)> {
+        let client = self.access.client().await?;
+        let namespace = self.namespace.clone().unwrap_or_else(|| client.default_namespace().to_owned());
+        Ok((client, namespace))
     }
 }
 
@@ -99,16 +40,16 @@ impl Connection {
 #[derive(Debug, Args)]
 pub(super) struct Installation {
     /// The name of the local cluster in the names of targets.
-    #[arg(long, env = "RELAYBOOK_CLUSTER_NAME", default_value = "in-cluster")]
+    #[arg(long, env = "RELAYBOOK_CLUSTER_NAME", default_value = CLUSTER_NAME)]
     pub(super) cluster_name: String,
     /// Allow http to any host, as `relaybook run --allow-http` does.
     #[arg(long, env = "RELAYBOOK_ALLOW_HTTP")]
     pub(super) allow_http: bool,
     /// The ConfigMap of the global configuration, as in `relaybook run --config-map`.
-    #[arg(long, env = "RELAYBOOK_CONFIG_MAP", default_value = "relaybook-config", value_name = "NAME")]
+    #[arg(long, env = "RELAYBOOK_CONFIG_MAP", default_value = CONFIG_MAP, value_name = "NAME")]
     config_map: String,
     /// The namespace of the controller and of that ConfigMap.
-    #[arg(long, env = "RELAYBOOK_CONTROLLER_NAMESPACE", default_value = "relaybook-system", value_name = "NAMESPACE")]
+    #[arg(long, env = "RELAYBOOK_CONTROLLER_NAMESPACE", default_value = NAMESPACE, value_name = "NAMESPACE")]
     controller_namespace: String,
 }
 

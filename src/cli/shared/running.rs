@@ -7,17 +7,13 @@ use kube::Client;
 use serde::Serialize;
 
 use super::global;
+use crate::options::values::{CLUSTER_NAME, CONFIG_MAP, NAMESPACE};
 use relaybook_api::values::permalink::PageUrl;
 use relaybook_api::values::refs::ObjectName;
 use relaybook_runtime::published::{Installation, LookupError, NAME, find};
 use relaybook_settings::config::Global;
 use relaybook_tools::check;
 use relaybook_tools::preview::Egress;
-
-/// The defaults of `relaybook run`. A command assumes them if nothing else is known.
-const CLUSTER_NAME: &str = "in-cluster";
-const CONFIG_MAP: &str = "relaybook-config";
-const NAMESPACE: &str = "relaybook-system";
 
 /// Flags of `relaybook run` that influence the result. Without a flag, the setting of the running controller applies.
 #[derive(Debug, Args)]
