@@ -5,7 +5,7 @@ mod exporting;
 mod hooks;
 mod page;
 mod part;
-mod promoting;
+mod process;
 mod publishing;
 mod sets;
 mod signals;
@@ -17,9 +17,9 @@ use std::time::Duration;
 use futures::future;
 use kube::Client;
 use thiserror::Error;
+use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
-use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -30,16 +30,14 @@ use exporting::Exporting;
 use hooks::Hooks;
 pub use page::page;
 use part::{Part, first_ended};
+use process::Process;
 use relaybook_deliveries::dispatch::{self, Given};
 use relaybook_deliveries::outbox::{self, DeliveryIndex, Direct, Journal, Limits, Parts, PipelineIndex};
 use relaybook_egress::{SecretWatches, Sender};
 use relaybook_pipelines::pipeline;
-use relaybook_runtime::installed;
-use relaybook_runtime::leader::Lease;
 use relaybook_runtime::limiter::NamespaceLimiter;
-use relaybook_runtime::report::events::events;
-use relaybook_telemetry::Tracer;
-use relaybook_telemetry::{Metrics, metrics};
+use relaybook_runtime::{Common, installed};
+use relaybook_telemetry::Metrics;
 use signals::Signals;
 
 /// Maximum number of notes from the delivery engine that wait for the dispatcher.
@@ -50,7 +48,7 @@ const OUTCOMES: usize = 256;
 const FAILURES: usize = 8;
 /// Maximum number of concurrent writes for Deliveries that wait or are canceled: a load that the API server handles well.
 const ASIDE: usize = 32;
-/// Maximum number of concurrent reconciles of pipelines.
+/// Maximum number of pipelines that a controller handles at once.
 const PIPELINES: usize = 64;
 /// Time to stop after the signal: 20 s for requests in flight, and 5 s for the last writes.
 const STOP: Duration = Duration::from_secs(25);
@@ -99,34 +97,30 @@ pub enum AppError {
 ///
 /// `sending` is the runtime for requests to receivers, and `remote` the one for calls and watches on remote clusters.
 pub async fn run(options: Options, sending: Handle, remote: Handle) -> Result<(), AppError> {
-    let stop = CancellationToken::new();
     let mut signals = Signals::new()?;
     let access = Access { context: options.context.clone(), ..Access::default() };
     let client = access.client().await?;
-    let (metrics, gates) = (Metrics::new(), Gates::default());
+    let (metrics, gates, stop) = (Metrics::new(), Gates::default(), CancellationToken::new());
     // This gate is opened after all other gates are added. So the process is never ready before they exist.
     let definitions = gates.add("definitions");
     let (tracer, exporting) = Exporting::start(&options, &sending, &metrics)?;
-    let listener = http::listen(options.http_addr).map_err(|source| AppError::Listen { addr: options.http_addr, source })?;
-    let address = listener.local_addr().map_err(|source| AppError::Listen { addr: options.http_addr, source })?;
+    let process = Process { options, access, client, metrics, tracer, gates, stop, sending, remote };
+    let Process { options, metrics, stop, .. } = &process;
+    let (listener, address) = listen(options.http_addr)?;
     tracing::info!(%address, namespace = %options.namespace, controllers = ?options.controllers, version = env!("CARGO_PKG_VERSION"), "listening");
     let mut parts = vec![Part::default()];
-    let runtimes = vec![Handle::current(), remote.clone()];
-    let served = Served { metrics: metrics.clone(), gates: gates.clone(), runtimes };
-    let serving = http::serve(listener, served, stop.clone());
-    parts[0].tasks.spawn(async {
-        serving.await;
-        "serving health and metrics"
-    });
+    let runtimes = vec![Handle::current(), process.remote.clone()];
+    let served = Served { metrics: metrics.clone(), gates: process.gates.clone(), runtimes };
+    parts[0].spawn("serving health and metrics", http::serve(listener, served, stop.clone()));
     // The page starts without the CRDs, so that it can say that they are missing.
     if let Some(address) = options.page.address {
-        parts.push(page::start(&options, address, &access, &stop).await?);
+        parts.push(page::start(&process, address).await?);
     }
     for &controller in &options.controllers {
         // Exported from the start: a process that waits for its CRDs holds no Lease, and an alert must detect that.
         metrics.lease_held(&options.sharding().lease(controller.lease().as_str()), false);
     }
-    let checker = match signals.or(installed::fits(&client)).await {
+    let checker = match signals.or(installed::fits(&process.client)).await {
         Ok(checker) => checker,
         Err(name) => {
             tracing::info!(signal = name, "stopping before the controllers were started");
@@ -135,8 +129,7 @@ pub async fn run(options: Options, sending: Handle, remote: Handle) -> Result<()
             return Ok(());
         }
     };
-    let started =
-        start(&options, (&client, &access), (&metrics, &tracer, &gates), (&sending, &remote), &mut parts, &stop).await;
+    let started = start(&process, &mut parts).await;
     let ended = if started.is_ok() {
         definitions.open();
         tokio::select! {
@@ -158,60 +151,45 @@ pub async fn run(options: Options, sending: Handle, remote: Handle) -> Result<()
 }
 
 /// Starts the requested controllers. After an error, the parts that were started still have to be ended, to release their Leases.
-async fn start(
-    options: &Options,
-    (client, access): (&Client, &Access),
-    (metrics, tracer, gates): (&Metrics, &Tracer, &Gates),
-    (sending, remote): (&Handle, &Handle),
-    parts: &mut Vec<Part>,
-    stop: &CancellationToken,
-) -> Result<(), AppError> {
-    let hooks = options.hooks_addr.map(|address| (address, Hooks::new(options, client, metrics, stop)));
+async fn start(process: &Process, parts: &mut Vec<Part>) -> Result<(), AppError> {
+    let options = &process.options;
+    let hooks = options.hooks_addr.map(|address| (address, Hooks::new(process)));
     if options.runs(Controller::Pipeline) {
-        let dedicated = access.client().await?;
-        let (mut part, lease) = Part::with_lease(options, client, metrics::Lease::Pipeline, metrics, gates);
-        let hooks = hooks.as_ref().map(|(_, hooks)| hooks);
-        start_pipeline(options, (client, dedicated, remote), (lease, hooks), metrics, tracer, gates, &mut part.tasks, stop);
+        let dedicated = process.access.client().await?;
+        let (mut part, common) = Part::with_lease(process, Controller::Pipeline);
+        start_pipeline(process, common, dedicated, hooks.as_ref().map(|(_, hooks)| hooks), &mut part);
         parts.push(part);
     }
     if options.runs(Controller::Dispatch) {
-        let (mut part, lease) = Part::with_lease(options, client, metrics::Lease::Dispatch, metrics, gates);
-        let started = start_dispatch(options, (client, sending), lease, metrics, tracer, gates, &mut part.tasks, stop);
+        let (mut part, common) = Part::with_lease(process, Controller::Dispatch);
+        let started = start_dispatch(process, common, &mut part);
         parts.push(part);
         started?;
     }
     if options.runs(Controller::Promote) {
-        let (mut part, lease) = Part::with_lease(options, client, metrics::Lease::Promote, metrics, gates);
-        let started = promoting::start(options, client, lease, (metrics, gates), &mut part.tasks, stop);
+        let (mut part, common) = Part::with_lease(process, Controller::Promote);
+        let started = start_promote(process, common, &mut part);
         parts.push(part);
         started?;
     }
     if let Some((address, hooks)) = hooks {
-        parts.push(hooks.start(address, gates, stop)?);
+        parts.push(hooks.start(process, address)?);
     }
     Ok(())
 }
 
-#[expect(clippy::too_many_arguments, reason = "the composition root passes on the parts that it created")]
-fn start_pipeline(
-    options: &Options,
-    (client, dedicated, remote): (&Client, Client, &Handle),
-    (lease, hooks): (Lease, Option<&Hooks>),
-    metrics: &Metrics,
-    tracer: &Tracer,
-    gates: &Gates,
-    tasks: &mut JoinSet<&'static str>,
-    stop: &CancellationToken,
-) {
+/// `dedicated` is the client for watches of application objects.
+fn start_pipeline(process: &Process, common: Common, dedicated: Client, hooks: Option<&Hooks>, part: &mut Part) {
+    let Process { options, client, metrics, gates, .. } = process;
     let observing = gates.add("pipelines");
-    publishing::pipeline(options, (client, &lease), tasks, stop);
+    publishing::pipeline(options, &common, part);
     let follow = relaybook_clusters::Options {
         cluster_name: options.cluster_name.clone(),
         scope: relaybook_clusters::Scope::new(&options.watch_namespaces),
         fleet_everywhere: options.fleet_everywhere,
         cluster_grace: options.cluster_grace,
         insecure_clusters: options.allow_insecure_clusters,
-        remote: Some(remote.clone()),
+        remote: Some(process.remote.clone()),
     };
     let (caches, woken) = relaybook_clusters::Caches::new(client.clone(), dedicated, follow, metrics.clone());
     let how = pipeline::Options {
@@ -219,52 +197,31 @@ fn start_pipeline(
         watch_namespaces: options.watch_namespaces.clone(),
         cross_namespace_refs: !options.no_cross_namespace_refs,
         max_reconciles: PIPELINES,
-        tracer: tracer.clone(),
+        tracer: process.tracer.clone(),
     };
-    let (events, write_events) = events(client.clone(), metrics.clone(), stop.clone());
-    tasks.spawn(async {
-        write_events.await;
-        "writing events"
-    });
-    let woken = sets::start(options, (client, &lease), (&caches, woken), (metrics, gates), tasks, stop);
-    let woken = Hooks::waking(hooks, woken, tasks, stop);
-    let context = pipeline::Context::new(client.clone(), lease, caches, how, events, metrics.clone(), stop.clone());
-    let context = context.with_hooks(hooks.map(Hooks::secrets));
-    let running = pipeline::run(context, woken, move || observing.open());
-    tasks.spawn(async {
-        if let Err(error) = running.await {
-            tracing::error!(error = %relaybook_telemetry::chain(&error), "the pipeline controller has ended unexpectedly");
-        }
-        "the pipeline controller"
-    });
+    let woken = sets::start(process, &common, &caches, woken, part);
+    let woken = Hooks::waking(hooks, woken, part, &process.stop);
+    let context = pipeline::Context::new(common, caches, how).with_hooks(hooks.map(Hooks::secrets));
+    part.control("the pipeline controller", pipeline::run(context, woken, move || observing.open()));
 }
 
-#[expect(clippy::too_many_arguments, reason = "the composition root passes on the parts that it created")]
-fn start_dispatch(
-    options: &Options,
-    (client, sending): (&Client, &Handle),
-    lease: Lease,
-    metrics: &Metrics,
-    tracer: &Tracer,
-    gates: &Gates,
-    tasks: &mut JoinSet<&'static str>,
-    stop: &CancellationToken,
-) -> Result<(), AppError> {
+fn start_dispatch(process: &Process, common: Common, part: &mut Part) -> Result<(), AppError> {
+    let Process { options, client, metrics, gates, .. } = process;
     let (recorded, dispatching) = (gates.add("deliveries"), gates.add("dispatcher"));
-    publishing::dispatch(options, (client, &lease), tasks, stop);
-    let secrets = SecretWatches::new(client.clone(), lease.term_numbers(), metrics.clone());
+    publishing::dispatch(options, &common, part);
+    let (secrets, sender) = outside(process, &common)?;
     let parts = Parts {
-        lease: lease.clone(),
+        lease: common.lease.clone(),
         journal: Journal::new(client.clone(), metrics.clone()),
         pipeline_index: PipelineIndex::default(),
         delivery_index: DeliveryIndex::default(),
-        sender: Arc::new(Sender::through(options.proxy.clone(), options.policy(), secrets.secrets(), metrics.clone())?),
-        sending: sending.clone(),
+        sender: Arc::new(sender),
+        sending: process.sending.clone(),
         client: client.clone(),
         cluster_name: options.cluster_name.clone(),
         page_url: options.page.url.clone(),
         metrics: metrics.clone(),
-        tracer: tracer.clone(),
+        tracer: process.tracer.clone(),
         direct: Direct::default(),
         outcomes: NamespaceLimiter::new(OUTCOMES),
         failures: NamespaceLimiter::new(FAILURES),
@@ -277,26 +234,43 @@ fn start_dispatch(
         kept.push(Some(options.namespace.clone()));
     }
     let limits = Limits { workers: usize::from(options.workers), keep: options.keep_deliveries };
-    let deliveries = outbox::start(parts, limits, kept, notes, move || recorded.open(), tasks, stop);
-    let (events, write_events) = events(client.clone(), metrics.clone(), stop.clone());
-    tasks.spawn(async {
-        write_events.await;
-        "writing events"
-    });
     let given = Given {
-        client: client.clone(),
-        lease,
+        deliveries: outbox::start(parts, limits, kept, notes, move || recorded.open(), &mut part.tasks, &process.stop),
+        common,
         cluster_name: options.cluster_name.clone(),
-        allow_http: options.allow_http,
         cross_namespace_refs: !options.no_cross_namespace_refs,
-        deliveries,
         secrets,
         policy: options.policy(),
-        events,
-        metrics: metrics.clone(),
         namespaces: options.scopes(),
         config_map: options.global(),
     };
-    dispatch::start(given, news, move || dispatching.open(), tasks, stop);
+    dispatch::start(given, news, move || dispatching.open(), &mut part.tasks);
     Ok(())
+}
+
+fn start_promote(process: &Process, common: Common, part: &mut Part) -> Result<(), AppError> {
+    let promoting = process.gates.add("promotions");
+    let how = relaybook_promotions::Options {
+        watch_namespaces: process.options.watch_namespaces.clone(),
+        home: process.options.namespace.clone(),
+        max_looks: PIPELINES,
+    };
+    let (secrets, sender) = outside(process, &common)?;
+    let context = relaybook_promotions::Context::new(common, how, secrets, sender);
+    part.control("the promotion controller", relaybook_promotions::run(context, move || promoting.open()));
+    Ok(())
+}
+
+/// Returns the watches of Secrets of a controller, and what sends requests with their values.
+fn outside(Process { options, .. }: &Process, common: &Common) -> Result<(SecretWatches, Sender), AppError> {
+    let metrics = &common.metrics;
+    let secrets = SecretWatches::new(common.client.clone(), common.lease.term_numbers(), metrics.clone());
+    let sender = Sender::through(options.proxy.clone(), options.policy(), secrets.secrets(), metrics.clone())?;
+    Ok((secrets, sender))
+}
+
+/// Listens on an address. Returns also the address that is bound, whose port is not 0.
+fn listen(addr: SocketAddr) -> Result<(TcpListener, SocketAddr), AppError> {
+    let bound = http::listen(addr).and_then(|listener| listener.local_addr().map(|bound| (listener, bound)));
+    bound.map_err(|source| AppError::Listen { addr, source })
 }

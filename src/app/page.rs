@@ -6,23 +6,18 @@ use futures::future;
 use secrecy::SecretString;
 use tokio_util::sync::CancellationToken;
 
+use super::process::Process;
 use super::signals::Signals;
-use super::{Access, AppError, Part};
+use super::{Access, AppError, Part, listen};
 use crate::http;
-use crate::options::Options;
 use relaybook_page::{Own, Page, Seal, SealError, Settings, Tokens};
 use relaybook_tools::preview::{Egress, TestSender};
 
 /// Listens on `address`. The page has a client without credentials, so it has only the permissions of the tokens that it is given.
-pub(super) async fn start(
-    options: &Options,
-    address: SocketAddr,
-    access: &Access,
-    stop: &CancellationToken,
-) -> Result<Part, AppError> {
-    let failed = |source| AppError::Listen { addr: address, source };
-    let listener = http::listen(address).map_err(failed)?;
-    tracing::info!(address = %listener.local_addr().map_err(failed)?, "serving the audit page");
+pub(super) async fn start(process: &Process, address: SocketAddr) -> Result<Part, AppError> {
+    let Process { options, access, stop, .. } = process;
+    let (listener, address) = listen(address)?;
+    tracing::info!(%address, "serving the audit page");
     let texts = |all: &[ipnet::IpNet]| all.iter().map(ToString::to_string).collect::<Vec<_>>();
     let settings = Settings {
         cluster_name: options.cluster_name.clone(),
@@ -40,11 +35,7 @@ pub(super) async fn start(
     };
     let page = Page::public(Tokens::new(access.anonymous().await?, seal), settings);
     let mut part = Part::default();
-    let serving = http::serve_page(listener, page, stop.clone());
-    part.tasks.spawn(async {
-        serving.await;
-        "serving the audit page"
-    });
+    part.spawn("serving the audit page", http::serve_page(listener, page, stop.clone()));
     Ok(part)
 }
 
@@ -62,10 +53,7 @@ pub async fn page(
     use secrecy::ExposeSecret as _;
     let stop = CancellationToken::new();
     let mut signals = Signals::new()?;
-    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-    let failed = |source| AppError::Listen { addr: address, source };
-    let listener = http::listen(address).map_err(failed)?;
-    let bound = listener.local_addr().map_err(failed)?;
+    let (listener, bound) = listen(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))?;
     let own = Own::new(access.client().await?, bound.port())?;
     let first = SecretString::from(format!("http://{bound}{}", own.first_path().expose_secret()));
     let page = Page::own(own, bound.port(), settings)?;

@@ -1,17 +1,20 @@
 //! The tasks of one controller, and the Lease under which they run.
 
+use std::error::Error;
+
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
-use kube::Client;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
+use super::process::Process;
 use super::{RELEASE, STOP};
-use crate::http::Gates;
-use crate::options::Options;
-use relaybook_runtime::leader::{Keeper, Lease, Named};
-use relaybook_telemetry::{Metrics, metrics};
+use crate::options::Controller;
+use relaybook_runtime::Common;
+use relaybook_runtime::leader::{Keeper, Named};
+use relaybook_runtime::report::events::{Events, events};
+use relaybook_telemetry::chain;
 
 /// Tasks that run under one Lease, or without a Lease.
 #[derive(Default)]
@@ -22,24 +25,48 @@ pub(super) struct Part {
 }
 
 impl Part {
-    /// Returns a part with a Lease, which is kept until all tasks have ended.
-    pub(super) fn with_lease(
-        options: &Options,
-        client: &Client,
-        label: metrics::Lease,
-        metrics: &Metrics,
-        gates: &Gates,
-    ) -> (Self, Lease) {
-        let mut part = Self::default();
-        let (gate, stop) = (gates.add(label.as_str()), part.release.clone());
+    /// Returns a part with a Lease, which is kept until all tasks have ended, and what the controller needs.
+    pub(super) fn with_lease(process: &Process, controller: Controller) -> (Self, Common) {
+        let Process { options, client, metrics, gates, stop, .. } = process;
+        let (mut part, label) = (Self::default(), controller.lease());
+        let (gate, release) = (gates.add(label.as_str()), part.release.clone());
         let (namespace, identity) = (options.namespace.clone(), options.identity.clone());
         let named = Named { namespace, name: label.as_str(), sharding: options.sharding(), identity };
         let (keeper, lease) = Keeper::new(client.clone(), named, metrics.clone(), move || gate.open());
         part.keeper.spawn(async {
-            keeper.run(stop).await;
+            keeper.run(release).await;
             "keeping a Lease"
         });
-        (part, lease)
+        let events = part.events(process);
+        (part, Common { client: client.clone(), lease, events, metrics: metrics.clone(), stop: stop.clone() })
+    }
+
+    /// Starts a task, which must keep running until the process stops.
+    pub(super) fn spawn(&mut self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
+        self.tasks.spawn(async move {
+            task.await;
+            name
+        });
+    }
+
+    /// Starts a controller. It returns an error only if it cannot continue.
+    pub(super) fn control<E: Error + 'static>(
+        &mut self,
+        name: &'static str,
+        running: impl Future<Output = Result<(), E>> + Send + 'static,
+    ) {
+        self.spawn(name, async move {
+            if let Err(error) = running.await {
+                tracing::error!(error = %chain(&error), "{name} has ended unexpectedly");
+            }
+        });
+    }
+
+    /// Returns the sender of Events, and starts the task that writes them.
+    pub(super) fn events(&mut self, Process { client, metrics, stop, .. }: &Process) -> Events {
+        let (events, write) = events(client.clone(), metrics.clone(), stop.clone());
+        self.spawn("writing events", write);
+        events
     }
 
     /// Called after the order to stop: waits for the tasks, then releases the Lease, so that another replica can continue.

@@ -1,20 +1,12 @@
 //! Publishes the options with which the controllers were started.
 
-use kube::Client;
-use tokio::task::JoinSet;
-use tokio_util::sync::CancellationToken;
-
+use super::part::Part;
 use crate::options::Options;
-use relaybook_runtime::leader::Lease;
+use relaybook_runtime::Common;
 use relaybook_runtime::published::{Dispatch, Entry, Pipeline, publish_while_leader};
 
 /// Publishes the options of the dispatcher while this Lease is held.
-pub(super) fn dispatch(
-    options: &Options,
-    (client, lease): (&Client, &Lease),
-    tasks: &mut JoinSet<&'static str>,
-    stop: &CancellationToken,
-) {
+pub(super) fn dispatch(options: &Options, common: &Common, part: &mut Part) {
     let texts = |all: &[ipnet::IpNet]| all.iter().map(ToString::to_string).collect();
     let of = Dispatch {
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -26,16 +18,11 @@ pub(super) fn dispatch(
         deny_destinations: texts(&options.deny_destinations),
         page_url: options.page.url.as_ref().map(ToString::to_string),
     };
-    start(Entry::of_dispatch(&options.namespace, &of), (client, lease), tasks, stop);
+    start(Entry::of_dispatch(&options.namespace, &of), common, part);
 }
 
 /// Publishes the options of the pipeline controller while this Lease is held.
-pub(super) fn pipeline(
-    options: &Options,
-    (client, lease): (&Client, &Lease),
-    tasks: &mut JoinSet<&'static str>,
-    stop: &CancellationToken,
-) {
+pub(super) fn pipeline(options: &Options, common: &Common, part: &mut Part) {
     let of = Pipeline {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         watch_namespaces: options.watched(),
@@ -43,17 +30,13 @@ pub(super) fn pipeline(
         no_cross_namespace_refs: options.no_cross_namespace_refs,
         allow_insecure_clusters: options.allow_insecure_clusters,
     };
-    start(Entry::of_pipeline(&options.namespace, &of), (client, lease), tasks, stop);
+    start(Entry::of_pipeline(&options.namespace, &of), common, part);
 }
 
-fn start(
-    entry: Result<Entry, impl std::fmt::Display>,
-    (client, lease): (&Client, &Lease),
-    tasks: &mut JoinSet<&'static str>,
-    stop: &CancellationToken,
-) {
+fn start(entry: Result<Entry, impl std::fmt::Display>, common: &Common, part: &mut Part) {
+    let Common { client, lease, stop, .. } = common;
     match entry {
-        Ok(entry) => drop(tasks.spawn(publish_while_leader(client.clone(), lease.clone(), entry, stop.clone()))),
+        Ok(entry) => drop(part.tasks.spawn(publish_while_leader(client.clone(), lease.clone(), entry, stop.clone()))),
         Err(error) => tracing::warn!(%error, "the configuration cannot be written as YAML, so it is not published"),
     }
 }

@@ -1,31 +1,27 @@
 //! Starts the controller of `PipelineSets`, beside the pipeline controller and under its Lease.
 
-use kube::Client;
 use tokio::sync::mpsc;
-use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::http::Gates;
-use crate::options::Options;
+use super::part::Part;
+use super::process::Process;
 use relaybook_clusters::Caches;
 use relaybook_core::reading::{Follower, FollowerKind};
 use relaybook_pipelines::sets::{self, Follow};
-use relaybook_runtime::leader::Lease;
+use relaybook_runtime::Common;
 use relaybook_runtime::pace::NamespacePace;
 use relaybook_telemetry::metrics::ApiWrite;
-use relaybook_telemetry::{Metrics, chain};
 
 /// Maximum number of wake-ups that wait for one controller.
 const WAKE_BUFFER: usize = 1024;
 
 /// Starts the controller, unless it is turned off. Returns the wake-ups of the pipelines.
 pub(super) fn start(
-    options: &Options,
-    (client, lease): (&Client, &Lease),
-    (caches, woken): (&Caches, mpsc::Receiver<Follower>),
-    (metrics, gates): (&Metrics, &Gates),
-    tasks: &mut JoinSet<&'static str>,
-    stop: &CancellationToken,
+    Process { options, gates, .. }: &Process,
+    Common { client, lease, metrics, stop, .. }: &Common,
+    caches: &Caches,
+    woken: mpsc::Receiver<Follower>,
+    part: &mut Part,
 ) -> mpsc::Receiver<Follower> {
     if options.no_pipeline_sets {
         return woken;
@@ -33,7 +29,7 @@ pub(super) fn start(
     let ready = gates.add("pipeline-sets");
     let (of_pipelines, pipelines) = mpsc::channel(WAKE_BUFFER);
     let (of_sets, sets) = mpsc::channel(WAKE_BUFFER);
-    tasks.spawn(divide(woken, of_pipelines, of_sets, stop.clone()));
+    part.spawn("dividing wake-ups", divide(woken, of_pipelines, of_sets, stop.clone()));
     let context = sets::Context {
         client: client.clone(),
         lease: lease.clone(),
@@ -49,13 +45,7 @@ pub(super) fn start(
         metrics: metrics.clone(),
         stop: stop.clone(),
     };
-    let running = sets::run(context, sets, move || ready.open());
-    tasks.spawn(async {
-        if let Err(error) = running.await {
-            tracing::error!(error = %chain(&error), "the controller of sets has ended unexpectedly");
-        }
-        "the controller of sets"
-    });
+    part.control("the controller of sets", sets::run(context, sets, move || ready.open()));
     pipelines
 }
 
@@ -65,7 +55,7 @@ async fn divide(
     pipelines: mpsc::Sender<Follower>,
     sets: mpsc::Sender<Follower>,
     stop: CancellationToken,
-) -> &'static str {
+) {
     while let Some(Some(key)) = stop.run_until_cancelled(woken.recv()).await {
         let to = match key.kind {
             FollowerKind::Pipeline => &pipelines,
@@ -75,5 +65,4 @@ async fn divide(
             break;
         }
     }
-    "dividing wake-ups"
 }

@@ -87,7 +87,7 @@ pub(super) async fn render(args: RenderArgs) -> anyhow::Result<()> {
     };
     let files = manifests(&args, &namespace)?;
     let settings = args.running.resolve(client.as_ref(), &of_pipeline(&args, &files, &namespace)?).await?;
-    let (all, pipeline) = layered(&args, &files, (client.as_ref(), &settings), &namespace).await?;
+    let (all, pipeline) = layered(&args, &files, client.as_ref(), &settings, &namespace).await?;
     let texts = texts(&files, client.as_ref(), &all).await?;
     let text = |key: &ConfigMapKey| texts.get(key).cloned().unwrap_or(Text::NoConfigMap);
     let given = Given { allow_http: settings.allow_http, text: &text };
@@ -129,7 +129,8 @@ fn manifests(args: &RenderArgs, namespace: &str) -> anyhow::Result<Manifests> {
 async fn layered(
     args: &RenderArgs,
     files: &Manifests,
-    (client, settings): (Option<&Client>, &Settings),
+    client: Option<&Client>,
+    settings: &Settings,
     namespace: &str,
 ) -> anyhow::Result<(Vec<LayeredNotification>, Option<Pipeline>)> {
     let Some(client) = client else {
@@ -158,7 +159,7 @@ async fn layered(
             notifications.extend(live::notification(client, other, &name).await?);
         }
     }
-    Ok((on_pipeline(args, (&global, &settings.cluster_name), &notifications, &pipeline)?, Some(pipeline)))
+    Ok((on_pipeline(args, &global, &settings.cluster_name, &notifications, &pipeline)?, Some(pipeline)))
 }
 
 /// Returns the namespace of the pipeline, which is the namespace of the Notification.
@@ -173,7 +174,8 @@ fn of_pipeline(args: &RenderArgs, files: &Manifests, namespace: &str) -> anyhow:
 /// Returns the named notification, or all notifications that apply to the pipeline.
 fn on_pipeline(
     args: &RenderArgs,
-    (global, cluster): (&Global, &str),
+    global: &Global,
+    cluster: &str,
     notifications: &[Notification],
     pipeline: &Pipeline,
 ) -> anyhow::Result<Vec<LayeredNotification>> {

@@ -29,6 +29,7 @@ use attempt::Outside;
 use controller::attempts::Attempts;
 use controller::index::{Index, Key};
 use relaybook_egress::{SecretWatches, Sender};
+use relaybook_runtime::Common;
 use relaybook_runtime::call::CallError;
 use relaybook_runtime::leader::Lease;
 use relaybook_runtime::limiter::NamespaceLimiter;
@@ -104,16 +105,10 @@ pub struct Context {
 }
 
 impl Context {
-    /// A controller that has not looked at any pipeline yet. `outside`: the watches of Secrets, and what sends requests with their values.
+    /// A controller that has not looked at any pipeline yet. `secrets`: the watches of Secrets. `sender`: sends requests with their values.
     #[must_use]
-    pub fn new(
-        client: Client,
-        lease: Lease,
-        options: Options,
-        (secrets, sender): (SecretWatches, Sender),
-        (events, metrics): (Events, Metrics),
-        stop: CancellationToken,
-    ) -> Self {
+    pub fn new(common: Common, options: Options, secrets: SecretWatches, sender: Sender) -> Self {
+        let Common { client, lease, events, metrics, stop } = common;
         let (attempts, ended) = Attempts::new(Outside::new(sender), stop.clone());
         Self {
             attempts,

@@ -3,7 +3,7 @@
 //! In: an `Api`, and keys of objects. Out: watch events of the objects that parse ([`watch`]), which of them are ours ([`leader`]), and permits for
 //! concurrent calls ([`limiter`], [`fair`]). Also how long writes wait ([`pace`]), and responses within a deadline ([`mod@call`]). Statuses are written by
 //! [`guarded`] patches. [`queue`] plans when each key is looked at. [`stopping`] ends reconciles. [`report`] writes Events, [`published`] the
-//! configuration of the running controllers, and [`installed`] compares the CRDs. [`certificates`] verifies servers.
+//! configuration of the running controllers, and [`installed`] compares the CRDs. [`certificates`] verifies servers. A controller gets a [`Common`].
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout))]
 
@@ -20,3 +20,24 @@ pub mod queue;
 pub mod report;
 pub mod stopping;
 pub mod watch;
+
+use kube::Client;
+use tokio_util::sync::CancellationToken;
+
+use leader::Lease;
+use relaybook_telemetry::Metrics;
+use report::events::Events;
+
+/// What every controller gets from the program.
+pub struct Common {
+    /// The client for the cluster that the controller runs in.
+    pub client: Client,
+    /// Says which objects the controller may write.
+    pub lease: Lease,
+    /// Writes Events for users.
+    pub events: Events,
+    /// The metrics.
+    pub metrics: Metrics,
+    /// Ends the controller.
+    pub stop: CancellationToken,
+}

@@ -18,6 +18,7 @@ use crate::outbox::{Deliveries, PipelineFacts, WorkQueue};
 use relaybook_api::delivery::PipelineRef;
 use relaybook_api::values::refs::ObjectName;
 use relaybook_egress::{Policy, SecretWatches};
+use relaybook_runtime::Common;
 use relaybook_runtime::leader::Lease;
 use relaybook_runtime::limiter::NamespaceLimiter;
 use relaybook_runtime::pace::NamespacePace;
@@ -46,14 +47,10 @@ pub(super) enum Leadership {
 
 /// What the dispatcher needs to start.
 pub struct Given {
-    /// The management cluster.
-    pub client: Client,
-    /// Decides whether this replica is the leader.
-    pub lease: Lease,
+    /// What every controller gets.
+    pub common: Common,
     /// The name of the local cluster.
     pub cluster_name: String,
-    /// Whether `http` is allowed everywhere.
-    pub allow_http: bool,
     /// Whether Notifications of another namespace can be layers of a pipeline.
     pub cross_namespace_refs: bool,
     /// Records the deliveries and hands them over for sending.
@@ -62,10 +59,6 @@ pub struct Given {
     pub secrets: SecretWatches,
     /// The egress policy of requests.
     pub policy: Policy,
-    /// Writes Events for users.
-    pub events: Events,
-    /// The metrics.
-    pub metrics: Metrics,
     /// The watched namespaces. A single `None` means all namespaces.
     pub namespaces: Vec<Option<String>>,
     /// The ConfigMap with the global configuration.
@@ -106,21 +99,26 @@ pub struct Context {
 }
 
 impl Context {
-    pub(super) fn new(given: Given, stop: CancellationToken) -> Self {
-        let config_maps = ConfigMaps::new(given.client.clone(), given.lease.term_numbers(), given.metrics.clone());
-        let pipeline_index = given.deliveries.pipeline_index.clone();
-        let local = (given.cluster_name.clone(), given.allow_http, given.cross_namespace_refs);
-        let pace = NamespacePace::new(ApiWrite::DeliveryCreate, given.metrics.clone());
+    pub(super) fn new(given: Given) -> Self {
+        let Common { client, lease, events, metrics, stop } = given.common;
+        let pace = NamespacePace::new(ApiWrite::DeliveryCreate, metrics.clone());
         Self {
-            config: Configuration::new(given.config_map, config_maps, pipeline_index, local),
-            client: given.client,
-            lease: given.lease,
+            config: Configuration::new(
+                given.config_map,
+                ConfigMaps::new(client.clone(), lease.term_numbers(), metrics.clone()),
+                given.deliveries.pipeline_index.clone(),
+                given.cluster_name.clone(),
+                given.policy.allow_http,
+                given.cross_namespace_refs,
+            ),
+            client,
+            lease,
             cluster_name: given.cluster_name,
             deliveries: given.deliveries,
             secrets: given.secrets,
             policy: given.policy,
-            events: given.events,
-            metrics: given.metrics,
+            events,
+            metrics,
             refused: Refused::default(),
             limiter: NamespaceLimiter::new(LOOKS),
             pace,

@@ -38,15 +38,15 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// Starts the dispatcher. `ready` is called when all watches have delivered their first lists.
 ///
-/// The tasks end after `stop`. Their last step is to persist the cursors.
+/// The tasks end after `stop` of [`Common`](relaybook_runtime::Common). Their last step is to persist the cursors.
 pub fn start(
     given: Given,
     notes: mpsc::Receiver<Note>,
     ready: impl FnOnce() + Send + 'static,
     tasks: &mut JoinSet<&'static str>,
-    stop: &CancellationToken,
 ) {
-    let ctx = Arc::new(Context::new(given, stop.clone()));
+    let stop = given.common.stop.clone();
+    let ctx = Arc::new(Context::new(given));
     ctx.deliveries.pipeline_index.put_watched(ctx.scopes().map(|(namespace, _)| namespace.clone()).collect());
     let (listed, lists) = mpsc::channel(1);
     let mut watches = BTreeSet::new();
@@ -71,7 +71,7 @@ pub fn start(
     tasks.spawn(tidy(ctx.clone(), stop.clone()));
     tasks.spawn(wake::follow_secrets(ctx.clone(), stop.clone()));
     tasks.spawn(wake::follow_config_maps(ctx.clone(), stop.clone()));
-    tasks.spawn(wake::compile(ctx, stop.clone()));
+    tasks.spawn(wake::compile(ctx, stop));
 }
 
 /// Waits in each leadership term for the list of every watch. From then on, an unknown object does not exist.

@@ -248,7 +248,7 @@ fn look(pipeline: Arc<Pipeline>, context: Arc<Context>) -> BoxFuture<'static, Re
         let result = match (term, &busy) {
             (Some(term), Some(busy)) if busy.is_of(term) => {
                 context.caches.begin_term(number);
-                reconcile(&context, &key, &pipeline, &mut writes, (term.epoch, busy)).await
+                reconcile(&context, &key, &pipeline, &mut writes, term.epoch, busy).await
             }
             (_, None) if context.lease.term().is_some() => {
                 context.release(&key);

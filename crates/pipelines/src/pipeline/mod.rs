@@ -31,6 +31,7 @@ use promotions::Promotions;
 use relaybook_clusters::Caches;
 use relaybook_core::reading::Follower;
 use relaybook_egress::Secrets;
+use relaybook_runtime::Common;
 use relaybook_runtime::call::CallError;
 use relaybook_runtime::leader::Lease;
 use relaybook_runtime::limiter::NamespaceLimiter;
@@ -100,15 +101,8 @@ pub struct Context {
 impl Context {
     /// A controller that has not reconciled any pipeline yet.
     #[must_use]
-    pub fn new(
-        client: Client,
-        lease: Lease,
-        caches: Caches,
-        options: Options,
-        events: Events,
-        metrics: Metrics,
-        stop: CancellationToken,
-    ) -> Self {
+    pub fn new(common: Common, caches: Caches, options: Options) -> Self {
+        let Common { client, lease, events, metrics, stop } = common;
         Self {
             client,
             lease,

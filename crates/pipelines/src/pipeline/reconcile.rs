@@ -52,7 +52,8 @@ pub(super) async fn reconcile(
     key: &Follower,
     watched: &Arc<Pipeline>,
     writes: &mut WriteTracker,
-    (epoch, busy): (i32, &Busy),
+    epoch: i32,
+    busy: &Busy,
 ) -> Result<Action, Error> {
     let api = Api::<Pipeline>::namespaced(ctx.client.clone(), &key.namespace);
     let Some(mut permit) = ctx.stop.run_until_cancelled(ctx.limiter.acquire(&key.namespace)).await else {

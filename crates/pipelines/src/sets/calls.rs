@@ -63,7 +63,7 @@ pub(super) async fn act(
             let result = match action {
                 Action::Apply { name, uid, desired, baseline } => {
                     let spec = spec(&desired).unwrap_or_default();
-                    apply(&api, set, (&name, uid), (&desired, spec), baseline).await
+                    apply(&api, set, &name, uid, &desired, spec, baseline).await
                 }
                 Action::Delete { name, uid, version } => delete(&api, name, uid, version).await,
             };
@@ -83,8 +83,10 @@ fn count(context: &Context, is_ok: bool) {
 async fn apply(
     api: &Api<Pipeline>,
     set: &PipelineSet,
-    (name, uid): (&str, Option<String>),
-    (desired, spec): (&Desired, Value),
+    name: &str,
+    uid: Option<String>,
+    desired: &Desired,
+    spec: Value,
     baseline: Option<Baseline>,
 ) -> Result<Done, Error> {
     let params = PatchParams {
@@ -94,7 +96,7 @@ async fn apply(
         field_validation: Some(ValidationDirective::Strict),
         ..PatchParams::default()
     };
-    let object = object(set, (name, uid.as_deref()), (desired, spec), baseline);
+    let object = object(set, name, uid.as_deref(), desired, spec, baseline);
     let error = match call(api.patch(name, &params, &Patch::Apply(&object))).await {
         Ok(live) => {
             let Some((_, made)) = Made::of(&live) else { return Ok(Done::Deleted(name.to_owned())) };
@@ -149,8 +151,10 @@ fn is_conflict(error: &CallError) -> bool {
 /// Returns the object to apply.
 fn object(
     set: &PipelineSet,
-    (name, uid): (&str, Option<&str>),
-    (desired, mut spec): (&Desired, Value),
+    name: &str,
+    uid: Option<&str>,
+    desired: &Desired,
+    mut spec: Value,
     baseline: Option<Baseline>,
 ) -> Value {
     if let (Some(fields), Some(baseline)) = (spec.as_object_mut(), baseline) {

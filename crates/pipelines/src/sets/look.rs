@@ -68,7 +68,7 @@ pub(super) async fn look(
 ) -> (Looked, Result<(), Error>) {
     let mut looked = Looked::default();
     let result = match warm(context, set) {
-        Ok(planned) => make((context, busy), set, &planned, made, memory, &mut looked).await,
+        Ok(planned) => make(context, busy, set, &planned, made, memory, &mut looked).await,
         Err(refused) => {
             let written = write_status(context, busy, set, status::next(set, Err(&refused), now())).await;
             written.map(|set| looked.set = set)
@@ -78,7 +78,8 @@ pub(super) async fn look(
 }
 
 async fn make(
-    (context, busy): (&Context, &Busy),
+    context: &Context,
+    busy: &Busy,
     set: &PipelineSet,
     planned: &Planned,
     made: &BTreeMap<String, Made>,
@@ -94,7 +95,7 @@ async fn make(
     });
     let found: Vec<Found<'_>> = found.collect();
     // Thousands of templates can take seconds.
-    let (mut expanded, decided) = tokio::task::block_in_place(|| computed(context, set, (planned, &found), made, memory));
+    let (mut expanded, decided) = tokio::task::block_in_place(|| computed(context, set, planned, &found, made, memory));
     let (is_cut, leaving, mut waiting) = (decided.is_cut, decided.leaving, decided.waiting);
     let spec = |desired: &_| spec_of(set, planned, &found, desired);
     let mut pipelines = made.values().filter(|made| !made.is_deleting).count();
@@ -103,7 +104,7 @@ async fn make(
         match done {
             Ok(Done::Applied { name, is_new, baseline, made }) => {
                 pipelines += usize::from(is_new);
-                memory.applied(set, &expanded, (&name, &made), baseline);
+                memory.applied(set, &expanded, &name, &made, baseline);
                 looked.written.insert(name, *made);
             }
             Ok(Done::Found(name, made)) => drop(looked.found.insert(name, *made)),
@@ -137,7 +138,8 @@ async fn make(
 fn computed(
     context: &Context,
     set: &PipelineSet,
-    (planned, found): (&Planned, &[Found<'_>]),
+    planned: &Planned,
+    found: &[Found<'_>],
     made: &BTreeMap<String, Made>,
     memory: &Memory,
 ) -> (Expanded, Decided) {
@@ -180,7 +182,7 @@ fn existence(context: &Context, set: &PipelineSet, planned: &Planned, source: &S
 
 impl Memory {
     /// Notes what came of an apply.
-    fn applied(&mut self, set: &PipelineSet, expanded: &Expanded, (name, made): (&str, &Made), baseline: Option<Baseline>) {
+    fn applied(&mut self, set: &PipelineSet, expanded: &Expanded, name: &str, made: &Made, baseline: Option<Baseline>) {
         let of = (set.metadata.uid.as_deref().unwrap_or_default(), set.spec.deletion.unwrap_or_default());
         match expanded.desired.get(name).filter(|desired| !is_desired(made, desired, baseline, of)) {
             Some(desired) => drop(self.applied.insert(name.to_owned(), (identity(desired, baseline, of.1), made.shape()))),

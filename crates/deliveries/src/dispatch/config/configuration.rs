@@ -52,7 +52,9 @@ impl Configuration {
         global_map: ObjectName,
         config_maps: ConfigMaps,
         pipeline_index: PipelineIndex,
-        (cluster, allow_http, cross_namespace_refs): (String, bool, bool),
+        cluster: String,
+        allow_http: bool,
+        cross_namespace_refs: bool,
     ) -> Self {
         let (state, work, began) = (Mutex::default(), Notify::new(), Instant::now());
         Self { global_map, config_maps, pipeline_index, cluster, allow_http, cross_namespace_refs, state, work, began }
