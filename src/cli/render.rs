@@ -180,7 +180,7 @@ fn on_pipeline(
     pipeline: &Pipeline,
 ) -> anyhow::Result<Vec<LayeredNotification>> {
     let target = args.target.as_deref();
-    let on = |name: &str| LayeredNotification::for_target(global, (name, notifications), pipeline, target, cluster);
+    let on = |name: &str| LayeredNotification::for_target(global, name, notifications, pipeline, target, cluster);
     if let Some(name) = &args.name {
         return Ok(vec![on(name)?]);
     }

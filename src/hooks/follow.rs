@@ -8,8 +8,8 @@ use std::future::pending;
 
 use futures::StreamExt as _;
 use futures::stream::{BoxStream, select_all};
+use kube::Client;
 use kube::runtime::watcher::{self, Event};
-use kube::{Api, Client};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -17,7 +17,7 @@ use super::directory::name;
 use super::seen::SeenPipeline;
 use super::service::Service;
 use relaybook_api::values::refs::ObjectName;
-use relaybook_runtime::watch::watch_by_term;
+use relaybook_runtime::watch::{api_in, watch_by_term};
 use relaybook_telemetry::Metrics;
 use relaybook_telemetry::metrics::Watch;
 
@@ -72,10 +72,7 @@ pub(super) async fn run(
 
 /// Returns the events of the Pipelines in a scope.
 fn watched(client: &Client, scope: Scope) -> Events {
-    let api = match &scope {
-        Some(namespace) => Api::namespaced(client.clone(), namespace),
-        None => Api::all(client.clone()),
-    };
+    let api = api_in(client, scope.as_deref());
     // Every replica follows, so there is one term that never ends.
     let (_, terms) = watch::channel(Some(1));
     let (_, events) = watch_by_term::<SeenPipeline>(api, terms);

@@ -45,7 +45,7 @@ pub fn pending(pipeline: &Pipeline, promotions: &[&Promotion]) -> Option<Pending
     if policies.is_empty() {
         return None;
     }
-    let waits = policies.iter().filter_map(|((pair, policy), index)| waits(pipeline, (pair, policy, *index), promotions));
+    let waits = policies.iter().filter_map(|((pair, policy), index)| waits(pipeline, pair, policy, *index, promotions));
     let waits: Vec<(usize, String)> = waits.collect();
     let Some(reason) = waits.iter().map(|(rank, _)| *rank).min().and_then(|rank| REASONS.get(rank).copied()) else {
         let message = "no environment waits for a promotion".to_owned();
@@ -63,7 +63,9 @@ pub fn pending(pipeline: &Pipeline, promotions: &[&Promotion]) -> Option<Pending
 /// Returns what an environment waits for: the rank of the reason, and a message.
 fn waits(
     pipeline: &Pipeline,
-    (pair, policy, index): (&Pair<'_>, &Policy, usize),
+    pair: &Pair<'_>,
+    policy: &Policy,
+    index: usize,
     promotions: &[&Promotion],
 ) -> Option<(usize, String)> {
     let newest = newest(promotions, &pair.to.name);

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
+use kube::runtime::controller::Action;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -34,16 +35,6 @@ const LAST_WORK: Duration = Duration::from_secs(5);
 
 /// Maximum number of concurrent reconciles of pipelines and notifications.
 const LOOKS: usize = 64;
-
-/// Whether this replica is the leader, so that a reconcile is allowed to act.
-pub(super) enum Leadership {
-    /// Yes, in this leadership term.
-    Yes(u64),
-    /// Yes, but the reconcile had to wait: reconcile the object again, in its current state.
-    Again,
-    /// No. When this changes, everything is reconciled.
-    No,
-}
 
 /// What the dispatcher needs to start.
 pub struct Given {
@@ -132,14 +123,15 @@ impl Context {
     }
 
     /// Waits until this replica can act as the leader. Then its Lease lasts longer than the deadline of a call, and every watch has
-    /// delivered its list in this leadership term. Returns `Leadership::No` if another replica is the leader, or if the process stops
-    /// during the wait. Returns `Leadership::Again` after a wait, because the object of the reconcile may be out of date.
+    /// delivered its list in this leadership term. Returns the number of the term, or what the reconcile does instead. After a wait the
+    /// object is reconciled again, because it may be out of date. If another replica becomes the leader, or the process stops, nothing
+    /// is done: everything is reconciled when that changes.
     ///
     /// Each reconcile awaits it, instead of the queue, so that the watches continue in the meantime.
-    pub(super) async fn leadership(&self) -> Leadership {
-        let Some(term) = self.lease.term() else { return Leadership::No };
+    pub(super) async fn leadership(&self) -> Result<u64, Action> {
+        let Some(term) = self.lease.term() else { return Err(Action::await_change()) };
         if *self.complete.borrow() == Some(term.number) && self.lease.allows(CALL) {
-            return Leadership::Yes(term.number);
+            return Ok(term.number);
         }
         let mut complete = self.complete.subscribe();
         let ready = async {
@@ -147,8 +139,8 @@ impl Context {
             listed && self.lease.wait(CALL).await
         };
         match self.stop.run_until_cancelled(ready).await {
-            Some(true) => Leadership::Again,
-            _ => Leadership::No,
+            Some(true) => Err(Action::requeue(Duration::ZERO)),
+            _ => Err(Action::await_change()),
         }
     }
 
@@ -203,7 +195,7 @@ impl Context {
 
     /// Writes a Warning Event about a notification of a pipeline, with this name and uid. The Event refers to the object that defines the
     /// notification, or else to the pipeline.
-    pub(super) fn warn(&self, of: &PipelineRef, (name, uid): (&str, &str), reason: &str, action: &'static str, note: &str) {
+    pub(super) fn warn(&self, of: &PipelineRef, name: &str, uid: &str, reason: &str, action: &'static str, note: &str) {
         let regarding = match self.config.notification(&of.namespace, name) {
             Some(found) => references::regarding_notification(&found, uid),
             None => self.config.global().global().get(name).map(|_| self.global_reference(None)),

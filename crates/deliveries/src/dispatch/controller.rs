@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::context::{Again, Context, Given, Leadership};
+use super::context::{Again, Context, Given};
 use super::cursor::state::{CursorState, PassError, SOON, Saved};
 use super::follow::global;
 use super::follow::{Followed as _, Listed, Watched, follow};
@@ -124,9 +124,8 @@ async fn watch_pipelines(
 
 async fn pipeline_pass(pipeline: Arc<Pipeline>, ctx: Arc<Context>) -> Result<Action, PassError> {
     let turn = match ctx.leadership().await {
-        Leadership::Yes(turn) => turn,
-        Leadership::Again => return Ok(Action::requeue(Duration::ZERO)),
-        Leadership::No => return Ok(Action::await_change()),
+        Ok(turn) => turn,
+        Err(instead) => return Ok(instead),
     };
     let uid = pipeline.uid().unwrap_or_default();
     let leaves = ctx.lease.sharding().leaves(&pipeline).map(str::to_owned);
@@ -251,10 +250,8 @@ async fn watch_notifications(
 }
 
 async fn notification_status(notification: Arc<Notification>, ctx: Arc<Context>) -> Result<Action, CallError> {
-    match ctx.leadership().await {
-        Leadership::Yes(_) => {}
-        Leadership::Again => return Ok(Action::requeue(Duration::ZERO)),
-        Leadership::No => return Ok(Action::await_change()),
+    if let Err(instead) = ctx.leadership().await {
+        return Ok(instead);
     }
     let Some(_busy) = ctx.lease.begin(&notification.uid().unwrap_or_default()) else { return Ok(Action::await_change()) };
     let mut permit = ctx.limiter.acquire(&notification.namespace().unwrap_or_default()).await;
@@ -299,7 +296,7 @@ fn warn(ctx: &Context, note: &Note) {
     let error = status.error.as_deref().unwrap_or_default();
     let text =
         format!("{} of {} (delivery {}): {why}: {error}", spec.type_.as_str(), spec.subject.name, note.record.id.name);
-    ctx.warn(&spec.pipeline_ref, (&spec.notification, &spec.notification_uid), reason, action, &text);
+    ctx.warn(&spec.pipeline_ref, &spec.notification, &spec.notification_uid, reason, action, &text);
 }
 
 /// Returns the delay after this number of failures in a row. It grows from 0.2 to 30 seconds, with a jitter of 20 %, so that a thousand

@@ -13,14 +13,14 @@ use std::sync::Arc;
 
 use futures::{Stream, StreamExt as _, stream};
 use k8s_openapi::NamespaceResourceScope;
+use kube::Resource;
 use kube::runtime::reflector::{ObjectRef, Store, store};
 use kube::runtime::{WatchStreamExt as _, watcher};
-use kube::{Api, Resource};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::Context;
-use relaybook_runtime::watch::Deleted;
+use relaybook_runtime::watch::{Deleted, api_in, watch_by_term};
 use relaybook_telemetry::metrics::Watch;
 
 /// The key of a watch: its namespace, and the resource that it watches.
@@ -56,9 +56,8 @@ pub(super) fn follow<K: Followed>(
     stop: &CancellationToken,
 ) -> (Store<K>, impl Stream<Item = Result<ObjectRef<K>, Infallible>> + Send + 'static) {
     let (reader, writer) = store::<K>();
-    let client = ctx.client.clone();
-    let api = namespace.as_ref().map_or_else(|| Api::all(client.clone()), |ns| Api::namespaced(client.clone(), ns));
-    let (term, events) = relaybook_runtime::watch::watch_by_term(api, ctx.lease.term_numbers());
+    let api = api_in(&ctx.client, namespace.as_deref());
+    let (term, events) = watch_by_term(api, ctx.lease.term_numbers());
     let (ctx, seen) = (ctx.clone(), reader.clone());
     let absorbed = events.reflect(writer).then(move |event| {
         let turn = term.number();

@@ -335,7 +335,7 @@ impl Pass<'_> {
                 of.name
             );
             let uid = cursor_state.position.cursors.get(&name).map_or("", |cursor| cursor.uid.as_str());
-            ctx.warn(of, (&name, uid), "ChangesPassed", "Record", &text);
+            ctx.warn(of, &name, uid, "ChangesPassed", "Record", &text);
         }
     }
 
@@ -368,11 +368,11 @@ impl Pass<'_> {
 
     fn note(&self, name: &str, refusal: Refusal) {
         let Self { of, ctx, .. } = self;
-        let notification = (name, self.notifications.get(name).map_or("", Applied::uid));
-        let noted = ctx.refused.note(of, notification, refusal);
+        let uid = self.notifications.get(name).map_or("", Applied::uid);
+        let noted = ctx.refused.note(of, name, uid, refusal);
         if noted.refused {
             let text = format!("deliveries of pipeline {} cannot be recorded: {}", of.name, noted.detail);
-            ctx.warn(of, notification, noted.reason.as_str(), "Record", &text);
+            ctx.warn(of, name, uid, noted.reason.as_str(), "Record", &text);
             ctx.deliveries.delivery_index.changed.wake((of.namespace.clone(), name.to_owned()));
         }
     }
@@ -391,7 +391,7 @@ impl Pass<'_> {
                 "skipped {} changes of pipeline {}: they are older than retry.maxAge and could not be recorded",
                 passed.count, of.name
             );
-            ctx.warn(of, (name, notification.uid()), "ChangesPassed", "Record", &text);
+            ctx.warn(of, name, notification.uid(), "ChangesPassed", "Record", &text);
         }
         ctx.refused.retry_in(of, name)
     }

@@ -6,3 +6,4 @@ pub(super) mod origin;
 pub(super) mod policy;
 pub(super) mod resolver;
 pub(super) mod rule;
+pub(super) mod server;

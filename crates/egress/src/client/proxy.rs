@@ -13,6 +13,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use url::Url;
 
 use super::basic;
+use crate::addresses::server::server;
 use crate::secrets::redact::Hidden;
 
 /// An HTTP proxy through which all requests go. Debug and Display show `HOST:PORT`.
@@ -48,24 +49,15 @@ impl FromStr for Proxy {
     type Err = ProxyError;
 
     fn from_str(text: &str) -> Result<Self, ProxyError> {
-        let url = Url::parse(text).map_err(|_| ProxyError::NotAUrl)?;
-        let tls = match url.scheme() {
-            "http" => false,
-            "https" => true,
-            _ => return Err(ProxyError::Scheme),
-        };
+        let (url, shown) = server(text, ProxyError::NotAUrl, ProxyError::Scheme)?;
         if url.path() != "/" || url.query().is_some() || url.fragment().is_some() {
             return Err(ProxyError::Path);
         }
-        let (Some(host), Some(port)) = (url.host_str(), url.port_or_known_default()) else {
-            return Err(ProxyError::NotAUrl);
-        };
-        let shown = format!("{host}:{port}");
-        let host = host.to_owned();
         let (user, password) = credentials(&url).ok_or(ProxyError::Credentials)?;
         if user.contains(':') || user.chars().chain(password.chars()).any(char::is_control) {
             return Err(ProxyError::Credentials);
         }
+        let (host, tls) = (url.host_str().unwrap_or_default().to_owned(), url.scheme() == "https");
         Ok(Self { url: String::from(url).into(), host, shown, tls })
     }
 }

@@ -33,10 +33,14 @@ impl Trust {
         Self { receiver, proxy, schemes: provider.signature_verification_algorithms.supported_schemes() }
     }
 
-    /// Returns the verifier that checks whether the other side has the private key of its certificate. This check is the same for all
-    /// rules. Returns `None` if there are no rules at all.
-    fn of_signatures(&self) -> Option<&dyn ServerCertVerifier> {
-        self.receiver.as_deref().or_else(|| self.proxy.as_ref().map(|(_, verifier)| &**verifier))
+    /// Checks whether the other side has the private key of its certificate. This check is the same for all rules. It is left out if there
+    /// are no rules at all.
+    fn signed(
+        &self,
+        check: impl FnOnce(&dyn ServerCertVerifier) -> Result<HandshakeSignatureValid, Error>,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let verifier = self.receiver.as_deref().or_else(|| self.proxy.as_ref().map(|(_, verifier)| &**verifier));
+        verifier.map_or_else(|| Ok(HandshakeSignatureValid::assertion()), check)
     }
 }
 
@@ -62,10 +66,7 @@ impl ServerCertVerifier for Trust {
         certificate: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        match self.of_signatures() {
-            Some(verifier) => verifier.verify_tls12_signature(message, certificate, signed),
-            None => Ok(HandshakeSignatureValid::assertion()),
-        }
+        self.signed(|verifier| verifier.verify_tls12_signature(message, certificate, signed))
     }
 
     fn verify_tls13_signature(
@@ -74,10 +75,7 @@ impl ServerCertVerifier for Trust {
         certificate: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        match self.of_signatures() {
-            Some(verifier) => verifier.verify_tls13_signature(message, certificate, signed),
-            None => Ok(HandshakeSignatureValid::assertion()),
-        }
+        self.signed(|verifier| verifier.verify_tls13_signature(message, certificate, signed))
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {

@@ -10,6 +10,8 @@ use percent_encoding::percent_decode_str;
 use secrecy::{ExposeSecret as _, SecretString};
 use url::Url;
 
+use crate::addresses::server::server;
+
 /// The path for spans in OTLP over HTTP (<https://opentelemetry.io/docs/specs/otlp/#otlphttp-request>).
 const PATH: &str = "/v1/traces";
 
@@ -42,18 +44,11 @@ impl FromStr for Collector {
     type Err = CollectorError;
 
     fn from_str(text: &str) -> Result<Self, CollectorError> {
-        let mut url = Url::parse(text).map_err(|_| CollectorError::NotAUrl)?;
-        if !matches!(url.scheme(), "http" | "https") {
-            return Err(CollectorError::Scheme);
-        }
+        let (mut url, shown) = server(text, CollectorError::NotAUrl, CollectorError::Scheme)?;
         let has_user = !url.username().is_empty() || url.password().is_some();
         if has_user || url.query().is_some() || url.fragment().is_some() {
             return Err(CollectorError::Excess);
         }
-        let (Some(host), Some(port)) = (url.host_str(), url.port_or_known_default()) else {
-            return Err(CollectorError::NotAUrl);
-        };
-        let shown = format!("{host}:{port}");
         let base = url.path().trim_end_matches('/').to_owned();
         if base.ends_with(PATH) {
             url.set_path(&base);

@@ -249,7 +249,7 @@ async fn follow<K, R>(
 {
     let wanted = Wanted::new("list and watch", resource::<K>(), namespace.as_deref());
     let (client, mut started) = counting(client);
-    let api = api_in::<K>(client, namespace.as_ref());
+    let api = api_in::<Guarded<K>>(&client, namespace.as_deref());
     let config = watcher::Config::default().page_size(PAGE).timeout(WATCH);
     let pauses = ExponentialBuilder::default().with_max_delay(PAUSE).with_jitter().without_max_times();
     let pauses = ResetTimerBackoff::new(ExponentialBackoff::from(pauses), UNUSED);

@@ -72,8 +72,8 @@ impl Reader<'_> {
             return Err(gone("the pipeline of this delivery"));
         }
         let Layers { notifications, global, unknown } = self.with_layer_namespace(layers?, &pipeline).await;
-        let name = (spec.notification.as_str(), notifications.as_slice());
-        let layered = LayeredNotification::for_subject(&global, name, &pipeline, &spec.subject, &self.settings.cluster_name);
+        let (name, cluster) = (&spec.notification, &self.settings.cluster_name);
+        let layered = LayeredNotification::for_subject(&global, name, &notifications, &pipeline, &spec.subject, cluster);
         let wanted = Wanted::new("get", "configmaps", Some(home));
         let layered = layered.map_err(|error| Trouble::of_preview(&error, &wanted))?;
         Ok((self.rendered(entry, &pipeline, &layered, &wanted).await?, unknown))

@@ -27,7 +27,7 @@ use crate::read::call::{call, in_time};
 use crate::read::uncounted::Uncounted;
 use crate::trouble::{Trouble, Wanted};
 use relaybook_api::{Notification, Pipeline, Time};
-use relaybook_runtime::watch::Guarded;
+use relaybook_runtime::watch::{Guarded, api_in};
 use relaybook_settings::config::Global;
 use relaybook_tools::audit;
 use relaybook_tools::audit::{Entry, Filter};
@@ -74,10 +74,7 @@ struct Entries {
 impl Reader<'_> {
     /// Returns the rows that are followed, and asks the API server whether the caller may still see them.
     async fn rows(&self, namespace: Option<&str>) -> Result<std::sync::Arc<Followed>, Trouble> {
-        let api: Api<Pipeline> = match namespace {
-            Some(namespace) => Api::namespaced(self.caller.client.clone(), namespace),
-            None => Api::all(self.caller.client.clone()),
-        };
+        let api = api_in::<Pipeline>(&self.caller.client, namespace);
         let wanted = Wanted::new("list", "pipelines", namespace);
         // First, so that nothing is watched that the caller may not read.
         let checked = call(&wanted, api.list_metadata(&ListParams::default().limit(1))).await;

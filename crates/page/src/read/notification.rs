@@ -80,9 +80,7 @@ impl Reader<'_> {
     /// Reads the pipelines that a notification can apply to: those of its namespace, or all if it is cluster-wide.
     async fn pipelines(&self, namespace: &str, name: &str) -> Result<(Vec<Pipeline>, Vec<Trouble>), Trouble> {
         let is_wide = namespace == self.settings.config_map.namespace && self.global().await?.0.get(name).is_some();
-        let scope = Some(namespace.to_owned()).filter(|_| !is_wide);
-        let api = api_in::<Pipeline>(self.caller.client.clone(), scope.as_ref());
-        let wanted = Wanted::new("list", "pipelines", scope.as_deref());
-        list(api, 1, &wanted).await
+        let scope = Some(namespace).filter(|_| !is_wide);
+        list(api_in(&self.caller.client, scope), 1, &Wanted::new("list", "pipelines", scope)).await
     }
 }

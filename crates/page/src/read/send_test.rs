@@ -29,7 +29,8 @@ impl Reader<'_> {
     /// would be sent. A test that would change something is refused.
     pub(crate) async fn test(
         &self,
-        (namespace, name): (&str, &str),
+        namespace: &str,
+        name: &str,
         pipeline: &str,
         consent: Consent<'_>,
     ) -> Result<Tested, Trouble> {
@@ -50,7 +51,7 @@ impl Reader<'_> {
             test_request(&sample, &given).map_err(means)?
         };
         let test = in_time(request.addressed(&self.caller.client, &self.settings.tests), means).await?;
-        let view = self.confirmation(&test, (namespace, name), format!("{home}/{pipeline}"));
+        let view = self.confirmation(&test, namespace, name, format!("{home}/{pipeline}"));
         if let Err(missing) = consent.check(&view) {
             return Ok(Tested::Asks(Box::new(view), missing));
         }
@@ -58,7 +59,7 @@ impl Reader<'_> {
         Ok(Tested::Sent(posted.accepted, format!("for {}: {}", view.about, posted.words)))
     }
 
-    fn confirmation(&self, test: &AddressedTest, (namespace, name): (&str, &str), pipeline: String) -> TestView {
+    fn confirmation(&self, test: &AddressedTest, namespace: &str, name: &str, pipeline: String) -> TestView {
         let AddressedTest { request, receiver, .. } = test;
         TestView {
             namespace: namespace.to_owned(),

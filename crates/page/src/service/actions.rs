@@ -54,7 +54,7 @@ impl Inner {
     async fn test(&self, visit: &Visit<'_>, form: &Form, (namespace, name): (String, String)) -> Answer {
         let consent = Consent { confirmed: form.get("confirmed"), acts: form.get("acts") == "yes" };
         let reader = self.reader(visit);
-        let tested = Box::pin(reader.test((namespace.as_str(), name.as_str()), form.get("pipeline"), consent)).await;
+        let tested = Box::pin(reader.test(&namespace, &name, form.get("pipeline"), consent)).await;
         let screen = Screen::Notification(namespace, name);
         let result = match tested {
             Ok(Tested::Asks(view, missing)) => {

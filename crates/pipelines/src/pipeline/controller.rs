@@ -9,7 +9,6 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use futures::{FutureExt as _, Stream, StreamExt as _, future, stream};
-use kube::Api;
 use kube::core::DynamicObject;
 use kube::runtime::controller::{self, Action, ReconcileReason, ReconcileRequest};
 use kube::runtime::reflector::{self, ObjectRef, Store};
@@ -27,7 +26,7 @@ use relaybook_api::Pipeline;
 use relaybook_core::leader::bucket::Bucket;
 use relaybook_core::reading::Follower;
 use relaybook_runtime::stopping::applied;
-use relaybook_runtime::watch::{TermNumber, watch_by_term};
+use relaybook_runtime::watch::{TermNumber, api_in, watch_by_term};
 use relaybook_telemetry::chain;
 use relaybook_telemetry::metrics::Watch;
 
@@ -158,11 +157,7 @@ fn follow(
     woken: impl Stream<Item = Follower> + Send + 'static,
     stop: &CancellationToken,
 ) -> [oneshot::Receiver<()>; 2] {
-    let client = context.client.clone();
-    let api = match namespace {
-        Some(namespace) => Api::namespaced(client, namespace),
-        None => Api::all(client),
-    };
+    let api = api_in(&context.client, namespace.map(String::as_str));
     let (store, writer) = reflector::store();
     let (done, listed) = oneshot::channel();
     let (term, events) = watch_by_term(api, context.lease.term_numbers());

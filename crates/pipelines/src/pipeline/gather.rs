@@ -39,12 +39,12 @@ pub(super) fn gather(
         ctx.caches.select(key, selections.iter().map(|planned| planned.selection.clone()).collect());
     }
     if let Some(refused) = refused {
-        declare(ctx, key, base, writes, (&[], 0), &HashMap::new());
+        declare(ctx, key, base, writes, &[], 0, &HashMap::new());
         return Err(refused);
     }
     let mut gathered = Gathered { environments: plans(base), ..Gathered::default() };
     let planned = if selections.is_empty() {
-        declare(ctx, key, base, writes, (&listed, 0), &HashMap::new());
+        declare(ctx, key, base, writes, &listed, 0, &HashMap::new());
         listed
     } else {
         generated(ctx, key, base, writes, listed, &selections, &mut gathered)
@@ -125,7 +125,8 @@ fn declare(
     key: &Follower,
     base: &Pipeline,
     writes: &mut WriteTracker,
-    (targets, generated): (&[TargetInfo], u64),
+    targets: &[TargetInfo],
+    generated: u64,
     news: &HashMap<String, u64>,
 ) {
     if writes.has_declared_targets(base.metadata.generation, generated) {
@@ -133,7 +134,7 @@ fn declare(
     }
     let seq = ctx.caches.need(key, targets.iter().map(|t| source(t).seen_from(&key.namespace)).collect());
     let recorded = recorded(base);
-    writes.declare(base.metadata.generation, (targets, generated), news, seq, |app| recorded.contains(app));
+    writes.declare(base.metadata.generation, targets, generated, news, seq, |app| recorded.contains(app));
 }
 
 /// Returns the objects whose state the status has.
@@ -177,7 +178,7 @@ fn generated(
     for target in &targets {
         (&target.subject, source(target)).hash(&mut hasher);
     }
-    declare(ctx, key, base, writes, (&targets, hasher.finish()), &news);
+    declare(ctx, key, base, writes, &targets, hasher.finish(), &news);
     targets
 }
 

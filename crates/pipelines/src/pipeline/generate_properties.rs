@@ -332,7 +332,7 @@ impl World {
         if !std::mem::replace(&mut self.is_declared, true) || names != self.declared {
             let seq = self.seq();
             let recorded = recorded(base);
-            self.writes.declare(Some(1), (targets, seq), news, seq, |app| recorded.contains(app));
+            self.writes.declare(Some(1), targets, seq, news, seq, |app| recorded.contains(app));
         }
         for name in &names {
             let cached = self.cache.entry(*name).or_default();

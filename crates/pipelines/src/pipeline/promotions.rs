@@ -13,14 +13,13 @@ use std::sync::Arc;
 
 use futures::{Stream, StreamExt as _, stream};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::Api;
 use kube::runtime::watcher::{self, Event};
 use tokio::sync::oneshot;
 
 use super::Context;
 use relaybook_api::Promotion;
 use relaybook_core::reading::Follower;
-use relaybook_runtime::watch::{TermNumber, watch_by_term};
+use relaybook_runtime::watch::{TermNumber, api_in, watch_by_term};
 use relaybook_telemetry::metrics::Watch;
 
 /// Namespace and uid of a pipeline.
@@ -146,11 +145,7 @@ pub(super) fn follow(
     context: Arc<Context>,
     namespace: Option<String>,
 ) -> (impl Stream<Item = Follower> + Send + 'static, oneshot::Receiver<()>) {
-    let client = context.client.clone();
-    let api = match &namespace {
-        Some(namespace) => Api::namespaced(client, namespace),
-        None => Api::all(client),
-    };
+    let api = api_in(&context.client, namespace.as_deref());
     let (done, listed) = oneshot::channel();
     let (term, events) = watch_by_term::<Promotion>(api, context.lease.term_numbers());
     let mut scope = Scope { namespace, term, listing: Vec::new(), listed: Some(done) };

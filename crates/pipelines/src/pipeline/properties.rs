@@ -95,7 +95,7 @@ impl World {
         server.metadata.generation = Some(1);
         server.metadata.resource_version = Some("1".into());
         let mut writes = WriteTracker::new(server.metadata.uid.clone(), 1);
-        writes.declare(Some(1), (std::slice::from_ref(&target), 0), &HashMap::new(), 0, |_| false);
+        writes.declare(Some(1), std::slice::from_ref(&target), 0, &HashMap::new(), 0, |_| false);
         let watched = server.clone();
         Self {
             target,
@@ -215,7 +215,7 @@ impl World {
             self.said.push((self.forgotten + 1, last));
         }
         let seq = self.said.len() as u64;
-        self.writes.declare(Some(1), (std::slice::from_ref(&self.target), 0), &HashMap::new(), seq, |_| false);
+        self.writes.declare(Some(1), std::slice::from_ref(&self.target), 0, &HashMap::new(), seq, |_| false);
     }
 
     fn step(&mut self, step: Step) {

@@ -86,16 +86,8 @@ pub(super) async fn reconcile(
         }
         notify(ctx, &base, writes);
         let at = Instant::now();
-        if let Some(wait) = writes.wait(at).max(writes.turn(at)).and_then(|wait| held_back(&base, wait, now())) {
-            return Ok(Action::requeue(wait));
-        }
-        if let Some(above) = log_epoch(&base).filter(|of_log| *of_log > epoch) {
-            ctx.lease.raise(above);
-            return Ok(Action::requeue(LEADER_RECHECK));
-        }
-        if !ctx.lease.is_current(busy) {
-            // The observations of a later term are not a continuation.
-            return Ok(Action::await_change());
+        if let Some(instead) = postponed(ctx, &base, writes, epoch, busy, at) {
+            return Ok(instead);
         }
         let gathered = gather(ctx, key, &base, writes);
         let promotions = ctx.promotions.of(&key.namespace, base.metadata.uid.as_deref(), writes.term);
@@ -140,6 +132,19 @@ pub(super) async fn reconcile(
         }
     }
     Err(last)
+}
+
+/// Returns what to do instead, if nothing may be written now.
+fn postponed(ctx: &Context, base: &Pipeline, writes: &WriteTracker, epoch: i32, busy: &Busy, at: Instant) -> Option<Action> {
+    if let Some(wait) = writes.wait(at).max(writes.turn(at)).and_then(|wait| held_back(base, wait, now())) {
+        return Some(Action::requeue(wait));
+    }
+    if let Some(above) = log_epoch(base).filter(|of_log| *of_log > epoch) {
+        ctx.lease.raise(above);
+        return Some(Action::requeue(LEADER_RECHECK));
+    }
+    // The observations of a later term are not a continuation.
+    (!ctx.lease.is_current(busy)).then(Action::await_change)
 }
 
 fn log_epoch(pipeline: &Pipeline) -> Option<i32> {

@@ -137,11 +137,11 @@ impl Controller {
             move || metrics.watch_error(watch)
         };
         for namespace in scopes(&context.options.watch_namespaces) {
-            let (first, client) = (sources.len(), || context.client.clone());
+            let (first, client) = (sources.len(), &context.client);
             let terms = || context.lease.term_numbers();
-            let sets = watch_by_term::<PipelineSet>(api_in(client(), namespace.as_ref()), terms());
+            let sets = watch_by_term::<PipelineSet>(api_in(client, namespace.as_deref()), terms());
             events.push(numbered(first, sets, failed(Watch::PipelineSets), |event| Change::Set(Box::new(event))));
-            let pipelines = watch_labeled_by_term::<Pipeline>(api_in(client(), namespace.as_ref()), SET, terms());
+            let pipelines = watch_labeled_by_term::<Pipeline>(api_in(client, namespace.as_deref()), SET, terms());
             let wrap = |event| Change::Pipeline(Box::new(event));
             events.push(numbered(first + 1, pipelines, failed(Watch::Pipelines), wrap));
             let source = || Source { listing: Listing::of(namespace.clone()), listed: None };

@@ -160,21 +160,21 @@ impl Controller {
             let metrics = context.metrics.clone();
             move || metrics.watch_error(watch)
         };
-        let (client, terms) = (|| context.client.clone(), || context.lease.term_numbers());
+        let (client, terms) = (&context.client, || context.lease.term_numbers());
         let source =
             |namespace: &Option<String>| Source { namespace: namespace.clone(), listing: Listing::default(), listed: None };
         for namespace in scopes(&context.options.watch_namespaces) {
             let first = sources.len();
-            let pipelines = watch_by_term::<Pipeline>(api_in(client(), namespace.as_ref()), terms());
+            let pipelines = watch_by_term::<Pipeline>(api_in(client, namespace.as_deref()), terms());
             let wrap = |event| Change::Pipeline(Box::new(event));
             events.push(numbered(first, pipelines, failed(Watch::Pipelines), wrap));
-            let promotions = watch_by_term::<Promotion>(api_in(client(), namespace.as_ref()), terms());
+            let promotions = watch_by_term::<Promotion>(api_in(client, namespace.as_deref()), terms());
             let wrap = |event| Change::Promotion(Box::new(event));
             events.push(numbered(first + 1, promotions, failed(Watch::Promotions), wrap));
             sources.extend([source(&namespace), source(&namespace)]);
         }
         for namespace in kept(&context.options) {
-            let requests = watch_labeled_by_term::<Delivery>(api_in(client(), namespace.as_ref()), REQUESTS, terms());
+            let requests = watch_labeled_by_term::<Delivery>(api_in(client, namespace.as_deref()), REQUESTS, terms());
             let wrap = |event| Change::Delivery(Box::new(event));
             events.push(numbered(sources.len(), requests, failed(Watch::Deliveries), wrap));
             sources.push(source(&namespace));

@@ -11,6 +11,7 @@ use relaybook_api::promotion::{Phase, PullRequestState};
 use relaybook_api::{Pipeline, Promotion, Time};
 use relaybook_core::promotion::policy::strategy_name;
 use relaybook_runtime::guarded::Guarded;
+use relaybook_runtime::watch::api_in;
 
 /// Page size of a list.
 const PAGE: u32 = 500;
@@ -44,10 +45,7 @@ pub enum CommandError {
 
 /// Returns the promotions of a namespace, or of all namespaces.
 pub async fn list(client: &Client, namespace: Option<&str>) -> Result<Vec<Promotion>, ListError> {
-    let api: Api<Promotion> = match namespace {
-        Some(namespace) => Api::namespaced(client.clone(), namespace),
-        None => Api::all(client.clone()),
-    };
+    let api = api_in::<Promotion>(client, namespace);
     let (mut params, mut all) = (ListParams::default().limit(PAGE), Vec::new());
     loop {
         let page = api.list(&params).await.map_err(|e| ListError(Box::new(e)))?;

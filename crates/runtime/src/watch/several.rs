@@ -2,15 +2,13 @@
 //!
 //! In: the watched namespaces, and watches by leadership term. Out: one stream of events ([`Arrived`]) for all of them.
 
-use std::fmt::Debug;
-
 use futures::StreamExt as _;
 use futures::stream::BoxStream;
 use k8s_openapi::NamespaceResourceScope;
 use kube::runtime::watcher::Event;
 use kube::{Api, Client, Resource};
 
-use super::{Deleted, Events, Guarded, TermNumber};
+use super::{Events, TermNumber};
 
 /// An event of one watch, with its number and the leadership term in which its list started. `change`: `None` if the watch failed and is
 /// restarted.
@@ -36,13 +34,13 @@ pub fn scopes(namespaces: &[String]) -> Vec<Option<String>> {
 }
 
 /// Returns the API of a kind in one namespace, or in all.
-pub fn api_in<K>(client: Client, namespace: Option<&String>) -> Api<Guarded<K>>
+pub fn api_in<K>(client: &Client, namespace: Option<&str>) -> Api<K>
 where
-    K: Deleted + Resource<Scope = NamespaceResourceScope> + Clone + Debug + Send + 'static,
+    K: Resource<Scope = NamespaceResourceScope, DynamicType: Default>,
 {
     match namespace {
-        Some(namespace) => Api::namespaced(client, namespace),
-        None => Api::all(client),
+        Some(namespace) => Api::namespaced(client.clone(), namespace),
+        None => Api::all(client.clone()),
     }
 }
 

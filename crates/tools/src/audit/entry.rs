@@ -1,12 +1,11 @@
 //! One delivery with its recorded transition, and one page of a list of deliveries.
 
 use futures::Stream;
-use kube::api::ListParams;
 use kube::{Api, Client};
 
 use super::{AuditError, Filter, Row};
 use relaybook_api::{Delivery, DeliverySpec, DeliveryStatus};
-use relaybook_runtime::watch;
+use relaybook_runtime::watch::{self, api_in};
 
 /// A delivery: the fields for users, and what was recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,15 +53,11 @@ pub async fn page(
     limit: u32,
     token: &str,
 ) -> Result<Page, AuditError> {
-    let mut params = ListParams::default().limit(limit).labels(&filter.labels());
-    let fields = filter.fields();
-    if !fields.is_empty() {
-        params = params.fields(&fields);
-    }
+    let mut params = filter.params(limit);
     if !token.is_empty() {
         params = params.continue_token(token);
     }
-    let list = super::list::api(client, namespace).list(&params).await.map_err(|e| AuditError::List(Box::new(e)))?;
+    let list = api_in::<Delivery>(client, namespace).list(&params).await.map_err(|e| AuditError::List(Box::new(e)))?;
     let entries = list.items.into_iter().map(Entry::from).filter(|entry| filter.matches(&entry.row)).collect();
     let remaining = list.metadata.remaining_item_count.and_then(|count| u64::try_from(count).ok());
     Ok(Page { entries, next: list.metadata.continue_.filter(|token| !token.is_empty()), remaining })
@@ -74,7 +69,7 @@ pub fn touched(
     namespace: Option<&str>,
     filter: &Filter,
 ) -> impl Stream<Item = kube::Result<()>> + Send + 'static + use<> {
-    watch::touched(super::list::api(client, namespace), filter.labels(), filter.fields())
+    watch::touched(api_in::<Delivery>(client, namespace), filter.labels(), filter.fields())
 }
 
 /// Returns a signal for each change of one delivery.
@@ -83,5 +78,5 @@ pub fn one_touched(
     namespace: &str,
     name: &str,
 ) -> impl Stream<Item = kube::Result<()>> + Send + 'static + use<> {
-    watch::touched(super::list::api(client, Some(namespace)), String::new(), format!("metadata.name={name}"))
+    watch::touched(api_in::<Delivery>(client, Some(namespace)), String::new(), format!("metadata.name={name}"))
 }

@@ -1,5 +1,7 @@
 //! Selects deliveries: by labels and fields at the API server, and by state and time in this process. Pure.
 
+use kube::api::ListParams;
+
 use super::Row;
 use relaybook_api::GROUP;
 use relaybook_api::delivery::PIPELINE_NAMESPACE;
@@ -73,6 +75,12 @@ impl Filter {
             Some(StateFilter::Pending) => "status.outcome=".to_owned(),
             Some(StateFilter::Settled(outcome)) => format!("status.outcome={}", outcome.as_str()),
         }
+    }
+
+    /// Returns the parameters of a list with pages of this size.
+    pub(super) fn params(&self, limit: u32) -> ListParams {
+        let fields = Some(self.fields()).filter(|fields| !fields.is_empty());
+        ListParams { field_selector: fields, ..ListParams::default().limit(limit).labels(&self.labels()) }
     }
 
     /// Whether the filter selects this row by state and time. Labels are not checked. The API server cannot select by time. It does not

@@ -9,6 +9,7 @@ use kube::{Api, Client, ResourceExt as _};
 
 use super::{Filter, Row, newest_first};
 use relaybook_api::Delivery;
+use relaybook_runtime::watch::api_in;
 
 /// Page size of a list. A page of this size costs the API server little, and this process some megabytes.
 const PAGE: u32 = 500;
@@ -26,13 +27,6 @@ pub enum AuditError {
     Watch(#[source] Box<watcher::Error>),
 }
 
-pub(super) fn api(client: &Client, namespace: Option<&str>) -> Api<Delivery> {
-    match namespace {
-        Some(namespace) => Api::namespaced(client.clone(), namespace),
-        None => Api::all(client.clone()),
-    }
-}
-
 /// Returns the rows of a namespace, or of all namespaces, sorted by name. Each page is read from the API server only when the caller needs
 /// its rows.
 pub fn rows(
@@ -40,12 +34,7 @@ pub fn rows(
     namespace: Option<&str>,
     filter: Filter,
 ) -> impl Stream<Item = Result<Row, AuditError>> + use<> {
-    let mut params = ListParams::default().limit(PAGE).labels(&filter.labels());
-    let fields = filter.fields();
-    if !fields.is_empty() {
-        params = params.fields(&fields);
-    }
-    let pages = Pages { api: api(client, namespace), next: Some(params), seen: HashSet::new(), restarts: 0 };
+    let pages = Pages { api: api_in(client, namespace), next: Some(filter.params(PAGE)), seen: HashSet::new(), restarts: 0 };
     let pages = stream::try_unfold(pages, |mut pages| async move {
         let page = pages.next().await;
         page.map(|page| page.map(|page| (stream::iter(page.into_iter().map(Ok)), pages)))
@@ -108,7 +97,7 @@ pub fn changes(
     filter: Filter,
 ) -> impl Stream<Item = Result<Vec<Row>, AuditError>> + use<> {
     let config = watcher::Config::default().labels(&filter.labels()).page_size(PAGE);
-    let events = watcher(api(client, namespace), config).default_backoff();
+    let events = watcher(api_in::<Delivery>(client, namespace), config).default_backoff();
     let mut watched = Watched::default();
     events.filter_map(move |event| {
         let rows = match event {

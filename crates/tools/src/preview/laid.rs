@@ -36,21 +36,23 @@ impl LayeredNotification {
     /// Returns the layers for a target of a pipeline, or for its first target. `notifications` contains the Notifications with this name.
     pub fn for_target(
         global: &Global,
-        (name, notifications): (&str, &[Notification]),
+        name: &str,
+        notifications: &[Notification],
         pipeline: &Pipeline,
         target: Option<&str>,
         cluster: &str,
     ) -> Result<Self, PreviewError> {
         let info = place(pipeline, target, cluster)?;
         let own = of_target(&pipeline.spec, &pipeline.namespace().unwrap_or_default(), name, &info);
-        Self::over(own, global, (name, notifications), pipeline)
+        Self::over(own, global, name, notifications, pipeline)
     }
 
     /// Returns the layers for what a delivery is about. Those of targets apply to targets only, and those of an environment not to the
     /// pipeline or a cluster.
     pub fn for_subject(
         global: &Global,
-        (name, notifications): (&str, &[Notification]),
+        name: &str,
+        notifications: &[Notification],
         pipeline: &Pipeline,
         subject: &Subject,
         cluster: &str,
@@ -66,7 +68,7 @@ impl LayeredNotification {
             }
             SubjectKind::Cluster | SubjectKind::Pipeline => of_whole_pipeline(spec, &namespace, name).into_iter().collect(),
         };
-        Self::over(own, global, (name, notifications), pipeline)
+        Self::over(own, global, name, notifications, pipeline)
     }
 
     /// Returns the layers for subjects of a kind at a target, over those below the pipeline. `None`: no notification applies there.
@@ -74,7 +76,8 @@ impl LayeredNotification {
         below: &[Layer],
         name: &str,
         pipeline: &Pipeline,
-        (kind, target): (SubjectKind, &TargetInfo),
+        kind: SubjectKind,
+        target: &TargetInfo,
     ) -> Option<Self> {
         let (spec, namespace) = (&pipeline.spec, pipeline.namespace().unwrap_or_default());
         let own = match kind {
@@ -95,7 +98,8 @@ impl LayeredNotification {
     fn over(
         own: Vec<Layer>,
         global: &Global,
-        (name, notifications): (&str, &[Notification]),
+        name: &str,
+        notifications: &[Notification],
         pipeline: &Pipeline,
     ) -> Result<Self, PreviewError> {
         let namespace = pipeline.namespace().unwrap_or_default();
@@ -182,7 +186,7 @@ notifications:
     #[test]
     fn what_only_the_global_configuration_has_is_shown_of_a_pipeline() {
         let global = parse(GLOBAL, "relaybook-system").unwrap();
-        let layered = LayeredNotification::for_target(&global, ("audit", &[]), &shop("a"), None, "c").unwrap();
+        let layered = LayeredNotification::for_target(&global, "audit", &[], &shop("a"), None, "c").unwrap();
         let keys: Vec<_> = layered.config_maps().iter().map(ToString::to_string).collect();
         assert_eq!(keys, ["relaybook-system/texts, key body"]);
         let text = |key: &ConfigMapKey| {
@@ -221,7 +225,7 @@ notifications:
             ("own", "a", Some("dev/c/y"), true),
             ("other", "a", None, false),
         ] {
-            let layered = LayeredNotification::for_target(&global, (name, &[]), &shop(team), target, "c");
+            let layered = LayeredNotification::for_target(&global, name, &[], &shop(team), target, "c");
             assert_eq!(layered.is_ok(), applies, "{name} {team} {target:?}");
         }
         let notification: Notification = serde_json::from_value(json!({
@@ -230,7 +234,7 @@ notifications:
         }))
         .unwrap();
         let error =
-            LayeredNotification::for_target(&global, ("audit", std::slice::from_ref(&notification)), &shop("b"), None, "c")
+            LayeredNotification::for_target(&global, "audit", std::slice::from_ref(&notification), &shop("b"), None, "c")
                 .unwrap_err()
                 .to_string();
         assert!(error.contains("no notification audit applies to Pipeline shop"), "{error}");

@@ -120,10 +120,8 @@ fn given_up(known: &Known<'_>, old: &NotificationStatus, new: &mut NotificationS
         return None;
     }
     // The deliveries may be deleted by now. Then the earlier condition stays.
-    let earlier = || {
-        let last = get(&old.conditions, DELIVERING).filter(|c| c.status == ConditionStatus::False && c.reason != SUSPENDED);
-        last.filter(|_| old.last_parked_time == new.last_parked_time).map(|c| (c.reason.clone(), c.message.clone()))
-    };
+    let is_of_last = old.last_parked_time == new.last_parked_time;
+    let earlier = || stuck(old).filter(|_| is_of_last).map(|c| (c.reason.clone(), c.message.clone()));
     let deleted = "the last delivery was parked; its Delivery object was deleted later";
     let unknown = || (given_up::UNKNOWN.to_owned(), deleted.to_owned());
     given_up::condition(parked.after(good.max(new.last_action_time))).or_else(earlier).or_else(|| Some(unknown()))
@@ -223,9 +221,8 @@ fn delivering(known: &Known<'_>, given_up: Option<ReasonAndMessage>, old: &Notif
             return (ConditionStatus::False, reason, message);
         }
         // After a restart, the earlier condition stays until the waiting lanes have been tried.
-        let last = get(&old.conditions, DELIVERING).filter(|c| c.status == ConditionStatus::False && c.reason != SUSPENDED);
-        let last = last.filter(|c| c.observed_generation == known.generation && !known.figures.untried.is_empty());
-        if let Some(last) = last {
+        let is_untried = !known.figures.untried.is_empty();
+        if let Some(last) = stuck(old).filter(|c| c.observed_generation == known.generation && is_untried) {
             return (last.status, last.reason.clone(), last.message.clone());
         }
         return (ConditionStatus::True, "Delivering".to_owned(), "no lane is blocked".to_owned());
@@ -235,6 +232,11 @@ fn delivering(known: &Known<'_>, given_up: Option<ReasonAndMessage>, old: &Notif
         n => format!("{n} lanes are blocked"),
     };
     (ConditionStatus::False, first.reason.clone(), format!("{lanes}: {}", first.message))
+}
+
+/// Returns the condition `Delivering`, if deliveries do not reach the receiver, and not because a user has suspended them.
+fn stuck(status: &NotificationStatus) -> Option<&Condition> {
+    get(&status.conditions, DELIVERING).filter(|c| c.status == ConditionStatus::False && c.reason != SUSPENDED)
 }
 
 fn count(n: usize) -> i64 {
@@ -284,11 +286,9 @@ pub fn events<'a>(old: &NotificationStatus, new: &'a NotificationStatus) -> Vec<
             _ => {}
         }
     }
-    let is_wrong = |c: &&Condition| c.status == ConditionStatus::False && c.reason != SUSPENDED;
-    let was_wrong = get(&old.conditions, DELIVERING).as_ref().is_some_and(is_wrong);
-    match get(&new.conditions, DELIVERING) {
-        Some(now) if is_wrong(&now) && !was_wrong => say(now, true, "Deliver"),
-        Some(now) if now.status == ConditionStatus::True && was_wrong => say(now, false, "Deliver"),
+    match (stuck(old), stuck(new), get(&new.conditions, DELIVERING)) {
+        (None, Some(now), _) => say(now, true, "Deliver"),
+        (Some(_), None, Some(now)) if now.status == ConditionStatus::True => say(now, false, "Deliver"),
         _ => {}
     }
     events
@@ -321,6 +321,27 @@ mod tests {
         Figures { troubles: [(lane, trouble)].into(), ..Figures::default() }
     }
 
+    /// A notification of the first generation that applies to no pipeline.
+    fn known<'a>(effective: &'a EffectiveNotification, figures: &'a Figures) -> Known<'a> {
+        Known {
+            name: "deploys",
+            generation: Some(1),
+            effective,
+            figures,
+            pipelines: &[],
+            layer_of: &[],
+            applies_unchanged: true,
+            not_ready: 0,
+            missing: None,
+            unread: None,
+            refused: None,
+            global: None,
+            created: None,
+            seen: None,
+            edited: None,
+        }
+    }
+
     #[test]
     fn conditions_by_table() {
         let effective = notification("n1");
@@ -334,23 +355,7 @@ mod tests {
         let fine = Figures::default();
         let stuck = troubled();
         let (refused, crowded) = (refusal(Reason::RecordRefused), refusal(Reason::TooManyClocks));
-        let base = |pipelines| Known {
-            name: "deploys",
-            generation: Some(1),
-            effective: &effective,
-            figures: &fine,
-            pipelines,
-            layer_of: &[],
-            applies_unchanged: true,
-            not_ready: 0,
-            missing: None,
-            unread: None,
-            refused: None,
-            global: None,
-            created: None,
-            seen: None,
-            edited: None,
-        };
+        let base = |pipelines| Known { pipelines, ..known(&effective, &fine) };
         let ours = [facts(Some("n1"), true)];
         let mut of_prod = PipelineFacts::clone(&ours[0]);
         of_prod.subjects.insert("environment/prod".to_owned(), None);
@@ -396,23 +401,7 @@ mod tests {
     fn while_a_secret_is_not_read_what_was_said_of_this_generation_stands() {
         let effective = notification("n1");
         let fine = Figures::default();
-        let known = |unread, generation| Known {
-            name: "deploys",
-            generation: Some(generation),
-            effective: &effective,
-            figures: &fine,
-            pipelines: &[],
-            layer_of: &[],
-            applies_unchanged: true,
-            not_ready: 0,
-            missing: None,
-            unread,
-            refused: None,
-            global: None,
-            created: None,
-            seen: None,
-            edited: None,
-        };
+        let known = |unread, generation| Known { generation: Some(generation), unread, ..known(&effective, &fine) };
         let said = status(&NotificationStatus::default(), &known(None, 1), Time::UNIX_EPOCH);
         assert_eq!(get(&said.conditions, READY).unwrap().reason, "NoPipeline");
         assert_eq!(status(&said, &known(Some("secret x"), 1), Time::UNIX_EPOCH), said);
@@ -432,26 +421,7 @@ mod tests {
         };
         let effective = notification("n1");
         let mut figures = Figures { last_sent: at(4), last_attempt: at(9), ..Figures::default() };
-        let next = |figures: &Figures| {
-            let known = Known {
-                name: "deploys",
-                generation: Some(1),
-                effective: &effective,
-                figures,
-                pipelines: &[],
-                layer_of: &[],
-                applies_unchanged: true,
-                not_ready: 0,
-                missing: None,
-                unread: None,
-                refused: None,
-                global: None,
-                created: None,
-                seen: None,
-                edited: None,
-            };
-            status(&old, &known, Time::UNIX_EPOCH)
-        };
+        let next = |figures: &Figures| status(&old, &known(&effective, figures), Time::UNIX_EPOCH);
         let new = next(&figures);
         assert_eq!((new.last_sent_time, new.last_error.as_deref()), (at(5), Some("503 Service Unavailable")));
         figures.last_attempt = at(10);
@@ -489,21 +459,11 @@ mod tests {
         fn after(&self, old: &NotificationStatus) -> NotificationStatus {
             let effective = notification("n1");
             let known = Known {
-                name: "deploys",
                 generation: Some(self.generation),
-                effective: &effective,
-                figures: self.figures,
-                pipelines: &[],
-                layer_of: &[],
-                applies_unchanged: true,
-                not_ready: 0,
-                missing: None,
-                unread: None,
-                refused: None,
-                global: None,
                 created: self.created,
                 seen: self.seen,
                 edited: self.edited,
+                ..known(&effective, self.figures)
             };
             status(old, &known, Time::UNIX_EPOCH)
         }

@@ -33,10 +33,10 @@ pub(crate) async fn write(notification: &Notification, ctx: &Context, last_time:
     let (namespace, name) = place(notification);
     let others = notification.spec.pipeline_namespaces.as_deref().unwrap_or_default();
     let mut pipelines = ctx.deliveries.pipeline_index.pipelines_in(&namespace);
-    pipelines.extend(ctx.deliveries.pipeline_index.pipelines_under((&namespace, &name), others));
+    pipelines.extend(ctx.deliveries.pipeline_index.pipelines_under(&namespace, &name, others));
     let selector = PipelineSelector::parse(notification.spec.pipeline_selector.as_ref());
     pipelines.retain(|p| selector.as_ref().is_ok_and(|s| s.selects(&p.labels)));
-    let Some((based, targets)) = ctx.deliveries.pipeline_index.applied((&namespace, &name), &pipelines) else {
+    let Some((based, targets)) = ctx.deliveries.pipeline_index.applied(&namespace, &name, &pipelines) else {
         return Ok(Action::await_change());
     };
     // Prefer the result over a cluster-wide notification, unless only the result without one applies to targets.
@@ -62,7 +62,7 @@ pub(crate) async fn write(notification: &Notification, ctx: &Context, last_time:
         ctx.written.put(&uid, last);
         return Ok(Action::requeue(left));
     }
-    let version = store(&ctx.client, &ctx.metrics, &ctx.events, notification, (&last.status, &new)).await?;
+    let version = store(&ctx.client, &ctx.metrics, &ctx.events, notification, &last.status, &new).await?;
     if let Some(version) = version {
         let version = relaybook_api::version(Some(&version));
         ctx.written.put(&uid, Last { version, status: new, stale_since: None, written: Some(Instant::now()) });
@@ -115,8 +115,8 @@ fn compute(
     let all_sourceless = all_sourceless.filter(|_| applied.targets.iter().all(|target| without_source(target).is_some()));
     let missing = unusable_of(ctx, effective).or_else(|| all_commitless.then(all_lack_commits)).or(all_sourceless);
     let unread = usable(ctx, effective).err().filter(|e| matches!(e, NotSent::SecretUnknown(_))).map(|e| e.to_string());
-    let refused = ctx.refused.of(&namespace, (&name, &effective.uid), |uid| ctx.lease.owns(uid));
-    let refused = refused.or_else(|| elsewhere(ctx, applied.pipelines, (&name, &effective.uid)));
+    let refused = ctx.refused.of(&namespace, &name, &effective.uid, |uid| ctx.lease.owns(uid));
+    let refused = refused.or_else(|| elsewhere(ctx, applied.pipelines, &name, &effective.uid));
     let global = ctx.config.global_problem(&namespace, &name);
     let figures = ctx.deliveries.delivery_index.figures(&(namespace.clone(), name.clone()));
     let is_parked = !figures.given_up.is_empty() || old.last_parked_time.is_some();
@@ -142,7 +142,7 @@ fn compute(
 
 /// Returns the first pipeline of another replica for which the deliveries of a notification cannot be recorded, and why, according to the
 /// status of the pipeline.
-fn elsewhere(ctx: &Context, pipelines: &[Arc<PipelineFacts>], (name, uid): (&str, &str)) -> Option<(String, Refusal)> {
+fn elsewhere(ctx: &Context, pipelines: &[Arc<PipelineFacts>], name: &str, uid: &str) -> Option<(String, Refusal)> {
     let others = pipelines.iter().filter(|p| !ctx.lease.owns(&p.uid));
     let is_same = |p: &&Arc<PipelineFacts>| p.cursors.get(name).is_some_and(|known| is_same_notification(known, uid));
     let mut refused = others.filter(is_same).filter_map(|p| {
@@ -167,7 +167,8 @@ async fn store(
     metrics: &Metrics,
     events: &Events,
     notification: &Notification,
-    (old, new): (&NotificationStatus, &NotificationStatus),
+    old: &NotificationStatus,
+    new: &NotificationStatus,
 ) -> Result<Option<String>, CallError> {
     let version = report::status::write(client, metrics, notification, new).await?;
     if version.is_some() {
@@ -252,7 +253,7 @@ mod tests {
         ] {
             let (client, written) = api_server(code, answer);
             let (events, write_events) = events(client.clone(), Metrics::new(), CancellationToken::new());
-            let stored = store(&client, &Metrics::new(), &events, &notification(), (&old, &new)).await.unwrap();
+            let stored = store(&client, &Metrics::new(), &events, &notification(), &old, &new).await.unwrap();
             drop(events);
             write_events.await;
             assert_eq!((stored.as_deref(), &*written.lock()), (version, &reasons), "{code}");

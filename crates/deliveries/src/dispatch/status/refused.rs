@@ -93,7 +93,7 @@ impl Refused {
 
     /// Records a refusal of the notification with this name and uid. The wait doubles each time, up to a limit. After several failures in a
     /// row, a user must act, whatever the API server reports. Returns the recorded refusal.
-    pub fn note(&self, pipeline: &PipelineRef, (notification, uid): (&str, &str), refusal: Refusal) -> Refusal {
+    pub fn note(&self, pipeline: &PipelineRef, notification: &str, uid: &str, refusal: Refusal) -> Refusal {
         let mut book = self.0.lock();
         let key = (pipeline.clone(), notification.to_owned());
         let times = book.get(&key).filter(|e| is_same_notification(&e.uid, uid)).map_or(0, |e| e.times);
@@ -136,7 +136,8 @@ impl Refused {
     pub fn of(
         &self,
         namespace: &str,
-        (notification, uid): (&str, &str),
+        notification: &str,
+        uid: &str,
         is_ours: impl Fn(&str) -> bool,
     ) -> Option<(String, Refusal)> {
         let book = self.0.lock();
@@ -161,20 +162,20 @@ mod tests {
         assert!(refused.may_try(&p, "n"));
         let refusal = Refusal { reason: Reason::RecordRefused, refused: true, detail: "quota".into() };
         for _ in 0..9 {
-            refused.note(&p, ("n", "n1"), refusal.clone());
+            refused.note(&p, "n", "n1", refusal.clone());
         }
         assert!(!refused.may_try(&p, "n") && refused.may_try(&p, "other"));
         assert!(refused.retry_in(&p, "n").unwrap() <= LONGEST);
-        assert_eq!(refused.of("a", ("n", "n1"), |_| true), Some(("p".to_owned(), refusal.clone())));
-        assert!(refused.clear(&p, "n") && refused.of("a", ("n", "n1"), |_| true).is_none());
+        assert_eq!(refused.of("a", "n", "n1", |_| true), Some(("p".to_owned(), refusal.clone())));
+        assert!(refused.clear(&p, "n") && refused.of("a", "n", "n1", |_| true).is_none());
         let crowded = Refusal { reason: Reason::TooManyClocks, ..refusal };
-        refused.note(&p, ("n", "n1"), crowded.clone());
+        refused.note(&p, "n", "n1", crowded.clone());
         assert!(refused.may_try(&p, "n") && !refused.is_time(&p, "n"), "its clocks go on");
-        assert_eq!(refused.of("a", ("n", "n1"), |_| true), Some(("p".to_owned(), crowded.clone())));
+        assert_eq!(refused.of("a", "n", "n1", |_| true), Some(("p".to_owned(), crowded.clone())));
         assert!(refused.clear(&p, "n"));
         let away = Refusal { reason: Reason::RecordRefused, refused: false, detail: "no answer".into() };
         for times in 0..5 {
-            assert_eq!(refused.note(&p, ("n", "n1"), away.clone()).refused, times >= LONG);
+            assert_eq!(refused.note(&p, "n", "n1", away.clone()).refused, times >= LONG);
         }
     }
 
@@ -184,13 +185,13 @@ mod tests {
         let p = PipelineRef { namespace: "a".into(), name: "p".into(), uid: "1".into() };
         let away = Refusal { reason: Reason::RecordRefused, refused: false, detail: "no answer".into() };
         for _ in 0..=LONG {
-            refused.note(&p, ("n", "n1"), away.clone());
+            refused.note(&p, "n", "n1", away.clone());
         }
-        assert!(refused.of("a", ("n", "n1"), |_| true).is_some());
+        assert!(refused.of("a", "n", "n1", |_| true).is_some());
         // The next pass of the pipeline clears the entry, but the status of the new Notification can be computed before that.
-        assert_eq!(refused.of("a", ("n", "n2"), |_| true), None);
-        assert!(refused.of("a", ("n", GLOBAL), |_| true).is_some(), "the name is that of a cluster-wide notification");
-        assert!(!refused.note(&p, ("n", "n2"), away).refused, "it is the first failure of the new one");
-        assert_eq!(refused.of("a", ("n", "n1"), |_| true), None);
+        assert_eq!(refused.of("a", "n", "n2", |_| true), None);
+        assert!(refused.of("a", "n", GLOBAL, |_| true).is_some(), "the name is that of a cluster-wide notification");
+        assert!(!refused.note(&p, "n", "n2", away).refused, "it is the first failure of the new one");
+        assert_eq!(refused.of("a", "n", "n1", |_| true), None);
     }
 }

@@ -184,7 +184,7 @@ impl PipelineIndex {
 
     /// Returns the pipelines of other namespaces for which a Notification is a layer, over a notification of the same name.
     #[must_use]
-    pub fn pipelines_under(&self, (namespace, name): (&str, &str), others: &[String]) -> Vec<Arc<PipelineFacts>> {
+    pub fn pipelines_under(&self, namespace: &str, name: &str, others: &[String]) -> Vec<Arc<PipelineFacts>> {
         self.read(|k| {
             let is_under = |p: &&Arc<PipelineFacts>| {
                 p.layer_namespace.as_deref() == Some(namespace)
@@ -275,11 +275,7 @@ impl PipelineIndex {
     /// Returns one notification, and its effective settings for each target of these pipelines that has it. Each comes with what the
     /// target lacks. All are read in one step, because callers compare them.
     #[must_use]
-    pub fn applied(
-        &self,
-        (namespace, name): (&str, &str),
-        pipelines: &[Arc<PipelineFacts>],
-    ) -> Option<(Based, Vec<OfTarget>)> {
+    pub fn applied(&self, namespace: &str, name: &str, pipelines: &[Arc<PipelineFacts>]) -> Option<(Based, Vec<OfTarget>)> {
         self.read(|k| {
             let each = pipelines.iter().flat_map(|p| p.targets().map(move |subject| (p, subject)));
             let of = |(p, subject): (&Arc<PipelineFacts>, &String)| {

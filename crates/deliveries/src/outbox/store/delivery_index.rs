@@ -226,9 +226,16 @@ impl DeliveryIndex {
 
     /// Returns the first `most` settled deliveries that have been kept long enough; see `RetentionIndex::overdue`. Deleted ones that a
     /// finalizer keeps are counted, too.
-    pub fn overdue<'a>(&self, rules: (impl Fn(&LaneKey) -> Rules<'a>, u64), cap: usize, most: usize, now: Time) -> Overdue {
+    pub fn overdue<'a>(
+        &self,
+        rules: impl Fn(&LaneKey) -> Rules<'a>,
+        version: u64,
+        cap: usize,
+        most: usize,
+        now: Time,
+    ) -> Overdue {
         let mut book = self.book.lock();
-        let mut overdue = book.kept.overdue(rules, cap, most, now);
+        let mut overdue = book.kept.overdue(rules, version, cap, most, now);
         overdue.count += book.terminating.len();
         overdue
     }
@@ -371,7 +378,7 @@ mod tests {
         let delivery_index = DeliveryIndex::default();
         let overdue = || {
             let rules = |_: &LaneKey| -> Rules<'static> { unreachable!("no delivery is settled") };
-            delivery_index.overdue((rules, 0), 100, 100, Time::UNIX_EPOCH).count
+            delivery_index.overdue(rules, 0, 100, 100, Time::UNIX_EPOCH).count
         };
         let ids = [1, 2, 3].map(|serial| record(serial).id);
         for id in &ids {

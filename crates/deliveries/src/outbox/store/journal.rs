@@ -20,6 +20,7 @@ use crate::outbox::record::{Record, RecordId, name};
 use health::Health;
 use object::{Found, found, id, merge, object, record};
 use relaybook_api::{Delivery, DeliverySpec, DeliveryStatus, version};
+use relaybook_runtime::watch::{api_in, watch_by_term};
 use relaybook_telemetry::chain;
 use relaybook_telemetry::metrics::{ApiWrite, Metrics, Watch, WriteResult};
 
@@ -340,9 +341,8 @@ impl Journal {
         namespace: Option<&str>,
         turns: watch::Receiver<Option<u64>>,
     ) -> impl Stream<Item = Event> + Send + 'static {
-        let api = namespace.map_or_else(|| Api::all(self.client.clone()), |ns| Api::namespaced(self.client.clone(), ns));
         let metrics = self.metrics.clone();
-        let (term, events) = relaybook_runtime::watch::watch_by_term::<Delivery>(api, turns);
+        let (term, events) = watch_by_term::<Delivery>(api_in(&self.client, namespace), turns);
         events.filter_map(move |event| {
             let event = match event {
                 Ok(Apply(d) | InitApply(d)) if d.metadata.deletion_timestamp.is_none() => {

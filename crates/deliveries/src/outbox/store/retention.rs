@@ -73,7 +73,7 @@ fn overdue(parts: &Parts, cap: usize, most: usize, failing: &Failing) -> Overdue
         let retain = notification.as_ref().map(|notification| notification.delivery.retain).unwrap_or_default();
         Rules { retain, cursor: if is_known { persisted(&cursors, lane) } else { Persisted::Unknown }, resting, elsewhere }
     };
-    parts.delivery_index.overdue((rules, pipeline_index.meanings()), cap, most, now())
+    parts.delivery_index.overdue(rules, pipeline_index.meanings(), cap, most, now())
 }
 
 fn persisted<'a>(cursors: &'a HashMap<String, Arc<Cursors>>, lane: &LaneKey) -> Persisted<'a> {

@@ -230,7 +230,8 @@ impl RetentionIndex {
     /// `version` has changed, the rules have changed, and all lanes are checked.
     pub fn overdue<'a>(
         &mut self,
-        (rules, version): (impl Fn(&LaneKey) -> Rules<'a>, u64),
+        rules: impl Fn(&LaneKey) -> Rules<'a>,
+        version: u64,
         cap: usize,
         most: usize,
         now: Time,
@@ -392,7 +393,7 @@ mod tests {
         let rules = |_: &LaneKey| Rules { retain: RETAIN, cursor, resting: false, elsewhere: false };
         // A new version makes all lanes due, because the tests also set the time back.
         let version = kept.rules + 1;
-        let overdue = kept.overdue((rules, version), cap, 100, at(now));
+        let overdue = kept.overdue(rules, version, cap, 100, at(now));
         assert_eq!(overdue.count, overdue.goes.len());
         let serial = |id: &RecordId| (1..100).find(|n| record(*n).id == *id).unwrap();
         let mut goes: Vec<_> = overdue.goes.iter().map(|s| (serial(&s.id), s.reason)).collect();
@@ -438,7 +439,7 @@ mod tests {
         let mut kept = kept(&records);
         let mut overdue = |resting, cap, most| {
             let rules = |_: &LaneKey| Rules { retain: RETAIN, cursor: Persisted::Gone, resting, elsewhere: false };
-            let overdue = kept.overdue((rules, 0), cap, most, at(200));
+            let overdue = kept.overdue(rules, 0, cap, most, at(200));
             (overdue.goes.len(), overdue.count)
         };
         assert_eq!(overdue(false, 99, 100), (7, 7));
@@ -466,7 +467,7 @@ mod tests {
                 resting: false,
                 elsewhere: lane.pipeline != own,
             };
-            let overdue = kept.overdue((rules, 0), 1, 100, at(200));
+            let overdue = kept.overdue(rules, 0, 1, 100, at(200));
             let names: Vec<_> = overdue.goes.into_iter().map(|surplus| surplus.id.name).collect();
             (names, overdue.count)
         };
@@ -531,7 +532,7 @@ mod tests {
         let retain = Retain { per_lane: 100, max_age: Duration::from_hours(24) };
         let rules = |_: &LaneKey| Rules { retain, cursor: Persisted::Gone, resting: false, elsewhere: false };
         let cost = |kept: &mut RetentionIndex, version, cap, now| {
-            let overdue = kept.overdue((rules, version), cap, 100, at(now));
+            let overdue = kept.overdue(rules, version, cap, 100, at(now));
             (overdue.looked_at, overdue.count)
         };
         assert_eq!(cost(&mut kept, 0, 100_000, 200), (100_000, 0), "the first look");
@@ -637,7 +638,7 @@ mod tests {
                 };
                 let cap = caps[usize::try_from(serial % 4).unwrap()];
                 let expected = walk(&kept, rules, cap, at(now));
-                let overdue = kept.overdue((rules, version), cap, usize::MAX, at(now));
+                let overdue = kept.overdue(rules, version, cap, usize::MAX, at(now));
                 let mut goes: Vec<_> = overdue.goes.into_iter().map(|s| (s.id, s.reason)).collect();
                 goes.sort_unstable_by_key(|(id, _)| id.clone());
                 prop_assert_eq!((goes, overdue.count), expected);

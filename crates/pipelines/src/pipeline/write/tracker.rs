@@ -153,7 +153,8 @@ impl WriteTracker {
     pub fn declare(
         &mut self,
         generation: Option<i64>,
-        (targets, generated): (&[TargetInfo], u64),
+        targets: &[TargetInfo],
+        generated: u64,
         news: &HashMap<String, u64>,
         seq: u64,
         is_recorded: impl Fn(&ClusterAppRef) -> bool,
@@ -379,8 +380,8 @@ mod tests {
     #[test]
     fn observations_are_processed_after_they_are_written() {
         let mut writes = WriteTracker::default();
-        writes.declare(Some(1), (&[], 0), &HashMap::new(), 0, |_| false);
-        writes.declare(Some(1), (&[target("a")], 1), &HashMap::new(), 3, |_| false);
+        writes.declare(Some(1), &[], 0, &HashMap::new(), 0, |_| false);
+        writes.declare(Some(1), &[target("a")], 1, &HashMap::new(), 3, |_| false);
         assert_eq!(after(&writes, "a"), 3);
         writes.sending(attempt(6, "v1", 7));
         writes.answered(ends("1", 6, "v1"));
@@ -412,8 +413,8 @@ mod tests {
     fn observations_of_a_write_that_is_applied_late_are_not_processed_again() {
         for read in [false, true] {
             let mut writes = WriteTracker::default();
-            writes.declare(Some(1), (&[], 0), &HashMap::new(), 0, |_| false);
-            writes.declare(Some(1), (&[target("a")], 1), &HashMap::new(), 3, |_| false);
+            writes.declare(Some(1), &[], 0, &HashMap::new(), 0, |_| false);
+            writes.declare(Some(1), &[target("a")], 1, &HashMap::new(), 3, |_| false);
             writes.sending(attempt(7, "v2", 9));
             writes.learn(ends("1", 6, "v1"));
             assert_eq!((writes.is_uncertain(), writes.take_unannounced(), after(&writes, "a")), (false, None, 3));
@@ -434,8 +435,8 @@ mod tests {
         }
         // After a 503 the client sends the write again. The second request is refused because the first one was applied.
         let mut writes = WriteTracker::default();
-        writes.declare(Some(1), (&[], 0), &HashMap::new(), 0, |_| false);
-        writes.declare(Some(1), (&[target("a")], 1), &HashMap::new(), 3, |_| false);
+        writes.declare(Some(1), &[], 0, &HashMap::new(), 0, |_| false);
+        writes.declare(Some(1), &[target("a")], 1, &HashMap::new(), 3, |_| false);
         writes.sending(attempt(7, "v2", 9));
         writes.refused();
         writes.newest(&Arc::new(ends("2", 7, "v2")));
@@ -457,16 +458,16 @@ mod tests {
     #[test]
     fn observations_from_before_the_request_are_not_processed() {
         let mut writes = WriteTracker::default();
-        writes.declare(Some(1), (&[], 0), &HashMap::new(), 0, |_| false);
-        writes.declare(Some(1), (&[target("a")], 1), &HashMap::new(), 3, |_| false);
+        writes.declare(Some(1), &[], 0, &HashMap::new(), 0, |_| false);
+        writes.declare(Some(1), &[target("a")], 1, &HashMap::new(), 3, |_| false);
         writes.settle(up_to("a", 5));
-        writes.declare(Some(2), (&[target("a")], 0), &HashMap::new(), 8, |_| false);
+        writes.declare(Some(2), &[target("a")], 0, &HashMap::new(), 8, |_| false);
         assert_eq!(after(&writes, "a"), 5, "it was requested the whole time");
-        writes.declare(Some(3), (&[target("b")], 0), &HashMap::new(), 9, |_| false);
+        writes.declare(Some(3), &[target("b")], 0, &HashMap::new(), 9, |_| false);
         writes.settle(up_to("a", 20));
         assert_eq!(after(&writes, "b"), 9);
-        writes.declare(Some(4), (&[], 0), &HashMap::new(), 30, |_| false);
-        writes.declare(Some(5), (&[target("b")], 0), &HashMap::new(), 40, |_| false);
+        writes.declare(Some(4), &[], 0, &HashMap::new(), 30, |_| false);
+        writes.declare(Some(5), &[target("b")], 0, &HashMap::new(), 40, |_| false);
         assert_eq!(after(&writes, "b"), 40);
         assert!(writes.has_declared(Some(5)) && !writes.has_declared(Some(4)) && !writes.has_declared(None));
     }

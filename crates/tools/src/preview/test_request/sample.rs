@@ -102,7 +102,7 @@ impl Search<'_> {
     /// Returns the index of the settings for subjects of a kind at a target.
     fn applied(&mut self, index: usize, kind: SubjectKind) -> Result<Option<usize>, PreviewError> {
         let (_, target) = &self.targets[index];
-        let layered = LayeredNotification::at(&self.below, self.name, self.pipeline, (kind, target));
+        let layered = LayeredNotification::at(&self.below, self.name, self.pipeline, kind, target);
         let Some(notification) = layered else { return Ok(None) };
         if let Some(at) = self.seen.iter().position(|seen| seen.notification == notification) {
             return Ok(Some(at));
