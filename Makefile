@@ -205,7 +205,7 @@ reference: ## Generate the tables of docs/api.md and docs/reference from the typ
 
 .PHONY: recorded
 recorded: assets ## Record the metrics with which `make rules` evaluates the dashboard
-	RELAYBOOK_RECORD=write $(CARGO) test $(LOCKED) --test it -- watched::what
+	RELAYBOOK_RECORD=write $(CARGO) test $(LOCKED) --test it -- watched::queried
 
 .PHONY: chart
 chart: ## Generate the generated parts of charts/relaybook, and deploy/kustomize

@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_line_is_sound() {
+    fn invalid_options_are_refused() {
         Cli::command().debug_assert();
         for bad in [
             &["run", "--workers", "1"][..],
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_commands_share_has_the_same_variables() {
+    fn shared_options_have_the_same_environment_variables_in_each_command() {
         let mut command = Cli::command();
         let shared = [
             ("cluster_name", "RELAYBOOK_CLUSTER_NAME"),
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn no_complaint_and_no_help_shows_the_password_of_a_proxy() {
+    fn no_error_and_no_help_shows_the_password_of_a_proxy() {
         let run = |proxy: &str| Cli::try_parse_from(["relaybook", "run", "--proxy", proxy]);
         let cli = run("http://someone:sesame@proxy.example:3128").unwrap();
         assert!(format!("{cli:?}").contains("proxy.example:3128"), "{cli:?}");
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn definitions_come_back_from_their_yaml() {
+    fn crds_are_read_back_from_their_yaml_unchanged() {
         for crd in relaybook_api::crds() {
             let text = serde_saphyr::to_string(&crd).unwrap();
             let back: serde_json::Value = serde_saphyr::from_str(&text).unwrap();

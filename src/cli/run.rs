@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_traced_unless_somebody_says_where() {
+    fn tracing_is_off_without_an_endpoint() {
         for args in [&[][..], &["--tracing-sample", "0.5"]] {
             assert!(read(args, Some("what=ever,is not read")).unwrap().collector.is_none(), "{args:?}");
         }
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn no_complaint_shows_what_may_be_secret() {
+    fn no_error_about_tracing_options_shows_a_secret() {
         let at = "--tracing-endpoint";
         for (args, headers, word) in [
             (&[at, "http://someone:sesame@collector"][..], None, "--tracing-endpoint"),

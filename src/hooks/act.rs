@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn the_patch_of_a_look_is_an_annotation() {
+    fn the_patch_of_a_requested_check_is_an_annotation() {
         for before in [json!({}), json!({"metadata": {"annotations": {LOOK: "old"}}})] {
             let before = promotion(&before);
             let patch = annotated(unchanged(&before), &before, LOOK, "new").unwrap();

@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_names_everything_and_its_time_is_now() {
+    fn an_approval_must_name_everything_and_a_time_within_five_minutes() {
         let with = |name: &str, value: Value| {
             let mut body = body();
             body[name] = value;
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_promotion_that_is_named_and_waits_is_approved() {
+    fn only_the_named_promotion_is_approved_and_only_while_it_waits() {
         let waiting = |promotion: &str, uid: &str| Waiting {
             revision: "7".to_owned(),
             promotion: promotion.to_owned(),

@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_has_the_secrets_of_each_environment_and_what_is_open() {
+    fn an_entry_has_the_secrets_of_each_environment_and_the_open_promotions() {
         let spec = json!({"promotion": strategy("all"), "hooks": {"secretRef": {"name": "look"}}});
         let mut pipeline = pipeline("web", &spec);
         pipeline.spec.environments[2].promotion = serde_json::from_value(strategy("of-prod")).unwrap();

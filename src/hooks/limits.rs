@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_bounded_and_the_rest_shares_a_bucket() {
+    fn the_number_of_buckets_is_bounded_and_further_keys_share_one() {
         let mut buckets = Buckets::new(Rate { burst: 1, interval: Duration::from_secs(2) });
         for key in 0..KEPT {
             assert!(buckets.take(key, NOW).is_ok());
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_right_signature_costs_its_source_nothing_and_a_wrong_one_costs_no_pipeline() {
+    fn valid_signatures_use_no_limit_of_a_source_and_invalid_ones_none_of_a_pipeline() {
         let mut limits = Limits::default();
         let (proxy, other) = (Source::v4(1), Source::v4(2));
         for n in 0..1000 {

@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_open_promotion_is_looked_at_once_in_five_seconds() {
+    fn an_open_promotion_is_checked_at_most_once_in_five_seconds() {
         let now: Time = "2026-01-31T12:00:00Z".parse().unwrap();
         let looked = |at: &str| json!({"metadata": {"annotations": {LOOK: at}}});
         for (over, is_due) in [
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hook_that_comes_too_early_is_due_later() {
+    fn a_hook_soon_after_the_last_one_is_due_later() {
         let [now, last]: [Time; 2] = ["2026-01-31T12:00:00Z", "2026-01-31T11:59:57Z"].map(|text| text.parse().unwrap());
         let mut promotion = Promotion::new("a", relaybook_api::PromotionSpec::default());
         promotion.metadata.annotations = Some([(LOOK.to_owned(), last.to_string())].into());

@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_arrives_extends_the_time() {
+    async fn received_bytes_extend_the_time_of_a_body() {
         let parts = stream::iter([Ok::<_, io::Error>("xx"), Ok("yyy")]).chain(stream::pending());
         let asked = parking_lot::Mutex::new(Vec::new());
         let time = |arrived| {

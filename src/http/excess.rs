@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_over_while_new_ones_are_too_many() {
+    fn the_server_is_over_its_limit_while_new_connections_exceed_it() {
         let (old, new) = (some(16, Stage::Reading, 1, false), some(1, Stage::Reading, 2, true));
         assert!(!excess(&old, MOST).is_over);
         assert!(excess(&[old.clone(), new.clone()].concat(), MOST).is_over);
@@ -194,7 +194,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn stages_are_bounded_and_no_more_is_closed_than_that_requires(all in prop::collection::vec(any_seen(), 0..120)) {
+        fn stages_are_bounded_and_no_connection_is_closed_without_need(all in prop::collection::vec(any_seen(), 0..120)) {
             let excess = excess(&all, MOST);
             let mut kept = 0;
             let stages: Vec<_> = all.iter().map(|seen| match seen.stage {

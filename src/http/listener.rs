@@ -299,7 +299,7 @@ mod tests {
     const LARGE: &str = "GET /large HTTP/1.1\r\nhost: x\r\n\r\n";
 
     #[test]
-    fn sources_are_addresses_and_networks() {
+    fn an_ipv4_address_or_an_ipv6_network_is_one_source() {
         let of = |text: &str| source(text.parse().unwrap());
         assert_eq!(of("10.0.0.1"), of("::ffff:10.0.0.1"));
         assert_ne!(of("10.0.0.1"), of("10.0.0.2"));
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_server_can_close_connections() {
+    fn the_limit_of_connections_exceeds_the_sum_of_its_stages() {
         for Limits { all, most, .. } in [Limits::default(), few()] {
             assert!(all > most.reading + most.answering + most.kept);
         }

@@ -117,7 +117,7 @@ mod tests {
     use crate::http::listen;
 
     #[test]
-    fn an_answer_has_its_part_of_the_memory_until_the_last_byte_is_dropped() {
+    fn an_answer_holds_its_memory_until_its_last_byte_is_dropped() {
         let memory = Permits::new(Permitted::new(20, 10));
         let answer = |person: &str, length: usize| unsent(&memory, Some(person.to_owned()), vec![b'x'; length].into());
         let first = answer("ann", 8).unwrap();
@@ -132,7 +132,7 @@ mod tests {
 
     /// The server must not copy an answer, because the copy would not count.
     #[tokio::test]
-    async fn an_answer_that_nobody_reads_keeps_its_part_of_the_memory() {
+    async fn an_answer_that_nobody_reads_keeps_its_memory_reserved() {
         const LENGTH: usize = 32 * 1024 * 1024;
         let memory: Memory = Permits::new(Permitted::new(LENGTH, LENGTH));
         let held = memory.clone();

@@ -93,7 +93,7 @@ mod tests {
     use relaybook_api::values::shard::SHARD_LABEL;
 
     #[test]
-    fn durations_have_days() {
+    fn durations_can_be_given_in_days() {
         for (text, seconds) in [("90s", Some(90)), ("1h30m", Some(5400)), ("7d", Some(604_800)), ("0s", None), ("x", None)] {
             assert_eq!(span(text).ok().map(|span| span.as_secs()), seconds, "{text}");
         }

@@ -124,7 +124,7 @@ fn words(builtin: Builtin, type_: TransitionType, change: impl FnOnce(&mut Data)
 }
 
 #[test]
-fn messages_keep_apart_what_was_tried_and_what_runs() {
+fn messages_distinguish_the_attempted_revision_from_the_running_one() {
     for (builtin, [label, _]) in MESSAGES {
         let name = builtin.as_str();
         let known = words(builtin, Failed, |_| {});

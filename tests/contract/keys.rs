@@ -78,7 +78,7 @@ fn failures_drift_clusters_and_promotions_have_separate_keys() {
 }
 
 #[test]
-fn another_target_has_another_key() {
+fn alerts_of_different_targets_have_different_keys() {
     let others: [fn(&mut Data); 6] = [
         |_| {},
         |data| data.target.name.push_str("/web"),

@@ -53,7 +53,7 @@ fn ci_jobs_receive_all_fields_of_a_promotion() {
 
 /// What is not about a promotion has no part that could start one.
 #[test]
-fn other_transitions_carry_no_promotion() {
+fn transitions_of_other_subjects_contain_no_promotion() {
     let payload = body(Builtin::GithubRepositoryDispatch, TransitionType::EnvironmentReady);
     assert_eq!(payload.pointer("/client_payload/state/promotion"), None);
     let variables = body(Builtin::GitlabPipelineTrigger, TransitionType::EnvironmentReady)["variables"].take();

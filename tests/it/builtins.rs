@@ -19,7 +19,7 @@ fn in_dev(types: &[&str]) -> Value {
 }
 
 #[tokio::test]
-async fn a_commit_status_follows_the_commit() {
+async fn a_commit_status_is_posted_on_the_commit_of_the_change() {
     let world = World::new("commit-status").await;
     let receiver = Receiver::start();
     world.kustomize("web", OLD).await;
@@ -189,7 +189,7 @@ async fn waits(world: &World, what: &str, reason: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_template_in_a_config_map_is_followed() {
+async fn a_template_in_a_config_map_is_used_and_its_edits_apply() {
     let world = World::new("config-map").await;
     let receiver = Receiver::start();
     world.deploy("web", "1").await;

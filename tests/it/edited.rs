@@ -157,7 +157,7 @@ fn begins(message: &str, words: &str) -> bool {
 }
 
 #[tokio::test]
-async fn what_a_person_with_rights_may_and_may_not_do_to_a_delivery() {
+async fn edits_of_a_delivery_are_accepted_or_refused_as_documented() {
     let world = World::new("edited").await;
     let api = world.api::<Delivery>();
     for (name, status) in stored() {

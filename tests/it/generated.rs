@@ -58,7 +58,7 @@ fn name(world: &World, environment: &str, app: &str) -> String {
 }
 
 #[tokio::test]
-async fn an_object_that_is_created_is_news_and_one_that_was_there_is_not() {
+async fn only_objects_created_later_are_reported_as_added() {
     let world = World::new("gen-joins").await;
     let receiver = Receiver::start();
     deploy(&world, "old", "dev", "1").await;
@@ -94,7 +94,7 @@ async fn an_object_that_is_created_is_news_and_one_that_was_there_is_not() {
 }
 
 #[tokio::test]
-async fn an_object_that_moves_between_environments_is_no_news() {
+async fn an_object_that_moves_between_environments_is_not_reported() {
     let world = World::new("gen-moves").await;
     let receiver = Receiver::start();
     deploy(&world, "web", "dev", "1").await;

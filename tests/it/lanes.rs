@@ -101,7 +101,7 @@ async fn a_newer_delivery_supersedes_all_waiting_ones_and_counts_them() {
 }
 
 #[tokio::test]
-async fn no_count_contains_a_delivery_that_is_still_pending() {
+async fn no_count_of_superseded_deliveries_contains_a_pending_one() {
     let world = World::new("supersede-refused").await;
     let receiver = Receiver::start();
     let proxy = Proxy::start(&world.kubeconfig, "supersede-refused").await;

@@ -82,7 +82,7 @@ fn the_difference_is_shown_and_written_on_request() {
 }
 
 #[test]
-fn a_version_a_tag_a_commit_and_a_digest_change_exactly_those_bytes() {
+fn a_version_tag_commit_or_digest_changes_only_the_bytes_of_its_value() {
     let folder = Folder::new("parts");
     let old = DIGEST.replace('0', "f");
     let files = |version: &str, tag: &str, commit: &str, digest: &str| {
@@ -133,7 +133,7 @@ fn a_problem_in_one_file_changes_no_file() {
 }
 
 #[test]
-fn exit_codes_are_those_of_the_other_commands() {
+fn the_exit_codes_of_setters_are_those_of_other_commands() {
     let folder = Folder::new("codes");
     folder.write("apps/prod/a.yaml", format!("a: web:1 {}\n", with("tag"))).write("empty/a.txt", "");
     let set =

@@ -64,7 +64,7 @@ fn read(text: &str) -> String {
 }
 
 #[tokio::test]
-async fn messages_are_human_readable() {
+async fn messages_of_chat_templates_have_their_expected_texts() {
     let world = World::new("for-people").await;
     let receiver = Receiver::start();
     world.deploy("web", "1.0").await;
@@ -190,7 +190,7 @@ async fn a_missing_field_is_reported_before_the_first_request_and_recovers() {
 }
 
 #[tokio::test]
-async fn a_value_stays_within_its_place_in_the_url() {
+async fn a_value_is_encoded_and_stays_in_its_segment_of_the_url() {
     let world = World::new("encoded").await;
     let receiver = Receiver::start();
     let revision = "feature/ä b?c=d&e#f;g%2F../../@sha1:1";

@@ -140,7 +140,7 @@ async fn no_spelling_reads_a_secret_with_older_crds() {
 /// The name of a resource does not follow from its kind, so the one that the cluster serves decides before a watch is opened. The second kind
 /// exists only in another cluster.
 #[tokio::test]
-async fn a_resource_with_the_name_of_credentials_is_not_watched() {
+async fn a_kind_that_is_served_under_the_name_of_secrets_is_not_watched() {
     let world = World::new("unreadable-served").await;
     let remote = Remote::of(&world, remote::second(), "edge").await;
     let kinds = [("harmless", &world, None), ("elsewhere", &remote.world, Some(remote.reference()))];
@@ -176,7 +176,7 @@ async fn widget(world: &World, namespace: &str) {
 }
 
 #[tokio::test]
-async fn a_path_reads_usual_places_elsewhere_and_credentials_nowhere() {
+async fn a_path_reads_usual_places_of_other_namespaces_and_never_credentials() {
     let other = World::new("unreadable-there").await;
     let world = World::new("unreadable-here").await;
     widget(&world, &world.ns).await;

@@ -488,7 +488,7 @@ async fn the_spec_of_a_delivery_is_required_and_immutable() {
 }
 
 #[tokio::test]
-async fn of_a_promotion_only_the_approval_can_be_edited() {
+async fn only_the_approval_of_a_promotion_can_be_edited() {
     let world = World::new("validation-promotion").await;
     let made = create(&world, &promotion(json!({})), false).await.unwrap();
     let name = made["metadata"]["name"].as_str().unwrap().to_owned();

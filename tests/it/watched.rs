@@ -87,7 +87,7 @@ fn missing(scrape: &Scrape, query: &Query) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn what_the_dashboard_and_the_alerts_query_exists_and_is_documented() {
+async fn queried_metrics_of_dashboard_and_alerts_exist_and_are_documented() {
     let world = World::new("watched").await;
     let receiver = Receiver::start();
     receiver.always("/refused/web", Reply::status(422));

@@ -106,7 +106,7 @@ fn parse(stat: &str) -> Option<Ticks> {
 }
 
 #[test]
-fn the_idle_part_is_that_of_the_time_between() {
+fn the_idle_part_is_measured_between_two_readings() {
     let before = parse("cpu  100 0 50 800 50 0 0 0 90 0\ncpu0 1 2 3 4\n").unwrap();
     assert_eq!(before, Ticks { idle: 800, all: 1000 });
     for (after, want) in

@@ -234,7 +234,7 @@ mod tests {
 
     /// The rule about a reopened delivery names each field. A new field must be added to one of the lists.
     #[test]
-    fn the_rules_know_every_field_of_the_status_of_a_delivery() {
+    fn the_rule_about_a_reopened_delivery_names_every_status_field() {
         let all = crds();
         let fields: BTreeSet<_> = at(&all[2], &["status"]).properties.as_ref().unwrap().keys().map(String::as_str).collect();
         let known: BTreeSet<_> = CLEARED.into_iter().chain(KEPT).chain(["redelivered"]).collect();

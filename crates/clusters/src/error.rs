@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn each_step_has_its_words() {
+    fn each_connection_error_has_a_reason_and_a_message() {
         let io = |kind| service(std::io::Error::from(kind));
         let tls = |error| service(std::io::Error::other(rustls::Error::InvalidCertificate(error)));
         for (error, reason, words) in [
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_have_reasons_and_their_words_are_cut() {
+    fn error_answers_have_reasons_and_their_messages_are_cut() {
         for (code, reason) in [
             (401, Reason::Unauthorized),
             (403, Reason::Forbidden),

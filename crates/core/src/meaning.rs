@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_have_the_transitions_of_the_table() {
+    fn changes_of_targets_have_the_transitions_of_the_table() {
         for (name, from, to, want) in [
             ("first", state(InProgress, "1", "", false), state(Current, "1", "1", false), Some(Deployed)),
             ("next", state(InProgress, "2", "1", false), state(Current, "2", "2", false), Some(Deployed)),
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_configuration_decides_as_a_revision_does() {
+    fn a_new_configuration_has_the_transitions_of_a_new_revision() {
         let at = |status, about: &str, runs: &str, failed| State {
             configuration: about.to_owned(),
             current_configuration: runs.to_owned(),
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_that_did_not_exist_is_added_and_then_as_it_is() {
+    fn a_created_object_is_added_and_has_the_transitions_of_its_state() {
         let gone = state(NotFound, "", "", false);
         for (to, want) in [
             (state(InProgress, "1", "", false), vec![Added, Progressing]),
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn transitions_of_clusters_environments_and_pipelines() {
+    fn changes_of_clusters_environments_and_pipelines_have_their_transitions() {
         let at = |status, revision: &str, current: &str| state(status, revision, current, false);
         let (running, other) = (at(Current, "1", "1"), at(Current, "2", "2"));
         let (on, moving) = (at(Current, "", ""), at(InProgress, "", "1"));
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn transitions_of_promotions() {
+    fn changes_of_promotions_have_their_transitions() {
         let none = State::default();
         let (soaks, waits) = (promoted("a", Phase::Pending, "Soaking"), promoted("a", Phase::Pending, "WaitingApproval"));
         let at = |phase| promoted("a", phase, "");
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn every_later_change_of_the_promotions_to_an_environment_ends_a_state() {
+    fn every_later_change_ends_the_state_of_a_pending_promotion() {
         let waits = promoted("a", Phase::Pending, "WaitingApproval");
         for to in [promoted("a", Phase::Requested, ""), promoted("b", Phase::Pending, "Soaking")] {
             assert!(ends(PromotionPending, &of_promotion(waits.clone(), to, false)));
@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kind_of_a_subject() {
+    fn the_prefix_of_a_subject_determines_its_kind() {
         for (subject, want) in [
             ("target/promotion/c/a", SubjectKind::Target),
             ("cluster/a.b", SubjectKind::Cluster),
@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_that_end_a_state() {
+    fn a_state_ends_with_the_changes_of_the_table() {
         let (fine, moving) = (state(Current, "1", "1", false), state(InProgress, "2", "1", false));
         let drifted = State { drifted: true, ..fine.clone() };
         let gone = State { drifted: true, ..state(NotFound, "", "", false) };
@@ -462,7 +462,7 @@ mod tests {
     proptest! {
         /// A coalesced change always has the transition of its end state.
         #[test]
-        fn coalesced_changes_mean_their_end(from in states(), to in states()) {
+        fn a_coalesced_change_has_the_transition_of_its_end_state(from in states(), to in states()) {
             let back = from.current.as_ref() == Some(&to.revision) && from.failed;
             let want = match to.status {
                 Current => Some(if back { Recovered } else { Deployed }),
@@ -477,7 +477,7 @@ mod tests {
         /// Reason and message never decide the transition, and drift decides only transitions of drift. The type always fits the status
         /// and the subject.
         #[test]
-        fn only_status_revision_and_drift_decide(from in states(), to in states(), coalesced in any::<bool>()) {
+        fn only_status_revision_and_drift_determine_the_transition(from in states(), to in states(), coalesced in any::<bool>()) {
             let change = change(from.clone(), to.clone(), coalesced);
             let got = of(&change);
             let told = State { reason: "R".into(), message: "m".into(), ..to.clone() };
@@ -503,7 +503,7 @@ mod tests {
 
         /// A change that starts a state ends the state before it of the same family.
         #[test]
-        fn a_new_state_ends_the_one_before(from in states(), to in states(), coalesced in any::<bool>()) {
+        fn a_change_that_starts_a_state_ends_the_previous_one(from in states(), to in states(), coalesced in any::<bool>()) {
             let change = change(from, to, coalesced);
             for type_ in of(&change) {
                 prop_assert!(ends(type_, &change));

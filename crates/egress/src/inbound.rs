@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_look_is_signed_as_forges_sign() {
+    fn a_request_for_a_check_is_verified_with_the_signatures_of_forges() {
         let first = hex_of(FIRST, BODY);
         let (by, other) = (format!("sha256={first}"), format!("sha256={}", hex_of(SECOND, BODY)));
         let ask = |all: &[Header]| signers(Signed::Look, &["both", "second", "opaque"], all);
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_is_judged_as_requests_are_verified() {
+    fn a_secret_is_usable_exactly_if_its_requests_verify() {
         let secrets = secrets();
         let message = [APPROVAL, BODY].concat();
         let too_short = Unsigned::Unfit(Flaw::Length("hmac-key".into()));
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_secret_costs_as_much_work() {
+    fn verification_with_an_unknown_secret_tries_as_many_keys() {
         let secrets = secrets();
         let headers = map(&one(SIGNATURE, &format!("sha256={}", "0".repeat(64))));
         for headers in [headers, HeaderMap::new()] {

@@ -255,7 +255,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn check_returns_what_is_missing() {
+    fn check_returns_why_a_secret_cannot_be_used() {
         let secrets = Secrets::unknown();
         let name = key("").secret();
         assert_eq!(check(&secrets, &["url"]), Err(NotSent::SecretUnknown(name.clone())), "not required");

@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_and_credentials() {
+    fn each_kind_of_forge_has_a_name_a_credential_header_and_a_git_user() {
         let table = [
             ("gitea", "authorization: token T", Some("relaybook")),
             ("github", "authorization: Bearer T", Some("x-access-token")),

@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn headers() {
+    fn limits_are_read_from_the_headers_of_each_forge() {
         let at = |s| Some(When::At(Time::from_second(s).unwrap()));
         let after = |s| Some(When::After(Duration::from_secs(s)));
         let none = Limits::default();

@@ -43,7 +43,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_page_is_known() {
+    fn the_last_page_is_recognized_by_link_or_count() {
         let linked = r#"<https://e.com/a?page=2>; rel="next", <https://e.com/a?page=5>; rel="last""#;
         let last = r#"<https://e.com/a?page=1>; rel="first",<https://e.com/a?page=1>; rel="prev""#;
         for (pairs, count, more) in [

@@ -90,14 +90,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_commit_is_seven_digits_or_more() {
+    fn a_commit_id_has_7_to_64_hexadecimal_digits() {
         for (id, expected) in [("1f2e3d4", true), ("1f2e3d", false), ("main", false), (&"a".repeat(65), false)] {
             assert_eq!(commit(Some(id.to_owned())).is_some(), expected, "{id}");
         }
     }
 
     #[test]
-    fn the_last_line_is_that_before_empty_ones() {
+    fn the_last_line_is_the_last_one_that_is_not_empty() {
         for (body, expected) in [
             (Some("a\r\n<!-- m -->\r\n"), "<!-- m -->"),
             (Some("a\n  <!-- m -->  \n\n \n"), "<!-- m -->"),

@@ -182,7 +182,7 @@ mod tests {
     };
 
     #[test]
-    fn the_texts_of_a_plain_revision() {
+    fn title_body_and_comment_show_a_plain_revision_unchanged() {
         assert_eq!(title(&PROMOTED), "Promote podinfo to prod: main@sha1:9c1e1fd3");
         let expected = "Relaybook promotes a revision that runs in environment `staging` to environment `prod`.\n\n\
             | | |\n|---|---|\n\
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_marker_is_of_one_pipeline() {
+    fn a_marker_is_recognized_only_with_the_uid_of_the_pipeline() {
         for (line, expected) in [
             (marker("n", "p", "u").as_str(), true),
             (&marker("n", "an-earlier-one", "u"), true),
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_are_bounded() {
+    fn titles_and_bodies_of_pull_requests_are_bounded() {
         let long = "@".repeat(10_000);
         let promoted = Promoted {
             revision: &long,

@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_paths_of_this_server_are_followed() {
+    fn only_local_paths_are_accepted_as_return_paths() {
         for (text, path) in [
             ("/pipelines/a/b?x=1", "/pipelines/a/b?x=1"),
             ("", "/"),

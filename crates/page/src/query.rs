@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_has_the_query_that_it_was_read_from() {
+    fn a_query_is_read_back_from_its_link() {
         let text = "namespace=team-a&q=a%26b%20%C3%A9&state=failed&range=6h&from=2026-03-01T12:00:00Z&page=3&after=a%2Bb%3D";
         let query = Query::read(text);
         assert!(query.wrong.is_empty(), "{:?}", query.wrong);

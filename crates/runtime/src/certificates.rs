@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leaf_of_a_ca_is_accepted_without_its_ca() {
+    fn a_leaf_certificate_in_the_bundle_is_accepted_without_its_ca() {
         let ca = rcgen::CertifiedIssuer::self_signed(of_ca(&[]), KeyPair::generate().unwrap()).unwrap();
         let key = KeyPair::generate().unwrap();
         let leaf = CertificateParams::new(vec!["hooks.example".to_owned()]).unwrap().signed_by(&key, &ca).unwrap();

@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_that_hangs_leaves_room_and_loses_its_turns() {
+    fn a_hanging_namespace_leaves_permits_for_others_and_loses_its_own() {
         let limiter = NamespaceLimiter::new(256);
         let held = permits(&limiter, "hangs");
         assert_eq!(held.len(), FIRST);
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_that_is_answered_earns_a_part_of_all() {
+    fn a_namespace_that_gets_answers_earns_a_quarter_of_all_permits() {
         let limiter = NamespaceLimiter::new(256);
         let mut held = permits(&limiter, "fine");
         for _ in 0..100 {
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn together_they_have_no_more_than_all() {
+    fn all_namespaces_together_have_no_more_than_all_permits() {
         let limiter = NamespaceLimiter::new(20);
         let names = ["a", "b", "c", "d", "e"];
         let mut held: Vec<_> = names.iter().flat_map(|namespace| permits(&limiter, namespace)).collect();
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_kept_of_a_namespace_that_rests() {
+    fn an_idle_namespace_is_forgotten() {
         let limiter = NamespaceLimiter::new(8);
         let held = permits(&limiter, "a");
         assert_eq!(limiter.entries().len(), 1);

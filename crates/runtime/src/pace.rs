@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn the_budget_is_used_first_and_then_each_write_waits_for_those_before_it() {
+    fn writes_beyond_the_budget_wait_for_the_writes_before_them() {
         let now = Instant::now();
         let mut account = account(now);
         // Seconds since the start, bytes, and how long the write waits, in seconds.
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_that_is_alone_owes_nothing() {
+    fn a_namespace_that_writes_alone_is_not_limited() {
         let (pace, now) = (NamespacePace::new(ApiWrite::PipelineStatus, Metrics::default()), Instant::now());
         assert_eq!(pace.spend("team-a", 1024 * MIB, now), Duration::ZERO);
         assert_eq!(pace.spend("team-b", 16 * KIB, now), Duration::ZERO);
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_warning_is_written_once_in_a_while() {
+    fn a_warning_is_written_at_most_once_in_each_period() {
         let now = Instant::now();
         let mut account = account(now);
         assert!(account.warns(now) && !account.warns(now + WARN_EVERY / 2) && account.warns(now + WARN_EVERY));
@@ -198,7 +198,7 @@ mod tests {
     proptest! {
         /// Objects that write whenever they can: together they write at the sustained pace, and each of them in turn.
         #[test]
-        fn together_the_objects_of_a_namespace_keep_its_pace(sizes in prop::collection::vec(1_usize..512, 1..40)) {
+        fn the_objects_of_a_namespace_together_keep_its_pace_and_alternate(sizes in prop::collection::vec(1_usize..512, 1..40)) {
             let start = Instant::now();
             let mut account = account(start);
             // When an object writes, and which one.

@@ -185,7 +185,7 @@ mod tests {
     /// The ids are the first 24 bytes of `printf 'change\0UID\0SERIAL\0' | sha256sum`. Every later version must compute the same ids,
     /// because it continues traces of earlier versions.
     #[test]
-    fn a_known_change_has_its_known_header() {
+    fn trace_and_span_ids_of_a_change_never_change() {
         let trace = trace("0b6f6f0e-6d0a-4c7e-9f2b-3a1f6c1d2e3f", 1_763_711_234_567);
         let known = "00-2c166b8859b7236df9008cf6d0df0e78-ab073adf5f5d4575-01";
         assert_eq!(trace.parent_header(trace.root()), known);
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn ratios() {
+    fn a_sample_ratio_is_parsed_from_0_to_1() {
         for (text, threshold) in
             [("1", 0), ("1.0", 0), ("0", 1 << BITS), ("0.5", 1 << (BITS - 1)), ("0.25", 3 << (BITS - 2))]
         {

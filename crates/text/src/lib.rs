@@ -161,7 +161,7 @@ mod tests {
 
     /// The union of the general category Cf below U+E0080, of Zl and Zp, and of U+FFFC, except marks that some scripts show.
     #[test]
-    fn invisible_characters() {
+    fn format_and_separator_characters_are_invisible() {
         let invisible: String = ('\0'..=char::MAX).filter(|c| is_invisible(*c)).collect();
         let expected = ["\u{ad}\u{61c}\u{180e}".to_owned()].into_iter().chain(
             [(0x200b, 0x200f), (0x2028, 0x202e), (0x2060, 0x206f), (0xfeff, 0xfeff), (0xfff9, 0xfffc), (0xe_0000, 0xe_007f)]

@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn one_sentence_says_what_was_asked_and_what_to_do() {
+    fn an_error_of_the_api_server_is_one_sentence_with_a_remedy() {
         let plugin = Some(("login".to_owned(), Some("get it\nfrom the shelf".to_owned())));
         let server = Server { url: "https://a.example:6443".to_owned(), context: Some("kind-a".to_owned()), plugin };
         let missing = || std::io::Error::from(std::io::ErrorKind::NotFound);

@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_count_before_what_is_published() {
+    fn flags_take_precedence_over_published_settings() {
         let complete = ["--cluster-name", "a", "--allow-http", "--config-map", "b", "--controller-namespace", "c"];
         for (args, published, expected) in [
             (&[][..], true, (Source::Published, "eu-1", true, "tools/own-config")),
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_assumed_is_named() {
+    fn assumed_settings_are_named() {
         let unknown = |args: &[&str]| running(args).with(Err(LookupError::NoInstallation)).assumed.join(" ");
         assert_eq!(
             unknown(&[]),

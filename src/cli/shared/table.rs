@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_get_wider_and_have_one_head() {
+    fn columns_grow_with_later_rows_under_one_header() {
         let mut table = Table::new(&[("HIDDEN", 0), ("A", 0), ("B", 3), ("C", 0)], 1..4);
         let mut written = |rows: &[&[&str]]| {
             let mut out = Vec::new();

@@ -10,27 +10,27 @@ use crate::support::proxy::Call;
 use crate::support::{Fault, Oracle, Relaybook, Reply};
 
 #[tokio::test]
-async fn lost_responses_to_the_pipeline_controller() {
+async fn lost_responses_to_log_writes_skip_and_repeat_nothing() {
     half_are_lost("lost-pipeline", Call::is_pipeline_status).await;
 }
 
 #[tokio::test]
-async fn lost_responses_to_cursor_writes() {
+async fn lost_responses_to_cursor_writes_skip_and_repeat_nothing() {
     half_are_lost("lost-cursors", Call::is_cursors).await;
 }
 
 #[tokio::test]
-async fn lost_responses_to_records() {
+async fn lost_responses_to_records_skip_and_repeat_nothing() {
     half_are_lost("lost-records", Call::is_create_delivery).await;
 }
 
 #[tokio::test]
-async fn lost_responses_to_attempts_and_outcomes() {
+async fn lost_responses_to_attempts_and_outcomes_skip_and_repeat_nothing() {
     half_are_lost("lost-outcomes", Call::is_delivery_status).await;
 }
 
 #[tokio::test]
-async fn lost_responses_to_all_writes() {
+async fn lost_responses_to_all_writes_skip_and_repeat_nothing() {
     half_are_lost("lost-all", |call| call.method != "GET" && !call.is_lease()).await;
 }
 

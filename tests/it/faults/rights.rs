@@ -52,7 +52,7 @@ async fn logged(relaybook: &Relaybook, words: &str) {
 }
 
 #[tokio::test]
-async fn without_permission_to_create_deliveries() {
+async fn without_permission_to_create_deliveries_nothing_is_sent_until_it_is_granted() {
     let stage = stage("rights-record").await;
     let _relaybook = Relaybook::with(&stage.world, stage.options()).await;
     stage.world.settled().await;
@@ -70,7 +70,7 @@ async fn without_permission_to_create_deliveries() {
 }
 
 #[tokio::test]
-async fn without_permission_to_write_outcomes() {
+async fn without_permission_to_write_outcomes_each_lane_waits_after_one_request() {
     let stage = stage("rights-outcome").await;
     let relaybook = Relaybook::with(&stage.world, stage.options()).await;
     stage.world.settled().await;
@@ -86,7 +86,7 @@ async fn without_permission_to_write_outcomes() {
 }
 
 #[tokio::test]
-async fn without_permission_to_write_notification_status() {
+async fn without_permission_to_write_notification_status_deliveries_continue() {
     let stage = stage("rights-notification").await;
     let relaybook = Relaybook::with(&stage.world, stage.options()).await;
     stage.world.settled().await;
@@ -106,7 +106,7 @@ async fn without_permission_to_write_notification_status() {
 }
 
 #[tokio::test]
-async fn without_permission_to_write_the_log() {
+async fn without_permission_to_write_the_log_changes_wait_until_it_is_granted() {
     let stage = stage("rights-log").await;
     let relaybook = Relaybook::with(&stage.world, stage.options()).await;
     stage.world.settled().await;
@@ -123,7 +123,7 @@ async fn without_permission_to_write_the_log() {
 }
 
 #[tokio::test]
-async fn without_permission_to_write_cursors() {
+async fn without_permission_to_write_cursors_deliveries_continue_and_none_is_repeated() {
     let stage = stage("rights-cursors").await;
     let mut relaybook = Relaybook::with(&stage.world, stage.options()).await;
     stage.world.settled().await;
@@ -146,7 +146,7 @@ async fn without_permission_to_write_cursors() {
 }
 
 #[tokio::test]
-async fn without_permission_to_write_events() {
+async fn without_permission_to_write_events_deliveries_continue() {
     let stage = stage("rights-events").await;
     stage.receiver.script("/hook/web", [crate::support::Reply::status(400)]);
     let rule = forbid(&stage, |call| call.concerns("events"));
@@ -161,7 +161,7 @@ async fn without_permission_to_write_events() {
 }
 
 #[tokio::test]
-async fn without_permission_to_renew_leases() {
+async fn without_permission_to_renew_leases_deliveries_continue_within_their_term() {
     let stage = stage("rights-leases").await;
     let relaybook = Relaybook::with(&stage.world, stage.options()).await;
     stage.world.settled().await;
@@ -176,7 +176,7 @@ async fn without_permission_to_renew_leases() {
 }
 
 #[tokio::test]
-async fn without_permission_to_read_secrets() {
+async fn without_permission_to_read_secrets_only_notifications_with_a_secret_wait() {
     let stage = stage("rights-secrets").await;
     let Stage { world, receiver, proxy, .. } = &stage;
     world.secret("token", json!({"key": "open sesame"})).await;
@@ -203,7 +203,7 @@ async fn without_permission_to_read_secrets() {
 }
 
 #[tokio::test]
-async fn without_permission_to_read_config_maps() {
+async fn without_permission_to_read_config_maps_only_notifications_with_one_wait() {
     let stage = stage("rights-config-maps").await;
     let Stage { world, receiver, proxy, .. } = &stage;
     world.create::<ConfigMap>(json!({"metadata": {"name": "texts"}, "data": {"body": world::BODY}})).await;

@@ -106,7 +106,7 @@ async fn a_removal_is_delivered_after_an_outage_of_the_receiver() {
 }
 
 #[tokio::test]
-async fn a_cluster_that_moves_is_told_where_it_is_with_the_next_commit() {
+async fn a_moved_cluster_is_reported_in_its_new_environment_with_the_next_commit() {
     let mut hub = two("gen-fleet-moves").await;
     hub.label("eu-1", json!({"env": "prod"})).await;
     hub.targets(&["prod/eu-1/web", "prod/us-1/web"]).await;
@@ -177,7 +177,7 @@ async fn an_environment_is_ready_when_all_clusters_run_the_commit() {
 }
 
 #[tokio::test]
-async fn groups_globs_and_overrides_decide_which_clusters_are_told_and_where() {
+async fn groups_and_globs_select_clusters_and_overrides_set_their_receivers() {
     let mut hub = Hub::new("gen-fleet-groups", &["eu-1", "us-1", "lab-1", "jp-1"]).await;
     let ns = hub.world.ns.clone();
     hub.bundle("web", "c1").await;

@@ -7,7 +7,7 @@ use super::hub::{Hub, environment};
 use crate::support::{Oracle, Receiver, eventually};
 
 #[tokio::test]
-async fn a_commit_that_changes_one_bundle_is_deployed_for_all() {
+async fn a_commit_that_changes_one_bundle_is_reported_as_deployed_for_all() {
     let mut hub = Hub::new("gen-bundles", &["eu-1"]).await;
     let bundles: Vec<String> = (0..10).map(|n| format!("b{n}")).collect();
     hub.join("eu-1", json!({})).await;
@@ -118,7 +118,7 @@ async fn an_override_gets_no_credentials_of_the_layers_below() {
 }
 
 #[tokio::test]
-async fn a_selector_that_is_edited_lists_nothing_again() {
+async fn an_edited_selector_starts_no_new_watch() {
     let mut hub = Hub::new("gen-selector", &["eu-1", "eu-2"]).await;
     hub.bundle("web", "c1").await;
     for (cluster, tier) in [("eu-1", "gold"), ("eu-2", "silver")] {

@@ -87,7 +87,7 @@ async fn writes_of_fleet_one_by_one_are_all_reported() {
 }
 
 #[tokio::test]
-async fn writes_of_fleet_in_one_breath_are_all_reported() {
+async fn writes_of_fleet_in_quick_succession_are_all_reported() {
     let hub = five("gen-burst").await;
     let all = recording();
     let first = all.iter().take_while(|write| write.scenario == all[0].scenario);

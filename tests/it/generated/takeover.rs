@@ -8,7 +8,7 @@ use crate::support::world::{OF_SECOND, all_triggers};
 use crate::support::{Oracle, Relaybook};
 
 #[tokio::test]
-async fn a_replica_that_takes_over_reports_what_came_and_went() {
+async fn a_replica_that_takes_over_reports_objects_created_and_deleted_meanwhile() {
     let mut hub = Hub::new("gen-takeover", &["eu-1", "eu-2", "eu-3"]).await;
     hub.world.only_for_first();
     hub.bundle("web", "c1").await;

@@ -21,7 +21,7 @@ async fn create(world: &World, namespace: &str, object: Value) {
 }
 
 #[tokio::test]
-async fn no_workspace_selects_what_belongs_to_another() {
+async fn no_workspace_selects_objects_of_another_workspace() {
     let mut hub = Hub::new("gen-tenant-a", &["eu-1", "attacker"]).await;
     hub.bundle("web", "c1").await;
     hub.join("eu-1", json!({"env": "dev"})).await;
@@ -107,7 +107,7 @@ async fn no_workspace_selects_what_belongs_to_another() {
 }
 
 #[tokio::test]
-async fn deployments_are_followed_everywhere_although_single_namespaces_are_watched() {
+async fn bundle_deployments_are_followed_outside_of_the_watched_namespaces() {
     let mut hub = Hub::new("gen-everywhere", &[]).await;
     hub.bundle("web", "c1").await;
     hub.join("eu-1", json!({"env": "dev"})).await;

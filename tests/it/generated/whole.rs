@@ -18,7 +18,7 @@ use crate::support::{Oracle, Receiver, Relaybook, World, control_plane, eventual
 const LARGE: (usize, usize) = (50, 4);
 
 #[tokio::test]
-async fn what_is_there_when_relaybook_begins_is_never_news() {
+async fn objects_that_exist_when_relaybook_starts_are_never_reported() {
     let clusters: Vec<String> = (0..LARGE.0).map(|n| format!("c{n:02}")).collect();
     let names: Vec<&str> = clusters.iter().map(String::as_str).collect();
     let mut hub = Hub::new("gen-fleet-first", &names).await;
@@ -63,7 +63,7 @@ async fn what_is_there_when_relaybook_begins_is_never_news() {
 }
 
 #[tokio::test]
-async fn a_selection_of_nothing_is_ready_and_decides_nothing() {
+async fn an_empty_selection_is_ready_and_its_environment_undecided() {
     let world = World::new("gen-nothing").await;
     let receiver = Receiver::start();
     selecting(&world, &["dev"]).await;

@@ -93,7 +93,7 @@ async fn an_unreadable_configuration_deletes_nothing() {
 
 /// The copy is written once for each change of its content, and again until the write succeeds.
 #[tokio::test]
-async fn the_copy_is_written_only_if_it_changes() {
+async fn the_copy_of_the_configuration_is_written_only_if_it_changes() {
     let stage = Stage::new("global-copy").await;
     let receiver = Receiver::start();
     let proxy = Proxy::start(&stage.system.kubeconfig, "global-copy").await;

@@ -169,7 +169,7 @@ async fn thousands_of_requests_that_are_not_finished_delay_no_approval_and_no_pr
 }
 
 #[tokio::test]
-async fn too_many_requests_are_told_when_to_come_again() {
+async fn too_many_requests_are_answered_with_a_time_to_retry() {
     let stage = Stage::new("hooks-limited").await;
     let (_relaybook, hooks) = stage.relaybook().await;
     let from = Ipv4Addr::new(127, 0, 3, 1);

@@ -13,7 +13,7 @@ use crate::support::eventually;
 const CONCURRENT: usize = 16;
 
 #[tokio::test]
-async fn a_thousand_looks_cause_one_write_in_five_seconds() {
+async fn a_thousand_hooks_cause_one_write_in_five_seconds() {
     let stage = Stage::new("hooks-looks").await;
     let (relaybook, hooks) = stage.relaybook().await;
     let path = stage.path("hooks");

@@ -16,7 +16,7 @@ use crate::support::{Oracle, Receiver, Relaybook, World};
 const OTHER: &str = "the-key-of-the-other-team-012345";
 
 #[tokio::test]
-async fn the_keys_of_one_team_do_not_reach_the_other() {
+async fn keys_of_one_team_sign_nothing_for_another_team() {
     let a = Stage::new("hooks-team-a").await;
     let b = Stage { world: World::on(&a.world.kubeconfig, "hooks-team-b").await, receiver: Receiver::start() };
     for app in ["web", "live"] {

@@ -206,7 +206,7 @@ async fn owner(admin: &Client) -> Value {
 
 /// With a reference to an owner that does not exist, the garbage collector of Kubernetes deletes an object. With a finalizer, it stays.
 #[tokio::test]
-async fn a_patch_deletes_and_keeps_nothing() {
+async fn a_patch_of_owners_finalizers_or_reserved_metadata_is_refused() {
     let stage = Stage::new().await;
     let owner = &stage.owner;
     let gone =
@@ -251,7 +251,7 @@ async fn a_patch_deletes_and_keeps_nothing() {
 
 /// The control plane has no garbage collector, so this test makes its calls: see `pkg/controller/garbagecollector` of Kubernetes.
 #[tokio::test]
-async fn users_and_the_garbage_collector_can_do_what_they_could() {
+async fn users_and_the_garbage_collector_are_not_restricted_by_the_policy() {
     let stage = Stage::new().await;
     let none = [""; 3];
     let all = json!({"metadata": {"labels": {"mine": "a"}, "annotations": {"a/b": "c"}}});

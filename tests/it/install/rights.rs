@@ -112,7 +112,7 @@ const WITHOUT_SETS: [&str; 5] = [
 ];
 
 #[tokio::test]
-async fn permissions_of_a_cluster_wide_installation() {
+async fn a_cluster_wide_installation_has_its_permissions_and_no_forbidden_ones() {
     let own = "own-default";
     let allowed = [
         "list pipelines.relaybook.dev",
@@ -172,7 +172,7 @@ async fn permissions_of_a_cluster_wide_installation() {
 }
 
 #[tokio::test]
-async fn permissions_of_a_namespaced_installation() {
+async fn a_namespaced_installation_has_its_permissions_and_no_forbidden_ones() {
     let own = "own-namespaced";
     let allowed = [
         "list pipelines.relaybook.dev team-a",
@@ -216,7 +216,7 @@ async fn permissions_of_a_namespaced_installation() {
 }
 
 #[tokio::test]
-async fn permissions_with_listed_secrets() {
+async fn an_installation_with_listed_secrets_reads_no_others() {
     let allowed = [
         "list secrets team-a chat",
         "watch secrets team-a audit-hmac",
@@ -240,7 +240,7 @@ async fn permissions_with_listed_secrets() {
 }
 
 #[tokio::test]
-async fn permissions_without_secrets() {
+async fn an_installation_without_secrets_reads_none() {
     let allowed = ["list pipelines.relaybook.dev", "list deployments.apps", "get configmaps own-minimal relaybook-config"];
     let refused = [
         "list secrets team-a",
@@ -252,7 +252,7 @@ async fn permissions_without_secrets() {
 }
 
 #[tokio::test]
-async fn permissions_of_the_dispatcher_alone() {
+async fn the_dispatcher_alone_has_its_permissions_and_no_forbidden_ones() {
     let allowed = [
         "list pipelines.relaybook.dev team-a",
         "create deliveries.relaybook.dev team-a",
@@ -271,7 +271,7 @@ async fn permissions_of_the_dispatcher_alone() {
 }
 
 #[tokio::test]
-async fn permissions_of_the_pipeline_controller_alone() {
+async fn the_pipeline_controller_alone_has_its_permissions_and_no_forbidden_ones() {
     let own = "own-observer";
     let allowed = [
         "list pipelines.relaybook.dev",
@@ -303,7 +303,7 @@ async fn permissions_of_the_pipeline_controller_alone() {
 }
 
 #[tokio::test]
-async fn permissions_of_the_promotion_controller_alone() {
+async fn the_promotion_controller_alone_has_its_permissions_and_no_forbidden_ones() {
     let own = "own-promoter";
     let allowed = [
         "list pipelines.relaybook.dev",

@@ -185,7 +185,7 @@ fn every_flag_of_the_program_has_a_value() {
 }
 
 #[test]
-fn the_program_understands_its_arguments() {
+fn the_program_accepts_the_arguments_of_the_chart() {
     // A file in place of the Secret that is mounted in the Pod.
     let file = crate::support::tmp().join("page-key");
     std::fs::write(&file, "0123456789abcdef0123456789abcdef").expect("written");
@@ -294,7 +294,7 @@ fn page_args(release: &Release) -> Vec<&str> {
 }
 
 #[test]
-fn without_a_page_nothing_names_it() {
+fn without_a_page_no_object_mentions_it() {
     let without = of_set("default");
     let ours = without.objects.iter().filter(|object| object["kind"] != "CustomResourceDefinition");
     let named: Vec<_> = ours.filter(|object| object.to_string().contains("page")).collect();
@@ -379,7 +379,7 @@ fn an_ingress_and_a_route_lead_to_the_service_of_the_page() {
 }
 
 #[test]
-fn a_way_that_does_not_lead_to_a_page_is_rejected() {
+fn an_ingress_or_route_that_does_not_lead_to_a_page_is_rejected() {
     let url = "https://relaybook.example.com";
     for (page, words) in [
         (json!({"ingress": {"enabled": true}}), "page.ingress.enabled requires the page; set page.enabled=true"),
@@ -415,7 +415,7 @@ fn a_way_that_does_not_lead_to_a_page_is_rejected() {
 }
 
 #[test]
-fn status_readers_read_two_things_of_the_own_namespace() {
+fn status_readers_can_only_read_leases_and_one_config_map() {
     let release = of_set("everything");
     let is_of_page = |object: &&Value| object["metadata"]["name"] == "everything-relaybook-page";
     let role = release.of("Role").find(is_of_page).expect("a Role");

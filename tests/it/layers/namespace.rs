@@ -36,7 +36,7 @@ fn token(secret: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_team_changes_what_a_pipeline_of_the_platform_sends_about_it() {
+async fn a_team_can_change_what_a_pipeline_of_the_platform_sends() {
     let platform = World::new("layers-platform").await;
     let team = World::on(&platform.kubeconfig, "layers-workspace").await;
     let (base, theirs) = (Receiver::start(), Receiver::start());
@@ -179,7 +179,7 @@ async fn nobody_uses_notifications_of_a_namespace_that_did_not_accept_it() {
 }
 
 #[tokio::test]
-async fn a_set_gives_each_pipeline_the_namespace_of_its_source() {
+async fn a_set_gives_each_pipeline_the_layer_namespace_of_its_source() {
     let platform = World::new("layers-set").await;
     let team = World::on(&platform.kubeconfig, "layers-set-team").await;
     let receiver = Receiver::start();

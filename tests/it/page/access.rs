@@ -196,7 +196,7 @@ async fn a_deleted_account_loses_the_stream_and_the_page_within_a_minute() {
 }
 
 #[tokio::test]
-async fn a_withdrawn_permission_ends_what_is_shown() {
+async fn rows_are_not_shown_after_their_permission_is_withdrawn() {
     let (world, _receiver) = team("page-withdrawn").await;
     let relaybook = Relaybook::with(&world, serving(&world, &[])).await;
     let page = relaybook.page_address().await;
@@ -269,7 +269,7 @@ async fn a_page_without_actions_only_reads() {
 }
 
 #[tokio::test]
-async fn the_address_of_the_own_page_lets_one_browser_in() {
+async fn the_first_address_of_the_own_page_can_be_used_once() {
     let (world, _receiver) = team("page-own").await;
     let page = OwnPage::start(&world.kubeconfig, &["--controller-namespace", &world.ns]);
     let (origin, first) = (page.origin(), page.first.as_str());

@@ -91,7 +91,7 @@ async fn an_outage_and_its_end_are_signaled_to_open_pages() {
 }
 
 #[tokio::test]
-async fn what_may_not_be_read_is_named_beside_what_may() {
+async fn a_page_shows_readable_objects_and_names_missing_permissions() {
     let world = World::new("page-partly").await;
     let receiver = Receiver::start();
     world.deploy("web", "1").await;

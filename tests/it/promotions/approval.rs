@@ -65,7 +65,7 @@ async fn a_promotion_waits_for_its_approval_and_continues_at_once() {
 }
 
 #[tokio::test]
-async fn what_passes_withdraws_nothing_and_loses_no_approval() {
+async fn transient_states_withdraw_no_promotion_and_lose_no_approval() {
     let stage = Stage::new("promotions-passes").await;
     let world = &stage.world;
     stage.pipeline("shop", manual()).await;
@@ -169,7 +169,7 @@ async fn the_pipeline_decides_what_a_promotion_requires_until_it_is_requested() 
 }
 
 #[tokio::test]
-async fn only_who_may_patch_promotions_can_approve() {
+async fn only_accounts_that_may_patch_promotions_can_approve() {
     let stage = Stage::new("promotions-rights").await;
     let world = &stage.world;
     stage.pipeline("shop", manual()).await;

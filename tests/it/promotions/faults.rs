@@ -155,7 +155,7 @@ async fn random_kills_neither_lose_nor_repeat_a_promotion() {
 }
 
 #[tokio::test]
-async fn lost_answers_are_found_and_nothing_is_done_twice() {
+async fn writes_with_lost_answers_are_found_and_not_repeated() {
     let stage = Stage::new("promotions-lost").await;
     let world = &stage.world;
     for name in ["shop", "held"] {

@@ -158,7 +158,7 @@ async fn the_largest_pipeline_has_room_for_its_promotions() {
 }
 
 #[tokio::test]
-async fn what_was_begun_before_an_uninstallation_continues_after_the_next_installation() {
+async fn promotions_continue_after_an_uninstallation_and_a_new_installation() {
     let stage = Stage::new("promotions-reinstalled").await;
     let world = &stage.world;
     for (name, policy) in [("open", json!({})), ("waits", json!({"manual": true})), ("moved", json!({}))] {

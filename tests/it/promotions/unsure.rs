@@ -135,7 +135,7 @@ async fn an_incomplete_list_decides_nothing() {
 }
 
 #[tokio::test]
-async fn an_application_that_does_not_exist_is_promoted_to() {
+async fn a_missing_application_is_promoted_to_and_finishes_when_it_is_created() {
     let stage = Stage::new("promotions-absent").await;
     let world = &stage.world;
     stage.pipeline("shop", by_notification(json!({}))).await;
@@ -151,7 +151,7 @@ async fn an_application_that_does_not_exist_is_promoted_to() {
 }
 
 #[tokio::test]
-async fn a_status_that_is_older_than_the_spec_decides_nothing() {
+async fn a_status_older_than_the_spec_causes_no_promotion() {
     let stage = Stage::new("promotions-older").await;
     let world = &stage.world;
     for name in ["shop", "other"] {

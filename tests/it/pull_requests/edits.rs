@@ -168,7 +168,7 @@ async fn title_body_labels_author_and_paths_are_those_of_the_strategy() {
 }
 
 #[tokio::test]
-async fn a_value_that_is_there_already_needs_no_pull_request() {
+async fn a_value_that_is_already_set_needs_no_pull_request() {
     let stage = Stage::new("pulls-declared").await;
     let Stage { world, repository, .. } = &stage;
     let declared = release(&world.ns, "web").replace("\"1\"", "\"2\"");
@@ -189,7 +189,7 @@ async fn a_value_that_is_there_already_needs_no_pull_request() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_set_fails_with_the_file_and_the_line() {
+async fn a_value_that_cannot_be_set_fails_the_promotion_with_file_and_line() {
     let stage = Stage::new("pulls-invalid").await;
     let Stage { world, receiver, repository, .. } = &stage;
     let ns = &world.ns;

@@ -17,7 +17,7 @@ const SOON: Duration = Duration::from_secs(45);
 const FINISHED: &str = "prod 2: Requested/Opening, Open, Merged/Merged, Finished";
 
 #[tokio::test]
-async fn a_forge_that_hangs_delays_no_other_one() {
+async fn a_hanging_forge_delays_no_other_forge() {
     let stage = Stage::new("pulls-hang").await;
     let world = &stage.world;
     // One forge whose API hangs, and one whose Git server hangs. There are more promotions than repositories that are read at once.

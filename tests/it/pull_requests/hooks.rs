@@ -76,7 +76,7 @@ async fn a_merge_is_seen_soon_after_the_hook_of_gitea() {
 }
 
 #[tokio::test]
-async fn what_a_hook_says_decides_nothing() {
+async fn the_content_of_a_hook_changes_no_promotion() {
     let stage = Stage::new("pulls-forged-hooks").await;
     let world = &stage.world;
     let (_relaybook, hooks) = stage.hooked().await;

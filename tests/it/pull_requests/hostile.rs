@@ -80,7 +80,7 @@ async fn a_hostile_revision_is_refused_or_stays_a_text() {
 
 /// Nothing ever ran the text that Relaybook keeps of a long revision.
 #[tokio::test]
-async fn a_revision_that_is_not_known_as_a_whole_is_promoted_by_nobody() {
+async fn a_revision_that_was_cut_is_never_promoted() {
     let stage = Stage::new("pulls-cut").await;
     let Stage { world, repository, .. } = &stage;
     stage.pipeline("web", stage.by_commit(json!({}))).await;

@@ -101,7 +101,7 @@ async fn a_suspension_starts_nothing_and_stops_nothing() {
 }
 
 #[tokio::test]
-async fn an_environment_that_runs_the_revision_by_other_means_ends_the_promotion_and_leaves_the_pull_request() {
+async fn a_promotion_ends_without_its_pull_request_if_the_environment_runs_the_revision() {
     let stage = Stage::new("pulls-hotfix").await;
     let Stage { world, repository, .. } = &stage;
     stage.pipeline("web", stage.by_pull_request(json!({"interval": "1h"}))).await;
@@ -129,7 +129,7 @@ fn tries(call: &Call) -> bool {
 }
 
 #[tokio::test]
-async fn a_merge_that_nobody_looked_at_is_in_the_status_when_the_environment_runs_the_revision() {
+async fn a_merge_is_recorded_when_the_environment_runs_the_revision_before_a_check() {
     let stage = Stage::new("pulls-unseen-merge").await;
     let Stage { world, repository, .. } = &stage;
     // Only the change of the environment causes a check.
@@ -157,7 +157,7 @@ async fn a_merge_that_nobody_looked_at_is_in_the_status_when_the_environment_run
 }
 
 #[tokio::test]
-async fn a_retry_after_the_timeout_of_a_merged_one_opens_no_second_pull_request() {
+async fn a_retry_after_the_timeout_of_a_merged_promotion_opens_no_second_pull_request() {
     let stage = Stage::new("pulls-overdue").await;
     let Stage { world, receiver, repository, .. } = &stage;
     stage.pipeline("web", stage.by_pull_request(json!({}))).await;

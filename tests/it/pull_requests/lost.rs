@@ -20,7 +20,7 @@ const LONG: Duration = Duration::from_mins(3);
 type Kind = fn(&Asked) -> bool;
 
 #[tokio::test]
-async fn what_a_lost_answer_of_the_forge_would_have_said_is_found() {
+async fn results_of_requests_with_lost_answers_of_the_forge_are_found() {
     let stage = Stage::new("pulls-lost").await;
     let (world, proxy) = (&stage.world, stage.proxy());
     stage.pipeline("web", stage.behind(&proxy, json!({}))).await;

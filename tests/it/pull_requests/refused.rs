@@ -113,7 +113,7 @@ async fn wrong_credentials_are_named_and_a_corrected_secret_is_used_at_once() {
 }
 
 #[tokio::test]
-async fn what_cannot_succeed_fails_in_the_words_of_the_server() {
+async fn a_permanent_error_fails_the_promotion_with_the_message_of_the_server() {
     let stage = Stage::new("pulls-refused").await;
     let world = &stage.world;
     let file = |name: &str| release(&world.ns, name);

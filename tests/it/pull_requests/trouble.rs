@@ -14,7 +14,7 @@ use relaybook_api::Promotion;
 type Case = (fn(&Asked) -> bool, Trouble, &'static str, &'static str);
 
 #[tokio::test]
-async fn answers_without_a_use_are_asked_for_again() {
+async fn requests_with_unusable_answers_are_repeated() {
     let stage = Stage::new("pulls-trouble").await;
     let (world, proxy) = (&stage.world, stage.proxy());
     let policy = json!({"retry": {"initial": "5s", "max": "5s"}});

@@ -178,7 +178,7 @@ async fn told(receiver: &Receiver, path: &str, wanted: &[&str]) {
 }
 
 #[tokio::test]
-async fn follow_reports_a_commit_once_whatever_of_fleet_is_followed() {
+async fn follow_reports_a_commit_once_for_each_kind_of_fleet_object() {
     let hub = Hub::new("sets-fleet-follow", &["eu-1"]).await;
     let (world, receiver) = (&hub.world, &hub.receiver);
     let ns = world.ns.as_str();

@@ -5,7 +5,7 @@ use kube::api::PatchParams;
 use super::*;
 
 #[tokio::test]
-async fn a_pipeline_that_no_set_made_is_left_alone() {
+async fn a_pipeline_that_no_set_created_is_not_changed() {
     let world = World::new("sets-taken").await;
     world.deploy_with("a", "1", json!({"env": "dev"})).await;
     world.deploy_with("b", "1", json!({"env": "dev"})).await;
@@ -28,7 +28,7 @@ async fn a_pipeline_that_no_set_made_is_left_alone() {
 }
 
 #[tokio::test]
-async fn edits_of_a_pipeline_are_changed_back_and_edits_of_the_set_are_made() {
+async fn edits_of_a_pipeline_are_reverted_and_edits_of_its_set_are_applied() {
     let world = World::new("sets-edits").await;
     world.deploy_with("a", "1", json!({"env": "dev"})).await;
     world.create::<PipelineSet>(of_deployments(&json!({}))).await;
@@ -96,7 +96,7 @@ async fn edits_of_a_pipeline_are_changed_back_and_edits_of_the_set_are_made() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_is_wrong_for_one_source() {
+async fn an_invalid_source_does_not_stop_the_pipelines_of_other_sources() {
     let world = World::new("sets-wrong").await;
     world.deploy_with("a", "1", json!({"env": "dev"})).await;
     world.deploy_with("b", "1", json!({"env": "dev", "after": "nonsense"})).await;
@@ -118,7 +118,7 @@ async fn what_is_wrong_is_wrong_for_one_source() {
 }
 
 #[tokio::test]
-async fn another_name_and_another_number_of_chunks_report_nothing() {
+async fn a_new_name_or_number_of_chunks_reports_nothing() {
     let world = World::new("sets-renamed").await;
     let receiver = Receiver::start();
     world.notification("hook", &receiver, all_triggers()).await;
@@ -184,7 +184,7 @@ async fn another_name_and_another_number_of_chunks_report_nothing() {
 }
 
 #[tokio::test]
-async fn what_the_api_server_refuses_is_shown_and_stops_no_other() {
+async fn a_refused_pipeline_is_shown_and_stops_no_other_pipeline() {
     let world = World::new("sets-refused").await;
     let receiver = Receiver::start();
     world.deploy_with("a", "1", json!({"env": "dev"})).await;

@@ -414,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn promotions_are_compared_with_their_lines() {
+    fn differences_between_promotions_and_expected_lines_are_found() {
         let done = promotion("2", 7, 0, &["Pending", "Requested", "Finished"]);
         let open = promotion("3", 9, 10, &["Requested"]);
         let (first, second) = ("prod 2: Pending, Requested, Finished", "prod 3: Requested");
@@ -447,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_are_one_sequence() {
+    fn gaps_and_overlaps_of_steps_are_an_error_of_order() {
         let done = promotion("2", 7, 0, &["Requested", "Finished"]);
         let early = promotion("3", 9, 0, &["Requested"]);
         assert_eq!(kinds(&["prod 2: Requested, Finished", "prod 3: Requested"], &[done, early]), [(true, "order")]);
@@ -461,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_cause_deliveries() {
+    fn expected_steps_of_a_promotion_determine_its_deliveries() {
         let expected =
             Expected::new("ns", "shop", &["hook"], &["prod 2: Pending, Requested, Withdrawn", "prod 3: Merged, Failed"]);
         let lanes = expected.lanes(&[]);

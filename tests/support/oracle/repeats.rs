@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_kill_between_them_explains_a_repetition() {
+    fn only_a_kill_between_two_requests_explains_a_repetition() {
         let begin = Instant::now();
         let (ok, no, none) = (Some(200), Some(500), None);
         for (name, requests, kills, unexplained, unwritten_) in [
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn an_attempt_may_go_unseen_only_while_its_message_is_the_next() {
+    fn an_attempt_can_be_unseen_only_while_its_message_is_the_next() {
         let begin = Instant::now();
         let at = |ms| begin + Duration::from_millis(ms);
         let (one, other) = (message(begin, &[(10, Some(200))]), message(begin, &[(30, None), (40, Some(200))]));

@@ -25,7 +25,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_says_once_what_is_missing() {
+    fn a_message_names_only_the_last_missing_target() {
         let first = with_missing("it waits", Some("Deployment a does not exist"));
         assert_eq!(first, "it waits; a target is missing: Deployment a does not exist");
         assert_eq!(missing(&first), Some("Deployment a does not exist"));

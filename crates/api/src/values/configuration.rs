@@ -23,7 +23,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn configurations_that_can_be_compared_differ() {
+    fn only_configurations_that_can_be_compared_differ() {
         for (before, now, want) in [
             ("", "", false),
             ("values sha256:a", "values sha256:a", false),

@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kind_has_parts() {
+    fn a_kind_is_parsed_into_group_version_and_kind() {
         for (api_version, kind, group, version) in [
             ("v1", "Pod", "", "v1"),
             ("apps/v1", "Deployment", "apps", "v1"),
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn another_spelling_is_refused() {
+    fn malformed_api_versions_and_kinds_are_refused() {
         for api_version in [
             "",
             "/",
@@ -192,7 +192,7 @@ mod tests {
     proptest! {
         /// What is accepted has one spelling. The schema accepts the same.
         #[test]
-        fn a_spelling_is_refused_or_is_the_only_one(
+        fn an_accepted_kind_formats_back_to_its_input_and_matches_the_schema(
             api_version in spelling(&["v1", "apps/v1", "fleet.cattle.io/v1alpha1"]),
             kind in spelling(&["Secret", "ConfigMap", "BundleDeployment"]),
         ) {

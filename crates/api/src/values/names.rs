@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_labels_and_subdomains() {
+    fn subdomains_may_have_dots_and_labels_may_not() {
         for name in ["a", "a-b", "3a", &"a".repeat(63)] {
             assert!(is_label(name) && is_subdomain(name), "{name}");
         }
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_cut_and_ends_as_a_name_can() {
+    fn a_name_is_cut_to_63_characters_and_ends_alphanumeric() {
         let long = "a".repeat(62);
         for (part, expected) in [
             ("podinfo", "podinfo"),

@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_cannot_leave_their_part_of_a_path() {
+    fn names_are_percent_encoded_in_paths() {
         assert_eq!(pipeline("team-a", "shop.eu"), "/pipelines/team-a/shop.eu");
         assert_eq!(delivery("a/../b", "x?y#z"), "/deliveries/a%2F..%2Fb/x%3Fy%23z");
         assert_eq!(search("main@sha1:5f3d é"), "/search?q=main%40sha1%3A5f3d%20%C3%A9");

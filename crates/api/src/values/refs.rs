@@ -301,7 +301,7 @@ mod tests {
     proptest! {
         /// What becomes a part of a URL or of a field selector has no character with a meaning there.
         #[test]
-        fn a_spelling_of_a_cluster_is_refused_or_is_a_plain_name(
+        fn an_accepted_cluster_reference_has_plain_names(
             api_version in prop::option::of(spelling(&["cluster.x-k8s.io/v1beta1", "fleet.cattle.io/v1alpha1", "gitops.weave.works/v1alpha1", "v1"])),
             name in spelling(&["eu", "eu.west-1"]),
             namespace in prop::option::of(spelling(&["infra"])),

@@ -327,7 +327,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_task_that_panics_is_told_and_one_that_ends_is_not() {
+    async fn a_panic_of_a_task_is_signaled_and_a_normal_end_is_not() {
         let (shared, _woken) = Shared::new(Options::default(), Metrics::new());
         shared.spawn(async {});
         while !shared.tasks().is_empty() {

@@ -482,7 +482,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nothing_is_known_before_the_list_has_ended() {
+    async fn objects_are_unknown_until_the_first_list_has_ended() {
         let (feed, mut receiver) = feed();
         let ended = follow(&feed, vec![Ok(Event::Init), Ok(Event::InitApply(deployment("web", "1")))]).await;
         assert_eq!(ended, Ended { trouble: unreachable(), too_large: false, worked: false });
@@ -491,7 +491,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_a_list_no_longer_holds_is_gone() {
+    async fn an_object_missing_from_the_next_list_is_not_found() {
         let (feed, mut receiver) = feed();
         let mut events = list(vec![deployment("web", "1"), deployment("gone", "1")]);
         events.push(Err(watcher::Error::WatchError(Status::failure("old", "Expired").with_code(410).boxed())));
@@ -505,7 +505,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_list_is_not_believed_while_the_watch_after_it_does_not_live() {
+    async fn a_list_is_not_trusted_while_the_watch_after_it_fails() {
         let (feed, _woken) = feed();
         let synced = |feed: &KindWatcher| feed.shared.store().is_synced(&feed.id);
         let list = || vec![Ok(Event::Init), Ok(Event::InitApply(deployment("web", "1"))), Ok(Event::InitDone)];
@@ -532,7 +532,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_few_hiccups_of_a_synced_watch_are_left_to_it() {
+    async fn a_synced_watch_ends_at_the_third_error_in_a_row_or_at_a_refusal() {
         let (feed, _woken) = feed();
         let synced = || vec![Ok(Event::Init), Ok(Event::InitDone)];
         let mut events = synced();
@@ -555,7 +555,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn trouble_is_told_once_and_patience_is_for_what_may_pass() {
+    async fn a_synced_cache_reports_transient_problems_late_and_each_problem_once() {
         let (feed, mut receiver) = feed();
         let long = PATIENCE + Duration::from_secs(1);
         feed.report(&unreachable(), Duration::ZERO).await;
@@ -580,7 +580,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_cannot_pass_by_itself_is_told_at_once_of_a_cache_that_is_being_filled() {
+    async fn a_permanent_problem_of_an_unfilled_cache_is_reported_at_once() {
         for reason in [Reason::Forbidden, Reason::Unauthorized, Reason::KindNotFound] {
             let (feed, _woken) = feed();
             feed.report(&trouble(reason), Duration::ZERO).await;
@@ -589,7 +589,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn too_many_objects_are_let_go_and_that_is_no_removal() {
+    async fn a_cache_with_too_many_objects_is_emptied_without_reporting_removals() {
         let (mut feed, mut receiver) = feed();
         feed.most = 2;
         let mut events = list(vec![deployment("web", "1")]);
@@ -611,7 +611,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_object_that_cannot_be_read_is_unknown_and_hides_no_other() {
+    async fn an_unreadable_object_is_unknown_and_hides_no_other_object() {
         let (feed, mut receiver) = feed();
         let bad = raw(&json!({"metadata": {"name": "gone", "namespace": "apps", "labels": 5}}));
         follow(&feed, list(vec![bad.clone(), deployment("web", "1")])).await;
@@ -676,7 +676,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_page_that_is_too_large_is_asked_for_in_smaller_ones() {
+    async fn a_list_page_that_is_too_large_is_requested_again_with_a_smaller_limit() {
         let (feed, _woken) = feed();
         let (client, asked) = cluster(12, 5);
         let synced = async {

@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_misspelt_kind() {
+    fn a_misspelt_kind_gets_the_closest_served_kind() {
         let resource = |name: &str, kind: &str, namespaced: bool| json!({"name": name, "singularName": "", "kind": kind, "namespaced": namespaced, "verbs": []});
         let list = json!({"groupVersion": "apps/v1", "resources": [
             resource("deployments", "Deployment", true), resource("deployments/scale", "Scale", true),
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_misspelt_version() {
+    fn a_misspelt_api_version_gets_the_closest_served_one() {
         let version = |group: &str, v: &str| json!({"groupVersion": format!("{group}/{v}"), "version": v});
         let group = |name: &str, all: &[&str]| {
             let versions: Vec<_> = all.iter().map(|v| version(name, v)).collect();

@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_nested_too_deep_is_left_out_and_all_else_is_read() {
+    fn too_deeply_nested_values_become_null_and_the_rest_is_parsed() {
         for levels in [1, 117, 118, 126, 200, 10_000] {
             let text = format!(
                 r#"{{"metadata": {{"name": "n", "namespace": "s", "generation": 3, "managedFields": [{{}}]}},
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_does_not_parse_has_a_name_all_the_same() {
+    fn an_object_that_does_not_parse_still_has_its_name() {
         let list = r#"{"apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": "7"}, "items": [
             {"metadata": {"name": "a", "resourceVersion": "5"}}, {"metadata": {"name": "b", "labels": 5}}]}"#;
         let list: ObjectList<Raw> = serde_json::from_str(list).unwrap();

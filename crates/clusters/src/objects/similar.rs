@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_name_elsewhere_and_names_of_the_same_length_here() {
+    fn similar_objects_have_the_same_name_elsewhere_or_a_close_name_in_the_namespace() {
         let deployment = |namespace, name| app(None, "Deployment", namespace, name);
         let there = [
             deployment("podinfo-prod", "podinfo"),
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_told_of_a_namespace_that_is_not_watched() {
+    fn no_similar_object_of_an_unwatched_namespace_is_suggested() {
         let there = ["a", "b", "c"].map(|namespace| app(None, "Deployment", namespace, "web"));
         let wanted = [app(None, "Deployment", "d", "web"), app(None, "Deployment", "a", "web")];
         let watched = Scope::Namespaces(["a", "d"].map(str::to_owned).into());
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_is_bounded() {
+    fn the_number_of_suggested_similar_objects_is_bounded() {
         let mut there: Vec<_> = (0..9).map(|i| app(None, "Deployment", &format!("n{i}"), "web")).collect();
         there.extend((0..2 * NAMES).map(|i| app(None, "Deployment", "here", &format!("w{i:03}"))));
         let wanted = [app(None, "Deployment", "here", "web")];

@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn one_cache_for_each_kind_and_namespace_that_is_watched() {
+    fn each_kind_and_watched_namespace_has_one_cache() {
         let refs = [app("K", "a", "x"), app("K", "b", "x"), app("K", "a", "y"), app("L", "a", "x")];
         let mut all = Bench::new(Scope::All);
         assert_eq!(all.need("p", &refs).started.len(), 2);
@@ -467,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_and_went_is_still_seen() {
+    fn states_between_two_readings_are_still_read() {
         let mut bench = Bench::new(Scope::All);
         let id = bench.synced(Some(runs("1", "")));
         let first = bench.store.read(&app("K", "ns", "a"), 0).seq;
@@ -482,7 +482,7 @@ mod tests {
     }
 
     #[test]
-    fn words_wake_but_take_no_place() {
+    fn a_new_message_alone_wakes_pipelines_and_adds_no_observation() {
         let mut bench = Bench::new(Scope::All);
         let id = bench.synced(Some(runs("1", "at first")));
         assert_eq!(bench.record(&id, "a", runs("1", "later")), [pipeline("p")]);
@@ -494,7 +494,7 @@ mod tests {
     }
 
     #[test]
-    fn more_than_can_be_kept_says_so() {
+    fn a_reading_that_missed_observations_is_marked_as_overflowed() {
         let mut bench = Bench::new(Scope::All);
         let id = bench.synced(Some(runs("first", "")));
         let first = bench.store.read(&app("K", "ns", "a"), 0).seq;
@@ -510,7 +510,7 @@ mod tests {
     }
 
     #[test]
-    fn absent_gone_and_back() {
+    fn creation_deletion_and_recreation_are_each_observed() {
         let mut bench = Bench::new(Scope::All);
         let id = bench.synced(None);
         let reading = bench.store.read(&app("K", "ns", "a"), 0);
@@ -523,7 +523,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_that_is_referred_to_later_is_found_at_once_and_without_a_past() {
+    fn an_object_that_is_referred_to_later_is_known_without_earlier_states() {
         let mut bench = Bench::new(Scope::All);
         let id = bench.synced(None);
         for revision in ["1", "2"] {
@@ -539,7 +539,7 @@ mod tests {
     }
 
     #[test]
-    fn ended_only_if_nobody_came_back() {
+    fn an_idle_cache_ends_only_if_nobody_needs_it_again() {
         let mut bench = Bench::new(Scope::All);
         let id = bench.synced(Some(runs("1", "")));
         bench.need("q", &[app("K", "ns", "a")]);
@@ -562,7 +562,7 @@ mod tests {
     }
 
     #[test]
-    fn trouble_wakes_those_concerned_and_hides_what_is_known() {
+    fn a_failed_cache_wakes_its_pipelines_and_hides_current_states() {
         let mut bench = Bench::new(Scope::All);
         let id = bench.synced(Some(runs("1", "")));
         bench.need("other", &[app("L", "ns", "a")]);
@@ -577,7 +577,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_let_go_is_not_gone() {
+    fn objects_of_an_emptied_cache_are_unknown_and_not_removed() {
         let mut bench = Bench::new(Scope::All);
         let id = bench.synced(Some(runs("1", "")));
         assert_eq!(bench.store.empty(&id, Reason::TooManyObjects, "too many"), (true, vec![pipeline("p")]));
@@ -588,7 +588,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_that_cannot_be_read_is_there_and_what_it_said_stands() {
+    fn an_unreadable_object_exists_and_keeps_its_earlier_observations() {
         let mut bench = Bench::new(Scope::All);
         let id = bench.synced(Some(runs("1", "")));
         let name = |name: &str| ("ns".to_owned(), name.to_owned());
@@ -609,7 +609,7 @@ mod tests {
     }
 
     #[test]
-    fn another_cluster_starts_empty_and_gets_no_events_of_the_old_one() {
+    fn the_cache_of_a_replaced_cluster_is_empty_and_ignores_events_of_the_old_one() {
         let mut bench = Bench::new(Scope::All);
         let id = bench.need("p", &[far("a")]).started.remove(0).0;
         let cluster = id.key.cluster.clone().unwrap();
@@ -642,7 +642,7 @@ mod tests {
     }
 
     #[test]
-    fn other_clusters_are_watched_everywhere_and_end_with_their_last_cache() {
+    fn remote_clusters_are_watched_in_all_namespaces_until_their_last_cache_ends() {
         let mut bench = Bench::new(Scope::new(&["elsewhere".to_owned()]));
         let id = bench.need("p", &[far("a"), far("b")]).started.remove(0).0;
         assert_eq!((id.key.namespace.as_ref(), bench.store.counts().0), (None, 1));
@@ -658,7 +658,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_still_being_filled_says_why_and_that_it_takes_long() {
+    fn a_cache_that_fills_slowly_reports_that_and_the_problem_of_its_list() {
         let mut bench = Bench::new(Scope::All);
         let id = bench.need("p", &[far("a")]).started.remove(0).0;
         let cluster = id.key.cluster.clone().unwrap();

@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_spelling_is_refused_and_where_api_servers_are_is_not() {
+    fn forbidden_addresses_are_refused_in_every_notation_and_usual_ones_accepted() {
         let refused = |address: &&str| is_refused(address.parse().unwrap());
         for address in [
             "169.254.169.254",

@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_bounded_as_a_whole_and_a_watch_by_the_line() {
+    fn the_size_of_an_answer_is_limited_and_that_of_each_line_of_a_watch() {
         let mebibyte = vec![b'x'; 1 << 20];
         let taken = |bound: Bound, chunk: &[u8]| {
             let mut read = 0;
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn short_lines_without_end_are_read_only_where_a_watch_has_begun() {
+    async fn endless_short_lines_are_read_only_from_a_watch_that_was_accepted() {
         for (code, ends) in [(200, false), (302, true), (403, true), (500, true)] {
             let answer = move |_: Request<()>| async move {
                 let lines = Bytes::from_static(&[b'\n'; 1 << 13]);
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_body_that_never_comes_is_a_timeout_but_that_of_a_watch() {
+    async fn a_missing_body_is_a_timeout_except_for_a_watch() {
         let short = Duration::from_millis(20);
         let mut list = Bounded::new(Endless(None), Bound::Whole(MAX_ANSWER), short);
         assert_eq!(error(&mut list).await.downcast_ref::<Error>().unwrap().kind(), ErrorKind::TimedOut);

@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_comes_in_time_is_passed_on() {
+    async fn answers_and_errors_within_the_deadline_are_passed_on() {
         let mut echo = Deadline::HEAD.layer(tower::service_fn(|n: u8| async move { Ok::<_, BoxError>(n) }));
         assert_eq!(echo.call(7).await.unwrap(), 7);
         let mut refuse =

@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_permitted_addresses_are_left() {
+    fn forbidden_addresses_are_removed_and_it_is_an_error_if_none_is_left() {
         let at =
             |list: &[&str]| -> Vec<SocketAddr> { list.iter().map(|a| SocketAddr::new(a.parse().unwrap(), 0)).collect() };
         let found = at(&["169.254.169.254", "10.0.0.1", "fe80::1", "127.0.0.1"]);

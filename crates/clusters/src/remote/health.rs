@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn three_in_a_row_or_half_a_minute() {
+    fn a_cluster_is_lost_after_30_seconds_or_after_repeated_failures_in_15_seconds() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         let mut health = Health::new(Duration::from_mins(2));
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn offline_after_the_grace_period_and_not_before() {
+    fn a_cluster_is_offline_after_the_grace_period_and_not_before() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         let mut health = Health::new(Duration::from_mins(2));

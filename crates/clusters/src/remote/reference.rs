@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn each_kind_names_its_secret() {
+    fn each_kind_of_cluster_object_names_its_kubeconfig_secret() {
         let gitops = cluster(ClusterKind::GitopsCluster, None);
         let capi = cluster(ClusterKind::Cluster, Some("cluster.x-k8s.io/v1beta1"));
         let fleet = cluster(ClusterKind::Cluster, Some("fleet.cattle.io/v1alpha1"));
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_none_or_reaches_elsewhere_is_refused() {
+    fn a_cluster_object_without_a_valid_secret_in_its_namespace_is_refused() {
         let gitops = cluster(ClusterKind::GitopsCluster, None);
         let fleet = cluster(ClusterKind::Cluster, Some("fleet.cattle.io/v1alpha1"));
         for (of, spec, words) in [

@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whatever_is_missing_is_named() {
+    async fn each_missing_or_invalid_part_of_a_kubeconfig_secret_is_named() {
         let mut both = secret("value", "sesame");
         both.data.as_mut().unwrap().extend(secret("value.yaml", KUBECONFIG).data.unwrap());
         for (events, reason, words) in [
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_what_leads_elsewhere_is_told_and_what_was_known_stands_while_nobody_can_be_asked() {
+    async fn a_resolution_is_announced_only_if_it_changes_and_survives_failed_watches() {
         let mut resolver = resolver(ClusterKind::Secret);
         let mut events = listed(Some(secret("value", KUBECONFIG)));
         let mut edited = secret("value", KUBECONFIG);
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_object_that_names_another_secret_leads_there() {
+    async fn an_edited_cluster_object_leads_to_the_secret_that_it_names() {
         let mut resolver = resolver(ClusterKind::GitopsCluster);
         let mut events = listed(Some(object("one")));
         events.push(Ok(Event::Apply(object("one"))));

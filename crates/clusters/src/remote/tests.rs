@@ -46,7 +46,7 @@ fn prober() -> (Prober, Receiver<Follower>) {
 }
 
 #[tokio::test]
-async fn who_needs_the_cluster_is_woken_once_for_each_change_and_when_it_is_known_again() {
+async fn pipelines_are_woken_once_when_reachability_changes_or_is_known_again() {
     use Reachability::{Offline, Online, Unknown};
     let (mut prober, mut receiver) = prober();
     for (now, wakes) in [
@@ -72,7 +72,7 @@ async fn who_needs_the_cluster_is_woken_once_for_each_change_and_when_it_is_know
 }
 
 #[test]
-fn the_same_trouble_is_no_news() {
+fn the_same_problem_is_announced_once() {
     let (mut prober, _woken) = prober();
     let mut link = prober.link.subscribe();
     for (reason, confirmed, news) in [
@@ -145,7 +145,7 @@ async fn of_server(manner: Manner) -> String {
 }
 
 #[tokio::test]
-async fn what_servers_do_is_told_apart() {
+async fn answers_and_failures_of_api_servers_are_distinguished() {
     let answer = |head: &'static str| Manner::Says(head);
     for (manner, words) in [
         (answer("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}"), "answered"),
@@ -161,7 +161,7 @@ async fn what_servers_do_is_told_apart() {
 }
 
 #[tokio::test]
-async fn a_watch_that_is_refused_without_end_is_let_go_and_not_begun_again_at_once() {
+async fn an_endless_refusal_of_a_watch_is_cut_off_and_the_next_watch_waits() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let client = client(&checked(&format!("http://{}", listener.local_addr().unwrap()))).unwrap();
     let serving = tokio::spawn(async move {
@@ -186,7 +186,7 @@ async fn a_watch_that_is_refused_without_end_is_let_go_and_not_begun_again_at_on
 }
 
 #[tokio::test]
-async fn steps_that_fail_on_the_way_are_told_apart() {
+async fn each_failing_step_of_a_connection_has_its_own_error() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     let made = rcgen::generate_simple_self_signed(vec!["eu.example".to_owned()]).unwrap();

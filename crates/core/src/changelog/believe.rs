@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_label_that_was_confirmed_once_stays_confirmed_for_what_was_staged_then() {
+    fn a_confirmed_label_stays_confirmed_while_the_staged_content_is_the_same() {
         let broken = |commit: &str, wanted: &str| {
             let mut object = deployment(commit, wanted, wanted, &Value::Null);
             object.data["status"]["ready"] = json!(false);

@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_what_serde_writes() {
+    fn the_computed_size_is_that_of_the_serialized_status() {
         let status = failing(2, 2);
         assert_eq!(size(&status), serde_json::to_vec(&status).unwrap().len());
     }
@@ -328,7 +328,7 @@ mod tests {
     proptest! {
         /// The status fits, whatever the log contains and however far it was read.
         #[test]
-        fn any_log_fits(
+        fn a_status_with_any_log_is_reduced_to_its_limit(
             changes in prop::collection::vec((0..40_usize, 0..600_usize, 0..1500_usize, any::<bool>()), 0..600),
             armed in prop::collection::vec(0..600_usize, 0..30),
             reads in any::<bool>(),

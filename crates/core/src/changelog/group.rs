@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn the_common_state_of_parts() {
+    fn a_group_is_ready_if_all_its_parts_are_current_at_one_revision() {
         use Status::{Current, Failed, InProgress};
         let (one, two, failed) = (at(Current, "1"), at(Current, "2"), at(Failed, "1"));
         let moving = at(InProgress, "2");
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn group_states_that_count() {
+    fn only_decided_group_states_that_differ_are_changes() {
         use Status::{Current, InProgress};
         let group = |status, revision: &str, current: Option<&str>| Settled {
             current: current.map(str::to_owned),
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn reached_belongs_to_the_revision_that_runs() {
+    fn reached_is_kept_for_the_same_revision_and_reset_for_another() {
         use Status::{Current, InProgress};
         let (ready, left) = (ran(Current, "1", "1", ""), ran(InProgress, "", "1", ""));
         let other = Settled { reader: "other".to_owned(), ..ready.clone() };
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_state_of_an_earlier_version_takes_over_the_targets() {
+    fn a_group_state_of_an_earlier_version_gets_the_hash_of_its_targets_silently() {
         use Status::Current;
         let of = GroupId { reader: "r", members: "new" };
         let ready = ran(Current, "1", "1", "");

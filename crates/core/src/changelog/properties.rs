@@ -130,7 +130,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
     #[test]
-    fn the_log_contains_what_happened(steps in prop::collection::vec(step(), 0..120)) {
+    fn a_reader_of_the_log_gets_every_change_or_the_last_one_as_coalesced(steps in prop::collection::vec(step(), 0..120)) {
         let mut all = Writer::new();
         let mut writer = Writer::new();
         let mut taken: Vec<Change> = Vec::new();
@@ -183,7 +183,7 @@ proptest! {
 
     /// If the consumer reads only at the end, every merged change corresponds to a run of changes that happened.
     #[test]
-    fn merged_changes_cover_what_happened(steps in prop::collection::vec(step(), 0..120)) {
+    fn each_merged_change_corresponds_to_a_run_of_changes_that_happened(steps in prop::collection::vec(step(), 0..120)) {
         let mut all = Writer::new();
         let mut writer = Writer::new();
         for step in steps {

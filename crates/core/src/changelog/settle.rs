@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_and_terminating_never_count() {
+    fn unknown_and_terminating_observations_are_ignored() {
         for status in [Status::Unknown, Status::Terminating] {
             let obs = obs(status, "v2", "v2");
             assert_eq!(settle(None, &obs, "r", 7), Verdict::Ignored);
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn observations_that_count_and_their_successors() {
+    fn each_observation_leads_to_the_settled_state_of_the_table() {
         use Status::{Current, Failed, InProgress, NotFound};
         let current = old(Current, "v1", Some("v1"), false);
         let failed = old(Failed, "v2", Some("v1"), true);
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn another_configuration_is_a_change() {
+    fn a_new_configuration_is_a_change() {
         use Status::{Current, Failed, InProgress};
         let (a, b, c) = ("sha256:a", "sha256:b", "sha256:c");
         let runs = old_with_values(Current, a, a);
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn to_learn_a_configuration_is_no_change() {
+    fn a_configuration_that_becomes_known_is_no_change() {
         use Status::{Current, Failed, InProgress};
         let (a, b) = ("sha256:a", "sha256:b");
         for (name, before, obs, want) in [
@@ -438,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_never_count_and_drift_does() {
+    fn a_new_message_is_ignored_and_new_drift_is_a_change() {
         let before = old(Status::Current, "v1", Some("v1"), false);
         let mut obs = obs(Status::Current, "v1", "v1");
         obs.message = "finished in 2.08s".to_owned();

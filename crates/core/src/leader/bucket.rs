@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn quotas_add_up_and_differ_by_one_at_most() {
+    fn the_quotas_of_replicas_add_up_and_differ_by_one_at_most() {
         for count in 1..40 {
             let names: Vec<String> = (0..count).map(|number| format!("pod-{number:02}")).collect();
             let quotas: Vec<_> = names.iter().map(|name| quota(name, names.iter().map(String::as_str))).collect();
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn sets_of_buckets() {
+    fn sets_of_buckets_support_union_intersection_and_difference() {
         let some: Buckets = Bucket::all().filter(|bucket| bucket.number() % 5 == 1).collect();
         assert_eq!(format!("{some:?}"), "{1, 6, 11}");
         assert_eq!((some.count(), some.first(2).count(), some.first(9)), (3, 2, some));

@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read_and_what_cannot_be_read_has_one_holder() {
+    fn a_table_is_read_back_as_written_and_an_invalid_one_has_a_single_holder() {
         let at = |second| Time::from_second(second).unwrap();
         let mut table = Table::empty();
         for (name, second) in [("pod-a", 5), ("pod-b", 7)] {

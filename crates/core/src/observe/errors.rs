@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_is_earlier_if_it_was_there_for_something_else() {
+    fn errors_are_earlier_if_all_were_shown_for_another_deployment() {
         let known = errors(&[("no such image", "s-1"), ("no space", "s-1")]).remembered(&[], true);
         for (name, shown, earlier) in [
             ("the same error of another deployment", &[("no such image", "s-2")][..], true),

@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_is_understood_in_either_spelling() {
+    fn a_revision_path_is_accepted_in_each_jsonpath_notation() {
         for (path, want) in [
             ("$.spec.version", "1.2"),
             (".spec.version", "1.2"),
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_not_be_followed_or_costs_too_much_is_refused() {
+    fn invalid_ambiguous_or_expensive_paths_are_refused() {
         let deep = format!(".a{}@.b{}", "[?(".repeat(3), ")]".repeat(3));
         let long = format!(".{}", "a".repeat(MAX_PATH));
         for (path, want) in [
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_into_the_status_says_what_runs_and_any_other_what_is_tried() {
+    fn a_status_path_is_the_running_revision_and_any_other_path_the_attempted_one() {
         let ready = |status: &str| json!({"conditions": [condition("Ready", status, "Because", 2)], "version": "1.1"});
         for (path, status, want, runs, tried) in [
             (".status.version", "True", Current, "1.1", "1.1"),
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn another_path_is_another_reader() {
+    fn each_revision_path_has_a_reader_of_its_own() {
         let with = |path| reader("apps/v1", "Deployment", path);
         assert_eq!(with(None), "deployment/2");
         let one = with(Some(".spec.version"));

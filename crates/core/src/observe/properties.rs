@@ -241,7 +241,7 @@ fn any_bundle() -> impl Strategy<Value = DynamicObject> {
 proptest! {
     /// For any parent and its Bundles: if the result is `Current`, the parent runs the attempted revision, and so does each Bundle.
     #[test]
-    fn no_whole_is_current_without_its_parts(
+    fn a_parent_is_current_only_if_each_of_its_parts_is(
         kind in prop::sample::select(vec![GIT_REPO, HELM_OP, BUNDLE_DEPLOYMENT]),
         (spec, status) in prop_oneof![
             (anything(), anything()),
@@ -288,7 +288,7 @@ proptest! {
 
     /// No path causes a panic. Parsing a path again gives the same result.
     #[test]
-    fn any_path_is_understood_or_refused(text in path()) {
+    fn any_path_is_parsed_or_refused_without_a_panic(text in path()) {
         if let Ok(path) = RevisionPath::parse(&text) {
             // A dot can be part of a name.
             let quoted = text.contains(['\'', '"', '\\']);
@@ -299,7 +299,7 @@ proptest! {
 
     /// No object causes a panic or an invalid observation.
     #[test]
-    fn any_object_is_observed(
+    fn any_object_has_a_valid_observation(
         kind in prop::sample::select(ALL.to_vec()),
         (spec, status) in prop_oneof![(anything(), anything()), plausible()],
         whole in prop::option::weighted(0.1, anything()),

@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_image_is_known_by_its_digest_or_its_tag() {
+    fn the_revision_of_an_image_is_its_digest_or_its_tag() {
         for (image, want) in [
             ("web:1.2", "1.2"),
             ("ghcr.io/acme/web:1.2", "1.2"),

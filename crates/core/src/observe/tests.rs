@@ -5,14 +5,14 @@ use super::*;
 use Status::{NotFound, Terminating};
 
 #[test]
-fn what_is_not_there_is_not_found() {
+fn a_missing_object_is_not_found_and_has_a_message() {
     let seen = observe(None, None);
     assert_eq!(summary(&seen), (NotFound, "", ""));
     assert!(!seen.message.is_empty());
 }
 
 #[test]
-fn deletion_goes_before_every_rule() {
+fn an_object_in_deletion_is_terminating_whatever_its_kind() {
     for kind in ALL {
         let mut object = object(kind, &json!({}), &json!({"conditions": [condition("Ready", "True", "Done", 2)]}));
         object.metadata.finalizers = Some(vec!["acme.example/wait".to_owned()]);
@@ -33,7 +33,7 @@ fn without_status_everything_is_in_progress() {
 }
 
 #[test]
-fn no_message_speaks_of_generations() {
+fn no_message_mentions_a_generation() {
     for kind in ALL {
         let status = json!({"observedGeneration": 1, "conditions": [condition("Ready", "True", "Done", 1)]});
         let seen = look(kind, json!({}), status);
@@ -42,7 +42,7 @@ fn no_message_speaks_of_generations() {
 }
 
 #[test]
-fn no_text_is_from_before_the_spec_was_processed() {
+fn conditions_of_an_earlier_generation_give_no_message() {
     let old = |type_: &str, status: &str| json!({"type": type_, "status": status, "reason": "OldReason", "message": "an old text", "observedGeneration": 1});
     let types = ["Ready", "Stalled", "Reconciling", "Progressing", "Available", "ReplicaFailure", "Released", "Remediated"];
     for kind in ALL.into_iter().filter(|kind| !WITHOUT_GENERATION.contains(kind)) {
@@ -74,7 +74,7 @@ fn drift_is_a_condition_of_any_kind() {
 }
 
 #[test]
-fn readers_differ_by_rules_and_not_by_version() {
+fn kinds_have_one_reader_for_each_set_of_rules_whatever_their_version() {
     let reader = |api_version, kind| super::reader(api_version, kind, None);
     let readers: std::collections::BTreeSet<String> = ALL.iter().map(|(v, k)| reader(v, k)).collect();
     assert_eq!(readers.len(), ALL.len());

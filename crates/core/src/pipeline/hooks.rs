@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn the_condition_is_there_while_a_secret_cannot_sign() {
+    fn hooks_ready_is_false_while_a_secret_cannot_sign_and_absent_otherwise() {
         let (pipeline, mut status) = (pipeline(), PipelineStatus::default());
         let mut set = |keys: &Keys| {
             let base = Base { pipeline: &pipeline, promotions: None, highest: None, keys };

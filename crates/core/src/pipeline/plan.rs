@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_in_another_namespace_is_a_usual_place() {
+    fn a_revision_path_into_another_namespace_must_be_a_usual_place() {
         let with = |namespace: &str, cluster: Option<(ClusterKind, Option<&str>)>, path: &str| {
             let mut spec = spec(&[namespace]);
             spec.app_ref.revision_path = Some(path.into());

@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn merged_is_set_until_a_cursor_has_moved_on() {
+    fn a_write_is_marked_as_merged_until_a_cursor_has_moved_on() {
         let (mut observed, mut status) = seen();
         for revision in 2..=9 {
             observed[0].1 = runs(&revision.to_string());
@@ -536,7 +536,7 @@ mod tests {
     }
 
     #[test]
-    fn promotions_of_the_time_before_a_log_was_wiped_are_silent() {
+    fn steps_of_promotions_from_before_a_log_was_wiped_are_not_logged() {
         let (observed, mut status) = seen();
         status.log = None;
         let promotion = promotion(&[Phase::Requested]);

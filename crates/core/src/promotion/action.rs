@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn older_ones_end_first_and_requests_come_last() {
+    fn older_promotions_end_before_newer_ones_are_requested_or_created() {
         let old = promotion((10, 0), &[Pending], "WaitingApproval");
         let mut fresh = new(spec_of(20, 0));
         let deleting = {
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn one_environment_does_not_wait_for_another() {
+    fn promotions_to_one_environment_do_not_wait_for_another_environment() {
         let both = with(STAGING, |staging| *staging = environment("staging", "1", 20));
         assert_eq!(shown(Some(&both), &[]), "create staging of 2 at 10");
         let suspended = with_policy(|policy| policy.suspend = true);
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_api_server_refuses_stops_nothing_else() {
+    fn a_refused_write_of_a_promotion_does_not_stop_other_promotions() {
         let mut both = with(STAGING, |staging| *staging = environment("staging", "1", 20));
         both.status.as_mut().unwrap().environments[PROD] = environment("prod", "0", 0);
         let shown = |refused: &[&str]| {
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_pipeline_everything_ends() {
+    fn all_promotions_of_a_deleted_pipeline_are_withdrawn() {
         let (open, fresh) = (promotion((10, 0), &[Requested], ""), new(spec_of(20, 0)));
         assert_eq!(shown(None, &[&fresh, &open]), "10 is Withdrawn PipelineGone");
         assert_eq!(shown(None, &[&fresh]), "20 is Withdrawn PipelineGone");

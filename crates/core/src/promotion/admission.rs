@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn one_of_relaybook_must_be_what_the_plan_says() {
+    fn a_promotion_of_relaybook_is_valid_only_if_the_plan_indicates_it() {
         let away = with(STAGING, |staging| staging.settled.as_mut().unwrap().status = Status::InProgress);
         let baseline = with(STAGING, |staging| staging.settled.as_mut().unwrap().reached = 0);
         let unseen = with(STAGING, |staging| staging.targets[0].status = Status::Unknown);
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn one_of_a_person_must_be_of_the_revision_that_runs() {
+    fn a_promotion_of_a_person_is_valid_only_for_the_revision_that_runs() {
         let away = with(STAGING, |staging| staging.settled.as_mut().unwrap().status = Status::InProgress);
         let unseen = with(PROD, |prod| prod.targets[0].status = Status::Unknown);
         let baseline = with(STAGING, |staging| staging.settled.as_mut().unwrap().reached = 0);
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_not_the_newest_is_refused() {
+    fn a_promotion_that_is_not_the_newest_is_refused() {
         let ended = promotion((20, 1), &[Phase::Requested, Phase::Finished], "");
         let own = promotion((20, 0), &[Phase::Requested], "");
         let deleted = with(PROD, |prod| prod.promotion = Some(mirror(&own, 1)));

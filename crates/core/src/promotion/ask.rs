@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_has_a_number_of_its_own() {
+    fn each_request_of_a_person_has_a_new_number() {
         let ended = |occasion, request| promotion(occasion, request, Some((Phase::Finished, "")), false);
         let refused = promotion(20, 3, Some((Phase::Withdrawn, "NotIndicated")), false);
         let mirror = json!({"promotion": {
@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn the_policy_is_shown_with_a_request() {
+    fn a_request_shows_whether_the_policy_is_manual_or_suspended() {
         let shown = |pipeline: &Pipeline| {
             let request = promote(pipeline, "prod", None, &[]).unwrap();
             (request.manual, request.suspended)

@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn the_commit_of_a_person_is_below_those_of_promotions() {
+    fn the_root_of_a_commit_of_promotions_is_the_last_commit_of_a_person() {
         let mut commits = Commits::default();
         // A person made 1. Promotions made 2, 3, and 5, which was merged as 6. A person made 4.
         for one in [made(&id('2'), &id('1'), None), made(&id('3'), &id('2'), None), made(&id('5'), &id('4'), Some(&id('6')))]
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_circle_and_an_unknown_base_have_no_root() {
+    fn a_commit_with_a_circular_or_unknown_base_has_no_other_root() {
         let mut commits = Commits::default();
         commits.put(&made(&id('1'), &id('2'), None));
         commits.put(&made(&id('2'), &id('1'), None));

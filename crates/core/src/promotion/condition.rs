@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_person_reads_what_to_do() {
+    fn the_condition_of_promotions_says_what_a_person_can_do() {
         let waits = |reason: &str| promotion((20, 0), &[Phase::Pending], reason);
         let (approval, soaks) = (waits("WaitingApproval"), waits("Soaking"));
         let mut absent = waits("WaitingApproval");
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn an_environment_that_is_away_matters_only_if_the_revisions_differ() {
+    fn an_environment_that_is_not_ready_is_reported_only_if_revisions_differ() {
         let away = |revision: &str| {
             with(STAGING, |staging| {
                 *staging = environment("staging", revision, 0);
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn several_environments_are_told_in_one_message() {
+    fn one_message_describes_the_promotions_of_several_environments() {
         let mut both = with(STAGING, |staging| *staging = environment("staging", "1", 0));
         both.spec.environments[PROD].promotion = Some(crate::promotion::testing::automatic());
         both.status.as_mut().unwrap().environments[DEV] = environment("dev", "2", 0);

@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_a_function_of_what_the_promotion_is_for() {
+    fn a_name_depends_on_pipeline_environment_revision_occasion_and_request() {
         let one = name(&spec());
         assert!(one.starts_with("podinfo-prod-") && one.ends_with("-1763711234567"), "{one}");
         assert_eq!(name(&PromotionSpec { request: 2, ..spec() }), format!("{one}-r2"));
@@ -179,13 +179,13 @@ mod tests {
     }
 
     #[test]
-    fn the_occasion_counts_first() {
+    fn promotions_are_ordered_by_occasion_and_then_by_request() {
         let of = |occasion, request| order(&PromotionSpec { occasion, request, ..spec() });
         assert!(of(1, 9) < of(2, 0) && of(2, 0) < of(2, 1));
     }
 
     #[test]
-    fn a_branch_is_a_function_of_what_the_promotion_is_for() {
+    fn a_branch_depends_on_pipeline_environment_revision_occasion_and_request() {
         let one = branch(&spec(), 0);
         assert!(one.starts_with("relaybook/prod-6-5-1-"), "{one}");
         assert_eq!(one.len(), "relaybook/prod-6-5-1-".len() + 16);

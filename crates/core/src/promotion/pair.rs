@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_not_observed() {
+    fn a_pair_is_not_observed_while_its_status_is_incomplete_or_outdated() {
         let edited = |edit: &dyn Fn(&mut Pipeline)| {
             let mut pipeline = pipeline();
             edit(&mut pipeline);
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_spec_is_told_apart_from_a_target_that_cannot_be_observed() {
+    fn a_refused_spec_is_distinguished_from_a_target_that_cannot_be_observed() {
         let mut pipeline = pipeline();
         let status = pipeline.status.as_mut().unwrap();
         status.conditions = vec![ready_condition("Unreachable")];

@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_has_the_greatest_order() {
+    fn the_newest_promotion_has_the_greatest_order_of_those_not_rejected() {
         let all = [promotion((20, 1), &[Phase::Finished], ""), promotion((30, 0), &[Phase::Pending], ""), rejected(40, 0)];
         let all: Vec<&Promotion> = all.iter().collect();
         assert_eq!(newest(&all, "prod").map(|p| order(&p.spec)), Some((30, 0)));

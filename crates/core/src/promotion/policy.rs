@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_repository_has_a_branch_and_a_pull_request_an_interval() {
+    fn the_branch_and_the_interval_of_a_strategy_have_defaults() {
         let (mut commit, mut request) = (by_commit(), by_pull_request());
         let of = |strategy: &PromotionStrategy| repository(strategy).map(|(_, branch)| branch.to_owned());
         assert_eq!((of(&notification()), of(&commit), of(&request)), (None, Some("main".into()), Some("main".into())));

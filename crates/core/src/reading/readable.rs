@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn the_resource_that_a_cluster_serves_decides_as_well() {
+    fn a_kind_is_not_read_if_the_cluster_serves_it_under_a_forbidden_resource() {
         let served = |group: &str, kind: &str, plural: &str| {
             ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, "v1", kind), plural)
         };

@@ -282,7 +282,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_key_is_in_one_chunk_and_a_chunk_more_moves_only_its_own() {
+    fn one_more_chunk_moves_keys_only_into_the_new_chunk() {
         let keys: Vec<String> = (0..3_000).map(|number| format!("fleet-default/edge-{number}")).collect();
         let mut before: Vec<u32> = vec![0; keys.len()];
         for of in 2..=64 {

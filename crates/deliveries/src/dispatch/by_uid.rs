@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_comes_and_goes_leaves_nothing_behind_though_it_is_put_back() {
+    fn values_of_deleted_objects_leave_no_entries_behind() {
         let values = ByUid::default();
         for n in 0..10_000u32 {
             let uid = format!("u{n}");

@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn one_lane_for_each_subject_in_order() {
+    fn each_subject_has_a_lane_with_its_changes_in_order() {
         let all = triggers(None);
         let lanes = |t: &Triggers, ordering, after, taken: &Taken| {
             run(&cursor(after), taken, |_| Wants::These(t, ordering), &Subjects::default()).lanes
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn each_subject_has_its_own_wishes() {
+    fn changes_are_derived_by_the_triggers_of_their_own_subject() {
         let all = triggers(None);
         let wants = |subject: &str| match subject {
             "target/dev/c/a" => Wants::Unclear,
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lane_of_the_pipeline_itself_is_its_own() {
+    fn the_lane_of_a_subject_depends_on_the_ordering() {
         let of = |subject, ordering| lane(subject, ordering, &PipelineRef { name: "shop".into(), ..PipelineRef::default() });
         assert_eq!(of("pipeline", Ordering::Target), "pipeline/shop");
         assert_eq!(of("environment/prod", Ordering::Target), "environment/prod");
@@ -435,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reminder_of_a_promotion_that_waits() {
+    fn a_for_trigger_fires_if_a_promotion_waits_too_long_for_its_approval() {
         let trigger = Trigger { type_: TransitionType::PromotionPending, for_: Some("60s".into()), ..Trigger::default() };
         let triggers = Triggers::compile(&[trigger]).unwrap();
         let waits = (1, Phase::Pending, "WaitingApproval");

@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn checks_are_made_at_once_and_then_once_a_second() {
+    fn a_missing_object_is_checked_at_once_and_then_once_a_second() {
         let (mut missing, now) = (Missing::default(), Instant::now());
         assert!(!missing.begins(false, now) && missing.next().is_none());
         assert!(missing.begins(true, now) && missing.next().is_none());

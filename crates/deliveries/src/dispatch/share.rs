@@ -49,7 +49,7 @@ mod tests {
     use relaybook_telemetry::metrics::ApiWrite;
 
     #[test]
-    fn a_turn_is_paid_once_and_comes_when_it_is_covered() {
+    fn a_step_of_a_pipeline_is_paid_once_and_waits_until_the_budget_covers_it() {
         let (pace, now) = (NamespacePace::new(ApiWrite::DeliveryCreate, Metrics::default()), Instant::now());
         let (mut share, mut other) = (Share::default(), Share::default());
         assert_eq!(share.turn(&pace, "team-a", now), Ok((usize::MAX, 0)), "it is alone");
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn lanes_are_begun_as_long_as_something_is_left() {
+    fn lanes_are_started_while_budget_is_left() {
         let lanes: Vec<Vec<DeliverySpec>> = [1, 3, 2].map(|length| vec![DeliverySpec::default(); length]).into();
         for (left, fitting, after) in [(0, 0, 0), (1, 1, 0), (2, 2, 0), (4, 2, 0), (5, 3, 0), (9, 3, 3)] {
             let mut left = left * SMALL_OBJECT;

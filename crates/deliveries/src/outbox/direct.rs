@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_was_not_attempted_is_recorded_first() {
+    fn an_offer_that_was_not_attempted_is_declined() {
         let direct = Direct::default();
         let (answer, mut declined) = oneshot::channel();
         direct.add(&id(), answer);

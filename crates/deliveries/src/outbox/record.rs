@@ -183,7 +183,7 @@ mod tests {
     use relaybook_api::testing::spec;
 
     #[test]
-    fn what_is_about_another_subject_or_family_stands_beside() {
+    fn deliveries_supersede_only_those_of_the_same_subject_and_family() {
         let mut one = crate::outbox::testing::record(1);
         let other = |change: &dyn Fn(&mut DeliverySpec)| {
             let mut other = crate::outbox::testing::record(2);
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_copy_is_as_old_as_the_one_before_unless_it_was_requested_again() {
+    fn a_newer_copy_of_a_record_keeps_its_age_unless_it_was_redelivered() {
         let at = |second| Time::from_second(second).unwrap();
         let age = |since, wall, boot| Age::new(at(since), at(wall), std::time::Duration::from_secs(boot));
         let known = Record { age: age(0, 10, 100), not_found: 2, ..crate::outbox::testing::record(1) };

@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_sent_again_is_another_delivery_of_the_same_trace() {
+    fn a_redelivery_has_a_span_of_its_own_in_the_same_trace() {
         let before = record(7);
         let mut again = Record { again: true, ..before.clone() };
         let since =
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_of_a_request() {
+    fn a_span_has_the_error_of_its_request() {
         let failed = |kind| AttemptResult::Failed(Failure { kind, text: "no answer within 15s".to_owned() });
         for (result, kind, error) in [
             (answered(204), None, None),
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_url_only_scheme_host_and_port_are_told_and_of_a_secret_one_nothing() {
+    fn a_span_has_scheme_host_and_port_of_a_url_and_nothing_of_a_secret_one() {
         let shown = span(&record(7), literal(), answered(500));
         for (name, value) in [("http.request.method", "PUT"), ("url.scheme", "https"), ("server.address", "hooks.example")] {
             assert_eq!(text(&shown, name), Some(&Value::from(value)));

@@ -52,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn scheme_host_and_port_make_the_key() {
+    fn the_key_of_an_origin_depends_on_scheme_host_and_port() {
         let origins = origins();
         let key = |url: &str| origins.key(&Url::parse(url).unwrap());
         let one = key("https://hooks.example.com/services/T0/B0?key=1");

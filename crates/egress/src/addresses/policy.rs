@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn refused_by_default() {
+    fn internal_addresses_are_refused_by_default_in_every_notation() {
         for (rule, addresses) in [
             (Rule::Loopback, &["127.0.0.1", "127.255.255.254", "::1"][..]),
             (Rule::Loopback, &["::ffff:127.0.0.1", "::127.0.0.1", "::ffff:0:127.0.0.1", "64:ff9b::7f00:1", "2002:7f00:1::"]),
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn allowed_by_default() {
+    fn private_and_public_addresses_are_allowed_by_default() {
         for address in [
             "10.0.0.1",
             "172.16.0.1",
@@ -240,7 +240,7 @@ mod tests {
     proptest! {
         /// The policy decides about a `Url`, and the connection goes to a `Uri`. Whatever the spelling, both are the same place.
         #[test]
-        fn the_place_that_is_checked_is_the_place_of_the_connection(
+        fn the_checked_host_and_port_are_those_of_the_connection(
             text in spelling(&["https://127.0.0.1/x", "https://hook.example.com:8443/a?b=c", "http://a.team.svc/x", "https://[::1]:80/"]),
         ) {
             if let Ok(url) = Url::parse(&text)

@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn answers() {
+    fn each_status_code_has_its_verdict() {
         let retry = |reason| Verdict::Retry { not_before: LATER, reason };
         let parked = |reason| Verdict::Parked { reason };
         for (statuses, verdict) in [

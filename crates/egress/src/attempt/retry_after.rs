@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn values() {
+    fn seconds_and_dates_are_read_and_other_values_ignored() {
         let seconds = |s| Some(Duration::from_secs(s));
         for (value, expected) in [
             ("3", seconds(3)),

@@ -120,7 +120,7 @@ mod tests {
     use crate::secrets::redact::Beginning;
 
     #[test]
-    fn urls() {
+    fn only_http_and_https_urls_without_a_path_are_proxies() {
         for (text, shown) in [
             ("http://proxy.example:3128", "proxy.example:3128"),
             ("http://proxy.example", "proxy.example:80"),

@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn urls() {
+    fn the_url_of_a_collector_is_completed_or_refused() {
         for (text, url, shown) in [
             ("http://collector:4318", "http://collector:4318/v1/traces", "collector:4318"),
             ("https://otlp.example/", "https://otlp.example/v1/traces", "otlp.example:443"),

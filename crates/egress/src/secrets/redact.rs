@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn headers() {
+    fn secrets_are_masked_in_each_part_of_a_header() {
         let mut hidden = Hidden::default();
         hidden.add_header("Bearer s3cr3t");
         hidden.add_header("whole-key");
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn bodies() {
+    fn secrets_are_masked_in_bodies_in_every_encoding() {
         for (secrets, body, expected) in [
             (&[][..], &b"nope"[..], "nope"),
             (&[], b"", ""),
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn the_text_for_a_withheld_answer_has_its_length() {
+    fn a_withheld_answer_is_replaced_by_its_length() {
         let said = |length, cut| withheld(&Beginning { bytes: vec![b'x'; length], cut });
         assert_eq!(said(0, false), "");
         assert_eq!(said(12, false), "(12 bytes, not kept: the credentials belong to another namespace)");

@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn escapes() {
+    fn escape_sequences_are_decoded() {
         for (text, meant) in [
             ("%41", Some(("A", 3))),
             ("%4", None),

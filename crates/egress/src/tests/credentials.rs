@@ -174,7 +174,7 @@ fn destinations_at_one_receiver_have_one_origin() {
 }
 
 #[test]
-fn a_url_is_looked_at_where_it_is() {
+fn the_url_of_a_destination_is_read_from_the_spec_or_the_secret() {
     let secrets = Secrets::fixed([(key("url"), "https://hooks.example/T1\n".to_owned()), (key("no"), "x".to_owned())]);
     let sender = sender_with(Policy::default(), secrets);
     let host = |destination| sender.look(&destination, |url| url.host_str().map(str::to_owned));

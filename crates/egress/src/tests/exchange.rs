@@ -303,7 +303,7 @@ async fn a_large_body_is_sent_completely() {
 }
 
 #[tokio::test]
-async fn nothing_is_sent_after_the_end() {
+async fn no_request_is_sent_after_its_deadline() {
     let server = Receiver::answering(OK).await;
     let sender = sender();
     for (method, body) in [(HttpMethod::GET, ""), (HttpMethod::POST, ""), (HttpMethod::POST, "{}")] {

@@ -20,7 +20,7 @@ fn reason(kind: Kind, intent: &Intent<'_>, status: u16, headers: &[(&'static str
 }
 
 #[test]
-fn statuses() {
+fn each_status_code_has_its_error() {
     let nothing = json!({});
     for kind in Kind::ALL {
         for (status, expected) in [
@@ -113,7 +113,7 @@ fn limits_are_not_taken_for_missing_permissions() {
 }
 
 #[test]
-fn a_redirect_has_its_origin() {
+fn the_error_of_a_redirect_names_only_its_origin() {
     for (location, to) in
         [("https://me:pw@forge.example:99/x?y", " to https://forge.example:99"), ("/login", ""), ("mailto:x", "")]
     {
@@ -124,7 +124,7 @@ fn a_redirect_has_its_origin() {
 }
 
 #[test]
-fn words_are_bounded_at_any_depth() {
+fn messages_of_answers_are_bounded_at_any_depth() {
     let deep = (0..100).fold(json!("a"), |inner, _| json!({"errors": [inner]}));
     let many = json!({"errors": vec![json!({"message": "m", "field": "f", "code": "c"}); 1000]});
     for body in [deep, many, json!([]), json!(1), json!(null), json!({"message": 5}), json!({"message": {"a": {"b": 1}}})] {
@@ -134,7 +134,7 @@ fn words_are_bounded_at_any_depth() {
 }
 
 #[test]
-fn an_answer_that_is_no_answer_of_the_api() {
+fn an_answer_that_the_api_does_not_give_is_invalid() {
     let headers = HeaderMap::new();
     let large = format!("[{}]", " ".repeat(MAX_ANSWER));
     for kind in Kind::ALL {
@@ -160,7 +160,7 @@ fn an_answer_that_is_no_answer_of_the_api() {
 }
 
 #[test]
-fn entity_tags() {
+fn only_short_entity_tags_are_kept() {
     for (tag, expected) in [("\"a\"", true), ("W/\"a\"", true), ("", false), (&"a".repeat(257), false)] {
         let headers: HeaderMap =
             [(HeaderName::from_static("etag"), HeaderValue::from_str(tag).unwrap())].into_iter().collect();

@@ -85,7 +85,7 @@ mod tests {
     };
 
     #[test]
-    fn a_limit_and_an_outage_are_those_of_one_secret() {
+    fn a_rate_limit_and_an_outage_apply_to_one_secret_only() {
         let now = Time::from_second(1_700_000_000).unwrap();
         let mut budgets = Budgets::default();
         assert_eq!(budgets.ask("a", &1, Priority::Prompt, now), Turn::Now);

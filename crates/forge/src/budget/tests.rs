@@ -14,7 +14,7 @@ const fn seconds(n: u64) -> Duration {
 }
 
 #[test]
-fn shares_add_up() {
+fn shares_of_the_hourly_budget_add_up() {
     for per_hour in [1, 2, 3, 10, 60, 100, 999, 1000, 5000] {
         let [looks, prompt] = shares(per_hour);
         assert_eq!(looks.0 + looks.1 + prompt.0 + prompt.1, per_hour);
@@ -23,7 +23,7 @@ fn shares_add_up() {
 }
 
 #[test]
-fn looks_leave_room_for_attempts() {
+fn scheduled_checks_leave_requests_for_attempts() {
     let mut budget = Budget::new(start());
     for _ in 0..LOOKS_AT_ONCE {
         assert_eq!(budget.ask(Priority::Scheduled, start()), Turn::Now);
@@ -59,7 +59,7 @@ fn no_hour_has_more_requests_than_the_budget() {
 }
 
 #[test]
-fn a_wait_is_long_enough() {
+fn a_request_is_allowed_after_its_wait() {
     let (mut budget, mut now) = (Budget::new(start()), start());
     for priority in [Priority::Scheduled, Priority::Prompt] {
         for _ in 0..3000 {
@@ -77,7 +77,7 @@ fn a_wait_is_long_enough() {
 }
 
 #[test]
-fn what_the_forge_says_counts() {
+fn limits_that_the_forge_reports_are_respected() {
     let reset = start() + seconds(600);
     let at = |time| Some(When::At(time));
     let github = Limits { limit: Some(5000), per_hour: Some(5000), reset: at(reset), ..Limits::default() };

@@ -119,7 +119,7 @@ fn deltas_of_all_kinds_are_resolved() {
 }
 
 #[test]
-fn packs_that_lie_are_refused() {
+fn packs_with_wrong_sizes_or_bases_are_refused() {
     let with = |change: fn(&mut Writer) -> u64| {
         let mut pack = Writer::new();
         pack.add(Header::Blob, b"first");
@@ -176,7 +176,7 @@ fn counts_and_trailers_are_checked() {
 }
 
 #[test]
-fn bombs_end_at_a_bound() {
+fn packs_that_expand_enormously_end_at_a_bound() {
     let bound = |pack: Writer| match read(pack.finish()) {
         Err(GitError::TooLarge(bound)) => bound,
         other => panic!("{:?}", other.map(|_| ())),
@@ -335,7 +335,7 @@ fn hostile_trees_end_at_a_bound() {
 }
 
 #[test]
-fn trees_name_objects_that_are_there() {
+fn trees_that_name_missing_or_wrong_objects_are_refused() {
     let mut pack = Writer::new();
     pack.add(Header::Blob, b"a: 2\n");
     let tree = add_tree(&mut pack, &[("100644", "a.yaml", id(Kind::Blob, b"a: 1\n"))]);

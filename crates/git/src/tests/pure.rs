@@ -19,7 +19,7 @@ fn packets(lines: &[&str]) -> Vec<u8> {
 const ID: &str = "0123456789abcdef0123456789abcdef01234567";
 
 #[test]
-fn ids_are_forty_digits() {
+fn only_forty_hexadecimal_digits_are_an_id() {
     assert_eq!(ID.parse::<Id>().unwrap().to_string(), ID);
     for text in
         ["", &ID[1..], &"0".repeat(40), &"a".repeat(64), "0123456789abcdef0123456789abcdef0123456g", &format!("{ID}\n")]
@@ -29,7 +29,7 @@ fn ids_are_forty_digits() {
 }
 
 #[test]
-fn words_are_cut_and_joined_once() {
+fn messages_of_the_server_are_cut_and_joined_without_repetition() {
     let long = words::clean("é".repeat(2_000).as_bytes());
     assert!(long.len() <= MAX_WORDS && long.ends_with('…'));
     assert!(words::clean(&[0xff; 4_000]).len() <= MAX_WORDS);
@@ -64,7 +64,7 @@ fn messages_and_authors_have_one_line() {
 }
 
 #[test]
-fn paths_include_what_they_name() {
+fn hidden_folders_are_read_only_if_a_path_names_them() {
     for (paths, read, not_read) in [
         (&[][..], &["a.yaml", "x/y/a.yaml", ".a.yaml"][..], &[".github/a.yaml", "x/.hidden/a.yaml"][..]),
         (
@@ -127,7 +127,7 @@ fn capabilities_decide_what_is_supported() {
 }
 
 #[test]
-fn refs_are_exact() {
+fn refs_are_read_only_by_their_exact_name() {
     let read = |lines: &[&str]| remote::read_refs(&packets(lines), &["refs/heads/main"]);
     let (main, more, head) =
         (format!("{ID} refs/heads/main\n"), format!("{ID} refs/heads/main2\n"), format!("{ID} HEAD symref-target:x"));
@@ -148,7 +148,7 @@ fn refs_are_exact() {
 }
 
 #[test]
-fn reports_are_understood() {
+fn reports_of_a_push_are_parsed() {
     let name = "refs/heads/main";
     let refused = |reason, words: &str| Ok(Report::Refused { reason, words: words.to_owned() });
     for (lines, expected) in [
@@ -182,7 +182,7 @@ fn reports_are_understood() {
 }
 
 #[test]
-fn what_a_server_says_before_a_push() {
+fn the_announcement_of_a_server_before_a_push_is_parsed() {
     let capabilities = "\0report-status delete-refs side-band-64k quiet object-format=sha1 agent=x";
     let (main, empty) =
         (format!("{ID} refs/heads/main{capabilities}\n"), format!("{} capabilities^{{}}{capabilities}", "0".repeat(40)));
@@ -205,7 +205,7 @@ fn tree(entries: &[(&str, &str)]) -> Vec<u8> {
 }
 
 #[test]
-fn trees_are_checked() {
+fn trees_with_invalid_entries_are_refused() {
     let long = "a".repeat(256);
     for entries in [
         &[("100644", "a"), ("100755", "b"), ("120000", "c"), ("160000", "d"), ("40000", "e"), ("100664", "f")][..],
@@ -246,7 +246,7 @@ fn trees_are_checked() {
 }
 
 #[test]
-fn a_commit_that_changes_nothing_is_none() {
+fn commits_are_parsed_and_too_many_parents_are_an_error() {
     let found = Found::parse(
         format!("tree {ID}\nauthor A <a> 1 +0000\ncommitter A <a> 1 +0000\n\nx\n").as_bytes(),
         ID.parse().unwrap(),

@@ -182,7 +182,7 @@ async fn a_branch_that_moves_is_never_overwritten() {
 }
 
 #[tokio::test]
-async fn a_lost_answer_is_found_by_the_next_push() {
+async fn a_push_whose_answer_was_lost_is_recognized_by_the_next_push() {
     let repository = Repository::with(&[("a.yaml", "a: 1\n")], true);
     let base = repository.snapshot(&[]).await.unwrap();
     let ours = edited(&base, "a.yaml", "a: 2\n");
@@ -250,7 +250,7 @@ async fn a_refusal_has_the_words_of_the_server() {
 }
 
 #[tokio::test]
-async fn what_is_not_supported_has_a_clear_error() {
+async fn an_unsupported_server_or_repository_has_a_clear_error() {
     let old = Repository::empty(Behaviour { only_v0: true, ..Behaviour::default() }, true);
     old.commit(&[("a.yaml", "a: 1\n")], "first");
     let error = old.snapshot(&[]).await.unwrap_err().to_string();
@@ -269,7 +269,7 @@ async fn what_is_not_supported_has_a_clear_error() {
 }
 
 #[tokio::test]
-async fn credentials_are_checked() {
+async fn rejected_credentials_have_their_own_error() {
     let behaviour = Behaviour { authorization: Some("Basic eDp5"), ..Behaviour::default() };
     let repository = Repository::empty(behaviour, true);
     repository.commit(&[("a.yaml", "a: 1\n")], "first");

@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_redirect_has_its_origin() {
+    async fn the_error_of_a_redirect_names_only_its_origin() {
         let request = Request { method: Method::Get, path: "/", headers: Vec::new(), body: Bytes::new(), limit: 9 };
         let error = exchange(&Redirecting, request, "x/y").await.unwrap_err().to_string();
         assert_eq!(error, "the server answers with status 301: a redirect to https://git.example:99");

@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_accounts_of_a_namespace_are_one_person() {
+    async fn all_service_accounts_of_a_namespace_count_as_one_person() {
         let service =
             tower::service_fn(|_: Request<Body>| std::future::pending::<Result<http::Response<Body>, tower::BoxError>>());
         let client = Client::new(service, "default");
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn one_cookie_is_found_among_others() {
+    fn a_cookie_is_found_by_its_exact_name() {
         let mut headers = HeaderMap::new();
         headers.append(COOKIE, HeaderValue::from_static("a=1; __Host-relaybook=x=y"));
         headers.append(COOKIE, HeaderValue::from_static("b=2"));
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_ticket_lets_one_browser_in() {
+    async fn a_ticket_can_be_used_once() {
         let service =
             tower::service_fn(|_: Request<Body>| std::future::pending::<Result<http::Response<Body>, tower::BoxError>>());
         let own = Own::new(Client::new(service, "default"), 4000).unwrap();

@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_own_names_are_answered() {
+    fn only_requests_to_an_own_host_name_are_answered() {
         let own = Hosts::Only(vec!["127.0.0.1:4000".to_owned(), "localhost:4000".to_owned()]);
         let public = Hosts::Public(Some("https://relaybook.example.com".parse().unwrap()));
         let none = Hosts::Public(None);
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn another_site_can_only_open_a_page() {
+    fn another_site_can_only_navigate_to_a_page() {
         let own = Hosts::Only(vec!["localhost:4000".to_owned()]);
         let host = ("host", "localhost:4000");
         let (get, post) = (Method::GET, Method::POST);

@@ -437,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_api_server_refuses_is_not_shown_and_what_it_cannot_answer_is() {
+    fn rows_are_removed_after_a_refusal_and_kept_during_an_outage() {
         let mut rows = listed(vec![pipeline("good", &json!([]))]);
         assert!(!rows.fail(Trouble::Expired) && rows.trouble.is_none());
         assert!(rows.fail(Trouble::Slow) && !rows.fail(Trouble::Slow), "the same trouble is not news");
@@ -449,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn an_outage_is_news_when_it_begins_and_when_it_ends() {
+    fn an_outage_is_signaled_when_it_begins_and_when_it_ends() {
         let mut rows = listed(vec![pipeline("good", &json!([]))]);
         let away = |words: &str| Trouble::Away(words.to_owned());
         assert!(!rows.resume(), "a watch has ended and started again");
@@ -465,7 +465,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_after_the_first_one_is_news_only_if_something_differs() {
+    fn a_repeated_list_is_signaled_only_if_something_differs() {
         let mut rows = listed(vec![pipeline("good", &json!([]))]);
         let again = |rows: &mut Rows<PipelineRow>, name: &str| {
             let mut listing = Rows::default();

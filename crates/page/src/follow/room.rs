@@ -21,7 +21,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_person_who_has_the_most_makes_room() {
+    fn the_oldest_stream_of_the_person_with_the_most_streams_is_removed() {
         let all = [(1, "ann", 10), (2, "bob", 1), (3, "ann", 5), (4, "eve", 2)];
         for (person, removed) in [("ann", 3), ("new", 3), ("bob", 2)] {
             assert_eq!(surplus(all.into_iter(), person), Some(removed), "{person}");

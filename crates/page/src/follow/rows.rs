@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn the_worst_target_speaks_for_its_environment() {
+    fn an_environment_has_the_status_of_its_worst_target() {
         let sent = json!({"lastSent": [{"subject": "target/prod/c/x", "time": "2026-03-01T12:00:00Z"},
                                        {"subject": "target/prod-eu/c/x", "time": "2026-03-01T13:00:00Z"}]});
         let row = pipeline(&json!([target("Current", "1", "1"), target("Failed", "1", "2")]), &sent);

@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_and_columns_count_the_same() {
+    fn figures_and_chart_columns_count_the_same_deliveries() {
         let rows = [
             row(Some(Outcome::Delivered), 1000, 10, 200),
             row(Some(Outcome::Delivered), 1500, 30, 200),

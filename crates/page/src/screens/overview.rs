@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_comes_first() {
+    fn pipelines_with_problems_come_first() {
         let all = [
             row("a", Attention::None, &[]),
             row("b", Attention::Moving, &[]),
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_are_in_the_order_of_most_pipelines() {
+    fn environment_columns_are_in_the_order_of_most_pipelines() {
         let rows = [
             row("a", Attention::None, &["dev", "prod"]),
             row("b", Attention::None, &["dev", "staging", "prod"]),

@@ -311,7 +311,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn revisions_are_short_and_complete_in_the_title() {
+    fn revisions_are_shortened_and_complete_in_the_title() {
         let sha1 = "5f3d2c1b0a9e8d7c6b5a49382716051423324150";
         let sha256 = "a".repeat(64);
         for (revision, short) in [

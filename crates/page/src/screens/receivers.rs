@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn without_an_object_only_the_deliveries_that_were_read_decide() {
+    fn without_a_notification_the_deliveries_alone_decide_the_state_of_a_receiver() {
         let of = |is_well: Option<bool>, (delivered, parked, failing): (usize, usize, usize)| {
             let mut sample = Figures::default();
             (sample.delivered, sample.parked, sample.failing, sample.pending) = (delivered, parked, failing, failing);

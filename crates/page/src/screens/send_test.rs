@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_the_person_saw_is_confirmed() {
+    fn a_test_is_sent_only_if_the_person_confirmed_its_current_summary() {
         let (chat, own) = (view(Marked::Text(Builtin::Slack)), view(Marked::Header));
         let elsewhere = TestView { receiver: "https://other.example.com".to_owned(), ..view(Marked::Header) };
         let about = TestView { about: "dev/in-cluster/shop".to_owned(), ..view(Marked::Text(Builtin::Slack)) };
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn the_confirmation_says_what_goes_where_and_works_as_a_form() {
+    fn the_confirmation_shows_receiver_and_content_and_is_a_complete_form() {
         let chat = view(Marked::Text(Builtin::Slack)).html(Missing::All).into_string();
         for words in [
             "POST to https://chat.example.com",

@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn each_notification_shows_what_it_sent_and_what_it_did_not_want() {
+    fn each_notification_shows_sent_and_unwanted_changes() {
         let entries = [
             entry("chat", 1, 1000, "1", Some(Outcome::Delivered)),
             entry("chat", 2, 2000, "2", Some(Outcome::Parked)),
@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_leaves_out_what_is_older() {
+    fn a_range_leaves_out_changes_outside_of_it() {
         let entries = [
             change(1, 1000, (InProgress, "1"), (Current, "1")),
             change(2, 9000, (Current, "1"), (InProgress, "2")),
@@ -447,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bar_shows_only_what_is_known() {
+    fn a_bar_shows_only_known_states() {
         let coalesced = |mut one: Entry| {
             one.spec.coalesced = true;
             one

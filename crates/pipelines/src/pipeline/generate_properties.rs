@@ -447,7 +447,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
     #[test]
-    fn what_comes_and_goes_is_told_once(steps in prop::collection::vec(step(), 0..60)) {
+    fn each_added_changed_or_removed_object_is_reported_once(steps in prop::collection::vec(step(), 0..60)) {
         let mut world = World::new();
         for step in steps {
             world.step(step);

@@ -301,7 +301,7 @@ mod tests {
     use relaybook_api::{ChangeLog, PipelineSpec, PipelineStatus, TransitionType};
 
     #[test]
-    fn writes_are_not_delayed_while_a_timer_can_fire() {
+    fn a_write_is_not_delayed_beyond_the_time_at_which_a_timer_can_fire() {
         let at = |second| Time::from_second(second).unwrap();
         let base = |due: &[i64]| {
             let armed = due.iter().map(|due| RunningTimer {

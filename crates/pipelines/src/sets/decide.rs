@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pipeline_is_made_and_changed_only_if_it_differs() {
+    fn a_pipeline_is_created_if_missing_and_applied_only_if_it_differs() {
         let look = |desired, made| decided(Some(desired), made, |_, _| {}, false);
         assert_eq!(applied(&look(desired(false), None)), Some((None, None)));
         assert_eq!(applied(&look(desired(true), None)), Some((None, Some(Baseline::Absent))));
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn the_baseline_is_removed_when_the_first_look_is_recorded() {
+    fn the_baseline_of_a_pipeline_is_removed_when_its_first_state_is_recorded() {
         let absent = |is_based| Made { baseline: Some(Baseline::Absent), is_based, ..made() };
         let look = |made| decided(Some(desired(true)), Some(made), |_, _| {}, false);
         assert_eq!(applied(&look(absent(false))), None);
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pipeline_goes_after_its_last_delivery() {
+    fn a_pipeline_without_a_source_is_deleted_after_its_last_delivery() {
         let deletes = |decided: &Decided| matches!(decided.actions.as_slice(), [Action::Delete { .. }]);
         for (is_gone, is_done, expected) in [(true, false, false), (true, true, true), (false, false, true)] {
             let decided = decided(None, Some(Made { is_done, ..made() }), |_, _| {}, is_gone);
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_refused_is_not_tried_until_its_time() {
+    fn a_refused_pipeline_is_not_tried_again_before_its_time() {
         let now = Instant::now();
         let refusal = |what: String, again| Refusal { what, wrong: WrongPipeline::default(), again, count: 1 };
         let later = now + Duration::from_secs(9);

@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn two_sources_of_one_name_have_one_pipeline() {
+    fn two_sources_with_the_same_pipeline_name_have_one_pipeline() {
         let objects = [object("a", "x", Joined::Listed, 1), object("b", "x", Joined::Listed, 2)];
         for (owner, expected) in [(None, "a"), (Some("b"), "b")] {
             let expanded = of(spec(KUSTOMIZATIONS, "{{name}}"), &objects, None, owner);
@@ -446,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn names_fit() {
+    fn long_names_are_cut_to_63_characters_and_stay_valid_and_unique() {
         let long = "kustomization.flux-system.".to_owned() + &"a".repeat(60);
         let (cut, chunk) = (fitting(&long, ""), fitting(&long, "-12"));
         assert_eq!((cut.len(), chunk.len()), (63, 63));
@@ -456,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn chunks_divide_only_what_is_selected() {
+    fn chunks_require_targets_from_a_selection() {
         let mut set = spec(r#"{"fleet": {"gitRepos": {}}}"#, "{{name}}");
         set.chunks = Some(3);
         let objects = [object("team-a", "shop", Joined::Listed, 1)];
@@ -470,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_wrong_for_one_source() {
+    fn each_invalid_template_result_is_reported_with_its_field() {
         let mut set = spec(KUSTOMIZATIONS, "{{name}}");
         let objects = [object("a", "x", Joined::Listed, 1)];
         set.template.spec = json!({"environments": [{"name": "all", "targets": 3}]});
@@ -488,7 +488,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_complete_is_named() {
+    fn an_incomplete_generator_is_named() {
         let mut set = PipelineSet::new("apps", spec(KUSTOMIZATIONS, "{{name}}"));
         set.metadata.namespace = Some("team-a".into());
         let planned = plan::plan(&set.spec, "team-a", true).unwrap();

@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn the_chart_and_the_page_know_each_kind() {
+    fn the_chart_and_the_documentation_list_each_kind_of_follow() {
         let schema: Value = serde_json::from_str(include_str!("../../../../charts/relaybook/values.schema.json")).unwrap();
         let allowed = schema.pointer("/properties/follow/items/enum").unwrap();
         assert_eq!(allowed, &json!(Followed::ALL.map(Followed::name)));

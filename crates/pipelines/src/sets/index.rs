@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_set_is_looked_at_when_its_spec_changes() {
+    fn a_set_is_processed_when_its_generation_changes() {
         let (mut index, mut listing) = (Index::default(), Listing::default());
         let key = Follower::set("t", "apps");
         for (set, expected) in [(set("apps", 1, "5"), 1), (set("apps", 1, "6"), 0), (set("apps", 2, "7"), 1)] {

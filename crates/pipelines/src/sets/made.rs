@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_based_when_each_target_and_each_entry_is_recorded() {
+    fn a_pipeline_is_based_when_each_target_and_each_entry_is_recorded() {
         let is_based = |status| Made::of(&pipeline(&status)).unwrap().1.is_based;
         assert!(!is_based(json!({})));
         assert!(!is_based(status("Current", false, &json!({}))));
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_done_after_the_last_delivery_about_its_targets() {
+    fn a_pipeline_is_done_after_the_last_delivery_about_its_targets() {
         let is_done = |target: &str, rest: &Value| Made::of(&pipeline(&status(target, true, rest))).unwrap().1.is_done;
         let change = json!({"serial": 6, "subject": "target/x", "time": "2026-01-01T00:00:00Z",
             "from": {"status": "Current"}, "to": {"status": "NotFound"}});
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn the_version_and_the_baseline_alone_change_nothing() {
+    fn a_new_version_or_baseline_alone_is_no_difference() {
         let (_, made) = Made::of(&pipeline(&json!({}))).unwrap();
         assert!(made.is_like(&Made { version: "8".into(), ..made.clone() }));
         assert!(!made.is_like(&Made { is_done: true, ..made.clone() }));

@@ -141,7 +141,7 @@ mod tests {
     use crate::sets::testing::spec;
 
     #[test]
-    fn a_spec_is_refused_with_its_field() {
+    fn an_invalid_spec_is_refused_with_its_field() {
         let cases = [
             (r#"{"objects": {"apiVersion": "v1", "kind": "Secret"}}"#, "ForbiddenKind", "generators[0].objects"),
             (r#"{"objects": {"apiVersion": "v1", "kind": "A"}, "fleet": {}}"#, "InvalidGenerator", "exactly one"),
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_selected_has_an_identity() {
+    fn different_selections_have_different_hashes() {
         let of = |generator: &str| plan(&spec(generator, "x"), "team-a", true).unwrap().generators.remove(0);
         let all = of(r#"{"objects": {"apiVersion": "v1", "kind": "A", "namespaces": ["*", "b"]}}"#);
         assert_eq!((all.selection.namespaces.clone(), all.selection.kind.kind()), (None, "A"));

@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_generator_is_recorded_when_all_its_objects_are_known() {
+    fn a_generator_is_recorded_only_when_all_its_objects_are_known() {
         let set = spec(r#"{"fleet": {"gitRepos": {}}}"#, "{{name}}");
         let planned = plan(&set, "team-a", true).unwrap();
         let found = |incomplete, before| {

@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_attempt_can_use_has_its_field() {
+    fn settings_that_no_attempt_can_use_are_reported_with_their_field() {
         for (changes, field, words) in [
             (json!({"url": "https://github.com/acme"}), "url", "OWNER/NAME"),
             (json!({"url": "https:///acme/deploy"}), "url", "OWNER/NAME"),
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn what_attempts_can_use_has_no_problem() {
+    fn settings_that_attempts_can_use_have_no_problem() {
         for changes in [
             json!({}),
             json!({"title": "{{pipeline.name}} {{promotion.revision}} → {{environment}}", "body": "from {{promotion.from}}"}),
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_cannot_both_send_and_approve() {
+    fn one_secret_cannot_be_both_credentials_and_a_key_of_approvals() {
         let with = |hook: &str| {
             told(json!({
                 "commit": {"url": "https://git.example.com/deploy.git", "secretRef": {"name": "deploy"}},

@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_time_stands_still_during_a_wait() {
+    async fn the_time_of_an_attempt_stands_still_while_it_waits_for_a_permit() {
         let clock = Clock::start(&Lease::held(10 * MINUTE), "u", MINUTE).unwrap();
         let before = clock.until();
         assert_eq!(clock.pause(async { 7 }).await.unwrap(), 7);
@@ -160,14 +160,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_time_ends() {
+    async fn the_time_of_an_attempt_ends() {
         let clock = Clock::start(&Lease::held(MINUTE), "u", Duration::from_millis(10)).unwrap();
         clock.over().await;
         assert!(since_boot() >= clock.until());
     }
 
     #[tokio::test]
-    async fn an_attempt_starts_and_continues_only_if_the_membership_lasts_for_all_of_it() {
+    async fn an_attempt_runs_only_if_the_membership_lasts_for_all_of_it() {
         assert!(Clock::start(&Lease::held(MINUTE), "u", MINUTE).is_none(), "the margin is missing");
         let (lease, renew) = Lease::renewable(2 * MINUTE);
         let clock = Clock::start(&lease, "u", MINUTE).unwrap();
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_wait_has_an_end() {
+    async fn a_wait_for_a_permit_has_a_maximum() {
         let clock = Clock::start(&Lease::held(10 * MINUTE), "u", MINUTE).unwrap();
         *lock(&clock.patience) = Duration::from_millis(10);
         assert!(has_no_turn(clock.pause(pending()).await));

@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn an_attempt_without_a_turn_has_no_failure() {
+    fn an_attempt_that_got_no_permit_keeps_that_problem_over_a_transport_error() {
         let problem = Problem { lasts: Lasts::Turn(Time::UNIX_EPOCH), ..Problem::of_this_program("x") };
         assert_eq!(of_git(&GitError::Transport(Box::new(NoTurn(problem.clone())))), problem);
     }

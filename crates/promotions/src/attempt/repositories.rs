@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_namespace_has_a_part_of_all_permits_and_one_at_a_server() {
+    async fn a_namespace_can_use_a_part_of_all_permits_and_one_at_each_server() {
         let repositories = Repositories::default();
         let taken = |namespace: &str, host: &str| {
             let url = format!("https://{host}.example/o/one.git");

@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn the_data_are_those_of_a_request() {
+    fn templates_of_pull_requests_have_the_data_of_a_request() {
         let promotion = new(spec(20, 0));
         let text =
             render("title", "{{pipeline.name}} {{promotion.revision}} {{promotion.from}}-{{environment}}", &promotion);

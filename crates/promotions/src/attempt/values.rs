@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_set_is_refused_with_file_and_line() {
+    fn a_value_that_cannot_be_set_is_refused_with_file_and_line() {
         let left_out = || vec![LeftOut { path: "apps/big.yaml".into(), why: WhyLeftOut::TooLarge }];
         let flow: Vec<(&str, &[u8])> = ["a.yaml", "b.yaml", "c.yaml", "d.yaml"].map(|path| (path, FLOW)).to_vec();
         let cut = relaybook_api::values::revision::cut("1.2.3-".repeat(80));

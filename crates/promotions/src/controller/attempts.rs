@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_end_of_an_attempt_is_known_and_causes_a_look() {
+    async fn the_result_of_an_attempt_is_kept_and_wakes_its_pipeline() {
         let (attempts, mut ended, _) = attempts();
         let promotion = refused(by_commit());
         attempts.record("p", (Task::Carry, 3));
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_an_attempt_in_progress_is_never_forgotten() {
+    async fn only_an_attempt_in_progress_survives_forgetting() {
         let (attempts, mut ended, _) = attempts();
         let promotion = refused(PromotionStrategy::default());
         let forgets: [&dyn Fn(); 3] =

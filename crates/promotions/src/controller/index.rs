@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_does_not_bring_back_what_was_deleted() {
+    fn an_older_answer_does_not_restore_a_deleted_promotion() {
         let (mut index, mut listing) = index();
         let lists = index.seen(&key()).unwrap().lists;
         let deleted = at(new(spec(20, 0)), 12);
@@ -427,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_ends_what_it_does_not_contain_in_its_namespace() {
+    fn a_list_removes_objects_of_its_namespace_that_it_does_not_contain() {
         let (mut index, mut listing) = index();
         let list = |index: &mut Index, namespace: &str, listing: &mut Listing| {
             for event in [Event::Init, Event::InitDone] {
@@ -445,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn pipelines_without_promotions_cost_nothing() {
+    fn a_pipeline_without_promotions_has_no_work() {
         let (mut index, mut listing) = index();
         assert_eq!(index.with_work().collect::<Vec<_>>(), [&key()]);
         let mut off = at(pipeline(), 7);
@@ -466,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deletion_needs_only_the_name() {
+    fn a_deletion_is_understood_by_the_name_alone() {
         let (mut index, mut listing) = index();
         let metadata = at(new(spec(20, 0)), 8).metadata;
         let unreadable = Promotion { metadata, ..Promotion::new("", relaybook_api::PromotionSpec::default()) };

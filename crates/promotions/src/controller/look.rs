@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn only_names_of_objects_are_read() {
+    fn only_valid_object_names_are_read() {
         for (text, is_name) in
             [("web", true), ("a.b-1", true), ("", false), ("..", false), ("a/status", false), ("A", false), ("a%2fb", false)]
         {

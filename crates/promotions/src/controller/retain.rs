@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_are_deleted_beyond_the_number_and_the_age() {
+    fn the_oldest_promotions_beyond_the_number_or_the_age_are_deleted() {
         let all = [ended(10), ended(20), ended(30), ended(40)];
         let newest = ended(40);
         for (what, keep, second, expected) in [
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_not_be_in_the_log_is_kept() {
+    fn promotions_that_may_be_missing_in_the_log_are_kept() {
         let all = [ended(10), ended(20), ended(30)];
         assert_eq!(found(Some(&keeping(1, None)), &all, 99999), (None, None), "the status was wiped");
         assert_eq!(found(Some(&keeping(1, Some(&ended(20)))), &all, 200), (Some(10), None), "30 is not in the log yet");
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn rejected_promotions_take_no_place() {
+    fn rejected_promotions_do_not_count_for_the_number_that_is_kept() {
         let all = [ended(10), ended(20), rejected(30, 0), rejected(40, 0), rejected(50, 0)];
         let pipeline = keeping(2, Some(&ended(20)));
         assert_eq!(found(Some(&pipeline), &all, 200), (Some(30), Some(3700)));
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_gone_is_kept_for_the_default_time() {
+    fn promotions_of_deleted_pipelines_are_kept_for_the_default_time() {
         let day = 24 * 3600;
         let all = [promotion((10, 0), &[Requested, Withdrawn], "PipelineGone"), rejected(20, 0)];
         assert_eq!(found(None, &all, 200), (None, Some(100 + 90 * day)));

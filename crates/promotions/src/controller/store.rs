@@ -260,7 +260,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_answers_of_the_api_server_are_told_apart() {
+    fn the_errors_of_the_api_server_are_distinguished() {
         let api = |code, reason: &str| kube::Error::Api(Status::failure("", reason).with_code(code).boxed());
         for (error, taken, gone, refused) in [
             (api(409, "AlreadyExists"), true, false, true),

@@ -176,7 +176,7 @@ fn a_late_request_leaves_no_pull_request_that_can_be_merged() {
 
 /// The properties can fail: this forge finds no pull request, and accepts a second one of a branch.
 #[test]
-fn a_forge_that_finds_nothing_gets_two_pull_requests() {
+fn a_second_pull_request_is_detected_if_the_forge_finds_none() {
     let made = |is_blind: bool| {
         let world = World::with(by_pull_request(), 1, Vec::new());
         world.server().outside.forge().is_blind = is_blind;
@@ -217,7 +217,7 @@ fn a_promotion_goes_through_its_pull_request() {
 }
 
 #[test]
-fn an_attempt_of_a_process_that_was_killed_is_made_again_and_finds_what_it_did() {
+fn a_repeated_attempt_finds_what_the_killed_process_did() {
     let world = World::with(by_pull_request(), 1, Vec::new());
     world.step(Step::Runs(DEV, 2));
     for sent in 0..=4 {
@@ -249,7 +249,7 @@ fn reached(strategy: &PromotionStrategy) -> BTreeSet<String> {
 }
 
 #[test]
-fn the_histories_reach_every_decision() {
+fn the_generated_histories_reach_every_decision() {
     let missing = |strategy: &PromotionStrategy, expected: &[&str]| {
         let reached = reached(strategy);
         let missing: Vec<&str> = expected.iter().copied().filter(|one| !reached.contains(*one)).collect();

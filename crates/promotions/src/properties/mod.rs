@@ -294,7 +294,7 @@ proptest! {
 }
 
 #[test]
-fn a_look_without_work_makes_no_call() {
+fn a_pass_without_work_makes_no_call() {
     let world = World::new(1, Vec::new());
     let figures = || {
         let server = world.server();
@@ -325,7 +325,7 @@ fn an_environment_whose_promotions_are_refused_stops_no_other() {
 }
 
 #[test]
-fn what_a_stale_watch_shows_is_not_promoted() {
+fn a_revision_that_only_a_stale_watch_shows_is_not_promoted() {
     let world = World::new(1, Vec::new());
     world.step(Step::Runs(DEV, 2));
     world.step(Step::WatchPipelines(0));
@@ -358,7 +358,7 @@ fn a_pipeline_is_gone_if_a_live_read_says_so() {
 
 /// The properties above can fail: here the status forgets a promotion that was deleted, and keeps the occasion.
 #[test]
-fn a_status_that_forgets_a_promotion_repeats_it() {
+fn a_second_request_is_detected_if_the_status_forgets_a_promotion() {
     let requested = |is_forgotten: bool| {
         let world = World::new(1, Vec::new());
         world.step(Step::Runs(DEV, 2));

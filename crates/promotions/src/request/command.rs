@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_come_first() {
+    fn the_newest_promotions_come_first() {
         let mut rows = vec![row("a", 10, 1, 0), row("b", 20, 2, 0), row("c", 20, 2, 1), row("d", 5, 3, 0)];
         newest_first(&mut rows);
         let names: Vec<_> = rows.iter().map(|row| row.name.as_str()).collect();
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_has_the_fields_of_the_object() {
+    fn a_row_has_the_fields_of_its_promotion() {
         let new = serde_json::to_value(row("a", 10, 1, 0)).unwrap();
         assert_eq!((&new["phase"], &new["request"], &new["pipeline"]), (&json!(null), &json!(0), &json!("web")));
         let mut promotion = Promotion::new("a", relaybook_api::PromotionSpec { approved: true, ..Default::default() });

@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_caller_that_stops_after_its_turn_has_come_passes_it_on() {
+    async fn a_caller_that_stops_waiting_passes_its_permit_on() {
         let permits = permits(1);
         let held = permits.acquire(1, ()).await;
         let (mut first, mut second) = (Box::pin(permits.acquire(2, ())), Box::pin(permits.acquire(3, ())));

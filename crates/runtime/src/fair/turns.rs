@@ -171,7 +171,7 @@ mod tests {
         Limits { all: 8, of_key: 2, of_group: 6, of_key_in_group: 1, budget: Some(Duration::from_secs(30)) };
 
     #[test]
-    fn others_find_a_permit_beside_keys_that_hold_theirs_for_ever() {
+    fn keys_that_never_release_their_permits_leave_one_for_a_new_key() {
         for (hostile, groups) in [(1, 1), (1, 20), (4, 1), (4, 10), (5, 1), (5, 10)] {
             let mut turns = Test::new(LIMITS);
             for caller in 0..20 * hostile {
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn slow_keys_leave_a_quarter_however_many_they_are() {
+    fn any_number_of_slow_keys_leaves_a_quarter_of_the_permits() {
         let mut turns = Test::new(LIMITS);
         for key in 0..50 {
             turns.enter(key, key, 0);
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_single_permit_is_for_slow_keys_too() {
+    fn a_slow_key_can_use_a_single_permit() {
         let mut turns = Test::new(Limits::new(1, 1).with_budget(at(1)));
         for round in 0..5 {
             turns.enter(1, 1, round);
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_kept_of_a_key_that_rests() {
+    fn an_idle_key_is_forgotten() {
         let mut turns = Test::new(LIMITS);
         assert!(turns.take(&1, &1, 1));
         turns.pass(at(10));
@@ -236,7 +236,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn limits_hold_and_each_key_has_its_turn(limits in (1..9_usize, 1..5_usize, 1..7_usize, 1..3_usize), steps in steps()) {
+        fn limits_hold_and_no_key_is_passed_over_for_ever(limits in (1..9_usize, 1..5_usize, 1..7_usize, 1..3_usize), steps in steps()) {
             let (all, of_key, of_group, of_key_in_group) = limits;
             let limits = Limits { all, of_key, of_group, of_key_in_group, budget: Some(at(30)) };
             let mut turns = Test::new(limits);

@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn the_crds_of_this_version_and_of_the_version_before_do_not_fit_each_other() {
+    fn crds_of_this_and_of_the_previous_version_do_not_fit_each_other() {
         let before = of_the_version_before();
         assert_eq!(missing(&before, &publish(&before)), Vec::<String>::new());
         assert_eq!(missing(&before, &published()), ["Delivery.status.durationMillis"]);

@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deleted_object_belongs_to_its_shard_for_a_while() {
+    fn a_deleted_object_belongs_to_its_shard_until_it_is_forgotten() {
         let assigned = Assigned::default();
         assigned.assign("own", true, Some(1));
         assigned.assign("other", false, Some(1));

@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn work_holds_its_bucket_and_is_not_begun_in_one_that_is_given_away() {
+    fn work_holds_its_bucket_and_no_work_begins_in_a_bucket_being_given_away() {
         let (publish, lease) = lease("");
         assert!(lease.begin("u").is_none() && !lease.owns("u"), "nothing is ours");
         publish.send_replace(view(3, Buckets::ALL));
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_begun_in_another_term_does_not_continue() {
+    async fn work_of_an_earlier_term_does_not_continue() {
         let (publish, lease) = lease("");
         publish.send_replace(view(1, Buckets::ALL));
         let busy = lease.begin("u").unwrap();
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_of_another_shard_are_not_ours() {
+    fn objects_of_another_shard_are_not_owned() {
         let ((publish, lease), (also, other)) = (lease(""), lease("eu"));
         for publish in [&publish, &also] {
             publish.send_replace(view(1, Buckets::ALL));

@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn the_one_that_watches_the_namespace_is_chosen() {
+    fn the_installation_that_watches_the_namespace_is_chosen() {
         let (all, a, ab) =
             (installation("all", &[]), installation("one", &["team-a"]), installation("two", &["team-a", "team-b"]));
         for (installations, namespace, expected) in [
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_published_can_be_read() {
+    fn published_settings_can_be_read() {
         let text = serde_saphyr::to_string(&dispatch(&["123", "team-a"])).unwrap();
         let read =
             |text: &str| Installation::read("own", Some(&BTreeMap::from([(Dispatch::KEY.to_owned(), text.to_owned())])));

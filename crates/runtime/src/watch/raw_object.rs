@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_is_as_it_was_but_for_what_nobody_reads() {
+    fn an_object_is_parsed_completely_except_for_managed_fields() {
         let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"a\"b": "ü\n\u{1F600}", "managedFields": "kept"},
             "metadata": {"name": "n", "namespace": "s", "labels": {"managedFields": "x"}, "resourceVersion": "7",
                 "managedFields": [{"manager": "kubectl", "fieldsV1": {"f:data": {"f:a": {}}}}], "annotations": {"é": "\\"}}});
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_does_not_parse_has_its_name_and_what_has_no_metadata_is_an_error() {
+    fn an_unparsable_object_keeps_its_name_and_one_without_metadata_is_an_error() {
         let bad = read(r#"{"metadata": {"name": "n", "namespace": "s"}, "data": 5}"#).unwrap();
         assert_eq!((bad.meta().name.as_deref(), bad.meta().namespace.as_deref()), (Some("n"), Some("s")));
         assert!(bad.open().unwrap_err().to_string().contains("invalid type"));
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn in_lists_and_events() {
+    fn objects_in_lists_and_events_are_parsed_one_by_one() {
         let list = r#"{"apiVersion": "v1", "kind": "ConfigMapList", "metadata": {"resourceVersion": "7"},
             "items": [{"metadata": {"name": "a", "resourceVersion": "5"}}, {"metadata": {"name": "b"}, "data": 5}]}"#;
         let list: ObjectList<Guarded<ConfigMap>> = serde_json::from_str(list).unwrap();

@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn pauses_grow_while_a_list_is_refused_and_only_what_arrives_resets_them() {
+    fn pauses_grow_while_a_list_is_refused_and_received_events_reset_them() {
         let refusals =
             || (0..8).flat_map(|_| [Ok(Event::Init), Ok(Event::InitApply(ConfigMap::default())), Err(refused(403, ""))]);
         for (kind, longest) in [(Pauses::Short, 5), (Pauses::Long, 30)] {
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_trouble_is_logged_once_in_a_while_and_in_few_words() {
+    fn the_same_problem_is_logged_at_most_once_in_each_period_and_shortened() {
         let (mut logged, now) = (Logged::default(), Instant::now());
         let one = refused(403, "secrets is forbidden");
         assert_eq!(logged.if_new(&one, now).unwrap(), "the list failed: 403 Forbidden: secrets is forbidden");

@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_meant() {
+    fn a_cluster_wide_notification_selects_pipelines_by_namespace_and_label() {
         let config = json!({"notifications": [
             {"name": "all"}, {"name": "teams", "namespaces": ["team-?", "x*"]},
             {"name": "some", "pipelineSelector": {"matchLabels": {"tier": "1"}}},
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_edit_has_changed() {
+    fn an_edit_affects_only_changed_notifications_unless_the_defaults_change() {
         let names = |names: &[&str]| Edited::Names(names.iter().map(ToString::to_string).collect());
         let two = json!([{"name": "a"}, {"name": "b", "suspend": true}]);
         let old = json!({"defaults": {"suspend": false}, "notifications": two});
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_understood_is_named() {
+    fn an_invalid_notification_is_refused_with_its_field() {
         for (notification, field) in [
             (json!({"name": "b", "namespaces": ["a", "[x"]}), "notifications[1].namespaces[1]"),
             (json!({"name": "a"}), "notifications[1].name"),

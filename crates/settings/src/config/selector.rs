@@ -39,7 +39,7 @@ mod tests {
     }
 
     #[test]
-    fn selects_as_kubernetes_does() {
+    fn a_selector_follows_the_rules_of_kubernetes() {
         let all = PipelineSelector::parse(None).unwrap();
         assert!(all.selects(&labels(&[])));
         let one: LabelSelector = serde_json::from_str(

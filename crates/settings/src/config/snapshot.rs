@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn the_most_specific_wins() {
+    fn the_most_specific_effective_notification_wins() {
         let config: GlobalConfig =
             serde_json::from_value(json!({"notifications": [{"name": "n", "namespaces": ["team-*"]}]})).unwrap();
         let global = Global::new(&config, "relaybook-system").unwrap();

@@ -29,7 +29,7 @@ fn dispatch() -> Value {
 }
 
 #[test]
-fn a_built_in_gives_the_path_that_the_url_lacks() {
+fn a_built_in_template_completes_the_path_of_the_url() {
     let path = "/repos/acme/podinfo/dispatches";
     for (url, expected) in [
         ("https://api.github.com", Ok(format!("https://api.github.com{path}"))),
@@ -59,7 +59,7 @@ fn a_built_in_gives_the_path_that_the_url_lacks() {
 }
 
 #[test]
-fn what_the_user_writes_goes_before_what_the_built_in_gives() {
+fn headers_and_method_of_the_user_override_those_of_the_built_in_template() {
     let headers = json!({"ACCEPT": "text/plain", "X-Own": "{{environment}}"});
     let found = rendered(&json!({"url": "https://api.github.com", "headers": headers}), &dispatch()).unwrap();
     let headers: Vec<_> = found.headers.iter().map(|(name, value)| format!("{name}: {value}")).collect();
@@ -71,7 +71,7 @@ fn what_the_user_writes_goes_before_what_the_built_in_gives() {
 }
 
 #[test]
-fn a_built_in_gives_header_and_scheme_of_a_token() {
+fn a_built_in_template_sets_header_and_scheme_of_a_token() {
     let token = |builtin: &str, more: Value| {
         let mut token = json!({"secretKeyRef": {"name": "s", "key": "k"}});
         json_patch::merge(&mut token, &more);
@@ -96,7 +96,7 @@ fn a_built_in_gives_header_and_scheme_of_a_token() {
 }
 
 #[test]
-fn parameters_are_held_against_what_the_built_in_declares() {
+fn unknown_and_missing_parameters_of_a_built_in_template_are_reported() {
     let github = json!({"url": "https://api.github.com"});
     let whole = json!({"url": "https://api.github.com/repos/acme/podinfo/dispatches"});
     let with = |parameters: Value| json!({"builtin": "github-repository-dispatch", "parameters": parameters});
@@ -139,7 +139,7 @@ fn parameters_are_held_against_what_the_built_in_declares() {
 }
 
 #[test]
-fn a_key_of_a_config_map_is_there_or_it_is_told() {
+fn a_missing_or_invalid_config_map_of_a_template_has_its_reason() {
     let template = json!({"configMapKeyRef": {"name": "texts", "key": "body", "contentType": "text/plain"}});
     let notification = notification(&json!({"url": "https://example.com/"}), &template);
     for (text, reason, word) in [
@@ -159,7 +159,7 @@ fn a_key_of_a_config_map_is_there_or_it_is_told() {
 }
 
 #[test]
-fn what_is_wrong_with_a_layer_is_told_with_its_name() {
+fn a_problem_of_a_layer_names_the_layer() {
     use super::layers::{Layer, Source};
     let base =
         Layer::of_notification(&notification(&json!({"url": "https://example.com/in"}), &json!({"inline": {"body": "{}"}})));
@@ -192,7 +192,7 @@ fn what_is_wrong_with_a_layer_is_told_with_its_name() {
 }
 
 #[test]
-fn literal_credentials_are_known_by_the_namespace_of_their_layer() {
+fn literal_credentials_belong_to_the_namespace_of_their_layer() {
     use super::layers::{Layer, Source};
     let layer = |source, namespace: &str, value: Value| Layer {
         namespace: namespace.to_owned(),
@@ -224,7 +224,7 @@ fn literal_credentials_are_known_by_the_namespace_of_their_layer() {
 }
 
 #[test]
-fn a_built_in_is_not_asked_for_what_it_cannot_report() {
+fn a_trigger_that_a_built_in_template_cannot_report_is_refused() {
     let with = |builtin: &str, types: &[&str]| {
         let parameters = if builtin == "slack" { json!({}) } else { json!({"owner": "acme", "repository": "podinfo"}) };
         let mut all =

@@ -66,7 +66,7 @@ mod tests {
     use crate::manifests::global::parse;
 
     #[test]
-    fn who_speaks_of_a_pipeline() {
+    fn layers_below_a_pipeline_are_those_that_select_it() {
         let global = "defaults: {suspend: false}\nnotifications:\n- name: audit\n  namespaces: [team-a]\n- name: b\n  namespaces: [x]\n";
         let global = parse(global, "relaybook-system").unwrap();
         let pipeline: Pipeline = serde_json::from_value(json!({

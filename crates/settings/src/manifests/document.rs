@@ -276,7 +276,7 @@ items:
 ";
 
     #[test]
-    fn fields_know_their_lines() {
+    fn each_field_has_its_line() {
         let documents: Vec<_> = read(TEXT).into_iter().map(Result::unwrap).collect();
         let kinds: Vec<_> = documents.iter().map(Document::kind).collect();
         assert_eq!(kinds, ["A", "B", "C", "D"]);
@@ -305,7 +305,7 @@ items:
     }
 
     #[test]
-    fn what_cannot_be_read_is_told_and_the_rest_is_read() {
+    fn an_invalid_document_is_reported_and_the_other_documents_are_read() {
         let all = read("a: 1\n---\nb: 1\nb: 2\n---\nc: 1\n---\nd: [\n");
         let lines: Vec<_> = all.iter().map(|d| d.as_ref().map_or_else(|b| b.place.line, |_| 0)).collect();
         assert_eq!(lines[..3], [0, 4, 0], "{all:?}");
@@ -316,7 +316,7 @@ items:
     }
 
     #[test]
-    fn a_byte_order_mark_of_a_joined_file_is_named() {
+    fn a_byte_order_mark_inside_of_a_file_is_reported_with_its_line() {
         for (text, line) in [
             ("a: 1\n---\n\u{feff}b: 1\n", Some(3)),
             ("a: 1\n\u{feff}---\nb: 1\n", Some(2)),

@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn written_and_taken_apart() {
+    fn a_field_path_is_built_and_split_at_dots_and_brackets() {
         for (field, parts) in [
             ("", &[][..]),
             ("spec", &["spec"]),
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_lies_within() {
+    fn a_field_is_within_its_parents_and_itself() {
         for (field, outer, is) in [
             ("spec.url", "spec.url", true),
             ("spec.url.x", "spec.url", true),

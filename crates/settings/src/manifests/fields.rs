@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_are_found_wherever_they_are() {
+    fn unknown_fields_are_found_at_every_level() {
         let text = json!({"type": "string"});
         let schema = json!({"properties": {
             "url": text, "labels": {"additionalProperties": text}, "list": {"items": {"properties": {"name": text}}}, "any": {},

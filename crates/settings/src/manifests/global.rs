@@ -133,7 +133,7 @@ notifications:
 ";
 
     #[test]
-    fn what_is_right_is_read() {
+    fn a_valid_global_configuration_is_read() {
         let global = parse(GOOD, "relaybook-system").unwrap();
         let audit = global.get("audit").unwrap();
         let tier = [("tier".to_owned(), "one".to_owned())].into();
@@ -148,7 +148,7 @@ notifications:
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_its_place_and_what_was_meant() {
+    fn an_invalid_field_is_reported_with_its_place_and_a_suggestion() {
         for (text, expected) in [
             (
                 "defaults:\n  delivry: {}\n",
@@ -194,7 +194,7 @@ notifications:
     }
 
     #[test]
-    fn hostile_texts_cost_little_and_are_told_in_few_words() {
+    fn hostile_texts_cost_little_and_have_short_messages() {
         const MOST: usize = 1 << 17;
         let name = "x".repeat(MOST - 64);
         let alias = |n: u32| format!("a{n}: &a{n} [{}]\n", vec![format!("*a{}", n - 1); 9].join(", "));
@@ -229,7 +229,7 @@ notifications:
     }
 
     #[test]
-    fn what_may_be_a_credential_is_not_told() {
+    fn errors_do_not_contain_possible_credentials() {
         for text in [
             "defaults: {endpoint: {auth: s3cr3t}}\n",
             "defaults: {endpoint: {auth: {token: s3cr3t}}}\n",

@@ -32,7 +32,7 @@ mod tests {
     use crate::manifests::unknown;
 
     #[test]
-    fn of_each_kind_and_of_no_other() {
+    fn each_kind_of_relaybook_has_a_schema_and_other_kinds_have_none() {
         assert!(schema("Secret").is_none());
         for kind in ["Pipeline", "Notification", "Delivery", "Promotion", "PipelineSet"] {
             let object = json!({"apiVersion": "", "kind": "", "metadata": {"name": "", "labels": {"a": ""}, "nam": ""},

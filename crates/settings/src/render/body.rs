@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_sent_is_refused() {
+    fn an_invalid_body_or_content_type_is_refused() {
         for (content_type, source, word) in [
             ("application/yaml", "a: {{id}}", "text/plain"),
             ("text/plain;\r\nx: y", "", "content type"),
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_is_shared_if_the_parameters_that_it_names_are_there() {
+    fn a_compiled_body_is_shared_if_all_parameters_that_it_names_exist() {
         let compile = |source: &str, names: &[&str]| {
             let parameters = Parameters::compile(names.iter().map(|name| (*name, Some("{{id}}")))).unwrap();
             Body::compile("text/plain", source, &parameters)
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn the_body_is_shared_between_threads() {
+    fn a_compiled_body_can_be_rendered_in_several_threads() {
         let body = Body::compile("application/json", r#"{"type":"{{type}}"}"#, &Parameters::default()).unwrap();
         assert_eq!(body.content_type(), "application/json");
         let threads: Vec<_> = Data::samples()
@@ -230,7 +230,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_json_is_what_a_value_can_be_read_from(
+        fn the_json_check_accepts_exactly_what_serde_json_reads(
             text in r#"([\[\]{},: ]|"[a-z]?"|"\\\\(u[dD][89cC]00|n|x)"|-?[0-9]{1,3}(\.[0-9])?(e[0-9]{1,3})?|true|null|nul|\x01|é){0,8}"#,
         ) {
             let read = |result: serde_json::Result<()>| result.map_err(|e| e.to_string());

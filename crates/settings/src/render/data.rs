@@ -348,7 +348,7 @@ mod tests {
     use relaybook_api::delivery::{PipelineRef, SubjectTarget};
 
     #[test]
-    fn the_words_are_those_of_the_wire() {
+    fn template_data_is_spelled_as_in_the_api() {
         let value = serde_json::to_value(Data::sample(TransitionType::Failed)).unwrap();
         assert_eq!(value["type"], "Failed");
         assert_eq!(value["severity"], "error");
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn each_subject_fills_what_it_is_about() {
+    fn each_kind_of_subject_fills_the_fields_that_concern_it() {
         let about = |type_| {
             let data = Data::sample(type_);
             let target = (data.target.name.as_str(), data.target.namespace.as_str(), data.target.app.name.as_str());
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn a_remote_cluster_is_the_object_that_stands_for_it() {
+    fn a_remote_cluster_has_name_namespace_and_kind_of_its_object() {
         let reference = |namespace: Option<&str>| {
             serde_json::from_value::<ClusterRef>(json!({"kind": "Secret", "name": "eu-1", "namespace": namespace})).unwrap()
         };
@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_names_a_configuration_that_alone_is_new() {
+    fn a_message_names_the_configuration_if_only_it_has_changed() {
         use TransitionType::{Deployed, Failed, Progressing, Recovered};
         let (a, b) = ("values sha256:aaaaaaaaaaaa", "values sha256:bbbbbbbbbbbb");
         for (type_, before, now, values, recorded, want) in [
@@ -463,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deployed_workload_says_from_what_to_what_and_how_many() {
+    fn the_message_of_a_deployed_workload_has_both_revisions_and_its_replicas() {
         use TransitionType::{Deployed, DriftCorrected, Recovered};
         let digest = |c: &str| format!("sha256:{}", c.repeat(64));
         let (a, b) = (digest("a"), digest("b"));

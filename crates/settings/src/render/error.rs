@@ -343,13 +343,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shown_is_short_and_on_one_line() {
+    fn shown_texts_are_short_and_on_one_line() {
         assert_eq!(for_message("a\nb\u{7}c"), "a b c");
         assert_eq!(for_message(&"x".repeat(99)).chars().count(), 65);
     }
 
     #[test]
-    fn only_what_the_recorded_data_gives_each_time_is_final() {
+    fn only_errors_that_depend_on_recorded_data_are_final() {
         let at = Position { line: 1, column: 1 };
         let not_json = || serde_json::from_str::<serde_json::Value>("{").unwrap_err();
         let (name, problem) = (|| "x".to_owned(), "is wrong");

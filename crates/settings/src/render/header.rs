@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn values_stand_in_one_line() {
+    fn a_header_is_rendered_on_one_line() {
         for (source, expected) in [
             ("", ""),
             ("Bearer literal", "Bearer literal"),
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_header_cannot_hold_is_refused() {
+    fn an_invalid_header_name_or_value_is_refused() {
         for (name, source, word) in [
             ("X-Title", "a\n", "line 1, column 1"),
             ("X-Title", "a\r\nX-Other: b", "one line"),
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn the_value_is_not_shown() {
+    fn the_debug_format_does_not_show_the_value() {
         let header = HeaderTemplate::compile("Authorization", "Bearer secret", &Parameters::default()).unwrap();
         assert_eq!(header.name(), "Authorization");
         assert!(!format!("{header:?}").contains("secret"));

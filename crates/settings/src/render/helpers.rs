@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn results() {
+    fn each_helper_returns_its_documented_result() {
         let sha1 = "5f3d2c1b0a9e8d7c6b5a4f3e2d1c0b9a8f7e6d5c";
         for (function, args, expected) in [
             (Function::Not, json!([""]), json!(true)),
@@ -373,13 +373,13 @@ mod tests {
     }
 
     #[test]
-    fn there_is_room_for_all_arguments() {
+    fn the_maximum_number_of_arguments_is_that_of_the_helpers() {
         let called = Function::ALL.into_iter().filter(|f| !matches!(f, Function::And | Function::Or));
         assert_eq!(called.map(|f| *f.arity().end()).max(), Some(MOST_ARGS));
     }
 
     #[test]
-    fn what_cannot_be_done_is_said() {
+    fn each_helper_refuses_invalid_arguments() {
         let hex = |n: usize| "a".repeat(n);
         for (function, args, word) in [
             (Function::Truncate, json!(["a", 0]), "length"),
@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn truth() {
+    fn empty_values_are_false_and_others_are_true() {
         for (value, holds) in [
             (json!(null), false),
             (json!(0), false),
@@ -434,7 +434,7 @@ mod tests {
         }
 
         #[test]
-        fn shorten_keeps_to_its_length_and_keeps_texts_apart(
+        fn shorten_keeps_to_its_length_and_keeps_texts_different(
             one in "[a-c]{0,80}",
             other in "[a-c]{0,80}",
             length in 16_u64..90,

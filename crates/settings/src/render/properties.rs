@@ -170,7 +170,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
     #[test]
-    fn any_template_ends_in_a_result_or_an_error(source in template()) {
+    fn any_template_ends_in_a_text_or_an_error_of_one_line(source in template()) {
         let data = data("a \"b\"");
         on_small_stack(|| {
             for content_type in ["application/json", "text/plain", "text/html"] {
@@ -186,7 +186,7 @@ proptest! {
     }
 
     #[test]
-    fn what_runs_here_means_what_it_means_in_handlebars(source in common_template()) {
+    fn an_accepted_template_renders_as_in_handlebars(source in common_template()) {
         let data = data("x");
         let mut handlebars = handlebars::Handlebars::new();
         handlebars.set_strict_mode(true);
@@ -199,7 +199,7 @@ proptest! {
     }
 
     #[test]
-    fn any_value_in_a_json_string_comes_back(text in text()) {
+    fn any_value_in_a_json_string_is_parsed_back(text in text()) {
         let body = Body::compile("application/json", r#"{"{{message}}":["{{revision}}","a {{default pipeline.labels.team ""}} b",{{json message}}]}"#, &Parameters::default());
         let body = body.unwrap().render(&data(&text).values()).unwrap();
         let parsed: Value = serde_json::from_str(&body).unwrap();
@@ -208,7 +208,7 @@ proptest! {
     }
 
     #[test]
-    fn any_value_in_any_field_comes_back(text in text()) {
+    fn any_value_in_any_field_is_parsed_back(text in text()) {
         let data = everywhere(&text);
         let parameters = Parameters::compile([("own", Some("{{message}}"))]).unwrap();
         let values = Values::new(&data, &parameters).unwrap();
@@ -224,7 +224,7 @@ proptest! {
     }
 
     #[test]
-    fn no_parameter_leaves_its_place(text in text()) {
+    fn no_parameter_changes_the_shape_of_a_url_or_a_header(text in text()) {
         let parameters = Parameters::compile([("own", Some("{{message}}"))]).unwrap();
         let values = Values::new(&data(&text), &parameters).unwrap();
         let url = UrlTemplate::compile("https://example.com/a/{{parameters.own}}/b", &parameters).unwrap();
@@ -237,7 +237,7 @@ proptest! {
     }
 
     #[test]
-    fn any_labels_make_json(labels in proptest::collection::btree_map(text(), text(), 0..4)) {
+    fn any_labels_render_to_valid_json(labels in proptest::collection::btree_map(text(), text(), 0..4)) {
         let mut data = data("");
         data.pipeline.labels = labels.clone().into();
         let source = r#"{ {{#each pipeline.labels}}"{{@key}}":"{{this}}"{{#unless @last}},{{/unless}}{{/each}} }"#;
@@ -246,7 +246,7 @@ proptest! {
     }
 
     #[test]
-    fn any_form_value_comes_back(text in text()) {
+    fn any_form_value_is_parsed_back(text in text()) {
         let body = Body::compile("application/x-www-form-urlencoded", "a=1&m={{message}}&b={{revision}}", &Parameters::default()).unwrap();
         let body = body.render(&data(&text).values()).unwrap();
         let pairs: Vec<(String, String)> = ::url::form_urlencoded::parse(body.as_bytes()).into_owned().collect();
@@ -290,7 +290,7 @@ proptest! {
 }
 
 #[test]
-fn compiled_templates_can_be_shared() {
+fn compiled_templates_can_be_shared_between_threads() {
     fn shared<T: Clone + Send + Sync + 'static>() {}
     shared::<Body>();
     shared::<UrlTemplate>();
@@ -298,7 +298,7 @@ fn compiled_templates_can_be_shared() {
 }
 
 #[test]
-fn depth_does_not_overflow_the_stack() {
+fn deep_nesting_does_not_overflow_the_stack() {
     let n = MAX_SOURCE / 16;
     let deep = [
         format!("{}{}", "{{#if drifted}}".repeat(MAX_NESTING), "{{/if}}".repeat(MAX_NESTING)),
@@ -331,7 +331,7 @@ fn depth_does_not_overflow_the_stack() {
 }
 
 #[test]
-fn work_is_bounded() {
+fn the_work_of_rendering_is_bounded() {
     let nested = |inner: &str| {
         format!("{}{inner}{}", "{{#each @root.pipeline.labels}}".repeat(MAX_NESTING), "{{/each}}".repeat(MAX_NESTING))
     };

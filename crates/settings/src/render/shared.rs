@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_made_of_the_same_is_made_once() {
+    fn templates_with_the_same_source_are_compiled_once() {
         let shared = Shared::new();
         let get = |of, value: u8| shared.get_or_compile(of, |_| true, || Ok::<_, ()>(value)).unwrap();
         let one = get(of("text/plain", "a"), 1);
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_uses_is_forgotten() {
+    fn unused_compiled_templates_are_forgotten() {
         let shared = Shared::new();
         let make = |n: i32| shared.get_or_compile(of("text/plain", &n.to_string()), |_| true, || Ok::<_, ()>(n)).unwrap();
         let kept: Vec<_> = (0..10_000).map(make).filter(|n| **n % 100 == 0).collect();

@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn templates_read_the_object() {
+    fn templates_of_sets_read_the_fields_of_the_source() {
         let labels =
             BTreeMap::from([("team".to_owned(), "a".to_owned()), ("app.kubernetes.io/name".to_owned(), "web".to_owned())]);
         let data =

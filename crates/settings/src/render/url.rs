@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_not_be_is_refused() {
+    fn an_invalid_or_ambiguous_url_is_refused() {
         for (source, word) in [
             ("ftp://example.com/", "https://"),
             ("https://{{environment}}.example.com/", "line 1, column 9"),
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_secret_is_shown() {
+    fn the_debug_format_shows_only_the_origin() {
         let url = UrlTemplate::compile("https://example.com/secret?token=secret", &Parameters::default()).unwrap();
         assert_eq!(format!("{url:?}"), "UrlTemplate(\"https://example.com:443\", ..)");
     }

@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_are_one_hunk_and_line_breaks_stay() {
+    fn close_changes_are_one_hunk_and_line_breaks_are_kept() {
         let diff = unified("a", "1\r\n2\r\n3\r\n4\r\n5\r\n6\r\n7\r\n8", "1x\r\n2\r\n3\r\n4\r\n5\r\n6\r\n7\r\n8x");
         let expected = "--- a\n+++ a\n@@ -1,8 +1,8 @@\n-1\r\n+1x\r\n 2\r\n 3\r\n 4\r\n 5\r\n 6\r\n 7\r\n-8\n\\ No newline at end of file\n+8x\n\\ No \
                         newline at end of file\n";

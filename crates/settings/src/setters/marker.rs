@@ -147,7 +147,7 @@ mod tests {
     proptest! {
         /// An environment has one spelling.
         #[test]
-        fn a_spelling_of_an_environment_is_refused_or_is_the_only_one(text in spelling(&["team-a:web:prod", "a:b.c:d-1"])) {
+        fn an_accepted_environment_formats_back_to_its_input(text in spelling(&["team-a:web:prod", "a:b.c:d-1"])) {
             if let Ok(environment) = text.parse::<EnvironmentRef>() {
                 prop_assert_eq!(environment.to_string(), text);
             }
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_marker_is_the_whole_comment() {
+    fn a_marker_is_a_comment_that_starts_with_its_json() {
         for (comment, expected) in [
             ("# {\"$promotion\": \"a:b:c\"}", "a:b:c"),
             ("#{\"$promotion\":\"a:b:c\"}", "a:b:c"),
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn what_looks_like_a_marker_must_be_one() {
+    fn a_malformed_marker_is_an_error() {
         for (comment, words) in [
             ("# {\"$promotion\": \"a:b\"}", "must name"),
             ("# {\"$promotion\": \"a:b:\"}", "must name"),

@@ -181,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn positions_are_those_of_the_source() {
+    fn the_positions_of_nodes_are_those_in_the_source() {
         let text = "\u{feff}é: 'it''s' # x\r\nb: &a 1.10\r\nc: *a\r\n---\r\n- x\r- |\r\n  y # z\r\n- {k: .nan}\r\n";
         let nodes = read(text).unwrap();
         let shown: Vec<_> = nodes.iter().map(|node| (&node.content, &text[node.span.clone()])).collect();
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_yaml_has_a_line() {
+    fn an_error_of_invalid_yaml_has_its_line() {
         for (text, line) in [("a: 1\nb: [\n", 2), ("a:\n\tb: c\n", 2), ("a: 1\na: 2\n", 2), ("{{ x }}\n", 1)] {
             let error = read(text).unwrap_err();
             assert!(error.line == line && !error.problem.contains('\n') && !error.problem.is_empty(), "{text:?}: {error:?}");

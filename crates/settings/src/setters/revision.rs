@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_is_found_where_it_is_clear() {
+    fn tag_digest_and_commit_are_found_only_in_unambiguous_revisions() {
         let (one, long) = ("0123456789abcdef0123456789abcdef01234567", "0123456789abcdef".repeat(4));
         let digest = format!("sha256:{long}");
         for (revision, tag, found, commit) in [

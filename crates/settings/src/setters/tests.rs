@@ -94,7 +94,7 @@ fn digests_and_commits_are_found_in_the_revision() {
 }
 
 #[test]
-fn a_value_stays_a_string() {
+fn a_written_value_is_always_read_as_a_string() {
     for (revision, written) in [
         ("1.10", "\"1.10\""),
         ("12e03", "\"12e03\""),
@@ -117,7 +117,7 @@ fn a_value_stays_a_string() {
 }
 
 #[test]
-fn what_cannot_be_set_has_a_line_and_a_message() {
+fn a_value_that_cannot_be_set_has_a_line_and_a_message() {
     let tagged = format!("a: web:1.0@{DIGEST} §:tag\n");
     for (what, text, line, words) in [
         ("several values in flow style", "a: {b: 1, c: 2} §\n", 1, "flow style"),
@@ -175,7 +175,7 @@ fn a_revision_without_the_part_is_refused() {
 }
 
 #[test]
-fn other_environments_are_left_alone() {
+fn values_of_other_environments_are_not_changed() {
     let other = "a: 1 # {\"$promotion\": \"team-a:podinfo:dev\"}\nb: {c: 1} # {\"$promotion\": \"team-a:podinfo:dev\"}\n";
     assert_eq!(set(other, "6.5.1"), Ok(None));
     assert_eq!(after(&format!("{other}d: 1 {}\n", marked("§")), "6.5.1"), format!("{other}d: 6.5.1 {}\n", marked("§")));
@@ -190,7 +190,7 @@ fn other_environments_are_left_alone() {
 }
 
 #[test]
-fn what_is_not_a_comment_or_commented_out_is_no_marker() {
+fn markers_in_texts_and_in_commented_lines_are_ignored() {
     for text in [
         "#a: 1 §\nb: 2\n",
         "  # - image: a:1 §\nb: 2\n",
@@ -203,7 +203,7 @@ fn what_is_not_a_comment_or_commented_out_is_no_marker() {
 }
 
 #[test]
-fn nothing_found_says_what_was_sought() {
+fn the_error_without_setters_names_the_marker() {
     let none = NoSetters { paths: "apps/prod".to_owned(), environment: prod() };
     assert_eq!(none.to_string(), "no line under apps/prod ends with # {\"$promotion\": \"team-a:podinfo:prod\"}");
 }
@@ -326,7 +326,7 @@ proptest! {
     }
 
     #[test]
-    fn a_sound_file_is_edited_with_any_revision(
+    fn a_valid_file_can_be_edited_with_any_revision(
         names in proptest::collection::vec("[a-z]{1,6}", 1..6),
         values in proptest::collection::vec("[a-z0-9.]{1,8}|'[a-z ]{0,6}'|\"[a-z ]{0,6}\"", 6),
         breaks in prop_oneof![Just("\n"), Just("\r\n")],

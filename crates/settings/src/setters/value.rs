@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_named_part_is_replaced() {
+    fn only_the_part_that_a_marker_names_is_replaced() {
         let (old, new) = (format!("sha256:{}", "a".repeat(64)), format!("sha256:{}", "b".repeat(64)));
         let revision = Revision::new(&format!("2.0@{new}")).unwrap();
         let of = |part, text: &str| match replacement(text, part, &revision) {

@@ -90,7 +90,7 @@ mod tests {
     use relaybook_api::TransitionType;
 
     #[test]
-    fn fields_are_those_of_the_template_data() {
+    fn the_fields_of_conditions_are_those_of_the_template_data() {
         for data in Data::samples() {
             let whole = to_value(&data).unwrap();
             for (name, value) in whole.as_object().unwrap().iter().filter(|(name, _)| !LATER.contains(&name.as_str())) {

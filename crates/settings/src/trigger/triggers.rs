@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn conditions_and_times_of_several_triggers() {
+    fn the_shortest_delay_of_the_matching_triggers_applies() {
         let asked = |triggers| {
             let data = || Data::sample(Failed);
             compile(triggers).unwrap().ask(Failed, &[place("prod", "c")], data)

@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_come_first() {
+    fn the_newest_deliveries_come_first() {
         let at = |second| Some(Time::from_second(second).unwrap());
         let tried = DeliveryStatus { last_attempt_time: at(50), ..DeliveryStatus::default() };
         let settled = DeliveryStatus { settled_time: at(40), ..tried.clone() };

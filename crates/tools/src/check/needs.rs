@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn all_controllers_in_all_namespaces() {
+    fn all_controllers_need_their_permissions_in_all_namespaces() {
         assert_eq!(
             told("pipeline dispatch promote", &[]),
             [
@@ -267,13 +267,13 @@ mod tests {
     }
 
     #[test]
-    fn the_dispatcher_alone_needs_no_promotions() {
+    fn the_dispatcher_alone_needs_no_permission_for_promotions() {
         let all = told("dispatch", &["a"]);
         assert!(all.iter().all(|need| !need.contains("promotions")), "{all:?}");
     }
 
     #[test]
-    fn the_own_namespace_counts_once() {
+    fn the_own_namespace_is_listed_once() {
         let deliveries = |watch: &[&str]| -> Vec<_> {
             let all = told("dispatch", watch).into_iter().filter(|need| need.contains(" deliveries.relaybook.dev"));
             all.map(|need| need.rsplit_once(' ').unwrap().1.to_owned()).collect()

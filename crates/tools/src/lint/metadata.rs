@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_and_labels() {
+    fn invalid_names_and_labels_are_reported_with_their_field() {
         let long = "a".repeat(64);
         for (metadata, field) in [
             (json!({"name": "web-1.example"}), None),

@@ -120,7 +120,7 @@ fn all_rules<'a>(schema: &'a Value, found: &mut BTreeSet<&'a str>) {
 }
 
 #[test]
-fn every_rule_can_be_tried() {
+fn every_rule_of_the_schemas_is_evaluated() {
     for object in full() {
         let schema = schema(object["kind"].as_str().unwrap()).unwrap();
         let (mut all, mut tried) = (BTreeSet::new(), BTreeSet::new());
@@ -136,7 +136,7 @@ fn every_rule_can_be_tried() {
 }
 
 #[test]
-fn rules_hold_of_what_is_not_said() {
+fn rules_hold_for_absent_fields() {
     for spec in [
         json!({}),
         json!({"endpoint": {"tls": {"caFrom": {"secretKeyRef": {}}}}, "delivery": {"retry": {}, "retain": {}}}),
@@ -150,7 +150,7 @@ fn rules_hold_of_what_is_not_said() {
 }
 
 #[test]
-fn a_rule_that_cannot_be_tried_is_told() {
+fn a_rule_that_cannot_be_evaluated_is_unclear() {
     let unclear = |rule: &str| matches!(verdict(&json!({"rule": rule}), &json!({"a": 1}), None), Verdict::Unclear(_));
     assert!(["self.b == 1", "self.a ==", "self.a", "other(self)", "oldSelf == self"].into_iter().all(unclear));
     let broken = Verdict::Broken("no".to_owned());
@@ -158,7 +158,7 @@ fn a_rule_that_cannot_be_tried_is_told() {
 }
 
 #[test]
-fn what_is_well_is_passed() {
+fn a_valid_manifest_has_no_findings() {
     for object in &full()[..2] {
         assert_eq!(lines(&object.to_string()), Vec::<String>::new());
     }
@@ -168,7 +168,7 @@ fn what_is_well_is_passed() {
 }
 
 #[test]
-fn of_what_is_found_in_a_folder_only_what_is_of_relaybook_is_checked() {
+fn only_manifests_of_relaybook_in_a_folder_are_checked() {
     let helm = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: {{ .Release.Name }}}\n";
     for (name, text, findings, objects, notes) in [
         ("values.yaml", "replicas: 1\nimage: [", 0, 0, 0),
@@ -199,7 +199,7 @@ fn of_what_is_found_in_a_folder_only_what_is_of_relaybook_is_checked() {
 }
 
 #[test]
-fn all_is_told_at_once_with_its_line() {
+fn all_problems_are_reported_at_once_with_their_lines() {
     let text = "apiVersion: relaybook.dev/v1alpha1
 kind: Notification
 metadata:
@@ -264,7 +264,7 @@ a: [
 }
 
 #[test]
-fn what_the_controller_would_say_is_told_at_once() {
+fn problems_that_the_controller_would_report_are_reported_at_once() {
     let text = "apiVersion: relaybook.dev/v1alpha1
 kind: Notification
 metadata: {name: deploys}
@@ -295,7 +295,7 @@ spec:
 }
 
 #[test]
-fn triggers_are_told_with_their_lines() {
+fn problems_of_triggers_are_reported_with_their_lines() {
     let text = |trigger: &str| {
         format!(
             "apiVersion: relaybook.dev/v1alpha1\nkind: Notification\nmetadata: {{name: deploys}}\nspec:\n  triggers:\n    - type: \
@@ -320,7 +320,7 @@ fn triggers_are_told_with_their_lines() {
 }
 
 #[test]
-fn parameters_are_told_at_once() {
+fn problems_of_parameters_are_reported_at_once() {
     let text = "{apiVersion: relaybook.dev/v1alpha1, kind: Notification, metadata: {name: deploys}, spec: {triggers: [{type: Failed}], \
                 endpoint: {url: 'https://example.com/'}, template: {builtin: telegram, parameters: {chatid: x}}}}";
     let found = lines(text);
@@ -332,7 +332,7 @@ fn parameters_are_told_at_once() {
 }
 
 #[test]
-fn config_maps_beside_them_are_read() {
+fn config_maps_in_the_same_files_are_read() {
     let notification = "{apiVersion: relaybook.dev/v1alpha1, kind: Notification, metadata: {name: deploys}, spec: {triggers: [{type: \
                         Deployed}], endpoint: {url: 'https://example.com/'}, template: {configMapKeyRef: {name: t, key: k}}}}";
     let map = |data: &str| {
@@ -361,7 +361,7 @@ fn config_maps_beside_them_are_read() {
 }
 
 #[test]
-fn options_are_those_of_run() {
+fn the_options_of_run_change_the_findings() {
     let [pipeline, notification, ..] = &full()[..] else { panic!("two") };
     let insecure = notification.to_string().replace("https://", "http://");
     let with = |text: &str, options: &Options| lint(&[File::named("a", text)], options).unwrap().findings.len();

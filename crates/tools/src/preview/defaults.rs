@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_no_layer_sets_has_the_default_of_the_template() {
+    fn parameters_that_no_layer_sets_have_the_default_of_the_template() {
         for (template, parameters, added) in [
             (
                 json!({"builtin": "alertmanager", "parameters": {"severity": "critical"}}),

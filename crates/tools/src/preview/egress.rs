@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_judged_and_names_are_not() {
+    fn literal_addresses_are_checked_and_host_names_are_not() {
         let egress = |allow: &[&str], deny: &[&str]| {
             let texts = |all: &[&str]| all.iter().map(ToString::to_string).collect::<Vec<_>>();
             Egress::new(&texts(allow), &texts(deny))

@@ -456,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn targets_with_the_same_layers_stand_together() {
+    fn targets_with_the_same_layers_are_grouped() {
         let all = all(None, None).unwrap();
         let told: Vec<_> = all.iter().map(|e| (e.notification.as_str(), e.targets.join(" "))).collect();
         assert_eq!(
@@ -471,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_global_lies_beneath() {
+    fn fields_of_the_global_configuration_are_explained_below_other_layers() {
         let global = "
 defaults: {endpoint: {timeout: 7s}, delivery: {retry: {maxAge: 12h}}}
 notifications:
@@ -501,7 +501,7 @@ notifications:
     }
 
     #[test]
-    fn environments_and_the_pipeline_stand_with_what_holds_for_them() {
+    fn environments_and_the_pipeline_are_listed_with_their_notifications() {
         let global = "
 notifications:
 - name: deploys
@@ -567,7 +567,7 @@ notifications:
     }
 
     #[test]
-    fn a_target_that_cannot_be_observed_is_told() {
+    fn a_target_that_cannot_be_observed_is_reported() {
         let mut pipeline = pipeline();
         let target = |namespace: &str, status: &str, message: &str| {
             json!({"clusterAppRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "namespace": namespace},
@@ -596,7 +596,7 @@ notifications:
     }
 
     #[test]
-    fn what_is_not_there_is_told_with_what_is() {
+    fn an_unknown_target_or_notification_is_reported_with_the_known_ones() {
         let error = all(None, Some("dev/c/q")).unwrap_err().to_string();
         assert!(error.contains("dev/c/q") && error.contains("dev/c/x, dev/c/y, prod/c/z"), "{error}");
         let error = all(Some("deplois"), None).unwrap_err().to_string();

@@ -184,7 +184,7 @@ notifications:
     }
 
     #[test]
-    fn what_only_the_global_configuration_has_is_shown_of_a_pipeline() {
+    fn a_notification_of_the_global_configuration_is_shown_for_a_pipeline() {
         let global = parse(GLOBAL, "relaybook-system").unwrap();
         let layered = LayeredNotification::for_target(&global, "audit", &[], &shop("a"), None, "c").unwrap();
         let keys: Vec<_> = layered.config_maps().iter().map(ToString::to_string).collect();
@@ -200,7 +200,7 @@ notifications:
     }
 
     #[test]
-    fn by_itself_it_lies_over_what_is_for_its_namespace() {
+    fn without_a_pipeline_only_global_layers_for_the_namespace_are_below() {
         let global =
             parse(&GLOBAL.replace("  pipelineSelector", "  namespaces: [team-*]\n  pipelineSelector"), "n").unwrap();
         for (name, namespace, layers) in [("audit", "team-a", 3), ("audit", "prod", 2), ("other", "team-a", 2)] {
@@ -215,7 +215,7 @@ notifications:
     }
 
     #[test]
-    fn what_does_not_apply_is_not_shown() {
+    fn a_notification_that_does_not_apply_is_not_shown() {
         let global = parse(GLOBAL, "relaybook-system").unwrap();
         for (name, team, target, applies) in [
             ("audit", "a", None, true),

@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scene_has_the_names_and_revisions_of_its_target() {
+    fn a_sample_has_the_names_and_revisions_of_its_target() {
         let data = |target| sample_context(&shop(), target, "c", "n").unwrap().transition(TransitionType::Failed);
         let prod = data(Some("prod/c/y"));
         assert_eq!((prod.revision.as_str(), prod.running_revision.as_str(), prod.environment.as_str()), ("2", "1", "prod"));
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_global_configuration_is_taken_or_it_is_said_why_not() {
+    fn an_invalid_global_configuration_is_refused_with_the_reason() {
         let held = |text: &str| -> Option<ConfigMap> {
             Some(serde_json::from_value(json!({"metadata": {"name": "c"}, "data": {"config.yaml": text}})).unwrap())
         };

@@ -124,7 +124,7 @@ metadata: {name: s}
     }
 
     #[test]
-    fn what_is_wrong_is_named_with_its_file_and_field() {
+    fn a_problem_is_reported_with_its_file_and_field() {
         let with = |spec: &str| {
             format!("{{apiVersion: relaybook.dev/v1alpha1, kind: Notification, metadata: {{name: deploys}}, spec: {spec}}}")
         };

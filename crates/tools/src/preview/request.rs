@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_be_secret_is_masked() {
+    fn possible_secrets_are_masked() {
         let spec = serde_json::json!({
             "triggers": [{"type": "Failed"}, {"type": "Deployed"}],
             "endpoint": {
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_url_is_masked_and_a_problem_is_told() {
+    fn a_secret_url_is_masked_and_an_incomplete_spec_is_an_error() {
         let spec = serde_json::json!({
             "triggers": [],
             "endpoint": {"urlFrom": {"secretKeyRef": {"name": "s", "key": "k"}}},

@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_starter_sends_what_the_built_in_sends() {
+    fn a_starter_sends_the_same_requests_as_its_built_in_template() {
         for name in Builtin::ALL {
             let template = builtin(name);
             let types: Vec<_> = TransitionType::ALL.into_iter().filter(|t| template.metadata.reports(*t)).collect();
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn scalars_read_as_they_were() {
+    fn scalars_of_a_starter_are_read_back_as_written() {
         for text in
             ["a", "a b", "true", "1", "", "a: b", "a #b", "#a", "https://x/{{y}}?a=b", "{{a}}", "- a", "é", "a\nb", "N"]
         {

@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn a_parent_says_what_it_and_its_parts_say_together() {
+    fn the_state_of_a_parent_combines_its_own_and_those_of_its_parts() {
         let (mut bench, ids) = Bench::new(Scope::All, &[repo()]);
         let (repos, bundles) = (&ids["GitRepo"], &ids["Bundle"]);
         assert_eq!(bench.list(repos, NS, vec![("shop", repo_at("c1"))]), [pipeline("p")]);
@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn without_its_parts_it_is_not_known_what_a_parent_says() {
+    fn the_state_of_a_parent_is_unknown_while_its_parts_cannot_be_watched() {
         let (mut bench, ids) = Bench::new(Scope::All, &[repo()]);
         let (repos, bundles) = (&ids["GitRepo"], &ids["Bundle"]);
         bench.list(bundles, NS, vec![("a", bundle("a", "c1"))]);
@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_that_cannot_be_read_is_not_overlooked() {
+    fn a_parent_with_an_unreadable_part_is_in_progress() {
         let (mut bench, ids) = Bench::new(Scope::All, &[repo()]);
         let (repos, bundles) = (&ids["GitRepo"], &ids["Bundle"]);
         bench.list(bundles, NS, vec![("a", bundle("a", "c1"))]);
@@ -441,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn a_label_is_believed_when_its_bundle_confirms_it_or_it_came_with_what_is_staged() {
+    fn a_commit_label_counts_if_the_bundle_confirms_it_or_it_came_with_staged_content() {
         let (mut bench, ids) = Bench::new(Scope::All, &[deployment()]);
         let (deployments, bundles) = (&ids["BundleDeployment"], &ids["Bundle"]);
         bench.list(deployments, "cluster-a", vec![("web", deployed("c1", "s-1"))]);
@@ -464,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_are_watched_where_they_may_be_and_as_long_as_somebody_needs_them() {
+    fn parts_are_watched_in_every_possible_namespace_while_an_object_needs_them() {
         let some = Scope::new(&["cluster-a".to_owned(), NS.to_owned(), "other".to_owned()]);
         let places = |needs: &[Application]| {
             let mut bench = Bench(Store::new(some.clone(), false));
@@ -496,7 +496,7 @@ mod tests {
     }
 
     #[test]
-    fn a_parent_that_is_referred_to_later_is_read_with_its_parts_as_they_are() {
+    fn a_parent_that_is_referred_to_later_has_the_current_states_of_its_parts() {
         let (mut bench, ids) = Bench::new(Scope::All, &[app("GitRepo", NS, "first")]);
         let (repos, bundles) = (&ids["GitRepo"], &ids["Bundle"]);
         bench.list(bundles, NS, vec![("a", bundle("a", "c1"))]);

@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn each_namespace_has_a_watch_of_its_own_and_no_other_kind_is_concerned() {
+    fn a_narrowed_kind_has_one_watch_for_each_namespace_and_other_kinds_do_not() {
         let mut bench = Bench::new();
         bench.need("p", &[k("a"), k("b"), far("v1", "L", "a")]);
         bench.need("q", &[k("a")]);
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_of_all_namespaces_replaces_the_watches_of_each() {
+    fn a_watch_of_all_namespaces_replaces_those_of_single_namespaces() {
         let mut bench = Bench::new();
         bench.need("p", &[k("a")]);
         bench.select("all", None);
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn the_number_of_namespaces_is_bounded_and_those_that_end_make_room() {
+    fn the_number_of_watched_namespaces_is_bounded_and_ended_watches_free_a_place() {
         let mut bench = Bench::new();
         let many: Vec<Application> = (0..=MAX_NAMESPACES).map(|number| k(&format!("n{number:03}"))).collect();
         bench.need("p", &many[..1]);
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_are_watched_where_their_objects_are() {
+    fn parts_are_narrowed_to_the_namespace_of_a_repository_but_not_of_a_deployment() {
         const FLEET: &str = "fleet.cattle.io/v1alpha1";
         for (kind, narrowed, expected) in [
             ("GitRepo", "Bundle", &["Bundle a", "GitRepo *"][..]),

@@ -91,7 +91,7 @@ mod tests {
     use relaybook_api::values::kind::ObjectKind;
 
     #[test]
-    fn what_comes_and_goes_leaves_nothing_behind() {
+    fn removed_parents_leave_no_entries_behind() {
         let key = |kind: &str| CacheKey {
             cluster: None,
             revision_path: None,

@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_has_its_turn_once_a_second_and_is_then_forgotten() {
+    fn watches_of_one_path_begin_at_most_once_a_second_and_idle_paths_are_forgotten() {
         let (pace, now) = (Pace::default(), Instant::now());
         let half = PAUSE / 2;
         assert_eq!(pace.begin("/a", now), Ok(()));

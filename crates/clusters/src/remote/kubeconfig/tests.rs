@@ -28,7 +28,7 @@ fn identity() -> (String, String) {
 }
 
 #[test]
-fn what_is_in_order_is_taken() {
+fn a_kubeconfig_with_embedded_credentials_is_accepted() {
     let (certificate, key) = identity();
     let user = format!(
         "client-certificate-data: {certificate}\n    client-key-data: {key}\n    as: deployer\n    as-groups: [a, b]"
@@ -42,7 +42,7 @@ fn what_is_in_order_is_taken() {
 }
 
 #[test]
-fn every_way_to_say_who_one_is() {
+fn users_with_a_token_or_a_password_or_no_credentials_are_read() {
     let user = |text: &str| read(file("", text).as_bytes(), false).unwrap().user;
     assert_eq!(user("token: abc").token.unwrap().expose_secret(), "abc");
     let (name, password) = user("username: me\n    password: sesame").basic.unwrap();
@@ -56,7 +56,7 @@ fn every_way_to_say_who_one_is() {
 }
 
 #[test]
-fn what_would_do_harm_is_refused_with_field_and_remedy() {
+fn dangerous_or_unsupported_settings_are_refused_with_field_and_remedy() {
     let (certificate, key) = identity();
     for (cluster, user, words) in [
         ("", "exec: {command: sh}", "users[].user.exec runs a program"),
@@ -112,7 +112,7 @@ fn what_would_do_harm_is_refused_with_field_and_remedy() {
 }
 
 #[test]
-fn what_is_no_kubeconfig_says_so() {
+fn an_invalid_kubeconfig_is_refused_with_the_reason() {
     let two = "contexts: [{name: a, context: {cluster: c}}, {name: b, context: {cluster: c}}]";
     for (text, words) in [
         ("", "contexts"),
@@ -137,7 +137,7 @@ fn what_is_no_kubeconfig_says_so() {
 }
 
 #[test]
-fn nothing_secret_is_shown() {
+fn the_debug_format_shows_no_credentials() {
     let (certificate, key) = identity();
     let user = format!(
         "token: sesame\n    password: sesame\n    client-certificate-data: {certificate}\n    client-key-data: {key}"
@@ -148,13 +148,13 @@ fn nothing_secret_is_shown() {
 
 proptest! {
     #[test]
-    fn arbitrary_bytes_are_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..2048)) {
+    fn arbitrary_bytes_cause_no_panic(bytes in proptest::collection::vec(any::<u8>(), 0..2048)) {
         let _ = read(&bytes, true);
     }
 
     /// Almost valid kubeconfigs: one piece is replaced. The error must contain no value of the file.
     #[test]
-    fn broken_pieces_are_refused_without_their_values(at in 0usize..300, cut in 0usize..40, piece in "[\\PC\\n]{0,40}") {
+    fn errors_about_a_broken_kubeconfig_contain_no_values(at in 0usize..300, cut in 0usize..40, piece in "[\\PC\\n]{0,40}") {
         let mut text = file("certificate-authority-data: aGVsbG8K", "token: sesame");
         let from = at.min(text.len());
         let to = (from + cut).min(text.len());

@@ -92,7 +92,7 @@ fn word(change: &Change) -> String {
 }
 
 #[test]
-fn steps_are_taken_once_and_in_order() {
+fn steps_are_logged_once_and_in_order() {
     let mut reader = Reader::new();
     assert!(reader.read(&[], false).is_empty() && reader.environment.promotion.is_none());
     let unseen = promotion(7, 0);
@@ -122,7 +122,7 @@ fn steps_are_taken_once_and_in_order() {
 }
 
 #[test]
-fn a_change_contains_the_step_and_the_one_before() {
+fn a_change_contains_its_step_and_the_previous_step() {
     use Status::{Current, InProgress, NotFound};
     let mut promotion = promotion(7, 0);
     step(&mut promotion, Pending, "Soaking", 1);
@@ -166,7 +166,7 @@ fn a_change_contains_the_step_and_the_one_before() {
 }
 
 #[test]
-fn the_next_promotion_is_taken_after_the_one_before_has_ended() {
+fn the_next_promotion_is_logged_after_the_previous_one_has_ended() {
     let mut reader = Reader::new();
     let second = stepped(9, &[Requested]);
     assert_eq!(reader.read(&[second.clone(), stepped(7, &[Requested])], false), ["7 Requested"]);
@@ -186,7 +186,7 @@ fn the_next_promotion_is_taken_after_the_one_before_has_ended() {
 }
 
 #[test]
-fn two_promotions_of_the_same_order_are_taken_one_after_the_other() {
+fn two_promotions_of_the_same_order_are_logged_by_their_creation_time() {
     let mut reader = Reader::new();
     let first = stepped(7, &[Withdrawn]);
     let mut other = stepped(7, &[Requested]);
@@ -198,7 +198,7 @@ fn two_promotions_of_the_same_order_are_taken_one_after_the_other() {
 }
 
 #[test]
-fn a_gap_is_one_coalesced_change() {
+fn missing_steps_are_logged_as_one_coalesced_change() {
     let mut reader = Reader::new();
     let mut promotion = stepped(7, &[Pending]);
     reader.read(&[promotion.clone()], false);
@@ -214,7 +214,7 @@ fn a_gap_is_one_coalesced_change() {
 }
 
 #[test]
-fn what_exists_in_a_new_environment_or_log_is_taken_silently() {
+fn existing_steps_are_not_logged_when_an_environment_or_the_log_is_new() {
     let (old, open) = (stepped(3, &[Requested, Finished]), stepped(7, &[Pending, Requested]));
     let mut reader = Reader::new();
     assert!(reader.read(&[open.clone(), old.clone()], true).is_empty());
@@ -278,7 +278,7 @@ fn a_promotion_that_was_deleted_ends() {
 }
 
 #[test]
-fn a_promotion_that_was_created_again_under_its_name_starts_again() {
+fn a_recreated_promotion_is_logged_from_its_first_step() {
     let mut reader = Reader::new();
     reader.read(&[stepped(7, &[Pending, Requested, Withdrawn])], false);
     assert_eq!(reader.read(&[stepped(7, &[Requested])], false), ["7 Requested"]);
@@ -286,7 +286,7 @@ fn a_promotion_that_was_created_again_under_its_name_starts_again() {
 }
 
 #[test]
-fn texts_are_bounded() {
+fn reasons_and_messages_of_steps_are_bounded() {
     let mut promotion = promotion(7, 0);
     step(&mut promotion, Failed, &"r".repeat(5000), 1);
     promotion.status.as_mut().unwrap().steps[0].message = "m".repeat(5000);

@@ -74,7 +74,7 @@ fn two() -> (Candidacy, Candidacy, Seen) {
 }
 
 #[test]
-fn what_is_free_is_taken_and_renewed() {
+fn free_buckets_are_acquired_and_renewed() {
     let mut c = new("a");
     assert_eq!(c.next(secs(1), wall(1), Buckets::ALL), Step::Look);
     c.on_read_failed(secs(1));
@@ -108,7 +108,7 @@ fn what_is_free_is_taken_and_renewed() {
 }
 
 #[test]
-fn a_replica_that_comes_gets_its_part_when_the_work_in_it_has_ended() {
+fn a_new_replica_gets_its_buckets_when_the_work_in_them_has_ended() {
     let (mut a, seen) = holder("a");
     let mut b = new("b");
     b.on_read(Some(seen), secs(101));
@@ -135,7 +135,7 @@ fn a_replica_that_comes_gets_its_part_when_the_work_in_it_has_ended() {
 }
 
 #[test]
-fn buckets_that_are_not_given_away_after_all_are_acquired_again() {
+fn buckets_are_acquired_again_if_the_new_replica_leaves_before_it_gets_them() {
     let (mut a, seen) = holder("a");
     let mut b = new("b");
     b.on_read(Some(seen), secs(101));
@@ -153,7 +153,7 @@ fn buckets_that_are_not_given_away_after_all_are_acquired_again() {
 }
 
 #[test]
-fn a_bucket_whose_work_does_not_end_is_kept_and_another_one_is_given_away() {
+fn a_busy_bucket_is_kept_and_another_one_is_given_away() {
     let (mut a, seen) = holder("a");
     let mut b = new("b");
     b.on_read(Some(seen), secs(101));
@@ -184,7 +184,7 @@ fn a_bucket_whose_work_does_not_end_is_kept_and_another_one_is_given_away() {
 }
 
 #[test]
-fn anothers_is_left_alone_until_it_is_surely_expired() {
+fn buckets_of_another_replica_are_acquired_only_after_they_have_expired() {
     let (mut a, mut b, seen) = two();
     assert_eq!((count(&a), count(&b)), (8, 8));
     // The other one is killed at 102 s. The own renewals confirm that it was not renewed.
@@ -213,7 +213,7 @@ fn anothers_is_left_alone_until_it_is_surely_expired() {
 }
 
 #[test]
-fn a_holder_that_does_not_divide_is_waited_for() {
+fn a_holder_without_a_table_keeps_all_buckets_until_its_lease_ends() {
     let mut c = new("b");
     c.on_read(Some(whole(5, "a", 3)), secs(10));
     assert!(c.decided() && c.held().is_none());
@@ -240,7 +240,7 @@ fn a_holder_that_does_not_divide_is_waited_for() {
 }
 
 #[test]
-fn ones_own_name_is_taken_over_at_once_and_only_at_the_beginning() {
+fn a_restarted_replica_takes_over_the_buckets_of_its_own_name_at_once() {
     let (_, seen) = holder("a");
     let mut c = Candidacy::new("a", wall(2));
     c.on_read(Some(seen.clone()), secs(103));
@@ -261,7 +261,7 @@ fn ones_own_name_is_taken_over_at_once_and_only_at_the_beginning() {
 }
 
 #[test]
-fn a_lost_acquisition_is_known_by_its_process() {
+fn an_acquisition_with_a_lost_answer_is_recognized_as_the_own_one() {
     let mut c = new("a");
     c.on_read(None, secs(1));
     let acquisition = write(&mut c, secs(1));
@@ -279,7 +279,7 @@ fn a_lost_acquisition_is_known_by_its_process() {
 }
 
 #[test]
-fn what_the_watch_says_late_changes_nothing() {
+fn stale_watch_events_change_nothing() {
     let (mut c, _) = holder("a");
     c.on_watch_event(None, secs(102));
     assert_eq!(c.next(secs(102), wall(0), Buckets::ALL), Step::Look, "that it is gone is looked up");
@@ -295,7 +295,7 @@ fn what_the_watch_says_late_changes_nothing() {
 }
 
 #[test]
-fn a_deleted_lease_is_its_members_to_make_again() {
+fn a_deleted_lease_is_recreated_by_its_members() {
     let (mut a, mut b, _) = two();
     let (ours, theirs) = (a.held().unwrap().buckets, b.held().unwrap().buckets);
     a.on_read(None, secs(103));

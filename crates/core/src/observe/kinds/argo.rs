@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn an_application_goes_by_its_operation_and_then_its_health() {
+    fn the_status_of_an_application_is_that_of_its_operation_and_then_its_health() {
         hold([
             ("healthy", app(json!({})), Current, "a", "a"),
             ("healthy and out of sync", app(json!({"sync": out_of_sync()})), Current, "a", "a"),
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn an_operation_that_was_asked_for_is_on_its_way() {
+    fn a_requested_operation_is_in_progress() {
         let mut application = object(APPLICATION, &json!({}), &app(json!({})));
         for (operation, want, tried) in [
             (json!({"sync": {"revision": COMMIT}}), InProgress, COMMIT),

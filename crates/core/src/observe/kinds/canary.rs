@@ -33,7 +33,7 @@ mod tests {
     use super::super::super::testing::*;
 
     #[test]
-    fn a_canary_goes_by_its_phase() {
+    fn the_phase_of_a_canary_determines_its_status() {
         for (phase, want) in [
             ("Initialized", Current),
             ("Succeeded", Current),

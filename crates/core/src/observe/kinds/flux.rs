@@ -69,14 +69,14 @@ mod tests {
     use super::super::super::testing::*;
 
     #[test]
-    fn other_flux_kinds_go_by_their_label() {
+    fn the_revision_of_other_flux_kinds_is_their_version_label() {
         let status = |status| json!({"observedGeneration": 2, "conditions": [condition("Ready", status, "Because", 2)]});
         assert_eq!(summary(&look(GIT_REPOSITORY, json!({}), status("True"))), (Current, "v7", "v7"));
         assert_eq!(summary(&look(GIT_REPOSITORY, json!({}), status("False"))), (Failed, "", "v7"));
     }
 
     #[test]
-    fn a_failure_of_the_spec_before_gives_the_new_one_no_text() {
+    fn a_failure_of_an_earlier_spec_gives_the_new_spec_no_message() {
         let failed = |generation| {
             let condition = |type_: &str, status: &str, reason: &str| {
                 let message = "Helm upgrade failed for tag 2: ImagePullBackOff";
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn suspension_is_told_beside_the_status() {
+    fn suspension_is_reported_separately_from_the_status() {
         for kind in [KUSTOMIZATION, HELM_RELEASE, GIT_REPOSITORY] {
             assert!(look(kind, json!({"suspend": true}), json!({})).suspended, "{kind:?}");
             assert!(!look(kind, json!({"suspend": "true"}), json!({})).suspended, "{kind:?}");

@@ -368,7 +368,7 @@ mod tests {
     use super::super::super::testing::*;
 
     #[test]
-    fn other_kinds_go_by_the_general_rules() {
+    fn the_status_of_other_kinds_follows_their_conditions_and_generation() {
         let ready = |status, generation| condition("Ready", status, "Because", generation);
         for (name, status, want) in [
             ("never reconciled", json!({}), InProgress),
@@ -438,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn unfinished_work_is_not_current() {
+    fn an_object_with_unfinished_work_is_not_current() {
         let says = |type_: &str, status: &str| json!({"type": type_, "status": status});
         for type_ in super::DONE {
             for (status, want) in [("True", Current), ("False", InProgress), ("Unknown", InProgress), ("", InProgress)] {
@@ -489,7 +489,7 @@ mod tests {
     }
 
     #[test]
-    fn a_state_in_words_decides() {
+    fn the_word_of_a_phase_determines_the_status() {
         for (phase, want) in [
             ("Pending", InProgress),
             ("PROVISIONING", InProgress),
@@ -594,7 +594,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kind_with_a_requirement_is_current_when_it_is_met() {
+    fn a_kind_with_a_requirement_is_current_only_when_the_requirement_is_met() {
         for (group, kinds, at, values) in super::REQUIRED {
             let group = if group.starts_with('.') { format!("any{group}") } else { group.to_owned() };
             let version = if group.is_empty() { "v1".to_owned() } else { format!("{group}/v1") };
@@ -623,7 +623,7 @@ mod tests {
     }
 
     #[test]
-    fn each_sign_is_documented() {
+    fn each_condition_and_word_of_the_general_rules_is_documented() {
         let docs = include_str!("../../../../../docs/observing.md");
         let section = docs.split("### Other kinds").nth(1).and_then(|rest| rest.split("\n## ").next()).unwrap();
         let has = |word: &str| assert!(section.contains(&format!("`{word}`")), "{word}");

@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn before_there_was_a_history_the_applied_revision_runs() {
+    fn without_a_history_the_applied_revision_is_the_running_one() {
         const V2BETA1: (&str, &str) = ("helm.toolkit.fluxcd.io/v2beta1", "HelmRelease");
         // The conditions of this version contain no generation.
         let ready =
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn with_a_history_the_applied_revision_says_nothing() {
+    fn with_a_history_the_applied_revision_is_ignored() {
         const V2BETA2: (&str, &str) = ("helm.toolkit.fluxcd.io/v2beta2", "HelmRelease");
         for (name, history, runs) in [
             ("deployed", json!([{"chartVersion": "2.0.0", "status": "deployed"}]), "2.0.0"),
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn digests_that_cannot_be_compared_are_no_other_values() {
+    fn digests_that_cannot_be_compared_are_no_change_of_values() {
         let base = released("aa", ("True", "UpgradeSucceeded"), &[("deployed", "aa")]);
         for (name, digest, tried) in [
             ("of another algorithm", json!("sha512:bb"), "values sha512:bb"),

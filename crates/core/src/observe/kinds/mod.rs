@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_is_reached() {
+    fn every_entry_of_the_table_of_kinds_can_be_selected() {
         for rules in KINDS {
             let group = if rules.group.starts_with('.') { format!("any{}", rules.group) } else { rules.group.to_owned() };
             let kind = if rules.kind.is_empty() { "Any" } else { rules.kind };

@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rollout_goes_by_its_phase() {
+    fn the_phase_of_a_rollout_determines_its_status() {
         for (name, status, want) in [
             ("healthy", healthy(), Current),
             ("healthy, as a number", with(&healthy(), json!({"observedGeneration": 2})), Current),

@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_source_of_an_application_is_read_as_the_application_is() {
+    fn a_path_to_a_source_follows_the_rules_of_its_application() {
         let b = || json!({"revisions": ["1.2", "b"]});
         let out_of_sync = || with(&b(), json!({"status": "OutOfSync"}));
         let operation = |phase: &str| json!({"phase": phase, "message": "words", "syncResult": b()});
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_compared_runs_once_it_is_in_sync() {
+    fn a_compared_revision_runs_once_the_application_is_in_sync() {
         let path = ".status.sync.comparedTo.source.targetRevision";
         let compared = |status: &str, revision: &str| {
             hydrated(
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn elsewhere_a_value_is_what_runs_and_is_tried_while_both_are_the_same() {
+    fn the_value_of_a_status_path_is_attempted_only_while_no_other_revision_is() {
         let ready = |status: &str| json!([condition("Ready", status, "Because", 2)]);
         let flux = |status: &str, tried: &str| {
             json!({"observedGeneration": 2, "lastAppliedRevision": "a", "lastAppliedOriginRevision": "origin-a",

@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_is_the_cause_of_a_timeout() {
+    fn the_message_of_a_timeout_contains_the_refusal_that_caused_it() {
         let words = |type_: &str, status: &str, reason: &str, message: &str| json!({"type": type_, "status": status, "reason": reason, "message": message});
         let late =
             words("Progressing", "False", "ProgressDeadlineExceeded", "ReplicaSet \"web-1\" has timed out progressing.");
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_counts() {
+    fn messages_of_workloads_count_their_replicas() {
         let conditions = |reason: &str, available: &str| {
             json!([condition("Available", available, "A", 0), condition("Progressing", "True", reason, 0)])
         };

@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pipeline_elsewhere_uses_usual_places() {
+    fn only_usual_places_are_public_to_pipelines_of_other_namespaces() {
         for path in [
             ".status.anything[?(@.x > 3)].version",
             "$['status']",
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn the_places_of_credentials_are_no_revision() {
+    fn no_revision_is_read_from_places_of_credentials() {
         let (spec, status) = secretive();
         let object = object(OTHER, &spec, &status);
         for path in [

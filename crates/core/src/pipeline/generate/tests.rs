@@ -101,7 +101,7 @@ fn told(all: &AllGenerated, environment: usize) -> Vec<(&str, bool)> {
 }
 
 #[test]
-fn what_was_not_there_before_is_news() {
+fn only_objects_newer_than_the_recorded_ones_are_reported_as_added() {
     let there = known(Status::Current);
     for (what, joined, created, is_news) in [
         ("created while it was watched", Joined::Created, 3, true),
@@ -123,7 +123,7 @@ fn what_was_not_there_before_is_news() {
 }
 
 #[test]
-fn an_object_that_moves_is_no_news_where_it_comes_to() {
+fn an_object_that_moves_is_not_reported_as_added_in_its_new_environment() {
     let all =
         run(&pipeline(), vec![selecting(vec![]), selecting(vec![one("old", Joined::Listed, 10)])], &known(Status::Current));
     assert_eq!((told(&all, 0), told(&all, 1)), (vec![], vec![("prod/c/n/old", false)]));
@@ -160,7 +160,7 @@ fn an_object_that_is_recorded_under_another_name_is_not_reported_as_added() {
 }
 
 #[test]
-fn a_target_leaves_after_everybody_has_read_that_its_object_is_gone() {
+fn a_target_stays_until_the_removal_of_its_object_is_read_and_delivered() {
     let gone = known(Status::NotFound);
     let none = || vec![selecting(vec![]), selecting(vec![])];
     assert_eq!(told(&run(&pipeline(), none(), &gone), 0), [("dev/c/n/old", false)], "its removal is not recorded yet");
@@ -215,7 +215,7 @@ fn an_incomplete_selection_changes_nothing() {
 }
 
 #[test]
-fn those_that_are_recorded_go_before_the_limit() {
+fn recorded_targets_take_precedence_when_the_limit_is_exceeded() {
     let many: Vec<_> = (0..MAX_TARGETS).map(|n| one(&format!("a{n:03}"), Joined::Listed, 1)).collect();
     let all = [many, vec![one("old", Joined::Listed, 10)]].concat();
     let all = run(&pipeline(), vec![selecting(all), selecting(vec![one("p", Joined::Listed, 1)])], &known(Status::Current));
@@ -236,7 +236,7 @@ fn those_that_are_recorded_go_before_the_limit() {
 }
 
 #[test]
-fn a_name_belongs_to_one_object() {
+fn a_target_that_two_entries_select_is_followed_once_and_reported() {
     let mut twice = pipeline();
     let entry = twice.spec.environments[0].targets_from[0].clone();
     let mut second = entry.clone();
@@ -250,7 +250,7 @@ fn a_name_belongs_to_one_object() {
 }
 
 #[test]
-fn a_cluster_whose_name_has_other_characters_gets_its_hash() {
+fn a_cluster_name_with_invalid_characters_is_replaced_by_its_hash() {
     assert_eq!(plain("eu-1.example"), "eu-1.example");
     assert_eq!(plain("https://10.0.0.1"), plain("https://10.0.0.1"));
     assert!(plain("https://10.0.0.1").chars().all(|c| c.is_ascii_hexdigit()), "{}", plain("https://10.0.0.1"));

@@ -609,7 +609,7 @@ mod tests {
     }
 
     #[test]
-    fn another_application_is_a_silent_baseline_for_all() {
+    fn another_application_is_a_silent_baseline_for_targets_groups_and_pipeline() {
         let mut world = World::new();
         for target in &mut world.targets {
             target.app.name = "api".into();

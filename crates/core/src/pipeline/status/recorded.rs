@@ -399,7 +399,7 @@ fn with_gap(events: &[Event], gap: &Range<usize>, offline: Option<&str>) -> Worl
 }
 
 #[test]
-fn no_success_is_reported_that_did_not_happen_whatever_is_missed() {
+fn no_false_success_is_reported_whichever_events_are_missed() {
     for events in [
         recording!("deployed-false-then-fixed"),
         recording!("installed-false"),

@@ -425,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn another_application_is_a_new_baseline_with_the_same_past() {
+    fn another_application_is_a_new_baseline_that_keeps_the_first_serial() {
         let (_, before, mut log) = seen();
         let since = before.settled.as_ref().unwrap().since;
         log.serial += 5;

@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_is_tried_for_too_long_says_so() {
+    fn a_timed_out_promotion_says_that_no_receiver_has_accepted_its_request() {
         let ready = dispatched(pipeline());
         let retrying = delivery("ci", None, (9, "503 Service Unavailable"));
         let late = after(&ready, &requested(), &[retrying], 100 + 168 * 3600).status.unwrap();

@@ -105,7 +105,7 @@ fn a_request_copies_the_policy() {
 }
 
 #[test]
-fn a_promotion_waits_for_one_thing_after_the_other() {
+fn a_promotion_waits_for_resumption_approval_and_soak_time_in_this_order() {
     let all = PromotionPolicy { manual: true, suspend: true, after: Some("1m".into()), ..PromotionPolicy::default() };
     let policy = |suspend: bool| {
         let all = all.clone();
@@ -131,7 +131,7 @@ fn a_promotion_waits_for_one_thing_after_the_other() {
 }
 
 #[test]
-fn what_does_not_last_withdraws_nothing() {
+fn transient_states_withdraw_no_promotion_and_keep_its_approval() {
     let waits = approved(&promotion((20, 0), &[Pending], "WaitingApproval"));
     let requested = promotion((20, 0), &[Requested], "");
     let mut edited = pipeline();
@@ -193,7 +193,7 @@ fn a_promotion_that_is_not_needed_is_withdrawn() {
 }
 
 #[test]
-fn the_commit_of_a_promotion_replaces_no_other_one() {
+fn a_commit_of_a_promotion_supersedes_no_other_promotion() {
     let id = "1f2e".repeat(10);
     let mut made = promotion((20, 0), &[Requested, Merged], "");
     made.spec.environment = "staging".into();
@@ -275,7 +275,7 @@ fn a_failed_promotion_is_retried_once_for_each_value() {
 }
 
 #[test]
-fn the_annotation_of_another_promotion_is_only_noted() {
+fn a_retry_annotation_of_a_promotion_that_has_not_failed_is_only_noted() {
     let requested = retried(&promotion((20, 0), &[Requested], ""), "1");
     let noted = moved(&pipeline(), &requested, at(200));
     assert_eq!(noted.status.as_ref().map(|status| status.step), Some(1));
@@ -325,7 +325,7 @@ fn no_step_is_dropped_before_it_is_in_the_log() {
 }
 
 #[test]
-fn nothing_is_left_open_without_a_pipeline() {
+fn open_promotions_of_a_deleted_pipeline_are_withdrawn() {
     let end = |promotion: &Promotion| match next_without_pipeline(promotion, at(200)) {
         Next::Wait(_) | Next::Act(_) => None,
         Next::Write(status) => Some((status.phase.map_or("", Phase::as_str), status.reason.clone(), status.step)),

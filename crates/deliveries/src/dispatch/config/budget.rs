@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_has_done_its_work_is_forgotten_when_its_budget_is_back() {
+    fn an_idle_namespace_is_forgotten_when_its_budget_is_full_again() {
         let mut turns = Turns::default();
         turns.add("a", 1, seconds(0));
         assert_eq!(turns.next(seconds(0)), work("a", 1));

@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn only_news_is_told_and_an_error_takes_nothing_away() {
+    fn only_changes_of_a_config_map_are_announced_and_a_refusal_keeps_its_content() {
         let slot = Slot::default();
         for (told, news, state) in [
             (Seen::Begins, false, "Unknown"),

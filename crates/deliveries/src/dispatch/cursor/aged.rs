@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wall_clock_that_jumps_makes_nothing_old() {
+    fn a_jump_of_the_wall_clock_makes_no_change_too_old() {
         let (max_age, boot) = (Duration::from_secs(10), |second: u64| Duration::from_secs(1000 + second));
         let mut ages = Ages::default();
         ages.note(&log(), &[], at(13), boot(0));
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn held_cursors_pass_what_is_too_old() {
+    fn a_held_cursor_passes_changes_that_are_too_old() {
         let counts = |after, now| {
             let passed = passed(after, &[], now);
             (passed.serial, passed.count)
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn clocks_go_with_what_ends_their_state() {
+    fn timers_of_passed_changes_end_when_their_state_ends_or_they_are_due() {
         let armed = [timer(9, "target/dev/c/a", 1000), timer(10, "target/prod/c/a", 1000), timer(9, "target/y", 12)];
         let serials = |now| {
             let passed = passed(10, &armed, now);

@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cursors_are_persisted_soon_and_times_when_it_is_worth_it() {
+    fn moved_cursors_are_persisted_after_one_second_and_sent_times_later() {
         let now = Instant::now();
         let after = |seconds| now + Duration::from_secs(seconds);
         let (moved, sent) = (Dirty { cursors: Some(now), sent: None }, Dirty { cursors: None, sent: Some(now) });

@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_position_covers_all_deliveries_before_the_log() {
+    fn the_recorded_time_is_the_latest_of_stored_newest_and_new_log() {
         let time = |second| Some(Time::from_second(second).unwrap());
         for (persisted, newest, new_log, expected) in [
             (None, None, None, None),
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn where_cursors_begin() {
+    fn cursors_begin_at_the_start_of_a_log_at_first_sight_and_later_at_its_end() {
         let (one, own) = (there(&[("a", "1", true)]), there(&[("a", OWN, true)]));
         for (what, sight, notifications, expected) in [
             ("first sight begins at the log's first", Sight::First, &one, &[("a", "1", 100)][..]),
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn how_cursors_go_on_and_end() {
+    fn a_cursor_continues_only_with_the_same_selected_notification() {
         let old = BTreeMap::from([cursor("a", "1", 103)]);
         for (what, notifications, expected, fresh, suspects) in [
             ("a known one goes on", there(&[("a", "1", true)]), &[("a", "1", 103)][..], false, &[][..]),
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn that_a_pipeline_was_seen_is_recorded_once_something_has_happened_or_a_cursor_begins() {
+    fn an_unchanged_pipeline_is_recorded_only_when_a_cursor_begins() {
         let still = ChangeLog { serial: 100, ..log() };
         for sight in [Sight::First, Sight::Noted] {
             assert_eq!(plan(&BTreeMap::new(), sight, false, &still, &there(&[])), Plan::default());
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn the_global_configuration_comes_and_goes_and_the_cursor_stays() {
+    fn a_cursor_continues_when_its_global_configuration_appears_or_disappears() {
         let old = BTreeMap::from([cursor("a", "1", 103)]);
         let everywhere = BTreeMap::from([cursor("a", GLOBAL, 103)]);
         for (what, before, uid) in [
@@ -319,14 +319,14 @@ mod tests {
     }
 
     #[test]
-    fn while_the_global_configuration_is_unknown_nothing_of_it_is_gone() {
+    fn cursors_of_an_unknown_global_configuration_are_kept() {
         let cursors = BTreeMap::from([cursor("a", GLOBAL, 103), cursor("b", GLOBAL, 103), cursor("c", "1", 103)]);
         let plan = plan(&cursors, Sight::Recorded, true, &log(), &there(&[("b", "1", true)]));
         assert_eq!((plan.cursors, plan.fresh, plan.suspects), (cursors, false, vec!["c".to_owned()]));
     }
 
     #[test]
-    fn clocks_go_with_the_cursor() {
+    fn running_timers_end_with_their_cursor() {
         let cursors = BTreeMap::from([cursor("a", "1", 103), cursor("b", "1", 103), cursor("c", "1", 103)]);
         let mut position = Position { cursors, ..Position::default() };
         let armed = ["a", "b", "c"].map(|name| (name.to_owned(), vec![timer(name)]));
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_of_a_notification_ends_with_its_cursor() {
+    fn the_last_sent_time_of_a_notification_ends_with_its_cursor() {
         let mut position =
             Position { cursors: BTreeMap::from([cursor("a", "1", 103), cursor("b", "1", 103)]), ..Position::default() };
         position.last_sent_by = ["a", "b"].map(|name| (name.to_owned(), Time::UNIX_EPOCH)).into();
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_successful_delivery_stays() {
+    fn only_a_newer_delivery_replaces_the_last_sent_one() {
         let mut position = Position { cursors: BTreeMap::from([cursor("a", "1", 103)]), ..Position::default() };
         let at = |second, by: &str| Sent { time: Time::from_second(second).unwrap(), notification: by.to_owned() };
         let mut merge = |subject: &str, sent: Sent| {
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn positions_survive_the_way_through_the_api() {
+    fn a_position_is_read_back_from_the_status_as_it_was_written() {
         let position = Position {
             cursors: BTreeMap::from([cursor("a", "1", 103)]),
             armed: BTreeMap::from([("a".to_owned(), vec![timer("a")])]),

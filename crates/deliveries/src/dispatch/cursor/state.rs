@@ -378,7 +378,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_gap_is_told_once_to_each_that_has_not_read_it() {
+    fn a_gap_is_reported_once_for_each_cursor_that_has_missed_it() {
         let cursor = |name: &str, serial| Cursor { notification: name.into(), serial, ..Cursor::default() };
         let cursors = [("behind", 4), ("stuck", 2), ("reads", 9)];
         let cursors = cursors.map(|(name, serial)| (name.to_owned(), cursor(name, serial)));

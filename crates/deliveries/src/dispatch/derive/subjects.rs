@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn subjects_and_where_they_are() {
+    fn each_subject_has_its_kind_name_environment_and_clusters() {
         let (here, eu, us) = ("dev here here", "prod eu fleet.eu", "prod us team-a.us");
         for (name, kind, called, environment, places) in [
             ("target/dev/here/a", SubjectKind::Target, "dev/here/a", "dev", &[here][..]),
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_subject_refers_to() {
+    fn targets_and_clusters_refer_to_a_cluster_object_and_other_subjects_do_not() {
         let all = subjects();
         let cluster = all.get("cluster/fleet.eu").subject.cluster_ref.clone().unwrap();
         assert_eq!(cluster.full_name(), "fleet.eu");

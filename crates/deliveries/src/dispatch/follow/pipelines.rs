@@ -261,7 +261,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn facts_of_a_pipeline() {
+    fn the_facts_of_a_pipeline_have_its_subjects_cursors_and_missing_commits() {
         let pipeline: Pipeline = serde_json::from_value(serde_json::json!({
             "apiVersion": "relaybook.dev/v1alpha1", "kind": "Pipeline",
             "metadata": {"name": "web", "namespace": "team-a", "uid": "u", "labels": {"a": "b"}},

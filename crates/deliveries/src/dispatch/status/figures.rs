@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn conditions_by_table() {
+    fn the_conditions_of_a_notification_follow_the_table() {
         let effective = notification("n1");
         let mut suspended = notification("n1");
         suspended.suspend = true;
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn while_a_secret_is_not_read_what_was_said_of_this_generation_stands() {
+    fn while_a_secret_is_unread_the_condition_of_the_same_generation_is_kept() {
         let effective = notification("n1");
         let fine = Figures::default();
         let known = |unread, generation| Known { generation: Some(generation), unread, ..known(&effective, &fine) };
@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_kept_over_a_restart() {
+    fn times_and_the_last_error_are_kept_over_a_restart() {
         let at = |s| Some(Time::from_second(s).unwrap());
         let old = NotificationStatus {
             last_sent_time: at(5),
@@ -474,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_parked_last_counts_until_one_is_delivered_or_a_person_acts() {
+    fn parked_deliveries_are_reported_until_a_delivery_succeeds_or_a_person_acts() {
         let stuck = parked(&[10, 20, 30]);
         let none = Figures::default();
         let case = |figures| Case { figures, generation: 1, seen: at(99), edited: None, created: at(1) };
@@ -521,7 +521,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_restart_what_was_said_of_the_same_spec_stands_while_something_is_untried() {
+    fn after_a_restart_the_condition_of_the_same_spec_is_kept_until_lanes_are_tried() {
         let stuck = troubled();
         let case = |figures, generation| Case { figures, generation, seen: None, edited: None, created: None };
         let said = case(&stuck, 1).after(&NotificationStatus::default());
@@ -534,7 +534,7 @@ mod tests {
     }
 
     #[test]
-    fn events_come_once_when_it_gets_wrong_and_when_it_is_right_again() {
+    fn an_event_is_written_once_when_a_condition_turns_bad_and_once_when_it_recovers() {
         let with = |ready: (ConditionStatus, &str), delivering: (ConditionStatus, &str)| {
             let mut status = NotificationStatus::default();
             for (type_, (is, reason)) in [(READY, ready), (DELIVERING, delivering)] {

@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn conditions_by_table() {
+    fn each_mix_of_parked_deliveries_has_its_reason_and_message() {
         let not_found = park("ReceiverNotFound", Some(404), "404 Not Found");
         let refused = park("ReceiverRejected", Some(422), "422 Unprocessable Entity");
         let table = [

@@ -156,7 +156,7 @@ mod tests {
     use relaybook_api::delivery::GLOBAL;
 
     #[test]
-    fn waits_grow_and_end() {
+    fn the_wait_after_a_refusal_grows_to_a_maximum_and_ends_when_it_is_cleared() {
         let refused = Refused::default();
         let p = PipelineRef { namespace: "a".into(), name: "p".into(), uid: "1".into() };
         assert!(refused.may_try(&p, "n"));

@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn a_summary_names_targets_only_and_the_newest_first() {
+    fn a_summary_of_sent_deliveries_names_only_targets_and_the_newest_first() {
         let sent = BTreeMap::from([
             ("environment/prod".to_owned(), at(9, "chat")),
             ("target/dev/in-cluster/web".to_owned(), at(1, "chat")),

@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_the_same_for_all_targets_is_told_once() {
+    fn a_problem_of_all_targets_is_reported_once() {
         let (fine, broken) = (Arc::new(notification("n")), broken());
         let targets = [target("e/a"), target("e/b")];
         let told = |applied: Applied| {
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_target_without_a_commit_is_told_where_one_is_needed() {
+    fn a_target_without_a_commit_is_reported_only_if_a_commit_is_needed() {
         let told = |needs_commit: bool| {
             let mut one = notification("n");
             one.sending.as_mut().unwrap().needs_commit = needs_commit;

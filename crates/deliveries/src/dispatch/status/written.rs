@@ -76,7 +76,7 @@ mod tests {
     use relaybook_api::conditions::{ConditionStatus, DELIVERING, set};
 
     #[test]
-    fn conditions_are_written_soon_and_figures_when_it_is_worth_it() {
+    fn changed_conditions_are_written_after_one_second_and_counters_after_five() {
         let now = Instant::now();
         let (old, counted) =
             (NotificationStatus::default(), NotificationStatus { pending: 1, ..NotificationStatus::default() });

@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn success_leaves_no_trace_of_what_was_wrong() {
+    fn a_successful_delivery_shows_no_earlier_error() {
         let (status, then) = decide(204, 2);
         assert_eq!(then, Then::Settle { answered: true });
         assert_eq!((status.outcome, status.reason, status.error), (Some(Outcome::Delivered), None, None));
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_parks_with_what_was_said() {
+    fn a_rejected_delivery_is_parked_with_error_and_response() {
         let (status, then) = decide(400, 2);
         assert_eq!(then, Then::Settle { answered: true });
         assert_eq!((status.outcome, status.status_code), (Some(Outcome::Parked), Some(400)));
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_says_when_it_is_tried_again() {
+    fn a_failed_attempt_shows_its_next_attempt_and_is_parked_at_the_maximum_age() {
         let (status, then) = decide(500, 100);
         assert_eq!(then, Then::Retry { after: Duration::from_secs(10), asked: false });
         assert_eq!((status.outcome, status.next_attempt_time), (None, Some(time(110))));
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_never_be_sent_ends_with_its_error() {
+    fn an_unsendable_delivery_is_settled_with_its_error() {
         for (outcome, reason) in [
             (Outcome::Parked, "ExpressionFailed"),
             (Outcome::Parked, "TemplateFailed"),
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_canceled_does_not_show_an_earlier_error() {
+    fn a_canceled_delivery_does_not_show_an_earlier_error() {
         for attempts in [0, 3] {
             let error = Some("503 Service Unavailable".to_owned());
             let reason = Some("ReceiverError".to_owned());
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_blocked_waits_until_it_is_too_old() {
+    fn a_blocked_delivery_is_held_and_parked_at_the_maximum_age() {
         let before = DeliveryStatus::default();
         let at = |s| At { now: time(s), chance: 0.0 };
         let (status, then) = blocked(&before, "SecretMissing", "m", Some(&RETRY), Duration::from_secs(1), 0, at(1));

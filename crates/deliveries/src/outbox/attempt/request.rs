@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_kept_where_the_credentials_are() {
+    fn an_answer_to_credentials_of_another_namespace_is_withheld() {
         let plain = notification("n1").sending.unwrap();
         let secret = |namespace: &str| SecretName { namespace: namespace.to_owned(), name: "s".to_owned() };
         let key = |namespace: &str| SecretKey::new(namespace, "s", "k");

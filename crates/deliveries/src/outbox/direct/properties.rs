@@ -267,7 +267,7 @@ impl World {
 
 proptest! {
     #[test]
-    fn any_fate_of_a_write_keeps_the_order_and_loses_nothing(
+    fn no_result_of_a_write_loses_a_delivery_or_breaks_the_order(
         steps in prop::collection::vec((0..36_u8, prop::sample::select(FATES.to_vec())), 0..=STEPS)
     ) {
         let mut world = World::default();
@@ -288,7 +288,7 @@ proptest! {
 
 /// The properties above can fail: here the cursor does not wait for the object, and a crash loses the delivery.
 #[test]
-fn a_cursor_that_passes_a_delivery_when_it_is_sent_loses_it() {
+fn a_cursor_that_passes_unrecorded_deliveries_loses_them() {
     let lost = |is_early| {
         let mut world = World { leader: Process { is_early, ..Process::default() }, ..World::default() };
         // A change is logged, offered and sent. The dispatcher continues, the cursor is stored, and the process is killed.

@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_parked_since_the_last_delivered_one_counts_in_whatever_order_it_is_listed() {
+    fn only_deliveries_parked_since_the_last_success_count_in_any_order_of_the_list() {
         use Outcome::{Canceled, Delivered, Parked as Given, Superseded};
         let mut all = [
             settled(1, Given, 10),
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_to_send_again_is_remembered_and_one_that_was_pending_anyhow_is_none() {
+    fn a_redelivery_of_a_parked_delivery_is_remembered_and_of_a_pending_one_is_not() {
         let mut parked = Parked::default();
         parked.note(&settled(1, Outcome::Parked, 10));
         let mut reopened = record(1);
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_is_bounded() {
+    fn the_number_of_remembered_parked_deliveries_is_bounded() {
         let mut parked = Parked::default();
         for n in 1..=250 {
             parked.note(&settled(n, Outcome::Parked, n));

@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn each_value_reopens_once() {
+    fn each_value_of_the_annotation_reopens_a_delivery_once() {
         let mut first = asked("1");
         let value = wanted(&first).unwrap();
         let reopened = reopened(&first.status, value, Time::UNIX_EPOCH);
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_pending_is_not_sent_twice() {
+    fn the_annotation_of_a_pending_delivery_does_not_send_it_twice() {
         let mut pending = asked("1");
         pending.status.outcome = None;
         let settled = DeliveryStatus { outcome: Some(Outcome::Delivered), ..pending.status.clone() };
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn long_values_are_cut_and_still_told_apart() {
+    fn long_values_of_the_annotation_are_cut_and_stay_different() {
         let (a, b) = (format!("{}a", "é".repeat(500)), format!("{}b", "é".repeat(500)));
         assert_ne!(kept(&a), kept(&b));
         assert!(kept(&a).chars().count() < 160);

@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn gaps_double_up_to_max() {
+    fn the_time_between_attempts_doubles_up_to_the_maximum() {
         let retry = Retry { initial: secs(5), max: secs(60), max_age: secs(3600) };
         let gaps: Vec<_> = (1..=6).map(|n| gap(&retry, n, 0.0).as_secs()).collect();
         assert_eq!(gaps, [5, 10, 20, 40, 60, 60]);
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn plans() {
+    fn the_next_attempt_respects_the_schedule_the_receiver_and_the_maximum_age() {
         let retry = Retry { initial: secs(5), max: secs(60), max_age: secs(100) };
         let table = [
             ("first failure", 1, 0, None, Next::After(secs(5))),
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_receiver_asked_for_is_told_from_the_schedule() {
+    fn a_time_requested_by_the_receiver_is_distinguished_from_the_schedule() {
         let retry = Retry { initial: secs(5), max: secs(60), max_age: secs(3600) };
         let asked = |failures, next| was_asked(&retry, failures, Some(at(0)), at(next));
         assert_eq!(
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn resumes_within_an_hour() {
+    fn a_stored_attempt_is_resumed_within_an_hour() {
         assert_eq!(resume(None, at(0)), Duration::ZERO);
         assert_eq!(resume(Some(at(-5)), at(0)), Duration::ZERO);
         assert_eq!(resume(Some(at(7)), at(0)), secs(7));
@@ -109,7 +109,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn jitter_only_adds(failures in 1u32..40, chance in 0.0f64..1.0) {
+        fn jitter_adds_at_most_a_fifth_to_the_time_between_attempts(failures in 1u32..40, chance in 0.0f64..1.0) {
             let retry = Retry { initial: secs(5), max: secs(600), max_age: secs(3600) };
             let plain = gap(&retry, failures, 0.0);
             let with = gap(&retry, failures, chance);

@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_a_later_one_of_its_theme_goes() {
+    fn a_waiting_delivery_is_superseded_by_a_later_one_of_the_same_key() {
         // Each row: the pending deliveries (oldest first), the one in progress, the maximum number to supersede, and the superseded ones.
         for (lane, at_work, most, expected) in [
             ("", None, usize::MAX, &[][..]),
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_are_a_chain_that_goes_on_from_what_is_stored() {
+    fn counts_of_superseded_deliveries_continue_from_the_stored_ones() {
         let mut lane = Lane::default();
         for serial in 1..=5 {
             let record = record(serial);
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lane_keeps_its_bound() {
+    fn a_full_lane_supersedes_deliveries_down_to_its_bound() {
         let mut lane = Lane::default();
         for serial in 1..=130 {
             let record = record(serial);
@@ -291,7 +291,7 @@ mod tests {
         /// In any order of events, nothing is lost and the order is kept. Each sent delivery contains the number of deliveries that it
         /// replaces.
         #[test]
-        fn every_one_that_goes_is_counted_once(steps in prop::collection::vec((0u8..13, 0usize..5), 1..120)) {
+        fn every_superseded_delivery_is_counted_once(steps in prop::collection::vec((0u8..13, 0usize..5), 1..120)) {
             let mut life = Life::default();
             for (step, writes) in steps {
                 match step {

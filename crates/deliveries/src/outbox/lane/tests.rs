@@ -12,7 +12,7 @@ fn place(n: i64) -> Place {
 }
 
 #[test]
-fn what_had_to_hold_for_a_time_stands_behind_what_its_order_names() {
+fn places_are_sorted_by_order_due_time_serial_and_type() {
     let at = |order, due: Option<i64>, serial, type_| {
         let due = due.map(|second| relaybook_api::Time::from_second(second).unwrap());
         Place { order, due, serial, type_ }
@@ -30,7 +30,7 @@ fn what_had_to_hold_for_a_time_stands_behind_what_its_order_names() {
 }
 
 #[test]
-fn next_waits_until_the_outcome_is_written() {
+fn the_next_delivery_waits_until_the_outcome_is_written() {
     let now = Instant::now();
     let mut lane = Lane::default();
     assert!(lane.insert(place(2), 2));
@@ -44,7 +44,7 @@ fn next_waits_until_the_outcome_is_written() {
 }
 
 #[test]
-fn an_older_one_that_comes_late_does_not_take_the_place_of_the_one_at_work() {
+fn an_older_delivery_that_arrives_late_does_not_replace_the_one_in_progress() {
     let now = Instant::now();
     let mut lane = Lane::default();
     lane.insert(place(5), 5);
@@ -56,7 +56,7 @@ fn an_older_one_that_comes_late_does_not_take_the_place_of_the_one_at_work() {
 }
 
 #[test]
-fn waiting_held_and_woken() {
+fn each_kind_of_wait_ends_with_its_kind_of_wake() {
     let now = Instant::now();
     let later = now + Duration::from_secs(5);
     let table = [
@@ -101,7 +101,7 @@ fn a_new_term_starts_with_the_failures_of_the_stored_head() {
 }
 
 #[test]
-fn deleted_by_a_person() {
+fn a_lane_continues_when_its_head_is_deleted() {
     let now = Instant::now();
     let mut lane = Lane::default();
     lane.insert(place(1), 1);
@@ -224,7 +224,7 @@ fn in_order(world: &World, before: usize) -> Result<(), TestCaseError> {
 
 proptest! {
     #[test]
-    fn any_interleaving_keeps_order_and_loses_nothing(events in events()) {
+    fn any_interleaving_keeps_the_order_and_loses_no_delivery(events in events()) {
         let now = Instant::now();
         let (mut world, mut process) = (World::default(), Process::default());
         for event in &events {

@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_is_complete_when_every_source_has_listed_in_it() {
+    fn the_initial_sync_is_complete_when_every_source_has_listed_in_the_term() {
         let mut initial_sync = InitialSync::new(2);
         assert_eq!(initial_sync.ends(0), None, "no list was begun");
         initial_sync.begins(0);
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_deleted_is_remembered_for_a_while() {
+    fn a_deletion_is_remembered_while_late_events_can_arrive() {
         let (mut initial_sync, now) = (InitialSync::new(0), Instant::now());
         initial_sync.record_deletion("u".into(), now);
         initial_sync.tidy(now + LATE_EVENTS / 2);

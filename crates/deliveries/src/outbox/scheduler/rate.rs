@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn the_parts_of_a_rate_are_the_rate() {
+    fn the_rate_of_a_replica_is_its_part_of_the_whole_rate() {
         assert_eq!((part(10, 12, (3, 3)), part(10, 12, (0, 3))), (rate(10, 12), rate(10, 12)));
         let third = part(10, 12, (2, 6));
         assert_eq!((third.period, third.burst.get()), (Duration::from_millis(300), 4));
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn lanes_have_their_turn_one_after_the_other() {
+    fn lanes_of_one_rate_get_permits_one_after_the_other() {
         let mut rates = Rates::default();
         assert_eq!(rates.ready(shared(), rate(1, 2), lane(0), Instant::now()), Some(lane(0)));
         assert_eq!(rates.ready(shared(), rate(1, 2), lane(1), Instant::now()), None);
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_permit_is_remembered_although_its_lane_has_waited_long_for_a_worker() {
+    fn a_used_permit_counts_although_its_lane_waited_long_for_a_worker() {
         let mut rates = Rates::default();
         rates.ready(shared(), rate(1, 1), lane(0), Instant::now());
         let now = Instant::now() + Duration::from_mins(5);
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn another_rate_counts_at_once_and_what_rests_is_forgotten() {
+    fn an_edited_rate_applies_at_once_and_idle_rates_are_forgotten() {
         let mut rates = Rates::default();
         let now = Instant::now();
         rates.ready(shared(), rate(1, 1), lane(0), now);

@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn each_key_comes_once() {
+    async fn a_key_that_is_woken_several_times_is_returned_once() {
         let work_queue = WorkQueue::default();
         for key in ["a", "b", "a", "a"] {
             work_queue.wake(key);

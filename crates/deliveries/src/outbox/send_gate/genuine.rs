@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_process_before_has_recorded_is_believed() {
+    fn listed_deliveries_that_an_earlier_process_can_have_recorded_are_genuine() {
         for (what, record, expected) in [
             ("recorded, and no longer in the log", made(110, AT), Origin::Recorded),
             ("made after the last one was recorded", made(109, AT + 1), Origin::Foreign("NotRecorded")),
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn what_appears_later_is_believed_by_nobody() {
+    fn deliveries_that_appear_in_the_watch_are_undecided_or_foreign() {
         for (serial, expected) in [
             (110, Origin::Undecided),
             (109, Origin::Foreign("NotRecorded")),
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_its_place_is_foreign() {
+    fn a_delivery_with_a_wrong_namespace_name_lane_or_pipeline_is_foreign() {
         let at = |namespace: &str, record: Record| {
             let id = crate::outbox::record::RecordId { namespace: namespace.into(), ..record.id };
             Record { id, ..record }
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_of_an_earlier_version_and_one_that_was_deleted() {
+    fn a_deleted_status_makes_only_deliveries_of_global_notifications_foreign() {
         let with = |edit: fn(&mut History), is_global| {
             let mut history = (*known().history.unwrap()).clone();
             edit(&mut history);
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_that_the_log_has_shortened_is_the_same() {
+    fn a_message_that_the_log_has_cut_is_the_same_message() {
         let logged = |message: &str| State { message: message.into(), ..State::default() };
         assert!(is_same_state(&logged("a long…"), &logged("a long story")));
         assert!(!is_same_state(&logged("a long…"), &logged("another story")));

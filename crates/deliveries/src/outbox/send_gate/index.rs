@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn finds_what_may_be_sent() {
+    fn the_decision_to_send_depends_on_pipeline_target_and_suspension() {
         assert!(matches!(PipelineIndex::default().find(&spec(9)), SendDecision::NotYet));
         let d = pipeline_index(false);
         assert!(matches!(d.find(&spec(9)), SendDecision::Send(..)));
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn subjects_that_are_no_targets_are_found_too() {
+    fn deliveries_about_environments_clusters_and_pipelines_are_decided_too() {
         let d = pipeline_index(false);
         let subjects = [("environment/prod", Some(5)), ("cluster/fleet.eu", Some(5)), ("pipeline", None)];
         let facts = PipelineFacts {
@@ -437,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn a_notification_made_again_does_not_send_what_the_one_before_recorded() {
+    fn a_recreated_notification_does_not_send_deliveries_of_its_predecessor() {
         let d = pipeline_index(false);
         d.put_notification("team-a", "deploys", notification("n2"));
         assert!(matches!(d.find(&spec(9)), SendDecision::Gone { what: Gone::Notification, sure: true }));
@@ -447,7 +447,7 @@ mod tests {
 
     /// Checks look-ups while a target is removed together with the layers that redirect it. They never find the target without the layers.
     #[test]
-    fn a_target_goes_together_with_its_layers() {
+    fn a_removed_target_is_never_found_without_its_layers() {
         let d = pipeline_index(false);
         let there = d.pipeline("p1").map(|facts| (*facts).clone()).unwrap_or_default();
         let layers = || {
@@ -483,7 +483,7 @@ mod tests {
     }
 
     #[test]
-    fn facts_that_are_the_same_are_no_news() {
+    fn unchanged_facts_of_a_pipeline_are_no_change() {
         let d = PipelineIndex::default();
         assert!(d.put_pipeline("p", PipelineFacts::default()));
         assert!(!d.put_pipeline("p", PipelineFacts::default()));

@@ -358,7 +358,7 @@ mod tests {
     use crate::outbox::testing::record;
 
     #[test]
-    fn what_another_replica_has_tried_is_known() {
+    fn attempts_of_another_replica_are_shown() {
         let delivery_index = DeliveryIndex::default();
         let owner = ("team-a".to_owned(), "deploys".to_owned());
         let mut tried = record(9);
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_follow_the_records() {
+    fn counters_and_recorded_state_follow_the_deliveries() {
         let delivery_index = DeliveryIndex::default();
         let owner = ("team-a".to_owned(), "deploys".to_owned());
         let mut r = record(9);
@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_and_goes_leaves_nothing_behind() {
+    fn deleted_deliveries_leave_no_entries_behind() {
         let delivery_index = DeliveryIndex::default();
         for n in 0..10_000 {
             let mut r = one_of_many(n);
@@ -484,7 +484,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lane_that_waits_since_the_beginning_of_a_turn_is_known_by_its_object_or_not_at_all() {
+    fn a_resumed_lane_has_the_stored_problem_or_counts_as_untried() {
         let delivery_index = DeliveryIndex::default();
         let owner = ("team-a".to_owned(), "deploys".to_owned());
         let lane = record(1).lane();

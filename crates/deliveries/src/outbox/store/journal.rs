@@ -394,7 +394,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_create_that_conflicts_with_no_object_is_refused_after_some_tries() {
+    async fn a_create_that_conflicts_with_no_object_is_refused_after_repeated_tries() {
         let creates = Arc::new(AtomicU32::new(0));
         let counted = creates.clone();
         let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {

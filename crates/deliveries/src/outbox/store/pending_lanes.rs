@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn one_lane_for_the_whole_pipeline_is_about_each_subject() {
+    fn pending_deliveries_in_the_lane_of_a_pipeline_count_for_each_subject() {
         let mut lanes = PendingLanes::default();
         let record = record(9);
         lanes.added(&Arc::new(record.home().of_pipeline()));

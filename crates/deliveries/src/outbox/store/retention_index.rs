@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_of_a_lane_stay_and_parked_ones_by_their_age() {
+    fn the_newest_deliveries_of_a_lane_and_young_parked_ones_are_kept() {
         use Outcome::{Canceled, Delivered, Parked, Superseded};
         let outcomes = [Parked, Delivered, Superseded, Parked, Canceled, Delivered, Delivered];
         let records: Vec<_> = outcomes.into_iter().zip(1..).map(|(o, n)| settled(n, o, 100)).collect();
@@ -423,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cap_takes_the_oldest_and_parked_ones_last() {
+    fn the_cap_deletes_the_oldest_deliveries_first_and_parked_ones_last() {
         use Outcome::{Delivered, Parked};
         let records = [settled(1, Parked, 10), settled(2, Delivered, 30), settled(3, Delivered, 20)];
         let mut kept = kept(&records);
@@ -434,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn all_that_should_be_gone_are_counted_and_few_are_named() {
+    fn all_overdue_deliveries_are_counted_and_a_bounded_number_is_deleted() {
         let records: Vec<_> = (1..=9).map(|n| settled(n, Outcome::Delivered, 100)).collect();
         let mut kept = kept(&records);
         let mut overdue = |resting, cap, most| {
@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn replicas_delete_together_what_is_above_the_cap() {
+    fn replicas_together_delete_the_deliveries_above_the_cap() {
         let of = |pipeline: &str, number: i64| {
             let mut one = settled(number, Outcome::Delivered, 10 + number);
             Arc::make_mut(&mut one.spec).pipeline_ref.uid = pipeline.to_owned();
@@ -476,7 +476,7 @@ mod tests {
     }
 
     #[test]
-    fn the_number_of_replaced_deliveries_follows_from_what_is_kept() {
+    fn the_number_of_replaced_deliveries_is_derived_from_the_kept_ones() {
         let mut first = settled(1, Outcome::Superseded, 10);
         first.status.superseded = 4;
         let all = kept(&[first.clone(), settled(9, Outcome::Delivered, 10)]);
@@ -503,7 +503,7 @@ mod tests {
     }
 
     #[test]
-    fn the_books_are_right() {
+    fn removed_deliveries_leave_no_entries_in_the_index() {
         let mut kept = kept(&[settled(1, Outcome::Delivered, 1), record(2)]);
         let lane = kept.lane(record(1).home());
         kept.put(&lane, &settled(1, Outcome::Delivered, 2));
@@ -526,7 +526,7 @@ mod tests {
     }
 
     #[test]
-    fn a_look_costs_what_has_changed_or_is_due() {
+    fn a_search_reads_only_lanes_that_have_changed_or_are_due() {
         let all = (0..1000).flat_map(|lane| (1..=100).map(move |n| in_lane(lane, n, Some(Outcome::Delivered), 100)));
         let mut kept = kept(&all.collect::<Vec<_>>());
         let retain = Retain { per_lane: 100, max_age: Duration::from_hours(24) };
@@ -598,7 +598,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_index_finds_what_the_whole_walk_finds(
+        fn the_index_finds_the_same_deliveries_as_a_full_scan(
             steps in vec((0i64..4, 1i64..12, 0u8..9, 0i64..90), 1..120),
             caps in vec(0usize..30, 4),
             cursor in 0i64..14,

@@ -30,7 +30,7 @@ fn seen(other: Value) -> PullRequest {
 }
 
 #[test]
-fn requests() {
+fn each_operation_sends_the_documented_request() {
     let new = NewPullRequest { branch: "relaybook/prod-1", base: "main", title: "T", body: "B", labels: &[] };
     let at = "/repositories/acme/web/pullrequests";
     for (operation, intent, expected) in [
@@ -67,7 +67,7 @@ fn requests() {
 }
 
 #[test]
-fn a_pull_request() {
+fn the_states_of_a_pull_request_are_recognized() {
     let expected = PullRequest {
         number: 7,
         url: Some("https://bitbucket.org/acme/web/pull-requests/7".into()),
@@ -103,7 +103,7 @@ fn a_pull_request() {
 }
 
 #[test]
-fn pages_have_numbers() {
+fn a_list_continues_at_the_next_page_number() {
     let mine = pull(json!({"state": "MERGED"}));
     let others = [
         pull(json!({"id": 8, "source": {"branch": {"name": "x"}}})),
@@ -122,7 +122,7 @@ fn pages_have_numbers() {
 }
 
 #[test]
-fn answers() {
+fn each_answer_has_its_meaning_or_error() {
     let new = Intent::Create(NewPullRequest { branch: "b", base: "main", title: "T", body: "B", labels: &[] });
     let close = Intent::Close { number: 7, version: None };
     assert!(matches!(answered(CLOUD, &new, 201, &[], &pull(json!({}))), Ok(Meaning::Created(_))));

@@ -31,7 +31,7 @@ fn seen(other: Value) -> PullRequest {
 }
 
 #[test]
-fn requests() {
+fn each_operation_sends_the_documented_request() {
     let new = NewPullRequest { branch: "relaybook/prod-1", base: "main", title: "T", body: "B", labels: &[] };
     let at = "/projects/ACME/repos/web/pull-requests";
     for (operation, intent, expected) in [
@@ -58,7 +58,7 @@ fn requests() {
 }
 
 #[test]
-fn a_pull_request() {
+fn the_states_of_a_pull_request_are_recognized() {
     let expected = PullRequest {
         number: 7,
         url: Some("https://bitbucket.example.com/projects/ACME/repos/web/pull-requests/7".into()),
@@ -93,7 +93,7 @@ fn a_pull_request() {
 }
 
 #[test]
-fn pages_have_starts() {
+fn a_list_continues_at_the_next_start_while_it_grows() {
     let others = [
         pull(json!({"id": 8, "toRef": {"id": "refs/heads/dev"}})),
         pull(json!({"id": 9, "fromRef": {"repository": {"id": 4}}})),
@@ -117,7 +117,7 @@ fn pages_have_starts() {
 }
 
 #[test]
-fn mergeability() {
+fn conflicts_and_vetoes_make_a_pull_request_unmergeable() {
     let intent = Intent::Mergeability { number: 7 };
     for (body, conflict, mergeable) in [
         (json!({"canMerge": true, "conflicted": false, "outcome": "CLEAN", "vetoes": []}), Some(false), true),
@@ -137,7 +137,7 @@ fn mergeability() {
 }
 
 #[test]
-fn answers() {
+fn each_answer_has_its_meaning_or_error() {
     let new = Intent::Create(NewPullRequest { branch: "b", base: "main", title: "T", body: "B", labels: &[] });
     let close = Intent::Close { number: 7, version: Some(3) };
     assert!(matches!(answered(SERVER, &new, 201, &[], &pull(json!({}))), Ok(Meaning::Created(_))));

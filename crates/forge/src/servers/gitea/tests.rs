@@ -28,7 +28,7 @@ fn seen(other: Value) -> PullRequest {
 }
 
 #[test]
-fn requests() {
+fn each_operation_sends_the_documented_request() {
     let labels = ["promotion".to_owned()];
     let new = NewPullRequest { branch: "relaybook/prod-1", base: "main", title: "T", body: "B", labels: &labels };
     for (operation, intent, expected) in [
@@ -53,7 +53,7 @@ fn requests() {
 }
 
 #[test]
-fn a_pull_request() {
+fn the_states_of_a_pull_request_are_recognized() {
     let expected = PullRequest {
         number: 7,
         url: Some("https://gitea.example.com/acme/web/pulls/7".into()),
@@ -90,7 +90,7 @@ fn a_pull_request() {
 }
 
 #[test]
-fn ours_is_found_among_those_of_others_on_two_pages() {
+fn the_own_pull_request_is_found_among_others_on_two_pages() {
     let others: Vec<Value> = (0..50)
         .map(|n| match n % 4 {
             0 => pull(json!({"number": 100 + n, "head": {"ref": "other", "label": "other"}})),
@@ -124,7 +124,7 @@ fn ours_is_found_among_those_of_others_on_two_pages() {
 }
 
 #[test]
-fn answers() {
+fn each_answer_has_its_meaning_or_error() {
     let new = Intent::Create(NewPullRequest { branch: "b", base: "main", title: "T", body: "B", labels: &[] });
     let close = Intent::Close { number: 7, version: None };
     let exists = "pull request already exists for these targets [id: 1, issue_id: 7, head_repo_id: 3, base_repo_id: 3]";

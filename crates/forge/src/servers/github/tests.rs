@@ -31,7 +31,7 @@ fn seen(other: Value) -> PullRequest {
 }
 
 #[test]
-fn requests() {
+fn each_operation_sends_the_documented_request() {
     let labels = ["promotion".to_owned()];
     let new = NewPullRequest { branch: "relaybook/prod-1", base: "main", title: "T", body: "B", labels: &labels };
     for (operation, intent, expected) in [
@@ -58,7 +58,7 @@ fn requests() {
 }
 
 #[test]
-fn a_pull_request() {
+fn the_states_of_a_pull_request_are_recognized() {
     let expected = PullRequest {
         number: 7,
         url: Some("https://github.com/acme/web/pull/7".into()),
@@ -103,7 +103,7 @@ fn a_pull_request() {
 }
 
 #[test]
-fn a_list_says_what_is_merged() {
+fn a_merged_pull_request_is_recognized_in_a_list() {
     let mut listed = pull(json!({"state": "closed", "merged_at": "2026-01-31T12:00:00Z", "merge_commit_sha": COMMIT}));
     for absent in ["merged", "mergeable", "mergeable_state"] {
         listed.as_object_mut().unwrap().remove(absent);
@@ -121,7 +121,7 @@ fn a_list_says_what_is_merged() {
 }
 
 #[test]
-fn answers() {
+fn each_answer_has_its_meaning_or_error() {
     let new = Intent::Create(NewPullRequest { branch: "b", base: "main", title: "T", body: "B", labels: &[] });
     let close = Intent::Close { number: 7, version: None };
     assert!(matches!(answered(GITHUB, &new, 201, &[], &pull(json!({}))), Ok(Meaning::Created(_))));

@@ -32,7 +32,7 @@ fn seen(other: Value) -> PullRequest {
 }
 
 #[test]
-fn requests() {
+fn each_operation_sends_the_documented_request() {
     let labels = ["promotion".to_owned(), "team a".to_owned()];
     let new = NewPullRequest { branch: "relaybook/prod-1", base: "main", title: "T", body: "B", labels: &labels };
     let at = "/projects/acme%2Fteam%2Fweb/merge_requests";
@@ -64,7 +64,7 @@ fn requests() {
 }
 
 #[test]
-fn a_merge_request() {
+fn the_states_of_a_merge_request_are_recognized() {
     let expected = PullRequest {
         number: 7,
         url: Some("https://gitlab.com/acme/team/web/-/merge_requests/7".into()),
@@ -106,7 +106,7 @@ fn a_merge_request() {
 }
 
 #[test]
-fn a_version_before_15_6() {
+fn the_state_of_a_merge_request_is_recognized_in_versions_before_15_6() {
     let mut old = merge_request(json!({}));
     old.as_object_mut().unwrap().remove("detailed_merge_status");
     let Ok(Meaning::Seen(pull)) = answered(GITLAB, &Intent::Look { number: 7 }, 200, &[], &old) else { panic!("not seen") };
@@ -114,7 +114,7 @@ fn a_version_before_15_6() {
 }
 
 #[test]
-fn answers() {
+fn each_answer_has_its_meaning_or_error() {
     let new = Intent::Create(NewPullRequest { branch: "b", base: "main", title: "T", body: "B", labels: &[] });
     let close = Intent::Close { number: 7, version: None };
     assert!(matches!(answered(GITLAB, &new, 201, &[], &merge_request(json!({}))), Ok(Meaning::Created(_))));
@@ -146,7 +146,7 @@ fn answers() {
 }
 
 #[test]
-fn those_of_others_are_left_out() {
+fn merge_requests_of_other_branches_and_forks_are_left_out() {
     let page = json!([
         merge_request(json!({"iid": 1, "source_project_id": 4})),
         merge_request(json!({"iid": 2, "target_branch": "dev"})),

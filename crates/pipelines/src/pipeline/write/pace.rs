@@ -59,7 +59,7 @@ mod tests {
     const KIB: f64 = 1024.0;
 
     #[test]
-    fn the_budget_is_used_first_and_then_the_sustained_pace_counts() {
+    fn writes_use_up_the_budget_before_the_sustained_pace_delays_them() {
         // Budget and write in KiB, pause and wait in milliseconds.
         for (what, left, rested, write, after, wait) in [
             ("after a rest", 2048.0, 0, 80, 1968.0, 125),
@@ -102,7 +102,7 @@ mod tests {
     proptest! {
         /// Whatever the sizes and pauses are: no more is written than the budget and 64 KiB a second, plus the last write.
         #[test]
-        fn the_sustained_pace_is_kept(writes in prop::collection::vec((1..600_000_u32, 0..20_000_u64), 1..200)) {
+        fn writes_never_exceed_the_budget_and_the_sustained_pace(writes in prop::collection::vec((1..600_000_u32, 0..20_000_u64), 1..200)) {
             let (mut budget, mut pause) = (Budget::default(), Duration::ZERO);
             let (mut bytes, mut lasted) = (0.0, Duration::ZERO);
             for (size, more) in writes {

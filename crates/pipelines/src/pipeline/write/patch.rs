@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn each_answer_has_a_meaning() {
+    fn each_status_code_of_the_api_server_has_its_failure() {
         let api = |code| kube::Error::Api(Status::failure("", "").with_code(code).boxed());
         let table = [
             (404, Failure::Gone),

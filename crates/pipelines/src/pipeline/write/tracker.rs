@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_newer_than_a_watch_that_lags() {
+    fn the_answer_to_a_write_is_preferred_to_an_older_watch_event() {
         let mut writes = WriteTracker::default();
         writes.learn(object("10", Some(5)));
         let mut newest = |version, serial| (*writes.newest(&Arc::new(object(version, serial)))).clone();
@@ -491,7 +491,7 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_is_used_once() {
+    fn a_scheduled_write_is_taken_once() {
         let (mut writes, now) = (WriteTracker::default(), Instant::now());
         assert_eq!((writes.turn(now), writes.take_turn()), (None, None));
         let wait = Duration::from_secs(3);
@@ -501,7 +501,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_back_off() {
+    fn retries_of_failed_writes_wait_longer_up_to_one_minute() {
         let mut writes = WriteTracker::default();
         let mut waits = Vec::new();
         for _ in 0..9 {

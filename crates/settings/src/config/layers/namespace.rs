@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_sides_must_agree() {
+    fn a_layer_namespace_applies_only_if_pipeline_and_notification_name_each_other() {
         let labels = BTreeMap::from([("workspace".to_owned(), "team-a".to_owned())]);
         let selector = |team: &str| json!({"matchLabels": {"workspace": team}});
         for (layer_namespace, accepted, selector, is) in [
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn storage_and_selection_stay_as_below() {
+    fn a_notification_of_the_layer_namespace_does_not_set_delivery_or_selection() {
         let notification: Notification = serde_json::from_value(json!({
             "apiVersion": "relaybook.dev/v1alpha1", "kind": "Notification", "metadata": {"name": "chat", "namespace": "team-a"},
             "spec": {

@@ -31,7 +31,7 @@ fn merge_patch(target: Value, patch: &Value) -> Value {
 
 /// The examples of RFC 7386, appendix A, in which both sides are objects.
 #[test]
-fn the_examples_of_the_specification() {
+fn merging_follows_the_examples_of_the_specification_of_merge_patch() {
     for (target, patch, result) in [
         (json!({"a":"b"}), json!({"a":"c"}), json!({"a":"c"})),
         (json!({"a":"b"}), json!({"b":"c"}), json!({"a":"b","b":"c"})),
@@ -61,7 +61,7 @@ fn object(inner: impl Strategy<Value = Value>) -> impl Strategy<Value = Value> {
 }
 
 #[test]
-fn an_environment_as_a_whole_has_the_layers_of_its_targets_that_say_nothing() {
+fn an_environment_has_the_layers_of_pipeline_and_environment_but_of_no_target() {
     let layer = |suspend: bool| json!([{"name": "deploys", "suspend": suspend}]);
     let spec: relaybook_api::PipelineSpec = serde_json::from_value(json!({
         "appRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
@@ -82,7 +82,7 @@ fn an_environment_as_a_whole_has_the_layers_of_its_targets_that_say_nothing() {
 
 proptest! {
     #[test]
-    fn a_fold_is_a_merge_patch_after_the_other(layers in prop::collection::vec(object(any_value()), 0..5)) {
+    fn folding_layers_applies_one_merge_patch_after_the_other(layers in prop::collection::vec(object(any_value()), 0..5)) {
         let expected = layers.iter().fold(json!({}), merge_patch);
         let folded = folded(&layers.iter().map(layer).collect::<Vec<_>>());
         prop_assert_eq!(Value::Object(folded.value), expected);
@@ -123,7 +123,7 @@ fn leaves(value: &Value, at: String, all: &mut Vec<String>) {
 }
 
 #[test]
-fn one_of_a_choice_takes_the_others_away() {
+fn setting_one_alternative_removes_the_others_of_lower_layers() {
     let key = json!({"secretKeyRef": {"name": "a", "key": "b"}});
     for (beneath, above, result) in [
         (
@@ -157,7 +157,7 @@ fn one_of_a_choice_takes_the_others_away() {
 }
 
 #[test]
-fn a_layer_that_contradicts_itself_is_told() {
+fn a_layer_that_sets_two_alternatives_is_refused() {
     let key = json!({"secretKeyRef": {"name": "a", "key": "b"}});
     let whole = json!({"triggers": [], "endpoint": {"url": "https://a.net"}, "template": {"builtin": "generic"}});
     for (above, message) in [
@@ -178,7 +178,7 @@ fn a_layer_that_contradicts_itself_is_told() {
 }
 
 #[test]
-fn what_is_taken_away_is_gone_and_can_be_set_again() {
+fn removed_fields_are_gone_and_can_be_set_again() {
     let beneath = layer(
         &json!({"suspend": true, "endpoint": {"headers": {"X-Team": "a", "a/b": "c"}, "auth": {"basic": {"secretRef": {"name": "a"}}}}}),
     );
@@ -211,7 +211,7 @@ fn what_is_taken_away_is_gone_and_can_be_set_again() {
 }
 
 #[test]
-fn layers_of_a_pipeline_from_the_least_specific_on() {
+fn layers_of_a_pipeline_are_ordered_from_the_least_specific() {
     let spec: relaybook_api::PipelineSpec = serde_json::from_value(json!({
         "appRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
         "notifications": [{"name": "a", "suspend": true}],

@@ -72,7 +72,7 @@ fn text(key: &ConfigMapKey) -> Text {
 }
 
 #[test]
-fn a_template_of_a_team_sees_no_parameter_of_the_platform_that_is_not_shared() {
+fn a_template_of_a_team_sees_only_shared_parameters_of_the_platform() {
     let seen = RefCell::new(BTreeMap::new());
     try_all(3000, &any_layers(laid), |layers| {
         let bottom = json!({

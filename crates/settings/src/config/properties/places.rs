@@ -123,7 +123,7 @@ fn layered(bottom: &Source, layers: &[(Source, Value)]) -> Vec<Layer> {
 }
 
 #[test]
-fn a_reference_resolves_where_its_author_stands() {
+fn a_reference_resolves_in_the_namespace_of_its_author() {
     let seen = RefCell::new(BTreeMap::new());
     try_all(4000, &any_layers(tagged), |layers| {
         let layers = layered(&Source::Defaults, &layers);
@@ -161,7 +161,7 @@ fn in_pieces(source: &Source) -> BoxedStrategy<Value> {
 }
 
 #[test]
-fn no_half_of_a_reference_leads_into_another_namespace() {
+fn a_reference_written_by_several_layers_resolves_in_the_namespace_of_the_last() {
     let both = Cell::new(0);
     try_all(300, &any_layers(in_pieces), |layers| {
         let raw = |(source, value): &(Source, Value)| {
@@ -199,7 +199,7 @@ fn led(folded: &Folded) -> (Written, Written, bool) {
 }
 
 #[test]
-fn credentials_go_only_where_the_layers_up_to_their_own_led() {
+fn no_layer_above_the_one_of_the_credentials_changes_their_destination() {
     let refused = Cell::new(0);
     let sent = RefCell::new(BTreeMap::from([(PLATFORM, 0), (WORKSPACE, 0)]));
     try_all(3000, &any_layers(alike), |layers| {

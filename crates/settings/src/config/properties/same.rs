@@ -128,7 +128,7 @@ fn told(problem: &Problem) -> String {
 }
 
 #[test]
-fn what_comes_to_the_same_does_the_same() {
+fn layers_behave_like_one_notification_with_the_merged_fields() {
     let (sent, wrong, refused) = (Cell::new(0), Cell::new(0), Cell::new(0));
     let count = |cell: &Cell<i32>| cell.set(cell.get() + 1);
     try_all(400, &any_layers(any_layer), |layers| {
@@ -161,7 +161,7 @@ fn what_comes_to_the_same_does_the_same() {
 }
 
 #[test]
-fn a_layer_that_says_nothing_changes_nothing() {
+fn an_empty_layer_changes_nothing() {
     try_all(100, &(any_layers(any_layer), 0..=4_usize), |(layers, at)| {
         let layers: Vec<_> = layers.iter().map(|(source, value)| written(source, TEAM, value)).collect();
         let mut more = layers.clone();

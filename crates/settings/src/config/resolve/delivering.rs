@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_said_has_a_default() {
+    fn each_delivery_setting_has_a_default() {
         assert_eq!(understood(json!({})), Ok(Delivering::default()));
         let given = understood(json!({
             "ordering": "Pipeline", "supersede": true, "rate": {"perSecond": 7}, "retain": {"perLane": 3},
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_told_with_its_field() {
+    fn invalid_delivery_settings_are_refused_with_their_field() {
         for (spec, field) in [
             (json!({"retry": {"initial": "1h"}}), "spec.delivery.retry.initial"),
             (json!({"retry": {"maxAge": "soon"}}), "spec.delivery.retry.maxAge"),

@@ -139,7 +139,7 @@ mod tests {
         "/v2/alerts{{#if (eq severity \"error\")}}{{else}}/{{sha256 parameters.key}}/close{{/if}}?identifierType=alias";
 
     #[test]
-    fn a_prefix_stays_and_nothing_is_repeated() {
+    fn the_path_of_a_template_is_appended_after_the_prefix_of_the_url() {
         let rest = |head: &str| STATUS.strip_prefix(head).unwrap().to_owned();
         for (url, path, expected) in [
             ("https://a.net", STATUS, Some(format!("https://a.net{STATUS}"))),
@@ -193,7 +193,7 @@ mod tests {
 
     /// How much of the path a user writes makes no difference.
     #[test]
-    fn each_built_in_template_keeps_a_prefix() {
+    fn each_built_in_template_keeps_the_prefix_of_the_url() {
         let mut checked = 0;
         for name in Builtin::ALL {
             let Some(path) = &builtin(name).metadata.path else { continue };
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn segments_of_a_template() {
+    fn a_path_is_split_into_segments_outside_of_tags() {
         for (path, expected) in [
             ("/a/b", &["a", "b"][..]),
             ("/a/b/", &["a", "b"]),

@@ -107,7 +107,7 @@ mod tests {
     use relaybook_text::spelling;
 
     #[test]
-    fn what_the_schema_refuses_is_refused_of_layers_too() {
+    fn settings_that_the_schema_refuses_are_refused_in_layers_too() {
         for (spec, field) in [
             (json!({"endpoint": {"headers": {"Host": "a"}}}), "spec.endpoint.headers[Host]"),
             (json!({"endpoint": {"headers": {"a b": "a"}}}), "spec.endpoint.headers[a b]"),

@@ -60,7 +60,7 @@ fn text(value: &Value, indent: usize) -> String {
 }
 
 #[test]
-fn helm_checks_the_global_configuration_by_its_schema() {
+fn helm_values_schema_contains_the_schema_of_the_global_configuration() {
     let (before, rest) = FILE.split_once(BEGIN).unwrap();
     let (_, after) = rest.split_once(END).unwrap();
     let expected = format!("{before}{BEGIN}{},\n{after}", text(&plain(&schema()), 4));
@@ -73,7 +73,7 @@ fn helm_checks_the_global_configuration_by_its_schema() {
 
 /// The schema rejects nothing that Relaybook accepts. For these examples, both have the same result.
 #[test]
-fn it_is_as_strict_as_the_program() {
+fn the_schema_for_helm_is_as_strict_as_the_program() {
     let helm = jsonschema::validator_for(&plain(&schema())).unwrap();
     for (content, fits) in [
         (json!({}), true),

@@ -91,7 +91,7 @@ fn secrets(effective: &EffectiveNotification) -> String {
 }
 
 #[test]
-fn the_examples_come_to_what_their_tables_say() {
+fn the_examples_of_the_documentation_have_the_results_of_their_tables() {
     let mut examples = 0;
     for rest in PAGES.iter().flat_map(|page| page.split("\n```yaml\n").skip(1)) {
         let (text, below) = rest.split_once("\n```\n").unwrap();

@@ -157,7 +157,7 @@ fn the_tables_of_fields_are_those_of_the_schema() {
 
 /// All layers have the same fields. So one table describes the fields of all four places.
 #[test]
-fn a_layer_has_the_same_fields_wherever_it_stands() {
+fn all_kinds_of_layers_have_the_same_fields() {
     let paths = |rows: Vec<Row>| rows.into_iter().map(|row| row.path).collect::<Vec<_>>();
     let mut layer = paths(rows("/properties/defaults", &json!(null)));
     layer.retain(|path| path != SHARES);

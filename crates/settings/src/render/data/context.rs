@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn contexts_are_readable() {
+    fn a_context_is_the_path_of_installation_pipeline_and_subject() {
         let of = |about: About| {
             let pipeline = ("team-a".to_owned(), "shop".to_owned());
             let identity = Identity { installation: "eu-1".to_owned(), pipeline, about };
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn every_sample_has_its_context() {
+    fn every_sample_has_the_context_of_its_subject() {
         let of = |type_| Data::sample(type_).context;
         assert_eq!(of(TransitionType::Failed), "in-cluster/team-a/podinfo/prod/podinfo/Kustomization/podinfo");
         assert_eq!(of(TransitionType::PromotionFailed), "in-cluster/team-a/podinfo/prod/promotion");

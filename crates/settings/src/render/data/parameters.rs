@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prefix_is_before_the_value_and_is_escaped_with_it() {
+    fn the_prefix_of_a_parameter_precedes_its_value_and_is_escaped() {
         let marked = parameters().with_prefix("room", "<b> ");
         let values = Values::new(&Data::sample(TransitionType::Deployed), &marked).unwrap();
         for (source, expected) in [
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hidden_parameter_is_not_among_all() {
+    fn a_hidden_parameter_is_missing_from_the_map_of_parameters() {
         let seen = parameters().seen_with(Visibility::Pipeline);
         for (source, expected) in [
             ("{{json parameters}}", r#"{"room":"lobby"}"#),

@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn the_fields_are_those_of_the_promotion() {
+    fn template_data_of_a_promotion_has_its_fields() {
         for (type_, phase, strategy, reason) in [
             (TransitionType::PromotionPending, "Pending", "", "WaitingApproval"),
             (TransitionType::PromotionRequested, "Requested", "notification", "WaitingForEnvironment"),

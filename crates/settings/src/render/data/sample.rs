@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn revisions_come_from_the_states_that_they_belong_to() {
+    fn the_revisions_of_a_sample_are_those_of_its_states() {
         let revisions = |type_| {
             let data = Data::sample(type_);
             [data.revision, data.running_revision, data.previous_revision]

@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn the_shape_is_that_of_the_data() {
+    fn the_schema_has_the_shape_of_the_template_data() {
         for sample in Data::samples() {
             let values = Values::new(&sample, &Parameters::default()).unwrap();
             same(&ROOT, values.get(&[], Visibility::All).unwrap().unwrap(), "");

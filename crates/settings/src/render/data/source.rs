@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn owner_and_name_of_a_repository() {
+    fn owner_and_name_are_read_from_the_url_of_a_repository() {
         for (repository, found) in [
             ("https://github.com/acme/shop.git", Some(("acme", "shop"))),
             ("https://github.com/acme/shop/", Some(("acme", "shop"))),

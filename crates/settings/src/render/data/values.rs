@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_parameter_sees_no_parameters() {
+    fn a_parameter_cannot_read_other_parameters() {
         for (own, expected) in [
             ("{{json parameters}}", "{}"),
             ("{{#each parameters}}x{{else}}none{{/each}}", "none"),
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_of_it_is_shown() {
+    fn the_debug_format_shows_no_values() {
         let parameters = Parameters::compile([("token", Some("s3cr3t"))]).unwrap();
         let values = Values::new(&Data::sample(TransitionType::Failed), &parameters).unwrap();
         let shown = format!("{values:?}");

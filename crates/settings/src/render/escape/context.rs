@@ -280,7 +280,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_content_type_decides() {
+    fn the_content_type_determines_the_escaping() {
         let json = Some(EscapeContext::Json(Json::Outside));
         for (content_type, place) in [
             ("application/json", json),
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn strings_of_json_are_followed() {
+    fn values_are_escaped_only_inside_of_json_strings() {
         for (text, escape) in [
             (r#"{"a": "#, None),
             (r#"{"a": ""#, Some(Escape::JsonString)),
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_of_urls_are_followed() {
+    fn values_are_allowed_only_in_path_and_query_of_a_url() {
         for (text, fits) in [
             ("https://example.com", false),
             ("https://example.com:8443/", true),
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_escaped() {
+    fn values_are_escaped_for_each_context() {
         for (escape, value, expected) in [
             (Escape::None, "a\n<\"", "a\n<\""),
             (Escape::Markup, "<a b='c'>&\u{1}", "&lt;a b&#61;&#39;c&#39;&gt;&amp;\u{fffd}"),

@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_means_something_is_escaped() {
+    fn characters_with_a_meaning_are_escaped_in_each_markup() {
         for (markup, text, escaped) in [
             (Markup::Mrkdwn, "<!channel> & <@U1>", "&lt;!channel&gt; &amp; &lt;@U1&gt;"),
             (Markup::Mrkdwn, "> a\n> b > c", "\u{200b}&gt; a\n\u{200b}&gt; b &gt; c"),
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn an_escape_is_cut_before_or_after_it() {
+    fn a_text_is_never_cut_inside_of_an_escape() {
         for (text, most, escaped) in [
             ("<<", 1, "…"),
             ("<<", 4, "…"),
@@ -162,7 +162,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_length_is_kept_to(text in r"[a-z<>&*_@#\\ \n1.é\u{1f6a9}-]{0,40}", most in 1_usize..60) {
+        fn escaped_texts_keep_to_the_maximum_length(text in r"[a-z<>&*_@#\\ \n1.é\u{1f6a9}-]{0,40}", most in 1_usize..60) {
             for markup in [Markup::Mrkdwn, Markup::Markdown, Markup::Html] {
                 let (whole, cut) = (markup.escape(&text, usize::MAX), markup.escape(&text, most));
                 prop_assert!(cut.chars().count() <= most);
@@ -173,7 +173,7 @@ mod tests {
         }
 
         #[test]
-        fn html_reads_as_it_was(text in any::<String>(), most in 1_usize..200) {
+        fn escaped_html_has_no_tags_and_only_whole_entities(text in any::<String>(), most in 1_usize..200) {
             let escaped = Markup::Html.escape(&text, most);
             prop_assert!(!escaped.contains(['<', '>', '"', '\'']));
             let entities = escaped.matches('&').count();
@@ -182,7 +182,7 @@ mod tests {
         }
 
         #[test]
-        fn slack_finds_no_mention(text in any::<String>()) {
+        fn escaped_slack_text_has_no_mention(text in any::<String>()) {
             let escaped = Markup::Mrkdwn.escape(&text, usize::MAX);
             prop_assert!(!escaped.contains(['<', '>']));
         }

@@ -120,7 +120,7 @@ mod tests {
     use crate::render::{Body, HeaderTemplate, UrlTemplate};
 
     #[test]
-    fn what_is_looked_for_in_every_case_is_needed() {
+    fn a_template_needs_a_commit_if_every_branch_uses_one() {
         let parameters =
             Parameters::compile([("sha", Some("{{commit revision}}")), ("own", Some("{{commit environment}}"))]).unwrap();
         for (source, needed) in [

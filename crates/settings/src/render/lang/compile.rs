@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn templates_render() {
+    fn each_template_renders_to_its_expected_text() {
         for (source, expected) in [
             ("", ""),
             ("{{status}} {{serial}} {{drifted}}", "Failed 1763711234567 false"),
@@ -464,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_in_every_branch() {
+    fn a_problem_is_reported_with_its_position_in_every_branch() {
         for (source, position, word) in [
             ("a\n {{typo}}", "line 2, column 2", "`typo`"),
             ("{{pipeline.nam}}", "line 1, column 1", "did you mean `pipeline.name`?"),
@@ -539,7 +539,7 @@ mod tests {
     }
 
     #[test]
-    fn all_problems_are_reported_each_once() {
+    fn all_problems_of_a_template_are_reported_once() {
         for (source, expected) in [
             (
                 "\"{{pipline.name}} {{revison}}\"",
@@ -637,7 +637,7 @@ mod tests {
     }
 
     #[test]
-    fn what_labels_have_a_part_in_is_not_final() {
+    fn an_error_that_depends_on_labels_is_not_final() {
         let commit = "`commit` found no";
         for (source, is_final) in [
             ("{{commit environment}}", true),
@@ -681,7 +681,7 @@ mod tests {
     }
 
     #[test]
-    fn branches_end_where_they_began_or_all_elsewhere() {
+    fn all_branches_of_a_block_must_end_in_the_same_context() {
         let json = |source: &str| {
             compile(source, EscapeContext::of_content_type("application/json").unwrap(), &Parameters::default())
         };

@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_left_out_comes_back_at_its_place() {
+    fn condensed_texts_are_restored_at_their_positions() {
         let long = "long text with\nlines é and more of it";
         let source = format!(" \n{long} \\\\{{{{a}}}}\n{long}\n{{{{b}}}} short {{{{c}}}}{long}");
         let tags: Vec<_> = ["{{a}}", "{{b}}", "{{c}}"].map(|tag| source.find(tag).unwrap()).into();
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn what_looks_like_a_mark_stays_what_it_is() {
+    fn a_text_that_looks_like_a_placeholder_is_unchanged() {
         let text = format!("{0}0{0} {1}", '\u{F0000}', "x".repeat(100));
         let whole = 0..text.len();
         let condensed = Condensed::new(&text, std::slice::from_ref(&whole));
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_parser_gets_grows_with_the_tags_and_not_with_the_text() {
+    fn the_condensed_source_grows_with_the_tags_and_not_with_the_text() {
         let short = |bytes: usize| {
             let source = format!("{{{{id}}}}{}", "x".repeat(bytes / 500)).repeat(500);
             let texts = crate::render::lang::limits::scan(&source).unwrap().texts;
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn short_texts_and_whitespace_stay() {
+    fn short_texts_and_whitespace_are_not_condensed() {
         let source = format!("{}{}", " \n".repeat(100), "x".repeat(SHORT));
         assert_eq!(Condensed::new(&source, std::slice::from_ref(&(0..source.len()))).source, source);
     }

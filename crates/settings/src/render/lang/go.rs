@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_template_of_go_shows_the_form_of_handlebars() {
+    fn the_error_of_a_go_template_shows_the_handlebars_form() {
         for (source, at, words) in [
             ("{{.app.metadata.name}} is synced", "line 1, column 1", "write a field as `{{target.app.name}}`;"),
             ("a\n {{ .app.status.sync.revision }}", "line 2, column 2", "`{{revision}}`"),
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn other_errors_stay_as_they_are() {
+    fn errors_of_other_templates_do_not_mention_go() {
         for (source, words) in [
             ("{{pipline.name}}", "did you mean `pipeline.name`?"),
             ("{{status", ""),

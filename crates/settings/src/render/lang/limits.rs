@@ -247,7 +247,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_ordinary_passes() {
+    fn ordinary_templates_are_accepted() {
         for source in [
             "",
             "plain } text }} with { braces",
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused_says_where_and_why() {
+    fn unsupported_syntax_is_refused_with_position_and_reason() {
         for (source, position, word) in [
             ("a\n {{{status}}}", "line 2, column 2", "json"),
             ("{{~{status}~}}", "line 1, column 1", "{{ }}"),
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn depth_is_bounded() {
+    fn the_nesting_of_blocks_and_calls_is_bounded() {
         let blocks = |n: usize| format!("{}{}", "{{#if drifted}}".repeat(n), "{{/if}}".repeat(n));
         assert!(scan(&blocks(16)).is_ok());
         assert!(scan(&blocks(17)).unwrap_err().to_string().contains("nested"));
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn size_is_bounded() {
+    fn the_size_and_the_number_of_tags_of_a_template_are_bounded() {
         assert!(scan(&"x".repeat(MAX_SOURCE)).is_ok());
         assert!(matches!(scan(&"x".repeat(MAX_SOURCE + 1)), Err(RenderError::TooLong(_))));
         assert!(scan(&"{{id}}".repeat(MAX_TAGS)).is_ok());
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn chains_are_outlined_in_the_order_of_their_blocks() {
+    fn else_if_chains_are_listed_in_the_order_of_their_blocks() {
         let outline =
             scan("{{#if a}}{{#if b}}{{else if c}}{{/if}}\n{{else unless d}}{{else}}{{/if}}{{#if e}}{{/if}}").unwrap();
         let expected = vec![vec![Position { line: 2, column: 1 }], vec![Position { line: 1, column: 19 }], vec![]];
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_are_outlined() {
+    fn texts_between_tags_are_listed() {
         let source = r"a{{b}}c \{{d}} \\{{e}} f{{! g }}";
         let outline = scan(source).unwrap();
         let texts: Vec<_> = outline.texts.into_iter().map(|at| &source[at]).collect();

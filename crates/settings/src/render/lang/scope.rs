@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn within_a_loop_this_is_the_entry() {
+    fn in_a_loop_this_is_the_entry_of_the_loop() {
         let none = Parameters::default();
         let mut scopes = Scopes::new(&ROOT, &none);
         scopes.enter_loop();
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn parameters_are_those_that_were_given() {
+    fn only_given_parameters_can_be_named() {
         let parameters = Parameters::compile([("channel", Some("#deploys")), ("owner", None)]).unwrap();
         let mut scopes = Scopes::new(&ROOT, &parameters);
         assert!(matches!(scopes.resolve("parameters"), Ok((_, Kind::Map))));

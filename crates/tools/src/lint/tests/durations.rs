@@ -65,7 +65,7 @@ fn places(says: &Value) -> Vec<(&'static str, Value)> {
 }
 
 #[test]
-fn a_duration_is_spelled_the_same_wherever_it_stands() {
+fn every_field_with_a_duration_accepts_the_same_notations() {
     for (field, good) in FIELDS {
         let sums = if good == "2h" { ["1h60m", "7200s", "7200000ms"] } else { ["9s1000ms", "10000ms", "0h10s"] };
         let bad = [

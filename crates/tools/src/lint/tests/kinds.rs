@@ -31,7 +31,7 @@ fn a_kind_or_a_path_that_is_not_read_is_reported() {
 }
 
 #[test]
-fn a_path_that_hides_what_is_tried_is_noted() {
+fn a_status_path_that_hides_the_attempted_revision_is_noted() {
     let deployment = "apiVersion: apps/v1, kind: Deployment";
     let application = "apiVersion: argoproj.io/v1alpha1, kind: Application";
     let flux = "apiVersion: kustomize.toolkit.fluxcd.io/v1, kind: Kustomization";

@@ -23,7 +23,7 @@ data:
 ";
 
 #[test]
-fn the_global_configuration_is_told_where_it_stands() {
+fn problems_of_the_global_configuration_are_reported_at_their_lines() {
     let found = lines(GLOBAL);
     for (found, expected) in found.iter().zip([
         "a.yaml:11: ConfigMap relaybook-config: defaults.endpoint.headers[X-A]: line 1, column 1: there is no field `nothing`",
@@ -93,7 +93,7 @@ fn the_global_configuration_may_be_a_file_of_its_own() {
 }
 
 #[test]
-fn what_lies_over_the_global_configuration_is_checked_with_it() {
+fn notifications_are_checked_together_with_the_global_configuration() {
     let global = "defaults: {endpoint: {url: 'https://example.com/'}}\nnotifications:\n- {name: other, namespaces: [x]}\n";
     let notification = "{apiVersion: relaybook.dev/v1alpha1, kind: Notification, metadata: {name: deploys}, spec: {triggers: [{type: \
                         Deployed}], template: {inline: {body: '{}'}}}}";
@@ -140,7 +140,7 @@ spec:
 }
 
 #[test]
-fn what_a_pipeline_lays_over_others_is_checked() {
+fn layers_of_a_pipeline_are_checked_with_their_notification() {
     let notification = "{apiVersion: relaybook.dev/v1alpha1, kind: Notification, metadata: {name: deploys}, spec: {triggers: [{type: \
                         Deployed}], endpoint: {url: 'https://example.com/', signing: {secretRef: {name: s}}}, template: {inline: {body: '{}'}}}}\n";
     let with = |own: &str, of_target: &str| report(&format!("{notification}{}", layered(own, of_target)));
@@ -168,7 +168,7 @@ fn what_a_pipeline_lays_over_others_is_checked() {
 }
 
 #[test]
-fn what_lies_beneath_and_is_not_there_is_noted() {
+fn a_missing_notification_below_a_layer_is_noted() {
     let part = report(&layered("endpoint: {timeout: 7h}", "triggers: []"));
     let note = "Pipeline default/shop: its layers for notification deploys were not checked: Notification default/deploys is not among the files";
     assert!(part.findings.is_empty() && part.notes == [note], "{part:?}");
@@ -194,7 +194,7 @@ fn what_lies_beneath_and_is_not_there_is_noted() {
 }
 
 #[test]
-fn a_commit_that_no_revision_names_is_missed() {
+fn a_notification_that_needs_a_commit_is_checked_against_the_kind_of_the_object() {
     let files = |kind: &str, more: &str| {
         format!(
             "apiVersion: relaybook.dev/v1alpha1

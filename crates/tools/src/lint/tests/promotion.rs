@@ -25,7 +25,7 @@ fn object(spec: &Value) -> Value {
 }
 
 #[test]
-fn only_the_approval_can_be_edited_and_only_once() {
+fn only_the_approval_can_be_edited_and_not_taken_back() {
     const EDITED: &str = "only spec.approved of a promotion can be edited; ";
     const TAKEN_BACK: &str = "an approval cannot be taken back; ";
     let (new, approved) = (spec(&json!({})), spec(&json!({"approved": true})));
@@ -90,7 +90,7 @@ fn a_promotion_in_a_file_is_checked_as_a_create() {
 }
 
 #[test]
-fn a_policy_is_checked_in_both_places() {
+fn a_promotion_policy_is_checked_in_pipeline_and_environment() {
     let notification = || json!({"strategy": {"notification": {}}});
     let with = |changes: Value| {
         let mut policy = notification();
@@ -150,7 +150,7 @@ fn of_strategy(strategy: &Value) -> Vec<Vec<String>> {
 }
 
 #[test]
-fn a_repository_is_checked_as_an_attempt_does() {
+fn a_repository_is_checked_by_the_rules_of_an_attempt() {
     let request = |changes: Value| {
         let mut of = json!({"type": "gitea", "url": "https://git.example.com/acme/deploy.git"});
         json_patch::merge(&mut of, &changes);

@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn what_shows_a_message_is_marked_and_all_else_is_refused() {
+    fn a_test_is_marked_for_message_templates_and_refused_for_others() {
         for name in Builtin::ALL {
             let decided = marked(&spec(json!({"builtin": name}), &["Deployed", "Failed"]));
             match effect(name) {
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn promotions_are_refused_and_a_template_of_a_user_has_only_the_header() {
+    fn tests_of_promotions_are_refused_and_own_templates_get_only_the_header() {
         let own = || json!({"inline": {"body": "{}"}});
         assert_eq!(marked(&spec(own(), &["Deployed"])), Ok(Marked::Header));
         assert_eq!(marked(&spec(json!({"configMapKeyRef": {"name": "a", "key": "b"}}), &[])), Ok(Marked::Header));
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_url_is_like_that_of_a_built_in_template_or_not() {
+    fn a_url_is_matched_with_the_paths_of_built_in_templates() {
         for (url, name) in [
             ("https://github.example.com/api/v3/repos/acme/shop/statuses/5f3d", Some(Builtin::GithubCommitStatus)),
             ("https://git.example.com/api/v1/repos/acme/shop/statuses/5f3d", Some(Builtin::GiteaCommitStatus)),
@@ -173,7 +173,7 @@ mod tests {
 
     /// The page about the audit page has the same table.
     #[test]
-    fn the_documentation_lists_each_template_where_it_belongs() {
+    fn the_documentation_lists_which_templates_can_be_tested() {
         let page = include_str!("../../../../../docs/page.md");
         let row = |begins: &str| page.lines().find(|line| line.starts_with(begins)).unwrap_or_else(|| panic!("{begins}"));
         let (sent, refused) = (row("| sent, marked"), row("| refused"));

@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn without_such_a_target_it_says_so() {
+    fn without_a_matching_target_or_trigger_the_error_says_so() {
         let nowhere = "Notification chat applies to no target of Pipeline team-a/shop; check";
         let none = "no trigger of Notification chat matches a sample for Pipeline team-a/shop; check";
         for (spec, words) in [
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn the_effective_settings_of_the_target_decide() {
+    fn the_effective_settings_decide_whether_a_test_is_refused() {
         let triggers = json!([{"type": "Deployed"}]);
         let error = sample(&json!({"triggers": triggers, "template": {"builtin": "pagerduty"}}), "chat", &Global::default());
         let error = error.unwrap_err();

@@ -99,7 +99,7 @@ fn a_test_of_each_built_in_template_is_refused_or_says_in_its_first_line_what_it
 }
 
 #[test]
-fn the_mark_is_there_whatever_the_headline_is() {
+fn a_test_is_marked_with_any_headline() {
     for (name, lines) in FIRST_LINES {
         let notification = parsed(&example(builtin(name)));
         for title in ["", "x".repeat(3000).as_str(), "Release"] {
@@ -123,7 +123,7 @@ fn the_mark_is_there_whatever_the_headline_is() {
 
 /// Users start from such copies, in which nothing names the built-in template any more.
 #[test]
-fn a_copy_of_a_template_that_does_something_is_refused_by_its_url() {
+fn a_copy_of_a_template_with_effects_is_refused_by_its_url() {
     // Nobody can know what the receivers of events do.
     let unknown = [Builtin::Generic, Builtin::Cloudevents, Builtin::Cdevents];
     for name in Builtin::ALL {

@@ -160,7 +160,7 @@ fn a_bundle_deployment_runs_its_commit_when_the_bundle_has_staged_it() {
 }
 
 #[test]
-fn a_label_is_believed_that_came_with_what_is_staged() {
+fn a_commit_label_is_confirmed_if_it_came_with_the_staged_content() {
     let is_confirmed = |before: Option<(&str, &str)>, origin: EventOrigin, (commit, staged): (&str, &str)| {
         let relation = |(commit, staged): (&str, &str)| {
             let seen = see(Some(&deployment(commit, staged, staged, staged)), None);
@@ -225,7 +225,7 @@ fn remembered(object: &DynamicObject, parts: &[&DynamicObject]) -> Vec<String> {
 }
 
 #[test]
-fn an_error_that_was_there_before_is_recognized_on_each_level() {
+fn an_earlier_error_is_recognized_in_a_bundle_and_in_its_deployments() {
     let entry = |words: &str| json!({"bundleState": "ErrApplied", "message": words});
     let failing = |generation: i64, count: i64, listed: &[&str], more: Value| {
         let listed: Vec<Value> =
@@ -294,7 +294,7 @@ fn the_error_of_a_job_or_of_the_targets_is_that_of_the_commit_before_until_it_ch
 }
 
 #[test]
-fn what_has_no_commit_is_known_by_its_chart_or_its_id() {
+fn a_deployment_without_a_commit_has_its_chart_version_or_id_as_revision() {
     let mut of_chart = deployment("", "s-1", "s-1", "s-1");
     assert_eq!(summary(&seen(&of_chart)), (Current, "1.0.0", "1.0.0"));
     of_chart.data["spec"]["stagedDeploymentID"] = json!("s-2");
@@ -316,7 +316,7 @@ fn summed(counts: Value, ready: &str, more: Value) -> Value {
 }
 
 #[test]
-fn a_bundle_and_a_cluster_count_their_deployments() {
+fn bundles_and_clusters_have_the_status_of_the_counts_of_their_deployments() {
     let listed = |state: &str, more: Value| {
         let entry = with(&json!({"bundleState": state, "name": "fleet-default/c1"}), more);
         summed(json!({"ready": 2, "notReady": 1, "nonReadyResources": [entry]}), "False", json!({}))
@@ -363,7 +363,7 @@ fn a_bundle_and_a_cluster_count_their_deployments() {
 }
 
 #[test]
-fn a_bundle_that_has_just_begun_is_not_ready_though_its_counts_are() {
+fn a_bundle_with_an_unfinished_rollout_is_in_progress_although_its_counts_are_ready() {
     for more in [
         json!({"unavailable": 1}),
         json!({"partitions": [{"unavailable": 0}, {"unavailable": 2}]}),
@@ -388,7 +388,7 @@ fn a_bundle_whose_clusters_cannot_be_determined_has_failed() {
 }
 
 #[test]
-fn a_bundle_is_known_by_its_commit_or_its_chart() {
+fn the_revision_of_a_bundle_is_its_commit_its_chart_version_or_its_hash() {
     let status = summed(json!({"ready": 3}), "True", json!({}));
     let spec = json!({"helm": {"version": "1.2.0"}});
     for (labels, want) in [
@@ -402,7 +402,7 @@ fn a_bundle_is_known_by_its_commit_or_its_chart() {
 }
 
 #[test]
-fn what_fleet_corrects_is_no_drift() {
+fn modified_resources_are_no_drift_if_fleet_corrects_them() {
     let modified = summed(json!({"ready": 2, "modified": 1}), "False", json!({}));
     let deployed = json!({"appliedDeploymentID": "s-1", "ready": true, "nonModified": false});
     for (enabled, drifted) in [(true, false), (false, true)] {
@@ -473,7 +473,7 @@ fn a_repository_is_at_a_commit_when_all_of_its_bundles_are() {
 }
 
 #[test]
-fn what_a_repository_says_of_itself_goes_before_its_bundles() {
+fn problems_of_a_repository_itself_take_precedence_over_its_bundles() {
     let condition = |type_: &str, status: &str| json!({"conditions": [says(type_, status, "words")]});
     let fits = bundle("a", "c2", json!({}));
     for (name, more, want) in [
@@ -604,7 +604,7 @@ fn fleet_0_16_and_0_17_are_read_alike() {
 }
 
 #[test]
-fn a_path_overrides_the_revision_of_a_whole() {
+fn a_revision_path_overrides_the_revision_of_a_parent() {
     let [fits, old] = ["c2", "c1"].map(|commit| bundle("a", commit, json!({})));
     let parent = git_repo("c2", json!({"display": {"state": "x"}}));
     for (path, part, want) in [

@@ -72,7 +72,7 @@ fn said(status: &PipelineStatus) -> (String, String) {
 }
 
 #[test]
-fn ready_by_table() {
+fn the_ready_condition_names_missing_and_unobserved_targets() {
     use Status::{Current, Failed, NotFound, Unknown};
     let absent = |i| format!("target prod/c/n{i}: Deployment web does not exist in namespace n{i}");
     for (statuses, similar, reason, message) in [
@@ -186,7 +186,7 @@ fn dropped_changes_are_announced_when_they_are_dropped() {
 }
 
 #[test]
-fn what_is_wrong_with_the_keys_of_hooks_is_announced_once() {
+fn a_problem_with_the_keys_of_hooks_is_announced_once() {
     let with = |message: Option<&str>| {
         let mut pipeline = says(1, ConditionStatus::True, "Observed", "all");
         if let Some(message) = message {

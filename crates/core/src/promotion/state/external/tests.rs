@@ -195,7 +195,7 @@ fn an_attempt_starts_after_its_record_and_one_of_another_process_is_recorded_aga
 }
 
 #[test]
-fn a_running_attempt_decides_nothing() {
+fn nothing_is_decided_while_an_attempt_runs() {
     let running = Progress { is_running: true, ..Progress::default() };
     let moved = observes(|all| all[STAGING] = environment("staging", "3", 30));
     let runs = observes(|all| all[PROD] = environment("prod", "2", 0));
@@ -207,7 +207,7 @@ fn a_running_attempt_decides_nothing() {
 }
 
 #[test]
-fn a_result_leads_to_its_phase() {
+fn each_result_of_an_attempt_leads_to_its_phase() {
     let moved = observes(|all| all[STAGING] = environment("staging", "3", 30));
     for (what, result, expected) in [
         ("pushed", Ok(Found::Pushed(commit())), "Merged Pushed 2"),
@@ -282,7 +282,7 @@ fn the_waits_double_up_to_the_longest_one_and_are_spread() {
 }
 
 #[test]
-fn a_problem_that_lasts_is_given_up() {
+fn a_promotion_with_a_lasting_problem_fails() {
     let aged = declares(|policy| policy.retry = Some(PromotionRetry { max_age: Some("1h".into()), ..Default::default() }));
     let can_be_open = format!("it answers 502; a pull request of branch {} can be open", branches(&requested())[0]);
     let aged_words = format!("given up after 1h: {can_be_open}");
@@ -373,7 +373,7 @@ fn a_promotion_that_is_not_needed_closes_its_pull_request_first() {
 }
 
 #[test]
-fn a_withdrawal_ends_as_the_forge_answers() {
+fn the_answer_of_the_forge_decides_how_a_withdrawal_ends() {
     let gone = Ok(Found::Nothing);
     let left = "staging has come to run 3; its pull request could not be closed: it answers 502; close it";
     for (what, number, result, phase, message) in [
@@ -479,7 +479,7 @@ fn a_promotion_whose_environment_runs_the_revision_is_checked_once_more() {
 }
 
 #[test]
-fn what_is_declared_waits_for_the_environment() {
+fn a_merged_revision_waits_for_the_environment_until_the_timeout() {
     let merged = edited(&by(by_pull_request(), &[Requested, Merged], reason::MERGED), |status| {
         status.message = "waits".into();
         status.steps[1].message = "waits".into();
@@ -600,7 +600,7 @@ fn an_open_pull_request_is_checked_when_it_is_due() {
 }
 
 #[test]
-fn checks_that_fail_become_rare() {
+fn failing_checks_are_repeated_after_growing_intervals() {
     let shown = edited(&opened(), |status| (status.reason, status.message) = ("ForgeError".into(), "it answers 502".into()));
     for (what, failures, lasts, interval, expected) in [
         ("once", 1, Lasts::Until(None), 60, 260),
@@ -634,7 +634,7 @@ fn no_step_of_an_attempt_is_dropped_before_it_is_in_the_log() {
 }
 
 #[test]
-fn without_a_pipeline_the_pull_request_is_left_as_it_is() {
+fn a_deleted_pipeline_withdraws_promotions_and_leaves_pull_requests_unchanged() {
     for promotion in [requested(), opened(), withdrawing(2)] {
         let Next::Write(status) = next_without_pipeline(&promotion, at(200)) else { panic!("nothing is written") };
         assert_eq!((status.phase, status.reason.as_str()), (Some(Withdrawn), "PipelineGone"));

@@ -231,7 +231,7 @@ fn live<'a>(whole: &'a ChangeLog, ordering: Ordering, passes: &[(i64, u8, Option
 proptest! {
     /// The deliveries and their places are the same, no matter in which parts the log is read, and where the process restarts.
     #[test]
-    fn the_result_does_not_depend_on_how_the_log_is_read(steps in steps(), passes in passes()) {
+    fn deliveries_do_not_depend_on_the_parts_in_which_the_log_is_read(steps in steps(), passes in passes()) {
         let whole = log(&steps);
         let life = live(&whole, Ordering::Target, &passes, false);
         prop_assert_eq!(&life.created, &expected(&whole));
@@ -245,7 +245,7 @@ proptest! {
 
     /// Rejected creates only delay their deliveries. Nothing is lost or out of order.
     #[test]
-    fn a_refused_create_keeps_its_timer(steps in steps(), passes in passes()) {
+    fn refused_creates_lose_no_delivery_of_a_timer(steps in steps(), passes in passes()) {
         let whole = log(&steps);
         for ordering in [Ordering::Target, Ordering::Pipeline] {
             let life = live(&whole, ordering, &passes, true);
@@ -277,7 +277,7 @@ fn an_edit_of_the_trigger_applies_to_running_timers() {
 }
 
 #[test]
-fn without_a_time_it_is_due_at_once_and_without_its_change_it_is_forgotten() {
+fn a_timer_without_a_delay_fires_at_once_and_one_without_its_change_is_dropped() {
     let whole = log(&[(0, 0, true, false), (100, 1, false, true)]);
     let mut life = Life::new(&whole, Ordering::Target);
     life.pass(1_000_600, None);
@@ -292,7 +292,7 @@ fn without_a_time_it_is_due_at_once_and_without_its_change_it_is_forgotten() {
 }
 
 #[test]
-fn a_change_waits_for_a_clock_that_may_be_due_before_it() {
+fn a_change_waits_for_a_timer_that_may_be_due_before_it() {
     let whole = log(&[(0, 0, true, false), (2100, 1, true, false), (0, 2, true, false)]);
     let mut life = Life::new(&whole, Ordering::Target);
     let derived = life.pass(1_002_500, None);
@@ -338,7 +338,7 @@ fn a_timer_waits_for_changes_that_are_held() {
 }
 
 #[test]
-fn a_change_from_the_future_is_counted_from_now() {
+fn the_timer_of_a_change_from_the_future_starts_now() {
     let hour = 3_600_000;
     for ended in [false, true] {
         let whole = log(&[(hour, 0, true, false), (1000, usize::from(!ended), false, true)]);
@@ -366,7 +366,7 @@ fn a_change_from_the_future_is_counted_from_now() {
 }
 
 #[test]
-fn a_state_that_was_replaced_without_a_word_is_not_reported() {
+fn the_timer_of_a_silently_replaced_state_does_not_fire() {
     let whole = log(&[(0, 0, true, false), (0, 1, true, false)]);
     let mut life = Life::new(&whole, Ordering::Target);
     assert_eq!(life.pass(1_000_400, None).armed.len(), 2);

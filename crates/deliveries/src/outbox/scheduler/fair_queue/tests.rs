@@ -18,7 +18,7 @@ fn refused(fair_queue: &mut FairQueue, turn: &Turn, now: Instant, seconds: u64) 
 }
 
 #[test]
-fn hung_origins_leave_room() {
+fn hung_origins_leave_workers_for_an_origin_that_answers() {
     let (mut fair_queue, now) = (FairQueue::new(64), Instant::now());
     for hung in ["x", "y", "z"] {
         (0..100).for_each(|n| fair_queue.ready(hung, lane("a", n), now));
@@ -70,7 +70,7 @@ fn a_namespace_with_many_hung_origins_leaves_room_for_others() {
 }
 
 #[test]
-fn an_origin_that_answers_earns_its_share_and_no_more() {
+fn an_origin_that_answers_earns_half_of_the_workers_and_no_more() {
     let (mut fair_queue, now) = (FairQueue::new(40), Instant::now());
     (0..400).for_each(|n| fair_queue.ready("fine", lane("a", n), now));
     for _ in 0..100 {
@@ -149,7 +149,7 @@ fn a_prompt_answer_counts_for_an_hour() {
 }
 
 #[test]
-fn what_was_learned_outlasts_the_longest_gap_between_two_attempts() {
+fn a_reduced_limit_outlasts_the_longest_time_between_two_attempts() {
     let (mut fair_queue, now) = (FairQueue::new(64), Instant::now());
     fair_queue.ready("x", lane("a", 0), now);
     let turn = fair_queue.next(now).unwrap();
@@ -165,7 +165,7 @@ fn what_was_learned_outlasts_the_longest_gap_between_two_attempts() {
 }
 
 #[test]
-fn origins_take_turns_and_lanes_keep_theirs() {
+fn origins_alternate_and_lanes_of_one_origin_keep_their_order() {
     let (mut fair_queue, now) = (FairQueue::new(24), Instant::now());
     for n in 0..3 {
         fair_queue.ready("a", lane("n", n), now);
@@ -183,7 +183,7 @@ fn origins_take_turns_and_lanes_keep_theirs() {
 }
 
 #[test]
-fn a_notification_with_many_lanes_does_not_stand_before_another() {
+fn a_notification_with_many_lanes_does_not_delay_another_notification() {
     let (mut fair_queue, now) = (FairQueue::new(4), Instant::now());
     (0..1000).for_each(|n| fair_queue.ready("forge", lane("many", n), now));
     fair_queue.ready("forge", lane("one", 0), now);
@@ -192,7 +192,7 @@ fn a_notification_with_many_lanes_does_not_stand_before_another() {
 }
 
 #[test]
-fn one_that_is_set_up_badly_leaves_others_at_its_origin_alone() {
+fn a_failing_notification_leaves_workers_for_others_at_the_same_origin() {
     let (mut fair_queue, now) = (FairQueue::new(64), Instant::now());
     (0..100).for_each(|n| fair_queue.ready("forge", lane("bad", n), now));
     for _ in 0..20 {
@@ -206,7 +206,7 @@ fn one_that_is_set_up_badly_leaves_others_at_its_origin_alone() {
 }
 
 #[test]
-fn an_origin_that_is_not_there_is_probed_by_one_lane_at_a_time() {
+fn an_unreachable_origin_is_probed_by_one_lane_at_a_time() {
     let (mut fair_queue, now) = (FairQueue::new(64), Instant::now());
     (0..20).for_each(|n| fair_queue.ready("x", lane("a", n), now));
     let begun = take(&mut fair_queue, now);
@@ -266,7 +266,7 @@ fn a_lane_that_reaches_an_origin_frees_all_that_wait_for_it() {
 }
 
 #[test]
-fn failures_that_an_answer_comes_between_are_not_in_a_row() {
+fn failures_with_an_answer_between_them_do_not_make_an_origin_unreachable() {
     let (mut fair_queue, now) = (FairQueue::new(64), Instant::now());
     (0..9).for_each(|n| fair_queue.ready("x", lane("a", n), now));
     for n in 0..9 {
@@ -281,7 +281,7 @@ fn failures_that_an_answer_comes_between_are_not_in_a_row() {
 }
 
 #[test]
-fn what_cannot_be_begun_is_first_again() {
+fn a_lane_that_was_put_back_is_the_next_one() {
     let (mut fair_queue, now) = (FairQueue::new(64), Instant::now());
     fair_queue.ready("x", lane("a", 1), now);
     fair_queue.ready("x", lane("a", 2), now);
@@ -299,7 +299,7 @@ mod many {
     proptest! {
         /// In any order of steps, no lane is lost, none is taken twice, and the counts are right.
         #[test]
-        fn every_lane_has_its_turn(steps in prop::collection::vec((0u8..6, 0usize..3, 0usize..3, 0u64..40), 1..300)) {
+        fn no_lane_is_lost_or_taken_twice(steps in prop::collection::vec((0u8..6, 0usize..3, 0usize..3, 0u64..40), 1..300)) {
             let mut fair_queue = FairQueue::new(8);
             let mut now = Instant::now();
             let (mut waiting, mut held): (usize, Vec<Turn>) = (0, Vec::new());

@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn the_patch_takes_away_what_is_no_longer_so() {
+    fn the_patch_removes_fields_that_are_no_longer_set() {
         let before = DeliveryStatus { reason: Some("SecretMissing".into()), attempts: 1, ..DeliveryStatus::default() };
         let after = DeliveryStatus { attempts: 2, status_code: Some(200), ..DeliveryStatus::default() };
         let expected =

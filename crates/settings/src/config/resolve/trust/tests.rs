@@ -40,7 +40,7 @@ fn with_token(url: &str) -> Value {
 }
 
 #[test]
-fn credentials_do_not_go_where_a_more_specific_layer_leads() {
+fn credentials_are_not_sent_to_an_origin_of_a_more_specific_layer() {
     let api = "https://api.example.com/a";
     let from = json!({"secretKeyRef": {"name": "chat", "key": "url"}});
     let ca = json!({"configMapKeyRef": {"name": "ca", "key": "ca.crt"}});
@@ -100,7 +100,7 @@ fn credentials_do_not_go_where_a_more_specific_layer_leads() {
 }
 
 #[test]
-fn what_is_harmless_is_let_through() {
+fn layers_that_keep_the_origin_of_credentials_are_accepted() {
     let api = "https://api.example.com/a";
     for (what, layers) in [
         ("one layer", vec![with_token(api)]),
@@ -150,7 +150,7 @@ fn of_secret(name: &str, key: &str) -> Value {
 }
 
 #[test]
-fn no_team_leads_credentials_of_the_global_configuration_away() {
+fn no_team_redirects_credentials_of_the_global_configuration() {
     let (api, evil) = ("https://api.example.com/a", "https://evil.net/a");
     let from = of_secret("chat", "url");
     let ca = json!({"configMapKeyRef": {"name": "ca", "key": "ca.crt"}});
@@ -221,7 +221,7 @@ fn no_team_leads_credentials_of_the_global_configuration_away() {
 }
 
 #[test]
-fn a_team_may_do_what_leads_nowhere_else() {
+fn a_team_may_change_settings_that_keep_the_destination_of_credentials() {
     let api = "https://api.example.com/a";
     let url = |url: &str| endpoint(json!({ "url": url }));
     let global = |layer: Value| (Source::Global, layer);

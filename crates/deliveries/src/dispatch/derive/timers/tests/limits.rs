@@ -18,7 +18,7 @@ fn with_limit(
 }
 
 #[test]
-fn only_so_many_run_at_once() {
+fn the_number_of_running_timers_is_limited() {
     let whole = log(&[(0, 0, true, false), (0, 1, true, false), (0, 2, true, false), (0, 0, true, true)]);
     let derived = with_limit(&whole, (1_000_000, 100), &[], 2, &triggers("2s"));
     assert_eq!((derived.reached, derived.armed.len(), derived.next), (102, 2, Some(Duration::from_millis(2500))));
@@ -32,7 +32,7 @@ fn only_so_many_run_at_once() {
 }
 
 #[test]
-fn what_is_due_makes_room_when_it_is_recorded() {
+fn a_timer_that_has_fired_frees_its_place_only_when_it_is_recorded() {
     let (first, both) = (log(&[(0, 0, true, false)]), log(&[(0, 0, true, false), (3000, 1, true, false)]));
     let armed = with_limit(&first, (1_000_000, 100), &[], 1, &triggers("2s")).armed;
     let derived = with_limit(&both, (1_010_000, 101), &armed, 1, &triggers("2s"));
@@ -40,7 +40,7 @@ fn what_is_due_makes_room_when_it_is_recorded() {
 }
 
 #[test]
-fn what_has_ended_takes_no_place() {
+fn a_timer_whose_state_has_ended_takes_no_place() {
     let whole = log(&[(0, 0, true, false), (0, 1, true, false), (100, 0, false, false)]);
     let derived = with_limit(&whole, (1_000_000, 100), &[], 1, &triggers("2s"));
     assert_eq!((derived.timer_limit_reached, derived.reached, derived.armed[0].serial), (false, 103, 102));
@@ -53,7 +53,7 @@ proptest! {
     /// The total number of timers is bounded, however many notifications there are. A notification can use the part that another one
     /// leaves.
     #[test]
-    fn the_bound_holds_within_a_pass(wanted in prop::collection::vec((0usize..700, 0usize..700), 1..6)) {
+    fn the_total_number_of_timers_is_bounded_within_a_pass(wanted in prop::collection::vec((0usize..700, 0usize..700), 1..6)) {
         let before: Vec<_> = wanted.iter().scan(MOST, |left, (running, _)| {
             let running = (*running).min(*left);
             *left -= running;

@@ -44,7 +44,7 @@ fn places(tag: &str) -> Vec<(&'static str, Value)> {
 }
 
 #[test]
-fn no_template_of_a_team_names_a_parameter_of_the_platform() {
+fn a_template_of_a_team_cannot_name_a_parameter_of_the_platform() {
     let team = [
         Source::Notification,
         Source::Pipeline,
@@ -95,7 +95,7 @@ fn no_template_of_a_team_names_a_parameter_of_the_platform() {
 }
 
 #[test]
-fn a_parameter_that_is_shared_or_ones_own_is_seen() {
+fn a_template_sees_shared_and_own_parameters() {
     let body = |tag: &str| json!({"template": {"inline": {"body": format!("\"{tag}\"")}}});
     let own = || json!({"template": {"parameters": {"routingKey": "mine"}}});
     let shared = || platform(&json!({"shareParameters": true}));
