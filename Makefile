@@ -170,7 +170,7 @@ rules: $(PROMTOOL) ## Check when each alert fires, and that each query of the da
 	$(PROMTOOL) test rules "$$work/dashboard.yaml"
 
 # Tests that together make every kind of call. All tests would need 35 minutes.
-CALLS := order:: promotions::once promotions::ended::the_newest pull_requests::once recover:: redeliver:: retention:: global:: layers::lives replicas::one clusters::references remote::kinds sets::followed::follow sets::a_pipeline
+CALLS := order:: promotions::once promotions::ended::the_newest pull_requests::once recover:: redeliver:: retention:: global_config:: layers::recreated replicas::one clusters::references remote::kinds sets::followed::follow sets::a_pipeline
 
 # `ci` has the stages that most changes can break. `full` also has those that build the program in other ways, or need other permissions.
 # `nightly` has the stages that need hours.
@@ -205,7 +205,7 @@ reference: ## Generate the tables of docs/api.md and docs/reference from the typ
 
 .PHONY: recorded
 recorded: assets ## Record the metrics with which `make rules` evaluates the dashboard
-	RELAYBOOK_RECORD=write $(CARGO) test $(LOCKED) --test it -- watched::queried
+	RELAYBOOK_RECORD=write $(CARGO) test $(LOCKED) --test it -- monitoring::queried
 
 .PHONY: chart
 chart: ## Generate the generated parts of charts/relaybook, and deploy/kustomize

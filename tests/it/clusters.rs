@@ -3,7 +3,7 @@
 
 mod kinds;
 mod parts;
-mod reach;
+mod reachability;
 mod references;
 mod rights;
 

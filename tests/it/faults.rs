@@ -1,18 +1,18 @@
 //! Tests faults between Relaybook and the API server: calls and answers that are lost, late or refused, an API server that is unreachable,
 //! and a process that is killed in between.
 
-mod crowd;
-mod cut;
 mod direct;
 mod kills;
 mod late;
+mod long_outage;
 mod lost;
+mod many_changes;
 mod namespaces;
 mod proxy;
-mod reach;
 mod refused;
 mod rights;
 mod slow;
+mod unreachable;
 
 use futures::future::join_all;
 use relaybook_api::Delivery;

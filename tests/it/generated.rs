@@ -6,9 +6,9 @@ mod kills;
 mod kinds;
 mod offline;
 mod recorded;
+mod selections;
 mod takeover;
 mod tenants;
-mod whole;
 
 use k8s_openapi::api::apps::v1::Deployment;
 use relaybook_api::Pipeline;

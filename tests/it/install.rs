@@ -13,14 +13,14 @@ use crate::support::chart::{self, Release};
 use crate::support::control_plane::{self, ControlPlane};
 
 mod admitted;
+mod calls;
 mod checked;
 mod documented;
+mod kustomize;
 mod lifecycle;
-mod lives;
 mod people;
 mod policy;
 mod rights;
-mod same;
 mod tables;
 mod values;
 

@@ -4,8 +4,8 @@
 mod budget;
 mod edits;
 mod folded;
-mod lives;
 mod namespace;
+mod recreated;
 mod schema;
 mod storm;
 mod trouble;

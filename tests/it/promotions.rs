@@ -9,13 +9,13 @@ mod ended;
 mod faults;
 mod forged;
 mod frozen;
+mod incomplete;
 mod once;
 mod people;
 mod quiet;
 mod slow;
 mod soak;
 mod steps;
-mod unsure;
 
 use k8s_openapi::api::events::v1::Event;
 use kube::api::ListParams;

@@ -1,11 +1,10 @@
 //! Tests promotions by commit and by pull request, at a real Gitea: what is pushed and opened, what people do with it, and what becomes of the
 //! promotion. Each test ends with the oracle, and with the pull requests, branches and commits that must exist, and no others.
 
-mod behind;
-mod beside;
+mod behind_proxy;
 mod commits;
+mod contents;
 mod edited;
-mod edits;
 mod exact;
 mod fair;
 mod found;
@@ -13,15 +12,16 @@ mod frozen;
 mod hang;
 mod hooks;
 mod hostile;
-mod kept;
+mod kept_open;
 mod killed;
 mod large;
 mod lost;
 mod once;
-mod own;
+mod own_commits;
 mod people;
 mod refused;
 mod replaced;
+mod shared_file;
 mod trouble;
 
 use relaybook_api::promotion::Phase;

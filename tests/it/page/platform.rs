@@ -6,7 +6,7 @@ use relaybook_api::{Delivery, Outcome, Pipeline};
 use serde_json::json;
 
 use super::person::{OwnPage, ask, token};
-use crate::global::{Stage, everywhere};
+use crate::global_config::{Stage, everywhere};
 use crate::support::own_page;
 use crate::support::relaybook::Options;
 use crate::support::{Receiver, Relaybook, Reply, eventually};

@@ -6,7 +6,7 @@ use futures::future::join_all;
 use relaybook_api::promotion::Phase;
 use serde_json::{Value, json};
 
-use super::behind::soon;
+use super::behind_proxy::soon;
 use crate::support::forge_proxy::{Asked, ForgeProxy, Trouble};
 use crate::support::git::GitServer;
 use crate::support::receiver::Gate;

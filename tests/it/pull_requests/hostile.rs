@@ -8,7 +8,7 @@ use relaybook_core::promotion::names;
 use relaybook_forge::text;
 use serde_json::{Value, json};
 
-use super::edits::promoted;
+use super::contents::promoted;
 use super::exact::Opened;
 use super::{FILE, Stage, release};
 use crate::support::eventually;

@@ -2,9 +2,9 @@
 //!
 //! The tests generate any layers that a platform team, a team and the team of its layer namespace can write, each in its namespace.
 
+mod equivalence;
 mod hidden;
 mod places;
-mod same;
 
 use std::sync::Arc;
 

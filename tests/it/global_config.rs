@@ -1,12 +1,12 @@
 //! Tests the global configuration: its defaults and notifications for all namespaces, and what happens when it is edited, invalid or
 //! deleted.
 
-mod attacks;
 mod broken;
 mod edits;
-mod kept;
+mod faults;
 mod last_sent;
-mod lives;
+mod layers;
+mod most_specific;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::api::events::v1::Event;
