@@ -111,7 +111,7 @@ impl World {
     }
 
     /// Applies these observations as the pipeline controller does, and writes the log.
-    fn look(&mut self, said: &[(usize, Observation)]) {
+    fn reconcile(&mut self, said: &[(usize, Observation)]) {
         let (now, since) = (at(self.now), 0);
         for (target, obs) in said {
             match settle(self.settled[*target].as_ref(), obs, "r", since) {
@@ -197,9 +197,9 @@ proptest! {
             match step {
                 Step::Say(target, obs) => said.push((target, obs)),
                 Step::Look => {
-                    all.look(&said);
+                    all.reconcile(&said);
                     for one_of_them in said.drain(..) {
-                        one.look(&[one_of_them]);
+                        one.reconcile(&[one_of_them]);
                         one.pass();
                         one.persist();
                     }

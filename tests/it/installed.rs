@@ -37,14 +37,14 @@ async fn put(world: &World, crd: &CustomResourceDefinition) {
 /// Waits until no CRD has a name with this end. After a failed deletion the API server waits up to five minutes, unless the CRD
 /// changes.
 async fn no_definitions(api: &Api<CustomResourceDefinition>, end: &str) {
-    let mut looks = 0;
+    let mut tries = 0;
     eventually("the CRDs are gone with all their objects", async || {
-        looks += 1;
+        tries += 1;
         let all = api.list(&ListParams::default()).await.map_err(|e| e.to_string())?;
         let names: Vec<_> = all.iter().map(ResourceExt::name_any).filter(|name| name.ends_with(end)).collect();
         // A second or so after the one before, because a deletion fails if the CRD changes meanwhile.
-        for name in names.iter().filter(|_| looks % 10 == 0) {
-            let patch = Patch::Merge(json!({"metadata": {"annotations": {"looks": looks.to_string()}}}));
+        for name in names.iter().filter(|_| tries % 10 == 0) {
+            let patch = Patch::Merge(json!({"metadata": {"annotations": {"tries": tries.to_string()}}}));
             // It may be gone by now.
             let _ = api.patch_metadata(name, &PatchParams::default(), &patch).await;
         }

@@ -53,7 +53,7 @@ async fn a_thousand_hooks_cause_one_write_in_five_seconds() {
         Err(format!("{:?}", post(hooks, &path, &headers, body).await))
     })
     .await;
-    let looked = promotion.metadata.annotations.clone().unwrap()["relaybook.dev/look"].clone();
+    let first = promotion.metadata.annotations.clone().unwrap()["relaybook.dev/look"].clone();
     let count = writes().await;
     assert!((1.0..=most()).contains(&count), "{count}");
     assert_eq!((promotion.status.unwrap().phase, promotion.spec.approved), (Some(Phase::Pending), false));
@@ -67,7 +67,7 @@ async fn a_thousand_hooks_cause_one_write_in_five_seconds() {
     eventually("a later look is written", async || {
         let answer = post(hooks, &path, &headers, body).await;
         let now = stage.promotion(&waiting.promotion).await.metadata.annotations.unwrap()["relaybook.dev/look"].clone();
-        if now > looked { Ok(()) } else { Err(format!("{now} {answer:?}")) }
+        if now > first { Ok(()) } else { Err(format!("{now} {answer:?}")) }
     })
     .await;
     // The key of approvals cannot ask for a look.

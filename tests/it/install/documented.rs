@@ -191,8 +191,8 @@ async fn quick_start(terminal: &Terminal, world: &World, receiver: &Receiver) {
     let manifests = page.block("kind: Pipeline");
     assert_eq!(file.split_once('\n').map(|(_, manifests)| manifests.trim()), Some(manifests.trim()));
     terminal.run(page.block("kubectl apply -f")).await;
-    let looked = terminal.run(page.block("relaybook explain")).await;
-    assert!(looked.contains("podinfo: Deployed in prod") && looked.contains("# chat for prod/"), "{looked}");
+    let shown = terminal.run(page.block("relaybook explain")).await;
+    assert!(shown.contains("podinfo: Deployed in prod") && shown.contains("# chat for prod/"), "{shown}");
     assert!(receiver.log().is_empty() && world.deliveries().await.is_empty(), "nothing is sent and nothing is listed");
 
     let changed = terminal.run(page.block("kubectl set image")).await;

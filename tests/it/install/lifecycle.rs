@@ -47,14 +47,14 @@ impl Stage {
 
     /// Waits until all CRDs are deleted. After a failed deletion the API server waits up to five minutes, unless the CRD changes.
     async fn no_definitions(&self) {
-        let mut looks = 0;
+        let mut tries = 0;
         eventually("the CRDs are deleted", async || {
-            looks += 1;
+            tries += 1;
             let all = self.crds().list(&ListParams::default()).await.map_err(|e| e.to_string())?;
             let names: Vec<_> = all.iter().map(kube::ResourceExt::name_any).collect();
             // A second or so after the one before, because a deletion fails if the CRD changes meanwhile.
-            for name in names.iter().filter(|_| looks % 10 == 0) {
-                let patch = Patch::Merge(json!({"metadata": {"annotations": {"looks": looks.to_string()}}}));
+            for name in names.iter().filter(|_| tries % 10 == 0) {
+                let patch = Patch::Merge(json!({"metadata": {"annotations": {"tries": tries.to_string()}}}));
                 // It may be gone by now.
                 let _ = self.crds().patch_metadata(name, &PatchParams::default(), &patch).await;
             }
@@ -174,10 +174,10 @@ async fn helm_upgrades_an_older_version_and_uninstalls_it() {
     let notes = stage.must(&["install", "relaybook", "charts/relaybook", "--set", IMAGE]);
     assert_eq!(world.get_pipeline("shop").await.uid(), uid);
     assert!(notes.contains("\nhelm test relaybook -n relaybook-system\n"), "{notes}");
-    let [pipeline, notification, look] = &commands(&notes)[..] else { panic!("not three commands: {notes}") };
+    let [pipeline, notification, status] = &commands(&notes)[..] else { panic!("not three commands: {notes}") };
     stage.shell(pipeline);
     stage.shell(notification);
-    let seen = stage.shell(look);
+    let seen = stage.shell(status);
     assert!(seen.contains("pipeline.relaybook.dev/web") && seen.contains("notification.relaybook.dev/chat"), "{seen}");
     stage.must(&["upgrade", "relaybook", "charts/relaybook", "--set", IMAGE, "--set", "crds.keep=false"]);
     stage.must(&["uninstall", "relaybook"]);

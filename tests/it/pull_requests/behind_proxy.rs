@@ -73,7 +73,7 @@ impl Stage {
     pub(super) async fn finish(&self, what: &str) {
         let (promotion, number) = self.opened_number(what).await;
         self.merge(number).await;
-        self.look(&promotion).await;
+        self.check_now(&promotion).await;
         self.phase(what, Phase::Merged).await;
         self.roll_out(what).await;
     }

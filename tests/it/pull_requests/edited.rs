@@ -21,7 +21,7 @@ async fn a_pull_request_with_another_title_and_description_is_still_followed() {
     world.runs("web/dev", "2").await;
     let two = stage.opened("web/prod 2").await;
     repository.edit(two.number, rewritten.clone()).await;
-    stage.look(&two.promotion).await;
+    stage.check_now(&two.promotion).await;
     world.runs("web/dev", "3").await;
     let three = stage.opened("web/prod 3").await;
     world.promotion("web/prod 2", is_for(Phase::Withdrawn, "Superseded")).await;
@@ -29,11 +29,11 @@ async fn a_pull_request_with_another_title_and_description_is_still_followed() {
     repository.edit(three.number, rewritten).await;
     relaybook.restart().await;
     world.settled().await;
-    stage.look(&three.promotion).await;
+    stage.check_now(&three.promotion).await;
     stage.fence("web").await;
     stage.phase("web/prod 3", Phase::Open).await;
     repository.merge(three.number, Style::Merge).await;
-    stage.look(&three.promotion).await;
+    stage.check_now(&three.promotion).await;
     stage.phase("web/prod 3", Phase::Merged).await;
     stage.fence("web").await;
     let pulls = [(two.branch.as_str(), "closed"), (&three.branch, "merged")];
@@ -51,7 +51,7 @@ async fn a_retry_takes_over_a_pull_request_that_a_person_opened_again() {
     world.runs("web/dev", "2").await;
     let two = stage.opened("web/prod 2").await;
     repository.close(two.number).await;
-    stage.look(&two.promotion).await;
+    stage.check_now(&two.promotion).await;
     stage.phase("web/prod 2", Phase::Closed).await;
     repository.reopen(two.number).await;
     let again = Opened::of(stage.retry("web/prod 2", "1", Phase::Open).await);

@@ -46,23 +46,23 @@ impl Stage {
     }
 
     /// Makes Relaybook check a pull request now.
-    pub(super) async fn look(&self, promotion: &Promotion) {
+    pub(super) async fn check_now(&self, promotion: &Promotion) {
         self.world.annotate_promotion(promotion, LOOK, &format!("{:x}", fastrand::u64(..))).await;
     }
 
     /// Makes Relaybook check a pull request until its promotion, written as `PIPELINE/ENVIRONMENT REVISION`, is as expected. Gitea compares the
     /// branches in the background, so one check can be too early.
-    pub(super) async fn look_until(
+    pub(super) async fn check_until(
         &self,
         promotion: &Promotion,
         what: &str,
         holds: impl Fn(&Promotion) -> bool,
     ) -> Promotion {
-        let mut looked: Option<Instant> = None;
+        let mut checked: Option<Instant> = None;
         eventually(&format!("promotion {what}"), async || {
-            if looked.is_none_or(|looked| looked.elapsed() > AGAIN) {
-                looked = Some(Instant::now());
-                self.look(promotion).await;
+            if checked.is_none_or(|checked| checked.elapsed() > AGAIN) {
+                checked = Some(Instant::now());
+                self.check_now(promotion).await;
             }
             let found = self.world.promotion(what, |_| true).await;
             if holds(&found) { Ok(found) } else { Err(format!("{:#?}", found.status)) }

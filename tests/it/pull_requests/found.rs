@@ -174,7 +174,7 @@ async fn a_pull_request_from_a_fork_is_never_taken_for_our_own() {
     let ours = stage.opened("web/prod 2").await;
     assert_ne!(json!(ours.number), theirs["number"]);
     repository.close(theirs["number"].as_u64().unwrap()).await;
-    stage.look(&ours.promotion).await;
+    stage.check_now(&ours.promotion).await;
     stage.fence("web").await;
     stage.phase("web/prod 2", Phase::Open).await;
     stage.exactly(&[(&branch, "closed"), (&branch, "open")], &[("main", 1), (&branch, 2)]).await;

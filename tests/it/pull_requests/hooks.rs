@@ -94,7 +94,7 @@ async fn the_content_of_a_hook_changes_no_promotion() {
     ] {
         let body = body.to_string();
         let signature = hex::encode(hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, KEY.as_bytes()), body.as_bytes()));
-        let looked = world.promotion("web/prod 2", |_| true).await.metadata.annotations.unwrap_or_default();
+        let earlier = world.promotion("web/prod 2", |_| true).await.metadata.annotations.unwrap_or_default();
         // Until the look that it asks for is written: a hook that comes before the hooks know the promotion has no effect.
         let promotion = within(SOON, "the hook is obeyed", async || {
             let request = client.post(stage.hook(hooks)).header("x-gitea-signature", &signature);
@@ -103,7 +103,7 @@ async fn the_content_of_a_hook_changes_no_promotion() {
             assert!([202, 429].contains(&status), "{status} {body}");
             let now = world.promotion("web/prod 2", |_| true).await;
             let annotations = now.metadata.annotations.clone().unwrap_or_default();
-            let is_new = annotations.get("relaybook.dev/look") != looked.get("relaybook.dev/look");
+            let is_new = annotations.get("relaybook.dev/look") != earlier.get("relaybook.dev/look");
             if is_new { Ok(now) } else { Err(format!("{annotations:?}")) }
         })
         .await;

@@ -59,7 +59,7 @@ async fn the_pull_request_of_a_deleted_promotion_is_found_again() {
     assert_eq!((again.promotion.spec.request, again.number, &again.branch), (1, number, &branch));
     stage.exactly(&[(&branch, "open")], &branches).await;
     repository.merge(number, Style::Merge).await;
-    stage.look(&again.promotion).await;
+    stage.check_now(&again.promotion).await;
     stage.phase("web/prod 2", Phase::Merged).await;
     world.runs("web/prod", "2").await;
     stage.phase("web/prod 2", Phase::Finished).await;
@@ -83,7 +83,7 @@ async fn a_suspension_starts_nothing_and_stops_nothing() {
     world.set_policy("web/prod", suspended).await;
     world.settled().await;
     repository.merge(number, Style::Rebase).await;
-    stage.look(&promotion).await;
+    stage.check_now(&promotion).await;
     stage.phase("web/prod 2", Phase::Merged).await;
     world.runs("web/prod", "2").await;
     stage.phase("web/prod 2", Phase::Finished).await;
@@ -165,7 +165,7 @@ async fn a_retry_after_the_timeout_of_a_merged_promotion_opens_no_second_pull_re
     world.runs("web/dev", "2").await;
     let Opened { promotion, number, branch } = stage.opened("web/prod 2").await;
     repository.merge(number, Style::Merge).await;
-    stage.look(&promotion).await;
+    stage.check_now(&promotion).await;
     let (merged, _) = stage.phase("web/prod 2", Phase::Merged).await;
     world.mirrored(&merged).await;
     stage.world.grow_old(&merged).await;
@@ -195,7 +195,7 @@ async fn an_edit_of_the_strategy_counts_for_the_next_promotion() {
     world.set_policy("web/prod", stage.by_pull_request(json!({"url": other.url()}))).await;
     world.settled().await;
     repository.merge(two.number, Style::Merge).await;
-    stage.look(&two.promotion).await;
+    stage.check_now(&two.promotion).await;
     stage.phase("web/prod 2", Phase::Merged).await;
     world.runs("web/prod", "2").await;
     stage.phase("web/prod 2", Phase::Finished).await;

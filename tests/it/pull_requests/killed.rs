@@ -86,7 +86,7 @@ async fn a_kill_at_any_write_of_the_status_repeats_nothing() {
         if lines.len() >= 4 {
             let (promotion, number) = stage.opened_number(&what).await;
             stage.merge(number).await;
-            stage.look(&promotion).await;
+            stage.check_now(&promotion).await;
         }
         proxy.hit(rule, 1).await;
         relaybook.kill9();
@@ -174,7 +174,7 @@ async fn random_kills_open_each_pull_request_once() {
         if killed >= kills || random.bool() {
             merged += 1;
             stage.merge(number).await;
-            stage.look(&promotion).await;
+            stage.check_now(&promotion).await;
             if killed < kills {
                 tokio::time::sleep(Duration::from_millis(random.u64(0..400))).await;
                 relaybook.kill9();

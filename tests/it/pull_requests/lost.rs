@@ -38,7 +38,7 @@ async fn results_of_requests_with_lost_answers_of_the_forge_are_found() {
         let what = format!("web/prod {revision}");
         let (promotion, number) = stage.opened_number(&what).await;
         if kind == "look" {
-            stage.look(&promotion).await;
+            stage.check_now(&promotion).await;
             proxy.forwarded(rule, 1).await;
         } else {
             let attempts = promotion.status.unwrap_or_default().attempts;

@@ -18,7 +18,7 @@ async fn a_merge_commit_of_a_promotion_is_not_promoted() {
     let Opened { promotion, number, branch } = stage.opened(&format!("web/prod {first}")).await;
     assert!(branch.starts_with("relaybook/prod-main-"), "{branch}");
     repository.merge(number, Style::Merge).await;
-    stage.look(&promotion).await;
+    stage.check_now(&promotion).await;
     stage.phase(&format!("web/prod {first}"), Phase::Merged).await;
 
     // Dev reads the same branch, so the bump of prod is a new revision of dev. A squash or rebase would be one, too.

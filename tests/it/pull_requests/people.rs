@@ -19,7 +19,7 @@ async fn a_closed_pull_request_is_opened_again_only_on_request() {
     world.runs("web/dev", "2").await;
     let first = stage.opened("web/prod 2").await;
     repository.close(first.number).await;
-    stage.look(&first.promotion).await;
+    stage.check_now(&first.promotion).await;
     let closed = world.promotion("web/prod 2", is_for(Phase::Closed, "Closed")).await;
     let status = closed.status.clone().unwrap();
     assert!(status.message.contains("relaybook.dev/retry"), "{}", status.message);
@@ -42,7 +42,7 @@ async fn a_closed_pull_request_is_opened_again_only_on_request() {
     let request = second.promotion.status.as_ref().unwrap().pull_request.clone().unwrap();
     assert!(request.url.unwrap().ends_with("/pulls/2"));
     repository.merge(second.number, Style::Merge).await;
-    stage.look(&second.promotion).await;
+    stage.check_now(&second.promotion).await;
     stage.phase("web/prod 2", Phase::Merged).await;
     world.runs("web/prod", "2").await;
     stage.phase("web/prod 2", Phase::Finished).await;
@@ -98,7 +98,7 @@ async fn a_squash_is_a_merge_also_if_the_branch_is_deleted() {
     let Opened { promotion, number, branch } = stage.opened("web/prod 2").await;
     repository.merge(number, Style::Squash).await;
     repository.delete_branch(&branch).await;
-    stage.look(&promotion).await;
+    stage.check_now(&promotion).await;
     let (_, status) = stage.phase("web/prod 2", Phase::Merged).await;
     assert_eq!(status.pull_request.unwrap().merge_commit, repository.head("main").await);
     assert_eq!(repository.file("main", FILE).await.unwrap(), release(&world.ns, "web").replace("\"1\"", "\"2\""));
@@ -123,7 +123,7 @@ async fn a_pull_request_that_is_gone_or_lost_its_branch_ends_the_promotion() {
     world.runs("web/dev", "2").await;
     let first = stage.opened("web/prod 2").await;
     repository.delete_pull(first.number).await;
-    stage.look(&first.promotion).await;
+    stage.check_now(&first.promotion).await;
     let gone = world.promotion("web/prod 2", is_for(Phase::Closed, "PullRequestGone")).await;
     assert_eq!(gone.status.unwrap().pull_request.unwrap().state, PullRequestState::Abandoned);
 
@@ -135,7 +135,7 @@ async fn a_pull_request_that_is_gone_or_lost_its_branch_ends_the_promotion() {
         if pull["state"] == "closed" { Ok(()) } else { Err(pull.to_string()) }
     })
     .await;
-    stage.look(&second.promotion).await;
+    stage.check_now(&second.promotion).await;
     world.promotion("web/prod 2", is_for(Phase::Closed, "Closed")).await;
     stage.fence("web").await;
     stage.exactly(&[(&second.branch, "closed")], &[("main", 1), (&first.branch, 2)]).await;
@@ -159,38 +159,38 @@ async fn a_conflict_is_shown_until_it_is_resolved() {
     };
     let before = release(&world.ns, "web");
     let by_hand = before.replace("\"1\"", "\"9\"");
-    stage.look_until(&promotion, "web/prod 2", shows(PullRequestState::Mergeable, "Opened")).await;
+    stage.check_until(&promotion, "web/prod 2", shows(PullRequestState::Mergeable, "Opened")).await;
 
     // A draft is not mergeable, and has no conflict.
     let title = repository.pull(number).await["title"].as_str().unwrap().to_owned();
     repository.edit(number, json!({"title": format!("WIP: {title}")})).await;
-    stage.look(&promotion).await;
+    stage.check_now(&promotion).await;
     world.promotion("web/prod 2", shows(PullRequestState::Open, "Opened")).await;
-    stage.look(&promotion).await;
+    stage.check_now(&promotion).await;
     stage.fence("web").await;
     world.promotion("web/prod 2", shows(PullRequestState::Open, "Opened")).await;
     repository.edit(number, json!({"title": title})).await;
-    stage.look_until(&promotion, "web/prod 2", shows(PullRequestState::Mergeable, "Opened")).await;
+    stage.check_until(&promotion, "web/prod 2", shows(PullRequestState::Mergeable, "Opened")).await;
 
     repository.commit("main", "by hand", &[(FILE, Some(&by_hand))]).await;
     let nudges = stage.compared(number, false).await;
     // Gitea says the same while it compares the branches. So one answer is not enough.
-    stage.look(&promotion).await;
+    stage.check_now(&promotion).await;
     let is_open = |p: &Promotion| {
         let request = p.status.as_ref().and_then(|s| s.pull_request.as_ref());
         request.is_some_and(|request| request.state == PullRequestState::Open)
     };
     world.promotion("web/prod 2", is_open).await;
-    let conflict = stage.look_until(&promotion, "web/prod 2", shows(PullRequestState::Open, "Conflict")).await;
+    let conflict = stage.check_until(&promotion, "web/prod 2", shows(PullRequestState::Open, "Conflict")).await;
     let status = conflict.status.unwrap();
     assert!(status.message.contains("conflict") && status.message.contains(&number.to_string()), "{}", status.message);
     assert_eq!(status.step, 2, "a conflict is no step");
 
     repository.commit("main", "resolved", &[(FILE, Some(&before))]).await;
     let nudges = nudges + stage.compared(number, true).await;
-    stage.look_until(&promotion, "web/prod 2", shows(PullRequestState::Mergeable, "Opened")).await;
+    stage.check_until(&promotion, "web/prod 2", shows(PullRequestState::Mergeable, "Opened")).await;
     repository.merge(number, Style::Merge).await;
-    stage.look(&promotion).await;
+    stage.check_now(&promotion).await;
     stage.phase("web/prod 2", Phase::Merged).await;
     stage.fence("web").await;
     stage.exactly(&[(&branch, "merged")], &[("main", 5 + nudges), (&branch, 2)]).await;

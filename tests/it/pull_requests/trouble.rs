@@ -99,16 +99,16 @@ async fn a_forge_that_fails_for_an_open_pull_request_is_shown_and_asked_again() 
         (Trouble::LoseAnswer, "Unreachable"),
     ] {
         let rule = proxy.rule(Asked::is_look, trouble);
-        stage.look(&promotion).await;
+        stage.check_now(&promotion).await;
         stage.reason("web/prod 2", reason).await;
         proxy.remove(rule);
         // The promotion is still open, and the next check finds everything as it was.
-        stage.look(&promotion).await;
+        stage.check_now(&promotion).await;
         stage.reason("web/prod 2", "Opened").await;
     }
     // A check that hangs holds back nothing but itself.
     let rule = proxy.rule(Asked::is_look, Trouble::HoldRequest(gate.clone()));
-    stage.look(&promotion).await;
+    stage.check_now(&promotion).await;
     proxy.hit(rule, 1).await;
     proxy.remove(rule);
     gate.open();

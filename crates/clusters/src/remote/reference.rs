@@ -86,7 +86,7 @@ mod tests {
         ClusterRef { api_version: api_version.map(str::to_owned), kind, name: "eu".into(), namespace: Some("infra".into()) }
     }
 
-    fn look(cluster: &ClusterRef, spec: &Value) -> Result<(String, usize), String> {
+    fn secret_of(cluster: &ClusterRef, spec: &Value) -> Result<(String, usize), String> {
         let object = serde_json::from_value(json!({"metadata": {"name": "eu"}, "spec": spec})).unwrap();
         place(cluster, &object).map(|p| (p.secret, p.keys.len())).map_err(|t| t.message)
     }
@@ -97,12 +97,12 @@ mod tests {
         let capi = cluster(ClusterKind::Cluster, Some("cluster.x-k8s.io/v1beta1"));
         let fleet = cluster(ClusterKind::Cluster, Some("fleet.cattle.io/v1alpha1"));
         let is = |secret: &str, keys| Ok((secret.to_owned(), keys));
-        assert_eq!(look(&gitops, &json!({"secretRef": {"name": "a"}})), is("a", 3));
-        assert_eq!(look(&gitops, &json!({"capiClusterRef": {"name": "b"}})), is("b-kubeconfig", 1));
-        assert_eq!(look(&capi, &json!(null)), is("eu-kubeconfig", 1));
-        assert_eq!(look(&fleet, &json!({"kubeConfigSecret": "c"})), is("c", 1));
-        assert_eq!(look(&fleet, &json!({"kubeConfigSecret": "c", "kubeConfigSecretNamespace": "infra"})), is("c", 1));
-        assert_eq!(look(&cluster(ClusterKind::Secret, None), &json!(null)), is("eu", 3));
+        assert_eq!(secret_of(&gitops, &json!({"secretRef": {"name": "a"}})), is("a", 3));
+        assert_eq!(secret_of(&gitops, &json!({"capiClusterRef": {"name": "b"}})), is("b-kubeconfig", 1));
+        assert_eq!(secret_of(&capi, &json!(null)), is("eu-kubeconfig", 1));
+        assert_eq!(secret_of(&fleet, &json!({"kubeConfigSecret": "c"})), is("c", 1));
+        assert_eq!(secret_of(&fleet, &json!({"kubeConfigSecret": "c", "kubeConfigSecretNamespace": "infra"})), is("c", 1));
+        assert_eq!(secret_of(&cluster(ClusterKind::Secret, None), &json!(null)), is("eu", 3));
         let plural = |c: &ClusterRef| kind(c).unwrap().map(|k| (k.api_version, k.plural));
         assert_eq!(plural(&gitops), Some(("gitops.weave.works/v1alpha1".into(), "gitopsclusters".into())));
         assert_eq!(plural(&capi), Some(("cluster.x-k8s.io/v1beta1".into(), "clusters".into())));
@@ -133,7 +133,7 @@ mod tests {
             (&fleet, json!({}), "set spec.kubeConfigSecret"),
             (&fleet, json!({"kubeConfigSecret": "c", "kubeConfigSecretNamespace": "other"}), "another namespace"),
         ] {
-            let said = look(of, &spec).unwrap_err();
+            let said = secret_of(of, &spec).unwrap_err();
             assert!(said.contains(words) && said.starts_with("cluster infra.eu: "), "{said}");
         }
     }

@@ -332,7 +332,7 @@ mod tests {
         }
     }
 
-    fn look(base: Base<'_>, observed: &[Observed], now: Time) -> Option<Next> {
+    fn pass(base: Base<'_>, observed: &[Observed], now: Time) -> Option<Next> {
         next(base, Ok(&Gathered::of(observed.to_vec())), now)
     }
 
@@ -372,7 +372,7 @@ mod tests {
     /// A pipeline with two targets that run revision 1.
     fn seen() -> (Vec<Observed>, PipelineStatus) {
         let observed = vec![(target("dev", "a"), runs("1")), (target("prod", "b"), runs("1"))];
-        let status = look(base(None), &observed, at(10)).unwrap().status;
+        let status = pass(base(None), &observed, at(10)).unwrap().status;
         (observed, status)
     }
 
@@ -381,16 +381,16 @@ mod tests {
         let (mut observed, mut status) = seen();
         for revision in 2..=9 {
             observed[0].1 = runs(&revision.to_string());
-            let next = look(base(Some(&status)), &observed, at(20 + revision)).unwrap();
+            let next = pass(base(Some(&status)), &observed, at(20 + revision)).unwrap();
             assert!(!next.merged, "{revision}");
             status = next.status;
         }
         observed[0].1 = runs("10");
-        assert!(look(base(Some(&status)), &observed, at(40)).unwrap().merged);
+        assert!(pass(base(Some(&status)), &observed, at(40)).unwrap().merged);
         // Meanwhile a cursor has moved on.
         let passed = Cursor { serial: status.log.as_ref().unwrap().first + 4, ..Cursor::default() };
         status.dispatched = Some(Dispatched { cursors: vec![passed], ..Dispatched::default() });
-        assert!(!look(base(Some(&status)), &observed, at(40)).unwrap().merged);
+        assert!(!pass(base(Some(&status)), &observed, at(40)).unwrap().merged);
     }
 
     #[test]
@@ -406,19 +406,19 @@ mod tests {
     #[test]
     fn a_status_without_changes_is_not_written() {
         let (mut observed, mut status) = seen();
-        assert_eq!(look(base(Some(&status)), &observed, at(99)), None);
+        assert_eq!(pass(base(Some(&status)), &observed, at(99)), None);
         observed[0].1 = unknown(Reason::CacheNotSynced);
-        assert_eq!(look(base(Some(&status)), &observed, at(99)), None, "as after a restart");
+        assert_eq!(pass(base(Some(&status)), &observed, at(99)), None, "as after a restart");
         // The log could be pruned. This alone is no reason for a write.
         observed[0].1 = runs("2");
-        status = look(base(Some(&status)), &observed, at(99)).unwrap().status;
+        status = pass(base(Some(&status)), &observed, at(99)).unwrap().status;
         let serial = status.log.as_ref().unwrap().serial;
         let cursors = vec![Cursor { notification: "n".into(), serial, ..Cursor::default() }];
         status.dispatched = Some(Dispatched { cursors, ..Dispatched::default() });
-        assert_eq!(look(base(Some(&status)), &observed, at(100)), None);
+        assert_eq!(pass(base(Some(&status)), &observed, at(100)), None);
         // The log is pruned with the next write. That write does not change the part of the dispatcher.
         observed[0].1 = runs("3");
-        let after = look(base(Some(&status)), &observed, at(101)).unwrap().status;
+        let after = pass(base(Some(&status)), &observed, at(101)).unwrap().status;
         let log = after.log.unwrap();
         assert_eq!((of_targets(&log).len(), log.changes[0].serial), (1, serial + 1));
         assert_eq!(after.dispatched, status.dispatched);
@@ -428,9 +428,9 @@ mod tests {
     fn a_new_pipeline_waits_for_its_caches() {
         let (mut observed, _) = seen();
         observed[1].1 = unknown(Reason::CacheNotSynced);
-        assert_eq!(look(base(None), &observed, at(10)), None);
+        assert_eq!(pass(base(None), &observed, at(10)), None);
         observed[1].1 = unknown(Reason::KindNotFound);
-        assert!(look(base(None), &observed, at(10)).is_some());
+        assert!(pass(base(None), &observed, at(10)).is_some());
     }
 
     #[test]
@@ -438,7 +438,7 @@ mod tests {
         let (mut observed, before) = seen();
         observed[0].1 = runs("2");
         observed.push((target("prod", "new"), unknown(Reason::CacheNotSynced)));
-        let status = look(of_generation(4, Some(&before)), &observed, at(20)).unwrap().status;
+        let status = pass(of_generation(4, Some(&before)), &observed, at(20)).unwrap().status;
         assert_eq!(of_targets(status.log.as_ref().unwrap()).len(), 1);
         assert_eq!(status.environments[1].targets.len(), 1);
         assert_eq!((status.observed_generation, &status.conditions), (Some(3), &before.conditions));
@@ -450,7 +450,7 @@ mod tests {
         observed[0].1 = unknown(Reason::CacheNotSynced);
         for (reading, want) in [(unknown(Reason::Forbidden), ConditionStatus::False), (runs("1"), ConditionStatus::True)] {
             observed[1].1 = reading;
-            status = look(base(Some(&status)), &observed, at(20)).unwrap().status;
+            status = pass(base(Some(&status)), &observed, at(20)).unwrap().status;
             assert_eq!(ready(&status).status, want);
         }
     }
@@ -459,7 +459,7 @@ mod tests {
     fn the_condition_names_targets_that_cannot_be_observed() {
         let observed: Vec<Observed> =
             (0..7).map(|i| (target("dev", &format!("n{i}")), unknown(Reason::Forbidden))).collect();
-        let status = look(base(None), &observed, at(10)).unwrap().status;
+        let status = pass(base(None), &observed, at(10)).unwrap().status;
         let condition = ready(&status);
         assert_eq!((condition.status, condition.reason.as_str()), (ConditionStatus::False, "Forbidden"));
         assert_eq!(condition.message, "cannot observe dev/c/n0, dev/c/n1, dev/c/n2, dev/c/n3, dev/c/n4 and 2 more: why");
@@ -469,7 +469,7 @@ mod tests {
     fn the_last_revision_is_shown_while_a_target_cannot_be_observed() {
         let (mut observed, status) = seen();
         observed[1].1 = unknown(Reason::Forbidden);
-        let after = look(base(Some(&status)), &observed, at(20)).unwrap().status;
+        let after = pass(base(Some(&status)), &observed, at(20)).unwrap().status;
         assert_eq!((after.ready_targets.as_str(), after.revision.as_str()), ("1/2", "1"));
         assert_eq!((status.state, after.state), (Some(Status::Current), Some(Status::Unknown)), "the worst of all targets");
         assert_eq!(after.environments[1].targets[0].revision, "", "the target itself shows no revision");
@@ -507,7 +507,7 @@ mod tests {
         let begun = promotion(&[Phase::Requested]);
         let with = |status: &PipelineStatus, promotion: &Promotion, observed: &[Observed]| {
             let promotions = [promotion];
-            look(Base { promotions: Some(&promotions), ..base(Some(status)) }, observed, at(20)).map(|next| next.status)
+            pass(Base { promotions: Some(&promotions), ..base(Some(status)) }, observed, at(20)).map(|next| next.status)
         };
         let of_promotions = |status: &PipelineStatus| -> Vec<(i64, Phase)> {
             let changes = status.log.iter().flat_map(|log| &log.changes);
@@ -520,10 +520,10 @@ mod tests {
         assert_eq!(with(&shown, &begun, &observed), None, "nothing is new");
         // The promotions are not known, and a target waits for its cache.
         let unlisted = |status| Base { promotions: None, ..base(Some(status)) };
-        assert_eq!(look(unlisted(&shown), &observed, at(30)), None);
+        assert_eq!(pass(unlisted(&shown), &observed, at(30)), None);
         observed[0].1 = runs("2");
         observed[1].1 = unknown(Reason::CacheNotSynced);
-        let after = look(unlisted(&shown), &observed, at(30)).unwrap().status;
+        let after = pass(unlisted(&shown), &observed, at(30)).unwrap().status;
         assert_eq!(after.environments[1], shown.environments[1]);
         // A spec that is refused changes nothing about what has begun.
         let ended = promotion(&[Phase::Requested, Phase::Finished]);
@@ -542,12 +542,12 @@ mod tests {
         let promotion = promotion(&[Phase::Requested]);
         let promotions = [&promotion];
         let known = Base { promotions: Some(&promotions), ..base(Some(&status)) };
-        let after = look(known, &observed, at(20)).unwrap().status;
+        let after = pass(known, &observed, at(20)).unwrap().status;
         assert_eq!((after.log.unwrap().changes, after.environments[1].promotion.as_ref().unwrap().taken), (vec![], 1));
         // They were not known when the log was new.
-        let early = look(Base { promotions: None, ..known }, &observed, at(20)).unwrap().status;
+        let early = pass(Base { promotions: None, ..known }, &observed, at(20)).unwrap().status;
         assert!(early.environments[1].promotion.is_none());
-        let after = look(Base { promotions: Some(&promotions), ..base(Some(&early)) }, &observed, at(30)).unwrap().status;
+        let after = pass(Base { promotions: Some(&promotions), ..base(Some(&early)) }, &observed, at(30)).unwrap().status;
         assert_eq!((after.log.unwrap().changes, after.environments[1].promotion.as_ref().unwrap().taken), (vec![], 1));
     }
 
@@ -563,16 +563,16 @@ mod tests {
         let first = |promotion: &Promotion| {
             let promotions = [promotion];
             let known = Base { promotions: Some(&promotions), ..base(None) };
-            look(known, &observed, at(20)).unwrap().status.log.unwrap().first
+            pass(known, &observed, at(20)).unwrap().status.log.unwrap().first
         };
         assert_eq!(first(&ahead(&[Phase::Requested])), 5_000_001, "the clock was set back");
         assert_eq!(first(&ahead(&[])), 20_000, "one that has not started can be forged");
         let started = ahead(&[Phase::Requested]);
         let promotions = [&started];
-        let shown = look(Base { promotions: Some(&promotions), ..base(Some(&status)) }, &observed, at(20)).unwrap().status;
+        let shown = pass(Base { promotions: Some(&promotions), ..base(Some(&status)) }, &observed, at(20)).unwrap().status;
         let wiped = PipelineStatus { log: None, ..shown };
         let unlisted = Base { promotions: None, ..base(Some(&wiped)) };
-        assert_eq!(look(unlisted, &observed, at(20)).unwrap().status.log.unwrap().first, 5_000_001);
+        assert_eq!(pass(unlisted, &observed, at(20)).unwrap().status.log.unwrap().first, 5_000_001);
     }
 
     #[test]
@@ -597,7 +597,7 @@ mod tests {
         status.dispatched = Some(Dispatched::default());
         observed[0].1 = runs("2");
         let known = Base { highest: Some(1_000_000), ..base(Some(&status)) };
-        let after = look(known, &observed, at(20)).unwrap().status;
+        let after = pass(known, &observed, at(20)).unwrap().status;
         assert_eq!(after.log, Some(open(at(20), Some(1_000_000))));
         assert_eq!(after.environments[0].targets[0].settled.as_ref().unwrap().since, 0);
         assert_eq!(after.dispatched, status.dispatched);
@@ -607,22 +607,22 @@ mod tests {
     fn a_serial_that_was_set_back_is_never_used_again() {
         let (mut observed, status) = seen();
         let known = Base { highest: Some(1_000_000), ..base(Some(&status)) };
-        assert_eq!(look(known, &observed, at(20)), None);
+        assert_eq!(pass(known, &observed, at(20)), None);
         observed[0].1 = runs("2");
-        assert_eq!(look(known, &observed, at(20)).unwrap().status.log.unwrap().changes[0].serial, 1_000_001);
+        assert_eq!(pass(known, &observed, at(20)).unwrap().status.log.unwrap().changes[0].serial, 1_000_001);
     }
 
     #[test]
     fn a_target_that_was_removed_and_added_again_is_a_new_target() {
         let (mut observed, mut status) = seen();
         observed[0].1 = runs("2");
-        status = look(base(Some(&status)), &observed, at(20)).unwrap().status;
+        status = pass(base(Some(&status)), &observed, at(20)).unwrap().status;
         let back = observed.remove(0);
-        status = look(base(Some(&status)), &observed, at(30)).unwrap().status;
+        status = pass(base(Some(&status)), &observed, at(30)).unwrap().status;
         assert_eq!(status.environments.len(), 1);
         assert_eq!(of_targets(status.log.as_ref().unwrap()).len(), 1, "its changes stay in the log");
         observed.insert(0, (back.0, runs("9")));
-        status = look(base(Some(&status)), &observed, at(40)).unwrap().status;
+        status = pass(base(Some(&status)), &observed, at(40)).unwrap().status;
         let log = status.log.as_ref().unwrap();
         assert_eq!((of_targets(log).len(), status.environments[0].name.as_str()), (1, "dev"));
         let since = status.environments[0].targets[0].settled.as_ref().unwrap().since;

@@ -133,7 +133,7 @@ impl World {
             term: 0,
         };
         world.start();
-        world.look(true, true);
+        world.pass(true, true);
         world
     }
 
@@ -262,7 +262,7 @@ impl World {
                     self.event(name, says);
                 }
             }
-            Step::Look(applied, answered) if self.is_running => drop(self.look(applied, answered)),
+            Step::Look(applied, answered) if self.is_running => drop(self.pass(applied, answered)),
             Step::Stop => self.is_running = false,
             Step::Start => self.start(),
             Step::Refuse if self.is_running => {
@@ -351,7 +351,7 @@ impl World {
     }
 
     /// Reconciles once. Returns whether a write was sent.
-    fn look(&mut self, applied: bool, answered: bool) -> bool {
+    fn pass(&mut self, applied: bool, answered: bool) -> bool {
         if self.writes.is_uncertain() {
             self.writes.learn(self.server.clone());
         }
@@ -411,7 +411,7 @@ impl World {
             self.start();
         }
         for _ in 0..3 {
-            while self.look(true, true) {}
+            while self.pass(true, true) {}
             self.consume();
         }
     }

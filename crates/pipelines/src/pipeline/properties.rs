@@ -114,7 +114,7 @@ impl World {
     fn after(steps: Vec<Step>) -> Self {
         let mut world = Self::new();
         // The first observation is stored. Later changes are compared with it.
-        while world.look(Fate::Answered) {}
+        while world.pass(Fate::Answered) {}
         for step in steps {
             world.step(step);
         }
@@ -144,7 +144,7 @@ impl World {
     }
 
     /// Runs one iteration of the loop in `reconcile`. Returns whether a write was sent.
-    fn look(&mut self, fate: Fate) -> bool {
+    fn pass(&mut self, fate: Fate) -> bool {
         if self.writes.is_uncertain() {
             self.writes.learn(self.server.clone());
         }
@@ -227,7 +227,7 @@ impl World {
                     Observation { status, revision: revision.clone(), attempted_revision: revision, ..Default::default() };
                 self.said.push((seq, obs));
             }
-            Step::Look(fate) => drop(self.look(fate)),
+            Step::Look(fate) => drop(self.pass(fate)),
             Step::Land => self.land(),
             Step::Watch => self.watched = self.server.clone(),
             Step::Restart => self.restart(),
@@ -242,7 +242,7 @@ impl World {
         }
         self.step(Step::Watch);
         for _ in 0..4 {
-            self.look(Fate::Answered);
+            self.pass(Fate::Answered);
         }
         self.consume();
     }
@@ -311,7 +311,7 @@ proptest! {
     #[test]
     fn each_change_is_logged_once(steps in prop::collection::vec(step(0), 0..60)) {
         let mut world = World::after(steps);
-        prop_assert!(!world.look(Fate::Answered), "there is nothing left to write");
+        prop_assert!(!world.pass(Fate::Answered), "there is nothing left to write");
         let happened = Model::of(&world.said).happened;
         if world.consumed.iter().any(|(_, _, coalesced)| *coalesced) {
             prop_assert_eq!(world.consumed.last().map(|c| &c.1), happened.last().map(|c| &c.1));
@@ -324,7 +324,7 @@ proptest! {
     #[test]
     fn a_killed_controller_repeats_nothing_and_leaves_no_gap(steps in prop::collection::vec(step(1), 0..60)) {
         let mut world = World::after(steps);
-        prop_assert!(!world.look(Fate::Answered), "there is nothing left to write");
+        prop_assert!(!world.pass(Fate::Answered), "there is nothing left to write");
         let model = Model::of(&world.said);
         // `InProgress` can be a change for a controller that did not see that the object was already at this revision.
         let decided = |to: &State| is_decided(to.status);

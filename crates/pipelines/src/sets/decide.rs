@@ -289,28 +289,28 @@ mod tests {
 
     #[test]
     fn a_pipeline_is_created_if_missing_and_applied_only_if_it_differs() {
-        let look = |desired, made| decided(Some(desired), made, |_, _| {}, false);
-        assert_eq!(applied(&look(desired(false), None)), Some((None, None)));
-        assert_eq!(applied(&look(desired(true), None)), Some((None, Some(Baseline::Absent))));
-        assert_eq!(applied(&look(desired(true), Some(made()))), None, "a label of somebody else is no difference");
+        let of = |desired, made| decided(Some(desired), made, |_, _| {}, false);
+        assert_eq!(applied(&of(desired(false), None)), Some((None, None)));
+        assert_eq!(applied(&of(desired(true), None)), Some((None, Some(Baseline::Absent))));
+        assert_eq!(applied(&of(desired(true), Some(made()))), None, "a label of somebody else is no difference");
         for other in [
             Made { spec: "3".into(), ..made() },
             Made { labels: BTreeMap::new(), ..made() },
             Made { owners: vec!["another set of this name".into()], ..made() },
         ] {
-            assert_eq!(applied(&look(desired(true), Some(other))), Some((Some("u"), None)));
+            assert_eq!(applied(&of(desired(true), Some(other))), Some((Some("u"), None)));
         }
         let added = Made { spec: "2".into(), version: "9".into(), is_based: true, ..made() };
-        assert_eq!(applied(&look(desired(true), Some(added))), None, "what another person added stays");
-        assert_eq!(applied(&look(desired(true), Some(Made { is_deleting: true, spec: "2".into(), ..made() }))), None);
+        assert_eq!(applied(&of(desired(true), Some(added))), None, "what another person added stays");
+        assert_eq!(applied(&of(desired(true), Some(Made { is_deleting: true, spec: "2".into(), ..made() }))), None);
     }
 
     #[test]
     fn the_baseline_of_a_pipeline_is_removed_when_its_first_state_is_recorded() {
         let absent = |is_based| Made { baseline: Some(Baseline::Absent), is_based, ..made() };
-        let look = |made| decided(Some(desired(true)), Some(made), |_, _| {}, false);
-        assert_eq!(applied(&look(absent(false))), None);
-        assert_eq!(applied(&look(absent(true))), Some((Some("u"), None)));
+        let of = |made| decided(Some(desired(true)), Some(made), |_, _| {}, false);
+        assert_eq!(applied(&of(absent(false))), None);
+        assert_eq!(applied(&of(absent(true))), Some((Some("u"), None)));
         let of_template = Desired { baseline: Some(Baseline::Absent), ..desired(false) };
         assert_eq!(applied(&decided(Some(of_template), Some(absent(true)), |_, _| {}, false)), None);
         let existed = HashSet::from(["a".to_owned()]);

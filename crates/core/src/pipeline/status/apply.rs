@@ -333,7 +333,7 @@ mod tests {
         /// Whether the promotions are known.
         listed: bool,
         status: PipelineStatus,
-        looks: i64,
+        passes: i64,
     }
 
     impl World {
@@ -347,12 +347,12 @@ mod tests {
                 removed: vec![],
                 listed: true,
                 status: PipelineStatus::default(),
-                looks: 0,
+                passes: 0,
             };
             for index in 0..3 {
                 world.said.push((index, obs(Status::Current, "1")));
             }
-            world.look();
+            world.pass();
             assert!(world.told().is_empty(), "the first observation is silent");
             world
         }
@@ -361,7 +361,7 @@ mod tests {
             self.said.push((index, obs(status, revision)));
         }
 
-        fn look(&mut self) {
+        fn pass(&mut self) {
             let reading = |index: usize| {
                 // One observation per second.
                 let all = (1..).map(|n| n * 1_000_000).zip(&self.said);
@@ -386,8 +386,8 @@ mod tests {
             let targets = self.targets.iter().enumerate().filter(|(i, _)| !self.removed.contains(i));
             let observed: Vec<Observed> = targets.map(|(i, t)| (t.clone(), reading(i))).collect();
             let mut log = self.status.log.take().unwrap_or_else(|| open(at(1), None));
-            self.looks += 1;
-            let applied = apply_all(&Gathered::of(observed), &self.status, self.listed, &mut log, at(1000 + self.looks));
+            self.passes += 1;
+            let applied = apply_all(&Gathered::of(observed), &self.status, self.listed, &mut log, at(1000 + self.passes));
             (self.status.environments, self.status.settled) = (applied.environments, applied.settled);
             self.status.log = Some(log);
             self.processed = self.said.len();
@@ -426,17 +426,17 @@ mod tests {
     fn an_environment_is_ready_when_all_its_targets_are_and_then_the_pipeline() {
         let mut world = World::new();
         world.say(0, Status::Current, "2");
-        world.look();
+        world.pass();
         assert_eq!(
             world.news(),
             ["target/dev/c/a Current 2", "environment/dev InProgress ", "pipeline InProgress "],
             "they run different revisions"
         );
         world.say(1, Status::Current, "2");
-        world.look();
+        world.pass();
         assert_eq!(world.news(), ["target/dev/c/b Current 2", "environment/dev Current 2"]);
         world.say(2, Status::Current, "2");
-        world.look();
+        world.pass();
         assert_eq!(world.news(), ["target/prod/c/a Current 2", "environment/prod Current 2", "pipeline Current 2"]);
         let settled = world.status.settled.as_ref().unwrap();
         assert_eq!((settled.status, settled.current.as_deref()), (Status::Current, Some("2")));
@@ -449,17 +449,17 @@ mod tests {
         let mut occasions = vec![0];
         for revision in ["2", "1", "2"] {
             world.say(0, Status::Current, revision);
-            world.look();
+            world.pass();
             assert_eq!(world.reached(), [*occasions.last().unwrap(), 0], "not all targets run {revision}");
             world.say(1, Status::Current, revision);
-            world.look();
+            world.pass();
             occasions.push(world.serial("environment/dev"));
             assert_eq!(world.reached(), [*occasions.last().unwrap(), 0], "{revision}");
         }
         assert!(occasions.is_sorted_by(|a, b| a < b), "each time is another occasion: {occasions:?}");
         for status in [Status::Failed, Status::Current] {
             world.say(0, status, "2");
-            world.look();
+            world.pass();
             assert_eq!(world.reached(), [*occasions.last().unwrap(), 0], "it leaves, and comes back to the same revision");
         }
         assert_eq!(world.status.settled.as_ref().unwrap().reached, 0, "nothing follows the pipeline");
@@ -470,17 +470,17 @@ mod tests {
         let mut world = World::new();
         world.say(0, Status::Current, "2");
         world.say(2, Status::Current, "2");
-        world.look();
+        world.pass();
         world.news();
         world.removed = vec![1];
-        world.look();
+        world.pass();
         assert!(world.news().is_empty(), "neither the environment nor the pipeline is reported");
         let dev = world.settled()[0];
         assert_eq!((dev.status, dev.revision.as_str(), dev.reached), (Status::Current, "2", 0));
         assert_eq!(world.status.settled.as_ref().unwrap().revision, "2");
         world.say(0, Status::Current, "3");
         world.say(2, Status::Current, "3");
-        world.look();
+        world.pass();
         let dev = ["target/dev/c/a Current 3", "environment/dev Current 3", "pipeline InProgress "];
         let prod = ["target/prod/c/a Current 3", "environment/prod Current 3", "pipeline Current 3"];
         assert_eq!(world.news(), [dev, prod].concat(), "the next revision is");
@@ -491,7 +491,7 @@ mod tests {
         let mut world = World::new();
         world.say(0, Status::Current, "2");
         world.removed = vec![1];
-        world.look();
+        world.pass();
         assert_eq!(world.reached(), [world.serial("environment/dev"), 0]);
         assert_eq!(world.news(), ["target/dev/c/a Current 2", "environment/dev Current 2", "pipeline InProgress "]);
     }
@@ -501,18 +501,18 @@ mod tests {
         for (revision, pipeline) in [("2", "2"), ("1", "")] {
             let mut world = World::new();
             world.removed = vec![1];
-            world.look();
+            world.pass();
             (world.removed, world.unseen) = (vec![], vec![1]);
-            world.look();
+            world.pass();
             for index in [0, 2] {
                 world.say(index, Status::Current, "2");
             }
-            world.look();
+            world.pass();
             let told = ["target/dev/c/a Current 2", "target/prod/c/a Current 2", "environment/prod Current 2"];
             assert_eq!(world.news(), told, "the environment waits for the new target");
             world.say(1, Status::Current, revision);
             world.unseen.clear();
-            world.look();
+            world.pass();
             assert!(world.news().is_empty());
             assert_eq!((world.reached()[0], world.status.settled.as_ref().unwrap().revision.as_str()), (0, pipeline));
         }
@@ -522,16 +522,16 @@ mod tests {
     fn a_new_target_that_catches_up_is_no_occasion() {
         let mut world = World::new();
         world.removed = vec![1];
-        world.look();
+        world.pass();
         world.say(0, Status::Current, "2");
-        world.look();
+        world.pass();
         let occasion = world.serial("environment/dev");
         (world.removed, world.absent) = (vec![], vec![1]);
-        world.look();
+        world.pass();
         world.news();
         world.absent.clear();
         world.say(1, Status::Current, "2");
-        world.look();
+        world.pass();
         assert_eq!(world.news(), ["target/dev/c/b Current 2", "environment/dev Current 2"]);
         assert_eq!(world.reached(), [occasion, 0], "the change to the same revision means nothing");
     }
@@ -542,18 +542,18 @@ mod tests {
         let settled = world.status.environments.iter_mut().flat_map(|e| &mut e.settled).chain(&mut world.status.settled);
         settled.for_each(|settled| settled.members.clear());
         world.listed = false;
-        world.look();
+        world.pass();
         assert!(world.settled().iter().all(|settled| settled.members.is_empty()));
         world.say(0, Status::Failed, "2");
-        world.look();
+        world.pass();
         assert!(world.settled().iter().all(|settled| settled.members.is_empty()), "a change does not add it either");
         world.news();
         world.listed = true;
-        world.look();
+        world.pass();
         assert!(world.settled().iter().all(|settled| settled.members.len() == 16) && world.news().is_empty());
         world.listed = false;
         world.removed = vec![0];
-        world.look();
+        world.pass();
         assert!(world.news().is_empty(), "from then on it is compared");
     }
 
@@ -561,20 +561,20 @@ mod tests {
     fn an_unseen_target_neither_makes_a_group_ready_nor_ends_its_readiness() {
         let mut world = World::new();
         world.unseen = vec![1];
-        world.look();
+        world.pass();
         assert!(world.news().is_empty());
         world.say(0, Status::Current, "2");
-        world.look();
+        world.pass();
         assert_eq!(world.news(), ["target/dev/c/a Current 2"], "the unseen target may run it too");
         world.say(0, Status::Failed, "3");
-        world.look();
+        world.pass();
         assert_eq!(world.news(), ["target/dev/c/a Failed 3", "environment/dev InProgress ", "pipeline InProgress "]);
         world.say(0, Status::Current, "3");
-        world.look();
+        world.pass();
         world.news();
         world.say(1, Status::Current, "3");
         world.unseen.clear();
-        world.look();
+        world.pass();
         assert_eq!(world.news(), ["target/dev/c/b Current 3", "environment/dev Current 3"]);
     }
 
@@ -584,13 +584,13 @@ mod tests {
             let mut world = World::new();
             for _ in 0..before {
                 world.say(2, Status::Current, "2");
-                world.look();
+                world.pass();
             }
             let told = world.told().len();
             world.absent = vec![0];
-            world.look();
+            world.pass();
             let news: Vec<_> = world.told().drain(told..).map(|(subject, time, _, to)| (subject, time, to.status)).collect();
-            let now = at(1000 + world.looks);
+            let now = at(1000 + world.passes);
             assert_eq!(news[0], ("target/dev/c/a".to_owned(), now, Status::NotFound), "and not since 1970");
             assert!(news.len() > 1 && news.iter().all(|(_, time, _)| *time == now), "{news:?}");
         }
@@ -600,11 +600,11 @@ mod tests {
     fn an_absent_target_does_not_make_its_environment_ready() {
         let mut world = World::new();
         world.say(0, Status::Current, "2");
-        world.look();
+        world.pass();
         world.news();
         world.absent = vec![0];
         world.say(1, Status::Current, "2");
-        world.look();
+        world.pass();
         assert_eq!(world.news(), ["target/dev/c/a NotFound ", "target/dev/c/b Current 2"]);
     }
 
@@ -617,7 +617,7 @@ mod tests {
         for index in 0..3 {
             world.say(index, Status::Current, "9");
         }
-        world.look();
+        world.pass();
         assert!(world.news().is_empty());
         assert_eq!(world.status.settled.as_ref().unwrap().revision, "9");
     }
@@ -678,12 +678,12 @@ mod tests {
                 for world in [&mut one, &mut many] {
                     world.say(index, status, &revision.to_string());
                 }
-                one.look();
+                one.pass();
                 if cut {
-                    many.look();
+                    many.pass();
                 }
             }
-            many.look();
+            many.pass();
             prop_assert_eq!(one.told(), many.told());
             prop_assert_eq!(one.settled(), many.settled());
         }

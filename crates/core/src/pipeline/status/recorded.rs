@@ -55,7 +55,7 @@ struct World {
     objects: BTreeMap<Key, ReadObject>,
     status: PipelineStatus,
     offline: BTreeSet<ClusterRef>,
-    looks: i64,
+    passes: i64,
     told: BTreeMap<Key, Vec<String>>,
 }
 
@@ -72,7 +72,7 @@ impl World {
         let targets: Vec<_> = keys.into_iter().map(target).collect();
         let objects = targets.iter().map(|(key, _)| (key.clone(), ReadObject::nothing())).collect();
         let status = PipelineStatus { log: Some(open(Time::UNIX_EPOCH, Some(1))), ..PipelineStatus::default() };
-        Self { targets, objects, status, offline: BTreeSet::new(), looks: 0, told: BTreeMap::new() }
+        Self { targets, objects, status, offline: BTreeSet::new(), passes: 0, told: BTreeMap::new() }
     }
 
     /// The watch delivers an event.
@@ -82,7 +82,7 @@ impl World {
         let origin = if before.is_none() && origin == EventOrigin::Changed { EventOrigin::Created } else { origin };
         read.relation = read.relation.map(|relation| relation.following(before, origin));
         self.objects.insert(event.key.clone(), read);
-        self.look();
+        self.pass();
     }
 
     /// Events happen while Relaybook is stopped.
@@ -98,7 +98,7 @@ impl World {
             read.relation = read.relation.take().map(|relation| relation.following(None, EventOrigin::Listed));
         }
         self.status = serde_json::from_value(serde_json::to_value(&self.status).unwrap()).unwrap();
-        self.look();
+        self.pass();
     }
 
     /// Returns the observation of each object together with its Bundles, and the identifier of its confirmed label.
@@ -127,13 +127,13 @@ impl World {
     }
 
     /// Relaybook reconciles the pipeline.
-    fn look(&mut self) {
+    fn pass(&mut self) {
         let said = self.observe();
-        self.looks += 1;
+        self.passes += 1;
         let reading = |(now, confirmed): (Observation, String)| Reading {
             observations: vec![],
             now: Now::Known(now),
-            seq: u64::try_from(self.looks).unwrap() * 1_000_000,
+            seq: u64::try_from(self.passes).unwrap() * 1_000_000,
             changed_at: None,
             overflowed: false,
             cluster: String::new(),
@@ -147,7 +147,7 @@ impl World {
         };
         let gathered = Gathered { clusters: self.offline.iter().map(offline).collect(), ..Gathered::of(targets) };
         let mut log = self.status.log.take().unwrap();
-        let now = Time::from_second(self.looks).unwrap();
+        let now = Time::from_second(self.passes).unwrap();
         let applied = apply_all(&gathered, &self.status, true, &mut log, now);
         (self.status.environments, self.status.settled) = (applied.environments, applied.settled);
         for change in std::mem::take(&mut log.changes) {

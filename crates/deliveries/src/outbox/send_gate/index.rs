@@ -456,9 +456,9 @@ mod tests {
             iter::once(("deploys".to_owned(), Arc::new(Overridden { rest: None, subjects }))).collect::<Layered>()
         };
         d.put_pipeline_with_layers("p1", there.clone(), layers());
-        let (stop, looks) = (AtomicBool::new(false), AtomicUsize::new(0));
+        let (stop, found) = (AtomicBool::new(false), AtomicUsize::new(0));
         std::thread::scope(|scope| {
-            let looked = scope.spawn(|| {
+            let reader = scope.spawn(|| {
                 while !stop.load(Ordering::Relaxed) {
                     let answer = d.find(&spec(9));
                     let is_right = match &answer {
@@ -468,17 +468,17 @@ mod tests {
                     if !is_right {
                         return Some(format!("{answer:?}"));
                     }
-                    looks.fetch_add(1, Ordering::Relaxed);
+                    found.fetch_add(1, Ordering::Relaxed);
                 }
                 None
             });
-            while looks.load(Ordering::Relaxed) < 10_000 && !looked.is_finished() {
+            while found.load(Ordering::Relaxed) < 10_000 && !reader.is_finished() {
                 let without = PipelineFacts { subjects: HashMap::new(), ..there.clone() };
                 d.put_pipeline_with_layers("p1", without, Layered::default());
                 d.put_pipeline_with_layers("p1", there.clone(), layers());
             }
             stop.store(true, Ordering::Relaxed);
-            assert_eq!(looked.join().ok().flatten(), None);
+            assert_eq!(reader.join().ok().flatten(), None);
         });
     }
 
