@@ -170,7 +170,7 @@ mod tests {
     use relaybook_api::{Delivery, DeliveryStatus};
 
     #[test]
-    fn () {
+    fn states_are_named() {
         assert_eq!(state("parked"), Ok(StateFilter::ALL[2]));
         assert!(state("lost").unwrap_err().contains("Pending"));
     }
