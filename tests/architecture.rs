@@ -1,503 +1,508 @@
-//! Checks what Cargo cannot: that each crate and module says what comes in and what goes out, that the modules of a crate form no circle, that
-//! decisions in crates with I/O are pure, and that files are short and declared. It reads `src/` and `crates/*/src/`.
+//! Checks what Cargo cannot: that each crate and room says what comes in and what goes out, that the rooms of a crate form no circle, that
+//! what calls itself pure is pure, and that the map in `src/lib.rs` is right. It reads `src/` and `crates/*/src/` as `cargo fmt` writes them.
 //!
-//! Which crate may use which is in their `Cargo.toml`. The other rules are in `architecture/rules.rs`. To change the design, change a rule
-//! there, and give the reason.
+//! Which crate may use which is in their `Cargo.toml`. To change the design, change a rule here, and give the reason.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-#[path = "architecture/rules.rs"]
-mod rules;
-#[path = "architecture/source.rs"]
-mod source;
-
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::PathBuf;
 use std::process::Command;
 
 use relaybook_api::GROUP;
-use rules::{CLOCKS, HEADER, IMPURE, LONGEST, OWNED, PURE, ROOMS};
-use source::{Named, Source};
+use serde_json::Value;
+
+/// Crates whose rooms, the modules at the top, may form a circle. Rooms without one can be read, tested and moved alone.
+const CIRCLES: &[&str] = &["relaybook_api", "relaybook_clusters", "relaybook_egress", "relaybook_page"];
+
+/// What nothing pure may name: parts of paths, and what they mean. A crate is pure if the map says so. A module is pure with all in it if its head
+/// has the sentence `Pure.`, or one that begins with `Pure:`.
+const IMPURE: &[(&[&str], &str)] = &[
+    (&["tokio", "tokio_util"], "an async runtime"),
+    (&["axum", "hyper", "reqwest", "tower"], "HTTP"),
+    (&["kube::Api", "kube::Client", "kube::Config", "kube::api::Api", "kube::client"], "the API server"),
+    (&["kube::config", "kube::discovery", "kube::runtime"], "the API server"),
+    (&["net::TcpListener", "net::TcpStream", "net::ToSocketAddrs", "net::UdpSocket"], "the network"),
+    (&["std::env", "std::fs", "std::process", "std::thread"], "the operating system"),
+    (&["fastrand"], "random numbers; pass them"),
+    (&["Instant::now", "SystemTime::now", "Time::now", "Timestamp::now", "Zoned::now"], "a clock; pass `now`"),
+    (&["relaybook_api::now", "relaybook_api::since_boot"], "a clock; pass `now`"),
+];
+
+/// The module of a pure crate that reads the clocks for all others.
+const CLOCK: &str = "relaybook_api::values::clock";
+
+/// What no pure crate may depend on, even by way of others.
+const RUNTIMES: &[&str] = &["tokio ", "mio ", "hyper ", "hyper-util ", "kube ", "kube-client ", "kube-runtime ", "reqwest "];
+
+/// What only certain modules may name: the beginning of a path, and one of the modules.
+const OWNED: &[(&str, &str)] = &[
+    // One module serves HTTP, and one file asks it whether it is ready.
+    ("axum", "relaybook::http"),
+    ("axum", "relaybook_tools::check::probe"),
+    // Errors of a library are typed.
+    ("anyhow", "relaybook::main"),
+    ("anyhow", "relaybook::cli"),
+    // One module knows the template engine, and one file the encoding of spans.
+    ("handlebars", "relaybook_settings::render"),
+    ("opentelemetry_proto", "relaybook_egress::otlp::encode"),
+    // Three files verify signatures and encrypt.
+    ("ring", "relaybook_egress::inbound"),
+    ("ring", "relaybook_page::access::origin"),
+    ("ring", "relaybook_page::access::seal"),
+    // One crate reads the credentials of receivers, one file those of clusters, and some the tokens of people.
+    ("secrecy", "relaybook_egress"),
+    ("secrecy", "relaybook_clusters::remote::kubeconfig"),
+    ("secrecy", "relaybook_page::access::caller"),
+    ("secrecy", "relaybook_page::access::seal"),
+    ("secrecy", "relaybook_page::service::strangers"),
+    ("secrecy", "relaybook::app::page"),
+    ("secrecy", "relaybook::cli::page"),
+    ("secrecy", "relaybook::options"),
+    // One file writes deliveries. Two crates read them for users, and the promotion controller those of its requests.
+    ("relaybook_api::Delivery", "relaybook_api"),
+    ("relaybook_api::Delivery", "relaybook_core::promotion::sent"),
+    ("relaybook_api::Delivery", "relaybook_deliveries::outbox::store::journal"),
+    ("relaybook_api::Delivery", "relaybook_page"),
+    ("relaybook_api::Delivery", "relaybook_promotions::controller"),
+    ("relaybook_api::Delivery", "relaybook_runtime::watch::raw_object"),
+    ("relaybook_api::Delivery", "relaybook_tools::audit"),
+];
+
+/// Maximum number of lines of a file before its tests.
+const LONGEST: usize = 400;
+/// Number of lines at the start of a crate or room that must contain `In:` and `Out:`.
+const HEAD: usize = 10;
 
 /// File → text.
 type Files = BTreeMap<String, String>;
 
-/// A module that is not for tests only. Its path begins with the name of its crate. The path of a module of the program has no such name.
 #[derive(Debug)]
 struct Module {
     file: String,
-    path: Vec<String>,
-    /// Length of the path of its crate.
-    root: usize,
-    source: Source,
+    /// It begins with the name of the crate, like `relaybook_core::observe`.
+    path: String,
+    /// Only tests use it.
+    test: bool,
+    /// Its text. Lines for tests are empty.
+    text: String,
 }
 
 impl Module {
-    fn is_in(&self, of: &str) -> bool {
-        let name = self.path.join("::");
-        name == of || name.strip_prefix(of).is_some_and(|rest| rest.starts_with("::"))
+    /// Returns the lines that are neither empty nor comments, with their numbers.
+    fn code(&self) -> impl Iterator<Item = (usize, &str)> {
+        let lines = self.text.lines().map(|line| line.split(" // ").next().unwrap_or(line).trim());
+        let lines = lines.enumerate().map(|(at, line)| (at + 1, line));
+        lines.filter(|(_, line)| !line.is_empty() && !line.starts_with("//"))
     }
 
-    /// The module of the crate that contains this one.
-    fn top_level(&self) -> Option<&String> {
-        self.path.get(self.root)
+    /// Returns the `//!` lines at the start, without that sign.
+    fn head(&self) -> Vec<&str> {
+        self.text.lines().map_while(|line| line.strip_prefix("//!")).collect()
     }
 
-    /// Resolves a path. A path into a crate of Relaybook starts with `crate` and the name of the crate; other paths are returned unchanged.
-    fn resolve(&self, path: &[String]) -> Vec<String> {
-        let supers = path.iter().take_while(|p| *p == "super").count();
-        let rooted = |depth: usize, rest: &[String]| [&["crate".to_owned()], &self.path[..depth], rest].concat();
-        match path.first().map(String::as_str) {
-            Some("crate") => rooted(self.root, &path[1..]),
-            Some("super") => rooted(self.path.len().saturating_sub(supers), &path[supers..]),
-            // `self::super::x` is `super::x`.
-            Some("self") if path.get(1).is_some_and(|p| p == "super") => self.resolve(&path[1..]),
-            Some("self") => rooted(self.path.len(), &path[1..]),
-            Some(name) => match name.strip_prefix("relaybook_") {
-                Some(of) => [&["crate".to_owned(), of.to_owned()], &path[1..]].concat(),
-                None => path.to_vec(),
-            },
-            None => Vec::new(),
-        }
-    }
-}
-
-/// The modules found so far.
-struct Walk<'f> {
-    files: &'f Files,
-    /// Every file that a module declares.
-    seen: BTreeSet<String>,
-    modules: Vec<Module>,
-}
-
-impl Walk<'_> {
-    /// Follows the module declarations from a file. Modules that are for tests only are noted as declared, and not checked.
-    fn follow(&mut self, file: &str, path: &[String], root: usize, only_tests: bool) {
-        let Some(text) = self.files.get(file) else { return };
-        self.seen.insert(file.to_owned());
-        let source = Source::read(text);
-        let folder = Path::new(file).parent().unwrap();
-        let stem = Path::new(file).file_stem().unwrap();
-        let is_root = ["mod", "lib", "main"].iter().any(|root| stem == *root);
-        let beneath = if is_root { folder.to_owned() } else { folder.join(stem) };
-        for module in &source.modules {
-            let places = match &module.path {
-                Some(place) => vec![folder.join(place)],
-                None => vec![beneath.join(format!("{}.rs", module.name)), beneath.join(&module.name).join("mod.rs")],
-            };
-            let path = [path, std::slice::from_ref(&module.name)].concat();
-            for place in places {
-                self.follow(&place.to_string_lossy(), &path, root, only_tests || module.test);
+    /// Returns all paths of two or more words in the code, with their lines. Imports are expanded. Macros are not, but their arguments count.
+    fn named(&self) -> Vec<(usize, String)> {
+        let ends_word = |c: char| !c.is_alphanumeric() && c != '_' && c != ':';
+        // The word before each open brace, if it is the start of a path.
+        let (mut named, mut open) = (Vec::new(), Vec::new());
+        for (line, code) in self.code() {
+            for piece in code.split_inclusive(ends_word) {
+                let word = piece.trim_end_matches(ends_word).trim_start_matches("::");
+                if piece.ends_with('{') {
+                    open.push(if word.ends_with("::") { word } else { "" });
+                    continue;
+                }
+                let path = open.concat() + word;
+                if path.contains("::") && !word.is_empty() {
+                    named.push((line, resolve(&self.path, &path)));
+                }
+                if piece.ends_with('}') {
+                    open.pop();
+                }
             }
         }
-        if !only_tests {
-            self.modules.push(Module { file: file.to_owned(), path: path.to_vec(), root, source });
+        named
+    }
+}
+
+/// Returns a path in a module as one that begins with the name of a crate. Other paths are returned unchanged.
+fn resolve(module: &str, path: &str) -> String {
+    match path.split_once("::") {
+        Some(("crate", rest)) => format!("{}::{rest}", module.split("::").next().unwrap_or_default()),
+        Some(("super", rest)) => {
+            let parent = module.rsplit_once("::").map_or("", |(parent, _)| parent);
+            resolve(parent, &format!("self::{rest}"))
+        }
+        Some(("self", rest)) if rest.starts_with("super::") => resolve(module, rest),
+        Some(("self", rest)) => format!("{module}::{rest}"),
+        _ => path.to_owned(),
+    }
+}
+
+fn is_in(path: &str, of: &str) -> bool {
+    path == of || path.strip_prefix(of).is_some_and(|rest| rest.starts_with("::"))
+}
+
+/// Returns the path of the module at the top of its crate that contains a path.
+fn room(path: &str) -> &str {
+    path.match_indices("::").nth(1).map_or(path, |(at, _)| &path[..at])
+}
+
+/// Separates the items for tests from the others. Both texts have the lines of the file.
+fn split(text: &str) -> (String, String) {
+    let (mut product, mut tests) = (String::new(), String::new());
+    // The depth of the item for tests, and whether it has a bracket that a later line closes.
+    let mut item = None;
+    for line in text.lines() {
+        let code = line.trim_start();
+        let depth = line.len() - code.len();
+        if item.is_none() && code.starts_with("#[cfg(") && code.contains("test") && !code.contains("not(") {
+            item = Some((depth, false));
+        }
+        (if item.is_some() { &mut tests } else { &mut product }).push_str(line);
+        product.push('\n');
+        tests.push('\n');
+        item = match item {
+            Some((of, true)) if of == depth && code.starts_with([')', ']', '}']) && !code.ends_with('{') => None,
+            Some((_, false)) if code.ends_with(['}', ';', ',']) => None,
+            Some((of, open)) => Some((of, open || code.ends_with(['(', '[', '{']))),
+            None => None,
+        };
+    }
+    (product, tests)
+}
+
+/// Returns the modules in files of their own that a text declares.
+fn declared(text: &str) -> impl Iterator<Item = &str> {
+    text.lines().filter_map(|line| match line.trim().strip_suffix(';')?.split(' ').collect::<Vec<_>>()[..] {
+        ["mod", name] | [_, "mod", name] => Some(name),
+        _ => None,
+    })
+}
+
+/// Adds the module of a file, and all that it declares.
+fn follow(files: &Files, file: &str, path: &str, test: bool, modules: &mut Vec<Module>) {
+    let Some(text) = files.get(file) else { return };
+    let (product, tests) = split(text);
+    let folder = ["/mod.rs", "/lib.rs", "/main.rs", ".rs"].iter().find_map(|end| file.strip_suffix(end)).unwrap();
+    for (text, test) in [(&product, test), (&tests, true)] {
+        for name in declared(text) {
+            for file in [format!("{folder}/{name}.rs"), format!("{folder}/{name}/mod.rs")] {
+                follow(files, &file, &format!("{path}::{name}"), test, modules);
+            }
         }
     }
+    modules.push(Module { file: file.to_owned(), path: path.to_owned(), test, text: product });
 }
 
-/// Whether a path begins with another path.
-fn begins(path: &[String], with: &str) -> bool {
-    with.split("::").zip(path.iter().map(Some).chain(std::iter::repeat(None))).all(|(a, b)| b.is_some_and(|b| a == b))
-}
-
-fn impure(module: &Module, named: &Named, path: &[String]) -> Option<String> {
-    let pure = PURE.iter().find(|of| module.is_in(of))?;
-    let clock = matches!(path, [.., of, now] if now == "now" && CLOCKS.contains(&of.as_str()));
-    let clock = clock.then_some("a clock; pass `now` as an argument");
-    let what = IMPURE.iter().find(|(with, _)| begins(path, with)).map(|(_, what)| *what).or(clock)?;
-    Some(format!("{}:{}: {pure} is pure, but names `{}`: {what}", module.file, named.line, path.join("::")))
-}
-
-fn owned(module: &Module, named: &Named, path: &[String]) -> Option<String> {
-    let (of, owners, why) = OWNED.iter().find(|(of, ..)| begins(path, of))?;
-    let alien = !owners.iter().any(|owner| module.is_in(owner));
-    alien.then(|| format!("{}:{}: only {} may name `{of}`: {why}", module.file, named.line, owners.join(", ")))
-}
-
-/// Checks the length and the header of a module's file.
-fn file(module: &Module) -> Vec<String> {
-    let Module { file, source, .. } = module;
-    let mut findings = Vec::new();
-    if source.lines > LONGEST {
-        findings.push(format!("{file}: {} lines before its tests; at most {LONGEST}", source.lines));
+fn modules(files: &Files) -> Vec<Module> {
+    let mut modules = Vec::new();
+    follow(files, "src/lib.rs", "relaybook", false, &mut modules);
+    follow(files, "src/main.rs", "relaybook::main", false, &mut modules);
+    for file in files.keys().filter(|file| file.starts_with("crates/") && file.ends_with("/src/lib.rs")) {
+        let name = format!("relaybook_{}", file.split('/').nth(1).unwrap());
+        follow(files, file, &name, false, &mut modules);
     }
-    let header = source.header.iter().take(HEADER).map(String::as_str).collect::<Vec<_>>().join("\n");
-    let is_room = match module.path.len() - module.root {
-        0 => file.starts_with("crates/"),
-        1 => file.ends_with("/mod.rs"),
-        _ => false,
-    };
-    if is_room && !["In:", "Out:"].iter().all(|w| header.contains(w)) {
-        findings.push(format!("{file}: its first {HEADER} lines must say what comes in (`In:`) and what goes out (`Out:`)"));
+    modules
+}
+
+/// Returns the cells of the map after the first, by the name in the first. The program has a sentence instead of a row.
+fn rows(modules: &[Module]) -> BTreeMap<&str, Vec<&str>> {
+    let head = modules.iter().find(|module| module.file == "src/lib.rs").unwrap().head();
+    let program = head.iter().find_map(|line| line.strip_prefix(" The program itself has about ")?.split(' ').next());
+    let names = head.iter().filter_map(|line| line.strip_prefix(" | [`")?.split_once("`]"));
+    let rows = names.map(|(name, rest)| (name, rest.split('|').skip(1).map(str::trim).collect()));
+    rows.chain([("relaybook", vec!["", program.unwrap_or_default()])]).collect()
+}
+
+/// Compares the map in the documentation of the program with the crates, with the modules of the program, and with their number of lines.
+fn map(modules: &[Module]) -> Vec<String> {
+    let drawn = rows(modules);
+    let mut sizes = BTreeMap::<&str, usize>::new();
+    for module in modules.iter().filter(|module| !module.test) {
+        let mut path = module.path.split("::");
+        let (of, room) = (path.next().unwrap(), path.next());
+        *sizes.entry(of).or_default() += module.code().count();
+        sizes.extend(room.filter(|room| of == "relaybook" && *room != "main").map(|room| (room, 0)));
+    }
+    let gone = drawn.keys().filter(|name| !sizes.contains_key(*name));
+    let gone = gone.map(|name| format!("src/lib.rs: the map has {name}, which does not exist"));
+    let wrong = sizes.iter().filter_map(|(name, lines)| {
+        let Some(row) = drawn.get(name) else { return Some(format!("src/lib.rs: {name} is not on the map")) };
+        let stated: usize = row[1].replace(',', "").parse().unwrap_or_default();
+        let differ = *lines > 0 && stated.abs_diff(*lines) > stated * 15 / 100 + 10;
+        differ.then(|| format!("src/lib.rs: {name} has {lines} lines without tests, blank lines and comments, not {stated}"))
+    });
+    gone.chain(wrong).collect()
+}
+
+/// Checks the length and the head of the file of a module.
+fn file(Module { file, path, text, .. }: &Module) -> Vec<String> {
+    let mut findings = Vec::new();
+    let lines = text.trim_end().lines().count();
+    if lines > LONGEST {
+        findings.push(format!("{file}: {lines} lines before its tests; at most {LONGEST}"));
+    }
+    let is_room = path.matches("::").count() < 2 && (file.ends_with("/mod.rs") || file.ends_with("/lib.rs"));
+    let head = text.lines().take(HEAD).filter(|line| line.starts_with("//!")).collect::<String>();
+    if is_room && file != "src/lib.rs" && !(head.contains("In:") && head.contains("Out:")) {
+        findings.push(format!("{file}: its first {HEAD} lines must say what comes in (`In:`) and what goes out (`Out:`)"));
     }
     findings
 }
 
-/// Compares the map in the documentation of the program with the crates, and with the modules of the program.
-fn map(modules: &[Module]) -> Vec<String> {
-    let lib = modules.iter().find(|m| m.file == "src/lib.rs").unwrap();
-    let entry = |line: &String| Some(line.trim().strip_prefix("| [`")?.split_once("`]")?.0.to_owned());
-    let drawn: BTreeSet<String> = lib.source.header.iter().filter_map(entry).collect();
-    let crates = modules.iter().filter(|m| m.root == 1).map(|m| format!("relaybook_{}", m.path[0]));
-    let all: BTreeSet<String> = crates.chain(lib.source.modules.iter().map(|m| m.name.clone())).collect();
-    let missing = all.difference(&drawn).map(|name| format!("src/lib.rs: {name} is not on the map"));
-    let gone = drawn.difference(&all).map(|name| format!("src/lib.rs: the map has {name}, which does not exist"));
-    missing.chain(gone).collect()
-}
-
-/// Which module of a crate uses which, by the path of its crate.
-type Arrows = BTreeMap<(String, String), BTreeSet<String>>;
-
-/// Returns the modules of a circle in a crate with several rooms, if there is one. Rooms without a circle can be read, tested and moved alone.
-fn circle(arrows: &Arrows) -> Option<String> {
-    let mut open: BTreeSet<_> = arrows
-        .iter()
-        .filter(|((of, _), _)| ROOMS.contains(&of.as_str()))
-        .flat_map(|((of, from), used)| used.iter().map(move |to| (of.clone(), from.clone(), to.clone())))
-        .collect();
+/// Keeps the arrows of circles, by removing those that come from where none leads, or lead to where none comes from.
+fn circles(mut arrows: BTreeSet<(String, String)>) -> BTreeSet<(String, String)> {
     loop {
-        let (from, to): (BTreeSet<_>, BTreeSet<_>) = open.iter().map(|(of, a, b)| ((of, a), (of, b))).unzip();
-        let kept: BTreeSet<_> =
-            open.iter().filter(|(of, a, b)| to.contains(&(of, a)) && from.contains(&(of, b))).cloned().collect();
-        if kept.len() == open.len() {
-            let names = kept.iter().map(|(of, from, to)| format!("{of}: {from} → {to}")).collect::<Vec<_>>();
-            return (!kept.is_empty()).then(|| format!("these modules form a circle: {}", names.join(", ")));
+        let (from, to): (BTreeSet<_>, BTreeSet<_>) = arrows.iter().cloned().unzip();
+        let before = arrows.len();
+        arrows.retain(|(a, b)| to.contains(a) && from.contains(b));
+        if arrows.len() == before {
+            return arrows;
         }
-        open = kept;
     }
 }
 
-/// Returns the findings, and which modules use which, which proves that the checker has read the files.
-fn check(files: &Files) -> (Vec<String>, Arrows) {
-    let mut walk = Walk { files, seen: BTreeSet::new(), modules: Vec::new() };
-    walk.follow("src/lib.rs", &[], 0, false);
-    walk.follow("src/main.rs", &["main".to_owned()], 0, false);
-    for file in files.keys().filter(|file| file.starts_with("crates/") && file.ends_with("/src/lib.rs")) {
-        walk.follow(file, &[file.split('/').nth(1).unwrap().to_owned()], 1, false);
-    }
-    let Walk { seen, modules, .. } = walk;
-    let mut findings: Vec<String> =
-        files.keys().filter(|f| !seen.contains(*f)).map(|f| format!("{f}: no module declares it")).collect();
-    findings.extend(map(&modules));
-    let mut arrows = Arrows::new();
-    for module in &modules {
+/// Returns the findings in all files.
+fn check(files: &Files) -> Vec<String> {
+    let modules = modules(files);
+    let mut findings = map(&modules);
+    let lost = files.keys().filter(|file| !modules.iter().any(|module| module.file == **file));
+    findings.extend(lost.map(|file| format!("{file}: no module declares it")));
+    let rows = rows(&modules);
+    let is_pure = |module: &&Module| {
+        let (head, row) = (module.head().concat(), rows.get(&*module.path));
+        head.contains("Pure.") || head.contains("Pure:") || row.is_some_and(|row| row[0].starts_with("pure:"))
+    };
+    let pure: Vec<_> = modules.iter().filter(is_pure).map(|module| &*module.path).collect();
+    let rooms: BTreeSet<_> = modules.iter().map(|module| room(&module.path)).collect();
+    let mut arrows = BTreeSet::new();
+    for module in modules.iter().filter(|module| !module.test) {
         findings.extend(file(module));
-        let of = module.path[..module.root].join("::");
-        for named in &module.source.named {
-            let path = module.resolve(&named.path);
-            findings.extend(impure(module, named, &path));
-            findings.extend(owned(module, named, &path));
-            let same = path[0] == "crate" && path[1..].starts_with(&module.path[..module.root]);
-            if let (true, Some(from), Some(to)) = (same, module.top_level(), path.get(module.root + 1))
-                && from != to
-                && modules.iter().any(|m| m.root == module.root && m.path.len() == m.root + 1 && m.path.last() == Some(to))
-            {
-                arrows.entry((of.clone(), from.clone())).or_default().insert(to.clone());
+        let inside = |of: &str| is_in(&module.path, of);
+        let pure = pure.iter().find(|of| inside(of) && module.path != CLOCK);
+        for (line, path) in module.named() {
+            let at = format!("{}:{line}", module.file);
+            let has = |part: &&str| format!("::{path}::").contains(&format!("::{part}::"));
+            let impure = IMPURE.iter().find(|(parts, _)| parts.iter().any(has));
+            if let (Some(pure), Some((_, what))) = (pure, impure) {
+                findings.push(format!("{at}: {pure} is pure, but names `{path}`: {what}"));
+            }
+            let owners: Vec<_> = OWNED.iter().filter(|(owned, _)| is_in(&path, owned)).map(|(_, owner)| *owner).collect();
+            if !owners.is_empty() && !owners.iter().any(|owner| inside(owner)) {
+                findings.push(format!("{at}: only {} may name `{path}`", owners.join(", ")));
+            }
+            let (from, to) = (room(&module.path), room(&path));
+            if from != to && rooms.contains(to) && !CIRCLES.iter().any(|of| inside(of)) {
+                arrows.insert((from.to_owned(), to.to_owned()));
             }
         }
     }
-    findings.extend(circle(&arrows));
-    (findings, arrows)
+    findings.extend(circles(arrows).iter().map(|(from, to)| format!("{from} uses {to}, and is in a circle of rooms")));
+    findings
 }
 
-/// Reads all Rust files below a folder.
-fn read(folder: &Path, files: &mut Files) {
-    for entry in std::fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            read(&path, files);
-        } else if path.extension().is_some_and(|e| e == "rs") {
-            files.insert(path.to_string_lossy().into_owned(), std::fs::read_to_string(&path).unwrap());
+/// Reads the Rust files of all crates. Cargo runs tests in the folder of the package.
+fn sources() -> Files {
+    let (mut files, mut folders) = (Files::new(), vec![PathBuf::from("src"), PathBuf::from("crates")]);
+    while let Some(folder) = folders.pop() {
+        for path in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                files.insert(path.to_string_lossy().into_owned(), std::fs::read_to_string(&path).unwrap());
+            }
         }
     }
-}
-
-/// Reads all crates. Cargo runs tests in the folder of the package.
-fn sources() -> Files {
-    let mut files = Files::new();
-    read(Path::new("src"), &mut files);
-    for member in std::fs::read_dir("crates").unwrap() {
-        read(&member.unwrap().path().join("src"), &mut files);
-    }
+    files.retain(|file, _| file.starts_with("src/") || file.split('/').nth(2) == Some("src"));
     files
 }
 
 #[test]
 fn modules_follow_the_rules() {
-    let (findings, arrows) = check(&sources());
-    assert!(arrows.len() > 10, "the checker does not see which modules use which: {arrows:?}");
+    let findings = check(&sources());
     assert!(findings.is_empty(), "\n{}\n", findings.join("\n"));
+}
+
+/// The group is a domain, and a publisher can use another one. So product code has it in one place. Only the attribute of each resource needs a
+/// literal. A test of the API compares them.
+#[test]
+fn the_api_group_is_written_once() {
+    let modules = modules(&sources());
+    let product = modules.iter().filter(|module| !module.test);
+    let lines = product.flat_map(|module| module.code().map(move |(_, line)| (module.file.as_str(), line)));
+    let (files, lines): (Vec<_>, Vec<_>) = lines.filter(|(_, line)| line.contains(GROUP)).unzip();
+    let is_whole = |line: &&str| line.contains(&format!("\"{GROUP}\""));
+    assert!(lines.iter().all(is_whole), "use concat!(group!(), …) or GROUP: {lines:?}");
+    let resources = ["delivery", "notification", "pipeline", "pipeline_set", "promotion", "lib"];
+    assert_eq!(files, resources.map(|name| format!("crates/api/src/{name}.rs")));
+}
+
+fn cargo(arguments: &[&str]) -> String {
+    let mut cargo = Command::new(std::env::var("CARGO").unwrap());
+    let output = cargo.args(arguments).args(["--locked", "--offline"]).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Returns the packages of the workspace as Cargo describes them.
+fn packages() -> Vec<Value> {
+    let metadata = cargo(&["metadata", "--no-deps", "--format-version", "1"]);
+    list(&serde_json::from_str::<Value>(&metadata).unwrap(), "packages").cloned().collect()
+}
+
+fn list<'v>(of: &'v Value, key: &str) -> impl Iterator<Item = &'v Value> {
+    of[key].as_array().unwrap().iter()
+}
+
+fn name(of: &Value) -> &str {
+    of["name"].as_str().unwrap()
+}
+
+/// Returns the packages that are compiled into the program for a selection, with their features.
+fn compiled(selection: &[&str]) -> BTreeSet<String> {
+    let tree = ["tree", "--edges", "normal,no-proc-macro", "--prefix", "none", "--format", "{p} {f}"];
+    let text = cargo(&[&tree, selection].concat());
+    text.lines().map(|line| line.trim_end_matches(" (*)").to_owned()).collect()
 }
 
 /// A crate has the same dependencies alone and in the workspace. Otherwise `cargo test -p` would compile them again, and test something else.
 #[test]
 fn features_come_from_the_workspace_only() {
-    for member in std::fs::read_dir("crates").unwrap() {
-        let manifest = std::fs::read_to_string(member.unwrap().path().join("Cargo.toml")).unwrap();
-        let sections = manifest.split("\n[").filter(|section| section.split(']').next().unwrap().ends_with("dependencies"));
-        for line in sections.flat_map(|section| section.lines().skip(1)).filter(|line| line.contains('=')) {
-            let plain = line.ends_with(".workspace = true") || line.contains("workspace = true, optional = true");
-            let is_helper =
-                line.starts_with("relaybook-") && line.ends_with("{ workspace = true, features = [\"testing\"] }");
-            assert!(plain || is_helper, "{line}");
-        }
+    let manifest = std::fs::read_to_string("Cargo.toml").unwrap();
+    let (packages, mut known) = (packages(), BTreeMap::new());
+    for dependency in packages.iter().flat_map(|package| list(package, "dependencies")) {
+        let name = name(dependency);
+        assert!(manifest.contains(&format!("\n{name} = ")), "{name} is not in the list of the workspace");
+        let has_helpers = dependency["kind"] == "dev" && name.starts_with("relaybook-");
+        let features: Vec<_> =
+            list(dependency, "features").filter(|feature| !has_helpers || *feature != "testing").collect();
+        let settings = (&dependency["req"], &dependency["uses_default_features"], features);
+        assert_eq!(*known.entry(name).or_insert_with(|| settings.clone()), settings, "{name}");
     }
+    // These change what is read and written. If a dependency enabled one more, it would be off in the tests of a crate alone.
+    let json: Vec<_> = compiled(&["--workspace"]).into_iter().filter(|line| line.starts_with("serde_json v")).collect();
+    assert!(json.len() == 1 && json[0].ends_with(" alloc,default,float_roundtrip,raw_value,std"), "{json:?}");
 }
 
-/// Returns the packages of a selection that are compiled into the program, in this format.
-fn cargo_tree(selection: &[&str], format: &str) -> BTreeSet<String> {
-    let tree = ["tree", "--locked", "--offline", "--edges", "normal,no-proc-macro", "--prefix", "none", "--format", format];
-    let output = Command::new(std::env::var("CARGO").unwrap()).args(tree).args(selection).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let text = String::from_utf8(output.stdout).unwrap();
-    text.lines().map(|line| line.trim_end_matches(" (*)").to_owned()).collect()
-}
-
-/// The map in the documentation of the program says which crate uses which.
+/// The map says which crate uses which, and which is pure. A pure crate cannot wait, because nothing in it could.
 #[test]
 fn the_map_has_the_arrows_between_crates() {
-    let lib = std::fs::read_to_string("src/lib.rs").unwrap();
-    for member in std::fs::read_dir("crates").unwrap().map(Result::unwrap) {
-        let manifest = std::fs::read_to_string(member.path().join("Cargo.toml")).unwrap();
-        let (_, section) = manifest.split_once("\n[dependencies]\n").unwrap();
-        let ours =
-            section.lines().take_while(|line| !line.starts_with('[')).filter_map(|line| line.strip_prefix("relaybook-"));
-        let uses: Vec<_> = ours.map(|line| line.split('.').next().unwrap()).collect();
-        let uses = if uses.is_empty() { "–".to_owned() } else { uses.join(", ") };
-        let name = format!("[`relaybook_{}`]", member.file_name().to_string_lossy());
-        let row = lib.lines().find(|line| line.contains(&name)).unwrap();
-        assert!(row.ends_with(&format!(" | {uses} |")), "src/lib.rs: {name} uses {uses}");
-    }
-}
-
-/// Features of `serde_json` change what it reads and writes. Another crate of the workspace could enable one, and it would be off in the tests of
-/// a single crate.
-#[test]
-fn a_crate_alone_has_the_same_serde_json_as_in_the_workspace() {
-    let features = |selection: &[&str]| {
-        let lines = cargo_tree(selection, "{p} {f}").into_iter().filter(|line| line.starts_with("serde_json v"));
-        lines.collect::<BTreeSet<_>>()
-    };
-    let workspace = features(&["--workspace"]);
-    assert_eq!(workspace.len(), 1);
-    for member in std::fs::read_dir("crates").unwrap() {
-        let member = member.unwrap();
-        let manifest = std::fs::read_to_string(member.path().join("Cargo.toml")).unwrap();
-        let name = format!("relaybook-{}", member.file_name().to_string_lossy());
-        let uses = manifest.split("[dev-dependencies]").next().unwrap().contains("\nserde_json.workspace");
-        let alone = if uses { features(&["--package", &name]) } else { workspace.clone() };
-        assert!(alone == workspace, "{name} alone: {alone:?}, in the workspace: {workspace:?}");
-    }
-}
-
-/// A crate that is pure cannot wait, because nothing in it could.
-#[test]
-fn pure_crates_have_no_runtime_and_no_client() {
-    let crates = rules::PURE.iter().filter(|name| !name.contains("::") && **name != "api");
-    let impure = ["tokio", "mio", "hyper", "hyper-util", "kube", "kube-client", "kube-runtime", "reqwest"];
-    for name in crates.chain(&["api"]) {
-        let tree = cargo_tree(&["--package", &format!("relaybook-{name}")], "{p}");
-        let found: Vec<_> = tree.iter().filter(|line| impure.contains(&line.split(' ').next().unwrap())).collect();
-        assert!(tree.len() > 1 || *name == "text", "{name}: {tree:?}");
-        assert!(found.is_empty(), "{name} depends on {found:?}");
-    }
-}
-
-/// The group is a domain, and a publisher can use another one. So product code has it in one place.
-#[test]
-fn the_api_group_is_written_once() {
-    let files = sources();
-    let is_test_file = |path: &str| path.contains("/tests") || path.contains("/properties") || path.contains("testing");
-    let product = files.iter().filter(|(path, _)| !is_test_file(path));
-    let texts = product.flat_map(|(path, text)| Source::read(text).texts.into_iter().map(move |(line, t)| (path, line, t)));
-    let of_group: Vec<_> = texts.filter(|(.., text)| text.contains(GROUP)).collect();
-    let (whole, parts): (Vec<_>, Vec<_>) = of_group.into_iter().partition(|(.., text)| text == GROUP);
-    assert!(parts.is_empty(), "use concat!(group!(), …) or GROUP: {parts:?}");
-    let files: Vec<_> = whole.iter().map(|(path, ..)| path.as_str()).collect();
-    // The attribute of each resource needs a literal. A test of the API compares them.
-    let resources = ["delivery", "lib", "notification", "pipeline", "pipeline_set", "promotion"];
-    assert_eq!(files, resources.map(|name| format!("crates/api/src/{name}.rs")));
-}
-
-mod the_checker {
-    use super::*;
-
-    const LIB: &str = "//! | [`relaybook_observe`] | reads |\n//! | [`webhook`] | sends |\n//! | [`outbox`] | all |\n\
-                       pub mod webhook;\npub mod outbox;\n";
-    const HEAD: &str = "//! A module.\n//! In: this. Out: that.\n";
-
-    /// Returns the findings for small crates with these files added or replaced.
-    fn findings(over: &[(&str, &str)]) -> Vec<String> {
-        let head = |rest: &str| format!("{HEAD}{rest}");
-        let mut files = Files::from([
-            ("src/lib.rs".to_owned(), LIB.to_owned()),
-            ("src/main.rs".to_owned(), "fn main() {}".to_owned()),
-            ("crates/observe/src/lib.rs".to_owned(), head("mod kinds;\nuse kube::core::DynamicObject;")),
-            ("crates/observe/src/kinds.rs".to_owned(), "use super::State;".to_owned()),
-            ("src/webhook/mod.rs".to_owned(), head("use std::net::IpAddr;")),
-            ("src/outbox/mod.rs".to_owned(), head("mod store;\nmod decide;\nuse crate::webhook;")),
-            ("src/outbox/store/mod.rs".to_owned(), head("mod journal;")),
-            ("src/outbox/store/journal.rs".to_owned(), "use relaybook_observe::State;".to_owned()),
-            ("src/outbox/decide.rs".to_owned(), "use std::time::Instant;".to_owned()),
-        ]);
-        files.extend(over.iter().map(|(file, text)| ((*file).to_owned(), (*text).to_owned())));
-        check(&files).0
-    }
-
-    #[test]
-    fn a_correct_layout_has_no_findings() {
-        assert_eq!(findings(&[]), Vec::<String>::new());
-    }
-
-    #[test]
-    fn the_checker_finds_what_a_file_names() {
-        let file = "crates/core/src/lib.rs".to_owned();
-        let circle = "these modules form a circle: : outbox → webhook, : webhook → outbox";
-        let table = [
-            ("an import", "use crate::outbox::Sender;", circle),
-            ("one of a group", "use crate::{webhook::X, outbox::{self, Sender}};", circle),
-            ("renamed", "use crate::outbox as s;", circle),
-            ("in passing", "fn f() { let x = crate::outbox::go::<u8>(1); }", circle),
-            ("in a type", "struct A { b: Vec<crate::outbox::Sender> }", circle),
-            ("in a macro", "fn f() { vec![crate::outbox::new()]; }", circle),
-            ("by way of the parent", "use super::outbox;", circle),
-            ("by way of itself", "use self::super::outbox::X;", circle),
-            ("after what confuses", "const A: char = '\"'; fn f<'a>(b: &'a str) {} use crate::outbox;", circle),
-            ("after a raw string", "const A: &str = r#\"a \"quoted\" b\"#; use crate::outbox;", circle),
-            ("after a comment", "/* a /* b */ c */ use crate::outbox;", circle),
-            ("after a test", "#[cfg(test)]\nuse a::{b, c};\nuse crate::outbox;", circle),
-            ("not only in tests", "#[cfg(not(test))]\nuse crate::outbox;", circle),
-            ("a token", "use secrecy::SecretString;", "may name `secrecy`"),
-        ];
-        for (what, text, expected) in table {
-            let findings = findings(&[("src/webhook/mod.rs", &format!("{HEAD}{text}"))]);
-            assert!(findings.iter().any(|f| f.contains(expected)), "{what}: {findings:?}");
-        }
-        let table = [
-            ("a runtime", "use ::tokio::sync::Mutex;", "is pure, but names `tokio::sync::Mutex`"),
-            ("a client", "use kube::{Api, core::X};", "names `kube::Api`: the API server"),
-            ("files", "fn f() { std::fs::read(\"a\"); }", "names `std::fs::read`: files"),
-            ("a clock", "fn f() { Instant::now(); }", "names `Instant::now`: a clock"),
-            ("our clock", "use relaybook_api::{State, now};", "names `crate::api::now`: a clock"),
-        ];
-        for (what, text, expected) in table {
-            let source = Source::read(text);
-            let path: Vec<String> = rules::PURE[0].split("::").map(str::to_owned).collect();
-            let module = Module { file: file.clone(), path, root: 1, source };
-            let findings: Vec<_> = module
-                .source
-                .named
-                .iter()
-                .filter_map(|named| impure(&module, named, &module.resolve(&named.path)))
-                .collect();
-            assert!(findings.iter().any(|f| f.contains(expected)), "{what}: {findings:?}");
+    let modules = modules(&sources());
+    let rows = rows(&modules);
+    for package in packages().iter().filter(|package| name(package) != "relaybook-controller") {
+        let product = list(package, "dependencies").filter(|dependency| dependency["kind"].is_null());
+        let uses: Vec<_> = product.filter_map(|dependency| name(dependency).strip_prefix("relaybook-")).collect();
+        let row = &rows[&*name(package).replace('-', "_")];
+        assert_eq!(row[2], if uses.is_empty() { "–".to_owned() } else { uses.join(", ") }, "{}", name(package));
+        if row[0].starts_with("pure:") {
+            let mut compiled = compiled(&["--package", name(package)]);
+            compiled.retain(|line| RUNTIMES.iter().any(|runtime| line.starts_with(runtime)));
+            assert!(compiled.is_empty(), "{} depends on {compiled:?}", name(package));
         }
     }
-
-    #[test]
-    fn the_checker_ignores_comments_and_tests() {
-        for text in [
-            "// use crate::outbox;\n/// [`crate::outbox::Sender`]\nfn f() {}",
-            "const A: &str = \"crate::outbox::X\"; const B: &str = r\"crate::outbox::X\";",
-            "#[cfg(test)]\nmod tests {\n    use crate::outbox;\n    fn f() { Instant::now(); }\n}",
-            "#[cfg(test)]\n#[path = \"kinds_tests.rs\"]\nmod tests;",
-            "pub(crate) fn f() {}\npub(in crate::webhook) fn g() {}",
-        ] {
-            let text = format!("{HEAD}{text}");
-            let over = [
-                ("src/webhook/mod.rs", text.as_str()),
-                ("src/webhook/kinds_tests.rs", "use crate::outbox;\nuse secrecy::X;"),
-            ];
-            let over = if text.contains("path") { &over[..] } else { &over[..1] };
-            assert_eq!(findings(over), Vec::<String>::new(), "{text}");
-        }
-    }
-
-    #[test]
-    fn the_checker_requires_a_map_headers_and_short_files() {
-        let of = |file: &str, text: &str| findings(&[(file, text)]).join("\n");
-        let hidden = LIB.replace("//! | [`webhook`] | sends |\n", "");
-        assert_eq!(of("src/lib.rs", &hidden), "src/lib.rs: webhook is not on the map");
-        let hidden = LIB.replace("//! | [`relaybook_observe`] | reads |\n", "");
-        assert_eq!(of("src/lib.rs", &hidden), "src/lib.rs: relaybook_observe is not on the map");
-        let ghost = format!("//! | [`attic`] | old |\n{LIB}");
-        assert_eq!(of("src/lib.rs", &ghost), "src/lib.rs: the map has attic, which does not exist");
-        for room in ["src/webhook/mod.rs", "crates/observe/src/lib.rs"] {
-            assert!(of(room, "//! A module.\nmod kinds;").contains("must say what comes in"));
-            let late = format!("{}//! In: this. Out: that.\nmod kinds;", "//! A module.\n".repeat(HEADER));
-            assert!(of(room, &late).contains("must say what comes in"));
-        }
-        let long = "fn f() {}\n".repeat(LONGEST);
-        assert_eq!(of("src/outbox/decide.rs", &long), "");
-        assert_eq!(of("src/outbox/decide.rs", &format!("{long}#[cfg(test)]\nmod tests {{\n{long}}}\n")), "");
-        assert!(of("src/outbox/decide.rs", &format!("{long}fn g() {{}}\n")).contains("401 lines before its tests"));
-        assert_eq!(of("src/outbox/attic.rs", ""), "src/outbox/attic.rs: no module declares it");
-    }
-}
-
-/// Returns the links of a page to files of this repository, relative to the folder of the page.
-fn links(page: &str) -> Vec<&str> {
-    let targets = page.split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next());
-    // Other text after `](` belongs to a regular expression.
-    let is_path = |target: &&str| target.chars().all(|c| c.is_ascii_alphanumeric() || "_./-".contains(c));
-    targets.filter(|target| !target.is_empty()).filter(is_path).collect()
-}
-
-#[test]
-fn links_of_documents_are_not_broken() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let mut missing = Vec::new();
-    for folder in [".", "docs", "docs/contributing", "docs/design", "docs/promotions"] {
-        for entry in std::fs::read_dir(root.join(folder)).unwrap().map(Result::unwrap) {
-            let page = entry.path();
-            if page.extension().is_some_and(|extension| extension == "md") {
-                let text = std::fs::read_to_string(&page).unwrap();
-                let gone = links(&text).into_iter().filter(|link| !page.parent().unwrap().join(link).exists());
-                missing.extend(gone.map(|link| format!("{}: {link}", entry.file_name().to_string_lossy())));
-            }
-        }
-    }
-    assert!(missing.is_empty(), "{missing:#?}");
-    assert_eq!(links("[a](b.md#c) [d](https://e/f) [g](#h) ![i](../j.png)"), ["b.md", "../j.png"]);
-}
-
-/// Returns the names in the first cells of the table, without the text in brackets and without the crates of `fuzz/`.
-fn crates_of_the_page(page: &str) -> BTreeSet<String> {
-    let (_, section) = page.split_once("\n## Crates\n\n").unwrap();
-    let rows = section.lines().take_while(|line| line.starts_with('|')).skip(2);
-    let cells = rows.filter_map(|row| row.split('|').nth(1)).filter(|cell| !cell.contains("`fuzz/` only"));
-    let names = cells.flat_map(|cell| cell.split('(').next().unwrap_or_default().split(','));
-    names.map(|name| name.trim().to_owned()).collect()
-}
-
-/// Returns the crates of others in the list of the workspace.
-fn crates_of_the_manifest(manifest: &str) -> BTreeSet<String> {
-    let (_, section) = manifest.split_once("\n[workspace.dependencies]\n").unwrap();
-    let names = section.lines().map_while(|line| line.split_once(" = ")).map(|(name, _)| name.to_owned());
-    names.filter(|name| !name.starts_with("relaybook-")).collect()
 }
 
 #[test]
 fn the_page_of_dependencies_lists_all_dependencies() {
-    let text = |file: &str| std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(file)).unwrap();
-    assert_eq!(crates_of_the_page(&text("docs/contributing/dependencies.md")), crates_of_the_manifest(&text("Cargo.toml")));
+    let page = std::fs::read_to_string("docs/contributing/dependencies.md").unwrap();
+    let (_, section) = page.split_once("\n## Crates\n\n").unwrap();
+    let rows = section.lines().take_while(|line| line.starts_with('|')).skip(2);
+    let cells = rows.filter_map(|row| row.split('|').nth(1)).filter(|cell| !cell.contains("`fuzz/` only"));
+    let listed = cells.flat_map(|cell| cell.split('(').next().unwrap_or_default().split(',')).map(str::trim);
+    let packages = packages();
+    let all = packages.iter().flat_map(|package| list(package, "dependencies")).map(name);
+    assert_eq!(listed.collect::<BTreeSet<_>>(), all.filter(|name| !name.starts_with("relaybook-")).collect());
 }
 
 /// `make test` names the programs of tests, because they run with different numbers of threads.
 #[test]
 fn make_test_runs_each_program_of_tests() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let makefile = std::fs::read_to_string(root.join("Makefile")).unwrap();
-    let (_, after) = makefile.split_once("\ntest: ").unwrap();
-    let recipe: BTreeSet<&str> = after.split_once("\n\n").unwrap().0.split_whitespace().collect();
-    let mut found = BTreeSet::new();
-    for entry in std::fs::read_dir(root.join("tests")).unwrap().flatten() {
-        let path = entry.path();
-        if path.join("main.rs").exists() || path.extension().is_some_and(|e| e == "rs") {
-            found.insert(path.file_stem().unwrap().to_string_lossy().into_owned());
+    let makefile = std::fs::read_to_string("Makefile").unwrap();
+    let recipe = makefile.split_once("\ntest: ").and_then(|(_, after)| after.split_once("\n\n")).unwrap().0;
+    let packages = packages();
+    let targets = packages.iter().flat_map(|package| list(package, "targets"));
+    // The others are stages of their own.
+    let programs = targets.filter(|target| target["test"] == true && target["kind"][0] == "test").map(name);
+    let (run, missing): (Vec<_>, Vec<_>) = programs.partition(|name| recipe.contains(&format!("--test {name} ")));
+    assert!(run.len() >= 3 && missing.is_empty(), "{missing:?}");
+}
+
+mod the_checker {
+    use super::*;
+
+    const MAP: &str = "//! | [`relaybook_core`] | pure: reads | 10 |\n//! The program itself has about 10 lines, in these modules:\n\
+                       //! | [`webhook`] | sends |\n//! | [`outbox`] | all |\npub mod webhook;\npub mod outbox;\n";
+    const HEADED: &str = "//! A module.\n//! In: this. Out: that.\n";
+
+    /// Returns the findings for small crates with this file added or replaced.
+    fn findings(file: &str, text: &str) -> String {
+        let correct = [
+            ("src/lib.rs", MAP),
+            ("src/main.rs", "fn main() {}"),
+            ("crates/core/src/lib.rs", "mod kinds;\nuse kube::core::DynamicObject;"),
+            ("crates/core/src/kinds.rs", "use super::State;"),
+            ("src/webhook/mod.rs", "use std::net::IpAddr;"),
+            ("src/outbox/mod.rs", "mod store;\nmod decide;\n#[cfg(test)]\nmod cases;\nuse crate::webhook;"),
+            ("src/outbox/store/mod.rs", "mod journal;"),
+            ("src/outbox/store/journal.rs", "use relaybook_core::State;"),
+            ("src/outbox/decide.rs", "//! Pure.\nuse std::time::Instant;"),
+            ("src/outbox/cases.rs", "use secrecy::X;"),
+        ];
+        let mut files: Files = correct.map(|(file, text)| (file.to_owned(), format!("{HEADED}{text}"))).into();
+        files.insert(file.to_owned(), text.to_owned());
+        check(&files).join("\n")
+    }
+
+    #[test]
+    fn the_checker_finds_what_is_wrong() {
+        let circle = "relaybook::webhook uses relaybook::outbox, and is in a circle";
+        let webhook = [
+            ("use crate::outbox::Sender;", circle),
+            ("use crate::{webhook::X, outbox::{self, Sender}};", circle),
+            ("use crate::{\n    webhook::X,\n    outbox,\n};", circle),
+            ("use crate::outbox as s;", circle),
+            ("fn f() { let x = crate::outbox::go::<u8>(1); }", circle),
+            ("struct A { b: Vec<crate::outbox::Sender> }", circle),
+            ("fn f() { vec![crate::outbox::new()]; }", circle),
+            ("use super::outbox;", circle),
+            ("use self::super::outbox::X;", circle),
+            ("#[cfg(test)]\nuse a::{b, c};\nuse crate::outbox;", circle),
+            ("#[cfg(test)]\nmod tests {\n    fn f() {}\n}\nuse crate::outbox;", circle),
+            ("#[cfg(not(test))]\nuse crate::outbox;", circle),
+            ("use secrecy::SecretString;", "src/webhook/mod.rs:3: only relaybook_egress, "),
+            ("// use crate::outbox;\n/// [`crate::outbox::Sender`]\nfn f() {} // crate::outbox::X", ""),
+            ("#[cfg(test)]\nmod tests {\n    const A: &str = \"\na;\n\";\n    use crate::outbox;\n}", ""),
+            ("#[cfg(any(test, feature = \"testing\"))]\nuse crate::outbox::{\n    a,\n    b,\n};", ""),
+            ("pub(crate) fn f() {}\npub(in crate::webhook) fn g() {}", ""),
+        ];
+        let decide = [
+            ("use ::tokio::sync::Mutex;", "decide.rs:2: relaybook::outbox::decide is pure, but names `tokio::sync::Mutex`"),
+            ("use kube::{Api, core::X};", "names `kube::Api`: the API server"),
+            ("fn f() { std::fs::read(\"a\"); }", "names `std::fs::read`: the operating system"),
+            ("fn f() { Instant::now(); }", "names `Instant::now`: a clock"),
+            ("use relaybook_api::{State, now};", "names `relaybook_api::now`: a clock"),
+        ];
+        let long = "// a\n".repeat(LONGEST - 1);
+        let late = format!("{}//! In: this. Out: that.\nmod kinds;", "//! A module.\n".repeat(HEAD));
+        let others = [
+            ("src/lib.rs", MAP.replace("[`webhook`]", "webhook"), "src/lib.rs: webhook is not on the map"),
+            ("src/lib.rs", MAP.replace("[`relaybook_core`]", ""), "src/lib.rs: relaybook_core is not on the map"),
+            ("src/lib.rs", MAP.replace("outbox`]", "attic`]"), "src/lib.rs: the map has attic, which does not exist"),
+            ("src/lib.rs", MAP.replace("| 10 |", "| 1,000 |"), "relaybook_core has 3 lines without tests"),
+            ("src/lib.rs", MAP.replace("about 10", "about 100"), "relaybook has 10 lines without tests"),
+            ("src/outbox/mod.rs", "//! A module.\nmod store;".to_owned(), "must say what comes in"),
+            ("crates/core/src/lib.rs", late, "must say what comes in"),
+            ("crates/core/src/kinds.rs", "use std::fs::File;".to_owned(), "relaybook_core is pure, but names"),
+            ("src/outbox/store/journal.rs", format!("{long}fn f() {{}}\n#[cfg(test)]\nmod tests {{\n{long}}}\n"), ""),
+            ("src/outbox/store/journal.rs", format!("{long}\nfn f() {{}}"), "401 lines before its tests"),
+            ("src/outbox/attic.rs", String::new(), "src/outbox/attic.rs: no module declares it"),
+        ];
+        let webhook = webhook.map(|(text, expected)| ("src/webhook/mod.rs", format!("{HEADED}{text}"), expected));
+        let decide = decide.map(|(text, expected)| ("src/outbox/decide.rs", format!("//! Pure: this.\n{text}"), expected));
+        for (file, text, expected) in webhook.into_iter().chain(decide).chain(others) {
+            let findings = findings(file, &text);
+            assert!(findings.contains(expected) && findings.is_empty() == expected.is_empty(), "{text}: {findings}");
         }
     }
-    // Stages of their own.
-    assert!(found.remove("chaos") && found.remove("page"));
-    assert!(found.len() >= 3 && found.iter().all(|name| recipe.contains(name.as_str())), "{found:?}");
 }

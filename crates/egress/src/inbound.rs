@@ -1,4 +1,4 @@
-//! Verifies the signature of a request to a hook.
+//! Verifies the signature of a request to a hook. Pure.
 //!
 //! In: what is signed, the headers and the body of the request, and the name of a Secret. Out: whether the request was signed with one of its
 //! keys. The keys never leave this module.

@@ -1,7 +1,7 @@
 //! Trust in the certificate of a server: by a chain to a CA, or because it is itself in the bundle.
 //!
 //! In: the certificates of a bundle ([`Bundle`]), which verifies the servers of TLS clients. Out: a decision for each certificate of a
-//! server, and for a refusal the remedy, if there is a specific one ([`remedy`]). No I/O and no clock: TLS passes the time.
+//! server, and for a refusal the remedy, if there is a specific one ([`remedy`]). Pure: TLS passes the time.
 //!
 //! `openssl req -x509` makes a certificate of a CA, and people use it as the certificate of a server, too. `webpki` refuses that use.
 //! OpenSSL accepts a certificate that is in its bundle. So does this module: the same bytes, within the period of validity, with a

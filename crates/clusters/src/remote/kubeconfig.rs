@@ -1,4 +1,4 @@
-//! Parses the kubeconfig of a Secret, and refuses settings that could do harm.
+//! Parses the kubeconfig of a Secret, and refuses settings that could do harm. Pure.
 //!
 //! In: bytes, and whether insecure connections are allowed. Out: a [`Checked`] connection to one API server, or an [`Invalid`] with the
 //! field and the remedy. The author of the Secret is not trusted. No program is run, no file is read, no address of the machine itself is

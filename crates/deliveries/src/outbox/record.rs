@@ -1,4 +1,4 @@
-//! A delivery as the other files of this module use it: values that do not depend on the store.
+//! A delivery as the other files of this module use it: values that do not depend on the store. Pure.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Facts about a pipeline that deliveries depend on, and how far its change log was processed. Values only.
+//! Facts about a pipeline that deliveries depend on, and how far its change log was processed. Pure.
 //!
 //! In: facts that the dispatcher collects from its watches. Out: to the [`pipeline index`](super::index), and to retention.
 

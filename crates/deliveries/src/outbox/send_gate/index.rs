@@ -1,7 +1,7 @@
 //! The pipeline index: what is known about pipelines and notifications.
 //!
-//! In: facts, which the dispatcher stores here from its watches. Out: whether a recorded delivery can be sent now, and with what. Values
-//! only. The lock is held for a look-up and never across I/O.
+//! In: facts, which the dispatcher stores here from its watches. Out: whether a recorded delivery can be sent now, and with what. Pure.
+//! The lock is held for a look-up and never across I/O.
 
 use parking_lot::RwLock;
 use std::collections::{BTreeMap, BTreeSet, HashMap};

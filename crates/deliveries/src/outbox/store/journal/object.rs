@@ -1,4 +1,4 @@
-//! Pure: the Delivery object of a record, and the record of an object.
+//! The Delivery object of a record, and the record of an object. It does no I/O, but reads the clocks for the age of a record.
 //!
 //! In: transitions and statuses. Out: the object to create, the patch to write, and whether a stored object is the same delivery.
 
