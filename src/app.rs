@@ -253,7 +253,7 @@ fn start_promote(process: &Process, common: Common, part: &mut Part) -> Result<(
     let how = relaybook_promotions::Options {
         watch_namespaces: process.options.watch_namespaces.clone(),
         home: process.options.namespace.clone(),
-        max_looks: PIPELINES,
+        max_reconciles: PIPELINES,
     };
     let (secrets, sender) = outside(process, &common)?;
     let context = relaybook_promotions::Context::new(common, how, secrets, sender);

@@ -81,8 +81,7 @@ struct Module {
     file: String,
     /// It begins with the name of the crate, like `relaybook_core::observe`.
     path: String,
-    /// Only tests use it.
-    test: bool,
+    only_tests: bool,
     /// Its text. Lines for tests are empty.
     text: String,
 }
@@ -181,18 +180,18 @@ fn declared(text: &str) -> impl Iterator<Item = &str> {
 }
 
 /// Adds the module of a file, and all that it declares.
-fn follow(files: &Files, file: &str, path: &str, test: bool, modules: &mut Vec<Module>) {
+fn follow(files: &Files, file: &str, path: &str, only_tests: bool, modules: &mut Vec<Module>) {
     let Some(text) = files.get(file) else { return };
     let (product, tests) = split(text);
     let folder = ["/mod.rs", "/lib.rs", "/main.rs", ".rs"].iter().find_map(|end| file.strip_suffix(end)).unwrap();
-    for (text, test) in [(&product, test), (&tests, true)] {
-        for name in declared(text) {
+    for (declaring, only_tests) in [(&product, only_tests), (&tests, true)] {
+        for name in declared(declaring) {
             for file in [format!("{folder}/{name}.rs"), format!("{folder}/{name}/mod.rs")] {
-                follow(files, &file, &format!("{path}::{name}"), test, modules);
+                follow(files, &file, &format!("{path}::{name}"), only_tests, modules);
             }
         }
     }
-    modules.push(Module { file: file.to_owned(), path: path.to_owned(), test, text: product });
+    modules.push(Module { file: file.to_owned(), path: path.to_owned(), only_tests, text: product });
 }
 
 fn modules(files: &Files) -> Vec<Module> {
@@ -219,7 +218,7 @@ fn rows(modules: &[Module]) -> BTreeMap<&str, Vec<&str>> {
 fn map(modules: &[Module]) -> Vec<String> {
     let drawn = rows(modules);
     let mut sizes = BTreeMap::<&str, usize>::new();
-    for module in modules.iter().filter(|module| !module.test) {
+    for module in modules.iter().filter(|module| !module.only_tests) {
         let mut path = module.path.split("::");
         let (of, room) = (path.next().unwrap(), path.next());
         *sizes.entry(of).or_default() += module.code().count();
@@ -277,7 +276,7 @@ fn check(files: &Files) -> Vec<String> {
     let pure: Vec<_> = modules.iter().filter(is_pure).map(|module| &*module.path).collect();
     let rooms: BTreeSet<_> = modules.iter().map(|module| room(&module.path)).collect();
     let mut arrows = BTreeSet::new();
-    for module in modules.iter().filter(|module| !module.test) {
+    for module in modules.iter().filter(|module| !module.only_tests) {
         findings.extend(file(module));
         let inside = |of: &str| is_in(&module.path, of);
         let pure = pure.iter().find(|of| inside(of) && module.path != CLOCK);
@@ -329,7 +328,7 @@ fn modules_follow_the_rules() {
 #[test]
 fn the_api_group_is_written_once() {
     let modules = modules(&sources());
-    let product = modules.iter().filter(|module| !module.test);
+    let product = modules.iter().filter(|module| !module.only_tests);
     let lines = product.flat_map(|module| module.code().map(move |(_, line)| (module.file.as_str(), line)));
     let (files, lines): (Vec<_>, Vec<_>) = lines.filter(|(_, line)| line.contains(GROUP)).unzip();
     let is_whole = |line: &&str| line.contains(&format!("\"{GROUP}\""));

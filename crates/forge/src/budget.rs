@@ -46,7 +46,7 @@ pub enum Priority {
 
 /// Whether a request may be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Turn {
+pub enum Quota {
     /// It may be made now. The caller reports its end.
     Now,
     /// Not before this time. Ask again then.
@@ -128,16 +128,16 @@ impl Budget {
         Self { per_hour: PER_HOUR, looks, prompt, at_once: 0, refilled: now, closed: None, spared: None }
     }
 
-    /// Asks whether a request may be made. After [`Turn::Now`], call [`Budget::end`] once.
-    pub fn ask(&mut self, priority: Priority, now: Time) -> Turn {
+    /// Asks whether a request may be made. After [`Quota::Now`], call [`Budget::end`] once.
+    pub fn ask(&mut self, priority: Priority, now: Time) -> Quota {
         self.refill(now);
         let spared = self.spared.filter(|_| priority == Priority::Scheduled);
         if let Some(until) = self.closed.max(spared).filter(|until| *until > now) {
-            return Turn::Wait(until);
+            return Quota::Wait(until);
         }
         let at_once = if priority == Priority::Scheduled { LOOKS_AT_ONCE } else { AT_ONCE };
         if self.at_once >= at_once {
-            return Turn::Wait(after(now, BUSY));
+            return Quota::Wait(after(now, BUSY));
         }
         let (is_taken, wait) = match priority {
             Priority::Scheduled => (self.looks.take(), self.looks.wait()),
@@ -145,10 +145,10 @@ impl Budget {
             Priority::Prompt => (self.prompt.take() || self.looks.take(), self.prompt.wait().min(self.looks.wait())),
         };
         if !is_taken {
-            return Turn::Wait(after(now, wait));
+            return Quota::Wait(after(now, wait));
         }
         self.at_once += 1;
-        Turn::Now
+        Quota::Now
     }
 
     /// Reports that a request ended.

@@ -51,7 +51,7 @@ pub enum Error {
     /// This replica is not the leader any more, or it is stopping. The next leader continues.
     #[error("this replica is not the leader")]
     NotLeader,
-    /// The watches ended although the controller was not stopped, or a look panicked. This must never happen.
+    /// The watches ended although the controller was not stopped, or a reconcile panicked. This must never happen.
     #[error("the watches of pipelines and Promotions have ended")]
     Ended,
 }
@@ -81,8 +81,8 @@ pub struct Options {
     pub watch_namespaces: Vec<String>,
     /// The namespace of the installation, where Deliveries of cluster-wide notifications are stored.
     pub home: String,
-    /// Maximum number of pipelines that are looked at concurrently. One namespace gets only a part of this number.
-    pub max_looks: usize,
+    /// Maximum number of pipelines that are reconciled concurrently. One namespace gets only a part of this number.
+    pub max_reconciles: usize,
 }
 
 /// The dependencies and the state of the controller.
@@ -105,7 +105,7 @@ pub struct Context {
 }
 
 impl Context {
-    /// A controller that has not looked at any pipeline yet. `secrets`: the watches of Secrets. `sender`: sends requests with their values.
+    /// A controller that has not reconciled any pipeline yet. `secrets`: the watches of Secrets. `sender`: sends requests with their values.
     #[must_use]
     pub fn new(common: Common, options: Options, secrets: SecretWatches, sender: Sender) -> Self {
         let Common { client, lease, events, metrics, stop } = common;
@@ -116,7 +116,7 @@ impl Context {
             secrets,
             client,
             lease,
-            limiter: NamespaceLimiter::new(options.max_looks),
+            limiter: NamespaceLimiter::new(options.max_reconciles),
             options,
             events,
             metrics,

@@ -2,7 +2,7 @@
 //!
 //! In: an `Api`, and keys of objects. Out: watch events of the objects that parse ([`watch`]), which of them are ours ([`leader`]), and permits for
 //! concurrent calls ([`limiter`], [`fair`]). Also how long writes wait ([`pace`]), and responses within a deadline ([`mod@call`]). Statuses are written by
-//! [`guarded`] patches. [`queue`] plans when each key is looked at. [`stopping`] ends reconciles. [`report`] writes Events, [`published`] the
+//! [`guarded`] patches. [`queue`] plans when each key is reconciled. [`stopping`] ends reconciles. [`report`] writes Events, [`published`] the
 //! configuration of the running controllers, and [`installed`] compares the CRDs. [`certificates`] verifies servers. A controller gets a [`Common`].
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout))]

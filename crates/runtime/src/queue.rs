@@ -1,15 +1,15 @@
-//! Pure: when each key is looked at. Each key waits at most once, so repeated wake-ups cost one look. Two looks at one key never overlap.
+//! Pure: when each key is reconciled. Each key waits at most once, so repeated wake-ups cost one reconcile. Two reconciles one key never overlap.
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::Hash;
 use std::time::Instant;
 
-/// The keys that wait, by time, and the keys that are being looked at.
+/// The keys that wait, by time, and the keys that are being reconciled.
 #[derive(Debug)]
 pub struct Queue<K> {
     due: HashMap<K, Instant>,
     order: BTreeSet<(Instant, K)>,
-    /// The keys that are being looked at, and when to look again.
+    /// The keys that are being reconciled, and when to reconcile again.
     running: HashMap<K, Option<Instant>>,
 }
 
@@ -20,7 +20,7 @@ impl<K> Default for Queue<K> {
 }
 
 impl<K: Clone + Eq + Hash + Ord> Queue<K> {
-    /// Plans a look at this time. An earlier look stays.
+    /// Plans a reconcile of this time. An earlier reconcile stays.
     pub fn wake(&mut self, key: K, at: Instant) {
         if let Some(again) = self.running.get_mut(&key) {
             *again = Some(again.map_or(at, |again| again.min(at)));
@@ -36,12 +36,12 @@ impl<K: Clone + Eq + Hash + Ord> Queue<K> {
         self.order.insert((at, key));
     }
 
-    /// Returns when the next look is due.
+    /// Returns when the next reconcile is due.
     pub fn next_at(&self) -> Option<Instant> {
         self.order.first().map(|(at, _)| *at)
     }
 
-    /// Returns a key that is due, and notes that a look begins.
+    /// Returns a key that is due, and notes that a reconcile begins.
     pub fn begin(&mut self, now: Instant) -> Option<K> {
         if self.next_at()? > now {
             return None;
@@ -52,7 +52,7 @@ impl<K: Clone + Eq + Hash + Ord> Queue<K> {
         Some(key)
     }
 
-    /// Notes that a look has ended. The next look is the earlier of `later` and what was planned during the look.
+    /// Notes that a reconcile has ended. The next reconcile is the earlier of `later` and what was planned during the reconcile.
     pub fn end(&mut self, key: K, later: Option<Instant>) {
         let planned = self.running.remove(&key).flatten();
         if let Some(at) = planned.into_iter().chain(later).min() {
@@ -86,7 +86,7 @@ mod tests {
         assert_eq!((queue.begin(at(4)), queue.begin(at(4)), queue.begin(at(99))), (Some("a"), Some("b"), None));
         queue.wake("a", at(6));
         queue.wake("a", at(8));
-        assert_eq!(queue.next_at(), None, "no second look begins");
+        assert_eq!(queue.next_at(), None, "no second reconcile begins");
         queue.end("a", Some(at(7)));
         queue.end("b", None);
         assert_eq!((queue.next_at(), queue.begin(at(6)), queue.begin(at(99))), (Some(at(6)), Some("a"), None));

@@ -44,7 +44,7 @@ const CONFLICT_PAUSE: Duration = Duration::from_millis(40);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Read the Lease.
-    Look,
+    Read,
     /// Write it.
     Write(Write),
     /// Do nothing before this time, unless the watch delivers an event or work in progress ends.
@@ -118,7 +118,7 @@ pub struct Candidacy {
     mine: Option<Mine>,
     /// Whether a membership in our own name can be taken over at once: only at the start of a process.
     fresh: bool,
-    look: bool,
+    must_read: bool,
     /// Number of consecutive conflicts.
     conflicts: u32,
     not_before: Duration,
@@ -141,7 +141,7 @@ impl Candidacy {
             known: Known::Nothing,
             mine: None,
             fresh: true,
-            look: false,
+            must_read: false,
             conflicts: 0,
             not_before: Duration::ZERO,
             raised: 0,
@@ -180,7 +180,7 @@ impl Candidacy {
     /// Applies an event of the watch. A deletion is not trusted, because the watch may lag behind our own write.
     pub fn on_watch_event(&mut self, seen: Option<Seen>, now: Duration) {
         match seen {
-            None => self.look = !matches!(self.known, Known::Absent(_)),
+            None => self.must_read = !matches!(self.known, Known::Absent(_)),
             Some(seen) if self.is_older(&seen) => {}
             Some(seen) => self.see(seen, now),
         }
@@ -188,7 +188,7 @@ impl Candidacy {
 
     /// Applies the result of a live read.
     pub fn on_read(&mut self, seen: Option<Seen>, now: Duration) {
-        self.look = false;
+        self.must_read = false;
         let Some(seen) = seen else { return self.is_absent(now) };
         self.see(seen, now);
         self.confirm(now);
@@ -196,7 +196,7 @@ impl Candidacy {
 
     /// Records that a live read failed.
     pub fn on_read_failed(&mut self, now: Duration) {
-        self.look = true;
+        self.must_read = true;
         self.unsure(now);
     }
 
@@ -204,7 +204,7 @@ impl Candidacy {
     pub fn on_write_result(&mut self, write: &Write, sent: Duration, now: Duration, what: Wrote) {
         match what {
             Wrote::Done(seen) => {
-                (self.conflicts, self.look) = (0, false);
+                (self.conflicts, self.must_read) = (0, false);
                 self.see(seen, now);
                 self.confirm(now);
                 if self.mine.is_some() && self.is_member_of(&write.table) {
@@ -219,7 +219,7 @@ impl Candidacy {
             }
             // A client that retries on its own can conflict with its own first attempt. The next read shows that.
             Wrote::Conflict => {
-                (self.conflicts, self.look) = (self.conflicts.saturating_add(1), true);
+                (self.conflicts, self.must_read) = (self.conflicts.saturating_add(1), true);
                 if self.conflicts > CONFLICTS {
                     self.unsure(now);
                 } else if self.conflicts > 1 {
@@ -227,7 +227,7 @@ impl Candidacy {
                 }
             }
             Wrote::Unknown => {
-                self.look = true;
+                self.must_read = true;
                 self.unsure(now);
             }
         }
@@ -244,11 +244,11 @@ impl Candidacy {
         if now < self.not_before {
             return Step::Wait(self.not_before);
         }
-        if self.look {
-            return Step::Look;
+        if self.must_read {
+            return Step::Read;
         }
         match &self.known {
-            Known::Nothing => Step::Look,
+            Known::Nothing => Step::Read,
             Known::Absent(until) if now < *until => Step::Wait(*until),
             Known::Absent(_) if !self.reclaims.0.is_empty() && now >= self.reclaims.1 => {
                 // It was paused since it has read that, and another replica may have taken its buckets.

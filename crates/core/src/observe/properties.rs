@@ -337,6 +337,6 @@ proptest! {
         (_, status) in plausible(),
     ) {
         let spec = workload(json!({"replicas": replicas}));
-        prop_assert_eq!(look(kind, spec, status).attempted_revision, "2,sha256:ab");
+        prop_assert_eq!(read(kind, spec, status).attempted_revision, "2,sha256:ab");
     }
 }

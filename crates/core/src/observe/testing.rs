@@ -59,7 +59,7 @@ pub(super) fn object((api_version, kind): (&str, &str), spec: &Value, status: &V
     .unwrap()
 }
 
-pub(super) fn look(kind: (&str, &str), spec: Value, status: Value) -> Observation {
+pub(super) fn read(kind: (&str, &str), spec: Value, status: Value) -> Observation {
     seen(&object(kind, &spec, &status))
 }
 

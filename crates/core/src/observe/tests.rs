@@ -25,7 +25,7 @@ fn an_object_in_deletion_is_terminating_whatever_its_kind() {
 fn without_status_everything_is_in_progress() {
     for kind in ALL {
         for status in [Value::Null, json!({})] {
-            let seen = look(kind, json!({"replicas": 0}), status);
+            let seen = read(kind, json!({"replicas": 0}), status);
             assert_eq!(seen.status, InProgress, "{kind:?}");
             assert!(seen.is_unobserved() || kind == JOB, "{kind:?}: {}", seen.reason);
         }
@@ -36,7 +36,7 @@ fn without_status_everything_is_in_progress() {
 fn no_message_mentions_a_generation() {
     for kind in ALL {
         let status = json!({"observedGeneration": 1, "conditions": [condition("Ready", "True", "Done", 1)]});
-        let seen = look(kind, json!({}), status);
+        let seen = read(kind, json!({}), status);
         assert!(!seen.message.contains("generation") && !seen.message.contains(['1', '2']), "{kind:?}: {}", seen.message);
     }
 }
@@ -50,7 +50,7 @@ fn conditions_of_an_earlier_generation_give_no_message() {
             let conditions: Vec<_> = types.iter().map(|type_| old(type_, status)).collect();
             for observed in [json!(1), json!("1"), Value::Null] {
                 let status = json!({"observedGeneration": observed, "conditions": conditions, "phase": "Degraded"});
-                let seen = look(kind, json!({}), status);
+                let seen = read(kind, json!({}), status);
                 assert_eq!(seen.status, InProgress, "{kind:?} {conditions:?} {observed}");
                 assert!(seen.is_unobserved(), "{kind:?} {observed}: {seen:?}");
             }
@@ -67,7 +67,7 @@ fn drift_is_a_condition_of_any_kind() {
         for (type_, status, want) in
             [("Drifted", "True", true), ("Modified", "True", true), ("Drifted", "False", false), ("Ready", "True", false)]
         {
-            let seen = look(kind, json!({}), json!({"conditions": [condition(type_, status, "Diff", 2)]}));
+            let seen = read(kind, json!({}), json!({"conditions": [condition(type_, status, "Diff", 2)]}));
             assert_eq!(seen.drifted, want, "{kind:?} {type_}={status}");
         }
     }
@@ -88,6 +88,6 @@ fn messages_are_cut_between_characters() {
     let long = "é".repeat(MAX_MESSAGE);
     let status =
         json!({"conditions": [{"type": "Stalled", "status": "True", "reason": long, "message": format!("x{long}")}]});
-    let seen = look(OTHER, json!({}), status);
+    let seen = read(OTHER, json!({}), status);
     assert_eq!((seen.message.len(), seen.reason.len()), (MAX_MESSAGE - 1, MAX_REASON));
 }

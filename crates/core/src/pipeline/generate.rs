@@ -167,7 +167,7 @@ struct Here<'a> {
     found: &'a [&'a Found<'a>],
     /// The objects of the targets that the spec lists. They are not followed twice.
     written: HashSet<ClusterAppRef>,
-    /// Whether nothing was there before the first look.
+    /// Whether nothing was there before the first reconcile.
     is_absent: bool,
 }
 

@@ -82,7 +82,7 @@ pub struct Gathered {
     /// Entries of `targetsFrom` that select nothing.
     pub empty: Vec<String>,
     /// Time after which a cluster can be offline without an event.
-    pub look_again: Option<Duration>,
+    pub check_again: Option<Duration>,
     /// Hints on similar objects, by the subject of a target whose object does not exist.
     pub similar: HashMap<String, String>,
 }

@@ -65,7 +65,7 @@ pub enum Lasts {
     /// Only a person can change the result.
     Always,
     /// Nothing is wrong: the attempt did nothing yet, and starts at this time.
-    Turn(Time),
+    NotYet(Time),
 }
 
 /// The end of an attempt.
@@ -124,7 +124,7 @@ impl Problem {
     #[must_use]
     pub fn rate_limited(until: Time) -> Self {
         let message = "the forge allows no more requests now";
-        Self { reason: "RateLimited", message: message.to_owned(), lasts: Lasts::Turn(until) }
+        Self { reason: "RateLimited", message: message.to_owned(), lasts: Lasts::NotYet(until) }
     }
 }
 
@@ -156,12 +156,12 @@ impl Progress {
         Begun { task, is_prompt, number, started: now, failures, asked: before }
     }
 
-    /// Notes the end of an attempt. `spread`: how much later than its turn a planned check starts. Many checks must not ask again at once.
+    /// Notes the end of an attempt. `spread`: how much later than planned a check starts. Many checks must not ask again at once.
     pub fn end(&mut self, begun: Begun, result: Result<Found, Problem>, spread: Duration) {
         let Begun { task, is_prompt, number, started, failures, asked } = begun;
         self.is_running = false;
         match result {
-            Err(Problem { lasts: Lasts::Turn(until), .. }) if task != Task::Last => {
+            Err(Problem { lasts: Lasts::NotYet(until), .. }) if task != Task::Last => {
                 (self.recorded, self.asked) = (Some((task, number)), asked);
                 if is_prompt {
                     self.not_before = Some(until);
@@ -205,7 +205,7 @@ mod tests {
             let mut progress = Progress { recorded: Some((task, 3)), is_renewed: true, ..Progress::default() };
             let begun = progress.begin((task, 3), asked_now.clone(), at(100));
             assert!(progress.is_running && !progress.is_renewed && progress.recorded.is_none(), "{what}");
-            progress.end(begun, problem(Lasts::Turn(at(110))), Duration::from_secs(30));
+            progress.end(begun, problem(Lasts::NotYet(at(110))), Duration::from_secs(30));
             assert_eq!((progress.not_before, progress.not_planned_before), (not_before, not_planned_before), "{what}");
             assert_eq!((progress.recorded, progress.asked.clone()), (recorded, None), "{what}: the hook still asks");
             assert_eq!(progress.ended.is_some(), task == Task::Last, "{what}");

@@ -167,9 +167,9 @@ pub struct Sources {
 pub struct CheckIn {
     /// Time since this report was first seen, by our clock.
     pub since: Duration,
-    /// How old the report was then, by the clock of the agent. `None`: the report came while Relaybook was looking.
+    /// How old the report was then, by the clock of the agent. `None`: the report came while Relaybook was watching.
     pub age_before: Option<Duration>,
-    /// The usual time between two reports, of those that came while Relaybook was looking.
+    /// The usual time between two reports, of those that came while Relaybook was watching.
     pub interval: Option<Duration>,
 }
 

@@ -135,7 +135,7 @@ impl Context {
         }
         let mut complete = self.complete.subscribe();
         let ready = async {
-            let listed = complete.wait_for(|turn| *turn >= Some(term.number)).await.is_ok();
+            let listed = complete.wait_for(|listed| *listed >= Some(term.number)).await.is_ok();
             listed && self.lease.wait(CALL).await
         };
         match self.stop.run_until_cancelled(ready).await {
@@ -160,8 +160,8 @@ impl Context {
     /// Returns the leadership term, if this replica can act as the leader now. Unlike `leadership`, it does not wait. The last writes use
     /// it.
     pub(super) fn leadership_now(&self) -> Option<u64> {
-        let turn = self.lease.term().map(|term| term.number).filter(|_| self.lease.allows(CALL));
-        turn.filter(|turn| *self.complete.borrow() == Some(*turn))
+        let term = self.lease.term().map(|term| term.number).filter(|_| self.lease.allows(CALL));
+        term.filter(|term| *self.complete.borrow() == Some(*term))
     }
 
     pub(super) fn scopes(&self) -> impl Iterator<Item = &(Option<String>, Again)> {
@@ -218,9 +218,9 @@ impl Context {
 
     /// Removes and returns the dispatcher's state of a pipeline. Only one reconcile of a pipeline runs at a time, so no other needs it. If
     /// the reconcile is lost, or another replica has held the bucket since, the next reconcile starts from the persisted state.
-    pub(super) fn take_cursor_state(&self, uid: &str, turn: u64) -> CursorState {
-        let known = self.cursor_states.take(uid).filter(|known| self.lease.has_kept(uid, known.turn));
-        known.map_or_else(|| CursorState::new(turn), |known| known.in_term(turn))
+    pub(super) fn take_cursor_state(&self, uid: &str, term: u64) -> CursorState {
+        let known = self.cursor_states.take(uid).filter(|known| self.lease.has_kept(uid, known.term));
+        known.map_or_else(|| CursorState::new(term), |known| known.in_term(term))
     }
 
     pub(super) fn put_cursor_state(&self, uid: &str, cursor_state: CursorState) {

@@ -83,16 +83,16 @@ async fn complete(
 ) {
     let mut ready = Some(ready);
     let mut listed: BTreeMap<Watched, u64> = BTreeMap::new();
-    while let Some((watched, turn)) = lists.recv().await {
-        listed.insert(watched, turn);
-        let all = watches.iter().all(|watched| listed.get(watched) == Some(&turn));
-        if !all || *ctx.complete.borrow() == Some(turn) {
+    while let Some((watched, term)) = lists.recv().await {
+        listed.insert(watched, term);
+        let all = watches.iter().all(|watched| listed.get(watched) == Some(&term));
+        if !all || *ctx.complete.borrow() == Some(term) {
             continue;
         }
-        ctx.deliveries.loaded(turn).await;
-        ctx.deliveries.pipeline_index.complete(turn);
-        ctx.complete.send_replace(Some(turn));
-        ctx.deliveries.look(Scope::All).await;
+        ctx.deliveries.loaded(term).await;
+        ctx.deliveries.pipeline_index.complete(term);
+        ctx.complete.send_replace(Some(term));
+        ctx.deliveries.check(Scope::All).await;
         ready.take().into_iter().for_each(|ready| ready());
     }
 }
@@ -123,8 +123,8 @@ async fn watch_pipelines(
 }
 
 async fn pipeline_pass(pipeline: Arc<Pipeline>, ctx: Arc<Context>) -> Result<Action, PassError> {
-    let turn = match ctx.leadership().await {
-        Ok(turn) => turn,
+    let term = match ctx.leadership().await {
+        Ok(term) => term,
         Err(instead) => return Ok(instead),
     };
     let uid = pipeline.uid().unwrap_or_default();
@@ -137,7 +137,7 @@ async fn pipeline_pass(pipeline: Arc<Pipeline>, ctx: Arc<Context>) -> Result<Act
     }
     let mut permit = ctx.limiter.acquire(&pipeline.namespace().unwrap_or_default()).await;
     // The reconcile may have waited for long. It continues only if this replica is still the leader, in the same term.
-    if ctx.leadership_now() != Some(turn) {
+    if ctx.leadership_now() != Some(term) {
         return Ok(Action::requeue(Duration::ZERO));
     }
     // Meanwhile its bucket may have been given away, or its label may have been changed back.
@@ -145,7 +145,7 @@ async fn pipeline_pass(pipeline: Arc<Pipeline>, ctx: Arc<Context>) -> Result<Act
     if !is_right {
         return Ok(Action::await_change());
     }
-    let mut cursor_state = ctx.take_cursor_state(&uid, turn);
+    let mut cursor_state = ctx.take_cursor_state(&uid, term);
     let result = match &leaves {
         Some(shard) => ctx.before_the_end(hand_over(&pipeline, shard, &mut cursor_state, &ctx)).await,
         None => ctx.before_the_end(reconcile::run(&pipeline, &mut cursor_state, &ctx)).await,
@@ -197,12 +197,12 @@ async fn hand_over(
 /// Persists the cursors and the last-sent times at shutdown, after the requests in flight have ended.
 async fn flush(ctx: &Context, pipelines: &[Arc<Pipeline>]) {
     ctx.deliveries.ended().await;
-    let Some(turn) = ctx.leadership_now() else { return };
+    let Some(term) = ctx.leadership_now() else { return };
     let flush = |pipeline: &Arc<Pipeline>| {
         let of = references::reference(pipeline);
         async move {
             let Some(_busy) = ctx.lease.begin(&of.uid) else { return };
-            let mut cursor_state = ctx.take_cursor_state(&of.uid, turn);
+            let mut cursor_state = ctx.take_cursor_state(&of.uid, term);
             cursor_state.gather(&of, ctx);
             if !cursor_state.is_dirty() {
                 return;

@@ -60,7 +60,7 @@ pub(super) fn follow<K: Followed>(
     let (term, events) = watch_by_term(api, ctx.lease.term_numbers());
     let (ctx, seen) = (ctx.clone(), reader.clone());
     let absorbed = events.reflect(writer).then(move |event| {
-        let turn = term.number();
+        let term = term.number();
         let (ctx, reader, scope, listed) = (ctx.clone(), seen.clone(), namespace.clone(), listed.clone());
         async move {
             let Some(event) = interrupted(&ctx, event) else { return Vec::new() };
@@ -68,7 +68,7 @@ pub(super) fn follow<K: Followed>(
             if matches!(event, watcher::Event::InitDone) {
                 K::sweep(&ctx, scope.as_deref(), &reader.state()).await;
                 // During shutdown, the receiver may be closed already.
-                let _ = listed.send(((scope, K::WHAT), turn)).await;
+                let _ = listed.send(((scope, K::WHAT), term)).await;
             }
             touched(&event, &reader)
         }

@@ -230,9 +230,9 @@ impl Pass<'_> {
         }
         let mut again = self.postpone_outdated(&mut work).await?;
         let to_record = |w: &Work| {
-            let look_elsewhere = !cursor_state.recorded_only_in(&w.notification, w.namespaces_hash);
+            let check_elsewhere = !cursor_state.recorded_only_in(&w.notification, w.namespaces_hash);
             let tried = w.derived.lanes.iter().take(w.tried).cloned();
-            tried.map(move |deliveries| ToRecord { deliveries, look_elsewhere }).collect::<Vec<_>>()
+            tried.map(move |deliveries| ToRecord { deliveries, check_elsewhere }).collect::<Vec<_>>()
         };
         let flat: Vec<_> = work.iter().flat_map(to_record).collect();
         #[cfg(feature = "broken")]

@@ -32,10 +32,10 @@ pub(super) async fn enqueue_affected(ctx: &Context, changed: Changed) {
     }
     if let Some(all) = changed.all {
         ctx.wake_pipelines(|_| true);
-        ctx.deliveries.look(if all == All::First { Scope::All } else { Scope::Meanings }).await;
+        ctx.deliveries.check(if all == All::First { Scope::All } else { Scope::Meanings }).await;
     } else if !changed.names.is_empty() {
         ctx.wake_pipelines(|p| changed.reaches.iter().any(|reach| reach.selects(&p.namespace, &p.labels)));
-        ctx.deliveries.look(Scope::Names(changed.names)).await;
+        ctx.deliveries.check(Scope::Names(changed.names)).await;
     }
     for (uid, place) in changed.due_layers {
         wake_pipeline(ctx, &place, Scope::Pipeline(uid)).await;
@@ -50,13 +50,13 @@ pub(super) async fn wake_lanes_of(ctx: &Context, namespace: &str, name: &str) {
     for pipeline in ctx.deliveries.pipeline_index.pipelines_in(namespace) {
         ctx.wake_pipeline(namespace, &pipeline.name);
     }
-    ctx.deliveries.look(Scope::Notification(namespace.to_owned(), name.to_owned())).await;
+    ctx.deliveries.check(Scope::Notification(namespace.to_owned(), name.to_owned())).await;
 }
 
 async fn wake_pipeline(ctx: &Context, place: &ObjectName, scope: Scope) {
     ctx.wake_pipeline(&place.namespace, &place.name);
     wake_notifications_of(ctx, &place.namespace);
-    ctx.deliveries.look(scope).await;
+    ctx.deliveries.check(scope).await;
 }
 
 /// Queues the statuses of the Notifications that can apply to pipelines of this namespace.

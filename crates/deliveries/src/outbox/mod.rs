@@ -1,7 +1,7 @@
 //! Sends transitions to their receivers, lane by lane, and records them. No other part of Relaybook decides what can be sent.
 //!
 //! In: transitions from the dispatcher, through [`Deliveries::record`]; facts about pipelines and notifications, through the
-//! [`PipelineIndex`]; notices of changes, through [`Deliveries::look`]. Out: requests (by `webhook`), outcomes (by the [journal](Journal)),
+//! [`PipelineIndex`]; notices of changes, through [`Deliveries::check`]. Out: requests (by `webhook`), outcomes (by the [journal](Journal)),
 //! counts and times (in the [`DeliveryIndex`]), and notes about deliveries that need a user's attention.
 //!
 //! The path of a delivery: it is offered to the [`scheduler`] for a direct attempt ([`direct`]), or [`store`] stores it as pending first.
@@ -85,7 +85,7 @@ pub struct ToRecord {
     /// The deliveries to record.
     pub deliveries: Vec<DeliverySpec>,
     /// Whether they may have been recorded in another namespace than the one in which new deliveries of their lane are stored.
-    pub look_elsewhere: bool,
+    pub check_elsewhere: bool,
 }
 
 /// Commands for the engine.
@@ -93,7 +93,7 @@ pub struct ToRecord {
 enum Command {
     Recorded(Vec<Record>),
     Offer(Offer),
-    Look(Scope),
+    Check(Scope),
     /// Answer when nothing of the pipeline with this uid is in progress. No more is started.
     Drain(String, oneshot::Sender<()>),
 }
@@ -234,14 +234,18 @@ impl Deliveries {
                     .is_recorded(&spec.pipeline_ref.uid, &RecordId { namespace: namespace.clone(), name: name.clone() })
             };
             let known = is_known(&home) || other.as_ref().is_some_and(is_known);
-            (!known).then(|| New { namespace: home, elsewhere: other.filter(|_| lane.look_elsewhere), spec: Arc::new(spec) })
+            (!known).then(|| New {
+                namespace: home,
+                elsewhere: other.filter(|_| lane.check_elsewhere),
+                spec: Arc::new(spec),
+            })
         };
         lane.deliveries.into_iter().enumerate().filter_map(|(at, spec)| Some((at, new(spec)?))).collect()
     }
 
     /// Waits until everything that was recorded before this leadership term is known.
-    pub async fn loaded(&self, turn: u64) {
-        let _ = self.loaded.clone().wait_for(|loaded| *loaded >= Some(turn)).await;
+    pub async fn loaded(&self, term: u64) {
+        let _ = self.loaded.clone().wait_for(|loaded| *loaded >= Some(term)).await;
     }
 
     /// Waits until no request and no write for a pipeline is in progress. It must not be ours any more, so that none is started. Returns `false`
@@ -258,8 +262,8 @@ impl Deliveries {
     }
 
     /// Makes the engine check lanes again, because something that they depend on has changed.
-    pub async fn look(&self, scope: Scope) {
-        let _ = self.commands.send(Command::Look(scope)).await;
+    pub async fn check(&self, scope: Scope) {
+        let _ = self.commands.send(Command::Check(scope)).await;
     }
 }
 
@@ -291,8 +295,8 @@ pub fn start(
         });
     }
     let (load, loaded) = watch::channel(None);
-    let ready = move |turn| {
-        load.send_replace(Some(turn));
+    let ready = move |term| {
+        load.send_replace(Some(term));
         ready();
     };
     let way_in = Deliveries {

@@ -92,7 +92,7 @@ impl Sender {
 
     /// Reads the URL of a destination, also if it is the value of a Secret. Only for a person with whose permissions the Secrets were read.
     /// Never waits.
-    pub fn look<T>(&self, destination: &Destination, at: impl FnOnce(&Url) -> T) -> Result<T, NotSent> {
+    pub fn with_url<T>(&self, destination: &Destination, at: impl FnOnce(&Url) -> T) -> Result<T, NotSent> {
         match destination {
             Destination::Url(url) => Ok(at(url)),
             Destination::Secret(key) => Ok(at(&parsed_url(&*self.secrets.now(&key.secret())?, key)?)),

@@ -21,8 +21,8 @@ pub struct SecretWatches {
 impl SecretWatches {
     /// Creates an instance without watches. The client needs `list` and `watch` on the Secrets that will be watched.
     #[must_use]
-    pub fn new(client: Client, turns: Receiver<Option<u64>>, metrics: Metrics) -> Self {
-        Self { secrets: Secrets::unknown(), watches: NamedWatches::new(client, turns, Watch::Secrets, metrics) }
+    pub fn new(client: Client, terms: Receiver<Option<u64>>, metrics: Metrics) -> Self {
+        Self { secrets: Secrets::unknown(), watches: NamedWatches::new(client, terms, Watch::Secrets, metrics) }
     }
 
     /// Returns the values that the watches have read.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use super::reach::Reach;
-use super::{Budget, End, Priority, Turn};
+use super::{Budget, End, Priority, Quota};
 use relaybook_api::Time;
 
 /// The budgets of all origins and Secrets, and whether the origins answer. `S` names a namespace and its Secret. A namespace with a wrong CA
@@ -22,19 +22,19 @@ impl<S> Default for Budgets<S> {
 }
 
 impl<S: Clone + Eq + std::hash::Hash> Budgets<S> {
-    /// Asks whether a request may be made. After [`Turn::Now`], call [`Budgets::end`] once, whatever happens to the request.
-    pub fn ask(&mut self, origin: &str, secret: &S, priority: Priority, now: Time) -> Turn {
+    /// Asks whether a request may be made. After [`Quota::Now`], call [`Budgets::end`] once, whatever happens to the request.
+    pub fn ask(&mut self, origin: &str, secret: &S, priority: Priority, now: Time) -> Quota {
         let key = (origin.to_owned(), secret.clone());
         let reach = self.reaches.entry(key.clone()).or_default();
-        if let Turn::Wait(until) = reach.turn(now) {
-            return Turn::Wait(until);
+        if let Quota::Wait(until) = reach.ask(now) {
+            return Quota::Wait(until);
         }
         let budget = self.budgets.entry(key).or_insert_with(|| Budget::new(now));
-        let turn = budget.ask(priority, now);
-        if turn == Turn::Now {
+        let quota = budget.ask(priority, now);
+        if quota == Quota::Now {
             reach.start();
         }
-        turn
+        quota
     }
 
     /// Reports that a request ended.
@@ -88,23 +88,23 @@ mod tests {
     fn a_rate_limit_and_an_outage_apply_to_one_secret_only() {
         let now = Time::from_second(1_700_000_000).unwrap();
         let mut budgets = Budgets::default();
-        assert_eq!(budgets.ask("a", &1, Priority::Prompt, now), Turn::Now);
+        assert_eq!(budgets.ask("a", &1, Priority::Prompt, now), Quota::Now);
         let limits = Limits { retry: Some(When::After(Duration::from_secs(90))), ..Limits::default() };
         budgets.end("a", &1, End::Answered { limits, limited: true }, now);
         let until = now + Duration::from_secs(90);
-        assert_eq!(budgets.ask("a", &1, Priority::Prompt, now), Turn::Wait(until));
-        assert_eq!(budgets.ask("a", &2, Priority::Prompt, now), Turn::Now);
+        assert_eq!(budgets.ask("a", &1, Priority::Prompt, now), Quota::Wait(until));
+        assert_eq!(budgets.ask("a", &2, Priority::Prompt, now), Quota::Now);
         budgets.end("a", &2, End::Unreachable, now);
-        assert!(matches!(budgets.ask("a", &2, Priority::Prompt, now), Turn::Wait(_)));
+        assert!(matches!(budgets.ask("a", &2, Priority::Prompt, now), Quota::Wait(_)));
         for origin in ["a", "b"] {
-            assert_eq!(budgets.ask(origin, &3, Priority::Prompt, now), Turn::Now, "{origin}");
+            assert_eq!(budgets.ask(origin, &3, Priority::Prompt, now), Quota::Now, "{origin}");
             budgets.end(origin, &3, FINE, now);
         }
         let later = until + Duration::from_hours(1);
         budgets.forget_idle(later);
         assert!(budgets.is_empty());
         assert_eq!(budgets.reaches.len(), 1, "an outage is remembered");
-        assert_eq!(budgets.ask("a", &1, Priority::Prompt, later), Turn::Now);
+        assert_eq!(budgets.ask("a", &1, Priority::Prompt, later), Quota::Now);
         budgets.end("a", &1, FINE, later);
         assert_eq!(budgets.interval("a", &1, later, Duration::from_mins(1), 1, 1), Duration::from_mins(1));
         assert_eq!(budgets.interval("c", &1, later, Duration::from_mins(1), 1, 1), Duration::from_mins(1));

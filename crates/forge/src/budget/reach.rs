@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::Turn;
+use super::Quota;
 use relaybook_api::Time;
 
 /// Pause after the first failure. It doubles with each further one.
@@ -23,14 +23,14 @@ pub(super) struct Reach {
 
 impl Reach {
     /// Whether a request may be made, as far as the origin is concerned.
-    pub(super) fn turn(&self, now: Time) -> Turn {
+    pub(super) fn ask(&self, now: Time) -> Quota {
         if self.failures == 0 {
-            return Turn::Now;
+            return Quota::Now;
         }
         match self.next.filter(|next| *next > now) {
-            Some(next) => Turn::Wait(next),
-            None if self.running > 0 => Turn::Wait(super::after(now, FIRST)),
-            None => Turn::Now,
+            Some(next) => Quota::Wait(next),
+            None if self.running > 0 => Quota::Wait(super::after(now, FIRST)),
+            None => Quota::Now,
         }
     }
 
@@ -67,7 +67,7 @@ mod tests {
         let mut now = Time::from_second(1_700_000_000).unwrap();
         let mut reach = Reach::default();
         for _ in 0..4 {
-            assert_eq!(reach.turn(now), Turn::Now);
+            assert_eq!(reach.ask(now), Quota::Now);
             reach.start();
         }
         for _ in 0..4 {
@@ -75,19 +75,19 @@ mod tests {
         }
         let mut pauses = Vec::new();
         for _ in 0..9 {
-            let Turn::Wait(next) = reach.turn(now) else { panic!("must wait") };
+            let Quota::Wait(next) = reach.ask(now) else { panic!("must wait") };
             pauses.push(next.duration_since(now).as_secs());
             now = next;
-            assert_eq!(reach.turn(now), Turn::Now);
+            assert_eq!(reach.ask(now), Quota::Now);
             reach.start();
-            assert!(matches!(reach.turn(now), Turn::Wait(_)), "a second probe");
+            assert!(matches!(reach.ask(now), Quota::Wait(_)), "a second probe");
             now += Duration::from_secs(10);
             reach.end(false, now);
         }
         assert_eq!(pauses, [5, 10, 20, 40, 80, 160, 300, 300, 300]);
         reach.start();
         reach.end(true, now);
-        assert_eq!(reach.turn(now), Turn::Now);
+        assert_eq!(reach.ask(now), Quota::Now);
         assert!(reach.is_idle());
     }
 }

@@ -34,7 +34,7 @@ impl Run {
             self.attempts.extend([second; 5]);
         }
         while let Some(since) = self.attempts.first().copied() {
-            if self.budget.ask(Priority::Prompt, now) != Turn::Now {
+            if self.budget.ask(Priority::Prompt, now) != Quota::Now {
                 break;
             }
             self.attempts.remove(0);
@@ -42,7 +42,7 @@ impl Run {
             self.begin(second);
         }
         while let Some(Reverse((due, promotion))) = self.due.peek().copied() {
-            if due > second || self.budget.ask(Priority::Scheduled, now) != Turn::Now {
+            if due > second || self.budget.ask(Priority::Scheduled, now) != Quota::Now {
                 break;
             }
             self.due.pop();

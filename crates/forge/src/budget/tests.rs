@@ -26,13 +26,13 @@ fn shares_of_the_hourly_budget_add_up() {
 fn scheduled_checks_leave_requests_for_attempts() {
     let mut budget = Budget::new(start());
     for _ in 0..LOOKS_AT_ONCE {
-        assert_eq!(budget.ask(Priority::Scheduled, start()), Turn::Now);
+        assert_eq!(budget.ask(Priority::Scheduled, start()), Quota::Now);
     }
-    assert_eq!(budget.ask(Priority::Scheduled, start()), Turn::Wait(start() + BUSY));
-    assert_eq!(budget.ask(Priority::Prompt, start()), Turn::Now);
-    assert_eq!(budget.ask(Priority::Prompt, start()), Turn::Wait(start() + BUSY));
+    assert_eq!(budget.ask(Priority::Scheduled, start()), Quota::Wait(start() + BUSY));
+    assert_eq!(budget.ask(Priority::Prompt, start()), Quota::Now);
+    assert_eq!(budget.ask(Priority::Prompt, start()), Quota::Wait(start() + BUSY));
     budget.end(answered(Limits::default()), start());
-    assert_eq!(budget.ask(Priority::Prompt, start()), Turn::Now);
+    assert_eq!(budget.ask(Priority::Prompt, start()), Quota::Now);
 }
 
 #[test]
@@ -44,7 +44,7 @@ fn no_hour_has_more_requests_than_the_budget() {
         for second in 0..10_800 {
             let now = start() + seconds(second);
             for priority in [Priority::Scheduled, Priority::Prompt] {
-                while budget.ask(priority, now) == Turn::Now {
+                while budget.ask(priority, now) == Quota::Now {
                     made.push(second);
                     budget.end(answered(Limits::default()), now);
                 }
@@ -64,11 +64,11 @@ fn a_request_is_allowed_after_its_wait() {
     for priority in [Priority::Scheduled, Priority::Prompt] {
         for _ in 0..3000 {
             match budget.ask(priority, now) {
-                Turn::Now => budget.end(answered(Limits::default()), now),
-                Turn::Wait(until) => {
+                Quota::Now => budget.end(answered(Limits::default()), now),
+                Quota::Wait(until) => {
                     assert!(until > now);
                     now = until;
-                    assert_eq!(budget.ask(priority, now), Turn::Now);
+                    assert_eq!(budget.ask(priority, now), Quota::Now);
                     budget.end(answered(Limits::default()), now);
                 }
             }
@@ -106,10 +106,10 @@ fn limits_that_the_forge_reports_are_respected() {
             let mut budget = Budget::new(start());
             budget.ask(Priority::Prompt, start());
             budget.end(End::Answered { limits, limited }, start());
-            let turn = expected.map_or(Turn::Now, Turn::Wait);
-            assert_eq!(budget.ask(priority, start()), turn, "{priority:?} {limits:?} {limited}");
+            let quota = expected.map_or(Quota::Now, Quota::Wait);
+            assert_eq!(budget.ask(priority, start()), quota, "{priority:?} {limits:?} {limited}");
             if let Some(until) = expected {
-                assert_eq!(budget.ask(priority, until), Turn::Now);
+                assert_eq!(budget.ask(priority, until), Quota::Now);
             }
         }
     }
@@ -128,12 +128,12 @@ fn the_number_of_requests_follows_the_forge_within_bounds() {
 #[test]
 fn a_clock_that_is_set_back_stops_nothing() {
     let mut budget = Budget::new(start());
-    while budget.ask(Priority::Prompt, start()) == Turn::Now {
+    while budget.ask(Priority::Prompt, start()) == Quota::Now {
         budget.end(End::Unreachable, start());
     }
     let back = start() - Duration::from_hours(100);
-    assert!(matches!(budget.ask(Priority::Prompt, back), Turn::Wait(_)));
-    assert_eq!(budget.ask(Priority::Prompt, back + seconds(60)), Turn::Now);
+    assert!(matches!(budget.ask(Priority::Prompt, back), Quota::Wait(_)));
+    assert_eq!(budget.ask(Priority::Prompt, back + seconds(60)), Quota::Now);
 }
 
 #[test]

@@ -169,14 +169,14 @@ fn follow(
     // The limit of `applier` counts all namespaces together, so one namespace whose writes hang could use it up. The
     // `NamespaceLimiter` limits reconciles instead.
     let unbounded = controller::Config::default().concurrency(0);
-    let looks = applier(look, again, context.clone(), store.clone(), queue, unbounded);
+    let reconciles = applier(reconcile_next, again, context.clone(), store.clone(), queue, unbounded);
     let (context, stop) = (context.clone(), stop.clone());
     tasks.spawn(async move {
-        let looks = looks.for_each(|result| {
+        let reconciles = reconciles.for_each(|result| {
             ended(&context, result);
             future::ready(())
         });
-        applied(looks, &store, &stop).await;
+        applied(reconciles, &store, &stop).await;
         Task::Essential
     });
     [listed, promotions_listed]
@@ -222,7 +222,7 @@ fn request(obj_ref: ObjectRef<Pipeline>, reason: ReconcileReason) -> ReconcileRe
 ///
 /// On standby, and before the first list of a leadership term, it only fills the caches. The replica may not know yet what the previous
 /// holder of the bucket has written. A pipeline of another replica needs no objects here.
-fn look(pipeline: Arc<Pipeline>, context: Arc<Context>) -> BoxFuture<'static, Result<Action, Error>> {
+fn reconcile_next(pipeline: Arc<Pipeline>, context: Arc<Context>) -> BoxFuture<'static, Result<Action, Error>> {
     async move {
         let key = key_of(&pipeline);
         let uid = &pipeline.metadata.uid;

@@ -59,7 +59,7 @@ pub(super) fn gather(
         ClusterReading { cluster_ref, reachability, is_reported: false }
     };
     let mut clusters: Vec<_> = clusters.into_iter().map(reach).collect();
-    clusters.extend(reported(ctx, key, base, &planned, &selections, &clusters, &mut gathered.look_again));
+    clusters.extend(reported(ctx, key, base, &planned, &selections, &clusters, &mut gathered.check_again));
     if base.spec.is_absent_before() {
         // A target that the status has goes on from there.
         gathered.news.extend(planned.iter().map(|target| target.subject.clone()));
@@ -79,7 +79,7 @@ fn reported(
     targets: &[TargetInfo],
     selections: &[PlannedSelection],
     dialled: &[ClusterReading],
-    look_again: &mut Option<Duration>,
+    check_again: &mut Option<Duration>,
 ) -> Vec<ClusterReading> {
     let mut limits: BTreeMap<&ClusterRef, Option<Duration>> = BTreeMap::new();
     for target in targets.iter().filter(|target| target.cluster_ref != target.object_cluster) {
@@ -96,14 +96,14 @@ fn reported(
     let read = |(cluster, limit): (&ClusterRef, Option<Duration>)| {
         let place = (cluster.namespace.clone().unwrap_or_default(), cluster.name.clone());
         let before = known.iter().find(|known| known.cluster_ref == *cluster);
-        let look = || check_in::reachability(before, ctx.caches.check_in(&place), limit);
-        let (mut reachability, mut next) = look();
+        let check = || check_in::reachability(before, ctx.caches.check_in(&place), limit);
+        let (mut reachability, mut next) = check();
         if reachability != Reachability::Online {
             ctx.caches.await_check_in(&place, key);
             // A report can have come before that.
-            (reachability, next) = look();
+            (reachability, next) = check();
         }
-        *look_again = (*look_again).into_iter().chain(next).min();
+        *check_again = (*check_again).into_iter().chain(next).min();
         ClusterReading { cluster_ref: cluster.clone(), reachability, is_reported: true }
     };
     limits.into_iter().map(read).collect()

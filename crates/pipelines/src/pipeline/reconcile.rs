@@ -95,8 +95,8 @@ pub(super) async fn reconcile(
         let keys = ctx.hooks.as_ref().map_or(Keys::Usable, |secrets| judge(&base, |name| secrets.unsigned(name)));
         let known = Base { pipeline: &base, promotions: promotions.as_deref(), highest: writes.highest, keys: &keys };
         let processed = gathered.as_ref().map(|g| processed(&g.targets)).unwrap_or_default();
-        let look_again = gathered.as_ref().ok().and_then(|gathered| gathered.look_again);
-        let done = || look_again.map_or_else(Action::await_change, Action::requeue);
+        let check_again = gathered.as_ref().ok().and_then(|gathered| gathered.check_again);
+        let done = || check_again.map_or_else(Action::await_change, Action::requeue);
         let Some(mut next) = next(known, gathered.as_ref(), now()) else {
             writes.settle(processed);
             writes.take_turn();

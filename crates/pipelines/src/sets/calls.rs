@@ -1,4 +1,4 @@
-//! The calls of a look: applies and deletions of pipelines, and the status of the set.
+//! The calls of a reconcile: applies and deletions of pipelines, and the status of the set.
 //!
 //! In: actions. Out: what the API server answered. A pipeline that is not of the set is never changed, whatever the watches have delivered.
 
@@ -117,7 +117,7 @@ async fn apply(
     let live = call(api.get_opt(name)).await.map_err(failed)?;
     match live.as_ref().map(Made::of) {
         Some(Some((of, made))) if of == set.name_any() && uid.is_none() => {
-            // The watch did not deliver it, for example because somebody removed its label. The next look has its uid.
+            // The watch did not deliver it, for example because somebody removed its label. The next reconcile has its uid.
             Ok(Done::Found(name.to_owned(), Box::new(made)))
         }
         Some(Some((of, _))) if of != set.name_any() => refused(

@@ -1,7 +1,7 @@
-//! The loop of the controller: the watches of sets and of their pipelines in each watched namespace, and the looks that they cause.
+//! The loop of the controller: the watches of sets and of their pipelines in each watched namespace, and the reconciles that they cause.
 //!
-//! One task applies all events, and starts the looks. It acts only as the leader, and after all lists of the leadership term are complete. An
-//! event of a pipeline causes a look only if a decision can depend on it.
+//! One task applies all events, and starts the reconciles. It acts only as the leader, and after all lists of the leadership term are complete. An
+//! event of a pipeline causes a reconcile only if a decision can depend on it.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use tokio::time::sleep_until;
 
 use super::follow::{changes, make};
 use super::index::{Absorbed, Index, Listing};
-use super::look::{Looked, Memory, look, warm};
+use super::reconcile::{Changed, Memory, reconcile, warm};
 use super::{Context, Error};
 use relaybook_api::pipeline_set::SET;
 use relaybook_api::{Pipeline, PipelineSet};
@@ -29,11 +29,11 @@ use relaybook_runtime::watch::{Arrived, api_in, numbered, scopes, watch_by_term,
 use relaybook_telemetry::chain;
 use relaybook_telemetry::metrics::Watch;
 
-/// Time from an event to the look that it causes. Events of many sources and pipelines come together.
+/// Time from an event to the reconcile that it causes. Events of many sources and pipelines come together.
 const GATHER: Duration = Duration::from_millis(100);
-/// Maximum number of sets that are looked at concurrently.
-const LOOKS: usize = 16;
-/// First and longest pause after a failed look.
+/// Maximum number of sets that are reconciled concurrently.
+const RECONCILES: usize = 16;
+/// First and longest pause after a failed reconcile.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(1));
 
 /// An event of one watch.
@@ -49,8 +49,8 @@ struct Source {
     listed: Option<u64>,
 }
 
-/// A look that has ended.
-type Ended = (Follower, Memory, Looked, Result<(), Error>);
+/// A reconcile that has ended.
+type Ended = (Follower, Memory, Changed, Result<(), Error>);
 
 /// The state of the loop.
 struct Controller {
@@ -59,8 +59,8 @@ struct Controller {
     index: Index,
     memories: HashMap<Follower, Memory>,
     queue: Queue<Follower>,
-    looks: JoinSet<Ended>,
-    /// Number of failed looks in a row.
+    reconciles: JoinSet<Ended>,
+    /// Number of failed reconciles in a row.
     failures: HashMap<Follower, u32>,
     /// The task that makes the sets of `--follow`, and when it starts again after a failure.
     follow: (JoinSet<Result<(), Error>>, Option<Instant>),
@@ -70,7 +70,7 @@ struct Controller {
     ready: Option<Box<dyn FnOnce() + Send>>,
 }
 
-/// Runs the controller until it is stopped. Then it waits for the looks in progress. `woken` receives the wake-ups of the caches. `ready` is
+/// Runs the controller until it is stopped. Then it waits for the reconciles in progress. `woken` receives the wake-ups of the caches. `ready` is
 /// called after every watched namespace has been listed.
 pub async fn run(
     context: Context,
@@ -81,7 +81,7 @@ pub async fn run(
     let (stop, mut lease) = (context.stop.clone(), context.lease.clone());
     let (mut controller, mut events) = Controller::new(Arc::clone(&context), Box::new(ready));
     let result = loop {
-        let due = controller.start_looks();
+        let due = controller.start_reconciles();
         tokio::select! {
             () = stop.cancelled() => break Ok(()),
             event = events.next() => match event {
@@ -92,7 +92,7 @@ pub async fn run(
                 Some(key) => controller.wake(key),
                 None => break Err(Error::Ended),
             },
-            Some(ended) = controller.looks.join_next() => {
+            Some(ended) = controller.reconciles.join_next() => {
                 if controller.ended(ended).is_err() {
                     break Err(Error::Ended);
                 }
@@ -103,7 +103,7 @@ pub async fn run(
         }
     };
     controller.follow.0.shutdown().await;
-    while controller.looks.join_next().await.is_some() {}
+    while controller.reconciles.join_next().await.is_some() {}
     // The watches also end when the process stops.
     if stop.is_cancelled() { Ok(()) } else { result }
 }
@@ -153,7 +153,7 @@ impl Controller {
             index: Index::default(),
             memories: HashMap::new(),
             queue: Queue::default(),
-            looks: JoinSet::new(),
+            reconciles: JoinSet::new(),
             failures: HashMap::new(),
             follow: (JoinSet::new(), None),
             taken: Vec::new(),
@@ -162,7 +162,7 @@ impl Controller {
         (controller, stream::select_all(events))
     }
 
-    /// Applies an event, and plans a look at its set.
+    /// Applies an event, and plans a reconcile of its set.
     fn arrived(&mut self, Arrived { watch, term, change }: Arrived<Change>) {
         let (Some(source), Some(change)) = (self.sources.get_mut(watch), change) else { return };
         let is_set = matches!(change, Change::Set(_));
@@ -189,7 +189,7 @@ impl Controller {
         if !is_listed {
             return;
         }
-        // All sets are looked at after a list: a look was not possible before, or the list has ended what the watch has missed.
+        // All sets are reconciled after a list: a reconcile was not possible before, or the list has ended what the watch has missed.
         let all: Vec<Follower> = self.index.sets().map(|(key, _)| key.clone()).collect();
         for key in all {
             self.wake(key);
@@ -220,19 +220,19 @@ impl Controller {
         concerned.map(|source| source.listed).all(|listed| listed == Some(term)).then_some(term)
     }
 
-    /// Starts the looks that are due. Returns when the next one is.
-    fn start_looks(&mut self) -> Option<Instant> {
+    /// Starts the reconciles that are due. Returns when the next one is.
+    fn start_reconciles(&mut self) -> Option<Instant> {
         let is_leading = self.leading(&self.context.options.namespace).is_some() && self.context.lease.owns_common();
         if is_leading && self.follow.1.is_some_and(|due| due <= Instant::now()) {
             self.follow.1 = None;
             self.start_follow();
         }
-        while self.looks.len() < LOOKS {
+        while self.reconciles.len() < RECONCILES {
             let Some(key) = self.queue.begin(Instant::now()) else { break };
             self.start(key);
         }
         // If there are as many looks as there can be, the end of one is awaited.
-        let next = self.queue.next_at().filter(|_| self.looks.len() < LOOKS);
+        let next = self.queue.next_at().filter(|_| self.reconciles.len() < RECONCILES);
         next.into_iter().chain(self.follow.1.filter(|_| is_leading)).min()
     }
 
@@ -291,23 +291,23 @@ impl Controller {
         }
         let made = self.index.made(&key);
         let context = Arc::clone(&self.context);
-        self.looks.spawn(async move {
-            let (looked, result) = look(&context, &busy, &set, &made, &mut memory).await;
+        self.reconciles.spawn(async move {
+            let (changed, result) = reconcile(&context, &busy, &set, &made, &mut memory).await;
             drop(busy);
-            (key, memory, looked, result)
+            (key, memory, changed, result)
         });
     }
 
-    /// Processes the result of a look.
+    /// Processes the result of a reconcile.
     fn ended(&mut self, ended: Result<Ended, JoinError>) -> Result<(), JoinError> {
-        let (key, mut memory, looked, result) = ended?;
+        let (key, mut memory, changed, result) = ended?;
         if self.index.set(&key).is_none() {
             // It was deleted meanwhile, and has requested its sources since.
             self.forget(&key);
             self.queue.end(key, None);
             return Ok(());
         }
-        let writes = looked.written.len() + usize::from(looked.set.is_some());
+        let writes = changed.written.len() + usize::from(changed.set.is_some());
         if writes > 0 {
             let now = Instant::now();
             memory.rests_until = Some(now + self.context.pace.spend(&key.namespace, writes * SMALL_OBJECT, now));
@@ -315,19 +315,19 @@ impl Controller {
         self.memories.insert(key.clone(), memory);
         let place = |name| (key.namespace.clone(), name);
         let put = |(name, made)| self.index.put(place(name), key.name.clone(), made);
-        let mut woken: Vec<Follower> = looked.written.into_iter().filter_map(put).collect();
+        let mut woken: Vec<Follower> = changed.written.into_iter().filter_map(put).collect();
         let find = |(name, made)| self.index.found(place(name), key.name.clone(), made);
-        woken.extend(looked.found.into_iter().filter_map(find));
+        woken.extend(changed.found.into_iter().filter_map(find));
         for key in woken {
             self.wake(key);
         }
-        if let Some(set) = looked.set {
+        if let Some(set) = changed.set {
             self.index.renew(&key, set);
         }
         let again = match result {
             Ok(()) => {
                 self.failures.remove(&key);
-                looked.again
+                changed.again
             }
             Err(Error::NotLeading) => None,
             Err(error) => {

@@ -10,7 +10,7 @@ use super::made::Made;
 use relaybook_api::pipeline::Baseline;
 use relaybook_api::pipeline_set::{Deletion, SourceRef, WrongPipeline};
 
-/// Maximum number of actions of one look.
+/// Maximum number of actions of one reconcile.
 pub(super) const MOST_ACTIONS: usize = 256;
 
 /// Something to do.
@@ -39,7 +39,7 @@ pub(super) struct Refusal {
 pub(super) struct Known<'a> {
     /// The pipelines that exist, by name.
     pub made: &'a BTreeMap<String, Made>,
-    /// Names of pipelines that existed while this process was looking.
+    /// Names of pipelines that existed while this process was watching.
     pub existed: &'a HashSet<String>,
     /// By name: what was refused.
     pub refused: &'a HashMap<String, Refusal>,

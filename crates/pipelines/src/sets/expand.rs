@@ -47,7 +47,7 @@ pub(super) struct Desired {
     pub hash: String,
     /// The baseline of the template.
     pub baseline: Option<Baseline>,
-    /// Whether the source appeared while the set was looking.
+    /// Whether the source appeared while the set was watching.
     pub is_new: bool,
 }
 
@@ -322,7 +322,7 @@ fn divide(spec: &mut Value, index: u32, of: u32) -> Result<(), (&'static str, St
     Ok(())
 }
 
-/// Whether a source appeared while the set was looking, or after those that are recorded.
+/// Whether a source appeared while the set was watching, or after those that are recorded.
 fn is_new(object: &SourceObject, before: Option<&GeneratorStatus>) -> bool {
     match object.joined {
         Joined::Created => true,

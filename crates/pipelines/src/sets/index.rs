@@ -1,6 +1,6 @@
 //! The sets and their pipelines that the watches have delivered, and what this replica has written since.
 //!
-//! In: watch events, and answers of the API server. Out: the sets, the pipelines of each, and which sets must be looked at. An answer can be
+//! In: watch events, and answers of the API server. Out: the sets, the pipelines of each, and which sets must be reconciled. An answer can be
 //! newer than the watch, so objects are replaced only by newer ones.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
@@ -49,7 +49,7 @@ impl Listing {
 /// What an event has changed.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Absorbed {
-    /// Sets to look at.
+    /// Sets to reconcile.
     pub wake: Vec<Follower>,
     /// Sets that are gone.
     pub gone: Vec<Follower>,
@@ -145,7 +145,7 @@ impl Index {
         self.put(place, set, made)
     }
 
-    /// Stores a pipeline of a set, unless a newer one is known. Returns the set if it must be looked at.
+    /// Stores a pipeline of a set, unless a newer one is known. Returns the set if it must be reconciled.
     pub(super) fn put(&mut self, place: Place, set: String, made: Made) -> Option<Follower> {
         let known = self.made.get(&place);
         let is_newer = |known: &Made| known.uid == made.uid && version(Some(&known.version)) > version(Some(&made.version));

@@ -25,7 +25,7 @@ pub(super) struct Made {
     /// Hash of its spec, without the baseline.
     pub spec: String,
     pub baseline: Option<Baseline>,
-    /// Whether everything that was there at its first look is recorded.
+    /// Whether everything that was there at its first reconcile is recorded.
     pub is_based: bool,
     /// Whether its targets are gone, and everything about them is delivered.
     pub is_done: bool,
@@ -71,7 +71,7 @@ pub(super) fn hash(spec: &PipelineSpec) -> String {
     hex::encode(Sha256::digest(text))[..32].to_owned()
 }
 
-/// Whether everything that was there at the first look is recorded: each listed target, and each entry of `targetsFrom`.
+/// Whether everything that was there at the first reconcile is recorded: each listed target, and each entry of `targetsFrom`.
 fn is_based(pipeline: &Pipeline) -> bool {
     let empty = PipelineStatus::default();
     let status = pipeline.status.as_ref().unwrap_or(&empty);

@@ -3,7 +3,7 @@
 //! In: the sets, and the pipelines with their label, from its own watches; the sources, through [`relaybook_clusters`].
 //! Out: `Pipelines`, by server-side apply; `PipelineSet.status`.
 //!
-//! One look at a set runs `plan` → `expand` → `decide`. `plan` validates the spec. `expand` renders the template for each source
+//! One reconcile of a set runs `plan` → `expand` → `decide`. `plan` validates the spec. `expand` renders the template for each source
 //! (`template`). `decide` compares the result with the pipelines that the set has (`made`). All of them are pure. `calls` makes the calls, and
 //! `controller` decides when. It runs in the process of the pipeline controller, under its Lease and with its caches.
 //!
@@ -16,9 +16,9 @@ mod decide;
 mod expand;
 mod follow;
 mod index;
-mod look;
 mod made;
 pub mod plan;
+mod reconcile;
 mod status;
 mod template;
 #[cfg(test)]
@@ -42,7 +42,7 @@ use relaybook_telemetry::Metrics;
 /// Time for one call, including retries of the client.
 const CALL: Duration = Duration::from_secs(10);
 
-/// Errors of a look at a set.
+/// Errors of a reconcile of a set.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A pipeline could not be made, changed or deleted. Retried later.

@@ -10,7 +10,7 @@ use relaybook_api::{PipelineSet, PipelineSetStatus, Time};
 use relaybook_core::changelog::MAX_MESSAGE;
 use relaybook_core::pipeline::plan::Refused;
 
-/// What a look has found.
+/// What a reconcile has found.
 pub(super) struct Outcome<'a> {
     /// The number of pipelines that the set has.
     pub pipelines: usize,
@@ -23,7 +23,7 @@ pub(super) struct Outcome<'a> {
     pub found: Option<&'a [Found<'a>]>,
 }
 
-/// Returns the status after a look. `None`: it is as before.
+/// Returns the status after a reconcile. `None`: it is as before.
 pub(super) fn next(set: &PipelineSet, outcome: Result<Outcome<'_>, &Refused>, now: Time) -> Option<PipelineSetStatus> {
     let before = set.status.clone().unwrap_or_default();
     let mut status = before.clone();

@@ -62,27 +62,27 @@ impl Clock {
         }
     }
 
-    /// Waits for a turn. Nothing is sent meanwhile, and the time of the attempt stands still. After an error, the attempt must end.
-    pub(super) async fn pause<T>(&self, turn: impl Future<Output = T>) -> Result<T, Problem> {
-        let mut turn = Box::pin(turn);
-        if let Some(turn) = turn.as_mut().now_or_never() {
-            return Ok(turn);
+    /// Waits. Nothing is sent meanwhile, and the time of the attempt stands still. After an error, the attempt must end.
+    pub(super) async fn pause<T>(&self, waiting: impl Future<Output = T>) -> Result<T, Problem> {
+        let mut waiting = Box::pin(waiting);
+        if let Some(got) = waiting.as_mut().now_or_never() {
+            return Ok(got);
         }
         let begun = since_boot();
         let rest = self.until().saturating_sub(begun);
         self.until.send_replace(None);
         let patience = *lock(&self.patience);
         let resumed = async {
-            let turn = turn.await;
-            self.resume(rest).await.then_some(turn)
+            let got = waiting.await;
+            self.resume(rest).await.then_some(got)
         };
-        let turn = tokio::select! {
-            turn = resumed => turn,
+        let got = tokio::select! {
+            got = resumed => got,
             () = self.is_lost() => None,
             () = sleep(patience) => None,
         };
         *lock(&self.patience) = patience.saturating_sub(since_boot().saturating_sub(begun));
-        turn.ok_or_else(no_turn)
+        got.ok_or_else(waited_too_long)
     }
 
     /// Lets the time run again. Returns `false` if the attempt must end.
@@ -114,15 +114,15 @@ fn allowed(lease: &Lease, busy: &Busy, uid: &str, time: Duration) -> Option<Dura
     (lease.owns(uid) && lease.is_current(busy) && lease.allows(time)).then_some(until)
 }
 
-/// The problem of an attempt that has no turn, as an error.
+/// The problem of an attempt that waited too long, as an error.
 #[derive(Debug, thiserror::Error)]
-#[error("the attempt has no turn")]
-pub(super) struct NoTurn(pub(super) Problem);
+#[error("the attempt waited too long")]
+pub(super) struct WaitedTooLong(pub(super) Problem);
 
 /// The attempt does nothing more. It starts again, without another record.
-fn no_turn() -> Problem {
+fn waited_too_long() -> Problem {
     let message = "other promotions use the same Git server or much memory now";
-    Problem { reason: "Waiting", message: message.to_owned(), lasts: Lasts::Turn(now()) }
+    Problem { reason: "Waiting", message: message.to_owned(), lasts: Lasts::NotYet(now()) }
 }
 
 #[cfg(test)]
@@ -136,8 +136,8 @@ mod tests {
 
     const MINUTE: Duration = Duration::from_mins(1);
 
-    fn has_no_turn(result: Result<(), Problem>) -> bool {
-        result.is_err_and(|problem| matches!(problem.lasts, Lasts::Turn(_)))
+    fn has_waited_too_long(result: Result<(), Problem>) -> bool {
+        result.is_err_and(|problem| matches!(problem.lasts, Lasts::NotYet(_)))
     }
 
     #[tokio::test]
@@ -146,14 +146,14 @@ mod tests {
         let before = clock.until();
         assert_eq!(clock.pause(async { 7 }).await.unwrap(), 7);
         assert_eq!(clock.until(), before, "without a wait");
-        let (turn, waits) = oneshot::channel();
+        let (ends, waits) = oneshot::channel();
         let mut paused = Box::pin(clock.pause(waits));
         let begun = since_boot();
         assert!(poll!(&mut paused).is_pending());
         assert_eq!(clock.until(), Duration::ZERO, "nothing can be sent");
         sleep(Duration::from_millis(50)).await;
         let waited = since_boot().saturating_sub(begun);
-        turn.send(()).unwrap();
+        ends.send(()).unwrap();
         paused.await.unwrap().unwrap();
         assert!(clock.until() >= before + waited);
         assert!(poll!(Box::pin(clock.over())).is_pending());
@@ -171,12 +171,12 @@ mod tests {
         assert!(Clock::start(&Lease::held(MINUTE), "u", MINUTE).is_none(), "the margin is missing");
         let (lease, renew) = Lease::renewable(2 * MINUTE);
         let clock = Clock::start(&lease, "u", MINUTE).unwrap();
-        let (turn, waits) = oneshot::channel();
+        let (ends, waits) = oneshot::channel();
         let mut paused = Box::pin(clock.pause(waits));
         assert!(poll!(&mut paused).is_pending());
         // The membership was not renewed during the wait.
         renew.set(Some(MINUTE / 2));
-        turn.send(()).unwrap();
+        ends.send(()).unwrap();
         assert!(poll!(&mut paused).is_pending());
         assert_eq!(clock.until(), Duration::ZERO);
         renew.set(Some(2 * MINUTE));
@@ -191,25 +191,25 @@ mod tests {
         let mut paused = Box::pin(clock.pause(pending::<()>()));
         assert!(poll!(&mut paused).is_pending());
         renew.set(None);
-        assert!(has_no_turn(paused.await));
+        assert!(has_waited_too_long(paused.await));
         assert_eq!(clock.until(), Duration::ZERO, "nothing is sent any more");
-        // It can be given away when the turn has come, and the membership does not last.
+        // It can be given away when the wait is over, and the membership does not last.
         let (lease, renew) = Lease::renewable(2 * MINUTE);
         let clock = Clock::start(&lease, "u", MINUTE).unwrap();
-        let (turn, waits) = oneshot::channel();
+        let (ends, waits) = oneshot::channel();
         let mut paused = Box::pin(clock.pause(async { drop(waits.await) }));
         assert!(poll!(&mut paused).is_pending());
         renew.set(Some(MINUTE / 2));
-        turn.send(()).unwrap();
+        ends.send(()).unwrap();
         assert!(poll!(&mut paused).is_pending());
         renew.set(None);
-        assert!(has_no_turn(paused.await));
+        assert!(has_waited_too_long(paused.await));
     }
 
     #[tokio::test]
     async fn a_wait_for_a_permit_has_a_maximum() {
         let clock = Clock::start(&Lease::held(10 * MINUTE), "u", MINUTE).unwrap();
         *lock(&clock.patience) = Duration::from_millis(10);
-        assert!(has_no_turn(clock.pause(pending()).await));
+        assert!(has_waited_too_long(clock.pause(pending()).await));
     }
 }

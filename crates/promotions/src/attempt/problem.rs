@@ -1,6 +1,6 @@
 //! Pure: what the errors of servers mean for a promotion.
 
-use super::clock::NoTurn;
+use super::clock::WaitedTooLong;
 use relaybook_api::Time;
 use relaybook_core::promotion::progress::{Lasts, Problem};
 use relaybook_core::promotion::text::bounded;
@@ -18,7 +18,7 @@ pub(super) fn of_git(error: &GitError) -> Problem {
             if let Some(unanswered) = source.downcast_ref::<Unanswered>() {
                 return of_unanswered(unanswered);
             }
-            if let Some(NoTurn(problem)) = source.downcast_ref() {
+            if let Some(WaitedTooLong(problem)) = source.downcast_ref() {
                 return problem.clone();
             }
             ("InternalError", Until(None))
@@ -150,8 +150,8 @@ mod tests {
 
     #[test]
     fn an_attempt_that_got_no_permit_keeps_that_problem_over_a_transport_error() {
-        let problem = Problem { lasts: Lasts::Turn(Time::UNIX_EPOCH), ..Problem::of_this_program("x") };
-        assert_eq!(of_git(&GitError::Transport(Box::new(NoTurn(problem.clone())))), problem);
+        let problem = Problem { lasts: Lasts::NotYet(Time::UNIX_EPOCH), ..Problem::of_this_program("x") };
+        assert_eq!(of_git(&GitError::Transport(Box::new(WaitedTooLong(problem.clone())))), problem);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Method};
 use url::Url;
 
-use super::clock::NoTurn;
+use super::clock::WaitedTooLong;
 use super::problem::{of_forge, of_git, unanswered};
 use super::repositories::{Memory, Permit};
 use super::values::always;
@@ -22,7 +22,7 @@ use relaybook_api::{Time, now, since_boot};
 use relaybook_core::promotion::progress::Problem;
 use relaybook_egress::{Answer, ForgeRequest, Login, Unanswered};
 use relaybook_forge::budget;
-use relaybook_forge::budget::{End, Priority, Turn};
+use relaybook_forge::budget::{End, Priority, Quota};
 use relaybook_forge::{Intent, Kind, Meaning, Repository};
 use relaybook_git::{Bound, GitError, Id, Paths, Remote, Snapshot, Transport, TransportError};
 
@@ -34,8 +34,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const USER: &str = "relaybook";
 /// Maximum size of a pack that needs no permit, in bytes. Repositories of manifests have packs far below it.
 const SMALL: usize = 4 * 1024 * 1024;
-/// An attempt waits at most this long for its turn. A longer wait is a new attempt.
-const TURN: Duration = Duration::from_secs(5);
+/// An attempt waits at most this long for the quota of a forge. A longer wait is a new attempt.
+const LONGEST_WAIT: Duration = Duration::from_secs(5);
 
 /// The Git server of an attempt.
 pub(super) struct GitRemote<'a> {
@@ -169,7 +169,7 @@ impl Transport for GitRemote<'_> {
         let failed = |error: Box<dyn std::error::Error + Send + Sync>| TransportError::Failed(error);
         let namespace = self.attempt.namespace();
         let permit = self.attempt.clock.pause(self.outside.repositories.reading(&namespace)).await;
-        let permit = permit.map_err(|problem| failed(Box::new(NoTurn(problem))))?;
+        let permit = permit.map_err(|problem| failed(Box::new(WaitedTooLong(problem))))?;
         let work = move || {
             // Held until the end: the attempt can end before.
             let _permit = permit;
@@ -237,13 +237,13 @@ impl<'a> ForgeRemote<'a> {
             connect_timeout: CONNECT_TIMEOUT,
             limit: relaybook_forge::MAX_ANSWER,
         };
-        let turn = self.turn().await?;
+        let quota = self.quota().await?;
         let answered = self.outside.sender.ask(asked).await;
         let answer = match answered {
             Ok(answer) => answer,
             Err(error) => {
                 let (end, problem) = unanswered(&error);
-                turn.end(end);
+                quota.end(end);
                 return Err(problem);
             }
         };
@@ -251,7 +251,7 @@ impl<'a> ForgeRemote<'a> {
         let meaning = relaybook_forge::meaning(&self.repository, intent, &given);
         let limited = matches!(meaning, Err(relaybook_forge::Error::RateLimited { .. }));
         let limits = relaybook_forge::limits::Limits::of(self.repository.kind(), &answer.headers);
-        turn.end(End::Answered { limits, limited });
+        quota.end(End::Answered { limits, limited });
         match meaning {
             Ok(meaning) => Ok(Some((meaning, relaybook_forge::etag(&given)))),
             Err(error) => {
@@ -263,16 +263,16 @@ impl<'a> ForgeRemote<'a> {
     }
 
     /// Waits until the budget allows a request.
-    async fn turn(&self) -> Result<Given<'_>, Problem> {
+    async fn quota(&self) -> Result<Given<'_>, Problem> {
         let origin = self.repository.api().origin().ascii_serialization();
         let priority = if self.attempt.is_prompt { Priority::Prompt } else { Priority::Scheduled };
-        let latest = since_boot() + TURN;
+        let latest = since_boot() + LONGEST_WAIT;
         loop {
             match self.outside.budgets.ask(&origin, &self.payer, priority, now()) {
-                Turn::Now => {
+                Quota::Now => {
                     return Ok(Given { budgets: &self.outside.budgets, origin, payer: &self.payer, is_ended: false });
                 }
-                Turn::Wait(until) => {
+                Quota::Wait(until) => {
                     let wait = Duration::try_from(until.duration_since(now())).unwrap_or_default();
                     if since_boot() + wait > latest {
                         return Err(Problem::rate_limited(until));
@@ -316,7 +316,7 @@ impl Budgets {
         act(&mut lock(&self.0))
     }
 
-    fn ask(&self, origin: &str, payer: &Payer, priority: Priority, now: Time) -> Turn {
+    fn ask(&self, origin: &str, payer: &Payer, priority: Priority, now: Time) -> Quota {
         self.with(|budgets| budgets.ask(origin, payer, priority, now))
     }
 

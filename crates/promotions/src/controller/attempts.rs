@@ -1,7 +1,7 @@
 //! The attempts of all promotions: which are in progress, and how the last one of each promotion ended.
 //!
-//! In: the attempts that looks start. Out: what this process knows about the attempts of a promotion ([`Progress`]), and the pipelines whose
-//! attempts have ended. Each attempt is a task of its own, so a forge that hangs stops no look. It ends at its deadline, and before the Lease
+//! In: the attempts that reconciles start. Out: what this process knows about the attempts of a promotion ([`Progress`]), and the pipelines whose
+//! attempts have ended. Each attempt is a task of its own, so a forge that hangs stops no reconcile. It ends at its deadline, and before the Lease
 //! can end. When the process stops, attempts are aborted: the next attempt finds what they did.
 
 use parking_lot::Mutex;

@@ -1,15 +1,15 @@
 //! The loop of the controller.
 //!
-//! In: the watches of pipelines, Promotions and the Deliveries of their requests in each watched namespace. Out: the looks that they cause, which
+//! In: the watches of pipelines, Promotions and the Deliveries of their requests in each watched namespace. Out: the reconciles that they cause, which
 //! write Promotions and start attempts.
 //!
-//! One task applies all events to the index, and starts the looks. It starts them only as the leader, and after all lists of the leadership
-//! term are complete. A timer of a promotion is a planned look.
+//! One task applies all events to the index, and starts the reconciles. It starts them only as the leader, and after all lists of the leadership
+//! term are complete. A timer of a promotion is a planned reconcile.
 
 pub(super) mod attempts;
 pub(super) mod deliveries;
 pub(super) mod index;
-pub(super) mod look;
+pub(super) mod reconcile;
 pub(super) mod retain;
 mod secrets;
 mod store;
@@ -41,9 +41,9 @@ use relaybook_telemetry::metrics::{PromotionPhase, Watch};
 use secrets::Wanted;
 use store::Store;
 
-/// First and longest pause after a failed look.
+/// First and longest pause after a failed reconcile.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(1));
-/// Shortest and longest time until a planned look. The wall clock can be set, so it is read again from time to time.
+/// Shortest and longest time until a planned reconcile. The wall clock can be set, so it is read again from time to time.
 const TIMERS: (Duration, Duration) = (Duration::from_millis(10), Duration::from_mins(10));
 
 /// An event of one watch.
@@ -72,7 +72,7 @@ struct Source {
     listed: Option<u64>,
 }
 
-/// A look that has ended, with when to look again.
+/// A reconcile that has ended, with when to reconcile again.
 type Ended = (Key, Result<Option<Time>, Error>);
 
 /// The state of the loop.
@@ -80,10 +80,10 @@ struct Controller {
     context: Arc<Context>,
     sources: Vec<Source>,
     queue: Queue<Key>,
-    looks: JoinSet<Ended>,
+    reconciles: JoinSet<Ended>,
     /// The Secrets of all pipelines.
     wanted: Wanted,
-    /// Number of failed looks in a row.
+    /// Number of failed reconciles in a row.
     failures: HashMap<Key, u32>,
     /// The leadership term in which all pipelines were queued.
     begun: Option<u64>,
@@ -99,7 +99,7 @@ impl Context {
     }
 }
 
-/// Runs the controller until it is stopped. Then it waits for the looks in progress, which start no further write. `ready` is called after
+/// Runs the controller until it is stopped. Then it waits for the reconciles in progress, which start no further write. `ready` is called after
 /// every watched namespace has been listed.
 pub async fn run(context: Context, ready: impl FnOnce() + Send + 'static) -> Result<(), Error> {
     let context = Arc::new(context);
@@ -108,14 +108,14 @@ pub async fn run(context: Context, ready: impl FnOnce() + Send + 'static) -> Res
     let mut secrets = context.secrets.secrets().changes();
     let (mut controller, mut events) = Controller::new(Arc::clone(&context), Box::new(ready));
     let result = loop {
-        let due = controller.start_looks();
+        let due = controller.start_reconciles();
         tokio::select! {
             () = stop.cancelled() => break Ok(()),
             event = events.next() => match event {
                 Some(event) => controller.arrived(event),
                 None => break Err(Error::Ended),
             },
-            Some(ended) = controller.looks.join_next() => {
+            Some(ended) = controller.reconciles.join_next() => {
                 if controller.ended(ended).is_err() {
                     break Err(Error::Ended);
                 }
@@ -126,7 +126,7 @@ pub async fn run(context: Context, ready: impl FnOnce() + Send + 'static) -> Res
             () = lease.changed() => {}
         }
     };
-    while controller.looks.join_next().await.is_some() {}
+    while controller.reconciles.join_next().await.is_some() {}
     context.secrets.shutdown().await;
     // The watches also end when the process stops.
     if stop.is_cancelled() { Ok(()) } else { result }
@@ -183,7 +183,7 @@ impl Controller {
             context,
             sources,
             queue: Queue::default(),
-            looks: JoinSet::new(),
+            reconciles: JoinSet::new(),
             wanted: Wanted::default(),
             failures: HashMap::new(),
             begun: None,
@@ -193,7 +193,7 @@ impl Controller {
         (controller, stream::select_all(events))
     }
 
-    /// Applies an event, and plans a look at its pipeline.
+    /// Applies an event, and plans a reconcile of its pipeline.
     fn arrived(&mut self, Arrived { watch, term, change }: Arrived<Change>) {
         let (Some(source), Some(change)) = (self.sources.get_mut(watch), change) else { return };
         let is_listed = change.is_listed();
@@ -217,7 +217,7 @@ impl Controller {
         };
         if is_listed {
             source.listed = Some(term);
-            // All pipelines are looked at after a list: it may have ended what the watch has missed.
+            // All pipelines are reconciled after a list: it may have ended what the watch has missed.
             self.begun = None;
             if self.sources.iter().all(|source| source.listed.is_some())
                 && let Some(ready) = self.ready.take()
@@ -267,8 +267,8 @@ impl Controller {
         self.sources.iter().all(|source| source.listed == Some(term)).then_some(term)
     }
 
-    /// Starts the looks that are due. Returns when the next one is due. Without leadership, nothing is due.
-    fn start_looks(&mut self) -> Option<Instant> {
+    /// Starts the reconciles that are due. Returns when the next one is due. Without leadership, nothing is due.
+    fn start_reconciles(&mut self) -> Option<Instant> {
         let Some(term) = self.leading() else {
             self.begun = None;
             self.queue.clear();
@@ -291,14 +291,14 @@ impl Controller {
         self.show(self.context.lease.owns_common());
         while let Some(key) = self.queue.begin(now) {
             match self.context.lease.begin(&key.uid) {
-                Some(busy) => drop(self.looks.spawn(look_at(self.context.clone(), key, term, busy))),
+                Some(busy) => drop(self.reconciles.spawn(reconcile(self.context.clone(), key, term, busy))),
                 None => self.queue.end(key, None),
             }
         }
         self.queue.next_at()
     }
 
-    /// Plans the next look at a pipeline.
+    /// Plans the next reconcile of a pipeline.
     fn ended(&mut self, ended: Result<Ended, JoinError>) -> Result<(), Error> {
         let Ok((key, result)) = ended else { return Err(Error::Ended) };
         let later = match result {
@@ -350,8 +350,8 @@ const fn label(phase: Phase) -> PromotionPhase {
     }
 }
 
-/// Looks at one pipeline, as soon as its namespace has a permit.
-async fn look_at(context: Arc<Context>, key: Key, term: u64, busy: Busy) -> Ended {
+/// Reconciles one pipeline, as soon as its namespace has a permit.
+async fn reconcile(context: Arc<Context>, key: Key, term: u64, busy: Busy) -> Ended {
     let permit = context.stop.run_until_cancelled(context.limiter.acquire(&key.namespace)).await;
     let Some(permit) = permit else { return (key, Err(Error::NotLeader)) };
     // The bucket may have been given away while this waited.
@@ -361,7 +361,7 @@ async fn look_at(context: Arc<Context>, key: Key, term: u64, busy: Busy) -> Ende
     let seen = context.index().seen(&key);
     let Some(seen) = seen else { return (key, Ok(None)) };
     let store = Store::new(&context, &key, term, seen.lists);
-    let result = look::run(&store, &key.uid, seen).await;
+    let result = reconcile::run(&store, &key.uid, seen).await;
     permit.finish(!matches!(result, Err(Error::Call(CallError::Timeout))));
     drop(busy);
     (key, result)

@@ -13,7 +13,7 @@ use relaybook_core::promotion::pair::{index_of, mirror};
 use relaybook_core::promotion::plan::{counts, is_ended, is_terminating};
 use relaybook_core::promotion::policy::{MAX_AGE, retention};
 
-/// Which promotion is deleted next, and when to look again.
+/// Which promotion is deleted next, and when to reconcile again.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Surplus<'a> {
     /// The promotion to delete now: the oldest one of an environment.
@@ -97,7 +97,7 @@ mod tests {
         promotion((occasion, 0), &[Requested, Finished], "")
     }
 
-    /// Returns the occasion of the promotion that is deleted, and when to look again.
+    /// Returns the occasion of the promotion that is deleted, and when to reconcile again.
     fn found(pipeline: Option<&Pipeline>, promotions: &[Promotion], second: i64) -> (Option<i64>, Option<i64>) {
         let promotions: Vec<&Promotion> = promotions.iter().collect();
         let Surplus { next, later } = surplus(pipeline, &promotions, at(second));

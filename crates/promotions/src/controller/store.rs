@@ -1,7 +1,7 @@
 //! The calls of the API server. It is the only file that writes Promotions.
 //!
 //! In: specs to create, statuses to write, promotions to delete. Out: the objects that are stored. Each write happens only as the leader, in
-//! the leadership term of the look, and has a deadline. A status write and a deletion test the version of the object. What is written and not
+//! the leadership term of the reconcile, and has a deadline. A status write and a deletion test the version of the object. What is written and not
 //! in the change log is reported as an Event.
 
 use std::collections::BTreeSet;
@@ -16,7 +16,7 @@ use serde_json::json;
 use super::attempts::ATTEMPT;
 use super::deliveries::REQUESTS;
 use super::index::{Index, Key};
-use super::look::Calls;
+use super::reconcile::Calls;
 use crate::attempt::Clock;
 use crate::{Context, Error, is_refusal};
 use relaybook_api::GROUP;
@@ -38,18 +38,18 @@ const CALL: Duration = Duration::from_secs(10);
 /// The Lease must last for this time when a live read starts: for the read, a read of the Promotion, and the write.
 const READS_AND_WRITE: Duration = Duration::from_secs(30);
 
-/// The calls of one look.
+/// The calls of one reconcile.
 pub(super) struct Store<'a> {
     context: &'a Context,
     key: &'a Key,
-    /// The leadership term of the look.
+    /// The leadership term of the reconcile.
     term: u64,
-    /// Number of lists before the look.
+    /// Number of lists before the reconcile.
     lists: u64,
 }
 
 impl<'a> Store<'a> {
-    /// Returns the calls of a look that starts in this leadership term, after this number of lists.
+    /// Returns the calls of a reconcile that starts in this leadership term, after this number of lists.
     pub(super) fn new(context: &'a Context, key: &'a Key, term: u64, lists: u64) -> Self {
         Self { context, key, term, lists }
     }

@@ -40,7 +40,7 @@ impl World {
             for step in [Step::Land, Step::MirrorWatch, Step::Mirror, Step::WatchPipelines(0), Step::WatchPromotions(0)] {
                 self.step(step);
             }
-            self.step(Step::Look(0));
+            self.step(Step::Reconcile(0));
             let mut server = self.server();
             let has_attempts = server.outside.finish();
             if server.version == last && server.flying.is_empty() && !has_attempts {
@@ -133,9 +133,9 @@ fn requests(world: &World, all: &[Happens]) {
     }
 }
 
-/// Lets the watches catch up, and looks.
-fn look(world: &World) {
-    for step in [Step::Mirror, Step::WatchPipelines(0), Step::WatchPromotions(0), Step::Look(0)] {
+/// Lets the watches catch up, and reconciles.
+fn reconcile(world: &World) {
+    for step in [Step::Mirror, Step::WatchPipelines(0), Step::WatchPromotions(0), Step::Reconcile(0)] {
         world.step(step);
     }
 }
@@ -145,10 +145,10 @@ fn with_a_late_request(keeps_pulls: bool) -> World {
     let world = World::with(by_pull_request(), 1, Vec::new());
     world.server().outside.forge().keeps_pulls = keeps_pulls;
     world.step(Step::Runs(DEV, 2));
-    look(&world);
+    reconcile(&world);
     requests(&world, &[Happens::Done, Happens::Done, Happens::Done, Happens::Late]);
     world.step(Step::Runs(DEV, 3));
-    look(&world);
+    reconcile(&world);
     world
 }
 
@@ -181,7 +181,7 @@ fn a_second_pull_request_is_detected_if_the_forge_finds_none() {
         let world = World::with(by_pull_request(), 1, Vec::new());
         world.server().outside.forge().is_blind = is_blind;
         world.step(Step::Runs(DEV, 2));
-        look(&world);
+        reconcile(&world);
         requests(&world, &[Happens::Done, Happens::Done, Happens::Done, Happens::AnswerLost]);
         world.drain_outside();
         let server = world.server();
@@ -200,19 +200,19 @@ fn a_promotion_goes_through_its_pull_request() {
         server.promotions.values().filter_map(|promotion| promotion.status.as_ref()?.phase).collect()
     };
     world.step(Step::Runs(DEV, 2));
-    look(&world);
+    reconcile(&world);
     assert_eq!(phases(), [Phase::Requested]);
     requests(&world, &[Happens::Done; 4]);
-    look(&world);
+    reconcile(&world);
     assert_eq!(phases(), [Phase::Open]);
     world.step(Step::Outside(Outer::Merge(0)));
     world.step(Step::Check(0));
-    look(&world);
+    reconcile(&world);
     requests(&world, &[Happens::Done]);
-    look(&world);
+    reconcile(&world);
     assert_eq!(phases(), [Phase::Merged]);
     world.step(Step::Deploy(STAGING));
-    look(&world);
+    reconcile(&world);
     assert_eq!(phases().last(), Some(&Phase::Finished), "prod comes first");
 }
 
@@ -221,7 +221,7 @@ fn a_repeated_attempt_finds_what_the_killed_process_did() {
     let world = World::with(by_pull_request(), 1, Vec::new());
     world.step(Step::Runs(DEV, 2));
     for sent in 0..=4 {
-        look(&world);
+        reconcile(&world);
         requests(&world, &vec![Happens::Done; sent]);
         world.step(Step::Restart(0));
         world.server().outside.finish();

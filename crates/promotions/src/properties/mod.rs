@@ -1,8 +1,8 @@
 //! Property tests: each promotion is started and requested at most once for each occasion, whatever happens. Answers are lost. Writes fail,
-//! or are applied long after the controller stopped waiting. The watches lag. Processes are killed in the middle of a look. Two replicas act
+//! or are applied long after the controller stopped waiting. The watches lag. Processes are killed in the middle of a reconcile. Two replicas act
 //! at the same time, which the Lease prevents. People approve, retry, delete, request and forge promotions.
 //!
-//! The look, the index, and all decisions are the real ones. The rest is a model. Other steps happen before each call of a look, so every
+//! The reconcile, the index, and all decisions are the real ones. The rest is a model. Other steps happen before each call of a reconcile, so every
 //! order of calls is tried.
 
 mod carried;
@@ -20,7 +20,7 @@ use proptest::prelude::*;
 
 use super::Error;
 use super::controller::index::Key;
-use super::controller::look::{self, Calls};
+use super::controller::reconcile::{self, Calls};
 use relaybook_api::promotion::Phase;
 use relaybook_api::{Pipeline, Promotion, PromotionSpec, PromotionStatus, Time};
 use relaybook_core::promotion::pair::Pair;
@@ -47,7 +47,7 @@ fn key() -> Key {
 
 struct World(Mutex<Server>);
 
-/// The calls of one look of one replica.
+/// The calls of one reconcile of one replica.
 struct Process<'a> {
     world: &'a World,
     replica: usize,
@@ -65,11 +65,11 @@ impl World {
 
     fn step(&self, step: Step) {
         match step {
-            Step::Look(replica) => self.look(replica),
+            Step::Reconcile(replica) => self.reconcile(replica),
             Step::Work(replica) => {
                 self.step(Step::WatchPipelines(replica));
                 self.step(Step::WatchPromotions(replica));
-                self.look(replica);
+                self.reconcile(replica);
             }
             other => self.server().step(other),
         }
@@ -85,17 +85,17 @@ impl World {
         self.server().script.pop_front()
     }
 
-    fn look(&self, replica: usize) {
+    fn reconcile(&self, replica: usize) {
         let seen = self.server().replicas[replica].index.seen(&key());
         let Some(seen) = seen else { return };
-        if std::mem::replace(&mut self.server().replicas[replica].is_looking, true) {
+        if std::mem::replace(&mut self.server().replicas[replica].is_reconciling, true) {
             return;
         }
         let process = Process { world: self, replica, lists: seen.lists };
-        let ended = look::run(&process, "u", seen).now_or_never();
+        let ended = reconcile::run(&process, "u", seen).now_or_never();
         assert!(ended.is_some(), "no call waits");
         let mut server = self.server();
-        server.replicas[replica].is_looking = false;
+        server.replicas[replica].is_reconciling = false;
         if server.replicas[replica].is_killed {
             server.restart(replica);
         }
@@ -108,7 +108,7 @@ impl World {
             for step in [Step::Land, Step::MirrorWatch, Step::Mirror, Step::WatchPipelines(0), Step::WatchPromotions(0)] {
                 self.step(step);
             }
-            self.step(Step::Look(0));
+            self.step(Step::Reconcile(0));
             let server = self.server();
             if server.version == before && server.flying.is_empty() {
                 return;
@@ -300,7 +300,7 @@ fn a_pass_without_work_makes_no_call() {
         let server = world.server();
         (server.calls, server.version)
     };
-    world.step(Step::Look(0));
+    world.step(Step::Reconcile(0));
     assert_eq!(figures().0, 0, "nothing is indicated");
     world.step(Step::Runs(DEV, 2));
     world.drain();
@@ -330,7 +330,7 @@ fn a_revision_that_only_a_stale_watch_shows_is_not_promoted() {
     world.step(Step::Runs(DEV, 2));
     world.step(Step::WatchPipelines(0));
     world.step(Step::Runs(DEV, 3));
-    world.step(Step::Look(0));
+    world.step(Step::Reconcile(0));
     let revisions: Vec<_> = world.server().promotions.values().map(|promotion| promotion.spec.revision.clone()).collect();
     assert_eq!(revisions, ["3"], "the watch shows 2");
 }
@@ -348,7 +348,7 @@ fn a_pipeline_is_gone_if_a_live_read_says_so() {
             server.is_gone = is_gone;
         }
         world.step(Step::WatchPipelines(0));
-        world.step(Step::Look(0));
+        world.step(Step::Reconcile(0));
         let server = world.server();
         server.promotions.values().next().and_then(|promotion| promotion.status.as_ref()?.phase)
     };

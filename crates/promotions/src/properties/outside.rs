@@ -1,6 +1,6 @@
 //! The model of the forge, and of the attempts of the replicas.
 //!
-//! An attempt is a future that stops before each of its requests. So requests of several attempts, looks, and what people do are in any order.
+//! An attempt is a future that stops before each of its requests. So requests of several attempts, reconciles, and what people do are in any order.
 
 mod attempt;
 mod forge;
@@ -37,7 +37,7 @@ pub(super) enum Happens {
     /// A push is refused. Other requests are applied.
     PushRefused,
     /// The forge allows no more requests now. The attempt starts again later.
-    Turn,
+    Quota,
 }
 
 pub(super) const HAPPENS: [Happens; 13] = [
@@ -53,7 +53,7 @@ pub(super) const HAPPENS: [Happens; 13] = [
     Happens::Late,
     Happens::NotFound,
     Happens::PushRefused,
-    Happens::Turn,
+    Happens::Quota,
 ];
 
 /// What happens outside.

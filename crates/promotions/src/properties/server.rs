@@ -34,8 +34,8 @@ pub(super) struct Replica {
     pub(super) listings: (Listing, Listing),
     pub(super) pipelines: VecDeque<Event<Pipeline>>,
     pub(super) promotions: VecDeque<Event<Promotion>>,
-    pub(super) is_looking: bool,
-    /// The process was killed during the look.
+    pub(super) is_reconciling: bool,
+    /// The process was killed during the reconcile.
     pub(super) is_killed: bool,
 }
 
@@ -50,7 +50,7 @@ pub(super) struct Logged {
     pub(super) step: i64,
 }
 
-/// Everything but the look in progress.
+/// Everything but the reconcile in progress.
 pub(super) struct Server {
     pub(super) pipeline: Pipeline,
     pub(super) promotions: BTreeMap<String, Promotion>,
@@ -223,7 +223,7 @@ impl Server {
     /// Starts a process from what is stored.
     pub(super) fn restart(&mut self, replica: usize) {
         self.outside.kill(replica);
-        if self.replicas[replica].is_looking {
+        if self.replicas[replica].is_reconciling {
             self.replicas[replica].is_killed = true;
             return;
         }
@@ -253,7 +253,7 @@ impl Server {
 
     pub(super) fn step(&mut self, step: Step) {
         match step {
-            Step::Fate(_) | Step::Look(_) | Step::Work(_) => {}
+            Step::Fate(_) | Step::Reconcile(_) | Step::Work(_) => {}
             Step::Runs(index, revision) => self.runs(index, &revision.to_string()),
             Step::Tries(index, revision) => self.edit_environment(index, |environment| {
                 let settled = environment.settled.as_mut().unwrap();

@@ -46,9 +46,9 @@ pub(super) enum Step {
     WatchPipelines(usize),
     /// The watch of promotions of a replica catches up.
     WatchPromotions(usize),
-    /// A replica looks at the pipeline.
-    Look(usize),
-    /// The watches of a replica catch up, and it looks at the pipeline.
+    /// A replica reconciles the pipeline.
+    Reconcile(usize),
+    /// The watches of a replica catch up, and it reconciles the pipeline.
     Work(usize),
     /// A replica is killed, and started again.
     Restart(usize),
@@ -90,7 +90,7 @@ pub(super) fn step((kind, a, b, fate): (u8, usize, u8, Fate), replicas: usize) -
         25..28 => Step::Mirror,
         28..31 => Step::WatchPipelines(replica),
         31..34 => Step::WatchPromotions(replica),
-        34..42 => Step::Look(replica),
+        34..42 => Step::Reconcile(replica),
         42 => Step::Restart(replica),
         43 => Step::Land,
         44 => Step::Lose,
@@ -111,7 +111,7 @@ pub(super) fn outside_step((kind, a, b, fate, happens): (u8, usize, u8, Fate, Ha
         36..40 => Step::Fate(fate),
         40..54 => Step::Outside(Event::Request(b, happens)),
         54..60 => Step::Work(replica),
-        60..62 => Step::Look(replica),
+        60..62 => Step::Reconcile(replica),
         62 => Step::WatchPipelines(replica),
         63 => Step::WatchPromotions(replica),
         64..66 => Step::Mirror,

@@ -135,7 +135,7 @@ impl Keeper {
                 continue;
             }
             match next {
-                Step::Look => self.look().await,
+                Step::Read => self.read().await,
                 Step::Write(write) => self.write(&write).await,
                 Step::Wait(until) => tokio::select! {
                     () = stop.cancelled() => break,
@@ -155,7 +155,7 @@ impl Keeper {
         while let Some(step) = self.state.resign(since_boot()) {
             match step {
                 Step::Write(write) => self.write(&write).await,
-                Step::Look => self.look().await,
+                Step::Read => self.read().await,
                 Step::Wait(until) => tokio::time::sleep(until.saturating_sub(since_boot())).await,
             }
             self.publish();
@@ -185,7 +185,7 @@ impl Keeper {
         }
     }
 
-    async fn look(&mut self) {
+    async fn read(&mut self) {
         let found = self.call(self.api.get_opt(&self.name)).await;
         match found {
             Ok(object) => self.state.on_read(object.as_ref().map(read), since_boot()),

@@ -55,11 +55,11 @@ impl Entry {
 /// Keeps the entry published until `stop` is canceled, while this replica holds the Lease. Failures are retried. The same failure is logged
 /// only once in succession. No other work waits for this task.
 pub async fn publish_while_leader(client: Client, lease: Lease, entry: Entry, stop: CancellationToken) -> &'static str {
-    let mut turns = lease.term_numbers();
+    let mut terms = lease.term_numbers();
     let mut last_error = None;
     let work = async {
         loop {
-            turns.borrow_and_update();
+            terms.borrow_and_update();
             let mut pause = RECHECK_INTERVAL;
             if lease.wait(CALL * 2).await && lease.owns_common() {
                 match publish(&client, &entry).await {
@@ -75,7 +75,7 @@ pub async fn publish_while_leader(client: Client, lease: Lease, entry: Entry, st
                 }
             }
             tokio::select! {
-                Ok(()) = turns.changed() => {}
+                Ok(()) = terms.changed() => {}
                 () = tokio::time::sleep(pause) => {}
             }
         }

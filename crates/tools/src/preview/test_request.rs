@@ -155,7 +155,7 @@ impl TestRequest {
         let read = Secrets::read_once(client, self.secrets.clone()).await;
         let unread = |(name, error)| PreviewError::Read { what: format!("Secret {name}"), source: Box::new(error) };
         let sender = Sender::through(by.proxy.clone(), by.policy.clone(), read.map_err(unread)?, Metrics::new())?;
-        let looked = sender.look(&self.outgoing.destination, |url| self.receiver(url));
+        let looked = sender.with_url(&self.outgoing.destination, |url| self.receiver(url));
         let unknown = |source| PreviewError::Address { name: self.preview.notification.clone(), source };
         let receiver = looked.map_err(unknown)??;
         Ok(AddressedTest { request: self, receiver, sender })

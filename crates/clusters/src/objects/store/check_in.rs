@@ -25,7 +25,7 @@ pub(super) struct Known {
     last: Option<String>,
     /// When this time was first seen.
     at: Instant,
-    /// How long the agent had not reported then, by its own clock. `None`: its time has changed since Relaybook looks at it.
+    /// How long the agent had not reported then, by its own clock. `None`: its time has changed since Relaybook watches it.
     age: Option<Duration>,
     /// The times between the last reports, oldest first, by the clock of the agent.
     intervals: VecDeque<Duration>,

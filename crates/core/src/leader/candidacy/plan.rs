@@ -20,8 +20,8 @@ impl Candidacy {
         if now < self.not_before {
             return Some(Step::Wait(self.not_before));
         }
-        if self.look {
-            return Some(Step::Look);
+        if self.must_read {
+            return Some(Step::Read);
         }
         let Known::There { seen, .. } = &self.known else { return None };
         let Content::Divided(table) = &seen.content else { return None };
@@ -35,8 +35,8 @@ impl Candidacy {
 
     /// Plans what to do with a Lease that exists. Marks the buckets that are given away from now on.
     pub(super) fn plan(&mut self, now: Duration, wall: Time, idle: Buckets) -> Step {
-        let Known::There { seen, others } = &self.known else { return Step::Look };
-        let Some((expired, again)) = self.expired(others, now) else { return Step::Look };
+        let Known::There { seen, others } = &self.known else { return Step::Read };
+        let Some((expired, again)) = self.expired(others, now) else { return Step::Read };
         let undivided = Table::empty();
         let old = match &seen.content {
             Content::Divided(table) => table,
@@ -91,12 +91,12 @@ impl Candidacy {
         }
     }
 
-    /// Returns the members that have expired, and when to look at the others again. `None`: a live read has to confirm it.
+    /// Returns the members that have expired, and when to read the others again. `None`: a live read has to confirm it.
     fn expired(&self, others: &BTreeMap<String, Sighting>, now: Duration) -> Option<(Vec<String>, Option<Duration>)> {
         let (mut expired, mut again) = (Vec::new(), None::<Duration>);
         for (name, sighting) in others.iter().filter(|(name, _)| !(self.fresh && **name == self.identity)) {
             match sighting.expires(now) {
-                Expiry::Look => return None,
+                Expiry::Read => return None,
                 Expiry::Now => expired.push(name.clone()),
                 Expiry::At(at) => again = Some(again.map_or(at, |again| again.min(at))),
             }
@@ -158,7 +158,7 @@ enum Expiry {
     /// It has expired.
     Now,
     /// A live read has to confirm it.
-    Look,
+    Read,
     /// Not before this time.
     At(Duration),
 }
@@ -169,7 +169,7 @@ impl Sighting {
         let again = self.confirmed.map_or(due.saturating_sub(GRACE), |confirmed| due.max(confirmed + GRACE));
         match self.confirmed {
             _ if now < again => Expiry::At(again),
-            None => Expiry::Look,
+            None => Expiry::Read,
             Some(_) => Expiry::Now,
         }
     }

@@ -106,8 +106,8 @@ impl World {
     fn end(&mut self, who: usize, carried_out: bool, answered: bool) {
         let Some((step, sent)) = self.calls[who].take() else { return };
         match step {
-            Step::Look if answered => self.replicas[who].on_read(self.object.clone(), self.now),
-            Step::Look => self.replicas[who].on_read_failed(self.now),
+            Step::Read if answered => self.replicas[who].on_read(self.object.clone(), self.now),
+            Step::Read => self.replicas[who].on_read_failed(self.now),
             Step::Write(write) => {
                 let done = if carried_out { self.write(&write) } else { Wrote::Unknown };
                 let known = if answered { done } else { Wrote::Unknown };

@@ -76,7 +76,7 @@ fn two() -> (Candidacy, Candidacy, Seen) {
 #[test]
 fn free_buckets_are_acquired_and_renewed() {
     let mut c = new("a");
-    assert_eq!(c.next(secs(1), wall(1), Buckets::ALL), Step::Look);
+    assert_eq!(c.next(secs(1), wall(1), Buckets::ALL), Step::Read);
     c.on_read_failed(secs(1));
     assert_eq!(c.next(secs(1), wall(1), Buckets::ALL), Step::Wait(secs(3)));
     assert!(!c.decided());
@@ -87,7 +87,7 @@ fn free_buckets_are_acquired_and_renewed() {
     let renewal = write(&mut c, secs(110));
     assert_eq!((renewal.over.as_deref(), renewal.epoch), (Some("1"), 1));
     c.on_write_result(&renewal, secs(110), secs(115), Wrote::Unknown);
-    assert_eq!(c.next(secs(117), wall(25), Buckets::ALL), Step::Look, "it may have been done");
+    assert_eq!(c.next(secs(117), wall(25), Buckets::ALL), Step::Read, "it may have been done");
     c.on_read(Some(stored(2, &renewal)), secs(117));
     assert_eq!(c.held().unwrap().until, secs(190), "a renewal that was not answered prolongs nothing");
     let again = write(&mut c, secs(117));
@@ -97,7 +97,7 @@ fn free_buckets_are_acquired_and_renewed() {
     assert!(c.held().is_none(), "whatever the result is");
     // Another replica has written the Lease meanwhile.
     c.on_write_result(&last, secs(118), secs(118), Wrote::Conflict);
-    assert_eq!(c.resign(secs(118)), Some(Step::Look));
+    assert_eq!(c.resign(secs(118)), Some(Step::Read));
     let mut other = again.clone();
     other.table.members.insert("b".into(), Member { started: wall(2), renewed: wall(2), epoch: 0 });
     c.on_read(Some(stored(3, &other)), secs(118));
@@ -199,14 +199,14 @@ fn buckets_of_another_replica_are_acquired_only_after_they_have_expired() {
                 a.on_write_result(&write, secs(now), secs(now), Wrote::Done(stored(version, &write)));
                 last = write;
             }
-            Step::Look => a.on_read(Some(stored(version, &last)), secs(now)),
+            Step::Read => a.on_read(Some(stored(version, &last)), secs(now)),
             Step::Wait(_) => now += 1,
         }
     }
     assert_eq!((count(&a), now), (16, 192));
     // What was read before an outage does not count.
     b.on_read_failed(secs(180));
-    assert_eq!(b.next(secs(500), wall(0), Buckets::ALL), Step::Look);
+    assert_eq!(b.next(secs(500), wall(0), Buckets::ALL), Step::Read);
     b.on_read(Some(seen), secs(500));
     let renewal = write(&mut b, secs(500));
     assert_eq!(renewal.table.members.len(), 2, "after an outage each has time to renew first");
@@ -220,13 +220,13 @@ fn a_holder_without_a_table_keeps_all_buckets_until_its_lease_ends() {
     assert_eq!(c.next(secs(10), wall(0), Buckets::ALL), Step::Wait(secs(88)));
     c.on_watch_event(Some(whole(6, "a", 3)), secs(50));
     assert_eq!(c.next(secs(99), wall(0), Buckets::ALL), Step::Wait(secs(128)), "it was renewed");
-    assert_eq!(c.next(secs(128), wall(0), Buckets::ALL), Step::Look);
+    assert_eq!(c.next(secs(128), wall(0), Buckets::ALL), Step::Read);
     c.on_read(Some(whole(6, "a", 3)), secs(128));
     assert_eq!(c.next(secs(128), wall(0), Buckets::ALL), Step::Wait(secs(140)));
     let write = write(&mut c, secs(140));
     assert_eq!((write.over.as_deref(), write.epoch, write.table.of(Some("b"))), (Some("6"), 4, Buckets::ALL));
     c.on_write_result(&write, secs(140), secs(141), Wrote::Conflict);
-    assert_eq!(c.next(secs(141), wall(9), Buckets::ALL), Step::Look);
+    assert_eq!(c.next(secs(141), wall(9), Buckets::ALL), Step::Read);
     // It is released.
     let mut c = new("b");
     c.on_read(Some(whole(5, "a", 3)), secs(10));
@@ -282,7 +282,7 @@ fn an_acquisition_with_a_lost_answer_is_recognized_as_the_own_one() {
 fn stale_watch_events_change_nothing() {
     let (mut c, _) = holder("a");
     c.on_watch_event(None, secs(102));
-    assert_eq!(c.next(secs(102), wall(0), Buckets::ALL), Step::Look, "that it is gone is looked up");
+    assert_eq!(c.next(secs(102), wall(0), Buckets::ALL), Step::Read, "that it is gone is looked up");
     assert!(c.held().is_some());
     let (mut c, _) = holder("a");
     c.on_watch_event(Some(whole(0, "z", 9)), secs(102));

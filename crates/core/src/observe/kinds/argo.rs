@@ -223,7 +223,7 @@ mod tests {
     /// Checks cases: the name, the status, and the expected status, running revision and attempted revision.
     fn hold(cases: impl IntoIterator<Item = (&'static str, Value, Status, &'static str, &'static str)>) {
         for (name, status, want, runs, tried) in cases {
-            let seen = look(APPLICATION, json!({}), status);
+            let seen = read(APPLICATION, json!({}), status);
             assert_eq!(summary(&seen), (want, runs, tried), "{name}");
             assert_eq!((seen.reason.is_empty(), seen.message.is_empty()), (want == Current, want == Current), "{name}");
             assert!(!seen.suspended, "{name}");
@@ -381,7 +381,7 @@ mod tests {
         for (sync, want) in [("OutOfSync", true), ("Synced", false), ("Unknown", false)] {
             for more in [json!({}), health("Degraded"), json!({"operationState": operation("Running", "b")})] {
                 let status = with(&app(more), json!({"sync": {"status": sync, "revision": "b"}}));
-                let seen = look(APPLICATION, json!({}), status);
+                let seen = read(APPLICATION, json!({}), status);
                 assert_eq!((seen.drifted, seen.drift_unknown), (want, sync == "Unknown"), "{sync}");
             }
         }
@@ -389,11 +389,11 @@ mod tests {
 
     #[test]
     fn suspended_health_keeps_the_state_before() {
-        let seen = look(APPLICATION, json!({}), app(health("Suspended")));
+        let seen = read(APPLICATION, json!({}), app(health("Suspended")));
         assert_eq!((summary(&seen), seen.suspended), ((InProgress, "a", "a"), true));
         for phase in ["Running", "Failed"] {
             let more = with(&health("Suspended"), json!({"operationState": operation(phase, "a")}));
-            assert!(!look(APPLICATION, json!({}), app(more)).suspended, "an operation is news: {phase}");
+            assert!(!read(APPLICATION, json!({}), app(more)).suspended, "an operation is news: {phase}");
         }
     }
 
@@ -420,15 +420,15 @@ mod tests {
             ("cannot be compared yet", failing("SharedResourceWarning", "Unknown"), Current, "a", ""),
             ("another error", failing("InvalidSpecError", "Unknown"), Current, "a", ""),
         ] {
-            let seen = look(APPLICATION, json!({}), status);
+            let seen = read(APPLICATION, json!({}), status);
             assert_eq!((summary(&seen), seen.reason.as_str()), ((want, "a", tried), reason), "{name}");
             assert!(!seen.suspended && !seen.drifted, "{name}");
         }
-        let seen = look(APPLICATION, json!({}), broken);
+        let seen = read(APPLICATION, json!({}), broken);
         assert_eq!(seen.message, "Failed to load target state: no such chart");
         assert!(seen.drift_unknown);
         let never = json!({"conditions": [{"type": "ComparisonError"}], "sync": {"status": "Unknown"}, "health": {"status": "Healthy"}});
-        let seen = look(APPLICATION, json!({}), never);
+        let seen = read(APPLICATION, json!({}), never);
         assert_eq!(
             (summary(&seen), seen.message.as_str()),
             ((Failed, "", ""), "Argo CD cannot compare the source with the live state")
@@ -440,7 +440,7 @@ mod tests {
         let several = |revisions: Value| json!({"revision": "", "revisions": revisions});
         let status = app(json!({"history": [with(&json!({"id": 9}), several(json!(["a", "1.2"])))],
             "operationState": {"phase": "Running", "syncResult": several(json!(["b", "1.2"]))}}));
-        assert_eq!(summary(&look(APPLICATION, json!({}), status)), (InProgress, "a,1.2", "b,1.2"));
+        assert_eq!(summary(&read(APPLICATION, json!({}), status)), (InProgress, "a,1.2", "b,1.2"));
     }
 
     #[test]
@@ -457,7 +457,7 @@ mod tests {
             (degraded, "Degraded", "no pods"),
             (unknown, "HealthUnknown", "no such branch"),
         ] {
-            let seen = look(APPLICATION, json!({}), app(more));
+            let seen = read(APPLICATION, json!({}), app(more));
             assert_eq!((seen.reason.as_str(), seen.message.as_str()), (reason, message));
         }
     }

@@ -48,14 +48,14 @@ mod tests {
             ("", InProgress),
         ] {
             let promoted = condition("Promoted", "Unknown", "Because", 0);
-            let seen = look(CANARY, json!({}), json!({"phase": phase, "conditions": [promoted]}));
+            let seen = read(CANARY, json!({}), json!({"phase": phase, "conditions": [promoted]}));
             let runs = if want == Current { "v7" } else { "" };
             assert_eq!(summary(&seen), (want, runs, "v7"), "{phase}");
             assert_eq!(seen.message.is_empty(), want == Current, "{phase}");
         }
-        let seen = look(CANARY, json!({}), json!({"phase": "Failed"}));
+        let seen = read(CANARY, json!({}), json!({"phase": "Failed"}));
         assert_eq!((seen.status, &*seen.reason, &*seen.message), (Failed, "Failed", ""));
-        assert_eq!(look(CANARY, json!({}), json!({"phase": ["Succeeded"]})).status, InProgress);
-        assert!(look(CANARY, json!({"suspend": true}), json!({"phase": "Succeeded"})).suspended);
+        assert_eq!(read(CANARY, json!({}), json!({"phase": ["Succeeded"]})).status, InProgress);
+        assert!(read(CANARY, json!({"suspend": true}), json!({"phase": "Succeeded"})).suspended);
     }
 }

@@ -71,8 +71,8 @@ mod tests {
     #[test]
     fn the_revision_of_other_flux_kinds_is_their_version_label() {
         let status = |status| json!({"observedGeneration": 2, "conditions": [condition("Ready", status, "Because", 2)]});
-        assert_eq!(summary(&look(GIT_REPOSITORY, json!({}), status("True"))), (Current, "v7", "v7"));
-        assert_eq!(summary(&look(GIT_REPOSITORY, json!({}), status("False"))), (Failed, "", "v7"));
+        assert_eq!(summary(&read(GIT_REPOSITORY, json!({}), status("True"))), (Current, "v7", "v7"));
+        assert_eq!(summary(&read(GIT_REPOSITORY, json!({}), status("False"))), (Failed, "", "v7"));
     }
 
     #[test]
@@ -86,15 +86,15 @@ mod tests {
                 condition("Reconciling", "True", "ProgressingWithRetry"), condition("Ready", "False", "UpgradeFailed")]})
         };
         for kind in [KUSTOMIZATION, HELM_RELEASE, GIT_REPOSITORY] {
-            let seen = look(kind, json!({}), failed(2));
+            let seen = read(kind, json!({}), failed(2));
             assert_eq!((seen.status, seen.reason.as_str()), (Failed, "UpgradeFailed"), "{kind:?}");
-            let seen = look(kind, json!({}), failed(1));
+            let seen = read(kind, json!({}), failed(1));
             assert!(seen.is_unobserved() && !seen.message.contains("tag 2"), "{kind:?}: {}", seen.message);
         }
         let begins = json!({"observedGeneration": 1, "conditions": [
             condition("Reconciling", "True", "Progressing", 2), condition("Ready", "False", "UpgradeFailed", 1)]});
         assert_eq!(
-            look(HELM_RELEASE, json!({}), begins).reason,
+            read(HELM_RELEASE, json!({}), begins).reason,
             "Progressing",
             "the controller has begun with the new spec"
         );
@@ -103,8 +103,8 @@ mod tests {
     #[test]
     fn suspension_is_reported_separately_from_the_status() {
         for kind in [KUSTOMIZATION, HELM_RELEASE, GIT_REPOSITORY] {
-            assert!(look(kind, json!({"suspend": true}), json!({})).suspended, "{kind:?}");
-            assert!(!look(kind, json!({"suspend": "true"}), json!({})).suspended, "{kind:?}");
+            assert!(read(kind, json!({"suspend": true}), json!({})).suspended, "{kind:?}");
+            assert!(!read(kind, json!({"suspend": "true"}), json!({})).suspended, "{kind:?}");
         }
     }
 }

@@ -423,7 +423,7 @@ mod tests {
             ("not stalled", json!({"conditions": [condition("Stalled", "False", "S", 2), ready("True", 2)]}), Current),
             ("reconciling", json!({"conditions": [ready("True", 2), condition("Reconciling", "True", "R", 2)]}), InProgress),
         ] {
-            let seen = look(OTHER, json!({}), status);
+            let seen = read(OTHER, json!({}), status);
             let runs = if want == Current { "v7" } else { "" };
             assert_eq!(summary(&seen), (want, runs, "v7"), "{name}");
             assert_eq!(seen.message.is_empty(), want == Current, "{name}");
@@ -434,7 +434,7 @@ mod tests {
 
     /// The general kind, and a kind of a group.
     fn verdict_of(kind: (&str, &str), status: Value) -> Status {
-        look(kind, json!({}), status).status
+        read(kind, json!({}), status).status
     }
 
     #[test]
@@ -442,7 +442,7 @@ mod tests {
         let says = |type_: &str, status: &str| json!({"type": type_, "status": status});
         for type_ in super::DONE {
             for (status, want) in [("True", Current), ("False", InProgress), ("Unknown", InProgress), ("", InProgress)] {
-                let seen = look(OTHER, json!({}), json!({"conditions": [says(type_, status)]}));
+                let seen = read(OTHER, json!({}), json!({"conditions": [says(type_, status)]}));
                 // The message of `Ready` is that of its controller.
                 let is_silent = want == Current || type_ == "Ready";
                 assert_eq!((seen.status, seen.message.is_empty()), (want, is_silent), "{type_} {status}");
@@ -518,14 +518,14 @@ mod tests {
             ("", Current),
         ] {
             for field in super::PHASES {
-                let seen = look(OTHER, json!({}), json!({field: phase}));
+                let seen = read(OTHER, json!({}), json!({field: phase}));
                 assert_eq!((seen.status, seen.message.is_empty()), (want, want == Current), "{field}: {phase}");
             }
         }
         for field in ["desiredState", "lastBackupStatus", "Phase"] {
             assert_eq!(verdict_of(OTHER, json!({field: "Pending"})), Current, "{field}");
         }
-        let seen = look(OTHER, json!({}), json!({"phase": "Creating", "message": "2 volumes are left"}));
+        let seen = read(OTHER, json!({}), json!({"phase": "Creating", "message": "2 volumes are left"}));
         assert_eq!((&*seen.reason, &*seen.message), ("Creating", "2 volumes are left"));
     }
 
@@ -534,7 +534,7 @@ mod tests {
         for type_ in super::FAILING {
             for (generation, want) in [(json!(2), Failed), (Value::Null, InProgress), (json!(1), InProgress)] {
                 let failing = json!({"type": type_, "status": "True", "reason": "R", "message": "why"});
-                let seen = look(OTHER, json!({}), json!({"observedGeneration": generation, "conditions": [failing]}));
+                let seen = read(OTHER, json!({}), json!({"observedGeneration": generation, "conditions": [failing]}));
                 assert_eq!(seen.status, want, "{type_} {generation}");
                 let failing = with(&failing, json!({"observedGeneration": generation}));
                 assert_eq!(verdict_of(OTHER, json!({"conditions": [failing]})), want, "{type_} {generation}");
@@ -590,7 +590,7 @@ mod tests {
             assert_eq!(verdict_of(OTHER, json!({"parents": parents})), want, "{name}");
         }
         let of_before = json!({"conditions": [condition("Available", "True", "Because", 1)]});
-        assert!(look(OTHER, json!({}), of_before).is_unobserved());
+        assert!(read(OTHER, json!({}), of_before).is_unobserved());
     }
 
     #[test]
@@ -606,7 +606,7 @@ mod tests {
             };
             for kind in kinds {
                 let of =
-                    |status: Value| look((&version, kind), json!({}), with(&json!({"observedAt": "now"}), status)).status;
+                    |status: Value| read((&version, kind), json!({}), with(&json!({"observedAt": "now"}), status)).status;
                 assert_eq!(of(json!({})), InProgress, "{version} {kind}");
                 if values.is_empty() {
                     assert_eq!(of(json!({"conditions": [{"type": at, "status": "True"}]})), Current, "{version} {kind}");

@@ -109,7 +109,7 @@ mod tests {
         let retry = condition("Reconciling", "True", "ProgressingWithRetry", 2);
         let ready = |status, reason| condition("Ready", status, reason, 2);
         let release = |attempted: &str, observed: i64, history: &[Value], conditions: Value| {
-            look(
+            read(
                 HELM_RELEASE,
                 json!({}),
                 json!({"observedGeneration": observed, "lastAttemptedRevision": attempted, "history": history,
@@ -138,7 +138,7 @@ mod tests {
         }
         let legacy = json!({"observedGeneration": 2, "lastAttemptedRevision": "1.0.0", "lastAppliedRevision": "1.0.0",
             "conditions": [ready("True", "ReconciliationSucceeded")]});
-        assert_eq!(summary(&look(HELM_RELEASE, json!({}), legacy)), (Current, "1.0.0", "1.0.0"));
+        assert_eq!(summary(&read(HELM_RELEASE, json!({}), legacy)), (Current, "1.0.0", "1.0.0"));
     }
 
     #[test]
@@ -160,7 +160,7 @@ mod tests {
         ] {
             let status = json!({"observedGeneration": observed, "lastAppliedRevision": "1.0.0",
                 "lastAttemptedRevision": attempted, "lastReleaseRevision": 7, "conditions": conditions});
-            assert_eq!(summary(&look(V2BETA1, json!({}), status)), (want, "1.0.0", attempted), "{name}");
+            assert_eq!(summary(&read(V2BETA1, json!({}), status)), (want, "1.0.0", attempted), "{name}");
         }
     }
 
@@ -174,7 +174,7 @@ mod tests {
         ] {
             let status = json!({"observedGeneration": 2, "lastAppliedRevision": "1.0.0", "lastAttemptedRevision": "2.0.0",
                 "history": history, "conditions": [condition("Ready", "False", "InstallFailed", 2)]});
-            assert_eq!(summary(&look(V2BETA2, json!({}), status)), (Failed, runs, "2.0.0"), "{name}");
+            assert_eq!(summary(&read(V2BETA2, json!({}), status)), (Failed, runs, "2.0.0"), "{name}");
         }
     }
 
@@ -209,7 +209,7 @@ mod tests {
             ("its install fails", released("aa", ("False", "I"), &[("uninstalled", "aa")]), Failed, "", a),
             ("its tests fail", released("bb", ("False", "T"), &[(deployed, "bb"), (old, "aa")]), Failed, b, b),
         ] {
-            let seen = look(HELM_RELEASE, json!({}), status);
+            let seen = read(HELM_RELEASE, json!({}), status);
             assert_eq!((seen.status, configurations(&seen)), (want, (running, tried)), "{name}");
             assert_eq!(seen.attempted_revision, "1.0.0", "{name}");
         }
@@ -217,18 +217,18 @@ mod tests {
             &released("aa", ("True", "UpgradeSucceeded"), &[(deployed, "aa")]),
             json!({"lastAttemptedReleaseAction": "upgrade", "lastReleaseRevision": 7}),
         );
-        assert_eq!(configurations(&look(HELM_RELEASE, json!({}), corrected)), (a, a), "drift is corrected");
+        assert_eq!(configurations(&read(HELM_RELEASE, json!({}), corrected)), (a, a), "drift is corrected");
     }
 
     #[test]
     fn post_renderers_and_metadata_belong_to_the_configuration() {
         let base = released("aa", ("True", "UpgradeSucceeded"), &[("deployed", "aa")]);
         let more = json!({"observedPostRenderersDigest": digest("bb"), "observedCommonMetadataDigest": digest("cc")});
-        let seen = look(HELM_RELEASE, json!({}), with(&base, more));
+        let seen = read(HELM_RELEASE, json!({}), with(&base, more));
         let all = "values sha256:aa0000000000, post-renderers sha256:bb0000000000, common metadata sha256:cc0000000000";
         assert_eq!((seen.status, configurations(&seen)), (Current, (all, all)));
         let alone = with(&base, json!({"lastAttemptedConfigDigest": "", "observedPostRenderersDigest": digest("bb")}));
-        assert_eq!(look(HELM_RELEASE, json!({}), alone).attempted_configuration, "", "the values are not known");
+        assert_eq!(read(HELM_RELEASE, json!({}), alone).attempted_configuration, "", "the values are not known");
     }
 
     #[test]
@@ -240,7 +240,7 @@ mod tests {
             ("of another shape", json!(7), ""),
             ("without an algorithm", json!("bb"), ""),
         ] {
-            let seen = look(HELM_RELEASE, json!({}), with(&base, json!({"lastAttemptedConfigDigest": digest})));
+            let seen = read(HELM_RELEASE, json!({}), with(&base, json!({"lastAttemptedConfigDigest": digest})));
             assert_eq!((seen.status, seen.attempted_configuration.as_str()), (Current, tried), "{name}");
         }
         // `v2beta1` has a checksum of the values that were tried, and none of those that run.
@@ -251,7 +251,7 @@ mod tests {
         };
         let values = "values sha1:da39a3ee5e6b";
         for (status, want, running) in [("True", Current, values), ("False", Failed, ""), ("Unknown", InProgress, "")] {
-            let seen = look(HELM_RELEASE, json!({}), old(status));
+            let seen = read(HELM_RELEASE, json!({}), old(status));
             assert_eq!((seen.status, configurations(&seen)), (want, (running, values)), "{status}");
         }
     }
@@ -285,7 +285,7 @@ mod tests {
                 ("RollbackFailed", "Helm rollback to previous release succeeded"),
             ),
         ] {
-            let seen = look(HELM_RELEASE, json!({}), json!({"observedGeneration": 1, "conditions": conditions}));
+            let seen = read(HELM_RELEASE, json!({}), json!({"observedGeneration": 1, "conditions": conditions}));
             assert_eq!((seen.status, seen.reason.as_str(), seen.message.as_str()), (Failed, want.0, want.1), "{name}");
         }
     }

@@ -53,7 +53,7 @@ mod tests {
             ("complete before it was suspended", suspended(), over("Complete"), Current, false),
             ("failed before it was suspended", suspended(), over("Failed"), Failed, false),
         ] {
-            let seen = look(JOB, workload(spec), status);
+            let seen = read(JOB, workload(spec), status);
             let runs = if want == Current { "2,sha256:ab" } else { "" };
             assert_eq!((summary(&seen), seen.suspended), ((want, runs, "2,sha256:ab"), held), "{name}");
         }

@@ -64,7 +64,7 @@ mod tests {
         ] {
             let status = json!({"observedGeneration": observed, "latestReadyRevisionName": "web-1",
                 "latestCreatedRevisionName": created, "conditions": conditions});
-            assert_eq!(summary(&look(KNATIVE_SERVICE, json!({}), status)), (want, "web-1", created), "{name}");
+            assert_eq!(summary(&read(KNATIVE_SERVICE, json!({}), status)), (want, "web-1", created), "{name}");
         }
     }
 }

@@ -19,7 +19,7 @@ mod tests {
     fn kustomization(observed: i64, attempted: &str, conditions: &Value) -> super::super::super::Observation {
         let status = json!({"observedGeneration": observed, "lastAppliedRevision": "a", "lastAttemptedRevision": attempted,
             "conditions": conditions});
-        look(KUSTOMIZATION, json!({}), status)
+        read(KUSTOMIZATION, json!({}), status)
     }
 
     #[test]

@@ -81,14 +81,14 @@ mod tests {
             ("an unknown phase", with(&healthy(), json!({"phase": "Fine"})), InProgress),
             ("never reconciled", json!({}), InProgress),
         ] {
-            let seen = look(ROLLOUT, workload(json!({})), status);
+            let seen = read(ROLLOUT, workload(json!({})), status);
             let runs = if want == Current { "2,sha256:ab" } else { "" };
             assert_eq!(summary(&seen), (want, runs, "2,sha256:ab"), "{name}");
             assert_eq!(seen.reason.is_empty(), want == Current, "{name}");
         }
         let reference = json!({"workloadRef": {"kind": "Deployment", "name": "web"}});
-        assert_eq!(summary(&look(ROLLOUT, reference, healthy())), (Current, "v7", "v7"));
-        assert!(look(ROLLOUT, workload(json!({"paused": true})), healthy()).suspended);
+        assert_eq!(summary(&read(ROLLOUT, reference, healthy())), (Current, "v7", "v7"));
+        assert!(read(ROLLOUT, workload(json!({"paused": true})), healthy()).suspended);
     }
 
     #[test]
@@ -115,7 +115,7 @@ mod tests {
     fn a_failure_has_the_reason_of_its_condition() {
         let told = |message: &str, conditions: Value| {
             let status = json!({"phase": "Degraded", "message": message, "conditions": conditions});
-            let seen = look(ROLLOUT, workload(json!({})), with(&healthy(), status));
+            let seen = read(ROLLOUT, workload(json!({})), with(&healthy(), status));
             (seen.reason, seen.message)
         };
         let of = |reason: &str, message: &str| (reason.to_owned(), message.to_owned());

@@ -216,7 +216,7 @@ mod tests {
     /// Checks cases of a Deployment: the name, more of the spec, the status, and the expected status.
     fn hold(cases: impl IntoIterator<Item = (&'static str, Value, Value, Status)>) {
         for (name, spec, status, want) in cases {
-            let seen = look(DEPLOYMENT, workload(spec), status);
+            let seen = read(DEPLOYMENT, workload(spec), status);
             let runs = if want == Current { "2,sha256:ab" } else { "" };
             assert_eq!(summary(&seen), (want, runs, "2,sha256:ab"), "{name}");
             assert!(!seen.suspended);
@@ -240,9 +240,9 @@ mod tests {
             ("deadline unmet", json!({"progressDeadlineSeconds": 5}), with(&done(), available_only()), InProgress),
         ]);
         let none = json!({"observedGeneration": 2, "conditions": done()["conditions"]});
-        assert_eq!(look(DEPLOYMENT, json!({"replicas": 0}), none).status, Current, "scaled to nothing");
+        assert_eq!(read(DEPLOYMENT, json!({"replicas": 0}), none).status, Current, "scaled to nothing");
         let paused = with(&done(), conditions("Unknown", "DeploymentPaused", "True"));
-        let seen = look(DEPLOYMENT, workload(json!({"paused": true})), paused);
+        let seen = read(DEPLOYMENT, workload(json!({"paused": true})), paused);
         assert_eq!((seen.status, seen.suspended), (Current, true), "a first sight of a paused one has a baseline");
     }
 
@@ -320,7 +320,7 @@ mod tests {
             ),
         ] {
             let more = json!({"updatedReplicas": 1, "unavailableReplicas": 1, "conditions": [late, failure]});
-            let seen = look(DEPLOYMENT, workload(json!({})), exceeded(more));
+            let seen = read(DEPLOYMENT, workload(json!({})), exceeded(more));
             assert_eq!((seen.status, seen.reason.as_str()), (Failed, "ProgressDeadlineExceeded"), "{name}");
             assert_eq!(seen.message, want, "{name}");
         }
@@ -338,11 +338,11 @@ mod tests {
             ("one, and a native sidecar", sidecar, "init images 9,sha256:0123456789ab"),
         ] {
             for kind in [DEPLOYMENT, STATEFUL_SET, DAEMON_SET, ROLLOUT] {
-                let begins = look(kind, template(init.clone()), json!({"observedGeneration": 1}));
+                let begins = read(kind, template(init.clone()), json!({"observedGeneration": 1}));
                 let seen = (begins.attempted_revision.as_str(), begins.configuration.as_str());
                 assert_eq!((seen, begins.attempted_configuration.as_str()), (("2", ""), want), "{kind:?} {name}");
             }
-            let done = look(DEPLOYMENT, template(init), done());
+            let done = read(DEPLOYMENT, template(init), done());
             assert_eq!((done.status, done.configuration.as_str()), (Current, want), "{name}");
         }
     }
@@ -393,15 +393,15 @@ mod tests {
             (2, json!({}), json!({"numberReady": 2}), "2 of 3 pods ready"),
         ] {
             let (kind, done) = kinds[kind];
-            let seen = look(kind, workload(spec), with(done, more));
+            let seen = read(kind, workload(spec), with(done, more));
             assert_eq!(seen.message, want, "{kind:?}");
             assert_eq!(seen.reason.is_empty(), seen.status == Current, "{want}");
             assert!(!seen.is_unobserved());
         }
         for (kind, done) in kinds {
-            let behind = look(kind, workload(json!({})), with(done, json!({"observedGeneration": 1})));
+            let behind = read(kind, workload(json!({})), with(done, json!({"observedGeneration": 1})));
             assert!(behind.is_unobserved() && !behind.message.contains(char::is_numeric), "{behind:?}");
-            assert!(look(kind, workload(json!({})), Value::Null).is_unobserved());
+            assert!(read(kind, workload(json!({})), Value::Null).is_unobserved());
         }
     }
 
@@ -428,28 +428,28 @@ mod tests {
             ("waits for deletions", on_delete(), with(&done, rolling), InProgress),
             ("all deleted once", on_delete(), with(&done, all_new), Current),
         ] {
-            assert_eq!(look(STATEFUL_SET, workload(spec), status).status, want, "{name}");
+            assert_eq!(read(STATEFUL_SET, workload(spec), status).status, want, "{name}");
         }
         let none = json!({"observedGeneration": 2});
-        assert_eq!(look(STATEFUL_SET, json!({"replicas": 0}), none).status, Current, "scaled to nothing");
+        assert_eq!(read(STATEFUL_SET, json!({"replicas": 0}), none).status, Current, "scaled to nothing");
     }
 
     #[test]
     fn a_daemon_set_is_current_when_every_node_has_the_new_pod() {
         let done = json!({"observedGeneration": 2, "desiredNumberScheduled": 3, "currentNumberScheduled": 3,
             "updatedNumberScheduled": 3, "numberAvailable": 3, "numberReady": 3});
-        assert_eq!(summary(&look(DAEMON_SET, workload(json!({})), done.clone())), (Current, "2,sha256:ab", "2,sha256:ab"));
+        assert_eq!(summary(&read(DAEMON_SET, workload(json!({})), done.clone())), (Current, "2,sha256:ab", "2,sha256:ab"));
         for field in ["currentNumberScheduled", "updatedNumberScheduled", "numberAvailable", "numberReady"] {
-            let seen = look(DAEMON_SET, workload(json!({})), with(&done, json!({field: 2})));
+            let seen = read(DAEMON_SET, workload(json!({})), with(&done, json!({field: 2})));
             assert_eq!(seen.status, InProgress, "{field}");
         }
-        let behind = look(DAEMON_SET, workload(json!({})), with(&done, json!({"observedGeneration": 1})));
+        let behind = read(DAEMON_SET, workload(json!({})), with(&done, json!({"observedGeneration": 1})));
         assert_eq!(behind.status, InProgress, "its counts are of the spec before");
         let waits = json!({"updateStrategy": {"type": "OnDelete"}});
-        let seen = look(DAEMON_SET, workload(waits), with(&done, json!({"updatedNumberScheduled": null})));
+        let seen = read(DAEMON_SET, workload(waits), with(&done, json!({"updatedNumberScheduled": null})));
         assert_eq!(seen.status, InProgress, "until somebody deletes the old pods");
         for missing in ["desiredNumberScheduled", "observedGeneration"] {
-            assert_eq!(look(DAEMON_SET, json!({}), with(&done, json!({missing: null}))).status, InProgress, "{missing}");
+            assert_eq!(read(DAEMON_SET, json!({}), with(&done, json!({missing: null}))).status, InProgress, "{missing}");
         }
     }
 }

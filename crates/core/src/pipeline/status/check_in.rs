@@ -1,6 +1,6 @@
 //! Pure: whether a cluster of Fleet is online, by the reports of its agent.
 //!
-//! In: when the agent last reported, and what the status has recorded. Out: the reachability, and when to look again.
+//! In: when the agent last reported, and what the status has recorded. Out: the reachability, and when to check again.
 //!
 //! Fleet registers a cluster by its agent, so Relaybook has no connection to it. The hub only has the time that the agent wrote last. The clock
 //! of the agent can be wrong by hours. So what counts is how long this time has not changed, by our own clock. After a start, that is counted

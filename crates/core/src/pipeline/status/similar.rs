@@ -28,12 +28,12 @@ pub struct Place<'a> {
 pub struct Similar(HashMap<String, (Application, Option<String>)>);
 
 impl Similar {
-    /// Returns the hints for these targets. `look` queries the caches.
+    /// Returns the hints for these targets. `find` queries the caches.
     pub fn of(
         &mut self,
         targets: &[Observed],
         place: Place<'_>,
-        look: impl Fn(&[Application]) -> Vec<SimilarObjects>,
+        find: impl Fn(&[Application]) -> Vec<SimilarObjects>,
     ) -> HashMap<String, String> {
         let missing = targets.iter().filter(|(_, reading)| is_missing(&reading.now)).take(MOST);
         let missing: HashMap<&str, Application> =
@@ -45,7 +45,7 @@ impl Similar {
         let filling = |now: &Now| matches!(now, Now::Unknown { reason, .. } if reason.is_filling());
         if !new.is_empty() && !targets.iter().any(|(_, reading)| filling(&reading.now)) {
             let apps: Vec<Application> = new.iter().map(|(_, app)| app.clone()).collect();
-            for ((subject, app), alike) in new.into_iter().zip(look(&apps)) {
+            for ((subject, app), alike) in new.into_iter().zip(find(&apps)) {
                 let words = words(&app, &alike, place);
                 self.0.insert(subject.to_owned(), (app, words));
             }
@@ -124,11 +124,11 @@ mod tests {
 
     #[test]
     fn a_hint_is_computed_once_while_an_object_is_missing() {
-        let (mut similar, looks) = (Similar::default(), Cell::new(0));
+        let (mut similar, calls) = (Similar::default(), Cell::new(0));
         let place = Place { namespace: "team", cross: true };
         let mut ask = |targets: &[Observed]| {
             similar.of(targets, place, |missing| {
-                looks.set(looks.get() + missing.len());
+                calls.set(calls.get() + missing.len());
                 missing.iter().map(|_| alike(&["prod"], &[])).collect()
             })
         };
@@ -136,7 +136,7 @@ mod tests {
         let (a, b) = (observed("a", Status::NotFound), observed("b", Status::NotFound));
         let mut filling = observed("c", Status::Current);
         filling.1.now = Now::Unknown { reason: Reason::CacheNotSynced, message: String::new() };
-        for (targets, told, looked) in [
+        for (targets, told, found) in [
             (vec![there.clone()], 0, 0),
             (vec![a.clone(), filling], 0, 0),
             (vec![a.clone(), b.clone()], 2, 2),
@@ -144,7 +144,7 @@ mod tests {
             (vec![there, b.clone()], 1, 2),
             (vec![a, b], 2, 3),
         ] {
-            assert_eq!((ask(&targets).len(), looks.get()), (told, looked));
+            assert_eq!((ask(&targets).len(), calls.get()), (told, found));
         }
         let many: Vec<_> = (0..20).map(|i| observed(&format!("n{i}"), Status::NotFound)).collect();
         assert_eq!(ask(&many).len(), MOST);

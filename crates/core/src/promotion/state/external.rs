@@ -202,7 +202,7 @@ impl Case<'_> {
             Lasts::Always => true,
             // The attempts before can have failed for another reason.
             Lasts::ThreeAttempts => self.attempts_of_request() >= FEW && self.status.reason == problem.reason,
-            Lasts::Until(_) | Lasts::Turn(_) => false,
+            Lasts::Until(_) | Lasts::NotYet(_) => false,
         };
         let age = self
             .requested_at()

@@ -43,8 +43,8 @@ enum State {
 
 impl ConfigMaps {
     /// Starts without watches. The client needs `list` and `watch` on the ConfigMaps that notifications can refer to.
-    pub(crate) fn new(client: Client, turns: Receiver<Option<u64>>, metrics: Metrics) -> Self {
-        let watches = NamedWatches::new(client, turns, Watch::ConfigMaps, metrics);
+    pub(crate) fn new(client: Client, terms: Receiver<Option<u64>>, metrics: Metrics) -> Self {
+        let watches = NamedWatches::new(client, terms, Watch::ConfigMaps, metrics);
         Self { watches, known: Arc::default(), edits: Arc::default(), changed: WorkQueue::default() }
     }
 

@@ -58,7 +58,7 @@ pub type Taken = HashMap<String, i64>;
 #[derive(Clone, Debug, Default)]
 pub struct CursorState {
     /// The leadership term of this replica to which it belongs.
-    pub(crate) turn: u64,
+    pub(crate) term: u64,
     pub(crate) position: Position,
     stored: Stored,
     /// When the pipeline was first seen.
@@ -89,13 +89,13 @@ pub struct CursorState {
 
 impl CursorState {
     /// Creates the initial state of a leadership term: nothing is known yet.
-    pub(crate) fn new(turn: u64) -> Self {
-        Self { turn, ..Self::default() }
+    pub(crate) fn new(term: u64) -> Self {
+        Self { term, ..Self::default() }
     }
 
     /// Returns the state in a later term, if the bucket was ours all the time.
-    pub(crate) fn in_term(self, turn: u64) -> Self {
-        Self { turn, ..self }
+    pub(crate) fn in_term(self, term: u64) -> Self {
+        Self { term, ..self }
     }
 
     /// Whether the deliveries of a notification can have been recorded only in these namespaces.

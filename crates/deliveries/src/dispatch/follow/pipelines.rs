@@ -47,7 +47,7 @@ impl Followed for Pipeline {
                     }
                     // Layers that must be compiled are no reason to retry. Their compiled result can be a reason.
                     let scope = if layers == LayerChange::Gone { Scope::Layers } else { Scope::Pipeline };
-                    ctx.deliveries.look(scope(uid.clone())).await;
+                    ctx.deliveries.check(scope(uid.clone())).await;
                 }
                 if ctx.deliveries.pipeline_index.put_pipeline(&uid, facts) || layers != LayerChange::None {
                     changed(ctx, uid, &namespace).await;
@@ -82,7 +82,7 @@ async fn remove(ctx: &Context, uid: String, namespace: &str) {
 }
 
 async fn changed(ctx: &Context, uid: String, namespace: &str) {
-    ctx.deliveries.look(Scope::Pipeline(uid)).await;
+    ctx.deliveries.check(Scope::Pipeline(uid)).await;
     wake::wake_notifications_of(ctx, namespace);
 }
 

@@ -10,7 +10,7 @@ use crate::outbox::send_gate::genuine::Sight;
 #[derive(Default)]
 pub(crate) struct Admission {
     /// The leadership term in which the origin of all listed Deliveries was determined.
-    pub(super) turn: Option<u64>,
+    pub(super) term: Option<u64>,
     /// Uids of Deliveries that were proven in this term to be recorded by Relaybook.
     pub(super) proven: HashSet<String>,
     /// Deliveries that have a lane although their pipeline is not known, by uid, with how they were first read. Their origin is determined

@@ -25,18 +25,18 @@ const REPORT: Duration = Duration::from_mins(1);
 impl Engine {
     /// Returns the leadership term, if this replica is the leader and everything was listed in that term.
     fn term(&self) -> Option<u64> {
-        self.acting().then(|| self.initial_sync.turn()).flatten()
+        self.acting().then(|| self.initial_sync.term()).flatten()
     }
 
     /// Returns whether the origin of all listed Deliveries was determined in this term.
     pub(crate) fn is_judged(&self) -> bool {
-        self.term().is_some_and(|turn| self.admission.turn == Some(turn))
+        self.term().is_some_and(|term| self.admission.term == Some(term))
     }
 
     /// Determines the origin of the listed Deliveries, once in each term.
     pub(crate) fn judge_listed(&mut self) {
-        let Some(turn) = self.term().filter(|turn| self.admission.turn != Some(*turn)) else { return };
-        self.admission = Admission { turn: Some(turn), ..Admission::default() };
+        let Some(term) = self.term().filter(|term| self.admission.term != Some(*term)) else { return };
+        self.admission = Admission { term: Some(term), ..Admission::default() };
         self.drop_unrecorded(|_| true);
         let pipelines = self.parts.pipeline_index.clone();
         self.parts.delivery_index.doubt(|pipeline| pipelines.recorded_until(pipeline));
@@ -51,7 +51,7 @@ impl Engine {
         }
         let keys: Vec<LaneKey> = self.lanes.keys().cloned().collect();
         for key in keys {
-            self.look(&key);
+            self.check(&key);
         }
         self.reopen();
     }

@@ -71,7 +71,7 @@ pub(crate) enum Done {
     /// The write that records a delivery of a direct attempt as pending has ended.
     Recorded(RecordId, Box<Result<Record, JournalError>>),
     /// These Deliveries were not in a source's list in this leadership term, and live reads showed that they are gone.
-    Missing { source: usize, turn: u64, gone: Vec<RecordId> },
+    Missing { source: usize, term: u64, gone: Vec<RecordId> },
     /// A Delivery that Relaybook did not record was deleted, or the deletion failed.
     Expelled { id: RecordId, foreign: Foreign, failed: Option<String> },
 }
@@ -176,11 +176,11 @@ impl Engine {
             Done::Reopened(worked) => self.reopened(*worked),
             Done::Recorded(id, result) => self.recorded_first(&id, *result),
             Done::Expelled { id, foreign, failed } => self.expelled(id, foreign, failed),
-            Done::Missing { source, turn, gone } => {
+            Done::Missing { source, term, gone } => {
                 for id in &gone {
                     self.deleted(id);
                 }
-                self.complete(source, turn);
+                self.complete(source, term);
             }
         }
     }
@@ -207,7 +207,7 @@ impl Engine {
             }
             Command::Offer(offer) => self.offer(offer),
             Command::Drain(uid, answer) => self.drain(uid, answer),
-            Command::Look(scope) => {
+            Command::Check(scope) => {
                 let keys: Vec<_> = self.lanes.keys().filter(|key| scope.covers(key)).cloned().collect();
                 // A new URL or template can fix the cause of a failure. A new label of the pipeline rarely can.
                 let retry = !matches!(scope, Scope::All | Scope::Pipeline(_));
@@ -233,7 +233,7 @@ impl Engine {
         if gone {
             slot.lane.hurry();
         }
-        self.look(key);
+        self.check(key);
     }
 
     fn handle_event(&mut self, source: usize, event: Event) {
@@ -254,7 +254,7 @@ impl Engine {
                 self.has_gone(&id, uid);
                 self.parts.delivery_index.terminating(id);
             }
-            Event::ListEnds(turn) => self.listed(source, turn),
+            Event::ListEnds(term) => self.listed(source, term),
         }
     }
 
@@ -266,22 +266,22 @@ impl Engine {
 
     /// Ends the list of a source. Deliveries that it does not contain are read live, because they may have been recorded after the list was
     /// made.
-    fn listed(&mut self, source: usize, turn: u64) {
+    fn listed(&mut self, source: usize, term: u64) {
         let Some(list) = self.initial_sync.ends(source) else { return };
         let is_here = |id: &RecordId| self.started.contains(source, id);
         let absent: Vec<_> =
             self.parts.delivery_index.ids().into_iter().filter(|id| is_here(id) && !list.contains(id)).collect();
         if absent.is_empty() {
-            return self.complete(source, turn);
+            return self.complete(source, term);
         }
         let journal = self.parts.journal.clone();
-        self.work.spawn(async move { Done::Missing { source, turn, gone: journal.gone(absent).await } });
+        self.work.spawn(async move { Done::Missing { source, term, gone: journal.gone(absent).await } });
     }
 
     /// Records that a source has completed its initial list. Once all sources of this leadership term have, the lanes continue where the
     /// previous leader stopped.
-    fn complete(&mut self, source: usize, turn: u64) {
-        if !self.initial_sync.complete(source, turn) {
+    fn complete(&mut self, source: usize, term: u64) {
+        if !self.initial_sync.complete(source, term) {
             return;
         }
         let (wall, mono) = (now(), Instant::now());
@@ -302,10 +302,10 @@ impl Engine {
         }
         // After this call, the dispatcher knows which of them it need not record again.
         self.judge_listed();
-        (self.started.ready)(turn);
+        (self.started.ready)(term);
         let keys: Vec<_> = self.lanes.keys().cloned().collect();
         for key in keys {
-            self.look(&key);
+            self.check(&key);
         }
         self.reopen();
     }
@@ -351,7 +351,7 @@ impl Engine {
         self.asks.remove(&record.id);
         self.index.insert(record.id.clone(), (key.clone(), place));
         self.lanes.entry(key.clone()).or_default().lane.insert(place, record);
-        self.look(&key);
+        self.check(&key);
     }
 
     /// Replaces a known delivery with a newer copy that another replica or a user has written.
@@ -390,7 +390,7 @@ impl Engine {
             if let Some(slot) = self.lanes.get_mut(&key) {
                 slot.timer = None;
             }
-            self.look(&key);
+            self.check(&key);
         }
     }
 }

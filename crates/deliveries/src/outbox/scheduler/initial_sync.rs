@@ -27,9 +27,9 @@ impl InitialSync {
 
     /// Returns the leadership term in which every source has completed its list.
     #[must_use]
-    pub fn turn(&self) -> Option<u64> {
+    pub fn term(&self) -> Option<u64> {
         let first = self.completed_terms.first().copied().flatten();
-        first.filter(|_| self.completed_terms.iter().all(|turn| *turn == first))
+        first.filter(|_| self.completed_terms.iter().all(|term| *term == first))
     }
 
     /// Starts the list of a source.
@@ -51,13 +51,13 @@ impl InitialSync {
 
     /// Marks the list of a source as complete: all objects that the list did not contain were checked. Returns `true` if now, for the first
     /// time, every source is complete in this leadership term.
-    pub fn complete(&mut self, source: usize, turn: u64) -> bool {
-        let before = self.turn();
+    pub fn complete(&mut self, source: usize, term: u64) -> bool {
+        let before = self.term();
         if let Some(completed) = self.completed_terms.get_mut(source) {
             // The check of a list from an earlier leadership term can take a long time.
-            *completed = (*completed).max(Some(turn));
+            *completed = (*completed).max(Some(term));
         }
-        self.turn() == Some(turn) && before != Some(turn)
+        self.term() == Some(term) && before != Some(term)
     }
 
     /// Records that an object was deleted.
@@ -94,12 +94,12 @@ mod tests {
         assert_eq!(initial_sync.ends(0), Some(HashSet::from([id("x")])));
         assert!(!initial_sync.complete(0, 1));
         assert!(!initial_sync.complete(0, 1), "a relist of one does not stand for the first list of another");
-        assert_eq!(initial_sync.turn(), None);
+        assert_eq!(initial_sync.term(), None);
         assert!(initial_sync.complete(1, 1));
         assert!(!initial_sync.complete(1, 1));
-        assert_eq!(initial_sync.turn(), Some(1));
+        assert_eq!(initial_sync.term(), Some(1));
         assert!(!initial_sync.complete(0, 2));
-        assert_eq!(initial_sync.turn(), None, "a new turn has begun");
+        assert_eq!(initial_sync.term(), None, "a new term has begun");
         assert!(initial_sync.complete(1, 2));
     }
 

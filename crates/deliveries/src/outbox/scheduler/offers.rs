@@ -43,7 +43,7 @@ impl Engine {
                 if crate::broken::is(crate::broken::Wrong::CursorBeforeOutcome) {
                     self.parts.direct.recorded(&record_id);
                 }
-                self.look(&key);
+                self.check(&key);
             }
         }
     }

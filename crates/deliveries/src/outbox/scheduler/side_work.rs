@@ -202,7 +202,7 @@ impl Engine {
             () if *key == pipeline => self.beside(key),
             () => Vec::from_iter(self.lanes.contains_key(&pipeline).then_some(pipeline)),
         };
-        self.look(key);
+        self.check(key);
         for other in behind {
             self.changed(&other, false);
         }

@@ -24,12 +24,12 @@ use relaybook_settings::config::Rate;
 impl Engine {
     /// Returns whether this replica holds buckets, and everything was listed since it acquired the last one.
     pub(crate) fn acting(&self) -> bool {
-        let listed = |turn| self.initial_sync.turn() == Some(turn) && self.parts.pipeline_index.turn() == Some(turn);
+        let listed = |term| self.initial_sync.term() == Some(term) && self.parts.pipeline_index.term() == Some(term);
         self.parts.lease.term().is_some_and(|term| listed(term.number))
     }
 
     /// Checks whether a lane has something to do now, and starts it.
-    pub(crate) fn look(&mut self, key: &LaneKey) {
+    pub(crate) fn check(&mut self, key: &LaneKey) {
         if self.is_empty(key) {
             return self.forget(key);
         }
@@ -199,7 +199,7 @@ impl Engine {
             // Another replica, a user, or a newer delivery may have made it wait meanwhile.
             self.fair_queue.release(&turn.origin, &key, AttemptOutcome::Nothing, now);
             self.end_rate_turn(&key, now);
-            self.look(&key);
+            self.check(&key);
             return None;
         };
         let takes = notification.sending.as_ref().map_or(Duration::ZERO, |s| s.timeout);
@@ -300,7 +300,7 @@ impl Engine {
         if settled || deleted {
             self.moved(key);
         } else if stale.is_none() {
-            self.look(key);
+            self.check(key);
         }
     }
 

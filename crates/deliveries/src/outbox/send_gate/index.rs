@@ -33,7 +33,7 @@ pub struct Lacks {
 #[derive(Debug, Default)]
 struct Known {
     /// The leadership term in which everything was last listed.
-    turn: Option<u64>,
+    term: Option<u64>,
     /// The namespaces whose pipelines are known. `None`: all.
     watched: Option<BTreeSet<String>>,
     pipelines: HashMap<String, Arc<PipelineFacts>>,
@@ -69,14 +69,14 @@ impl PipelineIndex {
     }
 
     /// Records that everything was listed in this leadership term. From now on, an object that is not in the index counts as absent.
-    pub fn complete(&self, turn: u64) {
-        self.write(|k| k.turn = Some(turn));
+    pub fn complete(&self, term: u64) {
+        self.write(|k| k.term = Some(term));
     }
 
     /// The leadership term in which everything was last listed.
     #[must_use]
-    pub fn turn(&self) -> Option<u64> {
-        self.read(|k| k.turn)
+    pub fn term(&self) -> Option<u64> {
+        self.read(|k| k.term)
     }
 
     /// Restricts the known pipelines to these namespaces.
@@ -308,7 +308,7 @@ impl PipelineIndex {
             let notification = k.effective(&of.uid, &of.namespace, &spec.notification, &subject).cloned();
             let labels = facts.as_ref().map(|facts| &facts.labels);
             let has_base = labels.is_some_and(|labels| k.snapshot.base(&of.namespace, &spec.notification, labels).is_some());
-            (k.turn.is_some(), facts, notification, has_base, k.source.clone())
+            (k.term.is_some(), facts, notification, has_base, k.source.clone())
         });
         if !complete || !self.is_watched(&of.namespace) {
             return SendDecision::NotYet;

@@ -339,10 +339,10 @@ impl Journal {
     pub fn watch(
         &self,
         namespace: Option<&str>,
-        turns: watch::Receiver<Option<u64>>,
+        terms: watch::Receiver<Option<u64>>,
     ) -> impl Stream<Item = Event> + Send + 'static {
         let metrics = self.metrics.clone();
-        let (term, events) = watch_by_term::<Delivery>(api_in(&self.client, namespace), turns);
+        let (term, events) = watch_by_term::<Delivery>(api_in(&self.client, namespace), terms);
         events.filter_map(move |event| {
             let event = match event {
                 Ok(Apply(d) | InitApply(d)) if d.metadata.deletion_timestamp.is_none() => {

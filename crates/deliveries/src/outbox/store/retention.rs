@@ -57,8 +57,8 @@ async fn sweeps(parts: &Parts, cap: usize) {
 
 /// Returns whether this replica holds buckets, everything was listed in its leadership term, and the Lease lasts for one call.
 fn acts(parts: &Parts) -> bool {
-    let turn = parts.lease.term().map(|term| term.number);
-    turn.is_some() && parts.pipeline_index.turn() == turn && parts.lease.allows(CALL)
+    let term = parts.lease.term().map(|term| term.number);
+    term.is_some() && parts.pipeline_index.term() == term && parts.lease.allows(CALL)
 }
 
 fn overdue(parts: &Parts, cap: usize, most: usize, failing: &Failing) -> Overdue {

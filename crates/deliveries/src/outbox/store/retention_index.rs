@@ -106,7 +106,7 @@ pub struct Overdue {
     /// Total number of these deliveries.
     pub count: usize,
     /// Number of rows that were checked to find them.
-    pub looked_at: usize,
+    pub checked: usize,
 }
 
 /// Returns the hash of a supersede key. Deliveries without a key are never superseded, so it does not matter that they share a hash.
@@ -246,14 +246,14 @@ impl RetentionIndex {
         let due: Vec<_> = self.due.iter().take_while(|(at, _)| *at <= now).map(|(_, lane)| Arc::clone(lane)).collect();
         for lane in due {
             let (rules, Some(rows)) = (rules(&lane), self.lanes.get(&lane)) else { continue };
-            overdue.looked_at += rows.settled.len();
+            overdue.checked += rows.settled.len();
             let goes = |row: &Row, reason| {
                 overdue.count += 1;
                 if overdue.goes.len() < most && !rules.resting && !rules.elsewhere {
                     overdue.goes.push(row.surplus(reason));
                 }
             };
-            let next = rows.look(&rules, now, goes, |_| {});
+            let next = rows.check(&rules, now, goes, |_| {});
             self.put_due(&lane, next);
         }
         // The rules apply first. If too many deliveries are left, the cap deletes the oldest, parked ones last.
@@ -273,8 +273,8 @@ impl RetentionIndex {
             let Some(rows) = self.lanes.get(lane) else { continue };
             let (resting, elsewhere, free) = lanes.entry(lane).or_insert_with(|| {
                 let (rules, mut free) = (rules(lane), HashSet::new());
-                all.looked_at += rows.settled.len();
-                rows.look(&rules, now, |_, _| {}, |place| _ = free.insert(place));
+                all.checked += rows.settled.len();
+                rows.check(&rules, now, |_, _| {}, |place| _ = free.insert(place));
                 (rules.resting, rules.elsewhere, free)
             });
             let Some(row) = rows.settled.get(place).filter(|_| free.contains(place)) else { continue };
@@ -306,7 +306,7 @@ impl Row {
 impl Rows {
     /// Calls `goes` for rows that a rule deletes, and `free` for rows that the cap can delete. Returns when this can next change without a
     /// change in the lane.
-    fn look(&self, rules: &Rules<'_>, now: Time, mut goes: impl FnMut(&Row, Removal), mut free: impl FnMut(Place)) -> Time {
+    fn check(&self, rules: &Rules<'_>, now: Time, mut goes: impl FnMut(&Row, Removal), mut free: impl FnMut(Place)) -> Time {
         let mut newer = 0;
         let mut themes = HashSet::new();
         let mut next = after(now, AGAIN);
@@ -533,9 +533,9 @@ mod tests {
         let rules = |_: &LaneKey| Rules { retain, cursor: Persisted::Gone, resting: false, elsewhere: false };
         let cost = |kept: &mut RetentionIndex, version, cap, now| {
             let overdue = kept.overdue(rules, version, cap, 100, at(now));
-            (overdue.looked_at, overdue.count)
+            (overdue.checked, overdue.count)
         };
-        assert_eq!(cost(&mut kept, 0, 100_000, 200), (100_000, 0), "the first look");
+        assert_eq!(cost(&mut kept, 0, 100_000, 200), (100_000, 0), "the first check");
         assert_eq!(cost(&mut kept, 0, 100_000, 210), (0, 0));
         let lane = kept.lane(in_lane(7, 1, None, 0).home());
         kept.put(&lane, &in_lane(7, 101, Some(Outcome::Delivered), 205));

@@ -69,11 +69,11 @@ impl Attempt {
                 forge.late.push_back(call);
                 Err(lost())
             }
-            Happens::Turn if !call.is_of_git() => {
+            Happens::Quota if !call.is_of_git() => {
                 let until = self.started.checked_add(Duration::from_secs(90)).unwrap();
-                Err(problem("RateLimited", Lasts::Turn(until)))
+                Err(problem("RateLimited", Lasts::NotYet(until)))
             }
-            Happens::Done | Happens::Turn => Ok(forge.apply(&call, false)),
+            Happens::Done | Happens::Quota => Ok(forge.apply(&call, false)),
             Happens::NotFound => Err(problem("RepositoryNotFound", Lasts::ThreeAttempts)),
             Happens::PushRefused => match call {
                 Call::Push(..) | Call::PushMain(..) => Err(problem("PushRefused", Lasts::Always)),

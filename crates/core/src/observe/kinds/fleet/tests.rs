@@ -97,7 +97,7 @@ fn a_bundle_deployment_is_current_when_what_is_staged_was_applied() {
         ("ready, with an error of before", one, one, with(&not_installed(), json!({"ready": true})), Current, "", false),
     ] {
         let in_step = status["appliedDeploymentID"] == json!(wanted) && wanted == staged && reason != "NotInstalled";
-        let seen = look(BUNDLE_DEPLOYMENT, json!({"deploymentID": wanted, "stagedDeploymentID": staged}), status);
+        let seen = read(BUNDLE_DEPLOYMENT, json!({"deploymentID": wanted, "stagedDeploymentID": staged}), status);
         let runs = if in_step { staged } else { "" };
         assert_eq!((summary(&seen), seen.drifted), ((want, runs, staged), drifted), "{name}");
         assert_eq!(seen.reason, reason, "{name}");
@@ -107,7 +107,7 @@ fn a_bundle_deployment_is_current_when_what_is_staged_was_applied() {
         (json!({"deploymentID": two, "stagedDeploymentID": "s-3:o-3", "offSchedule": true}), true),
         (json!({"deploymentID": two, "stagedDeploymentID": two, "offSchedule": true}), false),
     ] {
-        assert_eq!(look(BUNDLE_DEPLOYMENT, spec.clone(), ready()).suspended, suspended, "{spec}");
+        assert_eq!(read(BUNDLE_DEPLOYMENT, spec.clone(), ready()).suspended, suspended, "{spec}");
     }
 }
 
@@ -353,11 +353,11 @@ fn bundles_and_clusters_have_the_status_of_the_counts_of_their_deployments() {
         ("one is not monitored", listed("NotReady", json!({"message": "no such kind"})), InProgress, false),
     ] {
         for kind in [BUNDLE, FLEET_CLUSTER] {
-            let seen = look(kind, json!({}), status.clone());
+            let seen = read(kind, json!({}), status.clone());
             assert_eq!((seen.status, seen.drifted), (want, drifted && kind == BUNDLE), "{name}");
             let runs = if want == Current { seen.attempted_revision.as_str() } else { "" };
             assert_eq!(seen.revision, runs, "{name}");
-            assert!(look(kind, json!({"paused": true}), status.clone()).suspended, "{name}");
+            assert!(read(kind, json!({"paused": true}), status.clone()).suspended, "{name}");
         }
     }
 }
@@ -369,11 +369,11 @@ fn a_bundle_with_an_unfinished_rollout_is_in_progress_although_its_counts_are_re
         json!({"partitions": [{"unavailable": 0}, {"unavailable": 2}]}),
         json!({"unavailablePartitions": 1}),
     ] {
-        let said = look(BUNDLE, json!({}), summed(json!({"ready": 3}), "True", more.clone()));
+        let said = read(BUNDLE, json!({}), summed(json!({"ready": 3}), "True", more.clone()));
         assert_eq!((said.status, said.reason.as_str()), (InProgress, "RolloutUnderWay"), "{more}");
     }
     let allowed = json!({"unavailablePartitions": 1, "maxUnavailablePartitions": 1});
-    assert_eq!(look(BUNDLE, json!({}), summed(json!({"ready": 3}), "True", allowed)).status, Current);
+    assert_eq!(read(BUNDLE, json!({}), summed(json!({"ready": 3}), "True", allowed)).status, Current);
 }
 
 #[test]
@@ -381,7 +381,7 @@ fn a_bundle_whose_clusters_cannot_be_determined_has_failed() {
     let mut error = says("Ready", "False", "targeting error: failed to render helm values template");
     error["reason"] = json!("Error");
     let more = json!({"observedGeneration": 1, "conditions": [error]});
-    let said = look(BUNDLE, json!({}), summed(json!({"ready": 3}), "False", more.clone()));
+    let said = read(BUNDLE, json!({}), summed(json!({"ready": 3}), "False", more.clone()));
     assert_eq!((said.status, said.reason.as_str()), (Failed, "Error"));
     let parent = git_repo("c2", json!({}));
     assert_eq!(together(&parent, &[&bundle("a", "c2", more)]).status, Failed);
@@ -408,7 +408,7 @@ fn modified_resources_are_no_drift_if_fleet_corrects_them() {
     for (enabled, drifted) in [(true, false), (false, true)] {
         let spec = json!({"correctDrift": {"enabled": enabled}, "deploymentID": "s-1", "stagedDeploymentID": "s-1"});
         for (kind, status) in [(BUNDLE, &modified), (BUNDLE_DEPLOYMENT, &deployed)] {
-            assert_eq!(look(kind, spec.clone(), status.clone()).drifted, drifted, "{kind:?} {enabled}");
+            assert_eq!(read(kind, spec.clone(), status.clone()).drifted, drifted, "{kind:?} {enabled}");
         }
         for (kind, of) in [(GIT_REPO, "repo-name"), (HELM_OP, "fleet-helm-name")] {
             let label = format!("fleet.cattle.io/{of}");
@@ -567,7 +567,7 @@ fn fleet_0_16_and_0_17_are_read_alike() {
         ("0.17: fails", "Error", error, "ErrApplied"),
     ] {
         let status = json!({"appliedDeploymentID": "s-1", "ready": true, "conditions": [condition("Deployed", "False", reason, message)]});
-        let said = look(BUNDLE_DEPLOYMENT, json!({"deploymentID": "s-2", "stagedDeploymentID": "s-2"}), status);
+        let said = read(BUNDLE_DEPLOYMENT, json!({"deploymentID": "s-2", "stagedDeploymentID": "s-2"}), status);
         assert_eq!(said.reason, want, "BundleDeployment, {name}");
     }
     let entry = |state: &str, message: &str| json!({"bundleState": state, "message": message});
@@ -599,7 +599,7 @@ fn fleet_0_16_and_0_17_are_read_alike() {
         ),
         ("it is over", json!({"waitApplied": 3}), json!({"conditions": [ready("False", "Error", counted)]}), InProgress),
     ] {
-        assert_eq!(look(BUNDLE, json!({}), summed(counts, "False", more)).status, want, "Bundle, {name}");
+        assert_eq!(read(BUNDLE, json!({}), summed(counts, "False", more)).status, want, "Bundle, {name}");
     }
 }
 

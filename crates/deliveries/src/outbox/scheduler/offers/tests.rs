@@ -156,8 +156,8 @@ fn deliveries(parts: &Parts) -> (Deliveries, mpsc::Receiver<Command>) {
     (deliveries, queue)
 }
 
-fn to_record(look_elsewhere: bool) -> Vec<ToRecord> {
-    vec![ToRecord { deliveries: vec![spec(1)], look_elsewhere }]
+fn to_record(check_elsewhere: bool) -> Vec<ToRecord> {
+    vec![ToRecord { deliveries: vec![spec(1)], check_elsewhere }]
 }
 
 /// Waits for the next command, which must be an offer.

@@ -1,12 +1,12 @@
-//! One look at one pipeline: it decides, acts, and decides again, until there is nothing to do.
+//! One reconcile of one pipeline: it decides, acts, and decides again, until there is nothing to do.
 //!
-//! In: all objects of the pipeline, as the watches have delivered them. Out: calls of the API server ([`Calls`]), and when to look again.
+//! In: all objects of the pipeline, as the watches have delivered them. Out: calls of the API server ([`Calls`]), and when to reconcile again.
 //! Before each action the pipeline is read live, and everything is decided again. Before a promotion is requested, the Promotion is read
 //! live, too. It is read first: if it was deleted and created again, the pipeline shows that the first one had a step. Before a promotion is
-//! given up because of its Deliveries, they are read live. A look that finds nothing to do makes no call.
+//! given up because of its Deliveries, they are read live. A reconcile that finds nothing to do makes no call.
 //!
-//! The objects of the look are replaced by the answers. If an answer is lost, the look ends with an error, and a later look continues from
-//! what is stored. If the API server refuses an action, for example because of an admission policy or a quota, the look continues with the
+//! The objects of the reconcile are replaced by the answers. If an answer is lost, the reconcile ends with an error, and a later reconcile continues from
+//! what is stored. If the API server refuses an action, for example because of an admission policy or a quota, the reconcile continues with the
 //! other promotions. Then it ends with the error.
 
 use std::collections::{BTreeSet, HashSet};
@@ -23,12 +23,12 @@ use relaybook_core::promotion::names::name;
 use relaybook_core::promotion::progress::{Progress, Task};
 use relaybook_core::promotion::state::{gives_up, requests};
 
-/// Maximum number of decisions in one look. Then other pipelines come first.
+/// Maximum number of decisions in one reconcile. Then other pipelines come first.
 const DECISIONS: usize = 100;
-/// Maximum number of conflicts in one look. An admission webhook can fake conflicts without end.
+/// Maximum number of conflicts in one reconcile. An admission webhook can fake conflicts without end.
 const CONFLICTS: u32 = 5;
 
-/// The calls that a look makes, for one pipeline.
+/// The calls that a reconcile makes, for one pipeline.
 pub(crate) trait Calls: Sync {
     /// Returns the current time.
     fn now(&self) -> Time;
@@ -55,23 +55,23 @@ pub(crate) trait Calls: Sync {
     /// Reads the Deliveries of the requests of a promotion. Then [`Calls::progress`] contains them.
     fn read_sent(&self, promotion: &Promotion) -> impl Future<Output = Result<(), Error>> + Send;
 
-    /// Starts an attempt. Its end causes another look. It must not wait for the attempt.
+    /// Starts an attempt. Its end causes another reconcile. It must not wait for the attempt.
     fn start(&self, promotion: &Promotion, task: Task) -> Result<(), Error>;
 
     /// Deletes a promotion, if it is still this version.
     fn delete(&self, base: &Promotion) -> impl Future<Output = Result<(), Error>> + Send;
 }
 
-/// The state of a look.
-struct Look<'a, C> {
+/// The state of a reconcile.
+struct Reconcile<'a, C> {
     calls: &'a C,
     uid: &'a str,
     known: Seen,
     /// Whether the pipeline was read live since the last action.
     is_read: bool,
-    /// The promotions that were read live, or answered, in this look. A write tests their version.
+    /// The promotions that were read live, or answered, in this reconcile. A write tests their version.
     live: HashSet<String>,
-    /// The promotions whose Deliveries were read live in this look.
+    /// The promotions whose Deliveries were read live in this reconcile.
     sent: HashSet<String>,
     conflicts: u32,
     /// The promotions for which the API server refused an action.
@@ -80,9 +80,9 @@ struct Look<'a, C> {
     error: Option<Error>,
 }
 
-/// Looks at the pipeline with this uid. Returns when to look again.
+/// Reconciles the pipeline with this uid. Returns when to reconcile again.
 pub(crate) async fn run<C: Calls>(calls: &C, uid: &str, known: Seen) -> Result<Option<Time>, Error> {
-    let mut look = Look {
+    let mut reconcile = Reconcile {
         calls,
         uid,
         known,
@@ -94,18 +94,18 @@ pub(crate) async fn run<C: Calls>(calls: &C, uid: &str, known: Seen) -> Result<O
         error: None,
     };
     for _ in 0..DECISIONS {
-        let (todo, wake) = look.decide();
-        let Some(todo) = todo else { return look.error.map_or(Ok(wake), Err) };
-        if !look.confirm(&todo).await? {
-            look.act_or_skip(todo).await?;
-            look.is_read = false;
+        let (todo, wake) = reconcile.decide();
+        let Some(todo) = todo else { return reconcile.error.map_or(Ok(wake), Err) };
+        if !reconcile.confirm(&todo).await? {
+            reconcile.act_or_skip(todo).await?;
+            reconcile.is_read = false;
         }
     }
-    look.error.map_or(Ok(Some(calls.now())), Err)
+    reconcile.error.map_or(Ok(Some(calls.now())), Err)
 }
 
-impl<C: Calls> Look<'_, C> {
-    /// Returns the next action, or when to look again. What was kept for long enough is deleted last.
+impl<C: Calls> Reconcile<'_, C> {
+    /// Returns the next action, or when to reconcile again. What was kept for long enough is deleted last.
     fn decide(&self) -> (Option<Action>, Option<Time>) {
         let (pipeline, now) = (self.known.pipeline.as_deref(), self.calls.now());
         let promotions: Vec<&Promotion> = self.known.promotions.values().map(AsRef::as_ref).collect();

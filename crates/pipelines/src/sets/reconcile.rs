@@ -1,4 +1,4 @@
-//! One look at a set: gathers, decides, and has the calls made.
+//! One reconcile of a set: gathers, decides, and has the calls made.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::{Duration, Instant};
@@ -22,7 +22,7 @@ use relaybook_runtime::leader::Busy;
 /// First and longest pause before a refused pipeline is tried again.
 const PAUSES: (Duration, Duration) = (Duration::from_mins(1), Duration::from_mins(16));
 
-/// What a process remembers of a set between looks.
+/// What a process remembers of a set between reconciles.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
     /// Names of pipelines that existed.
@@ -31,20 +31,20 @@ pub(super) struct Memory {
     refused: HashMap<String, Refusal>,
     /// By name: what was applied, and what came of it, if that is not as desired.
     applied: HashMap<String, (String, Made)>,
-    /// Until when nothing is looked at, because the namespace causes more writes than its share.
+    /// Until when nothing is reconciled, because the namespace causes more writes than its share.
     pub rests_until: Option<Instant>,
 }
 
-/// What a look has changed.
+/// What a reconcile has changed.
 #[derive(Debug, Default)]
-pub(super) struct Looked {
+pub(super) struct Changed {
     /// Pipelines as the API server answered, by name.
     pub written: BTreeMap<String, Made>,
     /// Pipelines that the watch did not deliver, by name.
     pub found: BTreeMap<String, Made>,
     /// The set with its new status.
     pub set: Option<PipelineSet>,
-    /// When to look again without an event.
+    /// When to reconcile again without an event.
     pub again: Option<Instant>,
 }
 
@@ -58,23 +58,23 @@ pub(super) fn warm(context: &Context, set: &PipelineSet) -> Result<Planned, Refu
     planned
 }
 
-/// Looks at a set as the leader. What was done counts also after an error.
-pub(super) async fn look(
+/// Reconciles a set as the leader. What was done counts also after an error.
+pub(super) async fn reconcile(
     context: &Context,
     busy: &Busy,
     set: &PipelineSet,
     made: &BTreeMap<String, Made>,
     memory: &mut Memory,
-) -> (Looked, Result<(), Error>) {
-    let mut looked = Looked::default();
+) -> (Changed, Result<(), Error>) {
+    let mut changed = Changed::default();
     let result = match warm(context, set) {
-        Ok(planned) => make(context, busy, set, &planned, made, memory, &mut looked).await,
+        Ok(planned) => make(context, busy, set, &planned, made, memory, &mut changed).await,
         Err(refused) => {
             let written = write_status(context, busy, set, status::next(set, Err(&refused), now())).await;
-            written.map(|set| looked.set = set)
+            written.map(|set| changed.set = set)
         }
     };
-    (looked, result)
+    (changed, result)
 }
 
 async fn make(
@@ -84,7 +84,7 @@ async fn make(
     planned: &Planned,
     made: &BTreeMap<String, Made>,
     memory: &mut Memory,
-    looked: &mut Looked,
+    changed: &mut Changed,
 ) -> Result<(), Error> {
     memory.existed.extend(made.keys().cloned());
     let generators = planned.generators.iter();
@@ -105,9 +105,9 @@ async fn make(
             Ok(Done::Applied { name, is_new, baseline, made }) => {
                 pipelines += usize::from(is_new);
                 memory.applied(set, &expanded, &name, &made, baseline);
-                looked.written.insert(name, *made);
+                changed.written.insert(name, *made);
             }
-            Ok(Done::Found(name, made)) => drop(looked.found.insert(name, *made)),
+            Ok(Done::Found(name, made)) => drop(changed.found.insert(name, *made)),
             Ok(Done::Deleted(name)) => {
                 pipelines = pipelines.saturating_sub(1);
                 // If its source appears again, it is another one.
@@ -127,10 +127,10 @@ async fn make(
     let outcome = Outcome { pipelines, leaving, wrong, incomplete, found: is_recorded.then_some(&found[..]) };
     let is_filling = |found: &Found<'_>| matches!(found.sources.incomplete, Some((Reason::CacheNotSynced, _)));
     if !found.iter().any(is_filling) {
-        looked.set = write_status(context, busy, set, status::next(set, Ok(outcome), now())).await?;
+        changed.set = write_status(context, busy, set, status::next(set, Ok(outcome), now())).await?;
     }
     let soon = is_cut.then(Instant::now);
-    looked.again = soon.into_iter().chain(memory.refused.values().map(|refusal| refusal.again)).min();
+    changed.again = soon.into_iter().chain(memory.refused.values().map(|refusal| refusal.again)).min();
     failed.map_or(Ok(()), Err)
 }
 
@@ -169,7 +169,7 @@ fn existence(context: &Context, set: &PipelineSet, planned: &Planned, source: &S
     if covering.peek().is_none() {
         return Existence::NotSelected;
     }
-    // The lists were read before. An object that is selected since is looked at again.
+    // The lists were read before. An object that is selected since is reconciled again.
     if covering.any(|generator: &PlannedGenerator| context.caches.is_source(&generator.selection, &object)) {
         return Existence::Unknown;
     }
