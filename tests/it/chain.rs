@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use relaybook_api::delivery::PipelineRef;
 use relaybook_api::notification::Ordering;
 use relaybook_api::pipeline::{Cursor, Dispatched, RunningTimer};
-use relaybook_api::{ChangeLog, DeliverySpec, PipelineSpec, Settled, Status, Time};
+use relaybook_api::{ChangeLog, DeliverySpec, LogSubject, PipelineSpec, Settled, Status, Time};
 use relaybook_core::changelog::{
     GroupId, Part, Verdict, append, compact, group_state, kept, open, prune, settle, settle_group,
 };
@@ -118,7 +118,7 @@ impl World {
                 Verdict::Ignored => continue,
                 Verdict::Baseline(new) | Verdict::Noted(new) => self.settled[*target] = Some(new),
                 Verdict::Changed { from, to, settled } => {
-                    append(&mut self.log, TARGETS[*target], now, from, to);
+                    append(&mut self.log, LogSubject::parse(TARGETS[*target]), now, from, to);
                     self.settled[*target] = Some(settled);
                 }
             }
@@ -128,7 +128,7 @@ impl World {
                 Verdict::Ignored => {}
                 Verdict::Baseline(new) | Verdict::Noted(new) => self.environment = Some(new),
                 Verdict::Changed { from, to, settled } => {
-                    append(&mut self.log, ENVIRONMENT, now, from, to);
+                    append(&mut self.log, LogSubject::parse(ENVIRONMENT), now, from, to);
                     self.environment = Some(settled);
                 }
             }

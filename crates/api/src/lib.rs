@@ -39,6 +39,7 @@ pub use promotion::{Promotion, PromotionSpec, PromotionStatus};
 pub use values::clock::{Age, now, since_boot};
 pub use values::duration::{duration, duration_text};
 pub use values::refs::{SecretKeyRef, SecretRef};
+pub use values::subject::LogSubject;
 
 /// The API group of all resources.
 pub const GROUP: &str = group!();

@@ -1,10 +1,9 @@
 //! The table of transitions, and what ends a state that a timer waits for.
 
 use relaybook_api::delivery::{Family, SubjectKind};
-use relaybook_api::pipeline::target::PROMOTION;
 use relaybook_api::promotion::{Phase, REQUEST_ACCEPTED};
 use relaybook_api::values::configuration::differ;
-use relaybook_api::{Change, State, Status, Time, TransitionType};
+use relaybook_api::{Change, LogSubject, State, Status, Time, TransitionType};
 
 /// The reason of a promotion that waits for an approval.
 const WAITING_APPROVAL: &str = "WaitingApproval";
@@ -40,12 +39,12 @@ const NOTIFICATION: &str = "notification";
 /// drift has changed in it, `from.drifted` is different from `to.drifted`. It is never `Added`, because a reader whose cursor is inside it
 /// can already have reported that.
 pub fn transitions(change: &Change) -> impl Iterator<Item = TransitionType> + use<> {
-    let all = match kind(&change.subject) {
-        SubjectKind::Target => [existence(change), target(change), drift(change)],
-        SubjectKind::Cluster => [cluster(change), None, None],
-        SubjectKind::Environment if is_promotion(&change.subject) => [promotion(change), None, None],
-        SubjectKind::Environment => [ready(change).then_some(TransitionType::EnvironmentReady), None, None],
-        SubjectKind::Pipeline => [ready(change).then_some(TransitionType::PipelineReady), None, None],
+    let all = match LogSubject::parse(&change.subject) {
+        LogSubject::Target(_) | LogSubject::Other(_) => [existence(change), target(change), drift(change)],
+        LogSubject::Cluster(_) => [cluster(change), None, None],
+        LogSubject::Promotion(_) => [promotion(change), None, None],
+        LogSubject::Environment(_) => [ready(change).then_some(TransitionType::EnvironmentReady), None, None],
+        LogSubject::Pipeline => [ready(change).then_some(TransitionType::PipelineReady), None, None],
     };
     all.into_iter().flatten()
 }
@@ -80,17 +79,6 @@ pub fn ended_at(type_: TransitionType, change: &Change) -> Time {
         Family::Drift => change.left.drift,
     };
     left.unwrap_or(change.time)
-}
-
-/// The kind of a subject, by its name in the log. The promotions to an environment are reported as transitions of the environment.
-#[must_use]
-pub fn kind(subject: &str) -> SubjectKind {
-    match subject.split_once('/') {
-        Some(("cluster", _)) => SubjectKind::Cluster,
-        Some(("environment" | "promotion", _)) => SubjectKind::Environment,
-        None if subject == "pipeline" => SubjectKind::Pipeline,
-        _ => SubjectKind::Target,
-    }
 }
 
 fn existence(change: &Change) -> Option<TransitionType> {
@@ -133,11 +121,6 @@ fn cluster(change: &Change) -> Option<TransitionType> {
         Status::Current if change.coalesced || change.from.status == Status::Failed => Some(TransitionType::ClusterOnline),
         _ => None,
     }
-}
-
-/// Whether a subject is the promotions to an environment, by its name in the log.
-fn is_promotion(subject: &str) -> bool {
-    subject.starts_with(PROMOTION)
 }
 
 /// Only the phase decides, and for a promotion that waits, what it waits for. Relaybook itself carries out the strategies `commit` and
@@ -404,19 +387,6 @@ mod tests {
         let ended = Change { left: Left { status: Some(left), drift: None }, ..ended };
         assert_eq!(ended_at(PromotionPending, &ended), left);
         assert_eq!(ended_at(Added, &ended), ended.time);
-    }
-
-    #[test]
-    fn the_prefix_of_a_subject_determines_its_kind() {
-        for (subject, want) in [
-            ("target/promotion/c/a", SubjectKind::Target),
-            ("cluster/a.b", SubjectKind::Cluster),
-            ("environment/prod", SubjectKind::Environment),
-            ("promotion/prod", SubjectKind::Environment),
-            ("pipeline", SubjectKind::Pipeline),
-        ] {
-            assert_eq!(kind(subject), want, "{subject}");
-        }
     }
 
     #[test]

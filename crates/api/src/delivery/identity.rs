@@ -1,9 +1,8 @@
 //! The names by which a delivery is identified: that of the object, and that of its requests. Pure.
 
-use super::{DeliverySpec, Family};
-use crate::pipeline::target::promotion;
+use super::{DeliverySpec, Family, SubjectKind};
 use crate::values::names::{cut, hash};
-use crate::{Time, TransitionType};
+use crate::{LogSubject, Time, TransitionType};
 
 /// Returns the name of a delivery. The name is its key: only the first writer can record a transition, and only once.
 ///
@@ -37,11 +36,25 @@ impl DeliverySpec {
     pub fn place(&self) -> (i64, Option<Time>, i64, TransitionType) {
         (self.order, self.due, self.serial, self.type_)
     }
+
+    /// Returns the subject in the change log.
+    #[must_use]
+    pub fn log_subject(&self) -> LogSubject<'_> {
+        let name = &self.subject.name;
+        match self.subject.kind {
+            SubjectKind::Target => LogSubject::Target(name),
+            SubjectKind::Cluster => LogSubject::Cluster(name),
+            // A promotion is reported as a transition of its environment. In the log it is a subject of its own.
+            SubjectKind::Environment if self.type_.family() == Family::Promotion => LogSubject::Promotion(name),
+            SubjectKind::Environment => LogSubject::Environment(name),
+            SubjectKind::Pipeline => LogSubject::Pipeline,
+        }
+    }
 }
 
 fn subject(spec: &DeliverySpec) -> String {
     match spec.type_.family() {
-        Family::Promotion => promotion(&spec.subject.name),
+        Family::Promotion => LogSubject::Promotion(&spec.subject.name).to_string(),
         Family::Existence | Family::Status | Family::Drift => format!("{:?}/{}", spec.subject.kind, spec.subject.name),
     }
 }

@@ -4,21 +4,9 @@ use std::collections::BTreeSet;
 
 use super::source::{GeneratedFrom, TargetOrigin, TargetSource};
 use super::{EnvironmentStatus, PipelineSpec, PipelineStatus, TargetStatus};
-use crate::Pipeline;
 use crate::delivery::{AppObject, Subject, SubjectKind, SubjectTarget};
 use crate::values::refs::{AppRef, ClusterRef};
-
-/// The name of the pipeline itself in the change log.
-pub const PIPELINE: &str = "pipeline";
-
-/// The prefix of the names of the promotions to an environment in the change log.
-pub const PROMOTION: &str = "promotion/";
-
-/// Returns the name of the promotions to an environment in the change log.
-#[must_use]
-pub fn promotion(environment: &str) -> String {
-    format!("{PROMOTION}{environment}")
-}
+use crate::{LogSubject, Pipeline};
 
 /// The entry of an environment that a target comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,11 +48,15 @@ pub struct TargetInfo {
     pub cluster_path: Option<String>,
     /// Display name: `ENVIRONMENT/CLUSTER/NAMESPACE`, with `/APP` if the target names another application.
     pub name: String,
-    /// Name in the change log: `target/` and the display name.
-    pub subject: String,
 }
 
 impl TargetInfo {
+    /// Returns the subject in the change log.
+    #[must_use]
+    pub fn log_subject(&self) -> LogSubject<'_> {
+        LogSubject::Target(&self.name)
+    }
+
     /// Returns the subject of deliveries about this target.
     #[must_use]
     pub fn as_subject(&self) -> Subject {
@@ -113,7 +105,6 @@ pub fn possible_targets(spec: &PipelineSpec) -> Vec<TargetInfo> {
                     cluster,
                     environment_index,
                     entry: Entry::Generated(index),
-                    subject: format!("target/{name}"),
                     name,
                     ..TargetInfo::default()
                 });
@@ -157,7 +148,6 @@ fn listed(spec: &PipelineSpec, environment_index: usize, cluster: &str) -> Vec<T
             environment_index,
             entry: Entry::Listed(index),
             cluster_path: None,
-            subject: format!("target/{name}"),
             name,
         }
     };
@@ -208,7 +198,6 @@ fn recorded(
         environment_index,
         entry: Entry::Generated(from),
         cluster_path: entry.objects.as_ref().and_then(|objects| objects.cluster.clone()),
-        subject: format!("target/{}", generated.name),
         name: generated.name.clone(),
     })
 }
@@ -250,11 +239,13 @@ impl<'a> Entries<'a> {
 #[must_use]
 pub fn subjects(pipeline: &Pipeline, cluster: &str) -> BTreeSet<String> {
     let targets = targets_of(pipeline, cluster);
-    let clusters = targets.iter().filter_map(|t| t.cluster_ref.as_ref()).map(ClusterRef::subject);
-    let environments = pipeline.spec.environments.iter().map(|e| format!("environment/{}", e.name));
-    let promotions = pipeline.spec.environments.iter().map(|e| promotion(&e.name));
-    let others: Vec<_> = clusters.chain(environments).chain(promotions).chain([PIPELINE.to_owned()]).collect();
-    targets.into_iter().map(|t| t.subject).chain(others).collect()
+    let clusters: Vec<_> = targets.iter().filter_map(|t| t.cluster_ref.as_ref()).map(ClusterRef::full_name).collect();
+    let environments = pipeline.spec.environments.iter();
+    let environments = environments.flat_map(|e| [LogSubject::Environment(&e.name), LogSubject::Promotion(&e.name)]);
+    let clusters = clusters.iter().map(|name| LogSubject::Cluster(name));
+    let targets = targets.iter().map(TargetInfo::log_subject);
+    let all = targets.chain(environments).chain(clusters).chain([LogSubject::Pipeline]);
+    all.map(|subject| subject.to_string()).collect()
 }
 
 #[cfg(test)]
@@ -274,7 +265,6 @@ mod tests {
         let all = targets(&spec, "in-cluster");
         let names: Vec<_> = all.iter().map(|t| t.name.as_str()).collect();
         assert_eq!(names, ["dev/in-cluster/a", "dev/in-cluster/a/api", "prod/in-cluster/b"]);
-        assert_eq!(all[1].subject, "target/dev/in-cluster/a/api");
         assert_eq!((all[2].app.kind.as_str(), all[2].app.name.as_str()), ("StatefulSet", "web"));
     }
 

@@ -19,4 +19,5 @@ pub mod refs;
 pub mod revision;
 pub mod shard;
 pub mod status;
+pub mod subject;
 pub mod transition;

@@ -179,12 +179,6 @@ impl ClusterRef {
         self.namespace.as_ref().map_or_else(|| self.name.clone(), |namespace| format!("{namespace}.{}", self.name))
     }
 
-    /// Returns the name of the subject in the change log.
-    #[must_use]
-    pub fn subject(&self) -> String {
-        format!("cluster/{}", self.full_name())
-    }
-
     /// Returns the same reference with an explicit namespace: `namespace`, that of the pipeline, if the reference has none.
     #[must_use]
     pub fn seen_from(&self, namespace: &str) -> Self {

@@ -151,7 +151,7 @@ mod tests {
     use relaybook_api::pipeline::{Cursor, Dropped, EnvironmentStatus, RunningTimer, TargetStatus};
     use relaybook_api::promotion::{Phase, PromotionState};
     use relaybook_api::values::refs::ClusterAppRef;
-    use relaybook_api::{State, Status, Time, TransitionType};
+    use relaybook_api::{LogSubject, State, Status, Time, TransitionType};
 
     /// A status with `targets` targets that have each failed `times` times with messages of 1 KiB, and a log without readers.
     fn failing(targets: usize, times: usize) -> PipelineStatus {
@@ -171,7 +171,7 @@ mod tests {
             for _ in 0..times {
                 let to =
                     State { reason: "ReconciliationFailed".to_owned(), message: message.clone(), ..state(Status::Failed) };
-                append(&mut log, &subject, time, state(Status::Current), to);
+                append(&mut log, LogSubject::parse(&subject), time, state(Status::Current), to);
             }
             list.push(TargetStatus {
                 cluster_app_ref: ClusterAppRef { name: "web".to_owned(), namespace, ..ClusterAppRef::default() },
@@ -338,7 +338,7 @@ mod tests {
             for (name, pad, words, gone) in &changes {
                 let subject = format!("target/{}/{name}{}", if *gone { "old" } else { "now" }, "n".repeat(*pad));
                 let to = State { status: Status::Failed, message: "é\"".repeat(*words), ..State::default() };
-                append(&mut log, &subject, Time::UNIX_EPOCH, State::default(), to);
+                append(&mut log, LogSubject::parse(&subject), Time::UNIX_EPOCH, State::default(), to);
             }
             let marks: Vec<_> = armed.iter().filter_map(|at| log.changes.get(*at)).map(|c| (c.subject.clone(), c.serial)).collect();
             let (first, last) = (log.first, log.serial);

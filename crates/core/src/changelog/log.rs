@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use relaybook_api::pipeline::Dispatched;
 use relaybook_api::promotion::{Phase, PromotionState};
 use relaybook_api::values::configuration::differ;
-use relaybook_api::{Change, ChangeLog, State, Status, Time};
+use relaybook_api::{Change, ChangeLog, LogSubject, State, Status, Time};
 
 /// Maximum number of changes of one subject in the log. If there are more, changes are merged: first an `InProgress` with its
 /// result, then the oldest ones. The request of a promotion is merged last, and only if the promotion has ended.
@@ -22,9 +22,9 @@ pub fn open(now: Time, highest: Option<i64>) -> ChangeLog {
 }
 
 /// Adds one change with the next serial.
-pub fn append(log: &mut ChangeLog, subject: &str, time: Time, from: State, to: State) {
+pub fn append(log: &mut ChangeLog, subject: LogSubject<'_>, time: Time, from: State, to: State) {
     log.serial = log.serial.saturating_add(1);
-    log.changes.push(Change { serial: log.serial, subject: subject.to_owned(), time, from, to, ..Change::default() });
+    log.changes.push(Change { serial: log.serial, subject: subject.to_string(), time, from, to, ..Change::default() });
 }
 
 /// Removes the changes that every cursor has passed, except those whose timers run. Without a cursor, it is unknown whether the log was
@@ -143,6 +143,10 @@ mod tests {
 
     fn state(status: Status, revision: &str, failed: bool) -> State {
         State { status, revision: revision.to_owned(), failed, ..State::default() }
+    }
+
+    fn append(log: &mut ChangeLog, subject: &str, time: Time, from: State, to: State) {
+        super::append(log, LogSubject::parse(subject), time, from, to);
     }
 
     fn log_of(subjects: &[&str]) -> ChangeLog {

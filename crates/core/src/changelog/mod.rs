@@ -21,5 +21,5 @@ pub use believe::believe;
 pub use fit::{LEAST_LOG, MAX_MESSAGE, MAX_STATUS, fit, is_cut_of};
 pub use group::{GroupId, GroupState, Part, arrives, cluster_state, group_state, is_edited, settle_group};
 pub use log::{MAX_PER_SUBJECT, append, compact, kept, open, prune};
-pub use promotion::{PROMOTION, take_steps};
+pub use promotion::take_steps;
 pub use settle::{Verdict, settle};

@@ -14,13 +14,10 @@ use crate::promotion::policy::strategy_name;
 use crate::promotion::reason::WAITING_APPROVAL;
 use relaybook_api::pipeline::EnvironmentStatus;
 use relaybook_api::promotion::{EnvironmentPromotion, Phase, PromotionState, Step, WaitingApproval};
-use relaybook_api::{ChangeLog, Promotion, State, Status, Time};
+use relaybook_api::{ChangeLog, LogSubject, Promotion, State, Status, Time};
 
 use super::fit::MAX_MESSAGE;
 use super::log::append;
-
-/// Prefix of the subjects of promotions. The rest is the name of the environment.
-pub const PROMOTION: &str = "promotion/";
 
 /// Maximum length of a reason, in bytes. A reason is one word.
 const MAX_REASON: usize = 128;
@@ -45,13 +42,13 @@ pub fn take_steps(
     if is_new {
         environment.promotion = counted.last().map(|newest| shown(newest));
     } else {
-        let subject = format!("{PROMOTION}{}", environment.name);
+        let subject = LogSubject::Promotion(&environment.name);
         let mut mirror = environment.promotion.take();
         if let Some(mirror) = mirror.as_mut().filter(|mirror| !mirror.phase.is_ended() && find(&counted, mirror).is_none()) {
-            end_deleted(mirror, &subject, log, now);
+            end_deleted(mirror, subject, log, now);
         }
         for promotion in remaining(&counted, mirror.as_ref()) {
-            append_steps(promotion, mirror.as_ref(), &subject, log);
+            append_steps(promotion, mirror.as_ref(), subject, log);
             mirror = Some(shown(promotion));
             if !phase(promotion).is_ended() {
                 break;
@@ -84,7 +81,7 @@ fn remaining<'a, 'p>(counted: &'a [&'p Promotion], mirror: Option<&EnvironmentPr
 }
 
 /// Adds the steps of a promotion that are not in the log yet. If steps are missing, the first change after them includes them.
-fn append_steps(promotion: &Promotion, mirror: Option<&EnvironmentPromotion>, subject: &str, log: &mut ChangeLog) {
+fn append_steps(promotion: &Promotion, mirror: Option<&EnvironmentPromotion>, subject: LogSubject<'_>, log: &mut ChangeLog) {
     // An object that has fewer steps than were taken was created again under the same name.
     let known = mirror.filter(|mirror| promotion.metadata.name.as_deref() == Some(&*mirror.name));
     let known = known.filter(|mirror| mirror.taken <= last_step(promotion));
@@ -112,7 +109,7 @@ fn before(promotion: &Promotion, known: Option<&EnvironmentPromotion>) -> State 
 }
 
 /// Adds the end of a promotion whose object was deleted. Otherwise the status would show it as open, and timers would continue.
-fn end_deleted(mirror: &mut EnvironmentPromotion, subject: &str, log: &mut ChangeLog, now: Time) {
+fn end_deleted(mirror: &mut EnvironmentPromotion, subject: LogSubject<'_>, log: &mut ChangeLog, now: Time) {
     let state = |phase: Phase, reason: &str, message: &str| State {
         status: status_of(phase),
         revision: mirror.revision.clone(),

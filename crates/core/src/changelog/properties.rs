@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::{MAX_PER_SUBJECT, Verdict, append, compact, fit, open, prune, settle};
 use crate::observe::Observation;
 use relaybook_api::pipeline::{Cursor, Dispatched};
-use relaybook_api::{Change, ChangeLog, PipelineStatus, Settled, State, Status, Time};
+use relaybook_api::{Change, ChangeLog, LogSubject, PipelineStatus, Settled, State, Status, Time};
 
 const SUBJECTS: [&str; 3] = ["target/dev/c/a", "target/dev/c/b", "target/prod/c/a"];
 
@@ -79,7 +79,7 @@ impl Writer {
             Verdict::Ignored => {}
             Verdict::Baseline(new) | Verdict::Noted(new) => self.settled[subject] = Some(new),
             Verdict::Changed { from, to, settled } => {
-                append(&mut self.log, SUBJECTS[subject], Time::UNIX_EPOCH, from, to);
+                append(&mut self.log, LogSubject::parse(SUBJECTS[subject]), Time::UNIX_EPOCH, from, to);
                 self.settled[subject] = Some(settled);
             }
         }

@@ -226,7 +226,7 @@ impl Here<'_> {
             Some(own) if own.selecting.incomplete.is_some() => Stays::Yes,
             Some(_) => {
                 let settled = self.status_of(info).and_then(|target| target.settled.as_ref());
-                stays(&info.subject, now, settled, status)
+                stays(&info.log_subject().to_string(), now, settled, status)
             }
         }
     }
@@ -373,7 +373,6 @@ impl Here<'_> {
             environment_index: self.index,
             entry: Entry::Generated(found.planned.from),
             cluster_path: one.object.cluster_path.clone(),
-            subject: format!("target/{name}"),
             name,
         }
     }

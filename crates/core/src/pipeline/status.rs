@@ -17,7 +17,7 @@ use relaybook_api::conditions::ConditionStatus;
 use relaybook_api::pipeline::target::{Entry, TargetInfo};
 use relaybook_api::pipeline::{EnvironmentStatus, GeneratedFrom, TargetStatus};
 use relaybook_api::values::refs::ClusterRef;
-use relaybook_api::{ChangeLog, Pipeline, PipelineStatus, Promotion, Status, Time};
+use relaybook_api::{ChangeLog, LogSubject, Pipeline, PipelineStatus, Promotion, Status, Time};
 
 use super::hooks::{Keys, set_hooks_ready};
 use super::plan::Refused;
@@ -25,8 +25,6 @@ use apply::{apply_all, apply_clusters};
 use promoted::{must_wait, set_promotion_pending, take_promotions};
 use ready::{name_missing, set_ready, set_ready_from_targets};
 
-/// Prefix of the subjects of targets.
-const TARGET: &str = "target/";
 /// Maximum number of bytes of the joined revisions of an environment.
 const LONGEST_REVISIONS: usize = 256;
 
@@ -75,7 +73,7 @@ pub struct Gathered {
     pub clusters: Vec<ClusterReading>,
     /// Its environments, in spec order.
     pub environments: Vec<EnvironmentPlan>,
-    /// Subjects of targets whose objects did not exist before.
+    /// Names of targets whose objects did not exist before.
     pub news: HashSet<String>,
     /// Why selected objects are not targets: reason and message.
     pub problems: Vec<(String, String)>,
@@ -83,7 +81,7 @@ pub struct Gathered {
     pub empty: Vec<String>,
     /// Time after which a cluster can be offline without an event.
     pub check_again: Option<Duration>,
-    /// Hints on similar objects, by the subject of a target whose object does not exist.
+    /// Hints on similar objects, by the name of a target whose object does not exist.
     pub similar: HashMap<String, String>,
 }
 
@@ -115,7 +113,8 @@ impl Gathered {
     /// Whether this subject is a target that the pipeline no longer has. Environments and their promotions are few, so they never count as
     /// gone.
     fn is_gone(&self, subject: &str) -> bool {
-        subject.starts_with(TARGET) && self.targets.iter().all(|(target, _)| target.subject != subject)
+        let LogSubject::Target(name) = LogSubject::parse(subject) else { return false };
+        self.targets.iter().all(|(target, _)| target.name != name)
     }
 }
 
@@ -308,7 +307,6 @@ mod tests {
                 name: "web".into(),
                 revision_path: None,
             },
-            subject: format!("target/{name}"),
             name,
             ..TargetInfo::default()
         }

@@ -11,11 +11,11 @@ use std::time::Duration;
 use super::cursor::state::Taken;
 use crate::outbox::lane::Place;
 use crate::outbox::record::{PIPELINE_LANE, webhook_id};
-use relaybook_api::delivery::{PipelineRef, SubjectKind};
+use relaybook_api::delivery::PipelineRef;
 use relaybook_api::notification::Ordering;
 use relaybook_api::pipeline::{Cursor, RunningTimer};
-use relaybook_api::{Change, ChangeLog, DeliverySpec, Time, TransitionType};
-use relaybook_core::meaning::{kind, transitions};
+use relaybook_api::{Change, ChangeLog, DeliverySpec, LogSubject, Time, TransitionType};
+use relaybook_core::meaning::transitions;
 use relaybook_settings::render::{Data, Texts};
 use relaybook_settings::trigger::{Triggers, Wanted};
 use subjects::Subjects;
@@ -272,16 +272,17 @@ impl<'a> Pass<'_, 'a> {
 /// Returns the lane of a subject. The lane of the pipeline as a subject differs from the single lane that `ordering: Pipeline` makes for
 /// all subjects.
 fn lane(subject: &str, ordering: Ordering, pipeline: &PipelineRef) -> String {
-    match ordering {
-        Ordering::Pipeline => PIPELINE_LANE.to_owned(),
-        Ordering::Target if kind(subject) == SubjectKind::Pipeline => format!("{PIPELINE_LANE}/{}", pipeline.name),
-        Ordering::Target => subject.to_owned(),
+    match (ordering, LogSubject::parse(subject)) {
+        (Ordering::Pipeline, _) => PIPELINE_LANE.to_owned(),
+        (Ordering::Target, LogSubject::Pipeline) => format!("{PIPELINE_LANE}/{}", pipeline.name),
+        (Ordering::Target, _) => subject.to_owned(),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use relaybook_api::delivery::SubjectKind;
     use relaybook_api::notification::Trigger;
     use relaybook_api::promotion::{Phase, PromotionState};
     use relaybook_api::{PipelineSpec, State, Status, TransitionType};
@@ -431,7 +432,7 @@ mod tests {
         let subject = &requested.subject;
         assert_eq!((lanes.len(), requested.lane.as_str()), (1, "promotion/prod"));
         assert_eq!((subject.kind, subject.name.as_str()), (SubjectKind::Environment, "prod"));
-        assert_eq!(crate::outbox::subject(requested), "promotion/prod");
+        assert_eq!(requested.log_subject().to_string(), "promotion/prod");
     }
 
     #[test]

@@ -152,7 +152,7 @@ impl Pass<'_> {
         let commitless = LazyCell::new(|| pipelines::commitless(pipeline, cluster));
         let unfit = |n: &EffectiveNotification, target: &TargetInfo| {
             let source = || lacks_source(n).filter(|_| target.source.is_none());
-            lacks_commit(n).filter(|_| commitless.contains(&target.subject)).or_else(source)
+            lacks_commit(n).filter(|_| commitless.contains(&target.log_subject().to_string())).or_else(source)
         };
         troubles(&applying, &targets_of(pipeline, cluster), |n| defined_wrong(n).or_else(|| missing(n)), unfit)
     }

@@ -38,7 +38,6 @@ pub use record::{Record, RecordId};
 use relaybook_api::DeliverySpec;
 pub use relaybook_settings::config::snapshot::{Applied, Based, EffectiveClusterWide, Layered, Overridden};
 pub use scheduler::work_queue::WorkQueue;
-pub use send_gate::facts::subject;
 pub use send_gate::index::{PipelineFacts, PipelineIndex};
 pub use send_gate::live_check::gone_notifications;
 pub use store::delivery_index::DeliveryIndex;

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use relaybook_api::delivery::{Family, SubjectKind};
+use relaybook_api::delivery::Family;
 pub use relaybook_api::delivery::{name, webhook_id};
-use relaybook_api::{Age, DeliverySpec, DeliveryStatus, Time, version};
+use relaybook_api::{Age, DeliverySpec, DeliveryStatus, LogSubject, Time, version};
 
 /// The namespace and the name under which a record is stored. They identify the record.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -103,9 +103,8 @@ impl Record {
     /// `None`: no later delivery replaces this one. A receiver acts on each transition of a promotion.
     #[must_use]
     pub fn supersede_key(&self) -> Option<SupersedeKey<'_>> {
-        let (subject, family) = (&self.spec.subject, self.spec.type_.family());
-        let key = SupersedeKey { kind: subject.kind, subject: &subject.name, family };
-        (family != Family::Promotion).then_some(key)
+        let family = self.spec.type_.family();
+        (family != Family::Promotion).then(|| (self.spec.log_subject(), family))
     }
 
     /// Returns the error with which the delivery was recorded. Such a delivery is parked instead of sent. A redelivery ignores the error,
@@ -131,16 +130,8 @@ impl Record {
     }
 }
 
-/// What a delivery is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct SupersedeKey<'a> {
-    /// The kind of the subject. A cluster and an environment can have the same name.
-    pub kind: SubjectKind,
-    /// The subject's name.
-    pub subject: &'a str,
-    /// Existence, status or drift.
-    pub family: Family,
-}
+/// What a delivery is about: its subject, and whether it reports existence, status or drift.
+pub type SupersedeKey<'a> = (LogSubject<'a>, Family);
 
 /// The unit of order: the deliveries of one notification for one subject, in whichever namespace they are stored.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -179,7 +170,7 @@ impl LaneKey {
 mod tests {
     use super::*;
     use relaybook_api::TransitionType;
-    use relaybook_api::delivery::Subject;
+    use relaybook_api::delivery::{Subject, SubjectKind};
     use relaybook_api::testing::spec;
 
     #[test]

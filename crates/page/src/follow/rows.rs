@@ -10,7 +10,7 @@ use relaybook_text::cut_chars;
 use relaybook_api::conditions::{Condition, ConditionStatus, DELIVERING, READY, get};
 use relaybook_api::notification::{Endpoint, NotificationLayer};
 use relaybook_api::pipeline::{ClusterStatus, EnvironmentStatus, TargetStatus};
-use relaybook_api::{Notification, Pipeline, Status, Time};
+use relaybook_api::{LogSubject, Notification, Pipeline, Status, Time};
 
 /// Maximum number of revisions that are kept of an environment.
 const REVISIONS: usize = 3;
@@ -155,8 +155,7 @@ impl From<Pipeline> for PipelineRow {
         let (namespace, name) = (pipeline.namespace().unwrap_or_default(), pipeline.name_any());
         let (spec, status) = (&pipeline.spec, pipeline.status.clone().unwrap_or_default());
         let dispatched = status.dispatched.clone().unwrap_or_default();
-        let sent: BTreeMap<&str, Time> =
-            dispatched.last_sent.iter().map(|last| (last.subject.as_str(), last.time)).collect();
+        let sent: Vec<_> = dispatched.last_sent.iter().map(|last| (LogSubject::parse(&last.subject), last.time)).collect();
         let environments: Vec<_> = spec
             .environments
             .iter()
@@ -218,7 +217,7 @@ pub(crate) fn revision(target: &TargetStatus) -> &str {
     if is_trying { &target.attempted_revision } else { &target.revision }
 }
 
-fn cell(name: &str, known: Option<&EnvironmentStatus>, sent: &BTreeMap<&str, Time>) -> Cell {
+fn cell(name: &str, known: Option<&EnvironmentStatus>, sent: &[(LogSubject<'_>, Time)]) -> Cell {
     let Some(known) = known else { return Cell { name: name.to_owned(), ..Cell::default() } };
     let worst = known.targets.iter().min_by_key(|target| target.status.badness());
     let mut revisions: Vec<String> = Vec::new();
@@ -230,9 +229,9 @@ fn cell(name: &str, known: Option<&EnvironmentStatus>, sent: &BTreeMap<&str, Tim
     let tried = known.targets.iter().map(|target| (&target.attempted_revision, false));
     // A revision that is tried by one target can run on another.
     let all = tried.chain(known.targets.iter().map(|target| (&target.revision, true)));
-    let prefix = format!("target/{name}/");
-    let own = format!("environment/{name}");
-    let about = sent.iter().filter(|(subject, _)| subject.starts_with(&prefix) || **subject == own);
+    let targets = format!("{name}/");
+    let is_target = |subject: &LogSubject<'_>| matches!(subject, LogSubject::Target(name) if name.starts_with(&targets));
+    let about = sent.iter().filter(|(subject, _)| is_target(subject) || *subject == LogSubject::Environment(name));
     Cell {
         name: name.to_owned(),
         status: worst.map(|target| target.status),

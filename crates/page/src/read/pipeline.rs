@@ -66,7 +66,8 @@ impl Reader<'_> {
         let targets: Vec<_> = infos
             .iter()
             .map(|info| {
-                let notified = sent.iter().find(|last| last.subject == info.subject).map(|last| last.time);
+                let subject = info.log_subject().to_string();
+                let notified = sent.iter().find(|last| last.subject == subject).map(|last| last.time);
                 (info.environment.clone(), info.name.clone(), observed(&pipeline, info).cloned(), notified)
             })
             .collect();

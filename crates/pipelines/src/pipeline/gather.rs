@@ -62,7 +62,7 @@ pub(super) fn gather(
     clusters.extend(reported(ctx, key, base, &planned, &selections, &clusters, &mut gathered.check_again));
     if base.spec.is_absent_before() {
         // A target that the status has goes on from there.
-        gathered.news.extend(planned.iter().map(|target| target.subject.clone()));
+        gathered.news.extend(planned.iter().map(|target| target.name.clone()));
     }
     let targets = planned.into_iter().map(read).collect::<Vec<_>>();
     let place = Place { namespace: &key.namespace, cross: options.cross_namespace_refs };
@@ -147,7 +147,7 @@ pub(super) fn recorded(base: &Pipeline) -> HashSet<&ClusterAppRef> {
 /// Returns the reading of a target: its observations since the last reconcile.
 fn read_target(ctx: &Context, key: &Follower, writes: &WriteTracker, target: &TargetInfo) -> Reading {
     let app = source(target);
-    let after = writes.after(&target.subject, &app);
+    let after = writes.after(&target.name, &app);
     ctx.caches.read(&app.seen_from(&key.namespace), after)
 }
 
@@ -176,7 +176,7 @@ fn generated(
     let (targets, news) = arrange(all, listed, gathered);
     let mut hasher = DefaultHasher::new();
     for target in &targets {
-        (&target.subject, source(target)).hash(&mut hasher);
+        (&target.name, source(target)).hash(&mut hasher);
     }
     declare(ctx, key, base, writes, &targets, hasher.finish(), &news);
     targets
@@ -200,8 +200,8 @@ pub(super) fn arrange(
         }
         for target in of.targets {
             if let Some(since) = target.news_since {
-                gathered.news.insert(target.info.subject.clone());
-                news.insert(target.info.subject.clone(), since);
+                gathered.news.insert(target.info.name.clone());
+                news.insert(target.info.name.clone(), since);
             }
             targets.push(target.info);
         }

@@ -317,7 +317,7 @@ impl World {
         self.declare(base, &targets, &news);
         self.is_refused = false;
         let read = |info: TargetInfo| {
-            let after = self.writes.after(&info.subject, &source(&info));
+            let after = self.writes.after(&info.name, &source(&info));
             let reading = self.reading(&info, after);
             (info, reading)
         };

@@ -10,7 +10,7 @@ use super::write::tracker::{Attempt, WriteTracker, processed, serial};
 use relaybook_api::pipeline::target::TargetInfo;
 use relaybook_api::pipeline::{Cursor, Dispatched};
 use relaybook_api::values::refs::AppRef;
-use relaybook_api::{Pipeline, PipelineSpec, PipelineStatus, Settled, State, Status, Time};
+use relaybook_api::{LogSubject, Pipeline, PipelineSpec, PipelineStatus, Settled, State, Status, Time};
 use relaybook_core::changelog::{Verdict, settle};
 use relaybook_core::observe::{Observation, reader};
 use relaybook_core::pipeline::hooks::Keys;
@@ -86,7 +86,6 @@ impl World {
             cluster: "c".into(),
             cluster_ref: None,
             app,
-            subject: format!("target/{name}"),
             name,
             ..TargetInfo::default()
         };
@@ -130,7 +129,7 @@ impl World {
     }
 
     fn reading(&self) -> Reading {
-        let after = self.writes.after(&self.target.subject, &source(&self.target));
+        let after = self.writes.after(&self.target.name, &source(&self.target));
         let now = self.said.last().map_or_else(|| relaybook_core::observe::observe(None, None), |(_, o)| o.clone());
         Reading {
             observations: self.said.iter().filter(|(seq, _)| *seq > after.max(self.forgotten)).cloned().collect(),
@@ -254,7 +253,7 @@ impl World {
         self.consumed.extend(
             log.changes
                 .iter()
-                .filter(|c| c.serial > from && c.subject == self.target.subject)
+                .filter(|c| c.serial > from && LogSubject::parse(&c.subject) == self.target.log_subject())
                 .map(|c| (c.from.clone(), c.to.clone(), c.coalesced)),
         );
         let cursors = vec![Cursor { serial: log.serial, ..Cursor::default() }];

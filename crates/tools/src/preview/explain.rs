@@ -13,9 +13,9 @@ use super::defaults::add_defaults;
 use super::laid::status_of;
 use super::{Egress, PreviewError};
 use relaybook_api::delivery::{Family, SubjectKind};
-use relaybook_api::pipeline::target::{PIPELINE, TargetInfo, promotion, targets_of};
+use relaybook_api::pipeline::target::{TargetInfo, targets_of};
 use relaybook_api::values::refs::ObjectName;
-use relaybook_api::{Notification, Pipeline, Status, Time, TransitionType};
+use relaybook_api::{LogSubject, Notification, Pipeline, Status, Time, TransitionType};
 use relaybook_core::promotion::policy::policy;
 use relaybook_settings::config::layers::{Folded, Layer, Source, fold, names, of_environment, of_target, of_whole_pipeline};
 use relaybook_settings::config::{Given, Global, Text, is_secret};
@@ -169,19 +169,19 @@ impl Whole<'_> {
         if target.is_some() {
             return groups;
         }
-        let about = |subject: String, is_about: fn(TransitionType) -> bool, own: &[Layer]| {
+        let about = |subject: LogSubject<'_>, is_about: fn(TransitionType) -> bool, own: &[Layer]| {
             let one = self.explained(own).filter(|one| one.reports(is_about))?;
-            Some(Explained { subjects: vec![subject], ..one })
+            Some(Explained { subjects: vec![subject.to_string()], ..one })
         };
         for (e, environment) in spec.environments.iter().enumerate() {
             let own = of_environment(spec, &namespace, name, e);
-            join(&mut groups, about(format!("environment/{}", environment.name), is_about_environments, &own));
+            join(&mut groups, about(LogSubject::Environment(&environment.name), is_about_environments, &own));
             if policy(spec, e).is_some() {
-                join(&mut groups, about(promotion(&environment.name), is_about_promotions, &own));
+                join(&mut groups, about(LogSubject::Promotion(&environment.name), is_about_promotions, &own));
             }
         }
         let own: Vec<Layer> = of_whole_pipeline(spec, &namespace, name).into_iter().collect();
-        join(&mut groups, about(PIPELINE.to_owned(), is_about_pipelines, &own));
+        join(&mut groups, about(LogSubject::Pipeline, is_about_pipelines, &own));
         groups
     }
 
@@ -292,7 +292,7 @@ impl Explained {
         let Some(dispatched) = pipeline.status.as_ref().and_then(|status| status.dispatched.as_ref()) else { return self };
         let cursor = dispatched.cursors.iter().find(|cursor| cursor.notification == self.notification);
         let last_sent = self.places().filter_map(|place| {
-            let is_same = |subject: &str| subject == place || subject.strip_prefix("target/") == Some(place);
+            let is_same = |subject: &str| subject == place || LogSubject::parse(subject) == LogSubject::Target(place);
             let last = dispatched.last_sent.iter().find(|last| is_same(&last.subject))?;
             Some((place.to_owned(), LastDelivery { time: last.time, notification: last.notification.clone() }))
         });

@@ -11,10 +11,10 @@ use crate::changelog::{
 };
 use crate::observe::Observation;
 use crate::reading::Reachability;
-use relaybook_api::pipeline::target::{PIPELINE, TargetInfo};
+use relaybook_api::pipeline::target::TargetInfo;
 use relaybook_api::pipeline::{ClusterStatus, EnvironmentStatus};
 use relaybook_api::values::refs::ClusterRef;
-use relaybook_api::{ChangeLog, PipelineStatus, Settled, State, Time};
+use relaybook_api::{ChangeLog, LogSubject, PipelineStatus, Settled, State, Time};
 
 use super::target::{Shown, Track, baseline_serial, previous, stable_part};
 use super::{ClusterReading, Gathered, Observed};
@@ -96,7 +96,7 @@ impl<'a> Groups<'a> {
         let away: BTreeSet<&ClusterRef> = away.map(|cluster| &cluster.cluster_ref).collect();
         let track = |((t, reading), before): (&'a Observed, _)| {
             let is_offline = t.cluster_ref.as_ref().is_some_and(|cluster| away.contains(cluster));
-            Track::new(t, before, reading, gathered.news.contains(&t.subject).then_some(serial)).offline(is_offline)
+            Track::new(t, before, reading, gathered.news.contains(&t.name).then_some(serial)).offline(is_offline)
         };
         let tracks: Vec<_> = gathered.targets.iter().zip(before).map(track).collect();
         let mut environments: Vec<Group<'a>> = Vec::new();
@@ -157,7 +157,7 @@ impl<'a> Groups<'a> {
         let parts = self.environments.iter().map(|g| Part { settled: g.settled.as_ref(), seen: g.decided });
         let of = GroupId { reader: &self.ruleset_id, members: &self.members };
         let verdict = settle_group(self.pipeline.as_ref(), group_state(parts), of, baseline_serial(log));
-        put(&mut self.pipeline, verdict, PIPELINE, log, now);
+        put(&mut self.pipeline, verdict, LogSubject::Pipeline, log, now);
     }
 
     /// Returns the resulting status.
@@ -204,7 +204,7 @@ impl Group<'_> {
         let of = GroupId { reader: &self.ruleset_id, members: &self.members };
         let verdict = settle_group(self.settled.as_ref(), state, of, baseline_serial(log));
         let arrives = arrives(&verdict);
-        put(&mut self.settled, verdict, &format!("environment/{}", self.name), log, now);
+        put(&mut self.settled, verdict, LogSubject::Environment(self.name), log, now);
         if let Some(settled) = self.settled.as_mut().filter(|_| arrives) {
             // The change that was just appended is the occasion for a promotion.
             settled.reached = log.serial;
@@ -213,7 +213,7 @@ impl Group<'_> {
 }
 
 /// Applies the verdict on a group.
-fn put(settled: &mut Option<Settled>, verdict: Verdict, subject: &str, log: &mut ChangeLog, now: Time) {
+fn put(settled: &mut Option<Settled>, verdict: Verdict, subject: LogSubject<'_>, log: &mut ChangeLog, now: Time) {
     match verdict {
         Verdict::Ignored => {}
         Verdict::Baseline(new) | Verdict::Noted(new) => *settled = Some(new),
@@ -237,8 +237,9 @@ fn group_ruleset_id(tracks: &[Track<'_>]) -> String {
 
 /// Returns a hash of the names of these targets.
 fn group_members(tracks: &[Track<'_>]) -> String {
-    let names: BTreeSet<&str> = tracks.iter().filter(|t| !t.has_left()).map(|t| t.target.subject.as_str()).collect();
-    let hash = names.into_iter().fold(Sha256::new(), |hash, name| hash.chain_update(format!("{name}\n")));
+    let tracks = tracks.iter().filter(|t| !t.has_left());
+    let names: BTreeSet<String> = tracks.map(|t| t.target.log_subject().to_string()).collect();
+    let hash = names.into_iter().fold(Sha256::new(), |hash, name| hash.chain_update(name + "\n"));
     hex::encode(hash.finalize())[..16].to_owned()
 }
 
@@ -267,7 +268,7 @@ pub fn apply_clusters(
         let (reason, message) =
             if reachable { ("", String::new()) } else { ("Unreachable", offline(cluster, *is_reported)) };
         let from = State { failed: !before.reachable, ..cluster_state(before.reachable, "", "") };
-        append(log, &cluster.subject(), now, from, cluster_state(reachable, reason, &message));
+        append(log, LogSubject::Cluster(&cluster.full_name()), now, from, cluster_state(reachable, reason, &message));
         Some(ClusterStatus { reachable, since: Some(now), ..before })
     };
     seen.iter().filter_map(updated).collect()
@@ -308,7 +309,6 @@ mod tests {
                     name: "web".into(),
                     revision_path: None,
                 },
-                subject: format!("target/{name}"),
                 name,
                 ..TargetInfo::default()
             }

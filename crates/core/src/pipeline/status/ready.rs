@@ -27,7 +27,7 @@ const NOTHING: &str = " selects nothing";
 const NOT_FOUND: &str = "TargetNotFound";
 
 /// Sets the message of each target whose object does not exist. The message names the missing object and gives a hint on similar objects.
-/// `similar`: the hints by subject.
+/// `similar`: the hints by the name of a target.
 pub fn name_missing(
     environments: &mut [EnvironmentStatus],
     before: &[EnvironmentStatus],
@@ -41,7 +41,7 @@ pub fn name_missing(
             let ours = environments.iter().filter(|e| e.name == target.environment);
             ours.flat_map(|e| &e.targets).find(is).map(|t| t.message.clone())
         };
-        let words = missing(target, similar.get(&target.subject).map(String::as_str));
+        let words = missing(target, similar.get(&target.name).map(String::as_str));
         // The message was shortened because the status was full. Free space alone is no reason for a write.
         let words = of(before).filter(|before| is_cut_of(before, &words)).unwrap_or(words);
         let ours = environments.iter_mut().filter(|e| e.name == target.environment);

@@ -66,8 +66,7 @@ impl World {
             let (kind, namespace, name) = key.clone();
             let full = format!("all/{namespace}/{kind}/{name}");
             let app = AppRef { api_version: "fleet.cattle.io/v1alpha1".into(), kind, name, revision_path: None };
-            let (environment, subject) = ("all".into(), format!("target/{full}"));
-            (key.clone(), TargetInfo { environment, namespace, app, subject, name: full, ..TargetInfo::default() })
+            (key.clone(), TargetInfo { environment: "all".into(), namespace, app, name: full, ..TargetInfo::default() })
         };
         let targets: Vec<_> = keys.into_iter().map(target).collect();
         let objects = targets.iter().map(|(key, _)| (key.clone(), ReadObject::nothing())).collect();
@@ -151,7 +150,8 @@ impl World {
         let applied = apply_all(&gathered, &self.status, true, &mut log, now);
         (self.status.environments, self.status.settled) = (applied.environments, applied.settled);
         for change in std::mem::take(&mut log.changes) {
-            let Some((key, _)) = self.targets.iter().find(|(_, target)| target.subject == change.subject) else { continue };
+            let LogSubject::Target(name) = LogSubject::parse(&change.subject) else { continue };
+            let (key, _) = self.targets.iter().find(|(_, target)| target.name == name).unwrap();
             let revision = change.to.revision.get(..6).unwrap_or(&change.to.revision);
             let named = transitions(&change).map(|of| format!("{} {revision}", of.as_str()).trim_end().to_owned());
             self.told.entry(key.clone()).or_default().extend(named);

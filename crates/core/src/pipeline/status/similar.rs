@@ -23,7 +23,7 @@ pub struct Place<'a> {
     pub cross: bool,
 }
 
-/// The known hints by the subject of a target: the missing object, and the text of the hint if there is one.
+/// The known hints by the name of a target: the missing object, and the text of the hint if there is one.
 #[derive(Debug, Default)]
 pub struct Similar(HashMap<String, (Application, Option<String>)>);
 
@@ -37,20 +37,19 @@ impl Similar {
     ) -> HashMap<String, String> {
         let missing = targets.iter().filter(|(_, reading)| is_missing(&reading.now)).take(MOST);
         let missing: HashMap<&str, Application> =
-            missing.map(|(t, _)| (t.subject.as_str(), source(t).seen_from(place.namespace))).collect();
-        self.0.retain(|subject, (app, _)| missing.get(subject.as_str()) == Some(app));
-        let new: Vec<(&str, Application)> =
-            missing.into_iter().filter(|(subject, _)| !self.0.contains_key(*subject)).collect();
+            missing.map(|(t, _)| (t.name.as_str(), source(t).seen_from(place.namespace))).collect();
+        self.0.retain(|name, (app, _)| missing.get(name.as_str()) == Some(app));
+        let new: Vec<(&str, Application)> = missing.into_iter().filter(|(name, _)| !self.0.contains_key(*name)).collect();
         // While a cache is being filled, its content is not known.
         let filling = |now: &Now| matches!(now, Now::Unknown { reason, .. } if reason.is_filling());
         if !new.is_empty() && !targets.iter().any(|(_, reading)| filling(&reading.now)) {
             let apps: Vec<Application> = new.iter().map(|(_, app)| app.clone()).collect();
-            for ((subject, app), alike) in new.into_iter().zip(find(&apps)) {
+            for ((name, app), alike) in new.into_iter().zip(find(&apps)) {
                 let words = words(&app, &alike, place);
-                self.0.insert(subject.to_owned(), (app, words));
+                self.0.insert(name.to_owned(), (app, words));
             }
         }
-        let known = self.0.iter().filter_map(|(subject, (_, words))| Some((subject.clone(), words.clone()?)));
+        let known = self.0.iter().filter_map(|(name, (_, words))| Some((name.clone(), words.clone()?)));
         known.collect()
     }
 }
@@ -82,8 +81,7 @@ mod tests {
         let app =
             AppRef { api_version: "apps/v1".into(), kind: "Deployment".into(), name: "web".into(), ..AppRef::default() };
         let name = format!("dev/c/{namespace}");
-        let subject = format!("target/{name}");
-        let target = TargetInfo { namespace: namespace.into(), app, name, subject, ..TargetInfo::default() };
+        let target = TargetInfo { namespace: namespace.into(), app, name, ..TargetInfo::default() };
         let now = Now::Known(Observation { status, ..Observation::default() });
         let reading = Reading {
             observations: vec![],

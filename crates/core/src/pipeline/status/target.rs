@@ -145,7 +145,7 @@ impl<'a> Track<'a> {
             Verdict::Ignored => return false,
             Verdict::Baseline(new) | Verdict::Noted(new) => self.settled = Some(new),
             Verdict::Changed { from, to, settled: new } => {
-                append(log, &self.target.subject, now, from, to);
+                append(log, self.target.log_subject(), now, from, to);
                 if let Some(change) = log.changes.last_mut() {
                     change.coalesced = std::mem::take(&mut self.lost);
                 }
@@ -301,7 +301,6 @@ mod tests {
             cluster: "c".into(),
             cluster_ref: None,
             app: AppRef { api_version: "apps/v1".into(), kind: "Deployment".into(), name: app.into(), revision_path: None },
-            subject: format!("target/{name}"),
             name,
             ..TargetInfo::default()
         }
@@ -368,7 +367,8 @@ mod tests {
         let after = status(take(&target, Some(&before), &known(&past[1], &past), &mut log, at(9)));
         let told: Vec<_> = log.changes.iter().map(|c| (c.from.status, c.to.status, c.coalesced)).collect();
         assert_eq!(told, [(Status::Current, Status::Failed, false), (Status::Failed, Status::Current, false)]);
-        assert_eq!((&log.changes[0].subject, log.changes[0].time), (&target.subject, at(9)));
+        let subject = target.log_subject().to_string();
+        assert_eq!((&log.changes[0].subject, log.changes[0].time), (&subject, at(9)));
         assert_eq!(after, before, "and the transition time is the same");
     }
 

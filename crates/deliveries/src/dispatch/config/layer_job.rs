@@ -8,8 +8,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::sources::{Compiled, Compiler, Site, Sources, Texts};
+use relaybook_api::LogSubject;
 use relaybook_api::notification::NotificationLayer;
-use relaybook_api::pipeline::target::{Entry, TargetInfo, promotion};
+use relaybook_api::pipeline::target::{Entry, TargetInfo};
 use relaybook_settings::config::EffectiveNotification;
 use relaybook_settings::config::layers::{ClusterGlobs, Layer, of_environment, of_target, of_whole_pipeline, own};
 use relaybook_settings::config::snapshot::Overridden;
@@ -121,21 +122,22 @@ fn steps(site: &Site, name: &str) -> Vec<Step> {
         while let Some(info) = targets.next_if(|info| info.environment_index == e) {
             let own: Vec<_> = own(spec, name, info, &mut globs).into_iter().map(std::ptr::from_ref).collect();
             if own.is_empty() {
-                others.push(info.subject.clone());
+                others.push(info.log_subject().to_string());
                 continue;
             }
             let is_shared = |(entry, layers, _): &&(Entry, Vec<_>, usize)| *entry == info.entry && *layers == own;
             if let Some((.., at)) = shared.iter().find(is_shared)
                 && let Some(Step::Target(_, subjects)) = steps.get_mut(*at)
             {
-                subjects.push(info.subject.clone());
+                subjects.push(info.log_subject().to_string());
                 continue;
             }
             shared.push((info.entry, own, steps.len()));
-            steps.push(Step::Target(Box::new(info.clone()), vec![info.subject.clone()]));
+            steps.push(Step::Target(Box::new(info.clone()), vec![info.log_subject().to_string()]));
         }
         if environment.notifications.iter().any(|layer| layer.name == name) {
-            others.extend([format!("environment/{}", environment.name), promotion(&environment.name)]);
+            let name = &environment.name;
+            others.extend([LogSubject::Environment(name), LogSubject::Promotion(name)].map(|subject| subject.to_string()));
             steps.push(Step::Environment(e, others));
         }
     }

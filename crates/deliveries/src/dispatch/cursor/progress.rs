@@ -6,7 +6,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::dispatch::derive::Derived;
-use crate::outbox::subject;
 use relaybook_api::pipeline::RunningTimer;
 use relaybook_api::{ChangeLog, DeliverySpec};
 
@@ -50,7 +49,7 @@ pub fn progress(derived: &Derived, lanes: &[Lane], log: &ChangeLog) -> Progress 
         let Some(limit) = lane.get(recorded).map(limit) else { continue };
         cursor = cursor.min(limit);
         for delivery in lane {
-            if let Some(taken) = taken.get_mut(&subject(delivery)) {
+            if let Some(taken) = taken.get_mut(&delivery.log_subject().to_string()) {
                 *taken = limit.min(*taken);
             }
         }
@@ -71,7 +70,7 @@ fn limit(spec: &DeliverySpec) -> i64 {
 fn timer(spec: &DeliverySpec) -> Option<RunningTimer> {
     Some(RunningTimer {
         notification: spec.notification.clone(),
-        subject: subject(spec),
+        subject: spec.log_subject().to_string(),
         serial: spec.serial,
         type_: spec.type_,
         due: spec.due?,

@@ -5,11 +5,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use relaybook_api::Pipeline;
 use relaybook_api::delivery::{AppObject, PipelineRef, Subject, SubjectKind, SubjectTarget};
-use relaybook_api::pipeline::target::{PIPELINE, promotion, targets_of};
+use relaybook_api::pipeline::target::targets_of;
 use relaybook_api::values::refs::ClusterRef;
-use relaybook_core::meaning::kind;
+use relaybook_api::{LogSubject, Pipeline};
 use relaybook_settings::trigger::Place;
 
 /// The subjects of one pipeline.
@@ -35,22 +34,21 @@ impl Subjects {
         let mut known: BTreeMap<String, About> = BTreeMap::new();
         for info in targets_of(of, cluster) {
             let place = Place::of(&info, &pipeline.namespace);
-            known.entry(info.subject.clone()).or_default().subject = info.as_subject();
-            let environment = format!("environment/{}", info.environment);
-            let promotions = promotion(&info.environment);
-            let whole = info.cluster_ref.as_ref().map(ClusterRef::subject);
-            for name in [info.subject, environment, promotions, PIPELINE.to_owned()].into_iter().chain(whole) {
-                let about = known.entry(name.clone()).or_default();
-                if kind(&name) != SubjectKind::Target {
-                    about.subject = Subject { cluster_ref: info.cluster_ref.clone(), ..named(&name, pipeline) };
-                }
+            let environment = &info.environment;
+            let groups = [LogSubject::Environment(environment), LogSubject::Promotion(environment), LogSubject::Pipeline];
+            let cluster = info.cluster_ref.as_ref().map(ClusterRef::full_name);
+            let cluster = cluster.iter().map(|name| LogSubject::Cluster(name));
+            for of in [info.log_subject()].into_iter().chain(groups).chain(cluster) {
+                let about = known.entry(of.to_string()).or_default();
+                about.subject = match of {
+                    LogSubject::Target(_) => info.as_subject(),
+                    LogSubject::Cluster(_) => Subject { cluster_ref: info.cluster_ref.clone(), ..named(of, pipeline) },
+                    _ => named(of, pipeline),
+                };
                 if !about.places.contains(&place) {
                     about.places.push(place.clone());
                 }
             }
-        }
-        for about in known.values_mut().filter(|about| about.subject.kind != SubjectKind::Cluster) {
-            about.subject.cluster_ref = None;
         }
         let known = known.into_iter().map(|(name, about)| (name, Arc::new(about))).collect();
         Self { pipeline: pipeline.clone(), known }
@@ -65,7 +63,7 @@ impl Subjects {
     #[must_use]
     pub fn get(&self, name: &str) -> Arc<About> {
         self.known.get(name).cloned().unwrap_or_else(|| {
-            let subject = named(name, &self.pipeline);
+            let subject = named(LogSubject::parse(name), &self.pipeline);
             let cluster = match &subject.target {
                 Some(target) => target.cluster.clone(),
                 None if subject.kind == SubjectKind::Cluster => subject.name.clone(),
@@ -79,22 +77,22 @@ impl Subjects {
 }
 
 /// Returns a subject with only the data that its name contains.
-fn named(name: &str, pipeline: &PipelineRef) -> Subject {
-    let kind = kind(name);
-    let short = name.split_once('/').map_or(name, |(_, short)| short);
-    match kind {
-        SubjectKind::Pipeline => Subject { kind, name: pipeline.name.clone(), ..Subject::default() },
-        SubjectKind::Cluster => Subject { kind, name: short.to_owned(), ..Subject::default() },
-        SubjectKind::Environment => {
-            Subject { kind, name: short.to_owned(), environment: short.to_owned(), ..Subject::default() }
+fn named(subject: LogSubject<'_>, pipeline: &PipelineRef) -> Subject {
+    let of = |kind, name: &str| Subject { kind, name: name.to_owned(), ..Subject::default() };
+    match subject {
+        LogSubject::Pipeline => of(SubjectKind::Pipeline, &pipeline.name),
+        LogSubject::Cluster(name) => of(SubjectKind::Cluster, name),
+        LogSubject::Environment(name) | LogSubject::Promotion(name) => {
+            Subject { environment: name.to_owned(), ..of(SubjectKind::Environment, name) }
         }
-        SubjectKind::Target => {
-            let mut parts = short.splitn(4, '/').map(str::to_owned);
+        LogSubject::Other(text) => named(LogSubject::Target(text.split_once('/').map_or(text, |(_, name)| name)), pipeline),
+        LogSubject::Target(name) => {
+            let mut parts = name.splitn(4, '/').map(str::to_owned);
             let mut part = || parts.next().unwrap_or_default();
             let (environment, cluster, namespace) = (part(), part(), part());
             let app = AppObject { name: part(), ..AppObject::default() };
             let target = SubjectTarget { namespace, cluster, cluster_ref: None, app, source: None };
-            Subject { kind, name: short.to_owned(), environment, cluster_ref: None, target: Some(target) }
+            Subject { environment, target: Some(target), ..of(SubjectKind::Target, name) }
         }
     }
 }

@@ -1,7 +1,6 @@
 //! Pipelines from the dispatcher's watch. The facts that deliveries need are put into the pipeline index.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::iter;
 use std::sync::Arc;
 
 use kube::ResourceExt as _;
@@ -17,10 +16,10 @@ use crate::outbox::send_gate::genuine::{History, Logged};
 use crate::outbox::send_gate::index::{Cursors, PersistedCursor};
 use crate::outbox::{PipelineFacts, Scope};
 use relaybook_api::delivery::PipelineRef;
-use relaybook_api::pipeline::target::{PIPELINE, TargetInfo, promotion, subjects, targets as targets_of_spec, targets_of};
+use relaybook_api::pipeline::target::{TargetInfo, subjects, targets as targets_of_spec, targets_of};
 use relaybook_api::pipeline::{Settled, TargetStatus};
 use relaybook_api::values::refs::ClusterRef;
-use relaybook_api::{Change, Pipeline};
+use relaybook_api::{Change, LogSubject, Pipeline};
 use relaybook_core::meaning::transitions;
 use relaybook_settings::render::names_commit;
 use relaybook_telemetry::metrics::Watch;
@@ -93,6 +92,7 @@ fn facts(pipeline: &Pipeline, cluster: &str) -> PipelineFacts {
     let since = since(pipeline, cluster, &settled);
     let cursors = status.and_then(|s| s.dispatched.as_ref()).into_iter().flat_map(|d| &d.cursors);
     let namespace = pipeline.namespace().unwrap_or_default();
+    let sourceless = targets_of(pipeline, cluster).into_iter().filter(|t| t.source.is_none());
     PipelineFacts {
         uid: pipeline.uid().unwrap_or_default(),
         layer_namespace: pipeline.spec.other_layer_namespace(&namespace).map(str::to_owned),
@@ -102,7 +102,7 @@ fn facts(pipeline: &Pipeline, cluster: &str) -> PipelineFacts {
         annotations: pipeline.annotations().clone().into(),
         subjects: subjects(pipeline, cluster).into_iter().map(|s| (s.clone(), since.get(&s).copied())).collect(),
         commitless: without_commit(settled).collect(),
-        sourceless: targets_of(pipeline, cluster).into_iter().filter(|t| t.source.is_none()).map(|t| t.subject).collect(),
+        sourceless: sourceless.map(|t| t.log_subject().to_string()).collect(),
         logged: status.is_some_and(|s| s.log.is_some()),
         cursors: cursors.map(|c| (c.notification.clone(), c.uid.clone())).collect(),
         not_recorded: not_recorded(pipeline),
@@ -123,8 +123,8 @@ pub(crate) fn commitless(pipeline: &Pipeline, cluster: &str) -> HashSet<String> 
 
 fn without_commit<'a>(settled: impl IntoIterator<Item = (String, &'a Settled)>) -> impl Iterator<Item = String> {
     let without = |settled: &Settled| !settled.revision.is_empty() && !names_commit(&settled.revision);
-    let all = settled.into_iter().filter(move |(subject, settled)| subject.starts_with("target/") && without(settled));
-    all.map(|(subject, _)| subject)
+    let settled = settled.into_iter().filter(move |(_, settled)| without(settled)).map(|(subject, _)| subject);
+    settled.filter(|subject| matches!(LogSubject::parse(subject), LogSubject::Target(_)))
 }
 
 /// Returns the subjects whose last deliveries are awaited, each as in the change log. Generated targets whose object is gone stay in the status
@@ -133,7 +133,7 @@ pub(crate) fn awaited(pipeline: &Pipeline, cluster: &str) -> Vec<String> {
     let environments = || pipeline.status.iter().flat_map(|status| &status.environments);
     let targets = || environments().flat_map(|environment| &environment.targets);
     let generated = targets().filter(|target| target.is_gone());
-    let generated = generated.filter_map(|target| Some(format!("target/{}", target.generated.as_ref()?.name)));
+    let generated = generated.filter_map(|target| Some(LogSubject::Target(&target.generated.as_ref()?.name).to_string()));
     if pipeline.spec.pipeline_set.is_none() {
         return generated.collect();
     }
@@ -148,8 +148,8 @@ pub(crate) fn awaited(pipeline: &Pipeline, cluster: &str) -> Vec<String> {
         });
         mine.any(|target| target.generated.is_none() && target.is_gone())
     };
-    let listed = targets_of_spec(&pipeline.spec, cluster).into_iter().filter(is_gone).map(|info| info.subject);
-    generated.chain(listed).collect()
+    let listed = targets_of_spec(&pipeline.spec, cluster).into_iter().filter(is_gone);
+    generated.chain(listed.map(|info| info.log_subject().to_string())).collect()
 }
 
 /// Returns, for each subject that was seen, the serial of the log when it was first seen.
@@ -160,26 +160,24 @@ fn since(pipeline: &Pipeline, cluster: &str, settled: &[(String, &Settled)]) -> 
     let seen: HashMap<_, _> = clusters.map(|c| (c.cluster_ref.seen_from(&namespace).full_name(), c.serial)).collect();
     for cluster in targets_of(pipeline, cluster).into_iter().filter_map(|info| info.cluster_ref) {
         let serial = seen.get(&cluster.seen_from(&namespace).full_name());
-        since.extend(serial.map(|serial| (cluster.subject(), *serial)));
+        since.extend(serial.map(|serial| (LogSubject::Cluster(&cluster.full_name()).to_string(), *serial)));
     }
-    since.extend(promotions(settled));
+    since.extend(promotions(pipeline));
     since
 }
 
 /// Returns, for each target, each environment, the promotions to it and the pipeline, the serial of the log when the last silent baseline
 /// was taken. A baseline of an environment ends no state of its promotions. Only another environment of the same name does.
 pub(crate) fn based(pipeline: &Pipeline, cluster: &str) -> HashMap<String, i64> {
-    let settled: Vec<_> = settled(pipeline, cluster).collect();
-    let replaced = settled.iter().map(|(subject, settled)| (subject.clone(), settled.based)).chain(promotions(&settled));
+    let based = settled(pipeline, cluster).map(|(subject, settled)| (subject, settled.based));
+    let replaced = based.chain(promotions(pipeline));
     replaced.filter(|(_, serial)| *serial > 0).collect()
 }
 
 /// Returns, for the promotions to each environment, the serial of the log when the environment was first seen.
-fn promotions(settled: &[(String, &Settled)]) -> impl Iterator<Item = (String, i64)> {
-    settled.iter().filter_map(|(subject, settled)| {
-        let environment = subject.strip_prefix("environment/")?;
-        Some((promotion(environment), settled.since))
-    })
+fn promotions(pipeline: &Pipeline) -> impl Iterator<Item = (String, i64)> {
+    let environments = pipeline.status.iter().flat_map(|status| &status.environments);
+    environments.filter_map(|e| Some((LogSubject::Promotion(&e.name).to_string(), e.settled.as_ref()?.since)))
 }
 
 /// Returns the last settled state of each target, of each environment, and of the pipeline.
@@ -200,12 +198,12 @@ fn settled<'a>(pipeline: &'a Pipeline, cluster: &str) -> impl Iterator<Item = (S
     let targets = targets_of(pipeline, cluster).into_iter().filter_map(|info| {
         let key = (&*info.environment, &*info.namespace, &*info.app.name, place(info.object_cluster.as_ref()));
         let settled = seen.get(&key)?.settled.as_ref()?;
-        Some((info.subject, settled))
+        Some((info.log_subject().to_string(), settled))
     });
     let targets: Vec<_> = targets.collect();
-    let groups = environments().map(|e| (format!("environment/{}", e.name), e.settled.as_ref()));
-    let all = groups.chain(iter::once((PIPELINE.to_owned(), status.and_then(|status| status.settled.as_ref()))));
-    targets.into_iter().chain(all.filter_map(|(subject, settled)| Some((subject, settled?))))
+    let groups = environments().map(|e| (LogSubject::Environment(&e.name).to_string(), e.settled.as_ref()));
+    let whole = status.map(|status| (LogSubject::Pipeline.to_string(), status.settled.as_ref()));
+    targets.into_iter().chain(groups.chain(whole).filter_map(|(subject, settled)| Some((subject, settled?))))
 }
 
 /// Returns the persisted cursors. `None`: they are not known.

@@ -8,7 +8,7 @@ use crate::outbox::{Figures, PipelineFacts};
 use relaybook_api::conditions::{Condition, ConditionStatus, DELIVERING, GLOBAL_CONFIG_VALID, READY, get, set};
 use relaybook_api::delivery::is_same_notification;
 use relaybook_api::notification::Summary;
-use relaybook_api::{NotificationStatus, Time};
+use relaybook_api::{LogSubject, NotificationStatus, Time};
 use relaybook_settings::config::{EffectiveNotification, Problem};
 
 /// The facts from which a status is computed.
@@ -192,7 +192,8 @@ fn readiness(known: &Known<'_>, old: &NotificationStatus) -> Verdict {
 fn idle_trigger(known: &Known<'_>) -> Option<(usize, String)> {
     let intake = known.effective.intake.as_ref().ok()?;
     let subjects = known.pipelines.iter().flat_map(|pipeline| pipeline.subjects.keys());
-    let environments: BTreeSet<&str> = subjects.filter_map(|subject| subject.strip_prefix("environment/")).collect();
+    let name = |subject| if let LogSubject::Environment(name) = LogSubject::parse(subject) { Some(name) } else { None };
+    let environments: BTreeSet<&str> = subjects.filter_map(|subject| name(subject)).collect();
     let trigger = intake.triggers.matching_nothing(&environments)?;
     let named: Vec<&str> = environments.iter().copied().take(NAMED).collect();
     let more = environments.len() - named.len();

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use relaybook_api::Time;
+use relaybook_api::{LogSubject, Time};
 
 /// Maximum length of a summary, in bytes.
 const LONGEST: usize = 512;
@@ -27,8 +27,8 @@ pub fn newest(sent: &BTreeMap<String, Sent>) -> Option<&Sent> {
 /// bytes are only counted.
 #[must_use]
 pub fn summary(sent: &BTreeMap<String, Sent>) -> String {
-    let mut targets: Vec<_> =
-        sent.iter().filter_map(|(subject, sent)| Some((subject.strip_prefix("target/")?, sent))).collect();
+    let target = |subject| if let LogSubject::Target(name) = LogSubject::parse(subject) { Some(name) } else { None };
+    let mut targets: Vec<_> = sent.iter().filter_map(|(subject, sent)| Some((target(subject)?, sent))).collect();
     targets.sort_by_key(|(name, sent)| (Reverse(sent.time), *name));
     let mut line = String::new();
     for (at, (name, Sent { time, notification })) in targets.iter().enumerate() {

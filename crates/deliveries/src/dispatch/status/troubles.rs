@@ -81,7 +81,7 @@ pub fn troubles(
         };
         let hint = applied.base.is_none().then(|| no_base(name, notifications));
         let mut wrong = |t: &TargetInfo| {
-            let (reason, message) = applied.of(&t.subject).and_then(|n| of(n).or_else(|| unfit(n, t)))?;
+            let (reason, message) = applied.of(&t.log_subject().to_string()).and_then(|n| of(n).or_else(|| unfit(n, t)))?;
             Some((reason, hint.iter().filter(|_| reason == INCOMPLETE).fold(message, |message, hint| message + hint)))
         };
         let each: Vec<_> = targets.iter().map(|t| (t, wrong(t))).collect();
@@ -130,7 +130,7 @@ mod tests {
     use relaybook_settings::config::Problem;
 
     fn target(name: &str) -> TargetInfo {
-        TargetInfo { name: name.into(), subject: format!("target/{name}"), environment: "e".into(), ..TargetInfo::default() }
+        TargetInfo { name: name.into(), environment: "e".into(), ..TargetInfo::default() }
     }
 
     fn broken() -> Arc<EffectiveNotification> {

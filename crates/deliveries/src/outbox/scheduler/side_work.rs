@@ -12,7 +12,6 @@ use crate::outbox::lane::redeliver::{noted, reopened, wanted};
 use crate::outbox::lane::supersede::{BOUND, Why, statuses, victims};
 use crate::outbox::lane::{Due, Place};
 use crate::outbox::record::{LaneKey, PIPELINE_LANE, Record, RecordId};
-use crate::outbox::send_gate::facts::subject;
 use crate::outbox::send_gate::genuine::Sight;
 use relaybook_api::{Age, Outcome, now, since_boot};
 
@@ -183,8 +182,8 @@ impl Engine {
         }
         let pipeline = self.lanes.get(&key.of_pipeline());
         let mut older = pipeline.into_iter().flat_map(|slot| slot.lane.iter()).take_while(|(at, _)| *at < place);
-        let about = subject(&head.spec);
-        older.any(|(_, record)| subject(&record.spec) == about)
+        let about = head.spec.log_subject();
+        older.any(|(_, record)| record.spec.log_subject() == about)
     }
 
     /// Returns the other lanes of the same notification and pipeline that keep the order.

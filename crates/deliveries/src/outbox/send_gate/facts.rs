@@ -4,9 +4,7 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-use relaybook_api::DeliverySpec;
-use relaybook_api::delivery::{Family, SubjectKind};
-use relaybook_api::pipeline::target::{PIPELINE, promotion};
+use relaybook_api::LogSubject;
 use relaybook_api::values::refs::ObjectName;
 use relaybook_settings::render::Texts;
 
@@ -80,19 +78,6 @@ pub struct PipelineFacts {
 impl PipelineFacts {
     /// Returns the subjects of the pipeline that are targets.
     pub fn targets(&self) -> impl Iterator<Item = &String> {
-        self.subjects.keys().filter(|subject| subject.starts_with("target/"))
-    }
-}
-
-/// Returns the name of the subject in the change log.
-#[must_use]
-pub fn subject(spec: &DeliverySpec) -> String {
-    match spec.subject.kind {
-        SubjectKind::Target => format!("target/{}", spec.subject.name),
-        SubjectKind::Cluster => format!("cluster/{}", spec.subject.name),
-        // A promotion is reported as a transition of its environment. In the log it is a subject of its own.
-        SubjectKind::Environment if spec.type_.family() == Family::Promotion => promotion(&spec.subject.name),
-        SubjectKind::Environment => format!("environment/{}", spec.subject.name),
-        SubjectKind::Pipeline => PIPELINE.to_owned(),
+        self.subjects.keys().filter(|subject| matches!(LogSubject::parse(subject), LogSubject::Target(_)))
     }
 }

@@ -6,10 +6,10 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::facts::{Cursors, PipelineFacts, subject};
+use super::facts::{Cursors, PipelineFacts};
 use crate::outbox::record::{PIPELINE_LANE, Record, name};
 use relaybook_api::delivery::Subject;
-use relaybook_api::{DeliverySpec, State, Time, TransitionType};
+use relaybook_api::{DeliverySpec, LogSubject, State, Time, TransitionType};
 
 /// What a pipeline's status contains about the Deliveries that were recorded for it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -121,7 +121,7 @@ pub fn judge(record: &Record, known: &Known, sight: Sight) -> Origin {
 pub fn is_in_its_lane(spec: &DeliverySpec) -> bool {
     let whole = spec.lane.strip_prefix(PIPELINE_LANE).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
     let place = if spec.due.is_some() { spec.order >= spec.serial } else { spec.order == spec.serial };
-    place && (whole || spec.lane == subject(spec))
+    place && (whole || LogSubject::parse(&spec.lane) == spec.log_subject())
 }
 
 /// Returns whether an earlier process recorded it, according to the pipeline's status. `is_passed`: whether the cursor has passed its

@@ -9,7 +9,6 @@ use std::sync::Arc;
 
 use super::decision::judge;
 pub use super::decision::{Gone, SendDecision};
-use super::facts::subject;
 pub use super::facts::{Cursors, PersistedCursor, PipelineFacts, Source};
 use super::genuine::{self, History};
 use crate::outbox::record::LaneKey;
@@ -152,7 +151,7 @@ impl PipelineIndex {
         let of = &spec.pipeline_ref;
         let is_watched = self.is_watched(&of.namespace);
         self.read(|k| {
-            let effective = k.effective(&of.uid, &of.namespace, &spec.notification, &subject(spec));
+            let effective = k.effective(&of.uid, &of.namespace, &spec.notification, &spec.log_subject().to_string());
             genuine::Known {
                 facts: k.pipelines.get(&of.uid).cloned(),
                 history: k.histories.get(&of.uid).cloned(),
@@ -269,7 +268,7 @@ impl PipelineIndex {
     #[must_use]
     pub fn effective(&self, spec: &DeliverySpec) -> Option<Arc<EffectiveNotification>> {
         let of = &spec.pipeline_ref;
-        self.read(|k| k.effective(&of.uid, &of.namespace, &spec.notification, &subject(spec)).cloned())
+        self.read(|k| k.effective(&of.uid, &of.namespace, &spec.notification, &spec.log_subject().to_string()).cloned())
     }
 
     /// Returns one notification, and its effective settings for each target of these pipelines that has it. Each comes with what the
@@ -302,7 +301,7 @@ impl PipelineIndex {
     /// Decides whether this delivery can be sent now.
     #[must_use]
     pub fn find(&self, spec: &DeliverySpec) -> SendDecision {
-        let (of, subject) = (&spec.pipeline_ref, subject(spec));
+        let (of, subject) = (&spec.pipeline_ref, spec.log_subject().to_string());
         let (complete, facts, notification, has_base, source) = self.read(|k| {
             let facts = k.pipelines.get(&of.uid).cloned();
             let notification = k.effective(&of.uid, &of.namespace, &spec.notification, &subject).cloned();

@@ -6,7 +6,6 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::ListParams;
 use kube::{Api, Client};
 
-use super::facts::subject;
 use super::index::{Gone, PipelineIndex, Source};
 use relaybook_api::delivery::GLOBAL;
 use relaybook_api::pipeline::target::subjects;
@@ -35,8 +34,7 @@ pub async fn is_gone(
             else {
                 return Ok(true);
             };
-            let subject = subject(spec);
-            Ok(what == Gone::Target && !subjects(&pipeline, cluster).contains(&subject))
+            Ok(what == Gone::Target && !subjects(&pipeline, cluster).contains(&spec.log_subject().to_string()))
         }
     }
 }

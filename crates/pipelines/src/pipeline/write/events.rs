@@ -1,8 +1,7 @@
 //! Pure: the Events about changes that `kubectl describe` shows, one for each transition.
 
 use relaybook_api::promotion::PromotionState;
-use relaybook_api::{Change, Status, TransitionType};
-use relaybook_core::changelog::PROMOTION;
+use relaybook_api::{Change, LogSubject, Status, TransitionType};
 use relaybook_core::meaning::transitions;
 use relaybook_runtime::report::events::ChangeEvent;
 
@@ -68,7 +67,8 @@ fn verb(change: &Change, type_: TransitionType) -> String {
 
 /// A promotion as the subject of a sentence.
 fn promoted(change: &Change, promotion: &PromotionState) -> String {
-    let environment = change.subject.strip_prefix(PROMOTION).unwrap_or(&change.subject);
+    let subject = LogSubject::parse(&change.subject);
+    let environment = if let LogSubject::Promotion(environment) = subject { environment } else { &change.subject };
     let PromotionState { name, from, .. } = promotion;
     format!("promotion {name} of {} from {from} to {environment}", named(&change.to.revision))
 }

@@ -27,7 +27,7 @@ const EVENT_EVERY: Duration = Duration::from_secs(10);
 const FIRST_RETRY: Duration = Duration::from_millis(500);
 const LAST_RETRY: Duration = Duration::from_mins(1);
 
-/// For each subject of a target: its object, and the sequence number up to which observations of the object were processed.
+/// For each target, by its name: its object, and the sequence number up to which observations of the object were processed.
 pub(crate) type Processed = HashMap<String, (Application, u64)>;
 
 /// Maximum number of writes with an unknown result that are remembered.
@@ -164,10 +164,10 @@ impl WriteTracker {
         let seq = if self.declared.is_none() { 0 } else { seq };
         for target in targets {
             let app = source(target);
-            let seq = news.get(&target.subject).copied().unwrap_or(seq);
-            let known = old.remove(&target.subject).or_else(|| left.remove(&target.subject));
+            let seq = news.get(&target.name).copied().unwrap_or(seq);
+            let known = old.remove(&target.name).or_else(|| left.remove(&target.name));
             let seq = known.filter(|(of, _)| *of == app).map_or(seq, |(_, processed)| processed);
-            self.processed.insert(target.subject.clone(), (app, seq));
+            self.processed.insert(target.name.clone(), (app, seq));
         }
         // While the status still has a target, it continues where it was if it comes back.
         old.retain(|_, (app, _)| is_recorded(&app.object));
@@ -246,8 +246,8 @@ impl WriteTracker {
 
     /// Notes that these observations are processed: either they are written, or they change nothing.
     pub fn settle(&mut self, processed: Processed) {
-        for (subject, (app, seq)) in processed {
-            let known = self.processed.get_mut(&subject).or_else(|| self.left.get_mut(&subject));
+        for (name, (app, seq)) in processed {
+            let known = self.processed.get_mut(&name).or_else(|| self.left.get_mut(&name));
             if let Some((of, known)) = known
                 && *of == app
             {
@@ -257,8 +257,8 @@ impl WriteTracker {
     }
 
     /// Returns the last processed sequence number of the observations of a target's object. It is `u64::MAX` for another object.
-    pub fn after(&self, subject: &str, app: &Application) -> u64 {
-        self.processed.get(subject).filter(|(of, _)| of == app).map_or(u64::MAX, |(_, seq)| *seq)
+    pub fn after(&self, target: &str, app: &Application) -> u64 {
+        self.processed.get(target).filter(|(of, _)| of == app).map_or(u64::MAX, |(_, seq)| *seq)
     }
 
     /// Returns how long the next write has to wait for its turn among those of its namespace.
@@ -313,7 +313,7 @@ pub(crate) fn serial(pipeline: &Pipeline) -> Option<i64> {
 /// Returns the sequence numbers up to which these readings reach. Readings from a cache that is still being filled are not processed.
 pub(crate) fn processed(observed: &[Observed]) -> Processed {
     let filled = observed.iter().filter(|(_, r)| !matches!(r.now, Now::Unknown { reason, .. } if reason.is_filling()));
-    filled.map(|(t, reading)| (t.subject.clone(), (source(t), reading.seq))).collect()
+    filled.map(|(t, reading)| (t.name.clone(), (source(t), reading.seq))).collect()
 }
 
 /// Returns the resource version of an object as a number. Resource versions of one kind can be compared as numbers
@@ -338,7 +338,7 @@ mod tests {
 
     fn target(app: &str) -> TargetInfo {
         let app = AppRef { name: app.into(), ..AppRef::default() };
-        TargetInfo { subject: "t".into(), app, ..TargetInfo::default() }
+        TargetInfo { name: "t".into(), app, ..TargetInfo::default() }
     }
 
     fn after(writes: &WriteTracker, app: &str) -> u64 {

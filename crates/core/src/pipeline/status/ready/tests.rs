@@ -13,18 +13,9 @@ fn at(second: i64) -> Time {
 
 fn target(namespace: &str) -> TargetInfo {
     let app = AppRef { api_version: "apps/v1".into(), kind: "Deployment".into(), name: "web".into(), revision_path: None };
-    let (name, subject) = (format!("prod/c/{namespace}"), format!("target/prod/c/{namespace}"));
     let (environment, cluster) = ("prod".to_owned(), "c".to_owned());
-    TargetInfo {
-        environment,
-        namespace: namespace.into(),
-        cluster,
-        cluster_ref: None,
-        app,
-        name,
-        subject,
-        ..TargetInfo::default()
-    }
+    let name = format!("prod/c/{namespace}");
+    TargetInfo { environment, namespace: namespace.into(), cluster, cluster_ref: None, app, name, ..TargetInfo::default() }
 }
 
 /// Returns a pipeline whose targets have these statuses. Targets that are `Unknown` have the reason `Forbidden`.
@@ -60,7 +51,7 @@ fn seen(statuses: &[Status], similar: &[(usize, &str)]) -> (PipelineStatus, Vec<
     let targets = observed.iter().map(|(t, _)| t).zip(statuses).map(shown).collect();
     let environments = vec![EnvironmentStatus { name: "prod".into(), targets, ..EnvironmentStatus::default() }];
     let mut status = PipelineStatus { environments, ..PipelineStatus::default() };
-    let similar = similar.iter().map(|(i, words)| (format!("target/prod/c/n{i}"), (*words).to_owned())).collect();
+    let similar = similar.iter().map(|(i, words)| (format!("prod/c/n{i}"), (*words).to_owned())).collect();
     name_missing(&mut status.environments, &[], &observed, &similar);
     set_ready_from_targets(&mut status, &Gathered::of(observed.clone()), Some(1), at(1));
     (status, observed)
@@ -95,7 +86,7 @@ fn the_ready_condition_names_missing_and_unobserved_targets() {
 #[test]
 fn a_message_that_was_cut_for_lack_of_room_stays_cut() {
     let (mut before, observed) = seen(&[Status::NotFound], &[(0, &"there is one in a place, ".repeat(9))]);
-    let similar = [("target/prod/c/n0".to_owned(), "there is one in a place, ".repeat(9))].into();
+    let similar = [("prod/c/n0".to_owned(), "there is one in a place, ".repeat(9))].into();
     let message = before.environments[0].targets[0].message.clone();
     before.environments[0].targets[0].message = cut(&message, 64).into_owned();
     let mut status = before.clone();

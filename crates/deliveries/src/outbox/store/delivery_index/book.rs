@@ -8,7 +8,6 @@ use std::sync::Arc;
 use super::Owner;
 use crate::outbox::lane::Place;
 use crate::outbox::record::{LaneKey, Record, RecordId};
-use crate::outbox::send_gate::facts::subject;
 use crate::outbox::store::figures::{Figures, Topic};
 use crate::outbox::store::pending_lanes::PendingLanes;
 use crate::outbox::store::retention_index::RetentionIndex;
@@ -49,7 +48,7 @@ pub(super) struct Book {
 impl Book {
     /// Records that a receiver responded with 2xx to this record.
     pub fn sent_at(&mut self, record: &Record, at: Time) {
-        let topic = Topic { subject: subject(&record.spec), notification: record.spec.notification.clone() };
+        let topic = Topic { subject: record.spec.log_subject().to_string(), notification: record.spec.notification.clone() };
         let known = self.sent.entry(record.spec.pipeline_ref.uid.clone()).or_default().entry(topic).or_insert(at);
         *known = at.max(*known);
     }
