@@ -12,8 +12,8 @@ use super::shared::Place;
 use super::shared::files::read;
 use super::shared::named;
 use super::shared::running::{Running, Settings, WithSettings};
-use relaybook_api::values::refs::{ConfigMapKey, ObjectName};
-use relaybook_api::{Notification, Pipeline, TransitionType};
+use relaybook_api::values::refs::ConfigMapKey;
+use relaybook_api::{Notification, ObjectName, Pipeline, TransitionType};
 use relaybook_settings::config::{Given, Global, Text};
 use relaybook_settings::render::SampleContext;
 use relaybook_tools::preview::{LayeredNotification, Manifests, Preview, PreviewError, live, post, previews};
@@ -147,7 +147,7 @@ async fn layered(
         return match notifications.first() {
             Some(notification) => Ok((vec![LayeredNotification::without_pipeline(&global, notification)], None)),
             None if global.get(&name).is_some() => Err(PreviewError::OnlyEverywhere(name).into()),
-            None => Err(PreviewError::NotFound(ObjectName { namespace: namespace.to_owned(), name }).into()),
+            None => Err(PreviewError::NotFound(ObjectName::new(namespace, name)).into()),
         };
     };
     let pipeline = live::pipeline(client, &of_pipeline(args, files, namespace)?, pipeline).await?;

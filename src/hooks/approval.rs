@@ -8,8 +8,7 @@ use serde::Deserialize;
 use super::directory::Waiting;
 use super::route::is_object_name;
 use relaybook_api::promotion::Phase;
-use relaybook_api::values::refs::ObjectName;
-use relaybook_api::{Promotion, Time};
+use relaybook_api::{ObjectName, Promotion, Time};
 
 /// Maximum number of seconds between the time in the body and now. It limits how long a captured request can be repeated.
 const VALID: i64 = 300;
@@ -162,7 +161,7 @@ mod tests {
     }
 
     fn pipeline() -> ObjectName {
-        ObjectName { namespace: "team-a".to_owned(), name: "podinfo".to_owned() }
+        ObjectName::new("team-a", "podinfo")
     }
 
     fn body() -> Value {

@@ -10,9 +10,8 @@ use kube::ResourceExt as _;
 
 pub(super) use super::seen::Waiting;
 use super::seen::{SecretHolder, SeenPipeline};
-use relaybook_api::notification::credentials::SecretName;
+use relaybook_api::ObjectName;
 use relaybook_api::promotion::Phase;
-use relaybook_api::values::refs::ObjectName;
 use relaybook_telemetry::metrics::Hook;
 
 /// A pipeline with at least one hook.
@@ -21,13 +20,13 @@ pub(super) struct Entry {
     /// Uid of the pipeline.
     pub uid: String,
     /// For each environment with an approval hook, the Secret with its keys.
-    pub approvals: BTreeMap<String, SecretName>,
+    pub approvals: BTreeMap<String, ObjectName>,
     /// For each environment in which a promotion waits for an approval, that promotion.
     pub waiting: BTreeMap<String, Waiting>,
     /// The names of the open promotions.
     pub open: BTreeSet<String>,
     /// The Secret of looks, if there is one.
-    looker: Option<SecretName>,
+    looker: Option<ObjectName>,
 }
 
 /// All pipelines with a hook.
@@ -42,7 +41,7 @@ impl Entry {
         let namespace = pipeline.namespace().unwrap_or_default();
         let secret = |of: Option<&SecretHolder>| {
             let name = of?.secret_ref.as_ref()?.name.clone();
-            Some(SecretName { namespace: namespace.clone(), name })
+            Some(ObjectName::new(&namespace, name))
         };
         let spec = &pipeline.spec;
         // Nothing is promoted to the first environment.
@@ -69,7 +68,7 @@ impl Entry {
 
     /// Returns the Secret whose keys can sign a request. It is one at most, so the work for a request is the same for each pipeline.
     /// `environment`: the one that an approval names. If it names none, the Secret must be the same for all environments.
-    pub fn signer(&self, hook: Hook, environment: Option<&str>) -> Option<&SecretName> {
+    pub fn signer(&self, hook: Hook, environment: Option<&str>) -> Option<&ObjectName> {
         match (hook, environment) {
             (Hook::Look, _) => self.looker.as_ref(),
             (Hook::Approval, Some(environment)) => self.approvals.get(environment),
@@ -89,9 +88,9 @@ fn is_ended(phase: &str) -> bool {
 impl Directory {
     /// Adds or replaces a pipeline. Returns whether the Secrets of hooks may have changed.
     pub fn put(&mut self, pipeline: &SeenPipeline) -> bool {
-        let Some(entry) = Entry::of(pipeline) else { return self.remove(&name(pipeline)) };
+        let Some(entry) = Entry::of(pipeline) else { return self.remove(&ObjectName::of(pipeline)) };
         let new = Arc::new(entry);
-        let old = self.pipelines.insert(name(pipeline), Arc::clone(&new));
+        let old = self.pipelines.insert(ObjectName::of(pipeline), Arc::clone(&new));
         old.is_none_or(|old| old.approvals != new.approvals || old.looker != new.looker)
     }
 
@@ -111,20 +110,15 @@ impl Directory {
     }
 
     /// Returns the pipelines that have this Secret.
-    pub fn using(&self, secret: &SecretName) -> Vec<ObjectName> {
+    pub fn using(&self, secret: &ObjectName) -> Vec<ObjectName> {
         let has = |entry: &Entry| entry.approvals.values().chain(&entry.looker).any(|of| of == secret);
         self.pipelines.iter().filter(|(_, entry)| has(entry)).map(|(name, _)| name.clone()).collect()
     }
 
     /// Returns the names of all Secrets.
-    pub fn secrets(&self) -> BTreeSet<SecretName> {
+    pub fn secrets(&self) -> BTreeSet<ObjectName> {
         self.pipelines.values().flat_map(|entry| entry.approvals.values().chain(&entry.looker)).cloned().collect()
     }
-}
-
-/// Returns the name of a pipeline.
-pub(super) fn name(pipeline: &SeenPipeline) -> ObjectName {
-    ObjectName { namespace: pipeline.namespace().unwrap_or_default(), name: pipeline.name_any() }
 }
 
 #[cfg(test)]
@@ -153,8 +147,8 @@ mod tests {
         serde_json::from_value(object).unwrap()
     }
 
-    fn secret(name: &str) -> SecretName {
-        SecretName { namespace: "team-a".to_owned(), name: name.to_owned() }
+    fn secret(name: &str) -> ObjectName {
+        ObjectName::new("team-a", name)
     }
 
     fn strategy(secret: &str) -> Value {
@@ -213,15 +207,15 @@ mod tests {
         let mut edited = pipeline("two", &json!({"promotion": strategy("a")}));
         edited.status = None;
         assert!(!directory.put(&edited), "the Secrets are the same");
-        assert!(directory.get(&name(&edited)).unwrap().open.is_empty());
+        assert!(directory.get(&ObjectName::of(&edited)).unwrap().open.is_empty());
         edited.spec.environments[2].promotion = serde_json::from_value(strategy("b")).unwrap();
         assert!(directory.put(&edited));
         directory.retain(Some("team-b"), &BTreeSet::new());
         assert_eq!(directory.secrets().len(), 3);
-        directory.retain(Some("team-a"), &[name(&edited)].into());
+        directory.retain(Some("team-a"), &[ObjectName::of(&edited)].into());
         assert_eq!(directory.secrets(), [secret("a"), secret("b")].into());
         directory.retain(None, &BTreeSet::new());
         assert_eq!(directory.secrets().len(), 0);
-        assert!(!directory.remove(&name(&edited)));
+        assert!(!directory.remove(&ObjectName::of(&edited)));
     }
 }

@@ -13,10 +13,9 @@ use kube::runtime::watcher::{self, Event};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::directory::name;
 use super::seen::SeenPipeline;
 use super::service::Service;
-use relaybook_api::values::refs::ObjectName;
+use relaybook_api::ObjectName;
 use relaybook_runtime::watch::{api_in, watch_by_term};
 use relaybook_telemetry::Metrics;
 use relaybook_telemetry::metrics::Watch;
@@ -87,7 +86,7 @@ fn absorb(service: &Service, lists: &mut Lists, scope: Scope, event: &Event<Seen
             false
         }
         Event::InitApply(pipeline) => {
-            lists.listing.entry(scope).or_default().insert(name(pipeline));
+            lists.listing.entry(scope).or_default().insert(ObjectName::of(pipeline));
             service.directory_mut().put(pipeline);
             false
         }
@@ -98,7 +97,7 @@ fn absorb(service: &Service, lists: &mut Lists, scope: Scope, event: &Event<Seen
             true
         }
         Event::Apply(pipeline) => service.directory_mut().put(pipeline),
-        Event::Delete(pipeline) => service.directory_mut().remove(&name(pipeline)),
+        Event::Delete(pipeline) => service.directory_mut().remove(&ObjectName::of(pipeline)),
     };
     if is_changed {
         service.secrets().set_wanted(|| service.directory().secrets());

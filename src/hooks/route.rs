@@ -3,7 +3,7 @@
 //! A path is compared as it was sent, and nothing in it is decoded. Names of Kubernetes objects need no escapes. So a proxy that decodes
 //! paths cannot make one hook into another one.
 
-use relaybook_api::values::refs::ObjectName;
+use relaybook_api::ObjectName;
 use relaybook_telemetry::metrics::Hook;
 
 /// Maximum length of a namespace, and of the name of a pipeline.
@@ -32,8 +32,7 @@ pub fn route(path: &str) -> Option<Route> {
     let (namespace, name) = (segments.next()?, segments.next()?);
     let is_known = segments.next().is_none() && !namespace.contains('.');
     let fits = |name: &str| name.len() <= LONGEST_NAME && is_object_name(name);
-    (is_known && fits(namespace) && fits(name))
-        .then(|| Route { hook, pipeline: ObjectName { namespace: namespace.to_owned(), name: name.to_owned() } })
+    (is_known && fits(namespace) && fits(name)).then(|| Route { hook, pipeline: ObjectName::new(namespace, name) })
 }
 
 /// Whether a text can be the name of an object. Such a text is safe in the URL of a call.

@@ -19,9 +19,7 @@ use super::follow;
 use super::limits::{Limits, Source};
 use super::route::Route;
 use super::{Answer, LONGEST_BODY};
-use relaybook_api::notification::credentials::SecretName;
-use relaybook_api::values::refs::ObjectName;
-use relaybook_api::{now, since_boot};
+use relaybook_api::{ObjectName, now, since_boot};
 use relaybook_egress::{SecretWatches, Secrets, Signed};
 use relaybook_runtime::fair::{Limits as Permitted, Permits};
 use relaybook_runtime::report::events::Events;
@@ -140,7 +138,7 @@ impl Service {
 
     /// Returns the pipeline and the Secret with one of whose keys the request is signed. The work depends on the request only: not on the
     /// pipeline that it names, and not on others.
-    fn verify(&self, route: &Route, headers: &HeaderMap, body: &[u8]) -> Option<(Arc<Entry>, SecretName)> {
+    fn verify(&self, route: &Route, headers: &HeaderMap, body: &[u8]) -> Option<(Arc<Entry>, ObjectName)> {
         let (purpose, environment) = match route.hook {
             Hook::Approval => (Signed::Approval, environment(body)),
             Hook::Look => (Signed::Look, None),
@@ -172,7 +170,7 @@ impl Service {
         answer
     }
 
-    async fn approve(&self, pipeline: &ObjectName, entry: &Entry, signer: &SecretName, body: &[u8]) -> Answer {
+    async fn approve(&self, pipeline: &ObjectName, entry: &Entry, signer: &ObjectName, body: &[u8]) -> Answer {
         let approval = match Approval::read(body, pipeline, now()) {
             Ok(approval) => approval,
             Err(why) => return Answer::Invalid(why.to_string()),
@@ -202,7 +200,7 @@ impl Service {
 
     /// Returns the pipelines whose hooks have this Secret.
     #[must_use]
-    pub fn using(&self, secret: &SecretName) -> Vec<ObjectName> {
+    pub fn using(&self, secret: &ObjectName) -> Vec<ObjectName> {
         self.directory().using(secret)
     }
 
@@ -269,7 +267,7 @@ mod tests {
         service.directory_mut().put(&pipeline("small", 2));
         assert_eq!(service.directory().secrets().len(), 32);
         assert_eq!(all(), expected);
-        service.directory_mut().remove(&crate::hooks::directory::name(&pipeline("large", 32)));
+        service.directory_mut().remove(&ObjectName::of(&pipeline("large", 32)));
         assert_eq!(all(), expected, "it is deleted");
     }
 }

@@ -15,8 +15,8 @@ use clap::Args;
 use ipnet::IpNet;
 use secrecy::SecretString;
 
+use relaybook_api::ObjectName;
 use relaybook_api::values::permalink::PageUrl;
-use relaybook_api::values::refs::ObjectName;
 use relaybook_api::values::shard::{SHARD_LABEL, Sharding};
 use relaybook_egress::{Collector, Policy, Proxy};
 use relaybook_pipelines::sets::Followed;
@@ -183,7 +183,7 @@ impl Options {
 
     /// Returns the ConfigMap with the global configuration.
     pub fn global(&self) -> ObjectName {
-        ObjectName { namespace: self.namespace.clone(), name: self.config_map.clone() }
+        ObjectName::new(&self.namespace, &self.config_map)
     }
 
     /// Returns the shard of this process, and all shards, which include it.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
 use std::process::{Command, Output, Stdio};
 
-use relaybook_api::values::refs::ObjectName;
+use relaybook_api::ObjectName;
 use relaybook_tools::lint::{File, Options, Source, lint};
 use serde_json::{Value, json};
 
@@ -213,7 +213,7 @@ fn controllers() -> Vec<Case> {
 fn options() -> Options {
     Options {
         namespace: "linted".to_owned(),
-        config_map: ObjectName { namespace: "relaybook-system".to_owned(), name: "relaybook-config".to_owned() },
+        config_map: ObjectName::new("relaybook-system", "relaybook-config"),
         cluster_name: "in-cluster".to_owned(),
         allow_http: false,
         cross_namespace_refs: true,

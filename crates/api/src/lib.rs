@@ -38,7 +38,7 @@ pub use pipeline_set::{PipelineSet, PipelineSetSpec, PipelineSetStatus};
 pub use promotion::{Promotion, PromotionSpec, PromotionStatus};
 pub use values::clock::{Age, now, since_boot};
 pub use values::duration::{duration, duration_text};
-pub use values::refs::{SecretKeyRef, SecretRef};
+pub use values::refs::{ObjectName, SecretKeyRef, SecretRef};
 pub use values::subject::LogSubject;
 
 /// The API group of all resources.

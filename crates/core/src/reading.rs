@@ -44,9 +44,6 @@ impl Follower {
     }
 }
 
-/// Namespace and name of an object.
-pub type ObjectPlace = (String, String);
-
 /// An application object, and the path at which its revision is read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Application {

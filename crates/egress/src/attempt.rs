@@ -8,9 +8,9 @@ use std::time::Duration;
 use http::StatusCode;
 
 use crate::addresses::rule::Rule;
-use relaybook_api::Time;
-use relaybook_api::notification::credentials::{SecretKey, SecretName};
+use relaybook_api::notification::credentials::SecretKey;
 use relaybook_api::values::refs::INBOUND;
+use relaybook_api::{ObjectName, Time};
 use relaybook_telemetry::metrics::AttemptClass;
 
 /// One request, or the reason why none was sent.
@@ -52,16 +52,16 @@ pub enum AttemptResult {
 pub enum NotSent {
     /// The watch has not reported yet whether the Secret exists.
     #[error("Secret {0} has not been read yet")]
-    SecretUnknown(SecretName),
+    SecretUnknown(ObjectName),
     /// Relaybook has no permission to read the Secret.
     #[error("Relaybook has no permission to read Secret {0}; grant it list and watch on this Secret")]
-    SecretUnreadable(SecretName),
+    SecretUnreadable(ObjectName),
     /// The Secret does not exist.
     #[error("Secret {0} does not exist")]
-    SecretMissing(SecretName),
+    SecretMissing(ObjectName),
     /// The type of the Secret reserves it for the keys of hooks.
     #[error("Secret {0} has the type {inbound}, which is only for the keys of hooks; use another Secret", inbound = INBOUND)]
-    SecretReserved(SecretName),
+    SecretReserved(ObjectName),
     /// The Secret has no such key.
     #[error("Secret {}/{} has no key {}", .0.namespace, .0.name, .0.key)]
     KeyMissing(SecretKey),

@@ -14,7 +14,7 @@ use ring::hmac::{HMAC_SHA256, Key, sign, verify};
 
 use super::secrets::Secrets;
 use super::secrets::contents::MAX_HOOK_KEYS;
-use relaybook_api::notification::credentials::SecretName;
+use relaybook_api::ObjectName;
 use relaybook_api::values::hook_keys::Unsigned;
 
 /// Precedes the body in the message that is signed for an approval. So a signature that was made for another purpose approves nothing.
@@ -53,14 +53,14 @@ struct Claims<'a> {
 impl Secrets {
     /// Returns why no request to a hook can be signed with the keys of a Secret: the same function by which requests are verified.
     #[must_use]
-    pub fn unsigned(&self, name: &SecretName) -> Option<Unsigned> {
+    pub fn unsigned(&self, name: &ObjectName) -> Option<Unsigned> {
         self.inbound(name).err()
     }
 
     /// Whether the request is signed with a key of the Secret. The work is the same for each request with the same body, also if there is no
     /// Secret.
     #[must_use]
-    pub fn is_signed(&self, signed: Signed, by: Option<&SecretName>, headers: &HeaderMap, body: &[u8]) -> bool {
+    pub fn is_signed(&self, signed: Signed, by: Option<&ObjectName>, headers: &HeaderMap, body: &[u8]) -> bool {
         let claims = Claims::read(signed, headers);
         let is_valid = claims.is_some();
         let claims = claims.unwrap_or_default();
@@ -158,8 +158,8 @@ mod tests {
 
     type Header = (&'static str, String);
 
-    fn name(name: &str) -> SecretName {
-        SecretName { namespace: "team-a".to_owned(), name: name.to_owned() }
+    fn name(name: &str) -> ObjectName {
+        ObjectName::new("team-a", name)
     }
 
     fn secrets() -> Secrets {

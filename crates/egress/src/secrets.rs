@@ -22,17 +22,17 @@ use crate::addresses::policy::Policy;
 use changes::{Announcements, Changes};
 use contents::Contents;
 use redact::Hidden;
-use relaybook_api::notification::credentials::{Needed, SecretKey, SecretName};
+use relaybook_api::notification::credentials::{Needed, SecretKey};
 use relaybook_api::values::hook_keys::Unsigned;
-use relaybook_api::{Time, now};
+use relaybook_api::{ObjectName, Time, now};
 
 /// The values of the Secrets that are watched. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Secrets {
-    slots: Arc<RwLock<HashMap<SecretName, Slot>>>,
+    slots: Arc<RwLock<HashMap<ObjectName, Slot>>>,
     changes: Announcements,
     /// When this process last saw a known value of each Secret change.
-    edits: Arc<RwLock<HashMap<SecretName, Time>>>,
+    edits: Arc<RwLock<HashMap<ObjectName, Time>>>,
     /// The state of a Secret that is not in `slots`.
     others: State,
 }
@@ -64,7 +64,7 @@ impl Secrets {
     /// Creates an instance with values that never change. All other Secrets do not exist. This is for tests and for runs without a cluster.
     #[must_use]
     pub fn fixed(values: impl IntoIterator<Item = (SecretKey, String)>) -> Self {
-        let mut data: HashMap<SecretName, BTreeMap<String, SecretSlice<u8>>> = HashMap::new();
+        let mut data: HashMap<ObjectName, BTreeMap<String, SecretSlice<u8>>> = HashMap::new();
         for (key, value) in values {
             data.entry(key.secret()).or_default().insert(key.key, value.into_bytes().into());
         }
@@ -105,19 +105,19 @@ impl Secrets {
     }
 
     /// Returns the contents of a Secret, if they are known.
-    pub(super) fn now(&self, name: &SecretName) -> Result<Arc<Contents>, NotSent> {
+    pub(super) fn now(&self, name: &ObjectName) -> Result<Arc<Contents>, NotSent> {
         let state = self.slot(name).map_or_else(|| self.others.clone(), |slot| slot.borrow().clone());
         state.contents(name)
     }
 
     /// Whether the watch of a Secret has reported its state. If Relaybook must not read the Secret, that is a state, too.
     #[must_use]
-    pub fn is_known(&self, name: &SecretName) -> bool {
+    pub fn is_known(&self, name: &ObjectName) -> bool {
         self.slot(name).map_or_else(|| self.others.is_known(), |slot| slot.borrow().is_known())
     }
 
     /// Returns the contents of a Secret with keys that can sign requests to hooks.
-    pub(super) fn inbound(&self, name: &SecretName) -> Result<Arc<Contents>, Unsigned> {
+    pub(super) fn inbound(&self, name: &ObjectName) -> Result<Arc<Contents>, Unsigned> {
         let state = self.slot(name).map_or_else(|| self.others.clone(), |slot| slot.borrow().clone());
         match state {
             State::Unknown => Err(Unsigned::Unknown),
@@ -131,7 +131,7 @@ impl Secrets {
     }
 
     /// Returns the contents of a Secret. If its watch has not reported yet, waits for the first report until the deadline.
-    pub(super) async fn read(&self, name: &SecretName, deadline: Instant) -> Result<Arc<Contents>, NotSent> {
+    pub(super) async fn read(&self, name: &ObjectName, deadline: Instant) -> Result<Arc<Contents>, NotSent> {
         let Some(slot) = self.slot(name) else { return self.others.contents(name) };
         let mut state = slot.subscribe();
         let known = tokio::time::timeout_at(deadline, state.wait_for(|s| !matches!(s, State::Unknown))).await;
@@ -142,19 +142,19 @@ impl Secrets {
     }
 
     /// Whether the contents of a Secret differ from those of an earlier read.
-    pub(super) fn differs(&self, name: &SecretName, then: &Arc<Contents>) -> bool {
+    pub(super) fn differs(&self, name: &ObjectName, then: &Arc<Contents>) -> bool {
         self.slot(name).is_some_and(|slot| !matches!(&*slot.borrow(), State::Present(now) if Arc::ptr_eq(now, then)))
     }
 
     /// Adds a Secret.
-    pub(super) fn add(&self, name: SecretName) -> Slot {
+    pub(super) fn add(&self, name: ObjectName) -> Slot {
         let slot = Slot::default();
         self.slots.write().insert(name, Arc::clone(&slot));
         slot
     }
 
     /// Removes a Secret.
-    pub(super) fn remove(&self, name: &SecretName) {
+    pub(super) fn remove(&self, name: &ObjectName) {
         self.slots.write().remove(name);
         self.edits.write().remove(name);
     }
@@ -165,7 +165,7 @@ impl Secrets {
     }
 
     /// Stores what a watch saw, and notifies the listeners if it changed.
-    pub(super) fn put(&self, name: &SecretName, slot: &Slot, seen: Option<Secret>) {
+    pub(super) fn put(&self, name: &ObjectName, slot: &Slot, seen: Option<Secret>) {
         let seen = seen.map(Contents::from);
         let mut edited = false;
         let news = slot.send_if_modified(|state| {
@@ -189,7 +189,7 @@ impl Secrets {
     }
 
     /// Stores that the API server denied the watch. A value that was read before is kept.
-    pub(super) fn put_unreadable(&self, name: &SecretName, slot: &Slot) {
+    pub(super) fn put_unreadable(&self, name: &ObjectName, slot: &Slot) {
         let news = slot.send_if_modified(|state| {
             let unknown = matches!(state, State::Unknown);
             if unknown {
@@ -202,7 +202,7 @@ impl Secrets {
         }
     }
 
-    fn slot(&self, name: &SecretName) -> Option<Slot> {
+    fn slot(&self, name: &ObjectName) -> Option<Slot> {
         self.slots.read().get(name).cloned()
     }
 }
@@ -213,7 +213,7 @@ impl State {
     }
 
     /// Returns the contents of a Secret that is used to send a request.
-    fn contents(&self, name: &SecretName) -> Result<Arc<Contents>, NotSent> {
+    fn contents(&self, name: &ObjectName) -> Result<Arc<Contents>, NotSent> {
         match self {
             Self::Unknown => Err(NotSent::SecretUnknown(name.clone())),
             Self::Unreadable => Err(NotSent::SecretUnreadable(name.clone())),

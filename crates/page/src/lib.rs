@@ -25,8 +25,8 @@ pub use access::seal::{Seal, SealError};
 pub use answer::{Answer, Asked, Content};
 pub use service::Page;
 
+use relaybook_api::ObjectName;
 use relaybook_api::values::permalink::PageUrl;
-use relaybook_api::values::refs::ObjectName;
 use relaybook_tools::preview::{Egress, TestSender};
 
 /// The settings of a page.

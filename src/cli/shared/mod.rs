@@ -13,7 +13,7 @@ use kube::Client;
 
 use crate::app::Access;
 use crate::options::values::{CLUSTER_NAME, CONFIG_MAP, NAMESPACE};
-use relaybook_api::values::refs::ObjectName;
+use relaybook_api::ObjectName;
 use relaybook_settings::config::Global;
 use relaybook_tools::preview::live;
 
@@ -56,7 +56,7 @@ pub(super) struct Installation {
 impl Installation {
     /// Returns the ConfigMap of the global configuration.
     pub(super) fn config_map(&self) -> ObjectName {
-        ObjectName { namespace: self.controller_namespace.clone(), name: self.config_map.clone() }
+        ObjectName::new(&self.controller_namespace, &self.config_map)
     }
 }
 

@@ -8,8 +8,8 @@ use serde::Serialize;
 
 use super::global;
 use crate::options::values::{CLUSTER_NAME, CONFIG_MAP, NAMESPACE};
+use relaybook_api::ObjectName;
 use relaybook_api::values::permalink::PageUrl;
-use relaybook_api::values::refs::ObjectName;
 use relaybook_runtime::published::{Installation, LookupError, NAME, find};
 use relaybook_settings::config::Global;
 use relaybook_tools::check;
@@ -163,7 +163,7 @@ impl Running {
 impl Settings {
     /// Returns the ConfigMap of the global configuration.
     pub(crate) fn config_map(&self) -> ObjectName {
-        ObjectName { namespace: self.controller_namespace.clone(), name: self.config_map.clone() }
+        ObjectName::new(&self.controller_namespace, &self.config_map)
     }
 
     /// Reads the global configuration. If it cannot be used, a message on stderr reports it, and the command continues without it.

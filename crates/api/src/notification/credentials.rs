@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use http::HeaderName;
 
-use crate::values::refs::ObjectName;
+use crate::ObjectName;
 
 /// Key of the user name in a Secret for HTTP Basic.
 pub const USERNAME: &str = "username";
@@ -35,9 +35,6 @@ pub enum AuthRef {
     },
 }
 
-/// A Secret.
-pub type SecretName = ObjectName;
-
 /// One key of a Secret. Shown as `namespace/name, key k`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SecretKey {
@@ -61,7 +58,7 @@ pub struct TlsRef {
     /// The CA certificates to trust.
     pub authorities: Authorities,
     /// The Secret with the client certificate to send.
-    pub client_certificate: Option<SecretName>,
+    pub client_certificate: Option<ObjectName>,
     /// Whether any server certificate is accepted.
     pub skip_verify: bool,
 }
@@ -86,17 +83,17 @@ pub enum Needed {
     /// Credentials of the request.
     Auth(AuthRef),
     /// The values of all keys. Each of them signs.
-    SigningKeys(SecretName),
+    SigningKeys(ObjectName),
     /// The value of a key: CA certificates in PEM.
     Authorities(SecretKey),
     /// A certificate and its private key.
-    ClientCertificate(SecretName),
+    ClientCertificate(ObjectName),
 }
 
 impl Needed {
     /// Returns the Secret.
     #[must_use]
-    pub fn secret(&self) -> SecretName {
+    pub fn secret(&self) -> ObjectName {
         match self {
             Self::Url(key) | Self::Authorities(key) => key.secret(),
             Self::Auth(auth) => auth.secret(),
@@ -108,9 +105,9 @@ impl Needed {
 impl AuthRef {
     /// Returns the Secret with these credentials.
     #[must_use]
-    pub fn secret(&self) -> SecretName {
+    pub fn secret(&self) -> ObjectName {
         match self {
-            Self::Basic { namespace, name } => SecretName { namespace: namespace.clone(), name: name.clone() },
+            Self::Basic { namespace, name } => ObjectName::new(namespace, name),
             Self::Token { secret, .. } => secret.secret(),
         }
     }
@@ -134,8 +131,8 @@ impl SecretKey {
 
     /// Returns the Secret that contains the key.
     #[must_use]
-    pub fn secret(&self) -> SecretName {
-        SecretName { namespace: self.namespace.clone(), name: self.name.clone() }
+    pub fn secret(&self) -> ObjectName {
+        ObjectName::new(&self.namespace, &self.name)
     }
 }
 

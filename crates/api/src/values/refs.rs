@@ -1,5 +1,6 @@
 //! References to other objects, and their display names.
 
+use kube_core::ResourceExt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -34,12 +35,26 @@ pub struct SecretKeyRef {
 }
 
 /// Namespace and name of an object. Shown as `namespace/name`.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ObjectName {
     /// Namespace.
     pub namespace: String,
     /// Name.
     pub name: String,
+}
+
+impl ObjectName {
+    /// Returns the name of an object in a namespace.
+    #[must_use]
+    pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
+        Self { namespace: namespace.into(), name: name.into() }
+    }
+
+    /// Returns the namespace and the name of this object. The namespace is empty if the object has none.
+    #[must_use]
+    pub fn of(object: &impl ResourceExt) -> Self {
+        Self::new(object.namespace().unwrap_or_default(), object.name_any())
+    }
 }
 
 impl std::fmt::Display for ObjectName {
@@ -63,7 +78,7 @@ impl ConfigMapKey {
     /// Returns the ConfigMap that contains the key.
     #[must_use]
     pub fn object(&self) -> ObjectName {
-        ObjectName { namespace: self.namespace.clone(), name: self.name.clone() }
+        ObjectName::new(&self.namespace, &self.name)
     }
 }
 

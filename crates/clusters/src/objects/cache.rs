@@ -6,6 +6,7 @@ use std::sync::Arc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use relaybook_api::ObjectName;
 use relaybook_api::values::kind::ObjectKind;
 use relaybook_api::values::refs::{ClusterAppRef, ClusterRef};
 use relaybook_core::observe::{Family, Observation, Relation, Traits};
@@ -40,9 +41,6 @@ pub(crate) struct CacheId {
     /// Number of the generation.
     pub generation: u64,
 }
-
-/// Namespace and name of an object.
-pub(crate) type ObjectName = relaybook_core::reading::ObjectPlace;
 
 /// State of a cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -265,10 +263,10 @@ fn equal_ignoring_text(a: &Observation, b: &Observation) -> bool {
 }
 
 pub(crate) fn name_of(object: &Application) -> ObjectName {
-    (object.object.namespace.clone(), object.object.name.clone())
+    ObjectName::new(&object.object.namespace, &object.object.name)
 }
 
-pub(crate) fn object_of(key: &CacheKey, (namespace, name): &ObjectName) -> Application {
+pub(crate) fn object_of(key: &CacheKey, ObjectName { namespace, name }: &ObjectName) -> Application {
     let object = ClusterAppRef {
         api_version: key.kind.api_version().to_owned(),
         kind: key.kind.kind().to_owned(),

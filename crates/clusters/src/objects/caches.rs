@@ -18,10 +18,11 @@ use super::store::{Declared, Store};
 use crate::Options;
 use crate::remote::registry::Remotes;
 use crate::remote::{Handle, Link, Remote};
+use relaybook_api::ObjectName;
 use relaybook_api::values::refs::ClusterRef;
 use relaybook_core::observe::Labels;
 use relaybook_core::reading::selection::{CheckIn, Selecting, Selection, Sources};
-use relaybook_core::reading::{Application, Follower, ObjectPlace, Reachability, Reading, SimilarObjects};
+use relaybook_core::reading::{Application, Follower, Reachability, Reading, SimilarObjects};
 use relaybook_telemetry::Metrics;
 
 /// Time that an unused watch continues to run, so that reverting an edit does not cause a new list.
@@ -208,7 +209,7 @@ impl Caches {
 
     /// Returns the objects of a selection: all that are `known`, by namespace and name, and some hundred others.
     #[must_use]
-    pub fn selected(&self, selection: &Arc<Selection>, known: &BTreeSet<(String, String)>) -> Selecting {
+    pub fn selected(&self, selection: &Arc<Selection>, known: &BTreeSet<ObjectName>) -> Selecting {
         self.shared.store().selected(selection, known)
     }
 
@@ -226,12 +227,12 @@ impl Caches {
 
     /// Returns when the agent of a `Cluster` of Fleet, by namespace and name, last reported. `None`: it never did.
     #[must_use]
-    pub fn check_in(&self, cluster: &ObjectPlace) -> Option<CheckIn> {
+    pub fn check_in(&self, cluster: &ObjectName) -> Option<CheckIn> {
         self.shared.store().check_in(cluster)
     }
 
     /// Wakes a pipeline with the next report of such an agent.
-    pub fn await_check_in(&self, cluster: &ObjectPlace, pipeline: &Follower) {
+    pub fn await_check_in(&self, cluster: &ObjectName, pipeline: &Follower) {
         self.shared.store().await_check_in(cluster, pipeline);
     }
 

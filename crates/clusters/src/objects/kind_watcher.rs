@@ -17,11 +17,12 @@ use kube::{Api, Client, Resource as _};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, timeout};
 
-use super::cache::{CacheId, ObjectName, Phase};
+use super::cache::{CacheId, Phase};
 use super::caches::Shared;
 use super::raw_object::Raw;
 use crate::error::ObserveError;
 use crate::remote::Link;
+use relaybook_api::ObjectName;
 use relaybook_api::values::refs::ClusterRef;
 use relaybook_core::observe::{EventOrigin, ReadObject, RevisionPath, Traits, see};
 use relaybook_core::reading::{Follower, Reason, readable};
@@ -331,8 +332,8 @@ impl KindWatcher {
 
     /// Records an object of an event, or its removal. Returns its name as the cache has it. Objects are parsed only here.
     async fn record(&self, object: Raw, origin: Option<EventOrigin>) -> Option<Arc<ObjectName>> {
-        let name = (object.meta().namespace.clone()?, object.meta().name.clone()?);
-        if name.0.len().max(name.1.len()) > MAX_NAME {
+        let name = ObjectName::new(object.meta().namespace.clone()?, object.meta().name.clone()?);
+        if name.namespace.len().max(name.name.len()) > MAX_NAME {
             return None;
         }
         let by = origin.unwrap_or(EventOrigin::Changed);

@@ -22,9 +22,9 @@ impl Store {
             }
         }
         for (kind, wanted) in kinds {
-            for ((namespace, name), _) in self.listed_of(&kind).filter(|(_, tracked)| exists(tracked)) {
+            for (name, _) in self.listed_of(&kind).filter(|(_, tracked)| exists(tracked)) {
                 for at in &wanted {
-                    found[*at].note(&objects[*at], namespace, name);
+                    found[*at].note(&objects[*at], &name.namespace, &name.name);
                 }
             }
         }
@@ -58,7 +58,7 @@ mod tests {
 
     use super::*;
     use crate::Scope;
-    use crate::objects::cache::CacheId;
+    use crate::objects::cache::{CacheId, name_of};
     use relaybook_api::values::refs::{ClusterAppRef, ClusterKind, ClusterRef};
     use relaybook_core::observe::{EventOrigin, Observation, ReadObject};
     use relaybook_core::reading::Follower;
@@ -91,7 +91,7 @@ mod tests {
                 let own = CacheKey { namespace: id.key.namespace.clone(), ..kind_of(app).unwrap() };
                 own == id.key && id.key.namespace.as_ref().is_none_or(|ns| *ns == app.object.namespace)
             });
-            let names: HashSet<_> = here.map(|app| (app.object.namespace.clone(), app.object.name.clone())).collect();
+            let names: HashSet<_> = here.map(name_of).collect();
             for name in &names {
                 let observation = Observation { status: Status::Current, ..Observation::default() };
                 store.record(id, name, ReadObject { observation, relation: None }, EventOrigin::Listed);

@@ -12,13 +12,13 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
-use super::cache::{Cache, CacheId, CacheKey, ObjectName, Phase, Tracked, name_of, not_synced};
+use super::cache::{Cache, CacheId, CacheKey, Phase, Tracked, name_of, not_synced};
 use crate::Scope;
 use check_in::CheckIns;
 use narrow::Narrow;
 use parents::Parents;
-use relaybook_api::Status;
 use relaybook_api::values::refs::ClusterRef;
+use relaybook_api::{ObjectName, Status};
 use relaybook_core::observe::observe;
 use relaybook_core::reading::is_same_cluster;
 use relaybook_core::reading::{Application, Follower, Now, Reading, Reason};
@@ -438,7 +438,7 @@ mod tests {
             let mut seen = HashSet::new();
             if let Some(obs) = says {
                 assert!(self.record(&id, "a", obs).is_empty(), "nobody is woken before the list has ended");
-                seen.insert(("ns".to_owned(), "a".to_owned()));
+                seen.insert(ObjectName::new("ns", "a"));
             }
             assert_eq!(self.store.listed(&id, &seen, false), [pipeline("p")]);
             id
@@ -446,7 +446,7 @@ mod tests {
 
         fn record(&mut self, id: &CacheId, name: &str, obs: Observation) -> Vec<Follower> {
             let seen = ReadObject { observation: obs, relation: None };
-            self.store.record(id, &("ns".to_owned(), name.to_owned()), seen, EventOrigin::Changed)
+            self.store.record(id, &ObjectName::new("ns", name), seen, EventOrigin::Changed)
         }
 
         fn said(&self, after: u64) -> Vec<String> {
@@ -591,7 +591,7 @@ mod tests {
     fn an_unreadable_object_exists_and_keeps_its_earlier_observations() {
         let mut bench = Bench::new(Scope::All);
         let id = bench.synced(Some(runs("1", "")));
-        let name = |name: &str| ("ns".to_owned(), name.to_owned());
+        let name = |name: &str| ObjectName::new("ns", name);
         assert_eq!(bench.store.unreadable(&id, &name("a")), [pipeline("p")]);
         assert_eq!(bench.store.unreadable(&id, &name("a")), []);
         let read = |bench: &Bench, name| bench.store.read(&app("K", "ns", name), 0);
@@ -616,7 +616,7 @@ mod tests {
         let parent = CancellationToken::new();
         let identify = |bench: &mut Bench, identity: &str| bench.store.identify(&cluster, identity, &parent);
         assert_eq!(identify(&mut bench, "one.x").len(), 0, "it was none before");
-        let name = ("ns".to_owned(), "a".to_owned());
+        let name = ObjectName::new("ns", "a");
         bench.record(&id, "a", runs("1", ""));
         bench.store.listed(&id, &[name.clone()].into(), true);
         assert_eq!(identify(&mut bench, "two.x").len(), 0, "the same under another address");

@@ -12,9 +12,8 @@ use crate::changelog::MAX_MESSAGE;
 use crate::promotion::policy::hook_secrets;
 use relaybook_api::conditions;
 use relaybook_api::conditions::{ConditionStatus, HOOKS_READY};
-use relaybook_api::notification::credentials::SecretName;
 use relaybook_api::values::hook_keys::Unsigned;
-use relaybook_api::{Pipeline, PipelineStatus, Time};
+use relaybook_api::{ObjectName, Pipeline, PipelineStatus, Time};
 
 /// What is known about the keys of a pipeline's hooks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,11 +32,11 @@ pub enum Keys {
 }
 
 /// Judges the keys of a pipeline's hooks. `problem`: why no request can be signed with a Secret.
-pub fn judge(pipeline: &Pipeline, problem: impl Fn(&SecretName) -> Option<Unsigned>) -> Keys {
+pub fn judge(pipeline: &Pipeline, problem: impl Fn(&ObjectName) -> Option<Unsigned>) -> Keys {
     let namespace = pipeline.namespace().unwrap_or_default();
     let (mut first, mut parts) = (None, Vec::new());
     for (name, uses) in hook_secrets(&pipeline.spec) {
-        let secret = SecretName { namespace: namespace.clone(), name };
+        let secret = ObjectName::new(&namespace, name);
         match problem(&secret) {
             None => {}
             Some(Unsigned::Unknown) => return Keys::Unknown,

@@ -16,8 +16,8 @@ use super::references;
 use super::status::refused::Refused;
 use super::status::written::Written;
 use crate::outbox::{Deliveries, PipelineFacts, WorkQueue};
+use relaybook_api::ObjectName;
 use relaybook_api::delivery::PipelineRef;
-use relaybook_api::values::refs::ObjectName;
 use relaybook_egress::{Policy, SecretWatches};
 use relaybook_runtime::Common;
 use relaybook_runtime::leader::Lease;
@@ -56,11 +56,11 @@ pub struct Given {
     pub config_map: ObjectName,
 }
 
-/// The objects of one watched namespace to reconcile again, by (namespace, name).
+/// The objects of one watched namespace to reconcile again.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Again {
-    pub pipelines: WorkQueue<(String, String)>,
-    pub notifications: WorkQueue<(String, String)>,
+    pub pipelines: WorkQueue<ObjectName>,
+    pub notifications: WorkQueue<ObjectName>,
 }
 
 /// The data that all parts of the dispatcher share.
@@ -174,7 +174,7 @@ impl Context {
 
     pub(super) fn wake_pipeline(&self, namespace: &str, name: &str) {
         if let Some(again) = self.again(namespace) {
-            again.pipelines.wake((namespace.to_owned(), name.to_owned()));
+            again.pipelines.wake(ObjectName::new(namespace, name));
         }
     }
 
@@ -189,7 +189,7 @@ impl Context {
 
     pub(super) fn wake_notification(&self, namespace: &str, name: &str) {
         if let Some(again) = self.again(namespace) {
-            again.notifications.wake((namespace.to_owned(), name.to_owned()));
+            again.notifications.wake(ObjectName::new(namespace, name));
         }
     }
 

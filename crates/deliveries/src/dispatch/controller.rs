@@ -273,7 +273,7 @@ async fn pass_on(ctx: Arc<Context>, mut notes: mpsc::Receiver<Note>, stop: Cance
     loop {
         tokio::select! {
             () = stop.cancelled() => return "the dispatcher's event forwarder",
-            Some((namespace, name)) = changed.next() => ctx.wake_notification(&namespace, &name),
+            Some(owner) = changed.next() => ctx.wake_notification(&owner.namespace, &owner.name),
             Some(of) = sent.next() => ctx.wake_pipeline(&of.namespace, &of.name),
             Some(note) = notes.recv() => warn(&ctx, &note),
         }

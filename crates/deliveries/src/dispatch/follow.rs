@@ -20,6 +20,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::Context;
+use relaybook_api::ObjectName;
 use relaybook_runtime::watch::{Deleted, api_in, watch_by_term};
 use relaybook_telemetry::metrics::Watch;
 
@@ -46,13 +47,13 @@ pub(super) trait Followed:
     fn sweep(ctx: &Context, namespace: Option<&str>, there: &[Arc<Self>]) -> impl Future<Output = ()> + Send;
 }
 
-/// Watches a resource in one namespace, or in all. `listed` receives a message after each list. `woken` yields (namespace, name) of each
-/// object to reconcile again. Returns the store, and the queue of objects to reconcile.
+/// Watches a resource in one namespace, or in all. `listed` receives a message after each list. `woken` yields each object to
+/// reconcile again. Returns the store, and the queue of objects to reconcile.
 pub(super) fn follow<K: Followed>(
     ctx: &Arc<Context>,
     namespace: Option<String>,
     listed: mpsc::Sender<Listed>,
-    woken: impl Stream<Item = (String, String)> + Send + 'static,
+    woken: impl Stream<Item = ObjectName> + Send + 'static,
     stop: &CancellationToken,
 ) -> (Store<K>, impl Stream<Item = Result<ObjectRef<K>, Infallible>> + Send + 'static) {
     let (reader, writer) = store::<K>();
@@ -73,7 +74,7 @@ pub(super) fn follow<K: Followed>(
             touched(&event, &reader)
         }
     });
-    let woken = woken.map(|(namespace, name)| ObjectRef::new(&name).within(&namespace));
+    let woken = woken.map(|object| ObjectRef::new(&object.name).within(&object.namespace));
     let queue = stream::select(absorbed.flat_map(stream::iter).boxed(), woken.boxed());
     (reader, queue.map(Ok).take_until(stop.clone().cancelled_owned()))
 }

@@ -31,7 +31,7 @@ use crate::outbox::{Applied, JournalError, ToRecord};
 use relaybook_api::delivery::PipelineRef;
 use relaybook_api::pipeline::target::{TargetInfo, targets_of};
 use relaybook_api::pipeline::{Cursor, NotReadyNotification};
-use relaybook_api::{ChangeLog, Pipeline, now, since_boot};
+use relaybook_api::{ChangeLog, ObjectName, Pipeline, now, since_boot};
 use relaybook_runtime::pace::SMALL_OBJECT;
 use relaybook_settings::config::EffectiveNotification;
 
@@ -343,7 +343,7 @@ impl Pass<'_> {
     fn clear_refusal(&self, name: &str) {
         let Self { of, ctx, .. } = self;
         if ctx.refused.clear(of, name) {
-            ctx.deliveries.delivery_index.changed.wake((of.namespace.clone(), name.to_owned()));
+            ctx.deliveries.delivery_index.changed.wake(ObjectName::new(&of.namespace, name));
         }
     }
 
@@ -373,7 +373,7 @@ impl Pass<'_> {
         if noted.refused {
             let text = format!("deliveries of pipeline {} cannot be recorded: {}", of.name, noted.detail);
             ctx.warn(of, name, uid, noted.reason.as_str(), "Record", &text);
-            ctx.deliveries.delivery_index.changed.wake((of.namespace.clone(), name.to_owned()));
+            ctx.deliveries.delivery_index.changed.wake(ObjectName::new(&of.namespace, name));
         }
     }
 

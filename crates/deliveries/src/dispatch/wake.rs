@@ -14,8 +14,8 @@ use super::Context;
 use super::config::budget::Next;
 use super::config::changed::{All, Changed};
 use crate::outbox::Scope;
-use relaybook_api::notification::credentials::SecretName;
-use relaybook_api::values::refs::{ConfigMapKey, ObjectName};
+use relaybook_api::ObjectName;
+use relaybook_api::values::refs::ConfigMapKey;
 use relaybook_settings::config::{EffectiveNotification, Sending};
 
 /// While there is much to compile, the watches are updated at most once in this interval.
@@ -23,10 +23,10 @@ const FOLLOW: Duration = Duration::from_millis(200);
 
 /// Queues everything that a change affects: statuses, pipelines and lanes.
 pub(super) async fn enqueue_affected(ctx: &Context, changed: Changed) {
-    for (namespace, name) in changed.statuses {
+    for ObjectName { namespace, name } in changed.statuses {
         ctx.wake_notification(&namespace, &name);
     }
-    for (namespace, name) in changed.notifications {
+    for ObjectName { namespace, name } in changed.notifications {
         wake_lanes_of(ctx, &namespace, &name).await;
         ctx.wake_notification(&namespace, &name);
     }
@@ -64,8 +64,8 @@ pub(super) fn wake_notifications_of(ctx: &Context, namespace: &str) {
     for name in ctx.deliveries.pipeline_index.names_in(namespace) {
         ctx.wake_notification(namespace, &name);
     }
-    for (other, name) in ctx.config.accepting(namespace) {
-        ctx.wake_notification(&other, &name);
+    for other in ctx.config.accepting(namespace) {
+        ctx.wake_notification(&other.namespace, &other.name);
     }
 }
 
@@ -90,7 +90,7 @@ pub(super) async fn follow_secrets(ctx: Arc<Context>, stop: CancellationToken) -
     "the dispatcher's Secret watches"
 }
 
-fn refers(notification: &EffectiveNotification, secret: &SecretName) -> bool {
+fn refers(notification: &EffectiveNotification, secret: &ObjectName) -> bool {
     notification.sending.as_ref().is_ok_and(|s| s.secrets().iter().any(|needed| needed.secret() == *secret))
 }
 

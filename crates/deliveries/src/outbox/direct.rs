@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use super::record::{Record, RecordId};
+use super::record::Record;
 use super::store::journal::JournalError;
-use relaybook_api::DeliverySpec;
+use relaybook_api::{DeliverySpec, ObjectName};
 
 /// How long a delivery can be without an object after it was offered. It is also the time within which a receiver must have answered its
 /// last request. So a pass of the dispatcher waits no longer than this for receivers.
@@ -52,7 +52,7 @@ struct Entry {
 
 /// The deliveries that are not recorded yet, with those who wait for that; cheap to clone.
 #[derive(Clone, Debug, Default)]
-pub struct Direct(Arc<Mutex<HashMap<RecordId, Entry>>>);
+pub struct Direct(Arc<Mutex<HashMap<ObjectName, Entry>>>);
 
 impl Direct {
     /// Returns how many deliveries are not recorded yet.
@@ -63,17 +63,17 @@ impl Direct {
 
     /// Returns whether a delivery is not recorded yet.
     #[must_use]
-    pub fn contains(&self, id: &RecordId) -> bool {
+    pub fn contains(&self, id: &ObjectName) -> bool {
         self.0.lock().contains_key(id)
     }
 
     /// Adds a delivery whose first write is awaited.
-    pub fn add(&self, id: &RecordId, answer: oneshot::Sender<Answer>) {
+    pub fn add(&self, id: &ObjectName, answer: oneshot::Sender<Answer>) {
         self.0.lock().insert(id.clone(), Entry { answer: Some(answer), failure: None });
     }
 
     /// Answers an offer of a delivery that is already being attempted: with the failure of its last write, or later, after its next write.
-    pub fn ask_again(&self, id: &RecordId, answer: oneshot::Sender<Answer>) {
+    pub fn ask_again(&self, id: &ObjectName, answer: oneshot::Sender<Answer>) {
         let mut entries = self.0.lock();
         let Some(entry) = entries.get_mut(id) else {
             let _ = answer.send(Answer::Recorded);
@@ -88,7 +88,7 @@ impl Direct {
     }
 
     /// Notes that a delivery is recorded, or that it never will be because nothing refers to it any more.
-    pub fn recorded(&self, id: &RecordId) {
+    pub fn recorded(&self, id: &ObjectName) {
         if let Some(answer) = self.0.lock().remove(id).and_then(|entry| entry.answer) {
             // The dispatcher may have ended its pass. Then its next pass finds the delivery.
             let _ = answer.send(Answer::Recorded);
@@ -96,7 +96,7 @@ impl Direct {
     }
 
     /// Notes that a write has failed and is repeated.
-    pub fn failed(&self, id: &RecordId, error: &JournalError) {
+    pub fn failed(&self, id: &ObjectName, error: &JournalError) {
         if let Some(entry) = self.0.lock().get_mut(id) {
             let (detail, is_refused) = (error.detail(), error.is_refused());
             if let Some(answer) = entry.answer.take() {
@@ -107,14 +107,14 @@ impl Direct {
     }
 
     /// Forgets that the last write has failed, because another one starts for this offer.
-    pub fn retried(&self, id: &RecordId, answer: oneshot::Sender<Answer>) {
+    pub fn retried(&self, id: &ObjectName, answer: oneshot::Sender<Answer>) {
         if let Some(entry) = self.0.lock().get_mut(id) {
             *entry = Entry { answer: Some(answer), failure: None };
         }
     }
 
     /// Forgets a delivery that was not attempted. The dispatcher records it first.
-    pub fn forget(&self, id: &RecordId) {
+    pub fn forget(&self, id: &ObjectName) {
         if let Some(answer) = self.0.lock().remove(id).and_then(|entry| entry.answer) {
             let _ = answer.send(Answer::Declined);
         }
@@ -154,8 +154,8 @@ mod properties;
 mod tests {
     use super::*;
 
-    fn id() -> RecordId {
-        RecordId { namespace: "team-a".into(), name: "d".into() }
+    fn id() -> ObjectName {
+        ObjectName::new("team-a", "d")
     }
 
     #[test]

@@ -34,8 +34,8 @@ pub use direct::Direct;
 use direct::{Answer, Offer};
 pub use lane::parked::{Park, Parked};
 use record::LaneKey;
-pub use record::{Record, RecordId};
-use relaybook_api::DeliverySpec;
+pub use record::Record;
+use relaybook_api::{DeliverySpec, ObjectName};
 pub use relaybook_settings::config::snapshot::{Applied, Based, EffectiveClusterWide, Layered, Overridden};
 pub use scheduler::work_queue::WorkQueue;
 pub use send_gate::index::{PipelineFacts, PipelineIndex};
@@ -124,7 +124,7 @@ struct Started {
 
 impl Started {
     /// Whether a source of events contains a Delivery.
-    fn contains(&self, source: usize, id: &RecordId) -> bool {
+    fn contains(&self, source: usize, id: &ObjectName) -> bool {
         self.sources.get(source).is_none_or(|of| of.as_ref().is_none_or(|namespace| *namespace == id.namespace))
     }
 }
@@ -196,7 +196,7 @@ impl Deliveries {
 
     /// Returns what will be the answer, if the delivery is being attempted in another namespace, where it is then recorded.
     fn attempted_elsewhere(&self, new: &New) -> Option<oneshot::Receiver<Answer>> {
-        let id = RecordId { namespace: new.elsewhere.clone()?, name: record::name(&new.spec) };
+        let id = ObjectName::new(new.elsewhere.clone()?, record::name(&new.spec));
         let (answer, answered) = oneshot::channel();
         self.direct.contains(&id).then(|| {
             self.direct.ask_again(&id, answer);
@@ -229,8 +229,7 @@ impl Deliveries {
             let other = other.filter(|other| *other != home);
             let name = record::name(&spec);
             let is_known = |namespace: &String| {
-                self.delivery_index
-                    .is_recorded(&spec.pipeline_ref.uid, &RecordId { namespace: namespace.clone(), name: name.clone() })
+                self.delivery_index.is_recorded(&spec.pipeline_ref.uid, &ObjectName::new(namespace, &name))
             };
             let known = is_known(&home) || other.as_ref().is_some_and(is_known);
             (!known).then(|| New {

@@ -5,22 +5,13 @@ use std::time::Duration;
 
 use relaybook_api::delivery::Family;
 pub use relaybook_api::delivery::{name, webhook_id};
-use relaybook_api::{Age, DeliverySpec, DeliveryStatus, LogSubject, Time, version};
-
-/// The namespace and the name under which a record is stored. They identify the record.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct RecordId {
-    /// Namespace of the object.
-    pub namespace: String,
-    /// Name of the object; see [`name`].
-    pub name: String,
-}
+use relaybook_api::{Age, DeliverySpec, DeliveryStatus, LogSubject, ObjectName, Time, version};
 
 /// A delivery. Until it is recorded, it has neither uid nor version.
 #[derive(Clone, Debug)]
 pub struct Record {
-    /// Namespace and name of the stored object.
-    pub id: RecordId,
+    /// Namespace and name of the stored object, which identify the record. For the name see [`name`].
+    pub id: ObjectName,
     /// Identity of the stored object. An object that is created again under the same name has a different uid. Empty if there is no object
     /// yet.
     pub uid: String,
@@ -55,7 +46,7 @@ impl Record {
     #[must_use]
     pub fn unrecorded(namespace: &str, spec: Arc<DeliverySpec>, now: Time, boot: Duration) -> Self {
         Self {
-            id: RecordId { namespace: namespace.to_owned(), name: name(&spec) },
+            id: ObjectName::new(namespace, name(&spec)),
             uid: String::new(),
             version: String::new(),
             recorded: now,
@@ -147,6 +138,12 @@ pub struct LaneKey {
 }
 
 impl LaneKey {
+    /// Returns the notification to which the lane belongs.
+    #[must_use]
+    pub fn owner(&self) -> ObjectName {
+        ObjectName::new(&self.namespace, &self.notification)
+    }
+
     /// Returns whether it is the lane of a redelivery, which is outside the order.
     #[must_use]
     pub fn is_again(&self) -> bool {

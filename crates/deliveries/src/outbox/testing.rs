@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
-use super::record::{Record, RecordId, name};
+use super::record::{Record, name};
 use relaybook_api::testing::spec;
-use relaybook_api::{Age, DeliveryStatus, Notification};
+use relaybook_api::{Age, DeliveryStatus, Notification, ObjectName};
 use relaybook_settings::config::{EffectiveNotification, Given, resolve};
 
 /// Returns a record of the same transition.
 pub(crate) fn record(serial: i64) -> Record {
     let spec = spec(serial);
     Record {
-        id: RecordId { namespace: "team-a".into(), name: name(&spec) },
+        id: ObjectName::new("team-a", name(&spec)),
         uid: format!("d{serial}"),
         version: "1".into(),
         recorded: spec.time,

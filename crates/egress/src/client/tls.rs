@@ -18,7 +18,8 @@ use super::proxy::Proxy;
 use super::trust::{Trust, Verifies};
 use crate::attempt::NotSent;
 use crate::secrets::contents::Contents;
-use relaybook_api::notification::credentials::{CERTIFICATE, PRIVATE_KEY, SecretKey, SecretName};
+use relaybook_api::ObjectName;
+use relaybook_api::notification::credentials::{CERTIFICATE, PRIVATE_KEY, SecretKey};
 use relaybook_runtime::certificates::Bundle;
 
 const NO_CERTIFICATE: &str = "contains no certificate in PEM format";
@@ -50,7 +51,7 @@ impl Tls {
     }
 
     /// Uses the client certificate of a Secret of type `kubernetes.io/tls`.
-    pub(crate) fn identify(&mut self, contents: &Contents, name: &SecretName) -> Result<(), NotSent> {
+    pub(crate) fn identify(&mut self, contents: &Contents, name: &ObjectName) -> Result<(), NotSent> {
         self.identity = Some(identity(contents, name)?);
         Ok(())
     }
@@ -130,7 +131,7 @@ fn certificates(pem: &str) -> impl Iterator<Item = CertificateDer<'static>> {
 }
 
 /// Returns the certificate and the private key of a Secret.
-pub(crate) fn identity(contents: &Contents, name: &SecretName) -> Result<SecretString, NotSent> {
+pub(crate) fn identity(contents: &Contents, name: &ObjectName) -> Result<SecretString, NotSent> {
     let key = |key| SecretKey::new(&name.namespace, &name.name, key);
     let pem = SecretString::from(format!("{}\n{}\n", contents.text(&key(CERTIFICATE))?, contents.text(&key(PRIVATE_KEY))?));
     match parsed(&pem) {
@@ -140,7 +141,7 @@ pub(crate) fn identity(contents: &Contents, name: &SecretName) -> Result<SecretS
 }
 
 /// Checks the same as [`identity`], and whether the private key belongs to the certificate. This check is too slow for each attempt.
-pub(crate) fn checked_identity(contents: &Contents, name: &SecretName) -> Result<(), NotSent> {
+pub(crate) fn checked_identity(contents: &Contents, name: &ObjectName) -> Result<(), NotSent> {
     let pem = identity(contents, name)?;
     let fits = parsed(&pem)
         .is_some_and(|(chain, key)| provider().and_then(|provider| CertifiedKey::from_der(chain, key, &provider)).is_ok());
@@ -183,7 +184,7 @@ mod tests {
 
     #[test]
     fn an_invalid_certificate_is_reported() {
-        let name = SecretName { namespace: "a".to_owned(), name: "tls".to_owned() };
+        let name = ObjectName::new("a", "tls");
         let contents = Contents::from(secret(&[("ca.crt", "junk"), ("tls.crt", "junk"), ("tls.key", "s3cr3t")]));
         let key = |key| SecretKey::new("a", "tls", key);
         for error in [
@@ -199,7 +200,7 @@ mod tests {
     #[test]
     fn a_key_of_another_certificate_is_reported() {
         crate::tests::provider();
-        let name = SecretName { namespace: "a".to_owned(), name: "tls".to_owned() };
+        let name = ObjectName::new("a", "tls");
         let made = || rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
         let (one, two) = (made(), made());
         let with = |key: &rcgen::KeyPair| {

@@ -18,9 +18,9 @@ use crate::client::proxy::Proxy;
 use crate::client::tls::Tls;
 use crate::secrets::contents::Contents;
 use crate::secrets::redact::Hidden;
-use relaybook_api::Time;
 use relaybook_api::notification::Method;
-use relaybook_api::notification::credentials::{AuthRef, PASSWORD, SecretKey, SecretName, TOKEN, USERNAME};
+use relaybook_api::notification::credentials::{AuthRef, PASSWORD, SecretKey, TOKEN, USERNAME};
+use relaybook_api::{ObjectName, Time};
 
 const WEBHOOK_ID: HeaderName = HeaderName::from_static("webhook-id");
 const WEBHOOK_TIMESTAMP: HeaderName = HeaderName::from_static("webhook-timestamp");
@@ -42,7 +42,7 @@ pub(crate) struct Prepared {
     pub(crate) tls: Tls,
     pub(crate) hidden: Hidden,
     /// The Secrets that were read for the request.
-    pub(crate) used: Vec<(SecretName, Arc<Contents>)>,
+    pub(crate) used: Vec<(ObjectName, Arc<Contents>)>,
 }
 
 /// Returns the URL in the value of a key, if the policy allows it, and adds it to `hidden`.
@@ -121,7 +121,7 @@ fn basic(contents: &Contents, namespace: &str, name: &str, hidden: &mut Hidden) 
 }
 
 /// Reads a password or a token for Git from a Secret, and the user name, if the Secret has one. Adds them to `hidden`.
-pub(crate) fn git(contents: &Contents, name: &SecretName, user: &str, hidden: &mut Hidden) -> Result<Credentials, NotSent> {
+pub(crate) fn git(contents: &Contents, name: &ObjectName, user: &str, hidden: &mut Hidden) -> Result<Credentials, NotSent> {
     let key = |key| SecretKey::new(&name.namespace, &name.name, key);
     let username = optional(contents, &key(USERNAME))?;
     let password = match optional(contents, &key(PASSWORD))? {

@@ -15,7 +15,8 @@ use crate::attempt::failure::NoAnswer;
 use crate::attempt::{Failure, NotSent};
 use crate::request::body::READ;
 use crate::secrets::redact::{Beginning, Hidden};
-use relaybook_api::notification::credentials::{SecretName, TlsRef};
+use relaybook_api::ObjectName;
+use relaybook_api::notification::credentials::TlsRef;
 
 /// One request whose whole answer is needed, with credentials by reference.
 #[derive(Clone)]
@@ -49,14 +50,14 @@ pub enum Login {
     /// HTTP Basic (RFC 7617), which Git uses. The password is the value of the key `password`, or else of the key `token`.
     Git {
         /// The Secret.
-        secret: SecretName,
+        secret: ObjectName,
         /// The user name, if the Secret has no key `username`.
         user: &'static str,
     },
     /// One header with the value of the key `token`.
     Token {
         /// The Secret.
-        secret: SecretName,
+        secret: ObjectName,
         /// The header.
         header: HeaderName,
         /// The word before the token, such as `Bearer`. Empty if there is none.

@@ -8,8 +8,9 @@ use http::{HeaderName, HeaderValue};
 use url::Url;
 
 use crate::secrets::redact::Hidden;
+use relaybook_api::ObjectName;
 use relaybook_api::notification::Method;
-use relaybook_api::notification::credentials::{AuthRef, SecretKey, SecretName, TlsRef};
+use relaybook_api::notification::credentials::{AuthRef, SecretKey, TlsRef};
 
 /// One rendered request, with credentials by reference.
 #[derive(Clone)]
@@ -31,7 +32,7 @@ pub struct Outgoing {
     /// Credentials to add.
     pub auth: Option<AuthRef>,
     /// The Secret with the signing keys.
-    pub signing: Option<SecretName>,
+    pub signing: Option<ObjectName>,
     /// The trusted CA certificates and the client certificate.
     pub tls: TlsRef,
     /// Timeout of the whole attempt: the wait for a Secret, name resolution, connection, request and answer.

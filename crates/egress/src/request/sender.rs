@@ -28,9 +28,9 @@ use crate::client::{ClientError, Clients};
 use crate::secrets::Secrets;
 use crate::secrets::contents::Contents;
 use crate::secrets::redact::{Beginning, Hidden, withheld};
-use relaybook_api::Time;
-use relaybook_api::notification::credentials::{Authorities, SecretName, TlsRef};
+use relaybook_api::notification::credentials::{Authorities, TlsRef};
 use relaybook_api::values::redirect::redirect_origin;
+use relaybook_api::{ObjectName, Time};
 use relaybook_telemetry::Metrics;
 
 /// How long a request waits for the first event of the watch of a Secret.
@@ -160,7 +160,7 @@ impl Sender {
         &self,
         wanted: &TlsRef,
         wait: Instant,
-        used: &mut Vec<(SecretName, Arc<Contents>)>,
+        used: &mut Vec<(ObjectName, Arc<Contents>)>,
     ) -> Result<Tls, NotSent> {
         let mut tls = Tls::default();
         match &wanted.authorities {
@@ -180,9 +180,9 @@ impl Sender {
     /// Reads a Secret and adds it to `used`.
     pub(super) async fn read_secret(
         &self,
-        name: SecretName,
+        name: ObjectName,
         wait: Instant,
-        used: &mut Vec<(SecretName, Arc<Contents>)>,
+        used: &mut Vec<(ObjectName, Arc<Contents>)>,
     ) -> Result<Arc<Contents>, NotSent> {
         let contents = self.secrets.read(&name, wait).await?;
         used.push((name, Arc::clone(&contents)));

@@ -6,7 +6,8 @@ use standardwebhooks::Webhook;
 use crate::attempt::NotSent;
 use crate::secrets::contents::Contents;
 use crate::secrets::redact::Hidden;
-use relaybook_api::notification::credentials::{SecretKey, SecretName};
+use relaybook_api::ObjectName;
+use relaybook_api::notification::credentials::SecretKey;
 
 pub(crate) const WEBHOOK_SIGNATURE: HeaderName = HeaderName::from_static("webhook-signature");
 
@@ -22,7 +23,7 @@ pub(crate) struct Signing(Vec<Webhook>);
 
 impl Signing {
     /// Reads all keys of a Secret, in the order of their names, so that every attempt has the same order.
-    pub(crate) fn read(contents: &Contents, name: &SecretName, hidden: &mut Hidden) -> Result<Self, NotSent> {
+    pub(crate) fn read(contents: &Contents, name: &ObjectName, hidden: &mut Hidden) -> Result<Self, NotSent> {
         let keys: Vec<_> = contents.keys().map(|key| SecretKey::new(&name.namespace, &name.name, key)).collect();
         let invalid = |key: &SecretKey, problem| NotSent::SecretInvalid { key: key.clone(), problem };
         match keys.get(MAX_KEYS) {
@@ -63,7 +64,7 @@ mod tests {
     use crate::secrets::tests::secret;
 
     fn signing(data: &[(&str, &str)]) -> Result<Signing, NotSent> {
-        let name = SecretName { namespace: "a".to_owned(), name: "hmac".to_owned() };
+        let name = ObjectName::new("a", "hmac");
         Signing::read(&Contents::from(secret(data)), &name, &mut Hidden::default())
     }
 

@@ -9,7 +9,7 @@ use std::sync::{Arc, Weak};
 
 use tokio::sync::Notify;
 
-use relaybook_api::notification::credentials::SecretName;
+use relaybook_api::ObjectName;
 
 /// The list of listeners, to which changes are announced.
 #[derive(Clone, Debug, Default)]
@@ -21,7 +21,7 @@ pub struct Changes(Arc<Pending>);
 
 #[derive(Debug, Default)]
 struct Pending {
-    names: Mutex<BTreeSet<SecretName>>,
+    names: Mutex<BTreeSet<ObjectName>>,
     notify: Notify,
 }
 
@@ -36,7 +36,7 @@ impl Announcements {
     }
 
     /// Announces that a Secret has changed.
-    pub(crate) fn announce(&self, name: &SecretName) {
+    pub(crate) fn announce(&self, name: &ObjectName) {
         for listener in self.0.lock().iter().filter_map(Weak::upgrade) {
             listener.names.lock().insert(name.clone());
             listener.notify.notify_one();
@@ -46,7 +46,7 @@ impl Announcements {
 
 impl Changes {
     /// Returns the next Secret that has changed. Waits without a timeout. If the wait is canceled, no name is lost.
-    pub async fn next(&mut self) -> SecretName {
+    pub async fn next(&mut self) -> ObjectName {
         loop {
             if let Some(name) = self.now() {
                 return name;
@@ -56,7 +56,7 @@ impl Changes {
     }
 
     /// Returns a Secret that has changed, if there is one.
-    pub fn now(&mut self) -> Option<SecretName> {
+    pub fn now(&mut self) -> Option<ObjectName> {
         self.0.names.lock().pop_first()
     }
 }
@@ -67,8 +67,8 @@ mod tests {
 
     use super::*;
 
-    fn name(number: usize) -> SecretName {
-        SecretName { namespace: "team-a".to_owned(), name: format!("s-{number:04}") }
+    fn name(number: usize) -> ObjectName {
+        ObjectName { namespace: "team-a".to_owned(), name: format!("s-{number:04}") }
     }
 
     #[tokio::test]

@@ -7,7 +7,7 @@ use kube::{Api, Client};
 use tokio::sync::watch::Receiver;
 
 use super::{Secrets, Slot};
-use relaybook_api::notification::credentials::SecretName;
+use relaybook_api::ObjectName;
 use relaybook_runtime::watch::{NamedWatches, Seen};
 use relaybook_telemetry::Metrics;
 use relaybook_telemetry::metrics::Watch;
@@ -32,8 +32,8 @@ impl SecretWatches {
     }
 
     /// Watches only these Secrets; see [`NamedWatches::set_wanted`].
-    pub fn set_wanted(&self, wanted: impl FnOnce() -> BTreeSet<SecretName>) {
-        let begin = |name: &SecretName| write_to_slot(name.clone(), self.secrets.add(name.clone()), self.secrets.clone());
+    pub fn set_wanted(&self, wanted: impl FnOnce() -> BTreeSet<ObjectName>) {
+        let begin = |name: &ObjectName| write_to_slot(name.clone(), self.secrets.add(name.clone()), self.secrets.clone());
         self.watches.set_wanted(wanted, begin, |name| self.secrets.remove(name));
     }
 
@@ -44,7 +44,7 @@ impl SecretWatches {
 }
 
 /// Writes the events of a watch to its slot. After an error the last value is kept.
-fn write_to_slot(name: SecretName, slot: Slot, secrets: Secrets) -> impl FnMut(Seen<Secret>) {
+fn write_to_slot(name: ObjectName, slot: Slot, secrets: Secrets) -> impl FnMut(Seen<Secret>) {
     move |seen| match seen {
         Seen::Begins => Secrets::forget_value(&slot),
         Seen::Object(secret) => secrets.put(&name, &slot, secret),
@@ -55,7 +55,7 @@ fn write_to_slot(name: SecretName, slot: Slot, secrets: Secrets) -> impl FnMut(S
 impl Secrets {
     /// Reads these Secrets once, with the permissions of a client. A Secret that does not exist stays missing, and the request that needs it
     /// reports this. The error names the Secret that could not be read.
-    pub async fn read_once(client: &Client, names: BTreeSet<SecretName>) -> Result<Self, (SecretName, kube::Error)> {
+    pub async fn read_once(client: &Client, names: BTreeSet<ObjectName>) -> Result<Self, (ObjectName, kube::Error)> {
         let secrets = Self::unknown();
         for name in names {
             let slot = secrets.add(name.clone());

@@ -14,7 +14,8 @@ use super::http2::{DATA, END_HEADERS, HEADERS, Http2, RST_STREAM, STATUS_200, of
 use super::tls::{authority, issued_for, trusting_ca};
 use super::*;
 use crate::request::timely::Timely;
-use relaybook_api::notification::credentials::{Authorities, SecretName};
+use relaybook_api::ObjectName;
+use relaybook_api::notification::credentials::Authorities;
 
 const MIB: usize = 1024 * 1024;
 
@@ -37,7 +38,7 @@ pub(super) fn of(server: &Receiver, path: &str) -> ForgeRequest {
     asking(format!("http://{}{path}", server.address))
 }
 
-pub(super) fn named() -> SecretName {
+pub(super) fn named() -> ObjectName {
     key("").secret()
 }
 

@@ -10,7 +10,8 @@ use rustls::{RootCertStore, ServerConfig, ServerConnection, StreamOwned};
 
 use super::exchange::asking;
 use super::*;
-use relaybook_api::notification::credentials::{Authorities, SecretName, TlsRef};
+use relaybook_api::ObjectName;
+use relaybook_api::notification::credentials::{Authorities, TlsRef};
 
 /// Starts a receiver with this certificate, and returns its address.
 pub(super) fn receiver(chain: Vec<CertificateDer<'static>>, key: &KeyPair) -> SocketAddr {
@@ -217,7 +218,7 @@ async fn a_client_certificate_is_sent_when_the_receiver_requests_it() {
     let (theirs, their_key) = issued(&ca);
     let tls = |name: Option<&str>| TlsRef {
         authorities: Authorities::Pem(ca.pem().into()),
-        client_certificate: name.map(|name| SecretName { namespace: "team-a".into(), name: name.into() }),
+        client_certificate: name.map(|name| ObjectName::new("team-a", name)),
         skip_verify: false,
     };
     let send = async |certificate: String, key: String, name| {
@@ -244,7 +245,7 @@ async fn invalid_certificates_that_were_not_checked_are_reported_when_used() {
     let (ours, _) = issued(&ca);
     let (_, another_key) = issued(&ca);
     let sender = with_secrets(&[("tls.crt", ours.pem()), ("tls.key", another_key.serialize_pem())]);
-    let name = SecretName { namespace: "team-a".into(), name: "tls".into() };
+    let name = ObjectName::new("team-a", "tls");
     let junk = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
     for tls in [trusting(Authorities::Pem(junk.into())), TlsRef { client_certificate: Some(name), ..TlsRef::default() }] {
         let attempt = sender.send(Outgoing { tls: tls.clone(), ..to_tls(address) }).await;

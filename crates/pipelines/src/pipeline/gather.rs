@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use super::Context;
 use super::write::tracker::WriteTracker;
-use relaybook_api::Pipeline;
 use relaybook_api::pipeline::Environment;
 use relaybook_api::pipeline::target::{Entry, TargetInfo, targets_of};
 use relaybook_api::values::refs::{ClusterAppRef, ClusterRef};
+use relaybook_api::{ObjectName, Pipeline};
 use relaybook_core::pipeline::generate;
 use relaybook_core::pipeline::generate::{AllGenerated, Found};
 use relaybook_core::pipeline::plan::{Planned, PlannedSelection, Refused, plan, unwatched_layers};
@@ -94,7 +94,7 @@ fn reported(
     limits.retain(|cluster, _| dialled.iter().all(|dialled| name(&dialled.cluster_ref) != name(cluster)));
     let known = base.status.as_ref().map(|status| status.clusters.as_slice()).unwrap_or_default();
     let read = |(cluster, limit): (&ClusterRef, Option<Duration>)| {
-        let place = (cluster.namespace.clone().unwrap_or_default(), cluster.name.clone());
+        let place = ObjectName::new(cluster.namespace.clone().unwrap_or_default(), &cluster.name);
         let before = known.iter().find(|known| known.cluster_ref == *cluster);
         let check = || check_in::reachability(before, ctx.caches.check_in(&place), limit);
         let (mut reachability, mut next) = check();

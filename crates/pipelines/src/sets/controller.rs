@@ -19,7 +19,7 @@ use super::index::{Absorbed, Index, Listing};
 use super::reconcile::{Changed, Memory, reconcile, warm};
 use super::{Context, Error};
 use relaybook_api::pipeline_set::SET;
-use relaybook_api::{Pipeline, PipelineSet};
+use relaybook_api::{ObjectName, Pipeline, PipelineSet};
 use relaybook_core::leader::bucket::Bucket;
 use relaybook_core::reading::Follower;
 use relaybook_runtime::leader::Lease;
@@ -313,7 +313,7 @@ impl Controller {
             memory.rests_until = Some(now + self.context.pace.spend(&key.namespace, writes * SMALL_OBJECT, now));
         }
         self.memories.insert(key.clone(), memory);
-        let place = |name| (key.namespace.clone(), name);
+        let place = |name: String| ObjectName::new(&key.namespace, name);
         let put = |(name, made)| self.index.put(place(name), key.name.clone(), made);
         let mut woken: Vec<Follower> = changed.written.into_iter().filter_map(put).collect();
         let find = |(name, made)| self.index.found(place(name), key.name.clone(), made);

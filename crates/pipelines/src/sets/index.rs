@@ -10,21 +10,18 @@ use kube::ResourceExt as _;
 use kube::runtime::watcher::Event;
 
 use super::made::Made;
-use relaybook_api::{Pipeline, PipelineSet, version};
+use relaybook_api::{ObjectName, Pipeline, PipelineSet, version};
 use relaybook_core::reading::Follower;
 
 /// Maximum number of deletions that are remembered.
 const DELETIONS: usize = 1024;
-
-/// Namespace and name of an object.
-type Place = (String, String);
 
 /// The list in progress of one watch.
 #[derive(Debug, Default)]
 pub(super) struct Listing {
     /// The watched namespace. `None`: all.
     namespace: Option<String>,
-    names: HashSet<Place>,
+    names: HashSet<ObjectName>,
 }
 
 impl Listing {
@@ -41,7 +38,7 @@ impl Listing {
     fn end(&mut self) -> impl Fn(&str, &str) -> bool + use<> {
         let (namespace, names) = (self.namespace.clone(), std::mem::take(&mut self.names));
         move |of: &str, name: &str| {
-            namespace.as_ref().is_some_and(|namespace| *namespace != of) || names.contains(&(of.to_owned(), name.to_owned()))
+            namespace.as_ref().is_some_and(|namespace| *namespace != of) || names.contains(&ObjectName::new(of, name))
         }
     }
 }
@@ -62,7 +59,7 @@ pub(super) struct Absorbed {
 pub(super) struct Index {
     sets: HashMap<Follower, Arc<PipelineSet>>,
     /// The pipelines of sets, and the set of each.
-    made: BTreeMap<Place, (String, Made)>,
+    made: BTreeMap<ObjectName, (String, Made)>,
     /// Uids of pipelines that were deleted. An answer that arrives afterwards is dropped.
     deleted: VecDeque<String>,
 }
@@ -78,9 +75,9 @@ impl Index {
 
     /// Returns the pipelines of a set, by name.
     pub(super) fn made(&self, key: &Follower) -> BTreeMap<String, Made> {
-        let here = self.made.range((key.namespace.clone(), String::new())..);
-        let here = here.take_while(|(place, _)| place.0 == key.namespace).filter(|(_, (set, _))| *set == key.name);
-        here.map(|((_, name), (_, made))| (name.clone(), made.clone())).collect()
+        let here = self.made.range(ObjectName::new(&key.namespace, "")..);
+        let here = here.take_while(|(place, _)| place.namespace == key.namespace).filter(|(_, (set, _))| *set == key.name);
+        here.map(|(place, (_, made))| (place.name.clone(), made.clone())).collect()
     }
 
     /// Applies an event of a set. A change of its status alone wakes nobody.
@@ -90,7 +87,7 @@ impl Index {
             Event::Init => listing.names.clear(),
             Event::Apply(set) | Event::InitApply(set) => {
                 let key = key_of(&set);
-                listing.names.insert((key.namespace.clone(), key.name.clone()));
+                listing.names.insert(ObjectName::new(&key.namespace, &key.name));
                 let identity = |set: &PipelineSet| (set.metadata.uid.clone(), set.metadata.generation);
                 let known = self.sets.get(&key);
                 if known.is_none_or(|known| identity(known) != identity(&set)) {
@@ -120,18 +117,18 @@ impl Index {
         match event {
             Event::Init => listing.names.clear(),
             Event::Apply(pipeline) | Event::InitApply(pipeline) => {
-                let place = place_of(&pipeline);
+                let place = ObjectName::of(&pipeline);
                 listing.names.insert(place.clone());
                 absorbed.wake.extend(match Made::of(&pipeline) {
                     Some((set, made)) => self.found(place, set, made),
                     None => self.remove(&place),
                 });
             }
-            Event::Delete(pipeline) => absorbed.wake.extend(self.remove(&place_of(&pipeline))),
+            Event::Delete(pipeline) => absorbed.wake.extend(self.remove(&ObjectName::of(&pipeline))),
             Event::InitDone => {
                 let is_there = listing.end();
-                let gone = self.made.keys().filter(|place| !is_there(&place.0, &place.1));
-                let gone: Vec<Place> = gone.cloned().collect();
+                let gone = self.made.keys().filter(|place| !is_there(&place.namespace, &place.name));
+                let gone: Vec<ObjectName> = gone.cloned().collect();
                 absorbed.wake.extend(gone.iter().filter_map(|place| self.remove(place)));
                 absorbed.is_listed = true;
             }
@@ -140,31 +137,31 @@ impl Index {
     }
 
     /// Stores a pipeline of a set that exists now. One whose label was removed looked as if it was deleted.
-    pub(super) fn found(&mut self, place: Place, set: String, made: Made) -> Option<Follower> {
+    pub(super) fn found(&mut self, place: ObjectName, set: String, made: Made) -> Option<Follower> {
         self.deleted.retain(|uid| *uid != made.uid);
         self.put(place, set, made)
     }
 
     /// Stores a pipeline of a set, unless a newer one is known. Returns the set if it must be reconciled.
-    pub(super) fn put(&mut self, place: Place, set: String, made: Made) -> Option<Follower> {
+    pub(super) fn put(&mut self, place: ObjectName, set: String, made: Made) -> Option<Follower> {
         let known = self.made.get(&place);
         let is_newer = |known: &Made| known.uid == made.uid && version(Some(&known.version)) > version(Some(&made.version));
         if known.is_some_and(|(_, known)| is_newer(known)) || self.deleted.contains(&made.uid) {
             return None;
         }
         let is_changed = known.is_none_or(|(of, known)| *of != set || !known.is_like(&made));
-        let key = Follower::set(&place.0, &set);
+        let key = Follower::set(&place.namespace, &set);
         self.made.insert(place, (set, made));
         is_changed.then_some(key)
     }
 
-    fn remove(&mut self, place: &Place) -> Option<Follower> {
+    fn remove(&mut self, place: &ObjectName) -> Option<Follower> {
         let (set, made) = self.made.remove(place)?;
         self.deleted.push_back(made.uid);
         if self.deleted.len() > DELETIONS {
             self.deleted.pop_front();
         }
-        Some(Follower::set(&place.0, set))
+        Some(Follower::set(&place.namespace, set))
     }
 
     /// Stores a set with the status that was just written, unless the watch has delivered a newer one.
@@ -183,10 +180,6 @@ fn is_older(one: &PipelineSet, other: &PipelineSet) -> bool {
 
 fn key_of(set: &PipelineSet) -> Follower {
     Follower::set(set.namespace().unwrap_or_default(), set.name_any())
-}
-
-fn place_of(pipeline: &Pipeline) -> Place {
-    (pipeline.namespace().unwrap_or_default(), pipeline.name_any())
 }
 
 #[cfg(test)]
@@ -231,7 +224,7 @@ mod tests {
         let listed = absorb(Event::InitDone);
         assert_eq!((listed.wake, listed.is_listed), (vec![apps.clone()], true), "it is missing from the list");
         assert_eq!(
-            index.put(("t".into(), "a".into()), "apps".into(), Made::of(&pipeline("a", "9", "apps", "x")).unwrap().1),
+            index.put(ObjectName::new("t", "a"), "apps".into(), Made::of(&pipeline("a", "9", "apps", "x")).unwrap().1),
             None
         );
         assert!(index.made(&apps).is_empty(), "an answer that arrives after the deletion is dropped");

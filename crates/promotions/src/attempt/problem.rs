@@ -107,7 +107,8 @@ mod tests {
 
     use super::*;
     use Lasts::{Always, ThreeAttempts, Until};
-    use relaybook_api::notification::credentials::{SecretKey, SecretName};
+    use relaybook_api::ObjectName;
+    use relaybook_api::notification::credentials::SecretKey;
     use relaybook_core::promotion::testing::at;
     use relaybook_egress::{Failure, Rule};
     use relaybook_forge::limits::When;
@@ -126,7 +127,7 @@ mod tests {
     }
 
     fn unanswered_cases() -> Vec<(Unanswered, &'static str)> {
-        let name = || SecretName { namespace: "team-a".into(), name: "bot".into() };
+        let name = || ObjectName::new("team-a", "bot");
         let key = || SecretKey::new("team-a", "bot", "token");
         let not_sent = Unanswered::NotSent;
         vec![

@@ -15,10 +15,10 @@ use super::problem::{of_forge, of_git, unanswered};
 use super::repositories::{Memory, Permit};
 use super::values::always;
 use super::{Attempt, Outside, lock};
-use relaybook_api::notification::credentials::{Authorities, SecretKey, SecretName, TlsRef};
+use relaybook_api::notification::credentials::{Authorities, SecretKey, TlsRef};
 use relaybook_api::promotion::{ForgeType, GitRepository, PullRequestStrategy};
 use relaybook_api::values::redirect::redirect_origin;
-use relaybook_api::{Time, now, since_boot};
+use relaybook_api::{ObjectName, Time, now, since_boot};
 use relaybook_core::promotion::progress::Problem;
 use relaybook_egress::{Answer, ForgeRequest, Login, Unanswered};
 use relaybook_forge::budget;
@@ -354,7 +354,7 @@ fn header(name: &str, value: &str) -> Option<(HeaderName, HeaderValue)> {
 }
 
 /// The namespace whose budget a request uses, and its Secret.
-pub(super) type Payer = (String, Option<SecretName>);
+pub(super) type Payer = (String, Option<ObjectName>);
 
 /// Returns whose budget the requests to the forge of a repository use.
 pub(super) fn payer(namespace: &str, repository: &GitRepository) -> Payer {
@@ -362,9 +362,9 @@ pub(super) fn payer(namespace: &str, repository: &GitRepository) -> Payer {
 }
 
 /// Returns the Secret with the credentials.
-fn secret(namespace: &str, repository: &GitRepository) -> Option<SecretName> {
+fn secret(namespace: &str, repository: &GitRepository) -> Option<ObjectName> {
     let secret = repository.secret_ref.as_ref()?;
-    Some(SecretName { namespace: namespace.to_owned(), name: secret.name.clone() })
+    Some(ObjectName::new(namespace, &secret.name))
 }
 
 fn tls(namespace: &str, repository: &GitRepository) -> TlsRef {
@@ -373,10 +373,7 @@ fn tls(namespace: &str, repository: &GitRepository) -> TlsRef {
         let key = &ca.secret_key_ref;
         Authorities::Secret(SecretKey::new(namespace, &key.name, &key.key))
     });
-    let client_certificate = tls
-        .client_certificate
-        .as_ref()
-        .map(|of| SecretName { namespace: namespace.to_owned(), name: of.secret_ref.name.clone() });
+    let client_certificate = tls.client_certificate.as_ref().map(|of| ObjectName::new(namespace, &of.secret_ref.name));
     TlsRef { authorities, client_certificate, skip_verify: false }
 }
 

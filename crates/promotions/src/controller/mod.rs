@@ -28,9 +28,8 @@ use tokio::time::sleep_until;
 use super::{Context, Error, Options};
 use deliveries::REQUESTS;
 use index::{Index, Key, Listing};
-use relaybook_api::notification::credentials::SecretName;
 use relaybook_api::promotion::Phase;
-use relaybook_api::{Delivery, Pipeline, Promotion, Time, now};
+use relaybook_api::{Delivery, ObjectName, Pipeline, Promotion, Time, now};
 use relaybook_core::promotion::plan::is_ended;
 use relaybook_runtime::call::CallError;
 use relaybook_runtime::leader::Busy;
@@ -252,7 +251,7 @@ impl Controller {
     }
 
     /// Lets the promotions that use a Secret continue at once, because it has changed.
-    fn renew(&mut self, name: &SecretName) {
+    fn renew(&mut self, name: &ObjectName) {
         for key in self.wanted.using(name) {
             let Some(seen) = self.context.index().seen(&key) else { continue };
             let open = seen.promotions.values().map(AsRef::as_ref).filter(|promotion| !is_ended(promotion));

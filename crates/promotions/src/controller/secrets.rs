@@ -6,14 +6,13 @@
 use std::collections::{BTreeSet, HashMap};
 
 use super::index::{Key, Seen};
-use relaybook_api::Promotion;
-use relaybook_api::notification::credentials::SecretName;
 use relaybook_api::promotion::{GitRepository, Phase};
+use relaybook_api::{ObjectName, Promotion};
 use relaybook_core::promotion::policy::{policy, repository};
 
 /// The Secrets of all pipelines.
 #[derive(Debug, Default)]
-pub(super) struct Wanted(HashMap<Key, BTreeSet<SecretName>>);
+pub(super) struct Wanted(HashMap<Key, BTreeSet<ObjectName>>);
 
 impl Wanted {
     /// Replaces the Secrets of a pipeline. `None`: the pipeline is gone. Returns whether they have changed.
@@ -36,18 +35,18 @@ impl Wanted {
     }
 
     /// Returns all Secrets.
-    pub(super) fn all(&self) -> BTreeSet<SecretName> {
+    pub(super) fn all(&self) -> BTreeSet<ObjectName> {
         self.0.values().flatten().cloned().collect()
     }
 
     /// Returns the pipelines that use a Secret.
-    pub(super) fn using(&self, name: &SecretName) -> Vec<Key> {
+    pub(super) fn using(&self, name: &ObjectName) -> Vec<Key> {
         self.0.iter().filter(|(_, names)| names.contains(name)).map(|(key, _)| key.clone()).collect()
     }
 }
 
 /// Returns the Secrets that the promotions of a pipeline need. Those of a strategy are read before the first promotion.
-fn needed(namespace: &str, seen: &Seen) -> BTreeSet<SecretName> {
+fn needed(namespace: &str, seen: &Seen) -> BTreeSet<ObjectName> {
     let is_open =
         |promotion: &&Promotion| !promotion.status.as_ref().and_then(|status| status.phase).is_some_and(Phase::is_ended);
     let promotions = seen.promotions.values().map(AsRef::as_ref).filter(is_open);
@@ -61,13 +60,13 @@ fn needed(namespace: &str, seen: &Seen) -> BTreeSet<SecretName> {
 }
 
 /// Returns the Secrets that requests to a repository need.
-fn of_repository(namespace: &str, repository: &GitRepository) -> Vec<SecretName> {
+fn of_repository(namespace: &str, repository: &GitRepository) -> Vec<ObjectName> {
     let tls = repository.tls.as_ref();
     let login = repository.secret_ref.as_ref().map(|secret| secret.name.clone());
     let authorities = tls.and_then(|tls| tls.ca_from.as_ref()).map(|ca| ca.secret_key_ref.name.clone());
     let client = tls.and_then(|tls| tls.client_certificate.as_ref()).map(|client| client.secret_ref.name.clone());
     let names = [login, authorities, client].into_iter().flatten();
-    names.map(|name| SecretName { namespace: namespace.to_owned(), name }).collect()
+    names.map(|name| ObjectName::new(namespace, name)).collect()
 }
 
 #[cfg(test)]
@@ -87,8 +86,8 @@ mod tests {
         Key { namespace: "team-a".into(), uid: uid.into() }
     }
 
-    fn secret(name: &str) -> SecretName {
-        SecretName { namespace: "team-a".into(), name: name.into() }
+    fn secret(name: &str) -> ObjectName {
+        ObjectName::new("team-a", name)
     }
 
     /// Returns a strategy with a Secret for the login, and with one for each setting of TLS.
@@ -132,7 +131,7 @@ mod tests {
             let mut wanted = Wanted::default();
             assert_eq!(wanted.put(&key("u"), Some(&seen)), !expected.is_empty(), "{what}");
             assert!(!wanted.put(&key("u"), Some(&seen)), "{what}: nothing has changed");
-            let expected: BTreeSet<SecretName> = expected.into_iter().map(secret).collect();
+            let expected: BTreeSet<ObjectName> = expected.into_iter().map(secret).collect();
             assert_eq!(wanted.all(), expected, "{what}");
         }
     }
@@ -145,7 +144,7 @@ mod tests {
         wanted.put(&key("v"), Some(&uses("two")));
         assert_eq!(wanted.using(&secret("one")), [key("u")]);
         assert_eq!(wanted.using(&secret("ca")).len(), 2);
-        assert_eq!(wanted.using(&SecretName { namespace: "team-b".into(), ..secret("one") }), []);
+        assert_eq!(wanted.using(&ObjectName { namespace: "team-b".into(), ..secret("one") }), []);
         assert!(wanted.put(&key("u"), None), "the pipeline is gone");
         assert_eq!(wanted.using(&secret("one")), []);
         wanted.clear();

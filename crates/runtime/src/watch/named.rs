@@ -17,7 +17,7 @@ use tokio::sync::watch::Receiver;
 use tokio::task::{AbortHandle, JoinSet};
 
 use super::{Deleted, Guarded, Pauses, TermNumber, matching_by_term};
-use relaybook_api::values::refs::ObjectName;
+use relaybook_api::ObjectName;
 use relaybook_telemetry::Metrics;
 use relaybook_telemetry::metrics::Watch;
 

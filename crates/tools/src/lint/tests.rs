@@ -21,7 +21,7 @@ use relaybook_settings::manifests::schema;
 pub(super) fn options() -> Options {
     Options {
         namespace: "default".to_owned(),
-        config_map: ObjectName { namespace: "relaybook-system".to_owned(), name: "relaybook-config".to_owned() },
+        config_map: ObjectName::new("relaybook-system", "relaybook-config"),
         cluster_name: "in-cluster".to_owned(),
         allow_http: false,
         cross_namespace_refs: true,

@@ -14,8 +14,7 @@ use super::laid::status_of;
 use super::{Egress, PreviewError};
 use relaybook_api::delivery::{Family, SubjectKind};
 use relaybook_api::pipeline::target::{TargetInfo, targets_of};
-use relaybook_api::values::refs::ObjectName;
-use relaybook_api::{LogSubject, Notification, Pipeline, Status, Time, TransitionType};
+use relaybook_api::{LogSubject, Notification, ObjectName, Pipeline, Status, Time, TransitionType};
 use relaybook_core::promotion::policy::policy;
 use relaybook_settings::config::layers::{Folded, Layer, Source, fold, names, of_environment, of_target, of_whole_pipeline};
 use relaybook_settings::config::{Given, Global, Text, is_secret};
@@ -438,7 +437,7 @@ mod tests {
 
     fn of(pipeline: &Pipeline, global: &str, asked: Asked<'_>) -> Result<Vec<Explained>, PreviewError> {
         let global = relaybook_settings::manifests::global::parse(global, "relaybook-system").unwrap();
-        let config_map = ObjectName { namespace: "relaybook-system".to_owned(), name: "relaybook-config".to_owned() };
+        let config_map = ObjectName::new("relaybook-system", "relaybook-config");
         let notifications = [notification()];
         let known = Known {
             global: &global,
@@ -578,7 +577,7 @@ notifications:
             {"name": "prod", "targets": [target("z", "Unknown", "refused")]},
         ]}))
         .unwrap();
-        let config_map = ObjectName { namespace: "relaybook-system".to_owned(), name: "relaybook-config".to_owned() };
+        let config_map = ObjectName::new("relaybook-system", "relaybook-config");
         let (global, notifications) = (Global::default(), [notification()]);
         let known = Known {
             global: &global,

@@ -35,8 +35,7 @@ pub use request::{Preview, previews};
 pub use starter::starter;
 pub use test_request::{AddressedTest, Marked, TestRefusal, TestRequest, TestSample, TestSender, test_request, test_sample};
 
-use relaybook_api::GROUP;
-use relaybook_api::values::refs::ObjectName;
+use relaybook_api::{GROUP, ObjectName};
 use relaybook_egress::RequestError;
 use relaybook_settings::config::Problem;
 

@@ -15,8 +15,8 @@ use super::recorded::masked;
 use super::request::preview;
 use super::{Preview, PreviewError};
 use effect::{Change, HEADLINE, MARK, alike};
-use relaybook_api::notification::credentials::{Needed, SecretName};
-use relaybook_api::{Pipeline, TransitionType, since_boot};
+use relaybook_api::notification::credentials::Needed;
+use relaybook_api::{ObjectName, Pipeline, TransitionType, since_boot};
 use relaybook_egress::compose;
 use relaybook_egress::{Outgoing, Policy, Proxy, Secrets, Sender};
 use relaybook_settings::config::Given;
@@ -122,7 +122,7 @@ pub struct TestRequest {
     pub preview: Preview,
     named: Named,
     outgoing: Outgoing,
-    secrets: BTreeSet<SecretName>,
+    secrets: BTreeSet<ObjectName>,
 }
 
 /// Renders the request of a test.

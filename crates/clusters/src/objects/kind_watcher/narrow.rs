@@ -10,9 +10,9 @@ use tokio::time::timeout;
 
 use super::{DEADLINE, KindWatcher, PATIENCE};
 use crate::error::ObserveError;
-use crate::objects::cache::ObjectName;
 use crate::objects::kinds;
 use crate::objects::store::Declared;
+use relaybook_api::ObjectName;
 use relaybook_core::reading::{Follower, Reason};
 
 impl KindWatcher {

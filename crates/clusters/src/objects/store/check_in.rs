@@ -9,15 +9,15 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::Store;
-use relaybook_api::{Time, now};
+use relaybook_api::{ObjectName, Time, now};
+use relaybook_core::reading::Follower;
 use relaybook_core::reading::selection::CheckIn;
-use relaybook_core::reading::{Follower, ObjectPlace};
 
 /// Number of intervals that are remembered.
 const INTERVALS: usize = 4;
 
 /// By namespace and name: when the agent of a `Cluster` last reported.
-pub(super) type CheckIns = HashMap<ObjectPlace, Known>;
+pub(super) type CheckIns = HashMap<ObjectName, Known>;
 
 /// What is known about the reports of one agent.
 pub(super) struct Known {
@@ -61,7 +61,7 @@ impl Known {
 
 impl Store {
     /// Notes what a `Cluster` says about its agent. Returns the pipelines that wait for a report.
-    pub(super) fn note_check_in(&mut self, cluster: &ObjectPlace, last: &str) -> HashSet<Follower> {
+    pub(super) fn note_check_in(&mut self, cluster: &ObjectName, last: &str) -> HashSet<Follower> {
         let known = self.check_ins.entry(cluster.clone()).or_insert_with(Known::nothing);
         let now = Some(last.to_owned());
         if known.last == now {
@@ -83,18 +83,18 @@ impl Store {
     }
 
     /// Forgets a `Cluster` that is deleted. Returns the pipelines that waited for a report.
-    pub(super) fn forget_check_in(&mut self, cluster: &ObjectPlace) -> HashSet<Follower> {
+    pub(super) fn forget_check_in(&mut self, cluster: &ObjectName) -> HashSet<Follower> {
         self.check_ins.remove(cluster).map(|known| known.waiting).unwrap_or_default()
     }
 
     /// Returns when the agent of a `Cluster` last reported. `None`: it never did, or the `Cluster` is not known.
-    pub fn check_in(&self, cluster: &ObjectPlace) -> Option<CheckIn> {
+    pub fn check_in(&self, cluster: &ObjectName) -> Option<CheckIn> {
         let known = self.check_ins.get(cluster).filter(|known| known.last.as_ref().is_some_and(|last| !last.is_empty()))?;
         Some(CheckIn { since: known.at.elapsed(), age_before: known.age, interval: known.interval() })
     }
 
     /// Wakes a pipeline with the next report of a `Cluster`.
-    pub fn await_check_in(&mut self, cluster: &ObjectPlace, pipeline: &Follower) {
+    pub fn await_check_in(&mut self, cluster: &ObjectName, pipeline: &Follower) {
         self.check_ins.entry(cluster.clone()).or_insert_with(Known::nothing).waiting.insert(pipeline.clone());
     }
 }

@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use super::Store;
 use crate::Scope;
-use crate::objects::cache::{Cache, CacheKey, ObjectName, Phase, Ring, Tracked, name_of, object_of};
+use crate::objects::cache::{Cache, CacheKey, Phase, Ring, Tracked, name_of, object_of};
+use relaybook_api::ObjectName;
 use relaybook_api::pipeline::source::FLEET_GROUP;
 use relaybook_api::values::kind::ObjectKind;
 use relaybook_api::values::refs::ClusterRef;
@@ -233,15 +234,13 @@ fn cache_of(key: &CacheKey, parts: Parts, namespace: Option<String>) -> CacheKey
 /// Returns the parts of a family, and the objects of its namespace whose family is not known.
 fn members<'a>(cache: &'a Cache, family: &Family) -> Vec<Member<'a>> {
     let of_family = cache.families.get(family).into_iter().flatten();
-    let unread = cache.unread.iter().filter(|(namespace, _)| *namespace == family.namespace);
+    let unread = cache.unread.iter().filter(|name| name.namespace == family.namespace);
     let read = |tracked: &'a Tracked| -> Option<(&'a Observation, _)> {
         let part = tracked.relation.as_deref()?.as_part()?;
         (!tracked.unreadable).then_some((&*tracked.current, part))
     };
-    let member = |name: &'a (String, String)| Member {
-        name: &name.1,
-        read: cache.objects.get(name).and_then(|tracked| read(tracked)),
-    };
+    let read = |name| cache.objects.get(name).and_then(|tracked| read(tracked));
+    let member = |name: &'a ObjectName| Member { name: &name.name, read: read(name) };
     of_family.chain(unread).map(member).collect()
 }
 
@@ -334,7 +333,7 @@ mod tests {
 
         /// Applies a complete list of these objects, all in one namespace.
         fn list(&mut self, id: &CacheId, namespace: &str, objects: Vec<(&str, ReadObject)>) -> Vec<Follower> {
-            let name = |name: &str| (namespace.to_owned(), name.to_owned());
+            let name = |name: &str| ObjectName::new(namespace, name);
             let names = objects.iter().map(|(n, _)| name(n)).collect();
             for (n, seen) in objects {
                 self.0.record(id, &name(n), seen, EventOrigin::Listed);
@@ -343,7 +342,7 @@ mod tests {
         }
 
         fn change(&mut self, id: &CacheId, namespace: &str, name: &str, seen: ReadObject) -> usize {
-            self.0.record(id, &(namespace.to_owned(), name.to_owned()), seen, EventOrigin::Changed).len()
+            self.0.record(id, &ObjectName::new(namespace, name), seen, EventOrigin::Changed).len()
         }
 
         /// Returns the current status and revisions, or why they are not known.
@@ -429,7 +428,7 @@ mod tests {
         let (repos, bundles) = (&ids["GitRepo"], &ids["Bundle"]);
         bench.list(bundles, NS, vec![("a", bundle("a", "c1"))]);
         bench.list(repos, NS, vec![("shop", repo_at("c1"))]);
-        let name = |namespace: &str, name: &str| (namespace.to_owned(), name.to_owned());
+        let name = |namespace: &str, name: &str| ObjectName::new(namespace, name);
         for known in ["a", "never-read"] {
             assert_eq!(bench.0.unreadable(bundles, &name(NS, known)).len(), 1, "{known}");
             assert_eq!(bench.now(&repo()), "InProgress /c1 NotObserved", "{known}");

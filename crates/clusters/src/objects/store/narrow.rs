@@ -171,9 +171,9 @@ fn kind_of(key: &CacheKey) -> Option<(ClusterRef, ObjectKind)> {
 mod tests {
     use super::*;
     use crate::Scope;
-    use crate::objects::cache::{ObjectName, Phase};
-    use relaybook_api::Status;
+    use crate::objects::cache::Phase;
     use relaybook_api::values::refs::{ClusterAppRef, ClusterKind};
+    use relaybook_api::{ObjectName, Status};
     use relaybook_core::observe::{EventOrigin, Observation, ReadObject};
     use relaybook_core::reading::{Now, Reason};
 
@@ -241,7 +241,7 @@ mod tests {
 
         /// Completes a list of `web` at a revision.
         fn list(&mut self, kind: &str, namespace: Option<&str>, of: &str, revision: &str) -> Vec<Follower> {
-            let (id, name) = (self.id(kind, namespace).expect("a watch"), (of.to_owned(), "web".to_owned()));
+            let (id, name) = (self.id(kind, namespace).expect("a watch"), ObjectName::new(of, "web"));
             let observation = Observation { status: Status::Current, revision: revision.into(), ..Observation::default() };
             self.0.record(&id, &name, ReadObject { observation, relation: None }, EventOrigin::Listed);
             self.0.listed::<ObjectName>(&id, &[name].into(), true)

@@ -6,7 +6,8 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use crate::objects::cache::{CacheKey, ObjectName};
+use crate::objects::cache::CacheKey;
+use relaybook_api::ObjectName;
 use relaybook_core::observe::Family;
 
 /// An object: the key of its cache, and its name.
@@ -99,7 +100,7 @@ mod tests {
             kind: ObjectKind::parse("v1", kind).unwrap(),
             namespace: None,
         };
-        let name = |name: &str| Arc::new(("n".to_owned(), name.to_owned()));
+        let name = |name: &str| Arc::new(ObjectName::new("n", name));
         let family = |name: &str| Family::test("n", name);
         let (own, parts) = (key("Parent"), key("Part"));
         let mut parents = Parents::default();
@@ -107,7 +108,7 @@ mod tests {
         assert!(Arc::ptr_eq(&shared, &parents.insert(&own, name("b"), (parts.clone(), family("x")))));
         parents.insert(&own, name("c"), (parts.clone(), family("y")));
         let names = |objects: HashSet<ParentId>| {
-            let mut names: Vec<_> = objects.into_iter().map(|(_, name)| name.1.clone()).collect();
+            let mut names: Vec<_> = objects.into_iter().map(|(_, name)| name.name.clone()).collect();
             names.sort();
             names
         };

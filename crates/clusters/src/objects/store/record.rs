@@ -9,8 +9,8 @@ use std::hash::Hash;
 use std::sync::Arc;
 
 use super::Store;
-use crate::objects::cache::{CacheId, ObjectName, Phase, object_of};
-use relaybook_api::Status;
+use crate::objects::cache::{CacheId, Phase, object_of};
+use relaybook_api::{ObjectName, Status};
 use relaybook_core::observe::{EventOrigin, ReadObject, Relation, Traits, observe};
 use relaybook_core::reading::Follower;
 
@@ -48,7 +48,7 @@ impl Store {
     ) -> Vec<Follower> {
         let Some(cache) = self.caches.get_mut(&id.key).filter(|c| c.generation == id.generation) else { return Vec::new() };
         let touched = cache.update_families(name, seen.relation.as_ref());
-        let was_unread = cache.unread.remove(name).then(|| name.0.clone());
+        let was_unread = cache.unread.remove(name).then(|| name.namespace.clone());
         let mut wake: Vec<_> = self.update_traits(&id.key, name, traits, origin).into_iter().collect();
         wake.extend(self.record_own(id, name, seen, origin));
         wake.extend(self.recombine_families(&id.key, &touched, was_unread.as_deref()));
@@ -108,7 +108,7 @@ impl Store {
         let wakes = is_news && is_synced;
         let mut wake: Vec<_> = by.into_iter().flatten().filter(|_| wakes).cloned().collect();
         let unread = tracked.seq == 0 && tracked.relation.is_none() && cache.unread.insert(name.clone());
-        wake.extend(self.recombine_families(&id.key, &touched, unread.then_some(name.0.as_str())));
+        wake.extend(self.recombine_families(&id.key, &touched, unread.then_some(name.namespace.as_str())));
         wake
     }
 

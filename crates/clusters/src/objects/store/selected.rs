@@ -18,7 +18,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Declared, Store};
 use crate::Scope;
-use crate::objects::cache::{CacheId, CacheKey, ObjectName};
+use crate::objects::cache::{CacheId, CacheKey};
+use relaybook_api::ObjectName;
 use relaybook_api::pipeline::source::FLEET_VERSION;
 use relaybook_api::values::kind::ObjectKind;
 use relaybook_api::values::refs::ClusterAppRef;

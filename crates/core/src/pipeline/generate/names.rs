@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use sha2::{Digest as _, Sha256};
 
 use crate::pipeline::plan::PlannedSelection;
+use relaybook_api::ObjectName;
 use relaybook_api::pipeline::GeneratedTarget;
 use relaybook_api::pipeline::source::FleetCluster;
 use relaybook_api::pipeline::target::{Entry, TargetInfo};
@@ -34,8 +35,8 @@ pub(super) fn plain(name: &str) -> String {
 }
 
 /// Returns the recorded objects of an entry, by namespace and name.
-pub fn names(recorded: &[TargetInfo], planned: &PlannedSelection) -> BTreeSet<(String, String)> {
+pub fn names(recorded: &[TargetInfo], planned: &PlannedSelection) -> BTreeSet<ObjectName> {
     let is_of =
         |info: &&TargetInfo| info.environment_index == planned.environment && info.entry == Entry::Generated(planned.from);
-    recorded.iter().filter(is_of).map(|info| (info.namespace.clone(), info.app.name.clone())).collect()
+    recorded.iter().filter(is_of).map(|info| ObjectName::new(&info.namespace, &info.app.name)).collect()
 }

@@ -2,8 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::sources::Place;
-use relaybook_api::values::refs::ObjectName;
+use relaybook_api::ObjectName;
 use relaybook_settings::config::Global;
 use relaybook_settings::config::global::Reach;
 
@@ -11,9 +10,9 @@ use relaybook_settings::config::global::Reach;
 #[derive(Default)]
 pub(crate) struct Changed {
     /// These Notifications, and all deliveries for them.
-    pub(crate) notifications: BTreeSet<Place>,
+    pub(crate) notifications: BTreeSet<ObjectName>,
     /// The status of these Notifications.
-    pub(crate) statuses: BTreeSet<Place>,
+    pub(crate) statuses: BTreeSet<ObjectName>,
     /// All deliveries for notifications of these names.
     pub(crate) names: BTreeSet<String>,
     /// The pipelines that any of these selects.

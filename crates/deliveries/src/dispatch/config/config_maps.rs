@@ -11,8 +11,8 @@ use kube::Client;
 use tokio::sync::watch::Receiver;
 
 use crate::outbox::WorkQueue;
-use relaybook_api::values::refs::{ConfigMapKey, ObjectName};
-use relaybook_api::{Time, now};
+use relaybook_api::values::refs::ConfigMapKey;
+use relaybook_api::{ObjectName, Time, now};
 use relaybook_runtime::watch::{NamedWatches, Seen};
 use relaybook_settings::config::Text;
 use relaybook_telemetry::Metrics;

@@ -19,13 +19,12 @@ use tokio::sync::Notify;
 
 use super::config_maps::ConfigMaps;
 use super::layer_job::LayerJob;
-use super::sources::{Compiled, Compiler, Place, Site, Sources, place};
+use super::sources::{Compiled, Compiler, Site, Sources};
 use super::state::{GlobalState, Known, Layer, LayerChange, Layers, State};
 use crate::outbox::{PipelineFacts, PipelineIndex};
 use relaybook_api::delivery::GLOBAL;
 use relaybook_api::pipeline::target::targets_of;
-use relaybook_api::values::refs::ObjectName;
-use relaybook_api::{Notification, Pipeline, PipelineSpec, Time, now};
+use relaybook_api::{Notification, ObjectName, Pipeline, PipelineSpec, Time, now};
 use relaybook_settings::config::EffectiveNotification;
 use relaybook_settings::config::layers::{is_layer_of, names};
 use relaybook_settings::config::snapshot::{EffectiveClusterWide, Layered};
@@ -70,7 +69,7 @@ impl Configuration {
 
     /// Applies the current version of a Notification. Returns `false` if nothing relevant has changed.
     pub(crate) fn put_notification(&self, notification: &Notification) -> bool {
-        let at = place(notification);
+        let at = ObjectName::of(notification);
         let mut state = self.state();
         let known = state.notifications.get(&at).map(|known| &known.notification.metadata);
         if known.is_some_and(|known| {
@@ -89,7 +88,7 @@ impl Configuration {
 
     /// Removes a Notification. Returns `false` if it was unknown.
     pub(crate) fn remove_notification(&self, namespace: &str, name: &str) -> bool {
-        let at = (namespace.to_owned(), name.to_owned());
+        let at = ObjectName::new(namespace, name);
         let mut state = self.state();
         state.put_notification(&at, None);
         let had = self.pipeline_index.remove_notification(namespace, name);
@@ -98,9 +97,9 @@ impl Configuration {
     }
 
     /// Marks the layers that this Notification is below, or that it is one of.
-    fn recompile_layers_over(&self, state: &mut State, (namespace, name): &Place) {
-        let notification =
-            state.notifications.get(&(namespace.clone(), name.clone())).map(|known| known.notification.clone());
+    fn recompile_layers_over(&self, state: &mut State, at: &ObjectName) {
+        let ObjectName { namespace, name } = at;
+        let notification = state.notifications.get(at).map(|known| known.notification.clone());
         for layers in state.pipelines.values_mut() {
             let Site { spec, place, labels, .. } = &*layers.site;
             if notification.as_ref().is_some_and(|n| is_layer_of(n, spec, (&place.namespace, labels))) {
@@ -138,7 +137,7 @@ impl Configuration {
         let old = state.pipelines.remove(&uid);
         let site = Arc::new(Site {
             uid: uid.clone(),
-            place: ObjectName { namespace: pipeline.namespace().unwrap_or_default(), name: pipeline.name_any() },
+            place: ObjectName::of(pipeline),
             generation: pipeline.metadata.generation,
             labels: pipeline.labels().clone(),
             spec: PipelineSpec { layer_namespace, ..pipeline.spec.clone() },
@@ -227,7 +226,7 @@ impl Configuration {
     }
 
     /// Compiles a Notification until the result is current.
-    pub(super) fn compile_notification(&self, at: &Place) {
+    pub(super) fn compile_notification(&self, at: &ObjectName) {
         loop {
             let state = self.state();
             let Some(notification) = state.notifications.get(at).map(|known| known.notification.clone()) else { return };
@@ -245,7 +244,7 @@ impl Configuration {
             if known.compiled.as_ref().is_some_and(|c| c.is_current(&now, &self.config_maps)) {
                 return;
             }
-            self.pipeline_index.put_notification(&at.0, &at.1, compiled.result.clone());
+            self.pipeline_index.put_notification(&at.namespace, &at.name, compiled.result.clone());
             let is_current = compiled.is_current(&now, &self.config_maps);
             known.compiled = Some(compiled);
             if is_current {
@@ -293,22 +292,22 @@ impl Configuration {
 
     /// Returns the Notification with this namespace and name.
     pub(crate) fn notification(&self, namespace: &str, name: &str) -> Option<Arc<Notification>> {
-        let at = (namespace.to_owned(), name.to_owned());
+        let at = ObjectName::new(namespace, name);
         self.state().notifications.get(&at).map(|known| known.notification.clone())
     }
 
     /// Returns when the current spec of this Notification was first seen.
     pub(crate) fn since(&self, namespace: &str, name: &str) -> Option<Time> {
-        self.state().notifications.get(&(namespace.to_owned(), name.to_owned())).map(|known| known.since)
+        self.state().notifications.get(&ObjectName::new(namespace, name)).map(|known| known.since)
     }
 
     /// Returns namespaces and names of all Notifications.
-    pub(crate) fn places(&self) -> Vec<Place> {
+    pub(crate) fn places(&self) -> Vec<ObjectName> {
         self.state().notifications.keys().cloned().collect()
     }
 
     /// Returns the Notifications of other namespaces that accept to be layers of pipelines in this namespace.
-    pub(crate) fn accepting(&self, namespace: &str) -> Vec<Place> {
+    pub(crate) fn accepting(&self, namespace: &str) -> Vec<ObjectName> {
         self.state().accepting.get(namespace).into_iter().flatten().cloned().collect()
     }
 

@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use super::changed::{All, Changed};
 use super::configuration::Configuration;
-use super::sources::{Place, Sources};
+use super::sources::Sources;
 use super::state::{GlobalState, Known, Layer, State};
 use crate::outbox::send_gate::index;
-use relaybook_api::values::refs::ObjectName;
+use relaybook_api::ObjectName;
 use relaybook_settings::config::{Edited, EffectiveNotification, Global};
 
 impl Configuration {
@@ -120,8 +120,8 @@ fn edited(before: &GlobalState, after: &GlobalState) -> Edited {
 }
 
 /// Returns the Notifications for which the global configuration has changed.
-fn edited_notifications(state: &State, global: &Global) -> Vec<Place> {
-    let is_edited = |(_, known): &(&Place, &Known)| {
+fn edited_notifications(state: &State, global: &Global) -> Vec<ObjectName> {
+    let is_edited = |(_, known): &(&ObjectName, &Known)| {
         let now = Sources::of_notification(global, &known.notification);
         known.compiled.as_ref().is_some_and(|compiled| compiled.sources != now)
     };

@@ -11,9 +11,8 @@ use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::json;
 
-use relaybook_api::ABOUT;
 use relaybook_api::global::KEY;
-use relaybook_api::values::refs::ObjectName;
+use relaybook_api::{ABOUT, ObjectName};
 use relaybook_runtime::call::{CallError, call};
 
 /// Reads and writes the copy.

@@ -12,15 +12,12 @@ use kube::ResourceExt as _;
 use super::config_maps::ConfigMaps;
 use relaybook_api::delivery::GLOBAL;
 use relaybook_api::pipeline::target::TargetInfo;
-use relaybook_api::values::refs::{ConfigMapKey, ObjectName};
-use relaybook_api::{Notification, PipelineSpec};
+use relaybook_api::values::refs::ConfigMapKey;
+use relaybook_api::{Notification, ObjectName, PipelineSpec};
 use relaybook_settings::config::global::{GlobalParts, is_same};
 use relaybook_settings::config::layers::{Layer, is_layer_of, names};
 use relaybook_settings::config::snapshot::Based;
 use relaybook_settings::config::{EffectiveNotification, Given, Global, PipelineSelector, Text, resolve, resolve_layers};
-
-/// Namespace and name of a Notification.
-pub(crate) type Place = (String, String);
 
 /// The texts that were read from keys of ConfigMaps.
 pub(super) type Texts = Vec<(ConfigMapKey, Text)>;
@@ -74,7 +71,7 @@ impl Sources {
 
     /// Returns the sources of a Notification.
     pub(super) fn of_notification(global: &Global, notification: &Arc<Notification>) -> Self {
-        let (namespace, name) = place(notification);
+        let ObjectName { namespace, name } = ObjectName::of(&**notification);
         let global = global.part(&name).only_if(|found| found.reach.covers(&namespace));
         Self { global, notification: Some(notification.clone()), laid: None }
     }
@@ -151,7 +148,7 @@ impl Compiler<'_> {
 
     /// Compiles a Notification alone, and over the cluster-wide notification of the same name.
     pub(super) fn notification(&self, sources: &Sources, notification: &Notification) -> Based {
-        let ((namespace, _), uid) = (place(notification), notification.uid().unwrap_or_default());
+        let (namespace, uid) = (notification.namespace().unwrap_or_default(), notification.uid().unwrap_or_default());
         let over = sources.global.cluster_wide.is_some();
         let over = over.then(|| Arc::new(self.layers(&sources.layers(), &namespace, GLOBAL)));
         let alone = match sources.global.clone().only_if(|_| false).layers(Some(notification)).as_slice() {
@@ -172,10 +169,6 @@ impl Compiler<'_> {
         };
         compile(&Given { allow_http: self.allow_http, text: &text })
     }
-}
-
-pub(super) fn place(notification: &Notification) -> Place {
-    (notification.namespace().unwrap_or_default(), notification.name_any())
 }
 
 fn selects(notification: &Notification, labels: &BTreeMap<String, String>) -> bool {

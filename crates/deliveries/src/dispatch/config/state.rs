@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use super::budget::Turns;
 use super::layer_job::LayerJob;
-use super::sources::{Compiled, Place, Site, Sources};
+use super::sources::{Compiled, Site, Sources};
 use crate::outbox::PipelineIndex;
-use relaybook_api::{Notification, Time};
+use relaybook_api::{Notification, ObjectName, Time};
 use relaybook_settings::config::layers::is_layer_of;
 use relaybook_settings::config::snapshot::{Based, Layered, Overridden};
 use relaybook_settings::config::{EffectiveNotification, Global};
@@ -41,9 +41,9 @@ impl GlobalState {
 pub(super) struct State {
     pub(super) global: GlobalState,
     pub(super) cluster_wide: BTreeMap<String, Compiled<Arc<EffectiveNotification>>>,
-    pub(super) notifications: HashMap<Place, Known>,
+    pub(super) notifications: HashMap<ObjectName, Known>,
     /// By namespace of pipelines, the Notifications of other namespaces that accept to be layers there.
-    pub(super) accepting: HashMap<String, BTreeSet<Place>>,
+    pub(super) accepting: HashMap<String, BTreeSet<ObjectName>>,
     /// The pipelines that have layers, by uid.
     pub(super) pipelines: HashMap<String, Layers>,
     pub(super) turns: Turns<LayerJob>,
@@ -89,9 +89,8 @@ impl State {
 
     /// Returns the sources below the layers of a pipeline over one notification.
     pub(super) fn beneath(&self, site: &Site, name: &str) -> Sources {
-        let of = |namespace: &str| {
-            self.notifications.get(&(namespace.to_owned(), name.to_owned())).map(|known| &known.notification)
-        };
+        let of =
+            |namespace: &str| self.notifications.get(&ObjectName::new(namespace, name)).map(|known| &known.notification);
         let notifications = [of(&site.place.namespace), site.layer_namespace().and_then(of)];
         Sources::of_layers(&self.global(), notifications, site, name)
     }
@@ -99,16 +98,16 @@ impl State {
     /// Returns the names of the Notifications of a pipeline's layer namespace.
     pub(super) fn names_laid(&self, site: &Site) -> Vec<String> {
         let Some(namespace) = site.layer_namespace() else { return Vec::new() };
-        let is_laid = |at: &&Place| {
-            let known = self.notifications.get(*at).filter(|_| at.0 == namespace);
+        let is_laid = |at: &&ObjectName| {
+            let known = self.notifications.get(*at).filter(|_| at.namespace == namespace);
             known.is_some_and(|k| is_layer_of(&k.notification, &site.spec, (&site.place.namespace, &site.labels)))
         };
         let accepting = self.accepting.get(&site.place.namespace).into_iter().flatten();
-        accepting.filter(is_laid).map(|(_, name)| name.clone()).collect()
+        accepting.filter(is_laid).map(|at| at.name.clone()).collect()
     }
 
     /// Puts or removes a Notification.
-    pub(super) fn put_notification(&mut self, at: &Place, known: Option<Known>) {
+    pub(super) fn put_notification(&mut self, at: &ObjectName, known: Option<Known>) {
         let others = |known: &Known| known.notification.spec.pipeline_namespaces.clone().unwrap_or_default();
         let (new, old) = (known.as_ref().map(others), self.notifications.remove(at));
         for other in old.as_ref().map(others).into_iter().flatten() {

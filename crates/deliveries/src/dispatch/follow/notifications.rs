@@ -8,7 +8,7 @@ use kube::runtime::watcher::Event;
 
 use super::Followed;
 use crate::dispatch::{Context, wake};
-use relaybook_api::Notification;
+use relaybook_api::{Notification, ObjectName};
 use relaybook_telemetry::metrics::Watch;
 
 impl Followed for Notification {
@@ -18,7 +18,7 @@ impl Followed for Notification {
     async fn absorb(ctx: &Context, event: &Event<Self>) {
         match event {
             Event::Apply(n) | Event::InitApply(n) => {
-                let (namespace, name) = place(n);
+                let ObjectName { namespace, name } = ObjectName::of(n);
                 ctx.lease.assign_labeled(&n.metadata);
                 if ctx.config.put_notification(n) {
                     // During a list, the watches are updated only once, at its end.
@@ -29,7 +29,7 @@ impl Followed for Notification {
                 }
             }
             Event::Delete(n) => {
-                let (namespace, name) = place(n);
+                let ObjectName { namespace, name } = ObjectName::of(n);
                 let uid = n.uid().unwrap_or_default();
                 ctx.written.forget(&uid);
                 ctx.lease.deleted(&uid);
@@ -43,17 +43,14 @@ impl Followed for Notification {
     }
 
     async fn sweep(ctx: &Context, namespace: Option<&str>, there: &[Arc<Self>]) {
-        let there: BTreeSet<_> = there.iter().map(|n| place(n)).collect();
-        for (ns, name) in ctx.config.places() {
+        let there: BTreeSet<_> = there.iter().map(|n| ObjectName::of(&**n)).collect();
+        for place in ctx.config.places() {
+            let ObjectName { namespace: ns, name } = &place;
             let ours = namespace.is_none_or(|n| n == ns);
-            if ours && !there.contains(&(ns.clone(), name.clone())) && ctx.config.remove_notification(&ns, &name) {
-                wake::wake_lanes_of(ctx, &ns, &name).await;
+            if ours && !there.contains(&place) && ctx.config.remove_notification(ns, name) {
+                wake::wake_lanes_of(ctx, ns, name).await;
             }
         }
         wake::set_wanted(ctx);
     }
-}
-
-pub(crate) fn place(notification: &Notification) -> (String, String) {
-    (notification.namespace().unwrap_or_default(), notification.name_any())
 }

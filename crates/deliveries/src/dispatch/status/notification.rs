@@ -16,11 +16,10 @@ use super::refused::{Reason, Refusal};
 use super::troubles::{Wrong, all_lack_commits, defined_wrong, lacks_commit, lacks_source};
 use super::written::Last;
 use crate::dispatch::Context;
-use crate::dispatch::follow::notifications::place;
 use crate::outbox::PipelineFacts;
 use crate::outbox::send_gate::index::OfTarget;
 use relaybook_api::delivery::is_same_notification;
-use relaybook_api::{Notification, NotificationStatus, Time, now};
+use relaybook_api::{Notification, NotificationStatus, ObjectName, Time, now};
 use relaybook_egress::{NotSent, not_sent};
 use relaybook_runtime::call::CallError;
 use relaybook_runtime::report;
@@ -30,7 +29,7 @@ use relaybook_telemetry::Metrics;
 
 /// Updates the status of one notification. Figures are not written at once, unless this is the last write (`last_time`).
 pub(crate) async fn write(notification: &Notification, ctx: &Context, last_time: bool) -> Result<Action, CallError> {
-    let (namespace, name) = place(notification);
+    let ObjectName { namespace, name } = ObjectName::of(notification);
     let others = notification.spec.pipeline_namespaces.as_deref().unwrap_or_default();
     let mut pipelines = ctx.deliveries.pipeline_index.pipelines_in(&namespace);
     pipelines.extend(ctx.deliveries.pipeline_index.pipelines_under(&namespace, &name, others));
@@ -104,7 +103,7 @@ fn compute(
     applied: &AppliesTo<'_>,
     old: &NotificationStatus,
 ) -> NotificationStatus {
-    let (namespace, name) = place(notification);
+    let ObjectName { namespace, name } = ObjectName::of(notification);
     let without_commit = |(n, lacks): &OfTarget| lacks.commit && lacks_commit(n).is_some();
     let without_source = |(n, lacks): &OfTarget| if lacks.source { lacks_source(n) } else { None };
     let unfit = |target: &OfTarget| without_commit(target) || without_source(target).is_some();
@@ -118,7 +117,7 @@ fn compute(
     let refused = ctx.refused.of(&namespace, &name, &effective.uid, |uid| ctx.lease.owns(uid));
     let refused = refused.or_else(|| elsewhere(ctx, applied.pipelines, &name, &effective.uid));
     let global = ctx.config.global_problem(&namespace, &name);
-    let figures = ctx.deliveries.delivery_index.figures(&(namespace.clone(), name.clone()));
+    let figures = ctx.deliveries.delivery_index.figures(&ObjectName::new(&namespace, &name));
     let is_parked = !figures.given_up.is_empty() || old.last_parked_time.is_some();
     let known = Known {
         name: &name,

@@ -38,8 +38,8 @@ mod tests {
 
     use super::*;
     use crate::outbox::testing::{notification, record};
-    use relaybook_api::notification::credentials::{AuthRef, Authorities, SecretKey, SecretName};
-    use relaybook_api::{Notification, Outcome};
+    use relaybook_api::notification::credentials::{AuthRef, Authorities, SecretKey};
+    use relaybook_api::{Notification, ObjectName, Outcome};
     use relaybook_settings::config::{Given, resolve};
 
     /// Builds a request for a revision.
@@ -80,7 +80,7 @@ mod tests {
     #[test]
     fn an_answer_to_credentials_of_another_namespace_is_withheld() {
         let plain = notification("n1").sending.unwrap();
-        let secret = |namespace: &str| SecretName { namespace: namespace.to_owned(), name: "s".to_owned() };
+        let secret = |namespace: &str| ObjectName::new(namespace, "s");
         let key = |namespace: &str| SecretKey::new(namespace, "s", "k");
         let withheld = |change: &dyn Fn(&mut Sending)| {
             let mut sending = plain.clone();

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::outbox::record::{Record, RecordId};
-use relaybook_api::{Outcome, Time};
+use crate::outbox::record::Record;
+use relaybook_api::{ObjectName, Outcome, Time};
 
 /// Maximum number of parked deliveries that are kept here for one notification. The newest ones are kept.
 const MOST: usize = 100;
@@ -25,7 +25,7 @@ pub struct Park {
 /// after the last Delivered one, sorted by the time at which they were settled.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Parked {
-    parks: BTreeMap<(Time, RecordId), Park>,
+    parks: BTreeMap<(Time, ObjectName), Park>,
     /// When a delivery was last Delivered.
     pub delivered: Option<Time>,
     /// When a user last requested a redelivery.
@@ -64,7 +64,7 @@ impl Parked {
     }
 
     /// Removes a delivery that is pending again, or whose object is gone.
-    pub fn forget(&mut self, id: &RecordId) {
+    pub fn forget(&mut self, id: &ObjectName) {
         self.parks.retain(|(_, known), _| known != id);
     }
 

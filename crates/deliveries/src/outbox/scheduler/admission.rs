@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Instant;
 
-use crate::outbox::record::RecordId;
 use crate::outbox::send_gate::genuine::Sight;
+use relaybook_api::ObjectName;
 
 /// What the engine knows about the origin of Deliveries in this leadership term.
 #[derive(Default)]
@@ -17,10 +17,10 @@ pub(crate) struct Admission {
     /// before they are sent.
     pub(super) unproven: HashMap<String, Sight>,
     /// Deliveries that the dispatcher still has to record, or that another client has created.
-    pub(super) undecided: BTreeMap<RecordId, Undecided>,
+    pub(super) undecided: BTreeMap<ObjectName, Undecided>,
     /// Deliveries that have to be deleted.
-    pub(super) foreign: BTreeMap<RecordId, Foreign>,
-    pub(super) deleting: HashSet<RecordId>,
+    pub(super) foreign: BTreeMap<ObjectName, Foreign>,
+    pub(super) deleting: HashSet<ObjectName>,
     /// By namespace: when a foreign Delivery was last reported.
     pub(super) reported: BTreeMap<String, Instant>,
 }

@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 
 use super::admission::{Admission, Foreign, Undecided};
 use super::engine::{Done, Engine};
-use crate::outbox::record::{LaneKey, Record, RecordId};
+use crate::outbox::record::{LaneKey, Record};
 use crate::outbox::send_gate::genuine::{Origin, Sight, judge};
 use crate::outbox::store::journal::DEADLINE;
+use relaybook_api::ObjectName;
 use relaybook_api::version;
 
 /// Maximum number of concurrent deletions.
@@ -136,7 +137,7 @@ impl Engine {
         }
     }
 
-    fn remove_from_lane(&mut self, id: &RecordId) {
+    fn remove_from_lane(&mut self, id: &ObjectName) {
         self.parts.delivery_index.forget(id);
         if let Some((key, place)) = self.index.remove(id)
             && let Some(slot) = self.lanes.get_mut(&key)
@@ -154,7 +155,7 @@ impl Engine {
         false
     }
 
-    fn expel(&mut self, id: RecordId, version: u64, pipeline: &str) {
+    fn expel(&mut self, id: ObjectName, version: u64, pipeline: &str) {
         if self.admission.foreign.len() < MOST {
             let foreign = Foreign { version, pipeline: pipeline.to_owned(), not_before: Instant::now() };
             self.admission.foreign.insert(id, foreign);
@@ -186,7 +187,7 @@ impl Engine {
     }
 
     /// Handles the result of a deletion. A failed deletion is retried after a pause.
-    pub(crate) fn expelled(&mut self, id: RecordId, foreign: Foreign, failed: Option<String>) {
+    pub(crate) fn expelled(&mut self, id: ObjectName, foreign: Foreign, failed: Option<String>) {
         self.admission.deleting.remove(&id);
         self.end_beside(&foreign.pipeline);
         if let Some(error) = failed {
@@ -224,7 +225,7 @@ impl Engine {
     }
 
     /// Removes what is known about the origin of an object that is gone.
-    pub(crate) fn forget_origin(&mut self, id: &RecordId, uid: &str) {
+    pub(crate) fn forget_origin(&mut self, id: &ObjectName, uid: &str) {
         self.admission.proven.remove(uid);
         self.admission.unproven.remove(uid);
         self.admission.undecided.remove(id);
@@ -233,7 +234,7 @@ impl Engine {
     }
 
     /// Logs that a foreign Delivery is deleted, at most once a minute for each namespace.
-    fn report(&mut self, id: &RecordId, pipeline: &str, why: &'static str) {
+    fn report(&mut self, id: &ObjectName, pipeline: &str, why: &'static str) {
         if self.admission.reported.contains_key(&id.namespace) || self.admission.reported.len() >= MOST {
             return;
         }

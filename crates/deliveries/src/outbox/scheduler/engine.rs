@@ -23,11 +23,12 @@ use crate::outbox::audit_log::trouble;
 use crate::outbox::direct::Stage;
 use crate::outbox::lane::schedule;
 use crate::outbox::lane::{Lane, Place};
-use crate::outbox::record::{LaneKey, Record, RecordId};
+use crate::outbox::record::{LaneKey, Record};
 use crate::outbox::send_gate::genuine::Sight;
 use crate::outbox::send_gate::index::SendDecision;
 use crate::outbox::store::journal::{Event, JournalError};
 use crate::outbox::{Command, Scope, Started};
+use relaybook_api::ObjectName;
 use relaybook_api::now;
 use relaybook_settings::config::Retry;
 
@@ -69,11 +70,11 @@ pub(crate) enum Done {
     /// The write that reopens a delivery for redelivery has ended.
     Reopened(Box<Worked>),
     /// The write that records a delivery of a direct attempt as pending has ended.
-    Recorded(RecordId, Box<Result<Record, JournalError>>),
+    Recorded(ObjectName, Box<Result<Record, JournalError>>),
     /// These Deliveries were not in a source's list in this leadership term, and live reads showed that they are gone.
-    Missing { source: usize, term: u64, gone: Vec<RecordId> },
+    Missing { source: usize, term: u64, gone: Vec<ObjectName> },
     /// A Delivery that Relaybook did not record was deleted, or the deletion failed.
-    Expelled { id: RecordId, foreign: Foreign, failed: Option<String> },
+    Expelled { id: ObjectName, foreign: Foreign, failed: Option<String> },
 }
 
 /// The engine.
@@ -82,18 +83,18 @@ pub(crate) struct Engine {
     pub(crate) started: Started,
     /// Sorted, so that the lanes of one notification and pipeline are next to each other.
     pub(crate) lanes: BTreeMap<LaneKey, Slot>,
-    pub(crate) index: HashMap<RecordId, (LaneKey, Place)>,
+    pub(crate) index: HashMap<ObjectName, (LaneKey, Place)>,
     pub(crate) fair_queue: FairQueue,
     pub(crate) rates: Rates,
     /// Settled deliveries for which users have requested a redelivery.
-    pub(crate) asks: BTreeMap<RecordId, Record>,
+    pub(crate) asks: BTreeMap<ObjectName, Record>,
     /// By namespace: how many deliveries are being reopened.
     pub(crate) reopening: HashMap<String, usize>,
     pub(crate) timers: BTreeSet<(Instant, LaneKey)>,
     /// The deliveries that have no object yet: where each of them is, and until when it can be without an object.
-    pub(crate) stages: HashMap<RecordId, (Stage, Instant)>,
+    pub(crate) stages: HashMap<ObjectName, (Stage, Instant)>,
     /// When these deliveries have to be recorded, the next one first. Some of them can be recorded already.
-    pub(crate) unrecorded: VecDeque<(Instant, RecordId)>,
+    pub(crate) unrecorded: VecDeque<(Instant, ObjectName)>,
     pub(crate) work: JoinSet<Done>,
     pub(crate) initial_sync: InitialSync,
     pub(crate) admission: Admission,
@@ -258,7 +259,7 @@ impl Engine {
         }
     }
 
-    fn has_gone(&mut self, id: &RecordId, uid: String) {
+    fn has_gone(&mut self, id: &ObjectName, uid: String) {
         self.forget_origin(id, &uid);
         self.initial_sync.record_deletion(uid, Instant::now());
         self.deleted(id);
@@ -268,7 +269,7 @@ impl Engine {
     /// made.
     fn listed(&mut self, source: usize, term: u64) {
         let Some(list) = self.initial_sync.ends(source) else { return };
-        let is_here = |id: &RecordId| self.started.contains(source, id);
+        let is_here = |id: &ObjectName| self.started.contains(source, id);
         let absent: Vec<_> =
             self.parts.delivery_index.ids().into_iter().filter(|id| is_here(id) && !list.contains(id)).collect();
         if absent.is_empty() {
@@ -366,7 +367,7 @@ impl Engine {
         }
     }
 
-    pub(crate) fn deleted(&mut self, id: &RecordId) {
+    pub(crate) fn deleted(&mut self, id: &ObjectName) {
         self.parts.delivery_index.forget(id);
         self.asks.remove(id);
         let Some((key, place)) = self.index.remove(id) else { return };

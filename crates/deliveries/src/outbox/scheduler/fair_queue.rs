@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 use crate::outbox::direct::DIRECT;
 use crate::outbox::record::LaneKey;
 use origin::{Notification, Origin};
+use relaybook_api::ObjectName;
 
 /// Initial limit of workers for a notification at an origin. Attempts without a response lower a limit. All notifications of an origin with
 /// a lower limit than this are doubtful. Together they can use at most this number of workers.
@@ -28,14 +29,6 @@ const FIRST: usize = 8;
 const FORGET: Duration = Duration::from_mins(75);
 /// The last answer of a receiver shows for this time that it answers promptly.
 const PROMPT: Duration = Duration::from_hours(1);
-
-/// A notification: namespace and name.
-pub type Owner = (String, String);
-
-/// Returns the notification to which a lane belongs.
-pub fn owner(lane: &LaneKey) -> Owner {
-    (lane.namespace.clone(), lane.notification.clone())
-}
 
 /// What an attempt shows about the receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,7 +71,7 @@ pub struct FairQueue {
     /// Origins with lanes that are ready, the next one first.
     turns: VecDeque<String>,
     /// Notifications that wait until they can probe an origin: (time, origin, notification).
-    asleep: BTreeSet<(Instant, String, Owner)>,
+    asleep: BTreeSet<(Instant, String, ObjectName)>,
 }
 
 impl FairQueue {
@@ -115,7 +108,7 @@ impl FairQueue {
     }
 
     fn enter(&mut self, origin: &str, lane: LaneKey, now: Instant, first: bool) {
-        let owner = owner(&lane);
+        let owner = lane.owner();
         let sleeps = self.change(origin, |o| {
             let entry = o.notifications.entry(owner.clone()).or_insert_with(|| Notification::new(now));
             entry.used = now;
@@ -136,7 +129,7 @@ impl FairQueue {
     }
 
     /// Adds a notification to the turns of its origin, if it is not there yet.
-    fn queue(&mut self, origin: &str, owner: Owner) {
+    fn queue(&mut self, origin: &str, owner: ObjectName) {
         let Some(entry) = self.origins.get_mut(origin) else { return };
         let Some(notification) = entry.notifications.get_mut(&owner).filter(|n| !n.queued) else { return };
         notification.queued = true;
@@ -173,19 +166,19 @@ impl FairQueue {
             return None;
         }
         let (unproven, free) = (std::mem::take(&mut self.unproven), self.workers - self.busy);
-        let turn = self.take(|owner| has_room(&unproven, &owner.0, free), now);
+        let turn = self.take(|owner| has_room(&unproven, &owner.namespace, free), now);
         self.unproven = unproven;
         if let Some(turn) = &turn {
             self.busy += 1;
-            let owner = owner(&turn.lane);
+            let owner = turn.lane.owner();
             if self.count_unproven(&turn.origin, &owner) > 0 {
-                *self.unproven.entry(owner.0).or_default() += 1;
+                *self.unproven.entry(owner.namespace).or_default() += 1;
             }
         }
         turn
     }
 
-    fn take(&mut self, has_room: impl Fn(&Owner) -> bool, now: Instant) -> Option<Turn> {
+    fn take(&mut self, has_room: impl Fn(&ObjectName) -> bool, now: Instant) -> Option<Turn> {
         let share = self.share();
         for _ in 0..self.turns.len() {
             let origin = self.turns.pop_front()?;
@@ -207,7 +200,7 @@ impl FairQueue {
     }
 
     /// Returns how many workers a notification that is not proven uses at an origin.
-    fn count_unproven(&self, origin: &str, owner: &Owner) -> usize {
+    fn count_unproven(&self, origin: &str, owner: &ObjectName) -> usize {
         let notification = self.origins.get(origin).and_then(|origin| origin.notifications.get(owner));
         notification.filter(|notification| !notification.is_proven()).map_or(0, |notification| notification.busy)
     }
@@ -220,13 +213,13 @@ impl FairQueue {
 
     /// Releases the worker of a lane. If the attempt reached the origin, returns the notifications whose lanes waited because the origin
     /// was unreachable. They can try again now.
-    pub fn release(&mut self, origin: &str, lane: &LaneKey, outcome: AttemptOutcome, now: Instant) -> Vec<Owner> {
-        let (owner, most) = (owner(lane), self.workers);
+    pub fn release(&mut self, origin: &str, lane: &LaneKey, outcome: AttemptOutcome, now: Instant) -> Vec<ObjectName> {
+        let (owner, most) = (lane.owner(), self.workers);
         self.busy = self.busy.saturating_sub(1);
         let before = self.count_unproven(origin, &owner);
         let (sleeps, freed) = self.change(origin, |o| o.release(&owner, outcome, most, now));
         let after = self.count_unproven(origin, &owner);
-        let unproven = self.unproven.entry(owner.0.clone()).or_default();
+        let unproven = self.unproven.entry(owner.namespace.clone()).or_default();
         *unproven = (*unproven + after).saturating_sub(before);
         self.unproven.retain(|_, busy| *busy > 0);
         match sleeps {
@@ -247,7 +240,7 @@ impl FairQueue {
     pub fn took(&mut self, turn: &Turn, outcome: AttemptOutcome, took: Option<Duration>) {
         let origin = self.origins.get_mut(&turn.origin);
         if outcome != AttemptOutcome::Nothing
-            && let Some(notification) = origin.and_then(|origin| origin.notifications.get_mut(&owner(&turn.lane)))
+            && let Some(notification) = origin.and_then(|origin| origin.notifications.get_mut(&turn.lane.owner()))
         {
             notification.prompt = took.filter(|took| outcome == AttemptOutcome::Answer && *took <= DIRECT);
         }
@@ -255,7 +248,7 @@ impl FairQueue {
 
     /// Notes that a request of the lane's notification has not been answered promptly. No other delivery of it waits for that.
     pub fn is_slow(&mut self, lane: &LaneKey) {
-        let owner = owner(lane);
+        let owner = lane.owner();
         for notification in self.origins.values_mut().filter_map(|origin| origin.notifications.get_mut(&owner)) {
             notification.prompt = None;
         }
@@ -266,7 +259,7 @@ impl FairQueue {
     #[must_use]
     pub fn is_prompt(&self, origin: &str, lane: &LaneKey) -> bool {
         let free = self.workers.saturating_sub(self.busy);
-        self.origins.get(origin).is_some_and(|origin| origin.is_prompt(&owner(lane), self.share(), free))
+        self.origins.get(origin).is_some_and(|origin| origin.is_prompt(&lane.owner(), self.share(), free))
     }
 
     /// Returns how many lanes wait for an unreachable origin.

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
-use crate::outbox::record::RecordId;
+use relaybook_api::ObjectName;
 
 /// Maximum delay of an event for a deleted object. Such an event is the response of a create, or comes from a list that started before the
 /// deletion.
@@ -12,7 +12,7 @@ const LATE_EVENTS: Duration = Duration::from_mins(1);
 /// What the watches have reported so far. Sources are numbered.
 #[derive(Debug)]
 pub struct InitialSync {
-    lists: HashMap<usize, HashSet<RecordId>>,
+    lists: HashMap<usize, HashSet<ObjectName>>,
     /// By source: the leadership term of its last complete list.
     completed_terms: Vec<Option<u64>>,
     deletions: HashMap<String, Instant>,
@@ -38,14 +38,14 @@ impl InitialSync {
     }
 
     /// Adds a record to the list of its source, if a list is in progress.
-    pub fn seen(&mut self, source: usize, id: &RecordId) {
+    pub fn seen(&mut self, source: usize, id: &ObjectName) {
         if let Some(list) = self.lists.get_mut(&source) {
             list.insert(id.clone());
         }
     }
 
     /// Ends the list of a source, and returns it, if one was in progress. Objects that the list did not contain may be gone.
-    pub fn ends(&mut self, source: usize) -> Option<HashSet<RecordId>> {
+    pub fn ends(&mut self, source: usize) -> Option<HashSet<ObjectName>> {
         self.lists.remove(&source)
     }
 
@@ -81,8 +81,8 @@ impl InitialSync {
 mod tests {
     use super::*;
 
-    fn id(name: &str) -> RecordId {
-        RecordId { namespace: "a".into(), name: name.into() }
+    fn id(name: &str) -> ObjectName {
+        ObjectName::new("a", name)
     }
 
     #[test]

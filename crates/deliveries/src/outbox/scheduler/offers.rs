@@ -10,10 +10,10 @@ use super::fair_queue::Turn;
 use crate::outbox::attempt::work::Decided;
 use crate::outbox::direct::{Answer, DIRECT, MOST, Offer, Stage};
 use crate::outbox::lane::Place;
-use crate::outbox::record::{LaneKey, Record, RecordId};
+use crate::outbox::record::{LaneKey, Record};
 use crate::outbox::send_gate::index::SendDecision;
 use crate::outbox::store::journal::{self, JournalError, New};
-use relaybook_api::{now, since_boot};
+use relaybook_api::{ObjectName, now, since_boot};
 
 impl Engine {
     /// Handles an offer: starts to send the delivery without an object, or declines.
@@ -50,7 +50,7 @@ impl Engine {
 
     /// Returns whether a Delivery with this name exists. The attempt to create it then shows whether it is the same delivery. It can be
     /// settled although no cursor has passed it, if the previous leader was killed before it persisted its cursors.
-    fn is_on_record(&self, id: &RecordId) -> bool {
+    fn is_on_record(&self, id: &ObjectName) -> bool {
         self.index.contains_key(id) || self.parts.delivery_index.contains(id)
     }
 
@@ -102,7 +102,7 @@ impl Engine {
     }
 
     /// Records a delivery as pending. Its request can be under way.
-    fn record_first(&mut self, id: &RecordId) {
+    fn record_first(&mut self, id: &ObjectName) {
         let Some((stage @ Stage::Attempted, _)) = self.stages.get_mut(id) else { return };
         let record = self.index.get(id).and_then(|(key, place)| self.lanes.get(key)?.lane.get(*place));
         let Some(record) = record else {
@@ -124,7 +124,7 @@ impl Engine {
     }
 
     /// Handles the end of the write that records a delivery as pending.
-    pub(crate) fn recorded_first(&mut self, id: &RecordId, result: Result<Record, JournalError>) {
+    pub(crate) fn recorded_first(&mut self, id: &ObjectName, result: Result<Record, JournalError>) {
         let stored = match result {
             Ok(stored) => stored,
             Err(error) => {

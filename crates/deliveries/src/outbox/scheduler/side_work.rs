@@ -11,9 +11,9 @@ use crate::outbox::attempt::write;
 use crate::outbox::lane::redeliver::{noted, reopened, wanted};
 use crate::outbox::lane::supersede::{BOUND, Why, statuses, victims};
 use crate::outbox::lane::{Due, Place};
-use crate::outbox::record::{LaneKey, PIPELINE_LANE, Record, RecordId};
+use crate::outbox::record::{LaneKey, PIPELINE_LANE, Record};
 use crate::outbox::send_gate::genuine::Sight;
-use relaybook_api::{Age, Outcome, now, since_boot};
+use relaybook_api::{Age, ObjectName, Outcome, now, since_boot};
 
 /// Maximum number of deliveries of one namespace that are reopened at once. If writes to a namespace fail, other namespaces continue.
 const REOPENING: usize = 16;
@@ -130,7 +130,7 @@ impl Engine {
 
     /// Removes and returns the next redelivery request whose namespace is below its limit.
     fn next_ask(&mut self) -> Option<Record> {
-        let mut from = RecordId { namespace: String::new(), name: String::new() };
+        let mut from = ObjectName::default();
         loop {
             let (id, _) = self.asks.range(&from..).next()?;
             if self.reopening.get(&id.namespace).is_none_or(|count| *count < REOPENING) {
@@ -138,7 +138,7 @@ impl Engine {
                 return self.asks.remove(&id);
             }
             // No namespace name contains this character, so the range continues with the next namespace.
-            from = RecordId { namespace: format!("{}\0", id.namespace), name: String::new() };
+            from = ObjectName::new(format!("{}\0", id.namespace), "");
         }
     }
 

@@ -6,7 +6,7 @@
 use std::time::{Duration, Instant};
 
 use super::engine::{Done, Engine, Slot};
-use super::fair_queue::{AttemptOutcome, Owner, Turn, owner};
+use super::fair_queue::{AttemptOutcome, Turn};
 use super::gauges::is_blocked;
 use super::rate::Permit;
 use crate::outbox::Note;
@@ -18,7 +18,7 @@ use crate::outbox::record::{LaneKey, Record};
 use crate::outbox::send_gate::index::SendDecision;
 use crate::outbox::store::journal;
 use crate::outbox::trace;
-use relaybook_api::{DeliveryStatus, Outcome, now, since_boot};
+use relaybook_api::{DeliveryStatus, ObjectName, Outcome, now, since_boot};
 use relaybook_settings::config::Rate;
 
 impl Engine {
@@ -260,9 +260,9 @@ impl Engine {
     }
 
     /// Retries the lanes that wait only because an origin was unreachable, now that it is reachable again.
-    fn recovered(&mut self, origin: &str, freed: &[Owner]) {
+    fn recovered(&mut self, origin: &str, freed: &[ObjectName]) {
         tracing::info!(notifications = freed.len(), "a receiver is reachable again; retrying its lanes");
-        let waits = |key: &LaneKey, slot: &Slot| slot.unreachable.as_deref() == Some(origin) && freed.contains(&owner(key));
+        let waits = |key: &LaneKey, slot: &Slot| slot.unreachable.as_deref() == Some(origin) && freed.contains(&key.owner());
         let those = self.lanes.iter().filter(|(key, slot)| waits(key, slot));
         for key in those.map(|(key, _)| key.clone()).collect::<Vec<_>>() {
             if let Some(slot) = self.lanes.get_mut(&key) {

@@ -4,8 +4,7 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-use relaybook_api::LogSubject;
-use relaybook_api::values::refs::ObjectName;
+use relaybook_api::{LogSubject, ObjectName};
 use relaybook_settings::render::Texts;
 
 /// The persisted cursors of a pipeline, by notification; `None`: its status has none yet.

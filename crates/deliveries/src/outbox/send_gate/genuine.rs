@@ -164,6 +164,7 @@ mod tests {
     use super::*;
     use crate::outbox::send_gate::index::PersistedCursor;
     use crate::outbox::testing::record;
+    use relaybook_api::ObjectName;
     use relaybook_api::delivery::SubjectKind;
 
     const AT: i64 = 1_000;
@@ -212,7 +213,7 @@ mod tests {
     fn with(record: Record, edit: impl FnOnce(&mut DeliverySpec)) -> Record {
         let mut spec = (*record.spec).clone();
         edit(&mut spec);
-        let id = crate::outbox::record::RecordId { name: name(&spec), ..record.id };
+        let id = ObjectName { name: name(&spec), ..record.id };
         Record { id, spec: Arc::new(spec), ..record }
     }
 
@@ -248,11 +249,11 @@ mod tests {
     #[test]
     fn a_delivery_with_a_wrong_namespace_name_lane_or_pipeline_is_foreign() {
         let at = |namespace: &str, record: Record| {
-            let id = crate::outbox::record::RecordId { namespace: namespace.into(), ..record.id };
+            let id = ObjectName { namespace: namespace.into(), ..record.id };
             Record { id, ..record }
         };
         let called = |name: &str, record: Record| {
-            let id = crate::outbox::record::RecordId { name: name.into(), ..record.id };
+            let id = ObjectName { name: name.into(), ..record.id };
             Record { id, ..record }
         };
         for (record, expected) in [

@@ -13,29 +13,26 @@ use std::sync::Arc;
 use super::figures::{Figures, Topic, Trouble};
 use super::retention_index::{Overdue, Rules};
 use crate::outbox::lane::Place;
-use crate::outbox::record::{LaneKey, Record, RecordId};
+use crate::outbox::record::{LaneKey, Record};
 use crate::outbox::scheduler::work_queue::WorkQueue;
 use book::{Book, Entry};
 use relaybook_api::delivery::PipelineRef;
-use relaybook_api::{Outcome, Time, version};
+use relaybook_api::{ObjectName, Outcome, Time, version};
 use relaybook_telemetry::metrics::Share;
-
-/// (namespace of the pipeline, name of the notification).
-pub type Owner = (String, String);
 
 /// The delivery index; cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct DeliveryIndex {
     book: Arc<Mutex<Book>>,
-    /// Notifications whose figures have changed.
-    pub changed: WorkQueue<Owner>,
+    /// Notifications whose figures have changed, by the namespace of their pipelines.
+    pub changed: WorkQueue<ObjectName>,
     /// Pipelines for which something was sent, or that wait for a lane whose deliveries are now settled.
     pub sent: WorkQueue<PipelineRef>,
 }
 
 impl DeliveryIndex {
-    fn owner(record: &Record) -> Owner {
-        (record.spec.pipeline_ref.namespace.clone(), record.spec.notification.clone())
+    fn owner(record: &Record) -> ObjectName {
+        ObjectName::new(&record.spec.pipeline_ref.namespace, &record.spec.notification)
     }
 
     /// Wakes the pipeline of a lane if it waits until the lane has no pending deliveries.
@@ -76,7 +73,7 @@ impl DeliveryIndex {
     }
 
     /// Removes a record that was deleted. Returns `true` if it was known.
-    pub fn forget(&self, id: &RecordId) -> bool {
+    pub fn forget(&self, id: &ObjectName) -> bool {
         let owner = {
             let mut book = self.book.lock();
             book.terminating.remove(id);
@@ -87,24 +84,24 @@ impl DeliveryIndex {
                 self.wake_waiting(&book, &lane);
             }
             let Some(entry) = entry else { return false };
-            (entry.lane.namespace.clone(), entry.lane.notification.clone())
+            entry.lane.owner()
         };
         self.changed.wake(owner);
         true
     }
 
     /// Notes that a finalizer keeps a deleted Delivery.
-    pub fn terminating(&self, id: RecordId) {
+    pub fn terminating(&self, id: ObjectName) {
         self.book.lock().terminating.insert(id);
     }
 
     /// Removes the deleted Deliveries that finalizers keep, because a list reports them again.
-    pub fn forget_terminating(&self, is_listed: impl Fn(&RecordId) -> bool) {
+    pub fn forget_terminating(&self, is_listed: impl Fn(&ObjectName) -> bool) {
         self.book.lock().terminating.retain(|id| !is_listed(id));
     }
 
     /// Notes that a Delivery that this process has recorded was deleted before the engine knew it.
-    pub fn deleted_before(&self, id: &RecordId) {
+    pub fn deleted_before(&self, id: &ObjectName) {
         let mut book = self.book.lock();
         let lane = book.pending.accepted(id);
         if let Some(lane) = lane {
@@ -141,7 +138,7 @@ impl DeliveryIndex {
     /// that is not proven does not count, because another client may have created it. If the result is `true`, [`newest`](Self::newest)
     /// includes the Delivery.
     #[must_use]
-    pub fn is_recorded(&self, pipeline_uid: &str, id: &RecordId) -> bool {
+    pub fn is_recorded(&self, pipeline_uid: &str, id: &ObjectName) -> bool {
         let mut book = self.book.lock();
         let known = book.entries.get(id).filter(|entry| entry.is_proven || (entry.outcome.is_some() && !entry.is_doubtful));
         let Some(recorded) = known.map(|entry| entry.recorded) else { return false };
@@ -161,13 +158,13 @@ impl DeliveryIndex {
 
     /// Returns whether another client may have created this settled Delivery.
     #[must_use]
-    pub fn is_doubtful(&self, id: &RecordId) -> bool {
+    pub fn is_doubtful(&self, id: &ObjectName) -> bool {
         self.book.lock().entries.get(id).is_some_and(|entry| entry.is_doubtful)
     }
 
     /// Returns whether a Delivery is known.
     #[must_use]
-    pub fn contains(&self, id: &RecordId) -> bool {
+    pub fn contains(&self, id: &ObjectName) -> bool {
         self.book.lock().entries.contains_key(id)
     }
 
@@ -242,7 +239,7 @@ impl DeliveryIndex {
 
     /// Returns the ids of all deliveries.
     #[must_use]
-    pub fn ids(&self) -> Vec<RecordId> {
+    pub fn ids(&self) -> Vec<ObjectName> {
         self.book.lock().entries.keys().cloned().collect()
     }
 
@@ -270,7 +267,7 @@ impl DeliveryIndex {
 
     /// Stores why a lane makes no progress. `None`: the lane makes progress.
     pub fn trouble(&self, lane: &LaneKey, trouble: Option<Trouble>) {
-        let owner = (lane.namespace.clone(), lane.notification.clone());
+        let owner = lane.owner();
         {
             let mut book = self.book.lock();
             let figures = match &trouble {
@@ -297,8 +294,7 @@ impl DeliveryIndex {
         let known = trouble.is_some();
         self.trouble(lane, trouble);
         if !known {
-            let owner = (lane.namespace.clone(), lane.notification.clone());
-            self.book.lock().figures.entry(owner).or_default().untried.insert(lane.clone());
+            self.book.lock().figures.entry(lane.owner()).or_default().untried.insert(lane.clone());
         }
     }
 
@@ -324,7 +320,7 @@ impl DeliveryIndex {
 
     /// Returns the figures of one notification.
     #[must_use]
-    pub fn figures(&self, owner: &Owner) -> Figures {
+    pub fn figures(&self, owner: &ObjectName) -> Figures {
         self.book.lock().figures.get(owner).cloned().unwrap_or_default()
     }
 
@@ -335,9 +331,9 @@ impl DeliveryIndex {
         let stands = |figures: &Figures| figures.pending + figures.parked;
         let mut some: Vec<_> = book.figures.iter().filter(|(_, figures)| stands(figures) > 0).collect();
         some.sort_unstable_by_key(|(owner, figures)| (Reverse(stands(figures)), *owner));
-        let share = |((namespace, notification), figures): (&Owner, &Figures)| Share {
-            namespace: namespace.clone(),
-            notification: notification.clone(),
+        let share = |(owner, figures): (&ObjectName, &Figures)| Share {
+            namespace: owner.namespace.clone(),
+            notification: owner.name.clone(),
             pending: figures.pending,
             parked: figures.parked,
         };
@@ -360,7 +356,7 @@ mod tests {
     #[test]
     fn attempts_of_another_replica_are_shown() {
         let delivery_index = DeliveryIndex::default();
-        let owner = ("team-a".to_owned(), "deploys".to_owned());
+        let owner = ObjectName::new("team-a", "deploys");
         let mut tried = record(9);
         delivery_index.note(&tried);
         for second in [5, 9] {
@@ -395,7 +391,7 @@ mod tests {
     #[test]
     fn counters_and_recorded_state_follow_the_deliveries() {
         let delivery_index = DeliveryIndex::default();
-        let owner = ("team-a".to_owned(), "deploys".to_owned());
+        let owner = ObjectName::new("team-a", "deploys");
         let mut r = record(9);
         delivery_index.note(&r);
         delivery_index.note(&r);
@@ -406,7 +402,7 @@ mod tests {
         assert_eq!(delivery_index.figures(&owner).pending, 1);
         let shares: Vec<_> =
             delivery_index.shares().into_iter().map(|s| (s.namespace, s.notification, s.pending, s.parked)).collect();
-        assert_eq!(shares, [(owner.0.clone(), owner.1.clone(), 1, 0)]);
+        assert_eq!(shares, [(owner.namespace.clone(), owner.name.clone(), 1, 0)]);
         delivery_index.attempted(&r, relaybook_api::Time::UNIX_EPOCH, None);
         r.status.outcome = Some(Outcome::Delivered);
         delivery_index.note(&r);
@@ -429,7 +425,7 @@ mod tests {
     #[test]
     fn only_the_newest_attempt_sets_the_last_error() {
         let delivery_index = DeliveryIndex::default();
-        let owner = ("team-a".to_owned(), "deploys".to_owned());
+        let owner = ObjectName::new("team-a", "deploys");
         let at = |second| Time::from_second(second).unwrap();
         for (second, error, expected) in [
             (5, Some("503"), (at(5), Some("503"))),
@@ -478,7 +474,7 @@ mod tests {
         assert_eq!(delivery_index.entries(), [10_001, 10_001], "its times may not be in a status yet");
         delivery_index.tidy(|uid| uid == "p10000");
         assert_eq!(delivery_index.entries(), [1, 1]);
-        assert_eq!(delivery_index.figures(&("team-a".to_owned(), "n10000".to_owned())).delivered, 1);
+        assert_eq!(delivery_index.figures(&ObjectName::new("team-a", "n10000")).delivered, 1);
         delivery_index.trouble(&one_of_many(1).lane(), None);
         assert_eq!(delivery_index.entries(), [1, 1], "that nothing is wrong is nothing to keep");
     }
@@ -486,7 +482,7 @@ mod tests {
     #[test]
     fn a_resumed_lane_has_the_stored_problem_or_counts_as_untried() {
         let delivery_index = DeliveryIndex::default();
-        let owner = ("team-a".to_owned(), "deploys".to_owned());
+        let owner = ObjectName::new("team-a", "deploys");
         let lane = record(1).lane();
         let trouble = Trouble { reason: "CredentialsRejected".into(), message: "401".into() };
         delivery_index.resumed(&lane, Some(trouble.clone()));

@@ -16,10 +16,10 @@ use kube::{Api, Client, ResourceExt as _};
 use thiserror::Error;
 use tokio::sync::watch;
 
-use crate::outbox::record::{Record, RecordId, name};
+use crate::outbox::record::{Record, name};
 use health::Health;
-use object::{Found, found, id, merge, object, record};
-use relaybook_api::{Delivery, DeliverySpec, DeliveryStatus, version};
+use object::{Found, found, merge, object, record};
+use relaybook_api::{Delivery, DeliverySpec, DeliveryStatus, ObjectName, version};
 use relaybook_runtime::watch::{api_in, watch_by_term};
 use relaybook_telemetry::chain;
 use relaybook_telemetry::metrics::{ApiWrite, Metrics, Watch, WriteResult};
@@ -107,9 +107,9 @@ pub enum Event {
     /// A record exists. It is new or changed.
     Seen(Box<Record>),
     /// A record was deleted. The uid identifies the object.
-    Deleted(RecordId, String),
+    Deleted(ObjectName, String),
     /// The same, but a finalizer keeps the object.
-    Terminating(RecordId, String),
+    Terminating(ObjectName, String),
     /// A list starts. Objects that it does not contain may be gone.
     ListBegins,
     /// The list that was started in this leadership term is complete.
@@ -219,7 +219,7 @@ impl Journal {
             Found::Same(_) => Ok(()),
             Found::Attempted(mut other) => {
                 object.status = object.status.take().or_else(|| other.status.take());
-                self.delete(&id(&other), version(other.metadata.resource_version.as_deref())).await.map(drop)
+                self.delete(&ObjectName::of(&*other), version(other.metadata.resource_version.as_deref())).await.map(drop)
             }
             Found::Foreign(other) => self.delete_foreign(&other).await,
         }
@@ -227,19 +227,19 @@ impl Journal {
 
     async fn delete_foreign(&self, other: &Delivery) -> Result<(), JournalError> {
         self.metrics.foreign();
-        let id = id(other);
+        let id = ObjectName::of(other);
         tracing::warn!(namespace = %id.namespace, delivery = %id.name, "deleting a Delivery that Relaybook did not record");
         self.delete(&id, version(other.metadata.resource_version.as_deref())).await.map(drop)
     }
 
     /// Reads one record. Returns `None` if it does not exist.
-    pub async fn read(&self, id: &RecordId) -> Result<Option<Record>, JournalError> {
+    pub async fn read(&self, id: &ObjectName) -> Result<Option<Record>, JournalError> {
         Ok(deadline(self.api(&id.namespace).get_opt(&id.name)).await?.map(record))
     }
 
     /// Returns those of these records that no longer exist. Retries each read until it is answered.
-    pub async fn gone(&self, ids: Vec<RecordId>) -> Vec<RecordId> {
-        let is_gone = |id: RecordId| async move {
+    pub async fn gone(&self, ids: Vec<ObjectName>) -> Vec<ObjectName> {
+        let is_gone = |id: ObjectName| async move {
             loop {
                 // Reads only the metadata. A Delivery that a user has made unreadable still exists.
                 match deadline(self.api(&id.namespace).get_metadata_opt(&id.name)).await {
@@ -315,7 +315,7 @@ impl Journal {
     }
 
     /// Deletes a Delivery if it still has this version (`u64::MAX`: any version). Returns `false` if it has changed or is gone.
-    pub async fn delete(&self, id: &RecordId, version: u64) -> Result<bool, JournalError> {
+    pub async fn delete(&self, id: &ObjectName, version: u64) -> Result<bool, JournalError> {
         let resource_version = (version != u64::MAX).then(|| version.to_string());
         let preconditions = Some(Preconditions { resource_version, uid: None });
         let params = DeleteParams { preconditions, ..DeleteParams::background() };
@@ -350,8 +350,8 @@ impl Journal {
                 }
                 // A finalizer can keep a deleted Delivery for any length of time. A deleted Delivery is never sent, whichever client
                 // created it.
-                Ok(Apply(d) | InitApply(d)) => Some(Event::Terminating(id(&d), d.uid().unwrap_or_default())),
-                Ok(Delete(d)) => Some(Event::Deleted(id(&d), d.uid().unwrap_or_default())),
+                Ok(Apply(d) | InitApply(d)) => Some(Event::Terminating(ObjectName::of(&d), d.uid().unwrap_or_default())),
+                Ok(Delete(d)) => Some(Event::Deleted(ObjectName::of(&d), d.uid().unwrap_or_default())),
                 Ok(Init) => Some(Event::ListBegins),
                 Ok(InitDone) => Some(Event::ListEnds(term.number())),
                 Err(_) => {

@@ -6,7 +6,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::outbox::record::{LaneKey, RecordId};
+use crate::outbox::record::LaneKey;
+use relaybook_api::ObjectName;
 use relaybook_api::delivery::PipelineRef;
 
 /// The lanes with pending deliveries.
@@ -15,14 +16,14 @@ pub struct PendingLanes {
     /// The number of pending deliveries.
     counts: HashMap<Arc<LaneKey>, usize>,
     /// Deliveries that were just created, and that the index does not have yet.
-    created: HashMap<RecordId, Arc<LaneKey>>,
+    created: HashMap<ObjectName, Arc<LaneKey>>,
     /// By uid: the pipelines that wait.
     waiting: HashMap<String, PipelineRef>,
 }
 
 impl PendingLanes {
     /// Counts a pending delivery that was created. The index adds it later.
-    pub fn created(&mut self, id: &RecordId, lane: LaneKey) {
+    pub fn created(&mut self, id: &ObjectName, lane: LaneKey) {
         let lane = Arc::new(lane);
         if self.created.insert(id.clone(), lane.clone()).is_none() {
             self.added(&lane);
@@ -30,7 +31,7 @@ impl PendingLanes {
     }
 
     /// Counts a delivery less that was created, because the index has it now, or because it is gone. Returns its lane.
-    pub fn accepted(&mut self, id: &RecordId) -> Option<Arc<LaneKey>> {
+    pub fn accepted(&mut self, id: &ObjectName) -> Option<Arc<LaneKey>> {
         let lane = self.created.remove(id)?;
         self.removed(&lane);
         Some(lane)

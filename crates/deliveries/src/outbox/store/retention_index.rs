@@ -16,9 +16,9 @@ use std::time::Duration;
 
 use crate::outbox::lane::Place;
 use crate::outbox::lane::redeliver::wanted;
-use crate::outbox::record::{LaneKey, Record, RecordId, SupersedeKey};
+use crate::outbox::record::{LaneKey, Record, SupersedeKey};
 use crate::outbox::send_gate::facts::PersistedCursor;
-use relaybook_api::{Outcome, Time, version};
+use relaybook_api::{ObjectName, Outcome, Time, version};
 use relaybook_settings::config::Retain;
 use relaybook_telemetry::metrics::Removal;
 
@@ -52,7 +52,7 @@ struct Rows {
 /// One settled delivery.
 #[derive(Clone, Debug)]
 struct Row {
-    id: RecordId,
+    id: ObjectName,
     version: u64,
     outcome: Outcome,
     settled: Time,
@@ -91,7 +91,7 @@ pub enum Persisted<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Surplus {
     /// The delivery.
-    pub id: RecordId,
+    pub id: ObjectName,
     /// The version on which this was decided; `u64::MAX` if it is not a number.
     pub version: u64,
     /// Why it has to be deleted.
@@ -395,7 +395,7 @@ mod tests {
         let version = kept.rules + 1;
         let overdue = kept.overdue(rules, version, cap, 100, at(now));
         assert_eq!(overdue.count, overdue.goes.len());
-        let serial = |id: &RecordId| (1..100).find(|n| record(*n).id == *id).unwrap();
+        let serial = |id: &ObjectName| (1..100).find(|n| record(*n).id == *id).unwrap();
         let mut goes: Vec<_> = overdue.goes.iter().map(|s| (serial(&s.id), s.reason)).collect();
         goes.sort_unstable();
         goes
@@ -555,7 +555,7 @@ mod tests {
         rules: impl Fn(&LaneKey) -> Rules<'a>,
         cap: usize,
         now: Time,
-    ) -> (Vec<(RecordId, Removal)>, usize) {
+    ) -> (Vec<(ObjectName, Removal)>, usize) {
         let (mut goes, mut old) = (Vec::new(), Vec::new());
         let (mut count, mut held) = (0, 0);
         let too_many = kept.count.saturating_sub(cap);

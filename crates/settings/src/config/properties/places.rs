@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use super::*;
 use crate::config::layers::{Folded, fold};
 use crate::config::{Destination, Sending, resolve_layers};
-use relaybook_api::notification::credentials::{AuthRef, Authorities, SecretKey, SecretName};
+use relaybook_api::ObjectName;
+use relaybook_api::notification::credentials::{AuthRef, Authorities, SecretKey};
 
 /// The name of the author. Generated values contain it, so that the result shows which layer each value is from.
 pub(super) fn tag(source: &Source) -> &'static str {
@@ -89,7 +90,7 @@ fn alike(source: &Source) -> BoxedStrategy<Value> {
 /// All references: the purpose, the namespace, and the names (object and key).
 fn all(sending: &Sending, config_maps: &[ConfigMapKey]) -> Vec<(&'static str, String, Vec<String>)> {
     let key = |what, key: &SecretKey| (what, key.namespace.clone(), vec![key.name.clone(), key.key.clone()]);
-    let secret = |what, name: &SecretName| (what, name.namespace.clone(), vec![name.name.clone()]);
+    let secret = |what, name: &ObjectName| (what, name.namespace.clone(), vec![name.name.clone()]);
     let mut all = Vec::new();
     if let Destination::Secret(from) = &sending.destination {
         all.push(key("urlFrom", from));

@@ -19,9 +19,9 @@ use crate::config::problem::Problem;
 use crate::render::{Body, Data, HeaderTemplate, Parameters, RenderError, UrlTemplate, Values};
 use relaybook_api::notification as spec;
 use relaybook_api::notification::Method;
-use relaybook_api::notification::credentials::{AuthRef, Authorities, Needed, SecretKey, SecretName, TlsRef};
+use relaybook_api::notification::credentials::{AuthRef, Authorities, Needed, SecretKey, TlsRef};
 use relaybook_api::values::refs::{ConfigMapKey, SecretKeyRef, is_service};
-use relaybook_api::{NotificationSpec, TransitionType};
+use relaybook_api::{NotificationSpec, ObjectName, TransitionType};
 
 /// How a delivery becomes a request.
 #[derive(Clone, Debug)]
@@ -37,7 +37,7 @@ pub struct Sending {
     /// Which receivers to trust, and the client certificate to send.
     pub tls: TlsRef,
     /// The Secret whose keys sign the requests.
-    pub signing: Option<SecretName>,
+    pub signing: Option<ObjectName>,
     /// Timeout of the whole attempt.
     pub timeout: Duration,
     /// Timeout of the connection setup.
@@ -365,8 +365,8 @@ fn tls(tls: Option<&spec::Tls>, places: &Places<'_>, given: &Given<'_>) -> Resul
     })
 }
 
-fn secret_name(name: &str, namespace: &str) -> SecretName {
-    SecretName { namespace: namespace.to_owned(), name: name.to_owned() }
+fn secret_name(name: &str, namespace: &str) -> ObjectName {
+    ObjectName::new(namespace, name)
 }
 
 fn secret_key(reference: &SecretKeyRef, namespace: &str) -> SecretKey {

@@ -155,8 +155,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use relaybook_api::Notification;
-    use relaybook_api::values::refs::ObjectName;
+    use relaybook_api::{Notification, ObjectName};
     use relaybook_settings::config::Global;
     use relaybook_settings::manifests::global::parse;
 
@@ -186,7 +185,7 @@ mod tests {
             "metadata": {"name": "chat", "namespace": "team-a"}, "spec": spec,
         }))
         .unwrap();
-        let config_map = ObjectName { namespace: "n".to_owned(), name: "c".to_owned() };
+        let config_map = ObjectName::new("n", "c");
         let notifications = [notification];
         let known = Known {
             global,

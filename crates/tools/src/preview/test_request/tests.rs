@@ -3,9 +3,8 @@ use serde_json::{Value, json};
 use super::*;
 use crate::preview::starter::example;
 use crate::preview::{Known, Manifests, starter};
-use relaybook_api::Notification;
 use relaybook_api::notification::Builtin;
-use relaybook_api::values::refs::ObjectName;
+use relaybook_api::{Notification, ObjectName};
 use relaybook_settings::config::Global;
 use relaybook_settings::render::builtin;
 
@@ -47,7 +46,7 @@ fn request(notification: &Notification, edit: impl FnOnce(&mut Value)) -> Result
     edit(&mut spec);
     notification.spec = serde_json::from_value(spec).unwrap();
     let name = notification.name_any();
-    let (global, config_map) = (Global::default(), ObjectName { namespace: "n".to_owned(), name: "c".to_owned() });
+    let (global, config_map) = (Global::default(), ObjectName::new("n", "c"));
     let notifications = [notification];
     let known = Known {
         global: &global,

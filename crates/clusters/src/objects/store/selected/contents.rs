@@ -7,8 +7,9 @@ use std::sync::Arc;
 
 use super::{Needs, fleet_object};
 use crate::Scope;
-use crate::objects::cache::{ObjectName, Phase, object_of};
+use crate::objects::cache::{Phase, object_of};
 use crate::objects::store::Store;
+use relaybook_api::ObjectName;
 use relaybook_api::pipeline::source::TargetOrigin;
 use relaybook_core::observe::{FleetTraits, Traits};
 use relaybook_core::reading::selection::{Joined, Selected, Selecting, Selection, Source, SourceObject, Sources};
@@ -78,7 +79,7 @@ impl Store {
 
     /// Whether a selection contains an object now.
     pub fn is_source(&self, selection: &Arc<Selection>, object: &Application) -> bool {
-        let name = (object.object.namespace.clone(), object.object.name.clone());
+        let name = ObjectName::new(&object.object.namespace, &object.object.name);
         self.locate(object).is_some_and(|key| self.contains(selection, &key, &name))
     }
 
@@ -102,7 +103,7 @@ impl Store {
         let Source { kind, namespace, name } = source;
         let key = self.locate(&fleet_object(selection, kind, namespace));
         let cache = key.and_then(|key| self.caches.get(&key));
-        let traits = cache.and_then(|cache| cache.objects.get(&(namespace.clone(), name.clone()))?.traits.as_ref());
+        let traits = cache.and_then(|cache| cache.objects.get(&ObjectName::new(namespace, name))?.traits.as_ref());
         let repository = match traits.and_then(|traits| traits.fleet.as_deref()) {
             Some(FleetTraits::Repository(repository)) => repository.clone(),
             _ => String::new(),
@@ -111,7 +112,7 @@ impl Store {
     }
 }
 
-fn source((namespace, name): &ObjectName, traits: &Traits, joined: Joined) -> SourceObject {
+fn source(ObjectName { namespace, name }: &ObjectName, traits: &Traits, joined: Joined) -> SourceObject {
     SourceObject {
         namespace: namespace.clone(),
         name: name.clone(),

@@ -9,8 +9,9 @@ use std::sync::Arc;
 use kube::core::Expression;
 
 use super::fleet_object;
-use crate::objects::cache::{CacheKey, ObjectName, Phase, Ring, Tracked, object_of};
+use crate::objects::cache::{CacheKey, Phase, Ring, Tracked, object_of};
 use crate::objects::store::Store;
+use relaybook_api::ObjectName;
 use relaybook_core::observe::{EventOrigin, FleetTraits, Relation, Traits};
 use relaybook_core::reading::selection::{FleetClusters, Joined, OfCluster, Selection};
 use relaybook_core::reading::{Follower, FollowerKind};
@@ -86,9 +87,10 @@ impl Store {
         let mut wake = HashSet::new();
         for selection in selections {
             let changed = if let Some(source) = selection.source.as_ref().filter(|source| source.kind == key.kind.kind()) {
-                (&source.namespace, &source.name) == (&name.0, &name.1) && before.map(|t| &t.fleet) != now.map(|t| &t.fleet)
+                (&source.namespace, &source.name) == (&name.namespace, &name.name)
+                    && before.map(|t| &t.fleet) != now.map(|t| &t.fleet)
             } else if key.kind.kind() == "ClusterGroup" {
-                let is_named = selection.fleet.as_ref().is_some_and(|fleet| fleet.groups.contains(&name.1));
+                let is_named = selection.fleet.as_ref().is_some_and(|fleet| fleet.groups.contains(&name.name));
                 is_named && before.map(|t| &t.fleet) != now.map(|t| &t.fleet) && {
                     self.decide_all(&selection, Joined::Moved);
                     true
@@ -105,12 +107,13 @@ impl Store {
     }
 
     /// Decides again about the objects of one `Cluster`. `is_new`: the `Cluster` was not known before.
-    fn decide_cluster(&mut self, selection: &Arc<Selection>, (namespace, name): &ObjectName, is_new: bool) -> bool {
+    fn decide_cluster(&mut self, selection: &Arc<Selection>, cluster: &ObjectName, is_new: bool) -> bool {
         let mut changed = false;
         for key in self.selections.all.get(selection).map(|kept| kept.needs.objects.clone()).unwrap_or_default() {
             let Some(cache) = self.caches.get(&key) else { continue };
             let is_there = |tracked: &Tracked| {
-                tracked.traits.as_ref().and_then(|t| t.fleet_cluster()) == Some((namespace.as_str(), name.as_str()))
+                tracked.traits.as_ref().and_then(|t| t.fleet_cluster())
+                    == Some((cluster.namespace.as_str(), cluster.name.as_str()))
             };
             let there = cache.objects.iter().filter(|(_, tracked)| is_there(tracked));
             let there: Vec<(Arc<ObjectName>, Joined)> = there
@@ -179,7 +182,9 @@ impl Store {
     /// Returns whether a selection contains an object. `None`: it stays as it is, because its cluster is not known.
     pub(super) fn is_in(&self, selection: &Selection, key: &CacheKey, name: &ObjectName, was: bool) -> Option<bool> {
         let traits = self.caches.get(key)?.objects.get(name).and_then(|tracked| tracked.traits.as_deref());
-        let Some(traits) = traits.filter(|traits| selection.selects(&name.0, &name.1, traits)) else { return Some(false) };
+        let Some(traits) = traits.filter(|traits| selection.selects(&name.namespace, &name.name, traits)) else {
+            return Some(false);
+        };
         let Some(fleet) = &selection.fleet else { return Some(true) };
         let Some((namespace, cluster)) = traits.fleet_cluster() else { return Some(false) };
         let known = self.fleet_cluster(selection, namespace, cluster);
@@ -193,14 +198,14 @@ impl Store {
     /// Returns the traits of a `Cluster`.
     fn fleet_cluster(&self, selection: &Selection, namespace: &str, name: &str) -> Option<&Traits> {
         let cache = self.caches.get(&self.locate(&fleet_object(selection, "Cluster", namespace))?)?;
-        cache.objects.get(&(namespace.to_owned(), name.to_owned()))?.traits.as_deref()
+        cache.objects.get(&ObjectName::new(namespace, name))?.traits.as_deref()
     }
 
     /// Returns the requirements of a `ClusterGroup`.
     pub(super) fn group(&self, fleet: &FleetClusters, selection: &Selection, name: &str) -> Option<&[Expression]> {
         let namespace = fleet.workspace.as_str();
         let cache = self.caches.get(&self.locate(&fleet_object(selection, "ClusterGroup", namespace))?)?;
-        let traits = cache.objects.get(&(namespace.to_owned(), name.to_owned()))?.traits.as_ref()?;
+        let traits = cache.objects.get(&ObjectName::new(namespace, name))?.traits.as_ref()?;
         match traits.fleet.as_deref()? {
             FleetTraits::Group(requirements) => requirements.as_deref(),
             FleetTraits::Repository(_) | FleetTraits::LastSeen(_) => None,

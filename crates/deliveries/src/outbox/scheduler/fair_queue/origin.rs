@@ -4,9 +4,10 @@
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use super::{AttemptOutcome, FIRST, Owner};
+use super::{AttemptOutcome, FIRST};
 use crate::outbox::direct::DIRECT;
 use crate::outbox::record::LaneKey;
+use relaybook_api::ObjectName;
 
 /// Number of consecutive failed connections after which an origin is only probed.
 pub(super) const FAILURES: u32 = 3;
@@ -17,8 +18,8 @@ const WRITE_EVERY: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Default)]
 pub(super) struct Origin {
-    pub(super) notifications: HashMap<Owner, Notification>,
-    pub(super) turns: VecDeque<Owner>,
+    pub(super) notifications: HashMap<ObjectName, Notification>,
+    pub(super) turns: VecDeque<ObjectName>,
     /// Number of workers that the origin uses.
     pub(super) busy: usize,
     /// How many of these workers doubtful notifications use.
@@ -101,7 +102,7 @@ impl Notification {
 }
 
 /// The time until which a notification waits for a probe, and the notifications that can continue.
-pub(super) type Released = (Option<Instant>, Vec<Owner>);
+pub(super) type Released = (Option<Instant>, Vec<ObjectName>);
 
 impl Origin {
     /// Returns whether a lane of a notification that becomes ready now is expected to be answered within [`DIRECT`]. The receiver must have
@@ -109,7 +110,7 @@ impl Origin {
     ///
     /// If the origin or the notification uses all workers that it can use, the lane waits until they have worked on the lanes before it. Half
     /// of [`DIRECT`] is allowed for that. If other origins use them, it is not known how long the lane waits.
-    pub(super) fn is_prompt(&self, owner: &Owner, share: usize, free: usize) -> bool {
+    pub(super) fn is_prompt(&self, owner: &ObjectName, share: usize, free: usize) -> bool {
         let Some(entry) = self.notifications.get(owner).filter(|n| !n.is_doubtful() && n.probing.is_none()) else {
             return false;
         };
@@ -121,7 +122,7 @@ impl Origin {
         wait(self.busy, self.ready, share).max(wait(entry.busy, entry.ready.len(), entry.limit)) <= DIRECT / 2
     }
 
-    pub(super) fn waits(&self, owner: &Owner) -> bool {
+    pub(super) fn waits(&self, owner: &ObjectName) -> bool {
         self.notifications.get(owner).is_some_and(|n| !n.ready.is_empty())
     }
 
@@ -129,7 +130,7 @@ impl Origin {
     pub(super) fn next(
         &mut self,
         share: usize,
-        has_room: impl Fn(&Owner) -> bool,
+        has_room: impl Fn(&ObjectName) -> bool,
         now: Instant,
     ) -> Option<(LaneKey, bool, bool)> {
         for _ in 0..self.turns.len() {
@@ -168,7 +169,7 @@ impl Origin {
 
     /// Records the result of an attempt. Returns the time until which the notification waits for a probe, if it does, and the notifications
     /// that can continue.
-    pub(super) fn release(&mut self, owner: &Owner, outcome: AttemptOutcome, most: usize, now: Instant) -> Released {
+    pub(super) fn release(&mut self, owner: &ObjectName, outcome: AttemptOutcome, most: usize, now: Instant) -> Released {
         let Some(entry) = self.notifications.get_mut(owner) else { return (None, Vec::new()) };
         self.busy = self.busy.saturating_sub(1);
         self.doubtful -= if entry.is_doubtful() { entry.busy } else { 0 };
@@ -202,7 +203,7 @@ impl Origin {
 
     /// Ends the probing of notifications, because an attempt has reached the origin. Another notification may still fail because of its own
     /// timeouts, so it is freed again only after some time.
-    pub(super) fn free(&mut self, reached: &Owner, now: Instant) -> Vec<Owner> {
+    pub(super) fn free(&mut self, reached: &ObjectName, now: Instant) -> Vec<ObjectName> {
         let mut freed = Vec::new();
         for (owner, notification) in self.notifications.iter_mut().filter(|(_, n)| n.probing.is_some()) {
             let again = notification.freed.is_some_and(|at| now.duration_since(at) < LONGEST);

@@ -12,7 +12,7 @@ fn take(fair_queue: &mut FairQueue, now: Instant) -> Vec<Turn> {
     std::iter::from_fn(|| fair_queue.next(now)).collect()
 }
 
-fn refused(fair_queue: &mut FairQueue, turn: &Turn, now: Instant, seconds: u64) -> Vec<Owner> {
+fn refused(fair_queue: &mut FairQueue, turn: &Turn, now: Instant, seconds: u64) -> Vec<ObjectName> {
     let again = now + Duration::from_secs(seconds);
     fair_queue.release(&turn.origin, &turn.lane, AttemptOutcome::NoConnection { again }, now)
 }
@@ -229,7 +229,7 @@ fn an_unreachable_origin_is_probed_by_one_lane_at_a_time() {
     // A lane that becomes ready during the probe waits, too.
     fair_queue.ready("x", lane("a", 99), due);
     assert!(fair_queue.next(due).is_none());
-    assert_eq!(fair_queue.release("x", &probe.lane, AttemptOutcome::Answer, due), [owner(&probe.lane)]);
+    assert_eq!(fair_queue.release("x", &probe.lane, AttemptOutcome::Answer, due), [probe.lane.owner()]);
     assert_eq!(take(&mut fair_queue, due).len(), 2, "it begins with little and earns more");
     assert_eq!(fair_queue.next_probe(), None);
 }
@@ -249,7 +249,7 @@ fn a_lane_that_reaches_an_origin_frees_all_that_wait_for_it() {
     assert!(!turn.probe, "what others met with is nothing to one that has not tried");
     let mut freed = fair_queue.release("x", &turn.lane, AttemptOutcome::Silence, now);
     freed.sort();
-    assert_eq!(freed, [owner(&lane("a", 0)), owner(&lane("b", 0))]);
+    assert_eq!(freed, [lane("a", 0).owner(), lane("b", 0).owner()]);
     assert_eq!(fair_queue.unreachable(), 0);
     // A notification that still cannot reach the origin is not freed again and again.
     for _ in 0..FAILURES {

@@ -23,9 +23,8 @@ use crate::outbox::store::delivery_index::DeliveryIndex;
 use crate::outbox::store::journal::Journal;
 use crate::outbox::testing::{notification, record};
 use crate::outbox::{Command, Deliveries, Layered, Overridden, Parts, Started, ToRecord};
-use relaybook_api::Outcome;
 use relaybook_api::testing::spec;
-use relaybook_api::values::refs::ObjectName;
+use relaybook_api::{ObjectName, Outcome};
 use relaybook_egress::{Policy, Secrets, Sender};
 use relaybook_runtime::leader::Lease;
 use relaybook_runtime::limiter::NamespaceLimiter;
@@ -215,7 +214,7 @@ async fn a_settled_delivery_that_no_cursor_has_passed_is_not_sent_directly() {
 async fn beyond_the_limit_of_unrecorded_deliveries_the_next_one_is_recorded_first() {
     let api = ApiServer::default();
     let mut engine = engine(&api).await;
-    let other = |n: usize| RecordId { namespace: "team-b".into(), name: n.to_string() };
+    let other = |n: usize| ObjectName::new("team-b", n.to_string());
     engine.stages.extend((0..MOST).map(|n| (other(n), (Stage::Attempted, Instant::now() + DIRECT))));
     let (deliveries, mut commands) = deliveries(&engine.parts);
     let answers = async {
@@ -244,13 +243,13 @@ fn layer_of(home: &str) -> Layered {
 async fn an_edit_of_the_url_during_a_direct_attempt_makes_no_second_record() {
     let api = ApiServer::default();
     let parts = parts(&api);
-    let global = ObjectName { namespace: "platform".into(), name: "relaybook-config".into() };
+    let global = ObjectName::new("platform", "relaybook-config");
     parts.pipeline_index.put_source(Source { config_map: Some(global), ..Source::default() });
     parts.pipeline_index.put_layers("p1", layer_of("platform"));
     let (deliveries, mut commands) = deliveries(&parts);
     let engine = async {
         let offer = next_offer(&mut commands).await;
-        let id = RecordId { namespace: offer.namespace, name: name(&offer.spec) };
+        let id = ObjectName::new(offer.namespace, name(&offer.spec));
         parts.direct.add(&id, offer.answer);
         // The pass ends, and the engine repeats the write.
         parts.direct.failed(&id, &JournalError::Timeout);

@@ -5,13 +5,12 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-use super::Owner;
 use crate::outbox::lane::Place;
-use crate::outbox::record::{LaneKey, Record, RecordId};
+use crate::outbox::record::{LaneKey, Record};
 use crate::outbox::store::figures::{Figures, Topic};
 use crate::outbox::store::pending_lanes::PendingLanes;
 use crate::outbox::store::retention_index::RetentionIndex;
-use relaybook_api::{Outcome, Time, version};
+use relaybook_api::{ObjectName, Outcome, Time, version};
 
 /// One delivery.
 #[derive(Clone, Debug)]
@@ -30,11 +29,11 @@ pub(super) struct Entry {
 
 #[derive(Debug, Default)]
 pub(super) struct Book {
-    pub entries: HashMap<RecordId, Entry>,
+    pub entries: HashMap<ObjectName, Entry>,
     pub kept: RetentionIndex,
-    pub figures: HashMap<Owner, Figures>,
+    pub figures: HashMap<ObjectName, Figures>,
     /// Notifications that were idle at the last `tidy`.
-    pub idle: HashSet<Owner>,
+    pub idle: HashSet<ObjectName>,
     pub sent: HashMap<String, BTreeMap<Topic, Time>>,
     /// Uids of Deliveries that this process has recorded and the engine has not accepted yet.
     pub own: HashSet<String>,
@@ -42,7 +41,7 @@ pub(super) struct Book {
     pub newest: HashMap<String, Time>,
     pub pending: PendingLanes,
     /// Deleted Deliveries that finalizers keep.
-    pub terminating: HashSet<RecordId>,
+    pub terminating: HashSet<ObjectName>,
 }
 
 impl Book {
@@ -74,8 +73,7 @@ impl Book {
         if outcome.is_none() {
             self.pending.added(&lane);
         }
-        let owner = (lane.namespace.clone(), lane.notification.clone());
-        count(self.figures.entry(owner).or_default(), outcome, 1);
+        count(self.figures.entry(lane.owner()).or_default(), outcome, 1);
         let version = version(Some(&record.version));
         let entry = Entry { lane, place, outcome, version, recorded: record.recorded, is_proven, is_doubtful };
         self.entries.insert(record.id.clone(), entry);
@@ -89,14 +87,14 @@ impl Book {
         }
     }
 
-    pub fn take(&mut self, id: &RecordId) -> Option<Entry> {
+    pub fn take(&mut self, id: &ObjectName) -> Option<Entry> {
         self.pending.accepted(id);
         let entry = self.entries.remove(id)?;
         if entry.outcome.is_none() {
             self.pending.removed(&entry.lane);
         }
         self.kept.take(&entry.lane, entry.place, entry.outcome);
-        if let Some(figures) = self.figures.get_mut(&(entry.lane.namespace.clone(), entry.lane.notification.clone())) {
+        if let Some(figures) = self.figures.get_mut(&entry.lane.owner()) {
             count(figures, entry.outcome, -1);
             figures.given_up.forget(id);
         }

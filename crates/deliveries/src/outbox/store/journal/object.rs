@@ -5,14 +5,13 @@
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::ResourceExt as _;
 use serde_json::{Map, Value, json};
 
-use crate::outbox::record::{Record, RecordId};
+use crate::outbox::record::Record;
 use crate::outbox::send_gate::genuine;
 use relaybook_api::delivery::{PIPELINE_NAMESPACE, REDELIVER, is_same_notification};
 use relaybook_api::group;
-use relaybook_api::{Age, Delivery, DeliverySpec, DeliveryStatus, now, since_boot};
+use relaybook_api::{Age, Delivery, DeliverySpec, DeliveryStatus, ObjectName, now, since_boot};
 
 /// What is stored under the name of a delivery.
 pub(super) enum Found {
@@ -71,14 +70,9 @@ pub(super) fn object(name: &str, spec: &DeliverySpec, status: Option<&DeliverySt
     Delivery { metadata, spec: spec.clone(), status: status.cloned() }
 }
 
-/// Returns the identity of a Delivery.
-pub(super) fn id(object: &Delivery) -> RecordId {
-    RecordId { namespace: object.namespace().unwrap_or_default(), name: object.name_any() }
-}
-
 /// Returns what the engine knows about a Delivery.
 pub(super) fn record(object: Delivery) -> Record {
-    let id = id(&object);
+    let id = ObjectName::of(&object);
     let status = object.status.unwrap_or_default();
     let recorded = object.metadata.creation_timestamp.map_or(object.spec.time, |t| t.0);
     let mut record = Record {
@@ -130,6 +124,8 @@ pub(super) fn merge(version: &str, before: &DeliveryStatus, after: &DeliveryStat
 
 #[cfg(test)]
 mod tests {
+    use kube::ResourceExt as _;
+
     use super::*;
 
     #[test]
