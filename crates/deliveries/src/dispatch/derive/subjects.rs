@@ -43,7 +43,9 @@ impl Subjects {
                 about.subject = match of {
                     LogSubject::Target(_) => info.as_subject(),
                     LogSubject::Cluster(_) => Subject { cluster_ref: info.cluster_ref.clone(), ..named(of, pipeline) },
-                    _ => named(of, pipeline),
+                    LogSubject::Environment(_) | LogSubject::Promotion(_) | LogSubject::Pipeline | LogSubject::Other(_) => {
+                        named(of, pipeline)
+                    }
                 };
                 if !about.places.contains(&place) {
                     about.places.push(place.clone());
