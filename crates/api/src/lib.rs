@@ -36,6 +36,7 @@ pub use notification::{Notification, NotificationSpec, NotificationStatus};
 pub use pipeline::{Change, ChangeLog, Pipeline, PipelineSpec, PipelineStatus, Settled, State, Status};
 pub use pipeline_set::{PipelineSet, PipelineSetSpec, PipelineSetStatus};
 pub use promotion::{Promotion, PromotionSpec, PromotionStatus};
+pub use values::backoff::Backoff;
 pub use values::clock::{Age, now, since_boot};
 pub use values::duration::{duration, duration_text};
 pub use values::refs::{ObjectName, SecretKeyRef, SecretRef};

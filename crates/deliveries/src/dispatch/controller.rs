@@ -17,7 +17,7 @@ use super::follow::global;
 use super::follow::{Followed as _, Listed, Watched, follow};
 use super::{reconcile, references, status, wake};
 use crate::outbox::{Note, Scope};
-use relaybook_api::{Notification, Pipeline};
+use relaybook_api::{Backoff, Notification, Pipeline};
 use relaybook_core::leader::bucket::Bucket;
 use relaybook_runtime::call::CallError;
 use relaybook_runtime::stopping::applied;
@@ -34,7 +34,7 @@ const UNBOUNDED: u16 = 0;
 /// Time for which a hand-over waits for requests and writes, and the pause before it waits again.
 const DRAIN: Duration = Duration::from_secs(30);
 const AGAIN: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+const PAUSES: Backoff = Backoff { first: Duration::from_millis(200), longest: Duration::from_secs(30) };
 
 /// Starts the dispatcher. `ready` is called when all watches have delivered their first lists.
 ///
@@ -299,9 +299,7 @@ fn warn(ctx: &Context, note: &Note) {
     ctx.warn(&spec.pipeline_ref, &spec.notification, &spec.notification_uid, reason, action, &text);
 }
 
-/// Returns the delay after this number of failures in a row. It grows from 0.2 to 30 seconds, with a jitter of 20 %, so that a thousand
-/// objects do not retry at once.
+/// Returns the delay after one more failure than this number in a row. It has a jitter of 20 %, so that a thousand objects do not retry at once.
 fn pause(failures: u32) -> Duration {
-    let base = Duration::from_millis(200).saturating_mul(1 << failures.min(8)).min(LONGEST_PAUSE);
-    base.mul_f64(0.8 + 0.4 * fastrand::f64())
+    PAUSES.after(failures.saturating_add(1)).mul_f64(0.8 + 0.4 * fastrand::f64())
 }

@@ -3,12 +3,10 @@
 use std::time::Duration;
 
 use super::Quota;
-use relaybook_api::Time;
+use relaybook_api::{Backoff, Time};
 
-/// Pause after the first failure. It doubles with each further one.
-const FIRST: Duration = Duration::from_secs(5);
-/// Longest pause.
-const LONGEST: Duration = Duration::from_mins(5);
+/// The pauses between probes.
+const PAUSES: Backoff = Backoff { first: Duration::from_secs(5), longest: Duration::from_mins(5) };
 
 /// Whether an origin answers.
 #[derive(Clone, Copy, Debug, Default)]
@@ -29,7 +27,7 @@ impl Reach {
         }
         match self.next.filter(|next| *next > now) {
             Some(next) => Quota::Wait(next),
-            None if self.running > 0 => Quota::Wait(super::after(now, FIRST)),
+            None if self.running > 0 => Quota::Wait(super::after(now, PAUSES.first)),
             None => Quota::Now,
         }
     }
@@ -46,9 +44,7 @@ impl Reach {
         }
         // Requests that started together fail together. They count once.
         if self.failures == 0 || self.next.is_none_or(|next| next <= now) {
-            self.failures = self.failures.saturating_add(1);
-            let pause = FIRST.saturating_mul(1 << self.failures.saturating_sub(1).min(10)).min(LONGEST);
-            self.next = Some(super::after(now, pause));
+            self.next = Some(super::after(now, PAUSES.next(&mut self.failures)));
         }
     }
 

@@ -19,7 +19,7 @@ use super::index::{Absorbed, Index, Listing};
 use super::reconcile::{Changed, Memory, reconcile, warm};
 use super::{Context, Error};
 use relaybook_api::pipeline_set::SET;
-use relaybook_api::{ObjectName, Pipeline, PipelineSet};
+use relaybook_api::{Backoff, ObjectName, Pipeline, PipelineSet};
 use relaybook_core::leader::bucket::Bucket;
 use relaybook_core::reading::Follower;
 use relaybook_runtime::leader::Lease;
@@ -33,8 +33,8 @@ use relaybook_telemetry::metrics::Watch;
 const GATHER: Duration = Duration::from_millis(100);
 /// Maximum number of sets that are reconciled concurrently.
 const RECONCILES: usize = 16;
-/// First and longest pause after a failed reconcile.
-const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(1));
+/// The pauses after failed reconciles.
+const PAUSES: Backoff = Backoff { first: Duration::from_secs(1), longest: Duration::from_mins(1) };
 
 /// An event of one watch.
 enum Change {
@@ -178,7 +178,7 @@ impl Controller {
         }
         if is_set {
             // Somebody may have deleted or changed a set of --follow.
-            self.follow.1.get_or_insert_with(|| Instant::now() + PAUSES.0);
+            self.follow.1.get_or_insert_with(|| Instant::now() + PAUSES.first);
         }
         for key in gone {
             self.forget(&key);
@@ -260,7 +260,7 @@ impl Controller {
     fn followed(&mut self, done: Result<Result<(), Error>, JoinError>) {
         if let Ok(Err(error)) = done {
             tracing::warn!("{}", chain(&error));
-            self.follow.1 = Some(Instant::now() + PAUSES.1 / 6);
+            self.follow.1 = Some(Instant::now() + PAUSES.longest / 6);
         }
     }
 
@@ -332,10 +332,7 @@ impl Controller {
             Err(Error::NotLeading) => None,
             Err(error) => {
                 tracing::warn!(namespace = key.namespace, set = key.name, "{}", chain(&error));
-                let failures = self.failures.entry(key.clone()).or_default();
-                let pause = (PAUSES.0 * 2_u32.saturating_pow(*failures)).min(PAUSES.1);
-                *failures = failures.saturating_add(1);
-                Some(Instant::now() + pause)
+                Some(Instant::now() + PAUSES.next(self.failures.entry(key.clone()).or_default()))
             }
         };
         self.queue.end(key, again);

@@ -14,13 +14,13 @@ use super::status::{self, Outcome, record_of};
 use super::{Context, Error};
 use relaybook_api::pipeline::Baseline;
 use relaybook_api::pipeline_set::{MAX_PIPELINES, SourceRef, WrongPipeline};
-use relaybook_api::{PipelineSet, Status, now};
+use relaybook_api::{Backoff, PipelineSet, Status, now};
 use relaybook_core::pipeline::plan::Refused;
 use relaybook_core::reading::{Follower, Now, Reason};
 use relaybook_runtime::leader::Busy;
 
-/// First and longest pause before a refused pipeline is tried again.
-const PAUSES: (Duration, Duration) = (Duration::from_mins(1), Duration::from_mins(16));
+/// The pauses before a refused pipeline is tried again.
+const PAUSES: Backoff = Backoff { first: Duration::from_mins(1), longest: Duration::from_mins(16) };
 
 /// What a process remembers of a set between reconciles.
 #[derive(Debug, Default)]
@@ -192,9 +192,9 @@ impl Memory {
 
     fn refuse(&mut self, name: String, what: String, wrong: WrongPipeline) {
         let known = self.refused.get(&name).filter(|refusal| refusal.what == what);
-        let count = known.map_or(0, |refusal| refusal.count + 1);
-        let pause = (PAUSES.0 * 2_u32.saturating_pow(count.min(8))).min(PAUSES.1);
-        self.refused.insert(name, Refusal { what, wrong, again: Instant::now() + pause, count });
+        let mut count = known.map_or(0, |refusal| refusal.count);
+        let again = Instant::now() + PAUSES.next(&mut count);
+        self.refused.insert(name, Refusal { what, wrong, again, count });
     }
 
     /// Forgets all pipelines that are not needed, and all refusals that do not wait.

@@ -29,7 +29,7 @@ use super::{Context, Error, Options};
 use deliveries::REQUESTS;
 use index::{Index, Key, Listing};
 use relaybook_api::promotion::Phase;
-use relaybook_api::{Delivery, ObjectName, Pipeline, Promotion, Time, now};
+use relaybook_api::{Backoff, Delivery, ObjectName, Pipeline, Promotion, Time, now};
 use relaybook_core::promotion::plan::is_ended;
 use relaybook_runtime::call::CallError;
 use relaybook_runtime::leader::Busy;
@@ -40,8 +40,8 @@ use relaybook_telemetry::metrics::{PromotionPhase, Watch};
 use secrets::Wanted;
 use store::Store;
 
-/// First and longest pause after a failed reconcile.
-const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(1));
+/// The pauses after failed reconciles.
+const PAUSES: Backoff = Backoff { first: Duration::from_secs(1), longest: Duration::from_mins(1) };
 /// Shortest and longest time until a planned reconcile. The wall clock can be set, so it is read again from time to time.
 const TIMERS: (Duration, Duration) = (Duration::from_millis(10), Duration::from_mins(10));
 
@@ -309,9 +309,7 @@ impl Controller {
                 })
             }
             Err(error) => {
-                let failures = self.failures.entry(key.clone()).or_default();
-                let pause = PAUSES.0.saturating_mul(2_u32.saturating_pow(*failures)).min(PAUSES.1);
-                *failures = failures.saturating_add(1);
+                let pause = PAUSES.next(self.failures.entry(key.clone()).or_default());
                 if !matches!(error, Error::NotLeader) {
                     let Key { namespace, uid } = &key;
                     tracing::warn!(namespace, pipeline_uid = uid, error = %chain(&error), "promotions could not be processed; retrying");

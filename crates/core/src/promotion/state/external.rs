@@ -29,7 +29,7 @@ use crate::promotion::progress::{Ended, Found, Lasts, Problem, Task};
 use crate::promotion::reason;
 use relaybook_api::group;
 use relaybook_api::promotion::{Phase, PromotionCommit, PromotionPullRequest, PromotionStrategy, PullRequestState};
-use relaybook_api::{PromotionStatus, Time, duration_text};
+use relaybook_api::{Backoff, PromotionStatus, Time, duration_text};
 
 /// Number of attempts with a problem that a person probably has to solve.
 const FEW: i64 = 3;
@@ -234,8 +234,7 @@ impl Case<'_> {
 
     /// Returns when the next attempt starts.
     fn after(&self, ended: &Ended, retry: Retry, attempts: i64) -> Time {
-        let doublings = u32::try_from(attempts.saturating_sub(1)).unwrap_or(u32::MAX).min(32);
-        let wait = retry.initial.saturating_mul(2_u32.saturating_pow(doublings)).min(retry.max);
+        let wait = Backoff { first: retry.initial, longest: retry.max }.after(u32::try_from(attempts).unwrap_or(u32::MAX));
         let next = later(ended.started, self.spread(wait));
         match &ended.result {
             Err(Problem { lasts: Lasts::Until(Some(until)), .. }) => next.max(*until),

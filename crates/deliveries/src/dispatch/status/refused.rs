@@ -6,10 +6,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use relaybook_api::Backoff;
 use relaybook_api::delivery::{PipelineRef, is_same_notification};
 
-const FIRST: Duration = Duration::from_secs(1);
-const LONGEST: Duration = Duration::from_secs(30);
+const PAUSES: Backoff = Backoff { first: Duration::from_secs(1), longest: Duration::from_secs(30) };
 /// Failures in a row after which users are notified.
 const LONG: u32 = 3;
 
@@ -96,11 +96,10 @@ impl Refused {
     pub fn note(&self, pipeline: &PipelineRef, notification: &str, uid: &str, refusal: Refusal) -> Refusal {
         let mut book = self.0.lock();
         let key = (pipeline.clone(), notification.to_owned());
-        let times = book.get(&key).filter(|e| is_same_notification(&e.uid, uid)).map_or(0, |e| e.times);
-        let wait = FIRST.saturating_mul(1 << times.min(6)).min(LONGEST);
+        let mut times = book.get(&key).filter(|e| is_same_notification(&e.uid, uid)).map_or(0, |e| e.times);
         let refusal = Refusal { refused: refusal.refused || times >= LONG, ..refusal };
         let noted = refusal.clone();
-        let (times, again) = (times.saturating_add(1), Instant::now() + wait);
+        let again = Instant::now() + PAUSES.next(&mut times);
         book.insert(key, Entry { uid: uid.to_owned(), refusal, times, again });
         noted
     }
@@ -165,7 +164,7 @@ mod tests {
             refused.note(&p, "n", "n1", refusal.clone());
         }
         assert!(!refused.may_try(&p, "n") && refused.may_try(&p, "other"));
-        assert!(refused.retry_in(&p, "n").unwrap() <= LONGEST);
+        assert!(refused.retry_in(&p, "n").unwrap() <= PAUSES.longest);
         assert_eq!(refused.of("a", "n", "n1", |_| true), Some(("p".to_owned(), refusal.clone())));
         assert!(refused.clear(&p, "n") && refused.of("a", "n", "n1", |_| true).is_none());
         let crowded = Refusal { reason: Reason::TooManyClocks, ..refusal };

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use relaybook_api::pipeline::target::TargetInfo;
 use relaybook_api::values::refs::ClusterAppRef;
-use relaybook_api::{Change, Pipeline, PipelineStatus};
+use relaybook_api::{Backoff, Change, Pipeline, PipelineStatus};
 use relaybook_core::rate::Rate;
 use relaybook_core::reading::{Application, Now};
 
@@ -23,9 +23,8 @@ use relaybook_core::pipeline::status::target::source;
 /// Maximum burst of Events about one pipeline.
 const EVENTS_AT_ONCE: NonZeroU32 = NonZeroU32::new(25).unwrap();
 const EVENT_EVERY: Duration = Duration::from_secs(10);
-/// The first delay after a failure. It doubles up to `LAST_RETRY`.
-const FIRST_RETRY: Duration = Duration::from_millis(500);
-const LAST_RETRY: Duration = Duration::from_mins(1);
+/// The delays after failures.
+const RETRY: Backoff = Backoff { first: Duration::from_millis(500), longest: Duration::from_mins(1) };
 
 /// For each target, by its name: its object, and the sequence number up to which observations of the object were processed.
 pub(crate) type Processed = HashMap<String, (Application, u64)>;
@@ -297,7 +296,7 @@ impl WriteTracker {
 
     /// Returns how long to wait after a failure.
     pub fn retry(&self) -> Duration {
-        FIRST_RETRY.saturating_mul(1 << self.failures.saturating_sub(1).min(10)).min(LAST_RETRY)
+        RETRY.after(self.failures)
     }
 
     fn see(&mut self, object: &Pipeline) {
@@ -503,14 +502,9 @@ mod tests {
     #[test]
     fn retries_of_failed_writes_wait_longer_up_to_one_minute() {
         let mut writes = WriteTracker::default();
-        let mut waits = Vec::new();
-        for _ in 0..9 {
-            writes.ended(false);
-            waits.push(writes.retry().as_millis());
+        for (well, waits) in [(false, 500), (false, 1000), (false, 2000), (true, 500), (false, 500)] {
+            writes.ended(well);
+            assert_eq!(writes.retry(), Duration::from_millis(waits));
         }
-        assert_eq!(waits, [500, 1000, 2000, 4000, 8000, 16_000, 32_000, 60_000, 60_000]);
-        writes.ended(true);
-        writes.ended(false);
-        assert_eq!(writes.retry(), FIRST_RETRY);
     }
 }

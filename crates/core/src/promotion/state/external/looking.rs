@@ -12,8 +12,8 @@ use crate::promotion::policy::interval;
 use crate::promotion::progress::{Ended, Found, Lasts, Task};
 use crate::promotion::reason;
 use crate::promotion::state::{Case, Next, bounded, kept, later};
-use relaybook_api::Time;
 use relaybook_api::promotion::{LOOK, Phase, PullRequestState};
+use relaybook_api::{Backoff, Time};
 
 use super::AGAIN;
 
@@ -107,9 +107,7 @@ impl Case<'_> {
         let strategy = self.status.strategy.as_ref()?.pull_request.as_ref()?;
         let interval = self.progress.interval.unwrap_or_else(|| interval(strategy));
         if let Err(problem) = &ended.result {
-            let wait = interval
-                .saturating_mul(2_u32.saturating_pow(ended.failures.saturating_sub(1)))
-                .min(LONGEST_LOOK.max(interval));
+            let wait = Backoff { first: interval, longest: LONGEST_LOOK.max(interval) }.after(ended.failures);
             let next = later(ended.started, self.spread(wait));
             let until = if let Lasts::Until(Some(until)) = problem.lasts { until } else { Time::MIN };
             return Some(next.max(until));
