@@ -8,6 +8,7 @@
 //! The chart's admission policy rejects all other changes of the status by clients other than Relaybook.
 
 mod identity;
+mod reason;
 
 use kube_derive::CustomResource;
 use schemars::JsonSchema;
@@ -19,6 +20,7 @@ use super::pipeline::source::TargetOrigin;
 use super::values::refs::ClusterRef;
 pub use super::values::transition::{Family, SubjectKind, TransitionType};
 pub use identity::{name, webhook_id};
+pub use reason::Reason;
 
 /// The label with the namespace of the pipeline. The Delivery itself is where its URL is written, which can be another namespace.
 pub const PIPELINE_NAMESPACE: &str = concat!(group!(), "/pipeline-namespace");
@@ -183,29 +185,18 @@ pub struct AppObject {
     pub name: String,
 }
 
-/// How a delivery ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-pub enum Outcome {
-    /// The receiver answered 2xx.
-    Delivered,
-    /// The receiver refused the delivery permanently, the delivery became too old, or its data could not be evaluated or rendered.
-    Parked,
-    /// The pipeline, target or notification of the delivery no longer exists, or its revision contains no commit to report about.
-    Canceled,
-    /// A later delivery about the same subject replaced it.
-    Superseded,
-}
-
-impl Outcome {
-    /// Returns the value in the API.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Delivered => "Delivered",
-            Self::Parked => "Parked",
-            Self::Canceled => "Canceled",
-            Self::Superseded => "Superseded",
-        }
+words! {
+    /// How a delivery ended.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+    pub enum Outcome {
+        /// The receiver answered 2xx.
+        Delivered,
+        /// The receiver refused the delivery permanently, the delivery became too old, or its data could not be evaluated or rendered.
+        Parked,
+        /// The pipeline, target or notification of the delivery no longer exists, or its revision contains no commit to report about.
+        Canceled,
+        /// A later delivery about the same subject replaced it.
+        Superseded,
     }
 }
 
@@ -254,6 +245,14 @@ pub struct DeliveryStatus {
     /// The redeliver annotation that Relaybook last acted on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub redelivered: Option<Redelivered>,
+}
+
+impl DeliveryStatus {
+    /// Returns the reason. `None`: there is none, or another version of Relaybook wrote one that this version does not have.
+    #[must_use]
+    pub fn known_reason(&self) -> Option<Reason> {
+        Reason::parse(self.reason.as_deref()?)
+    }
 }
 
 /// A redelivery that was requested with the annotation `relaybook.dev/redeliver`.

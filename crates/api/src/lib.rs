@@ -18,6 +18,35 @@ macro_rules! group {
     };
 }
 
+/// Defines an enum. The text of each value is its name, as in the API.
+macro_rules! words {
+    ($(#[$meta:meta])* pub enum $name:ident { $($(#[$about:meta])* $value:ident,)+ }) => {
+        $(#[$meta])*
+        pub enum $name {
+            $($(#[$about])* $value,)+
+        }
+
+        impl $name {
+            /// All values, in the order of the documentation.
+            pub const ALL: [Self; [$(stringify!($value)),+].len()] = [$(Self::$value),+];
+
+            /// Returns the text in the API.
+            #[must_use]
+            pub const fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$value => stringify!($value),)+
+                }
+            }
+
+            /// Returns the value with this text.
+            #[must_use]
+            pub fn parse(text: &str) -> Option<Self> {
+                Self::ALL.into_iter().find(|value| value.as_str() == text)
+            }
+        }
+    };
+}
+
 pub mod conditions;
 mod crd;
 pub mod delivery;

@@ -10,7 +10,7 @@ pub use strategy::{
     Author, CommitStrategy, ForgeType, GitRepository, GitTls, NotificationStrategy, PromotionCommit, PromotionPullRequest,
     PromotionRetry, PromotionStrategy, PullRequestState, PullRequestStrategy, SecretCa, Withdrawing,
 };
-pub use words::{REQUEST_ACCEPTED, missing, with_missing};
+pub use words::{missing, with_missing};
 
 use kube_derive::CustomResource;
 use schemars::JsonSchema;
@@ -153,56 +153,31 @@ pub struct PromotedPipeline {
     pub uid: String,
 }
 
-/// Where a promotion is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-pub enum Phase {
-    /// It waits: for an approval, or until the environment before has been ready for long enough.
-    #[default]
-    Pending,
-    /// It was requested.
-    Requested,
-    /// The pull request exists, or the commit is pushed.
-    Open,
-    /// The revision is declared for the environment, which does not run it yet.
-    Merged,
-    /// The environment runs the revision.
-    Finished,
-    /// The pull request was closed without being merged.
-    Closed,
-    /// It was refused, or the environment did not run the revision in time.
-    Failed,
-    /// It is not needed any more: a later promotion replaced it, or the environment before runs another revision.
-    Withdrawn,
+words! {
+    /// Where a promotion is.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+    pub enum Phase {
+        /// It waits: for an approval, or until the environment before has been ready for long enough.
+        #[default]
+        Pending,
+        /// It was requested.
+        Requested,
+        /// The pull request exists, or the commit is pushed.
+        Open,
+        /// The revision is declared for the environment, which does not run it yet.
+        Merged,
+        /// The environment runs the revision.
+        Finished,
+        /// The pull request was closed without being merged.
+        Closed,
+        /// It was refused, or the environment did not run the revision in time.
+        Failed,
+        /// It is not needed any more: a later promotion replaced it, or the environment before runs another revision.
+        Withdrawn,
+    }
 }
 
 impl Phase {
-    /// All phases, in the order of the documentation.
-    pub const ALL: [Self; 8] = [
-        Self::Pending,
-        Self::Requested,
-        Self::Open,
-        Self::Merged,
-        Self::Finished,
-        Self::Closed,
-        Self::Failed,
-        Self::Withdrawn,
-    ];
-
-    /// Returns the value in the API.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Pending => "Pending",
-            Self::Requested => "Requested",
-            Self::Open => "Open",
-            Self::Merged => "Merged",
-            Self::Finished => "Finished",
-            Self::Closed => "Closed",
-            Self::Failed => "Failed",
-            Self::Withdrawn => "Withdrawn",
-        }
-    }
-
     /// Whether nothing more happens by itself. A person can retry `Closed` and `Failed`.
     #[must_use]
     pub const fn is_ended(self) -> bool {

@@ -1,14 +1,11 @@
 //! The table of transitions, and what ends a state that a timer waits for.
 
+use crate::promotion::reason::{PUSHED, REQUEST_ACCEPTED, WAITING_APPROVAL};
 use relaybook_api::delivery::{Family, SubjectKind};
-use relaybook_api::promotion::{Phase, REQUEST_ACCEPTED};
+use relaybook_api::promotion::Phase;
 use relaybook_api::values::configuration::differ;
 use relaybook_api::{Change, LogSubject, State, Status, Time, TransitionType};
 
-/// The reason of a promotion that waits for an approval.
-const WAITING_APPROVAL: &str = "WaitingApproval";
-/// The reason of a promotion whose commit was pushed to its branch.
-const PUSHED: &str = "Pushed";
 /// The strategy that a receiver carries out.
 const NOTIFICATION: &str = "notification";
 

@@ -8,6 +8,7 @@ use thiserror::Error;
 
 use super::{Destination, Hidden, Outgoing};
 use relaybook_api::Outcome;
+use relaybook_api::delivery::Reason;
 use relaybook_settings::config::{Address, Problem, Rendered, Sending, is_secret};
 
 /// Why no request could be built for a delivery.
@@ -24,10 +25,10 @@ pub enum RequestError {
 impl RequestError {
     /// Returns the reason for the status of the delivery.
     #[must_use]
-    pub fn reason(&self) -> &'static str {
+    pub fn reason(&self) -> Reason {
         match self {
             Self::Render(problem) => problem.reason(),
-            Self::Header(_) => "TemplateInvalid",
+            Self::Header(_) => Reason::TemplateInvalid,
         }
     }
 

@@ -14,6 +14,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use super::secrets::tests::secret;
 use super::*;
+use relaybook_api::delivery::Reason;
 use relaybook_api::notification::Method;
 use relaybook_api::notification::credentials::{AuthRef, SecretKey, TlsRef};
 use relaybook_telemetry::Metrics;

@@ -1,9 +1,5 @@
 //! Texts of promotions that several modules read.
 
-/// The reason of the step by which a failed promotion continues, because a receiver has accepted its request after all. That step is not
-/// another request.
-pub const REQUEST_ACCEPTED: &str = "RequestAccepted";
-
 /// Precedes the missing targets of the environment, at the end of the message of a promotion.
 const TARGET_MISSING: &str = "; a target is missing: ";
 

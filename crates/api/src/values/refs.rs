@@ -143,26 +143,16 @@ pub enum ClusterRefError {
     Name,
 }
 
-/// Kinds of objects that represent a cluster.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-pub enum ClusterKind {
-    /// An object of Weave GitOps (`gitops.weave.works`). It refers to a Secret, or to a cluster of Cluster API.
-    GitopsCluster,
-    /// An object of Cluster API (`cluster.x-k8s.io`) or of Fleet (`fleet.cattle.io`).
-    Cluster,
-    /// A Secret with a kubeconfig under key `kubeconfig`, `value` or `value.yaml`.
-    Secret,
-}
-
-impl ClusterKind {
-    /// Returns the value in the API.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::GitopsCluster => "GitopsCluster",
-            Self::Cluster => "Cluster",
-            Self::Secret => "Secret",
-        }
+words! {
+    /// Kinds of objects that represent a cluster.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+    pub enum ClusterKind {
+        /// An object of Weave GitOps (`gitops.weave.works`). It refers to a Secret, or to a cluster of Cluster API.
+        GitopsCluster,
+        /// An object of Cluster API (`cluster.x-k8s.io`) or of Fleet (`fleet.cattle.io`).
+        Cluster,
+        /// A Secret with a kubeconfig under key `kubeconfig`, `value` or `value.yaml`.
+        Secret,
     }
 }
 

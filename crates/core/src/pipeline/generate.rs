@@ -20,7 +20,7 @@ use relaybook_api::pipeline::{EnvironmentStatus, GeneratedFrom, MAX_TARGETS, Tar
 use relaybook_api::values::refs::{AppRef, ClusterAppRef, ClusterRef};
 use relaybook_api::{Pipeline, PipelineStatus};
 
-use super::plan::PlannedSelection;
+use super::plan::{DUPLICATE_TARGET, PlannedSelection};
 use super::status::Observed;
 use super::status::target::{application, source};
 use leaving::{Stays, stays};
@@ -264,7 +264,7 @@ impl Here<'_> {
                 match taken.get(&info.name) {
                     Some(other) if *other != entry => {
                         let message = format!("{entry} and {other} both have the target {}; exclude it from one", info.name);
-                        problems.push(("DuplicateTarget".to_owned(), message));
+                        problems.push((DUPLICATE_TARGET.to_owned(), message));
                         continue;
                     }
                     Some(_) => continue,

@@ -20,6 +20,8 @@ use relaybook_api::{PipelineSpec, duration};
 
 /// In a list of namespaces: all that Relaybook watches.
 pub const ALL_NAMESPACES: &str = "*";
+/// Reason of `Ready=False` if two targets have the same name.
+pub const DUPLICATE_TARGET: &str = "DuplicateTarget";
 /// Maximum number of different revisionPaths. Each of them requires its own watch.
 const MAX_PATHS: usize = 8;
 
@@ -59,7 +61,7 @@ pub fn plan(
     let mut names = HashSet::new();
     if let Some(twice) = all.iter().find(|t| !names.insert(&t.name)) {
         return Err(Refused {
-            reason: "DuplicateTarget",
+            reason: DUPLICATE_TARGET,
             message: format!("two targets have the name {}; set another appRef.name in one of them", twice.name),
         });
     }

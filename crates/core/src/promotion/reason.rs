@@ -24,8 +24,8 @@ pub const REQUEST_RETRYING: &str = "RequestRetrying";
 pub const REQUEST_WAITING: &str = "RequestWaiting";
 /// No receiver has accepted the request, and it is not sent again.
 pub const REQUEST_FAILED: &str = "RequestFailed";
-/// A receiver has accepted the request after the promotion had failed.
-pub const REQUEST_ACCEPTED: &str = relaybook_api::promotion::REQUEST_ACCEPTED;
+/// A receiver has accepted the request after the promotion had failed. The step with this reason is not another request.
+pub const REQUEST_ACCEPTED: &str = "RequestAccepted";
 /// The commit is being made and pushed.
 pub const PUSHING: &str = "Pushing";
 /// The commit is on its branch.

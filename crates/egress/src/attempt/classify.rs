@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::{AttemptResult, FailureKind, NotSent};
+use relaybook_api::delivery::Reason;
 
 /// The Delivery is parked after this many consecutive 404 answers. One 404 is not enough, because the receiver can be starting behind
 /// a proxy.
@@ -36,74 +37,6 @@ pub enum Verdict {
         /// The reason.
         reason: Reason,
     },
-}
-
-/// `status.reason` of a Delivery, as far as an attempt determines it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Reason {
-    /// 408, 425, 429, 5xx, and 403 with a time to wait: the receiver cannot accept the request now.
-    ReceiverError,
-    /// Another 4xx: the receiver rejects the request.
-    ReceiverRejected,
-    /// 404: the receiver was not found.
-    ReceiverNotFound,
-    /// 410: the receiver is permanently gone.
-    ReceiverGone,
-    /// 401, 403: the receiver does not accept the credentials.
-    CredentialsRejected,
-    /// 3xx: redirects are not followed.
-    Redirected,
-    /// No connection was established, or it was interrupted.
-    ConnectionFailed,
-    /// No answer in time.
-    Timeout,
-    /// No trusted connection was established.
-    TlsFailed,
-    /// The name could not be resolved.
-    DnsFailed,
-    /// The egress policy forbids the address.
-    DestinationForbidden,
-    /// `http` where only `https` is allowed.
-    InsecureScheme,
-    /// The Secret has not been read yet.
-    SecretUnknown,
-    /// Relaybook has no permission to read the Secret.
-    SecretUnreadable,
-    /// The type of the Secret reserves it for the keys of hooks.
-    SecretReserved,
-    /// The Secret, or its key, does not exist.
-    SecretMissing,
-    /// The value in the Secret cannot be used.
-    SecretInvalid,
-    /// The request is not valid in HTTP.
-    InvalidRequest,
-}
-
-impl Reason {
-    /// The value in the status.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::ReceiverError => "ReceiverError",
-            Self::ReceiverRejected => "ReceiverRejected",
-            Self::ReceiverNotFound => "ReceiverNotFound",
-            Self::ReceiverGone => "ReceiverGone",
-            Self::CredentialsRejected => "CredentialsRejected",
-            Self::Redirected => "Redirected",
-            Self::ConnectionFailed => "ConnectionFailed",
-            Self::Timeout => "Timeout",
-            Self::TlsFailed => "TlsFailed",
-            Self::DnsFailed => "DnsFailed",
-            Self::DestinationForbidden => "DestinationForbidden",
-            Self::InsecureScheme => "InsecureScheme",
-            Self::SecretUnknown => "SecretUnknown",
-            Self::SecretUnreadable => "SecretUnreadable",
-            Self::SecretReserved => "SecretReserved",
-            Self::SecretMissing => "SecretMissing",
-            Self::SecretInvalid => "SecretInvalid",
-            Self::InvalidRequest => "InvalidRequest",
-        }
-    }
 }
 
 /// Returns what to do after an attempt with this result. `earlier_404s`: number of consecutive 404 answers immediately before it.

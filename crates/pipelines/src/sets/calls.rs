@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use relaybook_text::cut;
 
 use super::decide::{Action, identity};
-use super::expand::{Desired, shown};
+use super::expand::{Desired, INVALID, shown};
 use super::made::Made;
 use super::{Context, Error};
 use relaybook_api::pipeline::Baseline;
@@ -129,7 +129,7 @@ async fn apply(
             "a pipeline of this name exists that no set made; delete it, or correct template.metadata.name",
         ),
         Some(Some(_)) | None if is_conflict(&error) => Err(failed(error)),
-        Some(Some(_)) | None => refused("Invalid", &message),
+        Some(Some(_)) | None => refused(INVALID, &message),
     }
 }
 

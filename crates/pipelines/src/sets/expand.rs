@@ -24,6 +24,8 @@ use relaybook_text::first_line;
 const LONGEST: usize = 63;
 /// Number of characters of the hash at the end of a name that is cut.
 const HASH: usize = 10;
+/// Reason of a pipeline with a spec that is not valid.
+pub(super) const INVALID: &str = "Invalid";
 
 /// What one generator selects now.
 pub(super) struct Found<'a> {
@@ -133,7 +135,7 @@ pub fn problem(set: &PipelineSet, settings: Settings<'_>) -> Option<(&'static st
     let sources = Sources { objects: vec![sample], total: 1, newest: None, incomplete: None };
     let generator = planned.generators.first()?;
     let wrong = expand(set, &planned, &[Found { generator, sources, before: None }], settings, |_| None).wrong;
-    let wrong = wrong.into_iter().find(|wrong| wrong.reason == "Invalid")?;
+    let wrong = wrong.into_iter().find(|wrong| wrong.reason == INVALID)?;
     Some(("spec.template", wrong.message))
 }
 
@@ -209,10 +211,10 @@ impl Here<'_> {
         let set = self.set.name_any();
         let spec = spec(rendered.spec.clone(), chunk, &set, source)?;
         let typed: PipelineSpec = serde_path_to_error::deserialize(&spec)
-            .map_err(|error| ("Invalid", format!("template.spec.{}: {}", error.path(), error.inner())))?;
+            .map_err(|error| (INVALID, format!("template.spec.{}: {}", error.path(), error.inner())))?;
         let read = serde_json::to_value(&typed).unwrap_or_default();
         if let Some(field) = unread(&spec, &read) {
-            return Err(("Invalid", format!("template.spec.{field}: unknown field; correct or remove it")));
+            return Err((INVALID, format!("template.spec.{field}: unknown field; correct or remove it")));
         }
         let namespace = self.set.namespace().unwrap_or_default();
         let Settings { cluster_name, cross_namespace_refs, .. } = self.settings;
@@ -287,9 +289,9 @@ fn spec(mut spec: Value, chunk: Option<(u32, u32)>, set: &str, source: &SourceRe
     if let Some((index, of)) = chunk {
         divide(&mut spec, index, of)?;
     }
-    let fields = spec.as_object_mut().ok_or_else(|| ("Invalid", "template.spec must be an object".to_owned()))?;
+    let fields = spec.as_object_mut().ok_or_else(|| (INVALID, "template.spec must be an object".to_owned()))?;
     if fields.insert("pipelineSet".to_owned(), json!({"name": set, "source": source})).is_some() {
-        return Err(("Invalid", "template.spec.pipelineSet must be absent; the set writes it".to_owned()));
+        return Err((INVALID, "template.spec.pipelineSet must be absent; the set writes it".to_owned()));
     }
     Ok(spec)
 }
@@ -308,14 +310,14 @@ fn divide(spec: &mut Value, index: u32, of: u32) -> Result<(), (&'static str, St
         if environment.get("targets").is_some_and(|targets| targets != &json!([])) {
             let message =
                 format!("{} has targets, which chunks cannot divide; use targetsFrom only, or remove chunks", field());
-            return Err(("Invalid", message));
+            return Err((INVALID, message));
         }
         let field = field();
         for entry in environment.get_mut("targetsFrom").and_then(Value::as_array_mut).into_iter().flatten() {
             let Some(entry) = entry.as_object_mut() else { continue };
             if entry.insert("chunk".to_owned(), json!({"index": index, "of": of})).is_some() {
                 let message = format!("{field} has a chunk; remove it, or chunks of the set");
-                return Err(("Invalid", message));
+                return Err((INVALID, message));
             }
         }
     }

@@ -5,6 +5,7 @@ use thiserror::Error;
 use super::selector::SelectorError;
 use crate::render::{RenderError, join_messages};
 use crate::trigger::TriggerError;
+use relaybook_api::delivery::Reason;
 use relaybook_api::values::refs::ConfigMapKey;
 
 /// Why a notification, or one half of it, cannot be used. The message names the field and the remedy.
@@ -134,23 +135,23 @@ impl Missing {
 impl Problem {
     /// The reason for conditions and deliveries, from the variant.
     #[must_use]
-    pub fn reason(&self) -> &'static str {
+    pub fn reason(&self) -> Reason {
         match self {
             Self::Layer { problem, .. } => problem.reason(),
-            Self::Several(all) => all.first().map_or("InvalidSpec", Self::reason),
-            Self::Incomplete { .. } | Self::ParameterMissing(_) | Self::ParametersMissing(_) => "Incomplete",
-            Self::ConfigMapUnknown(_) => "ConfigMapUnknown",
-            Self::Compiling { .. } => "TemplatesCompiling",
-            Self::ConfigMap { what: Missing::Right, .. } => "ConfigMapUnreadable",
-            Self::ConfigMap { .. } => "ConfigMapMissing",
-            Self::InvalidSpec { .. } | Self::Selector(_) | Self::Trigger(_) => "InvalidSpec",
-            Self::Expression(_) => "InvalidExpression",
-            Self::Template { is_final: false, .. } => "TemplateInvalid",
-            Self::Template { is_final: true, .. } => "TemplateFailed",
-            Self::NoCommit { .. } => "CommitMissing",
-            Self::ParameterHidden { .. } => "ParameterNotShared",
-            Self::InsecureScheme { .. } => "InsecureScheme",
-            Self::CredentialOrigin(_) => "CredentialOriginMismatch",
+            Self::Several(all) => all.first().map_or(Reason::InvalidSpec, Self::reason),
+            Self::Incomplete { .. } | Self::ParameterMissing(_) | Self::ParametersMissing(_) => Reason::Incomplete,
+            Self::ConfigMapUnknown(_) => Reason::ConfigMapUnknown,
+            Self::Compiling { .. } => Reason::TemplatesCompiling,
+            Self::ConfigMap { what: Missing::Right, .. } => Reason::ConfigMapUnreadable,
+            Self::ConfigMap { .. } => Reason::ConfigMapMissing,
+            Self::InvalidSpec { .. } | Self::Selector(_) | Self::Trigger(_) => Reason::InvalidSpec,
+            Self::Expression(_) => Reason::InvalidExpression,
+            Self::Template { is_final: false, .. } => Reason::TemplateInvalid,
+            Self::Template { is_final: true, .. } => Reason::TemplateFailed,
+            Self::NoCommit { .. } => Reason::CommitMissing,
+            Self::ParameterHidden { .. } => Reason::ParameterNotShared,
+            Self::InsecureScheme { .. } => Reason::InsecureScheme,
+            Self::CredentialOrigin(_) => Reason::CredentialOriginMismatch,
         }
     }
 
@@ -365,7 +366,7 @@ mod tests {
         let several =
             Problem::several([two, layer(template("spec.b", "z")), layer(template("spec.b", "w")), template("spec.b", "v")]);
         assert_eq!(several.to_string(), "spec.a: x; known names: b; y; spec.b: z (from the Notification); w; spec.b: v");
-        assert_eq!((several.reason(), several.is_final(), several.is_unknown()), ("TemplateInvalid", false, false));
+        assert_eq!((several.reason(), several.is_final(), several.is_unknown()), (Reason::TemplateInvalid, false, false));
         assert_eq!(several.clone().each().len(), 5);
         let many = Problem::several((0..7).map(|n| template("spec.a", &n.to_string())));
         assert_eq!(many.to_string(), "spec.a: 0; 1; 2; 3; 4; and 2 more");

@@ -152,7 +152,7 @@ fn a_missing_or_invalid_config_map_of_a_template_has_its_reason() {
     ] {
         let given = Given { allow_http: false, text: &|_| text.clone() };
         let problem = resolve(&notification, &given).sending.unwrap_err();
-        assert!(problem.reason() == reason && problem.to_string().contains(word), "{problem}");
+        assert!(problem.reason().as_str() == reason && problem.to_string().contains(word), "{problem}");
         assert_eq!(problem.is_unknown(), reason == "ConfigMapUnknown");
     }
     assert_eq!(config_maps(&notification).len(), 1);
@@ -179,7 +179,7 @@ fn a_problem_of_a_layer_names_the_layer() {
     ] {
         let problem = resolved(value).sending.unwrap_err();
         let text = problem.to_string();
-        assert_eq!(problem.reason(), reason, "{text}");
+        assert_eq!(problem.reason().as_str(), reason, "{text}");
         assert!(text.starts_with(words), "{text}");
         assert!(
             reason == "InvalidSpec" && words.ends_with("method") || text.ends_with("(from target prod/c/x of the Pipeline)"),
@@ -235,7 +235,7 @@ fn a_trigger_that_a_built_in_template_cannot_report_is_refused() {
     };
     let offline = ["Deployed", "ClusterOffline", "ClusterOnline"];
     let problem = with("github-commit-status", &offline).unwrap_err();
-    assert_eq!((problem.reason(), problem.pointer().as_deref()), ("InvalidSpec", Some("/triggers")));
+    assert_eq!((problem.reason().as_str(), problem.pointer().as_deref()), ("InvalidSpec", Some("/triggers")));
     assert_eq!(
         problem.to_string(),
         "spec.triggers: github-commit-status cannot report ClusterOffline or ClusterOnline: a cluster has no commit, and \

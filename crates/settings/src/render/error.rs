@@ -246,12 +246,6 @@ impl RenderError {
         }
     }
 
-    /// Returns the reason in one word, for conditions, Events and metric labels.
-    #[must_use]
-    pub const fn reason(&self) -> &'static str {
-        if self.is_final() { "TemplateFailed" } else { "TemplateInvalid" }
-    }
-
     /// Whether the helper `commit` found no commit.
     #[must_use]
     pub const fn is_without_commit(&self) -> bool {
@@ -385,10 +379,10 @@ mod tests {
             ]
         };
         for error in finals().into_iter().chain(finals().into_iter().map(within)) {
-            assert!(error.is_final() && error.reason() == "TemplateFailed", "{error:?}");
+            assert!(error.is_final(), "{error:?}");
         }
         for error in waits().into_iter().chain(waits().into_iter().map(within)) {
-            assert!(!error.is_final() && error.reason() == "TemplateInvalid", "{error:?}");
+            assert!(!error.is_final(), "{error:?}");
         }
         let no_commit = || RenderError::NoCommit { at, problem: name() };
         assert!([no_commit(), within(no_commit())].iter().all(RenderError::is_without_commit));

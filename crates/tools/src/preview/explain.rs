@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use super::defaults::add_defaults;
 use super::laid::status_of;
 use super::{Egress, PreviewError};
-use relaybook_api::delivery::{Family, SubjectKind};
+use relaybook_api::delivery::{Family, Reason, SubjectKind};
 use relaybook_api::pipeline::target::{TargetInfo, targets_of};
 use relaybook_api::{LogSubject, Notification, ObjectName, Pipeline, Status, Time, TransitionType};
 use relaybook_core::promotion::policy::policy;
@@ -194,7 +194,7 @@ impl Whole<'_> {
         let given = Given { allow_http: self.known.allow_http, text: &|_| Text::Unknown };
         let effective = effective_notification(&layers, &namespace, &given);
         let problem = effective.intake.err().or(effective.sending.err()).filter(|problem| !problem.is_unknown());
-        let problem = problem.map(|p| Wrong { reason: p.reason().to_owned(), message: p.to_string() });
+        let problem = problem.map(|p| Wrong { reason: p.reason().as_str().to_owned(), message: p.to_string() });
         let whole: Vec<_> = std::iter::once(Layer::built_in()).chain(layers.iter().cloned()).collect();
         // Layers that cannot be merged are reported as the problem.
         let folded = fold(&whole, |_| {}).unwrap_or_default();
@@ -221,7 +221,7 @@ impl Whole<'_> {
     fn refused(&self, spec: &Map<String, Value>) -> Option<Wrong> {
         let url = spec.get("endpoint")?.get("url")?.as_str()?;
         let message = self.known.egress?.refuses(url)?;
-        Some(Wrong { reason: "DestinationForbidden".to_owned(), message })
+        Some(Wrong { reason: Reason::DestinationForbidden.as_str().to_owned(), message })
     }
 
     fn authors(&self, folded: &Folded, namespace: &str) -> BTreeMap<String, String> {

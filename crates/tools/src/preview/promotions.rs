@@ -11,6 +11,7 @@ use relaybook_api::promotion::{Phase, missing as said_missing, with_missing};
 use relaybook_api::{Pipeline, Promotion, duration_text};
 use relaybook_core::promotion::plan::{Indication, Plan, missing, newest, plan};
 use relaybook_core::promotion::policy::{policy, strategy_name};
+use relaybook_core::promotion::reason::WAITING_APPROVAL;
 
 /// How promotions to one environment stand.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -156,7 +157,7 @@ impl Place<'_> {
     /// Returns the sentence about a promotion that is not ended.
     fn open(&self, open: &NewestPromotion, manual: bool) -> String {
         let Self { pipeline, to, .. } = self;
-        let waits = manual && open.reason == "WaitingApproval";
+        let waits = manual && open.reason == WAITING_APPROVAL;
         let remedy = if waits { format!("; relaybook approve {pipeline} {to} approves it") } else { String::new() };
         format!("{}{remedy}", open.described())
     }

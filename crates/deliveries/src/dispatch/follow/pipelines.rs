@@ -10,12 +10,12 @@ use super::Followed;
 use crate::dispatch::Context;
 use crate::dispatch::config::state::LayerChange;
 use crate::dispatch::derive::subjects::Subjects;
-use crate::dispatch::status::refused::Reason;
+use crate::dispatch::status::refused::REASONS;
 use crate::dispatch::wake;
 use crate::outbox::send_gate::genuine::{History, Logged};
 use crate::outbox::send_gate::index::{Cursors, PersistedCursor};
 use crate::outbox::{PipelineFacts, Scope};
-use relaybook_api::delivery::PipelineRef;
+use relaybook_api::delivery::{PipelineRef, Reason};
 use relaybook_api::pipeline::target::{TargetInfo, subjects, targets as targets_of_spec, targets_of};
 use relaybook_api::pipeline::{Settled, TargetStatus};
 use relaybook_api::values::refs::ClusterRef;
@@ -110,10 +110,13 @@ fn facts(pipeline: &Pipeline, cluster: &str) -> PipelineFacts {
 }
 
 /// Returns the notifications whose deliveries cannot be recorded, with reason and message.
-fn not_recorded(pipeline: &Pipeline) -> HashMap<String, (String, String)> {
+fn not_recorded(pipeline: &Pipeline) -> HashMap<String, (Reason, String)> {
     let dispatched = pipeline.status.iter().filter_map(|status| status.dispatched.as_ref());
-    let refused = dispatched.flat_map(|d| &d.notifications).filter(|one| Reason::parse(&one.reason).is_some());
-    refused.map(|one| (one.name.clone(), (one.reason.clone(), one.message.clone()))).collect()
+    let refused = dispatched.flat_map(|d| &d.notifications).filter_map(|one| {
+        let reason = Reason::parse(&one.reason).filter(|reason| REASONS.contains(reason))?;
+        Some((one.name.clone(), (reason, one.message.clone())))
+    });
+    refused.collect()
 }
 
 /// Returns the subjects of the targets whose last settled revision contains no commit.

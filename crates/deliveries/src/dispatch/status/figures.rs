@@ -6,7 +6,7 @@ use super::given_up;
 use super::refused::Refusal;
 use crate::outbox::{Figures, PipelineFacts};
 use relaybook_api::conditions::{Condition, ConditionStatus, DELIVERING, GLOBAL_CONFIG_VALID, READY, get, set};
-use relaybook_api::delivery::is_same_notification;
+use relaybook_api::delivery::{Reason, is_same_notification};
 use relaybook_api::notification::Summary;
 use relaybook_api::{LogSubject, NotificationStatus, Time};
 use relaybook_settings::config::{EffectiveNotification, Problem};
@@ -31,7 +31,7 @@ pub struct Known<'a> {
     /// The number of targets for which the notification, with its layers, cannot be sent at present.
     pub not_ready: usize,
     /// The problem with its Secrets, or with the revisions of all its targets: reason and message.
-    pub missing: Option<(&'static str, &'a str)>,
+    pub missing: Option<(Reason, &'a str)>,
     /// A Secret that has not been read yet, as a message.
     pub unread: Option<&'a str>,
     /// Why deliveries of a pipeline (by name) cannot be recorded.
@@ -58,8 +58,6 @@ const WARNINGS: [&str; 2] = [TARGETS_NOT_READY, TRIGGER_MATCHES_NOTHING];
 const NAMED: usize = 10;
 /// Reason of `Delivering` if no delivery waits, and the next one could not be sent.
 const NOT_READY: &str = "NotReady";
-/// Reason of `Delivering` if a user has suspended the notification.
-const SUSPENDED: &str = "Suspended";
 
 /// Returns the status that follows `old`.
 #[must_use]
@@ -88,7 +86,7 @@ pub fn status(old: &NotificationStatus, known: &Known<'_>, now: Time) -> Notific
     match known.global {
         Some(wrong) => {
             let (no, generation) = (ConditionStatus::False, known.generation);
-            set(&mut new.conditions, GLOBAL_CONFIG_VALID, no, "GlobalConfigInvalid", wrong, generation, now);
+            set(&mut new.conditions, GLOBAL_CONFIG_VALID, no, Reason::GlobalConfigInvalid.as_str(), wrong, generation, now);
         }
         None => new.conditions.retain(|condition| condition.type_ != GLOBAL_CONFIG_VALID),
     }
@@ -143,10 +141,10 @@ fn readiness(known: &Known<'_>, old: &NotificationStatus) -> Verdict {
         return (ConditionStatus::False, NO_PIPELINE.to_owned(), message);
     }
     if let Some(problem) = problem.filter(|_| known.applies_unchanged) {
-        return (ConditionStatus::False, problem.reason().to_owned(), problem.to_string());
+        return (ConditionStatus::False, problem.reason().as_str().to_owned(), problem.to_string());
     }
     if let Some((reason, missing)) = known.missing.filter(|_| known.applies_unchanged) {
-        return (ConditionStatus::False, reason.to_owned(), missing.to_owned());
+        return (ConditionStatus::False, reason.as_str().to_owned(), missing.to_owned());
     }
     // From the moment the notification is Ready, every later change is reported. So all cursors must be persisted first.
     let same = |uid: &String| is_same_notification(uid, &known.effective.uid);
@@ -210,7 +208,7 @@ fn not_ready() -> Verdict {
 fn delivering(known: &Known<'_>, given_up: Option<ReasonAndMessage>, old: &NotificationStatus) -> Verdict {
     if known.effective.suspend {
         let message = "spec.suspend is true: deliveries are recorded but not sent".to_owned();
-        return (ConditionStatus::False, SUSPENDED.to_owned(), message);
+        return (ConditionStatus::False, Reason::Suspended.as_str().to_owned(), message);
     }
     if let Some((pipeline, refusal)) = known.refused {
         let message = format!("deliveries of pipeline {pipeline} cannot be recorded: {}", refusal.detail);
@@ -237,7 +235,8 @@ fn delivering(known: &Known<'_>, given_up: Option<ReasonAndMessage>, old: &Notif
 
 /// Returns the condition `Delivering`, if deliveries do not reach the receiver, and not because a user has suspended them.
 fn stuck(status: &NotificationStatus) -> Option<&Condition> {
-    get(&status.conditions, DELIVERING).filter(|c| c.status == ConditionStatus::False && c.reason != SUSPENDED)
+    get(&status.conditions, DELIVERING)
+        .filter(|c| c.status == ConditionStatus::False && c.reason != Reason::Suspended.as_str())
 }
 
 fn count(n: usize) -> i64 {
@@ -301,7 +300,6 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::dispatch::status::refused::Reason;
     use crate::outbox::record::LaneKey;
     use crate::outbox::store::figures::Trouble;
     use crate::outbox::testing::notification;
@@ -370,9 +368,9 @@ mod tests {
             (base(&new), "Configured", "Delivering"),
             (base(&none), "Initializing", "Delivering"),
             (base(&other), "Initializing", "Delivering"),
-            (Known { missing: Some(("SecretMissing", "secret x")), ..base(&ours) }, "SecretMissing", "NotReady"),
+            (Known { missing: Some((Reason::SecretMissing, "secret x")), ..base(&ours) }, "SecretMissing", "NotReady"),
             (
-                Known { missing: Some(("SecretMissing", "x")), figures: &stuck, ..base(&ours) },
+                Known { missing: Some((Reason::SecretMissing, "x")), figures: &stuck, ..base(&ours) },
                 "SecretMissing",
                 "ReceiverError",
             ),
@@ -384,7 +382,7 @@ mod tests {
             (Known { refused: Some(("p", &refused)), ..base(&ours) }, "Configured", "RecordRefused"),
             (Known { refused: Some(("p", &crowded)), ..base(&ours) }, "Configured", "TooManyClocks"),
             (
-                Known { missing: Some(("SecretMissing", "x")), applies_unchanged: false, ..base(&ours) },
+                Known { missing: Some((Reason::SecretMissing, "x")), applies_unchanged: false, ..base(&ours) },
                 "Configured",
                 "Delivering",
             ),

@@ -4,6 +4,7 @@
 
 use crate::outbox::Park;
 use relaybook_api::Time;
+use relaybook_api::delivery::Reason;
 
 /// The reason if the last delivery was parked and nothing more is known about it.
 pub const UNKNOWN: &str = "DeliveryParked";
@@ -39,13 +40,13 @@ struct Description {
 fn describe(park: &Park) -> Description {
     let error = &park.error;
     let code = park.code.unwrap_or_default();
-    match park.reason.as_str() {
-        "ReceiverGone" => Description {
+    match Reason::parse(&park.reason) {
+        Some(Reason::ReceiverGone) => Description {
             reason: park.reason.clone(),
             what: "rejected with 410 Gone".to_owned(),
             advice: "change spec.endpoint, or delete this Notification",
         },
-        "ReceiverRejected" | "ReceiverNotFound" | "Redirected" => {
+        Some(Reason::ReceiverRejected | Reason::ReceiverNotFound | Reason::Redirected) => {
             let advice = match code {
                 300..=399 => "Relaybook does not follow redirects; check the URL",
                 404 => "check the URL",
@@ -55,18 +56,18 @@ fn describe(park: &Park) -> Description {
             };
             Description { reason: "ReceiverRejects".to_owned(), what: format!("rejected with {code}"), advice }
         }
-        "ExpressionFailed" => Description {
+        Some(Reason::ExpressionFailed) => Description {
             reason: park.reason.clone(),
             what: format!("parked because `when` of a trigger could not be evaluated ({error})"),
             advice: "correct the expression",
         },
-        reason if reason.starts_with("Template") => Description {
-            reason: reason.to_owned(),
+        Some(Reason::TemplateInvalid | Reason::TemplateFailed | Reason::TemplatesCompiling) => Description {
+            reason: park.reason.clone(),
             what: format!("parked because the template failed ({error})"),
             advice: "correct the template",
         },
-        reason => Description {
-            reason: if reason.is_empty() { UNKNOWN } else { reason }.to_owned(),
+        _ => Description {
+            reason: if park.reason.is_empty() { UNKNOWN } else { &park.reason }.to_owned(),
             what: format!("parked after maxAge ({error})"),
             advice: "send it again with `relaybook redeliver` after you correct the cause",
         },

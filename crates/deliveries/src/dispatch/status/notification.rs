@@ -12,7 +12,7 @@ use kube::{Client, Resource as _, ResourceExt as _};
 use url::Url;
 
 use super::figures::{self, Known};
-use super::refused::{Reason, Refusal};
+use super::refused::Refusal;
 use super::troubles::{Wrong, all_lack_commits, defined_wrong, lacks_commit, lacks_source};
 use super::written::Last;
 use crate::dispatch::Context;
@@ -73,7 +73,7 @@ pub(crate) async fn write(notification: &Notification, ctx: &Context, last_time:
 /// its watch reports it soon, and then the check runs again.
 pub(crate) fn unusable_of(ctx: &Context, effective: &EffectiveNotification) -> Option<Wrong> {
     let why = usable(ctx, effective).err().filter(|e| !matches!(e, NotSent::SecretUnknown(_)))?;
-    Some((not_sent(&why).as_str(), why.to_string()))
+    Some((not_sent(&why), why.to_string()))
 }
 
 /// Checks what is checked before each request.
@@ -146,7 +146,7 @@ fn elsewhere(ctx: &Context, pipelines: &[Arc<PipelineFacts>], name: &str, uid: &
     let is_same = |p: &&Arc<PipelineFacts>| p.cursors.get(name).is_some_and(|known| is_same_notification(known, uid));
     let mut refused = others.filter(is_same).filter_map(|p| {
         let (reason, detail) = p.not_recorded.get(name)?;
-        Some((p.name.clone(), Refusal { reason: Reason::parse(reason)?, refused: true, detail: detail.clone() }))
+        Some((p.name.clone(), Refusal { reason: *reason, refused: true, detail: detail.clone() }))
     });
     refused.next()
 }

@@ -7,37 +7,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use relaybook_api::Backoff;
-use relaybook_api::delivery::{PipelineRef, is_same_notification};
+use relaybook_api::delivery::{PipelineRef, Reason, is_same_notification};
 
 const PAUSES: Backoff = Backoff { first: Duration::from_secs(1), longest: Duration::from_secs(30) };
 /// Failures in a row after which users are notified.
 const LONG: u32 = 3;
 
 /// Why deliveries cannot be recorded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reason {
-    /// The API server rejected a create, or the create failed.
-    RecordRefused,
-    /// The maximum number of timers runs, and another timer is needed.
-    TooManyClocks,
-}
-
-impl Reason {
-    /// Returns the reason that a status shows.
-    #[must_use]
-    pub fn parse(text: &str) -> Option<Self> {
-        [Self::RecordRefused, Self::TooManyClocks].into_iter().find(|reason| reason.as_str() == text)
-    }
-
-    /// The reason as statuses and Events show it.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::RecordRefused => "RecordRefused",
-            Self::TooManyClocks => "TooManyClocks",
-        }
-    }
-}
+pub const REASONS: [Reason; 2] = [Reason::RecordRefused, Reason::TooManyClocks];
 
 /// Why a delivery could not be recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::refused::Refusal;
 use crate::outbox::Applied;
+use relaybook_api::delivery::Reason;
 use relaybook_api::pipeline::NotReadyNotification;
 use relaybook_api::pipeline::target::TargetInfo;
 use relaybook_settings::config::{EffectiveNotification, nearest};
@@ -15,13 +16,8 @@ const MOST: usize = 100;
 /// Maximum number of characters of a message.
 const LONGEST: usize = 512;
 
-/// The reason of a notification that lacks a part.
-const INCOMPLETE: &str = "Incomplete";
-/// The reason for a target whose revision contains no commit, although one is needed.
-const COMMIT_MISSING: &str = "CommitMissing";
-
 /// A problem: reason and message.
-pub type Wrong = (&'static str, String);
+pub type Wrong = (Reason, String);
 
 /// Returns why the definition of a notification prevents recording or sending. A part that is not known yet is not a problem.
 #[must_use]
@@ -35,7 +31,10 @@ pub fn defined_wrong(notification: &EffectiveNotification) -> Option<Wrong> {
 pub fn lacks_commit(notification: &EffectiveNotification) -> Option<Wrong> {
     let needs = notification.sending.as_ref().is_ok_and(|sending| sending.needs_commit);
     needs.then(|| {
-        (COMMIT_MISSING, format!("the template needs a commit, but the revision contains none or several; {COMMIT_REMEDY}"))
+        (
+            Reason::CommitMissing,
+            format!("the template needs a commit, but the revision contains none or several; {COMMIT_REMEDY}"),
+        )
     })
 }
 
@@ -43,11 +42,8 @@ pub fn lacks_commit(notification: &EffectiveNotification) -> Option<Wrong> {
 #[must_use]
 pub fn all_lack_commits() -> Wrong {
     let message = "the template needs a commit, but each revision of its targets contains none or several";
-    (COMMIT_MISSING, format!("{message}; {COMMIT_REMEDY}"))
+    (Reason::CommitMissing, format!("{message}; {COMMIT_REMEDY}"))
 }
-
-/// The reason of a target whose repository is not known.
-const REPOSITORY_MISSING: &str = "RepositoryMissing";
 
 /// Returns the problem of a target that comes from no object of Fleet. `None` if the notification does not need one.
 #[must_use]
@@ -57,7 +53,7 @@ pub fn lacks_source(notification: &EffectiveNotification) -> Option<Wrong> {
     let named: Vec<_> = parameters.iter().map(|name| format!("spec.template.parameters.{name}")).collect();
     let remedy =
         if named.is_empty() { "write it into spec.endpoint.url".to_owned() } else { format!("set {}", named.join(" and ")) };
-    Some((REPOSITORY_MISSING, format!("{words}; {remedy}, or select the target with targetsFrom.fleet")))
+    Some((Reason::RepositoryMissing, format!("{words}; {remedy}, or select the target with targetsFrom.fleet")))
 }
 
 /// Lists the problems, in the order of names and of the spec. `wrong` is called once for each effective notification. `unfit` is called for
@@ -82,7 +78,10 @@ pub fn troubles(
         let hint = applied.base.is_none().then(|| no_base(name, notifications));
         let mut wrong = |t: &TargetInfo| {
             let (reason, message) = applied.of(&t.log_subject().to_string()).and_then(|n| of(n).or_else(|| unfit(n, t)))?;
-            Some((reason, hint.iter().filter(|_| reason == INCOMPLETE).fold(message, |message, hint| message + hint)))
+            Some((
+                reason,
+                hint.iter().filter(|_| reason == Reason::Incomplete).fold(message, |message, hint| message + hint),
+            ))
         };
         let each: Vec<_> = targets.iter().map(|t| (t, wrong(t))).collect();
         // A problem that is the same for all targets is reported once.
@@ -108,7 +107,7 @@ fn no_base(name: &str, notifications: &BTreeMap<String, Applied>) -> String {
 /// Returns the entry of a notification whose deliveries cannot be recorded.
 #[must_use]
 pub fn refused((name, refusal): (String, Refusal)) -> NotReadyNotification {
-    trouble(&name, None, &(refusal.reason.as_str(), refusal.detail))
+    trouble(&name, None, &(refusal.reason, refusal.detail))
 }
 
 fn trouble(name: &str, target: Option<&TargetInfo>, (reason, message): &Wrong) -> NotReadyNotification {
@@ -117,7 +116,7 @@ fn trouble(name: &str, target: Option<&TargetInfo>, (reason, message): &Wrong) -
         environment: target.map(|t| t.environment.clone()),
         target: target.map(|t| t.name.clone()),
         ready: false,
-        reason: (*reason).to_owned(),
+        reason: reason.as_str().to_owned(),
         message: message.chars().take(LONGEST).collect(),
     }
 }

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use crate::outbox::lane::schedule::{Next, gap, next};
+use relaybook_api::delivery::Reason;
 use relaybook_api::{DeliveryStatus, Outcome, Time};
 use relaybook_egress::classify;
-use relaybook_egress::{Attempt, AttemptResult, Reason, Verdict};
+use relaybook_egress::{Attempt, AttemptResult, Verdict};
 use relaybook_settings::config::Retry;
 
 /// Maximum time after which a lane that cannot send checks again without an event.
@@ -59,12 +60,12 @@ pub fn attempted(
         // The watch delivers the Secret later, possibly only after it got the permission. That event wakes the lane. So the delivery is not
         // parked, however old it is.
         let message = attempt.result.error().unwrap_or_default();
-        let (status, _) = blocked(before, reason.as_str(), &message, None, age, failures, at);
+        let (status, _) = blocked(before, reason, &message, None, age, failures, at);
         return (status, Then::Hold { after: Some(LOOK_AGAIN) });
     }
     if let Verdict::Blocked { reason } = verdict {
         let message = attempt.result.error().unwrap_or_default();
-        return blocked(before, reason.as_str(), &message, Some(retry), age, failures, at);
+        return blocked(before, reason, &message, Some(retry), age, failures, at);
     }
     let mut status = tried(before, attempt);
     let then = match verdict {
@@ -73,13 +74,13 @@ pub fn attempted(
             Then::Settle { answered: true }
         }
         Verdict::Parked { reason } => {
-            settle(&mut status, Outcome::Parked, Some(reason.as_str()), at.now);
+            settle(&mut status, Outcome::Parked, Some(reason), at.now);
             Then::Settle { answered: true }
         }
         Verdict::Retry { not_before, reason } => {
             match next(retry, failures.saturating_add(1), age, not_before, at.chance) {
                 Next::GiveUp => {
-                    settle(&mut status, Outcome::Parked, Some(reason.as_str()), at.now);
+                    settle(&mut status, Outcome::Parked, Some(reason), at.now);
                     Then::Settle { answered: false }
                 }
                 Next::After(after) => {
@@ -105,7 +106,7 @@ pub fn attempted(
 #[must_use]
 pub fn blocked(
     before: &DeliveryStatus,
-    reason: &str,
+    reason: Reason,
     message: &str,
     retry: Option<&Retry>,
     age: Duration,
@@ -113,7 +114,7 @@ pub fn blocked(
     at: At,
 ) -> (DeliveryStatus, Then) {
     let mut status = before.clone();
-    status.reason = Some(reason.to_owned());
+    status.reason = Some(reason.as_str().to_owned());
     status.error = Some(message.to_owned());
     status.next_attempt_time = None;
     let Some(retry) = retry else { return (status, Then::Hold { after: None }) };
@@ -133,7 +134,7 @@ pub fn blocked(
 pub fn unsendable(
     before: &DeliveryStatus,
     outcome: Outcome,
-    reason: &str,
+    reason: Reason,
     error: &str,
     now: Time,
 ) -> (DeliveryStatus, Then) {
@@ -144,7 +145,7 @@ pub fn unsendable(
 
 /// Returns the status of a delivery whose pipeline, target or notification is gone. An error from before is not why it was canceled.
 #[must_use]
-pub fn canceled(before: &DeliveryStatus, reason: &str, now: Time) -> DeliveryStatus {
+pub fn canceled(before: &DeliveryStatus, reason: Reason, now: Time) -> DeliveryStatus {
     let mut status = DeliveryStatus { error: None, ..before.clone() };
     settle(&mut status, Outcome::Canceled, Some(reason), now);
     status
@@ -171,9 +172,9 @@ fn tried(before: &DeliveryStatus, attempt: &Attempt) -> DeliveryStatus {
     }
 }
 
-fn settle(status: &mut DeliveryStatus, outcome: Outcome, reason: Option<&str>, now: Time) {
+fn settle(status: &mut DeliveryStatus, outcome: Outcome, reason: Option<Reason>, now: Time) {
     status.outcome = Some(outcome);
-    status.reason = reason.map(str::to_owned);
+    status.reason = reason.map(|reason| reason.as_str().to_owned());
     status.next_attempt_time = None;
     status.settled_time = Some(now);
 }
@@ -242,13 +243,13 @@ mod tests {
     #[test]
     fn an_unsendable_delivery_is_settled_with_its_error() {
         for (outcome, reason) in [
-            (Outcome::Parked, "ExpressionFailed"),
-            (Outcome::Parked, "TemplateFailed"),
-            (Outcome::Canceled, "CommitMissing"),
+            (Outcome::Parked, Reason::ExpressionFailed),
+            (Outcome::Parked, Reason::TemplateFailed),
+            (Outcome::Canceled, Reason::CommitMissing),
         ] {
             let before = DeliveryStatus::default();
             let (status, then) = unsendable(&before, outcome, reason, "there is no \"team\"", time(3));
-            assert_eq!((status.outcome, status.reason.as_deref()), (Some(outcome), Some(reason)));
+            assert_eq!((status.outcome, status.reason.as_deref()), (Some(outcome), Some(reason.as_str())));
             assert_eq!((status.error.as_deref(), status.attempts), (Some("there is no \"team\""), 0));
             assert_eq!((status.settled_time, then), (Some(time(3)), Then::Settle { answered: false }));
         }
@@ -260,8 +261,8 @@ mod tests {
             let error = Some("503 Service Unavailable".to_owned());
             let reason = Some("ReceiverError".to_owned());
             let before = DeliveryStatus { error, reason, attempts, status_code: Some(503), ..DeliveryStatus::default() };
-            let status = canceled(&before, "PipelineDeleted", time(3));
-            assert_eq!((status.outcome, status.reason.as_deref()), (Some(Outcome::Canceled), Some("PipelineDeleted")));
+            let status = canceled(&before, Reason::PipelineGone, time(3));
+            assert_eq!((status.outcome, status.reason.as_deref()), (Some(Outcome::Canceled), Some("PipelineGone")));
             assert_eq!((status.error, status.status_code, status.attempts), (None, Some(503), attempts));
         }
     }
@@ -270,14 +271,14 @@ mod tests {
     fn a_blocked_delivery_is_held_and_parked_at_the_maximum_age() {
         let before = DeliveryStatus::default();
         let at = |s| At { now: time(s), chance: 0.0 };
-        let (status, then) = blocked(&before, "SecretMissing", "m", Some(&RETRY), Duration::from_secs(1), 0, at(1));
+        let (status, then) = blocked(&before, Reason::SecretMissing, "m", Some(&RETRY), Duration::from_secs(1), 0, at(1));
         assert_eq!(then, Then::Hold { after: Some(Duration::from_secs(5)) });
         assert_eq!((status.reason.as_deref(), status.attempts, status.outcome), (Some("SecretMissing"), 0, None));
-        let again = blocked(&status, "SecretMissing", "m", Some(&RETRY), Duration::from_secs(9), 0, at(9)).0;
+        let again = blocked(&status, Reason::SecretMissing, "m", Some(&RETRY), Duration::from_secs(9), 0, at(9)).0;
         assert_eq!(again, status, "nothing new, nothing to write");
-        let (status, _) = blocked(&before, "SecretMissing", "m", Some(&RETRY), Duration::from_mins(10), 0, at(600));
+        let (status, _) = blocked(&before, Reason::SecretMissing, "m", Some(&RETRY), Duration::from_mins(10), 0, at(600));
         assert_eq!(status.outcome, Some(Outcome::Parked));
-        let (status, then) = blocked(&before, "Suspended", "m", None, Duration::from_secs(9999), 0, at(9999));
+        let (status, then) = blocked(&before, Reason::Suspended, "m", None, Duration::from_secs(9999), 0, at(9999));
         assert_eq!((status.outcome, then), (None, Then::Hold { after: None }));
     }
 }

@@ -73,7 +73,7 @@ mod tests {
             (other, r#"{"text": "{{commit revision}} failed"}"#, time, Outcome::Parked, "TemplateFailed"),
         ] {
             let error = request(url, body, revision).unwrap_err();
-            assert_eq!((error.outcome(), error.reason()), (Some(outcome), reason), "{url}, {revision}: {error}");
+            assert_eq!((error.outcome(), error.reason().as_str()), (Some(outcome), reason), "{url}, {revision}: {error}");
         }
     }
 

@@ -23,6 +23,7 @@ use crate::outbox::send_gate::live_check;
 use crate::outbox::store::delivery_index::DeliveryIndex;
 use crate::outbox::store::journal::Journal;
 use crate::outbox::trace::Call;
+use relaybook_api::delivery::Reason;
 use relaybook_api::values::permalink::PageUrl;
 use relaybook_api::{DeliveryStatus, Outcome, now, since_boot};
 use relaybook_egress::{Attempt, AttemptResult, Outgoing, Sender};
@@ -258,7 +259,7 @@ fn attempt_outcome(result: &AttemptResult, after: After) -> AttemptOutcome {
 }
 
 /// Decides about a delivery that must wait. `until`: the retry settings that limit the wait.
-pub fn wait(record: Record, reason: &str, message: &str, until: Option<&Retry>, failures: u32) -> Decided {
+pub fn wait(record: Record, reason: Reason, message: &str, until: Option<&Retry>, failures: u32) -> Decided {
     let decision = decide::blocked(&record.status, reason, message, until, record.age.at(since_boot()), failures, at());
     Decided::new(record, decision)
 }
@@ -266,7 +267,7 @@ pub fn wait(record: Record, reason: &str, message: &str, until: Option<&Retry>, 
 /// Parks a delivery that was recorded with an error.
 pub fn refuse(record: Record) -> Decided {
     let error = record.refusal().unwrap_or_default();
-    let decision = decide::unsendable(&record.status, Outcome::Parked, "ExpressionFailed", error, now());
+    let decision = decide::unsendable(&record.status, Outcome::Parked, Reason::ExpressionFailed, error, now());
     Decided::new(record, decision)
 }
 

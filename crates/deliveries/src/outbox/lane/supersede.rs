@@ -14,6 +14,7 @@ use std::hash::Hash;
 
 use super::{Lane, Place};
 use crate::outbox::record::{Record, SupersedeKey};
+use relaybook_api::delivery::Reason;
 use relaybook_api::{DeliveryStatus, Outcome, Time};
 
 /// Maximum number of pending deliveries in a lane, without those of promotions.
@@ -29,12 +30,10 @@ pub enum Why {
 }
 
 impl Why {
-    /// The value in the API.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
+    const fn reason(self) -> Reason {
         match self {
-            Self::Wanted => "NewerPending",
-            Self::LaneFull => "LaneFull",
+            Self::Wanted => Reason::NewerPending,
+            Self::LaneFull => Reason::LaneFull,
         }
     }
 }
@@ -102,7 +101,7 @@ pub fn statuses(
 fn settled(before: &DeliveryStatus, superseded: i64, why: Why, now: Time) -> DeliveryStatus {
     DeliveryStatus {
         outcome: Some(Outcome::Superseded),
-        reason: Some(why.as_str().to_owned()),
+        reason: Some(why.reason().as_str().to_owned()),
         next_attempt_time: None,
         settled_time: Some(now),
         superseded,

@@ -9,6 +9,7 @@ use std::time::Instant;
 use super::engine::{Engine, Slot};
 use crate::outbox::lane::Due;
 use relaybook_api::DeliveryStatus;
+use relaybook_api::delivery::Reason;
 use relaybook_telemetry::metrics::{LaneState, Worker};
 
 impl Engine {
@@ -67,8 +68,8 @@ fn state(slot: &Slot, now: Instant) -> Option<LaneState> {
 /// Returns the state of a lane whose head is held, by the head's status. If the head only waits for a watch, or for an older delivery in
 /// another lane, no user must act. Its status can still contain the reason of an earlier wait, which is then returned.
 fn waits(status: &DeliveryStatus) -> LaneState {
-    match status.reason.as_deref() {
-        Some("Suspended") => LaneState::Suspended,
+    match status.known_reason() {
+        Some(Reason::Suspended) => LaneState::Suspended,
         _ if is_blocked(status) => LaneState::Blocked,
         _ => LaneState::Waiting,
     }
@@ -77,7 +78,7 @@ fn waits(status: &DeliveryStatus) -> LaneState {
 /// Returns whether a user must fix something before the delivery can be sent.
 pub(crate) fn is_blocked(status: &DeliveryStatus) -> bool {
     // Suspended, or waiting until a watch has delivered the Secret: no user must act.
-    let fine = matches!(status.reason.as_deref(), Some("Suspended" | "SecretUnknown"));
+    let fine = matches!(status.known_reason(), Some(Reason::Suspended | Reason::SecretUnknown));
     status.outcome.is_none() && status.next_attempt_time.is_none() && status.reason.is_some() && !fine
 }
 

@@ -18,6 +18,7 @@ use crate::outbox::record::{LaneKey, Record};
 use crate::outbox::send_gate::index::SendDecision;
 use crate::outbox::store::journal;
 use crate::outbox::trace;
+use relaybook_api::delivery::Reason;
 use relaybook_api::{DeliveryStatus, ObjectName, Outcome, now, since_boot};
 use relaybook_settings::config::Rate;
 
@@ -97,9 +98,9 @@ impl Engine {
             }
             SendDecision::Send(notification, _) => {
                 if let Ok(sending) = &notification.sending {
-                    let reason = slot.lane.head().and_then(|head| head.status.reason.as_deref());
+                    let reason = slot.lane.head().and_then(|head| head.status.known_reason());
                     // The cause is fixed, whatever the result of the attempt is.
-                    if matches!(reason, Some("Suspended" | "InvalidSpec" | "Incomplete")) {
+                    if matches!(reason, Some(Reason::Suspended | Reason::InvalidSpec | Reason::Incomplete)) {
                         self.parts.delivery_index.trouble(key, None);
                     }
                     slot.ready = true;

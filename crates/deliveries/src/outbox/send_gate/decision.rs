@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use super::facts::PipelineFacts;
+use relaybook_api::delivery::Reason;
 use relaybook_settings::config::{EffectiveNotification, Retry};
 
 /// The object that is permanently gone. It may have been created again under the same name.
@@ -21,11 +22,11 @@ pub enum Gone {
 impl Gone {
     /// Returns the reason in the status of a canceled delivery.
     #[must_use]
-    pub const fn reason(self) -> &'static str {
+    pub const fn reason(self) -> Reason {
         match self {
-            Self::Pipeline => "PipelineGone",
-            Self::Target => "TargetGone",
-            Self::Notification => "NotificationGone",
+            Self::Pipeline => Reason::PipelineGone,
+            Self::Target => Reason::TargetGone,
+            Self::Notification => Reason::NotificationGone,
         }
     }
 }
@@ -40,7 +41,7 @@ pub enum SendDecision {
     /// Not at present.
     Wait {
         /// The reason in the status of the delivery.
-        reason: &'static str,
+        reason: Reason,
         /// The cause, for users.
         message: String,
         /// The retry settings that limit the wait. `None`: a user has requested the wait, so it has no limit.
@@ -59,7 +60,7 @@ pub enum SendDecision {
 pub(crate) fn judge(notification: Arc<EffectiveNotification>, facts: Arc<PipelineFacts>) -> SendDecision {
     if notification.suspend {
         let message = "spec.suspend is true: deliveries are recorded but not sent".to_owned();
-        return SendDecision::Wait { reason: "Suspended", message, until: None };
+        return SendDecision::Wait { reason: Reason::Suspended, message, until: None };
     }
     match &notification.sending {
         Ok(_) => SendDecision::Send(notification, facts),

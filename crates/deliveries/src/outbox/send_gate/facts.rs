@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
+use relaybook_api::delivery::Reason;
 use relaybook_api::{LogSubject, ObjectName};
 use relaybook_settings::render::Texts;
 
@@ -71,7 +72,7 @@ pub struct PipelineFacts {
     /// The uid in each persisted cursor: notification → uid of the notification.
     pub cursors: HashMap<String, String>,
     /// The notifications whose deliveries cannot be recorded, with reason and message.
-    pub not_recorded: HashMap<String, (String, String)>,
+    pub not_recorded: HashMap<String, (Reason, String)>,
 }
 
 impl PipelineFacts {

@@ -12,7 +12,7 @@ pub use super::decision::{Gone, SendDecision};
 pub use super::facts::{Cursors, PersistedCursor, PipelineFacts, Source};
 use super::genuine::{self, History};
 use crate::outbox::record::LaneKey;
-use relaybook_api::delivery::{GLOBAL, is_same_notification};
+use relaybook_api::delivery::{GLOBAL, Reason, is_same_notification};
 use relaybook_api::{DeliverySpec, Time};
 use relaybook_settings::config::snapshot::{Applied, Based, EffectiveClusterWide, Layered, Snapshot};
 use relaybook_settings::config::{EffectiveNotification, Retry};
@@ -316,7 +316,7 @@ impl PipelineIndex {
         let Some(facts) = facts else { return absent(Gone::Pipeline) };
         // The global layer is unknown. Without it, the delivery could go to the wrong receiver.
         if let Some(message) = source.unknown.filter(|_| spec.notification_uid == GLOBAL) {
-            return SendDecision::Wait { reason: "GlobalConfigInvalid", message, until: Some(Retry::default()) };
+            return SendDecision::Wait { reason: Reason::GlobalConfigInvalid, message, until: Some(Retry::default()) };
         }
         let Some(notification) = notification else {
             // If the pipeline itself defined the notification, the pipeline proves that the notification is gone.
@@ -388,7 +388,10 @@ mod tests {
         let mut other = spec(9);
         other.pipeline_ref.uid = "p2".into();
         assert!(matches!(d.find(&other), SendDecision::Gone { what: Gone::Pipeline, sure: false }));
-        assert!(matches!(pipeline_index(true).find(&spec(9)), SendDecision::Wait { reason: "Suspended", until: None, .. }));
+        assert!(matches!(
+            pipeline_index(true).find(&spec(9)),
+            SendDecision::Wait { reason: Reason::Suspended, until: None, .. }
+        ));
     }
 
     #[test]

@@ -6,6 +6,7 @@ use super::*;
 use crate::config::layers::fold;
 use crate::config::{Address, EffectiveNotification, Problem, Sending, resolve, resolve_layers};
 use crate::render::Data;
+use relaybook_api::delivery::Reason;
 use relaybook_api::{Notification, TransitionType};
 
 const URL: &str = "https://a.example.com/{{environment}}";
@@ -146,7 +147,7 @@ fn layers_behave_like_one_notification_with_the_merged_fields() {
         match &layered.sending {
             Ok(_) => count(&sent),
             // A single Notification has no credentials of other layers.
-            Err(problem) if problem.reason() == "CredentialOriginMismatch" => {
+            Err(problem) if problem.reason() == Reason::CredentialOriginMismatch => {
                 count(&refused);
                 prop_assert!(alone.sending.is_ok());
                 alone.sending = Err(problem.clone());

@@ -70,7 +70,7 @@ impl Example {
 
 fn comes_of(effective: &EffectiveNotification) -> String {
     let sending = match &effective.sending {
-        Err(problem) => return problem.reason().to_owned(),
+        Err(problem) => return problem.reason().as_str().to_owned(),
         Ok(sending) => sending,
     };
     let wants = |type_: &TransitionType| {

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::config::layers::{Layer, Source, fold};
+use relaybook_api::delivery::Reason;
 
 mod parameters;
 
@@ -26,7 +27,7 @@ fn by(layers: &[(Source, Value)]) -> Result<(), String> {
     let mut history = ReceiverHistory::default();
     let folded = fold(&layers, |folded| history.see(folded)).unwrap();
     history.check(&folded).map_err(|problem| {
-        assert_eq!(problem.reason(), "CredentialOriginMismatch");
+        assert_eq!(problem.reason(), Reason::CredentialOriginMismatch);
         problem.to_string()
     })
 }

@@ -64,7 +64,7 @@ fn a_template_of_a_team_cannot_name_a_parameter_of_the_platform() {
             let layers = [(beneath.clone(), platform(&json!({}))), (source.clone(), value.clone())];
             let problem = sending(&layers).expect_err(what);
             let said = problem.to_string();
-            assert_eq!(problem.reason(), "ParameterNotShared", "{what}: {said}");
+            assert_eq!(problem.reason(), Reason::ParameterNotShared, "{what}: {said}");
             assert!(
                 said.contains("`parameters.routingKey`") && !said.contains("s3cr3t") && !said.contains("lobby"),
                 "{what}: {said}"
@@ -86,7 +86,7 @@ fn a_template_of_a_team_cannot_name_a_parameter_of_the_platform() {
     ] {
         let body = json!({"template": {"inline": {"body": "\"{{parameters.room}}\""}}});
         let layers = [(Source::Global, platform(&json!({}))), (Source::Notification, share), (Source::Pipeline, body)];
-        assert_eq!(sending(&layers).expect_err(what).reason(), "ParameterNotShared", "{what}");
+        assert_eq!(sending(&layers).expect_err(what).reason(), Reason::ParameterNotShared, "{what}");
     }
     // An error in a template of the platform itself does not reveal values.
     let layers = [(Source::Global, platform(&json!({"inline": {"body": "\"{{commit parameters.room}}\""}})))];
@@ -149,7 +149,7 @@ fn a_template_sees_shared_and_own_parameters() {
     let layers = [(Source::Defaults, shared()), (Source::Global, unshared), (Source::Notification, body(named))];
     assert_eq!(
         sending(&layers).unwrap_err().reason(),
-        "ParameterNotShared",
+        Reason::ParameterNotShared,
         "the more specific of the platform's layers says"
     );
 }
@@ -160,5 +160,5 @@ fn nothing_is_rendered_before_layers_are_trusted() {
     let body =
         json!({"template": {"inline": {"body": "\"{{commit environment}}\""}}, "endpoint": {"url": "https://evil.net"}});
     let layers = [(Source::Global, platform(&json!({}))), (Source::Notification, body)];
-    assert_eq!(sending(&layers).unwrap_err().reason(), "CredentialOriginMismatch");
+    assert_eq!(sending(&layers).unwrap_err().reason(), Reason::CredentialOriginMismatch);
 }
